@@ -13,6 +13,7 @@ mod keys;
 mod limits;
 mod listen;
 mod names;
+mod raises;
 mod response;
 mod serve;
 mod sessions;

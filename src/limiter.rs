@@ -8,6 +8,9 @@ mod limits;
 mod local_fallback;
 mod outage_ledger;
 mod peek;
+mod raise_reader;
+mod raised_limits;
+mod raises;
 mod reservation;
 mod slots;
 mod status;
@@ -25,11 +28,13 @@ pub use self::breaker::Breakers;
 pub use self::denial_cache::DenialCache;
 pub use self::limits::{Limits, OnStoreFailure};
 pub use self::outage_ledger::OutageLedger;
+pub use self::raises::{ActiveRaise, Raises};
 pub use self::reservation::Reservation;
 pub use self::status::{LimitStatus, LimitStatuses, StatusSource};
 
 use self::breaker::Breaker;
 use self::local_fallback::{LocalDecisions, LocalFallback, ShareRefunds};
+use self::raised_limits::RaisedLimits;
 use self::reservation::Origin;
 use self::slots::SlotOwner;
 use self::store_client::StoreClient;
@@ -45,6 +50,8 @@ pub struct Limiter {
     client: StoreClient,
     /// Denials of Redis; not used with the memory store, which decides as fast.
     denials: Arc<DenialCache>,
+    raises: Arc<Raises>,
+    raised: Rc<RaisedLimits>,
 }
 
 /// The state of a store that all workers share.
@@ -58,6 +65,8 @@ pub struct SharedState {
     pub denials: Arc<DenialCache>,
     /// The charges admitted while the store was unavailable, and not paid yet.
     pub ledger: Arc<OutageLedger>,
+    /// The raised numbers of single keys.
+    pub raises: Arc<Raises>,
     /// How many proxies share the store.
     pub instances: NonZeroU64,
 }
@@ -66,8 +75,9 @@ impl SharedState {
     /// The state for a store that was not used yet.
     #[must_use]
     pub fn new(fallback: Arc<Memory>, instances: NonZeroU64) -> Self {
-        let (breakers, denials, ledger) = (Arc::default(), Arc::default(), Arc::default());
-        Self { fallback, breakers, denials, ledger, instances }
+        let (breakers, denials, ledger) = (Arc::default(), Arc::<DenialCache>::default(), Arc::default());
+        let raises = Arc::new(Raises::new(Arc::clone(&denials)));
+        Self { fallback, breakers, denials, ledger, raises, instances }
     }
 }
 
@@ -81,12 +91,13 @@ impl Limiter {
     /// One worker's limiter over its connection to the store.
     #[must_use]
     pub fn new(store: Store, shared: SharedState) -> Self {
-        let SharedState { fallback: memory, breakers, denials, ledger, instances } = shared;
+        let SharedState { fallback: memory, breakers, denials, ledger, raises, instances } = shared;
         let trial = if instances == NonZeroU64::MIN { Duration::ZERO } else { TRIAL };
         let breaker = Rc::new(Breaker::new(&breakers, trial));
         let (slots, counts) = (Arc::default(), Arc::default());
         let fallback = LocalFallback { memory, ledger, breaker, slots, counts };
-        Self { client: StoreClient { store, fallback, payable: Rc::default() }, denials }
+        let raised = Rc::new(RaisedLimits::new(Arc::clone(&raises)));
+        Self { client: StoreClient { store, fallback, payable: Rc::default() }, denials, raises, raised }
     }
 
     /// The same limiter, which records its decisions in `counts`.
@@ -125,6 +136,16 @@ impl Limiter {
 
     /// Decides a request: all of its charges are made, or none.
     pub async fn decide(&self, limits: &Limits, charges: &[Charge]) -> Admission {
+        if let Some((limits, charges)) = self.raised.apply(limits, charges, cached_now()) {
+            // Boxed so that the raises, which are rare, do not enlarge every request's future.
+            return Box::pin(self.decide_by(&limits, &charges)).await;
+        }
+        self.decide_by(limits, charges).await
+    }
+
+    /// Decides a request by these numbers.
+    #[inline]
+    async fn decide_by(&self, limits: &Limits, charges: &[Charge]) -> Admission {
         if charges.is_empty() {
             return Admission::unlimited();
         }
@@ -151,7 +172,10 @@ impl Limiter {
 
     /// Reads the state of each limit that `charges` name, without a charge.
     pub async fn peek(&self, limits: &Limits, charges: &[Charge]) -> Admission {
-        peek::peek(&self.client, limits, charges).await
+        match self.raised.apply(limits, charges, cached_now()) {
+            Some((limits, charges)) => peek::peek(&self.client, &limits, &charges).await,
+            None => peek::peek(&self.client, limits, charges).await,
+        }
     }
 
     #[inline]
@@ -239,6 +263,7 @@ impl Limiter {
     /// Waits for the first connection to the store and probes it, for half a second at most.
     pub async fn connect(&self) {
         self.client.fallback.breaker.connect(&self.client.store).await;
+        raise_reader::update(&self.client, &self.raises).await;
     }
 
     /// Runs the background work for as long as the limiter has another clone or a slot: releases slots, renews their leases,
@@ -248,6 +273,7 @@ impl Limiter {
             () = self.client.fallback.slots.run_maintenance(&self.client.store) => {}
             () = self.run_probes() => {}
             () = self.client.run_payments() => {}
+            () = raise_reader::run(&self.client, &self.raises) => {}
             () = self.wait_until_unused() => self.release_slots().await,
         }
     }

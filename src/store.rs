@@ -1,6 +1,7 @@
 //! Where counts are stored. A request's charges are all taken, or none.
 
 pub mod memory;
+mod raises;
 pub mod redis;
 mod types;
 
@@ -8,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use memory::Memory;
+pub use raises::{MAX_RAISES, Raise, RaiseChange, RaiseError, RaiseList};
 pub use redis::{Redis, RedisSpec};
 pub use types::{Change, Decisions, StoreError};
 

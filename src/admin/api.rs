@@ -63,7 +63,7 @@ pub struct TierInfo {
     pub window: u64,
 }
 
-/// The request body of `/keys/reset` and `/keys/unblock`.
+/// The request body of `/keys/reset`, `/keys/unblock` and `/keys/end-raise`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeyRequest {
@@ -86,6 +86,43 @@ pub struct BlockRequest {
     pub length: String,
 }
 
+/// The request body of `/keys/raise`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RaiseRequest {
+    /// The limit's name.
+    pub limit: String,
+    /// The key.
+    pub key: String,
+    /// How many times its numbers are raised, such as `2x`.
+    pub by: String,
+    /// The duration, such as `1h`.
+    #[serde(rename = "for")]
+    pub length: String,
+}
+
+/// The response of `/keys/raises`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RaisesList {
+    /// The raises that have not ended.
+    pub raises: Vec<RaiseInfo>,
+}
+
+/// The raise of a key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RaiseInfo {
+    /// The limit's name.
+    pub limit: String,
+    /// The key's tag.
+    pub key: String,
+    /// How many times its numbers are raised, such as `2x`.
+    pub by: String,
+    /// The end, in RFC 3339.
+    pub until: String,
+    /// Who has started it: the address or the user of the client of the interface.
+    pub started_by: String,
+}
+
 /// The response to a change of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyChange {
@@ -93,9 +130,9 @@ pub struct KeyChange {
     pub limit: String,
     /// The key's tag: `tag:` and 22 characters.
     pub key: String,
-    /// `reset`, `blocked` or `unblocked`.
+    /// `reset`, `blocked`, `unblocked`, `raised by` a factor, or `no longer raised`.
     pub done: String,
-    /// The end of a block, in RFC 3339.
+    /// The end of a block or a raise, in RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub until: Option<String>,
 }
@@ -126,6 +163,9 @@ pub struct KeyStatus {
     pub of: u64,
     /// The units that remain.
     pub remaining: u64,
+    /// How many times the numbers are raised, such as `2x`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub raised: Option<String>,
     /// The time until all units are available again.
     pub reset_after: f64,
     /// The end of the ban or block, in RFC 3339.

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use http::{Request, StatusCode};
+use http::{Request, StatusCode, request};
 use hyper::body::Incoming;
 
+use super::keys::Keys;
 use super::response::{self, AdminError, AdminResponse};
 use super::sessions::Session;
 use super::state::Admin;
 use super::top::TopQuery;
-use super::{denied, guard, limits, top};
+use super::{denied, guard, limits, raises, top};
 use crate::server::Lifecycle;
 use crate::store::Store;
 use crate::telemetry::CONTENT_TYPE;
@@ -39,7 +40,7 @@ async fn dispatch(
     }
     guard::check_token(&admin.spec, &head, session.client, session.failures())?;
     session.admit()?;
-    let keys = admin.keys();
+    let keys = admin.keys(session.client);
     match head.uri.path() {
         "/metrics" => {
             guard::require_read(&head)?;
@@ -56,24 +57,48 @@ async fn dispatch(
             let (admin, query) = (Arc::clone(admin), TopQuery::parse(query, &keys)?);
             session.render(move || response::json(&top::list(&admin, &query))).await
         }
-        "/keys" => {
-            guard::require_read(&head)?;
-            Ok(response::json(&keys.list(query).await?))
-        }
         "/keys/denied" => {
             guard::require_read(&head)?;
             Ok(response::json(&denied::list(&keys, admin.top.as_deref(), query).await?))
         }
+        _ => respond_about_keys(&keys, &head, body).await,
+    }
+}
+
+/// Responds to a request about keys.
+async fn respond_about_keys(
+    keys: &Keys<'_>,
+    head: &request::Parts,
+    body: Incoming,
+) -> Result<AdminResponse, AdminError> {
+    let query = head.uri.query().unwrap_or("");
+    match head.uri.path() {
+        "/keys" => {
+            guard::require_read(head)?;
+            Ok(response::json(&keys.list(query).await?))
+        }
         "/keys/peek" => {
-            guard::require_read(&head)?;
+            guard::require_read(head)?;
             Ok(response::json(&keys.peek(query).await?))
         }
-        "/keys/reset" => Ok(response::json(&keys.reset(guard::read_json(&head, body).await?).await?)),
-        "/keys/block" => Ok(response::json(&keys.block(guard::read_json(&head, body).await?).await?)),
-        "/keys/unblock" => Ok(response::json(&keys.unblock(guard::read_json(&head, body).await?).await?)),
+        "/keys/reset" => Ok(response::json(&keys.reset(guard::read_json(head, body).await?).await?)),
+        "/keys/block" => Ok(response::json(&keys.block(guard::read_json(head, body).await?).await?)),
+        "/keys/unblock" => Ok(response::json(&keys.unblock(guard::read_json(head, body).await?).await?)),
+        "/keys/raises" => {
+            guard::require_read(head)?;
+            Ok(response::json(&raises::list(keys)))
+        }
+        "/keys/raise" => {
+            let request = guard::read_json(head, body).await?;
+            Ok(response::json(&raises::start(keys, request).await?))
+        }
+        "/keys/end-raise" => {
+            let request = guard::read_json(head, body).await?;
+            Ok(response::json(&raises::end(keys, request).await?))
+        }
         path => Err(AdminError::new(StatusCode::NOT_FOUND, format!("unknown path `{path}`")).help(
-            "the paths are /metrics, /ready, /limits, /top, /keys, /keys/denied, /keys/peek, /keys/reset, /keys/block and \
-             /keys/unblock",
+            "the paths are /metrics, /ready, /limits, /top, /keys, /keys/denied, /keys/peek, /keys/raises, \
+             /keys/reset, /keys/block, /keys/unblock, /keys/raise and /keys/end-raise",
         )),
     }
 }

@@ -1,19 +1,21 @@
 //! Operations on the keys of limits: peek, list, reset, block and unblock.
 
+use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use http::StatusCode;
 
 use super::api::{BlockRequest, KeyChange, KeyList, KeyRequest, KeyStatus};
+use super::client::ClientId;
 use super::response::AdminError;
 use super::{limits, names};
 use crate::gate::Gate;
 use crate::limit::{Charge, Decision, DenyReason, Key, Policy, PolicyId};
-use crate::limiter::DenialCache;
+use crate::limiter::{DenialCache, Raises};
 use crate::store::{Change, Store, StoreError};
 use crate::suggest::nearest;
 use crate::text::join_and;
-use crate::time::{Clock, Micros, Timestamp};
+use crate::time::{Clock, Micros, Timestamp, monotonic};
 
 /// How many keys are listed by default.
 const DEFAULT_LISTED: usize = 100;
@@ -29,6 +31,9 @@ pub(super) struct Keys<'a> {
     pub store: &'a Store,
     /// Cleared after each change, since it remembers the old state of the key.
     pub denials: &'a DenialCache,
+    pub raises: &'a Raises,
+    /// Who operates, for the log.
+    pub client: ClientId,
     pub clock: &'a Clock,
 }
 
@@ -123,19 +128,27 @@ impl Keys<'_> {
         changed.map_err(|error| unavailable(&error))?;
         self.denials.clear();
         let key = names::tag(key);
-        tracing::info!("admin: key {key} of limit {limit} {done}");
+        tracing::info!("admin: key {key} of limit {limit} {done} by {}", self.client);
         Ok(KeyChange { limit: limit.to_owned(), key, done: done.to_owned(), until: None })
     }
 
     /// The status of a key in a policy, by a take of cost 0.
     async fn status(&self, id: PolicyId, key: Key) -> Result<Vec<KeyStatus>, AdminError> {
         let policies = &self.gate.limits.policies;
-        let peek = [Charge::take(id, key, 0)];
-        let decisions = self.store.take(policies, &peek).await.map_err(|error| unavailable(&error))?;
-        Ok(decisions
-            .iter()
-            .map(|decision| key_status(&policies[id], key, decision, self.clock.now()))
-            .collect())
+        let policy = &policies[id];
+        let raise = self.raises.find(&policy.name, key, monotonic());
+        let raised = raise.and_then(|raise| policy.raised(id, raise.factor).ok());
+        let decisions = match &raised {
+            Some(raised) => {
+                let charge = Charge::take(PolicyId(0), key, 0);
+                self.store.take(&Arc::from([raised.clone()]), &[charge]).await
+            }
+            None => self.store.take(policies, &[Charge::take(id, key, 0)]).await,
+        };
+        let decisions = decisions.map_err(|error| unavailable(&error))?;
+        let policy = raised.as_ref().unwrap_or(policy);
+        let status = |decision| key_status(policy, key, decision, self.clock.now());
+        Ok(decisions.iter().map(status).collect())
     }
 
     /// Looks up a limit by name.
@@ -154,7 +167,7 @@ impl Keys<'_> {
 
     /// Parses a key of a limit; returns it with the policies that may count it: that of its override, or the limit's own
     /// and those of its tiers.
-    fn key(&self, limit: &str, text: &str) -> Result<(Key, Vec<PolicyId>), AdminError> {
+    pub(super) fn key(&self, limit: &str, text: &str) -> Result<(Key, Vec<PolicyId>), AdminError> {
         let named = names::key(self.gate, self.limit(limit)?, text).map_err(|error| {
             AdminError::bad_request(error).help(
                 "write the values of all parts with a bar between them, or the key's tag as a list shows it",
@@ -207,7 +220,7 @@ fn number(text: &str) -> Result<usize, AdminError> {
         .ok_or_else(|| AdminError::bad_request(format!("`max` must be from 1 to {MAX_LISTED}, not `{text}`")))
 }
 
-fn unavailable(error: &StoreError) -> AdminError {
+pub(super) fn unavailable(error: &StoreError) -> AdminError {
     AdminError::new(StatusCode::SERVICE_UNAVAILABLE, format!("the store is unavailable: {error}"))
 }
 
@@ -230,12 +243,13 @@ fn key_status(policy: &Policy, key: Key, decision: &Decision, now: Timestamp) ->
         consumer: None,
         of: decision.limit,
         remaining: decision.remaining,
+        raised: policy.raised_from.map(|from| from.factor.to_string()),
         reset_after: decision.reset_after.as_secs_f64(),
         until: decision.retry_after.filter(|_| held).map(|rest| rfc3339(now.after(rest))),
     }
 }
 
 /// A time as RFC 3339 writes it.
-fn rfc3339(time: Timestamp) -> String {
+pub(super) fn rfc3339(time: Timestamp) -> String {
     humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from(Micros(time.0))).to_string()
 }

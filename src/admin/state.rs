@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
+use super::client::ClientId;
 use super::keys::Keys;
 use super::spec::AdminSpec;
-use crate::limiter::{Breakers, DenialCache, OutageLedger};
+use crate::limiter::{Breakers, DenialCache, OutageLedger, Raises};
 use crate::proxy::ConfigSnapshot;
 use crate::server::{ConnectionLimiter, Lifecycle};
 use crate::store::{Memory, Store};
@@ -28,6 +29,8 @@ pub struct Admin {
     pub store: Store,
     /// The workers' cached denials.
     pub denials: Arc<DenialCache>,
+    /// The raised numbers of single keys.
+    pub raises: Arc<Raises>,
     /// The workers' counters.
     pub metrics: Arc<Metrics>,
     /// The most frequent keys.
@@ -60,9 +63,16 @@ pub struct GaugeSources {
 }
 
 impl Admin {
-    /// The operations on keys.
-    pub(super) fn keys(&self) -> Keys<'_> {
-        Keys { gate: &self.snapshot.gate, store: &self.store, denials: &self.denials, clock: &self.clock }
+    /// The operations of this client on keys.
+    pub(super) fn keys(&self, client: ClientId) -> Keys<'_> {
+        Keys {
+            gate: &self.snapshot.gate,
+            store: &self.store,
+            denials: &self.denials,
+            raises: &self.raises,
+            client,
+            clock: &self.clock,
+        }
     }
 
     /// Reads all gauges.

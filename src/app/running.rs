@@ -349,6 +349,7 @@ impl Running {
             snapshot: Arc::clone(&self.snapshot),
             store: self.control.clone(),
             denials: Arc::clone(&self.shared.denials),
+            raises: Arc::clone(&self.shared.raises),
             metrics: Arc::clone(&self.metrics),
             top: self.top.clone(),
             shows_key_names: self.log.keys == LogKeys::Plain,

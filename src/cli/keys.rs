@@ -9,7 +9,8 @@ use super::admin_args::AdminArgs;
 use super::admin_client::{AdminRequest, unknown_response};
 use super::outcome::Outcome;
 use super::output::print;
-use crate::admin::api::{BlockRequest, KeyChange, KeyList, KeyRequest};
+use crate::admin::api::{BlockRequest, KeyChange, KeyList, KeyRequest, RaiseRequest, RaisesList};
+use crate::limit::Factor;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -19,6 +20,8 @@ Examples:
   tidegate keys peek per-key 'k-4711|GET'
   tidegate keys block per-key k-4711 --for 1h
   tidegate keys unblock per-key k-4711
+  tidegate keys raise per-key k-4711 --by 2x --for 1h
+  tidegate keys raise per-key k-4711 --end
   tidegate keys reset per-key tag:lOi_WN7gUW3I4LyfzWuHMA
   TIDEGATE_ADMIN_TOKEN=… tidegate keys list --admin http://10.0.1.5:9900
 
@@ -53,6 +56,23 @@ enum Operation {
     },
     /// Lift the block and the ban of a key.
     Unblock(KeyArgs),
+    /// Raise the numbers of a key for a while, on every proxy that shares the store. What it has spent stays spent, and a ban
+    /// or block stays. A raise replaces the one before.
+    Raise {
+        #[command(flatten)]
+        key: KeyArgs,
+        /// How many times its rate and its capacity are raised: above 1x and at most 1000x, such as 2x or 1.5x.
+        #[arg(long, value_name = "FACTOR", value_parser = factor, required_unless_present = "end")]
+        by: Option<String>,
+        /// The duration, such as 30s, 10m, 1h or 7days.
+        #[arg(long = "for", value_name = "TIME", value_parser = duration, required_unless_present = "end")]
+        length: Option<String>,
+        /// End the raise of the key now.
+        #[arg(long, conflicts_with_all = ["by", "length"])]
+        end: bool,
+    },
+    /// List the keys that are raised.
+    Raises,
     /// List the stored keys, in no order. They are shown as tags: the values of their parts are not stored.
     List {
         /// The name of the limit; without it, all limits.
@@ -80,6 +100,11 @@ fn duration(text: &str) -> Result<String, String> {
     humantime::parse_duration(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
+fn factor(text: &str) -> Result<String, String> {
+    let factor = Factor::parse(text).map(|_| text.to_owned());
+    factor.ok_or_else(|| "a factor is above 1x and at most 1000x, such as 2x or 1.5x".to_owned())
+}
+
 /// Sends the request to the admin interface, and prints its response.
 pub(super) fn keys(args: &KeysArgs) -> Outcome {
     let response = args.admin.client()?.send_or_complain(&request(&args.operation))?;
@@ -103,6 +128,14 @@ fn request(operation: &Operation) -> AdminRequest {
         }
         Operation::Reset(key) => AdminRequest::post("/keys/reset", &key_request(key)),
         Operation::Unblock(key) => AdminRequest::post("/keys/unblock", &key_request(key)),
+        Operation::Raises => AdminRequest::get("/keys/raises", &[]),
+        Operation::Raise { key, end: true, .. } => AdminRequest::post("/keys/end-raise", &key_request(key)),
+        Operation::Raise { key, by, length, .. } => {
+            let KeyRequest { limit, key } = key_request(key);
+            // Both are given: without `--end` they are required.
+            let (by, length) = (by.clone().unwrap_or_default(), length.clone().unwrap_or_default());
+            AdminRequest::post("/keys/raise", &RaiseRequest { limit, key, by, length })
+        }
         Operation::Block { key, length } => {
             let KeyRequest { limit, key } = key_request(key);
             AdminRequest::post("/keys/block", &BlockRequest { limit, key, length: length.clone() })
@@ -120,6 +153,10 @@ fn format_response(operation: &Operation, response: Value) -> Option<String> {
         Operation::Peek(_) | Operation::List { .. } => {
             let list: KeyList = serde_json::from_value(response).ok()?;
             Some(table::format(&list))
+        }
+        Operation::Raises => {
+            let list: RaisesList = serde_json::from_value(response).ok()?;
+            Some(table::format_raises(&list))
         }
         _ => {
             let KeyChange { limit, key, done, until } = serde_json::from_value(response).ok()?;

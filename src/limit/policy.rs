@@ -9,6 +9,8 @@ use super::decision::{Decision, DenyReason, Step};
 use super::key::Key;
 use super::penalty::{Ban, Penalty};
 use super::quota::{Quota, Taken};
+use super::raise::{Factor, raised};
+use super::rate::QuotaError;
 use super::record::Record;
 use super::state::State;
 use super::window::Align;
@@ -31,7 +33,18 @@ pub struct Policy {
     /// Final HTTP statuses of the requests that are charged: units are taken on arrival, and refunded if the status is not
     /// among them. Empty if every request is charged.
     pub charge_on: Arc<[u16]>,
+    /// The policy whose numbers it raises; none for a policy of the configuration.
+    pub raised_from: Option<RaisedFrom>,
     salt: u128,
+}
+
+/// The source of raised numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RaisedFrom {
+    /// The policy in the configuration.
+    pub policy: PolicyId,
+    /// How many times its numbers are raised.
+    pub factor: Factor,
 }
 
 /// The decision of a policy on a charge, and the record to store if it changed.
@@ -82,6 +95,7 @@ impl Policy {
             ban: None,
             shadow: false,
             charge_on: Arc::default(),
+            raised_from: None,
             salt,
         }
     }
@@ -102,6 +116,28 @@ impl Policy {
     #[must_use]
     pub fn shared_by(&self, instances: NonZeroU64) -> Self {
         Self { quota: self.quota.shared_by(instances), ..self.clone() }
+    }
+
+    /// The same policy with raised numbers; it counts in the same states. `own` is its id.
+    ///
+    /// # Errors
+    /// If the numbers are larger than the algorithm can count exactly.
+    pub fn raised(&self, own: PolicyId, factor: Factor) -> Result<Self, QuotaError> {
+        let quota = raised(&self.quota, factor)?;
+        Ok(Self { quota, raised_from: Some(RaisedFrom { policy: own, factor }), ..self.clone() })
+    }
+
+    /// The policy of the configuration that this one is, or whose numbers it raises; `own` is its id.
+    #[must_use]
+    pub fn configured(&self, own: PolicyId) -> PolicyId {
+        self.raised_from.map_or(own, |from| from.policy)
+    }
+
+    /// `q` and `w` of the IETF draft, with the numbers raised by `factor`; see [`Quota::advertised`].
+    #[must_use]
+    pub fn advertised(&self, factor: Option<Factor>) -> (u64, u64) {
+        let raised = factor.and_then(|factor| raised(&self.quota, factor).ok());
+        raised.as_ref().unwrap_or(&self.quota).advertised()
     }
 
     /// Whether its windows follow the calendar, and so the wall clock.

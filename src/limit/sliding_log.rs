@@ -173,7 +173,7 @@ impl SlidingLog {
         log.stamp.after(self.longest.period()).since(now)
     }
 
-    fn rates(&self) -> impl Iterator<Item = &Rate> {
+    pub(super) fn rates(&self) -> impl Iterator<Item = &Rate> {
         std::iter::once(&self.longest).chain(&self.shorter)
     }
 

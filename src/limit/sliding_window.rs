@@ -88,6 +88,16 @@ impl SlidingWindow {
         self.rate.units()
     }
 
+    /// The rate as configured.
+    pub(super) fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    /// Into how many parts the period is cut.
+    pub(super) fn buckets(&self) -> u64 {
+        self.buckets.get()
+    }
+
     /// `[N, w, buckets]`: the numbers in the script's order.
     #[must_use]
     pub fn numbers(&self) -> SmallVec<[u64; 8]> {

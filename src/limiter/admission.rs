@@ -77,7 +77,7 @@ impl Admission {
             .iter()
             .zip(decisions)
             .filter(|(charge, decision)| policies[charge.policy].shadow && !decision.allowed)
-            .map(|(charge, _)| charge.policy)
+            .map(|(charge, _)| policies[charge.policy].configured(charge.policy))
             .collect();
         let passes = statuses.iter().all(|status| status.decision.allowed);
         let slots = slots.and_then(|slots| slots.granted(charges, decisions, passes));

@@ -62,6 +62,25 @@ impl Limits {
         }
     }
 
+    /// These limits and a policy with raised numbers of one of them, and its id.
+    pub(super) fn with_raised(&self, raised: Policy) -> (Self, PolicyId) {
+        let id = PolicyId::from_index(self.policies.len());
+        let share = raised.shared_by(self.instances);
+        let on_failure = self.on_failure[raised.configured(id)];
+        let limits = Self {
+            instances: self.instances,
+            policies: self.policies.iter().cloned().chain([raised]).collect(),
+            shares: self.shares.iter().cloned().chain([share]).collect(),
+            on_failure: self.on_failure.iter().copied().chain([on_failure]).collect(),
+        };
+        (limits, id)
+    }
+
+    /// The policy of the configuration that a charge is made under, perhaps with raised numbers.
+    pub(super) fn configured(&self, charge: &Charge) -> PolicyId {
+        self.policy(charge).configured(charge.policy)
+    }
+
     pub(super) fn policy(&self, charge: &Charge) -> &Policy {
         &self.policies[charge.policy]
     }
@@ -92,9 +111,9 @@ impl Limits {
         let denial = |charge: &Charge| {
             let policy = self.policy(charge);
             let is_denied = charge.cost > policy.quota.limit() && !policy.shadow;
-            is_denied.then(|| LimitStatus {
-                policy: charge.policy,
-                decision: policy.quota.step(None, Timestamp::default(), charge.cost, charge.holder).decision,
+            is_denied.then(|| {
+                let step = policy.quota.step(None, Timestamp::default(), charge.cost, charge.holder);
+                LimitStatus::new(policy, charge.policy, step.decision)
             })
         };
         let denials: LimitStatuses = charges.iter().filter_map(denial).collect();

@@ -110,7 +110,7 @@ impl LocalFallback {
         };
         let mut is_denied = false;
         for charge in charges.iter().filter(denies) {
-            self.counts.record_decision(charge.policy, Outcome::StoreFailureDenied);
+            self.counts.record_decision(limits.configured(charge), Outcome::StoreFailureDenied);
             is_denied = true;
         }
         is_denied
@@ -137,7 +137,9 @@ impl LocalFallback {
             limits.on_failure(charge) == OnStoreFailure::Allow && !limits.policy(charge).shadow
         };
         let allowing = charges.iter().filter(allows);
-        allowing.for_each(|charge| self.counts.record_decision(charge.policy, Outcome::StoreFailureAllowed));
+        for charge in allowing {
+            self.counts.record_decision(limits.configured(charge), Outcome::StoreFailureAllowed);
+        }
     }
 
     /// Refunds units that were taken in this process; returns the decisions of their limits after that.

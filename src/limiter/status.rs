@@ -2,15 +2,32 @@
 
 use smallvec::SmallVec;
 
-use crate::limit::{Charge, Decision, Policy, PolicyId};
+use crate::limit::{Charge, Decision, Factor, Policy, PolicyId};
 
 /// The decision of one limit on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitStatus {
     /// The limit.
     pub policy: PolicyId,
+    /// How many times its numbers are raised for this key.
+    pub raised: Option<Factor>,
     /// Its decision.
     pub decision: Decision,
+}
+
+impl LimitStatus {
+    /// The decision of the policy with this id, which may be one with raised numbers.
+    pub(super) fn new(policy: &Policy, id: PolicyId, decision: Decision) -> Self {
+        let raised = policy.raised_from.map(|from| from.factor);
+        Self { policy: policy.configured(id), raised, decision }
+    }
+
+    /// The quota that clients are sent: units, and the seconds in which they come back. `policies` are those of the
+    /// configuration.
+    #[must_use]
+    pub fn advertised(&self, policies: &[Policy]) -> (u64, u64) {
+        policies[self.policy].advertised(self.raised)
+    }
 }
 
 /// Where the decisions of the limits on a request come from.
@@ -32,6 +49,6 @@ pub(super) fn enforced(policies: &[Policy], charges: &[Charge], decisions: &[Dec
         .iter()
         .zip(decisions)
         .filter(|(charge, _)| !policies[charge.policy].shadow)
-        .map(|(charge, decision)| LimitStatus { policy: charge.policy, decision: *decision })
+        .map(|(charge, decision)| LimitStatus::new(&policies[charge.policy], charge.policy, *decision))
         .collect()
 }

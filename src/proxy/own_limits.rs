@@ -66,7 +66,7 @@ pub(super) fn only_shows_limits(snapshot: &ConfigSnapshot, plan: &RequestPlan<'_
 
 /// The limits of a client as JSON.
 pub(super) fn reply(headers: RateHeaderSource<'_>, source: StatusSource) -> LocalReply {
-    let state = |status: &LimitStatus| limit_state(&headers.limits[status.policy], status);
+    let state = |status: &LimitStatus| limit_state(headers.limits, status);
     let limits = headers.statuses.iter().map(state).collect();
     let source = match source {
         StatusSource::Store => "store",
@@ -82,16 +82,16 @@ pub(super) fn reply(headers: RateHeaderSource<'_>, source: StatusSource) -> Loca
     response
 }
 
-fn limit_state<'a>(policy: &'a Policy, status: &LimitStatus) -> LimitState<'a> {
+fn limit_state<'a>(policies: &'a [Policy], status: &LimitStatus) -> LimitState<'a> {
     let decision = &status.decision;
-    let (quota, window) = policy.quota.advertised();
+    let (quota, window) = status.advertised(policies);
     let denied = match (decision.allowed, decision.reason) {
         (true, _) | (_, DenyReason::Quota) => None,
         (_, DenyReason::Ban) => Some("ban"),
         (_, DenyReason::Block) => Some("block"),
     };
     LimitState {
-        name: &policy.name,
+        name: &policies[status.policy].name,
         limit: decision.limit,
         remaining: decision.remaining,
         reset_after: decision.reset_after.ceil_secs(),

@@ -67,8 +67,8 @@ fn is_tighter_draft(fields: &Fields, ours: &Decision) -> bool {
 fn write_policies(out: &mut Vec<u8>, limits: &[Policy], statuses: &[LimitStatus]) {
     let mut separator = "";
     for status in statuses {
-        let Policy { name, quota, .. } = &limits[status.policy];
-        let (units, window) = quota.advertised();
+        let name = &limits[status.policy].name;
+        let (units, window) = status.advertised(limits);
         // Writing to memory can't fail.
         let _ = write!(out, "{separator}\"{name}\";q={units};w={window}");
         separator = ", ";
@@ -102,6 +102,7 @@ mod tests {
         ];
         let status = |limit: u32, remaining, reset: u64| LimitStatus {
             policy: PolicyId(limit),
+            raised: None,
             decision: Decision {
                 allowed: denied.is_none(),
                 limit: limits[limit as usize].quota.limit(),

@@ -8,6 +8,7 @@ mod client;
 mod cluster;
 mod connection;
 mod cross_slot;
+mod raises;
 mod script;
 mod spec;
 mod url;
@@ -23,7 +24,7 @@ use fred::types::Value;
 use fred::types::config::Server;
 use tokio::sync::{Notify, Semaphore, oneshot};
 
-pub use script::{CHANGE, Script, TAKE};
+pub use script::{CHANGE, RAISES, Script, TAKE};
 pub use spec::RedisSpec;
 pub use url::{Node, RedisAddress, Target, UrlError};
 pub use wire::stored_key;
@@ -31,6 +32,7 @@ pub use wire::stored_key;
 use self::batcher::Batcher;
 use self::client::{RedisClient, TakeClock};
 use self::connection::Reconnector;
+use super::raises::{RaiseChange, RaiseError, RaiseList};
 use super::types::{Change, Decisions, StoreError};
 use crate::limit::{Charge, ChargeKind, Key, Policy, PolicyId, Quota, Rate};
 use crate::time::{Clock, Micros, monotonic};
@@ -236,6 +238,25 @@ impl Redis {
         let fields: HashMap<Bytes, Bytes> =
             self.inner.client.command("HGETALL", vec![name.into()], None).await?;
         Ok(fields.into_iter().collect())
+    }
+
+    /// All raises, unless they still have the version `known`.
+    ///
+    /// # Errors
+    /// If there was no well-formed reply within the deadline.
+    pub async fn raises(&self, known: u64) -> Result<Option<RaiseList>, StoreError> {
+        raises::read(&self.inner.client, known).await
+    }
+
+    /// Changes the raises, and returns all.
+    ///
+    /// # Errors
+    /// If there was no well-formed reply within the deadline; within that, why the raises can't be changed so.
+    pub async fn change_raises(
+        &self,
+        change: &RaiseChange,
+    ) -> Result<Result<RaiseList, RaiseError>, StoreError> {
+        raises::change(&self.inner.client, change).await
     }
 
     /// The keys of `policy`, at most `max`, among about a million names of each node.

@@ -220,7 +220,8 @@ impl Counts {
         outcome: impl Fn(&Policy, &Decision) -> Outcome,
     ) {
         for (charge, decision) in charges.iter().zip(decisions) {
-            self.record_decision(charge.policy, outcome(&policies[charge.policy], decision));
+            let policy = &policies[charge.policy];
+            self.record_decision(policy.configured(charge.policy), outcome(policy, decision));
         }
     }
 

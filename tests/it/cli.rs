@@ -5,6 +5,7 @@ mod explain;
 mod explain_conditions;
 mod keys;
 mod output;
+mod raises;
 mod simulate;
 mod top;
 

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use crate::admin::api::{KeyList, KeyStatus};
+use crate::admin::api::{KeyList, KeyStatus, RaiseInfo, RaisesList};
 use crate::cli::table::aligned;
 use crate::time::format_duration;
 
 const HEADER: [&str; 5] = ["LIMIT", "KEY", "STATE", "LEFT", "RESET IN"];
 const DENIED_HEADER: [&str; 7] = ["LIMIT", "CONSUMER", "KEY", "DENIED", "STATE", "LEFT", "RESET IN"];
+
+const RAISES_HEADER: [&str; 5] = ["LIMIT", "KEY", "RAISED BY", "UNTIL", "STARTED BY"];
 
 /// Formats a table of keys, or a message if there are none.
 pub(super) fn format(list: &KeyList) -> String {
@@ -38,6 +40,18 @@ pub(super) fn format_denied(list: &KeyList) -> String {
     lines.join("\n")
 }
 
+/// Formats a table of raises, or a message if there are none.
+pub(super) fn format_raises(list: &RaisesList) -> String {
+    if list.raises.is_empty() {
+        return "no keys are raised".to_owned();
+    }
+    let row = |raise: &RaiseInfo| {
+        let RaiseInfo { limit, key, by, until, started_by } = raise.clone();
+        [limit, key, by, until, started_by]
+    };
+    aligned(RAISES_HEADER, list.raises.iter().map(row)).join("\n")
+}
+
 fn row(status: &KeyStatus) -> [String; 5] {
     let limit = match &status.tier {
         Some(tier) => format!("{}.{tier}", status.limit),
@@ -52,6 +66,10 @@ fn row(status: &KeyStatus) -> [String; 5] {
         Some(other) => format!("{other}{until}"),
     };
     let left = format!("{} of {}", status.remaining, status.of);
+    let state = match &status.raised {
+        Some(factor) => format!("{state}, raised by {factor}"),
+        None => state,
+    };
     [limit, status.key.clone(), state, left, format_span(status.reset_after)]
 }
 
@@ -82,6 +100,7 @@ mod tests {
             consumer: None,
             of: 5,
             remaining: 3,
+            raised: None,
             reset_after: 23.2,
             until: None,
         };

@@ -47,6 +47,9 @@ pub static TAKE: LazyLock<Script> = LazyLock::new(|| {
     ))
 });
 
+/// `lua/raises.lua`, which reads and changes raises.
+pub static RAISES: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../../../lua/raises.lua")));
+
 /// `lua/change.lua`, which changes blocks, bans and counts of keys by hand.
 pub static CHANGE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(

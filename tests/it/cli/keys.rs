@@ -24,7 +24,7 @@ const CONFIG: &str = r#"listen = "127.0.0.1:0"
 "#;
 
 /// Runs `tidegate keys` with this token in the environment.
-fn run(args: &[&str], token: &str) -> Finished {
+pub fn run(args: &[&str], token: &str) -> Finished {
     let directory = tempfile::tempdir().unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
         .arg("keys")
@@ -37,14 +37,14 @@ fn run(args: &[&str], token: &str) -> Finished {
 
 /// Runs a command against a proxy, which succeeds, and returns its output.
 #[track_caller]
-fn keys(proxy: &Tidegate, args: &[&str]) -> String {
+pub fn keys(proxy: &Tidegate, args: &[&str]) -> String {
     let url = format!("http://{}", proxy.admin());
     let output = run(&[args, &["--admin", &url]].concat(), "s3cret-admin-t0ken");
     assert_eq!((output.status, output.stderr.as_str()), (0, ""), "{args:?}: {}", output.stdout);
     output.stdout
 }
 
-fn json(proxy: &Tidegate, args: &[&str]) -> Value {
+pub fn json(proxy: &Tidegate, args: &[&str]) -> Value {
     serde_json::from_str(&keys(proxy, &[args, &["--json"]].concat())).unwrap()
 }
 
@@ -52,7 +52,7 @@ fn over_both_stores(test: impl Fn(&Tidegate)) {
     over_both_stores_with(CONFIG, test);
 }
 
-fn over_both_stores_with(config: &str, test: impl Fn(&Tidegate)) {
+pub fn over_both_stores_with(config: &str, test: impl Fn(&Tidegate)) {
     test(&Tidegate::start(config));
     let redis = RedisServer::start();
     let proxy = Tidegate::start_with(&redis, config);

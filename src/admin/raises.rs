@@ -1,0 +1,106 @@
+//! Operations on the raises of keys: start, end, list.
+
+use std::time::Duration;
+
+use http::StatusCode;
+
+use super::api::{KeyChange, KeyRequest, RaiseInfo, RaiseRequest, RaisesList};
+use super::keys::{Keys, rfc3339, unavailable};
+use super::names;
+use super::response::AdminError;
+use crate::limit::{Factor, PolicyId};
+use crate::limiter::ActiveRaise;
+use crate::store::{Raise, RaiseChange, RaiseError, Store};
+use crate::time::{Micros, monotonic};
+
+/// The longest raise: what lasts longer belongs into the configuration.
+const MAX_LENGTH: Duration = Duration::from_hours(24 * 366);
+
+/// Raises the numbers of a key for a while.
+pub(super) async fn start(keys: &Keys<'_>, request: RaiseRequest) -> Result<KeyChange, AdminError> {
+    let RaiseRequest { limit, key, by, length } = request;
+    let Some(factor) = Factor::parse(&by) else {
+        let error = AdminError::bad_request(format!("`{by}` is not a factor of a raise"));
+        return Err(
+            error.help("write how many times more, above 1x and at most 1000x, such as \"2x\" or \"1.5x\"")
+        );
+    };
+    let length = humantime::parse_duration(&length)
+        .ok()
+        .filter(|length| (Duration::from_secs(1)..=MAX_LENGTH).contains(length))
+        .ok_or_else(|| {
+            let error = AdminError::bad_request(format!("`{length}` is not a duration of a raise"));
+            error.help("write it with its unit, from \"1s\" to \"366 days\", such as \"10m\" or \"1h\"")
+        })?;
+    let (key, policies) = keys.key(&limit, &key)?;
+    check(keys, &policies, factor)?;
+    let until = keys.clock.now().after(Micros::from(length));
+    let raise = Raise {
+        limit: limit.as_str().into(),
+        key,
+        factor,
+        rest: length.into(),
+        by: keys.client.to_string().into(),
+    };
+    change(keys, RaiseChange::Start(raise), &limit).await?;
+    let done = format!("raised by {factor}");
+    let until = rfc3339(until);
+    tracing::info!("admin: key {} of limit {limit} {done} until {until} by {}", names::tag(key), keys.client);
+    Ok(KeyChange { limit, key: names::tag(key), done, until: Some(until) })
+}
+
+/// Ends the raise of a key.
+pub(super) async fn end(keys: &Keys<'_>, request: KeyRequest) -> Result<KeyChange, AdminError> {
+    let KeyRequest { limit, key } = request;
+    let (key, _) = keys.key(&limit, &key)?;
+    change(keys, RaiseChange::End { limit: limit.as_str().into(), key }, &limit).await?;
+    let done = "no longer raised".to_owned();
+    tracing::info!("admin: key {} of limit {limit} {done} by {}", names::tag(key), keys.client);
+    Ok(KeyChange { limit, key: names::tag(key), done, until: None })
+}
+
+/// The raises that have not ended, as this process knows them.
+pub(super) fn list(keys: &Keys<'_>) -> RaisesList {
+    let now = monotonic();
+    let info = |raise: ActiveRaise| RaiseInfo {
+        limit: raise.limit.into(),
+        key: names::tag(raise.key),
+        by: raise.factor.to_string(),
+        until: rfc3339(keys.clock.now().after(Micros::from(raise.ends - now))),
+        started_by: raise.by.into(),
+    };
+    let mut raises: Vec<RaiseInfo> = keys.raises.active(now).into_iter().map(info).collect();
+    raises.sort_by(|one, other| {
+        (&one.limit, &one.until, &one.key).cmp(&(&other.limit, &other.until, &other.key))
+    });
+    RaisesList { raises }
+}
+
+/// Rejects a factor for numbers that could not be counted.
+fn check(keys: &Keys<'_>, policies: &[PolicyId], factor: Factor) -> Result<(), AdminError> {
+    for id in policies {
+        let policy = &keys.gate.limits.policies[*id];
+        policy.raised(*id, factor).map_err(|error| {
+            AdminError::bad_request(format!("limit {} can't be raised by {factor}: {error}", policy.stored))
+        })?;
+    }
+    Ok(())
+}
+
+async fn change(keys: &Keys<'_>, change: RaiseChange, limit: &str) -> Result<(), AdminError> {
+    let now = monotonic();
+    let changed = match keys.store {
+        Store::Memory(_) => keys.raises.change(change, now),
+        Store::Redis(redis) => {
+            let changed = redis.change_raises(&change).await.map_err(|error| unavailable(&error))?;
+            changed.map(|list| keys.raises.replace(list, now))
+        }
+    };
+    changed.map_err(|error| match error {
+        RaiseError::Full => AdminError::new(StatusCode::CONFLICT, error.to_string()).help(
+            "end some with `tidegate keys raise LIMIT KEY --end`, or raise the limit in the configuration",
+        ),
+        RaiseError::NotRaised => AdminError::new(StatusCode::NOT_FOUND, format!("{error} in limit {limit}"))
+            .help("`tidegate keys raises` lists those that are"),
+    })
+}

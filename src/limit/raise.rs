@@ -1,0 +1,175 @@
+//! Raised quotas: the numbers of a quota times a factor, for one key and a time.
+
+use std::fmt;
+use std::num::NonZeroU32;
+
+use super::bucket::Bucket;
+use super::interval::Interval;
+use super::quota::Quota;
+use super::rate::{QuotaError, Rate};
+use super::sliding_log::SlidingLog;
+use super::sliding_window::SlidingWindow;
+use super::slots::Slots;
+use super::window::Window;
+
+/// A factor of 1, in thousandths.
+const ONE: u32 = 1_000;
+
+/// How many times the numbers of a quota are raised: more than once, and at most 1,000 times. In thousandths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Factor(NonZeroU32);
+
+impl Factor {
+    /// Parses a factor with an `x`, such as `2x` or `1.5x`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let number = text.strip_suffix('x')?;
+        let (whole, decimals) = number.split_once('.').unwrap_or((number, "0"));
+        let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        if !is_number(whole) || !is_number(decimals) || decimals.len() > 3 {
+            return None;
+        }
+        let thousandths: u32 = format!("{decimals:0<3}").parse().ok()?;
+        Self::from_thousandths(whole.parse::<u32>().ok()?.checked_mul(ONE)?.checked_add(thousandths)?)
+    }
+
+    /// A factor of so many thousandths; none if it is not more than 1 and at most 1,000.
+    #[must_use]
+    pub fn from_thousandths(thousandths: u32) -> Option<Self> {
+        NonZeroU32::new(thousandths).filter(|it| (ONE + 1..=1_000 * ONE).contains(&it.get())).map(Self)
+    }
+
+    /// The factor in thousandths.
+    #[must_use]
+    pub fn thousandths(self) -> u32 {
+        self.0.get()
+    }
+
+    /// So many units raised, rounded up to whole ones.
+    fn units(self, units: u64) -> u64 {
+        let raised = (u128::from(units) * u128::from(self.0.get())).div_ceil(u128::from(ONE));
+        u64::try_from(raised).unwrap_or(u64::MAX)
+    }
+
+    fn rate(self, rate: Rate) -> Result<Rate, QuotaError> {
+        Rate::new(self.units(rate.units()), rate.period())
+    }
+
+    fn bucket(self, bucket: &Bucket) -> Result<Bucket, QuotaError> {
+        Bucket::new(self.rate(bucket.rate())?, self.units(bucket.limit()))
+    }
+
+    /// A bucket whose limit is one more than its configured number, which is raised.
+    fn bucket_beyond_one(self, bucket: &Bucket) -> Result<Bucket, QuotaError> {
+        let beyond = self.units(bucket.limit().saturating_sub(1));
+        Bucket::new(self.rate(bucket.rate())?, beyond.saturating_add(1))
+    }
+}
+
+impl fmt::Display for Factor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (whole, rest) = (self.0.get() / ONE, self.0.get() % ONE);
+        if rest == 0 {
+            return write!(f, "{whole}x");
+        }
+        let decimals = format!("{rest:03}");
+        write!(f, "{whole}.{}x", decimals.trim_end_matches('0'))
+    }
+}
+
+/// A quota with its rates and its capacity raised, in whole units. Its states are those of `quota`, so what was spent stays
+/// spent.
+///
+/// # Errors
+/// If the numbers are larger than the algorithm can count exactly.
+pub(super) fn raised(quota: &Quota, factor: Factor) -> Result<Quota, QuotaError> {
+    Ok(match quota {
+        Quota::TokenBucket(it) => Quota::TokenBucket(factor.bucket(it)?),
+        Quota::IntervalBucket(it) => {
+            Quota::IntervalBucket(Interval::new(factor.rate(it.rate())?, factor.units(it.limit()))?)
+        }
+        Quota::Gcra(it) => Quota::Gcra(factor.bucket_beyond_one(it)?),
+        Quota::LeakyBucket(it) => Quota::LeakyBucket(factor.bucket_beyond_one(it)?),
+        Quota::FixedWindow(it) => {
+            Quota::FixedWindow(Window::new(factor.rate(it.rate())?, it.align().clone())?)
+        }
+        Quota::SlidingLog(it) => {
+            let rates: Result<Vec<Rate>, QuotaError> = it.rates().map(|rate| factor.rate(*rate)).collect();
+            Quota::SlidingLog(SlidingLog::new(&rates?)?)
+        }
+        Quota::SlidingWindow(it) => {
+            Quota::SlidingWindow(SlidingWindow::new(factor.rate(it.rate())?, it.buckets())?)
+        }
+        Quota::Concurrency(it) => Quota::Concurrency(Slots::new(factor.units(it.limit()), it.lease())?),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::{Align, Holder};
+    use crate::time::{Micros, Timestamp};
+
+    fn factor(text: &str) -> Factor {
+        Factor::parse(text).unwrap()
+    }
+
+    #[test]
+    fn factors_are_displayed_as_they_are_parsed() {
+        for text in ["2x", "1.5x", "1.001x", "10.25x", "1000x"] {
+            assert_eq!(factor(text).to_string(), text);
+        }
+        assert_eq!(factor("2.50x").to_string(), "2.5x");
+        for wrong in
+            ["", "x", "2", "1x", "0.5x", "1.0x", "-2x", "1000.001x", "1.0001x", ".5x", "2.x", "1e3x", "+2x"]
+        {
+            assert_eq!(Factor::parse(wrong), None, "{wrong}");
+        }
+        assert!(Factor::parse("99999999999x").is_none());
+    }
+
+    #[test]
+    fn all_numbers_are_raised_in_whole_units() {
+        let rate = |units| Rate::new(units, Micros(60_000_000)).unwrap();
+        let twice = |quota: Result<Quota, QuotaError>| {
+            let raised = raised(&quota.unwrap(), factor("1.5x")).unwrap();
+            (raised.limit(), raised.advertised())
+        };
+        assert_eq!(twice(Quota::token_bucket(rate(60), 60)), (90, (90, 60)));
+        assert_eq!(twice(Quota::token_bucket(rate(1), 1)), (2, (2, 60)));
+        assert_eq!(twice(Quota::interval_bucket(rate(60), 60)), (90, (90, 60)));
+        assert_eq!(twice(Quota::gcra(rate(60), 5)), (9, (9, 6)));
+        assert_eq!(twice(Quota::leaky_bucket(rate(60), 0)), (1, (90, 60)));
+        assert_eq!(twice(Quota::fixed_window(rate(60), Align::Clock)), (90, (90, 60)));
+        assert_eq!(twice(Quota::sliding_log(&[rate(60)])), (90, (90, 60)));
+        assert_eq!(twice(Quota::sliding_window(rate(60), 60)), (90, (90, 60)));
+        assert_eq!(twice(Quota::concurrency(3, Micros::SECOND)), (5, (5, 1)));
+        let too_large = Quota::concurrency(11, Micros::SECOND).unwrap();
+        assert!(raised(&too_large, factor("1000x")).is_err());
+    }
+
+    #[test]
+    fn what_was_spent_stays_spent() {
+        let rate = Rate::new(10, Micros(60_000_000)).unwrap();
+        let now = Timestamp(120_000_000);
+        for quota in [
+            Quota::token_bucket(rate, 10),
+            Quota::interval_bucket(rate, 10),
+            Quota::gcra(rate, 9),
+            Quota::fixed_window(rate, Align::Clock),
+            Quota::sliding_log(&[rate]),
+            Quota::sliding_window(rate, 6),
+        ] {
+            let quota = quota.unwrap();
+            let twice = raised(&quota, factor("2x")).unwrap();
+            let remaining =
+                |quota: &Quota, state| quota.step(state, now, 0, Holder::default()).decision.remaining;
+            let spent = quota.step(None, now, 10, Holder::default()).next;
+            let more = twice.limit() - quota.limit();
+            assert_eq!(remaining(&twice, spent.as_ref()), more, "{quota:?}");
+            // At the end of the raise, what was spent beyond the limit counts as much as the limit.
+            let beyond = twice.step(spent.as_ref(), now, 5, Holder::default()).next;
+            assert_eq!(remaining(&quota, beyond.as_ref()), 0, "{quota:?}");
+        }
+    }
+}
