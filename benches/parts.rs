@@ -182,7 +182,7 @@ fn plan(c: &mut Criterion) {
     {
         let gate = gate(parts);
         group.bench_function(BenchmarkId::from_parameter(parts.join(" + ")), |b| {
-            b.iter(|| gate.plan(black_box(peer).into(), black_box(&head)).expect("a good request"));
+            b.iter(|| gate.plan(black_box(peer).into(), black_box(&head), None).expect("a good request"));
         });
     }
     group.finish();

@@ -27,14 +27,17 @@
 //! ```
 
 mod access;
+mod body_fields;
 mod candidates;
 mod canonical;
 mod client_ip;
 mod consumer_rules;
 mod credential_removal;
 mod error;
+mod form;
 mod geo;
 mod host;
+mod json_pointer;
 mod key_name;
 mod key_part;
 mod key_spec;
@@ -60,19 +63,20 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::Method;
-use http::header::HeaderName;
 use smallvec::SmallVec;
 
 use self::key_text::key_name;
 use self::plan::LimitMatches;
 use self::route_match::find_match;
 pub use access::{Access, Identity};
+pub use body_fields::{BodyField, BodyFields, MAX_READ_BODY, NoField};
 pub use client_ip::{ClientIp, forwarded_value};
 pub use consumer_rules::{ConsumerRules, CredentialSource};
 pub use credential_removal::remove_credential;
 pub use error::RequestError;
 pub use geo::{ClientLocation, Country, Database, GeoCondition, GeoDatabases};
 pub use host::{HostPattern, host_of};
+pub use json_pointer::JsonPointer;
 pub use key_name::{NameError, Named};
 pub use key_part::{KeyPart, PartValue};
 pub use key_spec::{KeyLookup, KeySpec, OnMissing};
@@ -123,7 +127,8 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Decides which route a request matches and what its limits charge, from its head.
+    /// Decides which route a request matches and what its limits charge, from its head and, where they count by it, its body.
+    /// Without the body, the plan of such a request says that it awaits the body.
     ///
     /// # Errors
     /// A request that is rejected under all counts: malformed, blocked, or larger than its route allows.
@@ -132,6 +137,7 @@ impl Gate {
         &self,
         client: ClientIdentity<'_>,
         head: &'a RequestHead,
+        body: Option<&'a BodyFields>,
     ) -> Result<RequestPlan<'a>, RequestError> {
         let location = self.locate(client, head);
         let matched = self.match_route(head, &location)?;
@@ -140,12 +146,26 @@ impl Gate {
             return Err(RequestError::TooLarge);
         }
         let limits = route.map_or(&self.default_limits, |route| &route.limits);
-        let subject = self.subject(client, head, &matched, &location);
-        let LimitMatches { charges, exempt, missing } = self.match_limits(limits, &subject)?;
+        let awaits_body = body.is_none() && route.is_some_and(|route| !route.body_fields.is_empty());
+        let mut subject = self.subject(client, head, &matched, &location);
+        subject.body = body;
+        let LimitMatches { charges, exempt, missing } =
+            if awaits_body { LimitMatches::default() } else { self.match_limits(limits, &subject)? };
         let Subject { identity, .. } = subject;
-        let client = location.address;
         let RouteMatch { path, host, route, query } = matched;
-        Ok(RequestPlan { path, host, client, route, query, charges, exempt, missing, identity })
+        Ok(RequestPlan {
+            path,
+            host,
+            client: location.address,
+            route,
+            query,
+            body,
+            awaits_body,
+            charges,
+            exempt,
+            missing,
+            identity,
+        })
     }
 
     /// The address of the client, and where it is.
@@ -201,6 +221,7 @@ impl Gate {
             location,
             client: self.client_ip.counted(location.address),
             route: matched.route.map(|id| self.routes.get(id)),
+            body: None,
             token: Token::new(self.jwt.as_deref(), &head.fields),
             identity: Ok(None),
         };
@@ -210,10 +231,7 @@ impl Gate {
         subject
     }
 
-    /// Reads the consumer of a request from Redis, whose plan says [`ConsumerError::NotFetched`]. Another plan of the request
-    /// then knows it.
-    ///
-    /// [`ConsumerError::NotFetched`]: crate::consumers::ConsumerError::NotFetched
+    /// Reads the consumer of a request from Redis. Another plan of the request then knows it.
     pub async fn fetch_consumer(&self, client: ClientIdentity<'_>, head: &RequestHead, limiter: &Limiter) {
         let location = self.locate(client, head);
         if let (Some(rules), Ok(matched)) = (&self.consumers, self.match_route(head, &location)) {
@@ -242,6 +260,7 @@ impl Gate {
             location: &location,
             client: self.client_ip.counted(plan.client),
             route: plan.route.map(|id| self.routes.get(id)),
+            body: plan.body,
             token: Token::new(self.jwt.as_deref(), &head.fields),
             identity: plan.identity.clone(),
         };
@@ -343,10 +362,11 @@ impl Gate {
 
     /// Matches a request against its limits, in their order.
     fn match_limits(&self, limits: &[PolicyId], subject: &Subject<'_>) -> Result<LimitMatches, RequestError> {
-        // The server may read another of the values than the limit, so a client could evade the limit.
-        let differing = limits.iter().find_map(|limit| self.differing_header(*limit, subject));
-        if let Some(header) = differing {
-            return Err(RequestError::DifferingHeader(header.clone()));
+        for limit in limits {
+            // A limit in shadow mode rejects no request.
+            if !self.limits.policies[*limit].shadow {
+                self.rule(*limit).check(subject)?;
+            }
         }
         let mut matches = LimitMatches::default();
         let mut keys: SmallVec<[KeyLookup; 4]> = SmallVec::new();
@@ -373,15 +393,5 @@ impl Gate {
             return Err(RequestError::TooManyParameters);
         }
         Ok(matches)
-    }
-
-    /// The header that has several values which differ, if this limit reads it. A limit in shadow mode rejects no
-    /// request.
-    fn differing_header<'a>(&'a self, limit: PolicyId, subject: &Subject<'a>) -> Option<&'a HeaderName> {
-        let rule = self.rule(limit);
-        if self.limits.policies[limit].shadow {
-            return None;
-        }
-        rule.differing_header(subject)
     }
 }

@@ -24,6 +24,7 @@ mod outbound;
 mod own_limits;
 mod protected;
 mod rate_headers;
+mod read_missing;
 mod rejection;
 mod request_id;
 mod response;

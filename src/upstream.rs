@@ -41,7 +41,7 @@ mod stream;
 mod trailers;
 mod upload;
 
-pub use body::RequestBody;
+pub use body::{ReadBody, RequestBody};
 pub use body_channel::{BodyReceiver, BodySender, Demand, body_channel};
 pub use buffered::BufferBudget;
 pub use client::Upstream;

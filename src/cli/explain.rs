@@ -29,6 +29,10 @@ pub(super) struct ExplainArgs {
     /// A header of the request; may be repeated.
     #[arg(short = 'H', long = "header", value_name = "'NAME: VALUE'")]
     headers: Vec<String>,
+    /// The body of the request, or @FILE for that of a file without its line ends; a form, unless a header names another
+    /// Content-Type. Several are joined with &, as curl does.
+    #[arg(short, long, value_name = "TEXT")]
+    data: Vec<String>,
     /// The address of the peer that sends the request.
     #[arg(long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     from: IpAddr,
@@ -39,11 +43,16 @@ pub(super) struct ExplainArgs {
 
 /// Explains a request.
 pub(super) fn explain(args: &ExplainArgs) -> Outcome {
-    let head = request::head(&args.method, &args.url, &args.headers).map_err(|error| {
+    let usage = |error: String| {
         complain(format!("error: {error}"));
         Failure::Usage
-    })?;
+    };
+    let body = request::body(&args.data).map_err(usage)?;
+    let mut head = request::head(&args.method, &args.url, &args.headers).map_err(usage)?;
+    if let Some(body) = &body {
+        request::describe_body(&mut head, body);
+    }
     let loaded = args.file.load()?;
     let client = ClientIdentity { address: args.from, tls_subject: args.tls_subject.as_deref() };
-    print(&report::explain(&loaded, client, &head))
+    print(&report::explain(&loaded, client, &head, body.as_deref()))
 }

@@ -25,7 +25,7 @@ use super::reader::Reader;
 use super::report::Problem;
 use super::table::{Name, Table, entries};
 use super::written::WrittenLimit;
-use crate::gate::{Cost, KeyPart, KeyRule, KeySpec, LimitRule, Networks, Rules, Tiers, Trust};
+use crate::gate::{BodyField, Cost, KeyPart, KeyRule, KeySpec, LimitRule, Networks, Rules, Tiers, Trust};
 use crate::id_vec::IdVec;
 use crate::limit::{Algorithm, Policy, PolicyId, Quota};
 use crate::limiter::OnStoreFailure;
@@ -102,6 +102,19 @@ impl ReadLimits {
             let mut parts = rule.key.parts.iter().chain(rule.tiers.iter().map(|tiers| &tiers.by));
             Some((parts.find(|part| is_match(part))?, self.span(id)))
         })
+    }
+
+    /// The fields of the body that these limits count by.
+    pub fn body_fields(&self, ids: &[PolicyId]) -> Box<[BodyField]> {
+        let mut fields: Vec<BodyField> = Vec::new();
+        for part in ids.iter().filter_map(|id| self.get(*id)).flat_map(|limit| &limit.rule.key.parts) {
+            if let KeyPart::Body(field) = part
+                && !fields.contains(field)
+            {
+                fields.push(field.clone());
+            }
+        }
+        fields.into()
     }
 
     /// The policies of all limits, if all of them are valid.

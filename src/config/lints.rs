@@ -4,6 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
+use http::Method;
+
 use super::limits::{ReadLimit, ReadLimits};
 use super::redis::is_loopback;
 use super::report::Problem;
@@ -35,6 +37,7 @@ pub(super) fn warnings(sections: &Sections<'_>) -> Vec<Problem> {
     let charging = || routes.iter().filter(|read| !matches!(read.action.target, Target::Limits));
     problems.extend(charging().filter_map(|read| evadable(read, limits)));
     problems.extend(skipping_limits(routes, limits, defaults));
+    problems.extend(routes.iter().filter_map(|read| bodiless(read, limits)));
     problems.extend(unused_limits(routes, limits, defaults));
     problems.extend(zero_cost_limits(limits));
     let unused = |span| Problem::warning(span, "no route uses this upstream");
@@ -107,7 +110,8 @@ fn skipped_without<'l>(limit: &'l ReadLimit, route: Option<&ReadRoute>) -> Optio
         | KeyPart::TlsSubject
         | KeyPart::Consumer
         | KeyPart::Country
-        | KeyPart::Asn => true,
+        | KeyPart::Asn
+        | KeyPart::Body(_) => true,
         // With HTTP/1.0 a request may have none.
         KeyPart::Host => route.is_none_or(|read| read.route.host.is_none()),
         KeyPart::PathParam(_) | KeyPart::Route => route.is_none(),
@@ -130,6 +134,30 @@ fn skipping(part: &KeyPart, limit: Range<usize>, route: Option<&ReadRoute>) -> P
         None => problem,
     };
     problem.help("add a limit that counts by `client_ip`, or write on_missing = \"client_ip\" or \"deny\"")
+}
+
+/// A limit that counts by the body, on a route whose methods have none.
+fn bodiless(read: &ReadRoute, limits: &ReadLimits) -> Option<Problem> {
+    let has_no_body =
+        |method: &Method| [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE].contains(method);
+    let methods = &read.route.methods;
+    let is_bodiless = !methods.is_empty() && methods.iter().all(has_no_body);
+    let field = read.route.body_fields.first().filter(|_| is_bodiless)?;
+    let name = &read.route.name;
+    let title =
+        format!("requests of route `{name}` have no body, and so no `{field}`, by which this limit counts");
+    let is_field = |part: &KeyPart| matches!(part, KeyPart::Body(other) if other == field);
+    let mut counting = read
+        .route
+        .limits
+        .iter()
+        .filter(|id| limits.get(**id).is_some_and(|limit| limit.rule.key.parts.iter().any(is_field)));
+    let problem = Problem::warning(limits.span(*counting.next()?), title);
+    Some(
+        problem
+            .related(read.span.clone(), "this route")
+            .help("leave the limit out, or add a method such as POST"),
+    )
 }
 
 fn zero_cost_limits(limits: &ReadLimits) -> impl Iterator<Item = Problem> {

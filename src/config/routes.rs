@@ -78,7 +78,8 @@ fn route(number: usize, item: Item<'_>, names: &mut Names<'_>) -> Option<ReadRou
     let span_of = |key| table.given(key).map(Item::span);
     let (span, name_span, slash_span) = (table.span(), span_of("name"), span_of("encoded_slash"));
     table.close();
-    let conditions = conditions?;
+    let (conditions, limits) = (conditions?, limits?);
+    let body_fields = names.limits.body_fields(&limits);
     let route = Route {
         name: name.ok()?.unwrap_or_else(|| number.to_string()).into(),
         host: conditions.host,
@@ -89,10 +90,11 @@ fn route(number: usize, item: Item<'_>, names: &mut Names<'_>) -> Option<ReadRou
         cookies: conditions.cookies,
         country: conditions.country,
         asn: conditions.asn,
-        limits: limits?,
+        limits,
         keeps_encoded_slash: keeps_encoded_slash?,
         max_body: max_body.ok()?.map(|most| most as u64),
         access: access?,
+        body_fields,
     };
     Some(ReadRoute { route, action: action?, cors: cors?, span, name_span, slash_span })
 }

@@ -62,6 +62,23 @@ pub(super) fn authorization(value: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned([&scheme[..], b" ", &credentials].concat())
 }
 
+/// The canonical form of a field of a body: trimmed, in one case. Many applications ignore both in the names of users.
+pub(super) fn field_value(text: &str) -> Cow<'_, str> {
+    fold(
+        text.trim_matches(|character: char| {
+            character.is_whitespace() || matches!(character, '\0' | '\u{feff}')
+        }),
+    )
+}
+
+/// The text with its letters in one case; `\u{17f}`, a long s, becomes `s`.
+pub(super) fn fold(text: &str) -> Cow<'_, str> {
+    if text.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase()) {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(text.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect())
+}
+
 fn base64(text: &[u8]) -> Vec<u8> {
     let in_alphabet = |byte: &u8| match *byte {
         b'-' => Some(b'+'),
@@ -199,6 +216,20 @@ mod tests {
             ("Basic Y", "basic Y"),
         ] {
             assert_eq!(String::from_utf8_lossy(&authorization(encoded.as_bytes())), form, "{encoded}");
+        }
+    }
+
+    #[test]
+    fn fields_have_one_form_whatever_their_case() {
+        for (sent, form) in [
+            ("eve", "eve"),
+            (" Eve\u{a0}\0", "eve"),
+            ("\u{212a}\u{17f}\u{c4}", "ks\u{e4}"),
+            ("Stra\u{df}e", "strasse"),
+            (" ", ""),
+        ] {
+            assert_eq!(field_value(sent), form, "{sent:?}");
+            assert_eq!(field_value(form), form, "{form:?}");
         }
     }
 

@@ -3,6 +3,7 @@
 use http::StatusCode;
 use http::header::HeaderName;
 
+use super::body_fields::{BodyField, MAX_READ_BODY};
 use super::key_part::KeyPart;
 use super::path::PathError;
 use super::query::MAX_PARAMETERS;
@@ -47,6 +48,15 @@ pub enum RequestError {
     /// A cookie or query parameter has more values than key rules are looked up for.
     #[error("the request has too many different values for {0}")]
     TooManyValues(KeyPart),
+    /// A field of the body that one of the limits counts by has several values, and the server may read another one.
+    #[error("the body has several values for {0} that differ")]
+    DifferingField(BodyField),
+    /// The body is longer than what is read of it for a limit.
+    #[error("the request body is longer than {} KiB, the most that a limit of this route reads", MAX_READ_BODY / 1024)]
+    LongBody,
+    /// Other bodies of the connection use the memory in which a limit would read the body.
+    #[error("too many request bodies of this connection are being read")]
+    NoBodyMemory,
     /// CONNECT, which is for forward proxies.
     #[error("CONNECT is supported for WebSocket over HTTP/2 only")]
     Connect,
@@ -59,14 +69,21 @@ pub enum RequestError {
 }
 
 impl RequestError {
+    /// Whether the client may frame its messages differently, so that what follows on its connection can't be trusted.
+    #[must_use]
+    pub fn is_about_framing(&self) -> bool {
+        !matches!(self, Self::TooLarge | Self::LongBody | Self::NoBodyMemory | Self::Blocked(_))
+    }
+
     /// The status of the response.
     #[must_use]
     pub fn status(&self) -> StatusCode {
         match self {
             Self::Connect => StatusCode::METHOD_NOT_ALLOWED,
+            Self::NoBodyMemory => StatusCode::SERVICE_UNAVAILABLE,
             Self::Blocked(_) => StatusCode::FORBIDDEN,
             Self::TooManyHeaders => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::TooLarge | Self::LongBody => StatusCode::PAYLOAD_TOO_LARGE,
             // RFC 9112 §6.1.
             Self::TransferCoding => StatusCode::NOT_IMPLEMENTED,
             Self::Path(_)
@@ -77,6 +94,7 @@ impl RequestError {
             | Self::MethodCase
             | Self::TooManyParameters
             | Self::DifferingHeader(_)
+            | Self::DifferingField(_)
             | Self::TooManyValues(_)
             | Self::Asterisk => StatusCode::BAD_REQUEST,
         }

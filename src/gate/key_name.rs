@@ -107,6 +107,10 @@ pub(super) fn push(
         KeyPart::Asn if value.parse::<u32>().map(|asn| asn.to_string()).as_deref() != Ok(value) => {
             return Err(wrong("the number of an autonomous system"));
         }
+        KeyPart::Body(_) => match &*canonical::field_value(value) {
+            "" => return Err(NameError::Empty(part.clone())),
+            value => parts.push(part.kind(), value.as_bytes()),
+        },
         KeyPart::Cookie(_) => parts.push(part.kind(), &canonical::cookie_value(value.as_bytes())),
         KeyPart::Header(name) if *name == AUTHORIZATION => {
             parts.push(part.kind(), &canonical::authorization(value.as_bytes()));

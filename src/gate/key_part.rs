@@ -5,6 +5,8 @@ use std::net::IpAddr;
 
 use http::header::HeaderName;
 
+use super::body_fields::BodyField;
+use super::json_pointer::JsonPointer;
 use super::subject::Subject;
 use super::{canonical, method};
 use crate::http1::{FieldName, RequestHead, names};
@@ -43,6 +45,8 @@ pub enum KeyPart {
     Country,
     /// `asn`: the number of the autonomous system of the client's address.
     Asn,
+    /// `body:/POINTER` or `form:NAME`: a field of the body.
+    Body(BodyField),
 }
 
 /// The value of a key part in one request.
@@ -58,7 +62,7 @@ pub enum PartValue<'a> {
 
 impl KeyPart {
     /// Every form a key part can take, for messages.
-    pub const FORMS: [&'static str; 15] = [
+    pub const FORMS: [&'static str; 17] = [
         "client_ip",
         "header:NAME",
         "cookie:NAME",
@@ -73,6 +77,8 @@ impl KeyPart {
         "consumer",
         "country",
         "asn",
+        "body:/FIELD",
+        "form:NAME",
         "global",
     ];
 
@@ -97,6 +103,8 @@ impl KeyPart {
             ("query", _) => Self::Query(named?.into()),
             ("path_param", _) => Self::PathParam(named?.into()),
             ("jwt", _) => Self::Jwt(named?.into()),
+            ("body", _) => Self::Body(BodyField::Json(JsonPointer::parse(named?)?)),
+            ("form", _) => Self::Body(BodyField::Form(named?.into())),
             _ => return None,
         })
     }
@@ -110,6 +118,7 @@ impl KeyPart {
             Self::Header(name) => return header(subject.head, name),
             Self::Cookie(name) => return cookie(subject.head, name),
             Self::Query(name) => return PartValue::of(subject.query.values(name).map(Cow::Borrowed)),
+            Self::Body(field) => return body(subject, field),
             Self::ClientIp => Some(Cow::Owned(subject.client.to_string().into_bytes())),
             Self::Path => Some(Cow::Borrowed(subject.path.as_bytes())),
             Self::PathParam(name) => subject.path_param(name).map(|value| Cow::Borrowed(value.as_bytes())),
@@ -150,13 +159,15 @@ impl KeyPart {
             Self::Consumer => PartKind::Consumer,
             Self::Country => PartKind::Country,
             Self::Asn => PartKind::Asn,
+            Self::Body(BodyField::Json(_)) => PartKind::Json,
+            Self::Body(BodyField::Form(_)) => PartKind::Form,
         }
     }
 
     /// Whether the value comes from the client without proof.
     #[must_use]
     pub fn is_client_supplied(&self) -> bool {
-        matches!(self, Self::Header(_) | Self::Cookie(_) | Self::Query(_))
+        matches!(self, Self::Header(_) | Self::Cookie(_) | Self::Query(_) | Self::Body(_))
     }
 
     /// Whether a client can choose any value, and so get a fresh count at will. Claims of tokens are chosen by their
@@ -201,6 +212,7 @@ impl std::fmt::Display for KeyPart {
             Self::Consumer => f.write_str("consumer"),
             Self::Country => f.write_str("country"),
             Self::Asn => f.write_str("asn"),
+            Self::Body(field) => field.fmt(f),
         }
     }
 }
@@ -251,6 +263,11 @@ pub(super) fn header<'a>(head: &'a RequestHead, name: &HeaderName) -> PartValue<
     PartValue::of(values.map(|value| Cow::Borrowed(value.trim_ascii())))
 }
 
+fn body<'a>(subject: &Subject<'a>, field: &BodyField) -> PartValue<'a> {
+    let values = subject.body.and_then(|body| body.values(field).ok());
+    PartValue::of(values.into_iter().flatten().map(|value| Cow::Borrowed(value.as_bytes())))
+}
+
 fn cookie<'a>(head: &'a RequestHead, name: &str) -> PartValue<'a> {
     let headers = head.fields.get_all(names::COOKIE);
     PartValue::of(headers.flat_map(|header| canonical::cookies(header, name)))
@@ -274,6 +291,8 @@ mod tests {
             "consumer",
             "country",
             "asn",
+            "body:/user/name",
+            "form:user:name",
         ] {
             assert_eq!(KeyPart::parse(text).unwrap().to_string(), text);
         }
@@ -289,6 +308,9 @@ mod tests {
             "jwt:",
             "tls",
             "tls:issuer",
+            "body:user",
+            "body:",
+            "form",
         ] {
             assert_eq!(KeyPart::parse(wrong), None, "{wrong}");
         }

@@ -7,6 +7,8 @@ use http::StatusCode;
 use http::header::HeaderName;
 use smallvec::SmallVec;
 
+use super::body_fields::NoField;
+use super::error::RequestError;
 use super::key_part::{self, KeyPart, PartValue};
 use super::key_spec::{KeyLookup, KeySpec};
 use super::rules::{KeyRules, Match, Rules};
@@ -142,8 +144,26 @@ impl LimitRule {
         self.rules.on_keys(&whole, &first_parts)
     }
 
+    /// Rejects a request of which the server may read another value than the limit, so that a client could evade it.
+    pub(super) fn check(&self, subject: &Subject<'_>) -> Result<(), RequestError> {
+        if let Some(header) = self.differing_header(subject) {
+            return Err(RequestError::DifferingHeader(header.clone()));
+        }
+        let Some(body) = subject.body else { return Ok(()) };
+        for part in &self.key.parts {
+            let KeyPart::Body(field) = part else { continue };
+            match body.values(field) {
+                Err(NoField::TooLong) => return Err(RequestError::LongBody),
+                Err(NoField::NoMemory) => return Err(RequestError::NoBodyMemory),
+                Ok([_, _, ..]) => return Err(RequestError::DifferingField(field.clone())),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     /// The header that has several values which differ, where the key, the tiers or the cost read it.
-    pub(super) fn differing_header<'a>(&'a self, subject: &Subject<'a>) -> Option<&'a HeaderName> {
+    fn differing_header<'a>(&'a self, subject: &Subject<'a>) -> Option<&'a HeaderName> {
         let differs = |name: &HeaderName| {
             // Few requests have a header twice, and only then are its values compared.
             let is_repeated = subject.head.fields.get_all(name).nth(1).is_some();

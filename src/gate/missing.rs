@@ -3,6 +3,7 @@
 use http::header::AUTHORIZATION;
 use http::{HeaderValue, StatusCode};
 
+use super::body_fields::BodyField;
 use super::key_part::KeyPart;
 use crate::limit::PolicyId;
 
@@ -46,6 +47,12 @@ pub(super) fn missing_detail(part: &KeyPart) -> String {
         KeyPart::Jwt(_) => "the request must have a valid token".to_owned(),
         KeyPart::TlsSubject => "the connection must have a client certificate".to_owned(),
         KeyPart::Consumer => "the request must have the credential of a consumer".to_owned(),
+        KeyPart::Body(BodyField::Json(pointer)) => {
+            format!("the request must have an unencoded JSON body with a value at {pointer}")
+        }
+        KeyPart::Body(BodyField::Form(name)) => {
+            format!("the request must have an unencoded form as its body, with the field {name}")
+        }
         _ => "the request lacks a value that one of its limits counts by".to_owned(),
     }
 }

@@ -6,10 +6,12 @@ use std::net::IpAddr;
 use smallvec::SmallVec;
 
 use super::access::Identity;
+use super::body_fields::BodyFields;
 use super::missing::MissingPart;
 use super::path::NormalPath;
 use super::query::Query;
 use super::table::RouteId;
+use crate::consumers::ConsumerError;
 use crate::limit::{Charge, PolicyId};
 
 /// The identity of the peer of a connection: its address and its certificate.
@@ -41,7 +43,7 @@ pub struct RouteMatch<'a> {
     pub query: Query<'a>,
 }
 
-/// Everything that is decided from a request's head alone: the route, the client, and the charges of its limits.
+/// Everything that is decided before the limits of a request are checked: the route, the client, and the charges.
 #[derive(Debug)]
 pub struct RequestPlan<'a> {
     /// The normalized path.
@@ -54,6 +56,10 @@ pub struct RequestPlan<'a> {
     pub route: Option<RouteId>,
     /// The query.
     pub query: Query<'a>,
+    /// The fields of the body that the limits name, if it was read.
+    pub body: Option<&'a BodyFields>,
+    /// Whether the limits name fields of the body, which was not read. Nothing is decided about the limits then.
+    pub awaits_body: bool,
     /// The charges of the limits.
     pub charges: Charges,
     /// The limits that exempt the request, by an `allow` list.
@@ -63,6 +69,14 @@ pub struct RequestPlan<'a> {
     /// The consumer, or why the request is rejected for the lack of one. Its limits are charged all the same, so that they
     /// bound how fast credentials can be guessed.
     pub identity: Identity,
+}
+
+impl RequestPlan<'_> {
+    /// Whether something has to be read before the request is planned again: its consumer from Redis, or its body.
+    #[must_use]
+    pub fn is_partial(&self) -> bool {
+        self.awaits_body || matches!(self.identity, Err(ConsumerError::NotFetched))
+    }
 }
 
 /// The charges and exemptions of the limits of one request, and the key part that it lacks.

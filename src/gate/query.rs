@@ -90,7 +90,8 @@ pub(super) fn decoded_name(pair: &str) -> Vec<u8> {
     name
 }
 
-fn decode(text: &str, out: &mut Vec<u8>) {
+/// Decodes a name or a value, and adds it to `out`.
+pub(super) fn decode(text: &str, out: &mut Vec<u8>) {
     // `+` is decoded before the escapes, because `%2B` is a plus sign.
     for (number, part) in text.split('+').enumerate() {
         if number > 0 {

@@ -6,6 +6,7 @@ use http::Method;
 use http::header::HeaderName;
 
 use super::access::Access;
+use super::body_fields::BodyField;
 use super::canonical;
 use super::geo::{ClientLocation, Country, GeoCondition};
 use super::host::HostPattern;
@@ -44,6 +45,8 @@ pub struct Route {
     pub max_body: Option<u64>,
     /// The consumers that it serves.
     pub access: Access,
+    /// The fields of the body that the limits count by.
+    pub body_fields: Box<[BodyField]>,
 }
 
 impl Route {
@@ -64,6 +67,7 @@ impl Route {
             keeps_encoded_slash: false,
             max_body: None,
             access: Access::Default,
+            body_fields: Box::default(),
         }
     }
 

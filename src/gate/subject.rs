@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use super::access::Identity;
+use super::body_fields::BodyFields;
 use super::geo::ClientLocation;
 use super::query::Query;
 use super::route::Route;
@@ -31,6 +32,8 @@ pub struct Subject<'a> {
     pub client: IpAddr,
     /// The route; none if no route matches.
     pub route: Option<&'a Route>,
+    /// The fields of the body that limits name, if it was read.
+    pub body: Option<&'a BodyFields>,
     /// The token.
     pub token: Token<'a>,
     /// The consumer, or why the request is rejected for the lack of one.

@@ -75,6 +75,10 @@ pub enum PartKind {
     Country = 13,
     /// The autonomous system of the client's address.
     Asn = 14,
+    /// A value in a JSON body.
+    Json = 15,
+    /// A field of a form.
+    Form = 16,
 }
 
 /// Turns key parts into [`Key`]s.

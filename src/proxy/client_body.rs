@@ -25,6 +25,8 @@ pub enum ClientBody {
     Http1(BodyReceiver),
     /// Over HTTP/2.
     Http2(Incoming),
+    /// Read for a limit, as a whole or its start.
+    Read(Box<RequestBody>),
 }
 
 impl From<Option<BodyReceiver>> for ClientBody {
@@ -44,6 +46,7 @@ impl ClientBody {
     pub(super) fn take(&mut self, client: &ClientConnection, is_grpc: bool) -> Option<RequestBody> {
         match std::mem::take(self) {
             Self::None => None,
+            Self::Read(body) => Some(*body),
             Self::Http1(receiver) => Some(RequestBody::received(receiver)),
             Self::Http2(incoming) => Some(RequestBody::streaming(incoming, client.request_stream(is_grpc))),
         }
@@ -58,7 +61,11 @@ impl ClientBody {
     /// clients report a failure if the stream is reset right after its response, though that is valid (RFC 9113 §8.1).
     /// The returned future completes when draining ends. Over HTTP/1.1 the connection does this.
     pub(super) fn drain(self) -> Option<impl Future> {
-        let Self::Http2(mut unread) = self else { return None };
+        let mut unread = match self {
+            Self::Http2(unread) => unread,
+            Self::Read(mut body) => body.take_unread()?,
+            Self::None | Self::Http1(_) => return None,
+        };
         Some(tokio::task::spawn_local(timeout(MAX_DRAIN_TIME, async move {
             let mut read = 0;
             while let Some(Ok(frame)) = unread.frame().await

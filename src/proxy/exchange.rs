@@ -22,6 +22,7 @@ use super::inbound::accept_upgrade;
 use super::local_reply::{self, RejectedRequest};
 use super::log_entry::{LogEntry, PlannedRequest};
 use super::rate_headers::RateHeaderSource;
+use super::read_missing::read_missing;
 use super::rejection::Rejection;
 use super::request_id::{RequestId, X_REQUEST_ID};
 use super::response::ProxyResponse;
@@ -30,8 +31,7 @@ use super::route_action::Target;
 use super::settlement::settle;
 use super::snapshot::Proxy;
 use super::{grpc, http2, max_forwards, own_limits, top_keys, tunnel};
-use crate::consumers::ConsumerError;
-use crate::gate::{RequestError, RequestPlan, RouteId, RouteMatch};
+use crate::gate::{BodyFields, RequestError, RequestPlan, RouteId, RouteMatch};
 use crate::http1::{RequestHead, ResponseHead, names};
 use crate::id_vec::Id as _;
 use crate::limiter::{Admission, LimitStatuses, Permit, Reservation, StatusSource};
@@ -129,24 +129,24 @@ impl<'p> Exchange<'p> {
         head: Box<RequestHead>,
     ) -> Result<ProxyResponse<BodySource>, Rejection> {
         if let Err(error) = normalized {
-            return Err(self.describe_malformed(&head, error));
+            return Err(self.rejected(&head, Rejection::Malformed(error)));
         }
         if let Some(response) = self.preflight(&head) {
             return Ok(response);
         }
         let Admitted { plan, permit, delay } = {
             // The plan borrows the head, which moves upstream: it ends here, and its result is a `ForwardPlan`.
-            let mut is_fetched = false;
+            let (mut fields, mut is_read) = (None, false);
             let mut plan = loop {
-                let plan = self.plan(&head)?;
-                match plan.identity {
-                    // Boxed because few requests wait for this, and it would enlarge the future of all.
-                    Err(ConsumerError::NotFetched) if !is_fetched => {
-                        Box::pin(self.fetch_consumer(&head)).await;
-                    }
-                    _ => break plan,
+                let plan = self.plan(&head, fields.as_ref())?;
+                if is_read || !plan.is_partial() {
+                    break plan;
                 }
-                is_fetched = true;
+                // Boxed because few requests wait for this, and it would enlarge the future of all.
+                let read =
+                    Box::pin(read_missing(self.proxy, self.client, (&head, &mut self.body), &plan)).await;
+                drop(plan);
+                (fields, is_read) = (read.map_err(|rejection| self.rejected(&head, rejection))?, true);
             };
             let (permit, delay) = self.admit(&head, &plan).await?;
             if let Err(error) = plan.identity {
@@ -179,24 +179,30 @@ impl<'p> Exchange<'p> {
     }
 
     /// Finds the route, the client and the charges of the request.
-    fn plan<'h>(&mut self, head: &'h RequestHead) -> Result<RequestPlan<'h>, Rejection> {
-        match self.proxy.snapshot.gate.plan(self.client.identity(), head) {
+    fn plan<'h>(
+        &mut self,
+        head: &'h RequestHead,
+        body: Option<&'h BodyFields>,
+    ) -> Result<RequestPlan<'h>, Rejection> {
+        match self.proxy.snapshot.gate.plan(self.client.identity(), head, body) {
             Ok(plan) => {
                 self.route = plan.route;
                 Ok(plan)
             }
-            Err(error) => Err(self.describe_malformed(head, error)),
+            Err(error) => {
+                top_keys::record_rejected(self.proxy, self.client, (head, body), &error);
+                Err(self.rejected(head, Rejection::Malformed(error)))
+            }
         }
     }
 
-    /// Records what is known of a request that is rejected for its head.
-    fn describe_malformed(&mut self, head: &RequestHead, error: RequestError) -> Rejection {
+    /// Records what is known of a request that is rejected before it has a plan.
+    fn rejected(&mut self, head: &RequestHead, rejection: Rejection) -> Rejection {
         let gate = &self.proxy.snapshot.gate;
         let location = gate.locate(self.client.identity(), head);
         let matched = gate.match_route(head, &location).ok();
         self.describe_match(head, matched.as_ref());
-        top_keys::record_rejected(self.proxy, self.client, head, &error);
-        Rejection::Malformed(error)
+        rejection
     }
 
     /// Records the client and the route of a request without a plan.
@@ -205,11 +211,6 @@ impl<'p> Exchange<'p> {
         if let Some(entry) = &mut self.log_entry {
             entry.describe_match(&self.proxy.snapshot.gate, self.client, head, matched);
         }
-    }
-
-    async fn fetch_consumer(&self, head: &RequestHead) {
-        let gate = &self.proxy.snapshot.gate;
-        gate.fetch_consumer(self.client.identity(), head, &self.proxy.limiter).await;
     }
 
     /// Checks the limits: the permit, and the delay of a limit that shapes traffic.

@@ -160,12 +160,14 @@ impl<'a> RejectedRequest<'a> {
     /// The response to a malformed or blocked request.
     fn malformed(&self, error: &RequestError) -> LocalReply {
         let mut response = self.explained(error.status(), &error.to_string(), None);
-        if !matches!(error, RequestError::Blocked(_) | RequestError::TooLarge) {
+        if error.is_about_framing() {
             // The client may frame its messages differently, so what follows on this connection can't be trusted.
             set_connection_close(&mut response.head);
         }
-        if let RequestError::Connect = error {
-            response.head.fields.push(ALLOW, METHODS);
+        match error {
+            RequestError::Connect => response.head.fields.push(ALLOW, METHODS),
+            RequestError::NoBodyMemory => response.head.fields.push(RETRY_AFTER, b"1"),
+            _ => {}
         }
         response
     }

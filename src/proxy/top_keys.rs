@@ -4,7 +4,7 @@ use super::client::ClientConnection;
 use super::log_entry::PlannedRequest;
 use super::own_limits::only_shows_limits;
 use super::snapshot::Proxy;
-use crate::gate::RequestError;
+use crate::gate::{BodyFields, RequestError};
 use crate::http1::RequestHead;
 use crate::limit::PolicyId;
 use crate::limiter::Admission;
@@ -35,14 +35,15 @@ fn record_charges(top: &TopRecorder, request: &PlannedRequest<'_>, admission: &A
 pub(super) fn record_rejected(
     proxy: &Proxy,
     client: &ClientConnection,
-    head: &RequestHead,
+    (head, body): (&RequestHead, Option<&BodyFields>),
     error: &RequestError,
 ) {
     let (Some(top), &RequestError::Blocked(limit)) = (&proxy.top, error) else { return };
     let gate = &proxy.snapshot.gate;
     let location = gate.locate(client.identity(), head);
     let Ok(matched) = gate.match_route(head, &location) else { return };
-    let subject = gate.subject(client.identity(), head, &matched, &location);
+    let mut subject = gate.subject(client.identity(), head, &matched, &location);
+    subject.body = body;
     let Some(key) = gate.limit_rules[limit].key.find(&subject, &gate.hasher).key() else { return };
     let consumer = subject.consumer().map(|consumer| &*consumer.name);
     let event = KeyEvent { key, consumer, is_denied: true };

@@ -37,6 +37,19 @@ pub struct RequestBody {
     reservation: Option<Box<BufferReservation>>,
     /// The progress of the upload over HTTP/2.
     upload: Option<Rc<UploadProgress>>,
+    /// The part that was read before and put back: it comes first.
+    returned: Option<Box<Bytes>>,
+}
+
+/// A body that was read before its request is sent.
+#[derive(Debug)]
+pub enum ReadBody {
+    /// The whole body, to be sent, and its bytes.
+    Whole(RequestBody, Bytes),
+    /// The body is longer. What was read of it is sent first.
+    TooLong(RequestBody),
+    /// Other bodies of the connection use too much memory.
+    NoMemory(RequestBody),
 }
 
 /// The source of a body.
@@ -91,6 +104,7 @@ impl RequestBody {
             recorder: None,
             reservation: None,
             upload: None,
+            returned: None,
         }
     }
 
@@ -113,10 +127,32 @@ impl RequestBody {
     ///
     /// # Errors
     /// When the body ends early, is too large or too slow.
-    pub async fn buffered(mut self, budget: &BufferBudget) -> Result<Self, BodyError> {
+    pub async fn buffered(self, budget: &BufferBudget) -> Result<Self, BodyError> {
         let length = self.size_hint().exact().filter(|length| *length <= buffered::MAX_BYTES);
+        let length = length.filter(|_| self.is_incoming());
         let Some(reservation) = length.and_then(|length| budget.reserve(length)) else { return Ok(self) };
+        match self.collect(buffered::MAX_BYTES, reservation).await? {
+            ReadBody::Whole(body, _) | ReadBody::TooLong(body) | ReadBody::NoMemory(body) => Ok(body),
+        }
+    }
+
+    /// Reads the whole body, unless it has more than `most` bytes, or `budget` has no memory for it.
+    ///
+    /// # Errors
+    /// When the body ends early, is larger than [`Self::at_most`] allows, or too slow.
+    pub async fn read(self, most: u64, budget: &BufferBudget) -> Result<ReadBody, BodyError> {
+        if self.size_hint().lower() > most {
+            return Ok(ReadBody::TooLong(self));
+        }
+        match budget.reserve(0) {
+            Some(reservation) => self.collect(most, reservation).await,
+            None => Ok(ReadBody::NoMemory(self)),
+        }
+    }
+
+    async fn collect(mut self, most: u64, mut reservation: BufferReservation) -> Result<ReadBody, BodyError> {
         self.set_deadline(Some(cached_now() + buffered::TIMEOUT));
+        let has_length = self.size_hint().exact().is_some();
         let mut buffer = BodyBuffer::default();
         while let Some(frame) = self.frame().await {
             match frame.map(Frame::into_data) {
@@ -127,15 +163,36 @@ impl RequestBody {
                     return Err(error);
                 }
             }
+            if buffer.length() > most {
+                return Ok(ReadBody::TooLong(self.put_back(buffer.into_bytes())));
+            }
+            if !reservation.grow(buffer.length()) {
+                return Ok(ReadBody::NoMemory(self.put_back(buffer.into_bytes())));
+            }
         }
         let trailers = buffer.trailers.take();
-        let mut body = Self::new(Source::Stored(Box::new(RecordedBody::new(buffer.into_bytes(), trailers))));
+        let bytes = buffer.into_bytes();
+        let mut stored = RecordedBody::new(bytes.clone(), trailers);
+        stored.is_chunked = stored.has_trailers() && !has_length;
+        let mut body = Self::new(Source::Stored(Box::new(stored)));
         body.reservation = Some(Box::new(reservation));
-        Ok(body)
+        Ok(ReadBody::Whole(body, bytes))
+    }
+
+    /// Puts back what was read, as if nothing had been.
+    fn put_back(mut self, read: Bytes) -> Self {
+        self.set_deadline(None);
+        self.is_started = false;
+        if self.is_incoming() {
+            self.returned = Some(Box::new(read));
+        } else {
+            self.source = Source::Stored(Box::new(RecordedBody::new(read, None)));
+        }
+        self
     }
 
     /// Takes back a body over HTTP/2 of which nothing was sent, so that the rest of it can be drained.
-    pub(super) fn take_unread(&mut self) -> Option<Incoming> {
+    pub fn take_unread(&mut self) -> Option<Incoming> {
         match std::mem::take(&mut self.source) {
             Source::Stream(incoming, _) => Some(*incoming),
             _ => None,
@@ -151,6 +208,7 @@ impl RequestBody {
     pub(super) fn is_incoming(&self) -> bool {
         match &self.source {
             Source::Empty | Source::Handshake | Source::Stored(_) | Source::Sent => false,
+            Source::Channel(_) | Source::Stream(..) if self.returned.is_some() => true,
             Source::Channel(receiver) => !receiver.is_end(),
             Source::Stream(incoming, stream) => stream.held_bytes().is_some() || !incoming.is_end_stream(),
         }
@@ -206,6 +264,7 @@ impl RequestBody {
             recorder: self.recorder.clone(),
             reservation: self.reservation.take(),
             upload: Some(Rc::clone(upload)),
+            returned: self.returned.take(),
         }
     }
 
@@ -267,7 +326,8 @@ impl Body for RequestBody {
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = &mut *self;
         let is_incoming = matches!(this.source, Source::Channel(_) | Source::Stream(..));
-        let mut frame = this.poll_source(cx);
+        let returned = this.returned.take().map(|part| Poll::Ready(Some(Ok(Frame::data(*part)))));
+        let mut frame = returned.unwrap_or_else(|| this.poll_source(cx));
         if let Poll::Ready(frame) = &mut frame
             && is_incoming
         {
@@ -301,14 +361,19 @@ impl Body for RequestBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.source {
+        let hint = match &self.source {
             Source::Empty | Source::Handshake | Source::Sent => SizeHint::with_exact(0),
+            Source::Stored(stored) if stored.is_chunked => SizeHint::default(),
             Source::Stored(stored) => SizeHint::with_exact(stored.remaining_bytes()),
             Source::Channel(receiver) => receiver.size_hint(),
             Source::Stream(incoming, stream) => stream
                 .held_bytes()
                 .map_or_else(|| incoming.size_hint(), |held| SizeHint::with_exact(held as u64)),
-        }
+        };
+        let Some(returned) = &self.returned else { return hint };
+        let returned = returned.len() as u64;
+        let exact = hint.exact().map(|rest| SizeHint::with_exact(rest + returned));
+        exact.unwrap_or_default()
     }
 }
 

@@ -18,6 +18,8 @@ const MAX_PARTS: usize = 64;
 pub(super) struct RecordedBody {
     data: SmallVec<[Bytes; 1]>,
     trailers: Option<HeaderMap>,
+    /// Whether it is sent without its length, since its trailers would be lost with one.
+    pub is_chunked: bool,
     /// The number of frames that have been sent.
     sent: usize,
 }
@@ -32,7 +34,11 @@ pub(super) struct BodyRecorder {
 
 impl RecordedBody {
     pub fn new(data: Bytes, trailers: Option<HeaderMap>) -> Self {
-        Self { data: SmallVec::from_buf([data]), trailers, sent: 0 }
+        Self { data: SmallVec::from_buf([data]), trailers, is_chunked: false, sent: 0 }
+    }
+
+    pub fn has_trailers(&self) -> bool {
+        self.trailers.is_some()
     }
 
     /// The next frame; none at the end.

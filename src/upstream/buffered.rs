@@ -49,6 +49,21 @@ impl BufferBudget {
     }
 }
 
+impl BufferReservation {
+    /// Enlarges the reservation to so many bytes, if other bodies of the connection leave room; returns whether it is
+    /// large enough.
+    pub(super) fn grow(&mut self, bytes: u64) -> bool {
+        let more = bytes.saturating_sub(self.bytes);
+        let total = self.budget.0.get() + more;
+        let is_enough = total <= MAX_RESERVED;
+        if is_enough {
+            self.budget.0.set(total);
+            self.bytes += more;
+        }
+        is_enough
+    }
+}
+
 impl Drop for BufferReservation {
     fn drop(&mut self) {
         let Self { budget: BufferBudget(reserved), bytes } = self;
@@ -65,6 +80,10 @@ impl BodyBuffer {
         let first = std::mem::take(&mut self.first);
         self.joined.extend_from_slice(&first);
         self.joined.extend_from_slice(&data);
+    }
+
+    pub fn length(&self) -> u64 {
+        self.first.len().max(self.joined.len()) as u64
     }
 
     pub fn into_bytes(self) -> Bytes {
@@ -97,7 +116,9 @@ mod tests {
         assert!(budget.reserve(1).is_none());
         held.pop();
         assert!(budget.reserve(MAX_BYTES + 1).is_none() && budget.reserve(MAX_BYTES).is_some());
-        drop(held);
+        let mut last = budget.reserve(0).unwrap();
+        assert!(last.grow(MAX_BYTES) && last.grow(1) && !last.grow(MAX_BYTES + 1));
+        drop((held, last));
         assert_eq!(budget.0.get(), 0);
     }
 }

@@ -2,6 +2,7 @@
 
 mod commands;
 mod explain;
+mod explain_body;
 mod explain_conditions;
 mod keys;
 mod output;

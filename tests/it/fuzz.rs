@@ -28,6 +28,7 @@ fn the_corpus_satisfies_the_properties() {
     over("corpus/address", "", bodies::address);
     over("corpus/key", "", bodies::key);
     over("corpus/pattern", "", bodies::pattern);
+    over("corpus/body", "", bodies::body);
     over("corpus/gate", "", bodies::gate);
     over("corpus/headers", "", bodies::headers);
     over("corpus/consumers", "", bodies::consumers);
@@ -61,6 +62,9 @@ const FIELD: &str = "(connection|Connection|te|trailer|content-length|transfer-e
     : ?([a-z0-9, +\t-]{0,12}|trailers|close, host|[0-9]{1,21}|0[0-9], ?[0-9]|x-key, te|content-length)";
 const NODE: &str = "((for=)?\"?(10\\.0\\.0\\.[0-9]|203\\.0\\.113\\.9|\\[?(fd00|2001:db8)::[0-9a-f]{1,4}\\]?|_x|)\
     (:[0-9]{1,6})?\"?(, ?|, ?(for=)?(10\\.0\\.0\\.2|::ffff:10\\.1\\.1\\.1|unknown|;))?){0,3}";
+
+/// A piece of a JSON text, which is often valid as a whole.
+const JSON: &str = "(\\{\"[abA0]\":(\\{\"(b|\\\\u0061|~)\":)?(\"[a-cÄ ]{0,2}\"|-?[0-9]{1,2}([.]0|e[0-9])?|true|null|\\[\"a\",0\\]|\\{\\})\\}?(,\"[aAb]\":\"b\")?\\}|\\[[01],\"b\"\\])";
 
 proptest! {
     #[test]
@@ -98,6 +102,16 @@ proptest! {
     #[test]
     fn origins_satisfy_their_properties(bytes in line("(https?|HTTPS)://([a-z.@:/#-]{0,8}[.])?(a|b)[.]test(:8443|:443)?")) {
         bodies::origin(&bytes);
+    }
+
+    #[test]
+    fn json_bodies_satisfy_their_properties(bytes in lines("(/[abA0~1]{0,2}){1,3}\n", JSON)) {
+        bodies::body(&bytes);
+    }
+
+    #[test]
+    fn forms_satisfy_their_properties(bytes in line("[ab.\\[\\]]{1,3}\n([abAB+.%\\[\\]]{0,3}(=[aA+%é]{0,3}|%41|%ff|%00)?&){0,4}")) {
+        bodies::body(&bytes);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::rows::Rows;
 use crate::config::Loaded;
 use crate::gate::{
-    Cost, Gate, KeyPart, KeySpec, LimitMatch, LimitRule, OnMissing, PartValue, PolicySource, Subject,
+    Cost, Gate, KeyPart, KeySpec, LimitMatch, LimitRule, NoField, OnMissing, PartValue, PolicySource, Subject,
 };
 use crate::jwt::TokenError;
 use crate::limit::{Charge, Policy, PolicyId};
@@ -174,14 +174,19 @@ fn explain_key(rows: &mut Rows, spec: &KeySpec, subject: &Subject<'_>) {
     }
 }
 
-/// Why a claim is missing; other parts need no explanation.
+/// Why a claim or a field of the body is missing; other parts need no explanation.
 fn why_missing(part: &KeyPart, subject: &Subject<'_>) -> String {
-    if !matches!(part, KeyPart::Jwt(_)) {
-        return String::new();
-    }
-    match subject.token.claims() {
-        Ok(_) => " (the token does not have this claim)".to_owned(),
-        Err(TokenError::NoKeys) => " (its keys are fetched only while tidegate runs)".to_owned(),
-        Err(error) => format!(" ({error})"),
+    match part {
+        KeyPart::Jwt(_) => match subject.token.claims() {
+            Ok(_) => " (the token does not have this claim)".to_owned(),
+            Err(TokenError::NoKeys) => " (its keys are fetched only while tidegate runs)".to_owned(),
+            Err(error) => format!(" ({error})"),
+        },
+        KeyPart::Body(field) => match subject.body.map(|body| body.values(field)) {
+            Some(Err(NoField::NoBody)) => " (the request has no body; --data gives it one)".to_owned(),
+            Some(Err(why)) => format!(" ({why})"),
+            _ => " (only the bodies of requests that match a route are read)".to_owned(),
+        },
+        _ => String::new(),
     }
 }

@@ -9,8 +9,8 @@ use super::{cors, forwarding, limits, routing};
 use crate::config::Loaded;
 use crate::consumers::ConsumerError;
 use crate::gate::{
-    ClientIdentity, ClientLocation, ConsumerRules, Gate, Identity, RequestError, RequestPlan, RequestView,
-    RouteId, Subject, normalize,
+    BodyFields, ClientIdentity, ClientLocation, ConsumerRules, Gate, Identity, MAX_READ_BODY, NoField,
+    RequestError, RequestPlan, RequestView, RouteId, Subject, normalize,
 };
 use crate::http1::RequestHead;
 use crate::id_vec::Id as _;
@@ -18,7 +18,12 @@ use crate::proxy::ConfigSnapshot;
 use crate::store::StoreSpec;
 
 /// Explains a request: its route, its limits and its response or upstream.
-pub(super) fn explain(loaded: &Loaded, peer: ClientIdentity<'_>, head: &RequestHead) -> String {
+pub(super) fn explain(
+    loaded: &Loaded,
+    peer: ClientIdentity<'_>,
+    head: &RequestHead,
+    body: Option<&[u8]>,
+) -> String {
     let gate = &loaded.config.snapshot.gate;
     let mut rows = Rows::default();
     rows.row("request", format!("{} {} from {}", head.method, head.uri, peer.address));
@@ -27,11 +32,29 @@ pub(super) fn explain(loaded: &Loaded, peer: ClientIdentity<'_>, head: &RequestH
         cors::explain_preflight(&mut rows, gate, head, &preflight);
         return rows.into_text();
     }
-    match gate.plan(peer, head) {
+    let fields = body_fields(gate, peer, head, body);
+    match gate.plan(peer, head, fields.as_ref()) {
         Ok(plan) => explain_plan(&mut rows, loaded, peer, head, &plan),
-        Err(error) => explain_error(&mut rows, &loaded.config.snapshot, peer, head, &error),
+        Err(error) => {
+            explain_error(&mut rows, &loaded.config.snapshot, peer, (head, fields.as_ref()), &error);
+        }
     }
     rows.into_text()
+}
+
+/// The fields of the body that the limits of the request's route name, as a proxy would read them.
+fn body_fields(
+    gate: &Gate,
+    peer: ClientIdentity<'_>,
+    head: &RequestHead,
+    body: Option<&[u8]>,
+) -> Option<BodyFields> {
+    let matched = gate.match_route(head, &gate.locate(peer, head)).ok()?;
+    let fields = &gate.routes.get(matched.route?).body_fields;
+    let is_short = |body: &&[u8]| body.len() <= MAX_READ_BODY;
+    let body =
+        body.ok_or(NoField::NoBody).and_then(|body| Some(body).filter(is_short).ok_or(NoField::TooLong));
+    (!fields.is_empty()).then(|| BodyFields::find(fields, head, body))
 }
 
 /// Explains why a request is rejected before any limit is checked.
@@ -39,7 +62,7 @@ fn explain_error(
     rows: &mut Rows,
     snapshot: &ConfigSnapshot,
     peer: ClientIdentity<'_>,
-    head: &RequestHead,
+    (head, fields): (&RequestHead, Option<&BodyFields>),
     error: &RequestError,
 ) {
     let gate = &snapshot.gate;
@@ -60,7 +83,9 @@ fn explain_error(
         rows.row("", format!("its route has a max_body of {max} bytes"));
     }
     if let (RequestError::Blocked(limit), Ok(located)) = (error, &located) {
-        limits::explain_block(rows, gate, *limit, &gate.subject(peer, head, located, &location));
+        let mut subject = gate.subject(peer, head, located, &location);
+        subject.body = fields;
+        limits::explain_block(rows, gate, *limit, &subject);
     }
 }
 
@@ -95,7 +120,8 @@ fn explain_plan(
     }
     // A request with a plan can be matched with a route, too.
     let Ok(located) = gate.match_route(head, &location) else { return };
-    let subject = gate.subject(peer, head, &located, &location);
+    let mut subject = gate.subject(peer, head, &located, &location);
+    subject.body = plan.body;
     for id in ids {
         rows.gap();
         limits::explain(rows, loaded, *id, &subject);

@@ -1,5 +1,7 @@
 //! Builds a request's head from arguments.
 
+use std::fs;
+
 use http::header::HeaderName;
 use http::{HeaderValue, Method, Uri};
 
@@ -28,6 +30,28 @@ pub(super) fn head(method: &str, url: &str, headers: &[String]) -> Result<Reques
         head.fields.push(names::HOST, host.as_bytes());
     }
     Ok(head)
+}
+
+/// The body that arguments make, as with curl; none without arguments.
+///
+/// # Errors
+/// A file that can't be read.
+pub(super) fn body(data: &[String]) -> Result<Option<Vec<u8>>, String> {
+    let parts: Vec<Vec<u8>> = data.iter().map(|text| part_of_body(text)).collect::<Result<_, _>>()?;
+    Ok((!parts.is_empty()).then(|| parts.join(&b'&')))
+}
+
+fn part_of_body(text: &str) -> Result<Vec<u8>, String> {
+    let Some(file) = text.strip_prefix('@') else { return Ok(text.into()) };
+    let mut bytes = fs::read(file).map_err(|error| format!("can't read {file}: {error}"))?;
+    bytes.retain(|byte| !matches!(byte, b'\r' | b'\n' | 0));
+    Ok(bytes)
+}
+
+/// Adds the headers that describe a body, where the head does not have them.
+pub(super) fn describe_body(head: &mut RequestHead, body: &[u8]) {
+    head.fields.set_default(names::CONTENT_TYPE, b"application/x-www-form-urlencoded");
+    head.fields.set_default(names::CONTENT_LENGTH, body.len().to_string().as_bytes());
 }
 
 /// Splits a URL into its host, if it has one, and the rest.
@@ -97,5 +121,17 @@ mod tests {
             assert!(host_and_target(url, &headers).is_err(), "{url}");
         }
         assert!(head("G T", "/", &[]).is_err());
+        assert!(body(&["@/nonexistent".to_owned()]).is_err());
+    }
+
+    #[test]
+    fn a_body_is_joined_from_its_parts() {
+        let body = |data: &[&str]| body(&data.iter().map(ToString::to_string).collect::<Vec<_>>()).unwrap();
+        assert_eq!(body(&[]), None);
+        assert_eq!(body(&["a=1", "b=2"]).unwrap(), b"a=1&b=2");
+        let mut head = head("POST", "/", &["content-type: application/json".to_owned()]).unwrap();
+        describe_body(&mut head, b"{}");
+        assert_eq!(head.fields.get_str(names::CONTENT_TYPE), Some("application/json"));
+        assert_eq!(head.fields.get_str(names::CONTENT_LENGTH), Some("2"));
     }
 }

@@ -186,6 +186,9 @@ fn by(item: Item<'_>) -> Option<KeyPart> {
         KeyPart::TlsSubject => item
             .error("`by` cannot be `tls:subject`: tier names are not subjects")
             .help("to give a subject other numbers, name it in `overrides`"),
+        KeyPart::Body(_) => item
+            .error(format!("`by` cannot be `{part}`: tiers do not depend on the body of a request"))
+            .help("such as by = \"header:x-plan\", which a trusted proxy sets, or by = \"jwt:plan\""),
         part => return Some(part),
     };
     item.reject(problem)

@@ -6,9 +6,12 @@ use std::sync::LazyLock;
 
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderName, TRAILER};
 use http::{HeaderMap, HeaderValue, Uri, Version};
+use serde_json::Value;
 use tidegate::config;
 use tidegate::consumers::parse_record;
-use tidegate::gate::{ClientIdentity, ClientIp, Gate, KeyPart, ValuePattern, host_of, normalize};
+use tidegate::gate::{
+    BodyField, BodyFields, ClientIdentity, ClientIp, Gate, KeyPart, NoField, ValuePattern, host_of, normalize,
+};
 use tidegate::http1::{Fields, RequestHead, names};
 use tidegate::proxy::{OriginPattern, Origins, normalize_length, remove_hop_by_hop, takes_trailers};
 use tidegate::server::parse_proxy_header;
@@ -157,12 +160,64 @@ pub fn pattern(bytes: &[u8]) {
     }
 }
 
+/// Every value that a parser of the whole body finds for a field is among its values. The field is the text before the first
+/// line end: a JSON Pointer, or else the name of a field of a form; the body is all bytes after it.
+pub fn body(bytes: &[u8]) {
+    let end = bytes.iter().position(|&byte| byte == b'\n').unwrap_or(bytes.len());
+    let body = bytes.get(end + 1..).unwrap_or_default();
+    let Ok(name) = std::str::from_utf8(&bytes[..end]) else { return };
+    let (kind, media_type) = if name.starts_with('/') {
+        ("body", "application/json")
+    } else {
+        ("form", "application/x-www-form-urlencoded")
+    };
+    let Some(KeyPart::Body(field)) = KeyPart::parse(&format!("{kind}:{name}")) else { return };
+    let found = body_values(&field, media_type, body);
+    assert_ne!(found, Err(NoField::TooLong), "the length is for the caller to check");
+    if let Ok(values) = &found {
+        assert!(values.is_sorted_by(|one, next| one < next), "{values:?}");
+    }
+    if let BodyField::Form(_) = field {
+        for (_, value) in url::form_urlencoded::parse(body).filter(|(found, _)| *found == *name) {
+            let alone = format!("{}={}", encoded(name), encoded(&value));
+            assert_among(&body_values(&field, media_type, alone.as_bytes()), &found);
+        }
+    } else if let Ok(whole) = serde_json::from_slice::<Value>(body) {
+        assert_ne!(found, Err(NoField::Malformed), "{}", String::from_utf8_lossy(body));
+        let Some(value) = whole.pointer(name).filter(|value| !value.is_array() && !value.is_object()) else {
+            return;
+        };
+        let Some(KeyPart::Body(member)) = KeyPart::parse("body:/x") else {
+            panic!("a pointer is a key part")
+        };
+        let alone = serde_json::json!({ "x": value }).to_string();
+        assert_among(&body_values(&member, media_type, alone.as_bytes()), &found);
+    }
+}
+
+/// The values of a field in a body of this type.
+fn body_values(field: &BodyField, media_type: &str, body: &[u8]) -> Result<Vec<String>, NoField> {
+    let mut head = RequestHead::new(http::Method::POST, Uri::from_static("/"));
+    head.fields.push(names::CONTENT_TYPE, media_type.as_bytes());
+    BodyFields::find(std::slice::from_ref(field), &head, Ok(body)).values(field).map(<[String]>::to_vec)
+}
+
+fn encoded(text: &str) -> String {
+    url::form_urlencoded::byte_serialize(text.as_bytes()).collect()
+}
+
+/// The value, if there is one, is among those that were found, unless the body is malformed.
+fn assert_among(value: &Result<Vec<String>, NoField>, found: &Result<Vec<String>, NoField>) {
+    let (Ok(value), false) = (value, *found == Err(NoField::Malformed)) else { return };
+    assert!(found.as_ref().is_ok_and(|found| found.contains(&value[0])), "{value:?} is not in {found:?}");
+}
+
 /// A normalized request has the same keys as the original.
 pub fn gate(bytes: &[u8]) {
     let Some(head) = head(bytes) else { return };
     let caller = || ClientIdentity { address: "10.0.0.1".parse().unwrap(), tls_subject: None };
-    let Ok(examined) = GATE_OF_ALL.plan(caller(), &head) else {
-        assert!(GATE_OF_ALL.plan(caller(), &head).is_err(), "what is refused stays refused");
+    let Ok(examined) = GATE_OF_ALL.plan(caller(), &head, None) else {
+        assert!(GATE_OF_ALL.plan(caller(), &head, None).is_err(), "what is refused stays refused");
         return;
     };
     let mut normal = head.clone();
@@ -172,7 +227,7 @@ pub fn gate(bytes: &[u8]) {
     if let Some(authority) = head.uri.authority() {
         normal.fields.set(names::HOST, authority.as_str().as_bytes());
     }
-    let again = GATE_OF_ALL.plan(caller(), &normal).expect("what is let in is let in again");
+    let again = GATE_OF_ALL.plan(caller(), &normal, None).expect("what is let in is let in again");
     assert_eq!((again.route, &again.host, again.client), (examined.route, &examined.host, examined.client));
     let keys = |charges: &[tidegate::limit::Charge]| {
         charges.iter().map(|it| (it.policy, it.key)).collect::<Vec<_>>()

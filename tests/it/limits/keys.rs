@@ -1,5 +1,7 @@
 //! Keys of limits.
 
+mod body;
+
 use std::net::SocketAddr;
 
 use super::counting::{status, status_from};

@@ -58,7 +58,7 @@ pub fn head(headers: &[(&str, &str)]) -> RequestHead {
 
 pub fn charges(gate: &Gate, headers: &[(&str, &str)]) -> Charges {
     let peer: IpAddr = PROXY.parse().unwrap();
-    gate.plan(peer.into(), &head(headers)).unwrap().charges
+    gate.plan(peer.into(), &head(headers), None).unwrap().charges
 }
 
 /// Two requests an hour, and a response of the proxy.
