@@ -69,8 +69,12 @@ pub struct TierInfo {
 pub struct KeyRequest {
     /// The limit's name.
     pub limit: String,
-    /// The key: the values of its parts, or its tag.
-    pub key: String,
+    /// The key: the values of its parts, or its tag. With `consumer` the values of its other parts, if it has some.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub key: Option<String>,
+    /// The name of the consumer whose key it is.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub consumer: Option<String>,
 }
 
 /// The request body of `/keys/block`.
@@ -79,8 +83,12 @@ pub struct KeyRequest {
 pub struct BlockRequest {
     /// The limit's name.
     pub limit: String,
-    /// The key.
-    pub key: String,
+    /// The key, as in [`KeyRequest`].
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub key: Option<String>,
+    /// The name of the consumer whose key it is.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub consumer: Option<String>,
     /// The duration, such as `10m`.
     #[serde(rename = "for")]
     pub length: String,
@@ -92,8 +100,12 @@ pub struct BlockRequest {
 pub struct RaiseRequest {
     /// The limit's name.
     pub limit: String,
-    /// The key.
-    pub key: String,
+    /// The key, as in [`KeyRequest`].
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub key: Option<String>,
+    /// The name of the consumer whose key it is.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub consumer: Option<String>,
     /// How many times its numbers are raised, such as `2x`.
     pub by: String,
     /// The duration, such as `1h`.

@@ -40,8 +40,10 @@ pub(super) struct Keys<'a> {
 impl Keys<'_> {
     /// The status of a key in a limit and each of its tiers.
     pub async fn peek(&self, query: &str) -> Result<KeyList, AdminError> {
-        let [limit, key] = parameters(query, ["limit", "key"])?;
-        let (limit, key) = (required(limit, "limit")?, required(key, "key")?);
+        let [limit, key, consumer] = parameters(query, ["limit", "key", "consumer"])?;
+        let limit = required(limit, "limit")?;
+        let key = if consumer.is_none() { Some(required(key, "key")?) } else { key };
+        let key = self.key_text(&limit, key, consumer.as_deref())?;
         Ok(KeyList { keys: self.statuses(&limit, &key).await?, more: false })
     }
 
@@ -84,7 +86,9 @@ impl Keys<'_> {
 
     /// Resets the count, the denials and the ban of a key; a block stays.
     pub async fn reset(&self, request: KeyRequest) -> Result<KeyChange, AdminError> {
-        self.change(&request.limit, &request.key, Change::Reset, "reset").await
+        let KeyRequest { limit, key, consumer } = request;
+        let key = self.key_text(&limit, key, consumer.as_deref())?;
+        self.change(&limit, &key, Change::Reset, "reset").await
     }
 
     /// Blocks a key for a while, whatever its quota.
@@ -105,13 +109,16 @@ impl Keys<'_> {
             return Err(error.help("block the key in a limit that enforces, or set mode = \"enforce\""));
         }
         let until = self.clock.now().after(length);
-        let done = self.change(&request.limit, &request.key, Change::Block(length), "blocked").await?;
+        let key = self.key_text(&request.limit, request.key, request.consumer.as_deref())?;
+        let done = self.change(&request.limit, &key, Change::Block(length), "blocked").await?;
         Ok(KeyChange { until: Some(rfc3339(until)), ..done })
     }
 
     /// Lifts the block and the ban of a key.
     pub async fn unblock(&self, request: KeyRequest) -> Result<KeyChange, AdminError> {
-        self.change(&request.limit, &request.key, Change::Unblock, "unblocked").await
+        let KeyRequest { limit, key, consumer } = request;
+        let key = self.key_text(&limit, key, consumer.as_deref())?;
+        self.change(&limit, &key, Change::Unblock, "unblocked").await
     }
 
     async fn change(
@@ -149,6 +156,20 @@ impl Keys<'_> {
         let policy = raised.as_ref().unwrap_or(policy);
         let status = |decision| key_status(policy, key, decision, self.clock.now());
         Ok(decisions.iter().map(status).collect())
+    }
+
+    /// The key that a request names.
+    pub(super) fn key_text(
+        &self,
+        limit: &str,
+        key: Option<String>,
+        consumer: Option<&str>,
+    ) -> Result<String, AdminError> {
+        names::text(self.gate, self.limit(limit)?, key, consumer).map_err(|error| {
+            AdminError::bad_request(error).help(
+                "write the values of all parts with a bar between them, or name a consumer and the values of the other parts",
+            )
+        })
     }
 
     /// Looks up a limit by name.

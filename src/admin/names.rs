@@ -8,6 +8,25 @@ pub(super) fn tag(key: Key) -> String {
     format!("{}{key}", Key::TAG)
 }
 
+/// The key that a request names: by its values, by its tag, or by a consumer and the values of its other parts.
+///
+/// # Errors
+/// A message if the key is missing, or the limit has no such key, or the file has no such consumer.
+pub(super) fn text(
+    gate: &Gate,
+    limit: PolicyId,
+    key: Option<String>,
+    consumer: Option<&str>,
+) -> Result<String, String> {
+    let Some(consumer) = consumer else { return key.ok_or_else(|| "the key is missing".to_owned()) };
+    let name = gate.keys(limit).name_of_consumer(consumer, key.as_deref())?;
+    // Those in Redis are known only while they send requests.
+    if let Some(rules) = gate.consumers.as_ref().filter(|rules| rules.stored.is_none()) {
+        rules.named(consumer)?;
+    }
+    Ok(name)
+}
+
 /// Parses a key of a limit.
 ///
 /// # Errors

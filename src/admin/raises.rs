@@ -18,7 +18,7 @@ const MAX_LENGTH: Duration = Duration::from_hours(24 * 366);
 
 /// Raises the numbers of a key for a while.
 pub(super) async fn start(keys: &Keys<'_>, request: RaiseRequest) -> Result<KeyChange, AdminError> {
-    let RaiseRequest { limit, key, by, length } = request;
+    let RaiseRequest { limit, key, consumer, by, length } = request;
     let Some(factor) = Factor::parse(&by) else {
         let error = AdminError::bad_request(format!("`{by}` is not a factor of a raise"));
         return Err(
@@ -32,6 +32,7 @@ pub(super) async fn start(keys: &Keys<'_>, request: RaiseRequest) -> Result<KeyC
             let error = AdminError::bad_request(format!("`{length}` is not a duration of a raise"));
             error.help("write it with its unit, from \"1s\" to \"366 days\", such as \"10m\" or \"1h\"")
         })?;
+    let key = keys.key_text(&limit, key, consumer.as_deref())?;
     let (key, policies) = keys.key(&limit, &key)?;
     check(keys, &policies, factor)?;
     let until = keys.clock.now().after(Micros::from(length));
@@ -51,7 +52,8 @@ pub(super) async fn start(keys: &Keys<'_>, request: RaiseRequest) -> Result<KeyC
 
 /// Ends the raise of a key.
 pub(super) async fn end(keys: &Keys<'_>, request: KeyRequest) -> Result<KeyChange, AdminError> {
-    let KeyRequest { limit, key } = request;
+    let KeyRequest { limit, key, consumer } = request;
+    let key = keys.key_text(&limit, key, consumer.as_deref())?;
     let (key, _) = keys.key(&limit, &key)?;
     change(keys, RaiseChange::End { limit: limit.as_str().into(), key }, &limit).await?;
     let done = "no longer raised".to_owned();

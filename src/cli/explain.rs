@@ -15,6 +15,7 @@ use clap::Args;
 use super::file::FileArgs;
 use super::outcome::{Failure, Outcome};
 use super::output::{complain, print};
+use crate::config::Loaded;
 use crate::gate::ClientIdentity;
 
 /// The request to explain.
@@ -39,6 +40,9 @@ pub(super) struct ExplainArgs {
     /// The subject of the client's certificate, such as CN=worker,O=Example.
     #[arg(long, value_name = "NAME")]
     tls_subject: Option<String>,
+    /// Explain it as a request of this consumer of the file, whatever credential it has.
+    #[arg(long, value_name = "NAME")]
+    consumer: Option<String>,
 }
 
 /// Explains a request.
@@ -52,7 +56,18 @@ pub(super) fn explain(args: &ExplainArgs) -> Outcome {
     if let Some(body) = &body {
         request::describe_body(&mut head, body);
     }
-    let loaded = args.file.load()?;
+    let mut loaded = args.file.load()?;
+    if let Some(name) = &args.consumer {
+        assume_consumer(&mut loaded, name).map_err(usage)?;
+    }
     let client = ClientIdentity { address: args.from, tls_subject: args.tls_subject.as_deref() };
     print(&report::explain(&loaded, client, &head, body.as_deref()))
+}
+
+/// Makes the consumer of this name that of every request.
+fn assume_consumer(loaded: &mut Loaded, name: &str) -> Result<(), String> {
+    let rules = loaded.config.snapshot.gate.consumers.as_mut();
+    let rules = rules.ok_or_else(|| "the file has no [consumers]".to_owned())?;
+    rules.assumed = Some(rules.named(name)?.clone());
+    Ok(())
 }

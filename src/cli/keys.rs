@@ -22,6 +22,7 @@ Examples:
   tidegate keys unblock per-key k-4711
   tidegate keys raise per-key k-4711 --by 2x --for 1h
   tidegate keys raise per-key k-4711 --end
+  tidegate keys peek per-consumer --consumer acme
   tidegate keys reset per-key tag:lOi_WN7gUW3I4LyfzWuHMA
   TIDEGATE_ADMIN_TOKEN=… tidegate keys list --admin http://10.0.1.5:9900
 
@@ -92,8 +93,12 @@ struct KeyArgs {
     /// The name of the limit.
     limit: String,
     /// The key: the values of its parts with a bar between them, such as 'k-4711|GET', where \| is a literal bar.
-    /// Or a tag as `list` shows it.
-    key: String,
+    /// Or a tag as `list` shows it. With --consumer, the values of the other parts, if there are some.
+    #[arg(required_unless_present = "consumer")]
+    key: Option<String>,
+    /// The name of a consumer, for limits whose key has the part `consumer`.
+    #[arg(long, value_name = "NAME")]
+    consumer: Option<String>,
 }
 
 fn duration(text: &str) -> Result<String, String> {
@@ -114,11 +119,17 @@ pub(super) fn keys(args: &KeysArgs) -> Outcome {
 }
 
 fn request(operation: &Operation) -> AdminRequest {
-    let key_request =
-        |KeyArgs { limit, key }: &KeyArgs| KeyRequest { limit: limit.clone(), key: key.clone() };
+    let key_request = |KeyArgs { limit, key, consumer }: &KeyArgs| KeyRequest {
+        limit: limit.clone(),
+        key: key.clone(),
+        consumer: consumer.clone(),
+    };
     match operation {
-        Operation::Peek(KeyArgs { limit, key }) => {
-            AdminRequest::get("/keys/peek", &[("limit", limit), ("key", key)])
+        Operation::Peek(KeyArgs { limit, key, consumer }) => {
+            let mut parameters = vec![("limit", &**limit)];
+            parameters.extend(key.as_deref().map(|key| ("key", key)));
+            parameters.extend(consumer.as_deref().map(|name| ("consumer", name)));
+            AdminRequest::get("/keys/peek", &parameters)
         }
         Operation::List { limit, max, denied } => {
             let max = max.to_string();
@@ -131,14 +142,14 @@ fn request(operation: &Operation) -> AdminRequest {
         Operation::Raises => AdminRequest::get("/keys/raises", &[]),
         Operation::Raise { key, end: true, .. } => AdminRequest::post("/keys/end-raise", &key_request(key)),
         Operation::Raise { key, by, length, .. } => {
-            let KeyRequest { limit, key } = key_request(key);
+            let KeyRequest { limit, key, consumer } = key_request(key);
             // Both are given: without `--end` they are required.
             let (by, length) = (by.clone().unwrap_or_default(), length.clone().unwrap_or_default());
-            AdminRequest::post("/keys/raise", &RaiseRequest { limit, key, by, length })
+            AdminRequest::post("/keys/raise", &RaiseRequest { limit, key, consumer, by, length })
         }
         Operation::Block { key, length } => {
-            let KeyRequest { limit, key } = key_request(key);
-            AdminRequest::post("/keys/block", &BlockRequest { limit, key, length: length.clone() })
+            let KeyRequest { limit, key, consumer } = key_request(key);
+            AdminRequest::post("/keys/block", &BlockRequest { limit, key, consumer, length: length.clone() })
         }
     }
 }

@@ -156,8 +156,14 @@ impl<'a> ReadConsumers<'a> {
         let Settings { source, unknown, forwarding, redis, .. } = settings;
         let stored = redis.map(|(lifetime, _)| StoredConsumers::new(lifetime));
         client_ip.remove_headers.extend([forwarding.name_header.as_str(), forwarding.tier_header.as_str()]);
-        let rules =
-            ConsumerRules { source, unknown, directory: self.directory, stored, clock: Clock::System };
+        let rules = ConsumerRules {
+            source,
+            unknown,
+            directory: self.directory,
+            stored,
+            clock: Clock::System,
+            assumed: None,
+        };
         Some((Some(Box::new(rules)), Some(forwarding)))
     }
 

@@ -14,6 +14,7 @@ use crate::consumers::{
     Consumer, ConsumerError, CredentialHash, Directory, StoredConsumers, UnknownConsumer,
 };
 use crate::limiter::Limiter;
+use crate::suggest::nearest;
 use crate::time::Clock;
 
 /// Where the credential of a request is.
@@ -38,6 +39,8 @@ pub struct ConsumerRules {
     pub stored: Option<StoredConsumers>,
     /// The clock that `expires` is compared with.
     pub clock: Clock,
+    /// The consumer of every request, whatever its credential, for tools that explain one.
+    pub assumed: Option<Arc<Consumer>>,
 }
 
 impl CredentialSource {
@@ -108,10 +111,11 @@ impl ConsumerRules {
     /// Identifies the consumer of a request.
     pub(super) fn identify(&self, subject: &Subject<'_>) -> Identity {
         let access = subject.route.map_or(&Access::Default, |route| &route.access);
-        let found = match self.source.value(subject) {
-            PartValue::One(credential) => self.find(&credential),
-            PartValue::Missing => Err(ConsumerError::Missing),
-            PartValue::Several(_) => Err(ConsumerError::Differing),
+        let found = match (&self.assumed, self.source.value(subject)) {
+            (Some(assumed), _) => Ok(Arc::clone(assumed)),
+            (None, PartValue::One(credential)) => self.find(&credential),
+            (None, PartValue::Missing) => Err(ConsumerError::Missing),
+            (None, PartValue::Several(_)) => Err(ConsumerError::Differing),
         };
         match found {
             Ok(consumer) => {
@@ -124,6 +128,20 @@ impl ConsumerRules {
             Err(_) if access.is_anonymous(self.unknown == UnknownConsumer::Anonymous) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// The consumer of this name in the file.
+    ///
+    /// # Errors
+    /// A message if there is none.
+    pub fn named(&self, name: &str) -> Result<&Arc<Consumer>, String> {
+        self.directory.named(name).ok_or_else(|| {
+            let names = self.directory.consumers().map(|consumer| &*consumer.name);
+            match nearest(name, names) {
+                Some(near) => format!("unknown consumer `{name}`; did you mean `{near}`?"),
+                None => format!("unknown consumer `{name}`"),
+            }
+        })
     }
 
     fn find(&self, credential: &[u8]) -> Result<Arc<Consumer>, ConsumerError> {

@@ -72,6 +72,11 @@ pub(super) fn split(name: &str) -> Vec<String> {
     values
 }
 
+/// Writes a value as part of a name, with its bars escaped.
+pub(super) fn escaped(value: &str) -> String {
+    value.replace('|', r"\|")
+}
+
 /// Adds the value of a part, in the canonical form of requests.
 pub(super) fn push(
     parts: &mut Parts,

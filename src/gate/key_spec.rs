@@ -126,8 +126,13 @@ impl KeySpec {
     }
 
     pub(super) fn wrong_count(&self, found: usize) -> NameError {
-        let form: Vec<String> = self.parts.iter().map(ToString::to_string).collect();
-        NameError::Count { found, wanted: self.parts.len(), form: form.join("|") }
+        NameError::Count { found, wanted: self.parts.len(), form: self.form() }
+    }
+
+    /// The parts with bars between them.
+    pub(super) fn form(&self) -> String {
+        let parts: Vec<String> = self.parts.iter().map(ToString::to_string).collect();
+        parts.join("|")
     }
 }
 

@@ -1,7 +1,7 @@
 //! Keys that operators and tools name, and the rules that a limit has for them.
 
 use super::client_ip::ClientIp;
-use super::key_name::{NameError, Named, split};
+use super::key_name::{NameError, Named, escaped, split};
 use super::key_part::KeyPart;
 use super::limit_rule::LimitRule;
 use crate::limit::{Key, KeyHasher, Parts, PolicyId};
@@ -57,6 +57,28 @@ impl<'a> KeyResolver<'a> {
             self.hasher.key(&parts)
         };
         self.with_rules(key, self.first_part(text))
+    }
+
+    /// The name of the key of a consumer; `others` has the values of the other parts of the key.
+    ///
+    /// # Errors
+    /// A message, if the key has no part `consumer`, or another number of other parts.
+    pub fn name_of_consumer(&self, consumer: &str, others: Option<&str>) -> Result<String, String> {
+        let spec = &self.rule.key;
+        if !spec.parts.contains(&KeyPart::Consumer) {
+            return Err(format!("this limit does not count by consumer: its key is {}", spec.form()));
+        }
+        let others = others.map(split).unwrap_or_default();
+        if others.len() + 1 != spec.parts.len() {
+            return Err(format!("with the consumer {}", spec.wrong_count(others.len() + 1)));
+        }
+        let mut others = others.iter();
+        let value = |part: &KeyPart| match part {
+            KeyPart::Consumer => Some(escaped(consumer)),
+            _ => others.next().map(|value| escaped(value)),
+        };
+        let values: Vec<String> = spec.parts.iter().filter_map(value).collect();
+        Ok(values.join("|"))
     }
 
     /// A key whose parts are unknown: only rules for whole keys apply.

@@ -4,6 +4,7 @@ mod commands;
 mod explain;
 mod explain_body;
 mod explain_conditions;
+mod key_consumers;
 mod keys;
 mod output;
 mod raises;

@@ -182,7 +182,10 @@ fn describe_location(location: &ClientLocation<'_>) -> String {
 
 /// The consumer, and how it was identified.
 fn describe_consumer(rules: &ConsumerRules, identity: &Identity) -> String {
-    let source = &rules.source;
+    let source = match &rules.assumed {
+        Some(_) => "--consumer".to_owned(),
+        None => rules.source.to_string(),
+    };
     match identity {
         Ok(Some(consumer)) => match &consumer.tier {
             Some(tier) => format!("{}, tier {tier} (by {source})", consumer.name),
