@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use tidegate::limit::{Charge, ChargeKind, Key, Policy, Quota, Rate};
+use tidegate::limit::{Charge, ChargeKind, Factor, Key, Policy, Quota, Rate};
 use tidegate::limiter::{Limiter, Limits, OnStoreFailure, SharedState};
-use tidegate::store::{Memory, Redis, RedisSpec, Store};
+use tidegate::store::{Memory, Raise, RaiseChange, RaiseError, RaiseList, Redis, RedisSpec, Store};
 use tidegate::time::{Clock, Micros};
 
 use super::{admit, bucket, charge, documented, recovered, run, spec};
@@ -65,6 +65,22 @@ fn limits_on_several_nodes_are_taken_all_or_none() {
             assert_eq!((decisions[1].remaining, decisions[2].remaining), (50 - number, 20 - number));
             assert_eq!(decisions[3].allowed, number <= 5, "{number}");
         }
+        let key = Key([keys[0]; 16]);
+        let raise = Raise {
+            limit: "wide".into(),
+            key,
+            factor: Factor::parse("2x").unwrap(),
+            rest: Micros(3_600_000_000),
+            by: "user 0".into(),
+        };
+        let started = redis.change_raises(&RaiseChange::Start(raise.clone())).await.unwrap().unwrap();
+        assert_eq!(started.raises, [raise]);
+        let read = redis.raises(0).await.unwrap().unwrap();
+        assert_eq!((read.version, read.raises.len()), (started.version, 1));
+        assert_eq!(redis.raises(read.version).await.unwrap(), None);
+        let end = RaiseChange::End { limit: "wide".into(), key };
+        assert_eq!(redis.change_raises(&end).await.unwrap(), Ok(RaiseList::default()));
+        assert_eq!(redis.change_raises(&end).await.unwrap(), Err(RaiseError::NotRaised));
         let decisions = redis.take(&policies, &request).await.unwrap();
         assert_eq!((decisions[1].allowed, decisions[1].remaining), (true, 30));
         assert!(!decisions[2].allowed && decisions[2].retry_after.is_some_and(|wait| wait > Micros::ZERO));
