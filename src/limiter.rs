@@ -136,19 +136,14 @@ impl Limiter {
 
     /// Decides a request: all of its charges are made, or none.
     pub async fn decide(&self, limits: &Limits, charges: &[Charge]) -> Admission {
-        if let Some((limits, charges)) = self.raised.apply(limits, charges, cached_now()) {
-            // Boxed so that the raises, which are rare, do not enlarge every request's future.
-            return Box::pin(self.decide_by(&limits, &charges)).await;
-        }
-        self.decide_by(limits, charges).await
-    }
-
-    /// Decides a request by these numbers.
-    #[inline]
-    async fn decide_by(&self, limits: &Limits, charges: &[Charge]) -> Admission {
         if charges.is_empty() {
             return Admission::unlimited();
         }
+        let raised = self.raised.apply(limits, charges, cached_now());
+        let (limits, charges) = match &raised {
+            Some(raised) => (&*raised.limits, &raised.charges[..]),
+            None => (limits, charges),
+        };
         let StoreClient { store, fallback, .. } = &self.client;
         if let Some(denials) = limits.impossible(charges) {
             denials.iter().for_each(|status| fallback.counts.record_decision(status.policy, Outcome::Denied));
@@ -173,7 +168,7 @@ impl Limiter {
     /// Reads the state of each limit that `charges` name, without a charge.
     pub async fn peek(&self, limits: &Limits, charges: &[Charge]) -> Admission {
         match self.raised.apply(limits, charges, cached_now()) {
-            Some((limits, charges)) => peek::peek(&self.client, &limits, &charges).await,
+            Some(raised) => peek::peek(&self.client, &raised.limits, &raised.charges).await,
             None => peek::peek(&self.client, limits, charges).await,
         }
     }

@@ -10,7 +10,7 @@ use super::query::MAX_PARAMETERS;
 use crate::limit::PolicyId;
 
 /// Why a request is rejected before any limit is checked.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum RequestError {
     /// The path can be read in more than one way.
     #[error("{0}")]

@@ -19,6 +19,14 @@ pub(super) struct RaisedLimits {
     prepared: RefCell<Option<Prepared>>,
 }
 
+/// The charges of a request with raised numbers of its keys, and the limits with these numbers. Boxed, since raises are rare
+/// and it would enlarge every request's future.
+#[derive(Debug)]
+pub(super) struct RaisedCharges {
+    pub limits: Rc<Limits>,
+    pub charges: SmallVec<[Charge; 4]>,
+}
+
 /// The limits for one version of the raises and one configuration.
 #[derive(Debug)]
 struct Prepared {
@@ -38,21 +46,12 @@ impl RaisedLimits {
     /// The limits and the charges of a request with the raised numbers of its keys; none while there are no raises. The limits
     /// are the same for all requests, so that one call to the store can hold several.
     #[inline]
-    pub fn apply(
-        &self,
-        limits: &Limits,
-        charges: &[Charge],
-        now: Instant,
-    ) -> Option<(Rc<Limits>, SmallVec<[Charge; 4]>)> {
+    pub fn apply(&self, limits: &Limits, charges: &[Charge], now: Instant) -> Option<Box<RaisedCharges>> {
         if self.raises.is_empty() { None } else { Some(self.apply_raises(limits, charges, now)) }
     }
 
-    fn apply_raises(
-        &self,
-        limits: &Limits,
-        charges: &[Charge],
-        now: Instant,
-    ) -> (Rc<Limits>, SmallVec<[Charge; 4]>) {
+    #[cold]
+    fn apply_raises(&self, limits: &Limits, charges: &[Charge], now: Instant) -> Box<RaisedCharges> {
         let version = self.raises.version();
         let is_current = |prepared: &Prepared| {
             prepared.version == version && Arc::ptr_eq(&prepared.configured, &limits.policies)
@@ -64,7 +63,7 @@ impl RaisedLimits {
         };
         let raised = |charge: &Charge| Charge { policy: prepared.policy(charge, now), ..*charge };
         let charges = charges.iter().map(raised).collect();
-        (Rc::clone(&prepared.limits), charges)
+        Box::new(RaisedCharges { limits: Rc::clone(&prepared.limits), charges })
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::client::ClientConnection;
 use super::client_body::ClientBody;
-use super::cors::CorsRequest;
+use super::cors::{CorsRequest, CorsRules};
 use super::forward::ForwardedRequest;
 use super::forward_plan::ForwardPlan;
 use super::grpc_error::to_grpc_error;
@@ -22,7 +22,7 @@ use super::inbound::accept_upgrade;
 use super::local_reply::{self, RejectedRequest};
 use super::log_entry::{LogEntry, PlannedRequest};
 use super::rate_headers::RateHeaderSource;
-use super::read_missing::read_missing;
+use super::read_missing::{read_missing, replan};
 use super::rejection::Rejection;
 use super::request_id::{RequestId, X_REQUEST_ID};
 use super::response::ProxyResponse;
@@ -35,6 +35,7 @@ use crate::gate::{BodyFields, RequestError, RequestPlan, RouteId, RouteMatch};
 use crate::http1::{RequestHead, ResponseHead, names};
 use crate::id_vec::Id as _;
 use crate::limiter::{Admission, LimitStatuses, Permit, Reservation, StatusSource};
+use crate::telemetry::Outcome;
 use crate::time::{Micros, cached_now};
 
 /// One request and what is known of it, until its response is handed to the client's connection. If it is dropped before
@@ -131,31 +132,36 @@ impl<'p> Exchange<'p> {
         if let Err(error) = normalized {
             return Err(self.rejected(&head, Rejection::Malformed(error)));
         }
-        if let Some(response) = self.preflight(&head) {
+        if let Some(rules) = self.proxy.snapshot.cors.as_deref()
+            && let Some(response) = self.preflight(rules, &head)
+        {
             return Ok(response);
         }
         let Admitted { plan, permit, delay } = {
             // The plan borrows the head, which moves upstream: it ends here, and its result is a `ForwardPlan`.
-            let (mut fields, mut is_read) = (None, false);
-            let mut plan = loop {
-                let plan = self.plan(&head, fields.as_ref())?;
-                if is_read || !plan.is_partial() {
-                    break plan;
-                }
-                // Boxed because few requests wait for this, and it would enlarge the future of all.
-                let read =
-                    Box::pin(read_missing(self.proxy, self.client, (&head, &mut self.body), &plan)).await;
-                drop(plan);
-                (fields, is_read) = (read.map_err(|rejection| self.rejected(&head, rejection))?, true);
+            let (proxy, mut fields) = (self.proxy, None);
+            // A plan is large, so it stays where it is made.
+            let mut planned = proxy.snapshot.gate.plan(self.client.identity(), &head, None);
+            if let Ok(partial) = &planned
+                && partial.is_partial()
+            {
+                let read = read_missing(proxy, self.client, (&head, &mut self.body), partial).await;
+                fields = read.map_err(|rejection| self.rejected(&head, rejection))?;
+                planned = replan(proxy, self.client, &head, fields.as_ref());
+            }
+            let plan = match &mut planned {
+                Ok(plan) => plan,
+                Err(error) => return Err(self.malformed(&head, fields.as_ref(), error)),
             };
-            let (permit, delay) = self.admit(&head, &plan).await?;
+            self.route = plan.route;
+            let (permit, delay) = self.admit(&head, plan).await?;
             if let Err(error) = plan.identity {
                 return Err(Rejection::Unidentified(error));
             }
             if let Some(missing) = plan.missing.take() {
                 return Err(Rejection::MissingKey(missing));
             }
-            let plan = ForwardPlan::new(&self.proxy.snapshot, self.client.identity(), &head, &plan);
+            let plan = ForwardPlan::new(&self.proxy.snapshot, self.client.identity(), &head, plan);
             Admitted { plan, permit, delay }
         };
         self.client.wait(delay).await;
@@ -165,9 +171,9 @@ impl<'p> Exchange<'p> {
 
     /// The response to a CORS preflight. Limits do not count it, and it needs no credential: a page can't choose whether
     /// its browser sends one, and browsers send it without cookies and API keys.
-    fn preflight(&mut self, head: &RequestHead) -> Option<ProxyResponse<BodySource>> {
+    #[inline(never)]
+    fn preflight(&mut self, rules: &CorsRules, head: &RequestHead) -> Option<ProxyResponse<BodySource>> {
         let proxy = self.proxy;
-        let rules = proxy.snapshot.cors.as_deref()?;
         let preflight = rules.preflight(&proxy.snapshot.gate, self.client.identity(), head)?;
         self.cors = None;
         self.describe_match(head, preflight.matched.as_ref());
@@ -178,25 +184,20 @@ impl<'p> Exchange<'p> {
         Some(response)
     }
 
-    /// Finds the route, the client and the charges of the request.
-    fn plan<'h>(
+    /// Records what is known of a request that is rejected for its head or its fields.
+    #[cold]
+    fn malformed(
         &mut self,
-        head: &'h RequestHead,
-        body: Option<&'h BodyFields>,
-    ) -> Result<RequestPlan<'h>, Rejection> {
-        match self.proxy.snapshot.gate.plan(self.client.identity(), head, body) {
-            Ok(plan) => {
-                self.route = plan.route;
-                Ok(plan)
-            }
-            Err(error) => {
-                top_keys::record_rejected(self.proxy, self.client, (head, body), &error);
-                Err(self.rejected(head, Rejection::Malformed(error)))
-            }
-        }
+        head: &RequestHead,
+        fields: Option<&BodyFields>,
+        error: &RequestError,
+    ) -> Rejection {
+        top_keys::record_rejected(self.proxy, self.client, (head, fields), error);
+        self.rejected(head, Rejection::Malformed(error.clone()))
     }
 
     /// Records what is known of a request that is rejected before it has a plan.
+    #[cold]
     fn rejected(&mut self, head: &RequestHead, rejection: Rejection) -> Rejection {
         let gate = &self.proxy.snapshot.gate;
         let location = gate.locate(self.client.identity(), head);
@@ -219,7 +220,16 @@ impl<'p> Exchange<'p> {
         head: &RequestHead,
         plan: &RequestPlan<'_>,
     ) -> Result<(Permit, Micros), Rejection> {
-        let admission = own_limits::decide(self.proxy, plan).await;
+        for limit in &plan.exempt {
+            self.proxy.counts.record_decision(*limit, Outcome::Exempt);
+        }
+        let limits = &self.proxy.snapshot.gate.limits;
+        let admission = if own_limits::only_shows_limits(&self.proxy.snapshot, plan) {
+            // Boxed so that it does not enlarge every request's future.
+            Box::pin(self.proxy.limiter.peek(limits, &plan.charges)).await
+        } else {
+            self.proxy.limiter.decide(limits, &plan.charges).await
+        };
         let request = PlannedRequest { gate: &self.proxy.snapshot.gate, client: self.client, head, plan };
         top_keys::record(self.proxy, &request, &admission);
         if let Some(entry) = &mut self.log_entry {

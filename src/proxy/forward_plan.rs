@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::route_action::Target;
 use super::snapshot::ConfigSnapshot;
 use crate::consumers::Consumer;
-use crate::gate::{ClientIdentity, RequestPlan, RouteId};
+use crate::gate::{ClientIdentity, Gate, KeySpec, RequestPlan, RouteId};
 use crate::http1::RequestHead;
 
 /// Where an admitted request goes.
@@ -25,6 +25,7 @@ pub(super) struct ForwardPlan {
 
 impl ForwardPlan {
     /// The plan of a request that matches a route.
+    #[inline]
     pub fn new(
         snapshot: &ConfigSnapshot,
         client: ClientIdentity<'_>,
@@ -33,17 +34,20 @@ impl ForwardPlan {
     ) -> Option<Self> {
         let route = plan.route?;
         let balance_hash = match &snapshot.actions[route].target {
-            Target::Forward { key: Some(key), .. } => {
-                // The route was matched before, but few upstreams need that match again.
-                let gate = &snapshot.gate;
-                let location = gate.locate(client, head);
-                let matched = gate.match_route(head, &location).ok()?;
-                gate.balance_hash(key, &gate.subject(client, head, &matched, &location))
-            }
+            Target::Forward { key: Some(key), .. } => balance_hash(&snapshot.gate, client, head, key),
             _ => None,
         };
         let path = plan.path.changed().map(str::to_owned);
         let consumer = plan.identity.as_ref().ok().cloned().flatten();
         Some(Self { route, client: plan.client, path, consumer, balance_hash })
     }
+}
+
+/// The hash by which the upstream of a request selects a server. The route was matched before, but few upstreams need that
+/// match again.
+#[cold]
+fn balance_hash(gate: &Gate, client: ClientIdentity<'_>, head: &RequestHead, key: &KeySpec) -> Option<u64> {
+    let location = gate.locate(client, head);
+    let matched = gate.match_route(head, &location).ok()?;
+    gate.balance_hash(key, &gate.subject(client, head, &matched, &location))
 }

@@ -6,12 +6,11 @@ use serde::Serialize;
 use super::local_reply::{self, LocalReply};
 use super::rate_headers::RateHeaderSource;
 use super::route_action::Target;
-use super::snapshot::{ConfigSnapshot, Proxy};
+use super::snapshot::ConfigSnapshot;
 use crate::gate::RequestPlan;
 use crate::http1::names::CACHE_CONTROL;
 use crate::limit::{DenyReason, Policy};
-use crate::limiter::{Admission, LimitStatus, StatusSource};
-use crate::telemetry::Outcome;
+use crate::limiter::{LimitStatus, StatusSource};
 
 /// The body. Times are in whole seconds, rounded up, as in the rate headers.
 #[derive(Serialize)]
@@ -41,19 +40,6 @@ struct LimitState<'a> {
     /// The rest of the ban.
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after: Option<u64>,
-}
-
-/// Checks the limits of a request: charges them, unless the route only shows them.
-pub(super) async fn decide(proxy: &Proxy, plan: &RequestPlan<'_>) -> Admission {
-    let limits = &proxy.snapshot.gate.limits;
-    for limit in &plan.exempt {
-        proxy.counts.record_decision(*limit, Outcome::Exempt);
-    }
-    if only_shows_limits(&proxy.snapshot, plan) {
-        // Boxed so that it does not enlarge every request's future.
-        return Box::pin(proxy.limiter.peek(limits, &plan.charges)).await;
-    }
-    proxy.limiter.decide(limits, &plan.charges).await
 }
 
 /// Whether a request reads the client's limits instead of being charged. One that is rejected for its credential is charged

@@ -1,31 +1,46 @@
 //! Reading what the plan of a request needs beyond its head.
 
+use futures_util::future::LocalBoxFuture;
+
 use super::client::ClientConnection;
 use super::client_body::ClientBody;
 use super::outbound::limit_body;
 use super::rejection::Rejection;
 use super::snapshot::Proxy;
 use crate::consumers::ConsumerError;
-use crate::gate::{BodyFields, MAX_READ_BODY, NoField, RequestPlan, RouteId};
+use crate::gate::{BodyFields, MAX_READ_BODY, NoField, RequestError, RequestPlan, RouteId};
 use crate::http1::RequestHead;
 use crate::upstream::{ForwardError, ReadBody};
 
 /// Reads what the plan of a request lacks: its consumer from Redis, and the fields of its body that the limits of its route
-/// count by.
+/// count by. The future is boxed because few requests wait for it, and it would enlarge the future of all.
 ///
 /// # Errors
 /// A body that ends early, arrives too slowly, or is larger than the route allows.
-pub(super) async fn read_missing(
+pub(super) fn read_missing<'f>(
+    proxy: &'f Proxy,
+    client: &'f ClientConnection,
+    (head, body): (&'f RequestHead, &'f mut ClientBody),
+    plan: &'f RequestPlan<'_>,
+) -> LocalBoxFuture<'f, Result<Option<BodyFields>, Rejection>> {
+    Box::pin(async move {
+        if let Err(ConsumerError::NotFetched) = plan.identity {
+            proxy.snapshot.gate.fetch_consumer(client.identity(), head, &proxy.limiter).await;
+        }
+        let Some(route) = plan.route.filter(|_| plan.awaits_body) else { return Ok(None) };
+        read_fields(proxy, client, (head, body), route).await.map(Some)
+    })
+}
+
+/// Plans a request again, once what its plan has lacked is read. Not inlined, because few requests need it.
+#[inline(never)]
+pub(super) fn replan<'h>(
     proxy: &Proxy,
     client: &ClientConnection,
-    (head, body): (&RequestHead, &mut ClientBody),
-    plan: &RequestPlan<'_>,
-) -> Result<Option<BodyFields>, Rejection> {
-    if let Err(ConsumerError::NotFetched) = plan.identity {
-        proxy.snapshot.gate.fetch_consumer(client.identity(), head, &proxy.limiter).await;
-    }
-    let Some(route) = plan.route.filter(|_| plan.awaits_body) else { return Ok(None) };
-    read_fields(proxy, client, (head, body), route).await.map(Some)
+    head: &'h RequestHead,
+    fields: Option<&'h BodyFields>,
+) -> Result<RequestPlan<'h>, RequestError> {
+    proxy.snapshot.gate.plan(client.identity(), head, fields)
 }
 
 /// Reads the body of a request, if it can have a field that the limits of the route name. It is forwarded unchanged.
