@@ -34,6 +34,7 @@ mod config {
 }
 /// Consumers: credentials, tiers, the file of consumers, and what upstreams learn.
 mod consumers {
+    mod afternoon;
     mod file;
     mod forwarding;
     mod identification;

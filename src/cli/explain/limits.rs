@@ -105,7 +105,14 @@ fn explain_charge(rows: &mut Rows, applied: &Applied<'_>) {
 fn explain_no_tier(rows: &mut Rows, gate: &Gate, rule: &LimitRule, subject: &Subject<'_>) {
     let Some(tiers) = &rule.tiers else { return };
     let by = &tiers.by;
+    let consumer = subject.identity.as_ref().ok().and_then(Option::as_deref);
     let why = match by.value(subject) {
+        PartValue::One(_) if *by == KeyPart::Consumer => {
+            match consumer.and_then(|known| known.tier.as_deref()) {
+                Some(tier) => format!("the limit has no numbers for the consumer's tier {tier}"),
+                None => "the consumer has no tier".to_owned(),
+            }
+        }
         PartValue::Missing => format!("the request has no {by}"),
         PartValue::Several(_) => format!("{by} has several values that differ"),
         PartValue::One(_) if by.is_client_supplied() && !gate.trusts_headers_of(subject.peer, rule.trust) => {
