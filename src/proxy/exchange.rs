@@ -127,7 +127,7 @@ impl<'p> Exchange<'p> {
     async fn run(
         &mut self,
         normalized: Result<(), RequestError>,
-        head: Box<RequestHead>,
+        mut head: Box<RequestHead>,
     ) -> Result<ProxyResponse<BodySource>, Rejection> {
         if let Err(error) = normalized {
             return Err(self.rejected(&head, Rejection::Malformed(error)));
@@ -166,7 +166,21 @@ impl<'p> Exchange<'p> {
         };
         self.client.wait(delay).await;
         let Some(plan) = plan else { return Err(Rejection::no_route(&head)) };
-        self.dispatch(plan, head, permit).await
+        // Part of this function, because each layer of futures costs every request.
+        let action = &self.proxy.snapshot.actions[plan.route];
+        let mut response = match &action.target {
+            Target::Respond { status, body } => {
+                local_reply::reply(*status, b"text/plain; charset=utf-8", body.clone())
+            }
+            Target::Limits => own_limits::reply(self.rate_headers(), self.status_source),
+            Target::Block => return Err(Rejection::BlockedByRoute),
+            Target::Forward { upstream, rewrite, .. } => match max_forwards::decrement(&mut head)? {
+                Some(reply) => reply,
+                None => self.forwarded().forward((*upstream, rewrite), &plan, head, permit).await?,
+            },
+        };
+        action.response_headers.apply(&mut response.head.fields);
+        Ok(response)
     }
 
     /// The response to a CORS preflight. Limits do not count it, and it needs no credential: a page can't choose whether
@@ -239,29 +253,6 @@ impl<'p> Exchange<'p> {
         (self.statuses, self.status_source) = (statuses, source);
         self.reservation = reservation;
         verdict.map(|permit| (permit, delay)).map_err(Rejection::Denied)
-    }
-
-    /// Does what the route says: responds by itself, or forwards the request.
-    async fn dispatch(
-        &mut self,
-        plan: ForwardPlan,
-        mut head: Box<RequestHead>,
-        permit: Permit,
-    ) -> Result<ProxyResponse<BodySource>, Rejection> {
-        let action = &self.proxy.snapshot.actions[plan.route];
-        let mut response = match &action.target {
-            Target::Respond { status, body } => {
-                local_reply::reply(*status, b"text/plain; charset=utf-8", body.clone())
-            }
-            Target::Limits => own_limits::reply(self.rate_headers(), self.status_source),
-            Target::Block => return Err(Rejection::BlockedByRoute),
-            Target::Forward { upstream, rewrite, .. } => match max_forwards::decrement(&mut head)? {
-                Some(reply) => reply,
-                None => self.forwarded().forward((*upstream, rewrite), &plan, head, permit).await?,
-            },
-        };
-        action.response_headers.apply(&mut response.head.fields);
-        Ok(response)
     }
 
     fn forwarded(&mut self) -> ForwardedRequest<'_> {
