@@ -62,7 +62,7 @@ enum Command {
     /// Show the keys with the most denials or the most requests of each limit, in a running proxy.
     ///
     /// Uses its admin interface, as `tidegate keys` does. The table is shown again every two seconds. A key is shown by the name
-    /// of its consumer, if it has one, and by its tag, or with `keys = "plain"` in [log] by its values.
+    /// of its consumer, if it has one, and by its tag, or with `keys = "plain"` in `[log]` by its values.
     Top(top::TopArgs),
 }
 

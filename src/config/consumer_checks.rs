@@ -29,7 +29,7 @@ pub(super) fn check_store(consumers: &ReadConsumers<'_>, store: Option<&ReadStor
     }
 }
 
-/// Rejects limits and upstreams that use the consumer where no [consumers] says how one is identified.
+/// Rejects limits and upstreams that use the consumer where no `[consumers]` says how one is identified.
 pub(super) fn check_parts(
     has_consumers: bool,
     limits: &ReadLimits,
