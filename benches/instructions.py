@@ -9,7 +9,7 @@ OUT=benches/baseline.json records the new ones. The number of requests is bounde
 interface. The upstream is a second tidegate with a `respond` route.
 
 Settings, as environment variables:
-  SCENARIOS="plain allowed admin denied logged connection"   CONNECTIONS=16   ROUNDS=60
+  SCENARIOS="plain allowed admin consumer denied logged connection"   CONNECTIONS=16   ROUNDS=60
   PROFILE=release (or quick: builds faster)   TIDEGATE=path of a binary, instead of a build
   BASELINE=FILE (empty: none)   OUT=FILE   BASE_PORT=27500 (three ports from there on)
 """
@@ -33,6 +33,7 @@ CONNECTIONS = int(SETTINGS.get("CONNECTIONS", "16"))
 ROUNDS = int(SETTINGS.get("ROUNDS", "60"))
 WARM_UP = 20
 ADMIN = f'[admin]\nlisten = "{HOST}:{BASE_PORT + 2}"\n'
+CONSUMERS = '[consumers]\nfile = "consumers.toml"\n'
 LIMIT = '[limits.l]\nrate = "{rate}"\nburst = {burst}\nkey = "header:x-api-key"\n'
 
 # Name: description, limit, access log, and whether each request opens a connection.
@@ -40,6 +41,7 @@ SCENARIOS = {
     "plain": ("proxied, no limit", "", "off", False),
     "allowed": ("proxied, one limit in the process, allowed", LIMIT.format(rate="100000/s", burst=100000), "off", False),
     "admin": ("the same limit, allowed, with the admin interface, which counts keys", LIMIT.format(rate="100000/s", burst=100000) + ADMIN, "off", False),
+    "consumer": ("the same limit by consumer, which is identified by its key", CONSUMERS + LIMIT.format(rate="100000/s", burst=100000).replace("header:x-api-key", "consumer"), "off", False),
     "denied": ("the same limit, denied", LIMIT.format(rate="10/hour", burst=10), "off", False),
     "logged": ("plain, with the access log", "", "json", False),
     "connection": ("plain, a new connection for each request", "", "off", True),
@@ -122,6 +124,7 @@ def measure(tidegate, name, directory):
         f'workers = 1\nlisten = "{HOST}:{BASE_PORT + 1}"\n{limit}'
         f'[[routes]]\npath = "/*"\n{limits}upstream = "http://{HOST}:{BASE_PORT}"\n[log]\naccess = "{access}"\n'
     )
+    (directory / "consumers.toml").write_text('[acme]\ncredentials = ["k1"]\ntier = "pro"\n')
     profile = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={directory}/out"]
     log = (directory / "log").open("w")
     command = [*profile, tidegate, "run", "-c", str(config)]

@@ -12,7 +12,7 @@ pub(super) fn format(list: &TopList) -> String {
         "denials" => ("denials", "DENIALS"),
         _ => ("requests of limits", "REQUESTS"),
     };
-    let time = format_duration(Duration::from_secs(list.seconds));
+    let time = format_duration(Duration::from_secs(list.seconds.max(1)));
     let rows: Vec<[String; 5]> =
         list.limits.iter().flat_map(|limit| limit.keys.iter().map(|key| row(limit, key))).collect();
     if rows.is_empty() {
