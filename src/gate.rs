@@ -72,7 +72,7 @@ pub use access::{Access, Identity};
 pub use body_fields::{BodyField, BodyFields, MAX_READ_BODY, NoField};
 pub use client_ip::{ClientIp, forwarded_value};
 pub use consumer_rules::{ConsumerRules, CredentialSource};
-pub use credential_removal::remove_credential;
+pub use credential_removal::{hide_credential, remove_credential};
 pub use error::RequestError;
 pub use geo::{ClientLocation, Country, Database, GeoCondition, GeoDatabases};
 pub use host::{HostPattern, host_of};
@@ -223,7 +223,7 @@ impl Gate {
             route: matched.route.map(|id| self.routes.get(id)),
             body: None,
             token: Token::new(self.jwt.as_deref(), &head.fields),
-            identity: Ok(None),
+            identity: Identity::default(),
         };
         if let Some(consumers) = &self.consumers {
             subject.identity = consumers.identify(&subject);

@@ -2,6 +2,7 @@
 //! or rejects it, and returns the response. The pipeline is in `proxy::exchange`.
 
 mod active;
+mod blocked;
 mod client;
 mod client_body;
 mod consumer_forwarding;

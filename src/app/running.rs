@@ -166,6 +166,8 @@ impl Running {
             // The same verifier, with the keys that it has fetched and the tokens that it has verified.
             config.snapshot.gate.jwt.clone_from(&self.snapshot.gate.jwt);
         }
+        let last = self.snapshot.gate.consumers.as_deref().filter(|_| !has_changed("store"));
+        config.snapshot.gate.consumers.iter_mut().for_each(|rules| rules.inherit_stored(last));
         if has_changed("store") {
             self.replace_store(config.store, config.snapshot.gate.limits.instances);
         }

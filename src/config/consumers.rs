@@ -154,7 +154,7 @@ impl<'a> ReadConsumers<'a> {
         }
         let settings = self.settings.filter(|_| !self.has_mistakes)?;
         let Settings { source, unknown, forwarding, redis, .. } = settings;
-        let stored = redis.map(|(lifetime, _)| StoredConsumers::new(lifetime));
+        let stored = redis.map(|(lifetime, _)| Arc::new(StoredConsumers::new(lifetime)));
         client_ip.remove_headers.extend([forwarding.name_header.as_str(), forwarding.tier_header.as_str()]);
         let rules = ConsumerRules {
             source,

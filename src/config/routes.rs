@@ -101,7 +101,11 @@ fn route(number: usize, item: Item<'_>, names: &mut Names<'_>) -> Option<ReadRou
 
 /// Reads which consumers the route serves.
 fn access(table: &Table<'_>, consumers: &ReadConsumers<'_>) -> Option<Access> {
-    let Some(item) = table.given("consumers") else { return Some(Access::Default) };
+    let Some(item) = table.given("consumers") else {
+        // A route that blocks requests needs no credential for that.
+        let blocks = table.given("block").is_some();
+        return Some(if blocks { Access::Public } else { Access::Default });
+    };
     if !consumers.is_there() {
         let problem = item.error("this route is for certain consumers, and the file has no [consumers]");
         return item

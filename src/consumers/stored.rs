@@ -15,6 +15,9 @@ use crate::limiter::Limiter;
 use crate::telemetry::LogThrottle;
 use crate::time::cached_now;
 
+/// The longest credential that is looked up, in bytes. A longer one is unknown: the cache is bounded in entries, so their size
+/// must be bounded as well.
+const MAX_CREDENTIAL: usize = 1_024;
 /// How long a failure to read Redis is cached.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -45,12 +48,21 @@ impl StoredConsumers {
         Self { lifetime, known, unknown, warnings }
     }
 
+    /// How long an entry is used before it is read again.
+    #[must_use]
+    pub fn lifetime(&self) -> Duration {
+        self.lifetime
+    }
+
     /// The consumer of a credential, without I/O.
     ///
     /// # Errors
     /// [`ConsumerError::NotFetched`] if [`Self::fetch`] must be called first, [`ConsumerError::Unknown`], or
     /// [`ConsumerError::Unavailable`].
     pub fn find(&self, credential: &[u8]) -> Result<Arc<Consumer>, ConsumerError> {
+        if credential.len() > MAX_CREDENTIAL {
+            return Err(ConsumerError::Unknown);
+        }
         let now = cached_now();
         let of = |cache: &Cache<Entry>| cache.get(credential).filter(|entry| entry.expires > now);
         let entry = of(&self.known).or_else(|| of(&self.unknown));

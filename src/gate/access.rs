@@ -4,8 +4,35 @@ use std::sync::Arc;
 
 use crate::consumers::{Consumer, ConsumerError};
 
-/// The consumer of a request: none where it is served without one, or why it is rejected.
-pub type Identity = Result<Option<Arc<Consumer>>, ConsumerError>;
+/// The consumer of a request, and whether the request is rejected for it or for the lack of it.
+#[derive(Clone, Debug, Default)]
+pub struct Identity {
+    /// The consumer, if it is known, also where its requests are rejected.
+    pub consumer: Option<Arc<Consumer>>,
+    /// Why the request is rejected, if it is.
+    pub error: Option<ConsumerError>,
+}
+
+impl Identity {
+    /// The name of the consumer.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.consumer.as_ref().map(|consumer| &*consumer.name)
+    }
+}
+
+impl From<Arc<Consumer>> for Identity {
+    fn from(consumer: Arc<Consumer>) -> Self {
+        Self { consumer: Some(consumer), error: None }
+    }
+}
+
+impl From<ConsumerError> for Identity {
+    /// A request without a known consumer.
+    fn from(error: ConsumerError) -> Self {
+        Self { consumer: None, error: Some(error) }
+    }
+}
 
 /// Which consumers a route serves.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

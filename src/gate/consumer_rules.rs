@@ -36,7 +36,7 @@ pub struct ConsumerRules {
     /// The consumers of the file.
     pub directory: Directory,
     /// The consumers in Redis, if they are used.
-    pub stored: Option<StoredConsumers>,
+    pub stored: Option<Arc<StoredConsumers>>,
     /// The clock that `expires` is compared with.
     pub clock: Clock,
     /// The consumer of every request, whatever its credential, for tools that explain one.
@@ -117,16 +117,17 @@ impl ConsumerRules {
             (None, PartValue::Missing) => Err(ConsumerError::Missing),
             (None, PartValue::Several(_)) => Err(ConsumerError::Differing),
         };
+        let is_anonymous = access.is_anonymous(self.unknown == UnknownConsumer::Anonymous);
         match found {
-            Ok(consumer) => {
-                consumer.check(&self.clock)?;
-                access.check(&consumer)?;
-                Ok(Some(consumer))
-            }
+            Ok(consumer) => match consumer.check(&self.clock).and_then(|()| access.check(&consumer)) {
+                // As a credential that never was valid.
+                Err(ConsumerError::Expired) if is_anonymous => Identity::default(),
+                checked => Identity { error: checked.err(), ..consumer.into() },
+            },
             // Whether it has a consumer is known after the record is read.
-            Err(ConsumerError::NotFetched) => Err(ConsumerError::NotFetched),
-            Err(_) if access.is_anonymous(self.unknown == UnknownConsumer::Anonymous) => Ok(None),
-            Err(error) => Err(error),
+            Err(ConsumerError::NotFetched) => ConsumerError::NotFetched.into(),
+            Err(_) if is_anonymous => Identity::default(),
+            Err(error) => error.into(),
         }
     }
 
@@ -145,13 +146,20 @@ impl ConsumerRules {
     }
 
     fn find(&self, credential: &[u8]) -> Result<Arc<Consumer>, ConsumerError> {
-        // A cached consumer of Redis was not in the file, which is immutable, so the file needs no lookup before.
-        match self.stored.as_ref().map(|stored| stored.find(credential)) {
-            None => self.directory.find(credential).ok_or(ConsumerError::Unknown),
-            Some(Err(ConsumerError::NotFetched)) => {
-                self.directory.find(credential).ok_or(ConsumerError::NotFetched)
-            }
-            Some(found) => found,
+        if let Some(consumer) = self.directory.find(credential) {
+            return Ok(consumer);
+        }
+        self.stored.as_ref().map_or(Err(ConsumerError::Unknown), |stored| stored.find(credential))
+    }
+
+    /// Takes over what earlier rules have read from Redis, so that it stays known, also while Redis is unavailable; unless it
+    /// is cached for another time now.
+    pub fn inherit_stored(&mut self, last: Option<&Self>) {
+        let last = last.and_then(|last| last.stored.as_ref());
+        if let (Some(stored), Some(last)) = (&mut self.stored, last)
+            && stored.lifetime() == last.lifetime()
+        {
+            *stored = Arc::clone(last);
         }
     }
 

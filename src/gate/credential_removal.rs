@@ -1,5 +1,7 @@
 //! Removes a credential from a request, so that the upstream does not see it.
 
+use std::borrow::Cow;
+
 use http::Uri;
 use http::uri::{InvalidUri, PathAndQuery};
 
@@ -16,7 +18,17 @@ use crate::http1::{RequestHead, names};
 /// The target is not valid without the query parameter; this can't happen for a target that was valid with it.
 pub fn remove_credential(source: &CredentialSource, head: &mut RequestHead) -> Result<(), InvalidUri> {
     match source {
-        CredentialSource::Bearer => drop(head.fields.remove(names::AUTHORIZATION)),
+        // Other schemes may be for the upstream.
+        CredentialSource::Bearer => head.fields.retain(|field| {
+            let is_bearer = || {
+                field
+                    .value
+                    .trim_ascii_start()
+                    .get(..6)
+                    .is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"bearer"))
+            };
+            field.name != names::AUTHORIZATION || !is_bearer()
+        }),
         CredentialSource::Part(KeyPart::Header(name)) => drop(head.fields.remove(name)),
         CredentialSource::Part(KeyPart::Cookie(name)) => remove_cookie(head, name),
         CredentialSource::Part(KeyPart::Query(name)) => remove_parameter(head, name)?,
@@ -52,6 +64,19 @@ fn remove_parameter(head: &mut RequestHead, name: &str) -> Result<(), InvalidUri
     Ok(())
 }
 
+/// A request target for logs: without the values of the query parameter that holds the credential, if one does.
+#[must_use]
+pub fn hide_credential<'t>(source: &CredentialSource, target: Cow<'t, str>) -> Cow<'t, str> {
+    let CredentialSource::Part(KeyPart::Query(name)) = source else { return target };
+    let Some((path, query)) = target.split_once('?') else { return target };
+    let hide = |pair: &str| match pair.split_once('=') {
+        Some((written, _)) if decoded_name(pair) == name.as_bytes() => format!("{written}=…"),
+        _ => pair.to_owned(),
+    };
+    let pairs: Vec<String> = query.split('&').map(hide).collect();
+    format!("{path}?{}", pairs.join("&")).into()
+}
+
 #[cfg(test)]
 mod tests {
     use http::Method;
@@ -68,6 +93,19 @@ mod tests {
     }
 
     #[test]
+    fn the_credential_is_hidden_in_targets() {
+        let hidden = |source: &str, target: &'static str| {
+            hide_credential(&CredentialSource::parse(source).unwrap(), target.into()).into_owned()
+        };
+        assert_eq!(
+            hidden("query:key", "/a?b=1&key=k-1&k%65y=k-2&keys=3&key"),
+            "/a?b=1&key=…&k%65y=…&keys=3&key"
+        );
+        assert_eq!(hidden("query:key", "/a"), "/a");
+        assert_eq!(hidden("header:key", "/a?key=k-1"), "/a?key=k-1");
+    }
+
+    #[test]
     fn only_the_credential_is_removed() {
         let fields = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
             pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
@@ -80,6 +118,8 @@ mod tests {
         ];
         assert_eq!(without("header:x-api-key", "/?k=1", &sent), ("/?k=1".to_owned(), fields(&sent[1..])));
         assert_eq!(without("bearer", "/", &sent).1, fields(&[sent[0], sent[2], sent[3]]));
+        let basic = [("authorization", "Basic YTpi"), ("authorization", " BEARER t")];
+        assert_eq!(without("bearer", "/", &basic).1, fields(&basic[..1]));
         assert_eq!(without("cookie:sid", "/", &sent).1, fields(&[sent[0], sent[1], ("cookie", "a=1; b=2")]));
         for (target, left) in [
             ("/a?key=1", "/a"),

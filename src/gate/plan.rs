@@ -75,7 +75,7 @@ impl RequestPlan<'_> {
     /// Whether something has to be read before the request is planned again: its consumer from Redis, or its body.
     #[must_use]
     pub fn is_partial(&self) -> bool {
-        self.awaits_body || matches!(self.identity, Err(ConsumerError::NotFetched))
+        self.awaits_body || self.identity.error == Some(ConsumerError::NotFetched)
     }
 }
 

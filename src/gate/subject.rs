@@ -36,15 +36,15 @@ pub struct Subject<'a> {
     pub body: Option<&'a BodyFields>,
     /// The token.
     pub token: Token<'a>,
-    /// The consumer, or why the request is rejected for the lack of one.
+    /// The consumer, and whether the request is rejected for it or for the lack of it.
     pub identity: Identity,
 }
 
 impl<'a> Subject<'a> {
-    /// The consumer, if the request has one.
+    /// The consumer, if it is known.
     #[must_use]
     pub fn consumer(&self) -> Option<&Consumer> {
-        self.identity.as_ref().ok()?.as_deref()
+        self.identity.consumer.as_deref()
     }
 
     pub(crate) fn path_param(&self, name: &str) -> Option<&'a str> {

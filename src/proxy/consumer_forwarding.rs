@@ -20,8 +20,8 @@ pub struct ConsumerForwarding {
 }
 
 impl ConsumerForwarding {
-    /// Adds the consumer to a request, and removes its credential. A trusted proxy may have sent these headers, so its own
-    /// are removed first; those of other clients are removed already.
+    /// Adds the consumer to a request, and removes its credential. The same headers of a trusted proxy are removed first,
+    /// since it may have them from its client; those of other clients are removed already.
     ///
     /// # Errors
     /// The target is not valid without its credential.
@@ -34,11 +34,11 @@ impl ConsumerForwarding {
         if let Some(source) = &self.hidden {
             remove_credential(source, head).map_err(|error| ForwardError::Target(error.into()))?;
         }
-        let Some(consumer) = consumer else { return Ok(()) };
         if is_trusted {
             head.fields.remove(&self.name_header);
             head.fields.remove(&self.tier_header);
         }
+        let Some(consumer) = consumer else { return Ok(()) };
         head.fields.push(&self.name_header, consumer.name.as_bytes());
         if let Some(tier) = &consumer.tier {
             head.fields.push(&self.tier_header, tier.as_bytes());

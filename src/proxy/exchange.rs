@@ -30,7 +30,7 @@ use super::response_body::{BodySource, ReplyBody, RequestTiming};
 use super::route_action::Target;
 use super::settlement::settle;
 use super::snapshot::Proxy;
-use super::{grpc, http2, max_forwards, own_limits, top_keys, tunnel};
+use super::{blocked, grpc, http2, max_forwards, own_limits, top_keys, tunnel};
 use crate::gate::{BodyFields, RequestError, RequestPlan, RouteId, RouteMatch};
 use crate::http1::{RequestHead, ResponseHead, names};
 use crate::id_vec::Id as _;
@@ -155,7 +155,7 @@ impl<'p> Exchange<'p> {
             };
             self.route = plan.route;
             let (permit, delay) = self.admit(&head, plan).await?;
-            if let Err(error) = plan.identity {
+            if let Some(error) = plan.identity.error {
                 return Err(Rejection::Unidentified(error));
             }
             if let Some(missing) = plan.missing.take() {
@@ -206,8 +206,11 @@ impl<'p> Exchange<'p> {
         fields: Option<&BodyFields>,
         error: &RequestError,
     ) -> Rejection {
-        top_keys::record_rejected(self.proxy, self.client, (head, fields), error);
-        self.rejected(head, Rejection::Malformed(error.clone()))
+        let rejection = self.rejected(head, Rejection::Malformed(error.clone()));
+        if let RequestError::Blocked(limit) = error {
+            blocked::record(self.proxy, self.client, (head, fields), *limit, self.log_entry.as_deref_mut());
+        }
+        rejection
     }
 
     /// Records what is known of a request that is rejected before it has a plan.

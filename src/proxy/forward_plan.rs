@@ -38,7 +38,7 @@ impl ForwardPlan {
             _ => None,
         };
         let path = plan.path.changed().map(str::to_owned);
-        let consumer = plan.identity.as_ref().ok().cloned().flatten();
+        let consumer = plan.identity.consumer.clone();
         Some(Self { route, client: plan.client, path, consumer, balance_hash })
     }
 }

@@ -10,9 +10,9 @@ use super::client::ClientConnection;
 use super::rejection::Rejection;
 use super::request_id::RequestId;
 use super::snapshot::Proxy;
-use crate::gate::{Gate, RequestPlan, RouteId, RouteMatch};
+use crate::gate::{Gate, RequestPlan, RouteId, RouteMatch, hide_credential};
 use crate::http1::RequestHead;
-use crate::limit::{PolicyId, binding};
+use crate::limit::{Key, PolicyId, binding};
 use crate::limiter::Admission;
 use crate::telemetry::{AccessWriter, LogKeys, Outcome, Record, RequestText};
 use crate::time::{cached_now, monotonic};
@@ -44,7 +44,10 @@ impl LogEntry {
         id: &RequestId,
     ) -> Option<Box<Self>> {
         let writer = proxy.access.as_ref().filter(|writer| writer.should_sample())?.clone();
-        let target = target(&head.uri);
+        let mut target = target(&head.uri);
+        if let Some(rules) = &proxy.snapshot.gate.consumers {
+            target = hide_credential(&rules.source, target);
+        }
         let request = RequestText {
             method: head.method.as_str().as_bytes(),
             target: target.as_bytes(),
@@ -63,9 +66,7 @@ impl LogEntry {
         self.record.client = plan.client;
         self.record.set_host(&plan.host);
         self.set_route(gate, plan.route);
-        if let Ok(Some(consumer)) = &plan.identity {
-            self.record.set_consumer(&consumer.name);
-        }
+        self.set_consumer(plan.identity.name());
         for limit in &admission.shadow_denials {
             self.record.add_shadow_denied_by(limit_name(gate, *limit));
         }
@@ -76,21 +77,37 @@ impl LogEntry {
         let denied = denied.filter(|status| !status.decision.allowed);
         if let Some(status) = denied {
             self.record.set_denied_by(limit_name(gate, status.policy));
-            self.set_key(request, status.policy);
+            self.describe_key(request, status.policy);
         }
     }
 
-    /// Records the key under which a limit counts the request.
-    fn set_key(&mut self, request: &PlannedRequest<'_>, limit: PolicyId) {
+    /// Records the consumer, if the request has one.
+    pub fn set_consumer(&mut self, name: Option<&str>) {
+        if let Some(name) = name {
+            self.record.set_consumer(name);
+        }
+    }
+
+    /// How keys are logged.
+    pub fn keys(&self) -> LogKeys {
+        self.writer.keys()
+    }
+
+    /// Records the key under which a limit counts the request: by its name, or by its tag if it has none.
+    pub fn set_key(&mut self, key: &Key, name: Option<String>) {
+        match name {
+            Some(name) => self.record.set_key_name(&name),
+            None => self.record.set_key_tag(key),
+        }
+    }
+
+    fn describe_key(&mut self, request: &PlannedRequest<'_>, limit: PolicyId) {
         let PlannedRequest { gate, client, head, plan } = *request;
-        let keys = self.writer.keys();
+        let keys = self.keys();
         let charge = plan.charges.iter().find(|charge| charge.policy == limit);
         let Some(charge) = charge.filter(|_| keys != LogKeys::Off) else { return };
         let name = (keys == LogKeys::Plain).then(|| gate.key_name(client.identity(), head, plan, charge));
-        match name.flatten() {
-            Some(name) => self.record.set_key_name(&name),
-            None => self.record.set_key_tag(&charge.key),
-        }
+        self.set_key(&charge.key, name.flatten());
     }
 
     /// Records the client, host and route of a request without a plan, as far as they are known.

@@ -47,7 +47,7 @@ struct LimitState<'a> {
 pub(super) fn only_shows_limits(snapshot: &ConfigSnapshot, plan: &RequestPlan<'_>) -> bool {
     let action = plan.route.map(|route| &snapshot.actions[route]);
     let shows = action.is_some_and(|action| matches!(action.target, Target::Limits));
-    shows && plan.identity.is_ok() && plan.missing.is_none()
+    shows && plan.identity.error.is_none() && plan.missing.is_none()
 }
 
 /// The limits of a client as JSON.

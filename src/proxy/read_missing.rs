@@ -24,7 +24,7 @@ pub(super) fn read_missing<'f>(
     plan: &'f RequestPlan<'_>,
 ) -> LocalBoxFuture<'f, Result<Option<BodyFields>, Rejection>> {
     Box::pin(async move {
-        if let Err(ConsumerError::NotFetched) = plan.identity {
+        if plan.identity.error == Some(ConsumerError::NotFetched) {
             proxy.snapshot.gate.fetch_consumer(client.identity(), head, &proxy.limiter).await;
         }
         let Some(route) = plan.route.filter(|_| plan.awaits_body) else { return Ok(None) };

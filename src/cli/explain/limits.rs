@@ -105,7 +105,7 @@ fn explain_charge(rows: &mut Rows, applied: &Applied<'_>) {
 fn explain_no_tier(rows: &mut Rows, gate: &Gate, rule: &LimitRule, subject: &Subject<'_>) {
     let Some(tiers) = &rule.tiers else { return };
     let by = &tiers.by;
-    let consumer = subject.identity.as_ref().ok().and_then(Option::as_deref);
+    let consumer = subject.consumer();
     let why = match by.value(subject) {
         PartValue::One(_) if *by == KeyPart::Consumer => {
             match consumer.and_then(|known| known.tier.as_deref()) {

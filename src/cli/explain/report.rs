@@ -134,7 +134,7 @@ fn explain_plan(
 fn explain_response(rows: &mut Rows, loaded: &Loaded, plan: &RequestPlan<'_>, subject: &Subject<'_>) {
     let snapshot = &loaded.config.snapshot;
     let head = subject.head;
-    if let (Err(ConsumerError::NotFetched), Some(rules)) = (&plan.identity, &snapshot.gate.consumers) {
+    if let (Some(ConsumerError::NotFetched), Some(rules)) = (plan.identity.error, &snapshot.gate.consumers) {
         rows.row(
             "response",
             "depends on the consumer, which is in Redis, if there is one; this command does not read it",
@@ -145,7 +145,7 @@ fn explain_response(rows: &mut Rows, loaded: &Loaded, plan: &RequestPlan<'_>, su
         }
         return;
     }
-    if let Err(error) = &plan.identity {
+    if let Some(error) = plan.identity.error {
         explain_rejection(rows, snapshot, error.status(), error);
         rows.row("", "its limits are charged, and may deny it first");
         return;
@@ -186,13 +186,13 @@ fn describe_consumer(rules: &ConsumerRules, identity: &Identity) -> String {
         Some(_) => "--consumer".to_owned(),
         None => rules.source.to_string(),
     };
-    match identity {
-        Ok(Some(consumer)) => match &consumer.tier {
+    match (&identity.consumer, identity.error) {
+        (Some(consumer), _) => match &consumer.tier {
             Some(tier) => format!("{}, tier {tier} (by {source})", consumer.name),
             None => format!("{}, without a tier (by {source})", consumer.name),
         },
-        Ok(None) => format!("none: served without a known credential in {source}"),
-        Err(error) => format!("none: {error} ({source})"),
+        (None, None) => format!("none: served without a known credential in {source}"),
+        (None, Some(error)) => format!("none: {error} ({source})"),
     }
 }
 

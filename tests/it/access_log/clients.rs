@@ -111,3 +111,41 @@ fn the_consumer_is_logged_and_its_credential_is_not() {
     with_key(&proxy, "/key", "unknown");
     assert_eq!(line(&proxy, 4).get("consumer"), None);
 }
+
+#[test]
+fn rejected_consumers_are_logged_by_name() {
+    let file = ConsumersFile::new(CONSUMERS);
+    let proxy = Tidegate::start(&format!(
+        "[log]\naccess = \"json\"\nkeys = \"plain\"\n{}[limits.listed]\nrate = \"9/hour\"\nkey = \"consumer\"\n\
+         block = [\"key:acme\"]\n\
+         [[routes]]\npath = \"/pro\"\nconsumers = [\"pro\"]\nrespond = {{}}\n\
+         [[routes]]\npath = \"/*\"\nlimits = [\"listed\"]\nrespond = {{}}\n",
+        file.table("")
+    ));
+    for (index, (path, key, status, consumer)) in [
+        ("/", "b-1", 403, "blocked"),
+        ("/", "e-1", 401, "expired"),
+        ("/pro", "s-1", 403, "small"),
+        ("/", "k-2", 403, "acme"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        assert_eq!(with_key(&proxy, path, key).status(), status, "{consumer}");
+        let line = line(&proxy, index);
+        assert_eq!(line["consumer"], consumer, "{line}");
+    }
+    let listed = line(&proxy, 3);
+    assert_eq!((&listed["denied_by"], &listed["key"]), (&"listed".into(), &"acme".into()), "{listed}");
+}
+
+#[test]
+fn a_credential_in_the_query_is_not_logged() {
+    let file = ConsumersFile::new(CONSUMERS);
+    let table = file.table("credential = \"query:key\"");
+    let proxy = Tidegate::start(&format!(
+        "[log]\naccess = \"json\"\n{table}[[routes]]\npath = \"/*\"\nrespond = {{}}\n"
+    ));
+    assert_eq!(get(proxy.addr(), "/x?a=1&key=k-2", &[]).status(), 200);
+    assert_eq!(line(&proxy, 0)["target"], "/x?a=1&key=…");
+}

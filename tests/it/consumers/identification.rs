@@ -77,6 +77,38 @@ fn requests_without_a_consumer_can_be_served() {
     assert_eq!(status_of(&proxy, "/", "s-1"), StatusCode::OK);
 }
 
+/// As a credential that never was valid.
+#[test]
+fn an_expired_credential_is_anonymous_where_that_is_allowed() {
+    let file = ConsumersFile::new(CONSUMERS);
+    let strict = Tidegate::start(&(file.table("") + ROUTES));
+    assert_eq!(status_of(&strict, "/public", "e-1"), 200);
+    let lenient = Tidegate::start(&(file.table("unknown = \"anonymous\"") + ROUTES));
+    assert_eq!(status_of(&lenient, "/", "e-1"), 200);
+    assert_eq!(status_of(&lenient, "/pro", "e-1"), 401);
+}
+
+#[test]
+fn a_route_that_blocks_requests_needs_no_credential() {
+    let file = ConsumersFile::new(CONSUMERS);
+    let routes = "[[routes]]\npath = \"/*\"\nblock = true\n";
+    let proxy = Tidegate::start(&(file.table("") + routes));
+    assert_eq!(get(proxy.addr(), "/", &[]).status(), 403);
+    assert_eq!(status_of(&proxy, "/", "unknown"), 403);
+}
+
+/// A consumer that is rejected for its tier does not use up the count of others at its address.
+#[test]
+fn rejected_consumers_are_counted_as_themselves() {
+    let file = ConsumersFile::new(CONSUMERS);
+    let routes = "[limits.each]\nrate = \"1/day\"\nkey = \"consumer\"\n\
+        [[routes]]\npath = \"/pro\"\nconsumers = [\"pro\"]\nlimits = [\"each\"]\nrespond = {}\n";
+    let proxy = Tidegate::start(&(file.table("") + routes));
+    for (key, status) in [("s-1", 403), ("s-1", 429), ("l-1", 403), ("unknown", 401), ("k-2", 200)] {
+        assert_eq!(status_of(&proxy, "/pro", key), status, "{key}");
+    }
+}
+
 #[test]
 fn limits_bound_how_fast_credentials_can_be_guessed() {
     let file = ConsumersFile::new(CONSUMERS);

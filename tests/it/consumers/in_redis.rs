@@ -99,6 +99,39 @@ fn without_redis_known_consumers_are_served_and_others_get_503() {
 }
 
 #[test]
+fn a_reload_keeps_the_consumers_that_were_read() {
+    let mut redis = RedisServer::start();
+    put(&redis, "k-1", &["name", "acme", "tier", "pro"]);
+    put(&redis, "k-2", &["name", "small"]);
+    let config = TABLE.replace("1s", "1h") + ROUTES;
+    let proxy = start_connected(&redis, &config);
+    assert_eq!(status_of(&proxy, "/pro", "k-1"), 200);
+    let store = format!("[store]\nurl = \"{}\"\nprefix = \"test\"\ntimeout = \"1s\"\n", redis.url());
+    redis.kill();
+    proxy.reload(&(config.clone() + &store));
+    assert_eq!(status_of(&proxy, "/pro", "k-1"), 200);
+    assert_eq!(status_of(&proxy, "/free", "k-2"), 503);
+    // A file that names the credential now precedes what was read.
+    let file = ConsumersFile::new("[other]\ncredentials = [\"k-1\"]\n");
+    let table = file.table("redis_cache = \"1h\"");
+    proxy.reload(&(config.replace("[consumers]\nredis_cache = \"1h\"\n", &table) + &store));
+    assert_eq!(status_of(&proxy, "/pro", "k-1"), 403);
+}
+
+#[test]
+fn credentials_that_are_too_long_are_not_looked_up() {
+    let redis = RedisServer::start();
+    let long = "k".repeat(1_025);
+    put(&redis, &long, &["name", "long"]);
+    put(&redis, &long[1..], &["name", "longest"]);
+    let proxy = start_connected(&redis, &(TABLE.to_owned() + ROUTES));
+    assert_eq!(status_of(&proxy, "/free", &long[1..]), 200);
+    let reads = redis.calls("hgetall");
+    assert_eq!(status_of(&proxy, "/free", &long), 401);
+    assert_eq!(redis.calls("hgetall"), reads);
+}
+
+#[test]
 fn without_redis_requests_are_anonymous_where_that_is_allowed() {
     let redis = RedisServer::absent();
     let proxy = start(&redis, &(TABLE.to_owned() + "unknown = \"anonymous\"\n" + ROUTES));
