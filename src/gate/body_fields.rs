@@ -70,14 +70,18 @@ impl BodyField {
         }
     }
 
-    /// The distinct values of the field, in their canonical form.
-    fn values(&self, text: &str) -> Result<Vec<String>, NoField> {
+    /// The distinct values of the field, in their canonical form. Those of a form field that the query has as well are among
+    /// them, because Java servlets read the query first.
+    fn values(&self, text: &str, query: &str) -> Result<Vec<String>, NoField> {
         let found = match self {
             // RFC 8259 §8.1: a parser may ignore a byte order mark.
             Self::Json(pointer) => pointer.values(text.trim_start_matches('\u{feff}')).ok(),
             Self::Form(name) => form::values(text, name).ok(),
         };
-        let found = found.ok_or(NoField::Malformed)?;
+        let mut found = found.ok_or(NoField::Malformed)?;
+        if let (Self::Form(name), false) = (self, found.is_empty()) {
+            found.extend(form::values_in_query(query, name));
+        }
         let mut values: Vec<String> = found.iter().map(|value| field_value(value).into_owned()).collect();
         values.sort_unstable();
         values.dedup();
@@ -115,7 +119,8 @@ impl BodyFields {
         let text = body.and_then(|body| std::str::from_utf8(body).map_err(|_| NoField::Malformed));
         let format = if let Err(NoField::NoBody) = body { Err(NoField::NoBody) } else { format(head) };
         let value = |field: &BodyField| {
-            if format? == field.format() { field.values(text?) } else { Err(NoField::ContentType) }
+            let query = head.uri.query().unwrap_or("");
+            if format? == field.format() { field.values(text?, query) } else { Err(NoField::ContentType) }
         };
         Self(fields.iter().map(|field| (field.clone(), value(field))).collect())
     }
@@ -146,7 +151,8 @@ fn format(head: &RequestHead) -> Result<Format, NoField> {
         return Err(NoField::ContentType);
     }
     match essence {
-        "application/json" => Ok(Format::Json),
+        // ASP.NET Core reads text/json, too.
+        "application/json" | "text/json" => Ok(Format::Json),
         "application/x-www-form-urlencoded" => Ok(Format::Form),
         _ if essence.ends_with("+json") => Ok(Format::Json),
         _ => Err(NoField::ContentType),
@@ -192,6 +198,7 @@ mod tests {
         for (media_types, body, expected) in [
             (&[JSON][..], r#"{"user":"Eve "}"#, [one("eve"), other()]),
             (&["Application/JSON ; Charset=\"UTF-8\""], r#"{"user":7}"#, [one("7"), other()]),
+            (&["text/json"], r#"{"user":"eve"}"#, [one("eve"), other()]),
             (&["application/ld+json"], "\u{feff}{\"user\":true}", [one("true"), other()]),
             (&[FORM], "user=Eve+", [other(), one("eve")]),
             (&["application/x-www-form-urlencoded;charset=utf-8"], "user=%C3%84", [other(), one("ä")]),
@@ -228,6 +235,27 @@ mod tests {
             BodyFields::find(&fields, &head(&[FORM]), Ok(b"user=\xff")).values(&fields[0]),
             Err(NoField::Malformed)
         );
+    }
+
+    #[test]
+    fn form_fields_are_compared_with_the_query() {
+        for (query, body, expected) in [
+            ("user=adam", "user=eve", Ok(vec!["adam", "eve"])),
+            ("+USER=adam", "user=eve", Ok(vec!["adam", "eve"])),
+            ("user=%ff", "user=eve", Ok(vec!["eve", "\u{fffd}"])),
+            ("user=adam", "user=", Ok(vec!["", "adam"])),
+            ("user=Eve&users=x", "user=eve", Ok(vec!["eve"])),
+            ("user=adam", "x=1", Err(NoField::Absent)),
+        ] {
+            let mut head = head(&[FORM]);
+            head.uri = format!("/?{query}").parse().unwrap();
+            let found = found(&head, body)[1].clone();
+            let expected = expected.map(|values| values.into_iter().map(str::to_owned).collect());
+            assert_eq!(found, expected, "{query} {body}");
+        }
+        let mut head = head(&[JSON]);
+        head.uri = "/?user=adam".parse().unwrap();
+        assert_eq!(found(&head, r#"{"user":"eve"}"#)[0], Ok(vec!["eve".to_owned()]));
     }
 
     #[test]

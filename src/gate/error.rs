@@ -48,8 +48,9 @@ pub enum RequestError {
     /// A cookie or query parameter has more values than key rules are looked up for.
     #[error("the request has too many different values for {0}")]
     TooManyValues(KeyPart),
-    /// A field of the body that one of the limits counts by has several values, and the server may read another one.
-    #[error("the body has several values for {0} that differ")]
+    /// A field of the body that one of the limits counts by has several values, of which a form may have some in the query,
+    /// and the server may read another one.
+    #[error("the request has several values for {0} that differ")]
     DifferingField(BodyField),
     /// The body is longer than what is read of it for a limit.
     #[error("the request body is longer than {} KiB, the most that a limit of this route reads", MAX_READ_BODY / 1024)]

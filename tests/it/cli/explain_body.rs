@@ -54,7 +54,7 @@ fn explain_reads_a_body() {
         (
             "/json",
             &["-H", JSON, "-d", r#"{"user":{"name":"a","name":"b"}}"#],
-            "400 Bad Request: the body has several values for body:/user/name that differ",
+            "400 Bad Request: the request has several values for body:/user/name that differ",
         ),
         ("/form", &["-d", "user=E%76e", "-d", "x=1"], "key       form:user = eve\n"),
         ("/form", &["-d", "user="], "form:user is missing (it is empty, null, an object or an array)"),

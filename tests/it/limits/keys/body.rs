@@ -139,13 +139,22 @@ fn differing_repetitions_are_rejected_and_others_count_once() {
         (post("/form", FORM, "username=x&username=eve"), "form:username"),
         (post("/form", FORM, "username=x&+username=eve"), "form:username"),
         (post("/form", FORM, "username=x&username[]=eve"), "form:username"),
+        (post("/form?username=eve", FORM, "username=x"), "form:username"),
+        (post("/form?x=1&User%6eame=eve", FORM, "username=x"), "form:username"),
     ] {
         let response = Client::connect(proxy.addr()).ask(&request);
         assert_eq!(response.status(), 400, "{request}");
-        let detail = format!("the body has several values for {field} that differ");
+        let detail = format!("the request has several values for {field} that differ");
         assert!(response.text().contains(&detail), "{}", response.text());
     }
     assert_eq!(server.received(), 0);
+    // The query of a request with a JSON body is something else.
+    let queried = user("\"adam\"").replace("/json", "/json?name=x&user=y");
+    assert_eq!(statuses(&mut client, &[queried]), [200]);
+    assert_eq!(
+        statuses(&mut client, &vec![post("/form?username=Adam", FORM, "username=adam"); 2]),
+        [200, 429]
+    );
     let repeated = json(r#""user":{"name":"eve","name":"eve"}"#);
     assert_eq!(statuses(&mut client, &[repeated, user("\"eve\"")]), [200, 429]);
     // A limit in shadow mode rejects nothing.
