@@ -1,6 +1,7 @@
 //! Runs a server: from its configuration to shutdown, with reloads in between.
 
 mod file_limit;
+mod listen;
 mod memory;
 mod running;
 mod signals;

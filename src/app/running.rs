@@ -11,14 +11,14 @@ use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
+use super::listen::listen;
 use super::tasks::{monitor, refresh_keys, serve_admin, sweep, take_top_keys};
 use crate::admin::{self, Admin, AdminListener, AdminSpec, GaugeSources};
 use crate::config::{Change, Config, Part};
 use crate::limiter::SharedState;
 use crate::proxy::{ConfigSnapshot, ProxyConfig};
 use crate::server::{
-    self, InheritedSockets, Lifecycle, ListenError, Listener, ListenerHandle, ListenerSpec, Worker,
-    WorkerUpdate,
+    InheritedSockets, Lifecycle, ListenError, Listener, ListenerHandle, ListenerSpec, Worker, WorkerUpdate,
 };
 use crate::store::{Memory, Store, StoreSpec};
 use crate::telemetry::{
@@ -174,8 +174,8 @@ impl Running {
         self.upstreams = self.next_upstreams(&config.snapshot, changes);
         self.monitor = monitor(&self.upstreams).await;
         self.snapshot = Arc::new(config.snapshot);
-        self.log = config.log;
-        (self.shutdown_delay, self.shutdown_grace) = (config.shutdown_delay, config.shutdown_grace);
+        (self.log, self.shutdown_delay, self.shutdown_grace) =
+            (config.log, config.shutdown_delay, config.shutdown_grace);
         self.start_access_log();
         self.apply_to_workers(sockets).await;
         // Drop cached denials: they were decided under the old limits.
@@ -381,21 +381,4 @@ impl Running {
             StoreSpec::Redis(spec) => tracing::info!("limits are counted in {}", spec.target),
         }
     }
-}
-
-/// Listens on the addresses of all listeners; returns their handles, and the sockets of each worker.
-fn listen(
-    specs: &[ListenerSpec],
-    workers: usize,
-    inherited: &InheritedSockets,
-    ours: &[SocketAddr],
-) -> Result<(Vec<ListenerHandle>, Vec<Vec<Listener>>), ListenError> {
-    let mut handles = Vec::new();
-    let mut sockets: Vec<Vec<Listener>> = (0..workers).map(|_| Vec::new()).collect();
-    for spec in specs {
-        let (handle, listeners) = server::listen(spec, workers, inherited, ours)?;
-        handles.push(handle);
-        sockets.iter_mut().zip(listeners).for_each(|(worker, listener)| worker.push(listener));
-    }
-    Ok((handles, sockets))
 }
