@@ -18,6 +18,7 @@ pub use access::{AccessOutput, AccessWriter, Forwarding, Record, RequestText};
 pub use charge_back::ChargeBack;
 pub use colours::has_colours;
 pub use counts::{Counts, Outcome, StoreCall};
+pub use escape::escaped;
 pub use log::{dropped_log_lines, flush_log, set_log_level, start_log, write_log};
 pub use metrics::{CONTENT_TYPE, GaugeValues, ListenerValues, Metrics};
 pub use spec::{AccessLog, AccessOnly, LogKeys, LogSpec};

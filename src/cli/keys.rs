@@ -7,15 +7,18 @@ use serde_json::Value;
 
 use super::admin_args::AdminArgs;
 use super::admin_client::{AdminRequest, unknown_response};
-use super::outcome::Outcome;
-use super::output::print;
-use crate::admin::api::{BlockRequest, KeyChange, KeyList, KeyRequest, RaiseRequest, RaisesList};
+use super::outcome::{Failure, Outcome};
+use super::output::{complain, print};
+use crate::admin::api::{BlockRequest, KeyChange, KeyList, KeyRequest, KeyStatus, RaiseRequest, RaisesList};
 use crate::limit::Factor;
+
+/// The most keys that the admin interface lists.
+const MAX_KEYS: u32 = 10_000;
 
 const EXAMPLES: &str = "\
 Examples:
   tidegate keys list per-key --max 20
-  tidegate keys list --denied
+  tidegate keys list --denied --consumer acme
   tidegate keys peek per-client 203.0.113.9
   tidegate keys peek per-key 'k-4711|GET'
   tidegate keys block per-key k-4711 --for 1h
@@ -79,11 +82,14 @@ enum Operation {
         /// The name of the limit; without it, all limits.
         limit: Option<String>,
         /// The maximum number of keys.
-        #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_KEYS)))]
         max: u32,
         /// List the keys that this proxy has denied in the last hour, those with the most denials first. See `tidegate top`.
         #[arg(long)]
         denied: bool,
+        /// With --denied, the name of a consumer: only keys with denied requests of this consumer alone are listed.
+        #[arg(long, value_name = "NAME")]
+        consumer: Option<String>,
     },
 }
 
@@ -112,7 +118,20 @@ fn factor(text: &str) -> Result<String, String> {
 
 /// Sends the request to the admin interface, and prints its response.
 pub(super) fn keys(args: &KeysArgs) -> Outcome {
+    if let Operation::List { denied: false, consumer: Some(name), .. } = &args.operation {
+        complain(format!(
+            "error: the consumers of stored keys are not known\nhelp: add --denied to list the denied keys of {name}, or look at \
+             one key with tidegate keys peek LIMIT --consumer {name}"
+        ));
+        return Err(Failure::Usage);
+    }
     let response = args.admin.client()?.send_or_complain(&request(&args.operation))?;
+    let response = match &args.operation {
+        Operation::List { consumer: Some(name), max, .. } => {
+            of_consumer(response, name, *max as usize).ok_or_else(unknown_response)?
+        }
+        _ => response,
+    };
     let text =
         if args.json { Some(format!("{response:#}")) } else { format_response(&args.operation, response) };
     print(&text.ok_or_else(unknown_response)?)
@@ -131,8 +150,9 @@ fn request(operation: &Operation) -> AdminRequest {
             parameters.extend(consumer.as_deref().map(|name| ("consumer", name)));
             AdminRequest::get("/keys/peek", &parameters)
         }
-        Operation::List { limit, max, denied } => {
-            let max = max.to_string();
+        Operation::List { limit, max, denied, consumer } => {
+            // The first keys of all consumers may have none of this one.
+            let max = if consumer.is_some() { MAX_KEYS } else { *max }.to_string();
             let limit = limit.as_deref().map(|limit| ("limit", limit));
             let parameters: Vec<_> = limit.into_iter().chain([("max", &*max)]).collect();
             AdminRequest::get(if *denied { "/keys/denied" } else { "/keys" }, &parameters)
@@ -154,12 +174,24 @@ fn request(operation: &Operation) -> AdminRequest {
     }
 }
 
+/// The keys of one consumer, at most `max`; `None` if the response is not a list.
+fn of_consumer(response: Value, name: &str, max: usize) -> Option<Value> {
+    let KeyList { mut keys, more } = serde_json::from_value(response).ok()?;
+    keys.retain(|status| status.consumer.as_deref() == Some(name));
+    // A key has a status for each tier that has counted it.
+    let is_same = |one: &KeyStatus, next: &KeyStatus| (&one.limit, &one.key) == (&next.limit, &next.key);
+    let count: usize = keys.chunk_by(is_same).take(max).map(<[_]>::len).sum();
+    let more = more || keys.len() > count;
+    keys.truncate(count);
+    serde_json::to_value(KeyList { keys, more }).ok()
+}
+
 /// Formats a response as text; `None` if it is not one to this request.
 fn format_response(operation: &Operation, response: Value) -> Option<String> {
     match operation {
-        Operation::List { denied: true, .. } => {
+        Operation::List { denied: true, consumer, .. } => {
             let list: KeyList = serde_json::from_value(response).ok()?;
-            Some(table::format_denied(&list))
+            Some(table::format_denied(&list, consumer.as_deref()))
         }
         Operation::Peek(_) | Operation::List { .. } => {
             let list: KeyList = serde_json::from_value(response).ok()?;

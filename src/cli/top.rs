@@ -6,6 +6,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use clap::Args;
+use serde_json::Value;
 
 use super::admin_args::AdminArgs;
 use super::admin_client::{AdminRequest, Client, unknown_response};
@@ -15,6 +16,8 @@ use crate::admin::api::TopList;
 
 /// How often the table is shown again.
 const REFRESH: Duration = Duration::from_secs(2);
+/// The most keys of each limit that the admin interface returns.
+const MAX_KEYS: u32 = 100;
 /// Moves the cursor of a terminal to its first line, and erases what follows.
 const CLEAR: &str = "\x1b[H\x1b[J";
 
@@ -23,6 +26,7 @@ Examples:
   tidegate top
   tidegate top --by traffic --window 1m
   tidegate top --once --limit per-consumer --count 3
+  tidegate top --consumer acme --by traffic
   tidegate top --json | jq '.limits[0].keys[0].consumer'
 
 Exit status: 0 on success, 1 if the proxy can't be reached or rejects the request, 2 for wrong usage.";
@@ -43,8 +47,11 @@ pub(super) struct TopArgs {
     #[arg(long, value_name = "LIMIT")]
     limit: Option<String>,
     /// The number of keys of each limit.
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_KEYS)))]
     count: u32,
+    /// The name of a consumer: only keys with requests of this consumer alone are shown.
+    #[arg(long, value_name = "NAME")]
+    consumer: Option<String>,
     /// Print the table once, and end.
     #[arg(long)]
     once: bool,
@@ -56,16 +63,15 @@ pub(super) struct TopArgs {
 /// Prints the most frequent keys, until the command is interrupted.
 pub(super) fn top(args: &TopArgs) -> Outcome {
     let client = args.admin.client()?;
-    let request = request(args);
     if args.json {
-        return print(&format!("{:#}", client.send_or_complain(&request)?));
+        return print(&format!("{:#}", fetch(&client, args)?));
     }
     if args.once {
-        return print(&fetch_table(&client, &request)?);
+        return print(&fetch_table(&client, args)?);
     }
     let clear = if io::stdout().is_terminal() { CLEAR } else { "" };
     loop {
-        let table = fetch_table(&client, &request)?;
+        let table = fetch_table(&client, args)?;
         let mut out = io::stdout().lock();
         let written = writeln!(out, "{clear}{table}").and_then(|()| out.flush());
         if written.is_err() {
@@ -77,14 +83,32 @@ pub(super) fn top(args: &TopArgs) -> Outcome {
 }
 
 fn request(args: &TopArgs) -> AdminRequest {
-    let count = args.count.to_string();
+    // The most frequent keys of all consumers may have none of this one.
+    let count = if args.consumer.is_some() { MAX_KEYS } else { args.count }.to_string();
     let mut parameters = vec![("window", &*args.window), ("by", &*args.by), ("count", &*count)];
     parameters.extend(args.limit.as_deref().map(|limit| ("limit", limit)));
     AdminRequest::get("/top", &parameters)
 }
 
-fn fetch_table(client: &Client, request: &AdminRequest) -> Result<String, Failure> {
-    let response = client.send_or_complain(request)?;
-    let list: TopList = serde_json::from_value(response).map_err(|_| unknown_response())?;
-    Ok(table::format(&list))
+fn fetch(client: &Client, args: &TopArgs) -> Result<Value, Failure> {
+    let response = client.send_or_complain(&request(args))?;
+    match &args.consumer {
+        Some(name) => of_consumer(response, name, args.count as usize).ok_or_else(unknown_response),
+        None => Ok(response),
+    }
+}
+
+fn fetch_table(client: &Client, args: &TopArgs) -> Result<String, Failure> {
+    let list: TopList = serde_json::from_value(fetch(client, args)?).map_err(|_| unknown_response())?;
+    Ok(table::format(&list, args.consumer.as_deref()))
+}
+
+/// The keys of one consumer, at most `count` of each limit; `None` if the response is not a list.
+fn of_consumer(response: Value, name: &str, count: usize) -> Option<Value> {
+    let mut list: TopList = serde_json::from_value(response).ok()?;
+    for limit in &mut list.limits {
+        limit.keys.retain(|key| key.consumer.as_deref() == Some(name));
+        limit.keys.truncate(count);
+    }
+    serde_json::to_value(list).ok()
 }

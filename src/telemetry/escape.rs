@@ -1,4 +1,4 @@
-//! Escapes and truncates text from clients for log lines, so that it can't act on terminals or split lines.
+//! Escapes and truncates text from clients for log lines and terminals, so that it can't act on terminals or split lines.
 
 use std::io::Write as _;
 
@@ -62,6 +62,14 @@ pub(super) fn push_escaped(out: &mut Vec<u8>, text: &[u8]) {
     for character in String::from_utf8_lossy(text).chars() {
         push_character(out, character);
     }
+}
+
+/// The text for a terminal, with unsafe characters escaped as in the log.
+#[must_use]
+pub fn escaped(text: &str) -> String {
+    let mut out = Vec::with_capacity(text.len());
+    push_escaped(&mut out, text.as_bytes());
+    String::from_utf8_lossy(&out).into_owned()
 }
 
 /// Appends text for a JSON string, escaped as JSON requires, and with unsafe characters escaped.

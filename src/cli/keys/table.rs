@@ -23,10 +23,11 @@ pub(super) fn format(list: &KeyList) -> String {
     lines.join("\n")
 }
 
-/// Formats a table of denied keys, or a message if there are none.
-pub(super) fn format_denied(list: &KeyList) -> String {
+/// Formats a table of denied keys, those of one consumer if there is one, or a message if there are none.
+pub(super) fn format_denied(list: &KeyList, consumer: Option<&str>) -> String {
     if list.keys.is_empty() {
-        return "no keys: nothing was denied in the last hour".to_owned();
+        let whose = consumer.map_or_else(String::new, |name| format!(" of the consumer {name}"));
+        return format!("no keys: nothing{whose} was denied in the last hour");
     }
     let row = |status: &KeyStatus| {
         let [limit, key, state, left, reset] = row(status);

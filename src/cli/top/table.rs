@@ -6,19 +6,20 @@ use crate::admin::api::{TopKey, TopLimit, TopList};
 use crate::cli::table::aligned;
 use crate::time::format_duration;
 
-/// Formats a table of keys, or a message if there are none.
-pub(super) fn format(list: &TopList) -> String {
+/// Formats a table of keys, those of one consumer if there is one, or a message if there are none.
+pub(super) fn format(list: &TopList, consumer: Option<&str>) -> String {
     let (what, column) = match &*list.by {
         "denials" => ("denials", "DENIALS"),
         _ => ("requests of limits", "REQUESTS"),
     };
+    let whose = consumer.map_or_else(String::new, |name| format!(" of the consumer {name}"));
     let time = format_duration(Duration::from_secs(list.seconds.max(1)));
     let rows: Vec<[String; 5]> =
         list.limits.iter().flat_map(|limit| limit.keys.iter().map(|key| row(limit, key))).collect();
     if rows.is_empty() {
-        return format!("no {what} in the last {time}");
+        return format!("no {what}{whose} in the last {time}");
     }
-    let title = format!("{what} in the last {time}\n");
+    let title = format!("{what}{whose} in the last {time}\n");
     let lines = aligned(["LIMIT", "CONSUMER", "KEY", column, "SHARE"], rows.into_iter());
     [vec![title], lines].concat().join("\n")
 }
@@ -79,7 +80,7 @@ mod tests {
             ],
         };
         assert_eq!(
-            format(&list),
+            format(&list, None),
             "denials in the last 9m 30s
 
 LIMIT          CONSUMER   KEY                         DENIALS  SHARE
@@ -97,6 +98,6 @@ wide (shadow)  (several)  10.0.0.1                    7        1 %"
             seconds: 59,
             limits: vec![limit("quiet", "enforce", vec![])],
         };
-        assert_eq!(format(&list), "no requests of limits in the last 59s");
+        assert_eq!(format(&list, None), "no requests of limits in the last 59s");
     }
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::Finished;
 use crate::consumers::setup::{CONSUMERS, ConsumersFile, with_key};
-use crate::support::Tidegate;
+use crate::support::{Tidegate, get};
 
 const LIMITS: &str = "\
     workers = 2\nlisten = \"127.0.0.1:0\"\n\
@@ -108,12 +108,71 @@ fn denied_keys_are_listed_with_their_denials() {
 }
 
 #[test]
+fn keys_of_one_consumer_are_shown() {
+    let (_file, proxy) = busy_proxy();
+    // The limit of the count applies to the keys of this consumer.
+    let table = run(&proxy, &["top", "--once", "--consumer", "small", "--count", "1"]);
+    let lines = words(&table);
+    assert!(table.starts_with("denials of the consumer small in the last "), "{table}");
+    assert_eq!((&lines[3][..2], &lines[3][3..]), (&["per-consumer", "small"][..], &["1", "9", "%"][..]));
+    assert_eq!(lines.len(), 4, "{table}");
+    let json: Value = serde_json::from_str(&run(&proxy, &["top", "--json", "--consumer", "small"])).unwrap();
+    let keys: Vec<&Value> = json["limits"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|limit| limit["keys"].as_array().unwrap())
+        .collect();
+    assert_eq!((keys.len(), &keys[0]["consumer"]), (1, &"small".into()), "{json}");
+    let none = run(&proxy, &["top", "--once", "--consumer", "lasting"]);
+    assert!(none.starts_with("no denials of the consumer lasting in the last "), "{none}");
+
+    let list = ["keys", "list", "--denied", "--consumer"];
+    let table = run(&proxy, &[&list[..], &["small", "--max", "1"]].concat());
+    let lines = words(&table);
+    assert_eq!(
+        (&lines[1][..2], lines[1][3], lines.len()),
+        (&["per-consumer", "small"][..], "1", 2),
+        "{table}"
+    );
+    let json: Value = serde_json::from_str(&run(&proxy, &[&list[..], &["acme", "--json"]].concat())).unwrap();
+    assert_eq!(
+        (json["keys"].as_array().unwrap().len(), &json["keys"][0]["consumer"], &json["more"]),
+        (1, &"acme".into(), &false.into()),
+        "{json}"
+    );
+    let none = run(&proxy, &[&list[..], &["lasting"]].concat());
+    assert_eq!(none, "no keys: nothing of the consumer lasting was denied in the last hour\n");
+}
+
+#[test]
+fn text_from_clients_is_escaped() {
+    let proxy = Tidegate::start(
+        "listen = \"127.0.0.1:0\"\n[log]\nkeys = \"plain\"\n\
+         [admin]\nlisten = \"127.0.0.1:0\"\ntoken = \"s3cret-admin-t0ken\"\n\
+         [limits.per-name]\nrate = \"1/hour\"\nkey = \"query:name\"\n\
+         [[routes]]\npath = \"/*\"\nlimits = [\"per-name\"]\nrespond = {}\n",
+    );
+    for status in [200, 429] {
+        assert_eq!(get(proxy.addr(), "/?name=%1b%5b2Ja%0a", &[]).status(), status);
+    }
+    let table = run(&proxy, &["top", "--once"]);
+    assert!(table.contains(r" \u001b[2ja\u000a ") || table.contains(r" \u001b[2Ja\u000a "), "{table}");
+    assert!(!table.contains('\u{1b}') && words(&table).len() == 4, "{table}");
+}
+
+#[test]
 fn wrong_arguments_are_rejected() {
     let (_file, proxy) = busy_proxy();
     for (args, status, message) in [
         (&["top", "--once", "--limit", "per-consumr"][..], 1, "did you mean `per-consumer`?"),
         (&["top", "--once", "--window", "5m"], 2, "[possible values: 1m, 10m, 60m]"),
         (&["top", "--once", "--count", "101"], 2, "101 is not in 1..=100"),
+        (
+            &["keys", "list", "--consumer", "acme"],
+            2,
+            "the consumers of stored keys are not known\nhelp: add --denied",
+        ),
     ] {
         let output: Finished = command(&proxy, args).output().unwrap().into();
         assert_eq!((output.status, output.stdout.as_str()), (status, ""), "{args:?}");
