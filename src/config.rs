@@ -322,6 +322,9 @@ impl<'a> Sections<'a> {
         let slashes = encoded_slash::problems(routes, &self.limits);
         let statuses = statuses::warnings(routes, &self.limits, &self.defaults);
         let cors = cors_lints::warnings(routes, !matches!(self.cors, Ok(None)));
+        let default = self.cors.as_ref().ok();
+        let preflights = default.map(|default| cors_lints::preflights(routes, default.as_ref()));
+        let cors = cors.into_iter().chain(preflights.into_iter().flatten());
         let problems = slashes.into_iter().chain(statuses).chain(cors).chain(lints::warnings(&sections));
         problems.for_each(|problem| reader.report(problem));
     }

@@ -207,15 +207,17 @@ pub(super) fn rules(
         return None;
     }
     let has_conditions = table.iter().any(|route| !route.headers.is_empty() || !route.cookies.is_empty());
-    let without_conditions = |route: &Route| {
-        let mut route = Route { cookies: Vec::new(), ..route.clone() };
-        // The only ones that a preflight has as the request itself.
-        route.headers.retain(|(name, _)| [HOST, ORIGIN, USER_AGENT].contains(name));
-        route
-    };
     let preflight_routes =
-        has_conditions.then(|| RouteTable::new(table.iter().map(without_conditions).collect()));
+        has_conditions.then(|| RouteTable::new(table.iter().map(for_preflights).collect()));
     Some(Box::new(CorsRules { default, routes, preflight_routes }))
+}
+
+/// The route as preflights see it: without the conditions that they ignore.
+pub(super) fn for_preflights(route: &Route) -> Route {
+    let mut route = Route { cookies: Vec::new(), ..route.clone() };
+    // The only ones that a preflight has as the request itself.
+    route.headers.retain(|(name, _)| [HOST, ORIGIN, USER_AGENT].contains(name));
+    route
 }
 
 #[cfg(test)]

@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
-use super::cors::RouteCors;
+use super::cors::{RouteCors, for_preflights};
 use super::report::Problem;
 use super::routes::ReadRoute;
+use crate::proxy::CorsPolicy;
 
 /// Warnings of headers that routes set or remove, and that their CORS policy writes.
 pub(super) fn warnings(routes: &[ReadRoute], has_default: bool) -> Vec<Problem> {
@@ -23,4 +24,30 @@ pub(super) fn warnings(routes: &[ReadRoute], has_default: bool) -> Vec<Problem> 
         Some(Problem::warning(span, title).help("leave it out, or write cors = \"off\" in the route"))
     };
     routes.iter().filter(has_policy).filter_map(written).collect()
+}
+
+/// Warnings of routes whose policy preflights for a later route get, since they ignore conditions on headers and cookies.
+pub(super) fn preflights(routes: &[ReadRoute], default: Option<&CorsPolicy>) -> Vec<Problem> {
+    let problem = |at: usize, read: &ReadRoute| {
+        let seen = for_preflights(&read.route);
+        let is_conditional = seen.headers.len() < read.route.headers.len() || !read.route.cookies.is_empty();
+        let mut later = routes[at + 1..].iter().filter(|_| is_conditional);
+        let differs = |other: &&ReadRoute| policy(other, default) != policy(read, default);
+        let other = later.find(|other| differs(other) && seen.covers(&other.route))?;
+        let title = format!(
+            "preflights for route `{}` get the CORS policy of route `{}`, which differs",
+            other.route.name, read.route.name
+        );
+        let help = "preflights ignore conditions on headers and cookies: give both routes the same `cors`, or other paths";
+        Some(Problem::warning(read.span.clone(), title).help(help))
+    };
+    routes.iter().enumerate().filter_map(|(at, read)| problem(at, read)).collect()
+}
+
+fn policy<'r>(read: &'r ReadRoute, default: Option<&'r CorsPolicy>) -> Option<&'r CorsPolicy> {
+    match &read.cors {
+        RouteCors::Inherited => default,
+        RouteCors::Off => None,
+        RouteCors::Own(policy) => Some(policy),
+    }
 }

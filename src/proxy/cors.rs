@@ -20,7 +20,7 @@ use crate::http1::{Fields, RequestHead, ascii};
 use crate::id_vec::IdVec;
 
 /// Which pages may read the responses of a route.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CorsPolicy {
     /// The origins of the pages.
     pub origins: Origins,
