@@ -1,6 +1,7 @@
 //! Keys of limits.
 
 mod body;
+mod sign_in;
 
 use std::net::SocketAddr;
 
