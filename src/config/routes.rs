@@ -103,7 +103,8 @@ fn route(number: usize, item: Item<'_>, names: &mut Names<'_>) -> Option<ReadRou
 fn access(table: &Table<'_>, consumers: &ReadConsumers<'_>) -> Option<Access> {
     let Some(item) = table.given("consumers") else {
         // A route that blocks requests needs no credential for that.
-        let blocks = table.given("block").is_some();
+        let blocks =
+            table.given("block").filter(|item| item.is_boolean()).and_then(Item::boolean) == Some(true);
         return Some(if blocks { Access::Public } else { Access::Default });
     };
     if !consumers.is_there() {
