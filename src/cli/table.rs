@@ -29,6 +29,6 @@ mod tests {
     fn text_from_clients_does_not_act_on_the_terminal() {
         let rows = [["a\u{1b}[2J\n".to_owned(), "b".to_owned()], ["\u{202e}".to_owned(), "é".to_owned()]];
         let lines = aligned(["KEY", "X"], rows.into_iter());
-        assert_eq!(lines, ["KEY                 X", r"a\u001b[2J\u000a  b", r"\u202e              é"]);
+        assert_eq!(lines, ["KEY               X", r"a\u001b[2J\u000a  b", r"\u202e            é"]);
     }
 }
