@@ -44,7 +44,7 @@ pub(in crate::config) fn part(text: &Text<'_>, written: &str) -> Option<KeyPart>
             problem.help(format!("add the name: \"{form}\""))
         }
         (Some(&"body:/FIELD"), _) => problem
-            .help("write a JSON Pointer (RFC 6901) after `body:`, such as \"body:/user/name\"; ~1 stands for a slash"),
+            .help("write a JSON Pointer (RFC 6901) after `body:`, such as \"body:/user/name\"; a slash in a name is written as ~1"),
         (Some(_), _) => problem.help(format!("the name after `{kind}:` is not valid")),
         (None, Some(near)) if near == kind => problem.help(format!("write \"{near}\" without a name")),
         (None, Some(near)) => problem.help(format!("did you mean `{near}`?")),
