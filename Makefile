@@ -48,7 +48,7 @@ run: ## Build, then serve config/quickstart.toml on 127.0.0.1:8080
 	@exec $(CARGO) run --locked --quiet -- run -c '$(CONFIG)'
 
 test: ## Install missing tools, then run all checks and tests
-	@scripts/setup cc browser curl flask h2load openssl redis-server rustfmt clippy
+	@scripts/setup cc browser curl flask h2load openssl promtool redis-server rustfmt clippy
 	$(CARGO) fmt --check
 	$(CARGO) clippy --locked $(FEATURES) --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --locked $(FEATURES) --no-deps --document-private-items

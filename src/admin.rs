@@ -4,6 +4,7 @@
 //! of the in-process store.
 
 pub mod api;
+mod body;
 mod client;
 mod denied;
 mod failures;
@@ -12,6 +13,7 @@ mod handle;
 mod keys;
 mod limits;
 mod listen;
+mod metrics;
 mod names;
 mod raises;
 mod response;
@@ -24,4 +26,4 @@ mod top;
 pub use listen::{AdminListenError, AdminListener, listen};
 pub use serve::serve;
 pub use spec::{AdminAddress, AdminSpec, AdminTokenError, Token};
-pub use state::{Admin, GaugeSources};
+pub use state::{Admin, GaugeSources, ListenerSource};

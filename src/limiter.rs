@@ -40,7 +40,7 @@ use self::slots::SlotOwner;
 use self::store_client::StoreClient;
 use crate::limit::Charge;
 use crate::store::{Memory, Redis, Store, StoreError};
-use crate::telemetry::{Counts, Outcome};
+use crate::telemetry::{Counts, DecisionSource, Outcome};
 use crate::time::cached_now;
 
 /// One worker's limiter: checks limits in the store, and applies `on_store_failure` while the store is unavailable. A clone
@@ -146,7 +146,9 @@ impl Limiter {
         };
         let StoreClient { store, fallback, .. } = &self.client;
         if let Some(denials) = limits.impossible(charges) {
-            denials.iter().for_each(|status| fallback.counts.record_decision(status.policy, Outcome::Denied));
+            for status in &denials {
+                fallback.counts.record_decision(status.policy, Outcome::Denied, DecisionSource::Config);
+            }
             return Admission::limited(denials);
         }
         let redis = match store {
@@ -157,8 +159,7 @@ impl Limiter {
             return self.decide_locally(limits, charges, None);
         }
         if let Some(known) = self.denials.check(&limits.policies, charges, cached_now()) {
-            let all = known.iter().map(|status| (status.policy, &status.decision));
-            fallback.counts.record_cached_denials(&limits.policies, all);
+            fallback.record_cached_denials(&limits.policies, &known);
             return Admission::limited(known);
         }
         // Boxed so that the Redis path does not enlarge every request's future.
@@ -180,7 +181,7 @@ impl Limiter {
         let (charges, slots) = fallback.slots.request(limits, owner, charges);
         let decisions = memory.take(&limits.policies, &charges);
         self.client.record_success();
-        fallback.counts.record_store_decisions(&limits.policies, &charges, &decisions);
+        fallback.counts.record_decisions(&limits.policies, &charges, &decisions, DecisionSource::Memory);
         let mut admission = Admission::new(&limits.policies, &charges, &decisions, slots);
         admission.reserve(|| {
             Reservation::new(&self.client, limits, &charges, &decisions, Origin::Store(Vec::new()))
@@ -211,7 +212,8 @@ impl Limiter {
         match redis.take(&limits.policies, &requested).await {
             Ok(decisions) => {
                 self.client.record_success();
-                fallback.counts.record_store_decisions(&limits.policies, &requested, &decisions);
+                let source = DecisionSource::Store;
+                fallback.counts.record_decisions(&limits.policies, &requested, &decisions, source);
                 let mut admission = Admission::new(&limits.policies, &requested, &decisions, slots);
                 // All charges of a request are made or none, also in the shares.
                 if admission.verdict.is_err() {

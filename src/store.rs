@@ -14,6 +14,7 @@ pub use redis::{Redis, RedisSpec};
 pub use types::{Change, Decisions, StoreError};
 
 use crate::limit::{Charge, Key, Policy, PolicyId};
+use crate::telemetry::StoreCounts;
 
 /// The store that a configuration selects.
 #[derive(Clone, Debug)]
@@ -35,12 +36,12 @@ pub enum Store {
 
 impl Store {
     /// Opens the store of `spec`, over a connection of its own; must be called within a runtime. `memory` is the store of
-    /// this process.
+    /// this process; calls are counted in `counts`.
     #[must_use]
-    pub fn open(spec: &StoreSpec, memory: &Arc<Memory>) -> Self {
+    pub fn open(spec: &StoreSpec, memory: &Arc<Memory>, counts: StoreCounts) -> Self {
         match spec {
             StoreSpec::Memory => Self::Memory(Arc::clone(memory)),
-            StoreSpec::Redis(spec) => Self::Redis(Redis::connect(spec)),
+            StoreSpec::Redis(spec) => Self::Redis(Redis::connect_counted(spec, counts)),
         }
     }
 

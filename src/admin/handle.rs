@@ -10,10 +10,9 @@ use super::response::{self, AdminError, AdminResponse};
 use super::sessions::Session;
 use super::state::Admin;
 use super::top::TopQuery;
-use super::{denied, guard, limits, raises, top};
+use super::{denied, guard, limits, metrics, raises, top};
 use crate::server::Lifecycle;
 use crate::store::Store;
-use crate::telemetry::CONTENT_TYPE;
 
 /// Responds to a request.
 pub(super) async fn handle(
@@ -44,8 +43,7 @@ async fn dispatch(
     match head.uri.path() {
         "/metrics" => {
             guard::require_read(&head)?;
-            let admin = Arc::clone(admin);
-            session.render(move || metrics(&admin)).await
+            Ok(metrics::response(admin, session, &head.headers))
         }
         "/limits" => {
             guard::require_read(&head)?;
@@ -61,7 +59,7 @@ async fn dispatch(
             guard::require_read(&head)?;
             Ok(response::json(&denied::list(&keys, admin.top.as_deref(), query).await?))
         }
-        _ => respond_about_keys(&keys, &head, body).await,
+        _ => Box::pin(respond_about_keys(&keys, &head, body)).await,
     }
 }
 
@@ -119,9 +117,4 @@ fn readiness(admin: &Admin) -> AdminResponse {
     let note = if admin.metrics.is_stale() { stale } else { "" };
     let text = format!("{word}\nstore: {store}\n{note}");
     response::text(status, "text/plain; charset=utf-8", text)
-}
-
-fn metrics(admin: &Admin) -> AdminResponse {
-    let policies = &admin.snapshot.gate.limits.policies;
-    response::text(StatusCode::OK, CONTENT_TYPE, admin.metrics.text(admin.gauge_values(), policies))
 }

@@ -2,16 +2,15 @@
 
 use std::borrow::Cow;
 
-use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, Response, StatusCode};
-use http_body_util::Full;
 use serde::Serialize;
 
 use super::api::ErrorBody;
+use super::body::AdminBody;
 
 /// A response of the interface.
-pub(super) type AdminResponse = Response<Full<Bytes>>;
+pub(super) type AdminResponse = Response<AdminBody>;
 
 /// Why a request is rejected: an error response.
 #[derive(Debug)]
@@ -60,8 +59,14 @@ pub(super) fn json(value: &impl Serialize) -> AdminResponse {
 
 /// A response with text.
 pub(super) fn text(status: StatusCode, content_type: &'static str, text: String) -> AdminResponse {
-    let mut response = Response::new(Full::new(Bytes::from(text)));
+    let mut response = with_body(content_type, AdminBody::from(text));
     *response.status_mut() = status;
+    response
+}
+
+/// A response with this body.
+pub(super) fn with_body(content_type: &'static str, body: AdminBody) -> AdminResponse {
+    let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 
+use super::body::{self, AdminBody, ChunkWriter};
 use super::client::ClientId;
 use super::failures::Failures;
 use super::response::{AdminError, AdminResponse};
@@ -134,6 +135,14 @@ impl Session {
         });
         let failed = || AdminError::new(StatusCode::INTERNAL_SERVER_ERROR, "rendering the response failed");
         rendered.await.map_err(|_| failed())
+    }
+
+    /// Streams a response that may be large: `write` runs on a blocking thread, and pauses while the client reads. It
+    /// should write in chunks, and lets other renderings proceed after each.
+    pub fn stream(&self, write: impl FnOnce(&mut ChunkWriter) + Send + 'static) -> AdminBody {
+        let (mut writer, body) = body::channel(Arc::clone(&self.sessions.rendering));
+        tokio::task::spawn_blocking(move || write(&mut writer));
+        body
     }
 
     fn remove_pending(&self) {

@@ -10,12 +10,14 @@ use super::keys::Keys;
 use super::spec::AdminSpec;
 use crate::limiter::{Breakers, DenialCache, OutageLedger, Raises};
 use crate::proxy::ConfigSnapshot;
-use crate::server::{ConnectionLimiter, Lifecycle};
+use crate::server::{ConnectionLimiter, Lifecycle, ListenerHandle};
 use crate::store::{Memory, Store};
 use crate::telemetry::{
-    AccessOutput, GaugeValues, ListenerValues, Metrics, TopKeys, UpstreamValues, dropped_log_lines,
+    AccessOutput, GaugeValues, ListenerValues, Metrics, StoreValues, TopKeys, UpstreamValues,
+    dropped_log_lines,
 };
 use crate::time::Clock;
+use crate::tls::ServerTls;
 use crate::upstream::SharedUpstream;
 
 /// The state that the admin interface reports and changes, for one configuration.
@@ -48,8 +50,8 @@ pub struct Admin {
 /// Sources of values that are read at each scrape.
 #[derive(Debug)]
 pub struct GaugeSources {
-    /// Client connections by listener.
-    pub listeners: Vec<(SocketAddr, Arc<ConnectionLimiter>)>,
+    /// The listeners of clients.
+    pub listeners: Vec<ListenerSource>,
     /// The workers' circuit breakers of the store.
     pub breakers: Arc<Breakers>,
     /// The in-process store.
@@ -60,6 +62,24 @@ pub struct GaugeSources {
     pub access: Option<AccessOutput>,
     /// The upstreams.
     pub upstreams: Vec<Arc<SharedUpstream>>,
+}
+
+/// Source of the values of a listener.
+#[derive(Debug)]
+pub struct ListenerSource {
+    /// Its address.
+    pub address: SocketAddr,
+    /// Its connections.
+    pub limiter: Arc<ConnectionLimiter>,
+    /// Its certificates.
+    pub tls: Option<ServerTls>,
+}
+
+impl From<&ListenerHandle> for ListenerSource {
+    fn from(listener: &ListenerHandle) -> Self {
+        let tls = listener.spec().tls.clone();
+        Self { address: listener.address(), limiter: listener.limiter(), tls }
+    }
 }
 
 impl Admin {
@@ -78,18 +98,28 @@ impl Admin {
     /// Reads all gauges.
     pub(super) fn gauge_values(&self) -> GaugeValues {
         let GaugeSources { listeners, breakers, memory, ledger, access, upstreams } = &self.gauges;
-        let listener = |(address, limiter): &(SocketAddr, Arc<ConnectionLimiter>)| {
+        let listener = |ListenerSource { address, limiter, tls }: &ListenerSource| {
             let [over_limit, over_client_limit] = limiter.refused();
-            ListenerValues { address: *address, connections: limiter.open(), over_limit, over_client_limit }
+            ListenerValues {
+                address: *address,
+                connections: limiter.open(),
+                over_limit,
+                over_client_limit,
+                counts: limiter.counts().values(),
+                certificates: tls.as_ref().map(ServerTls::expiries).unwrap_or_default(),
+            }
+        };
+        let store = StoreValues {
+            breakers_open: breakers.open(),
+            breaker_openings: breakers.openings(),
+            owed_keys: ledger.len(),
+            charge_back: ledger.units(),
         };
         GaugeValues {
             listeners: listeners.iter().map(listener).collect(),
-            breakers_open: breakers.open(),
-            breaker_openings: breakers.openings(),
+            store: matches!(self.store, Store::Redis(_)).then_some(store),
             keys: memory.len(),
             evictions: memory.evictions(),
-            owed_keys: ledger.len(),
-            charge_back: ledger.units(),
             dropped_log_lines: dropped_log_lines(),
             dropped_lines: access.as_ref().map_or(0, AccessOutput::dropped),
             upstreams: UpstreamValues::merged(upstreams.iter().map(|upstream| upstream.values()).collect()),

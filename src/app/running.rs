@@ -13,7 +13,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use super::listen::listen;
 use super::tasks::{monitor, refresh_keys, serve_admin, sweep, take_top_keys};
-use crate::admin::{self, Admin, AdminListener, AdminSpec, GaugeSources};
+use crate::admin::{self, Admin, AdminListener, AdminSpec, GaugeSources, ListenerSource};
 use crate::config::{Change, Config, Part};
 use crate::limiter::SharedState;
 use crate::proxy::{ConfigSnapshot, ProxyConfig};
@@ -22,7 +22,7 @@ use crate::server::{
 };
 use crate::store::{Memory, Store, StoreSpec};
 use crate::telemetry::{
-    AccessLog, AccessOutput, DroppedLines, LogKeys, LogSpec, Metrics, TopKeys, UpstreamCounts,
+    AccessLog, AccessOutput, DroppedLines, LogKeys, LogSpec, Metrics, StoreCounts, TopKeys, UpstreamCounts,
     dropped_log_lines,
 };
 use crate::text::plural;
@@ -105,7 +105,7 @@ impl Running {
             monitor: monitor(&upstreams).await,
             upstreams,
             snapshot: Arc::new(config.snapshot),
-            control: Store::open(&config.store, &memory),
+            control: Store::open(&config.store, &memory, StoreCounts::default()),
             store: config.store,
             shared,
             memory,
@@ -182,8 +182,9 @@ impl Running {
         self.shared.denials.clear();
         self.replace_listeners(opened, kept).await;
         let upstreams = self.upstreams.iter().map(|upstream| upstream.spec().label());
-        self.metrics.record_reload(&self.snapshot.gate.limits.policies, self.routes(), upstreams);
-        self.top.iter().for_each(|top| top.retain(&self.snapshot.gate.limits.policies));
+        let policies = &self.snapshot.gate.limits.policies;
+        self.metrics.record_reload(Clock::System.now(), policies, self.routes(), upstreams);
+        self.top.iter().for_each(|top| top.retain(policies));
         self.replace_admin(config.admin);
         Ok(())
     }
@@ -195,7 +196,7 @@ impl Running {
             StoreSpec::Redis(_) => SharedState { ledger: Arc::clone(&self.shared.ledger), ..next },
             StoreSpec::Memory => next,
         };
-        self.control = Store::open(&store, &self.memory);
+        self.control = Store::open(&store, &self.memory, StoreCounts::default());
         self.store = store;
         self.log_store();
     }
@@ -345,7 +346,6 @@ impl Running {
     }
 
     fn admin_state(&self, spec: AdminSpec) -> Admin {
-        let listeners = self.listeners.iter().map(|listener| (listener.address(), listener.limiter()));
         Admin {
             spec,
             snapshot: Arc::clone(&self.snapshot),
@@ -356,7 +356,7 @@ impl Running {
             top: self.top.clone(),
             shows_key_names: self.log.keys == LogKeys::Plain,
             gauges: GaugeSources {
-                listeners: listeners.collect(),
+                listeners: self.listeners.iter().map(ListenerSource::from).collect(),
                 breakers: Arc::clone(&self.shared.breakers),
                 memory: Arc::clone(&self.memory),
                 ledger: Arc::clone(&self.shared.ledger),

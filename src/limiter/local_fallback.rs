@@ -13,10 +13,10 @@ use super::breaker::Breaker;
 use super::limits::{Limits, OnStoreFailure};
 use super::outage_ledger::OutageLedger;
 use super::slots::{SlotOwner, SlotSet, Slots};
-use super::status::{LimitStatuses, enforced};
+use super::status::{LimitStatus, LimitStatuses, enforced};
 use crate::limit::{Charge, ChargeKind, Decision, Policy, Record};
 use crate::store::{Decisions, Memory, StoreError};
-use crate::telemetry::{Counts, Outcome};
+use crate::telemetry::{Counts, DecisionSource, Outcome};
 
 /// The refunds of charges that were taken from the shares before the request was sent to the store.
 pub(super) type ShareRefunds = SmallVec<[Charge; 4]>;
@@ -90,7 +90,7 @@ impl LocalFallback {
         let decisions = self.memory.take(&limits.shares, &capped);
         let all = || capped.iter().zip(&decisions);
         if !all().all(|(charge, decision)| decision.allowed || limits.share(charge).shadow) {
-            self.counts.record_local_decisions(&limits.shares, &capped, &decisions);
+            self.record_decisions(limits, &capped, &decisions);
             self.count_allowing(limits, charges);
             return Err(Box::new(LocalDecisions { charges: capped, decisions, slots: None }));
         }
@@ -110,7 +110,7 @@ impl LocalFallback {
         };
         let mut is_denied = false;
         for charge in charges.iter().filter(denies) {
-            self.counts.record_decision(limits.configured(charge), Outcome::StoreFailureDenied);
+            self.record_unavailable(limits, charge, Outcome::Denied);
             is_denied = true;
         }
         is_denied
@@ -126,7 +126,7 @@ impl LocalFallback {
         let capped = limits.capped(&local);
         let decisions = self.memory.take(&limits.shares, &capped);
         self.record_debts(limits, &local, &decisions, error);
-        self.counts.record_local_decisions(&limits.shares, &capped, &decisions);
+        self.record_decisions(limits, &capped, &decisions);
         self.count_allowing(limits, charges);
         LocalDecisions { charges: local, decisions, slots }
     }
@@ -136,9 +136,26 @@ impl LocalFallback {
         let allows = |charge: &&Charge| {
             limits.on_failure(charge) == OnStoreFailure::Allow && !limits.policy(charge).shadow
         };
-        let allowing = charges.iter().filter(allows);
-        for charge in allowing {
-            self.counts.record_decision(limits.configured(charge), Outcome::StoreFailureAllowed);
+        for charge in charges.iter().filter(allows) {
+            self.record_unavailable(limits, charge, Outcome::Allowed);
+        }
+    }
+
+    /// Counts the decision of a limit because the store is unavailable.
+    fn record_unavailable(&self, limits: &Limits, charge: &Charge, outcome: Outcome) {
+        self.counts.record_decision(limits.configured(charge), outcome, DecisionSource::Fallback);
+    }
+
+    /// Counts decisions by the shares.
+    fn record_decisions(&self, limits: &Limits, charges: &[Charge], decisions: &[Decision]) {
+        self.counts.record_decisions(&limits.shares, charges, decisions, DecisionSource::Fallback);
+    }
+
+    /// Counts cached denials, for which the store was not called.
+    pub fn record_cached_denials(&self, policies: &[Policy], known: &LimitStatuses) {
+        for LimitStatus { policy, decision, .. } in known {
+            let outcome = Outcome::of(&policies[*policy], decision);
+            self.counts.record_decision(*policy, outcome, DecisionSource::Cache);
         }
     }
 

@@ -12,7 +12,7 @@ use super::local_fallback::LocalFallback;
 use super::status::{LimitStatuses, enforced};
 use crate::limit::{Charge, Decision};
 use crate::store::{Store, StoreError};
-use crate::telemetry::StoreCall;
+use crate::telemetry::StoreRequest;
 use crate::time::monotonic;
 
 /// How often debts are paid that other workers, or single failures, have left.
@@ -31,7 +31,9 @@ pub(super) struct StoreClient {
 
 impl StoreClient {
     pub fn record_success(&self) {
-        self.fallback.counts.record_store_call(StoreCall::Replied);
+        if let Store::Redis(_) = self.store {
+            self.fallback.counts.record_store_request(StoreRequest::Replied);
+        }
         self.fallback.breaker.record_success();
         if !self.fallback.ledger.is_empty() {
             self.payable.notify_one();
@@ -39,13 +41,13 @@ impl StoreClient {
     }
 
     pub fn record_failure(&self, error: &StoreError) {
-        self.fallback.counts.record_store_call(match error {
-            StoreError::NotConnected(_) => StoreCall::NotConnected,
-            StoreError::Lost => StoreCall::Lost,
-            StoreError::Deadline => StoreCall::Deadline,
-            StoreError::ErrorReply(_) | StoreError::SlotMoving => StoreCall::ErrorReply,
-            StoreError::Malformed(_) => StoreCall::Malformed,
-            StoreError::QueueFull | StoreError::Unsent => StoreCall::Unsent,
+        self.fallback.counts.record_store_request(match error {
+            StoreError::NotConnected(_) => StoreRequest::NotConnected,
+            StoreError::Lost => StoreRequest::Lost,
+            StoreError::Deadline => StoreRequest::Deadline,
+            StoreError::ErrorReply(_) | StoreError::SlotMoving => StoreRequest::ErrorReply,
+            StoreError::Malformed(_) => StoreRequest::Malformed,
+            StoreError::QueueFull | StoreError::Unsent => StoreRequest::Unsent,
         });
         self.fallback.breaker.record_failure(error);
     }

@@ -12,6 +12,7 @@ use super::via;
 use crate::gate::{ClientIdentity, RouteId};
 use crate::http1::Fields;
 use crate::http1::names::{FORWARDED, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO};
+use crate::telemetry::Counts;
 use crate::time::{Micros, monotonic};
 use crate::upstream::{BufferBudget, ClientStream};
 
@@ -120,10 +121,11 @@ impl ClientConnection {
     }
 
     /// Sleeps out the delay of a limit that shapes traffic. If the client disconnects meanwhile, nothing is forwarded.
-    pub(super) async fn wait(&self, delay: Micros) {
+    pub(super) async fn wait(&self, delay: Micros, counts: &Counts) {
         if delay == Micros::ZERO {
             return;
         }
+        counts.record_delay(delay.into());
         self.is_delayed.set(true);
         // Boxed because few requests are delayed, and a timer would enlarge the future of all.
         Box::pin(tokio::time::sleep(delay.into())).await;

@@ -35,7 +35,7 @@ use crate::gate::{BodyFields, RequestError, RequestPlan, RouteId, RouteMatch};
 use crate::http1::{RequestHead, ResponseHead, names};
 use crate::id_vec::Id as _;
 use crate::limiter::{Admission, LimitStatuses, Permit, Reservation, StatusSource};
-use crate::telemetry::Outcome;
+use crate::telemetry::DecisionSource;
 use crate::time::{Micros, cached_now};
 
 /// One request and what is known of it, until its response is handed to the client's connection. If it is dropped before
@@ -164,7 +164,7 @@ impl<'p> Exchange<'p> {
             let plan = ForwardPlan::new(&self.proxy.snapshot, self.client.identity(), &head, plan);
             Admitted { plan, permit, delay }
         };
-        self.client.wait(delay).await;
+        self.client.wait(delay, &self.proxy.counts).await;
         let Some(plan) = plan else { return Err(Rejection::no_route(&head)) };
         // Part of this function, because each layer of futures costs every request.
         let action = &self.proxy.snapshot.actions[plan.route];
@@ -237,9 +237,7 @@ impl<'p> Exchange<'p> {
         head: &RequestHead,
         plan: &RequestPlan<'_>,
     ) -> Result<(Permit, Micros), Rejection> {
-        for limit in &plan.exempt {
-            self.proxy.counts.record_decision(*limit, Outcome::Exempt);
-        }
+        let started = cached_now();
         let limits = &self.proxy.snapshot.gate.limits;
         let admission = if own_limits::only_shows_limits(&self.proxy.snapshot, plan) {
             // Boxed so that it does not enlarge every request's future.
@@ -247,6 +245,7 @@ impl<'p> Exchange<'p> {
         } else {
             self.proxy.limiter.decide(limits, &plan.charges).await
         };
+        own_limits::record(&self.proxy.counts, plan, started);
         let request = PlannedRequest { gate: &self.proxy.snapshot.gate, client: self.client, head, plan };
         top_keys::record(self.proxy, &request, &admission);
         if let Some(entry) = &mut self.log_entry {
@@ -274,7 +273,7 @@ impl<'p> Exchange<'p> {
     fn reject(&mut self, rejection: &Rejection) -> ProxyResponse<BodySource> {
         let gate = &self.proxy.snapshot.gate;
         if let Some((limit, outcome)) = rejection.decision() {
-            self.proxy.counts.record_decision(limit, outcome);
+            self.proxy.counts.record_decision(limit, outcome, DecisionSource::Config);
         }
         if let Rejection::Upstream(error) = rejection {
             let route = self.route.map_or("", |route| &gate.routes.get(route).name);
@@ -343,7 +342,11 @@ impl<'p> Exchange<'p> {
         }
         let timeout = self.client.tunnel_timeout();
         let tunnel = server.and_then(|server| tunnel::start(server, timeout, log_entry.take(), stream));
-        let timing = RequestTiming { started: self.started, counts: Arc::clone(&self.proxy.counts) };
+        let timing = RequestTiming {
+            started: self.started,
+            route: self.route,
+            counts: Arc::clone(&self.proxy.counts),
+        };
         ProxyResponse { tunnel, ..response.map(|source| ReplyBody::new(source, log_entry, timing)) }
     }
 

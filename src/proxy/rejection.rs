@@ -44,7 +44,8 @@ impl Rejection {
         if is_asterisk { Self::OptionsAsterisk } else { Self::NoRoute }
     }
 
-    /// The limit that rejects the request, and the outcome to count for it. Denials are counted by the limiter.
+    /// The limit that rejects the request by its configuration, and the outcome to count for it. The limiter counts
+    /// denials.
     pub fn decision(&self) -> Option<(PolicyId, Outcome)> {
         match self {
             Self::Malformed(RequestError::Blocked(limit)) => Some((*limit, Outcome::Blocked)),

@@ -11,6 +11,8 @@ use tokio::time::Instant;
 
 use super::grpc_body::GrpcBody;
 use super::log_entry::LogEntry;
+use crate::gate::RouteId;
+use crate::id_vec::Id as _;
 use crate::telemetry::Counts;
 use crate::time::cached_now;
 use crate::upstream::{BodyError, ConnectionUse, ResponseBody};
@@ -27,6 +29,8 @@ pub struct ReplyBody {
 #[derive(Debug)]
 pub(super) struct RequestTiming {
     pub started: Instant,
+    /// The matching route.
+    pub route: Option<RouteId>,
     pub counts: Arc<Counts>,
 }
 
@@ -164,6 +168,7 @@ impl Drop for ReplyBody {
             }
             entry.write();
         }
-        self.timing.counts.record_duration(cached_now() - self.timing.started);
+        let RequestTiming { started, route, counts } = &self.timing;
+        counts.record_duration(route.map(RouteId::index), cached_now() - *started, None);
     }
 }

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::connection_status::ConnectionStatus;
 use crate::sharded::Sharded;
+use crate::telemetry::ListenerCounts;
 
 /// Shards of the table of clients, so that workers that accept at the same time seldom wait for each other.
 const SHARDS: usize = 16;
@@ -40,6 +41,7 @@ pub struct ConnectionLimiter {
     clients: Sharded<Clients, SHARDS>,
     /// Connections that were refused, by the variants of [`TooManyConnections`].
     refused: [AtomicU64; 2],
+    counts: ListenerCounts,
 }
 
 /// Counts an open connection of a client until it is dropped.
@@ -80,6 +82,12 @@ impl ConnectionLimiter {
     #[must_use]
     pub fn refused(&self) -> [u64; 2] {
         self.refused.each_ref().map(|count| count.load(Ordering::Relaxed))
+    }
+
+    /// Counters of the listener's connections.
+    #[must_use]
+    pub fn counts(&self) -> &ListenerCounts {
+        &self.counts
     }
 
     /// Evicts an idle connection of the client that has the most, if those are more than the new client has; returns whether
@@ -131,6 +139,11 @@ impl ClientConnectionPermit {
         connections.push(Arc::clone(&self.status));
         self.client = Some(client);
         Ok(())
+    }
+
+    /// Counters of the listener's connections.
+    pub fn counts(&self) -> &ListenerCounts {
+        &self.limiter.counts
     }
 
     /// The status of the connection.

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -11,6 +12,7 @@ use super::connection_limiter::{ClientConnectionPermit, ConnectionLimiter, TooMa
 use super::proxy_protocol::{self, ProxyHeaderError};
 use super::spec::ListenerSpec;
 use crate::proxy::ActiveProxy;
+use crate::telemetry::HandshakeFailure;
 use crate::tls::Transport;
 
 /// A connection of a client that can be served.
@@ -32,6 +34,21 @@ enum HandshakeError {
     TooManyConnections(#[from] TooManyConnections),
     #[error("TLS handshake failed: {}", tls_error(.0))]
     Tls(#[from] io::Error),
+    #[error("handshake not complete within {0:?} (`handshake_timeout`)")]
+    Timeout(Duration),
+}
+
+impl HandshakeError {
+    /// The failure to count; none for a connection that is counted as refused.
+    fn failure(&self) -> Option<HandshakeFailure> {
+        match self {
+            Self::UntrustedPeer => Some(HandshakeFailure::Untrusted),
+            Self::ProxyHeader(_) => Some(HandshakeFailure::ProxyHeader),
+            Self::TooManyConnections(_) => None,
+            Self::Tls(_) => Some(HandshakeFailure::Tls),
+            Self::Timeout(_) => Some(HandshakeFailure::Timeout),
+        }
+    }
 }
 
 /// Acquires a permit for a connection that was just accepted.
@@ -50,6 +67,7 @@ pub(super) fn permit(
     if let Some(client) = client {
         permit.assign_to(client, spec.max_connections_per_client)?;
     }
+    permit.counts().record_accepted();
     Ok(permit)
 }
 
@@ -87,15 +105,21 @@ pub(super) async fn accept(
         return Some(Accepted { stream: Transport::Plain(stream), address });
     }
     // Boxed because it is large, and a plain connection does not need it.
-    match Box::pin(timeout(spec.handshake_timeout, handshake(stream, address, spec, proxy, permit))).await {
-        Ok(Ok(accepted)) => return Some(accepted),
-        Ok(Err(error)) => tracing::debug!(%address, "refused: {error}"),
-        Err(_) => {
-            let timeout = spec.handshake_timeout;
-            tracing::debug!(%address, "refused: handshake not complete within {timeout:?} (`handshake_timeout`)");
+    let handshake =
+        Box::pin(timeout(spec.handshake_timeout, handshake(stream, address, spec, proxy, permit)));
+    let result = handshake.await.unwrap_or(Err(HandshakeError::Timeout(spec.handshake_timeout)));
+    let counts = permit.counts();
+    match result {
+        Ok(accepted) => {
+            accepted.stream.handshake().inspect(|handshake| counts.record_handshake(*handshake));
+            Some(accepted)
+        }
+        Err(error) => {
+            tracing::debug!(%address, "refused: {error}");
+            error.failure().inspect(|failure| counts.record_failure(*failure));
+            None
         }
     }
-    None
 }
 
 async fn handshake(

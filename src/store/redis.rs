@@ -35,6 +35,7 @@ use self::connection::Reconnector;
 use super::raises::{RaiseChange, RaiseError, RaiseList};
 use super::types::{Change, Decisions, StoreError};
 use crate::limit::{Charge, ChargeKind, Key, Policy, PolicyId, Quota, Rate};
+use crate::telemetry::StoreCounts;
 use crate::time::{Clock, Micros, monotonic};
 
 /// How many charges are applied in one call: it must not block the server for long, nor take longer than a take
@@ -68,26 +69,36 @@ impl Redis {
     /// Starts to connect and returns at once; must be called within a runtime.
     #[must_use]
     pub fn connect(spec: &RedisSpec) -> Self {
+        Self::connect_counted(spec, StoreCounts::default())
+    }
+
+    /// Like [`Redis::connect`], and counts its calls.
+    #[must_use]
+    pub fn connect_counted(spec: &RedisSpec, counts: StoreCounts) -> Self {
         let clock = if spec.client_clock {
             // The clocks of proxies may differ by a second, and a state must not expire early.
             TakeClock::Sent { clock: Arc::new(Clock::Monotonic), extra_ttl: Duration::from_secs(1) }
         } else {
             TakeClock::Server
         };
-        Self::start(spec, clock)
+        Self::start(spec, clock, counts)
     }
 
     /// Like [`Redis::connect`], but decides by a clock that the caller moves. Redis itself expires keys by real
     /// time, so states are kept for an hour longer.
     #[must_use]
     pub fn connect_at(spec: &RedisSpec, clock: Arc<Clock>) -> Self {
-        Self::start(spec, TakeClock::Sent { clock, extra_ttl: Duration::from_hours(1) })
+        Self::start(
+            spec,
+            TakeClock::Sent { clock, extra_ttl: Duration::from_hours(1) },
+            StoreCounts::default(),
+        )
     }
 
-    fn start(spec: &RedisSpec, clock: TakeClock) -> Self {
+    fn start(spec: &RedisSpec, clock: TakeClock, counts: StoreCounts) -> Self {
         let reconnector = Reconnector::new(spec);
         let (sender, dropped) = oneshot::channel();
-        let client = Arc::new(RedisClient::new(reconnector.client(), spec, clock, sender));
+        let client = Arc::new(RedisClient::new(reconnector.client(), spec, (clock, counts), sender));
         let reconnect = Arc::default();
         tokio::spawn(reconnector.run(Arc::downgrade(&client), Arc::clone(&reconnect), dropped));
         let is_cluster = matches!(spec.target.address, RedisAddress::Cluster(_));

@@ -1,335 +1,218 @@
-//! Counters of requests.
+//! Counters of requests and of the decisions on them.
 //!
-//! Each worker has its own counters on their own cache lines, so that cores do not contend for them. They are looked up
-//! by name once, when a configuration is applied, and summed for each scrape. A limit or route keeps its counters across
-//! reloads as long as the configuration has its name.
+//! Each worker has its own counters. They are looked up by name once, when a configuration is applied, and summed for each
+//! scrape ([`super::registry`]). A limit or route keeps its counters across reloads as long as the configuration has its
+//! name.
 
-use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
-use parking_lot::Mutex;
 
-use super::counters::Counters;
-use super::upstreams::{NamedUpstream, UpstreamCounts, UpstreamSums};
+use super::counters::{Counters, OnDemand};
+use super::exemplars::{BucketExemplars, Exemplar, Exemplars, TraceId};
+use super::histogram::{DurationSums, Durations, SizeSums, Sizes};
+use super::outcome::{DECISION_CELLS, DecisionSource, Outcome, StoreRequest};
 use crate::id_vec::IdVec;
-use crate::limit::{Charge, Decision, DenyReason, Policy, PolicyId};
-use crate::time::Micros;
+use crate::limit::{Charge, Decision, Policy, PolicyId};
+use crate::time::Clock;
 
-/// The outcome of one limit for one request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Allowed. If another limit denied the request, nothing was charged.
-    Allowed,
-    /// Denied: the quota is used up.
-    Denied,
-    /// Denied: the key is banned.
-    Banned,
-    /// Denied: the key is blocked, by the configuration or by an operator.
-    Blocked,
-    /// Denied: a part of the key is missing.
-    MissingKey,
-    /// Allowed without a charge: the key is in the limit's `allow`.
-    Exempt,
-    /// Allowed by this process with its share, because the store was unavailable.
-    LocalAllowed,
-    /// Denied by this process with its share, because the store was unavailable.
-    LocalDenied,
-    /// Allowed because the store was unavailable, with `on_store_failure = "allow"`.
-    StoreFailureAllowed,
-    /// Denied because the store was unavailable, with `on_store_failure = "deny"`.
-    StoreFailureDenied,
-    /// Shadow mode: it would have been allowed.
-    ShadowAllowed,
-    /// Shadow mode: it would have been denied.
-    ShadowDenied,
-}
+/// Classes of responses: the first digit of the status code, 429 apart, or none if the client disconnected first.
+pub(super) const CLASSES: [&str; 7] = ["1xx", "2xx", "3xx", "4xx", "5xx", "429", "none"];
+/// The index of the class of 429.
+const TOO_MANY_REQUESTS: usize = 5;
+/// The index of the class of requests without a response.
+const NO_RESPONSE: usize = 6;
 
-/// How a call to the store ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StoreCall {
-    /// With a reply.
-    Replied,
-    /// There was no connection.
-    NotConnected,
-    /// The connection closed before the reply.
-    Lost,
-    /// It timed out.
-    Deadline,
-    /// With an error reply.
-    ErrorReply,
-    /// With a malformed reply.
-    Malformed,
-    /// It was not sent: too many requests were queued.
-    Unsent,
-}
-
-/// Classes of responses: the first digit of the status code, or none if the client disconnected first.
-pub(super) const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "none"];
-/// The number of classes.
-pub(super) const CLASS_CELLS: usize = CLASSES.len();
-
-/// The upper bounds of the buckets of a request's duration; longer durations have another bucket.
-pub(super) const DURATIONS: [Duration; 15] = [
-    Duration::from_micros(250),
-    Duration::from_micros(500),
-    Duration::from_millis(1),
-    Duration::from_micros(2_500),
-    Duration::from_millis(5),
-    Duration::from_millis(10),
-    Duration::from_millis(25),
-    Duration::from_millis(50),
-    Duration::from_millis(100),
-    Duration::from_millis(250),
-    Duration::from_millis(500),
-    Duration::from_secs(1),
-    Duration::from_millis(2_500),
-    Duration::from_secs(5),
-    Duration::from_secs(10),
-];
-
-/// The number of counters of durations: the buckets, and the sum in microseconds.
-pub(super) const DURATION_CELLS: usize = DURATIONS.len() + 2;
-
-/// One worker's counters, by the indices of one configuration's limits and routes. The default counts nothing.
+/// One worker's counters, by the indices of one configuration's limits and routes. The default counts nothing that is
+/// shown.
 #[derive(Debug, Default)]
 pub struct Counts {
-    limits: IdVec<PolicyId, Arc<ByOutcome>>,
-    routes: Box<[Arc<ByClass>]>,
-    unrouted: Arc<ByClass>,
-    durations: Arc<Counters<DURATION_CELLS>>,
-    store: Arc<Counters<{ StoreCall::ALL.len() }>>,
+    pub(super) limits: IdVec<PolicyId, Arc<LimitCounters>>,
+    pub(super) routes: Box<[Arc<OnDemand<RouteCounters>>]>,
+    pub(super) worker: Arc<WorkerCounters>,
 }
 
-type ByOutcome = Counters<{ Outcome::ALL.len() }>;
-type ByClass = Counters<CLASS_CELLS>;
-
-/// Every worker's counters, by name.
-#[derive(Debug, Default)]
-pub(super) struct Workers(Mutex<BTreeMap<usize, Named>>);
-
-/// One worker's counters, by name.
-#[derive(Debug, Default)]
-struct Named {
-    limits: BTreeMap<Box<str>, Arc<ByOutcome>>,
-    routes: BTreeMap<Box<str>, Arc<ByClass>>,
-    unrouted: Arc<ByClass>,
-    durations: Arc<Counters<DURATION_CELLS>>,
-    store: Arc<Counters<{ StoreCall::ALL.len() }>>,
-    upstreams: BTreeMap<Box<str>, NamedUpstream>,
-}
-
-/// The sums of all workers' counters.
+/// One worker's counters of its calls to the store. The default counts nothing that is shown.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Sums {
-    pub limits: BTreeMap<Box<str>, [u64; Outcome::ALL.len()]>,
-    pub routes: BTreeMap<Box<str>, [u64; CLASS_CELLS]>,
-    pub unrouted: [u64; CLASS_CELLS],
-    pub durations: [u64; DURATION_CELLS],
-    pub store: [u64; StoreCall::ALL.len()],
-    pub upstreams: BTreeMap<Box<str>, UpstreamSums>,
+pub struct StoreCounts(Arc<WorkerCounters>);
+
+/// One worker's counters of a limit.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(super) struct LimitCounters(Counters<DECISION_CELLS>);
+
+/// One worker's counters of a route.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(super) struct RouteCounters {
+    classes: Counters<{ CLASSES.len() }>,
+    durations: Durations,
+    exemplars: OnDemand<Exemplars>,
 }
 
-impl Outcome {
-    /// Every variant with its label, in the order of the type.
-    pub(super) const ALL: [(Self, &'static str); 12] = [
-        (Self::Allowed, "allowed"),
-        (Self::Denied, "denied"),
-        (Self::Banned, "banned"),
-        (Self::Blocked, "blocked"),
-        (Self::MissingKey, "missing_key"),
-        (Self::Exempt, "exempt"),
-        (Self::LocalAllowed, "store_failure_local_allowed"),
-        (Self::LocalDenied, "store_failure_local_denied"),
-        (Self::StoreFailureAllowed, "store_failure_allowed"),
-        (Self::StoreFailureDenied, "store_failure_denied"),
-        (Self::ShadowAllowed, "shadow_allowed"),
-        (Self::ShadowDenied, "shadow_denied"),
-    ];
-
-    /// The outcome of a decision by the store.
-    fn of(policy: &Policy, decision: &Decision) -> Self {
-        match (policy.shadow, decision.allowed, decision.reason) {
-            (false, true, _) => Self::Allowed,
-            (false, false, DenyReason::Quota) => Self::Denied,
-            (false, false, DenyReason::Ban) => Self::Banned,
-            (false, false, DenyReason::Block) => Self::Blocked,
-            (true, true, _) => Self::ShadowAllowed,
-            (true, false, _) => Self::ShadowDenied,
-        }
-    }
-
-    /// The outcome of a decision by this process while the store was unavailable.
-    fn of_local(policy: &Policy, decision: &Decision) -> Self {
-        match Self::of(policy, decision) {
-            shadow @ (Self::ShadowAllowed | Self::ShadowDenied) => shadow,
-            Self::Allowed => Self::LocalAllowed,
-            _ => Self::LocalDenied,
-        }
-    }
+/// One worker's counters that belong to no limit and no route.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(super) struct WorkerCounters {
+    pub unrouted: RouteCounters,
+    decisions: Durations,
+    delays: Durations,
+    store_requests: Counters<{ StoreRequest::ALL.len() }>,
+    store_waits: Durations,
+    store_calls: Durations,
+    store_batches: Sizes,
 }
 
-impl StoreCall {
-    /// Every variant with its label, in the order of the type.
-    pub(super) const ALL: [(Self, &'static str); 7] = [
-        (Self::Replied, "answered"),
-        (Self::NotConnected, "away"),
-        (Self::Lost, "lost"),
-        (Self::Deadline, "deadline"),
-        (Self::ErrorReply, "refused"),
-        (Self::Malformed, "garbled"),
-        (Self::Unsent, "busy"),
-    ];
+/// The sums of a limit's counters.
+pub(super) type LimitSums = [u64; DECISION_CELLS];
+
+/// The sums of a route's counters.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RouteSums {
+    pub classes: [u64; CLASSES.len()],
+    pub durations: DurationSums,
+    /// None without traced requests.
+    pub exemplars: Option<Box<BucketExemplars>>,
+}
+
+/// The sums of the counters that belong to no limit and no route.
+#[derive(Clone, Debug, Default)]
+pub(super) struct WorkerSums {
+    pub unrouted: RouteSums,
+    pub decisions: DurationSums,
+    pub delays: DurationSums,
+    pub store_requests: [u64; StoreRequest::ALL.len()],
+    pub store_waits: DurationSums,
+    pub store_calls: DurationSums,
+    pub store_batches: SizeSums,
 }
 
 impl Counts {
     /// Counts a decision of a limit.
-    pub fn record_decision(&self, policy: PolicyId, outcome: Outcome) {
+    pub fn record_decision(&self, policy: PolicyId, outcome: Outcome, source: DecisionSource) {
         if let Some(limit) = self.limits.get(policy) {
-            limit.add(outcome as usize, 1);
+            limit.0.add(outcome.cell(source), 1);
         }
     }
 
-    /// Counts decisions of the store.
-    pub fn record_store_decisions(&self, policies: &[Policy], charges: &[Charge], decisions: &[Decision]) {
-        self.count_decisions(policies, charges, decisions, Outcome::of);
-    }
-
-    /// Counts cached denials, for which the store was not called.
-    pub fn record_cached_denials<'a>(
-        &self,
-        policies: &[Policy],
-        known: impl IntoIterator<Item = (PolicyId, &'a Decision)>,
-    ) {
-        for (id, decision) in known {
-            self.record_decision(id, Outcome::of(&policies[id], decision));
-        }
-    }
-
-    /// Counts decisions by this process while the store was unavailable.
-    pub fn record_local_decisions(&self, policies: &[Policy], charges: &[Charge], decisions: &[Decision]) {
-        self.count_decisions(policies, charges, decisions, Outcome::of_local);
-    }
-
-    fn count_decisions(
+    /// Counts the decisions on these charges.
+    pub fn record_decisions(
         &self,
         policies: &[Policy],
         charges: &[Charge],
         decisions: &[Decision],
-        outcome: impl Fn(&Policy, &Decision) -> Outcome,
+        source: DecisionSource,
     ) {
         for (charge, decision) in charges.iter().zip(decisions) {
             let policy = &policies[charge.policy];
-            self.record_decision(policy.configured(charge.policy), outcome(policy, decision));
+            let id = policy.configured(charge.policy);
+            self.record_decision(id, Outcome::of(policy, decision), source);
         }
+    }
+
+    /// Counts how long the decision on a request took.
+    pub fn record_decision_duration(&self, took: Duration) {
+        self.worker.decisions.record(took);
+    }
+
+    /// Counts how long a limit delays a request.
+    pub fn record_delay(&self, delay: Duration) {
+        self.worker.delays.record(delay);
     }
 
     /// Counts a response. `route` is the index of the matching route.
     pub fn record_response(&self, route: Option<usize>, status: StatusCode) {
-        // Status codes from 600 are in no class.
-        if let class @ 1..=5 = status.as_u16() / 100 {
-            self.count_class(route, usize::from(class - 1));
-        }
+        let class = match status.as_u16() {
+            429 => TOO_MANY_REQUESTS,
+            status @ 100..=599 => usize::from(status / 100 - 1),
+            // Status codes from 600 are in no class.
+            _ => return,
+        };
+        self.record_class(route, class);
     }
 
     /// Counts a request whose client disconnected before the response.
     pub fn record_disconnect(&self, route: Option<usize>) {
-        self.count_class(route, CLASS_CELLS - 1);
+        self.record_class(route, NO_RESPONSE);
     }
 
-    fn count_class(&self, route: Option<usize>, class: usize) {
-        let counters = match route {
-            Some(route) => self.routes.get(route),
-            None => Some(&self.unrouted),
-        };
-        if let Some(counters) = counters {
-            counters.add(class, 1);
+    fn record_class(&self, route: Option<usize>, class: usize) {
+        if let Some(route) = self.route(route) {
+            route.classes.add(class, 1);
         }
     }
 
-    /// Counts the duration of a request, from its head to the end of its response.
-    pub fn record_duration(&self, took: Duration) {
-        let index = DURATIONS.iter().position(|bound| took <= *bound).unwrap_or(DURATIONS.len());
-        self.durations.add(index, 1);
-        self.durations.add(DURATION_CELLS - 1, Micros::from(took).0);
+    /// Counts the duration of a request, from its head to the end of its response. If it is part of a trace that is
+    /// recorded, it becomes an exemplar of its bucket.
+    pub fn record_duration(&self, route: Option<usize>, took: Duration, trace: Option<TraceId>) {
+        let Some(route) = self.route(route) else { return };
+        route.durations.record(took);
+        if let Some(trace) = trace {
+            route.exemplars.get().record(Exemplar { trace, took, at: Clock::System.now() });
+        }
     }
 
-    /// Counts a call to the store.
-    pub fn record_store_call(&self, end: StoreCall) {
-        self.store.add(end as usize, 1);
+    fn route(&self, route: Option<usize>) -> Option<&RouteCounters> {
+        match route {
+            Some(route) => self.routes.get(route).map(|route| route.get()),
+            None => Some(&self.worker.unrouted),
+        }
+    }
+
+    /// Counts a request to the store.
+    pub fn record_store_request(&self, end: StoreRequest) {
+        self.worker.store_requests.add(end as usize, 1);
+    }
+
+    /// The counters of calls to the store.
+    #[must_use]
+    pub fn store(&self) -> StoreCounts {
+        StoreCounts(Arc::clone(&self.worker))
     }
 }
 
-impl Workers {
-    /// The counters of one worker for these limits and routes. Policies of the same name share counters.
-    pub fn counts<'a>(
-        &self,
-        worker: usize,
-        policies: &[Policy],
-        routes: impl Iterator<Item = &'a str>,
-    ) -> Counts {
-        let mut workers = self.0.lock();
-        let named = workers.entry(worker).or_default();
-        let limit = |policy: &Policy| Arc::clone(named.limits.entry(policy.name.clone()).or_default());
-        let limits = policies.iter().map(limit).collect();
-        let routes = routes.map(|name| Arc::clone(named.routes.entry(name.into()).or_default())).collect();
-        Counts {
-            limits,
-            routes,
-            unrouted: Arc::clone(&named.unrouted),
-            durations: Arc::clone(&named.durations),
-            store: Arc::clone(&named.store),
-        }
+impl StoreCounts {
+    /// Counts how long a request waited for its call.
+    pub fn record_wait(&self, waited: Duration) {
+        self.0.store_waits.record(waited);
     }
 
-    /// Removes the counters of all other limits, routes and upstreams.
-    pub fn retain<'a>(
-        &self,
-        policies: &[Policy],
-        routes: impl Iterator<Item = &'a str>,
-        upstreams: impl Iterator<Item = &'a str>,
-    ) {
-        let limits: HashSet<&str> = policies.iter().map(|policy| &*policy.name).collect();
-        let (routes, upstreams): (HashSet<&str>, HashSet<&str>) = (routes.collect(), upstreams.collect());
-        for named in self.0.lock().values_mut() {
-            named.limits.retain(|name, _| limits.contains(&**name));
-            named.routes.retain(|name, _| routes.contains(&**name));
-            named.upstreams.retain(|name, _| upstreams.contains(&**name));
-        }
+    /// Counts how many requests a call has.
+    pub fn record_batch(&self, requests: usize) {
+        self.0.store_batches.record(requests);
     }
 
-    /// The counters of one worker for an upstream with servers of these labels.
-    pub fn upstream<'a>(
-        &self,
-        worker: usize,
-        name: &str,
-        servers: impl Iterator<Item = &'a str>,
-    ) -> UpstreamCounts {
-        let mut workers = self.0.lock();
-        workers.entry(worker).or_default().upstreams.entry(name.into()).or_default().counts(servers)
-    }
-
-    /// Sums the counters of all workers.
-    pub fn sums(&self) -> Sums {
-        let mut sums = Sums::default();
-        for named in self.0.lock().values() {
-            for (name, counters) in &named.limits {
-                counters.sum_into(sums.limits.entry(name.clone()).or_default());
-            }
-            for (name, counters) in &named.routes {
-                counters.sum_into(sums.routes.entry(name.clone()).or_default());
-            }
-            named.unrouted.sum_into(&mut sums.unrouted);
-            named.durations.sum_into(&mut sums.durations);
-            named.store.sum_into(&mut sums.store);
-            for (name, upstream) in &named.upstreams {
-                upstream.sum_into(sums.upstreams.entry(name.clone()).or_default());
-            }
-        }
-        sums
+    /// Counts a call that has ended, with a reply or without.
+    pub fn record_call(&self, took: Duration) {
+        self.0.store_calls.record(took);
     }
 }
 
-#[cfg(test)]
-mod tests;
+impl LimitCounters {
+    pub fn sum_into(&self, sums: &mut LimitSums) {
+        self.0.sum_into(sums);
+    }
+}
+
+impl RouteCounters {
+    pub fn sum_into(&self, sums: &mut RouteSums) {
+        self.classes.sum_into(&mut sums.classes);
+        self.durations.sum_into(&mut sums.durations);
+        if let Some(exemplars) = self.exemplars.used() {
+            exemplars.merge_into(sums.exemplars.get_or_insert_default());
+        }
+    }
+}
+
+impl WorkerCounters {
+    pub fn sum_into(&self, sums: &mut WorkerSums) {
+        self.unrouted.sum_into(&mut sums.unrouted);
+        self.decisions.sum_into(&mut sums.decisions);
+        self.delays.sum_into(&mut sums.delays);
+        self.store_requests.sum_into(&mut sums.store_requests);
+        self.store_waits.sum_into(&mut sums.store_waits);
+        self.store_calls.sum_into(&mut sums.store_calls);
+        self.store_batches.sum_into(&mut sums.store_batches);
+    }
+}

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::counters::Counters;
+use super::counters::{Counters, OnDemand, PerWorker};
+use super::histogram::{DurationSums, Durations};
 
 /// How an attempt to forward a request to a server ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,28 +35,51 @@ pub enum Event {
     Full,
 }
 
-pub(super) type ByAttempt = Counters<{ Attempt::ALL.len() }>;
-pub(super) type ByEvent = Counters<{ Event::COUNT }>;
-
-/// One worker's counters of an upstream, and of its servers by index. The default counts nothing.
+/// One worker's counters of an upstream, and of its servers by index. The default counts nothing that is shown.
 #[derive(Clone, Debug, Default)]
 pub struct UpstreamCounts {
-    events: Arc<ByEvent>,
-    servers: Box<[Arc<ByAttempt>]>,
+    own: Arc<OnDemand<UpstreamCounters>>,
+    servers: Box<[Arc<OnDemand<ServerCounters>>]>,
 }
 
-/// One worker's counters of an upstream, with its servers by label.
+/// One worker's counters of an upstream.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct UpstreamCounters {
+    events: Counters<{ Event::COUNT }>,
+    waits: Durations,
+}
+
+/// One worker's counters of a server.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct ServerCounters {
+    attempts: Counters<{ Attempt::ALL.len() }>,
+    first_bytes: Durations,
+    durations: Durations,
+}
+
+/// The counters of an upstream, with its servers by label.
 #[derive(Debug, Default)]
 pub(super) struct NamedUpstream {
-    events: Arc<ByEvent>,
-    servers: BTreeMap<Box<str>, Arc<ByAttempt>>,
+    own: PerWorker<OnDemand<UpstreamCounters>>,
+    servers: BTreeMap<Box<str>, PerWorker<OnDemand<ServerCounters>>>,
 }
 
-/// The sums of all workers' counters of an upstream.
+/// The sums of an upstream's counters.
 #[derive(Clone, Debug, Default)]
 pub(super) struct UpstreamSums {
     pub events: [u64; Event::COUNT],
-    pub servers: BTreeMap<Box<str>, [u64; Attempt::ALL.len()]>,
+    pub waits: DurationSums,
+    pub servers: Vec<(Box<str>, ServerSums)>,
+}
+
+/// The sums of a server's counters.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ServerSums {
+    pub attempts: [u64; Attempt::ALL.len()],
+    pub first_bytes: DurationSums,
+    pub durations: DurationSums,
 }
 
 /// Gauges of an upstream at one time.
@@ -117,11 +142,11 @@ impl UpstreamValues {
 impl Attempt {
     /// Every variant with its label, in the order of the type.
     pub(super) const ALL: [(Self, &'static str); 6] = [
-        (Self::Responded, "answered"),
+        (Self::Responded, "ok"),
         (Self::Unavailable, "unavailable"),
         (Self::Unreachable, "unreachable"),
         (Self::TimedOut, "timeout"),
-        (Self::Broken, "broken"),
+        (Self::Broken, "connection_error"),
         (Self::Abandoned, "abandoned"),
     ];
 
@@ -140,33 +165,64 @@ impl Event {
 impl UpstreamCounts {
     /// Counts an attempt at the server of this index.
     pub fn record_attempt(&self, server: usize, attempt: Attempt) {
-        if let Some(counters) = self.servers.get(server) {
-            counters.add(attempt as usize, 1);
+        if let Some(server) = self.servers.get(server) {
+            server.get().attempts.add(attempt as usize, 1);
         }
+    }
+
+    /// Counts an attempt at this server that has a response, and the time from the selection of the server to its head.
+    pub fn record_response(&self, server: usize, attempt: Attempt, took: Duration) {
+        if let Some(server) = self.servers.get(server) {
+            let server = server.get();
+            server.attempts.add(attempt as usize, 1);
+            server.first_bytes.record(took);
+        }
+    }
+
+    /// Counts the time from the selection of this server to the end of its response.
+    pub fn record_duration(&self, server: usize, took: Duration) {
+        if let Some(server) = self.servers.get(server) {
+            server.get().durations.record(took);
+        }
+    }
+
+    /// Counts how long a request waited for a connection, whether it got one or not.
+    pub fn record_wait(&self, waited: Duration) {
+        self.own.get().waits.record(waited);
     }
 
     /// Counts an event.
     pub fn record_event(&self, event: Event) {
-        self.events.add(event as usize, 1);
+        self.own.get().events.add(event as usize, 1);
     }
 }
 
 impl NamedUpstream {
-    /// The counters of servers with these labels. Equal labels share counters; those of other servers are removed.
-    pub fn counts<'a>(&mut self, labels: impl Iterator<Item = &'a str>) -> UpstreamCounts {
+    /// A worker's counters of servers with these labels. Equal labels share counters; those of other servers are removed.
+    pub fn counts<'a>(&mut self, worker: usize, labels: impl Iterator<Item = &'a str>) -> UpstreamCounts {
         let labels: Vec<&str> = labels.collect();
         self.servers.retain(|label, _| labels.contains(&&**label));
-        let labels = labels.into_iter();
-        let servers = labels.map(|label| Arc::clone(self.servers.entry(label.into()).or_default())).collect();
-        UpstreamCounts { events: Arc::clone(&self.events), servers }
+        let server = |label: &str| self.servers.entry(label.into()).or_default().of(worker);
+        UpstreamCounts { servers: labels.into_iter().map(server).collect(), own: self.own.of(worker) }
     }
 
-    /// Adds the values of all counters to `sums`.
-    pub fn sum_into(&self, sums: &mut UpstreamSums) {
-        self.events.sum_into(&mut sums.events);
-        for (label, counters) in &self.servers {
-            counters.sum_into(sums.servers.entry(label.clone()).or_default());
+    /// The sums over all workers.
+    pub fn sums(&self) -> UpstreamSums {
+        let mut sums = UpstreamSums::default();
+        for own in self.own.used() {
+            own.events.sum_into(&mut sums.events);
+            own.waits.sum_into(&mut sums.waits);
         }
+        for (label, counters) in &self.servers {
+            let mut server = ServerSums::default();
+            for counters in counters.used() {
+                counters.attempts.sum_into(&mut server.attempts);
+                counters.first_bytes.sum_into(&mut server.first_bytes);
+                counters.durations.sum_into(&mut server.durations);
+            }
+            sums.servers.push((label.clone(), server));
+        }
+        sums
     }
 }
 

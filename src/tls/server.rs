@@ -1,6 +1,6 @@
 //! TLS on the connections of clients: server certificates by name (SNI), and client certificates.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::Arc;
 
@@ -53,6 +53,7 @@ struct Settings {
     /// A hash of the trusted client authorities.
     trust_fingerprint: blake3::Hash,
     requires_client_certificate: bool,
+    certificates: Vec<Arc<CertificateInfo>>,
 }
 
 impl Identity {
@@ -99,8 +100,10 @@ impl ServerTls {
         let protocols = spec.protocols.iter().map(|protocol| &**protocol);
         let fingerprint = fingerprint(identities.chain([&trust_fingerprint.as_bytes()[..]]).chain(protocols));
         let requires_client_certificate = authorities.is_some();
+        let certificates = spec.identities.iter().map(|identity| Arc::clone(&identity.info)).collect();
         let config = Arc::new(config(spec)?);
-        let settings = Settings { config, fingerprint, trust_fingerprint, requires_client_certificate };
+        let settings =
+            Settings { config, fingerprint, trust_fingerprint, requires_client_certificate, certificates };
         Ok(Self(Arc::new(ArcSwap::from_pointee(settings))))
     }
 
@@ -115,13 +118,29 @@ impl ServerTls {
             config.ticketer = Arc::clone(&old.config.ticketer);
             config.session_storage = Arc::clone(&old.config.session_storage);
         }
-        self.0.store(Arc::new(Settings { config: Arc::new(config), ..*new }));
+        self.0.store(Arc::new(Settings {
+            config: Arc::new(config),
+            certificates: new.certificates.clone(),
+            ..*new
+        }));
     }
 
     /// Whether a client has to send a certificate.
     #[must_use]
     pub fn requires_client_certificate(&self) -> bool {
         self.0.load().requires_client_certificate
+    }
+
+    /// The certificates by their first names, and when the first of each name expires.
+    #[must_use]
+    pub fn expiries(&self) -> Vec<(Box<str>, Timestamp)> {
+        let mut expiries = BTreeMap::<Box<str>, Timestamp>::new();
+        for info in &self.0.load().certificates {
+            let name = info.names.first().map_or("", |name| name);
+            let first = expiries.entry(name.into()).or_insert(info.not_after);
+            *first = info.not_after.min(*first);
+        }
+        expiries.into_iter().collect()
     }
 
     /// Does the TLS handshake with a client.

@@ -5,11 +5,13 @@ use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use rustls::{HandshakeKind, ProtocolVersion};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 
 use super::certificate;
+use crate::telemetry::Handshake;
 
 /// The most bytes that are copied and written in one piece: for a few, that costs less than a vectored write.
 const MAX_JOINED: usize = 2048;
@@ -30,6 +32,20 @@ impl Transport {
     pub fn peer_subject(&self) -> Option<String> {
         let Self::Tls(stream) = self else { return None };
         certificate::subject(stream.get_ref().1.peer_certificates()?.first()?)
+    }
+
+    /// The TLS handshake of a client's connection; none without TLS.
+    #[must_use]
+    pub fn handshake(&self) -> Option<Handshake> {
+        let Self::Tls(stream) = self else { return None };
+        let connection = stream.get_ref().1;
+        let is_resumed = connection.handshake_kind() == Some(HandshakeKind::Resumed);
+        Some(match (connection.protocol_version(), is_resumed) {
+            (Some(ProtocolVersion::TLSv1_2), false) => Handshake::Tls12,
+            (Some(ProtocolVersion::TLSv1_2), true) => Handshake::ResumedTls12,
+            (_, false) => Handshake::Tls13,
+            (_, true) => Handshake::ResumedTls13,
+        })
     }
 
     /// Whether ALPN has selected HTTP/2 (RFC 9113 §3.2).

@@ -142,7 +142,7 @@ impl Upstream {
             match attempt(pool, acquired, request, attempt_options, detachable).await {
                 Ok((head, stream)) => {
                     log.head();
-                    in_flight.report_result(Some(outcome(head.status)));
+                    in_flight.report_response(outcome(head.status));
                     let permits = (permit, client_permit);
                     return Ok((head, ResponseBody::new(stream, in_flight, permits, options.is_reclaimable)));
                 }
@@ -202,7 +202,7 @@ impl Upstream {
         options: AttemptOptions<'_>,
     ) -> Result<(), ForwardError> {
         let FailedAttempt { error, is_retryable } = failed;
-        in_flight.report_result(error.attempt());
+        in_flight.report_failure(error.attempt());
         in_flight.pool().log_failure(&error);
         // Past its deadline another attempt would time out at once, and count against a healthy server.
         let is_over = || options.deadline.is_some_and(|deadline| deadline <= monotonic());

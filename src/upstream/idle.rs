@@ -6,12 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::connection_limit::{ConnectionLimit, Grant, NextWaiter, WorkerWaker};
 use super::endpoint::Endpoint;
 use super::http1::Http1Connection;
 use super::http2::Http2Pool;
 use super::shared::{Pending, SharedUpstream};
+use crate::telemetry::UpstreamCounts;
+use crate::time::{cached_now, monotonic};
 
 /// The most idle connections that are kept.
 const MAX_IDLE: usize = 256;
@@ -32,10 +35,23 @@ pub(super) struct IdleConnections {
     http2: Option<Http2Pool>,
     /// Whether no more requests follow, so that released connections are closed.
     is_retired: Cell<bool>,
+    counts: UpstreamCounts,
+}
+
+/// A request that waits for a connection, until it is dropped.
+pub(super) struct PendingRequest<'c> {
+    connections: &'c IdleConnections,
+    since: Instant,
+    _pending: Pending<'c>,
 }
 
 impl IdleConnections {
-    pub fn new(shared: &Arc<SharedUpstream>, endpoint: &Arc<Endpoint>, worker: WorkerWaker) -> Self {
+    pub fn new(
+        shared: &Arc<SharedUpstream>,
+        endpoint: &Arc<Endpoint>,
+        worker: WorkerWaker,
+        counts: UpstreamCounts,
+    ) -> Self {
         Self {
             http2: shared.spec().is_http2.then(Http2Pool::default),
             shared: Arc::clone(shared),
@@ -44,6 +60,7 @@ impl IdleConnections {
             idle: RefCell::default(),
             granted: RefCell::default(),
             is_retired: Cell::new(false),
+            counts,
         }
     }
 
@@ -69,8 +86,9 @@ impl IdleConnections {
     }
 
     /// Counts a request that has to wait for a connection; none if too many wait, and `displace` rejects none of them.
-    pub fn start_pending(&self, displace: impl FnOnce() -> bool) -> Option<Pending<'_>> {
-        self.shared.start_pending(displace)
+    pub fn start_pending(&self, displace: impl FnOnce() -> bool) -> Option<PendingRequest<'_>> {
+        let pending = self.shared.start_pending(displace)?;
+        Some(PendingRequest { connections: self, since: cached_now(), _pending: pending })
     }
 
     /// Joins the queue for a connection, under the number that is returned.
@@ -162,5 +180,11 @@ impl IdleConnections {
         if let Some(http2) = &self.http2 {
             http2.retire();
         }
+    }
+}
+
+impl Drop for PendingRequest<'_> {
+    fn drop(&mut self) {
+        self.connections.counts.record_wait(monotonic() - self.since);
     }
 }

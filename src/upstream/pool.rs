@@ -60,8 +60,8 @@ impl Pool {
             endpoint: Arc::clone(&member.endpoint),
             fallback: Cell::new(member.fallback),
             counts_in_flight: matches!(spec.balance, Balance::LeastRequests | Balance::PowerOfTwo),
+            connections: IdleConnections::new(shared, &member.endpoint, worker, counts.clone()),
             counts,
-            connections: IdleConnections::new(shared, &member.endpoint, worker),
             shared: Arc::clone(shared),
         }
     }
@@ -151,9 +151,19 @@ impl Pool {
         }
     }
 
-    /// Reports the result of an attempt to the metrics and to outlier ejection.
-    pub(super) fn report_attempt(&self, attempt: Attempt) {
+    /// Reports an attempt with a response, and the time to its head, to the metrics and to outlier ejection.
+    pub(super) fn report_response(&self, attempt: Attempt, took: Duration) {
+        self.counts.record_response(self.endpoint.server, attempt, took);
+        self.update_health(attempt);
+    }
+
+    /// Reports an attempt without a response to the metrics and to outlier ejection.
+    pub(super) fn report_failure(&self, attempt: Attempt) {
         self.counts.record_attempt(self.endpoint.server, attempt);
+        self.update_health(attempt);
+    }
+
+    fn update_health(&self, attempt: Attempt) {
         if attempt.is_failure() {
             self.shared.record_failure(&self.endpoint);
         } else if attempt == Attempt::Responded {
@@ -162,6 +172,11 @@ impl Pool {
         if matches!(attempt, Attempt::Responded | Attempt::Unavailable) {
             self.endpoint.failure_log.record_response();
         }
+    }
+
+    /// Counts the time to the end of a response.
+    pub(super) fn record_duration(&self, took: Duration) {
+        self.counts.record_duration(self.endpoint.server, took);
     }
 
     /// Logs the first of a series of failures.

@@ -18,6 +18,7 @@ mod access_log {
 mod admin {
     mod bounds;
     mod interface;
+    mod metrics;
     mod top;
     mod unix_socket;
 }

@@ -193,9 +193,12 @@ fn batch_len(queue: &VecDeque<QueuedRequest>) -> usize {
 }
 
 async fn send(client: &RedisClient, requests: Vec<QueuedRequest>) {
-    let clock = client.clock();
+    let (clock, sent) = (client.clock(), monotonic());
+    client.counts().record_batch(requests.len());
     let mut call = Call::with_capacity(requests.iter().map(|one| one.charges.len()).sum());
-    for QueuedRequest { policies, charges, independent, .. } in &requests {
+    for QueuedRequest { policies, charges, independent, deadline, .. } in &requests {
+        // Each deadline is one timeout after the request was queued.
+        client.counts().record_wait(client.timeout().saturating_sub(deadline.duration_since(sent)));
         if *independent {
             charges.chunks(1).for_each(|charge| call.add(client.prefix(), policies, charge, clock));
         } else {

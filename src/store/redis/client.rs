@@ -18,7 +18,8 @@ use super::script::Script;
 use super::spec::RedisSpec;
 use super::url::RedisAddress;
 use crate::store::types::StoreError;
-use crate::time::{Clock, monotonic};
+use crate::telemetry::StoreCounts;
+use crate::time::{Clock, cached_now, monotonic};
 
 /// Calls over one connection, which the `Reconnector` replaces when it fails.
 pub(super) struct RedisClient {
@@ -29,6 +30,7 @@ pub(super) struct RedisClient {
     timeout: Duration,
     is_cluster: bool,
     clock: TakeClock,
+    counts: StoreCounts,
     /// Dropped with this client: then the reconnector closes the connection.
     _dropped: oneshot::Sender<()>,
 }
@@ -48,11 +50,25 @@ pub(super) enum TakeClock {
 }
 
 impl RedisClient {
-    pub fn new(client: Client, spec: &RedisSpec, clock: TakeClock, dropped: oneshot::Sender<()>) -> Self {
+    pub fn new(
+        client: Client,
+        spec: &RedisSpec,
+        (clock, counts): (TakeClock, StoreCounts),
+        dropped: oneshot::Sender<()>,
+    ) -> Self {
         let last_error = ArcSwap::from_pointee("no attempt yet".to_owned());
         let is_cluster = matches!(spec.target.address, RedisAddress::Cluster(_));
         let (client, prefix) = (ArcSwap::from_pointee(client), spec.prefix.clone());
-        Self { client, last_error, prefix, timeout: spec.timeout, is_cluster, clock, _dropped: dropped }
+        Self {
+            client,
+            last_error,
+            prefix,
+            timeout: spec.timeout,
+            is_cluster,
+            clock,
+            counts,
+            _dropped: dropped,
+        }
     }
 
     /// Replaces the client.
@@ -116,7 +132,15 @@ impl RedisClient {
                 other => other,
             }
         };
-        self.with_timeout(running).await
+        let started = monotonic();
+        let result = self.with_timeout(running).await;
+        self.counts.record_call(cached_now() - started);
+        result
+    }
+
+    /// Counts its calls.
+    pub fn counts(&self) -> &StoreCounts {
+        &self.counts
     }
 
     /// Sends one command to a node of a cluster, or to the single server.

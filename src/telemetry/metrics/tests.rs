@@ -1,81 +1,208 @@
 //! Tests of the metrics' text.
 
+use std::time::Duration;
+
 use http::StatusCode;
 
 use super::*;
 use crate::limit::{PolicyId, Quota, Rate};
+use crate::telemetry::{
+    Attempt, DecisionSource, Event, Handshake, HandshakeFailure, ListenerCounts, ListenerValues, Outcome,
+    ServerValues, StoreRequest, TraceId, UpstreamValues,
+};
+use crate::time::Micros;
 
-#[test]
-fn every_metric_is_in_the_text() {
-    let rate = Rate::new(5, Micros::SECOND).unwrap();
-    let policies = [Policy::new("per-key", Quota::token_bucket(rate, 5).unwrap())];
+fn policy(name: &str) -> Policy {
+    Policy::new(name, Quota::token_bucket(Rate::new(5, Micros::SECOND).unwrap(), 5).unwrap())
+}
+
+fn text(metrics: &Metrics, format: Format, gauges: &GaugeValues, policies: &[Policy]) -> String {
+    let mut text = Vec::new();
+    metrics.write(format, gauges, policies, &mut text).unwrap();
+    String::from_utf8(text).unwrap()
+}
+
+/// Gauges of a process with Redis and one of everything.
+fn gauges() -> GaugeValues {
+    let counts = ListenerCounts::default();
+    counts.record_accepted();
+    counts.record_handshake(Handshake::ResumedTls13);
+    counts.record_failure(HandshakeFailure::Timeout);
+    let listener = ListenerValues {
+        address: "127.0.0.1:8080".parse().unwrap(),
+        connections: 3,
+        over_limit: 4,
+        over_client_limit: 5,
+        counts: counts.values(),
+        certificates: vec![("api.example".into(), Timestamp(1_800_000_000_000_000))],
+    };
+    let server = ServerValues { label: "http://a".into(), addresses: 3, ..ServerValues::default() };
+    let server = ServerValues { healthy: 2, connections: 7, ejections: 5, ..server };
+    GaugeValues {
+        listeners: vec![listener],
+        store: Some(StoreValues {
+            breakers_open: 1,
+            breaker_openings: 6,
+            owed_keys: 2,
+            charge_back: [9, 6, 0, 1],
+        }),
+        keys: 9,
+        evictions: 8,
+        dropped_lines: 4,
+        dropped_log_lines: 5,
+        upstreams: vec![UpstreamValues { label: "api".into(), pending: 6, servers: vec![server] }],
+    }
+}
+
+fn metrics(policies: &[Policy]) -> Metrics {
     let metrics = Metrics::new(Timestamp(1_790_000_000_500_000));
     for worker in 0..2 {
-        let counts = metrics.counts(worker, &policies, ["say \"a\""].into_iter());
-        counts.record_decision(PolicyId(0), Outcome::Denied);
+        let counts = metrics.counts(worker, policies, ["say \"a\"", "quiet"].into_iter());
+        counts.record_decision(PolicyId(0), Outcome::Denied, DecisionSource::Cache);
+        counts.record_decision_duration(Duration::from_micros(300));
+        counts.record_delay(Duration::from_millis(20));
         counts.record_response(Some(0), StatusCode::TOO_MANY_REQUESTS);
-        counts.record_duration(Duration::from_micros(300));
-        counts.record_store_call(StoreCall::Deadline);
+        counts.record_duration(Some(0), Duration::from_micros(300), None);
+        counts.record_store_request(StoreRequest::Deadline);
+        counts.store().record_batch(3);
+        counts.store().record_wait(Duration::from_micros(100));
+        counts.store().record_call(Duration::from_millis(1));
         let upstream = metrics.upstream_counts(worker, "api", ["http://a", "http://b"].into_iter());
         upstream.record_attempt(1, Attempt::TimedOut);
+        upstream.record_response(1, Attempt::Responded, Duration::from_millis(3));
+        upstream.record_duration(1, Duration::from_mins(1));
+        upstream.record_wait(Duration::from_secs(1));
         upstream.record_event(Event::OverBudget);
     }
     metrics.record_rejected_reload();
-    let address = "127.0.0.1:8080".parse().unwrap();
-    let listeners = vec![ListenerValues { address, connections: 3, over_limit: 4, over_client_limit: 5 }];
-    let server = ServerValues { label: "http://a".into(), addresses: 3, ..ServerValues::default() };
-    let server = ServerValues { healthy: 2, connections: 7, ejections: 5, ..server };
-    let upstreams = vec![UpstreamValues { label: "api".into(), pending: 6, servers: vec![server] }];
-    let gauges = GaugeValues {
-        listeners,
-        breakers_open: 1,
-        breaker_openings: 6,
-        keys: 9,
-        evictions: 8,
-        owed_keys: 2,
-        charge_back: [9, 6, 0, 1],
-        dropped_lines: 4,
-        dropped_log_lines: 5,
-        upstreams,
-    };
-    let text = metrics.text(gauges, &policies);
+    metrics
+}
+
+#[test]
+fn every_metric_is_in_the_text() {
+    let mut policies = [policy("per-key"), policy("watched")];
+    policies[1].shadow = true;
+    let text = text(&metrics(&policies), Format::Prometheus, &gauges(), &policies);
     for line in [
         "process_start_time_seconds 1790000000.5",
-        "tidegate_decisions_total{limit=\"per-key\",outcome=\"denied\"} 2",
-        "tidegate_decisions_total{limit=\"per-key\",outcome=\"store_failure_local_denied\"} 0",
-        "tidegate_requests_total{route=\"say \\\"a\\\"\",status=\"4xx\"} 2",
+        concat!("tidegate_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
+        "tidegate_config_reloads_total{outcome=\"applied\"} 0",
+        "tidegate_config_reloads_total{outcome=\"rejected\"} 1",
+        "tidegate_config_last_reload_successful 0",
+        "tidegate_config_last_reload_success_timestamp_seconds 1790000000.5",
+        "tidegate_access_log_dropped_lines_total 4",
+        "tidegate_log_dropped_lines_total 5",
+        "tidegate_connections{listener=\"127.0.0.1:8080\"} 3",
+        "tidegate_connections_accepted_total{listener=\"127.0.0.1:8080\"} 1",
+        "tidegate_connections_refused_total{listener=\"127.0.0.1:8080\",bound=\"max_connections\"} 4",
+        "tidegate_connections_refused_total{listener=\"127.0.0.1:8080\",bound=\"max_connections_per_client\"} 5",
+        "tidegate_tls_handshakes_total{listener=\"127.0.0.1:8080\",version=\"TLSv1.3\",resumed=\"true\"} 1",
+        "tidegate_tls_handshakes_total{listener=\"127.0.0.1:8080\",version=\"TLSv1.2\",resumed=\"false\"} 0",
+        "tidegate_handshake_failures_total{listener=\"127.0.0.1:8080\",reason=\"timeout\"} 1",
+        "tidegate_certificate_expiry_timestamp_seconds{listener=\"127.0.0.1:8080\",certificate=\"api.example\"} 1800000000",
+        "tidegate_decisions_total{limit=\"per-key\",outcome=\"denied\",source=\"cache\"} 2",
+        "tidegate_decisions_total{limit=\"per-key\",outcome=\"denied\",source=\"store\"} 0",
+        "tidegate_decisions_total{limit=\"per-key\",outcome=\"near_limit\",source=\"store\"} 0",
+        "tidegate_decisions_total{limit=\"watched\",outcome=\"shadow_denied\",source=\"fallback\"} 0",
+        "tidegate_decision_duration_seconds_bucket{le=\"0.000244140625\"} 0",
+        "tidegate_decision_duration_seconds_bucket{le=\"0.00048828125\"} 2",
+        "tidegate_request_delay_seconds_sum 0.04",
+        "tidegate_requests_total{route=\"say \\\"a\\\"\",status=\"429\"} 2",
+        "tidegate_requests_total{route=\"say \\\"a\\\"\",status=\"4xx\"} 0",
+        "tidegate_requests_total{route=\"quiet\",status=\"none\"} 0",
         "tidegate_requests_total{route=\"\",status=\"4xx\"} 0",
-        "tidegate_request_duration_seconds_bucket{le=\"0.00025\"} 0",
-        "tidegate_request_duration_seconds_bucket{le=\"0.0005\"} 2",
-        "tidegate_request_duration_seconds_bucket{le=\"+Inf\"} 2",
-        "tidegate_request_duration_seconds_sum 0.0006",
-        "tidegate_store_calls_total{outcome=\"deadline\"} 2",
-        "tidegate_store_calls_total{outcome=\"lost\"} 0",
+        "tidegate_request_duration_seconds_bucket{route=\"say \\\"a\\\"\",le=\"0.000244140625\"} 0",
+        "tidegate_request_duration_seconds_bucket{route=\"say \\\"a\\\"\",le=\"+Inf\"} 2",
+        "tidegate_request_duration_seconds_sum{route=\"say \\\"a\\\"\"} 0.0006",
+        "tidegate_store_requests_total{outcome=\"timeout\"} 2",
+        "tidegate_store_requests_total{outcome=\"connection_lost\"} 0",
+        "tidegate_store_queue_duration_seconds_sum 0.0002",
+        "tidegate_store_call_duration_seconds_count 2",
+        "tidegate_store_call_requests_bucket{le=\"2.0\"} 0",
+        "tidegate_store_call_requests_bucket{le=\"4.0\"} 2",
+        "tidegate_store_call_requests_sum 6",
         "tidegate_store_up 0",
         "tidegate_store_breakers_open 1",
         "tidegate_store_breaker_openings_total 6",
-        "tidegate_local_keys 9",
-        "tidegate_store_evictions_total 8",
-        "tidegate_connections{listener=\"127.0.0.1:8080\"} 3",
-        "tidegate_connections_refused_total{listener=\"127.0.0.1:8080\",bound=\"max_connections\"} 4",
-        "tidegate_connections_refused_total{listener=\"127.0.0.1:8080\",bound=\"max_connections_per_client\"} 5",
-        "tidegate_access_log_dropped_lines_total 4",
-        "tidegate_log_dropped_lines_total 5",
-        "tidegate_reloads_total{outcome=\"applied\"} 0",
-        "tidegate_reloads_total{outcome=\"refused\"} 1",
-        "tidegate_config_current 0",
+        "tidegate_charge_back_units_total{outcome=\"paid\"} 6",
+        "tidegate_owed_keys 2",
+        "tidegate_memory_keys 9",
+        "tidegate_memory_evictions_total 8",
         "tidegate_upstream_requests_total{upstream=\"api\",server=\"http://b\",outcome=\"timeout\"} 2",
+        "tidegate_upstream_requests_total{upstream=\"api\",server=\"http://a\",outcome=\"ok\"} 0",
+        "tidegate_upstream_time_to_first_byte_seconds_sum{upstream=\"api\",server=\"http://b\"} 0.006",
+        "tidegate_upstream_request_duration_seconds_bucket{upstream=\"api\",server=\"http://b\",le=\"32.0\"} 0",
+        "tidegate_upstream_request_duration_seconds_bucket{upstream=\"api\",server=\"http://b\",le=\"+Inf\"} 2",
         "tidegate_upstream_retries_total{upstream=\"api\",outcome=\"over_budget\"} 2",
         "tidegate_upstream_refusals_total{upstream=\"api\"} 0",
-        "tidegate_upstream_pending{upstream=\"api\"} 6",
+        "tidegate_upstream_queue_duration_seconds_count{upstream=\"api\"} 2",
+        "tidegate_upstream_pending_requests{upstream=\"api\"} 6",
         "tidegate_upstream_addresses{upstream=\"api\",server=\"http://a\"} 3",
-        "tidegate_upstream_healthy{upstream=\"api\",server=\"http://a\"} 2",
+        "tidegate_upstream_healthy_addresses{upstream=\"api\",server=\"http://a\"} 2",
         "tidegate_upstream_connections{upstream=\"api\",server=\"http://a\"} 7",
         "tidegate_upstream_ejections_total{upstream=\"api\",server=\"http://a\"} 5",
-        concat!("tidegate_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
     ] {
         assert!(text.lines().any(|found| found == line), "no {line} in\n{text}");
     }
-    assert!(!text.contains("shadow"));
-    assert!(text.ends_with("# EOF\n"));
+    for absent in [
+        "limit=\"per-key\",outcome=\"shadow_denied\"",
+        "limit=\"watched\",outcome=\"denied\"",
+        "source=\"memory\"",
+        "request_duration_seconds_count{route=\"quiet\"}",
+        "# EOF",
+    ] {
+        assert!(!text.contains(absent), "{absent} in\n{text}");
+    }
+}
+
+#[test]
+fn each_series_is_written_once_in_both_formats() {
+    let policies = [policy("per-key"), policy("per-key")];
+    let metrics = metrics(&policies);
+    let series = |format| {
+        let text = text(&metrics, format, &gauges(), &policies);
+        let lines = text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned);
+        lines.collect::<Vec<String>>()
+    };
+    let prometheus = series(Format::Prometheus);
+    assert_eq!(prometheus, series(Format::OpenMetrics));
+    let mut names: Vec<&str> = prometheus.iter().map(|line| line.rsplit_once(' ').unwrap().0).collect();
+    names.sort_unstable();
+    let count = names.len();
+    names.dedup();
+    assert_eq!(names.len(), count);
+}
+
+#[test]
+fn traced_requests_are_exemplars_in_openmetrics() {
+    let metrics = Metrics::new(Timestamp(0));
+    for (worker, millis) in [(0, 3), (1, 1_000)] {
+        let counts = metrics.counts(worker, &[], ["a"].into_iter());
+        counts.record_duration(Some(0), Duration::from_millis(millis), Some(TraceId([0xab; 16])));
+        counts.record_duration(Some(0), Duration::from_millis(20), None);
+    }
+    let exemplars = |format| {
+        let text = text(&metrics, format, &gauges(), &[]);
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        let found =
+            lines.filter_map(|line| line.split_once(" # ").map(|(series, rest)| format!("{series} {rest}")));
+        found.collect::<Vec<String>>()
+    };
+    let found = exemplars(Format::OpenMetrics);
+    let id = "ab".repeat(16);
+    for (exemplar, (le, count, seconds)) in found.iter().zip([("0.00390625", 1, "0.003"), ("1.0", 4, "1")]) {
+        let start = format!(
+            "tidegate_request_duration_seconds_bucket{{route=\"a\",le=\"{le}\"}} {count} {{trace_id=\"{id}\"}} {seconds} "
+        );
+        assert!(exemplar.strip_prefix(&start).unwrap().parse::<f64>().unwrap() > 1.7e9, "{exemplar}");
+    }
+    assert_eq!((found.len(), exemplars(Format::Prometheus).len()), (2, 0));
+}
+
+#[test]
+fn metrics_of_redis_are_left_out_without_it() {
+    let policies = [policy("per-key")];
+    let gauges = GaugeValues { store: None, ..gauges() };
+    let text = text(&Metrics::new(Timestamp(0)), Format::OpenMetrics, &gauges, &policies);
+    assert!(!text.contains("tidegate_store_") && text.ends_with("# EOF\n"), "{text}");
 }

@@ -49,7 +49,7 @@ const CASES: &[Case] = &[
             pipeline(setup, &counts, made_up, is_over);
             // A key that is denied is not evicted for keys that are not.
             assert_eq!(spend(), 429);
-            let keys = setup.proxy.metric("tidegate_local_keys");
+            let keys = setup.proxy.metric("tidegate_memory_keys");
             assert!(keys <= u64::try_from(MAX_KEYS).unwrap(), "{keys}");
         },
     },
@@ -106,7 +106,7 @@ fn made_up_keys_of_another_limit_evict_no_strict_state() {
     }
     let strict = [("/strict", "denied"), ("/banning", "banned"), ("/strict", "blocked"), ("/busy", "holder")];
     assert_eq!(strict.map(|(path, key)| status(path, key)), [429, 429, 403, 429]);
-    let evictions = proxy.metric("tidegate_store_evictions_total");
+    let evictions = proxy.metric("tidegate_memory_evictions_total");
     assert!((8_000..8_100).contains(&evictions), "{evictions}");
 }
 

@@ -117,8 +117,10 @@ fn a_key_can_be_blocked_and_unblocked() {
         keys(proxy, &["unblock", "per-key", "k1|GET"]);
         assert_eq!(status(proxy.addr(), "k1"), 200);
         let admin = get(proxy.admin(), "/metrics", &["Authorization: Bearer s3cret-admin-t0ken"]);
-        let line = "tidegate_decisions_total{limit=\"per-key\",outcome=\"blocked\"} 2";
-        assert!(admin.text().contains(line), "{}", admin.text());
+        let start = "tidegate_decisions_total{limit=\"per-key\",outcome=\"blocked\",source=";
+        let found = admin.text().lines().filter(|line| line.starts_with(start));
+        let blocked = found.map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap());
+        assert_eq!(blocked.sum::<u64>(), 2, "{}", admin.text());
     });
 }
 

@@ -69,12 +69,12 @@ fn paths_of_servers_and_of_keys_are_not_shown() {
         assert_eq!(found.len(), 1, "{name}: {found:?}");
         found[0].rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()
     };
-    let answered = ",outcome=\"answered\"";
+    let answered = ",outcome=\"ok\"";
     assert_eq!(series(&of("tidegate_upstream_requests_total", "named", answered)), 2);
     assert_eq!(series(&of("tidegate_upstream_requests_total", &server.url(), answered)), 2);
     assert_eq!(series(&of("tidegate_upstream_addresses", "named", "")), 2);
-    assert_eq!(series(&of("tidegate_upstream_healthy", &server.url(), "")), 2);
-    assert_eq!(series(&format!("tidegate_upstream_pending{{upstream=\"{}\"}}", server.url())), 0);
+    assert_eq!(series(&of("tidegate_upstream_healthy_addresses", &server.url(), "")), 2);
+    assert_eq!(series(&format!("tidegate_upstream_pending_requests{{upstream=\"{}\"}}", server.url())), 0);
 }
 
 #[test]

@@ -197,7 +197,10 @@ fn an_aborted_request_body_does_not_count_against_the_server() {
     }
     // None of this counts as a failure of the server.
     let metrics = get(proxy.admin(), "/metrics", &[]);
-    let row = metrics.text().lines().find(|row| row.contains("upstream_requests") && row.contains("broken"));
+    let row = metrics
+        .text()
+        .lines()
+        .find(|row| row.contains("upstream_requests") && row.contains("\"connection_error\""));
     assert!(row.is_some_and(|row| row.ends_with(" 0")), "{}", metrics.text());
     assert_eq!(server.connections(), 1);
 }

@@ -62,8 +62,8 @@ fn an_invalid_file_is_reported_and_not_applied() {
     proxy.wait_log("error: unknown key `respnod` in route 1");
     proxy.wait_log("= help: did you mean `respond`?");
     assert_eq!(response(&proxy), "one");
-    assert_eq!(metric(&proxy, "tidegate_config_current").unwrap(), "0");
-    assert_eq!(metric(&proxy, "tidegate_reloads_total{outcome=\"refused\"}").unwrap(), "1");
+    assert_eq!(metric(&proxy, "tidegate_config_last_reload_successful").unwrap(), "0");
+    assert_eq!(metric(&proxy, "tidegate_config_reloads_total{outcome=\"rejected\"}").unwrap(), "1");
     let ready = get(proxy.admin(), "/ready", &[]);
     assert_eq!(ready.status(), 200);
     assert!(ready.text().contains("config: the last reload failed"), "{}", ready.text());
@@ -73,8 +73,8 @@ fn an_invalid_file_is_reported_and_not_applied() {
     assert_eq!(response(&proxy), "one");
     proxy.reload(&(ADMIN.to_owned() + &responding("three")));
     assert_eq!(response(&proxy), "three");
-    assert_eq!(metric(&proxy, "tidegate_config_current").unwrap(), "1");
-    assert_eq!(metric(&proxy, "tidegate_reloads_total{outcome=\"applied\"}").unwrap(), "1");
+    assert_eq!(metric(&proxy, "tidegate_config_last_reload_successful").unwrap(), "1");
+    assert_eq!(metric(&proxy, "tidegate_config_reloads_total{outcome=\"applied\"}").unwrap(), "1");
     assert!(!get(proxy.admin(), "/ready", &[]).text().contains("config"));
 }
 

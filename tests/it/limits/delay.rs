@@ -55,7 +55,7 @@ fn delayed_requests_of_disconnected_clients_are_not_forwarded() {
         upstream.url()
     );
     let proxy = Tidegate::start(&config);
-    let allowed = || proxy.metric("tidegate_decisions_total{limit=\"even\",outcome=\"allowed\"}");
+    let allowed = || proxy.decisions("even", "allowed") + proxy.decisions("even", "near_limit");
     assert_eq!(get(proxy.addr(), "/first", &[]).status(), 200);
     // The second request has a body, which is not read before the delay ends.
     let requests = [

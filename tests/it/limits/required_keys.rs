@@ -43,7 +43,7 @@ fn a_request_without_a_required_key_is_charged_to_its_other_limits() {
             denied.len() == 4
         });
         assert_eq!(denied, ["per-key", "per-key", "per-key", "per-address"]);
-        let missing = "tidegate_decisions_total{limit=\"per-key\",outcome=\"missing_key\"}";
+        let missing = "tidegate_decisions_total{limit=\"per-key\",outcome=\"missing\",source=\"config\"}";
         assert_eq!(proxy.metric(missing), 3);
     }
 }

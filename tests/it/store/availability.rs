@@ -203,7 +203,7 @@ fn the_breaker_opens_and_closes() {
         assert_eq!(send("a").status(), 503);
     }
     proxy.wait_log("the store is unavailable");
-    let missed = || proxy.metric("tidegate_store_calls_total{outcome=\"deadline\"}");
+    let missed = || proxy.metric("tidegate_store_requests_total{outcome=\"timeout\"}");
     let before = missed();
     (0..100).for_each(|_| assert_eq!(send("a").status(), 503));
     assert!(missed() - before < 20, "{} of 100 requests waited for Redis", missed() - before);

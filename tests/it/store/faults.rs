@@ -210,8 +210,8 @@ impl Trial {
     #[track_caller]
     fn assert_charges(&self, samples: &[Sample], expected: &Expected) {
         let calls =
-            |outcome| self.proxy.metric(&format!("tidegate_store_calls_total{{outcome=\"{outcome}\"}}"));
-        let unknown: u64 = ["deadline", "lost", "garbled"].map(calls).iter().sum();
+            |outcome| self.proxy.metric(&format!("tidegate_store_requests_total{{outcome=\"{outcome}\"}}"));
+        let unknown: u64 = ["timeout", "connection_lost", "malformed"].map(calls).iter().sum();
         let unknown = usize::try_from(unknown).unwrap();
         for (limit, path) in LIMITS {
             let of_limit = || samples.iter().filter(|sample| sample.path == path);

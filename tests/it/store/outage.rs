@@ -177,9 +177,12 @@ fn two_proxies_share_a_limit_through_outages() {
     proxies.iter().for_each(wait_paid);
     let unknown = || -> u64 {
         let of = |proxy: &Tidegate, outcome| {
-            proxy.metric(&format!("tidegate_store_calls_total{{outcome=\"{outcome}\"}}"))
+            proxy.metric(&format!("tidegate_store_requests_total{{outcome=\"{outcome}\"}}"))
         };
-        proxies.iter().flat_map(|proxy| ["lost", "deadline"].map(|outcome| of(proxy, outcome))).sum()
+        proxies
+            .iter()
+            .flat_map(|proxy| ["connection_lost", "timeout"].map(|outcome| of(proxy, outcome)))
+            .sum()
     };
     for cycle in 0..3 {
         let keys: Vec<String> = (0..10).map(|key| format!("{cycle}-{key}")).collect();

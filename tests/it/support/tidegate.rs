@@ -239,6 +239,15 @@ impl Tidegate {
         value.unwrap_or_else(|| panic!("no {series} in {}", metrics.text())).parse().unwrap()
     }
 
+    /// How many decisions of a limit had this outcome, whatever has made them.
+    #[track_caller]
+    pub fn decisions(&self, limit: &str, outcome: &str) -> u64 {
+        let start = format!("tidegate_decisions_total{{limit=\"{limit}\",outcome=\"{outcome}\",source=\"");
+        let metrics = get(self.admin(), "/metrics", &[]);
+        let found = metrics.text().lines().filter(|line| line.starts_with(&start));
+        found.map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum()
+    }
+
     /// The URL of a path.
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)

@@ -275,7 +275,9 @@ fn waiting_for_a_permit_does_not_count_towards_connect_timeout() {
     received.recv_timeout(PATIENCE).unwrap();
     let mut second = begin();
     eventually("the second request waits", || {
-        get(proxy.admin(), "/metrics", &[]).text().contains("upstream_pending{upstream=\"server\"} 1")
+        get(proxy.admin(), "/metrics", &[])
+            .text()
+            .contains("upstream_pending_requests{upstream=\"server\"} 1")
     });
     // Real time is tested: most of the pending timeout.
     std::thread::sleep(Duration::from_millis(1700));

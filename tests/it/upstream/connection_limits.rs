@@ -30,7 +30,7 @@ fn max_connections_applies_over_all_workers() {
         })
         .collect();
     eventually("three requests have a connection, and the others wait", || {
-        server.received() == 3 && metric(&proxy, "pending", "") == 21
+        server.received() == 3 && metric(&proxy, "pending_requests", "") == 21
     });
     may_respond.store(true, Ordering::SeqCst);
     for client in clients {
@@ -54,7 +54,8 @@ fn an_idle_connection_is_closed_for_another_worker() {
 fn requests_wait_up_to_max_pending_and_pending_timeout() {
     let server = silent();
     let proxy = among(&[&server], "max_connections = 1\nmax_pending = 1\npending_timeout = \"9s\"");
-    let pending = |count| eventually("that many requests wait", || metric(&proxy, "pending", "") == count);
+    let pending =
+        |count| eventually("that many requests wait", || metric(&proxy, "pending_requests", "") == count);
     let assert_rejected = || {
         let response = get(proxy.addr(), "/", &[]);
         assert_eq!((response.status(), response.header("retry-after")), (503, Some("1")));
@@ -124,14 +125,14 @@ fn a_waiting_request_takes_the_first_free_server() {
     let mut held = vec![ask(), ask()];
     eventually("both servers are busy", || busy.requests().len() + slow.requests().len() == 2);
     held.extend((0..6).map(|_| ask()));
-    eventually("all requests wait", || metric(&proxy, "pending", "") == 6);
+    eventually("all requests wait", || metric(&proxy, "pending_requests", "") == 6);
     assert_eq!(get(proxy.addr(), "/", &[]).status(), 503, "no more requests may wait");
     drop(release);
     // All but the request at the silent server.
     eventually("the other requests are forwarded", || slow.requests().len() == 7);
     assert_eq!(busy.requests().len(), 1);
     drop(held);
-    eventually("no request waits", || metric(&proxy, "pending", "") == 0);
+    eventually("no request waits", || metric(&proxy, "pending_requests", "") == 0);
     eventually("the permits are released", || {
         let open = |server| metric(&proxy, "connections", &of(server));
         open(&busy) == 0 && open(&slow) <= 1

@@ -12,7 +12,7 @@ fn active_health_checks_remove_and_restore_servers() {
     let servers = [with_status(&status), Upstream::echo(), silent()];
     let health = "health = { path = \"/healthz\", interval = \"50ms\", timeout = \"2s\", healthy_after = 2, unhealthy_after = 2 }\npanic_threshold = 0.0";
     let proxy = among(&[&servers[0], &servers[1]], health);
-    let healthy = |server: &Upstream| metric(&proxy, "healthy", &of(server));
+    let healthy = |server: &Upstream| metric(&proxy, "healthy_addresses", &of(server));
     eventually("the server is unhealthy", || healthy(&servers[0]) == 0);
     assert_eq!(healthy(&servers[1]), 1);
     proxy.wait_log("is unhealthy: the response is 503 Service Unavailable");
@@ -43,7 +43,7 @@ fn consecutive_failures_eject_a_server_above_the_panic_threshold() {
     assert_eq!(statuses(10), [200; 10]);
     assert_eq!(metric(&proxy, "ejections_total", &of(&failing)), 1);
     assert_eq!(metric(&proxy, "requests_total", &ended(&failing, "unavailable")), 3);
-    assert_eq!(metric(&proxy, "requests_total", &ended(&healthy, "answered")), 27);
+    assert_eq!(metric(&proxy, "requests_total", &ended(&healthy, "ok")), 27);
     proxy.wait_log("is ejected for 3600s after 3 consecutive failures");
     // Both servers fail: neither is left out.
     let other = with_status(&status);

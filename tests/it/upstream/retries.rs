@@ -116,7 +116,7 @@ fn unanswered_idempotent_requests_are_retried_on_another_server() {
     assert!(!dying.requests().is_empty());
     let retried = ",outcome=\"sent\"";
     assert_eq!(metric(&proxy, "retries_total", retried), dying.requests().len());
-    assert_eq!(metric(&proxy, "requests_total", &ended(&dying, "broken")), dying.requests().len());
+    assert_eq!(metric(&proxy, "requests_total", &ended(&dying, "connection_error")), dying.requests().len());
     // A request that is not idempotent may have been processed already.
     let post = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi";
     let statuses: Vec<u16> = (0..10).map(|_| Client::connect(proxy.addr()).ask(post).status()).collect();
@@ -170,7 +170,7 @@ fn a_retry_uses_a_new_connection_even_after_waiting() {
     let proxy = started_with(1, &servers, "max_connections = 1\npending_timeout = \"9s\"");
     assert_eq!(get(proxy.addr(), "/", &[]).status(), 200);
     let mut clients = [(); 2].map(|()| Client::connect(proxy.addr()));
-    let waits = || eventually("one request waits", || metric(&proxy, "pending", "") == 1);
+    let waits = || eventually("one request waits", || metric(&proxy, "pending_requests", "") == 1);
     clients[0].send(PLAIN);
     eventually("the first request reuses the idle connection", || server.requests().len() == 2);
     clients[1].send(PLAIN);

@@ -124,7 +124,7 @@ async fn both_sides_send_at_once() {
     let metrics = get(proxy.admin(), "/metrics", &[]);
     for row in [
         "tidegate_requests_total{route=\"chat\",status=\"1xx\"} 1\n",
-        "tidegate_decisions_total{limit=\"many\",outcome=\"allowed\"} 1\n",
+        "tidegate_decisions_total{limit=\"many\",outcome=\"allowed\",source=\"memory\"} 1\n",
     ] {
         assert!(metrics.text().contains(row), "{row}{}", metrics.text());
     }

@@ -283,7 +283,7 @@ fn a_pending_request_of_a_disconnected_client_is_dropped() {
     let proxy = Tidegate::start(&two_slots(&server.url(), settings));
     let first = send_request(proxy.addr());
     work.wait_begun(1);
-    let pending = || proxy.metric("tidegate_upstream_pending{upstream=\"server\"}");
+    let pending = || proxy.metric("tidegate_upstream_pending_requests{upstream=\"server\"}");
     for _ in 0..3 {
         let waiting = send_request(proxy.addr());
         eventually("the request waits for a connection", || pending() == 1);

@@ -1,0 +1,26 @@
+//! The response of `/metrics`.
+
+use std::sync::Arc;
+
+use http::header::{ACCEPT, VARY};
+use http::{HeaderMap, HeaderValue};
+
+use super::response::{self, AdminResponse};
+use super::sessions::Session;
+use super::state::Admin;
+use crate::telemetry::Format;
+
+/// All metrics, in the format that the client prefers.
+pub(super) fn response(admin: &Arc<Admin>, session: &Session, headers: &HeaderMap) -> AdminResponse {
+    let accept: Vec<&str> = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
+    let format = Format::accepted(&accept);
+    let admin = Arc::clone(admin);
+    let body = session.stream(move |out| {
+        let policies = &admin.snapshot.gate.limits.policies;
+        // It fails when the client has disconnected.
+        let _ = admin.metrics.write(format, &admin.gauge_values(), policies, out);
+    });
+    let mut response = response::with_body(format.content_type(), body);
+    response.headers_mut().insert(VARY, HeaderValue::from_static("accept"));
+    response
+}

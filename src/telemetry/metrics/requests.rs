@@ -1,0 +1,88 @@
+//! Metrics of requests and of the decisions on them.
+
+use std::io::{self, Write};
+
+use super::exposition::{Exposition, Kind};
+use super::scrape::Scrape;
+use crate::telemetry::counts::{CLASSES, LimitSums, RouteSums};
+use crate::telemetry::histogram::DURATION_BUCKETS;
+use crate::telemetry::outcome::{DecisionSource, Outcome};
+
+/// Writes the metrics of decisions and delays.
+pub(super) fn write_decisions(scrape: &Scrape<'_>, out: &mut Exposition<impl Write>) -> io::Result<()> {
+    let help = "Decisions of limits on requests, by outcome and by what has made them.";
+    out.start(Kind::Counter, "tidegate_decisions_total", help)?;
+    scrape.registry.each_limit(|limit, sums| limit_decisions(scrape, limit, &sums, out))?;
+    let workers = scrape.registry.workers();
+    let help = "Time to decide on a request that has limits, including the wait for the store.";
+    out.start(Kind::Histogram, "tidegate_decision_duration_seconds", help)?;
+    out.histogram(&[], workers.decisions.buckets(), workers.decisions.sum())?;
+    out.start(Kind::Histogram, "tidegate_request_delay_seconds", "Delays of requests by leaky buckets.")?;
+    out.histogram(&[], workers.delays.buckets(), workers.delays.sum())
+}
+
+fn limit_decisions(
+    scrape: &Scrape<'_>,
+    limit: &str,
+    sums: &LimitSums,
+    out: &mut Exposition<impl Write>,
+) -> io::Result<()> {
+    for (source, source_name) in DecisionSource::ALL {
+        for (outcome, outcome_name) in Outcome::ALL {
+            let count = sums[outcome.cell(source)];
+            if count > 0 || is_expected(scrape, limit, outcome, source) {
+                let labels = [("limit", limit), ("outcome", outcome_name), ("source", source_name)];
+                out.series(&labels, count)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether a series is written while it is 0, so that a query sees its first increment.
+fn is_expected(scrape: &Scrape<'_>, limit: &str, outcome: Outcome, source: DecisionSource) -> bool {
+    let is_source = match source {
+        DecisionSource::Store | DecisionSource::Fallback => scrape.gauges.store.is_some(),
+        DecisionSource::Memory => scrape.gauges.store.is_none(),
+        DecisionSource::Cache | DecisionSource::Config => false,
+    };
+    let is_shadow = || scrape.policies.get(limit).map(|policy| policy.shadow);
+    is_source
+        && match outcome {
+            Outcome::Allowed | Outcome::NearLimit => true,
+            Outcome::Denied => is_shadow() == Some(false),
+            Outcome::ShadowDenied => is_shadow() == Some(true),
+            _ => false,
+        }
+}
+
+/// Writes the metrics of requests, of which there may be very many.
+pub(super) fn write(scrape: &Scrape<'_>, out: &mut Exposition<impl Write>) -> io::Result<()> {
+    let registry = scrape.registry;
+    let unrouted = registry.workers().unrouted;
+    let help = "Requests by route and status class, 429 apart; none: the client disconnected before the response; empty \
+                route: no route matched.";
+    out.start(Kind::Counter, "tidegate_requests_total", help)?;
+    let mut write = |route: &str, sums: RouteSums| {
+        for (class, count) in CLASSES.iter().zip(sums.classes) {
+            out.series(&[("route", route), ("status", class)], count)?;
+        }
+        Ok(())
+    };
+    write("", unrouted.clone())?;
+    registry.each_route(write)?;
+    let help = "Time from a request's head to the end of its response, by route.";
+    out.start(Kind::Histogram, "tidegate_request_duration_seconds", help)?;
+    let mut write = |route: &str, RouteSums { durations, exemplars, .. }: RouteSums| {
+        // Most of many routes have no requests.
+        if durations.is_empty() {
+            return Ok(());
+        }
+        let exemplars = exemplars.map_or([None; DURATION_BUCKETS], |exemplars| *exemplars);
+        let buckets = durations.buckets().zip(exemplars);
+        let buckets = buckets.map(|((bound, count), exemplar)| (bound, count, exemplar));
+        out.histogram_with_exemplars(&[("route", route)], buckets, durations.sum())
+    };
+    write("", unrouted)?;
+    registry.each_route(write)
+}
