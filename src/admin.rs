@@ -1,7 +1,7 @@
 //! The admin interface: metrics, readiness, the limits and their keys, over HTTP and for operators only.
 //!
 //! It has its own listener and runs on the main thread: its requests take no time from the workers, except for the locks
-//! of the in-process store.
+//! of the in-process store. `operations` lists what it offers, and docs/openapi.json describes it for other programs.
 
 pub mod api;
 mod body;
@@ -15,6 +15,8 @@ mod limits;
 mod listen;
 mod metrics;
 mod names;
+mod openapi;
+mod operations;
 mod raises;
 mod response;
 mod serve;

@@ -5,6 +5,7 @@ mod listen;
 mod memory;
 mod running;
 mod signals;
+mod summary;
 mod tasks;
 
 use std::path::PathBuf;
@@ -32,7 +33,8 @@ pub fn run(path: PathBuf, loaded: Loaded) -> anyhow::Result<()> {
     let inherited = InheritedSockets::from_env();
     let control = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let source = ConfigSource::new(path, &loaded);
-    let result = control.block_on(serve(source, loaded.config, inherited));
+    let summary = summary::lines(&source.name(), &loaded);
+    let result = control.block_on(serve(source, loaded.config, summary, inherited));
     // Does not wait for workers whose connections are still open after the grace period.
     control.shutdown_background();
     if let Some(access) = result?
@@ -48,12 +50,16 @@ pub fn run(path: PathBuf, loaded: Loaded) -> anyhow::Result<()> {
 async fn serve(
     source: ConfigSource,
     config: Config,
+    summary: Vec<String>,
     inherited: InheritedSockets,
 ) -> anyhow::Result<Option<AccessOutput>> {
     let mut signals = Signals::new()?;
     let (lifecycle, stage) = server::lifecycle();
     let watches = config.watch;
     let running = Running::start(config, inherited, stage).await?;
+    for line in summary {
+        tracing::info!("{line}");
+    }
     let mut server = Supervisor { running, source, watcher: None };
     server.set_watching(watches);
     notify_ready();

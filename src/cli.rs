@@ -2,6 +2,7 @@
 
 mod admin_args;
 mod admin_client;
+mod admin_tls;
 mod check;
 mod config;
 mod decimal;

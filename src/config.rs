@@ -277,7 +277,7 @@ impl<'a> Sections<'a> {
             defaults: &defaults,
         };
         let routes = routes::routes(top.given("routes"), &mut names);
-        let admin = top.optional("admin", |item| admin::admin(item, listeners.as_deref()));
+        let admin = top.optional("admin", |item| admin::admin(item, directory, listeners.as_deref()));
         let log = top.section("log").and_then(|table| log::log(table, &consumers));
         Self {
             process: process(top),

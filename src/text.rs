@@ -13,6 +13,12 @@ pub fn plural(count: impl Copy + PartialEq + From<u8>) -> &'static str {
     if count == 1.into() { "" } else { "s" }
 }
 
+/// A count with its noun: `1 route`, `2 routes`.
+#[must_use]
+pub fn counted(count: usize, thing: &str) -> String {
+    format!("{count} {thing}{}", plural(count))
+}
+
 /// The words as an English list: `a, b and c`.
 #[must_use]
 pub fn join_and<S: Borrow<str>>(words: &[S]) -> String {
@@ -36,6 +42,7 @@ mod tests {
     fn only_one_is_singular() {
         assert_eq!([0_u64, 1, 2, 257].map(plural), ["s", "", "s", "s"]);
         assert_eq!(plural(1_usize), "");
+        assert_eq!((counted(1, "route"), counted(0, "route")), ("1 route".to_owned(), "0 routes".to_owned()));
     }
 
     #[test]

@@ -12,7 +12,14 @@ pub struct ErrorBody {
     pub help: Option<String>,
 }
 
-/// A limit in the response of `/limits`.
+/// The response of `/v1/limits`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LimitList {
+    /// Every limit, in the order of the file.
+    pub limits: Vec<LimitInfo>,
+}
+
+/// A limit of the configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LimitInfo {
     /// Its name.
@@ -63,7 +70,7 @@ pub struct TierInfo {
     pub window: u64,
 }
 
-/// The request body of `/keys/reset`, `/keys/unblock` and `/keys/end-raise`.
+/// The request body of `/v1/keys/reset`, `/v1/keys/unblock` and `/v1/keys/end-raise`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeyRequest {
@@ -77,7 +84,7 @@ pub struct KeyRequest {
     pub consumer: Option<String>,
 }
 
-/// The request body of `/keys/block`.
+/// The request body of `/v1/keys/block`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BlockRequest {
@@ -94,7 +101,7 @@ pub struct BlockRequest {
     pub length: String,
 }
 
-/// The request body of `/keys/raise`.
+/// The request body of `/v1/keys/raise`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RaiseRequest {
@@ -113,7 +120,7 @@ pub struct RaiseRequest {
     pub length: String,
 }
 
-/// The response of `/keys/raises`.
+/// The response of `/v1/keys/raises`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RaisesList {
     /// The raises that have not ended.
@@ -165,10 +172,10 @@ pub struct KeyStatus {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cause: Option<String>,
     /// How many of its requests the limit has denied in the last hour, or up to 1 % of all denials of the limit more; only in
-    /// the response of `/keys/denied`.
+    /// the response of `/v1/keys/denied`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub denials: Option<u64>,
-    /// The consumer of all of its denied requests; only in the response of `/keys/denied`.
+    /// The consumer of all of its denied requests; only in the response of `/v1/keys/denied`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub consumer: Option<String>,
     /// The most units that can be available at once.
@@ -192,7 +199,7 @@ impl KeyStatus {
     }
 }
 
-/// The response of `/keys`, `/keys/denied` and `/keys/peek`.
+/// The response of `/v1/keys`, `/v1/keys/denied` and `/v1/keys/peek`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KeyList {
     /// The status of each key in each limit or tier.
@@ -201,7 +208,7 @@ pub struct KeyList {
     pub more: bool,
 }
 
-/// The response of `/top`.
+/// The response of `/v1/top`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TopList {
     /// `denials` or `traffic`.

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use super::client::ClientId;
 use super::failures::Failures;
 use super::response::AdminError;
-use super::spec::{AdminAddress, AdminSpec};
+use super::spec::{Access, AdminAddress, AdminSpec};
 use crate::gate::host_of;
 use crate::time::monotonic;
 
@@ -23,13 +23,15 @@ const MAX_BODY: usize = 64 * 1024;
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Rejects requests of a web page whose own domain name resolves to this interface (DNS rebinding). A page can't use an
-/// address in place of its name, does not know the token, and can't connect to a Unix socket.
+/// address in place of its name, does not know the token, can't connect to a Unix socket, and has no certificate of ours
+/// for its name.
 pub(super) fn check_host(spec: &AdminSpec, head: &request::Parts) -> Result<(), AdminError> {
     let mut named: Vec<&[u8]> = head.headers.get_all(HOST).iter().map(HeaderValue::as_bytes).collect();
     if named.len() != 1 {
         return Err(AdminError::bad_request("the request must have exactly one Host header"));
     }
-    let is_exposed_to_pages = spec.token.is_none() && matches!(spec.address, AdminAddress::Tcp(_));
+    let is_plain = spec.tls.is_none() && matches!(spec.address, AdminAddress::Tcp(_));
+    let is_exposed_to_pages = spec.token.is_none() && is_plain;
     named.extend(head.uri.authority().map(|authority| authority.as_str().as_bytes()));
     for authority in named {
         let host = std::str::from_utf8(authority).ok().and_then(host_of);
@@ -51,14 +53,17 @@ fn is_localhost(host: &str) -> bool {
     host == "localhost" || host.ends_with(".localhost")
 }
 
-/// Rejects requests without the token, if one is configured, and for a while those of clients that have sent wrong tokens.
+/// What the client may do. Rejects requests without a token, if one is configured, and for a while those of clients that
+/// have sent wrong tokens.
 pub(super) fn check_token(
     spec: &AdminSpec,
     head: &request::Parts,
     client: ClientId,
     failures: &Failures,
-) -> Result<(), AdminError> {
-    let Some(token) = &spec.token else { return Ok(()) };
+) -> Result<Access, AdminError> {
+    if spec.token.is_none() {
+        return Ok(Access::Change);
+    }
     let mut values = head.headers.get_all(AUTHORIZATION).iter();
     let (Some(first), second) = (values.next().and_then(|value| bearer(value.as_bytes())), values.next())
     else {
@@ -71,11 +76,11 @@ pub(super) fn check_token(
         let error = "too many wrong tokens from this address";
         return Err(AdminError::new(StatusCode::TOO_MANY_REQUESTS, error).header(RETRY_AFTER, seconds));
     }
-    if second.is_none() && token.is(first) {
-        return Ok(());
-    }
-    failures.record(client, now);
-    Err(unauthorized("wrong token"))
+    let access = spec.access(first).filter(|_| second.is_none());
+    access.ok_or_else(|| {
+        failures.record(client, now);
+        unauthorized("wrong token")
+    })
 }
 
 fn unauthorized(error: &str) -> AdminError {
@@ -88,6 +93,15 @@ fn unauthorized(error: &str) -> AdminError {
 fn bearer(value: &[u8]) -> Option<&[u8]> {
     let (scheme, token) = value.split_at_checked(7)?;
     scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
+}
+
+/// Rejects a request for more than the client may do.
+pub(super) fn check_access(granted: Access, required: Access) -> Result<(), AdminError> {
+    if granted >= required {
+        return Ok(());
+    }
+    let error = AdminError::new(StatusCode::FORBIDDEN, "this token is for reading only");
+    Err(error.help("send `token` of [admin] in place of `read_token`"))
 }
 
 /// Rejects methods other than GET and HEAD.
@@ -147,11 +161,14 @@ mod tests {
     use crate::admin::Token;
 
     const TOKEN: &str = "s3cret-admin-t0ken";
+    const READ_TOKEN: &str = "s3cret-read-t0ken";
 
     fn spec(token: Option<&str>) -> AdminSpec {
         AdminSpec {
             address: AdminAddress::Tcp(([127, 0, 0, 1], 0).into()),
+            tls: None,
             token: token.map(|text| Token::new(text).unwrap()),
+            read_token: token.map(|_| Token::new(READ_TOKEN).unwrap()),
         }
     }
 
@@ -185,7 +202,7 @@ mod tests {
     #[test]
     fn a_unix_socket_accepts_any_host_name() {
         let address = AdminAddress::Unix { path: "/run/admin.sock".into(), mode: 0o600 };
-        let spec = AdminSpec { address, token: None };
+        let spec = AdminSpec { address, tls: None, token: None, read_token: None };
         assert!(check_host(&spec, &head("/", &[("host", "gate.internal")])).is_ok());
         assert!(check_host(&spec, &head("/", &[])).is_err());
     }
@@ -195,10 +212,12 @@ mod tests {
         let client = ClientId::User(None);
         let shows = |values: &[&str]| {
             let headers: Vec<_> = values.iter().map(|value| ("authorization", *value)).collect();
-            check_token(&spec(Some(TOKEN)), &head("/", &headers), client, &Failures::default()).is_ok()
+            check_token(&spec(Some(TOKEN)), &head("/", &headers), client, &Failures::default()).ok()
         };
         let right = format!("Bearer {TOKEN}");
-        assert!(shows(&[&right]) && shows(&[&format!("bearer  {TOKEN}")]));
+        assert_eq!(shows(&[&right]), Some(Access::Change));
+        assert_eq!(shows(&[&format!("bearer  {TOKEN}")]), Some(Access::Change));
+        assert_eq!(shows(&[&format!("Bearer {READ_TOKEN}")]), Some(Access::Read));
         let (basic, longer) = (format!("Basic {TOKEN}"), format!("{right}x"));
         for wrong in [
             &[][..],
@@ -209,8 +228,16 @@ mod tests {
             &["Bearer"],
             &[&right, &right],
         ] {
-            assert!(!shows(wrong), "{wrong:?}");
+            assert_eq!(shows(wrong), None, "{wrong:?}");
         }
-        assert!(check_token(&spec(None), &head("/", &[]), client, &Failures::default()).is_ok());
+        let open = check_token(&spec(None), &head("/", &[]), client, &Failures::default());
+        assert_eq!(open.ok(), Some(Access::Change));
+    }
+
+    #[test]
+    fn a_client_that_may_read_may_not_change() {
+        assert!(check_access(Access::Read, Access::Read).is_ok());
+        assert!(check_access(Access::Change, Access::Change).is_ok());
+        assert!(check_access(Access::Read, Access::Change).is_err());
     }
 }

@@ -5,100 +5,111 @@ use std::sync::Arc;
 use http::{Request, StatusCode, request};
 use hyper::body::Incoming;
 
+use super::client::Operator;
 use super::keys::Keys;
+use super::operations::{Change, OPERATIONS, Operation, Probe, Read};
 use super::response::{self, AdminError, AdminResponse};
 use super::sessions::Session;
+use super::spec::Access;
 use super::state::Admin;
 use super::top::TopQuery;
-use super::{denied, guard, limits, metrics, raises, top};
+use super::{denied, guard, limits, metrics, openapi, raises, top};
 use crate::server::Lifecycle;
 use crate::store::Store;
+use crate::text::join_and;
 
 /// Responds to a request.
 pub(super) async fn handle(
     admin: &Arc<Admin>,
     session: &Session,
+    operator: &Operator,
     request: Request<Incoming>,
 ) -> AdminResponse {
     // Boxed so that a connection does not hold the space of every operation's future.
-    Box::pin(dispatch(admin, session, request)).await.unwrap_or_else(AdminError::into_response)
+    Box::pin(dispatch(admin, session, operator, request)).await.unwrap_or_else(AdminError::into_response)
 }
 
 async fn dispatch(
     admin: &Arc<Admin>,
     session: &Session,
+    operator: &Operator,
     request: Request<Incoming>,
 ) -> Result<AdminResponse, AdminError> {
     let (head, body) = request.into_parts();
     guard::check_host(&admin.spec, &head)?;
-    let query = head.uri.query().unwrap_or("");
-    // Before the token is checked: a load balancer needs no secret to check readiness.
-    if head.uri.path() == "/ready" {
+    let operation = Operation::at(head.uri.path());
+    if let Some(Operation::Probe(probe)) = operation {
         guard::require_read(&head)?;
-        return Ok(readiness(admin));
+        return Ok(match probe {
+            Probe::Live => live(),
+            Probe::Ready => readiness(admin),
+        });
     }
-    guard::check_token(&admin.spec, &head, session.client, session.failures())?;
+    let access = guard::check_token(&admin.spec, &head, operator.client, session.failures())?;
     session.admit()?;
-    let keys = admin.keys(session.client);
-    match head.uri.path() {
-        "/metrics" => {
+    let keys = admin.keys(operator);
+    match operation {
+        Some(Operation::Read(operation)) => {
             guard::require_read(&head)?;
-            Ok(metrics::response(admin, session, &head.headers))
+            read(admin, session, &keys, (operation, &head)).await
         }
-        "/limits" => {
-            guard::require_read(&head)?;
-            let admin = Arc::clone(admin);
-            session.render(move || response::json(&limits::all(&admin.snapshot.gate))).await
+        Some(Operation::Change(operation)) => {
+            guard::check_access(access, Access::Change)?;
+            Box::pin(change(&keys, operation, &head, body)).await
         }
-        "/top" => {
-            guard::require_read(&head)?;
-            let (admin, query) = (Arc::clone(admin), TopQuery::parse(query, &keys)?);
-            session.render(move || response::json(&top::list(&admin, &query))).await
-        }
-        "/keys/denied" => {
-            guard::require_read(&head)?;
-            Ok(response::json(&denied::list(&keys, admin.top.as_deref(), query).await?))
-        }
-        _ => Box::pin(respond_about_keys(&keys, &head, body)).await,
+        _ => Err(unknown_path(head.uri.path())),
     }
 }
 
-/// Responds to a request about keys.
-async fn respond_about_keys(
+/// Responds to a request that changes nothing.
+async fn read(
+    admin: &Arc<Admin>,
+    session: &Session,
     keys: &Keys<'_>,
+    (operation, head): (Read, &request::Parts),
+) -> Result<AdminResponse, AdminError> {
+    let (shared, query) = (Arc::clone(admin), head.uri.query().unwrap_or(""));
+    match operation {
+        Read::Metrics => Ok(metrics::response(admin, session, &head.headers)),
+        Read::OpenApi => Ok(response::text(StatusCode::OK, "application/json", openapi::DOCUMENT.to_owned())),
+        Read::Limits => session.render(move || response::json(&limits::all(&shared.snapshot.gate))).await,
+        Read::Top => {
+            let query = TopQuery::parse(query, keys)?;
+            session.render(move || response::json(&top::list(&shared, &query))).await
+        }
+        Read::Keys => Ok(response::json(&keys.list(query).await?)),
+        Read::DeniedKeys => Ok(response::json(&denied::list(keys, admin.top.as_deref(), query).await?)),
+        Read::Peek => Ok(response::json(&keys.peek(query).await?)),
+        Read::Raises => Ok(response::json(&raises::list(keys))),
+    }
+}
+
+/// Responds to a request that changes a key.
+async fn change(
+    keys: &Keys<'_>,
+    operation: Change,
     head: &request::Parts,
     body: Incoming,
 ) -> Result<AdminResponse, AdminError> {
-    let query = head.uri.query().unwrap_or("");
-    match head.uri.path() {
-        "/keys" => {
-            guard::require_read(head)?;
-            Ok(response::json(&keys.list(query).await?))
-        }
-        "/keys/peek" => {
-            guard::require_read(head)?;
-            Ok(response::json(&keys.peek(query).await?))
-        }
-        "/keys/reset" => Ok(response::json(&keys.reset(guard::read_json(head, body).await?).await?)),
-        "/keys/block" => Ok(response::json(&keys.block(guard::read_json(head, body).await?).await?)),
-        "/keys/unblock" => Ok(response::json(&keys.unblock(guard::read_json(head, body).await?).await?)),
-        "/keys/raises" => {
-            guard::require_read(head)?;
-            Ok(response::json(&raises::list(keys)))
-        }
-        "/keys/raise" => {
-            let request = guard::read_json(head, body).await?;
-            Ok(response::json(&raises::start(keys, request).await?))
-        }
-        "/keys/end-raise" => {
-            let request = guard::read_json(head, body).await?;
-            Ok(response::json(&raises::end(keys, request).await?))
-        }
-        path => Err(AdminError::new(StatusCode::NOT_FOUND, format!("unknown path `{path}`")).help(
-            "the paths are /metrics, /ready, /limits, /top, /keys, /keys/denied, /keys/peek, /keys/raises, \
-             /keys/reset, /keys/block, /keys/unblock, /keys/raise and /keys/end-raise",
-        )),
-    }
+    let changed = match operation {
+        Change::Reset => keys.reset(guard::read_json(head, body).await?).await?,
+        Change::Block => keys.block(guard::read_json(head, body).await?).await?,
+        Change::Unblock => keys.unblock(guard::read_json(head, body).await?).await?,
+        Change::Raise => raises::start(keys, guard::read_json(head, body).await?).await?,
+        Change::EndRaise => raises::end(keys, guard::read_json(head, body).await?).await?,
+    };
+    Ok(response::json(&changed))
+}
+
+fn unknown_path(path: &str) -> AdminError {
+    let paths = OPERATIONS.map(|(path, _)| path);
+    AdminError::new(StatusCode::NOT_FOUND, format!("unknown path `{path}`"))
+        .help(format!("the paths are {}", join_and(&paths)))
+}
+
+/// While this thread responds, the process is alive: it ends by itself when a worker does.
+fn live() -> AdminResponse {
+    response::text(StatusCode::OK, "text/plain; charset=utf-8", "live\n".to_owned())
 }
 
 /// An unreachable store does not affect readiness: each limit then follows its `on_store_failure`.

@@ -6,7 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use http::StatusCode;
 
 use super::api::{BlockRequest, KeyChange, KeyList, KeyRequest, KeyStatus};
-use super::client::ClientId;
+use super::client::Operator;
 use super::response::AdminError;
 use super::{limits, names};
 use crate::gate::Gate;
@@ -33,7 +33,7 @@ pub(super) struct Keys<'a> {
     pub denials: &'a DenialCache,
     pub raises: &'a Raises,
     /// Who operates, for the log.
-    pub client: ClientId,
+    pub operator: &'a Operator,
     pub clock: &'a Clock,
 }
 
@@ -135,7 +135,7 @@ impl Keys<'_> {
         changed.map_err(|error| unavailable(&error))?;
         self.denials.clear();
         let key = names::tag(key);
-        tracing::info!("admin: key {key} of limit {limit} {done} by {}", self.client);
+        tracing::info!("admin: key {key} of limit {limit} {done} by {}", self.operator);
         Ok(KeyChange { limit: limit.to_owned(), key, done: done.to_owned(), until: None })
     }
 

@@ -1,13 +1,13 @@
 //! Reports the limits of the configuration.
 
-use super::api::{CostInfo, LimitInfo, TierInfo};
+use super::api::{CostInfo, LimitInfo, LimitList, TierInfo};
 use crate::gate::{Cost, Gate};
 use crate::limit::{Policy, PolicyId};
 use crate::limiter::OnStoreFailure;
 
 /// Every limit, in the order of the file.
-pub(super) fn all(gate: &Gate) -> Vec<LimitInfo> {
-    gate.limits().map(|(limit, policy)| info(gate, limit, policy)).collect()
+pub(super) fn all(gate: &Gate) -> LimitList {
+    LimitList { limits: gate.limits().map(|(limit, policy)| info(gate, limit, policy)).collect() }
 }
 
 /// The policies of a limit under which keys are stored: each stored name and algorithm once, those of the limit itself

@@ -41,12 +41,16 @@ pub(super) async fn start(keys: &Keys<'_>, request: RaiseRequest) -> Result<KeyC
         key,
         factor,
         rest: length.into(),
-        by: keys.client.to_string().into(),
+        by: keys.operator.to_string().into(),
     };
     change(keys, RaiseChange::Start(raise), &limit).await?;
     let done = format!("raised by {factor}");
     let until = rfc3339(until);
-    tracing::info!("admin: key {} of limit {limit} {done} until {until} by {}", names::tag(key), keys.client);
+    tracing::info!(
+        "admin: key {} of limit {limit} {done} until {until} by {}",
+        names::tag(key),
+        keys.operator
+    );
     Ok(KeyChange { limit, key: names::tag(key), done, until: Some(until) })
 }
 
@@ -57,7 +61,7 @@ pub(super) async fn end(keys: &Keys<'_>, request: KeyRequest) -> Result<KeyChang
     let (key, _) = keys.key(&limit, &key)?;
     change(keys, RaiseChange::End { limit: limit.as_str().into(), key }, &limit).await?;
     let done = "no longer raised".to_owned();
-    tracing::info!("admin: key {} of limit {limit} {done} by {}", names::tag(key), keys.client);
+    tracing::info!("admin: key {} of limit {limit} {done} by {}", names::tag(key), keys.operator);
     Ok(KeyChange { limit, key: names::tag(key), done, until: None })
 }
 

@@ -1,4 +1,4 @@
-//! Connections to the admin interface, with one request each.
+//! Connections to the admin interface, with TLS or without, and one request each.
 
 use std::convert::Infallible;
 use std::io;
@@ -10,14 +10,16 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 
+use super::client::Operator;
 use super::handle::handle;
 use super::listen::{AdminListener, Stream};
 use super::sessions::{Session, Sessions};
 use super::state::Admin;
 use crate::telemetry::LogThrottle;
 
-/// How long the request's head may take, from the start of its connection.
+/// How long the request's head may take, and before it the TLS handshake.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a connection may last: enough for its only request.
 const LIFETIME: Duration = Duration::from_secs(30);
@@ -40,8 +42,8 @@ pub async fn serve(admin: &ArcSwap<Admin>, listener: AdminListener) -> io::Resul
                 let admin = admin.load_full();
                 sessions.start(client, |session| async move {
                     match stream {
-                        Stream::Tcp(stream) => serve_connection(&admin, &session, stream).await,
-                        Stream::Unix(stream) => serve_connection(&admin, &session, stream).await,
+                        Stream::Tcp(stream) => serve_tcp(&admin, &session, stream).await,
+                        Stream::Unix(stream) => serve_connection(&admin, &session, None, stream).await,
                     }
                 });
                 // A head that has arrived already is read before the next connection could close this one.
@@ -57,15 +59,30 @@ pub async fn serve(admin: &ArcSwap<Admin>, listener: AdminListener) -> io::Resul
     }
 }
 
-/// Serves the only request of a connection.
+/// Serves a connection over TCP, with TLS if that is configured.
+async fn serve_tcp(admin: &Arc<Admin>, session: &Session, stream: TcpStream) {
+    let Some(tls) = &admin.spec.tls else { return serve_connection(admin, session, None, stream).await };
+    match tokio::time::timeout(HEADER_TIMEOUT, tls.accept(stream)).await {
+        Ok(Ok(stream)) => {
+            let subject = stream.peer_subject();
+            serve_connection(admin, session, subject.as_deref(), stream).await;
+        }
+        Ok(Err(error)) => tracing::debug!("admin: TLS handshake with {} failed: {error}", session.client),
+        Err(_) => tracing::debug!("admin: TLS handshake with {} timed out", session.client),
+    }
+}
+
+/// Serves the only request of a connection; `subject` is that of the client's certificate.
 async fn serve_connection(
     admin: &Arc<Admin>,
     session: &Session,
+    subject: Option<&str>,
     stream: impl AsyncRead + AsyncWrite + Unpin,
 ) {
+    let operator = &Operator::new(session.client, subject);
     let service = service_fn(move |request| async move {
         session.head_received();
-        Ok::<_, Infallible>(handle(admin, session, request).await)
+        Ok::<_, Infallible>(handle(admin, session, operator, request).await)
     });
     let connection = http1::Builder::new()
         .keep_alive(false)

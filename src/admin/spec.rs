@@ -4,13 +4,28 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use crate::tls::ServerTls;
+
 /// Settings of the admin interface.
 #[derive(Clone, Debug)]
 pub struct AdminSpec {
     /// Where it listens.
     pub address: AdminAddress,
+    /// TLS; none on a Unix socket, and for plain connections.
+    pub tls: Option<ServerTls>,
     /// The token that clients must send; without one, none is required.
     pub token: Option<Token>,
+    /// The token of clients that may only read. Only with `token`.
+    pub read_token: Option<Token>,
+}
+
+/// What a client may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Access {
+    /// Only read.
+    Read,
+    /// Also change.
+    Change,
 }
 
 /// The address of the interface. It is displayed as in the configuration: `127.0.0.1:9900` or `unix:/run/admin.sock`.
@@ -51,13 +66,40 @@ impl AdminAddress {
             Self::Unix { .. } => None,
         }
     }
+}
 
-    /// Its URL: `http://127.0.0.1:9900` or `unix:/run/admin.sock`.
+impl AdminSpec {
+    /// The URL of the interface at this address: `http://127.0.0.1:9900` or `unix:/run/admin.sock`.
     #[must_use]
-    pub fn url(&self) -> String {
-        match self {
-            Self::Tcp(address) => format!("http://{address}"),
-            Self::Unix { .. } => self.to_string(),
+    pub fn url(&self, address: &AdminAddress) -> String {
+        match (address, &self.tls) {
+            (AdminAddress::Tcp(address), None) => format!("http://{address}"),
+            (AdminAddress::Tcp(address), Some(_)) => format!("https://{address}"),
+            (AdminAddress::Unix { .. }, _) => address.to_string(),
+        }
+    }
+
+    /// What a client needs, in words.
+    #[must_use]
+    pub fn credentials(&self) -> &'static str {
+        let needs_certificate = self.tls.as_ref().is_some_and(ServerTls::requires_client_certificate);
+        match (needs_certificate, &self.token, &self.read_token) {
+            (false, None, _) => "no token",
+            (false, Some(_), None) => "a token",
+            (false, Some(_), Some(_)) => "a token, for changes or for reading",
+            (true, None, _) => "a client certificate",
+            (true, Some(_), None) => "a client certificate and a token",
+            (true, Some(_), Some(_)) => "a client certificate and a token, for changes or for reading",
+        }
+    }
+
+    /// What the client that has sent this token may do; none if it is no token of this interface.
+    pub(super) fn access(&self, sent: &[u8]) -> Option<Access> {
+        let is = |token: &Option<Token>| token.as_ref().is_some_and(|token| token.is(sent));
+        match (is(&self.token), is(&self.read_token)) {
+            (true, _) => Some(Access::Change),
+            (false, true) => Some(Access::Read),
+            (false, false) => None,
         }
     }
 }
@@ -96,7 +138,7 @@ impl Token {
     }
 
     /// Compares hashes in constant time, so that the time reveals nothing about the token.
-    pub(super) fn is(&self, sent: &[u8]) -> bool {
+    fn is(&self, sent: &[u8]) -> bool {
         blake3::hash(self.0.as_bytes()) == blake3::hash(sent)
     }
 }

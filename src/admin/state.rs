@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::client::ClientId;
+use super::client::Operator;
 use super::keys::Keys;
 use super::spec::AdminSpec;
 use crate::limiter::{Breakers, DenialCache, OutageLedger, Raises};
@@ -23,7 +23,7 @@ use crate::upstream::SharedUpstream;
 /// The state that the admin interface reports and changes, for one configuration.
 #[derive(Debug)]
 pub struct Admin {
-    /// The address and the token.
+    /// The address, TLS and the tokens.
     pub spec: AdminSpec,
     /// The configuration that is served.
     pub snapshot: Arc<ConfigSnapshot>,
@@ -83,14 +83,14 @@ impl From<&ListenerHandle> for ListenerSource {
 }
 
 impl Admin {
-    /// The operations of this client on keys.
-    pub(super) fn keys(&self, client: ClientId) -> Keys<'_> {
+    /// The operations of this operator on keys.
+    pub(super) fn keys<'a>(&'a self, operator: &'a Operator) -> Keys<'a> {
         Keys {
             gate: &self.snapshot.gate,
             store: &self.store,
             denials: &self.denials,
             raises: &self.raises,
-            client,
+            operator,
             clock: &self.clock,
         }
     }

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::listen::listen;
+use super::summary;
 use super::tasks::{monitor, refresh_keys, serve_admin, sweep, take_top_keys};
 use crate::admin::{self, Admin, AdminListener, AdminSpec, GaugeSources, ListenerSource};
 use crate::config::{Change, Config, Part};
@@ -25,7 +26,6 @@ use crate::telemetry::{
     AccessLog, AccessOutput, DroppedLines, LogKeys, LogSpec, Metrics, StoreCounts, TopKeys, UpstreamCounts,
     dropped_log_lines,
 };
-use crate::text::plural;
 use crate::time::{Clock, monotonic};
 use crate::upstream::{ServerSpec, SharedUpstream, UpstreamSpec};
 
@@ -129,14 +129,13 @@ impl Running {
             let worker = Worker::start(number, update, self.stage.clone());
             self.workers.push(worker.context("can't start a worker")?);
         }
-        for listener in &self.listeners {
-            self.log_listening(listener);
-        }
+        self.log_listening(&self.listeners);
         Ok(())
     }
 
     fn start_admin(&mut self, spec: AdminSpec, listener: AdminListener) {
-        tracing::info!("the admin interface is at {}", listener.address().url());
+        let (url, credentials) = (spec.url(listener.address()), spec.credentials());
+        tracing::info!("the admin interface is at {url}, and needs {credentials}");
         let admin = Arc::new(ArcSwap::from_pointee(self.admin_state(spec.clone())));
         tokio::spawn(serve_admin(Arc::clone(&admin), listener));
         self.top.iter().for_each(|top| drop(tokio::spawn(take_top_keys(Arc::clone(top)))));
@@ -212,9 +211,7 @@ impl Running {
 
     /// Adds the listeners that were opened, changes the settings of those that are kept, and closes the others.
     async fn replace_listeners(&mut self, opened: Vec<ListenerHandle>, kept: KeptListeners) {
-        for listener in &opened {
-            self.log_listening(listener);
-        }
+        self.log_listening(&opened);
         let mut previous: Vec<_> = std::mem::take(&mut self.listeners).into_iter().map(Some).collect();
         self.listeners = opened;
         for (index, spec) in kept {
@@ -368,10 +365,10 @@ impl Running {
         }
     }
 
-    fn log_listening(&self, listener: &ListenerHandle) {
-        let workers = self.workers.len();
-        let tls = if listener.spec().tls.is_some() { " by TLS" } else { "" };
-        tracing::info!("listening on {}{tls} with {workers} worker{}", listener.address(), plural(workers));
+    fn log_listening(&self, listeners: &[ListenerHandle]) {
+        for listener in listeners {
+            tracing::info!("{}", summary::listening(listener, self.workers.len()));
+        }
     }
 
     /// Logs where limits are counted. Whether the store is reachable is logged by the workers.

@@ -5,11 +5,13 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::admin_client::Client;
+use super::admin_tls::TlsFiles;
 use super::file::FileArgs;
 use super::outcome::Failure;
 use super::output::complain;
 
-const ADMIN: &str = "The admin interface, such as http://10.0.1.5:9900 or unix:/run/tidegate/admin.sock. The configuration is \
+const ADMIN: &str = "The admin interface, such as http://10.0.1.5:9900, https://gate.internal:9900 or \
+                     unix:/run/tidegate/admin.sock. The configuration is \
                      not read then. The token is that of the environment variable TIDEGATE_ADMIN_TOKEN, which also \
                      overrides that of the configuration";
 
@@ -21,6 +23,8 @@ pub(super) struct AdminArgs {
     config: PathBuf,
     #[arg(long, value_name = "URL", global = true, help = ADMIN)]
     admin: Option<String>,
+    #[command(flatten)]
+    tls: TlsFiles,
 }
 
 impl AdminArgs {
@@ -35,7 +39,7 @@ impl AdminArgs {
         };
         let token = std::env::var("TIDEGATE_ADMIN_TOKEN").ok().filter(|token| !token.is_empty());
         if let Some(url) = &self.admin {
-            return Client::at_url(url, token).map_err(usage);
+            return Client::at_url(url, token, &self.tls).map_err(usage);
         }
         let loaded = FileArgs { config: self.config.clone() }.load()?;
         let Some(spec) = loaded.config.admin else {
@@ -50,6 +54,6 @@ impl AdminArgs {
                 "the configuration has port 0, which the system chooses\nhelp: name the interface with --admin URL".to_owned(),
             ));
         }
-        Ok(Client::from_spec(&spec, token))
+        Client::from_spec(&spec, token, &self.tls).map_err(usage)
     }
 }

@@ -1,7 +1,7 @@
 //! A client of the admin interface.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -16,10 +16,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use url::Url;
 
+use super::admin_tls::TlsFiles;
 use super::outcome::Failure;
 use super::output::complain;
 use crate::admin::api::ErrorBody;
 use crate::admin::{AdminAddress, AdminSpec};
+use crate::tls::ClientTls;
 
 /// How long a response may take: listing the keys of a large Redis takes a while.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -38,6 +40,8 @@ pub(super) struct Client {
 enum Target {
     /// Host and port, for the connection and for the Host header.
     Tcp(String),
+    /// Host and port, and the name that the certificate must have.
+    Tls { authority: String, name: String, tls: ClientTls },
     /// The path of a Unix socket.
     Unix(PathBuf),
 }
@@ -64,12 +68,13 @@ impl AdminRequest {
 }
 
 impl Client {
-    /// A client of the interface at a URL.
+    /// A client of the interface at a URL; `tls` is for `https`.
     ///
     /// # Errors
-    /// A message if the URL is not that of an interface.
-    pub fn at_url(text: &str, token: Option<String>) -> Result<Self, String> {
-        let form = "write it as http://127.0.0.1:9900 or unix:/run/tidegate/admin.sock";
+    /// A message if the URL is not that of an interface, or a file of `tls` can't be used.
+    pub fn at_url(text: &str, token: Option<String>, tls: &TlsFiles) -> Result<Self, String> {
+        let form =
+            "write it as http://127.0.0.1:9900, https://gate.internal:9900 or unix:/run/tidegate/admin.sock";
         if let Some(path) = text.strip_prefix("unix:") {
             if !path.starts_with('/') {
                 return Err(format!("the path of a Unix socket starts with `/`\nhelp: {form}"));
@@ -78,33 +83,46 @@ impl Client {
         }
         let url =
             Url::parse(text).map_err(|error| format!("`{text}` is not a URL: {error}\nhelp: {form}"))?;
-        let is_plain = url.scheme() == "http" && matches!(url.path(), "" | "/") && url.query().is_none();
+        let is_bare = matches!(url.path(), "" | "/") && url.query().is_none();
         let has_user = !url.username().is_empty() || url.password().is_some();
-        match url.host_str() {
-            Some(host) if is_plain && !has_user => {
-                let target = Target::Tcp(format!("{host}:{}", url.port().unwrap_or(80)));
-                Ok(Self { target, token })
+        let host = url.host_str().filter(|_| is_bare && !has_user);
+        let target = match (url.scheme(), host) {
+            ("http", Some(host)) => Target::Tcp(format!("{host}:{}", url.port().unwrap_or(80))),
+            ("https", Some(host)) => Target::Tls {
+                authority: format!("{host}:{}", url.port().unwrap_or(443)),
+                name: host.trim_start_matches('[').trim_end_matches(']').to_owned(),
+                tls: tls.read()?,
+            },
+            _ => {
+                return Err(format!(
+                    "the admin interface has an http:// or https:// URL without a path\nhelp: {form}"
+                ));
             }
-            _ => Err(format!("the admin interface has an http:// URL without a path\nhelp: {form}")),
-        }
+        };
+        Ok(Self { target, token })
     }
 
     /// A client of the interface of a configuration, on this machine.
-    pub fn from_spec(spec: &AdminSpec, token: Option<String>) -> Self {
-        let target = match &spec.address {
-            AdminAddress::Unix { path, .. } => Target::Unix(path.clone()),
-            AdminAddress::Tcp(address) => {
-                let mut address = *address;
-                match address.ip() {
-                    IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
-                    IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
-                    _ => {}
+    ///
+    /// # Errors
+    /// A message if a file of `tls` can't be used.
+    pub fn from_spec(spec: &AdminSpec, token: Option<String>, tls: &TlsFiles) -> Result<Self, String> {
+        let target = match (&spec.address, &spec.tls) {
+            (AdminAddress::Unix { path, .. }, _) => Target::Unix(path.clone()),
+            (AdminAddress::Tcp(address), None) => Target::Tcp(on_this_machine(*address).to_string()),
+            (AdminAddress::Tcp(address), Some(server)) => {
+                let address = on_this_machine(*address);
+                // The certificate is for a name, and the connection goes to an address.
+                let name = server.default_name().filter(|name| !name.starts_with("*."));
+                Target::Tls {
+                    authority: address.to_string(),
+                    name: name.unwrap_or_else(|| address.ip().to_string()),
+                    tls: tls.read()?,
                 }
-                Target::Tcp(address.to_string())
             }
         };
         let token = token.or_else(|| spec.token.as_ref().map(|token| token.reveal().to_owned()));
-        Self { target, token }
+        Ok(Self { target, token })
     }
 
     /// Sends a request, and waits for the response.
@@ -158,6 +176,10 @@ impl Client {
             Target::Tcp(authority) => {
                 self.send_over(TcpStream::connect(authority).await?, authority, request).await
             }
+            Target::Tls { authority, name, tls } => {
+                let stream = tls.connect(name, TcpStream::connect(authority).await?).await?;
+                self.send_over(stream, authority, request).await
+            }
             Target::Unix(path) => {
                 self.send_over(UnixStream::connect(path).await?, "localhost", request).await
             }
@@ -194,10 +216,21 @@ impl Client {
     }
 }
 
+/// The address at which this machine reaches a listener of this address.
+fn on_this_machine(mut address: SocketAddr) -> SocketAddr {
+    match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
+        IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
+        _ => {}
+    }
+    address
+}
+
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(authority) => write!(f, "http://{authority}"),
+            Self::Tls { authority, .. } => write!(f, "https://{authority}"),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
@@ -215,14 +248,19 @@ mod tests {
 
     #[test]
     fn a_url_is_http_without_user_path_or_query() {
-        let target = |url| Client::at_url(url, None).map(|client| client.target.to_string()).ok();
+        let target = |url| {
+            let client = Client::at_url(url, None, &TlsFiles::default());
+            client.map(|client| client.target.to_string()).ok()
+        };
         assert_eq!(target("http://127.0.0.1:9900").as_deref(), Some("http://127.0.0.1:9900"));
         assert_eq!(target("http://[::1]:9900/").as_deref(), Some("http://[::1]:9900"));
         assert_eq!(target("http://gate.internal").as_deref(), Some("http://gate.internal:80"));
+        assert_eq!(target("https://gate.internal").as_deref(), Some("https://gate.internal:443"));
         assert_eq!(target("unix:/run/admin.sock").as_deref(), Some("unix:/run/admin.sock"));
         for wrong in [
             "127.0.0.1:9900",
-            "https://a",
+            "ftp://a",
+            "https://a/b",
             "http://a/b",
             "http://a?b",
             "http://u:p@a",
@@ -236,12 +274,9 @@ mod tests {
 
     #[test]
     fn an_unspecified_address_is_reached_through_the_loopback() {
-        let target = |address: &str| {
-            let spec = AdminSpec { address: AdminAddress::Tcp(address.parse().unwrap()), token: None };
-            Client::from_spec(&spec, None).target.to_string()
-        };
-        assert_eq!(target("0.0.0.0:1"), "http://127.0.0.1:1");
-        assert_eq!(target("[::]:1"), "http://[::1]:1");
-        assert_eq!(target("192.0.2.1:1"), "http://192.0.2.1:1");
+        let target = |address: &str| on_this_machine(address.parse().unwrap()).to_string();
+        assert_eq!(target("0.0.0.0:1"), "127.0.0.1:1");
+        assert_eq!(target("[::]:1"), "[::1]:1");
+        assert_eq!(target("192.0.2.1:1"), "192.0.2.1:1");
     }
 }

@@ -5,7 +5,7 @@ use super::outcome::Outcome;
 use super::output::{print, report_write};
 use crate::config::Config;
 use crate::store::StoreSpec;
-use crate::text::plural;
+use crate::text::counted;
 
 /// Checks the configuration; prints its problems and warnings, and a summary if it is valid.
 pub(super) fn check(args: &FileArgs) -> Outcome {
@@ -30,8 +30,4 @@ fn summary(config: &Config) -> String {
         store,
     ];
     counts.join(", ")
-}
-
-fn counted(count: usize, thing: &str) -> String {
-    format!("{count} {thing}{}", plural(count))
 }

@@ -148,28 +148,33 @@ fn request(operation: &Operation) -> AdminRequest {
             let mut parameters = vec![("limit", &**limit)];
             parameters.extend(key.as_deref().map(|key| ("key", key)));
             parameters.extend(consumer.as_deref().map(|name| ("consumer", name)));
-            AdminRequest::get("/keys/peek", &parameters)
+            AdminRequest::get("/v1/keys/peek", &parameters)
         }
         Operation::List { limit, max, denied, consumer } => {
             // The first keys of all consumers may have none of this one.
             let max = if consumer.is_some() { MAX_KEYS } else { *max }.to_string();
             let limit = limit.as_deref().map(|limit| ("limit", limit));
             let parameters: Vec<_> = limit.into_iter().chain([("max", &*max)]).collect();
-            AdminRequest::get(if *denied { "/keys/denied" } else { "/keys" }, &parameters)
+            AdminRequest::get(if *denied { "/v1/keys/denied" } else { "/v1/keys" }, &parameters)
         }
-        Operation::Reset(key) => AdminRequest::post("/keys/reset", &key_request(key)),
-        Operation::Unblock(key) => AdminRequest::post("/keys/unblock", &key_request(key)),
-        Operation::Raises => AdminRequest::get("/keys/raises", &[]),
-        Operation::Raise { key, end: true, .. } => AdminRequest::post("/keys/end-raise", &key_request(key)),
+        Operation::Reset(key) => AdminRequest::post("/v1/keys/reset", &key_request(key)),
+        Operation::Unblock(key) => AdminRequest::post("/v1/keys/unblock", &key_request(key)),
+        Operation::Raises => AdminRequest::get("/v1/keys/raises", &[]),
+        Operation::Raise { key, end: true, .. } => {
+            AdminRequest::post("/v1/keys/end-raise", &key_request(key))
+        }
         Operation::Raise { key, by, length, .. } => {
             let KeyRequest { limit, key, consumer } = key_request(key);
             // Both are given: without `--end` they are required.
             let (by, length) = (by.clone().unwrap_or_default(), length.clone().unwrap_or_default());
-            AdminRequest::post("/keys/raise", &RaiseRequest { limit, key, consumer, by, length })
+            AdminRequest::post("/v1/keys/raise", &RaiseRequest { limit, key, consumer, by, length })
         }
         Operation::Block { key, length } => {
             let KeyRequest { limit, key, consumer } = key_request(key);
-            AdminRequest::post("/keys/block", &BlockRequest { limit, key, consumer, length: length.clone() })
+            AdminRequest::post(
+                "/v1/keys/block",
+                &BlockRequest { limit, key, consumer, length: length.clone() },
+            )
         }
     }
 }

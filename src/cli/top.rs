@@ -87,7 +87,7 @@ fn request(args: &TopArgs) -> AdminRequest {
     let count = if args.consumer.is_some() { MAX_KEYS } else { args.count }.to_string();
     let mut parameters = vec![("window", &*args.window), ("by", &*args.by), ("count", &*count)];
     parameters.extend(args.limit.as_deref().map(|limit| ("limit", limit)));
-    AdminRequest::get("/top", &parameters)
+    AdminRequest::get("/v1/top", &parameters)
 }
 
 fn fetch(client: &Client, args: &TopArgs) -> Result<Value, Failure> {

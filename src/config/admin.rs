@@ -1,30 +1,66 @@
 //! `[admin]`.
 
 use std::net::SocketAddr;
+use std::path::Path;
 
 use super::item::{Item, Text};
 use super::keys::ADMIN;
-use super::table::Table;
+use super::table::{Reported, Table};
+use super::tls;
 use crate::admin::{AdminAddress, AdminSpec, Token};
 use crate::server::ListenerSpec;
+use crate::tls::ServerTls;
 
 const FORM: &str = "such as \"127.0.0.1:9900\" or \"unix:/run/tidegate/admin.sock\"";
 /// The most bytes of the path of a Unix socket: `sun_path` has 108 on Linux, one of them for the end.
 const MAX_PATH: usize = 107;
 
-/// Reads the admin interface; `others` are the listeners for clients.
-pub(super) fn admin(item: Item<'_>, others: Option<&[ListenerSpec]>) -> Option<AdminSpec> {
+/// The protocols of the interface (ALPN).
+const PROTOCOLS: [&[u8]; 1] = [b"http/1.1"];
+
+/// Reads the admin interface; `others` are the listeners for clients. Files are relative to `directory`.
+pub(super) fn admin(item: Item<'_>, directory: &Path, others: Option<&[ListenerSpec]>) -> Option<AdminSpec> {
     let table = Table::of(item, "[admin]", &ADMIN)?;
     let listen = table.required("listen");
     let address = listen.and_then(|listen| address(listen, &table));
     let has_token = table.key_span("token").is_some();
-    let token = table.optional("token", token);
+    let tokens = tokens(&table);
+    let tls = table.optional("tls", |item| match &address {
+        Some(AdminAddress::Unix { .. }) => {
+            let problem = item.error("`tls` is for an address with a port, and `listen` is a Unix socket");
+            item.reject(problem.help("leave it out: what is sent over a Unix socket stays on this machine"))
+        }
+        _ => tls::server(item, directory, &PROTOCOLS),
+    });
     table.close();
-    let (address, listen) = (address?, listen?);
+    let (address, listen, tls) = (address?, listen?, tls.ok()?);
     if let Some(address) = address.tcp() {
-        check_tcp(address, listen, has_token, others.unwrap_or_default())?;
+        let has_client_ca = tls.as_ref().is_some_and(ServerTls::requires_client_certificate);
+        check_tcp(address, listen, has_token || has_client_ca, others.unwrap_or_default())?;
     }
-    Some(AdminSpec { address, token: token.ok()? })
+    let (token, read_token) = tokens.ok()?;
+    Some(AdminSpec { address, tls, token, read_token })
+}
+
+/// Reads `token` and `read_token`.
+fn tokens(table: &Table<'_>) -> Result<(Option<Token>, Option<Token>), Reported> {
+    let (item, has_token) = (table.given("read_token"), table.given("token").is_some());
+    let (token, read_token) = (table.optional("token", token), table.optional("read_token", token));
+    if let Some(item) = item {
+        if !has_token {
+            let problem = item.error("`read_token` is given without `token`: no token would allow changes");
+            item.reject::<()>(
+                problem.help("add token = \"${ADMIN_TOKEN}\" for clients that may change keys"),
+            );
+            return Err(Reported);
+        }
+        if matches!((&token, &read_token), (Ok(token), Ok(read_token)) if token == read_token) {
+            let problem = item.error("`read_token` is the same as `token`, which allows changes");
+            item.reject::<()>(problem.help("make another one with: openssl rand -hex 32"));
+            return Err(Reported);
+        }
+    }
+    Ok((token?, read_token?))
 }
 
 /// Reads the address, and the mode of a Unix socket.
@@ -68,9 +104,14 @@ fn mode(item: Item<'_>) -> Option<u32> {
     })
 }
 
-/// Rejects an address beyond loopback without a token, and the address of a listener.
-fn check_tcp(address: SocketAddr, listen: Item<'_>, has_token: bool, others: &[ListenerSpec]) -> Option<()> {
-    if !has_token && !address.ip().to_canonical().is_loopback() {
+/// Rejects an address beyond loopback to which any client has access, and the address of a listener.
+fn check_tcp(
+    address: SocketAddr,
+    listen: Item<'_>,
+    is_restricted: bool,
+    others: &[ListenerSpec],
+) -> Option<()> {
+    if !is_restricted && !address.ip().to_canonical().is_loopback() {
         let problem = listen.error("an admin interface on an address other than loopback needs a token");
         return listen.reject(problem.help(
             "add token = \"${ADMIN_TOKEN}\" and set this variable, for example to the output of `openssl rand -hex 32`; or listen on 127.0.0.1",

@@ -131,6 +131,12 @@ impl ServerTls {
         self.0.load().requires_client_certificate
     }
 
+    /// The first DNS name of the default certificate, by which a client on this machine can verify it.
+    #[must_use]
+    pub fn default_name(&self) -> Option<String> {
+        self.0.load().certificates.first()?.names.first().cloned()
+    }
+
     /// The certificates by their first names, and when the first of each name expires.
     #[must_use]
     pub fn expiries(&self) -> Vec<(Box<str>, Timestamp)> {

@@ -19,6 +19,9 @@ mod admin {
     mod bounds;
     mod interface;
     mod metrics;
+    mod openapi;
+    mod tls;
+    mod tokens;
     mod top;
     mod unix_socket;
 }

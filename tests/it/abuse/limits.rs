@@ -89,7 +89,7 @@ fn made_up_keys_of_another_limit_evict_no_strict_state() {
     let status = |path: &str, key: &str| get(proxy.addr(), path, &[&format!("X-Key: {key}")]).status();
     assert_eq!([0; 3].map(|_| status("/strict", "denied")), [200, 200, 429]);
     assert_eq!([0; 3].map(|_| status("/banning", "banned")), [200, 200, 429]);
-    let block = format!("http://{}/keys/block", proxy.admin());
+    let block = format!("http://{}/v1/keys/block", proxy.admin());
     let body = r#"{"limit": "strict", "key": "blocked", "for": "1h"}"#;
     assert_eq!(curl(&["-H", "Content-Type: application/json", "-d", body, &block]).0, 200);
     let holder = Wire::over(connect_from("127.0.0.1", proxy.addr()).unwrap());

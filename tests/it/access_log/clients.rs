@@ -52,7 +52,8 @@ fn proxy_with(log: &str) -> Tidegate {
 fn the_key_of_a_denial_is_the_tag_of_the_admin_interface() {
     let proxy = proxy_with("");
     let line = denied(&proxy, "/user", &["X-User: a|b"]);
-    let listed: Value = serde_json::from_str(get(proxy.admin(), "/keys?limit=per-key", &[]).text()).unwrap();
+    let listed: Value =
+        serde_json::from_str(get(proxy.admin(), "/v1/keys?limit=per-key", &[]).text()).unwrap();
     assert_eq!((&line["denied_by"], &line["key"]), (&json!("per-key"), &listed["keys"][0]["key"]));
 }
 
@@ -61,7 +62,7 @@ fn plain_keys_are_those_that_operators_write_and_never_credentials() {
     let proxy = proxy_with("keys = \"plain\"");
     let line = denied(&proxy, "/user", &["X-User: a|b"]);
     assert_eq!(line["key"], r"a\|b|GET");
-    let peeked = get(proxy.admin(), "/keys/peek?limit=per-key&key=a%5C%7Cb%7CGET", &[]);
+    let peeked = get(proxy.admin(), "/v1/keys/peek?limit=per-key&key=a%5C%7Cb%7CGET", &[]);
     let peeked: Value = serde_json::from_str(peeked.text()).unwrap();
     assert_eq!(peeked["keys"][0]["remaining"], 0);
     let line = denied(&proxy, "/client", &[]);

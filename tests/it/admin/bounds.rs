@@ -71,7 +71,7 @@ fn authenticated_clients_keep_their_connections() {
     let body = r#"{"limit":"three","key":"127.0.0.1"}"#;
     let mut client = Client::connect(admin);
     client.send(format!(
-        "POST /keys/reset HTTP/1.1\r\nHost: localhost\r\n{TOKEN}\r\nContent-Type: application/json\r\n\
+        "POST /v1/keys/reset HTTP/1.1\r\nHost: localhost\r\n{TOKEN}\r\nContent-Type: application/json\r\n\
          Content-Length: {}\r\n\r\n{{",
         body.len()
     ));
@@ -92,20 +92,20 @@ fn wrong_tokens_are_throttled() {
     let ask =
         |source: &str, path: &str, headers: &[&str]| Client::connect_from(source, admin).get(path, headers);
     let wrong = |number: usize| format!("Authorization: Bearer s3cret-admin-t0ke{number}");
-    let responses: Vec<_> = (0..8).map(|number| ask("127.0.0.2", "/limits", &[&wrong(number)])).collect();
+    let responses: Vec<_> = (0..8).map(|number| ask("127.0.0.2", "/v1/limits", &[&wrong(number)])).collect();
     let statuses: Vec<u16> = responses.iter().map(crate::support::Message::status).collect();
     assert_eq!(statuses, [401, 401, 401, 401, 401, 429, 429, 429]);
     let pause: u64 = responses[5].header("retry-after").unwrap().parse().unwrap();
     assert!((1..=10).contains(&pause), "{pause}");
     // During the pause the right token is rejected, too, so that a response reveals nothing.
-    assert_eq!(ask("127.0.0.2", "/limits", &[TOKEN]).status(), 429);
+    assert_eq!(ask("127.0.0.2", "/v1/limits", &[TOKEN]).status(), 429);
     // Requests without a token and other addresses are not affected.
     assert_eq!(ask("127.0.0.2", "/ready", &[]).status(), 200);
-    assert_eq!(ask("127.0.0.1", "/limits", &[TOKEN]).status(), 200);
+    assert_eq!(ask("127.0.0.1", "/v1/limits", &[TOKEN]).status(), 200);
     // A request without a token does not count as a guess.
-    let missing: Vec<u16> = (0..8).map(|_| ask("127.0.0.3", "/limits", &[]).status()).collect();
+    let missing: Vec<u16> = (0..8).map(|_| ask("127.0.0.3", "/v1/limits", &[]).status()).collect();
     assert_eq!(missing, [401; 8]);
-    assert_eq!(ask("127.0.0.3", "/limits", &[TOKEN]).status(), 200);
+    assert_eq!(ask("127.0.0.3", "/v1/limits", &[TOKEN]).status(), 200);
     let line = proxy.wait_log("wrong token");
     assert!(line.contains("WARN") && line.contains("127.0.0.2"), "{line}");
 }
@@ -117,9 +117,9 @@ fn wrong_tokens_from_many_addresses_do_not_block_the_right_token() {
     for number in 0..1_500_u32 {
         let source = format!("127.1.{}.{}", number / 250, number % 250 + 1);
         let mut client = Client::connect_from(&source, admin);
-        assert_eq!(client.get("/limits", &["Authorization: Bearer wrong"]).status(), 401);
+        assert_eq!(client.get("/v1/limits", &["Authorization: Bearer wrong"]).status(), 401);
     }
-    assert_eq!(get(admin, "/limits", &[TOKEN]).status(), 200);
+    assert_eq!(get(admin, "/v1/limits", &[TOKEN]).status(), 200);
     assert!(connect_from("127.0.0.2", admin).is_ok());
 }
 

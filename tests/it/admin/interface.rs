@@ -42,7 +42,7 @@ fn a_configured_token_is_required() {
     ] {
         assert_eq!(status(wrong), 401, "{wrong:?}");
     }
-    let refused = get(proxy.admin(), "/limits", &[]);
+    let refused = get(proxy.admin(), "/v1/limits", &[]);
     assert_eq!(refused.header("www-authenticate"), Some("Bearer"));
     assert!(refused.text().contains("Authorization: Bearer TOKEN"), "{}", refused.text());
     // Readiness needs no token, and with a token any Host is accepted.
@@ -56,7 +56,7 @@ fn cross_origin_requests_are_rejected() {
     let proxy = Tidegate::start(&with_admin(LIMITED));
     let admin = proxy.admin();
     for host in ["evil.example", "localhost.evil.example", "127.0.0.1.nip.io"] {
-        for path in ["/metrics", "/ready", "/keys", "/nothing"] {
+        for path in ["/metrics", "/ready", "/v1/keys", "/nothing"] {
             assert_eq!(get(admin, path, &[&format!("Host: {host}")]).status(), 403, "{host}{path}");
         }
     }
@@ -66,13 +66,13 @@ fn cross_origin_requests_are_rejected() {
     assert_eq!(ask(admin, "GET http://evil.example/ready HTTP/1.1\r\nHost: localhost\r\n\r\n").status(), 403);
     // A request that a form or a script of another site can send without a preflight.
     let body = r#"{"limit":"three","key":"127.0.0.1"}"#;
-    let plain = post(admin, "/keys/reset", "text/plain", body);
+    let plain = post(admin, "/v1/keys/reset", "text/plain", body);
     assert_eq!(plain.status(), 415);
-    let preflight = "OPTIONS /keys/reset HTTP/1.1\r\nHost: localhost\r\nOrigin: http://evil.example\r\n\
+    let preflight = "OPTIONS /v1/keys/reset HTTP/1.1\r\nHost: localhost\r\nOrigin: http://evil.example\r\n\
                      Access-Control-Request-Method: POST\r\n\r\n";
     let preflight = ask(admin, preflight);
     assert_eq!((preflight.status(), preflight.header("allow")), (405, Some("POST")));
-    for response in [plain, preflight, get(admin, "/limits", &["Origin: http://evil.example"])] {
+    for response in [plain, preflight, get(admin, "/v1/limits", &["Origin: http://evil.example"])] {
         assert!(!response.names().iter().any(|name| name.starts_with("access-control")), "{response:?}");
         assert_eq!(response.header("x-content-type-options"), Some("nosniff"));
         assert_eq!(response.header("cache-control"), Some("no-store"));
@@ -84,16 +84,16 @@ fn invalid_requests_are_explained() {
     let proxy = Tidegate::start(&with_admin(LIMITED));
     let admin = proxy.admin();
     for (path, status, said) in [
-        ("/nothing", 404, "/keys/unblock"),
-        ("/keys/peek?limit=thre&key=a", 404, "did you mean `three`?"),
-        ("/keys/peek?limit=elsewhere&key=a", 404, "the limits are three, wide"),
-        ("/keys/peek?limit=three", 400, "the parameter `key` is missing"),
-        ("/keys/peek?limit=three&key=127.0.0.1|GET", 400, "client_ip"),
-        ("/keys/peek?limit=three&key=unknown", 400, "`unknown` is not an address"),
-        ("/keys?limit=three&limit=three", 400, "twice"),
-        ("/keys?name=three", 400, "unknown parameter `name`"),
-        ("/keys?max=0", 400, "from 1 to 10000"),
-        ("/keys/reset", 405, "GET is not allowed for /keys/reset"),
+        ("/nothing", 404, "/v1/keys/unblock"),
+        ("/v1/keys/peek?limit=thre&key=a", 404, "did you mean `three`?"),
+        ("/v1/keys/peek?limit=elsewhere&key=a", 404, "the limits are three, wide"),
+        ("/v1/keys/peek?limit=three", 400, "the parameter `key` is missing"),
+        ("/v1/keys/peek?limit=three&key=127.0.0.1|GET", 400, "client_ip"),
+        ("/v1/keys/peek?limit=three&key=unknown", 400, "`unknown` is not an address"),
+        ("/v1/keys?limit=three&limit=three", 400, "twice"),
+        ("/v1/keys?name=three", 400, "unknown parameter `name`"),
+        ("/v1/keys?max=0", 400, "from 1 to 10000"),
+        ("/v1/keys/reset", 405, "GET is not allowed for /v1/keys/reset"),
     ] {
         let response = get(admin, path, &[]);
         assert_eq!(response.status(), status, "{path}");
@@ -108,7 +108,7 @@ fn invalid_requests_are_explained() {
         (r#"{"limit":"four","key":"127.0.0.1","for":"1h"}"#, 404, "unknown limit `four`"),
         (&"x".repeat(64 * 1024 + 1), 413, "65536 bytes"),
     ] {
-        let response = post(admin, "/keys/block", "application/json", body);
+        let response = post(admin, "/v1/keys/block", "application/json", body);
         assert_eq!(response.status(), status, "{body:.60}");
         assert!(response.text().contains(said), "{body:.60}: {}", response.text());
     }
@@ -135,8 +135,9 @@ fn limits_are_listed() {
         respond = { status = 200 }
         "#,
     ));
-    let limits: serde_json::Value = serde_json::from_str(get(proxy.admin(), "/limits", &[]).text()).unwrap();
-    let limit = &limits.as_array().unwrap()[0];
+    let limits: serde_json::Value =
+        serde_json::from_str(get(proxy.admin(), "/v1/limits", &[]).text()).unwrap();
+    let limit = &limits["limits"][0];
     assert_eq!((&limit["name"], &limit["algorithm"]), (&"per-key".into(), &"gcra".into()));
     assert_eq!((&limit["limit"], &limit["cost"]), (&5.into(), &2.into()));
     assert_eq!((&limit["mode"], &limit["on_store_failure"]), (&"enforce".into(), &"deny".into()));

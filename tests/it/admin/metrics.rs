@@ -279,7 +279,7 @@ fn calls_to_redis_and_decisions_without_it_are_counted() {
     assert!((1..=4).contains(&failures), "{failures}");
     let ready = get(admin, "/ready", &[]);
     assert_eq!((ready.status(), ready.text()), (200, "ready\nstore: unreachable\n"));
-    let refused = get(admin, "/keys?limit=local", &[]);
+    let refused = get(admin, "/v1/keys?limit=local", &[]);
     assert_eq!(refused.status(), 503);
     assert!(refused.text().contains("the store is unavailable"), "{}", refused.text());
 }

@@ -19,7 +19,7 @@ fn config(rest: &str) -> String {
 
 #[track_caller]
 fn top(proxy: &Tidegate, query: &str) -> Value {
-    let response = get(proxy.admin(), &format!("/top?{query}"), &[]);
+    let response = get(proxy.admin(), &format!("/v1/top?{query}"), &[]);
     assert_eq!(response.status(), 200, "{}", response.text());
     serde_json::from_str(response.text()).unwrap()
 }
@@ -162,11 +162,11 @@ fn wrong_parameters_are_rejected() {
         ("count=101", "`count` must be from 1 to 100, not `101`"),
         ("limt=wide", "unknown parameter `limt`"),
     ] {
-        let response = get(proxy.admin(), &format!("/top?{query}"), &[]);
+        let response = get(proxy.admin(), &format!("/v1/top?{query}"), &[]);
         assert_eq!(response.status(), 400, "{query}");
         assert!(response.text().contains(error), "{}", response.text());
     }
-    let unknown = get(proxy.admin(), "/top?limit=wid", &[]);
+    let unknown = get(proxy.admin(), "/v1/top?limit=wid", &[]);
     assert_eq!(unknown.status(), 404);
     assert!(unknown.text().contains("did you mean `wide`?"), "{}", unknown.text());
 }

@@ -58,7 +58,7 @@ pub fn over_both_stores_with(config: &str, test: impl Fn(&Tidegate)) {
     let proxy = Tidegate::start_with(&redis, config);
     // The admin interface has a connection of its own.
     eventually("the store responds to the admin interface", || {
-        get(proxy.admin(), "/keys", &["Authorization: Bearer s3cret-admin-t0ken"]).status() == 200
+        get(proxy.admin(), "/v1/keys", &["Authorization: Bearer s3cret-admin-t0ken"]).status() == 200
     });
     test(&proxy);
 }

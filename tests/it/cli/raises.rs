@@ -172,7 +172,7 @@ fn raises_are_bounded_and_checked() {
         let post = |key: usize| {
             let body = format!("{{\"limit\":\"per-key\",\"key\":\"k{key}\",\"by\":\"2x\",\"for\":\"1h\"}}");
             Client::connect(proxy.admin()).ask(&format!(
-                "POST /keys/raise HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer s3cret-admin-t0ken\r\n\
+                "POST /v1/keys/raise HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer s3cret-admin-t0ken\r\n\
                  Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
                 body.len()
             ))

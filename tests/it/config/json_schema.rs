@@ -1,16 +1,20 @@
 //! The JSON schema of the configuration: it accepts what the reader accepts, and rejects unknown keys, wrong types and
 //! numbers out of range.
 
-mod validator;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use tidegate::config;
 use toml::Table;
 
-use self::validator::problems;
-use crate::support::{Authority, mmdb};
+use crate::support::{Authority, mmdb, schema_problems};
+
+/// The problems that the schema finds in a file.
+fn problems(text: &str) -> Vec<String> {
+    let table: Table = text.parse().unwrap();
+    let schema = config::schema();
+    schema_problems(&schema, &serde_json::to_value(table).unwrap(), &schema)
+}
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

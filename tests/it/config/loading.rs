@@ -34,6 +34,7 @@ fn env(name: &str) -> Option<String> {
         "SENTINEL_PASSWORD" => Some("hush-hush".to_owned()),
         "HASH_KEY" => Some("0123456789abcdef".to_owned()),
         "ADMIN_TOKEN" => Some("s3cret-admin-t0ken".to_owned()),
+        "ADMIN_READ_TOKEN" => Some("s3cret-read-t0ken".to_owned()),
         _ => None,
     }
 }
@@ -89,6 +90,8 @@ fn every_key_is_read() {
     let admin = config.admin.as_ref().unwrap();
     assert_eq!(admin.address.to_string(), "0.0.0.0:9900");
     assert_eq!(admin.token.as_ref().unwrap().reveal(), "s3cret-admin-t0ken");
+    assert_eq!(admin.read_token.as_ref().unwrap().reveal(), "s3cret-read-t0ken");
+    assert!(admin.tls.as_ref().unwrap().requires_client_certificate());
     let StoreSpec::Redis(redis) = &config.store else { panic!("a Redis") };
     assert_eq!(
         (redis.target.to_string().as_str(), &*redis.prefix),

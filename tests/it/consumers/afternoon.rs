@@ -56,7 +56,7 @@ fn orders(proxy: &Tidegate, key: &str, count: usize) -> BTreeMap<u16, usize> {
 
 /// The keys of a limit in `/top`, each with its consumer, name and count.
 fn top(proxy: &Tidegate, limit: &str) -> Vec<(Option<String>, Option<String>, u64)> {
-    let response = get(proxy.admin(), &format!("/top?by=denials&window=10m&limit={limit}"), &[]);
+    let response = get(proxy.admin(), &format!("/v1/top?by=denials&window=10m&limit={limit}"), &[]);
     let list: Value = serde_json::from_slice(&response.body).unwrap();
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let keys = list["limits"][0]["keys"].as_array().unwrap().iter();

@@ -316,7 +316,7 @@ fn a_reload_changes_the_log_and_the_admin_token() {
         log("info", "off")
     ));
     let ask =
-        |token: &str| get(proxy.admin(), "/limits", &[&format!("Authorization: Bearer {token}")]).status();
+        |token: &str| get(proxy.admin(), "/v1/limits", &[&format!("Authorization: Bearer {token}")]).status();
     assert_eq!((ask("first-admin-token"), ask("second-admin-token")), (200, 401));
     response(&proxy);
     proxy.reload(&format!("{}{}{}", admin("second-admin-token"), responding("two"), log("debug", "text")));

@@ -45,6 +45,30 @@ fn the_start_logs_listeners_and_store() {
 }
 
 #[test]
+fn the_start_logs_what_is_served() {
+    let config = r#"
+        listen = "127.0.0.1:0"
+        [admin]
+        listen = "127.0.0.1:0"
+        [limits.per-key]
+        rate = "100/minute"
+        key = "header:x-api-key"
+        [upstreams.api]
+        servers = ["http://127.0.0.1:9/hush"]
+        [[routes]]
+        path = "/*"
+        upstream = "api"
+        limits = ["per-key"]
+    "#;
+    let proxy = Tidegate::start(config);
+    proxy.wait_log("/tidegate.toml: 1 route, 1 limit and 1 upstream");
+    proxy.wait_log("limit per-key: 100/minute (token_bucket) by header:x-api-key");
+    proxy.wait_log("upstream api: http://127.0.0.1:9");
+    proxy.wait_log("the admin interface is at http://127.0.0.1:");
+    assert_eq!(proxy.logged("hush"), 0);
+}
+
+#[test]
 fn every_worker_serves() {
     let proxy = Tidegate::start(&format!("workers = 4\n{OWN}"));
     for _ in 0..40 {

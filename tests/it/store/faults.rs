@@ -232,7 +232,7 @@ impl Trial {
     /// How many units Redis has charged.
     #[track_caller]
     fn charged(&self, limit: &str, path: &str) -> usize {
-        let target = format!("/keys/peek?limit={limit}&key={}", path.trim_start_matches('/'));
+        let target = format!("/v1/keys/peek?limit={limit}&key={}", path.trim_start_matches('/'));
         let mut remaining = None;
         // On a machine that is busy with other tests, Redis may miss the deadline of single calls.
         eventually("Redis reports the remaining units", || {

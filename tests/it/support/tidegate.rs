@@ -227,8 +227,8 @@ impl Tidegate {
     /// Where its admin interface listens.
     #[track_caller]
     pub fn admin(&self) -> SocketAddr {
-        let line = self.wait_log("the admin interface is at http://");
-        line.split("http://").nth(1).unwrap().parse().unwrap()
+        let line = self.wait_log("the admin interface is at http");
+        line.split(&['/', ','][..]).nth(2).unwrap().parse().unwrap()
     }
 
     /// The value of a series in the metrics: the name of a metric with its labels, as the admin interface shows it.

@@ -1,14 +1,12 @@
-//! A validator of the keywords of JSON Schema that the schema uses.
+//! A validator of the keywords of JSON Schema that our schemas use.
 
 use regex::Regex;
 use serde_json::Value;
-use tidegate::config;
 
-/// The problems that the schema finds in a file, each with its place: `.limits.a.rate: …`.
-pub(super) fn problems(text: &str) -> Vec<String> {
-    let table: toml::Table = text.parse().unwrap();
-    let (schema, mut found) = (config::schema(), Vec::new());
-    check(&schema, &serde_json::to_value(table).unwrap(), "", &schema, &mut found);
+/// The problems that a schema finds in a value, each with its place: `.limits.a.rate: …`. `root` resolves references.
+pub fn schema_problems(schema: &Value, value: &Value, root: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    check(schema, value, "", root, &mut found);
     found
 }
 

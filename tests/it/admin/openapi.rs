@@ -1,0 +1,236 @@
+//! docs/openapi.json describes what the admin interface does: each of its examples is sent, and each response compared with
+//! its schema.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use serde_json::Value;
+
+use crate::consumers::setup::ConsumersFile;
+use crate::support::{Client, Message, Tidegate, get, schema_problems};
+
+/// The limit and the address of the examples, beside a limit with all that a limit can have.
+const CONFIG: &str = r#"
+    listen = "127.0.0.1:0"
+    [client_ip]
+    header = "x-forwarded-for"
+    trusted_proxies = ["127.0.0.0/8"]
+    [log]
+    keys = "plain"
+    [admin]
+    listen = "127.0.0.1:0"
+    token = "s3cret-admin-t0ken"
+    read_token = "s3cret-read-t0ken"
+    [limits.per-address]
+    rate = "2/hour"
+    [limits.per-method]
+    algorithm = "gcra"
+    rate = "1/hour"
+    cost = "header:x-cost"
+    key = ["method"]
+    tiers = { by = "method", POST = { burst = 9 } }
+    overrides = { PUT = { burst = 19 } }
+    mode = "shadow"
+    [[routes]]
+    path = "/"
+    limits = ["per-address", "per-method"]
+    respond = { status = 204 }
+"#;
+
+const CONSUMERS: &str = "[acme]\ncredentials = [\"k-1\"]\n[zeta]\ncredentials = [\"k-2\"]\n";
+
+fn document() -> Value {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/openapi.json");
+    let mut document: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    // Clients have to ignore properties that they don't know. Here each must be described.
+    for (_, schema) in document["components"]["schemas"].as_object_mut().unwrap() {
+        schema["additionalProperties"] = Value::Bool(false);
+    }
+    document
+}
+
+/// Sends a request with this token.
+fn ask(admin: SocketAddr, line: &str, token: &str, body: Option<&str>) -> Message {
+    let body = body.unwrap_or_default();
+    Client::connect(admin).ask(&format!(
+        "{line} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    ))
+}
+
+/// The request of an operation's examples: its line and its body.
+fn example(path: &str, method: &str, operation: &Value) -> (String, Option<String>) {
+    let mut query = url::form_urlencoded::Serializer::new(String::new());
+    for parameter in operation["parameters"].as_array().into_iter().flatten() {
+        let text = match &parameter["example"] {
+            Value::Null => continue,
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        query.append_pair(parameter["name"].as_str().unwrap(), &text);
+    }
+    let query = query.finish();
+    let mark = if query.is_empty() { "" } else { "?" };
+    let body = &operation["requestBody"]["content"]["application/json"]["example"];
+    let body = (!body.is_null()).then(|| body.to_string());
+    (format!("{} {path}{mark}{query}", method.to_uppercase()), body)
+}
+
+/// Compares a response with what the document says of this status.
+#[track_caller]
+fn assert_described(document: &Value, operation: &Value, response: &Message) -> Option<Value> {
+    let status = response.status().to_string();
+    let mut described = &operation["responses"][&status];
+    assert!(!described.is_null(), "{status} is not described: {}", response.text());
+    if let Some(reference) = described["$ref"].as_str() {
+        described = document.pointer(reference.trim_start_matches('#')).unwrap();
+    }
+    let kind = response.header("content-type").unwrap();
+    let content = &described["content"][kind];
+    assert!(!content.is_null(), "{kind} is not described: {described}");
+    if kind != "application/json" {
+        return None;
+    }
+    let value: Value = serde_json::from_str(response.text()).unwrap();
+    if content["schema"]["$ref"].is_string() {
+        let problems = schema_problems(&content["schema"], &value, document);
+        assert!(problems.is_empty(), "{problems:?}: {value}");
+    }
+    Some(value)
+}
+
+/// Collects the properties that a value has, as `SCHEMA.NAME`.
+fn collect(document: &Value, schema: &Value, value: &Value, seen: &mut BTreeSet<String>) {
+    if let Some(items) = value.as_array() {
+        for item in items {
+            collect(document, &schema["items"], item, seen);
+        }
+    }
+    let Some(reference) = schema["$ref"].as_str() else { return };
+    let target = document.pointer(reference.trim_start_matches('#')).unwrap();
+    let name = reference.rsplit('/').next().unwrap();
+    for (property, value) in value.as_object().unwrap() {
+        seen.insert(format!("{name}.{property}"));
+        collect(document, &target["properties"][property], value, seen);
+    }
+}
+
+/// A proxy that has denied the key of the examples to two consumers, and another key to one.
+fn proxy() -> Tidegate {
+    let consumers = ConsumersFile::new(CONSUMERS);
+    let proxy = Tidegate::start(&format!("{CONFIG}{}", consumers.table("credential = \"header:x-api-key\"")));
+    let send = |method: &str, address: &str, key: &str| {
+        let request = format!(
+            "{method} / HTTP/1.1\r\nHost: localhost\r\nX-Forwarded-For: {address}\r\nX-Api-Key: {key}\r\n\
+             X-Cost: 1\r\nContent-Length: 0\r\n\r\n"
+        );
+        Client::connect(proxy.addr()).ask(&request).status()
+    };
+    let statuses = ["k-1", "k-1", "k-1", "k-2"].map(|key| send("GET", "192.0.2.7", key));
+    assert_eq!(statuses, [204, 204, 429, 429]);
+    let statuses = ["POST", "GET", "GET"].map(|method| send(method, "192.0.2.8", "k-1"));
+    assert_eq!(statuses, [204, 204, 429]);
+    proxy
+}
+
+#[test]
+fn every_example_gets_the_response_that_is_described() {
+    let (document, proxy) = (document(), proxy());
+    let admin = proxy.admin();
+    let mut operations = BTreeMap::new();
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for (method, operation) in methods.as_object().unwrap() {
+            operations.insert(format!("{method} {path}"), (path, method, operation));
+        }
+    }
+    // The order in which each finds something to show. A reset would leave nothing that was denied.
+    let order = [
+        "get /v1/top",
+        "get /v1/keys/denied",
+        "post /v1/keys/block",
+        "post /v1/keys/raise",
+        "get /v1/keys/raises",
+        "get /v1/keys/peek",
+        "get /v1/keys",
+        "post /v1/keys/end-raise",
+        "post /v1/keys/unblock",
+        "post /v1/keys/reset",
+    ];
+    let rest = operations.keys().filter(|name| !order.contains(&name.as_str())).cloned();
+    let all: Vec<String> = order.iter().map(ToString::to_string).chain(rest).collect();
+    let mut seen = BTreeSet::new();
+    for name in &all {
+        let (path, method, operation) = operations[name];
+        let (line, body) = example(path, method, operation);
+        let response = ask(admin, &line, "s3cret-admin-t0ken", body.as_deref());
+        assert_eq!(response.status(), 200, "{line}: {}", response.text());
+        let value = assert_described(&document, operation, &response);
+        let schema = &operation["responses"]["200"]["content"]["application/json"]["schema"];
+        if let Some(value) = value.filter(|_| schema["$ref"].is_string()) {
+            collect(&document, schema, &value, &mut seen);
+        }
+    }
+    // A limit with tiers, which is not that of the examples.
+    let keys = ask(admin, "GET /v1/keys", "s3cret-admin-t0ken", None);
+    let value = assert_described(&document, operations["get /v1/keys"].2, &keys).unwrap();
+    collect(&document, &serde_json::json!({"$ref": "#/components/schemas/KeyList"}), &value, &mut seen);
+    assert_eq!(seen, described_properties(&document));
+}
+
+/// All properties of responses that are described, as `SCHEMA.NAME`.
+fn described_properties(document: &Value) -> BTreeSet<String> {
+    let schemas = document["components"]["schemas"].as_object().unwrap();
+    let of_responses = schemas.iter().filter(|(name, _)| !name.ends_with("Request") && *name != "Error");
+    of_responses
+        .flat_map(|(name, schema)| {
+            let properties = schema["properties"].as_object().unwrap().keys();
+            properties.map(move |property| format!("{name}.{property}"))
+        })
+        .collect()
+}
+
+#[test]
+fn errors_are_those_that_are_described() {
+    let (document, proxy) = (document(), proxy());
+    let admin = proxy.admin();
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for (method, operation) in methods.as_object().unwrap() {
+            let (line, body) = example(path, method, operation);
+            let is_change = method == "post";
+            let is_public = operation["security"].as_array().is_some_and(Vec::is_empty);
+            let expect = |line: &str, token: &str, body: Option<&str>, status: u16| {
+                let response = ask(admin, line, token, body);
+                assert_eq!(response.status(), status, "{line} {body:?}: {}", response.text());
+                assert_described(&document, operation, &response);
+            };
+            let reading = if is_change { 403 } else { 200 };
+            expect(&line, "s3cret-read-t0ken", body.as_deref(), reading);
+            if !is_public {
+                // Without Bearer, so that it does not count as a guess.
+                let response = get(admin, path, &[]);
+                assert_eq!(response.status(), 401, "{path}");
+                assert_described(&document, operation, &response);
+            }
+            let other = if is_change { format!("PUT {path}") } else { format!("POST {path}") };
+            expect(&other, "s3cret-admin-t0ken", None, 405);
+            if is_change {
+                expect(&line, "s3cret-admin-t0ken", Some("{}"), 400);
+                let unknown = body.as_deref().unwrap().replace("per-address", "unknown");
+                expect(&line, "s3cret-admin-t0ken", Some(&unknown), 404);
+            } else if operation["parameters"].is_array() {
+                expect(&format!("GET {path}?unknown=1"), "s3cret-admin-t0ken", None, 400);
+                expect(&line.replace("per-address", "unknown"), "s3cret-admin-t0ken", None, 404);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_document_is_served() {
+    let proxy = proxy();
+    let served = ask(proxy.admin(), "GET /openapi.json", "s3cret-read-t0ken", None);
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/openapi.json");
+    assert_eq!(served.text(), std::fs::read_to_string(file).unwrap());
+    assert_eq!(served.header("content-type"), Some("application/json"));
+}
