@@ -1,12 +1,13 @@
 //! Runs a server: from its configuration to shutdown, with reloads in between.
 
 mod file_limit;
-mod listen;
+mod listeners;
 mod memory;
 mod running;
 mod signals;
 mod summary;
 mod tasks;
+mod traces;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,6 +22,8 @@ use crate::text::plural;
 
 /// How long shutdown waits until the last lines of the access log are written.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long shutdown waits until the last spans are exported.
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Serves the configuration that was read from `path` until a signal stops it: SIGTERM and SIGINT drain, and a SIGINT
 /// while draining exits at once. SIGHUP reloads the configuration.
@@ -86,14 +89,18 @@ async fn shut_down(
     }
     tracing::info!("{signal}: draining");
     lifecycle.enter(Lifecycle::Draining);
-    let (workers, access) = running.stop();
+    let (workers, access, spans) = running.stop();
     let workers_end = tokio::task::spawn_blocking(|| workers.into_iter().try_for_each(server::Worker::join));
     tokio::select! {
         result = workers_end => {
             result??;
             tracing::info!("drained");
+            spans.shut_down(EXPORT_TIMEOUT).await;
         }
-        () = tokio::time::sleep(grace) => tracing::warn!("connections were still open after {grace:?}"),
+        () = tokio::time::sleep(grace) => {
+            tracing::warn!("connections were still open after {grace:?}");
+            spans.shut_down(EXPORT_TIMEOUT).await;
+        }
         () = signals.interrupted() => tracing::warn!("SIGINT: not waiting for open connections"),
     }
     Ok(access)

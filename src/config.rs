@@ -35,6 +35,7 @@ mod statuses;
 mod store;
 mod table;
 mod tls;
+mod traces;
 mod upstreams;
 mod written;
 mod zone;
@@ -70,6 +71,7 @@ use crate::id_vec::IdVec;
 use crate::jwt::{JwtSpec, Verifier};
 use crate::limit::{KeyHasher, PolicyId};
 use crate::limiter::Limits;
+use crate::otlp::TracingSpec;
 use crate::proxy::{ConfigSnapshot, CorsPolicy, ResponsePolicy, protected_headers};
 use crate::server::ListenerSpec;
 use crate::store::StoreSpec;
@@ -98,6 +100,8 @@ pub struct Config {
     pub snapshot: ConfigSnapshot,
     /// Settings of the log.
     pub log: LogSpec,
+    /// Settings of tracing, if it is on.
+    pub tracing: Option<TracingSpec>,
     /// The admin interface, if there is one.
     pub admin: Option<AdminSpec>,
 }
@@ -237,6 +241,7 @@ struct Sections<'a> {
     answers: Option<ResponsePolicy>,
     cors: Result<Option<CorsPolicy>, Reported>,
     log: Option<ReadLog>,
+    tracing: Result<Option<TracingSpec>, Reported>,
     admin: Result<Option<AdminSpec>, Reported>,
 }
 
@@ -294,6 +299,7 @@ impl<'a> Sections<'a> {
             answers: top.section("answers").and_then(answers::answers),
             cors: top.optional("cors", |item| cors::cors(item, "[cors]")),
             log,
+            tracing: top.optional("tracing", traces::tracing),
             admin,
         }
     }
@@ -370,6 +376,7 @@ impl<'a> Sections<'a> {
             max_keys: store.max_keys,
             snapshot,
             log,
+            tracing: self.tracing.ok()?,
             admin: self.admin.ok()?,
         };
         Some((config, written))

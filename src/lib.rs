@@ -2,7 +2,7 @@
 //!
 //! ARCHITECTURE.md describes the modules. Each may import only those to its left:
 //!
-//! `text < suggest < id_vec < sharded < generations < time < limit < http1 < telemetry < socket < tls < store < limiter <
+//! `text < suggest < id_vec < sharded < generations < time < limit < http1 < telemetry < socket < tls < otlp < store < limiter <
 //! upstream < jwt < consumers < gate < proxy < server < admin < config < reload < app < cli`
 
 pub mod admin;
@@ -17,6 +17,7 @@ pub mod id_vec;
 pub mod jwt;
 pub mod limit;
 pub mod limiter;
+pub mod otlp;
 pub mod proxy;
 pub mod reload;
 pub mod server;

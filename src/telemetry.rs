@@ -17,6 +17,7 @@ mod registry;
 mod spec;
 mod throttle;
 mod top;
+mod trace;
 mod upstreams;
 
 pub use access::{AccessOutput, AccessWriter, Forwarding, Record, RequestText};
@@ -24,7 +25,6 @@ pub use charge_back::ChargeBack;
 pub use colours::has_colours;
 pub use counts::{Counts, StoreCounts};
 pub use escape::escaped;
-pub use exemplars::TraceId;
 pub use listeners::{Handshake, HandshakeFailure, ListenerCounts, ListenerSums, ListenerValues};
 pub use log::{dropped_log_lines, flush_log, set_log_level, start_log, write_log};
 pub use metrics::{Format, GaugeValues, Metrics, StoreValues};
@@ -32,4 +32,8 @@ pub use outcome::{DecisionSource, Outcome, StoreRequest};
 pub use spec::{AccessLog, AccessOnly, LogKeys, LogSpec};
 pub use throttle::{DroppedLines, LogThrottle};
 pub use top::{Counter, KeyConsumer, KeyEvent, KeyLabel, Summary, TopBy, TopKeys, TopRecorder, Window};
+pub use trace::{
+    ParentTrust, RequestTrace, Sampling, Span, SpanCounts, SpanId, SpanQueue, TraceId, Tracer, Value,
+    known_method, protobuf, push_attribute,
+};
 pub use upstreams::{Attempt, Event, ServerValues, UpstreamCounts, UpstreamValues};

@@ -2,6 +2,7 @@
 
 mod acquire;
 mod attempt;
+mod attempt_log;
 mod balance;
 mod body;
 mod body_channel;
@@ -41,6 +42,7 @@ mod stream;
 mod trailers;
 mod upload;
 
+pub use attempt_log::AttemptLog;
 pub use body::{ReadBody, RequestBody};
 pub use body_channel::{BodyReceiver, BodySender, Demand, body_channel};
 pub use buffered::BufferBudget;

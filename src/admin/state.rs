@@ -13,7 +13,7 @@ use crate::proxy::ConfigSnapshot;
 use crate::server::{ConnectionLimiter, Lifecycle, ListenerHandle};
 use crate::store::{Memory, Store};
 use crate::telemetry::{
-    AccessOutput, GaugeValues, ListenerValues, Metrics, StoreValues, TopKeys, UpstreamValues,
+    AccessOutput, GaugeValues, ListenerValues, Metrics, SpanCounts, StoreValues, TopKeys, UpstreamValues,
     dropped_log_lines,
 };
 use crate::time::Clock;
@@ -60,6 +60,8 @@ pub struct GaugeSources {
     pub ledger: Arc<OutageLedger>,
     /// The access log, if there is one: counts its dropped lines.
     pub access: Option<AccessOutput>,
+    /// Exported and dropped spans.
+    pub spans: Arc<SpanCounts>,
     /// The upstreams.
     pub upstreams: Vec<Arc<SharedUpstream>>,
 }
@@ -97,7 +99,7 @@ impl Admin {
 
     /// Reads all gauges.
     pub(super) fn gauge_values(&self) -> GaugeValues {
-        let GaugeSources { listeners, breakers, memory, ledger, access, upstreams } = &self.gauges;
+        let GaugeSources { listeners, breakers, memory, ledger, access, spans, upstreams } = &self.gauges;
         let listener = |ListenerSource { address, limiter, tls }: &ListenerSource| {
             let [over_limit, over_client_limit] = limiter.refused();
             ListenerValues {
@@ -120,6 +122,7 @@ impl Admin {
             store: matches!(self.store, Store::Redis(_)).then_some(store),
             keys: memory.len(),
             evictions: memory.evictions(),
+            spans: spans.totals(),
             dropped_log_lines: dropped_log_lines(),
             dropped_lines: access.as_ref().map_or(0, AccessOutput::dropped),
             upstreams: UpstreamValues::merged(upstreams.iter().map(|upstream| upstream.values()).collect()),

@@ -11,9 +11,10 @@ use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::listen::listen;
+use super::listeners::listen;
 use super::summary;
 use super::tasks::{monitor, refresh_keys, serve_admin, sweep, take_top_keys};
+use super::traces::Tracing;
 use crate::admin::{self, Admin, AdminListener, AdminSpec, GaugeSources, ListenerSource};
 use crate::config::{Change, Config, Part};
 use crate::limiter::SharedState;
@@ -40,6 +41,7 @@ pub(super) struct Running {
     top: Option<Arc<TopKeys>>,
     stage: watch::Receiver<Lifecycle>,
     access: Option<AccessOutput>,
+    tracing: Tracing,
     /// The dropped lines of the access log, and those of the log.
     dropped_lines: [DroppedLines; 2],
     admin: Option<(AdminSpec, Arc<ArcSwap<Admin>>)>,
@@ -95,6 +97,7 @@ impl Running {
             top: admin.is_some().then(|| Arc::new(TopKeys::new(monotonic()))),
             stage,
             access: None,
+            tracing: Tracing::start(config.tracing),
             dropped_lines: [
                 DroppedLines::new("access log", "standard output"),
                 DroppedLines::new("log", "standard error"),
@@ -169,6 +172,9 @@ impl Running {
         config.snapshot.gate.consumers.iter_mut().for_each(|rules| rules.inherit_stored(last));
         if has_changed("store") {
             self.replace_store(config.store, config.snapshot.gate.limits.instances);
+        }
+        if has_changed("tracing") {
+            self.tracing.apply(config.tracing);
         }
         self.upstreams = self.next_upstreams(&config.snapshot, changes);
         self.monitor = monitor(&self.upstreams).await;
@@ -247,11 +253,12 @@ impl Running {
         (self.shutdown_delay, self.shutdown_grace)
     }
 
-    /// Stops the background tasks that requests in progress do not need; returns the workers and the access log's output.
-    pub fn stop(self) -> (Vec<Worker>, Option<AccessOutput>) {
+    /// Stops the background tasks that requests in progress do not need; returns the workers, the access log's
+    /// output, and the tracing.
+    pub fn stop(self) -> (Vec<Worker>, Option<AccessOutput>, Tracing) {
         self.sweeper.abort();
         self.key_refresh.inspect(JoinHandle::abort);
-        (self.workers, self.access)
+        (self.workers, self.access, self.tracing)
     }
 
     /// Logs how many lines of the logs were dropped, at most once in a while.
@@ -317,6 +324,7 @@ impl Running {
             counts: Arc::new(self.metrics.counts(worker, policies, self.routes())),
             top: self.top.as_ref().map(|top| top.recorder(worker, policies, self.log.keys)),
             access: self.access.as_ref().and_then(|output| output.writer(self.log)),
+            tracer: self.tracing.tracer(),
         }
     }
 
@@ -358,6 +366,7 @@ impl Running {
                 memory: Arc::clone(&self.memory),
                 ledger: Arc::clone(&self.shared.ledger),
                 access: self.access.clone(),
+                spans: Arc::clone(self.tracing.counts()),
                 upstreams: self.upstreams.clone(),
             },
             lifecycle: self.stage.clone(),

@@ -20,6 +20,7 @@ mod routes;
 mod schema;
 mod store;
 mod top;
+mod tracing;
 mod units;
 mod upstreams;
 
@@ -39,4 +40,5 @@ pub use self::reference::{Block, reference};
 pub use self::routes::{EDITS, NOT, RESPOND, RESPONSE_EDITS, REWRITE, ROUTE};
 pub use self::schema::schema;
 pub use self::top::TOP;
+pub use self::tracing::TRACING;
 pub use self::upstreams::{EJECT, HEALTH, SERVER, UPSTREAM};

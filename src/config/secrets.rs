@@ -3,8 +3,16 @@
 use std::ops::Range;
 
 /// Keys whose values are secrets in any table.
-const KEYS: [&str; 7] =
-    ["hash_key", "sentinel_password", "token", "read_token", "password", "authorization", "credentials"];
+const KEYS: [&str; 8] = [
+    "hash_key",
+    "sentinel_password",
+    "token",
+    "read_token",
+    "password",
+    "authorization",
+    "credentials",
+    "api-key",
+];
 
 /// Shorter values of variables are not replaced in messages.
 const MIN_SECRET: usize = 4;

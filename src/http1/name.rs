@@ -74,6 +74,8 @@ known_names! {
     SERVER = b"server",
     SET_COOKIE = b"set-cookie",
     TE = b"te",
+    TRACEPARENT = b"traceparent",
+    TRACESTATE = b"tracestate",
     TRAILER = b"trailer",
     TRANSFER_ENCODING = b"transfer-encoding",
     UPGRADE = b"upgrade",

@@ -20,17 +20,18 @@ use super::grpc_error::to_grpc_error;
 use super::http2::Connect;
 use super::inbound::accept_upgrade;
 use super::local_reply::{self, RejectedRequest};
-use super::log_entry::{LogEntry, PlannedRequest};
+use super::log_entry::PlannedRequest;
 use super::rate_headers::RateHeaderSource;
 use super::read_missing::{read_missing, replan};
 use super::rejection::Rejection;
 use super::request_id::{RequestId, X_REQUEST_ID};
+use super::request_record::RequestRecord;
 use super::response::ProxyResponse;
 use super::response_body::{BodySource, ReplyBody, RequestTiming};
 use super::route_action::Target;
 use super::settlement::settle;
 use super::snapshot::Proxy;
-use super::{blocked, grpc, http2, max_forwards, own_limits, top_keys, tunnel};
+use super::{grpc, http2, max_forwards, own_limits, top_keys, tunnel};
 use crate::gate::{BodyFields, RequestError, RequestPlan, RouteId, RouteMatch};
 use crate::http1::{RequestHead, ResponseHead, names};
 use crate::id_vec::Id as _;
@@ -51,7 +52,7 @@ pub(super) struct Exchange<'p> {
     body: ClientBody,
     connect: Option<Connect>,
     route: Option<RouteId>,
-    log_entry: Option<Box<LogEntry>>,
+    record: RequestRecord,
     /// For the CORS headers of the response, where there are any.
     cors: Option<Box<CorsRequest<'p>>>,
     /// The state of each limit that applies to the request.
@@ -93,7 +94,7 @@ pub async fn serve(
 }
 
 impl<'p> Exchange<'p> {
-    /// Starts the request's entry of the access log, and copies what is needed of the head after it has moved upstream.
+    /// Starts the request's record, and copies what is needed of the head after it has moved upstream.
     fn begin(
         proxy: &'p Proxy,
         client: &'p ClientConnection,
@@ -101,7 +102,7 @@ impl<'p> Exchange<'p> {
         (body, connect): (ClientBody, Option<Connect>),
     ) -> Self {
         let id = RequestId::new(&head.fields, proxy.trusts(client.ip()));
-        let log_entry = LogEntry::begin(proxy, client, head, &id);
+        let record = RequestRecord::begin(proxy, client, head, &id);
         let cors = proxy.snapshot.cors.as_deref().map(|rules| Box::new(CorsRequest::new(rules, head)));
         Self {
             proxy,
@@ -113,7 +114,7 @@ impl<'p> Exchange<'p> {
             body,
             connect,
             route: None,
-            log_entry,
+            record,
             cors,
             statuses: LimitStatuses::new(),
             status_source: StatusSource::Store,
@@ -208,7 +209,7 @@ impl<'p> Exchange<'p> {
     ) -> Rejection {
         let rejection = self.rejected(head, Rejection::Malformed(error.clone()));
         if let RequestError::Blocked(limit) = error {
-            blocked::record(self.proxy, self.client, (head, fields), *limit, self.log_entry.as_deref_mut());
+            self.record.describe_blocked(self.proxy, self.client, (head, fields), *limit);
         }
         rejection
     }
@@ -226,9 +227,7 @@ impl<'p> Exchange<'p> {
     /// Records the client and the route of a request without a plan.
     fn describe_match(&mut self, head: &RequestHead, matched: Option<&RouteMatch<'_>>) {
         self.route = matched.and_then(|matched| matched.route);
-        if let Some(entry) = &mut self.log_entry {
-            entry.describe_match(&self.proxy.snapshot.gate, self.client, head, matched);
-        }
+        self.record.describe_match(&self.proxy.snapshot.gate, self.client, head, matched);
     }
 
     /// Checks the limits: the permit, and the delay of a limit that shapes traffic.
@@ -248,9 +247,7 @@ impl<'p> Exchange<'p> {
         own_limits::record(&self.proxy.counts, plan, started);
         let request = PlannedRequest { gate: &self.proxy.snapshot.gate, client: self.client, head, plan };
         top_keys::record(self.proxy, &request, &admission);
-        if let Some(entry) = &mut self.log_entry {
-            entry.describe(&request, &admission);
-        }
+        self.record.describe(&request, &admission);
         let Admission { verdict, reservation, delay, statuses, source, .. } = admission;
         (self.statuses, self.status_source) = (statuses, source);
         self.reservation = reservation;
@@ -264,7 +261,7 @@ impl<'p> Exchange<'p> {
             id: &self.id,
             is_grpc: self.is_grpc,
             body: &mut self.body,
-            log: self.log_entry.as_deref_mut().map(|entry| &mut entry.record.forwarding),
+            log: self.record.attempts(),
         }
     }
 
@@ -279,9 +276,7 @@ impl<'p> Exchange<'p> {
             let route = self.route.map_or("", |route| &gate.routes.get(route).name);
             tracing::debug!(route, "{error}");
         }
-        if let Some(entry) = &mut self.log_entry {
-            entry.describe_rejection(gate, rejection);
-        }
+        self.record.describe_rejection(gate, rejection);
         let policy = &self.proxy.snapshot.response_policy;
         let credential = gate.consumers.as_ref().map(|rules| &rules.source);
         let request = RejectedRequest::new(self.rate_headers(), &self.id, credential, rejection);
@@ -315,7 +310,7 @@ impl<'p> Exchange<'p> {
         response
     }
 
-    /// Completes the response for the client. The log entry moves into the body, which writes it at its end.
+    /// Completes the response for the client. The record moves into the body, which finishes it at its end.
     async fn finish(&mut self, mut response: ProxyResponse<BodySource>) -> ProxyResponse {
         self.rate_headers().write(&mut response.head.fields, self.retry_after);
         self.add_request_id(&mut response);
@@ -336,28 +331,27 @@ impl<'p> Exchange<'p> {
         if let Some(cors) = &self.cors {
             cors.write(self.route, &mut response.head.fields);
         }
-        let mut log_entry = self.record_status(response.head.status);
+        let mut record = self.record_status(response.head.status);
         if self.is_grpc {
             to_grpc_error(&mut response);
         }
         let timeout = self.client.tunnel_timeout();
-        let tunnel = server.and_then(|server| tunnel::start(server, timeout, log_entry.take(), stream));
+        let tunnel =
+            server.and_then(|server| tunnel::start(server, timeout, std::mem::take(&mut record), stream));
         let timing = RequestTiming {
             started: self.started,
             route: self.route,
             counts: Arc::clone(&self.proxy.counts),
         };
-        ProxyResponse { tunnel, ..response.map(|source| ReplyBody::new(source, log_entry, timing)) }
+        ProxyResponse { tunnel, ..response.map(|source| ReplyBody::new(source, record, timing)) }
     }
 
-    /// Counts the response, and returns the log entry, which is still to be written.
-    fn record_status(&mut self, status: StatusCode) -> Option<Box<LogEntry>> {
+    /// Counts the response, and returns the record, which lasts until the end of its body.
+    fn record_status(&mut self, status: StatusCode) -> RequestRecord {
         self.is_finished = true;
         self.proxy.counts.record_response(self.route_index(), status);
-        if let Some(entry) = &mut self.log_entry {
-            entry.record.status = Some(status);
-        }
-        self.log_entry.take()
+        self.record.set_status(status);
+        std::mem::take(&mut self.record)
     }
 
     /// Adds X-Request-Id to the response, unless the server or the route has set it.
@@ -389,9 +383,6 @@ impl Drop for Exchange<'_> {
             return;
         }
         self.proxy.counts.record_disconnect(self.route_index());
-        if let Some(entry) = &mut self.log_entry {
-            entry.record.error = Some("client_gone");
-            entry.write();
-        }
+        self.record.finish(false);
     }
 }

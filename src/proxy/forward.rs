@@ -14,8 +14,7 @@ use super::snapshot::Proxy;
 use super::websocket;
 use crate::http1::RequestHead;
 use crate::limiter::Permit;
-use crate::telemetry::Forwarding;
-use crate::upstream::{ForwardOptions, RequestBody, UpstreamId, UpstreamRequest};
+use crate::upstream::{AttemptLog, ForwardOptions, RequestBody, UpstreamId, UpstreamRequest};
 
 /// What a request takes upstream besides its head.
 pub(super) struct ForwardedRequest<'e> {
@@ -25,8 +24,8 @@ pub(super) struct ForwardedRequest<'e> {
     pub is_grpc: bool,
     /// The body. On failure, its unread part is put back.
     pub body: &'e mut ClientBody,
-    /// The entry of the access log, if there is one.
-    pub log: Option<&'e mut Forwarding>,
+    /// Where the attempts are recorded.
+    pub log: AttemptLog<'e>,
 }
 
 impl ForwardedRequest<'_> {
@@ -48,6 +47,7 @@ impl ForwardedRequest<'_> {
             rewrite,
             edits: &proxy.snapshot.actions[plan.route].request_headers,
             consumers: proxy.snapshot.consumer_forwarding.as_ref(),
+            trace: self.log.trace.as_deref(),
             protected: &proxy.snapshot.protected_headers,
         };
         outbound.prepare(&mut head)?;

@@ -21,8 +21,6 @@ use crate::time::{cached_now, monotonic};
 #[derive(Debug)]
 pub(super) struct LogEntry {
     pub record: Record,
-    /// Whether the upstream's response has been read to its end.
-    pub is_whole: bool,
     pub started: Instant,
     pub writer: AccessWriter,
 }
@@ -56,7 +54,7 @@ impl LogEntry {
         };
         let mut record = Record::new(proxy.clock.now(), client.ip(), request);
         add_headers(&mut record, &proxy.snapshot.logged_headers, head);
-        Some(Box::new(Self { record, is_whole: false, started: cached_now(), writer }))
+        Some(Box::new(Self { record, started: cached_now(), writer }))
     }
 
     /// Records the client, consumer, host and route of a request, and the decisions of its limits.

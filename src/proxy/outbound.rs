@@ -19,6 +19,7 @@ use super::via;
 use crate::gate::{ClientIp, RouteId};
 use crate::http1::names::{CONNECTION, CONTENT_LENGTH, FORWARDED, HOST, TE, X_REQUEST_ID};
 use crate::http1::{FieldName, Fields, RequestHead};
+use crate::telemetry::RequestTrace;
 use crate::upstream::{ForwardError, HeaderScrub, RequestBody};
 
 /// Encodes bytes beyond ASCII alone, as every set does; control characters can't occur in a URI.
@@ -34,6 +35,8 @@ pub(super) struct OutboundHead<'a> {
     pub edits: &'a HeaderEdits,
     /// What the upstream learns about the consumer.
     pub consumers: Option<&'a ConsumerForwarding>,
+    /// The trace that the upstream continues.
+    pub trace: Option<&'a RequestTrace>,
     /// The headers of which variants with underscores are removed.
     pub protected: &'a HeaderScrub,
 }
@@ -69,6 +72,9 @@ impl OutboundHead<'_> {
             forwarding.apply(head, plan.consumer.as_deref(), is_trusted)?;
         }
         let fields = &mut head.fields;
+        if let Some(trace) = self.trace {
+            trace.propagate(fields);
+        }
         edits.apply(fields);
         retain_announced_trailers(fields, |name| !protected.may_be_trailer(name));
         Ok(())
@@ -178,6 +184,7 @@ mod tests {
             rewrite: &rewrite,
             edits: &HeaderEdits::default(),
             consumers: None,
+            trace: None,
             protected: &own_headers().collect(),
         };
         outbound.prepare(&mut head).unwrap();

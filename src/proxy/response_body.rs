@@ -10,7 +10,7 @@ use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
 
 use super::grpc_body::GrpcBody;
-use super::log_entry::LogEntry;
+use super::request_record::RequestRecord;
 use crate::gate::RouteId;
 use crate::id_vec::Id as _;
 use crate::telemetry::Counts;
@@ -21,7 +21,7 @@ use crate::upstream::{BodyError, ConnectionUse, ResponseBody};
 #[derive(Debug)]
 pub struct ReplyBody {
     source: BodySource,
-    entry: Option<Box<LogEntry>>,
+    record: RequestRecord,
     timing: RequestTiming,
 }
 
@@ -80,8 +80,8 @@ impl BodySource {
 }
 
 impl ReplyBody {
-    pub(super) fn new(source: BodySource, entry: Option<Box<LogEntry>>, timing: RequestTiming) -> Self {
-        Self { source, entry, timing }
+    pub(super) fn new(source: BodySource, record: RequestRecord, timing: RequestTiming) -> Self {
+        Self { source, record, timing }
     }
 
     /// Whether the body comes from the proxy itself.
@@ -115,20 +115,6 @@ impl ReplyBody {
     pub fn upstream_connection(&self) -> Option<&Arc<ConnectionUse>> {
         self.source.upstream_body().filter(|body| !body.is_end_stream())?.connection_use()
     }
-
-    /// Records bytes, end and error of the body for the access log.
-    fn record_frame(&mut self, frame: &Poll<Option<Result<Frame<Bytes>, BodyError>>>) {
-        let Some(entry) = &mut self.entry else { return };
-        match frame {
-            Poll::Ready(Some(Ok(frame))) => {
-                entry.record.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
-                entry.is_whole |= frame.is_trailers();
-            }
-            Poll::Ready(Some(Err(error))) => entry.record.error = Some(error.word()),
-            Poll::Ready(None) => entry.is_whole = true,
-            Poll::Pending => {}
-        }
-    }
 }
 
 impl Body for ReplyBody {
@@ -145,7 +131,7 @@ impl Body for ReplyBody {
             BodySource::Upstream(body) => Pin::new(body).poll_frame(cx),
             BodySource::Grpc(body) => Pin::new(body).poll_frame(cx),
         };
-        self.record_frame(&frame);
+        self.record.record_frame(&frame);
         frame
     }
 
@@ -161,14 +147,9 @@ impl Body for ReplyBody {
 impl Drop for ReplyBody {
     fn drop(&mut self) {
         let is_local = matches!(self.source, BodySource::Local(_));
-        let is_whole = is_local || self.is_end_stream();
-        if let Some(entry) = &mut self.entry {
-            if !is_whole && !entry.is_whole {
-                entry.record.error.get_or_insert("client_gone");
-            }
-            entry.write();
-        }
         let RequestTiming { started, route, counts } = &self.timing;
-        counts.record_duration(route.map(RouteId::index), cached_now() - *started, None);
+        let trace = self.record.sampled_trace_id().copied();
+        counts.record_duration(route.map(RouteId::index), cached_now() - *started, trace);
+        self.record.finish(is_local || self.is_end_stream());
     }
 }

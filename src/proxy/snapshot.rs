@@ -14,7 +14,7 @@ use crate::gate::{Gate, RouteId};
 use crate::id_vec::IdVec;
 use crate::limiter::{Limiter, SharedState};
 use crate::store::StoreSpec;
-use crate::telemetry::{AccessWriter, Counts, TopRecorder, UpstreamCounts};
+use crate::telemetry::{AccessWriter, Counts, TopRecorder, Tracer, UpstreamCounts};
 use crate::time::Clock;
 use crate::upstream::{HeaderScrub, SharedUpstream, Upstream, UpstreamId, UpstreamSpec, WorkerWaker};
 
@@ -57,6 +57,8 @@ pub struct ProxyConfig {
     pub top: Option<TopRecorder>,
     /// The access log, if it is on.
     pub access: Option<AccessWriter>,
+    /// Starts the traces of requests, if tracing is on.
+    pub tracer: Option<Tracer>,
 }
 
 /// One worker's proxy, over one snapshot of the configuration.
@@ -66,6 +68,7 @@ pub struct Proxy {
     pub(super) limiter: Limiter,
     pub(super) upstreams: IdVec<UpstreamId, Rc<Upstream>>,
     pub(super) access: Option<AccessWriter>,
+    pub(super) tracer: Option<Tracer>,
     pub(super) counts: Arc<Counts>,
     pub(super) top: Option<TopRecorder>,
     pub(super) clock: Clock,
@@ -79,14 +82,14 @@ impl Proxy {
         earlier: &[Rc<Upstream>],
         waker: &WorkerWaker,
     ) -> Self {
-        let ProxyConfig { snapshot, upstreams, counts, top, access, .. } = config;
+        let ProxyConfig { snapshot, upstreams, counts, top, access, tracer, .. } = config;
         let upstream = |(shared, counts)| {
             let kept = earlier.iter().find(|upstream| upstream.is_client_of(&shared));
             kept.map_or_else(|| Rc::new(Upstream::new(shared, counts, waker)), Rc::clone)
         };
         let upstreams = upstreams.into_iter().map(upstream).collect();
         let limiter = limiter.with_counts(Arc::clone(&counts));
-        Self { snapshot, limiter, upstreams, access, counts, top, clock: Clock::System }
+        Self { snapshot, limiter, upstreams, access, tracer, counts, top, clock: Clock::System }
     }
 
     /// Whether the client's address is taken from the headers of requests from this address.

@@ -12,7 +12,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional_with_sizes};
 use tokio::time::Instant;
 
-use super::log_entry::LogEntry;
+use super::request_record::RequestRecord;
 use crate::socket::LazyTimer;
 use crate::time::monotonic;
 use crate::upstream::ServerEnd;
@@ -26,13 +26,13 @@ pub struct Tunnel {
     server: ServerEnd,
     /// How long both sides may be idle.
     timeout: Duration,
-    log: TunnelLog,
+    record: TunnelRecord,
 }
 
-/// The tunnel's entry of the access log, written on drop, however the tunnel ends.
+/// The record of the tunnel's request, finished on drop, however the tunnel ends.
 #[derive(Debug)]
-struct TunnelLog {
-    entry: Option<Box<LogEntry>>,
+struct TunnelRecord {
+    request: RequestRecord,
     /// Bytes that have been read from the server.
     bytes: Cell<u64>,
 }
@@ -49,10 +49,10 @@ struct CountedStream<'n, S> {
 pub(super) fn start(
     server: ServerEnd,
     timeout: Duration,
-    entry: Option<Box<LogEntry>>,
+    request: RequestRecord,
     connect_stream: Option<OnUpgrade>,
 ) -> Option<Box<Tunnel>> {
-    let tunnel = Tunnel { server, timeout, log: TunnelLog { entry, bytes: Cell::new(0) } };
+    let tunnel = Tunnel { server, timeout, record: TunnelRecord { request, bytes: Cell::new(0) } };
     let Some(stream) = connect_stream else { return Some(Box::new(tunnel)) };
     tokio::task::spawn_local(async move {
         if let Ok(client) = stream.await {
@@ -69,7 +69,7 @@ impl Tunnel {
         let (last_read, from_client) = (Cell::new(monotonic()), Cell::new(0));
         let mut client = CountedStream { stream: client, read: &from_client, last_read: &last_read };
         let mut server =
-            CountedStream { stream: &mut self.server, read: &self.log.bytes, last_read: &last_read };
+            CountedStream { stream: &mut self.server, read: &self.record.bytes, last_read: &last_read };
         let mut timer = LazyTimer::default();
         let mut copy = pin!(copy_bidirectional_with_sizes(&mut client, &mut server, BUFFER, BUFFER));
         poll_fn(|cx| match copy.as_mut().poll(cx) {
@@ -80,12 +80,9 @@ impl Tunnel {
     }
 }
 
-impl Drop for TunnelLog {
+impl Drop for TunnelRecord {
     fn drop(&mut self) {
-        if let Some(entry) = &mut self.entry {
-            entry.record.bytes = self.bytes.get();
-            entry.write();
-        }
+        self.request.finish_tunnel(self.bytes.get());
     }
 }
 

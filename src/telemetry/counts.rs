@@ -10,9 +10,10 @@ use std::time::Duration;
 use http::StatusCode;
 
 use super::counters::{Counters, OnDemand};
-use super::exemplars::{BucketExemplars, Exemplar, Exemplars, TraceId};
+use super::exemplars::{BucketExemplars, Exemplar, Exemplars};
 use super::histogram::{DurationSums, Durations, SizeSums, Sizes};
 use super::outcome::{DECISION_CELLS, DecisionSource, Outcome, StoreRequest};
+use super::trace::TraceId;
 use crate::id_vec::IdVec;
 use crate::limit::{Charge, Decision, Policy, PolicyId};
 use crate::time::Clock;

@@ -5,11 +5,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::histogram::{DURATION_BUCKETS, duration_bucket};
+use super::trace::TraceId;
 use crate::time::Timestamp;
-
-/// The id of a trace, as in `traceparent` (W3C Trace Context).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TraceId(pub [u8; 16]);
 
 /// An observation that is part of a trace.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,11 +38,5 @@ impl Exemplars {
                 *latest = own;
             }
         }
-    }
-}
-
-impl std::fmt::Display for TraceId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }

@@ -4,6 +4,7 @@ use http::{StatusCode, Uri};
 use tokio::time::Instant;
 
 use super::acquire::Acquired;
+use super::attempt_log::AttemptLog;
 use super::detached::{self, Detachable, ResponseStream};
 use super::error::{ForwardError, SendError};
 use super::pool::Pool;
@@ -128,7 +129,7 @@ pub(super) fn outcome(status: StatusCode) -> Attempt {
     }
 }
 
-/// Prefixes `target`, if given, with the server's base path, and sets the Host header.
+/// Prefixes `target`, if given, with the server's base path, sets the Host header, and starts the span of the attempt.
 ///
 /// # Errors
 /// When base path and target together are no valid target.
@@ -137,6 +138,7 @@ pub(super) fn address(
     target: Option<&Uri>,
     pool: &Pool,
     host: &HostRule,
+    log: &mut AttemptLog<'_>,
 ) -> Result<(), ForwardError> {
     if let Some(target) = target {
         let base_path = &pool.server().base_path;
@@ -152,5 +154,6 @@ pub(super) fn address(
     if let Some(name) = name {
         request.head.fields.set(HOST, name.as_bytes());
     }
+    log.start_attempt(pool, &mut request.head);
     Ok(())
 }

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use super::acquire::Acquired;
 use super::attempt::{AttemptOptions, FailedAttempt, address, attempt, outcome};
+use super::attempt_log::AttemptLog;
 use super::budget::RetryBudget;
 use super::connection_limit::WorkerWaker;
 use super::detached::Detachable;
@@ -20,7 +21,7 @@ use super::response::ResponseBody;
 use super::shared::SharedUpstream;
 use crate::http1::ResponseHead;
 use crate::limiter::Permit;
-use crate::telemetry::{Event, Forwarding, UpstreamCounts};
+use crate::telemetry::{Event, UpstreamCounts};
 use crate::time::{cached_now, monotonic};
 
 /// One worker's upstream: its endpoints, with this worker's connections to them.
@@ -36,9 +37,6 @@ pub struct Upstream {
     counts: UpstreamCounts,
     worker: WorkerWaker,
 }
-
-/// The access log's record of the attempts, if the request is logged.
-struct AttemptLog<'a>(Option<&'a mut Forwarding>);
 
 impl Upstream {
     /// A worker's client of an upstream, without connections yet; to be used within the worker's runtime. `worker` is
@@ -68,8 +66,7 @@ impl Upstream {
 
     /// Sends a request and returns the response as soon as its head has arrived; the body streams. `permit` is held
     /// until the last byte of the response; if it has concurrency slots, an exchange that has been sent continues even
-    /// if the caller is dropped. `forwarding` records the attempts for the access log; it is borrowed because it must
-    /// survive a cancelled request.
+    /// if the caller is dropped. `log` records the attempts.
     ///
     /// A failed request is retried only where that is safe:
     /// - over a new connection, when a reused connection turns out to be closed before any byte was sent;
@@ -88,9 +85,9 @@ impl Upstream {
         permit: Permit,
         mut request: UpstreamRequest,
         options: ForwardOptions<'_>,
-        forwarding: Option<&mut Forwarding>,
+        log: AttemptLog<'_>,
     ) -> Result<(ResponseHead, ResponseBody), ForwardFailure> {
-        let result = self.forward_with_retries(permit, &mut request, options, AttemptLog(forwarding)).await;
+        let result = self.forward_with_retries(permit, &mut request, options, log).await;
         result.map_err(|error| ForwardFailure { error, unread_body: request.body.take_unread() })
     }
 
@@ -120,7 +117,7 @@ impl Upstream {
                 Selection::New(index, permit) => (index, Some(Acquired::Permit(permit))),
                 Selection::Full(index) => {
                     // Before the wait, so that a request that gets no connection is logged with its server.
-                    log.attempt(&endpoints.pools[index], tried.len() + 1);
+                    log.select(&endpoints.pools[index], tried.len() + 1);
                     // Boxed because it is large, and few requests wait.
                     let wait = Box::pin(endpoints.wait(index, &tried, options.client, deadline));
                     let (index, acquired) = wait.await.inspect_err(|error| self.count_full(error))?;
@@ -128,8 +125,8 @@ impl Upstream {
                 }
             };
             let pool = &endpoints.pools[index];
-            log.attempt(pool, tried.len() + 1);
-            address(request, target.as_ref(), pool, options.host)?;
+            log.select(pool, tried.len() + 1);
+            address(request, target.as_ref(), pool, options.host, &mut log)?;
             let attempt_options = AttemptOptions {
                 forward: options,
                 needs_new_connection: !tried.is_empty(),
@@ -141,7 +138,7 @@ impl Upstream {
             let detachable = Detachable::of(&permit, client_permit.as_ref(), spec.response_timeout);
             match attempt(pool, acquired, request, attempt_options, detachable).await {
                 Ok((head, stream)) => {
-                    log.head();
+                    log.head(head.status);
                     in_flight.report_response(outcome(head.status));
                     let permits = (permit, client_permit);
                     return Ok((head, ResponseBody::new(stream, in_flight, permits, options.is_reclaimable)));
@@ -228,35 +225,5 @@ impl Upstream {
 
     fn unresolved(&self) -> ForwardError {
         ForwardError::Unresolved(self.shared.spec().label().into())
-    }
-}
-
-impl AttemptLog<'_> {
-    /// Records the upstream.
-    fn start(&mut self, upstream: &Rc<str>) {
-        if let Some(forwarding) = &mut self.0 {
-            forwarding.start(upstream);
-        }
-    }
-
-    /// Records the server of an attempt, counted from 1.
-    fn attempt(&mut self, pool: &Pool, number: usize) {
-        if let Some(forwarding) = &mut self.0 {
-            forwarding.start_attempt(pool.label(), number);
-        }
-    }
-
-    /// Records that the head of a response has arrived.
-    fn head(&mut self) {
-        if let Some(forwarding) = &mut self.0 {
-            forwarding.head_received();
-        }
-    }
-
-    /// Records a failed attempt: the head may have arrived all the same.
-    fn failure(&mut self, error: &ForwardError) {
-        if error.has_head() {
-            self.head();
-        }
     }
 }

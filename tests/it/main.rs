@@ -157,6 +157,11 @@ mod tls {
     mod downstream;
     mod upstream;
 }
+/// Traces of requests: what is passed on, and what is exported.
+mod tracing {
+    mod export;
+    mod propagation;
+}
 /// Upstreams: load balancing, health checks, retries, pools of connections, failures.
 mod upstream {
     mod balancing;

@@ -12,6 +12,7 @@ use super::limits::LIMIT;
 use super::listeners::LISTENER;
 use super::routes::ROUTE;
 use super::store::STORE;
+use super::tracing::TRACING;
 use super::units::{DAY, ZERO};
 use super::upstreams::UPSTREAM;
 
@@ -134,6 +135,12 @@ pub static TOP: Keys = Keys {
             kind: Kind::Table(&LOG),
             default: Default::Words(""),
             doc: "The log and the access log",
+        },
+        Key {
+            name: "tracing",
+            kind: Kind::Table(&TRACING),
+            default: Default::Words(""),
+            doc: "Distributed tracing",
         },
     ],
     has_own_table: false,

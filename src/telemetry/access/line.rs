@@ -59,8 +59,12 @@ fn push_json_request(line: &mut Vec<u8>, record: &Record, texts: &Texts<'_>) {
     texts.push(line, record.request_id);
 }
 
-/// Appends the route, the consumer, the limits that denied the request, the error and the protocol, whose string is left open.
+/// Appends the trace, the route, the consumer, the limits that denied the request, the error and the protocol, whose string is left open.
 fn push_json_outcome(line: &mut Vec<u8>, record: &Record, texts: &Texts<'_>) {
+    if let Some(id) = record.trace_id {
+        line.extend_from_slice(b"\",\"trace_id\":\"");
+        texts.push(line, id);
+    }
     if let Some(route) = record.route {
         line.extend_from_slice(b"\",\"route\":\"");
         texts.push(line, route);
@@ -155,6 +159,10 @@ fn push_text_request(line: &mut Vec<u8>, record: &Record, texts: &Texts<'_>) {
 }
 
 fn push_text_outcome(line: &mut Vec<u8>, record: &Record, texts: &Texts<'_>) {
+    if let Some(id) = record.trace_id {
+        line.extend_from_slice(b" trace_id=");
+        texts.push(line, id);
+    }
     if let Some(route) = record.route {
         line.extend_from_slice(b" route=");
         texts.push(line, route);

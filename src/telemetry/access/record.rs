@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use super::forwarding::Forwarding;
 use crate::limit::Key;
 use crate::telemetry::escape::{push_cut, push_cut_to};
+use crate::telemetry::trace::TraceId;
 use crate::time::Timestamp;
 
 /// The status of a request whose client disconnected before the response, as in nginx.
@@ -55,6 +56,7 @@ pub struct Record {
     pub(super) method: Span,
     pub(super) target: Span,
     pub(super) request_id: Span,
+    pub(super) trace_id: Option<Span>,
     pub(super) host: Span,
     pub(super) route: Option<Span>,
     pub(super) consumer: Option<Span>,
@@ -95,6 +97,7 @@ impl Record {
             method,
             target,
             request_id,
+            trace_id: None,
             host: Span::default(),
             route: None,
             consumer: None,
@@ -104,6 +107,11 @@ impl Record {
             headers: Vec::new(),
             texts,
         }
+    }
+
+    /// Sets the id of the trace that it belongs to.
+    pub fn set_trace_id(&mut self, id: &TraceId) {
+        self.trace_id = Some(self.append_name(id.as_str()));
     }
 
     /// Sets the requested host.

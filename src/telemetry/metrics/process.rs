@@ -28,5 +28,12 @@ pub(super) fn write(scrape: &Scrape<'_>, out: &mut Exposition<impl Write>) -> io
     out.series(&[], scrape.gauges.dropped_lines)?;
     let help = "Lines of the log that were dropped because standard error was blocked or too slow.";
     out.start(Kind::Counter, "tidegate_log_dropped_lines_total", help)?;
-    out.series(&[], scrape.gauges.dropped_log_lines)
+    out.series(&[], scrape.gauges.dropped_log_lines)?;
+    let help =
+        "Spans of traces, by outcome; dropped: the queue was full, or the collector did not accept them.";
+    out.start(Kind::Counter, "tidegate_spans_total", help)?;
+    for (outcome, count) in ["exported", "dropped"].into_iter().zip(scrape.gauges.spans) {
+        out.series(&[("outcome", outcome)], count)?;
+    }
+    Ok(())
 }

@@ -24,6 +24,8 @@ pub struct GaugeValues {
     pub dropped_lines: u64,
     /// Lines of the log that were dropped since the start.
     pub dropped_log_lines: u64,
+    /// Spans that were exported and dropped since the start.
+    pub spans: [u64; 2],
     /// Of each upstream.
     pub upstreams: Vec<UpstreamValues>,
 }

@@ -50,6 +50,7 @@ fn gauges() -> GaugeValues {
         evictions: 8,
         dropped_lines: 4,
         dropped_log_lines: 5,
+        spans: [7, 3],
         upstreams: vec![UpstreamValues { label: "api".into(), pending: 6, servers: vec![server] }],
     }
 }
@@ -92,6 +93,7 @@ fn every_metric_is_in_the_text() {
         "tidegate_config_last_reload_success_timestamp_seconds 1790000000.5",
         "tidegate_access_log_dropped_lines_total 4",
         "tidegate_log_dropped_lines_total 5",
+        "tidegate_spans_total{outcome=\"dropped\"} 3",
         "tidegate_connections{listener=\"127.0.0.1:8080\"} 3",
         "tidegate_connections_accepted_total{listener=\"127.0.0.1:8080\"} 1",
         "tidegate_connections_refused_total{listener=\"127.0.0.1:8080\",bound=\"max_connections\"} 4",
@@ -178,7 +180,11 @@ fn traced_requests_are_exemplars_in_openmetrics() {
     let metrics = Metrics::new(Timestamp(0));
     for (worker, millis) in [(0, 3), (1, 1_000)] {
         let counts = metrics.counts(worker, &[], ["a"].into_iter());
-        counts.record_duration(Some(0), Duration::from_millis(millis), Some(TraceId([0xab; 16])));
+        counts.record_duration(
+            Some(0),
+            Duration::from_millis(millis),
+            TraceId::parse(b"abababababababababababababababab"),
+        );
         counts.record_duration(Some(0), Duration::from_millis(20), None);
     }
     let exemplars = |format| {

@@ -8,7 +8,7 @@ use tidegate::store::redis::{CHANGE, RAISES, TAKE};
 use super::files::{files_below, parsed, sources};
 
 /// The modules in their order: each may import only the modules before it.
-const ORDER: [&str; 25] = [
+const ORDER: [&str; 26] = [
     "text",
     "suggest",
     "id_vec",
@@ -20,6 +20,7 @@ const ORDER: [&str; 25] = [
     "telemetry",
     "socket",
     "tls",
+    "otlp",
     "store",
     "limiter",
     "upstream",

@@ -1,4 +1,4 @@
-//! Opens the sockets of listeners for all workers.
+//! Opening of listeners.
 
 use std::net::SocketAddr;
 

@@ -1,0 +1,166 @@
+//! What is recorded of a request for operators: its entry of the access log, and its trace.
+
+use std::task::Poll;
+
+use bytes::Bytes;
+use http::StatusCode;
+use hyper::body::Frame;
+
+use super::blocked;
+use super::client::ClientConnection;
+use super::log_entry::{LogEntry, PlannedRequest};
+use super::rejection::Rejection;
+use super::request_id::RequestId;
+use super::server_span;
+use super::snapshot::Proxy;
+use crate::gate::{BodyFields, Gate, RouteMatch};
+use crate::http1::RequestHead;
+use crate::limit::PolicyId;
+use crate::limiter::Admission;
+use crate::telemetry::{RequestTrace, TraceId};
+use crate::upstream::{AttemptLog, BodyError};
+
+/// What is recorded of a request, as far as it is logged and traced, until its response has ended.
+#[derive(Debug, Default)]
+pub(super) struct RequestRecord {
+    log: Option<Box<LogEntry>>,
+    trace: Option<Box<RequestTrace>>,
+    /// Whether the response of a server has been read to its end.
+    is_whole: bool,
+}
+
+impl RequestRecord {
+    /// Starts the record of a request.
+    pub fn begin(proxy: &Proxy, client: &ClientConnection, head: &RequestHead, id: &RequestId) -> Self {
+        let mut log = LogEntry::begin(proxy, client, head, id);
+        let trace = proxy.tracer.as_ref().map(|tracer| {
+            let is_trusted = proxy.trusts(client.ip());
+            let mut trace = Box::new(tracer.start(&head.fields, is_trusted, &proxy.clock));
+            if let Some(entry) = &mut log {
+                entry.record.set_trace_id(trace.id());
+            }
+            server_span::begin(&mut trace, client, head, id);
+            trace
+        });
+        Self { log, trace, is_whole: false }
+    }
+
+    /// Records the client, consumer, host and route of a request, and the decisions of its limits.
+    pub fn describe(&mut self, request: &PlannedRequest<'_>, admission: &Admission) {
+        if let Some(entry) = &mut self.log {
+            entry.describe(request, admission);
+        }
+        if let Some(trace) = &mut self.trace {
+            server_span::describe(trace, request, admission);
+        }
+    }
+
+    /// Records the client, host and route of a request without a plan, as far as they are known.
+    pub fn describe_match(
+        &mut self,
+        gate: &Gate,
+        client: &ClientConnection,
+        head: &RequestHead,
+        matched: Option<&RouteMatch<'_>>,
+    ) {
+        if let Some(entry) = &mut self.log {
+            entry.describe_match(gate, client, head, matched);
+        }
+        if let Some(trace) = &mut self.trace {
+            let address = gate.client_ip.client(client.ip(), &head.fields);
+            server_span::describe_match(trace, (gate, address), head, matched);
+        }
+    }
+
+    /// Records the consumer and the key of a request that the `block` list of a limit rejects.
+    pub fn describe_blocked(
+        &mut self,
+        proxy: &Proxy,
+        client: &ClientConnection,
+        request: (&RequestHead, Option<&BodyFields>),
+        limit: PolicyId,
+    ) {
+        blocked::record(proxy, client, request, limit, self.log.as_deref_mut());
+    }
+
+    /// Records why a request is rejected.
+    pub fn describe_rejection(&mut self, gate: &Gate, rejection: &Rejection) {
+        if let Some(entry) = &mut self.log {
+            entry.describe_rejection(gate, rejection);
+        }
+        if let Some(trace) = &mut self.trace {
+            server_span::describe_rejection(trace, gate, rejection);
+        }
+    }
+
+    /// Where the attempts to forward the request are recorded.
+    pub fn attempts(&mut self) -> AttemptLog<'_> {
+        AttemptLog {
+            forwarding: self.log.as_deref_mut().map(|entry| &mut entry.record.forwarding),
+            trace: self.trace.as_deref_mut(),
+        }
+    }
+
+    /// Records the status of the response.
+    pub fn set_status(&mut self, status: StatusCode) {
+        if let Some(entry) = &mut self.log {
+            entry.record.status = Some(status);
+        }
+        if let Some(trace) = &mut self.trace {
+            trace.responded(status);
+        }
+    }
+
+    /// Records bytes, end and error of the response's body.
+    pub fn record_frame(&mut self, frame: &Poll<Option<Result<Frame<Bytes>, BodyError>>>) {
+        let mut log = self.log.as_mut().map(|entry| &mut entry.record);
+        match frame {
+            Poll::Ready(Some(Ok(frame))) => {
+                if let Some(record) = &mut log {
+                    record.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+                }
+                self.is_whole |= frame.is_trailers();
+            }
+            Poll::Ready(Some(Err(error))) => {
+                if let Some(record) = &mut log {
+                    record.error = Some(error.word());
+                }
+                if let Some(trace) = &mut self.trace {
+                    trace.failed(error.word());
+                }
+            }
+            Poll::Ready(None) => self.is_whole = true,
+            Poll::Pending => {}
+        }
+    }
+
+    /// The id of the trace if it is sampled, for exemplars.
+    pub fn sampled_trace_id(&self) -> Option<&TraceId> {
+        self.trace.as_ref().and_then(|trace| trace.sampled_id())
+    }
+
+    /// Ends the record of a request whose response has ended; `is_whole` is whether it is complete for another reason than
+    /// its frames.
+    pub fn finish(&mut self, is_whole: bool) {
+        let is_whole = is_whole || self.is_whole;
+        if let Some(mut entry) = self.log.take() {
+            if !is_whole {
+                entry.record.error.get_or_insert("client_gone");
+            }
+            entry.write();
+        }
+        if let Some(mut trace) = self.trace.take()
+            && !is_whole
+        {
+            trace.failed("client_gone");
+        }
+    }
+
+    /// Ends the record of a tunnel, over which the server has sent this many bytes.
+    pub fn finish_tunnel(&mut self, bytes: u64) {
+        if let Some(entry) = &mut self.log {
+            entry.record.bytes = bytes;
+        }
+        self.finish(true);
+    }
+}

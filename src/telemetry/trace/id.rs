@@ -1,0 +1,116 @@
+//! The ids of traces and spans.
+
+use std::fmt;
+
+/// An id as hexadecimal digits in lower case, not all of which are zero. Kept as text, since headers and the access log
+/// have it in this form; the binary form is needed for exported spans alone.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Id<const DIGITS: usize>([u8; DIGITS]);
+
+/// The id of a trace.
+pub type TraceId = Id<32>;
+/// The id of a span.
+pub type SpanId = Id<16>;
+
+impl<const DIGITS: usize> Id<DIGITS> {
+    /// Parses an id.
+    #[must_use]
+    pub fn parse(text: &[u8; DIGITS]) -> Option<Self> {
+        let is_zero = text.iter().all(|digit| *digit == b'0');
+        (is_hex(text) && !is_zero).then_some(Self(*text))
+    }
+
+    /// A random id.
+    #[must_use]
+    pub fn random() -> Self {
+        let mut digits = [0; DIGITS];
+        for part in digits.chunks_exact_mut(16) {
+            part.copy_from_slice(&hex(fastrand::u64(..).max(1)));
+        }
+        Self(digits)
+    }
+
+    /// The digits.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8; DIGITS] {
+        &self.0
+    }
+
+    /// The digits.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        // They are ASCII.
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+
+    /// The binary form.
+    pub(super) fn binary(&self) -> impl Iterator<Item = u8> {
+        self.0.chunks_exact(2).map(|pair| value(pair[0]) << 4 | value(pair[1]))
+    }
+
+    /// The number that the last 16 digits stand for.
+    pub(super) fn low_bits(&self) -> u64 {
+        self.0[DIGITS - 16..].iter().fold(0, |bits, digit| bits << 4 | u64::from(value(*digit)))
+    }
+}
+
+impl<const DIGITS: usize> fmt::Display for Id<DIGITS> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl<const DIGITS: usize> fmt::Debug for Id<DIGITS> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Whether these are hexadecimal digits in lower case. A loop without an early exit is vectorized.
+pub(super) fn is_hex(text: &[u8]) -> bool {
+    text.iter().fold(true, |is_hex, byte| is_hex & matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// The value of a digit.
+pub(super) fn value(digit: u8) -> u8 {
+    if digit <= b'9' { digit & 15 } else { digit - b'a' + 10 }
+}
+
+/// The digits of a number, without branches and tables, so that the loops are vectorized.
+fn hex(number: u64) -> [u8; 16] {
+    let mut digits = [0; 16];
+    for (pair, byte) in digits.chunks_exact_mut(2).zip(number.to_be_bytes()) {
+        pair.copy_from_slice(&[byte >> 4, byte & 15]);
+    }
+    digits.map(|value| value + b'0' + if value > 9 { b'a' - b'0' - 10 } else { 0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_lower_case_hexadecimal_and_not_zero() {
+        let id = SpanId::parse(b"00f067aa0ba902b7").unwrap();
+        assert_eq!(id.as_str(), "00f067aa0ba902b7");
+        assert_eq!(id.low_bits(), 0x00f0_67aa_0ba9_02b7);
+        assert_eq!(id.binary().collect::<Vec<_>>(), 0x00f0_67aa_0ba9_02b7_u64.to_be_bytes());
+        for text in [
+            b"0000000000000000",
+            b"00F067AA0BA902B7",
+            b"00f067aa0ba902bg",
+            b"00f067aa0ba902b ",
+            b"00f067aa0ba902:7",
+        ] {
+            assert_eq!(SpanId::parse(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn random_ids_are_valid_and_differ() {
+        let (one, other) = (TraceId::random(), TraceId::random());
+        assert_eq!(TraceId::parse(one.as_bytes()), Some(one));
+        assert_ne!(one, other);
+        assert_eq!(hex(0x0123_4567_89ab_cdef), *b"0123456789abcdef");
+    }
+}

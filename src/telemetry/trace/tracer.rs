@@ -1,0 +1,130 @@
+//! Which requests are sampled.
+
+use super::id::{SpanId, TraceId};
+use super::queue::SpanQueue;
+use super::request::RequestTrace;
+use super::traceparent::Parent;
+use crate::http1::{Fields, names};
+use crate::time::Clock;
+
+/// Which requests are sampled.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sampling {
+    /// The share of traces that are sampled, from 0 to 1.
+    pub ratio: f64,
+    /// Whose decisions apply instead.
+    pub trust: ParentTrust,
+}
+
+/// Whose decision about sampling applies to the requests of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ParentTrust {
+    /// That of trusted proxies.
+    Proxies,
+    /// That of any client.
+    Any,
+}
+
+/// Starts the traces of requests, for one configuration.
+#[derive(Clone, Debug)]
+pub struct Tracer {
+    sampling: Sampling,
+    /// Where sampled spans are put, if they are exported.
+    queue: Option<SpanQueue>,
+}
+
+impl Tracer {
+    /// A tracer. Without a queue, traces are passed on, and no span is recorded.
+    #[must_use]
+    pub fn new(sampling: Sampling, queue: Option<SpanQueue>) -> Self {
+        Self { sampling, queue }
+    }
+
+    /// Starts the part of a trace that is about one request, which has just been received: continues the trace of its
+    /// `traceparent`, or else starts a new one.
+    #[must_use]
+    pub fn start(&self, fields: &Fields, is_trusted: bool, clock: &Clock) -> RequestTrace {
+        let mut headers = fields.get_all(names::TRACEPARENT);
+        let parent = headers.next().and_then(Parent::parse).filter(|_| headers.next().is_none());
+        let trusts = is_trusted || self.sampling.trust == ParentTrust::Any;
+        let (trace, is_sampled) = match &parent {
+            Some(parent) if trusts => (parent.trace, parent.is_sampled),
+            // An untrusted client must not choose what is sampled, neither by the flag nor by the id.
+            Some(parent) => (parent.trace, fastrand::f64() < self.sampling.ratio),
+            None => {
+                let trace = TraceId::random();
+                (trace, self.samples(&trace))
+            }
+        };
+        let span = SpanId::random();
+        let queue = self.queue.as_ref().filter(|_| is_sampled);
+        let mut request = RequestTrace::new(trace, span, is_sampled, parent.is_some());
+        if let Some(queue) = queue {
+            request.record(queue.clone(), (span, parent.as_ref().map(|parent| &parent.span)), clock.now());
+        }
+        request
+    }
+
+    /// Whether a new trace is sampled: decided by its id, as other programs with this ratio do.
+    fn samples(&self, trace: &TraceId) -> bool {
+        #[expect(clippy::cast_precision_loss, reason = "a ratio is not that precise")]
+        let position = (trace.low_bits() >> 11) as f64 / (1_u64 << 53) as f64;
+        position < self.sampling.ratio
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ParentTrust::{Any, Proxies};
+    use super::*;
+
+    fn started(sampling: Sampling, header: Option<&str>, is_trusted: bool) -> RequestTrace {
+        let mut fields = Fields::new();
+        if let Some(header) = header {
+            fields.push(names::TRACEPARENT, header.as_bytes());
+        }
+        Tracer::new(sampling, None).start(&fields, is_trusted, &Clock::System)
+    }
+
+    #[test]
+    fn the_parent_decides_if_it_is_trusted_and_else_the_ratio() {
+        let parent =
+            |flags: &str| Some(format!("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-{flags}"));
+        for (ratio, trust, header, is_trusted, expected) in [
+            (0.0, Proxies, None, true, false),
+            (1.0, Proxies, None, false, true),
+            (0.0, Proxies, parent("01"), true, true),
+            (1.0, Proxies, parent("00"), true, false),
+            (0.0, Proxies, parent("01"), false, false),
+            (1.0, Proxies, parent("00"), false, true),
+            (0.0, Any, parent("01"), false, true),
+            (1.0, Any, parent("00"), false, false),
+        ] {
+            let trace = started(Sampling { ratio, trust }, header.as_deref(), is_trusted);
+            assert_eq!(trace.sampled_id().is_some(), expected, "{ratio} {trust:?} {header:?} {is_trusted}");
+            let is_continued = trace.id().as_str() == "4bf92f3577b34da6a3ce929d0e0e4736";
+            assert_eq!(is_continued, header.is_some());
+        }
+    }
+
+    #[test]
+    fn a_ratio_is_that_share_of_new_traces() {
+        let sampling = Sampling { ratio: 0.25, trust: ParentTrust::Proxies };
+        let sampled = (0..4000).filter(|_| started(sampling, None, false).sampled_id().is_some()).count();
+        // Twelve standard deviations.
+        assert!((670..1330).contains(&sampled), "{sampled}");
+    }
+
+    #[test]
+    fn several_headers_are_as_none() {
+        let mut fields = Fields::new();
+        for id in ["1", "2"] {
+            let header = format!("00-{}-00f067aa0ba902b7-01", id.repeat(32));
+            fields.push(names::TRACEPARENT, header.as_bytes());
+        }
+        let sampling = Sampling { ratio: 0.0, trust: ParentTrust::Any };
+        let trace = Tracer::new(sampling, None).start(&fields, true, &Clock::System);
+        assert!(trace.sampled_id().is_none());
+        assert!(!["1", "2"].map(|id| id.repeat(32)).contains(&trace.id().as_str().to_owned()));
+    }
+}
