@@ -23,7 +23,7 @@ mod upstreams;
 pub use access::{AccessOutput, AccessWriter, Forwarding, Record, RequestText};
 pub use charge_back::ChargeBack;
 pub use colours::has_colours;
-pub use counts::{Counts, StoreCounts};
+pub use counts::{Counts, RequestCounts, StoreCounts};
 pub use escape::escaped;
 pub use listeners::{Handshake, HandshakeFailure, ListenerCounts, ListenerSums, ListenerValues};
 pub use log::{dropped_log_lines, flush_log, set_log_level, start_log, write_log};

@@ -5,8 +5,6 @@
 //! preflight, a route with `respond`, and an OPTIONS request whose Max-Forwards is used up: their responses are made in the
 //! steps preflight and dispatch.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use http::{Method, StatusCode};
 use tokio::time::Instant;
@@ -36,7 +34,7 @@ use crate::gate::{BodyFields, RequestError, RequestPlan, RouteId, RouteMatch};
 use crate::http1::{RequestHead, ResponseHead, names};
 use crate::id_vec::Id as _;
 use crate::limiter::{Admission, LimitStatuses, Permit, Reservation, StatusSource};
-use crate::telemetry::DecisionSource;
+use crate::telemetry::{DecisionSource, RequestCounts};
 use crate::time::{Micros, cached_now};
 
 /// One request and what is known of it, until its response is handed to the client's connection. If it is dropped before
@@ -338,18 +336,14 @@ impl<'p> Exchange<'p> {
         let timeout = self.client.tunnel_timeout();
         let tunnel =
             server.and_then(|server| tunnel::start(server, timeout, std::mem::take(&mut record), stream));
-        let timing = RequestTiming {
-            started: self.started,
-            route: self.route,
-            counts: Arc::clone(&self.proxy.counts),
-        };
+        let timing = RequestTiming { started: self.started, counts: self.counts().clone() };
         ProxyResponse { tunnel, ..response.map(|source| ReplyBody::new(source, record, timing)) }
     }
 
     /// Counts the response, and returns the record, which lasts until the end of its body.
     fn record_status(&mut self, status: StatusCode) -> RequestRecord {
         self.is_finished = true;
-        self.proxy.counts.record_response(self.route_index(), status);
+        self.counts().record_response(status);
         self.record.set_status(status);
         std::mem::take(&mut self.record)
     }
@@ -372,8 +366,8 @@ impl<'p> Exchange<'p> {
         }
     }
 
-    fn route_index(&self) -> Option<usize> {
-        self.route.map(RouteId::index)
+    fn counts(&self) -> &RequestCounts {
+        self.proxy.counts.requests(self.route.map(RouteId::index))
     }
 }
 
@@ -382,7 +376,7 @@ impl Drop for Exchange<'_> {
         if self.is_finished {
             return;
         }
-        self.proxy.counts.record_disconnect(self.route_index());
+        self.counts().record_disconnect();
         self.record.finish(false);
     }
 }

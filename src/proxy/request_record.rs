@@ -20,9 +20,14 @@ use crate::limiter::Admission;
 use crate::telemetry::{RequestTrace, TraceId};
 use crate::upstream::{AttemptLog, BodyError};
 
-/// What is recorded of a request, as far as it is logged and traced, until its response has ended.
+/// What is recorded of a request until its response has ended. A single pointer, since it moves with each request: none for
+/// a request that is neither logged nor traced.
 #[derive(Debug, Default)]
-pub(super) struct RequestRecord {
+pub(super) struct RequestRecord(Option<Box<Recorders>>);
+
+/// What a request is recorded in.
+#[derive(Debug)]
+struct Recorders {
     log: Option<Box<LogEntry>>,
     trace: Option<Box<RequestTrace>>,
     /// Whether the response of a server has been read to its end.
@@ -42,15 +47,17 @@ impl RequestRecord {
             server_span::begin(&mut trace, client, head, id);
             trace
         });
-        Self { log, trace, is_whole: false }
+        let is_recorded = log.is_some() || trace.is_some();
+        Self(is_recorded.then(|| Box::new(Recorders { log, trace, is_whole: false })))
     }
 
     /// Records the client, consumer, host and route of a request, and the decisions of its limits.
     pub fn describe(&mut self, request: &PlannedRequest<'_>, admission: &Admission) {
-        if let Some(entry) = &mut self.log {
+        let Some(Recorders { log, trace, .. }) = self.0.as_deref_mut() else { return };
+        if let Some(entry) = log {
             entry.describe(request, admission);
         }
-        if let Some(trace) = &mut self.trace {
+        if let Some(trace) = trace {
             server_span::describe(trace, request, admission);
         }
     }
@@ -63,10 +70,11 @@ impl RequestRecord {
         head: &RequestHead,
         matched: Option<&RouteMatch<'_>>,
     ) {
-        if let Some(entry) = &mut self.log {
+        let Some(Recorders { log, trace, .. }) = self.0.as_deref_mut() else { return };
+        if let Some(entry) = log {
             entry.describe_match(gate, client, head, matched);
         }
-        if let Some(trace) = &mut self.trace {
+        if let Some(trace) = trace {
             let address = gate.client_ip.client(client.ip(), &head.fields);
             server_span::describe_match(trace, (gate, address), head, matched);
         }
@@ -80,87 +88,99 @@ impl RequestRecord {
         request: (&RequestHead, Option<&BodyFields>),
         limit: PolicyId,
     ) {
-        blocked::record(proxy, client, request, limit, self.log.as_deref_mut());
+        let log = self.0.as_deref_mut().and_then(|recorders| recorders.log.as_deref_mut());
+        blocked::record(proxy, client, request, limit, log);
     }
 
     /// Records why a request is rejected.
     pub fn describe_rejection(&mut self, gate: &Gate, rejection: &Rejection) {
-        if let Some(entry) = &mut self.log {
+        let Some(Recorders { log, trace, .. }) = self.0.as_deref_mut() else { return };
+        if let Some(entry) = log {
             entry.describe_rejection(gate, rejection);
         }
-        if let Some(trace) = &mut self.trace {
+        if let Some(trace) = trace {
             server_span::describe_rejection(trace, gate, rejection);
         }
     }
 
     /// Where the attempts to forward the request are recorded.
     pub fn attempts(&mut self) -> AttemptLog<'_> {
+        let Some(Recorders { log, trace, .. }) = self.0.as_deref_mut() else { return AttemptLog::default() };
         AttemptLog {
-            forwarding: self.log.as_deref_mut().map(|entry| &mut entry.record.forwarding),
-            trace: self.trace.as_deref_mut(),
+            forwarding: log.as_deref_mut().map(|entry| &mut entry.record.forwarding),
+            trace: trace.as_deref_mut(),
         }
     }
 
     /// Records the status of the response.
     pub fn set_status(&mut self, status: StatusCode) {
-        if let Some(entry) = &mut self.log {
+        let Some(Recorders { log, trace, .. }) = self.0.as_deref_mut() else { return };
+        if let Some(entry) = log {
             entry.record.status = Some(status);
         }
-        if let Some(trace) = &mut self.trace {
+        if let Some(trace) = trace {
             trace.responded(status);
         }
     }
 
     /// Records bytes, end and error of the response's body.
     pub fn record_frame(&mut self, frame: &Poll<Option<Result<Frame<Bytes>, BodyError>>>) {
-        let mut log = self.log.as_mut().map(|entry| &mut entry.record);
+        let Some(Recorders { log, trace, is_whole }) = self.0.as_deref_mut() else { return };
         match frame {
             Poll::Ready(Some(Ok(frame))) => {
-                if let Some(record) = &mut log {
-                    record.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+                if let Some(entry) = log {
+                    entry.record.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
                 }
-                self.is_whole |= frame.is_trailers();
+                *is_whole |= frame.is_trailers();
             }
             Poll::Ready(Some(Err(error))) => {
-                if let Some(record) = &mut log {
-                    record.error = Some(error.word());
+                if let Some(entry) = log {
+                    entry.record.error = Some(error.word());
                 }
-                if let Some(trace) = &mut self.trace {
+                if let Some(trace) = trace {
                     trace.failed(error.word());
                 }
             }
-            Poll::Ready(None) => self.is_whole = true,
+            Poll::Ready(None) => *is_whole = true,
             Poll::Pending => {}
         }
     }
 
     /// The id of the trace if it is sampled, for exemplars.
-    pub fn sampled_trace_id(&self) -> Option<&TraceId> {
-        self.trace.as_ref().and_then(|trace| trace.sampled_id())
+    pub fn sampled_trace_id(&self) -> Option<TraceId> {
+        self.0.as_ref()?.trace.as_ref()?.sampled_id().copied()
     }
 
     /// Ends the record of a request whose response has ended; `is_whole` is whether it is complete for another reason than
     /// its frames.
     pub fn finish(&mut self, is_whole: bool) {
-        let is_whole = is_whole || self.is_whole;
-        if let Some(mut entry) = self.log.take() {
-            if !is_whole {
-                entry.record.error.get_or_insert("client_gone");
-            }
-            entry.write();
-        }
-        if let Some(mut trace) = self.trace.take()
-            && !is_whole
-        {
-            trace.failed("client_gone");
+        if let Some(recorders) = self.0.take() {
+            recorders.finish(is_whole);
         }
     }
 
     /// Ends the record of a tunnel, over which the server has sent this many bytes.
     pub fn finish_tunnel(&mut self, bytes: u64) {
-        if let Some(entry) = &mut self.log {
+        if let Some(entry) = self.0.as_mut().and_then(|recorders| recorders.log.as_mut()) {
             entry.record.bytes = bytes;
         }
         self.finish(true);
+    }
+}
+
+impl Recorders {
+    fn finish(self, is_whole: bool) {
+        let is_whole = is_whole || self.is_whole;
+        if let Some(mut entry) = self.log {
+            if !is_whole {
+                entry.record.error.get_or_insert("client_gone");
+            }
+            entry.write();
+        }
+        if let Some(mut trace) = self.trace
+            && !is_whole
+        {
+            trace.failed("client_gone");
+        }
     }
 }

@@ -11,9 +11,7 @@ use tokio::time::Instant;
 
 use super::grpc_body::GrpcBody;
 use super::request_record::RequestRecord;
-use crate::gate::RouteId;
-use crate::id_vec::Id as _;
-use crate::telemetry::Counts;
+use crate::telemetry::RequestCounts;
 use crate::time::cached_now;
 use crate::upstream::{BodyError, ConnectionUse, ResponseBody};
 
@@ -29,9 +27,7 @@ pub struct ReplyBody {
 #[derive(Debug)]
 pub(super) struct RequestTiming {
     pub started: Instant,
-    /// The matching route.
-    pub route: Option<RouteId>,
-    pub counts: Arc<Counts>,
+    pub counts: RequestCounts,
 }
 
 /// Where a body comes from.
@@ -147,9 +143,8 @@ impl Body for ReplyBody {
 impl Drop for ReplyBody {
     fn drop(&mut self) {
         let is_local = matches!(self.source, BodySource::Local(_));
-        let RequestTiming { started, route, counts } = &self.timing;
-        let trace = self.record.sampled_trace_id().copied();
-        counts.record_duration(route.map(RouteId::index), cached_now() - *started, trace);
+        let RequestTiming { started, counts } = &self.timing;
+        counts.record_duration(cached_now() - *started, self.record.sampled_trace_id());
         self.record.finish(is_local || self.is_end_stream());
     }
 }

@@ -30,9 +30,15 @@ const NO_RESPONSE: usize = 6;
 #[derive(Debug, Default)]
 pub struct Counts {
     pub(super) limits: IdVec<PolicyId, Arc<LimitCounters>>,
-    pub(super) routes: Box<[Arc<OnDemand<RouteCounters>>]>,
+    pub(super) routes: Box<[RequestCounts]>,
+    /// Of requests without a route.
+    pub(super) unrouted: RequestCounts,
     pub(super) worker: Arc<WorkerCounters>,
 }
+
+/// One worker's counters of the requests of a route, or of requests without a route. The default counts nothing that is shown.
+#[derive(Clone, Debug, Default)]
+pub struct RequestCounts(pub(super) Arc<OnDemand<RouteCounters>>);
 
 /// One worker's counters of its calls to the store. The default counts nothing that is shown.
 #[derive(Clone, Debug, Default)]
@@ -56,7 +62,6 @@ pub(super) struct RouteCounters {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct WorkerCounters {
-    pub unrouted: RouteCounters,
     decisions: Durations,
     delays: Durations,
     store_requests: Counters<{ StoreRequest::ALL.len() }>,
@@ -80,7 +85,6 @@ pub(super) struct RouteSums {
 /// The sums of the counters that belong to no limit and no route.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WorkerSums {
-    pub unrouted: RouteSums,
     pub decisions: DurationSums,
     pub delays: DurationSums,
     pub store_requests: [u64; StoreRequest::ALL.len()],
@@ -122,43 +126,10 @@ impl Counts {
         self.worker.delays.record(delay);
     }
 
-    /// Counts a response. `route` is the index of the matching route.
-    pub fn record_response(&self, route: Option<usize>, status: StatusCode) {
-        let class = match status.as_u16() {
-            429 => TOO_MANY_REQUESTS,
-            status @ 100..=599 => usize::from(status / 100 - 1),
-            // Status codes from 600 are in no class.
-            _ => return,
-        };
-        self.record_class(route, class);
-    }
-
-    /// Counts a request whose client disconnected before the response.
-    pub fn record_disconnect(&self, route: Option<usize>) {
-        self.record_class(route, NO_RESPONSE);
-    }
-
-    fn record_class(&self, route: Option<usize>, class: usize) {
-        if let Some(route) = self.route(route) {
-            route.classes.add(class, 1);
-        }
-    }
-
-    /// Counts the duration of a request, from its head to the end of its response. If it is part of a trace that is
-    /// recorded, it becomes an exemplar of its bucket.
-    pub fn record_duration(&self, route: Option<usize>, took: Duration, trace: Option<TraceId>) {
-        let Some(route) = self.route(route) else { return };
-        route.durations.record(took);
-        if let Some(trace) = trace {
-            route.exemplars.get().record(Exemplar { trace, took, at: Clock::System.now() });
-        }
-    }
-
-    fn route(&self, route: Option<usize>) -> Option<&RouteCounters> {
-        match route {
-            Some(route) => self.routes.get(route).map(|route| route.get()),
-            None => Some(&self.worker.unrouted),
-        }
+    /// The counters of the requests of the route with this index, or of those without a route.
+    #[must_use]
+    pub fn requests(&self, route: Option<usize>) -> &RequestCounts {
+        route.and_then(|route| self.routes.get(route)).unwrap_or(&self.unrouted)
     }
 
     /// Counts a request to the store.
@@ -170,6 +141,34 @@ impl Counts {
     #[must_use]
     pub fn store(&self) -> StoreCounts {
         StoreCounts(Arc::clone(&self.worker))
+    }
+}
+
+impl RequestCounts {
+    /// Counts a response.
+    pub fn record_response(&self, status: StatusCode) {
+        let class = match status.as_u16() {
+            429 => TOO_MANY_REQUESTS,
+            status @ 100..=599 => usize::from(status / 100 - 1),
+            // Status codes from 600 are in no class.
+            _ => return,
+        };
+        self.0.get().classes.add(class, 1);
+    }
+
+    /// Counts a request whose client disconnected before the response.
+    pub fn record_disconnect(&self) {
+        self.0.get().classes.add(NO_RESPONSE, 1);
+    }
+
+    /// Counts the duration of a request, from its head to the end of its response. If it is part of a trace that is
+    /// recorded, it becomes an exemplar of its bucket.
+    pub fn record_duration(&self, took: Duration, trace: Option<TraceId>) {
+        let route = self.0.get();
+        route.durations.record(took);
+        if let Some(trace) = trace {
+            route.exemplars.get().record(Exemplar { trace, took, at: Clock::System.now() });
+        }
     }
 }
 
@@ -208,7 +207,6 @@ impl RouteCounters {
 
 impl WorkerCounters {
     pub fn sum_into(&self, sums: &mut WorkerSums) {
-        self.unrouted.sum_into(&mut sums.unrouted);
         self.decisions.sum_into(&mut sums.decisions);
         self.delays.sum_into(&mut sums.delays);
         self.store_requests.sum_into(&mut sums.store_requests);

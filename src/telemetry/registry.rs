@@ -10,7 +10,9 @@ use std::ops::Bound::{Excluded, Unbounded};
 use parking_lot::Mutex;
 
 use super::counters::{OnDemand, PerWorker};
-use super::counts::{Counts, LimitCounters, LimitSums, RouteCounters, RouteSums, WorkerCounters, WorkerSums};
+use super::counts::{
+    Counts, LimitCounters, LimitSums, RequestCounts, RouteCounters, RouteSums, WorkerCounters, WorkerSums,
+};
 use super::upstreams::{NamedUpstream, UpstreamCounts, UpstreamSums};
 use crate::limit::Policy;
 
@@ -24,6 +26,8 @@ pub(super) struct Registry(Mutex<Named>);
 #[derive(Debug, Default)]
 struct Named {
     workers: PerWorker<WorkerCounters>,
+    /// Of requests without a route.
+    unrouted: PerWorker<OnDemand<RouteCounters>>,
     limits: ByName<PerWorker<LimitCounters>>,
     routes: ByName<PerWorker<OnDemand<RouteCounters>>>,
     upstreams: ByName<NamedUpstream>,
@@ -39,11 +43,14 @@ impl Registry {
         policies: &[Policy],
         routes: impl Iterator<Item = &'a str>,
     ) -> Counts {
-        let Named { workers, limits, routes: by_route, .. } = &mut *self.0.lock();
+        let Named { workers, unrouted, limits, routes: by_route, .. } = &mut *self.0.lock();
         let limit = |policy: &Policy| limits.entry(policy.name.clone()).or_default().of(worker);
         Counts {
             limits: policies.iter().map(limit).collect(),
-            routes: routes.map(|name| by_route.entry(name.into()).or_default().of(worker)).collect(),
+            routes: routes
+                .map(|name| RequestCounts(by_route.entry(name.into()).or_default().of(worker)))
+                .collect(),
+            unrouted: RequestCounts(unrouted.of(worker)),
             worker: workers.of(worker),
         }
     }
@@ -77,6 +84,13 @@ impl Registry {
     pub fn workers(&self) -> WorkerSums {
         let mut sums = WorkerSums::default();
         self.0.lock().workers.all().for_each(|worker| worker.sum_into(&mut sums));
+        sums
+    }
+
+    /// The sums of the counters of requests without a route.
+    pub fn unrouted(&self) -> RouteSums {
+        let mut sums = RouteSums::default();
+        self.0.lock().unrouted.used().for_each(|counters| counters.sum_into(&mut sums));
         sums
     }
 
@@ -154,25 +168,25 @@ mod tests {
         let registry = Registry::default();
         let counts: Vec<Counts> =
             (0..3).map(|worker| registry.counts(worker, &[], ["a", "b"].into_iter())).collect();
-        assert!(!Arc::ptr_eq(&counts[0].routes[0], &counts[1].routes[0]));
+        assert!(!Arc::ptr_eq(&counts[0].routes[0].0, &counts[1].routes[0].0));
         for worker in &counts {
-            worker.record_response(Some(1), StatusCode::NO_CONTENT);
-            worker.record_response(None, StatusCode::TOO_MANY_REQUESTS);
-            worker.record_duration(Some(1), Duration::from_millis(1), None);
+            worker.requests(Some(1)).record_response(StatusCode::NO_CONTENT);
+            worker.requests(None).record_response(StatusCode::TOO_MANY_REQUESTS);
+            worker.requests(Some(1)).record_duration(Duration::from_millis(1), None);
         }
         let all = routes(&registry);
         assert_eq!((&*all[0].0, all[0].1.classes), ("a", [0; 7]));
         assert_eq!((&*all[1].0, all[1].1.classes), ("b", [0, 3, 0, 0, 0, 0, 0]));
         assert!(all[0].1.durations.is_empty());
         assert!((all[1].1.durations.sum() - 0.003).abs() < 1e-9);
-        assert_eq!(registry.workers().unrouted.classes, [0, 0, 0, 0, 0, 3, 0]);
+        assert_eq!(registry.unrouted().classes, [0, 0, 0, 0, 0, 3, 0]);
     }
 
     #[test]
     fn a_name_keeps_its_counters_when_its_index_changes() {
         let registry = Registry::default();
-        registry.counts(0, &[], ["a", "b"].into_iter()).record_response(Some(1), StatusCode::OK);
-        registry.counts(0, &[], ["b"].into_iter()).record_response(Some(0), StatusCode::OK);
+        registry.counts(0, &[], ["a", "b"].into_iter()).requests(Some(1)).record_response(StatusCode::OK);
+        registry.counts(0, &[], ["b"].into_iter()).requests(Some(0)).record_response(StatusCode::OK);
         registry.retain(&[], ["b"].into_iter(), [].into_iter());
         let all = routes(&registry);
         assert_eq!((all.len(), all[0].1.classes[1]), (1, 2));
@@ -190,13 +204,11 @@ mod tests {
     }
 
     #[test]
-    fn unknown_limits_routes_and_classes_are_ignored() {
-        let counts = Counts::default();
+    fn unknown_limits_and_classes_are_ignored() {
+        let registry = Registry::default();
+        let counts = registry.counts(0, &[], [].into_iter());
         counts.record_decision(PolicyId(7), Outcome::Denied, DecisionSource::Store);
-        counts.record_response(Some(7), StatusCode::OK);
-        counts.record_response(None, StatusCode::from_u16(999).unwrap());
-        let mut sums = WorkerSums::default();
-        counts.worker.sum_into(&mut sums);
-        assert_eq!(sums.unrouted.classes, [0; 7]);
+        counts.requests(None).record_response(StatusCode::from_u16(999).unwrap());
+        assert_eq!(registry.unrouted().classes, [0; 7]);
     }
 }

@@ -59,7 +59,7 @@ fn is_expected(scrape: &Scrape<'_>, limit: &str, outcome: Outcome, source: Decis
 /// Writes the metrics of requests, of which there may be very many.
 pub(super) fn write(scrape: &Scrape<'_>, out: &mut Exposition<impl Write>) -> io::Result<()> {
     let registry = scrape.registry;
-    let unrouted = registry.workers().unrouted;
+    let unrouted = registry.unrouted();
     let help = "Requests by route and status class, 429 apart; none: the client disconnected before the response; empty \
                 route: no route matched.";
     out.start(Kind::Counter, "tidegate_requests_total", help)?;

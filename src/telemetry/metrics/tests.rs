@@ -62,8 +62,8 @@ fn metrics(policies: &[Policy]) -> Metrics {
         counts.record_decision(PolicyId(0), Outcome::Denied, DecisionSource::Cache);
         counts.record_decision_duration(Duration::from_micros(300));
         counts.record_delay(Duration::from_millis(20));
-        counts.record_response(Some(0), StatusCode::TOO_MANY_REQUESTS);
-        counts.record_duration(Some(0), Duration::from_micros(300), None);
+        counts.requests(Some(0)).record_response(StatusCode::TOO_MANY_REQUESTS);
+        counts.requests(Some(0)).record_duration(Duration::from_micros(300), None);
         counts.record_store_request(StoreRequest::Deadline);
         counts.store().record_batch(3);
         counts.store().record_wait(Duration::from_micros(100));
@@ -180,12 +180,9 @@ fn traced_requests_are_exemplars_in_openmetrics() {
     let metrics = Metrics::new(Timestamp(0));
     for (worker, millis) in [(0, 3), (1, 1_000)] {
         let counts = metrics.counts(worker, &[], ["a"].into_iter());
-        counts.record_duration(
-            Some(0),
-            Duration::from_millis(millis),
-            TraceId::parse(b"abababababababababababababababab"),
-        );
-        counts.record_duration(Some(0), Duration::from_millis(20), None);
+        let trace = TraceId::parse(b"abababababababababababababababab");
+        counts.requests(Some(0)).record_duration(Duration::from_millis(millis), trace);
+        counts.requests(Some(0)).record_duration(Duration::from_millis(20), None);
     }
     let exemplars = |format| {
         let text = text(&metrics, format, &gauges(), &[]);
