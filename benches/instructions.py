@@ -9,7 +9,7 @@ OUT=benches/baseline.json records the new ones. The number of requests is bounde
 interface. The upstream is a second tidegate with a `respond` route.
 
 Settings, as environment variables:
-  SCENARIOS="plain allowed admin consumer denied logged connection"   CONNECTIONS=16   ROUNDS=60
+  SCENARIOS="plain allowed admin consumer denied logged traced connection"   CONNECTIONS=16   ROUNDS=60
   PROFILE=release (or quick: builds faster)   TIDEGATE=path of a binary, instead of a build
   BASELINE=FILE (empty: none)   OUT=FILE   BASE_PORT=27500 (three ports from there on)
 """
@@ -34,9 +34,10 @@ ROUNDS = int(SETTINGS.get("ROUNDS", "60"))
 WARM_UP = 20
 ADMIN = f'[admin]\nlisten = "{HOST}:{BASE_PORT + 2}"\n'
 CONSUMERS = '[consumers]\nfile = "consumers.toml"\n'
+TRACING = f'[tracing]\nendpoint = "http://{HOST}:{BASE_PORT}"\n'
 LIMIT = '[limits.l]\nrate = "{rate}"\nburst = {burst}\nkey = "header:x-api-key"\n'
 
-# Name: description, limit, access log, and whether each request opens a connection.
+# Name: description, tables of the configuration, access log, and whether each request opens a connection.
 SCENARIOS = {
     "plain": ("proxied, no limit", "", "off", False),
     "allowed": ("proxied, one limit in the process, allowed", LIMIT.format(rate="100000/s", burst=100000), "off", False),
@@ -44,6 +45,7 @@ SCENARIOS = {
     "consumer": ("the same limit by consumer, which is identified by its key", CONSUMERS + LIMIT.format(rate="100000/s", burst=100000).replace("header:x-api-key", "consumer"), "off", False),
     "denied": ("the same limit, denied", LIMIT.format(rate="10/hour", burst=10), "off", False),
     "logged": ("plain, with the access log", "", "json", False),
+    "traced": ("plain, with one in a hundred requests traced", TRACING, "off", False),
     "connection": ("plain, a new connection for each request", "", "off", True),
 }
 
@@ -117,11 +119,11 @@ def control(process, *arguments):
 
 def measure(tidegate, name, directory):
     """The instructions of one request."""
-    _, limit, access, is_fresh = SCENARIOS[name]
-    limits = 'limits = ["l"]\n' if limit else ""
+    _, tables, access, is_fresh = SCENARIOS[name]
+    limits = 'limits = ["l"]\n' if "[limits.l]" in tables else ""
     config = directory / "tidegate.toml"
     config.write_text(
-        f'workers = 1\nlisten = "{HOST}:{BASE_PORT + 1}"\n{limit}'
+        f'workers = 1\nlisten = "{HOST}:{BASE_PORT + 1}"\n{tables}'
         f'[[routes]]\npath = "/*"\n{limits}upstream = "http://{HOST}:{BASE_PORT}"\n[log]\naccess = "{access}"\n'
     )
     (directory / "consumers.toml").write_text('[acme]\ncredentials = ["k1"]\ntier = "pro"\n')
