@@ -7,6 +7,25 @@ pub const LOWER_HEX: &[u8; 16] = b"0123456789abcdef";
 /// The upper-case hexadecimal digits, by value.
 pub const UPPER_HEX: &[u8; 16] = b"0123456789ABCDEF";
 
+/// The sixteen lower-case hexadecimal digits of a number.
+#[must_use]
+pub fn hex_digits(number: u64) -> [u8; 16] {
+    const ONES: u128 = 0x0101_0101_0101_0101_0101_0101_0101_0101;
+    // Spread the half-bytes over the bytes of a wider number, in which each byte then becomes its digit.
+    let mut bytes = u128::from(number);
+    for (shift, mask) in [
+        (32, 0x0000_0000_ffff_ffff_0000_0000_ffff_ffff),
+        (16, 0x0000_ffff_0000_ffff_0000_ffff_0000_ffff),
+        (8, 0x00ff_00ff_00ff_00ff_00ff_00ff_00ff_00ff),
+        (4, 0x0f0f_0f0f_0f0f_0f0f_0f0f_0f0f_0f0f_0f0f),
+    ] {
+        bytes = (bytes | bytes << shift) & mask;
+    }
+    // 1 in the bytes of the digits from a to f.
+    let letters = (bytes + 6 * ONES) >> 4 & ONES;
+    (bytes + u128::from(b'0') * ONES + letters * u128::from(b'a' - b'0' - 10)).to_be_bytes()
+}
+
 /// The ending of a regular English noun after this count: `s` unless the count is 1.
 #[must_use]
 pub fn plural(count: impl Copy + PartialEq + From<u8>) -> &'static str {
@@ -60,6 +79,13 @@ mod tests {
         }
         for text in ["", "+1", "-1", " 1", "1 ", "1.0", "1_000", "a", "٣"] {
             assert!(!is_digits(text.as_bytes()), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn hexadecimal_digits_are_those_of_the_formatter() {
+        for number in [0, 1, 0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210, u64::MAX] {
+            assert_eq!(hex_digits(number), *format!("{number:016x}").as_bytes());
         }
     }
 

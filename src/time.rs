@@ -4,6 +4,7 @@
 //! tests and tools can simulate any history.
 
 use std::cell::Cell;
+use std::num::NonZeroU64;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -17,14 +18,20 @@ const MAX_DATE_AGE: Duration = Duration::from_millis(250);
 
 thread_local! {
     static CACHED_NOW: Cell<Option<Instant>> = const { Cell::new(None) };
+    /// The same time in nanoseconds since `BASE`, once it is needed.
+    static CACHED_NANOS: Cell<Option<NonZeroU64>> = const { Cell::new(None) };
     static DATE: Cell<Option<(Instant, [u8; 29])>> = const { Cell::new(None) };
 }
+
+/// The time from which a [`Stopwatch`] counts.
+static BASE: LazyLock<std::time::Instant> = LazyLock::new(std::time::Instant::now);
 
 /// The current time of the monotonic clock, for timeouts and ages. A test runtime can move this clock.
 #[must_use]
 pub fn monotonic() -> Instant {
     let now = Instant::now();
     CACHED_NOW.set(Some(now));
+    CACHED_NANOS.set(None);
     now
 }
 
@@ -34,6 +41,33 @@ pub fn monotonic() -> Instant {
 #[must_use]
 pub fn cached_now() -> Instant {
     CACHED_NOW.get().unwrap_or_else(monotonic)
+}
+
+/// Measures the time since it was started, by [`cached_now`]. One word, for values that are part of every request.
+#[derive(Clone, Copy, Debug)]
+pub struct Stopwatch(NonZeroU64);
+
+impl Stopwatch {
+    /// Starts now.
+    #[must_use]
+    pub fn start() -> Self {
+        Self(cached_nanos())
+    }
+
+    /// The time since the start.
+    #[must_use]
+    pub fn elapsed(self) -> Nanos {
+        Nanos(cached_nanos().get().saturating_sub(self.0.get()))
+    }
+}
+
+fn cached_nanos() -> NonZeroU64 {
+    CACHED_NANOS.get().unwrap_or_else(|| {
+        let since = cached_now().into_std().saturating_duration_since(*BASE);
+        let nanos = NonZeroU64::MIN.saturating_add(Nanos::from(since).0);
+        CACHED_NANOS.set(Some(nanos));
+        nanos
+    })
 }
 
 /// The current time in the format of the `Date` field (RFC 9110 §6.6.1), at most a quarter of a second old.
@@ -57,6 +91,10 @@ pub fn http_date() -> [u8; 29] {
 /// A point in time: microseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(pub u64);
+
+/// A length of time in whole nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Nanos(pub u64);
 
 /// A length of time in whole microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -102,6 +140,18 @@ impl Micros {
     #[must_use]
     pub fn as_secs_f64(self) -> f64 {
         Duration::from(self).as_secs_f64()
+    }
+}
+
+impl From<Duration> for Nanos {
+    fn from(span: Duration) -> Self {
+        Self(span.as_secs().saturating_mul(1_000_000_000).saturating_add(span.subsec_nanos().into()))
+    }
+}
+
+impl From<Nanos> for Duration {
+    fn from(span: Nanos) -> Self {
+        Self::from_nanos(span.0)
     }
 }
 
@@ -213,6 +263,16 @@ mod tests {
         assert_eq!(Micros(1).ceil_secs(), 1);
         assert_eq!(Micros(1_000_000).ceil_secs(), 1);
         assert_eq!(Micros(1_000_001).ceil_secs(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stopwatch_measures_by_the_cached_time() {
+        let _ = monotonic();
+        let stopwatch = Stopwatch::start();
+        tokio::time::advance(Duration::from_secs(5)).await;
+        assert_eq!(stopwatch.elapsed(), Nanos(0));
+        let _ = monotonic();
+        assert_eq!(Duration::from(stopwatch.elapsed()), Duration::from_secs(5));
     }
 
     #[test]

@@ -7,7 +7,6 @@
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
-use tokio::time::Instant;
 
 use super::client::ClientConnection;
 use super::client_body::ClientBody;
@@ -35,7 +34,7 @@ use crate::http1::{RequestHead, ResponseHead, names};
 use crate::id_vec::Id as _;
 use crate::limiter::{Admission, LimitStatuses, Permit, Reservation, StatusSource};
 use crate::telemetry::{DecisionSource, RequestCounts};
-use crate::time::{Micros, cached_now};
+use crate::time::{Micros, Stopwatch};
 
 /// One request and what is known of it, until its response is handed to the client's connection. If it is dropped before
 /// that, the client has disconnected, which is counted and logged.
@@ -43,7 +42,7 @@ pub(super) struct Exchange<'p> {
     proxy: &'p Proxy,
     client: &'p ClientConnection,
     id: RequestId,
-    started: Instant,
+    stopwatch: Stopwatch,
     is_head: bool,
     is_grpc: bool,
     /// The body, until it is sent upstream.
@@ -106,7 +105,7 @@ impl<'p> Exchange<'p> {
             proxy,
             client,
             id,
-            started: cached_now(),
+            stopwatch: Stopwatch::start(),
             is_head: head.method == Method::HEAD,
             is_grpc: grpc::is_call(head),
             body,
@@ -234,7 +233,7 @@ impl<'p> Exchange<'p> {
         head: &RequestHead,
         plan: &RequestPlan<'_>,
     ) -> Result<(Permit, Micros), Rejection> {
-        let started = cached_now();
+        let stopwatch = Stopwatch::start();
         let limits = &self.proxy.snapshot.gate.limits;
         let admission = if own_limits::only_shows_limits(&self.proxy.snapshot, plan) {
             // Boxed so that it does not enlarge every request's future.
@@ -242,7 +241,7 @@ impl<'p> Exchange<'p> {
         } else {
             self.proxy.limiter.decide(limits, &plan.charges).await
         };
-        own_limits::record(&self.proxy.counts, plan, started);
+        own_limits::record(&self.proxy.counts, plan, stopwatch);
         let request = PlannedRequest { gate: &self.proxy.snapshot.gate, client: self.client, head, plan };
         top_keys::record(self.proxy, &request, &admission);
         self.record.describe(&request, &admission);
@@ -336,7 +335,7 @@ impl<'p> Exchange<'p> {
         let timeout = self.client.tunnel_timeout();
         let tunnel =
             server.and_then(|server| tunnel::start(server, timeout, std::mem::take(&mut record), stream));
-        let timing = RequestTiming { started: self.started, counts: self.counts().clone() };
+        let timing = RequestTiming { stopwatch: self.stopwatch, counts: self.counts().clone() };
         ProxyResponse { tunnel, ..response.map(|source| ReplyBody::new(source, record, timing)) }
     }
 

@@ -2,7 +2,6 @@
 
 use http::StatusCode;
 use serde::Serialize;
-use tokio::time::Instant;
 
 use super::local_reply::{self, LocalReply};
 use super::rate_headers::RateHeaderSource;
@@ -13,7 +12,7 @@ use crate::http1::names::CACHE_CONTROL;
 use crate::limit::{DenyReason, Policy};
 use crate::limiter::{LimitStatus, StatusSource};
 use crate::telemetry::{Counts, DecisionSource, Outcome};
-use crate::time::cached_now;
+use crate::time::Stopwatch;
 
 /// The body. Times are in whole seconds, rounded up, as in the rate headers.
 #[derive(Serialize)]
@@ -45,15 +44,15 @@ struct LimitState<'a> {
     retry_after: Option<u64>,
 }
 
-/// Counts the limits that a request is exempt from, and how long the decision on it took that was `started` then.
+/// Counts the limits that a request is exempt from, and how long the decision on it took.
 #[inline]
-pub(super) fn record(counts: &Counts, plan: &RequestPlan<'_>, started: Instant) {
+pub(super) fn record(counts: &Counts, plan: &RequestPlan<'_>, stopwatch: Stopwatch) {
     for limit in &plan.exempt {
         counts.record_decision(*limit, Outcome::Exempt, DecisionSource::Config);
     }
     if !plan.charges.is_empty() {
         // A decision in this process takes about a microsecond, and nothing is awaited for it: it counts as no time.
-        counts.record_decision_duration(cached_now() - started);
+        counts.record_decision_duration(stopwatch.elapsed());
     }
 }
 

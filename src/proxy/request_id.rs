@@ -4,7 +4,7 @@ use http::header::HeaderName;
 use smallvec::SmallVec;
 
 use crate::http1::{Fields, names};
-use crate::text::LOWER_HEX;
+use crate::text::hex_digits;
 
 /// The header with the request ID, in requests and responses.
 pub(super) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -40,10 +40,9 @@ fn is_valid(id: &[u8]) -> bool {
 }
 
 fn generate() -> SmallVec<[u8; 32]> {
-    let bits = fastrand::u128(..).to_ne_bytes();
     let mut digits = [0; 32];
-    for (pair, byte) in digits.chunks_exact_mut(2).zip(bits) {
-        pair.copy_from_slice(&[LOWER_HEX[usize::from(byte >> 4)], LOWER_HEX[usize::from(byte & 15)]]);
+    for half in digits.chunks_exact_mut(16) {
+        half.copy_from_slice(&hex_digits(fastrand::u64(..)));
     }
     SmallVec::from(digits)
 }

@@ -29,7 +29,7 @@ pub(super) struct RequestRecord(Option<Box<Recorders>>);
 #[derive(Debug)]
 struct Recorders {
     log: Option<Box<LogEntry>>,
-    trace: Option<Box<RequestTrace>>,
+    trace: Option<RequestTrace>,
     /// Whether the response of a server has been read to its end.
     is_whole: bool,
 }
@@ -40,7 +40,7 @@ impl RequestRecord {
         let mut log = LogEntry::begin(proxy, client, head, id);
         let trace = proxy.tracer.as_ref().map(|tracer| {
             let is_trusted = proxy.trusts(client.ip());
-            let mut trace = Box::new(tracer.start(&head.fields, is_trusted, &proxy.clock));
+            let mut trace = tracer.start(&head.fields, id.as_bytes(), is_trusted, &proxy.clock);
             if let Some(entry) = &mut log {
                 entry.record.set_trace_id(trace.id());
             }
@@ -108,7 +108,7 @@ impl RequestRecord {
         let Some(Recorders { log, trace, .. }) = self.0.as_deref_mut() else { return AttemptLog::default() };
         AttemptLog {
             forwarding: log.as_deref_mut().map(|entry| &mut entry.record.forwarding),
-            trace: trace.as_deref_mut(),
+            trace: trace.as_mut(),
         }
     }
 

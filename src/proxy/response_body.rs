@@ -7,12 +7,10 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 
-use tokio::time::Instant;
-
 use super::grpc_body::GrpcBody;
 use super::request_record::RequestRecord;
 use crate::telemetry::RequestCounts;
-use crate::time::cached_now;
+use crate::time::Stopwatch;
 use crate::upstream::{BodyError, ConnectionUse, ResponseBody};
 
 /// The body of a response. When it is dropped, the request is logged and its duration counted.
@@ -26,7 +24,7 @@ pub struct ReplyBody {
 /// When a request began, and where its duration is counted.
 #[derive(Debug)]
 pub(super) struct RequestTiming {
-    pub started: Instant,
+    pub stopwatch: Stopwatch,
     pub counts: RequestCounts,
 }
 
@@ -143,8 +141,8 @@ impl Body for ReplyBody {
 impl Drop for ReplyBody {
     fn drop(&mut self) {
         let is_local = matches!(self.source, BodySource::Local(_));
-        let RequestTiming { started, counts } = &self.timing;
-        counts.record_duration(cached_now() - *started, self.record.sampled_trace_id());
+        let RequestTiming { stopwatch, counts } = &self.timing;
+        counts.record_duration(stopwatch.elapsed(), self.record.sampled_trace_id());
         self.record.finish(is_local || self.is_end_stream());
     }
 }

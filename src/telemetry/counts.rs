@@ -16,7 +16,7 @@ use super::outcome::{DECISION_CELLS, DecisionSource, Outcome, StoreRequest};
 use super::trace::TraceId;
 use crate::id_vec::IdVec;
 use crate::limit::{Charge, Decision, Policy, PolicyId};
-use crate::time::Clock;
+use crate::time::{Clock, Nanos};
 
 /// Classes of responses: the first digit of the status code, 429 apart, or none if the client disconnected first.
 pub(super) const CLASSES: [&str; 7] = ["1xx", "2xx", "3xx", "4xx", "5xx", "429", "none"];
@@ -117,7 +117,7 @@ impl Counts {
     }
 
     /// Counts how long the decision on a request took.
-    pub fn record_decision_duration(&self, took: Duration) {
+    pub fn record_decision_duration(&self, took: impl Into<Nanos>) {
         self.worker.decisions.record(took);
     }
 
@@ -163,8 +163,8 @@ impl RequestCounts {
 
     /// Counts the duration of a request, from its head to the end of its response. If it is part of a trace that is
     /// recorded, it becomes an exemplar of its bucket.
-    pub fn record_duration(&self, took: Duration, trace: Option<TraceId>) {
-        let route = self.0.get();
+    pub fn record_duration(&self, took: impl Into<Nanos>, trace: Option<TraceId>) {
+        let (route, took) = (self.0.get(), took.into());
         route.durations.record(took);
         if let Some(trace) = trace {
             route.exemplars.get().record(Exemplar { trace, took, at: Clock::System.now() });

@@ -1,18 +1,16 @@
 //! Exemplars: for each bucket of a histogram the last observation that is part of a trace.
 
-use std::time::Duration;
-
 use parking_lot::Mutex;
 
 use super::histogram::{DURATION_BUCKETS, duration_bucket};
 use super::trace::TraceId;
-use crate::time::Timestamp;
+use crate::time::{Nanos, Timestamp};
 
 /// An observation that is part of a trace.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Exemplar {
     pub trace: TraceId,
-    pub took: Duration,
+    pub took: Nanos,
     /// When it was observed.
     pub at: Timestamp,
 }

@@ -3,9 +3,8 @@
 //! The bounds are powers of two: of a second for durations, and of one for sizes. These are the bounds of a native
 //! histogram of Prometheus with schema 0, so converting one into the other moves no observation to another bucket.
 
-use std::time::Duration;
-
 use super::counters::Counters;
+use crate::time::Nanos;
 
 /// The upper bounds of durations in nanoseconds, rounded down, with their labels in seconds: 2^-14 to 2^5.
 const DURATIONS: [(u64, &str); 20] = [
@@ -64,11 +63,10 @@ pub(super) struct SizeSums([u64; SIZE_CELLS]);
 
 impl Durations {
     /// Counts a duration.
-    pub fn record(&self, duration: Duration) {
-        let nanos =
-            duration.as_secs().wrapping_mul(1_000_000_000).wrapping_add(duration.subsec_nanos().into());
-        self.0.add(duration_index(nanos), 1);
-        self.0.add(DURATION_CELLS - 1, nanos);
+    pub fn record(&self, duration: impl Into<Nanos>) {
+        let duration = duration.into();
+        self.0.add(duration_bucket(duration), 1);
+        self.0.add(DURATION_CELLS - 1, duration.0);
     }
 
     /// Adds all to `sums`.
@@ -124,18 +122,9 @@ impl SizeSums {
     }
 }
 
-/// The bucket of a duration.
-pub(super) fn duration_bucket(duration: Duration) -> usize {
-    duration_index(nanos(duration))
-}
-
-fn nanos(duration: Duration) -> u64 {
-    duration.as_secs().wrapping_mul(1_000_000_000).wrapping_add(duration.subsec_nanos().into())
-}
-
-/// The bucket of a number of nanoseconds. Between two powers of two of a nanosecond there is one bound, so the position of the highest
+/// The bucket of a duration. Between two powers of two of a nanosecond there is one bound, so the position of the highest
 /// bit leaves one comparison.
-fn duration_index(nanos: u64) -> usize {
+pub(super) fn duration_bucket(Nanos(nanos): Nanos) -> usize {
     let bits = u64::BITS - nanos.leading_zeros();
     let lower = bits.saturating_sub(FIRST_BITS) as usize;
     match DURATIONS.get(lower) {
@@ -151,7 +140,7 @@ mod tests {
     fn durations(all: &[u64]) -> DurationSums {
         let (counted, mut sums) = (Durations::default(), DurationSums::default());
         for nanos in all {
-            counted.record(Duration::from_nanos(*nanos));
+            counted.record(Nanos(*nanos));
         }
         counted.sum_into(&mut sums);
         sums
@@ -176,7 +165,7 @@ mod tests {
         let bounds = DURATIONS.iter().flat_map(|(bound, _)| [bound - 1, *bound, bound + 1]);
         let powers = (0..64).flat_map(|bit| [(1_u64 << bit) - 1, 1 << bit, (1 << bit) + 1]);
         for nanos in bounds.chain(powers).chain([u64::MAX]) {
-            assert_eq!(duration_index(nanos), expected(nanos), "{nanos}");
+            assert_eq!(duration_bucket(Nanos(nanos)), expected(nanos), "{nanos}");
         }
     }
 

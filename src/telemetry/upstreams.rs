@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::counters::{Counters, OnDemand, PerWorker};
 use super::histogram::{DurationSums, Durations};
+use crate::time::Nanos;
 
 /// How an attempt to forward a request to a server ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,7 +172,7 @@ impl UpstreamCounts {
     }
 
     /// Counts an attempt at this server that has a response, and the time from the selection of the server to its head.
-    pub fn record_response(&self, server: usize, attempt: Attempt, took: Duration) {
+    pub fn record_response(&self, server: usize, attempt: Attempt, took: impl Into<Nanos>) {
         if let Some(server) = self.servers.get(server) {
             let server = server.get();
             server.attempts.add(attempt as usize, 1);
@@ -180,7 +181,7 @@ impl UpstreamCounts {
     }
 
     /// Counts the time from the selection of this server to the end of its response.
-    pub fn record_duration(&self, server: usize, took: Duration) {
+    pub fn record_duration(&self, server: usize, took: impl Into<Nanos>) {
         if let Some(server) = self.servers.get(server) {
             server.get().durations.record(took);
         }

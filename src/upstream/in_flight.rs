@@ -2,17 +2,15 @@
 
 use std::rc::Rc;
 
-use tokio::time::Instant;
-
 use super::pool::Pool;
 use crate::telemetry::Attempt;
-use crate::time::cached_now;
+use crate::time::Stopwatch;
 
 /// A request at an endpoint, from the endpoint's selection to the last byte of the response.
 #[derive(Debug)]
 pub struct InFlight {
     pool: Rc<Pool>,
-    started: Instant,
+    stopwatch: Stopwatch,
     result: Reported,
 }
 
@@ -31,7 +29,7 @@ impl InFlight {
     /// Counts a request to the endpoint.
     pub fn start(pool: &Rc<Pool>) -> Self {
         pool.request_started();
-        Self { pool: Rc::clone(pool), started: cached_now(), result: Reported::Nothing }
+        Self { pool: Rc::clone(pool), stopwatch: Stopwatch::start(), result: Reported::Nothing }
     }
 
     pub fn pool(&self) -> &Pool {
@@ -41,7 +39,7 @@ impl InFlight {
     /// Reports the head of a response to counters and health.
     pub fn report_response(&mut self, attempt: Attempt) {
         self.result = Reported::Response;
-        self.pool.report_response(attempt, cached_now() - self.started);
+        self.pool.report_response(attempt, self.stopwatch.elapsed());
     }
 
     /// Reports a failed attempt to counters and health; none if the server was not involved.
@@ -59,7 +57,7 @@ impl Drop for InFlight {
         match self.result {
             Reported::Nothing => self.pool.report_failure(Attempt::Abandoned),
             Reported::Failed => {}
-            Reported::Response => self.pool.record_duration(cached_now() - self.started),
+            Reported::Response => self.pool.record_duration(self.stopwatch.elapsed()),
         }
     }
 }

@@ -22,7 +22,7 @@ use super::members::Member;
 use super::shared::SharedUpstream;
 use super::spec::{Balance, ServerSpec};
 use crate::telemetry::{Attempt, UpstreamCounts};
-use crate::time::monotonic;
+use crate::time::{Nanos, monotonic};
 
 /// One worker's connection pool for one endpoint.
 #[derive(Debug)]
@@ -152,7 +152,7 @@ impl Pool {
     }
 
     /// Reports an attempt with a response, and the time to its head, to the metrics and to outlier ejection.
-    pub(super) fn report_response(&self, attempt: Attempt, took: Duration) {
+    pub(super) fn report_response(&self, attempt: Attempt, took: Nanos) {
         self.counts.record_response(self.endpoint.server, attempt, took);
         self.update_health(attempt);
     }
@@ -175,7 +175,7 @@ impl Pool {
     }
 
     /// Counts the time to the end of a response.
-    pub(super) fn record_duration(&self, took: Duration) {
+    pub(super) fn record_duration(&self, took: Nanos) {
         self.counts.record_duration(self.endpoint.server, took);
     }
 

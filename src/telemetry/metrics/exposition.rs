@@ -1,6 +1,7 @@
 //! Writes metrics in their text formats.
 
 use std::io::{self, Write};
+use std::time::Duration;
 
 use super::format::Format;
 use crate::telemetry::exemplars::Exemplar;
@@ -86,7 +87,7 @@ impl<W: Write> Exposition<W> {
             match exemplar.filter(|_| self.format == Format::OpenMetrics) {
                 None => self.integer(count)?,
                 Some(Exemplar { trace, took, at }) => {
-                    let (took, at) = (took.as_secs_f64(), Micros(at.0).as_secs_f64());
+                    let (took, at) = (Duration::from(took).as_secs_f64(), Micros(at.0).as_secs_f64());
                     writeln!(self.out, "{count} # {{trace_id=\"{trace}\"}} {took} {at}")?;
                 }
             }

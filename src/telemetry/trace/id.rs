@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::text::hex_digits;
+
 /// An id as hexadecimal digits in lower case, not all of which are zero. Kept as text, since headers and the access log
 /// have it in this form; the binary form is needed for exported spans alone.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -25,7 +27,7 @@ impl<const DIGITS: usize> Id<DIGITS> {
     pub fn random() -> Self {
         let mut digits = [0; DIGITS];
         for part in digits.chunks_exact_mut(16) {
-            part.copy_from_slice(&hex(fastrand::u64(..).max(1)));
+            part.copy_from_slice(&hex_digits(fastrand::u64(..).max(1)));
         }
         Self(digits)
     }
@@ -46,11 +48,6 @@ impl<const DIGITS: usize> Id<DIGITS> {
     /// The binary form.
     pub(super) fn binary(&self) -> impl Iterator<Item = u8> {
         self.0.chunks_exact(2).map(|pair| value(pair[0]) << 4 | value(pair[1]))
-    }
-
-    /// The number that the last 16 digits stand for.
-    pub(super) fn low_bits(&self) -> u64 {
-        self.0[DIGITS - 16..].iter().fold(0, |bits, digit| bits << 4 | u64::from(value(*digit)))
     }
 }
 
@@ -76,15 +73,6 @@ pub(super) fn value(digit: u8) -> u8 {
     if digit <= b'9' { digit & 15 } else { digit - b'a' + 10 }
 }
 
-/// The digits of a number, without branches and tables, so that the loops are vectorized.
-fn hex(number: u64) -> [u8; 16] {
-    let mut digits = [0; 16];
-    for (pair, byte) in digits.chunks_exact_mut(2).zip(number.to_be_bytes()) {
-        pair.copy_from_slice(&[byte >> 4, byte & 15]);
-    }
-    digits.map(|value| value + b'0' + if value > 9 { b'a' - b'0' - 10 } else { 0 })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,7 +81,6 @@ mod tests {
     fn ids_are_lower_case_hexadecimal_and_not_zero() {
         let id = SpanId::parse(b"00f067aa0ba902b7").unwrap();
         assert_eq!(id.as_str(), "00f067aa0ba902b7");
-        assert_eq!(id.low_bits(), 0x00f0_67aa_0ba9_02b7);
         assert_eq!(id.binary().collect::<Vec<_>>(), 0x00f0_67aa_0ba9_02b7_u64.to_be_bytes());
         for text in [
             b"0000000000000000",
@@ -111,6 +98,5 @@ mod tests {
         let (one, other) = (TraceId::random(), TraceId::random());
         assert_eq!(TraceId::parse(one.as_bytes()), Some(one));
         assert_ne!(one, other);
-        assert_eq!(hex(0x0123_4567_89ab_cdef), *b"0123456789abcdef");
     }
 }

@@ -41,19 +41,20 @@ impl Tracer {
     }
 
     /// Starts the part of a trace that is about one request, which has just been received: continues the trace of its
-    /// `traceparent`, or else starts a new one.
+    /// `traceparent`, or else starts a new one. That has the ID of the request if it is valid as the ID of a trace, so that
+    /// one ID finds both.
     #[must_use]
-    pub fn start(&self, fields: &Fields, is_trusted: bool, clock: &Clock) -> RequestTrace {
+    pub fn start(&self, fields: &Fields, id: &[u8], is_trusted: bool, clock: &Clock) -> RequestTrace {
         let mut headers = fields.get_all(names::TRACEPARENT);
         let parent = headers.next().and_then(Parent::parse).filter(|_| headers.next().is_none());
         let trusts = is_trusted || self.sampling.trust == ParentTrust::Any;
         let (trace, is_sampled) = match &parent {
             Some(parent) if trusts => (parent.trace, parent.is_sampled),
             // An untrusted client must not choose what is sampled, neither by the flag nor by the id.
-            Some(parent) => (parent.trace, fastrand::f64() < self.sampling.ratio),
+            Some(parent) => (parent.trace, self.samples()),
             None => {
-                let trace = TraceId::random();
-                (trace, self.samples(&trace))
+                let id = id.try_into().ok().and_then(TraceId::parse);
+                (id.unwrap_or_else(TraceId::random), self.samples())
             }
         };
         let span = SpanId::random();
@@ -65,11 +66,9 @@ impl Tracer {
         request
     }
 
-    /// Whether a new trace is sampled: decided by its id, as other programs with this ratio do.
-    fn samples(&self, trace: &TraceId) -> bool {
-        #[expect(clippy::cast_precision_loss, reason = "a ratio is not that precise")]
-        let position = (trace.low_bits() >> 11) as f64 / (1_u64 << 53) as f64;
-        position < self.sampling.ratio
+    /// Whether a trace is sampled of which no trusted sender has decided that.
+    fn samples(&self) -> bool {
+        fastrand::f64() < self.sampling.ratio
     }
 }
 
@@ -83,7 +82,7 @@ mod tests {
         if let Some(header) = header {
             fields.push(names::TRACEPARENT, header.as_bytes());
         }
-        Tracer::new(sampling, None).start(&fields, is_trusted, &Clock::System)
+        Tracer::new(sampling, None).start(&fields, b"id", is_trusted, &Clock::System)
     }
 
     #[test]
@@ -116,6 +115,20 @@ mod tests {
     }
 
     #[test]
+    fn a_new_trace_has_the_id_of_the_request_if_that_is_valid() {
+        let tracer = Tracer::new(Sampling { ratio: 0.0, trust: ParentTrust::Proxies }, None);
+        let trace = |id: &str| {
+            let trace = tracer.start(&Fields::new(), id.as_bytes(), false, &Clock::System);
+            trace.id().as_str().to_owned()
+        };
+        let id = "4bf92f3577b34da6a3ce929d0e0e4736";
+        assert_eq!(trace(id), id);
+        for id in ["", "4bf9", "4BF92F3577B34DA6A3CE929D0E0E4736", "00000000000000000000000000000000"] {
+            assert_ne!(trace(id), id);
+        }
+    }
+
+    #[test]
     fn several_headers_are_as_none() {
         let mut fields = Fields::new();
         for id in ["1", "2"] {
@@ -123,7 +136,7 @@ mod tests {
             fields.push(names::TRACEPARENT, header.as_bytes());
         }
         let sampling = Sampling { ratio: 0.0, trust: ParentTrust::Any };
-        let trace = Tracer::new(sampling, None).start(&fields, true, &Clock::System);
+        let trace = Tracer::new(sampling, None).start(&fields, b"id", true, &Clock::System);
         assert!(trace.sampled_id().is_none());
         assert!(!["1", "2"].map(|id| id.repeat(32)).contains(&trace.id().as_str().to_owned()));
     }
