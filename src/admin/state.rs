@@ -16,7 +16,7 @@ use crate::telemetry::{
     AccessOutput, GaugeValues, ListenerValues, Metrics, SpanCounts, StoreValues, TopKeys, UpstreamValues,
     dropped_log_lines,
 };
-use crate::time::Clock;
+use crate::time::{Clock, monotonic};
 use crate::tls::ServerTls;
 use crate::upstream::SharedUpstream;
 
@@ -123,6 +123,7 @@ impl Admin {
             keys: memory.len(),
             evictions: memory.evictions(),
             spans: spans.totals(),
+            denied_keys: self.top.as_ref().map(|top| top.denied_keys(monotonic())).unwrap_or_default(),
             dropped_log_lines: dropped_log_lines(),
             dropped_lines: access.as_ref().map_or(0, AccessOutput::dropped),
             upstreams: UpstreamValues::merged(upstreams.iter().map(|upstream| upstream.values()).collect()),

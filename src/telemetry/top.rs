@@ -133,6 +133,21 @@ impl TopKeys {
         limits.into_iter().map(|limit| past.limits.get(limit).map(summary).unwrap_or_default()).collect()
     }
 
+    /// How many keys each limit denied in the last minute, or in shadow mode would have denied; none for limits without
+    /// denials. A limit that denies more than 100 keys in ten seconds may have denied more.
+    pub fn denied_keys(&self, now: Instant) -> BTreeMap<Box<str>, usize> {
+        self.take(now);
+        let limits: Vec<Box<str>> = self.past.lock().limits.keys().cloned().collect();
+        // The lock is taken for each limit, so that `take` on the main thread does not wait for all of them.
+        let denied = limits.into_iter().map(|limit| {
+            let past = self.past.lock();
+            let tick = past.tick(now);
+            let keys = past.limits.get(&limit).map(|history| history.denied_keys(Window::Minute, tick));
+            (limit, keys.unwrap_or_default())
+        });
+        denied.filter(|(_, keys)| *keys > 0).collect()
+    }
+
     /// How much time a window that ends now covers: it starts with a slot, and not before the process.
     pub fn covered(&self, window: Window, now: Instant) -> Duration {
         let past = self.past.lock();

@@ -13,6 +13,12 @@ pub(super) fn write_decisions(scrape: &Scrape<'_>, out: &mut Exposition<impl Wri
     let help = "Decisions of limits on requests, by outcome and by what has made them.";
     out.start(Kind::Counter, "tidegate_decisions_total", help)?;
     scrape.registry.each_limit(|limit, sums| limit_decisions(scrape, limit, &sums, out))?;
+    let help = "Keys that the limit denied in the last minute, or in shadow mode would have denied.";
+    out.start(Kind::Gauge, "tidegate_denied_keys", help)?;
+    scrape.registry.each_limit(|limit, _| {
+        let keys = scrape.gauges.denied_keys.get(limit).copied().unwrap_or_default();
+        out.series(&[("limit", limit)], keys as u64)
+    })?;
     let workers = scrape.registry.workers();
     let help = "Time to decide on a request that has limits, including the wait for the store.";
     out.start(Kind::Histogram, "tidegate_decision_duration_seconds", help)?;

@@ -1,6 +1,6 @@
 //! The values that a scrape reads.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::limit::Policy;
 use crate::telemetry::charge_back::ChargeBack;
@@ -26,6 +26,8 @@ pub struct GaugeValues {
     pub dropped_log_lines: u64,
     /// Spans that were exported and dropped since the start.
     pub spans: [u64; 2],
+    /// How many keys each limit denied in the last minute; none for limits without denials.
+    pub denied_keys: BTreeMap<Box<str>, usize>,
     /// Of each upstream.
     pub upstreams: Vec<UpstreamValues>,
 }

@@ -51,6 +51,7 @@ fn gauges() -> GaugeValues {
         dropped_lines: 4,
         dropped_log_lines: 5,
         spans: [7, 3],
+        denied_keys: [("per-key".into(), 2)].into(),
         upstreams: vec![UpstreamValues { label: "api".into(), pending: 6, servers: vec![server] }],
     }
 }
@@ -106,6 +107,8 @@ fn every_metric_is_in_the_text() {
         "tidegate_decisions_total{limit=\"per-key\",outcome=\"denied\",source=\"store\"} 0",
         "tidegate_decisions_total{limit=\"per-key\",outcome=\"near_limit\",source=\"store\"} 0",
         "tidegate_decisions_total{limit=\"watched\",outcome=\"shadow_denied\",source=\"fallback\"} 0",
+        "tidegate_denied_keys{limit=\"per-key\"} 2",
+        "tidegate_denied_keys{limit=\"watched\"} 0",
         "tidegate_decision_duration_seconds_bucket{le=\"0.000244140625\"} 0",
         "tidegate_decision_duration_seconds_bucket{le=\"0.00048828125\"} 2",
         "tidegate_request_delay_seconds_sum 0.04",

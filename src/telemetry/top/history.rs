@@ -1,6 +1,6 @@
 //! What was counted for one limit, by time.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 use super::pair::{Pair, TopBy};
 use super::summary::Summary;
@@ -83,11 +83,22 @@ impl History {
 
     /// What was counted in the window that ends now.
     pub fn summary(&self, window: Window, by: TopBy, now: Tick) -> Summary {
-        let first = window.first_tick(now) / window.slots().0;
         let mut summary = Summary::default();
-        for slot in self.windows[window as usize].iter().filter(|slot| slot.number >= first) {
+        for slot in self.slots(window, now) {
             summary.merge(slot.counted.get(by));
         }
         summary
+    }
+
+    /// How many keys with denials have a counter in a slot of the window that ends now.
+    pub fn denied_keys(&self, window: Window, now: Tick) -> usize {
+        let counters = self.slots(window, now).flat_map(|slot| slot.counted.denials.counters());
+        counters.map(|counter| counter.key).collect::<HashSet<_>>().len()
+    }
+
+    /// The slots of the window that ends now.
+    fn slots(&self, window: Window, now: Tick) -> impl Iterator<Item = &Slot> {
+        let first = window.first_tick(now) / window.slots().0;
+        self.windows[window as usize].iter().filter(move |slot| slot.number >= first)
     }
 }

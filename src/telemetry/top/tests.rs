@@ -53,6 +53,29 @@ fn a_window_covers_at_least_its_length_less_a_slot() {
 }
 
 #[test]
+fn denied_keys_of_the_last_minute_are_counted_once() {
+    let start = monotonic();
+    let keys = TopKeys::new(start);
+    let policies = policies(&["a", "b", "c"]);
+    let recorders = [0, 1].map(|worker| keys.recorder(worker, &policies, LogKeys::Hash));
+    let denied = |seconds| keys.denied_keys(start + Duration::from_secs(seconds));
+    for second in [0, 30] {
+        keys.take(start + Duration::from_secs(second.into()));
+        for recorder in &recorders {
+            // The second slot has the keys 2 to 6, the first one 1 to 5.
+            for number in 1..=5 {
+                recorder.record(PolicyId(0), event(number + second / 30, true), || None);
+            }
+            recorder.record(PolicyId(1), event(1, second == 0), || None);
+            recorder.record(PolicyId(2), event(1, false), || None);
+        }
+    }
+    assert_eq!(denied(39), BTreeMap::from([("a".into(), 6), ("b".into(), 1)]));
+    assert_eq!(denied(60), BTreeMap::from([("a".into(), 5)]));
+    assert!(denied(90).is_empty());
+}
+
+#[test]
 fn all_workers_and_slots_are_added_up() {
     let start = monotonic();
     let keys = TopKeys::new(start);

@@ -91,6 +91,8 @@ fn requests_and_decisions_are_counted() {
     assert_eq!((busy.requests("limited", "4xx"), busy.requests("free", "5xx")), (0, 4));
     assert_eq!(busy.requests("", "4xx"), 2);
     for (name, count) in [
+        ("tidegate_denied_keys{limit=\"three\"}", 1),
+        ("tidegate_denied_keys{limit=\"wide\"}", 0),
         ("tidegate_request_duration_seconds_bucket{route=\"limited\",le=\"+Inf\"}", 10),
         ("tidegate_decision_duration_seconds_count", 10),
         ("tidegate_request_delay_seconds_count", 0),
