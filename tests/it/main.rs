@@ -122,6 +122,14 @@ mod malformed {
     mod responses;
     mod strict_parser;
 }
+/// The dashboard, the alert rules and the demo, with a real Prometheus.
+mod monitoring {
+    mod alerts;
+    mod board;
+    mod demo;
+    mod night;
+    pub mod setup;
+}
 /// The algorithms of limits against models: both stores, random arrivals, `PROOF_FACTOR`.
 mod proof;
 /// Which route a request matches.

@@ -1,0 +1,158 @@
+//! The demo: its files are valid, and its clients show what the dashboard is for.
+
+use std::fs::File;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+use super::setup::{path, text};
+use crate::support::{Prometheus, RedisServer, Tidegate, Upstream, signal};
+
+/// A YAML file of this project as a JSON value.
+#[track_caller]
+fn yaml(name: &str) -> Value {
+    let script = "import json, sys, yaml; print(json.dumps(yaml.safe_load(sys.stdin)))";
+    let mut command = Command::new("/usr/bin/python3");
+    let output = command.args(["-c", script]).stdin(File::open(path(name)).unwrap()).output().unwrap();
+    assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn the_compose_files_are_valid() {
+    for file in ["compose.yaml", "compose.demo.yaml"] {
+        let mut command = Command::new("docker-compose");
+        let output = command.args(["-f", file, "config", "-q"]).current_dir(path("")).output();
+        let output = output.expect("docker-compose, from Debian's package of that name");
+        assert!(output.status.success(), "{file}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
+fn images_are_pinned_and_ports_are_local() {
+    let compose = yaml("compose.demo.yaml");
+    for (name, service) in compose["services"].as_object().unwrap() {
+        if let Some(image) = service["image"].as_str() {
+            let (_, tag) = image.split_once(':').unwrap();
+            assert!(tag.contains(|character: char| character.is_ascii_digit()), "{name}: {image}");
+        }
+        for port in service["ports"].as_array().into_iter().flatten() {
+            assert!(port.as_str().unwrap().starts_with("127.0.0.1:"), "{name}: {port}");
+        }
+    }
+}
+
+/// Where a file of this project is in the container of a service.
+#[track_caller]
+fn mounted(compose: &Value, service: &str, file: &str) -> String {
+    let volumes = compose["services"][service]["volumes"].as_array().unwrap();
+    let volumes =
+        volumes.iter().filter_map(|volume| volume.as_str().unwrap().strip_prefix("./")?.strip_suffix(":ro"));
+    let targets: Vec<String> = volumes
+        .filter_map(|volume| {
+            let (source, target) = volume.split_once(':').unwrap();
+            assert!(path(source).exists(), "{source}");
+            Some(format!("{target}{}", file.strip_prefix(source)?))
+        })
+        .collect();
+    targets.into_iter().next().unwrap_or_else(|| panic!("{service} has no {file}"))
+}
+
+#[test]
+fn the_files_of_the_demo_refer_to_each_other() {
+    let (compose, prometheus) = (yaml("compose.demo.yaml"), yaml("config/prometheus/prometheus.yml"));
+    let source = yaml("config/grafana/provisioning/datasources/prometheus.yaml")["datasources"][0].take();
+    let provider = yaml("config/grafana/provisioning/dashboards/tidegate.yaml")["providers"][0].take();
+    let demo = text("config/demo/tidegate.toml");
+    let scrape = &prometheus["scrape_configs"][0];
+    // Scrapes: the token, the name of the service and the port.
+    let token = scrape["authorization"]["credentials"].as_str().unwrap();
+    assert!(demo.contains(&format!("read_token = \"{token}\"")), "{token}");
+    assert_eq!(scrape["static_configs"][0]["targets"][0], "tidegate:9900");
+    assert!(demo.contains("listen = \"0.0.0.0:9900\"") && compose["services"]["tidegate"].is_object());
+    assert_eq!(source["jsonData"]["timeInterval"], prometheus["global"]["scrape_interval"]);
+    assert!(source["url"] == "http://prometheus:9090" && compose["services"]["prometheus"].is_object());
+    // The files are where the programs look for them.
+    let at = |service, file| mounted(&compose, service, file);
+    assert_eq!(at("tidegate", "config/demo/tidegate.toml"), "/etc/tidegate/tidegate.toml");
+    assert!(text("Dockerfile").contains("CMD [\"run\", \"-c\", \"/etc/tidegate/tidegate.toml\"]"));
+    let entrypoint = &compose["services"]["load"]["entrypoint"];
+    assert_eq!(entrypoint[1], *at("load", "config/demo/load.sh"));
+    let command = compose["services"]["prometheus"]["command"].to_string();
+    assert!(
+        command.contains(&format!("--config.file={}", at("prometheus", "config/prometheus/prometheus.yml")))
+    );
+    let board = at("grafana", "config/grafana/dashboards/tidegate.json");
+    let home = &compose["services"]["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"];
+    assert_eq!(*home, *board);
+    assert!(board.starts_with(provider["options"]["path"].as_str().unwrap()), "{provider}");
+    for file in ["datasources/prometheus.yaml", "dashboards/tidegate.yaml"] {
+        let target = mounted(&compose, "grafana", &format!("config/grafana/provisioning/{file}"));
+        assert_eq!(target, format!("/etc/grafana/provisioning/{file}"));
+    }
+}
+
+#[test]
+fn the_configuration_of_the_demo_is_valid_without_a_warning() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    let output = command.args(["check", "-c"]).arg(path("config/demo/tidegate.toml")).output().unwrap();
+    assert!(
+        output.status.success() && output.stderr.is_empty(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// The load generator, which ends with its test.
+struct Load(Child);
+
+impl Load {
+    fn start(url: &str) -> Self {
+        let mut command = Command::new("sh");
+        // A group of its own, since it ends the whole group.
+        command.arg(path("config/demo/load.sh")).envs([("URL", url), ("CRAWL_PAUSE", "0")]).process_group(0);
+        Self(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        signal(self.0.id(), "TERM");
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn the_load_of_the_demo_reaches_its_limits() {
+    let (redis, servers) = (RedisServer::start(), [Upstream::echo(), Upstream::echo()]);
+    let mut config = text("config/demo/tidegate.toml");
+    for (from, to) in [
+        ("0.0.0.0:8080", "127.0.0.1:0"),
+        ("0.0.0.0:9900", "127.0.0.1:0"),
+        ("token = \"demo-only-admin-token\"\nread_token = \"demo-only-read-token\"", ""),
+        ("172.16.0.0/12", "127.0.0.0/8"),
+        ("redis://redis:6379/0", &redis.url()),
+        ("http://api-1:8080", &servers[0].url()),
+        ("http://api-2:8080", &servers[1].url()),
+    ] {
+        assert!(config.contains(from), "{from}");
+        config = config.replace(from, to);
+    }
+    let proxy = Tidegate::start(&config);
+    let prometheus = Prometheus::start(&[proxy.admin()], &[]);
+    let _load = Load::start(&format!("http://{}", proxy.addr()));
+    for query in [
+        // One consumer loops, a crawler has many addresses, and the others are served.
+        "tidegate_denied_keys{limit=\"per-consumer\"} == 1",
+        "tidegate_denied_keys{limit=\"per-address\"} >= 5",
+        "tidegate_decisions_total{limit=\"orders\", outcome=\"shadow_denied\"} >= 0",
+        "tidegate_requests_total{route=\"orders\", status=\"2xx\"} > 2",
+        "tidegate_requests_total{route=\"catalogue\", status=\"429\"} > 50",
+        "tidegate_upstream_requests_total{outcome=\"ok\"} > 10",
+    ] {
+        prometheus.wait(query, |found| !found.is_empty());
+    }
+    let others = "tidegate_requests_total{route=\"orders\", status!=\"2xx\"} > 0";
+    assert!(prometheus.query(others).is_empty(), "{:?}", prometheus.query(others));
+}
