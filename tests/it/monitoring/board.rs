@@ -159,6 +159,11 @@ fn panels_are_described_and_do_not_overlap() {
             assert!(targets.iter().all(named), "{title} has a series without a name");
         }
     }
+    let titles: BTreeSet<&str> = panels.iter().map(|panel| string(&panel["title"])).collect();
+    let prose: String = runbook.split('`').step_by(2).collect();
+    for title in prose.split('"').skip(1).step_by(2) {
+        assert!(titles.contains(title.replace('\n', " ").as_str()), "the runbook names a panel {title}");
+    }
     let has_exemplars =
         |panel: &&Value| list(&panel["targets"]).iter().any(|target| target["exemplar"] == true);
     let with_exemplars: Vec<&Value> = panels.iter().filter(has_exemplars).collect();
