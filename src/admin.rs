@@ -3,13 +3,19 @@
 //! It has its own listener and runs on the main thread: its requests take no time from the workers, except for the locks
 //! of the in-process store. `operations` lists what it offers, and docs/openapi.json describes it for other programs.
 
+mod activity;
 pub mod api;
 mod body;
 mod client;
+mod connection;
+mod deadline;
 mod denied;
+mod event;
+mod events;
 mod failures;
 mod guard;
 mod handle;
+mod history;
 mod keys;
 mod limits;
 mod listen;
@@ -18,6 +24,7 @@ mod names;
 mod openapi;
 mod operations;
 mod raises;
+mod recorder;
 mod response;
 mod serve;
 mod sessions;
@@ -25,7 +32,9 @@ mod spec;
 mod state;
 mod top;
 
+pub use activity::Activity;
 pub use listen::{AdminListenError, AdminListener, listen};
+pub use recorder::record_activity;
 pub use serve::serve;
 pub use spec::{AdminAddress, AdminSpec, AdminTokenError, Token};
 pub use state::{Admin, GaugeSources, ListenerSource};

@@ -1,6 +1,7 @@
 //! Observability: the log on standard error, the access log on standard output, and the metrics.
 
 mod access;
+mod activity;
 mod charge_back;
 mod colours;
 mod counters;
@@ -21,6 +22,7 @@ mod trace;
 mod upstreams;
 
 pub use access::{AccessOutput, AccessWriter, Forwarding, Record, RequestText};
+pub use activity::{CounterSums, Frame};
 pub use charge_back::ChargeBack;
 pub use colours::has_colours;
 pub use counts::{Counts, RequestCounts, StoreCounts};
@@ -31,7 +33,10 @@ pub use metrics::{Format, GaugeValues, Metrics, StoreValues};
 pub use outcome::{DecisionSource, Outcome, StoreRequest};
 pub use spec::{AccessLog, AccessOnly, LogKeys, LogSpec};
 pub use throttle::{DroppedLines, LogThrottle};
-pub use top::{Counter, KeyConsumer, KeyEvent, KeyLabel, Summary, TopBy, TopKeys, TopRecorder, Window};
+pub use top::{
+    Counter, KeyConsumer, KeyEvent, KeyHistory, KeyLabel, KeySlot, Summary, TopBy, TopKeys, TopRecorder,
+    Window,
+};
 pub use trace::{
     ParentTrust, RequestTrace, Sampling, Span, SpanCounts, SpanId, SpanQueue, TraceId, Tracer, Value,
     known_method, protobuf, push_attribute,

@@ -255,3 +255,67 @@ pub struct TopKey {
     /// By how many events `count` may be too high.
     pub error: u64,
 }
+
+/// The first event of `/v1/events`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Hello {
+    /// The version of tidegate.
+    pub version: String,
+    /// The start of the process, in Unix time.
+    pub started: f64,
+    /// The seconds between frames.
+    pub interval: u64,
+    /// The number of routes of the configuration.
+    pub routes: usize,
+    /// The limits in the order of the file, up to a maximum.
+    pub limits: Vec<LimitSummary>,
+    /// How many limits are not listed.
+    pub limits_left_out: usize,
+    /// Whether the client may also change keys.
+    pub can_change: bool,
+}
+
+/// A limit without its tiers and overrides.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitSummary {
+    /// Its name.
+    pub name: String,
+    /// Its algorithm, by its name in the configuration.
+    pub algorithm: String,
+    /// `enforce` or `shadow`.
+    pub mode: String,
+    /// The most units that can be available at once.
+    pub limit: u64,
+    /// The quota that clients are sent: this many units …
+    pub quota: u64,
+    /// … in this many seconds.
+    pub window: u64,
+}
+
+/// The response of `/v1/keys/history`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KeyHistory {
+    /// The limit's name.
+    pub limit: String,
+    /// The key's tag: `tag:` and 22 characters.
+    pub key: String,
+    /// `enforce` or `shadow`; in shadow mode denials are those that the limit would have made.
+    pub mode: String,
+    /// By how many a number of a slot may be too high, or too low for a key that is not among the most frequent ones.
+    pub max_error: u64,
+    /// Slots without gaps, the oldest first.
+    pub slots: Vec<KeySlot>,
+}
+
+/// The requests and denials of a key in a span of time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KeySlot {
+    /// The start of the span, in Unix time.
+    pub from: f64,
+    /// The length of the span.
+    pub seconds: f64,
+    /// Requests that the limit decided.
+    pub requests: u64,
+    /// Requests that the limit denied.
+    pub denials: u64,
+}

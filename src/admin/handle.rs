@@ -6,35 +6,34 @@ use http::{Request, StatusCode, request};
 use hyper::body::Incoming;
 
 use super::client::Operator;
+use super::connection::Connection;
 use super::keys::Keys;
 use super::operations::{Change, OPERATIONS, Operation, Probe, Read};
 use super::response::{self, AdminError, AdminResponse};
-use super::sessions::Session;
 use super::spec::Access;
 use super::state::Admin;
 use super::top::TopQuery;
-use super::{denied, guard, limits, metrics, openapi, raises, top};
+use super::{denied, events, guard, history, limits, metrics, openapi, raises, top};
 use crate::server::Lifecycle;
 use crate::store::Store;
 use crate::text::join_and;
 
 /// Responds to a request.
 pub(super) async fn handle(
-    admin: &Arc<Admin>,
-    session: &Session,
+    connection: &Connection,
     operator: &Operator,
     request: Request<Incoming>,
 ) -> AdminResponse {
     // Boxed so that a connection does not hold the space of every operation's future.
-    Box::pin(dispatch(admin, session, operator, request)).await.unwrap_or_else(AdminError::into_response)
+    Box::pin(dispatch(connection, operator, request)).await.unwrap_or_else(AdminError::into_response)
 }
 
 async fn dispatch(
-    admin: &Arc<Admin>,
-    session: &Session,
+    connection: &Connection,
     operator: &Operator,
     request: Request<Incoming>,
 ) -> Result<AdminResponse, AdminError> {
+    let Connection { admin, session, .. } = connection;
     let (head, body) = request.into_parts();
     guard::check_host(&admin.spec, &head)?;
     let operation = Operation::at(head.uri.path());
@@ -51,7 +50,7 @@ async fn dispatch(
     match operation {
         Some(Operation::Read(operation)) => {
             guard::require_read(&head)?;
-            read(admin, session, &keys, (operation, &head)).await
+            read((connection, access), &keys, operation, &head).await
         }
         Some(Operation::Change(operation)) => {
             guard::check_access(access, Access::Change)?;
@@ -63,11 +62,12 @@ async fn dispatch(
 
 /// Responds to a request that changes nothing.
 async fn read(
-    admin: &Arc<Admin>,
-    session: &Session,
+    (connection, access): (&Connection, Access),
     keys: &Keys<'_>,
-    (operation, head): (Read, &request::Parts),
+    operation: Read,
+    head: &request::Parts,
 ) -> Result<AdminResponse, AdminError> {
+    let Connection { admin, session, .. } = connection;
     let (shared, query) = (Arc::clone(admin), head.uri.query().unwrap_or(""));
     match operation {
         Read::Metrics => Ok(metrics::response(admin, session, &head.headers)),
@@ -77,9 +77,16 @@ async fn read(
             let query = TopQuery::parse(query, keys)?;
             session.render(move || response::json(&top::list(&shared, &query))).await
         }
+        Read::Events => events::open(connection, access),
+        Read::History => Ok(history::response(admin, session)),
         Read::Keys => Ok(response::json(&keys.list(query).await?)),
         Read::DeniedKeys => Ok(response::json(&denied::list(keys, admin.top.as_deref(), query).await?)),
         Read::Peek => Ok(response::json(&keys.peek(query).await?)),
+        Read::KeyHistory => {
+            let (limit, key) = keys.named(query)?;
+            let (limit, (key, _)) = (keys.limit(&limit)?, keys.key(&limit, &key)?);
+            session.render(move || response::json(&history::of_key(&shared, limit, key))).await
+        }
         Read::Raises => Ok(response::json(&raises::list(keys))),
     }
 }

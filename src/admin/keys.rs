@@ -40,11 +40,17 @@ pub(super) struct Keys<'a> {
 impl Keys<'_> {
     /// The status of a key in a limit and each of its tiers.
     pub async fn peek(&self, query: &str) -> Result<KeyList, AdminError> {
+        let (limit, key) = self.named(query)?;
+        Ok(KeyList { keys: self.statuses(&limit, &key).await?, more: false })
+    }
+
+    /// The limit and the key that the parameters of a query name.
+    pub fn named(&self, query: &str) -> Result<(String, String), AdminError> {
         let [limit, key, consumer] = parameters(query, ["limit", "key", "consumer"])?;
         let limit = required(limit, "limit")?;
         let key = if consumer.is_none() { Some(required(key, "key")?) } else { key };
         let key = self.key_text(&limit, key, consumer.as_deref())?;
-        Ok(KeyList { keys: self.statuses(&limit, &key).await?, more: false })
+        Ok((limit, key))
     }
 
     /// The status of a key in a limit and each of its tiers.

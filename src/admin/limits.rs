@@ -1,6 +1,6 @@
 //! Reports the limits of the configuration.
 
-use super::api::{CostInfo, LimitInfo, LimitList, TierInfo};
+use super::api::{CostInfo, LimitInfo, LimitList, LimitSummary, TierInfo};
 use crate::gate::{Cost, Gate};
 use crate::limit::{Policy, PolicyId};
 use crate::limiter::OnStoreFailure;
@@ -40,7 +40,7 @@ fn info(gate: &Gate, limit: PolicyId, policy: &Policy) -> LimitInfo {
             Cost::Fixed(cost) => CostInfo::Fixed(*cost),
             Cost::Header { name, .. } => CostInfo::Header(format!("header:{name}")),
         },
-        mode: if policy.shadow { "shadow" } else { "enforce" }.to_owned(),
+        mode: mode(policy).to_owned(),
         on_store_failure: on_failure.to_owned(),
         limit: policy.quota.limit(),
         quota,
@@ -48,6 +48,24 @@ fn info(gate: &Gate, limit: PolicyId, policy: &Policy) -> LimitInfo {
         tiers: rule.tiers.iter().flat_map(|tiers| tiers.all().map(others)).collect(),
         overrides: rule.rules.overrides().map(others).collect(),
     }
+}
+
+/// A limit without its tiers and overrides.
+pub(super) fn summary(policy: &Policy) -> LimitSummary {
+    let (quota, window) = policy.quota.advertised();
+    LimitSummary {
+        name: policy.name.to_string(),
+        algorithm: policy.quota.algorithm().name().to_owned(),
+        mode: mode(policy).to_owned(),
+        limit: policy.quota.limit(),
+        quota,
+        window,
+    }
+}
+
+/// The mode of a limit, by its name in the configuration.
+pub(super) fn mode(policy: &Policy) -> &'static str {
+    if policy.shadow { "shadow" } else { "enforce" }
 }
 
 /// The tier of a policy; none for the limit's own.

@@ -25,9 +25,12 @@ pub(super) enum Read {
     OpenApi,
     Limits,
     Top,
+    Events,
+    History,
     Keys,
     DeniedKeys,
     Peek,
+    KeyHistory,
     Raises,
 }
 
@@ -42,16 +45,19 @@ pub(super) enum Change {
 }
 
 /// Every operation with its path. Paths without a version are where other programs expect them.
-pub(super) const OPERATIONS: [(&str, Operation); 15] = [
+pub(super) const OPERATIONS: [(&str, Operation); 18] = [
     ("/live", Operation::Probe(Probe::Live)),
     ("/ready", Operation::Probe(Probe::Ready)),
     ("/metrics", Operation::Read(Read::Metrics)),
     ("/openapi.json", Operation::Read(Read::OpenApi)),
     ("/v1/limits", Operation::Read(Read::Limits)),
     ("/v1/top", Operation::Read(Read::Top)),
+    ("/v1/events", Operation::Read(Read::Events)),
+    ("/v1/history", Operation::Read(Read::History)),
     ("/v1/keys", Operation::Read(Read::Keys)),
     ("/v1/keys/denied", Operation::Read(Read::DeniedKeys)),
     ("/v1/keys/peek", Operation::Read(Read::Peek)),
+    ("/v1/keys/history", Operation::Read(Read::KeyHistory)),
     ("/v1/keys/raises", Operation::Read(Read::Raises)),
     ("/v1/keys/reset", Operation::Change(Change::Reset)),
     ("/v1/keys/block", Operation::Change(Change::Block)),

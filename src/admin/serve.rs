@@ -13,37 +13,37 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use super::client::Operator;
+use super::connection::Connection;
 use super::handle::handle;
 use super::listen::{AdminListener, Stream};
-use super::sessions::{Session, Sessions};
+use super::sessions::Sessions;
 use super::state::Admin;
 use crate::telemetry::LogThrottle;
 
 /// How long the request's head may take, and before it the TLS handshake.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a connection may last: enough for its only request.
-const LIFETIME: Duration = Duration::from_secs(30);
 /// The largest head of a request, in bytes.
 const MAX_HEAD: usize = 16 * 1024;
 /// The pause after an error of accept, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves until it is dropped. Each connection is served with the value that `admin` has when it is accepted.
+/// Serves until it is dropped. Each connection is served with the value that `current` has when it is accepted.
 ///
 /// # Errors
 /// When the socket can't be used.
-pub async fn serve(admin: &ArcSwap<Admin>, listener: AdminListener) -> io::Result<()> {
+pub async fn serve(current: &Arc<ArcSwap<Admin>>, listener: AdminListener) -> io::Result<()> {
     let listener = listener.open()?;
     let sessions = Arc::new(Sessions::default());
     let mut throttle = LogThrottle::default();
     loop {
         match listener.accept().await {
             Ok((stream, client)) => {
-                let admin = admin.load_full();
+                let (admin, current) = (current.load_full(), Arc::clone(current));
                 sessions.start(client, |session| async move {
+                    let connection = Connection { admin, current, session };
                     match stream {
-                        Stream::Tcp(stream) => serve_tcp(&admin, &session, stream).await,
-                        Stream::Unix(stream) => serve_connection(&admin, &session, None, stream).await,
+                        Stream::Tcp(stream) => serve_tcp(&connection, stream).await,
+                        Stream::Unix(stream) => serve_connection(&connection, None, stream).await,
                     }
                 });
                 // A head that has arrived already is read before the next connection could close this one.
@@ -60,39 +60,43 @@ pub async fn serve(admin: &ArcSwap<Admin>, listener: AdminListener) -> io::Resul
 }
 
 /// Serves a connection over TCP, with TLS if that is configured.
-async fn serve_tcp(admin: &Arc<Admin>, session: &Session, stream: TcpStream) {
-    let Some(tls) = &admin.spec.tls else { return serve_connection(admin, session, None, stream).await };
+async fn serve_tcp(connection: &Connection, stream: TcpStream) {
+    let Some(tls) = &connection.admin.spec.tls else {
+        return serve_connection(connection, None, stream).await;
+    };
+    let client = connection.session.client;
     match tokio::time::timeout(HEADER_TIMEOUT, tls.accept(stream)).await {
         Ok(Ok(stream)) => {
             let subject = stream.peer_subject();
-            serve_connection(admin, session, subject.as_deref(), stream).await;
+            serve_connection(connection, subject.as_deref(), stream).await;
         }
-        Ok(Err(error)) => tracing::debug!("admin: TLS handshake with {} failed: {error}", session.client),
-        Err(_) => tracing::debug!("admin: TLS handshake with {} timed out", session.client),
+        Ok(Err(error)) => tracing::debug!("admin: TLS handshake with {client} failed: {error}"),
+        Err(_) => tracing::debug!("admin: TLS handshake with {client} timed out"),
     }
 }
 
 /// Serves the only request of a connection; `subject` is that of the client's certificate.
 async fn serve_connection(
-    admin: &Arc<Admin>,
-    session: &Session,
+    connection: &Connection,
     subject: Option<&str>,
     stream: impl AsyncRead + AsyncWrite + Unpin,
 ) {
+    let session = &connection.session;
     let operator = &Operator::new(session.client, subject);
     let service = service_fn(move |request| async move {
         session.head_received();
-        Ok::<_, Infallible>(handle(admin, session, operator, request).await)
+        Ok::<_, Infallible>(handle(connection, operator, request).await)
     });
-    let connection = http1::Builder::new()
+    let served = http1::Builder::new()
         .keep_alive(false)
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
         .max_header_size(MAX_HEAD)
         .serve_connection(TokioIo::new(stream), service);
-    match tokio::time::timeout(LIFETIME, connection).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!("admin connection ended: {error}"),
-        Err(_) => tracing::debug!("admin connection timed out after {LIFETIME:?}"),
+    tokio::select! {
+        served = served => if let Err(error) = served {
+            tracing::debug!("admin connection ended: {error}");
+        },
+        () = session.deadline.passed() => tracing::debug!("admin connection timed out"),
     }
 }

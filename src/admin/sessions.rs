@@ -1,7 +1,7 @@
 //! Open connections to the admin interface, and their bounds.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use http::StatusCode;
 use http::header::RETRY_AFTER;
@@ -11,6 +11,7 @@ use tokio::task::AbortHandle;
 
 use super::body::{self, AdminBody, ChunkWriter};
 use super::client::ClientId;
+use super::deadline::Deadline;
 use super::failures::Failures;
 use super::response::{AdminError, AdminResponse};
 
@@ -21,6 +22,8 @@ const MAX_PENDING_PER_CLIENT: usize = 8;
 /// The most requests that are admitted at once: those with the token, if one is configured. Pending connections can't use
 /// this capacity up.
 const MAX_ADMITTED: usize = 32;
+/// The most event streams that are open at once. They do not count as admitted requests, since they last long.
+const MAX_STREAMS: usize = 16;
 
 /// The open connections. They outlive a configuration.
 #[derive(Debug)]
@@ -29,6 +32,7 @@ pub(super) struct Sessions {
     /// In the order of their start.
     pending: Mutex<Vec<Pending>>,
     admitted: Arc<Semaphore>,
+    streams: Arc<Semaphore>,
     rendering: Arc<Semaphore>,
     pub failures: Failures,
 }
@@ -48,8 +52,10 @@ pub(super) struct Session {
     id: u64,
     pub client: ClientId,
     sessions: Arc<Sessions>,
-    /// Held as soon as it is admitted.
-    permit: OnceLock<OwnedSemaphorePermit>,
+    /// When it is closed.
+    pub deadline: Arc<Deadline>,
+    /// Held as soon as it is admitted: that of a request or of an event stream.
+    permit: Mutex<Option<OwnedSemaphorePermit>>,
 }
 
 impl Default for Sessions {
@@ -58,6 +64,7 @@ impl Default for Sessions {
             next_id: AtomicU64::new(0),
             pending: Mutex::default(),
             admitted: Arc::new(Semaphore::new(MAX_ADMITTED)),
+            streams: Arc::new(Semaphore::new(MAX_STREAMS)),
             // One at a time, since a response may be large.
             rendering: Arc::new(Semaphore::new(1)),
             failures: Failures::default(),
@@ -73,7 +80,8 @@ impl Sessions {
         F: Future<Output = ()> + Send + 'static,
     {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let session = Session { id, client, sessions: Arc::clone(self), permit: OnceLock::new() };
+        let (sessions, deadline) = (Arc::clone(self), Arc::new(Deadline::new()));
+        let session = Session { id, client, sessions, deadline, permit: Mutex::default() };
         let mut pending = self.pending.lock();
         let closed = surplus(&pending, client).map(|index| pending.remove(index));
         // The lock is held, so that the task can't end before it is in the list.
@@ -111,9 +119,20 @@ impl Session {
             let error = AdminError::new(StatusCode::SERVICE_UNAVAILABLE, "too many requests are in progress");
             return Err(error.header(RETRY_AFTER, "1"));
         };
-        let _ = self.permit.set(permit);
+        *self.permit.lock() = Some(permit);
         self.remove_pending();
         Ok(())
+    }
+
+    /// Turns the admitted request into an event stream; returns the deadline that it can extend.
+    pub fn open_stream(&self) -> Result<Arc<Deadline>, AdminError> {
+        let Ok(permit) = Arc::clone(&self.sessions.streams).try_acquire_owned() else {
+            let error = format!("{MAX_STREAMS} event streams are open already, the most that there may be");
+            let error = AdminError::new(StatusCode::SERVICE_UNAVAILABLE, error);
+            return Err(error.help("close a page that shows one").header(RETRY_AFTER, "10"));
+        };
+        *self.permit.lock() = Some(permit);
+        Ok(Arc::clone(&self.deadline))
     }
 
     /// The wrong tokens of all clients.

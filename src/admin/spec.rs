@@ -93,6 +93,11 @@ impl AdminSpec {
         }
     }
 
+    /// Whether it has the same tokens as another.
+    pub(super) fn has_tokens_of(&self, other: &Self) -> bool {
+        (&self.token, &self.read_token) == (&other.token, &other.read_token)
+    }
+
     /// What the client that has sent this token may do; none if it is no token of this interface.
     pub(super) fn access(&self, sent: &[u8]) -> Option<Access> {
         let is = |token: &Option<Token>| token.as_ref().is_some_and(|token| token.is(sent));

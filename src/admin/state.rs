@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
+use super::activity::Activity;
 use super::client::Operator;
 use super::keys::Keys;
 use super::spec::AdminSpec;
@@ -35,6 +36,8 @@ pub struct Admin {
     pub raises: Arc<Raises>,
     /// The workers' counters.
     pub metrics: Arc<Metrics>,
+    /// What happens in the process.
+    pub activity: Arc<Activity>,
     /// The most frequent keys.
     pub top: Option<Arc<TopKeys>>,
     /// Whether the values of keys may be shown.

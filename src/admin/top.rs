@@ -4,9 +4,9 @@ use std::cmp::Reverse;
 
 use super::api::{TopKey, TopLimit, TopList};
 use super::keys::{Keys, parameters};
-use super::names;
 use super::response::AdminError;
 use super::state::Admin;
+use super::{limits, names};
 use crate::limit::{Policy, PolicyId};
 use crate::telemetry::{Counter, KeyConsumer, Summary, TopBy, Window};
 use crate::time::monotonic;
@@ -64,7 +64,7 @@ pub(super) fn list(admin: &Admin, query: &TopQuery) -> TopList {
 fn top_limit(policy: &Policy, summary: &Summary, count: usize, shows_names: bool) -> TopLimit {
     TopLimit {
         limit: policy.name.to_string(),
-        mode: if policy.shadow { "shadow" } else { "enforce" }.to_owned(),
+        mode: limits::mode(policy).to_owned(),
         total: summary.events(),
         max_error: summary.max_error(),
         keys: summary.counters().iter().take(count).map(|counter| top_key(counter, shows_names)).collect(),

@@ -15,7 +15,7 @@ use super::listeners::listen;
 use super::summary;
 use super::tasks::{monitor, refresh_keys, serve_admin, sweep, take_top_keys};
 use super::traces::Tracing;
-use crate::admin::{self, Admin, AdminListener, AdminSpec, GaugeSources, ListenerSource};
+use crate::admin::{self, Activity, Admin, AdminListener, AdminSpec, GaugeSources, ListenerSource};
 use crate::config::{Change, Config, Part};
 use crate::limiter::SharedState;
 use crate::proxy::{ConfigSnapshot, ProxyConfig};
@@ -139,7 +139,8 @@ impl Running {
     fn start_admin(&mut self, spec: AdminSpec, listener: AdminListener) {
         let (url, credentials) = (spec.url(listener.address()), spec.credentials());
         tracing::info!("the admin interface is at {url}, and needs {credentials}");
-        let admin = Arc::new(ArcSwap::from_pointee(self.admin_state(spec.clone())));
+        let activity = Arc::new(Activity::new(monotonic()));
+        let admin = Arc::new(ArcSwap::from_pointee(self.admin_state(spec.clone(), activity)));
         tokio::spawn(serve_admin(Arc::clone(&admin), listener));
         self.top.iter().for_each(|top| drop(tokio::spawn(take_top_keys(Arc::clone(top)))));
         self.admin = Some((spec, admin));
@@ -234,7 +235,8 @@ impl Running {
         if let Some((spec, admin)) = &self.admin {
             // With another address the settings stay until a restart: whether a token is required depends on the address.
             let spec = next.filter(|next| next.address == spec.address).unwrap_or_else(|| spec.clone());
-            admin.store(Arc::new(self.admin_state(spec)));
+            let activity = Arc::clone(&admin.load().activity);
+            admin.store(Arc::new(self.admin_state(spec, activity)));
         }
     }
 
@@ -350,7 +352,7 @@ impl Running {
         }
     }
 
-    fn admin_state(&self, spec: AdminSpec) -> Admin {
+    fn admin_state(&self, spec: AdminSpec, activity: Arc<Activity>) -> Admin {
         Admin {
             spec,
             snapshot: Arc::clone(&self.snapshot),
@@ -358,6 +360,7 @@ impl Running {
             denials: Arc::clone(&self.shared.denials),
             raises: Arc::clone(&self.shared.raises),
             metrics: Arc::clone(&self.metrics),
+            activity,
             top: self.top.clone(),
             shows_key_names: self.log.keys == LogKeys::Plain,
             gauges: GaugeSources {

@@ -31,9 +31,13 @@ pub(super) async fn monitor(upstreams: &[Arc<SharedUpstream>]) -> JoinSet<()> {
     monitor.start()
 }
 
-/// Serves the admin interface.
+/// Serves the admin interface, and records what it shows.
 pub(super) async fn serve_admin(admin: Arc<ArcSwap<Admin>>, listener: AdminListener) {
-    if let Err(error) = admin::serve(&admin, listener).await {
+    let served = tokio::select! {
+        served = admin::serve(&admin, listener) => served,
+        () = admin::record_activity(&admin) => Ok(()),
+    };
+    if let Err(error) = served {
         tracing::error!("the admin interface has stopped: {error}");
     }
 }

@@ -18,6 +18,13 @@ pub(super) struct PerWorker<T>(Vec<Arc<T>>);
 #[derive(Debug)]
 pub(super) struct OnDemand<T>(OnceLock<Box<T>>);
 
+/// What was counted between two sums of the same counters; all of the later one if the counters have started again in
+/// between, since a limit or route with their name was removed and added again.
+pub(super) fn counted_since<const N: usize>(earlier: &[u64; N], later: &[u64; N]) -> [u64; N] {
+    let has_restarted = earlier.iter().zip(later).any(|(earlier, later)| later < earlier);
+    if has_restarted { *later } else { std::array::from_fn(|index| later[index] - earlier[index]) }
+}
+
 impl<const N: usize> Counters<N> {
     /// Adds to one counter. Only the thread of its worker adds, so that it needs no locked instruction; other threads read.
     pub fn add(&self, index: usize, amount: u64) {

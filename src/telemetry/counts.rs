@@ -20,8 +20,10 @@ use crate::time::{Clock, Nanos};
 
 /// Classes of responses: the first digit of the status code, 429 apart, or none if the client disconnected first.
 pub(super) const CLASSES: [&str; 7] = ["1xx", "2xx", "3xx", "4xx", "5xx", "429", "none"];
+/// The index of the class of 5xx.
+pub(super) const SERVER_ERROR: usize = 4;
 /// The index of the class of 429.
-const TOO_MANY_REQUESTS: usize = 5;
+pub(super) const TOO_MANY_REQUESTS: usize = 5;
 /// The index of the class of requests without a response.
 const NO_RESPONSE: usize = 6;
 
@@ -196,9 +198,14 @@ impl LimitCounters {
 }
 
 impl RouteCounters {
-    pub fn sum_into(&self, sums: &mut RouteSums) {
+    /// Adds all but the exemplars.
+    pub fn counts_into(&self, sums: &mut RouteSums) {
         self.classes.sum_into(&mut sums.classes);
         self.durations.sum_into(&mut sums.durations);
+    }
+
+    pub fn sum_into(&self, sums: &mut RouteSums) {
+        self.counts_into(sums);
         if let Some(exemplars) = self.exemplars.used() {
             exemplars.merge_into(sums.exemplars.get_or_insert_default());
         }

@@ -3,7 +3,7 @@
 //! The bounds are powers of two: of a second for durations, and of one for sizes. These are the bounds of a native
 //! histogram of Prometheus with schema 0, so converting one into the other moves no observation to another bucket.
 
-use super::counters::Counters;
+use super::counters::{Counters, counted_since};
 use crate::time::Nanos;
 
 /// The upper bounds of durations in nanoseconds, rounded down, with their labels in seconds: 2^-14 to 2^5.
@@ -103,6 +103,41 @@ impl DurationSums {
         self.0[DURATION_CELLS - 1] as f64 / 1e9
     }
 
+    /// What was counted after `earlier`; all of it if the counters have started again since.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self(counted_since(&earlier.0, &self.0))
+    }
+
+    /// Adds what others have counted.
+    pub fn add(&mut self, other: &Self) {
+        self.0.iter_mut().zip(other.0).for_each(|(sum, count)| *sum = sum.wrapping_add(count));
+    }
+
+    /// An estimate of a quantile in seconds, by linear interpolation within its bucket; none if nothing was counted. For
+    /// durations above the largest bound it is that bound.
+    #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+    pub fn quantile(&self, quantile: f64) -> Option<f64> {
+        let counts = &self.0[..DURATION_BUCKETS];
+        let rank = quantile * self.count() as f64;
+        let mut below = 0.0;
+        for (bucket, count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+            let count = *count as f64;
+            if below + count >= rank {
+                let bound = |index: usize| DURATIONS.get(index).map(|(nanos, _)| *nanos as f64 / 1e9);
+                let lower = bucket.checked_sub(1).and_then(bound).unwrap_or_default();
+                let upper = bound(bucket).unwrap_or(lower);
+                return Some(lower + (upper - lower) * (rank - below) / count);
+            }
+            below += count;
+        }
+        None
+    }
+
+    /// How many were counted.
+    pub fn count(&self) -> u64 {
+        self.0[..DURATION_BUCKETS].iter().sum()
+    }
+
     /// Whether nothing was counted.
     pub fn is_empty(&self) -> bool {
         self.0[..DURATION_BUCKETS].iter().all(|count| *count == 0)
@@ -177,6 +212,18 @@ mod tests {
         assert_eq!(counts.iter().sum::<u64>(), 4);
         assert!((sums.sum() - 61.000_061_036).abs() < 1e-9);
         assert!(!sums.is_empty() && durations(&[]).is_empty());
+    }
+
+    #[test]
+    fn quantiles_are_within_the_bucket_of_their_rank() {
+        assert_eq!(DurationSums::default().quantile(0.5), None);
+        let (fast, slow) = (3_000_000, 300_000_000);
+        let sums = durations(&[&[fast; 98][..], &[slow; 2]].concat());
+        let quantile = |quantile| sums.quantile(quantile).unwrap();
+        assert!((0.001_953_125..=0.003_906_25).contains(&quantile(0.5)), "{}", quantile(0.5));
+        assert!((0.25..=0.5).contains(&quantile(0.99)), "{}", quantile(0.99));
+        let long = durations(&[100_000_000_000]);
+        assert_eq!(long.quantile(0.99).map(f64::to_bits), Some(32.0_f64.to_bits()));
     }
 
     #[test]

@@ -98,6 +98,17 @@ impl Metrics {
         self.registry.upstream(worker, name, servers)
     }
 
+    /// The counters of requests, decisions, the store and upstreams.
+    pub(super) fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// When the process has started.
+    #[must_use]
+    pub fn started(&self) -> Timestamp {
+        self.started
+    }
+
     /// Writes all metrics; `policies` are those of the current configuration.
     ///
     /// # Errors

@@ -4,7 +4,6 @@
 //! all of them.
 
 use std::collections::{BTreeMap, HashSet};
-use std::io;
 use std::ops::Bound::{Excluded, Unbounded};
 
 use parking_lot::Mutex;
@@ -95,46 +94,65 @@ impl Registry {
     }
 
     /// Passes each limit with its sums to `write`, in the order of their names.
-    pub fn each_limit(&self, write: impl FnMut(&str, LimitSums) -> io::Result<()>) -> io::Result<()> {
+    pub fn each_limit<E>(&self, write: impl FnMut(&str, LimitSums) -> Result<(), E>) -> Result<(), E> {
         let sums = |limit: &PerWorker<LimitCounters>| {
             let mut sums = [0; _];
             limit.all().for_each(|counters| counters.sum_into(&mut sums));
-            sums
+            Some(sums)
         };
         self.each(|named| &named.limits, sums, write)
     }
 
     /// Passes each route with its sums to `write`, in the order of their names.
-    pub fn each_route(&self, write: impl FnMut(&str, RouteSums) -> io::Result<()>) -> io::Result<()> {
+    pub fn each_route<E>(&self, write: impl FnMut(&str, RouteSums) -> Result<(), E>) -> Result<(), E> {
         let sums = |route: &PerWorker<OnDemand<RouteCounters>>| {
             let mut sums = RouteSums::default();
             route.used().for_each(|counters| counters.sum_into(&mut sums));
-            sums
+            Some(sums)
+        };
+        self.each(|named| &named.routes, sums, write)
+    }
+
+    /// Passes each route that has had requests to `write`, without exemplars, in the order of their names.
+    pub fn each_used_route<E>(&self, write: impl FnMut(&str, RouteSums) -> Result<(), E>) -> Result<(), E> {
+        let sums = |route: &PerWorker<OnDemand<RouteCounters>>| {
+            let mut used = route.used().peekable();
+            used.peek()?;
+            let mut sums = RouteSums::default();
+            used.for_each(|counters| counters.counts_into(&mut sums));
+            Some(sums)
         };
         self.each(|named| &named.routes, sums, write)
     }
 
     /// Passes each upstream with its sums to `write`, in the order of their names.
-    pub fn each_upstream(&self, write: impl FnMut(&str, UpstreamSums) -> io::Result<()>) -> io::Result<()> {
-        self.each(|named| &named.upstreams, NamedUpstream::sums, write)
+    pub fn each_upstream<E>(&self, write: impl FnMut(&str, UpstreamSums) -> Result<(), E>) -> Result<(), E> {
+        self.each(|named| &named.upstreams, |upstream| Some(upstream.sums()), write)
     }
 
-    fn each<T, S>(
+    fn each<T, S, E>(
         &self,
         select: impl Fn(&Named) -> &ByName<T>,
-        sums: impl Fn(&T) -> S,
-        mut write: impl FnMut(&str, S) -> io::Result<()>,
-    ) -> io::Result<()> {
+        sums: impl Fn(&T) -> Option<S>,
+        mut write: impl FnMut(&str, S) -> Result<(), E>,
+    ) -> Result<(), E> {
         let mut last: Option<Box<str>> = None;
         loop {
-            let page: Vec<(Box<str>, S)> = {
+            let mut page: Vec<(Box<str>, S)> = Vec::new();
+            let end = {
                 let named = self.0.lock();
                 let from = last.as_deref().map_or(Unbounded, Excluded);
-                let rest = select(&named).range::<str, _>((from, Unbounded));
-                rest.take(PAGE).map(|(name, counters)| (name.clone(), sums(counters))).collect()
+                let rest = select(&named).range::<str, _>((from, Unbounded)).take(PAGE);
+                let read = |(name, counters)| {
+                    page.extend(sums(counters).map(|sums| (Box::clone(name), sums)));
+                    name
+                };
+                rest.map(read).last().cloned()
             };
-            let Some((name, _)) = page.last() else { return Ok(()) };
-            last = Some(name.clone());
+            if end.is_none() {
+                return Ok(());
+            }
+            last = end;
             for (name, sums) in page {
                 write(&name, sums)?;
             }
@@ -144,6 +162,7 @@ impl Registry {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
     use std::sync::Arc;
     use std::time::Duration;
 
@@ -157,7 +176,7 @@ mod tests {
         let mut all = Vec::new();
         let read = registry.each_route(|name, sums| {
             all.push((name.to_owned(), sums));
-            Ok(())
+            Ok::<_, Infallible>(())
         });
         read.unwrap();
         all

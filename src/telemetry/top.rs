@@ -21,7 +21,7 @@ pub use self::label::{KeyConsumer, KeyLabel};
 pub use self::pair::TopBy;
 pub use self::summary::{Counter, Summary};
 
-use self::history::{History, TICK_SECONDS, Tick};
+use self::history::{History, KeyCounts, Span, TICK_SECONDS, Tick};
 use self::pair::Pair;
 use self::sketch::Sketch;
 use super::spec::LogKeys;
@@ -57,6 +57,29 @@ pub struct TopRecorder {
     keeps_names: bool,
     /// Shared by all keys of which nothing is known.
     unknown: Arc<KeyLabel>,
+}
+
+/// The requests of a key over time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyHistory {
+    /// In ascending order of their time, without gaps.
+    pub slots: Vec<KeySlot>,
+    /// By how much a count may be too high, or too low for a key that is not among the most frequent ones of a slot: such a
+    /// key has 0.
+    pub max_error: u64,
+}
+
+/// The requests of a key in a span of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeySlot {
+    /// The start of the span.
+    pub start: Instant,
+    /// Its length.
+    pub length: Duration,
+    /// Requests that the limit decided.
+    pub traffic: u64,
+    /// Requests that the limit denied, or in shadow mode would have denied.
+    pub denials: u64,
 }
 
 /// A request that a limit decided.
@@ -148,16 +171,38 @@ impl TopKeys {
         denied.filter(|(_, keys)| *keys > 0).collect()
     }
 
+    /// The requests of a key of a limit in the last hour.
+    #[must_use]
+    pub fn key_history(&self, limit: &str, key: Key, now: Instant) -> KeyHistory {
+        self.take(now);
+        let past = self.past.lock();
+        let history = past.limits.get(limit);
+        let spans = Span::last_hour(past.tick(now));
+        let ends = spans.iter().skip(1).map(|span| past.start_of(span.start())).chain([now]);
+        let mut max_error = 0;
+        let slot = |(span, end): (&Span, Instant)| {
+            let KeyCounts { traffic, denials, max_error: error } =
+                history.map(|history| history.of_key(key, *span)).unwrap_or_default();
+            max_error = max_error.max(error);
+            let start = past.start_of(span.start());
+            KeySlot { start, length: end.saturating_duration_since(start), traffic, denials }
+        };
+        let slots = spans.iter().zip(ends).map(slot).collect();
+        KeyHistory { slots, max_error }
+    }
+
     /// How much time a window that ends now covers: it starts with a slot, and not before the process.
     pub fn covered(&self, window: Window, now: Instant) -> Duration {
         let past = self.past.lock();
-        let first = past.started
-            + TopKeys::INTERVAL * u32::try_from(window.first_tick(past.tick(now))).unwrap_or(u32::MAX);
-        now.saturating_duration_since(first)
+        now.saturating_duration_since(past.start_of(window.first_tick(past.tick(now))))
     }
 }
 
 impl Past {
+    fn start_of(&self, tick: Tick) -> Instant {
+        self.started + TopKeys::INTERVAL * u32::try_from(tick).unwrap_or(u32::MAX)
+    }
+
     fn tick(&self, time: Instant) -> Tick {
         time.saturating_duration_since(self.started).as_secs() / TICK_SECONDS
     }

@@ -103,6 +103,8 @@ pub struct ServerValues {
     pub addresses: usize,
     /// Its healthy addresses.
     pub healthy: usize,
+    /// Its addresses that are ejected.
+    pub ejected: usize,
     /// Open connections to it.
     pub connections: usize,
     /// How often one of its addresses was ejected since it was resolved.
@@ -130,6 +132,7 @@ impl UpstreamValues {
                 if is_same {
                     first.addresses += later.addresses;
                     first.healthy += later.healthy;
+                    first.ejected += later.ejected;
                     first.connections += later.connections;
                     first.ejections += later.ejections;
                 }

@@ -47,6 +47,11 @@ impl HealthState {
         !self.is_unhealthy && self.ejected_until.is_none()
     }
 
+    /// Whether it is ejected.
+    pub fn is_ejected(&self) -> bool {
+        self.ejected_until.is_some()
+    }
+
     /// Records the result of a health check; returns whether it changes `is_unhealthy`.
     pub fn record_check(&mut self, is_healthy: bool, spec: &HealthSpec, now: Instant) -> bool {
         if is_healthy != self.is_unhealthy {

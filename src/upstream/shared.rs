@@ -293,7 +293,10 @@ impl SharedUpstream {
             let mut values = same.map_or_else(ServerValues::default, |same| servers.swap_remove(same));
             for Member { endpoint, .. } in members.iter().filter(|member| member.endpoint.server == index) {
                 values.addresses += 1;
-                values.healthy += usize::from(endpoint.health.lock().is_available());
+                let health = endpoint.health.lock();
+                values.healthy += usize::from(health.is_available());
+                values.ejected += usize::from(health.is_ejected());
+                drop(health);
                 values.connections += endpoint.connection_limit.open_connections();
             }
             values.ejections += self.ejections.get(index).map_or(0, |count| count.load(Ordering::Relaxed));

@@ -17,6 +17,7 @@ mod access_log {
 /// The admin interface: metrics, readiness, limits and keys.
 mod admin {
     mod bounds;
+    mod events;
     mod interface;
     mod metrics;
     mod openapi;

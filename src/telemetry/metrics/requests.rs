@@ -73,7 +73,7 @@ pub(super) fn write(scrape: &Scrape<'_>, out: &mut Exposition<impl Write>) -> io
         for (class, count) in CLASSES.iter().zip(sums.classes) {
             out.series(&[("route", route), ("status", class)], count)?;
         }
-        Ok(())
+        Ok::<_, io::Error>(())
     };
     write("", unrouted.clone())?;
     registry.each_route(write)?;

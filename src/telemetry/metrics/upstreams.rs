@@ -48,7 +48,7 @@ fn server_requests(scrape: &Scrape<'_>, out: &mut Exposition<impl Write>) -> io:
                 out.series(&labels, count)?;
             }
         }
-        Ok(())
+        Ok::<_, io::Error>(())
     })?;
     for (name, help, durations) in HISTOGRAMS {
         out.start(Kind::Histogram, name, help)?;
@@ -58,7 +58,7 @@ fn server_requests(scrape: &Scrape<'_>, out: &mut Exposition<impl Write>) -> io:
                 let labels = [("upstream", upstream), ("server", &**server)];
                 out.histogram(&labels, durations.buckets(), durations.sum())?;
             }
-            Ok(())
+            Ok::<_, io::Error>(())
         })?;
     }
     Ok(())
@@ -73,7 +73,7 @@ fn upstream_events(scrape: &Scrape<'_>, out: &mut Exposition<impl Write>) -> io:
         for (event, outcome) in [(Event::Retried, "sent"), (Event::OverBudget, "over_budget")] {
             out.series(&[("upstream", upstream), ("outcome", outcome)], count_of(&sums, event))?;
         }
-        Ok(())
+        Ok::<_, io::Error>(())
     })?;
     let help = "Requests that got no connection because all were in use.";
     out.start(Kind::Counter, "tidegate_upstream_refusals_total", help)?;

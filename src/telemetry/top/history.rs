@@ -4,6 +4,7 @@ use std::collections::{HashSet, VecDeque};
 
 use super::pair::{Pair, TopBy};
 use super::summary::Summary;
+use crate::limit::Key;
 
 /// The seconds of a tick, the unit of [`Tick`].
 pub(super) const TICK_SECONDS: u64 = 10;
@@ -33,6 +34,22 @@ struct Slot {
     /// Counted from the start of the process.
     number: u64,
     counted: Pair<Summary>,
+}
+
+/// A slot of a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    window: Window,
+    number: u64,
+}
+
+/// What was counted of a key in a slot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct KeyCounts {
+    pub traffic: u64,
+    pub denials: u64,
+    /// By how much a count may be too high, or too low for a key without a counter.
+    pub max_error: u64,
 }
 
 impl Window {
@@ -65,7 +82,40 @@ impl Window {
     }
 }
 
+impl Span {
+    /// The last hour without gaps and overlaps, the oldest first: in slots of ten seconds for the last minute, of a minute
+    /// for the last ten minutes, and of five minutes before.
+    pub fn last_hour(now: Tick) -> Vec<Self> {
+        let mut spans = Vec::new();
+        let mut start = Window::Hour.first_tick(now);
+        let next_shorter =
+            [(Window::Hour, Some(Window::TenMinutes)), (Window::TenMinutes, Some(Window::Minute))];
+        for (window, shorter) in next_shorter.into_iter().chain([(Window::Minute, None)]) {
+            let (length, _) = window.slots();
+            // A shorter window starts within a slot, whose rest has ended before now.
+            let end = shorter.map_or(now + 1, |shorter| shorter.first_tick(now).next_multiple_of(length));
+            spans.extend((start / length..end / length).map(|number| Self { window, number }));
+            start = start.max(end);
+        }
+        spans
+    }
+
+    /// Its first tick.
+    pub fn start(self) -> Tick {
+        self.number * self.window.slots().0
+    }
+}
+
 impl History {
+    /// What was counted of a key in a slot.
+    pub fn of_key(&self, key: Key, span: Span) -> KeyCounts {
+        let slot = self.windows[span.window as usize].iter().find(|slot| slot.number == span.number);
+        let Some(Slot { counted: Pair { denials, traffic }, .. }) = slot else { return KeyCounts::default() };
+        let count = |summary: &Summary| summary.find(key).map_or(0, |counter| counter.count);
+        let max_error = denials.max_error().max(traffic.max_error());
+        KeyCounts { traffic: count(traffic), denials: count(denials), max_error }
+    }
+
     /// Adds what was counted in a tick. Ticks must not decrease.
     pub fn add(&mut self, tick: Tick, counted: &Pair<Summary>) {
         for (window, slots) in Window::ALL.into_iter().zip(&mut self.windows) {

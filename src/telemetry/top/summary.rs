@@ -82,7 +82,7 @@ impl Summary {
         errors.max().unwrap_or_default().max(self.floor())
     }
 
-    fn find(&self, key: Key) -> Option<&Counter> {
+    pub(super) fn find(&self, key: Key) -> Option<&Counter> {
         self.counters.iter().find(|counter| counter.key == key)
     }
 

@@ -137,3 +137,59 @@ fn names_are_looked_up_only_if_they_are_shown() {
     assert_eq!(label(LogKeys::Hash, "10.0.0.1"), named(None));
     assert_eq!(label(LogKeys::Off, "10.0.0.1"), named(None));
 }
+
+#[test]
+fn the_history_of_a_key_covers_an_hour_without_gaps() {
+    let start = monotonic();
+    let keys = TopKeys::new(start);
+    let recorder = keys.recorder(0, &policies(&["a"]), LogKeys::Hash);
+    for second in (0..4_000).step_by(10) {
+        let now = start + Duration::from_secs(second);
+        keys.take(now);
+        recorder.record(PolicyId(0), event(1, second % 20 == 0), || None);
+        recorder.record(PolicyId(0), event(2, false), || None);
+        let now = now + Duration::from_secs(9);
+        let history = keys.key_history("a", key(1), now);
+        let covered = history.slots.iter().map(|slot| slot.length).sum::<Duration>();
+        assert_eq!(history.slots[0].start + covered, now, "{second}");
+        for pair in history.slots.windows(2) {
+            assert_eq!(pair[0].start + pair[0].length, pair[1].start, "{second}");
+        }
+        let (ticks, minutes) = (second / 10 + 1, covered.as_secs().div_ceil(60));
+        assert!(
+            ticks < 330 && minutes == (second + 9).div_ceil(60) || (55..=60).contains(&minutes),
+            "{second}"
+        );
+        // The last ten minutes are shown in slots of a minute at most, and the last minute in slots of ten seconds.
+        for slot in &history.slots {
+            let age = now.duration_since(slot.start).as_secs();
+            let longest = if age <= 50 {
+                10
+            } else if age <= 9 * 60 {
+                60
+            } else {
+                300
+            };
+            assert!(slot.length.as_secs() <= longest, "{second}: {slot:?}");
+        }
+        assert!(history.slots.len() <= 27, "{second}: {}", history.slots.len());
+        let requests: u64 = history.slots.iter().map(|slot| slot.traffic).sum();
+        let denials: u64 = history.slots.iter().map(|slot| slot.denials).sum();
+        assert_eq!((requests, denials), (covered.as_secs().div_ceil(10), requests.div_ceil(2)), "{second}");
+        assert_eq!(history.max_error, 0);
+    }
+    let unknown = keys.key_history("b", key(1), start + Duration::from_secs(30));
+    assert_eq!(unknown.slots.iter().map(|slot| slot.traffic).collect::<Vec<_>>(), [0; 4]);
+}
+
+#[test]
+fn the_history_of_a_key_shows_how_far_it_may_be_off() {
+    let start = monotonic();
+    let keys = TopKeys::new(start);
+    let recorder = keys.recorder(0, &policies(&["a"]), LogKeys::Hash);
+    for number in 0..200 {
+        recorder.record(PolicyId(0), event(number, true), || None);
+    }
+    let history = keys.key_history("a", key(0), start);
+    assert_eq!((history.slots[0].traffic, history.max_error), (0, 2));
+}

@@ -6,8 +6,9 @@ use std::net::SocketAddr;
 
 use serde_json::Value;
 
+use super::events::EventStream;
 use crate::consumers::setup::ConsumersFile;
-use crate::support::{Client, Message, Tidegate, get, schema_problems};
+use crate::support::{Client, Message, RedisServer, Tidegate, Upstream, get, schema_problems};
 
 /// The limit and the address of the examples, beside a limit with all that a limit can have.
 const CONFIG: &str = r#"
@@ -52,11 +53,18 @@ fn document() -> Value {
 /// Sends a request with this token.
 fn ask(admin: SocketAddr, line: &str, token: &str, body: Option<&str>) -> Message {
     let body = body.unwrap_or_default();
-    Client::connect(admin).ask(&format!(
+    let request = format!(
         "{line} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n\
          Content-Length: {}\r\n\r\n{body}",
         body.len()
-    ))
+    );
+    let mut client = Client::connect(admin);
+    if line == "GET /v1/events" {
+        // Its body does not end.
+        client.send(request);
+        return client.read_head().unwrap().unwrap();
+    }
+    client.ask(&request)
 }
 
 /// The request of an operation's examples: its line and its body.
@@ -175,7 +183,43 @@ fn every_example_gets_the_response_that_is_described() {
     let keys = ask(admin, "GET /v1/keys", "s3cret-admin-t0ken", None);
     let value = assert_described(&document, operations["get /v1/keys"].2, &keys).unwrap();
     collect(&document, &serde_json::json!({"$ref": "#/components/schemas/KeyList"}), &value, &mut seen);
+    collect_events(&document, &mut seen);
     assert_eq!(seen, described_properties(&document));
+}
+
+/// Compares the events of a proxy with Redis and an upstream with their schemas.
+fn collect_events(document: &Value, seen: &mut BTreeSet<String>) {
+    let (redis, server) = (RedisServer::start(), Upstream::echo());
+    let limit = |name: &str, more: &str| format!("[limits.{name}]\nrate = \"1/hour\"\n{more}");
+    let limits = [
+        limit("per-address", "ban = { after = 2, within = \"1m\", for = \"1h\" }\n"),
+        limit(
+            "per-key",
+            "key = \"header:x-key\"\non_missing = \"deny\"\nblock = [\"key:b\"]\nallow = [\"key:a\"]\n",
+        ),
+        limit("wide", "burst = 9\nmode = \"shadow\"\n"),
+    ];
+    let routes = ["per-address", "per-key", "wide"].map(|limit| {
+        format!("[[routes]]\npath = \"/{limit}\"\nlimits = [\"{limit}\"]\nupstream = \"{}\"\n", server.url())
+    });
+    let admin = "listen = \"127.0.0.1:0\"\n[admin]\nlisten = \"127.0.0.1:0\"\n";
+    let proxy = Tidegate::start_with(&redis, &(admin.to_owned() + &limits.concat() + &routes.concat()));
+    proxy.wait_ready();
+    for _ in 0..11 {
+        get(proxy.addr(), "/per-address", &[]);
+        get(proxy.addr(), "/wide", &[]);
+    }
+    for headers in [&[][..], &["X-Key: a"], &["X-Key: b"]] {
+        get(proxy.addr(), "/per-key", headers);
+    }
+    let mut stream = EventStream::open(proxy.admin(), &[]);
+    for (name, schema) in [("hello", "Hello"), ("frame", "Frame")] {
+        let event = stream.expect(name);
+        let schema = serde_json::json!({ "$ref": format!("#/components/schemas/{schema}") });
+        let problems = schema_problems(&schema, &event, document);
+        assert!(problems.is_empty(), "{problems:?}: {event}");
+        collect(document, &schema, &event, seen);
+    }
 }
 
 /// All properties of responses that are described, as `SCHEMA.NAME`.

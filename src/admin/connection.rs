@@ -1,0 +1,17 @@
+//! A connection to the admin interface.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+use super::sessions::Session;
+use super::state::Admin;
+
+/// A connection of a client.
+pub(super) struct Connection {
+    /// The state when it was accepted.
+    pub admin: Arc<Admin>,
+    /// The state of the configuration that is served.
+    pub current: Arc<ArcSwap<Admin>>,
+    pub session: Session,
+}

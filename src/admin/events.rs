@@ -1,0 +1,117 @@
+//! The event stream: the activity of the process while a client watches.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use http::StatusCode;
+use http::header::RETRY_AFTER;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::activity::{LIVE_SECONDS, LiveFrame};
+use super::api::{Hello, LimitSummary};
+use super::body::AdminBody;
+use super::connection::Connection;
+use super::deadline::Deadline;
+use super::event::{event, retry};
+use super::limits;
+use super::response::{self, AdminError, AdminResponse};
+use super::spec::Access;
+use super::state::Admin;
+use crate::server::Lifecycle;
+use crate::time::Micros;
+
+/// How long a stream may last, so that a client which nobody looks at does not stay forever.
+const MAX_AGE: Duration = Duration::from_hours(1);
+/// How long a client should wait before it connects again, in milliseconds.
+const RETRY: u32 = 2_000;
+/// Events that may wait for the client. A client that is slower misses frames.
+const QUEUED: usize = 1;
+/// The most limits of a `hello`.
+const MAX_LIMITS: usize = 1_000;
+
+/// The stream of one client.
+struct EventStream {
+    /// The value for the configuration that is served.
+    current: Arc<ArcSwap<Admin>>,
+    /// The value for the configuration of which the client has got the `hello`.
+    admin: Arc<Admin>,
+    access: Access,
+    deadline: Arc<Deadline>,
+    events: mpsc::Sender<Bytes>,
+}
+
+/// Opens a stream for a client that may do what `access` says.
+///
+/// # Errors
+/// If as many streams are open as there may be, or the process stops.
+pub(super) fn open(connection: &Connection, access: Access) -> Result<AdminResponse, AdminError> {
+    let Connection { admin, current, session } = connection;
+    if *admin.lifecycle.borrow() == Lifecycle::Draining {
+        let error = AdminError::new(StatusCode::SERVICE_UNAVAILABLE, "the process is stopping");
+        return Err(error.header(RETRY_AFTER, "2"));
+    }
+    let deadline = session.open_stream()?;
+    let (events, received) = mpsc::channel(QUEUED);
+    let (current, admin) = (Arc::clone(current), Arc::clone(admin));
+    let stream = EventStream { current, admin, access, deadline, events };
+    tokio::spawn(async move { timeout(MAX_AGE, stream.run()).await });
+    Ok(response::with_body("text/event-stream", AdminBody::Chunks(received)))
+}
+
+impl EventStream {
+    /// Sends events until the client has disconnected, its token is not valid any more, or the process drains.
+    async fn run(mut self) -> Option<()> {
+        let mut frames = self.admin.activity.watch();
+        let mut lifecycle = self.admin.lifecycle.clone();
+        self.send(retry(RETRY)).await?;
+        self.send(self.hello()).await?;
+        let mut has_first = false;
+        loop {
+            tokio::select! {
+                changed = frames.changed() => changed.ok()?,
+                _ = lifecycle.wait_for(|stage| *stage == Lifecycle::Draining) => return None,
+                () = self.events.closed() => return None,
+            }
+            let current = self.current.load_full();
+            if !Arc::ptr_eq(&current, &self.admin) {
+                if !current.spec.has_tokens_of(&self.admin.spec) {
+                    return None;
+                }
+                self.admin = current;
+                self.send(self.hello()).await?;
+            }
+            let frame = frames.borrow_and_update().clone();
+            if let Some(LiveFrame { next, first }) = frame {
+                let is_first = !std::mem::replace(&mut has_first, true);
+                self.send(first.filter(|_| is_first).unwrap_or(next)).await?;
+            }
+        }
+    }
+
+    /// Sends an event as soon as the client has taken those before; none if it has disconnected. A client that takes none is
+    /// disconnected at the deadline.
+    async fn send(&self, event: Bytes) -> Option<()> {
+        self.events.send(event).await.ok()?;
+        self.deadline.extend();
+        Some(())
+    }
+
+    fn hello(&self) -> Bytes {
+        let gate = &self.admin.snapshot.gate;
+        let limits: Vec<LimitSummary> =
+            gate.limits().take(MAX_LIMITS).map(|(_, policy)| limits::summary(policy)).collect();
+        let hello = Hello {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            started: Micros(self.admin.metrics.started().0).as_secs_f64(),
+            interval: LIVE_SECONDS,
+            routes: gate.routes.routes().len(),
+            limits_left_out: gate.limits().count() - limits.len(),
+            limits,
+            can_change: self.access == Access::Change,
+        };
+        event("hello", &hello)
+    }
+}

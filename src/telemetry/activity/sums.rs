@@ -1,0 +1,114 @@
+//! The sums of the counters at one time.
+
+use std::cmp::Ordering;
+use std::convert::Infallible;
+use std::iter::Peekable;
+use std::slice::Iter;
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use crate::telemetry::counts::{LimitSums, RouteSums, WorkerSums};
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::outcome::{DecisionSource, Outcome};
+use crate::telemetry::upstreams::ServerSums;
+
+/// The sums of the counters at one time. Limits and routes that have counted nothing are left out.
+#[derive(Debug)]
+pub struct CounterSums {
+    /// When they were read.
+    pub at: Instant,
+    pub(super) workers: WorkerSums,
+    /// Of requests that no route matched.
+    pub(super) unrouted: RouteSums,
+    pub(super) limits: ByName<Arc<str>, OutcomeSums>,
+    pub(super) routes: ByName<Arc<str>, RouteSums>,
+    pub(super) servers: ByName<ServerName, ServerSums>,
+}
+
+/// Decisions by their outcome, in the order of [`Outcome::ALL`].
+pub(super) type OutcomeSums = [u64; Outcome::ALL.len()];
+
+/// Values in ascending order of their names.
+pub(super) type ByName<N, T> = Vec<(N, T)>;
+
+/// The labels of an upstream and of its server.
+pub(super) type ServerName = (Arc<str>, Arc<str>);
+
+/// Looks up names in ascending order.
+pub(super) struct Cursor<'a, N, T>(Peekable<Iter<'a, (N, T)>>);
+
+impl CounterSums {
+    /// The counters of a process that has started at this time.
+    #[must_use]
+    pub fn zero(at: Instant) -> Self {
+        let (limits, routes, servers) = (Vec::new(), Vec::new(), Vec::new());
+        Self { at, workers: WorkerSums::default(), unrouted: RouteSums::default(), limits, routes, servers }
+    }
+
+    /// Reads the counters. Names are shared with those of `earlier`, since most stay the same.
+    #[must_use]
+    pub fn read(metrics: &Metrics, earlier: &Self, at: Instant) -> Self {
+        let registry = metrics.registry();
+        let (workers, unrouted) = (registry.workers(), registry.unrouted());
+        let mut sums = Self { workers, unrouted, ..Self::zero(at) };
+        let mut known = Cursor::of(&earlier.limits);
+        let Ok(()) = registry.each_limit(|name, limit| {
+            let outcomes = by_outcome(&limit);
+            if outcomes != OutcomeSums::default() {
+                let same = known.name(|other| (**other).cmp(name));
+                sums.limits.push((same.unwrap_or_else(|| name.into()), outcomes));
+            }
+            Ok::<_, Infallible>(())
+        });
+        let mut known = Cursor::of(&earlier.routes);
+        let Ok(()) = registry.each_used_route(|name, route| {
+            let same = known.name(|other| (**other).cmp(name));
+            sums.routes.push((same.unwrap_or_else(|| name.into()), route));
+            Ok::<_, Infallible>(())
+        });
+        let mut known = Cursor::of(&earlier.servers);
+        let Ok(()) = registry.each_upstream(|upstream, counted| {
+            for (server, counted) in counted.servers {
+                let same = known.name(|(own, other)| (&**own, &**other).cmp(&(upstream, &*server)));
+                sums.servers.push((same.unwrap_or_else(|| (upstream.into(), server.into())), counted));
+            }
+            Ok::<_, Infallible>(())
+        });
+        sums
+    }
+}
+
+/// Adds up what different sources have decided.
+fn by_outcome(limit: &LimitSums) -> OutcomeSums {
+    let count =
+        |outcome: Outcome| DecisionSource::ALL.iter().map(|(source, _)| limit[outcome.cell(*source)]).sum();
+    Outcome::ALL.map(|(outcome, _)| count(outcome))
+}
+
+impl<'a, N, T> Cursor<'a, N, T> {
+    pub fn of(all: &'a [(N, T)]) -> Self {
+        Self(all.iter().peekable())
+    }
+
+    /// The entry whose name compares as equal. Each name must be greater than that of the call before.
+    pub fn find(&mut self, compare: impl Fn(&N) -> Ordering) -> Option<&'a (N, T)> {
+        while self.0.next_if(|(name, _)| compare(name).is_lt()).is_some() {}
+        self.0.next_if(|(name, _)| compare(name).is_eq())
+    }
+
+    /// The name that compares as equal, if it is known.
+    fn name(&mut self, compare: impl Fn(&N) -> Ordering) -> Option<N>
+    where
+        N: Clone,
+    {
+        self.find(compare).map(|(name, _)| name.clone())
+    }
+}
+
+impl<'a, N: Ord, T> Cursor<'a, N, T> {
+    /// The value with this name. Each name must be greater than that of the call before.
+    pub fn seek(&mut self, name: &N) -> Option<&'a T> {
+        self.find(|other| other.cmp(name)).map(|(_, value)| value)
+    }
+}
