@@ -8,7 +8,8 @@ use http::{HeaderMap, HeaderValue};
 use super::response::{self, AdminResponse};
 use super::sessions::Session;
 use super::state::Admin;
-use crate::telemetry::Format;
+use crate::telemetry::{Format, GaugeValues};
+use crate::time::monotonic;
 
 /// All metrics, in the format that the client prefers.
 pub(super) fn response(admin: &Arc<Admin>, session: &Session, headers: &HeaderMap) -> AdminResponse {
@@ -18,9 +19,15 @@ pub(super) fn response(admin: &Arc<Admin>, session: &Session, headers: &HeaderMa
     let body = session.stream(move |out| {
         let policies = &admin.snapshot.gate.limits.policies;
         // It fails when the client has disconnected.
-        let _ = admin.metrics.write(format, &admin.gauge_values(), policies, out);
+        let _ = admin.metrics.write(format, &gauges(&admin), policies, out);
     });
     let mut response = response::with_body(format.content_type(), body);
     response.headers_mut().insert(VARY, HeaderValue::from_static("accept"));
     response
+}
+
+/// All gauges.
+fn gauges(admin: &Admin) -> GaugeValues {
+    let denied_keys = admin.top.as_ref().map(|top| top.denied_keys(monotonic())).unwrap_or_default();
+    GaugeValues { denied_keys, ..admin.gauge_values() }
 }
