@@ -47,6 +47,7 @@ impl ForwardedRequest<'_> {
             rewrite,
             edits: &proxy.snapshot.actions[plan.route].request_headers,
             consumers: proxy.snapshot.consumer_forwarding.as_ref(),
+            is_traced: proxy.tracer.is_some(),
             trace: self.log.trace.as_deref(),
             protected: &proxy.snapshot.protected_headers,
         };

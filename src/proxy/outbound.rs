@@ -35,7 +35,9 @@ pub(super) struct OutboundHead<'a> {
     pub edits: &'a HeaderEdits,
     /// What the upstream learns about the consumer.
     pub consumers: Option<&'a ConsumerForwarding>,
-    /// The trace that the upstream continues.
+    /// Whether requests are traced.
+    pub is_traced: bool,
+    /// The trace that the upstream continues; none for a new one that is not sampled, which has the ID of the request.
     pub trace: Option<&'a RequestTrace>,
     /// The headers of which variants with underscores are removed.
     pub protected: &'a HeaderScrub,
@@ -74,6 +76,8 @@ impl OutboundHead<'_> {
         let fields = &mut head.fields;
         if let Some(trace) = self.trace {
             trace.propagate(fields);
+        } else if let Some(id) = self.id.as_trace_id().filter(|_| self.is_traced) {
+            RequestTrace::propagate_unsampled(&id, fields);
         }
         edits.apply(fields);
         retain_announced_trailers(fields, |name| !protected.may_be_trailer(name));
@@ -184,6 +188,7 @@ mod tests {
             rewrite: &rewrite,
             edits: &HeaderEdits::default(),
             consumers: None,
+            is_traced: false,
             trace: None,
             protected: &own_headers().collect(),
         };

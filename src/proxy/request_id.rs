@@ -4,6 +4,7 @@ use http::header::HeaderName;
 use smallvec::SmallVec;
 
 use crate::http1::{Fields, names};
+use crate::telemetry::TraceId;
 use crate::text::hex_digits;
 
 /// The header with the request ID, in requests and responses.
@@ -14,23 +15,38 @@ const MAX_LENGTH: usize = 128;
 
 /// The ID of a request: letters, digits and a few symbols.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct RequestId(SmallVec<[u8; 32]>);
+pub(super) struct RequestId {
+    text: SmallVec<[u8; 32]>,
+    /// Whether it is valid as the ID of a trace.
+    is_trace_id: bool,
+}
 
 impl RequestId {
     /// The X-Request-Id that a trusted proxy has sent, if it has at most 128 characters, none of which are special in JSON,
     /// HTML, logs or shells; else 128 random bits in hex.
     pub fn new(fields: &Fields, is_trusted: bool) -> Self {
         let given = if is_trusted { fields.get(names::X_REQUEST_ID) } else { None };
-        Self(given.filter(|id| is_valid(id)).map_or_else(generate, SmallVec::from_slice))
+        match given.filter(|id| is_valid(id)) {
+            Some(id) => {
+                let is_trace_id = id.try_into().ok().and_then(TraceId::parse).is_some();
+                Self { text: SmallVec::from_slice(id), is_trace_id }
+            }
+            None => Self { text: generate(), is_trace_id: true },
+        }
+    }
+
+    /// The ID as that of a trace, if it is valid as one.
+    pub fn as_trace_id(&self) -> Option<TraceId> {
+        self.text.as_slice().try_into().ok().filter(|_| self.is_trace_id).map(TraceId::from_digits)
     }
 
     pub fn as_bytes(&self) -> &[u8] {
-        &self.0
+        &self.text
     }
 
     pub fn as_str(&self) -> &str {
         // `is_valid` and `generate` allow ASCII only.
-        std::str::from_utf8(&self.0).unwrap_or_default()
+        std::str::from_utf8(&self.text).unwrap_or_default()
     }
 }
 
@@ -72,6 +88,11 @@ mod tests {
             let is_hex = generated.as_bytes().iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
             assert!(generated.as_bytes().len() == 32 && is_hex, "{generated:?}");
         }
+        let digits = [b'7'; 32];
+        assert_eq!(with(&digits, true).as_trace_id(), TraceId::parse(&digits));
+        assert!(with(&digits, false).as_trace_id().is_some());
+        assert!([&[b'0'; 32], &[b'A'; 32]].iter().all(|id| with(*id, true).as_trace_id().is_none()));
+        assert_eq!(with(b"abc", true).as_trace_id(), None);
         let none = Fields::new();
         assert_ne!(RequestId::new(&none, true), RequestId::new(&none, true));
     }

@@ -38,15 +38,17 @@ impl RequestRecord {
     /// Starts the record of a request.
     pub fn begin(proxy: &Proxy, client: &ClientConnection, head: &RequestHead, id: &RequestId) -> Self {
         let mut log = LogEntry::begin(proxy, client, head, id);
-        let trace = proxy.tracer.as_ref().map(|tracer| {
-            let is_trusted = proxy.trusts(client.ip());
-            let mut trace = tracer.start(&head.fields, id.as_bytes(), is_trusted, &proxy.clock);
-            if let Some(entry) = &mut log {
-                entry.record.set_trace_id(trace.id());
+        let mut trace = None;
+        if let Some(tracer) = &proxy.tracer {
+            let (new_id, is_trusted) = (id.as_trace_id(), proxy.trusts(client.ip()));
+            trace = tracer.start(&head.fields, new_id, is_trusted, &proxy.clock);
+            if let (Some(entry), Some(id)) = (&mut log, trace.as_ref().map(|trace| *trace.id()).or(new_id)) {
+                entry.record.set_trace_id(&id);
             }
-            server_span::begin(&mut trace, client, head, id);
-            trace
-        });
+            if let Some(trace) = &mut trace {
+                server_span::begin(trace, client, head, id);
+            }
+        }
         let is_recorded = log.is_some() || trace.is_some();
         Self(is_recorded.then(|| Box::new(Recorders { log, trace, is_whole: false })))
     }

@@ -22,6 +22,12 @@ impl<const DIGITS: usize> Id<DIGITS> {
         (is_hex(text) && !is_zero).then_some(Self(*text))
     }
 
+    /// The id with these digits, which are hexadecimal and in lower case, and not all zero.
+    #[must_use]
+    pub fn from_digits(digits: [u8; DIGITS]) -> Self {
+        Self(digits)
+    }
+
     /// A random id.
     #[must_use]
     pub fn random() -> Self {

@@ -101,6 +101,12 @@ impl RequestTrace {
         }
     }
 
+    /// Writes the `traceparent` of a new trace that is not sampled, and removes a `tracestate`.
+    pub fn propagate_unsampled(id: &TraceId, fields: &mut Fields) {
+        fields.set(names::TRACEPARENT, Traceparent::new(id, &SpanId::random(), false).as_bytes());
+        fields.remove(names::TRACESTATE);
+    }
+
     /// Writes `traceparent`, and removes a `tracestate` that is invalid or without a `traceparent`.
     pub fn propagate(&self, fields: &mut Fields) {
         let header = Traceparent::new(&self.id, &self.span, self.is_sampled);
