@@ -103,13 +103,14 @@ reference: ## Write the tables of docs/configuration.md from the list of keys in
 	@scripts/setup cc
 	UPDATE=1 $(CARGO) test --locked --test it -- config::generated
 
-pictures: ## Draw the pictures of docs/algorithms.md again
-	@scripts/setup cc
+pictures: ## Draw the pictures of the documentation again
+	@scripts/setup cc browser redis-server
 	@$(CARGO) build --locked
 	@cd docs/pictures && grep -v '^#' list.txt | while IFS=: read -r name args; do \
 	  printf 'docs/pictures/%s\n' "$$name"; \
 	  $(CARGO) run --locked --quiet -- simulate $$args </dev/null >"$$name" || exit 1; \
 	done
+	UPDATE=1 $(CARGO) test --locked --test it -- admin::page_pictures
 
 bench: ## Benchmark the parts: an algorithm's step, a route match, a key, a store call
 	@scripts/setup cc

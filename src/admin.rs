@@ -23,6 +23,7 @@ mod metrics;
 mod names;
 mod openapi;
 mod operations;
+mod page;
 mod raises;
 mod recorder;
 mod response;

@@ -13,7 +13,7 @@ use super::response::{self, AdminError, AdminResponse};
 use super::spec::Access;
 use super::state::Admin;
 use super::top::TopQuery;
-use super::{denied, events, guard, history, limits, metrics, openapi, raises, top};
+use super::{denied, events, guard, history, limits, metrics, openapi, page, raises, top};
 use crate::server::Lifecycle;
 use crate::store::Store;
 use crate::text::join_and;
@@ -37,12 +37,15 @@ async fn dispatch(
     let (head, body) = request.into_parts();
     guard::check_host(&admin.spec, &head)?;
     let operation = Operation::at(head.uri.path());
-    if let Some(Operation::Probe(probe)) = operation {
+    let public = match operation {
+        Some(Operation::Page) => Some(page::response()),
+        Some(Operation::Probe(Probe::Live)) => Some(live()),
+        Some(Operation::Probe(Probe::Ready)) => Some(readiness(admin)),
+        _ => None,
+    };
+    if let Some(response) = public {
         guard::require_read(&head)?;
-        return Ok(match probe {
-            Probe::Live => live(),
-            Probe::Ready => readiness(admin),
-        });
+        return Ok(response);
     }
     let access = guard::check_token(&admin.spec, &head, operator.client, session.failures())?;
     session.admit()?;

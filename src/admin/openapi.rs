@@ -21,13 +21,13 @@ mod tests {
         let described: BTreeSet<String> =
             document["paths"].as_object().unwrap().iter().flat_map(methods).collect();
         let served = OPERATIONS.iter().map(|(path, operation)| match operation {
-            Operation::Probe(_) | Operation::Read(_) => format!("get {path}"),
+            Operation::Page | Operation::Probe(_) | Operation::Read(_) => format!("get {path}"),
             Operation::Change(_) => format!("post {path}"),
         });
         assert_eq!(described, served.collect());
         for (path, operation) in OPERATIONS {
             let security = document["paths"][path]["get"]["security"].as_array();
-            let needs_no_token = matches!(operation, Operation::Probe(_));
+            let needs_no_token = matches!(operation, Operation::Page | Operation::Probe(_));
             assert_eq!(security.is_some_and(Vec::is_empty), needs_no_token, "{path}");
         }
     }

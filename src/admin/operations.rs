@@ -5,6 +5,8 @@
 pub(super) enum Operation {
     /// Checks the process. Needs no token: a supervisor or load balancer needs no secret for it.
     Probe(Probe),
+    /// The page for operators. Needs no token, since it has no data.
+    Page,
     /// Reads: GET.
     Read(Read),
     /// Changes a key: POST.
@@ -45,7 +47,8 @@ pub(super) enum Change {
 }
 
 /// Every operation with its path. Paths without a version are where other programs expect them.
-pub(super) const OPERATIONS: [(&str, Operation); 18] = [
+pub(super) const OPERATIONS: [(&str, Operation); 19] = [
+    ("/", Operation::Page),
     ("/live", Operation::Probe(Probe::Live)),
     ("/ready", Operation::Probe(Probe::Ready)),
     ("/metrics", Operation::Read(Read::Metrics)),

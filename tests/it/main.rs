@@ -21,6 +21,9 @@ mod admin {
     mod interface;
     mod metrics;
     mod openapi;
+    mod page;
+    mod page_access;
+    mod page_pictures;
     mod tls;
     mod tokens;
     mod top;

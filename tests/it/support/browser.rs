@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use super::Tidegate;
 
 /// The browsers that are tried, in order.
-const PROGRAMS: [&str; 3] = ["chromium-headless-shell", "chromium", "google-chrome"];
+pub(super) const PROGRAMS: [&str; 3] = ["chromium-headless-shell", "chromium", "google-chrome"];
 
 /// A page that runs a script. Its origin is a server of its own, so requests to other servers are cross-origin.
 pub struct Page {

@@ -1,0 +1,117 @@
+// What the engineer on call has to know first, in words.
+
+const SHOWN_FINDINGS = 6;
+const SLOW_STORE = 0.05;
+let announced = "";
+
+// `kind` is bad, warn or ok; `id` is the same as long as the finding is the same.
+function finding(kind, id, ...content) {
+  return { kind, id, content };
+}
+
+function showFindings(frame, now) {
+  const recent = totals(60, now, false);
+  const found = [...storeFindings(frame.store, recent), ...serverFindings(frame), ...errorFindings(recent), ...limitFindings(recent), ...foreignDenials(recent)];
+  if (found.length === 0) {
+    const text = recent.requests === 0 ? "No requests in the last minute." : "No denials in the last minute, and all servers respond.";
+    found.push(finding("ok", "nothing", text));
+  }
+  const more = found.length - SHOWN_FINDINGS;
+  const list = found.slice(0, SHOWN_FINDINGS).map(({ kind, content, id }) => ({ id, kind, content }));
+  if (more > 0) list.push(finding("warn", "more", `and ${number(more)} more: see the tables below`));
+  setText(byId("now-note"), "");
+  const create = () => element("li", {}, mark(), element("p"));
+  updateRows(byId("findings"), list, create, (row, { kind, content }) => {
+    row.setAttribute("data-state", kind);
+    const text = content.map((part) => part.textContent ?? part).join("");
+    fillWith(row.lastChild, text, ...content);
+  });
+  announce(list);
+}
+
+// Tells screen readers when a finding comes or goes, and not when its numbers change.
+function announce(list) {
+  const ids = list.map(({ id }) => id).join(" ");
+  if (ids === announced) return;
+  announced = ids;
+  setText(byId("announcement"), list.map(({ content }) => content.map((part) => part.textContent ?? part).join("")).join(". "));
+}
+
+function storeFindings(store, recent) {
+  if (store.kind === "memory") return [];
+  const owed = store.owed_units > 0 ? ` ${plural(store.owed_units, "unit")} of ${plural(store.owed_keys, "key")} will be charged later.` : "";
+  if (store.state !== "up") {
+    return [finding("bad", "store", `Redis is unreachable: each limit follows its on_store_failure.${owed}`)];
+  }
+  if (recentStore.errors > 0) {
+    const text = `Redis: ${number(recentStore.errors)} of ${plural(recentStore.requests, "request")} failed in the last minute.${owed}`;
+    return [finding("warn", "store", text)];
+  }
+  if (store.latency?.p99 > SLOW_STORE) return [finding("warn", "store", `Redis is slow: p99 ${seconds(store.latency.p99)} a call.${owed}`)];
+  return owed ? [finding("warn", "store", `Redis responds again.${owed}`)] : [];
+}
+
+function serverFindings({ upstreams }) {
+  return upstreams.flatMap(({ name, servers }) => {
+    const down = servers.filter((server) => server.state !== "healthy");
+    if (down.length === 0) return [];
+    const isDown = servers.every((server) => server.healthy === 0);
+    const list = down.slice(0, 3).map(serverProblem).join(", ");
+    const rest = down.length > 3 ? " …" : "";
+    const count = `${number(down.length)} of ${plural(servers.length, "server")}`;
+    return [finding(isDown ? "bad" : "warn", `upstream ${name}`, `Upstream ${name}: ${count} not healthy: ${list}${rest}`)];
+  });
+}
+
+function serverProblem({ server, state: word, healthy, addresses }) {
+  const some = addresses > 1 ? ` (${healthy} of ${addresses} addresses available)` : "";
+  return `${server} is ${word}${some}`;
+}
+
+function errorFindings(recent) {
+  const share = recent.errors / Math.max(recent.requests, 1);
+  if (recent.errors < 5 || share < 0.01) return [];
+  const worst = [...recent.routes.values()].sort((one, other) => (other.errors ?? 0) - (one.errors ?? 0))[0];
+  const where = worst?.errors > 0 ? `, most on route ${routeName(worst.name)}` : "";
+  const rate = perSecond(recent.errors / recent.seconds);
+  return [finding(share > 0.1 ? "bad" : "warn", "errors", `5xx: ${rate}, ${percent(share)} of all responses${where}`)];
+}
+
+function limitFindings(recent) {
+  const inside = [...recent.limits.values()].filter((limit) => limit.isInside);
+  const denying = inside.filter((limit) => denials(limit) > 0).sort((one, other) => denials(other) - denials(one));
+  const found = denying.map((limit) => {
+    const start = deniedSince(limit.name);
+    const since = start === null ? "for an hour or longer" : `since ${timeOfDay(start)}`;
+    const rate = perSecond(denials(limit) / recent.seconds);
+    const share = percent(denials(limit) / decisions(limit));
+    const text = `Limit ${limit.name} denies ${rate}, ${share} of its requests, ${since}`;
+    return finding("warn", `limit ${limit.name}`, text, ...mainKey(limit.name));
+  });
+  const isNear = (limit) => denials(limit) === 0 && (limit.near_limit ?? 0) > 0.2 * decisions(limit);
+  const near = inside.filter(isNear).map((limit) => {
+    const share = percent(limit.near_limit / decisions(limit));
+    return finding("warn", `near ${limit.name}`, `Limit ${limit.name} is nearly used up: ${share} of its requests left less than a fifth of it`);
+  });
+  return [...found, ...near];
+}
+
+// Responses 429 that no limit has caused.
+function foreignDenials(recent) {
+  const own = [...recent.limits.values()].reduce((sum, limit) => sum + denials(limit), 0);
+  const foreign = recent.denied - own;
+  // Of limits that are not listed the denials are not known.
+  if (lastFrame.limits_left_out > 0 || foreign < 5 || foreign < 0.2 * recent.denied) return [];
+  const text = `${perSecond(foreign / recent.seconds)} of the responses 429 come from upstream servers or max_requests_per_client, not from limits`;
+  return [finding("warn", "foreign", text)];
+}
+
+// The key with the most denials of a limit, as a link to its state.
+function mainKey(limit) {
+  const top = topKeys.find((entry) => entry.limit === limit);
+  const first = top?.keys[0];
+  if (!first || first.count === 0) return [];
+  const share = percent((first.count - first.error) / top.total);
+  const open = element("button", { type: "button", class: "link key", onclick: () => select(limit, first.key) }, keyName(first));
+  return [`; ${share} of ${plural(top.total, "denial")} in the last ${WINDOWS[chosenWindow()][1]} by `, open];
+}

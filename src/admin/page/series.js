@@ -1,0 +1,112 @@
+// The last hour in slots of ten seconds: those of /v1/history, then the sums of live frames.
+
+const SLOT = 10;
+const HOUR = 3600;
+const WINDOWS = { "1m": [60, "minute"], "10m": [600, "10 minutes"], "60m": [HOUR, "hour"] };
+// The most limits, and the most routes, of a slot.
+const MAX_ENTRIES = 200;
+const DENIED = ["denied", "banned", "blocked", "missing"];
+
+// By the start of the slot. A Map keeps the order of insertion, which is that of time.
+const slots = new Map();
+
+function slotOf(frame) {
+  // The middle, since the ends of frames lie a little before or after those of slots.
+  const start = Math.floor((frame.time - frame.seconds / 2) / SLOT) * SLOT;
+  if (!slots.has(start)) {
+    const empty = { requests: 0, denied: 0, errors: 0, responses: 0, p50: 0, p99: 0, measured: 0 };
+    slots.set(start, { start, seconds: 0, ...empty, limits: new Map(), routes: new Map() });
+  }
+  return slots.get(start);
+}
+
+function addFrame(frame) {
+  const slot = slotOf(frame);
+  slot.seconds += frame.seconds;
+  slot.requests += frame.requests;
+  slot.denied += frame.responses["429"];
+  slot.errors += frame.responses["5xx"];
+  addLatency(slot, frame);
+  for (const { name, decisions } of frame.limits) addCounts(slot.limits, name, decisions);
+  for (const route of frame.routes) {
+    const { requests, "429": denied, "5xx": errors } = route;
+    addLatency(addCounts(slot.routes, route.name, { requests, denied, errors }), route);
+  }
+  for (const start of slots.keys()) {
+    if (start + SLOT >= frame.time - HOUR) break;
+    slots.delete(start);
+  }
+}
+
+function addCounts(table, name, counts) {
+  let entry = table.get(name);
+  if (!entry) {
+    entry = { name };
+    if (table.size < MAX_ENTRIES) table.set(name, entry);
+  }
+  for (const [outcome, count] of Object.entries(counts)) entry[outcome] = (entry[outcome] ?? 0) + count;
+  return entry;
+}
+
+// Quantiles of several frames can't be computed from theirs: p50 is their mean, p99 the highest.
+function addLatency(entry, { latency, requests }) {
+  if (!latency || requests === 0) return;
+  const before = entry.measured ?? 0;
+  entry.measured = before + requests;
+  entry.p50 = ((entry.p50 ?? 0) * before + latency.p50 * requests) / entry.measured;
+  entry.p99 = Math.max(entry.p99 ?? 0, latency.p99);
+}
+
+// Sums over the last `span` seconds: the slots' own numbers, and those of limits and routes by name. With `withMinutes` the
+// field `minutes` of a limit or route has its denials in each minute of the last hour.
+function totals(span, now, withMinutes) {
+  const all = { seconds: 0, requests: 0, denied: 0, errors: 0, measured: 0, limits: new Map(), routes: new Map() };
+  for (const slot of slots.values()) {
+    const isInside = slot.start + SLOT > now - span;
+    if (!isInside && !withMinutes) continue;
+    if (isInside) {
+      all.seconds += slot.seconds;
+      for (const field of ["requests", "denied", "errors"]) all[field] += slot[field];
+      if (slot.measured > 0) addLatency(all, { latency: slot, requests: slot.measured });
+    }
+    const minute = 59 - Math.floor((now - slot.start) / 60);
+    for (const part of ["limits", "routes"]) {
+      for (const entry of slot[part].values()) addEntry(all[part], entry, isInside, minute);
+    }
+  }
+  return all;
+}
+
+function addEntry(table, entry, isInside, minute) {
+  let sum = table.get(entry.name);
+  if (!sum) table.set(entry.name, (sum = { name: entry.name, minutes: new Array(60).fill(0), isInside: false }));
+  if (minute >= 0 && minute < 60) sum.minutes[minute] += denials(entry);
+  if (!isInside) return;
+  sum.isInside = true;
+  for (const [field, value] of Object.entries(entry)) {
+    if (!["name", "p50", "p99", "measured"].includes(field)) sum[field] = (sum[field] ?? 0) + value;
+  }
+  if (entry.measured) addLatency(sum, { latency: entry, requests: entry.measured });
+}
+
+// The denials of a limit, or the responses 429 of a route.
+function denials(entry) {
+  return DENIED.reduce((sum, outcome) => sum + (entry[outcome] ?? 0), 0);
+}
+
+function decisions(entry) {
+  const counted = ["allowed", "near_limit", "shadow_denied", "exempt"];
+  return counted.reduce((sum, outcome) => sum + (entry[outcome] ?? 0), denials(entry));
+}
+
+// When the denials of a limit that go on now have started: there was none in the two minutes before. Null if that was
+// before the first slot.
+function deniedSince(name) {
+  let since = null;
+  for (const slot of [...slots.values()].reverse()) {
+    const entry = slot.limits.get(name);
+    if (entry && denials(entry) > 0) since = slot.start;
+    else if (since !== null && since - slot.start > 120) return since;
+  }
+  return since !== null && since - [...slots.keys()][0] > 120 ? since : null;
+}

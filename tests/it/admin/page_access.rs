@@ -1,0 +1,181 @@
+//! The page with a keyboard, a screen reader, little contrast perception, a small screen, and many routes.
+
+use std::fmt::Write as _;
+
+use serde_json::json;
+
+use super::page::{config, url};
+use crate::support::{Browser, Client, Tidegate, get};
+
+const LIMITED: &str = r#"
+    [limits.per-user]
+    rate = "3/hour"
+    key = ["header:x-user", "method"]
+    [[routes]]
+    path = "/*"
+    limits = ["per-user"]
+    respond = { status = 200 }
+"#;
+
+/// A page with an inspected key.
+fn inspecting(proxy: &Tidegate) -> Browser {
+    for _ in 0..5 {
+        get(proxy.addr(), "/", &["X-User: alice"]);
+    }
+    let mut browser = Browser::start();
+    browser.show_as((1280, 900), "light");
+    browser.open(&format!("{}#limit=per-user&key=alice|GET", url(proxy)));
+    browser.wait_text(".verdict", "Denied");
+    browser.wait_text("#denied-rows", "alice");
+    browser
+}
+
+fn start() -> Tidegate {
+    Tidegate::start(&config("", LIMITED))
+}
+
+#[test]
+fn every_control_has_a_name() {
+    let proxy = start();
+    let mut browser = inspecting(&proxy);
+    browser.send("Accessibility.enable", &json!({}));
+    let mut controls = 0;
+    for action in ["", "raise", "block", "reset"] {
+        if !action.is_empty() {
+            browser.click(&format!("[data-action={action}]"));
+        }
+        let tree = browser.send("Accessibility.getFullAXTree", &json!({}));
+        for node in tree["nodes"].as_array().unwrap() {
+            let role = node["role"]["value"].as_str().unwrap_or_default();
+            let is_control = [
+                "button",
+                "textbox",
+                "searchbox",
+                "combobox",
+                "radio",
+                "link",
+                "dialog",
+                "table",
+                "image",
+                "region",
+            ];
+            // A table has the name of its section.
+            if !is_control.contains(&role) || role == "table" || node["ignored"] == true {
+                continue;
+            }
+            controls += 1;
+            let name = node["name"]["value"].as_str().unwrap_or_default();
+            assert!(!name.trim().is_empty(), "{role} in {action:?}: {node}");
+        }
+        browser.evaluate("document.querySelector('#confirm').close()");
+    }
+    assert!(controls > 40, "{controls}");
+}
+
+#[test]
+fn a_keyboard_is_enough() {
+    let proxy = start();
+    let mut browser = inspecting(&proxy);
+    browser.open(&url(&proxy));
+    browser.wait_text("#denied-rows", "alice");
+    let mut tab_to = |selector: &str| {
+        let is_there = format!("document.activeElement.matches({})", json!(selector));
+        let found = (0..60).any(|_| {
+            browser.press("Tab");
+            browser.evaluate(&is_there) == true
+        });
+        assert!(found, "{selector}");
+        let outline = browser.evaluate("getComputedStyle(document.activeElement).outlineStyle");
+        assert_eq!(outline, "solid", "{selector}");
+        browser.press("Enter");
+    };
+    tab_to("#denied-rows button");
+    tab_to("[data-action=block]");
+    browser.wait("document.querySelector('#confirm').open");
+    // The focus is in the first field, and Enter confirms.
+    assert_eq!(browser.evaluate("document.activeElement.name"), "for");
+    browser.press("Enter");
+    browser.wait_text(".verdict", "Denied: blocked until");
+    assert_eq!(browser.evaluate("document.activeElement.dataset.action"), "block");
+}
+
+/// The ratios of WCAG 2.2 between each text and what is behind it, below 4.5.
+const LOW_CONTRAST: &str = r"(() => {
+    const parse = (text) => text.match(/[\d.]+/g).map(Number);
+    const light = ([r, g, b]) => [r, g, b].map((c) => c / 255)
+        .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
+        .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+    const behind = (node) => {
+        for (; node; node = node.parentElement) {
+            const colour = parse(getComputedStyle(node).backgroundColor);
+            if (colour.length < 4 || colour[3] === 1) return colour;
+        }
+        return [255, 255, 255];
+    };
+    const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    const low = [];
+    for (let text; (text = texts.nextNode());) {
+        const node = text.parentElement;
+        if (!text.data.trim() || !node.checkVisibility() || node.matches('script, style, noscript, :disabled')) continue;
+        const style = getComputedStyle(node);
+        const [one, other] = [parse(node.namespaceURI.includes('svg') ? style.fill : style.color), behind(node)].map(light);
+        const ratio = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
+        if (ratio < 4.5) low.push(`${text.data.trim()}: ${ratio.toFixed(2)}`);
+    }
+    return low;
+})()";
+
+#[test]
+fn texts_have_contrast_and_fit_in_both_modes_and_widths() {
+    let proxy = start();
+    let mut browser = inspecting(&proxy);
+    for scheme in ["light", "dark"] {
+        for size in [(1280, 900), (768, 900), (320, 640)] {
+            browser.show_as(size, scheme);
+            browser.wait(&format!("innerWidth === {}", size.0));
+            assert_eq!(browser.evaluate(LOW_CONTRAST), json!([]), "{scheme}");
+            let width = browser.evaluate("document.documentElement.scrollWidth");
+            assert_eq!(width, size.0, "{scheme}");
+        }
+    }
+    browser.click("[data-action=raise]");
+    assert_eq!(browser.evaluate(LOW_CONTRAST), json!([]), "the dialog");
+}
+
+#[test]
+fn ten_thousand_routes_are_shown_in_part() {
+    let mut file = String::new();
+    for number in 0..150 {
+        let _ = write!(file, "[limits.l{number}]\nrate = \"1/hour\"\n");
+    }
+    for number in 0..10_000 {
+        let limit = number % 150;
+        let _ = write!(
+            file,
+            "[[routes]]\nname = \"route-{number}\"\npath = \"/{number}\"\nlimits = [\"l{limit}\"]\nrespond = {{}}\n"
+        );
+    }
+    let proxy = Tidegate::start(&config("", &file));
+    let mut client = Client::connect(proxy.addr());
+    for number in 0..150 {
+        assert_eq!(client.get(&format!("/{number}"), &[]).status(), 200);
+    }
+    for _ in 0..3 {
+        assert_eq!(client.get("/77", &[]).status(), 429);
+    }
+    let mut browser = Browser::start();
+    browser.open(&url(&proxy));
+    browser.wait_text("#facts", "10,000");
+    browser.wait_text("#routes-rows tr", "route-77");
+    browser.wait_text("#limits-rows tr", "l77");
+    browser.wait_text("#denied-rows", "127.0.0.1");
+    let rows =
+        |browser: &mut Browser| browser.evaluate("document.querySelectorAll('#routes-rows tr').length");
+    assert!(rows(&mut browser).as_u64().unwrap() <= 20);
+    browser.wait_text("#routes-note", "more with requests");
+    browser.click("#routes-more");
+    assert_eq!(rows(&mut browser), 100);
+    browser.fill("#routes-filter", "route-77");
+    browser.wait("document.querySelectorAll('#routes-rows tr').length === 1");
+    assert_eq!(browser.problems(), Vec::<String>::new());
+}

@@ -1,0 +1,222 @@
+//! A real browser without a window, driven by the Chrome `DevTools` Protocol.
+
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tungstenite::{Message, WebSocket};
+
+use super::browser::PROGRAMS;
+use super::log::Log;
+use super::{PATIENCE, eventually};
+
+/// A browser with one page.
+pub struct Browser {
+    process: Child,
+    socket: WebSocket<TcpStream>,
+    session: Option<String>,
+    last_id: u64,
+    /// The events of the page, in their order.
+    events: Vec<Value>,
+    _profile: TempDir,
+}
+
+impl Browser {
+    /// Starts one with an empty page.
+    #[track_caller]
+    pub fn start() -> Self {
+        let profile = TempDir::new().unwrap();
+        let mut process = PROGRAMS
+            .iter()
+            .find_map(|program| launch(program, &profile))
+            .expect("no browser; see scripts/setup");
+        let log = Log::of(process.stderr.take().unwrap());
+        let mut url = String::new();
+        eventually("the browser listens", || {
+            let lines = log.lines.lock().unwrap();
+            let found = lines.iter().find_map(|line| line.strip_prefix("DevTools listening on "));
+            found.unwrap_or_default().clone_into(&mut url);
+            !url.is_empty()
+        });
+        let address: SocketAddr = url.split('/').nth(2).unwrap().parse().unwrap();
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let (socket, _) = tungstenite::client(&url, stream).unwrap();
+        let mut browser =
+            Self { process, socket, session: None, last_id: 0, events: Vec::new(), _profile: profile };
+        let target = browser.send("Target.createTarget", &json!({ "url": "about:blank" }));
+        let session = browser
+            .send("Target.attachToTarget", &json!({ "targetId": target["targetId"], "flatten": true }));
+        browser.session = Some(session["sessionId"].as_str().unwrap().to_owned());
+        for domain in ["Page", "Runtime", "Log", "Network", "Audits"] {
+            browser.send(&format!("{domain}.enable"), &json!({}));
+        }
+        browser
+    }
+
+    /// Sends a command and returns its result.
+    #[track_caller]
+    pub fn send(&mut self, method: &str, params: &Value) -> Value {
+        self.last_id += 1;
+        let id = self.last_id;
+        let mut command = json!({ "id": id, "method": method, "params": params });
+        if let Some(session) = &self.session {
+            command["sessionId"] = json!(session);
+        }
+        self.socket.send(Message::text(command.to_string())).unwrap();
+        loop {
+            let text = self.socket.read().unwrap().into_text().unwrap();
+            let mut message: Value = serde_json::from_str(&text).unwrap();
+            if message["id"] != id {
+                self.events.push(message);
+                continue;
+            }
+            assert!(message["error"].is_null(), "{method}: {}", message["error"]);
+            return message["result"].take();
+        }
+    }
+
+    /// Opens a page in place of the present one, and forgets the events of that.
+    #[track_caller]
+    pub fn open(&mut self, url: &str) {
+        // Otherwise another fragment would not load the page again.
+        self.send("Page.navigate", &json!({ "url": "about:blank" }));
+        self.events.clear();
+        let opened = self.send("Page.navigate", &json!({ "url": url }));
+        assert!(opened["errorText"].is_null(), "{url}: {opened}");
+    }
+
+    /// Runs a script in every page that is opened from now on, before its own scripts.
+    #[track_caller]
+    pub fn run_first(&mut self, script: &str) {
+        self.send("Page.addScriptToEvaluateOnNewDocument", &json!({ "source": script }));
+    }
+
+    /// The value of an expression, or of the promise that it returns.
+    #[track_caller]
+    pub fn evaluate(&mut self, expression: &str) -> Value {
+        let params = json!({ "expression": expression, "awaitPromise": true, "returnByValue": true });
+        let mut result = self.send("Runtime.evaluate", &params);
+        assert!(result["exceptionDetails"].is_null(), "{expression}: {}", result["exceptionDetails"]);
+        result["result"]["value"].take()
+    }
+
+    /// Waits until an expression is true.
+    #[track_caller]
+    pub fn wait(&mut self, expression: &str) {
+        eventually(expression, || self.evaluate(&format!("!!({expression})")) == true);
+    }
+
+    /// The text of the first element that a selector finds; empty if there is none.
+    #[track_caller]
+    pub fn text(&mut self, selector: &str) -> String {
+        let text = self.evaluate(&format!("document.querySelector({})?.innerText ?? ''", json!(selector)));
+        text.as_str().unwrap().to_owned()
+    }
+
+    /// Waits until the text of an element contains `part`.
+    #[track_caller]
+    pub fn wait_text(&mut self, selector: &str, part: &str) {
+        self.wait(&format!(
+            "document.querySelector({})?.innerText.includes({})",
+            json!(selector),
+            json!(part)
+        ));
+    }
+
+    /// Clicks on an element.
+    #[track_caller]
+    pub fn click(&mut self, selector: &str) {
+        self.wait(&format!("document.querySelector({})?.checkVisibility()", json!(selector)));
+        self.evaluate(&format!("document.querySelector({}).click()", json!(selector)));
+    }
+
+    /// Replaces the value of an input.
+    #[track_caller]
+    pub fn fill(&mut self, selector: &str, value: &str) {
+        self.evaluate(&format!("document.querySelector({}).focus()", json!(selector)));
+        self.evaluate("document.activeElement.select()");
+        self.send("Input.insertText", &json!({ "text": value }));
+    }
+
+    /// Presses a key, such as `Tab` or `Enter`.
+    #[track_caller]
+    pub fn press(&mut self, key: &str) {
+        let (code, text) = match key {
+            "Enter" => (13, "\r"),
+            "Tab" => (9, ""),
+            "Escape" => (27, ""),
+            "ArrowLeft" => (37, ""),
+            _ => panic!("unknown key {key}"),
+        };
+        let kind = if text.is_empty() { "rawKeyDown" } else { "keyDown" };
+        for kind in [kind, "keyUp"] {
+            let mut params = json!({ "type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code });
+            if kind == "keyDown" {
+                params["text"] = json!(text);
+            }
+            self.send("Input.dispatchKeyEvent", &params);
+        }
+    }
+
+    /// Sets the size of the page and the preferred colour scheme, `light` or `dark`.
+    #[track_caller]
+    pub fn show_as(&mut self, (width, height): (u32, u32), scheme: &str) {
+        let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
+        self.send("Emulation.setDeviceMetricsOverride", &size);
+        let features = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
+        self.send("Emulation.setEmulatedMedia", &features);
+    }
+
+    /// A picture of what is visible, as PNG.
+    #[track_caller]
+    pub fn picture(&mut self) -> Vec<u8> {
+        let picture = self.send("Page.captureScreenshot", &json!({ "format": "png" }));
+        BASE64_STANDARD.decode(picture["data"].as_str().unwrap()).unwrap()
+    }
+
+    /// Errors, warnings and violations of the Content-Security-Policy since the page was opened.
+    #[track_caller]
+    pub fn problems(&mut self) -> Vec<String> {
+        // Events of the past come before the result of a command.
+        self.evaluate("1");
+        let is_problem = |event: &&Value| match event["method"].as_str().unwrap_or_default() {
+            "Runtime.exceptionThrown" | "Audits.issueAdded" | "Runtime.consoleAPICalled" => true,
+            "Log.entryAdded" => event["params"]["entry"]["level"] != "verbose",
+            _ => false,
+        };
+        self.events.iter().filter(is_problem).map(|event| event["params"].to_string()).collect()
+    }
+
+    /// The URLs of all requests since the page was opened.
+    #[track_caller]
+    pub fn requested(&mut self) -> Vec<String> {
+        self.evaluate("1");
+        let requests = self.events.iter().filter(|event| event["method"] == "Network.requestWillBeSent");
+        requests.map(|event| event["params"]["request"]["url"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn launch(program: &str, profile: &TempDir) -> Option<Child> {
+    Command::new(program)
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"])
+        .args(["--hide-scrollbars", "--remote-debugging-port=0"])
+        .arg(format!("--user-data-dir={}", profile.path().display()))
+        .arg("about:blank")
+        .env("TZ", "UTC")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .ok()
+}
