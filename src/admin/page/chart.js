@@ -71,7 +71,7 @@ function drawChart({ title, format, lines, readings, drawing }, list, now) {
     const label = lines.length > 1 ? [element("i", { class: `swatch series-${line.name}` }), `${line.title} `] : [];
     return element("span", { class: "value" }, element("small", {}, ...label), value == null ? "–" : format(value));
   };
-  const at = cursor !== null && shown ? [element("span", { class: "muted" }, timeWithSeconds(shown.start))] : [];
+  const at = cursor === null ? [] : [element("span", { class: "muted" }, timeWithSeconds(shown?.start ?? cursor))];
   readings.replaceChildren(...at, ...lines.map(reading));
   const said = lines.map((line) => `${line.title} ${shown && line.read(shown) != null ? format(line.read(shown)) : "no value"}`);
   const highest = most > 0 ? `; highest in the last hour ${format(most)}` : "";

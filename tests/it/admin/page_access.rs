@@ -99,6 +99,27 @@ fn a_keyboard_is_enough() {
     assert_eq!(browser.evaluate("document.activeElement.dataset.action"), "block");
 }
 
+#[test]
+fn arrow_keys_read_the_charts() {
+    let proxy = start();
+    let mut browser = inspecting(&proxy);
+    browser.wait("document.querySelectorAll('#traffic svg path').length >= 4");
+    browser.evaluate("document.querySelector('#traffic svg').focus()");
+    browser.press("ArrowLeft");
+    browser.wait("document.querySelectorAll('#traffic .cursor').length === 4");
+    let reads = |text: &str| {
+        format!("/^[0-9:]{{8}}\\s+{text}/.test(document.querySelector('#traffic .readings').innerText)")
+    };
+    // Before the start of the process there is no number.
+    browser.wait(&reads("–"));
+    browser.press("ArrowRight");
+    browser.wait(&reads("[0-9.]+.s"));
+    browser.press("Escape");
+    browser.wait("document.querySelectorAll('#traffic .cursor').length === 0");
+    let label = browser.evaluate("document.querySelector('#traffic svg').getAttribute('aria-label')");
+    assert!(label.as_str().unwrap().starts_with("Requests: all "), "{label}");
+}
+
 /// The ratios of WCAG 2.2 between each text and what is behind it, below 4.5.
 const LOW_CONTRAST: &str = r"(() => {
     const parse = (text) => text.match(/[\d.]+/g).map(Number);

@@ -149,6 +149,7 @@ impl Browser {
             "Tab" => (9, ""),
             "Escape" => (27, ""),
             "ArrowLeft" => (37, ""),
+            "ArrowRight" => (39, ""),
             _ => panic!("unknown key {key}"),
         };
         let kind = if text.is_empty() { "rawKeyDown" } else { "keyDown" };
