@@ -53,6 +53,17 @@ fn is_localhost(host: &str) -> bool {
     host == "localhost" || host.ends_with(".localhost")
 }
 
+/// Rejects requests of web pages of other sites, which could otherwise hold all event streams, without reading them. A
+/// browser says where a request comes from, unless the connection has no TLS and leads to another machine.
+pub(super) fn check_site(head: &request::Parts) -> Result<(), AdminError> {
+    match head.headers.get("sec-fetch-site").map(HeaderValue::as_bytes) {
+        None | Some(b"same-origin" | b"none") => Ok(()),
+        Some(_) => {
+            Err(AdminError::new(StatusCode::FORBIDDEN, "the request comes from a page of another site"))
+        }
+    }
+}
+
 /// What the client may do. Rejects requests without a token, if one is configured, and for a while those of clients that
 /// have sent wrong tokens.
 pub(super) fn check_token(

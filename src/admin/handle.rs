@@ -80,7 +80,10 @@ async fn read(
             let query = TopQuery::parse(query, keys)?;
             session.render(move || response::json(&top::list(&shared, &query))).await
         }
-        Read::Events => events::open(connection, access),
+        Read::Events => {
+            guard::check_site(head)?;
+            events::open(connection, access)
+        }
         Read::History => Ok(history::response(admin, session)),
         Read::Keys => Ok(response::json(&keys.list(query).await?)),
         Read::DeniedKeys => Ok(response::json(&denied::list(keys, admin.top.as_deref(), query).await?)),

@@ -333,3 +333,13 @@ fn frames_are_bounded_however_many_routes_there_are() {
         "{frame}"
     );
 }
+
+#[test]
+fn pages_of_other_sites_open_no_stream() {
+    let proxy = Tidegate::start(&with_admin(LIMITED));
+    for (site, status) in [("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)] {
+        let mut client = Client::connect(proxy.admin());
+        client.send(format!("GET /v1/events HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: {site}\r\n\r\n"));
+        assert_eq!(client.read_head().unwrap().unwrap().status(), status, "{site}");
+    }
+}

@@ -1,4 +1,5 @@
-//! A night on call: a client loops, a crawler comes, Redis stalls and a server dies. Alerts and dashboard tell which it is.
+//! A night on call: a client loops, a crawler comes, Redis stalls and a server dies. Alerts, dashboard and page tell which it
+//! is.
 //!
 //! The rules are those of config/prometheus/alerts.yaml with shorter times (`quick_alerts`), and their thresholds.
 
@@ -6,7 +7,7 @@ use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 
 use super::setup::{Traffic, panel_query, quick_alerts};
-use crate::support::{Caller, Prometheus, RedisServer, Sample, Tidegate, Upstream, eventually, get};
+use crate::support::{Browser, Caller, Prometheus, RedisServer, Sample, Tidegate, Upstream, eventually, get};
 
 /// The alert that names what has happened, for each event of the night.
 const CAUSES: [&str; 4] = [
@@ -104,13 +105,15 @@ fn wait_panel(prometheus: &Prometheus, panel: u64, (label, expected): (&str, &st
 }
 
 #[test]
-fn alerts_and_dashboard_tell_the_events_of_a_night_apart() {
+fn alerts_dashboard_and_page_tell_the_events_of_a_night_apart() {
     let redis = RedisServer::start();
     let [first, second] = [(); 2].map(|()| Upstream::scripted(respond));
     let (dying, config) = (second.addr(), file(&[first.url(), second.url()]));
     // A stalled Redis makes each client wait for this long until the circuit breakers open; a busy machine takes less.
     let proxy = Tidegate::builder(&config).store(&redis, "timeout = \"500ms\"").start();
     let (address, instance) = (proxy.addr(), proxy.admin().to_string());
+    let mut page = Browser::start();
+    page.open(&format!("http://{instance}/"));
     let prometheus = Prometheus::start(&[proxy.admin()], &[&quick_alerts()]);
     // Clients within their limits, all night.
     let _calm = Traffic::start(4, move |round| {
@@ -130,6 +133,7 @@ fn alerts_and_dashboard_tell_the_events_of_a_night_apart() {
     prometheus.wait(jumped, |found| found.len() == 1);
     wait_panel(&prometheus, DENIALS_BY_LIMIT, ("limit", "per-key"), |rate| rate > 1.0);
     wait_panel(&prometheus, DENIED_KEYS, ("limit", "per-key"), |keys| keys <= 3.0);
+    page.wait_text("#findings", "Limit per-key denies");
     drop(looping);
 
     redis.pause();
@@ -137,6 +141,7 @@ fn alerts_and_dashboard_tell_the_events_of_a_night_apart() {
     wait_panel(&prometheus, DECISIONS_BY_SOURCE, ("source", "fallback"), |rate| rate > 1.0);
     // Clients get no errors.
     wait_panel(&prometheus, ERROR_SHARE, ("route", ""), is_small);
+    page.wait_text("#findings", "Redis is unreachable");
     redis.resume();
 
     drop(second);
@@ -144,6 +149,7 @@ fn alerts_and_dashboard_tell_the_events_of_a_night_apart() {
     wait_cause(&prometheus, "TidegateUpstreamServerDown", &server);
     wait_panel(&prometheus, ADDRESSES_OUT, ("server", &server), |out| out > 0.0);
     wait_panel(&prometheus, DENIED_SHARE, ("route", ""), is_small);
+    page.wait_text("#findings", &format!("1 of 2 servers not healthy: {server}"));
     let _second = start_server(dying);
 
     // Last, since the denied keys are those of a minute.
@@ -153,5 +159,7 @@ fn alerts_and_dashboard_tell_the_events_of_a_night_apart() {
     wait_cause(&prometheus, "TidegateManyKeysDenied", "per-page");
     wait_panel(&prometheus, DENIALS_BY_LIMIT, ("limit", "per-page"), |rate| rate > 1.0);
     wait_panel(&prometheus, DENIED_KEYS, ("limit", "per-page"), |keys| keys > 20.0);
+    page.wait_text("#findings", "Limit per-page denies");
+    page.wait("!document.querySelector('#findings').innerText.match(/unreachable|not healthy/)");
     assert_eq!(prometheus.broken_annotations(), Vec::<String>::new());
 }

@@ -7,8 +7,10 @@ use tempfile::TempDir;
 
 use super::Tidegate;
 
-/// The browsers that are tried, in order.
-pub(super) const PROGRAMS: [&str; 3] = ["chromium-headless-shell", "chromium", "google-chrome"];
+/// The browsers that are tried, in order. The first is the program itself, which Debian's script of that name starts: the end
+/// of that script would leave the browser running.
+pub(super) const PROGRAMS: [&str; 3] =
+    ["/usr/lib/chromium/chromium-headless-shell", "chromium", "google-chrome"];
 
 /// A page that runs a script. Its origin is a server of its own, so requests to other servers are cross-origin.
 pub struct Page {
