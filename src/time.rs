@@ -23,8 +23,11 @@ thread_local! {
     static DATE: Cell<Option<(Instant, [u8; 29])>> = const { Cell::new(None) };
 }
 
-/// The time from which a [`Stopwatch`] counts.
-static BASE: LazyLock<std::time::Instant> = LazyLock::new(std::time::Instant::now);
+/// The time from which a [`Stopwatch`] counts: a second before the first, since its time was read earlier than this.
+static BASE: LazyLock<std::time::Instant> = LazyLock::new(|| {
+    let now = std::time::Instant::now();
+    now.checked_sub(Duration::from_secs(1)).unwrap_or(now)
+});
 
 /// The current time of the monotonic clock, for timeouts and ages. A test runtime can move this clock.
 #[must_use]

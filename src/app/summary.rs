@@ -65,9 +65,9 @@ fn limit(loaded: &Loaded, id: PolicyId, policy: &Policy) -> String {
     let all: Vec<String> = [first].into_iter().chain(variants).chain(mode).collect();
     let on_failure = match (&loaded.config.store, gate.limits.on_failure[id]) {
         (StoreSpec::Memory, _) => "",
-        (StoreSpec::Redis(_), OnStoreFailure::Allow) => "; allows while the store is unavailable",
-        (StoreSpec::Redis(_), OnStoreFailure::Deny) => "; denies while the store is unavailable",
-        (StoreSpec::Redis(_), OnStoreFailure::Local) => "; counts here while the store is unavailable",
+        (StoreSpec::Redis(_), OnStoreFailure::Allow) => "; in an outage it allows",
+        (StoreSpec::Redis(_), OnStoreFailure::Deny) => "; in an outage it denies",
+        (StoreSpec::Redis(_), OnStoreFailure::Local) => "; in an outage it counts here",
     };
     all.join(", ") + on_failure
 }
