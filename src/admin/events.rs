@@ -23,7 +23,7 @@ use super::state::Admin;
 use crate::server::Lifecycle;
 use crate::time::Micros;
 
-/// How long a stream may last, so that a client which nobody looks at does not stay forever.
+/// How long a stream may last: a page that is left open connects again, and other clients do not stay forever.
 const MAX_AGE: Duration = Duration::from_hours(1);
 /// How long a client should wait before it connects again, in milliseconds.
 const RETRY: u32 = 2_000;
