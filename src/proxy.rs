@@ -8,6 +8,7 @@ mod client_body;
 mod consumer_forwarding;
 mod cors;
 mod custom_reply;
+mod decision_counts;
 mod exchange;
 mod forward;
 mod forward_plan;

@@ -28,7 +28,7 @@ use super::response_body::{BodySource, ReplyBody, RequestTiming};
 use super::route_action::Target;
 use super::settlement::settle;
 use super::snapshot::Proxy;
-use super::{grpc, http2, max_forwards, own_limits, top_keys, tunnel};
+use super::{decision_counts, grpc, http2, max_forwards, own_limits, top_keys, tunnel};
 use crate::gate::{BodyFields, RequestError, RequestPlan, RouteId, RouteMatch};
 use crate::http1::{RequestHead, ResponseHead, names};
 use crate::id_vec::Id as _;
@@ -241,7 +241,7 @@ impl<'p> Exchange<'p> {
         } else {
             self.proxy.limiter.decide(limits, &plan.charges).await
         };
-        own_limits::record(&self.proxy.counts, plan, stopwatch);
+        decision_counts::record(&self.proxy.counts, plan, stopwatch);
         let request = PlannedRequest { gate: &self.proxy.snapshot.gate, client: self.client, head, plan };
         top_keys::record(self.proxy, &request, &admission);
         self.record.describe(&request, &admission);

@@ -11,8 +11,6 @@ use crate::gate::RequestPlan;
 use crate::http1::names::CACHE_CONTROL;
 use crate::limit::{DenyReason, Policy};
 use crate::limiter::{LimitStatus, StatusSource};
-use crate::telemetry::{Counts, DecisionSource, Outcome};
-use crate::time::Stopwatch;
 
 /// The body. Times are in whole seconds, rounded up, as in the rate headers.
 #[derive(Serialize)]
@@ -42,18 +40,6 @@ struct LimitState<'a> {
     /// The rest of the ban.
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after: Option<u64>,
-}
-
-/// Counts the limits that a request is exempt from, and how long the decision on it took.
-#[inline]
-pub(super) fn record(counts: &Counts, plan: &RequestPlan<'_>, stopwatch: Stopwatch) {
-    for limit in &plan.exempt {
-        counts.record_decision(*limit, Outcome::Exempt, DecisionSource::Config);
-    }
-    if !plan.charges.is_empty() {
-        // A decision in this process takes about a microsecond, and nothing is awaited for it: it counts as no time.
-        counts.record_decision_duration(stopwatch.elapsed());
-    }
 }
 
 /// Whether a request reads the client's limits instead of being charged. One that is rejected for its credential is charged
