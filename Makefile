@@ -48,7 +48,8 @@ run: ## Build, then serve config/quickstart.toml on 127.0.0.1:8080
 	@exec $(CARGO) run --locked --quiet -- run -c '$(CONFIG)'
 
 test: ## Install missing tools, then run all checks and tests
-	@scripts/setup cc browser curl docker-compose flask h2load openssl prometheus redis-server rustfmt clippy yaml
+	@scripts/setup cc apache browser caddy curl docker-compose flask h2load haproxy nginx openssl prometheus \
+	  redis-server rustfmt clippy yaml
 	$(CARGO) fmt --check
 	$(CARGO) clippy --locked $(FEATURES) --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --locked $(FEATURES) --no-deps --document-private-items
@@ -110,7 +111,7 @@ pictures: ## Draw the pictures of the documentation again
 	  printf 'docs/pictures/%s\n' "$$name"; \
 	  $(CARGO) run --locked --quiet -- simulate $$args </dev/null >"$$name" || exit 1; \
 	done
-	UPDATE=1 $(CARGO) test --locked --test it -- admin::page_pictures
+	UPDATE=1 $(CARGO) test --locked --test it -- admin::page_pictures cli::replay_page::the_picture
 
 bench: ## Benchmark the parts: an algorithm's step, a route match, a key, a store call
 	@scripts/setup cc

@@ -7,6 +7,7 @@
 -- ARGV[3]  "block", "unblock" or "reset"
 -- ARGV[4]  length of a block in µs
 -- Returns  how many of the keys existed
+-- A reset drops the grants with the state; a block, and its end, keep both.
 
 local function clock(given)
   if given ~= "" then return tonumber(given) end

@@ -22,7 +22,7 @@ end
 
 -- The debt at `now`: the time, the ticks, and whether the clock was set back.
 local function update_debt(state, drain, unit, full, now)
-  if not state or #state ~= 24 then return now, 0, false end
+  if not state or (#state ~= 24 and #state ~= 32) then return now, 0, false end
   local stamp, ticks, from = struct.unpack("<ddd", state)
   if not (is_whole(stamp) and is_whole(ticks) and is_whole(from) and from > 0) then return now, 0, false end
   ticks = in_own_unit(ticks, from, unit, full)

@@ -1,13 +1,15 @@
 -- decide: requests of any kind that the fast path of take.lua does not cover.
 --
--- In   now in µs; by the indices of their keys the states, and the lifetimes in µs of those to be written
+-- In   now in µs; by the indices of their keys the states, the lifetimes in µs of those to be written, and the deadlines of
+--      those that can be overwritten in place
 -- Out  a function that decides requests, and one that decides a charge that is a request by itself
 
-local now, states, lifetimes = ...
+local now, states, lifetimes, deadlines = ...
 local policies = {}
+local step_with_grants, report, grant
 
 local function keep(key, record, lifetime)
-  if record then states[key], lifetimes[key] = record, lifetime end
+  if record then states[key], lifetimes[key], deadlines[key] = lifetime > 0 and record or "", lifetime, nil end
 end
 
 local function policy_of(policy_index)
@@ -19,24 +21,64 @@ local function policy_of(policy_index)
   local numbers = { struct.unpack("<" .. string.rep("d", count), text, 4) }
   -- struct.unpack also returns the position after what it has read.
   numbers[count + 1] = nil
-  policy = { letter = letter, step = ALGORITHMS[letter](), numbers = numbers, shadow = options >= 2 }
+  policy = { letter = string.lower(letter), numbers = numbers, shadow = options % 4 >= 2 }
+  policy.step, policy.window = ALGORITHMS[policy.letter]()
+  local first = 1
   if options % 2 == 1 then
     policy.ban = { after = numbers[1], within = numbers[2], length = numbers[3] }
-    policy.numbers = { unpack(numbers, 4, count) }
+    first = 4
   end
+  if options >= 4 then
+    policy.span, policy.share = numbers[first], numbers[first + 1]
+    first = first + 2
+    if not step_with_grants then step_with_grants, report, grant = grants() end
+    policy.algorithm = policy.step
+    policy.step = step_with_grants(policy)
+  end
+  if first > 1 then policy.numbers = { unpack(numbers, first, count) } end
   policies[policy_index] = policy
   return policy
 end
 
-local decide_with_penalty
+local decide_with_penalty, split_record, record_with_penalty
+
+local function need_penalty()
+  if not decide_with_penalty then
+    local _
+    decide_with_penalty, split_record, _, _, record_with_penalty = penalty()
+  end
+end
+
+-- Whether a record can have no penalty, so that penalty.lua is not needed.
+local function has_no_penalty(policy, record)
+  return not record or #record % 8 == 0 or (policy.span and string.sub(record, -1) == "r")
+end
 
 -- Decides a charge on a record; uses penalty.lua only if there is a ban or a block.
 local function decide_record(policy, record, cost, kind, holder)
-  if kind == TAKE and not policy.ban and (not record or #record % 8 == 0) then
+  if kind == TAKE and not policy.ban and has_no_penalty(policy, record) then
     return policy.step(record, policy.numbers, now, cost, holder, TAKE)
   end
-  decide_with_penalty = decide_with_penalty or penalty()
+  need_penalty()
   return decide_with_penalty(policy, record, now, cost, kind, holder)
+end
+
+-- Replaces the state in a record of `key` by what `change` returns for it, if anything: the state and its lifetime. Returns
+-- the further results of `change`.
+local function change_state(charge, change, ...)
+  local policy, record = charge.policy, states[charge.key]
+  local state, held = record, nil
+  if not has_no_penalty(policy, record) then
+    need_penalty()
+    state, held = split_record(record)
+  end
+  local results = { change(policy, state, now, ...) }
+  local next_record, lifetime = results[1], results[2]
+  if next_record and held then
+    next_record, lifetime = record_with_penalty(next_record, lifetime, held, policy.ban, now)
+  end
+  keep(charge.key, next_record, lifetime)
+  return next_record, unpack(results, 3, 8)
 end
 
 -- Encodes the reply to a charge: one wait, since a denial has no delay, and an allowed charge no retry_after.
@@ -79,8 +121,27 @@ local function enforce(charges)
   return passes
 end
 
--- Decides a request of several charges; appends their replies to `out`.
+-- Grants units after the decision on a charge, which has `result`, and returns the grant's part of the reply. There is none
+-- if the charge is not made, unless its own limit denies it, nor for a key that is banned or blocked.
+local function grant_units(charge, passes, result)
+  local units, opened, lasts, first = 0, 0, 0, -1
+  if charge.policy.span and result[1] >= 0 and (passes or result[1] == 0) then
+    local granted, remaining, reset, of_grant, opened_at, rest, wait =
+      change_state(charge, grant, charge.asked.wanted, result[1] == 0)
+    if granted then
+      result[2], result[3] = remaining, reset
+      units, opened, lasts, first = of_grant, opened_at, rest, wait
+    end
+  end
+  return struct.pack("<dddd", units, opened, lasts, first)
+end
+
+-- Decides a request of several charges; appends their replies to `out`. Reports are applied first, and stay even if the
+-- request is denied. Units are granted at last.
 local function decide_several(charges, out)
+  for _, charge in ipairs(charges) do
+    if charge.policy.span and charge.asked and charge.asked.opened > 0 then change_state(charge, report, charge.asked) end
+  end
   local passes = enforce(charges)
   for _, charge in ipairs(charges) do
     local result = charge.result
@@ -90,7 +151,11 @@ local function decide_several(charges, out)
     elseif result[1] == 1 and not passes then
       result = { decide_record(charge.policy, states[charge.key], 0, TAKE, charge.holder) }
     end
-    out[#out + 1] = struct.pack("<bddd", encoded(unpack(result, 1, 5)))
+    charge.result = result
+  end
+  for _, charge in ipairs(charges) do
+    local granted = charge.asked and grant_units(charge, passes, charge.result) or ""
+    out[#out + 1] = struct.pack("<bddd", encoded(unpack(charge.result, 1, 5))) .. granted
   end
 end
 
@@ -99,6 +164,12 @@ local function read_charge(requests, at)
   local charge = {}
   charge.key, charge.policy_index, charge.kind, charge.cost, at = struct.unpack("<HHBd", requests, at)
   charge.policy = policy_of(charge.policy_index)
+  if charge.kind == GRANT then
+    local asked = {}
+    asked.opened, asked.finish, asked.spent, asked.returned, asked.wanted, at = struct.unpack("<ddddd", requests, at)
+    -- It is decided like any other that takes units.
+    charge.kind, charge.asked = TAKE, asked
+  end
   if charge.policy.letter == "c" then
     charge.holder, at = string.sub(requests, at, at + 7), at + 8
   elseif charge.kind >= REFUND then
@@ -114,6 +185,10 @@ local function decide(requests, at, count, charges, out)
   if charges == 1 then
     local charge
     charge, at = read_charge(requests, at)
+    if charge.asked then
+      decide_several({ charge }, out)
+      return at
+    end
     for key = charge.key, charge.key + count - 1 do
       out[#out + 1] = struct.pack("<bddd", decide_one(charge.policy_index, key, charge.kind, charge.cost, charge.holder))
     end

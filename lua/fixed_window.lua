@@ -38,22 +38,30 @@ local function start_of_late(grid, follows_calendar, own, start, units, at, take
   return taken
 end
 
-return function(state, numbers, now, cost, taken, kind)
+-- The window at `now`: the time, its units, whether the clock was set back, its start and its end, and the start of the
+-- window of the state, or nil.
+local function update_window(state, numbers, now)
   local limit, grid = numbers[1], numbers[2]
-  local at, units, set_back, start, finish = now, 0, false, nil, nil
   local stamp, own, own_grid, held
   if state and #state == 32 then stamp, own, own_grid, held = struct.unpack("<dddd", state) end
-  if own_grid ~= grid or not (is_whole(stamp) and is_whole(own) and is_whole(held)) then
-    start, finish = window_at(numbers, now, nil)
-  elseif stamp > now + SET_BACK then
-    -- Spent units are carried over: into the present window, or with a window of their own.
-    units, set_back = math.min(held, limit), true
-    start, finish = window_at(numbers, now, math.max(0, own - (stamp - now)))
-  else
-    at = math.max(now, stamp)
-    start, finish = window_at(numbers, at, own)
-    if start == own then units = math.min(held, limit) end
+  if own_grid ~= grid then return now, 0, false, window_at(numbers, now, nil) end
+  if not (is_whole(stamp) and is_whole(own) and is_whole(held)) then
+    local start, finish = window_at(numbers, now, nil)
+    return now, 0, false, start, finish, own
   end
+  if stamp > now + SET_BACK then
+    -- Spent units are carried over: into the present window, or with a window of their own.
+    local start, finish = window_at(numbers, now, math.max(0, own - (stamp - now)))
+    return now, math.min(held, limit), true, start, finish, own
+  end
+  local at = math.max(now, stamp)
+  local start, finish = window_at(numbers, at, own)
+  return at, start == own and math.min(held, limit) or 0, false, start, finish, own
+end
+
+local function window_step(state, numbers, now, cost, taken, kind)
+  local limit, grid = numbers[1], numbers[2]
+  local at, units, set_back, start, finish, own = update_window(state, numbers, now)
   local rest = finish - now
   if kind == REFUND then
     -- A window that started later does not contain it.
@@ -64,17 +72,22 @@ return function(state, numbers, now, cost, taken, kind)
     return 1, limit - units, reset, 0, 0, next_state, reset
   end
   if kind == LATE then
-    local opened = start_of_late(grid, numbers[3], own_grid == grid and own, start, units, at, math.min(taken, at))
+    local opened = start_of_late(grid, numbers[3], own, start, units, at, math.min(taken, at))
     local after = math.min(limit, units + cost)
-    if not opened or after == units then return 1, limit - units, units > 0 and rest or 0, 0, 0, nil, rest end
+    local reset = units > 0 and rest or 0
+    if not opened or after == units then return 1, limit - units, reset, 0, 0, nil, reset end
     if opened ~= start then rest = opened - grid - now end
     return 1, limit - after, rest, 0, 0, struct.pack("<dddd", at, opened, grid, after), rest
   end
   if cost > limit - units then
     local moved = set_back and struct.pack("<dddd", at, start, grid, units) or nil
-    return 0, limit - units, units > 0 and rest or 0, cost <= limit and rest or -1, 0, moved, rest
+    local reset = units > 0 and rest or 0
+    return 0, limit - units, reset, cost <= limit and rest or -1, 0, moved, reset
   end
   units = units + cost
   local next_state = cost > 0 and struct.pack("<dddd", at, start, grid, units) or nil
-  return 1, limit - units, units > 0 and rest or 0, 0, 0, next_state, rest
+  local reset = units > 0 and rest or 0
+  return 1, limit - units, reset, 0, 0, next_state, reset
 end
+
+return window_step, update_window

@@ -2,7 +2,7 @@
 --
 -- State   a trailer after the algorithm's state: "<ddddd" and "h" (41 bytes): timestamp in µs, denials in the present
 --         window, start of that window, end of the ban, end of the block. The length of every algorithm's state is a
---         multiple of 8, so the length of a record shows whether it has a trailer.
+--         multiple of 8, and with the trailer of grants.lua, which ends with "r", one more.
 -- TTL     until the last of them ends
 
 local TRAILER = 41
@@ -11,8 +11,9 @@ local BANNED, BLOCKED = -1, -2
 
 -- A record's state, or false, and its penalty, or nil.
 local function split_record(record)
-  if not record or #record % 8 == 0 then return record, nil end
-  if #record % 8 ~= 1 or #record < TRAILER or string.sub(record, -1) ~= "h" then return false, nil end
+  local last = record and string.sub(record, -1)
+  if not record or #record % 8 == 0 or (#record % 8 == 1 and last == "r") then return record, nil end
+  if #record % 8 > 2 or #record < TRAILER or last ~= "h" then return false, nil end
   local stamp, denials, opened, banned, blocked = struct.unpack("<ddddd", record, #record - TRAILER + 1)
   local is_own = is_whole(stamp) and is_whole(denials) and is_whole(opened)
   if not (is_own and is_whole(banned) and is_whole(blocked)) then return false, nil end
@@ -96,15 +97,15 @@ local function decide_record(policy, record, now, cost, kind, holder)
     if not before and allowed == 0 and ban then count_denial(penalty, ban) end
     local finish = penalty_end(penalty)
     if finish then
-      local _, _, present, _, _, _, alive = step(state, numbers, now, 0, holder, TAKE)
+      local _, _, present, _, _, settled, alive = step(state, numbers, now, 0, holder, TAKE)
       local rest = finish - now
       local code = penalty.blocked > penalty.stamp and BLOCKED or BANNED
       reset, retry = math.max(present, rest), retry >= 0 and math.max(retry, rest) or -1
       if before then
         -- Denied independently of the quota: discard its charge.
-        after, kept = nil, state
+        after, kept = nil, settled or state
       end
-      if not before or set_back then after, lifetime = record_of(kept, alive, penalty, ban, now) end
+      if not before or set_back or settled then after, lifetime = record_of(kept, alive, penalty, ban, now) end
       return code, 0, reset, retry, 0, after, lifetime
     end
     if after or (allowed == 0 and (ban or set_back)) then
@@ -112,10 +113,11 @@ local function decide_record(policy, record, now, cost, kind, holder)
     end
   end
   if allowed == 1 and kind == CHECK then
-    -- A check reports what is available, as if it had cost nothing.
-    return step(state, numbers, now, 0, holder, TAKE)
+    -- A check reports what is available, as if it had cost nothing, and stores nothing.
+    local _, available, full = step(state, numbers, now, 0, holder, TAKE)
+    return 1, available, full, 0, 0, nil, 0
   end
   return allowed, remaining, reset, retry, delay, after, lifetime
 end
 
-return decide_record, split_record, join_record, updated_penalty
+return decide_record, split_record, join_record, updated_penalty, record_of

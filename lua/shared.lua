@@ -1,7 +1,8 @@
 -- shared: used by several algorithms.
 --
--- Every other file except take.lua and change.lua is the body of a function, which runs only when it is needed: each call
--- of the script creates all of its functions, so those that it does not need should not be created.
+-- Each file except constants.lua and the scripts take.lua, take_one.lua and change.lua is a part of a function, which runs
+-- only when it is needed: each call of a script creates all of its functions, so those that it does not need should not be
+-- created.
 -- The file of an algorithm returns its step, a function
 -- In   the stored state, or false; numbers as described in its file; now in µs; cost in units; the holder of a slot, 8
 --      bytes, or the time in µs at which the units of a refund or a late charge were taken; and the kind of the charge
@@ -9,22 +10,6 @@
 --      came back. A late charge takes what time has not refilled, up to the limit.
 -- Out  allowed (1 or 0), remaining, reset_after in µs, retry_after in µs (-1: never), delay in µs, the next state
 --      or nil, and its lifetime in µs
-
--- The kind of a charge that takes units if they are available.
-local TAKE = 0
--- The kind of a refund: another charge was denied, or the final status does not count.
-local REFUND = 5
--- The kind of a late charge, made while the store was unavailable.
-local LATE = 6
-
--- How far a timestamp may be ahead of the clock, in µs, before it means that the clock was set back.
-local SET_BACK = 1000000
-
--- How many arguments of take.lua precede its policies.
-local BEFORE_POLICIES = 3
-
--- The last time that a state can hold.
-local FOREVER = 2 ^ 53
 
 -- a / b rounded up, exact for integers up to 2^53, unlike math.ceil(a / b).
 local function div_ceil(a, b)

@@ -106,9 +106,7 @@ local function log_step(state, numbers, now, cost, taken, kind)
   local first, before = first_entry(log_entry, state, 1, past, base, false, newest, 2^45, reach)
   if kind == REFUND then
     local back = made and refund_log(state, first, before, past, newest, made - taken, cost, stamp)
-    local _, remaining, reset = log_step(back or state, numbers, now, 0)
-    local alive = 0
-    if back and back ~= "" then alive = struct.unpack("<d", back, #back - 15) + longest - now end
+    local _, remaining, reset, _, _, _, alive = log_step(back or state, numbers, now, 0)
     return 1, remaining, reset, 0, 0, back, alive
   end
   local spent = (total - before) % 2^19
@@ -118,8 +116,7 @@ local function log_step(state, numbers, now, cost, taken, kind)
     if cost > 0 and at - taken < longest then
       late = late_log(state, first, before, past, newest, total, cost, taken, stamp)
     end
-    local _, remaining, reset = log_step(late or state, numbers, now, 0)
-    local alive = late and struct.unpack("<d", late, #late - 15) + longest - now or 0
+    local _, remaining, reset, _, _, _, alive = log_step(late or state, numbers, now, 0)
     return 1, remaining, reset, 0, 0, late, alive
   end
   local remaining = numbers[1] - spent
@@ -146,7 +143,7 @@ local function log_step(state, numbers, now, cost, taken, kind)
     return 0, remaining, reset, retry, 0, moved, stamp + longest - now
   end
   local reset = log_wait(state, numbers, limit, cost, now, at, stamp, first, past, spent, newest, total)
-  if cost == 0 then return 1, remaining, reset, 0, 0, nil, 0 end
+  if cost == 0 then return 1, remaining, reset, 0, 0, nil, first < past and stamp + longest - now or 0 end
   local time, kept = (newest + at - stamp) % 2^45, ""
   if first == past then
     time, before, total = at % 2^45, 0, cost

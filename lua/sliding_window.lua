@@ -127,7 +127,7 @@ local function window_step(state, numbers, now, cost, taken, kind)
     local moved = set_back and string.sub(state, 1, -25) .. struct.pack("<ddd", at, base, width) or nil
     return 0, remaining, reset, retry, 0, moved, reset
   end
-  if cost == 0 then return 1, remaining, reset, 0, 0, nil, 0 end
+  if cost == 0 then return 1, remaining, reset, 0, 0, nil, reset end
   reset = (part + buckets + 1) * width - now
   local number, kept = (newest + part - last) % 2^16, ""
   if first == past then

@@ -3,6 +3,7 @@
 mod admin_args;
 mod admin_client;
 mod admin_tls;
+mod ahead;
 mod check;
 mod config;
 mod decimal;
@@ -11,7 +12,7 @@ mod file;
 mod keys;
 mod outcome;
 mod output;
-mod plot;
+mod replay;
 mod run;
 mod simulate;
 mod table;
@@ -54,6 +55,10 @@ enum Command {
     ///
     /// Shows which requests would be admitted, delayed or denied, and how many units remain, with the code of the server.
     Simulate(simulate::SimulateArgs),
+    /// Play access logs through the routes and limits, on the clock of the log.
+    ///
+    /// Shows which limits would have denied how many requests, of how many keys. Makes no network connections.
+    Replay(replay::ReplayArgs),
     /// Describe the configuration file: all keys, or a JSON schema for editors.
     Config(config::ConfigArgs),
     /// Inspect and change the keys of limits, in a running proxy.
@@ -86,6 +91,7 @@ fn run(command: &Command) -> Outcome {
         Command::Check(args) => check::check(args),
         Command::Explain(args) => explain::explain(args),
         Command::Simulate(args) => simulate::simulate(args),
+        Command::Replay(args) => replay::replay(args),
         Command::Config(args) => config::config(args),
         Command::Keys(args) => keys::keys(args),
         Command::Top(args) => top::top(args),

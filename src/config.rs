@@ -1,6 +1,7 @@
 //! The configuration file: from text to checked types, or to a report of all its errors.
 
 mod admin;
+mod ahead_lints;
 mod answers;
 mod client_ip;
 mod conditions;
@@ -56,7 +57,7 @@ use self::consumers::ReadConsumers;
 use self::geo::ReadGeo;
 use self::item::Item;
 use self::keys::TOP;
-use self::limits::{Naming, Policies, ReadLimits};
+use self::limits::{Counting, Naming, Policies, ReadLimits};
 use self::log::ReadLog;
 use self::process::{Process, process};
 use self::reader::Reader;
@@ -269,7 +270,8 @@ impl<'a> Sections<'a> {
         let store = top.section("store").and_then(|table| store::store(table, directory));
         let hasher = store.as_ref().map_or_else(|| KeyHasher::new(None), |store| store.hasher.clone());
         let naming = Naming { client_ip: client_ip.clone().unwrap_or_else(defaults::client_ip), hasher };
-        let limits = limits::limits(top.given("limits"), &naming, &consumers);
+        let counting = store.as_ref().map_or(Counting::InRedis, |store| Counting::of(&store.spec));
+        let limits = limits::limits(top.given("limits"), &naming, &consumers, counting);
         consumer_checks::check_limits(&consumers, &limits);
         let defaults = default_limits(top.item("default_limits"), &limits);
         let mut upstreams = upstreams::upstreams(top.given("upstreams"), directory);
@@ -331,7 +333,9 @@ impl<'a> Sections<'a> {
         let default = self.cors.as_ref().ok();
         let preflights = default.map(|default| cors_lints::preflights(routes, default.as_ref()));
         let cors = cors.into_iter().chain(preflights.into_iter().flatten());
-        let problems = slashes.into_iter().chain(statuses).chain(cors).chain(lints::warnings(&sections));
+        let ahead = ahead_lints::warnings(&self.limits, self.store.as_ref());
+        let problems =
+            slashes.into_iter().chain(statuses).chain(cors).chain(ahead).chain(lints::warnings(&sections));
         problems.for_each(|problem| reader.report(problem));
     }
 

@@ -42,6 +42,7 @@ mod key_name;
 mod key_part;
 mod key_spec;
 mod key_text;
+mod limit_matching;
 mod limit_rule;
 mod method;
 mod missing;
@@ -50,6 +51,7 @@ mod path;
 mod path_pattern;
 mod plan;
 mod query;
+mod recorded;
 mod requested_host;
 mod route;
 mod route_match;
@@ -63,9 +65,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::Method;
-use smallvec::SmallVec;
 
 use self::key_text::key_name;
+use self::limit_matching::{LimitMatcher, trusts_headers_of};
 use self::plan::LimitMatches;
 use self::route_match::find_match;
 pub use access::{Access, Identity};
@@ -88,6 +90,7 @@ pub use path::{NormalPath, PathError, normalize, strip_prefix};
 pub use path_pattern::{PathPattern, PatternError};
 pub use plan::{Charges, ClientIdentity, RequestPlan, RouteMatch};
 pub use query::{MAX_PARAMETERS, Query};
+pub use recorded::RecordedParts;
 pub use route::{RequestView, Route, Unmet};
 pub use rules::{KeyRule, Match, Networks, Rules};
 pub use subject::Subject;
@@ -100,6 +103,9 @@ use crate::id_vec::{Id, IdVec};
 use crate::jwt::{Token, Verifier};
 use crate::limit::{Charge, Key, KeyHasher, Policy, PolicyId};
 use crate::limiter::{Limiter, Limits};
+
+/// What is known of the body of a request in a log.
+static NO_BODY: BodyFields = BodyFields::NONE;
 
 /// The routes and limits of one configuration: everything that decides on a request but the counts. Immutable.
 #[derive(Debug)]
@@ -139,6 +145,30 @@ impl Gate {
         head: &'a RequestHead,
         body: Option<&'a BodyFields>,
     ) -> Result<RequestPlan<'a>, RequestError> {
+        self.plan_with(client, head, body, None)
+    }
+
+    /// The same for a request that a log has, without its body.
+    ///
+    /// # Errors
+    /// A request that is rejected under all counts.
+    pub fn plan_recorded<'a>(
+        &self,
+        client: ClientIdentity<'_>,
+        head: &'a RequestHead,
+        recorded: &RecordedParts,
+    ) -> Result<RequestPlan<'a>, RequestError> {
+        self.plan_with(client, head, Some(&NO_BODY), Some(recorded))
+    }
+
+    #[inline]
+    fn plan_with<'a>(
+        &self,
+        client: ClientIdentity<'_>,
+        head: &'a RequestHead,
+        body: Option<&'a BodyFields>,
+        recorded: Option<&RecordedParts>,
+    ) -> Result<RequestPlan<'a>, RequestError> {
         let location = self.locate(client, head);
         let matched = self.match_route(head, &location)?;
         let route = matched.route.map(|id| self.routes.get(id));
@@ -149,8 +179,15 @@ impl Gate {
         let awaits_body = body.is_none() && route.is_some_and(|route| !route.body_fields.is_empty());
         let mut subject = self.subject(client, head, &matched, &location);
         subject.body = body;
-        let LimitMatches { charges, exempt, missing } =
-            if awaits_body { LimitMatches::default() } else { self.match_limits(limits, &subject)? };
+        if let Some(recorded) = recorded {
+            subject.recorded = Some(recorded);
+            subject.identity = self.identify(&subject);
+        }
+        let LimitMatches { charges, exempt, missing } = if awaits_body {
+            LimitMatches::default()
+        } else {
+            self.matcher().match_limits(limits, &subject)?
+        };
         let Subject { identity, .. } = subject;
         let RouteMatch { path, host, route, query } = matched;
         Ok(RequestPlan {
@@ -222,13 +259,16 @@ impl Gate {
             client: self.client_ip.counted(location.address),
             route: matched.route.map(|id| self.routes.get(id)),
             body: None,
+            recorded: None,
             token: Token::new(self.jwt.as_deref(), &head.fields),
             identity: Identity::default(),
         };
-        if let Some(consumers) = &self.consumers {
-            subject.identity = consumers.identify(&subject);
-        }
+        subject.identity = self.identify(&subject);
         subject
+    }
+
+    fn identify(&self, subject: &Subject<'_>) -> Identity {
+        self.consumers.as_ref().map_or_else(Identity::default, |consumers| consumers.identify(subject))
     }
 
     /// Reads the consumer of a request from Redis. Another plan of the request then knows it.
@@ -250,21 +290,34 @@ impl Gate {
         charge: &Charge,
     ) -> Option<String> {
         let location = ClientLocation::new(plan.client, self.geo.as_deref());
-        let subject = Subject {
+        let subject = self.planned_subject(client, head, plan, &location);
+        self.key_name_of(self.limit_of(charge.policy), charge.key, &subject)
+    }
+
+    /// The attributes of a request that has a plan.
+    #[must_use]
+    pub fn planned_subject<'a>(
+        &'a self,
+        client: ClientIdentity<'a>,
+        head: &'a RequestHead,
+        plan: &'a RequestPlan<'_>,
+        location: &'a ClientLocation<'a>,
+    ) -> Subject<'a> {
+        Subject {
             head,
             query: &plan.query,
             host: &plan.host,
             path: plan.path.matched(),
             peer: client.address,
             tls_subject: client.tls_subject,
-            location: &location,
+            location,
             client: self.client_ip.counted(plan.client),
             route: plan.route.map(|id| self.routes.get(id)),
             body: plan.body,
+            recorded: None,
             token: Token::new(self.jwt.as_deref(), &head.fields),
             identity: plan.identity.clone(),
-        };
-        self.key_name_of(self.limit_of(charge.policy), charge.key, &subject)
+        }
     }
 
     /// The name of the key of a request under a limit, as [`Gate::key_name`].
@@ -312,7 +365,7 @@ impl Gate {
     /// Whether a limit trusts the headers that set the cost and the tier of a request, when `peer` sends them.
     #[must_use]
     pub fn trusts_headers_of(&self, peer: IpAddr, trust: Trust) -> bool {
-        trust == Trust::Any || self.client_ip.is_trusted(peer)
+        trusts_headers_of(&self.client_ip, peer, trust)
     }
 
     /// The treatment of a request whose key under this limit is `key`. The first of these applies: block, allow,
@@ -324,74 +377,20 @@ impl Gate {
         subject: &Subject<'_>,
         key: &'a KeyLookup,
     ) -> LimitMatch<'a> {
-        let (rule, enforces) = (self.rule(limit), !self.limits.policies[limit].shadow);
-        if let Some(part) = rule.part_with_too_many_values(subject, key)
-            && enforces
-        {
-            return LimitMatch::TooManyValues(part);
+        self.matcher().match_limit(limit, subject, key)
+    }
+
+    #[inline]
+    fn matcher(&self) -> LimitMatcher<'_> {
+        LimitMatcher {
+            client_ip: &self.client_ip,
+            limits: &self.limits,
+            rules: &self.limit_rules,
+            hasher: &self.hasher,
         }
-        let key_rules = rule.key_rules(subject, key, &self.hasher);
-        if enforces
-            && let Some(by) = rule.rules.block.matches(subject.location.address).or_else(|| key_rules.block())
-        {
-            return LimitMatch::Blocked(by);
-        }
-        if let Some(by) = rule.rules.allow.matches(subject.location.address).or_else(|| key_rules.allow()) {
-            return LimitMatch::Allowed(by);
-        }
-        let key = match key {
-            KeyLookup::Key(key) | KeyLookup::Ambiguous { key, .. } => *key,
-            KeyLookup::Deny(part) if enforces => return LimitMatch::Missing(part),
-            KeyLookup::Deny(_) | KeyLookup::Skip => return LimitMatch::Skipped,
-        };
-        let is_trusted = || self.trusts_headers_of(subject.peer, rule.trust);
-        let tier = || rule.tiers.as_ref().and_then(|tiers| tiers.of(subject, is_trusted));
-        let (policy, source) = match key_rules.policy() {
-            Some((policy, name)) => (policy, PolicySource::Override(name)),
-            None => match tier() {
-                Some((name, policy)) => (policy, PolicySource::Tier(name)),
-                None => (limit, PolicySource::Base),
-            },
-        };
-        LimitMatch::Charged { charge: Charge::take(policy, key, rule.cost.of(subject, is_trusted)), source }
     }
 
     fn rule(&self, limit: PolicyId) -> &LimitRule {
         &self.limit_rules[limit]
-    }
-
-    /// Matches a request against its limits, in their order.
-    fn match_limits(&self, limits: &[PolicyId], subject: &Subject<'_>) -> Result<LimitMatches, RequestError> {
-        for limit in limits {
-            // A limit in shadow mode rejects no request.
-            if !self.limits.policies[*limit].shadow {
-                self.rule(*limit).check(subject)?;
-            }
-        }
-        let mut matches = LimitMatches::default();
-        let mut keys: SmallVec<[KeyLookup; 4]> = SmallVec::new();
-        for (index, &limit) in limits.iter().enumerate() {
-            let spec = &self.rule(limit).key;
-            // Limits often share a key: hash it once.
-            let same = limits[..index].iter().position(|other| self.rule(*other).key == *spec);
-            let key = same.map_or_else(|| spec.find(subject, &self.hasher), |same| keys[same].clone());
-            match self.match_limit(limit, subject, &key) {
-                LimitMatch::Charged { charge, .. } => matches.charges.push(charge),
-                LimitMatch::Allowed(_) => matches.exempt.push(limit),
-                LimitMatch::Skipped => {}
-                LimitMatch::Blocked(_) => return Err(RequestError::Blocked(limit)),
-                LimitMatch::TooManyValues(part) => return Err(RequestError::TooManyValues(part.clone())),
-                LimitMatch::Missing(part) => {
-                    let (part, status) = (part.clone(), self.rule(limit).missing_status);
-                    let missing = || Box::new(MissingPart { limit, part, status });
-                    matches.missing.get_or_insert_with(missing);
-                }
-            }
-            keys.push(key);
-        }
-        if subject.query.has_too_many_parameters() {
-            return Err(RequestError::TooManyParameters);
-        }
-        Ok(matches)
     }
 }

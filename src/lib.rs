@@ -2,8 +2,8 @@
 //!
 //! ARCHITECTURE.md describes the modules. Each may import only those to its left:
 //!
-//! `text < suggest < id_vec < sharded < generations < time < limit < http1 < telemetry < socket < tls < otlp < store < limiter <
-//! upstream < jwt < consumers < gate < proxy < server < admin < config < reload < app < cli`
+//! `text < suggest < id_vec < sharded < generations < time < plot < limit < http1 < telemetry < socket < tls < otlp < store <
+//! limiter < upstream < jwt < consumers < gate < proxy < server < admin < config < reload < replay < app < cli`
 
 pub mod admin;
 pub mod app;
@@ -18,8 +18,10 @@ pub mod jwt;
 pub mod limit;
 pub mod limiter;
 pub mod otlp;
+pub mod plot;
 pub mod proxy;
 pub mod reload;
+pub mod replay;
 pub mod server;
 pub mod sharded;
 pub mod socket;

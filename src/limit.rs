@@ -23,6 +23,7 @@
 //! # Ok::<(), tidegate::limit::QuotaError>(())
 //! ```
 
+mod ahead;
 mod algorithm;
 mod bucket;
 mod calendar;
@@ -30,6 +31,7 @@ mod charge;
 mod clock;
 mod decision;
 mod entry_id;
+mod grants;
 mod interval;
 mod key;
 mod owed;
@@ -46,6 +48,7 @@ mod state;
 mod timeline;
 mod window;
 
+pub use ahead::{Ahead, Grant, GrantReport, GrantRequest};
 pub use algorithm::Algorithm;
 pub use bucket::{Bucket, Debt};
 pub use calendar::{Calendar, CalendarUnit, UnknownZone};
@@ -64,6 +67,6 @@ pub use record::Record;
 pub use sliding_log::{Log, SlidingLog};
 pub use sliding_window::{PartCounts, SlidingWindow};
 pub use slots::{Holder, Lease, Leases, MAX_IN_FLIGHT, MAX_LEASE, Slots};
-pub use state::State;
+pub use state::{Generation, State, WithGrants};
 pub use timeline::Timeline;
 pub use window::{Align, Count, Window};

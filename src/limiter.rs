@@ -4,6 +4,9 @@ mod admission;
 mod breaker;
 mod debt_payment;
 mod denial_cache;
+mod grants;
+mod held_slot;
+mod kept_slots;
 mod limits;
 mod local_fallback;
 mod outage_ledger;
@@ -12,6 +15,7 @@ mod raise_reader;
 mod raised_limits;
 mod raises;
 mod reservation;
+mod shared_state;
 mod slots;
 mod status;
 mod store_client;
@@ -26,22 +30,28 @@ use bytes::Bytes;
 pub use self::admission::{Admission, Denial, HeldSlots, Permit};
 pub use self::breaker::Breakers;
 pub use self::denial_cache::DenialCache;
+pub use self::grants::GrantTable;
+pub use self::kept_slots::KeptSlots;
 pub use self::limits::{Limits, OnStoreFailure};
 pub use self::outage_ledger::OutageLedger;
 pub use self::raises::{ActiveRaise, Raises};
 pub use self::reservation::Reservation;
+pub use self::shared_state::SharedState;
 pub use self::status::{LimitStatus, LimitStatuses, StatusSource};
 
 use self::breaker::Breaker;
+use self::denial_cache::CacheLookup;
+use self::grants::{Spending, Taken};
+use self::held_slot::SlotOwner;
 use self::local_fallback::{LocalDecisions, LocalFallback, ShareRefunds};
 use self::raised_limits::RaisedLimits;
 use self::reservation::Origin;
-use self::slots::SlotOwner;
+use self::slots::{SlotSet, Slots};
 use self::store_client::StoreClient;
-use crate::limit::Charge;
+use crate::limit::{Charge, Decision, Policy};
 use crate::store::{Memory, Redis, Store, StoreError};
 use crate::telemetry::{Counts, DecisionSource, Outcome};
-use crate::time::cached_now;
+use crate::time::{BootTime, cached_now};
 
 /// One worker's limiter: checks limits in the store, and applies `on_store_failure` while the store is unavailable. A clone
 /// uses the same connection.
@@ -50,35 +60,10 @@ pub struct Limiter {
     client: StoreClient,
     /// Denials of Redis; not used with the memory store, which decides as fast.
     denials: Arc<DenialCache>,
+    /// Units of limits with `ahead` that can be spent without a call to Redis.
+    grants: Arc<GrantTable>,
     raises: Arc<Raises>,
     raised: Rc<RaisedLimits>,
-}
-
-/// The state of a store that all workers share.
-#[derive(Clone, Debug)]
-pub struct SharedState {
-    /// Counts by the shares of this process while the store is unavailable.
-    pub fallback: Arc<Memory>,
-    /// The circuit breakers of all workers.
-    pub breakers: Arc<Breakers>,
-    /// Cached denials; must be cleared when something is reset or refunded by hand.
-    pub denials: Arc<DenialCache>,
-    /// The charges admitted while the store was unavailable, and not paid yet.
-    pub ledger: Arc<OutageLedger>,
-    /// The raised numbers of single keys.
-    pub raises: Arc<Raises>,
-    /// How many proxies share the store.
-    pub instances: NonZeroU64,
-}
-
-impl SharedState {
-    /// The state for a store that was not used yet.
-    #[must_use]
-    pub fn new(fallback: Arc<Memory>, instances: NonZeroU64) -> Self {
-        let (breakers, denials, ledger) = (Arc::default(), Arc::<DenialCache>::default(), Arc::default());
-        let raises = Arc::new(Raises::new(Arc::clone(&denials)));
-        Self { fallback, breakers, denials, ledger, raises, instances }
-    }
 }
 
 /// How long after an outage charges are also taken from the shares, if there are other proxies. In this time they notice that
@@ -91,13 +76,28 @@ impl Limiter {
     /// One worker's limiter over its connection to the store.
     #[must_use]
     pub fn new(store: Store, shared: SharedState) -> Self {
-        let SharedState { fallback: memory, breakers, denials, ledger, raises, instances } = shared;
+        let SharedState {
+            fallback: memory,
+            breakers,
+            denials,
+            grants,
+            ledger,
+            kept_slots,
+            raises,
+            instances,
+        } = shared;
         let trial = if instances == NonZeroU64::MIN { Duration::ZERO } else { TRIAL };
         let breaker = Rc::new(Breaker::new(&breakers, trial));
-        let (slots, counts) = (Arc::default(), Arc::default());
+        let (slots, counts) = (Arc::new(Slots::new(&kept_slots)), Arc::default());
         let fallback = LocalFallback { memory, ledger, breaker, slots, counts };
         let raised = Rc::new(RaisedLimits::new(Arc::clone(&raises)));
-        Self { client: StoreClient { store, fallback, payable: Rc::default() }, denials, raises, raised }
+        Self {
+            client: StoreClient { store, fallback, payable: Rc::default() },
+            denials,
+            grants,
+            raises,
+            raised,
+        }
     }
 
     /// The same limiter, which records its decisions in `counts`.
@@ -119,19 +119,7 @@ impl Limiter {
     /// # Errors
     /// If the store is unavailable, or keeps nothing but counts.
     pub async fn consumer_record(&self, hash: &str) -> Result<Vec<(Bytes, Bytes)>, StoreError> {
-        let StoreClient { store, fallback, .. } = &self.client;
-        let Store::Redis(redis) = store else { return Ok(Vec::new()) };
-        if fallback.breaker.is_open() {
-            return Err(StoreError::NotConnected("the circuit breaker is open".to_owned()));
-        }
-        let read = redis.consumer_record(hash).await;
-        match &read {
-            Ok(_) => self.client.record_success(),
-            // A missing permission for this command says nothing about the calls of limits.
-            Err(StoreError::ErrorReply(_)) => {}
-            Err(error) => self.client.record_failure(error),
-        }
-        read
+        self.client.consumer_record(hash).await
     }
 
     /// Decides a request: all of its charges are made, or none.
@@ -155,22 +143,72 @@ impl Limiter {
             Store::Memory(memory) => return self.decide_in_memory(memory, limits, charges),
             Store::Redis(redis) => redis,
         };
+        if !limits.grant_units(charges) {
+            return self.decide_missing(redis, limits, charges, None).await;
+        }
+        match self.decide_from_grants(limits, charges) {
+            Ok(admission) => admission,
+            Err(spending) => {
+                // Boxed like the Redis path.
+                Box::pin(async {
+                    let Spending { taken, missing, .. } = *spending;
+                    self.decide_missing(redis, limits, &missing, Some(taken)).await
+                })
+                .await
+            }
+        }
+    }
+
+    /// Decides charges that held grants can't decide; `taken` are the others of the request.
+    async fn decide_missing(
+        &self,
+        redis: &Redis,
+        limits: &Limits,
+        charges: &[Charge],
+        taken: Option<Taken>,
+    ) -> Admission {
+        let fallback = &self.client.fallback;
         if fallback.breaker.is_open() {
-            return self.decide_locally(limits, charges, None);
+            return self.decide_locally(limits, charges, taken, None);
         }
         if let Some(known) = self.denials.check(&limits.policies, charges, cached_now()) {
-            fallback.record_cached_denials(&limits.policies, &known);
+            fallback.record_denials(&limits.policies, &known, DecisionSource::Cache);
             return Admission::limited(known);
         }
         // Boxed so that the Redis path does not enlarge every request's future.
-        Box::pin(self.decide_in_redis(redis, limits, charges)).await
+        Box::pin(self.decide_in_redis(redis, limits, charges, taken)).await
+    }
+
+    /// Decides a request whose charges held grants decide, or one of whose charges a paced grant denies.
+    ///
+    /// # Errors
+    /// The charges that the store must decide.
+    fn decide_from_grants(&self, limits: &Limits, charges: &[Charge]) -> Result<Admission, Box<Spending>> {
+        let counts = &self.client.fallback.counts;
+        let spending = grants::spend(&self.grants, limits, charges, BootTime::now());
+        for charge in &spending.low {
+            grants::refill(&self.grants, &self.client, limits, charge);
+        }
+        let denials = spending.taken.denials(&limits.policies);
+        if !denials.is_empty() {
+            self.client.fallback.record_denials(&limits.policies, &denials, DecisionSource::Ahead);
+            return Ok(Admission::limited(denials));
+        }
+        if !spending.missing.is_empty() {
+            return Err(Box::new(spending));
+        }
+        let (charges, decisions) = spending.taken.decisions();
+        counts.record_decisions(&limits.policies, &charges, &decisions, DecisionSource::Ahead);
+        let mut admission = Admission::new(&limits.policies, &charges, &decisions, None);
+        admission.pass_taken(&self.client, limits, Some(spending.taken));
+        Ok(admission)
     }
 
     /// Reads the state of each limit that `charges` name, without a charge.
     pub async fn peek(&self, limits: &Limits, charges: &[Charge]) -> Admission {
         match self.raised.apply(limits, charges, cached_now()) {
-            Some(raised) => peek::peek(&self.client, &raised.limits, &raised.charges).await,
-            None => peek::peek(&self.client, limits, charges).await,
+            Some(raised) => peek::peek(&self.client, &self.grants, &raised.limits, &raised.charges).await,
+            None => peek::peek(&self.client, &self.grants, limits, charges).await,
         }
     }
 
@@ -189,11 +227,18 @@ impl Limiter {
         admission
     }
 
-    async fn decide_in_redis(&self, redis: &Redis, limits: &Limits, charges: &[Charge]) -> Admission {
+    async fn decide_in_redis(
+        &self,
+        redis: &Redis,
+        limits: &Limits,
+        charges: &[Charge],
+        taken: Option<Taken>,
+    ) -> Admission {
         let fallback = &self.client.fallback;
         // After an outage Redis does not know all charges until every proxy has paid its debts. Until then a request must
         // also fit the share of this process, or several proxies could admit more than the limit.
-        let shares = if fallback.is_settled(limits, charges) {
+        let is_settled = fallback.is_settled(limits, charges);
+        let shares = if is_settled {
             ShareRefunds::new()
         } else {
             match fallback.take_shares(limits, charges) {
@@ -209,39 +254,65 @@ impl Limiter {
         let (requested, slots) = fallback.slots.request(limits, SlotOwner::store, charges);
         // Before the call, so that no denial outlives its `retry_after`, or a reset that clears the cache during the call.
         let lookup = self.denials.lookup(cached_now());
-        match redis.take(&limits.policies, &requested).await {
-            Ok(decisions) => {
-                self.client.record_success();
-                let source = DecisionSource::Store;
-                fallback.counts.record_decisions(&limits.policies, &requested, &decisions, source);
-                let mut admission = Admission::new(&limits.policies, &requested, &decisions, slots);
+        // For the same reason as above, Redis must not grant units either while it does not know all charges.
+        let (requested, questions) = grants::ask_if_granted(&self.grants, limits, requested, is_settled);
+        let requests = questions.as_ref().map_or(&[][..], |questions| &questions.requests);
+        match self.client.take(limits, (&requested, requests), slots.as_ref()).await {
+            Ok(granted) => {
+                self.record_reply(redis, limits, (&requested, &granted.decisions), lookup);
+                let decisions = match questions {
+                    Some(questions) => questions.answer(limits, &requested, &granted, BootTime::now()),
+                    None => granted.decisions,
+                };
+                fallback.record_store_decisions(&limits.policies, (&requested, &decisions), slots.as_ref());
+                let mut admission =
+                    self.admission(&limits.policies, (&requested, &decisions), slots, taken.as_ref());
                 // All charges of a request are made or none, also in the shares.
                 if admission.verdict.is_err() {
                     fallback.refund_shares(limits, &shares);
                 }
-                // If Redis fails, the limits continue from its last decisions and not from empty counts.
-                fallback.seed(limits, &requested, &decisions);
-                // On a cluster the charges of a denied request are refunded, so that a denial by them may soon be outdated.
-                if !redis.may_roll_back() {
-                    self.denials.record(&limits.policies, &requested, &decisions, lookup);
-                }
                 let origin = || Origin::Store(shares.into_vec());
                 admission
                     .reserve(|| Reservation::new(&self.client, limits, &requested, &decisions, origin()));
+                admission.pass_taken(&self.client, limits, taken);
                 admission
             }
             Err(error) => {
                 self.client.record_failure(&error);
                 // `decide_locally` charges the shares itself.
                 fallback.refund_shares(limits, &shares);
-                self.decide_locally(limits, charges, Some(&error))
+                self.decide_locally(limits, charges, taken, Some(&error))
             }
         }
     }
 
+    /// Records the decisions of Redis, for requests that are decided without it.
+    fn record_reply(
+        &self,
+        redis: &Redis,
+        limits: &Limits,
+        (charges, decisions): (&[Charge], &[Decision]),
+        lookup: CacheLookup,
+    ) {
+        // If Redis fails, the limits continue from its last decisions and not from empty counts. These do not count units
+        // that are held: they can be spent besides.
+        self.client.fallback.seed(limits, charges, decisions);
+        // On a cluster the charges of a denied request are refunded, so that a denial by them may soon be outdated.
+        if !redis.may_roll_back() {
+            self.denials.record(&limits.policies, charges, decisions, lookup);
+        }
+    }
+
     /// Decides without the store, after `error` or without a call to it. A limit that denies because the store is unavailable
-    /// takes precedence over one whose share is used up.
-    fn decide_locally(&self, limits: &Limits, charges: &[Charge], error: Option<&StoreError>) -> Admission {
+    /// takes precedence over one whose share is used up. Units that were `taken` from grants are no charges of this process:
+    /// the store counts them when their grants end.
+    fn decide_locally(
+        &self,
+        limits: &Limits,
+        charges: &[Charge],
+        taken: Option<Taken>,
+        error: Option<&StoreError>,
+    ) -> Admission {
         let fallback = &self.client.fallback;
         // Before the shares are charged: a request that such a limit denies must not use them up.
         if fallback.denies(limits, charges) {
@@ -249,12 +320,28 @@ impl Limiter {
             return Admission::unavailable(fallback.breaker.until_probe());
         }
         let LocalDecisions { charges, decisions, slots } = fallback.decide(limits, charges, error);
-        let mut admission = Admission::new(&limits.shares, &charges, &decisions, slots);
+        let mut admission = self.admission(&limits.shares, (&charges, &decisions), slots, taken.as_ref());
         admission.source = StatusSource::Local;
         admission.reserve(|| {
             Reservation::new(&self.client, limits, &charges, &decisions, Origin::fallback(error))
         });
+        admission.pass_taken(&self.client, limits, taken);
         admission
+    }
+
+    /// The admission of a request by the decisions on these charges, and on those that were `taken` from grants.
+    fn admission(
+        &self,
+        policies: &[Policy],
+        (charges, decisions): (&[Charge], &[Decision]),
+        slots: Option<SlotSet>,
+        taken: Option<&Taken>,
+    ) -> Admission {
+        let Some(taken) = taken else { return Admission::new(policies, charges, decisions, slots) };
+        let (own, decided) = taken.decisions();
+        self.client.fallback.counts.record_decisions(policies, &own, &decided, DecisionSource::Ahead);
+        let (charges, decisions) = taken.join(charges, decisions);
+        Admission::new(policies, &charges, &decisions, slots)
     }
 
     /// Waits for the first connection to the store and probes it, for half a second at most.
@@ -264,12 +351,14 @@ impl Limiter {
     }
 
     /// Runs the background work for as long as the limiter has another clone or a slot: releases slots, renews their leases,
-    /// probes a store that does not reply or is idle, and pays debts.
+    /// returns grants that would lapse, probes a store that does not reply or is idle, and pays debts.
     pub async fn run_maintenance(self) {
         tokio::select! {
             () = self.client.fallback.slots.run_maintenance(&self.client.store) => {}
-            () = self.run_probes() => {}
+            () = self.client.fallback.slots.run_sweeps() => {}
+            () = self.client.run_probes(&self.denials) => {}
             () = self.client.run_payments() => {}
+            () = grants::run_returns(&self.client, &self.grants) => {}
             () = raise_reader::run(&self.client, &self.raises) => {}
             () = self.wait_until_unused() => self.release_slots().await,
         }
@@ -283,30 +372,12 @@ impl Limiter {
         }
     }
 
-    async fn run_probes(&self) {
-        let StoreClient { store, fallback, .. } = &self.client;
-        let LocalFallback { memory, breaker, slots, .. } = fallback;
-        loop {
-            breaker.wait_until_open(store).await;
-            slots.count_locally(memory);
-            breaker.wait_until_recovered(store).await;
-            // Paid before the breaker closes, so that the store's next decisions count what was admitted meanwhile.
-            while !self.client.pay_debts().await {
-                breaker.wait_until_recovered(store).await;
-            }
-            slots.restore(store).await;
-            // The store may have lost its state, or be another one.
-            self.denials.clear();
-            breaker.close();
-        }
-    }
-
-    /// Releases the slots of a worker's last requests in the store, and pays debts.
+    /// Releases the slots of a worker's last requests in the store, returns the grants of the process, and pays debts.
     pub async fn release_slots(&self) {
         let StoreClient { store, fallback, .. } = &self.client;
-        // There is no other attempt: slots that the store does not release now expire with their leases.
-        let _ = fallback.slots.release(store).await;
+        fallback.slots.release_last(store).await;
         if !fallback.breaker.is_open() {
+            grants::return_all(&self.client, &self.grants).await;
             let _ = self.client.pay_debts().await;
         }
     }

@@ -11,9 +11,9 @@ use std::time::Duration;
 pub use memory::Memory;
 pub use raises::{MAX_RAISES, Raise, RaiseChange, RaiseError, RaiseList};
 pub use redis::{Redis, RedisSpec};
-pub use types::{Change, Decisions, StoreError};
+pub use types::{Change, Decisions, Granted, StoreError};
 
-use crate::limit::{Charge, Key, Policy, PolicyId};
+use crate::limit::{Charge, GrantRequest, Key, Policy, PolicyId};
 use crate::telemetry::StoreCounts;
 
 /// The store that a configuration selects.
@@ -67,6 +67,39 @@ impl Store {
         match self {
             Self::Memory(memory) => Ok(memory.apply(policies, charges)),
             Self::Redis(redis) => redis.apply(policies, charges).await,
+        }
+    }
+
+    /// Like [`Store::take`], for charges of the kind `Grant`: each has one of `requests`, in their order. What they report is
+    /// applied even if the request is denied; an allowed charge of a denied request gets no grant.
+    ///
+    /// # Errors
+    /// If the store is unavailable; never for a memory store.
+    pub async fn take_with_grants(
+        &self,
+        policies: &Arc<[Policy]>,
+        charges: &[Charge],
+        requests: &[GrantRequest],
+    ) -> Result<Granted, StoreError> {
+        match self {
+            Self::Memory(memory) => Ok(memory.take_with_grants(policies, charges, requests)),
+            Self::Redis(redis) => redis.take_with_grants(policies, charges, requests).await,
+        }
+    }
+
+    /// Like [`Store::apply`], for charges of the kind `Grant`: each has one of `requests`, in their order.
+    ///
+    /// # Errors
+    /// If the store is unavailable; never for a memory store.
+    pub async fn apply_with_grants(
+        &self,
+        policies: &Arc<[Policy]>,
+        charges: &[Charge],
+        requests: &[GrantRequest],
+    ) -> Result<Granted, StoreError> {
+        match self {
+            Self::Memory(memory) => Ok(memory.apply_with_grants(policies, charges, requests)),
+            Self::Redis(redis) => redis.apply_with_grants(policies, charges, requests).await,
         }
     }
 

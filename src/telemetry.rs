@@ -8,6 +8,7 @@ mod counters;
 mod counts;
 mod escape;
 mod exemplars;
+mod grant_event;
 mod histogram;
 mod listeners;
 mod log;
@@ -27,6 +28,7 @@ pub use charge_back::ChargeBack;
 pub use colours::has_colours;
 pub use counts::{Counts, RequestCounts, StoreCounts};
 pub use escape::escaped;
+pub use grant_event::{GrantEvent, GrantValues};
 pub use listeners::{Handshake, HandshakeFailure, ListenerCounts, ListenerSums, ListenerValues};
 pub use log::{dropped_log_lines, flush_log, set_log_level, start_log, write_log};
 pub use metrics::{Format, GaugeValues, Metrics, StoreValues};
@@ -34,8 +36,8 @@ pub use outcome::{DecisionSource, Outcome, StoreRequest};
 pub use spec::{AccessLog, AccessOnly, LogKeys, LogSpec};
 pub use throttle::{DroppedLines, LogThrottle};
 pub use top::{
-    Counter, KeyConsumer, KeyEvent, KeyHistory, KeyLabel, KeySlot, Summary, TopBy, TopKeys, TopRecorder,
-    Window,
+    Counter, KeyConsumer, KeyEvent, KeyHistory, KeyLabel, KeySlot, Sketch, Summary, TopBy, TopKeys,
+    TopRecorder, Window,
 };
 pub use trace::{
     ParentTrust, RequestTrace, Sampling, Span, SpanCounts, SpanId, SpanQueue, TraceId, Tracer, Value,

@@ -16,6 +16,12 @@ use crate::text::plural;
 /// How long a formatted date is reused.
 const MAX_DATE_AGE: Duration = Duration::from_millis(250);
 
+/// The clock whose time goes on in suspension: that of Linux; the monotonic clock of other systems does so itself.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const BOOT_CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+const BOOT_CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
+
 thread_local! {
     static CACHED_NOW: Cell<Option<Instant>> = const { Cell::new(None) };
     /// The same time in nanoseconds since `BASE`, once it is needed.
@@ -95,6 +101,12 @@ pub fn http_date() -> [u8; 29] {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(pub u64);
 
+/// A point in time: microseconds since the machine has started, including the time for which it was suspended. For what
+/// must not outlive its time in another process, such as a grant of the store: a machine that was suspended, or a process
+/// that was stopped, must not use it afterwards.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BootTime(pub u64);
+
 /// A length of time in whole nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nanos(pub u64);
@@ -112,6 +124,29 @@ impl Timestamp {
             _ => text.parse().ok()?,
         };
         u64::try_from(time.as_microsecond()).ok().map(Self)
+    }
+
+    /// This time plus `span`, saturating.
+    #[must_use]
+    pub fn after(self, span: Micros) -> Self {
+        Self(self.0.saturating_add(span.0))
+    }
+
+    /// The time since `earlier`; zero if that is later.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Micros {
+        Micros(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl BootTime {
+    /// The present; always read from the system, since a cached time would be older than a suspension.
+    #[must_use]
+    pub fn now() -> Self {
+        let now = rustix::time::clock_gettime(BOOT_CLOCK);
+        // The clock starts at zero, so neither number is negative.
+        let part = |number: i64| u64::try_from(number).unwrap_or(0);
+        Self(part(now.tv_sec).saturating_mul(1_000_000) + part(now.tv_nsec) / 1_000)
     }
 
     /// This time plus `span`, saturating.
@@ -168,6 +203,17 @@ impl From<Micros> for Duration {
     fn from(span: Micros) -> Self {
         Self::from_micros(span.0)
     }
+}
+
+/// Formats a span in seconds, with as few decimals as possible.
+#[must_use]
+pub fn format_seconds(span: Micros) -> String {
+    let (seconds, micros) = (span.0 / Micros::SECOND.0, span.0 % Micros::SECOND.0);
+    if micros == 0 {
+        return seconds.to_string();
+    }
+    let text = format!("{seconds}.{micros:06}");
+    text.trim_end_matches('0').to_owned()
 }
 
 /// Formats a span for people, in days and shorter units, since months and years have no fixed length.
@@ -283,6 +329,20 @@ mod tests {
         let formatted = |seconds| format_duration(Duration::from_secs(seconds));
         assert_eq!([0, 90, 86_400].map(formatted), ["0s", "1m 30s", "1day"]);
         assert_eq!([86_461, 31_536_000].map(formatted), ["1day 1m 1s", "365days"]);
+    }
+
+    #[test]
+    fn seconds_have_only_the_decimals_that_they_need() {
+        assert_eq!(
+            [600_000, 3_000_000, 1].map(|span| format_seconds(Micros(span))),
+            ["0.6", "3", "0.000001"]
+        );
+    }
+
+    #[test]
+    fn the_boot_clock_runs_forward() {
+        let first = BootTime::now();
+        assert!(first.0 > 0 && BootTime::now() >= first);
     }
 
     #[test]

@@ -34,6 +34,9 @@ pub struct LimitInfo {
     pub mode: String,
     /// Its behaviour when the store is unavailable.
     pub on_store_failure: String,
+    /// How units are granted ahead of requests; none if the store decides every request.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub ahead: Option<AheadInfo>,
     /// The most units that can be available at once.
     pub limit: u64,
     /// The quota that clients are sent: this many units …
@@ -45,6 +48,16 @@ pub struct LimitInfo {
     /// Its overrides for certain keys.
     #[serde(default)]
     pub overrides: Vec<TierInfo>,
+}
+
+/// How units are granted ahead of requests.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AheadInfo {
+    /// How long a grant lasts, or how long a freed slot is kept.
+    pub span: f64,
+    /// A grant has at most one in so many of the available units; none for a concurrency limit, which keeps freed slots.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub share: Option<u64>,
 }
 
 /// The cost of a request.

@@ -11,7 +11,7 @@ use super::response::AdminError;
 use super::{limits, names};
 use crate::gate::Gate;
 use crate::limit::{Charge, Decision, DenyReason, Key, Policy, PolicyId};
-use crate::limiter::{DenialCache, Raises};
+use crate::limiter::{DenialCache, GrantTable, KeptSlots, Raises};
 use crate::store::{Change, Store, StoreError};
 use crate::suggest::nearest;
 use crate::text::join_and;
@@ -31,6 +31,10 @@ pub(super) struct Keys<'a> {
     pub store: &'a Store,
     /// Cleared after each change, since it remembers the old state of the key.
     pub denials: &'a DenialCache,
+    /// Those of the key are dropped after each change.
+    pub grants: &'a GrantTable,
+    /// Those of the changed key are no longer used.
+    pub kept_slots: &'a KeptSlots,
     pub raises: &'a Raises,
     /// Who operates, for the log.
     pub operator: &'a Operator,
@@ -139,7 +143,9 @@ impl Keys<'_> {
         let all = &self.gate.limits.policies;
         let changed = self.store.change(all, &keys, change).await;
         changed.map_err(|error| unavailable(&error))?;
+        self.grants.drop_keys(all, &keys);
         self.denials.clear();
+        self.kept_slots.expire(all, &keys, monotonic());
         let key = names::tag(key);
         tracing::info!("admin: key {key} of limit {limit} {done} by {}", self.operator);
         Ok(KeyChange { limit: limit.to_owned(), key, done: done.to_owned(), until: None })

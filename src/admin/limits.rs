@@ -1,8 +1,8 @@
 //! Reports the limits of the configuration.
 
-use super::api::{CostInfo, LimitInfo, LimitList, LimitSummary, TierInfo};
+use super::api::{AheadInfo, CostInfo, LimitInfo, LimitList, LimitSummary, TierInfo};
 use crate::gate::{Cost, Gate};
-use crate::limit::{Policy, PolicyId};
+use crate::limit::{Ahead, Policy, PolicyId, Slots};
 use crate::limiter::OnStoreFailure;
 
 /// Every limit, in the order of the file.
@@ -42,12 +42,22 @@ fn info(gate: &Gate, limit: PolicyId, policy: &Policy) -> LimitInfo {
         },
         mode: mode(policy).to_owned(),
         on_store_failure: on_failure.to_owned(),
+        ahead: ahead(policy),
         limit: policy.quota.limit(),
         quota,
         window,
         tiers: rule.tiers.iter().flat_map(|tiers| tiers.all().map(others)).collect(),
         overrides: rule.rules.overrides().map(others).collect(),
     }
+}
+
+/// How a limit grants units ahead, or keeps freed slots.
+fn ahead(policy: &Policy) -> Option<AheadInfo> {
+    if policy.keeps_slots {
+        return Some(AheadInfo { span: Slots::KEPT_FOR.as_secs_f64(), share: None });
+    }
+    let Ahead { span, share } = policy.ahead?;
+    Some(AheadInfo { span: span.as_secs_f64(), share: Some(share.get()) })
 }
 
 /// A limit without its tiers and overrides.

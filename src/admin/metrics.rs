@@ -29,5 +29,5 @@ pub(super) fn response(admin: &Arc<Admin>, session: &Session, headers: &HeaderMa
 /// All gauges.
 fn gauges(admin: &Admin) -> GaugeValues {
     let denied_keys = admin.top.as_ref().map(|top| top.denied_keys(monotonic())).unwrap_or_default();
-    GaugeValues { denied_keys, ..admin.gauge_values() }
+    GaugeValues { denied_keys, grants: admin.gauges.grants.values(), ..admin.gauge_values() }
 }

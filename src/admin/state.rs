@@ -10,7 +10,7 @@ use super::activity::Activity;
 use super::client::Operator;
 use super::keys::Keys;
 use super::spec::AdminSpec;
-use crate::limiter::{Breakers, DenialCache, OutageLedger, Raises};
+use crate::limiter::{Breakers, DenialCache, GrantTable, KeptSlots, OutageLedger, Raises};
 use crate::proxy::ConfigSnapshot;
 use crate::server::{ConnectionLimiter, Lifecycle, ListenerHandle};
 use crate::store::{Memory, Store};
@@ -33,6 +33,8 @@ pub struct Admin {
     pub store: Store,
     /// The workers' cached denials.
     pub denials: Arc<DenialCache>,
+    /// The workers' kept slots.
+    pub kept_slots: Arc<KeptSlots>,
     /// The raised numbers of single keys.
     pub raises: Arc<Raises>,
     /// The workers' counters.
@@ -62,6 +64,8 @@ pub struct GaugeSources {
     pub memory: Arc<Memory>,
     /// Debts to the store.
     pub ledger: Arc<OutageLedger>,
+    /// Units that the store has granted.
+    pub grants: Arc<GrantTable>,
     /// The access log, if there is one: counts its dropped lines.
     pub access: Option<AccessOutput>,
     /// Exported and dropped spans.
@@ -95,15 +99,17 @@ impl Admin {
             gate: &self.snapshot.gate,
             store: &self.store,
             denials: &self.denials,
+            grants: &self.gauges.grants,
+            kept_slots: &self.kept_slots,
             raises: &self.raises,
             operator,
             clock: &self.clock,
         }
     }
 
-    /// Reads the gauges other than the numbers of denied keys, which take long if there are many limits.
+    /// Reads the gauges other than the numbers of denied keys and the granted units, which take long if there are many.
     pub(super) fn gauge_values(&self) -> GaugeValues {
-        let GaugeSources { listeners, breakers, memory, ledger, access, spans, upstreams } = &self.gauges;
+        let GaugeSources { listeners, breakers, memory, ledger, access, spans, upstreams, .. } = &self.gauges;
         let listener = |ListenerSource { address, limiter, tls }: &ListenerSource| {
             let [over_limit, over_client_limit] = limiter.refused();
             ListenerValues {
@@ -128,6 +134,7 @@ impl Admin {
             evictions: memory.evictions(),
             spans: spans.totals(),
             denied_keys: BTreeMap::new(),
+            grants: BTreeMap::new(),
             dropped_log_lines: dropped_log_lines(),
             dropped_lines: access.as_ref().map_or(0, AccessOutput::dropped),
             upstreams: UpstreamValues::merged(upstreams.iter().map(|upstream| upstream.values()).collect()),

@@ -186,6 +186,7 @@ impl Running {
         self.apply_to_workers(sockets).await;
         // Drop cached denials: they were decided under the old limits.
         self.shared.denials.clear();
+        self.shared.grants.adopt(&self.snapshot.gate.limits.policies);
         self.replace_listeners(opened, kept).await;
         let upstreams = self.upstreams.iter().map(|upstream| upstream.spec().label());
         let policies = &self.snapshot.gate.limits.policies;
@@ -358,6 +359,7 @@ impl Running {
             snapshot: Arc::clone(&self.snapshot),
             store: self.control.clone(),
             denials: Arc::clone(&self.shared.denials),
+            kept_slots: Arc::clone(&self.shared.kept_slots),
             raises: Arc::clone(&self.shared.raises),
             metrics: Arc::clone(&self.metrics),
             activity,
@@ -368,6 +370,7 @@ impl Running {
                 breakers: Arc::clone(&self.shared.breakers),
                 memory: Arc::clone(&self.memory),
                 ledger: Arc::clone(&self.shared.ledger),
+                grants: Arc::clone(&self.shared.grants),
                 access: self.access.clone(),
                 spans: Arc::clone(self.tracing.counts()),
                 upstreams: self.upstreams.clone(),

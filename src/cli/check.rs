@@ -1,5 +1,6 @@
 //! `tidegate check`.
 
+use super::ahead;
 use super::file::FileArgs;
 use super::outcome::Outcome;
 use super::output::{print, report_write};
@@ -13,7 +14,15 @@ pub(super) fn check(args: &FileArgs) -> Outcome {
     if !loaded.warnings.is_empty() {
         report_write("standard error", loaded.warnings.print())?;
     }
-    print(&format!("{} is valid: {}", args.config.display(), summary(&loaded.config)))
+    let mut lines = vec![format!("{} is valid: {}", args.config.display(), summary(&loaded.config))];
+    lines.extend(granting_limits(&loaded.config));
+    print(&lines.join("\n"))
+}
+
+/// A line for each limit that grants units ahead of requests, or keeps freed slots.
+fn granting_limits(config: &Config) -> impl Iterator<Item = String> {
+    let limits = config.snapshot.gate.limits();
+    limits.filter_map(|(_, policy)| Some(format!("limit {}: {}", policy.name, ahead::describe(policy)?)))
 }
 
 /// Summarizes a configuration, such as `1 route, 2 limits, 1 upstream, counts in this process`.

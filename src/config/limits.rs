@@ -1,5 +1,6 @@
 //! `[limits.NAME]`: from text to policies.
 
+mod ahead;
 mod behavior;
 mod cost;
 mod key;
@@ -13,6 +14,8 @@ use std::sync::Arc;
 pub(super) use self::key::part;
 pub(super) use self::names::Naming;
 
+pub(super) use self::ahead::Counting;
+use self::ahead::ReadAhead;
 use self::cost::{Fit, ReadCost};
 use self::names::Names;
 use self::variants::{Base, Variant, Variants};
@@ -44,6 +47,8 @@ pub(super) struct ReadLimits {
 struct Context<'c> {
     naming: &'c Naming,
     consumers: &'c ReadConsumers<'c>,
+    /// Whether limits are counted in Redis.
+    counting: Counting,
 }
 
 /// One limit.
@@ -52,6 +57,8 @@ pub(super) struct ReadLimit {
     pub rule: LimitRule,
     pub on_failure: OnStoreFailure,
     pub written: WrittenLimit,
+    /// The span of `ahead`, unless it is `"off"`.
+    pub ahead: Option<Range<usize>>,
     /// Its tiers and overrides, in the order of their ids.
     variants: Vec<Variant>,
 }
@@ -65,6 +72,13 @@ pub(super) struct Policies {
     pub rules: IdVec<PolicyId, LimitRule>,
     /// The limit of each tier and override.
     pub variants: Vec<PolicyId>,
+}
+
+impl ReadLimit {
+    /// Its policy, and those of its tiers and overrides.
+    pub fn policies(&self) -> impl Iterator<Item = &Policy> {
+        std::iter::once(&self.policy).chain(self.variants.iter().map(|variant| &variant.policy))
+    }
 }
 
 impl ReadLimits {
@@ -166,13 +180,18 @@ impl ReadLimits {
 }
 
 /// Reads all limits.
-pub(super) fn limits(item: Option<Item<'_>>, naming: &Naming, consumers: &ReadConsumers<'_>) -> ReadLimits {
+pub(super) fn limits(
+    item: Option<Item<'_>>,
+    naming: &Naming,
+    consumers: &ReadConsumers<'_>,
+    counting: Counting,
+) -> ReadLimits {
     let mut read = ReadLimits::default();
     let Some(entries) = item.and_then(entries) else { return read };
     // The policies of all limits come first, and then those of their tiers and overrides.
     let mut next = entries.len();
     for (name, item) in entries {
-        let limit = limit(&name, item, &Context { naming, consumers }, next);
+        let limit = limit(&name, item, &Context { naming, consumers, counting }, next);
         next += limit.as_ref().map_or(0, |limit| limit.variants.len());
         let id = read.limits.push((name.span, limit));
         read.names.insert(name.text.to_owned(), id);
@@ -182,7 +201,7 @@ pub(super) fn limits(item: Option<Item<'_>>, naming: &Naming, consumers: &ReadCo
 
 /// Reads a limit; its tiers and overrides will have the ids from `next` on.
 fn limit(name: &Name<'_>, item: Item<'_>, context: &Context<'_>, next: usize) -> Option<ReadLimit> {
-    let Context { naming, consumers } = *context;
+    let Context { naming, consumers, counting } = *context;
     let name_is_valid = check_name(name, item.reader);
     let mut table = Table::of(item, format!("limit `{}`", name.text), &LIMIT)?;
     let algorithm = table.choice("algorithm", &Algorithm::ALL.map(|algorithm| (algorithm.name(), algorithm)));
@@ -198,10 +217,9 @@ fn limit(name: &Name<'_>, item: Item<'_>, context: &Context<'_>, next: usize) ->
     let spec = parts.zip(on_missing).map(|(parts, on_missing)| KeySpec { parts, on_missing });
     let on_failure = behavior::on_store_failure(&table);
     let shadow = table.choice("mode", &[("enforce", false), ("shadow", true)]);
-    let ban = table.optional("ban", behavior::ban);
-    if let Some(item) = table.given("ban").filter(|_| shadow == Some(true)) {
-        behavior::ignored(item, "bans");
-    }
+    let ban = behavior::enforced_ban(&table, shadow);
+    let bans = table.given("ban").filter(|_| matches!(ban, Ok(Some(_))));
+    let ahead = ReadAhead::read(&table, algorithm, counting).filter(|ahead| ahead.fits(quota.as_ref(), bans));
     let names = Names { naming, spec: spec.as_ref() };
     let mut rules = Rules::default();
     let networks = networks(&table, names, shadow == Some(true), &mut rules);
@@ -220,16 +238,17 @@ fn limit(name: &Name<'_>, item: Item<'_>, context: &Context<'_>, next: usize) ->
     (rules.block, rules.allow) = (block, allow);
     let missing_status = missing_status?;
     let rule = LimitRule { key: spec?, missing_status, cost: cost?, trust: trust?, rules, tiers };
-    let (ban, shadow, charge_on) = (ban.ok()?.filter(|_| shadow == Some(false)), shadow?, charge_on?);
+    let (ban, shadow, charge_on, ahead) = (ban.ok()?, shadow?, charge_on?, ahead?);
     let made = |mut policy: Policy| {
         (policy.ban, policy.shadow, policy.charge_on) = (ban, shadow, Arc::clone(&charge_on));
-        policy
+        ahead.apply(policy)
     };
     (name_is_valid && variants.is_valid).then_some(())?;
     let written = WrittenLimit { numbers: written(algorithm?, numbers.as_ref()?) };
     let policy = made(Policy::new(name.text, quota?));
     let variants = variants.all.into_iter().map(|one| Variant { policy: made(one.policy), ..one }).collect();
-    Some(ReadLimit { policy, rule, on_failure: on_failure?, written, variants })
+    let ahead = ahead.item().map(Item::span);
+    Some(ReadLimit { policy, rule, on_failure: on_failure?, written, ahead, variants })
 }
 
 /// Reads `block` and `allow`: returns the networks of each, and adds the names to the rules.

@@ -177,9 +177,9 @@ impl<'a> Table<'a> {
 
     /// A duration within the range of a key, which `item` is the value of.
     pub fn duration_in(&self, name: &'static str, item: Item<'a>) -> Option<Duration> {
-        match self.key(name).kind {
-            Kind::Duration(low, high) => item.duration(&(low..=high)),
-            _ => wrong_kind(name),
+        match durations(&self.key(name).kind) {
+            Some((low, high)) => item.duration(&(low..=high)),
+            None => wrong_kind(name),
         }
     }
 
@@ -289,6 +289,14 @@ fn integers(kind: &Kind) -> Option<(u64, u64)> {
         Kind::Integer(low, high) => Some((*low, *high)),
         Kind::List(kind) => integers(kind),
         Kind::Either(kinds) => kinds.iter().find_map(integers),
+        _ => None,
+    }
+}
+
+fn durations(kind: &Kind) -> Option<(Duration, Duration)> {
+    match kind {
+        Kind::Duration(low, high) => Some((*low, *high)),
+        Kind::Either(kinds) => kinds.iter().find_map(durations),
         _ => None,
     }
 }

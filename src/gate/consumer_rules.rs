@@ -94,7 +94,7 @@ impl CredentialSource {
 
     fn value<'a>(&self, subject: &Subject<'a>) -> PartValue<'a> {
         match self {
-            Self::Part(part) => part.value(subject),
+            Self::Part(part) => part.value_or_recorded(subject),
             Self::Bearer => match header(subject.head, &AUTHORIZATION) {
                 // Its canonical form has the scheme in lower case and one space.
                 PartValue::One(value) => match value.strip_prefix(b"bearer ") {
@@ -111,7 +111,8 @@ impl ConsumerRules {
     /// Identifies the consumer of a request.
     pub(super) fn identify(&self, subject: &Subject<'_>) -> Identity {
         let access = subject.route.map_or(&Access::Default, |route| &route.access);
-        let found = match (&self.assumed, self.source.value(subject)) {
+        let recorded = subject.recorded.and_then(|recorded| recorded.consumer.as_ref());
+        let found = match (self.assumed.as_ref().or(recorded), self.source.value(subject)) {
             (Some(assumed), _) => Ok(Arc::clone(assumed)),
             (None, PartValue::One(credential)) => self.find(&credential),
             (None, PartValue::Missing) => Err(ConsumerError::Missing),

@@ -142,6 +142,17 @@ impl KeyPart {
         PartValue::of(value.into_iter())
     }
 
+    /// The value of this part in a request, or what a log has in place of it.
+    #[must_use]
+    pub fn value_or_recorded<'a>(&self, subject: &Subject<'a>) -> PartValue<'a> {
+        match (self.value(subject), subject.recorded) {
+            (PartValue::Missing, Some(recorded)) => {
+                PartValue::of(recorded.value(&self.to_string()).map(Cow::Borrowed).into_iter())
+            }
+            (value, _) => value,
+        }
+    }
+
     pub(super) fn kind(&self) -> PartKind {
         match self {
             Self::Global => PartKind::Global,
@@ -189,7 +200,7 @@ impl KeyPart {
         if *self == Self::ClientIp {
             return vec![with(&|parts| push_address(parts, subject.client))];
         }
-        let values = self.value(subject).all();
+        let values = self.value_or_recorded(subject).all();
         values.iter().map(|value| with(&|parts| parts.push(self.kind(), value))).collect()
     }
 }

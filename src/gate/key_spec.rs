@@ -65,7 +65,7 @@ impl KeySpec {
                 }
                 _ => {}
             }
-            match part.value(subject) {
+            match part.value_or_recorded(subject) {
                 PartValue::One(value) => parts.push(part.kind(), &value),
                 PartValue::Several(values) => {
                     // Never skipped: a second value must not exempt a client from a limit.

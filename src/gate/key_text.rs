@@ -26,7 +26,7 @@ pub(super) fn key_name(
             KeyPart::Global => name.push_str("global"),
             _ if is_credential(part, credential) => return None,
             _ => {
-                let value = part.value(subject).one()?;
+                let value = part.value_or_recorded(subject).one()?;
                 name.push_str(&str::from_utf8(&value).ok()?.replace('|', r"\|"));
             }
         }

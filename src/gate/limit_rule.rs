@@ -215,7 +215,7 @@ impl Tiers {
     #[must_use]
     pub fn value<'a>(&self, subject: &'a Subject<'_>) -> PartValue<'a> {
         if self.by != KeyPart::Consumer {
-            return self.by.value(subject);
+            return self.by.value_or_recorded(subject);
         }
         match subject.consumer().and_then(|consumer| consumer.tier.as_deref()) {
             Some(tier) => PartValue::One(Cow::Borrowed(tier.as_bytes())),

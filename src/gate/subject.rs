@@ -6,6 +6,7 @@ use super::access::Identity;
 use super::body_fields::BodyFields;
 use super::geo::ClientLocation;
 use super::query::Query;
+use super::recorded::RecordedParts;
 use super::route::Route;
 use crate::consumers::Consumer;
 use crate::http1::RequestHead;
@@ -34,6 +35,8 @@ pub struct Subject<'a> {
     pub route: Option<&'a Route>,
     /// The fields of the body that limits name, if it was read.
     pub body: Option<&'a BodyFields>,
+    /// What a log has of the request in place of its head, if the request is from a log.
+    pub recorded: Option<&'a RecordedParts>,
     /// The token.
     pub token: Token<'a>,
     /// The consumer, and whether the request is rejected for it or for the lack of it.

@@ -164,6 +164,16 @@ impl Bucket {
         self.until_drained(debt.ticks, debt.stamp, now)
     }
 
+    /// Time from `now` until `units` fit, which may be more than the limit: of granted units, those that are promised for
+    /// later come after it has been reached. At most the time in which a full debt drains.
+    pub(super) fn until_free(&self, state: Option<&Debt>, now: Timestamp, units: u64) -> Micros {
+        let updated = self.update(state, now);
+        let (limit, unit) = (i128::from(self.limit()), i128::from(self.unit.get()));
+        let excess = (i128::from(units) - limit) * unit + i128::from(updated.ticks);
+        let excess = excess.clamp(0, i128::from(self.full()));
+        self.until_drained(u64::try_from(excess).unwrap_or(0), updated.at, now)
+    }
+
     fn full(&self) -> u64 {
         self.limit.get() * self.unit.get()
     }

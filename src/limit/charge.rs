@@ -54,6 +54,9 @@ pub enum ChargeKind {
     Refund = 5,
     /// Charge what was admitted earlier, while the store was unavailable, as far as the limit allows.
     Late = 6,
+    /// Take units if they are available, report what has become of an earlier grant, and ask for a new one; see
+    /// [`crate::limit::GrantRequest`].
+    Grant = 7,
 }
 
 impl Charge {
@@ -91,6 +94,6 @@ impl Charge {
     /// Whether units are taken if the charge is allowed.
     #[must_use]
     pub fn takes_units(&self) -> bool {
-        self.kind == ChargeKind::Take && self.cost > 0
+        matches!(self.kind, ChargeKind::Take | ChargeKind::Grant) && self.cost > 0
     }
 }

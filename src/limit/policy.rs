@@ -4,8 +4,10 @@ use std::num::NonZeroU64;
 use std::ops::Index;
 use std::sync::Arc;
 
+use super::ahead::{Ahead, Grant, GrantReport};
 use super::charge::{Charge, ChargeKind, PolicyId};
 use super::decision::{Decision, DenyReason, Step};
+use super::grants::Granting;
 use super::key::Key;
 use super::penalty::{Ban, Penalty};
 use super::quota::{Quota, Taken};
@@ -33,6 +35,10 @@ pub struct Policy {
     /// Final HTTP statuses of the requests that are charged: units are taken on arrival, and refunded if the status is not
     /// among them. Empty if every request is charged.
     pub charge_on: Arc<[u16]>,
+    /// How units are granted ahead of requests; `None` if the store decides every request.
+    pub ahead: Option<Ahead>,
+    /// Concurrency limits: whether a freed slot stays with the process for a moment, for the next request of its key.
+    pub keeps_slots: bool,
     /// The policy whose numbers it raises; none for a policy of the configuration.
     pub raised_from: Option<RaisedFrom>,
     salt: u128,
@@ -74,6 +80,9 @@ impl Index<PolicyId> for [Policy] {
 }
 
 impl Policy {
+    /// The letters of all stored keys; see [`Policy::letter`].
+    pub const LETTERS: [u8; 14] = *b"bigwlsqcBIGWLS";
+
     /// A policy of this name.
     #[must_use]
     pub fn new(name: &str, quota: Quota) -> Self {
@@ -95,9 +104,27 @@ impl Policy {
             ban: None,
             shadow: false,
             charge_on: Arc::default(),
+            ahead: None,
+            keeps_slots: false,
             raised_from: None,
             salt,
         }
+    }
+
+    /// The same policy with grants. Its records have another layout, so it does not share the counts of the policy without.
+    #[must_use]
+    pub fn with_ahead(self, ahead: Ahead) -> Self {
+        let mut policy = Self { ahead: Some(ahead), ..self };
+        policy.salt = salt(&policy.stored, policy.letter());
+        policy
+    }
+
+    /// The letter of its stored keys: that of its algorithm, and in upper case if its records may have grants, so that a
+    /// version without grants does not read them.
+    #[must_use]
+    pub fn letter(&self) -> u8 {
+        let letter = self.quota.letter();
+        if self.ahead.is_some() { letter.to_ascii_uppercase() } else { letter }
     }
 
     /// Whether units may be refunded when the final status of their request is known.
@@ -155,7 +182,7 @@ impl Policy {
 
     /// The salts of the stored name with every algorithm, for what must survive a change of the algorithm.
     pub fn salts(&self) -> impl Iterator<Item = u128> {
-        Quota::LETTERS.into_iter().map(|letter| salt(&self.stored, letter))
+        Self::LETTERS.into_iter().map(|letter| salt(&self.stored, letter))
     }
 
     /// Decides a charge at `now` from the record of its key; pure.
@@ -170,36 +197,73 @@ impl Policy {
         let penalty = record.and_then(|record| record.penalty);
         let taken = Taken { units: charge.cost, at: charge.taken, holder: charge.holder };
         let step = match charge.kind {
-            ChargeKind::Take | ChargeKind::Check => {
+            ChargeKind::Take | ChargeKind::Check | ChargeKind::Grant => {
                 return self.admit(Attempt { state, now, charge }, penalty);
             }
             ChargeKind::Release => self.quota.release(state, now, charge.holder),
             ChargeKind::Renew => self.quota.renew(state, now, charge.cost, charge.holder),
-            ChargeKind::Refund => self.quota.refund(state, now, taken),
-            ChargeKind::Late => self.quota.charge_late(state, now, taken),
+            ChargeKind::Refund => self.granting().refund(state, now, taken),
+            ChargeKind::Late => self.granting().charge_late(state, now, taken),
         };
         let penalty = self.unexpired(penalty, now);
         // A refund of everything leaves no state, even if the record stays because of a penalty.
         let stays = |state: &State| {
             charge.kind != ChargeKind::Refund
                 || matches!(state, State::Leases(_))
-                || self.quota.lifetime(state, now) > Micros::ZERO
+                || self.granting().lifetime(state, now) > Micros::ZERO
         };
         let next = step.next.map(|state| Record { state: Some(state).filter(stays), penalty });
         Outcome { decision: step.decision, next }
     }
 
+    /// Applies the report of a holder of granted units, before the charge that it comes with is decided. Returns the new
+    /// record; `None` if it does not change.
+    #[must_use]
+    pub fn report(&self, record: Option<&Record>, now: Timestamp, report: &GrantReport) -> Option<Record> {
+        self.ahead?;
+        let granting = self.granting();
+        let state = granting.report(record.and_then(|record| record.state.as_ref()), now, report)?;
+        // What equals no state is left out, as in Redis.
+        let state = Some(state).filter(|state| granting.lifetime(state, now) > Micros::ZERO);
+        let penalty = self.unexpired(record.and_then(|record| record.penalty), now);
+        Some(Record { state, penalty })
+    }
+
+    /// Grants units after a charge of the kind `Grant`, whose decision `decided` has left `record`. There are none without
+    /// `ahead`, nor for a key that is banned or blocked.
+    #[must_use]
+    pub fn grant(
+        &self,
+        record: Option<&Record>,
+        now: Timestamp,
+        wanted: u64,
+        decided: &Decision,
+    ) -> Option<(Outcome, Grant)> {
+        let granting = (decided.reason == DenyReason::Quota).then(|| self.granting())?;
+        let state = record.and_then(|record| record.state.as_ref());
+        let reserved = granting.grant(state, now, wanted, !decided.allowed)?;
+        let Decision { remaining, reset_after, .. } = reserved.decision;
+        let decision = Decision { remaining, reset_after, ..*decided };
+        let penalty = self.unexpired(record.and_then(|record| record.penalty), now);
+        let next = Some(Record { state: Some(reserved.state), penalty });
+        Some((Outcome { decision, next }, reserved.grant))
+    }
+
+    fn granting(&self) -> Granting<'_> {
+        Granting { quota: &self.quota, ahead: self.ahead }
+    }
+
     /// How long `record` differs from no record at all, counted from `now`.
     #[must_use]
     pub fn lifetime(&self, record: &Record, now: Timestamp) -> Micros {
-        let state = record.state.as_ref().map_or(Micros::ZERO, |state| self.quota.lifetime(state, now));
+        let state = record.state.as_ref().map_or(Micros::ZERO, |state| self.granting().lifetime(state, now));
         let penalty = record.penalty.map_or(Micros::ZERO, |penalty| penalty.lifetime(self.ban.as_ref(), now));
         state.max(penalty)
     }
 
     fn admit(&self, attempt: Attempt<'_>, penalty: Option<Penalty>) -> Outcome {
         let Attempt { state, now, charge } = attempt;
-        let step = self.quota.step(state, now, charge.cost, charge.holder);
+        let step = self.granting().step(state, now, charge.cost, charge.holder);
         if penalty.is_none() && (self.ban.is_none() || step.decision.allowed) {
             // The fast path: most limits have no bans, and most keys no block.
             let next = step.next.map(|state| Record { state: Some(state), penalty: None });
@@ -207,7 +271,9 @@ impl Policy {
         }
         let (penalty, set_back) = penalty.unwrap_or_default().updated(now);
         if penalty.end().is_some() {
-            let moved = set_back.then(|| Record { state: state.cloned(), penalty: Some(penalty) });
+            let present = self.granting().step(state, now, 0, charge.holder).next;
+            let moved = (set_back || present.is_some())
+                .then(|| Record { state: present.or(state.cloned()), penalty: Some(penalty) });
             return Outcome { decision: self.penalized(&penalty, &step.decision, attempt), next: moved };
         }
         if step.decision.allowed {
@@ -237,7 +303,7 @@ impl Policy {
     fn penalized(&self, penalty: &Penalty, own: &Decision, attempt: Attempt<'_>) -> Decision {
         let Attempt { state, now, charge } = attempt;
         let rest = Micros(penalty.end().map_or(0, |end| end.0.saturating_sub(now.0)));
-        let present = self.quota.step(state, now, 0, charge.holder).decision;
+        let present = self.granting().step(state, now, 0, charge.holder).decision;
         Decision {
             allowed: false,
             remaining: 0,
@@ -252,10 +318,10 @@ impl Policy {
     /// The outcome of a check that is allowed shows what is available, and stores nothing.
     fn without_taking(&self, outcome: Outcome, attempt: Attempt<'_>) -> Outcome {
         let Attempt { state, now, charge } = attempt;
-        if charge.kind == ChargeKind::Take || !outcome.decision.allowed {
+        if charge.kind != ChargeKind::Check || !outcome.decision.allowed {
             return outcome;
         }
-        Outcome { decision: self.quota.step(state, now, 0, charge.holder).decision, next: None }
+        Outcome { decision: self.granting().step(state, now, 0, charge.holder).decision, next: None }
     }
 
     /// The penalty, unless it equals none at `now`.

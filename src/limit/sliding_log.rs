@@ -77,6 +77,12 @@ impl SlidingLog {
         self.shorter.last().unwrap_or(&self.longest).units()
     }
 
+    /// The most entries that a state has.
+    #[must_use]
+    pub fn max_entries(&self) -> u64 {
+        self.longest.units()
+    }
+
     /// `[N, P]` of each rate that can decide, the longest period first: the numbers in the script's order.
     #[must_use]
     pub fn numbers(&self) -> SmallVec<[u64; 8]> {

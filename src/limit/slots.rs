@@ -51,6 +51,9 @@ pub const MAX_IN_FLIGHT: u64 = 10_000;
 pub const MAX_LEASE: Micros = Micros(86_400_000_000);
 
 impl Slots {
+    /// How long a process keeps a freed slot at most, if the limit keeps them.
+    pub const KEPT_FOR: Micros = Micros(100_000);
+
     /// At most `limit` units in flight, each as long as its holder renews it within `lease`.
     ///
     /// # Errors
@@ -81,6 +84,13 @@ impl Slots {
     #[must_use]
     pub fn numbers(&self) -> [u64; 2] {
         [self.limit(), self.lease.0]
+    }
+
+    /// The most units in freed slots of one key that a process keeps, if the limit keeps them: so few that they hardly
+    /// reduce the limit for other processes.
+    #[must_use]
+    pub fn max_kept(&self) -> u64 {
+        if self.limit() < 8 { 0 } else { (self.limit() / 50).clamp(1, 8) }
     }
 
     /// The share of one of `instances` proxies.

@@ -6,6 +6,7 @@ use super::sliding_log::Log;
 use super::sliding_window::PartCounts;
 use super::slots::Leases;
 use super::window::Count;
+use crate::time::Timestamp;
 
 /// The state of an algorithm for one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +23,30 @@ pub enum State {
     Parts(Box<PartCounts>),
     /// Of a concurrency limit.
     Leases(Box<Leases>),
+    /// Of a limit that grants units, while some are granted.
+    WithGrants(Box<WithGrants>),
+}
+
+/// A state, and the units that are granted of what it leaves; see `Ahead`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WithGrants {
+    /// The state of the algorithm, without the granted units.
+    pub state: Option<State>,
+    /// The generation that new grants belong to.
+    pub current: Generation,
+    /// The one before.
+    pub previous: Generation,
+}
+
+/// Grants that are made within one span; they are charged together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Generation {
+    /// When the first of them was made, which identifies the generation.
+    pub opened: Timestamp,
+    /// Their units that were not reported yet. Zero means that there is no such generation.
+    pub units: u64,
+    /// When the last of them ends.
+    pub until: Timestamp,
 }
 
 // A state of another algorithm is the same as none: the configuration has changed since it was stored.
@@ -48,6 +73,36 @@ impl State {
 
     pub(super) fn as_leases(&self) -> Option<&Leases> {
         if let Self::Leases(leases) = self { Some(leases) } else { None }
+    }
+}
+
+impl WithGrants {
+    /// All granted units.
+    #[must_use]
+    pub fn units(&self) -> u64 {
+        self.current.units.saturating_add(self.previous.units)
+    }
+
+    /// The generation that was opened at this time.
+    pub(super) fn opened_at(&mut self, opened: Timestamp) -> Option<&mut Generation> {
+        let known = [&mut self.current, &mut self.previous].into_iter();
+        known.filter(|generation| generation.units > 0).find(|generation| generation.opened == opened)
+    }
+
+    /// When the last grant ends.
+    #[must_use]
+    pub fn until(&self) -> Timestamp {
+        self.current.until.max(self.previous.until)
+    }
+}
+
+impl From<WithGrants> for State {
+    /// The state alone if no units are granted.
+    fn from(counts: WithGrants) -> Self {
+        match counts.state {
+            Some(state) if counts.current.units == 0 && counts.previous.units == 0 => state,
+            _ => Self::WithGrants(Box::new(counts)),
+        }
     }
 }
 

@@ -186,6 +186,12 @@ impl Window {
         self.window(a, None).0 == self.window(b, None).0
     }
 
+    /// The start and the end of the window at `now`, and whether it holds units.
+    pub(super) fn present(&self, state: Option<&Count>, now: Timestamp) -> (Timestamp, Timestamp, bool) {
+        let updated = self.update(state, now);
+        (updated.start, updated.end, updated.units > 0)
+    }
+
     /// How long `count` differs from no state, counted from `now`.
     #[must_use]
     pub fn lifetime(&self, count: &Count, now: Timestamp) -> Micros {

@@ -4,9 +4,12 @@ use std::rc::Rc;
 
 use smallvec::SmallVec;
 
+use super::grants::Taken;
+use super::limits::Limits;
 use super::reservation::Reservation;
 use super::slots::SlotSet;
 use super::status::{LimitStatuses, StatusSource, enforced};
+use super::store_client::StoreClient;
 use crate::limit::{Charge, Decision, Policy, PolicyId};
 use crate::time::Micros;
 
@@ -94,6 +97,17 @@ impl Admission {
     pub(super) fn reserve(&mut self, reservation: impl FnOnce() -> Option<Box<Reservation>>) {
         if self.verdict.is_ok() {
             self.reservation = reservation();
+        }
+    }
+
+    /// Spends what a request that passes has taken from grants; otherwise that is put back.
+    pub(super) fn pass_taken(&mut self, client: &StoreClient, limits: &Limits, taken: Option<Taken>) {
+        if self.verdict.is_ok()
+            && let Some(reserved) = taken.and_then(|taken| taken.pass(&limits.policies))
+        {
+            let reservation = self.reservation.take();
+            let reservation = reservation.unwrap_or_else(|| Reservation::empty(client, limits));
+            self.reservation = Some(reservation.with_taken(reserved));
         }
     }
 

@@ -124,8 +124,8 @@ impl Breaker {
 
     /// Records the failure of a request, which may open the breaker.
     pub fn record_failure(&self, error: &StoreError) {
-        if let StoreError::QueueFull | StoreError::SlotMoving = error {
-            // Not sent, or only delayed by the migration of a slot.
+        if let StoreError::QueueFull | StoreError::Unsent | StoreError::SlotMoving = error {
+            // Not sent, which only follows from a call without a reply, or delayed by the migration of a slot.
             return;
         }
         if let StoreError::ErrorReply(message) = error {
@@ -355,10 +355,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_migration_of_a_slot_is_no_failure() {
+    async fn requests_that_were_not_sent_are_no_failures() {
         let breaker = Breaker::default();
         for _ in 0..5 * FAILURES {
-            breaker.record_failure(&StoreError::SlotMoving);
+            for error in [StoreError::SlotMoving, StoreError::Unsent, StoreError::QueueFull] {
+                breaker.record_failure(&error);
+            }
             pass(SPAN).await;
         }
         assert!(!breaker.is_open() && breaker.failures.get() == 0);

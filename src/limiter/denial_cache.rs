@@ -2,8 +2,9 @@
 //! to the store.
 //!
 //! A denial of cost c with `retry_after` r means that no request of cost c or more can pass within r, whatever other
-//! proxies spend, as long as nothing is refunded. So denials by slots and by limits with `charge_on` are never cached, and
-//! no denial for longer than [`MAX_AGE`], since a reset on another proxy can't clear this cache.
+//! proxies spend, as long as nothing is refunded. So denials by slots and by limits with `charge_on` are never cached, those
+//! by limits with `ahead` for [`MAX_AGE_AHEAD`] at most, and no denial for longer than [`MAX_AGE`], since a reset on another
+//! proxy can't clear this cache.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,6 +19,8 @@ use crate::time::Micros;
 
 /// The longest that a denial is cached.
 const MAX_AGE: Micros = Micros::SECOND;
+/// The same for a limit with `ahead`: units that another proxy returns can end a denial early.
+const MAX_AGE_AHEAD: Micros = Micros(10_000);
 /// Enough that two workers seldom contend for a lock.
 const SHARDS: usize = 64;
 /// The most cached denials, over all shards; beyond it requests go to the store.
@@ -83,7 +86,8 @@ impl DenialCache {
         for (charge, decision) in charges.iter().zip(decisions) {
             let policy = &policies[charge.policy];
             if let Some(wait) = duration(policy, decision) {
-                let until = lookup.at + wait.min(MAX_AGE).into();
+                let max_age = if policy.ahead.is_some() { MAX_AGE_AHEAD } else { MAX_AGE };
+                let until = lookup.at + wait.min(max_age).into();
                 let denied = CachedDenial { cost: charge.cost, sent: lookup.at, until, decision: *decision };
                 self.insert(EntryId::new(policy, charge.key), denied, lookup);
             }

@@ -33,6 +33,8 @@ pub struct Limits {
     pub instances: NonZeroU64,
     /// The policy of each limit while the store is unavailable.
     pub on_failure: Arc<[OnStoreFailure]>,
+    /// Whether a limit has `ahead`.
+    pub have_ahead: bool,
 }
 
 impl Index<PolicyId> for [OnStoreFailure] {
@@ -58,8 +60,14 @@ impl Limits {
             instances,
             shares: limits.iter().map(|(policy, _)| share(policy)).collect(),
             on_failure: limits.iter().map(|(_, on_failure)| *on_failure).collect(),
+            have_ahead: limits.iter().any(|(policy, _)| policy.ahead.is_some()),
             policies: limits.into_iter().map(|(policy, _)| policy).collect(),
         }
+    }
+
+    /// Whether one of the charges is of a limit that grants units ahead of requests.
+    pub(super) fn grant_units(&self, charges: &[Charge]) -> bool {
+        self.have_ahead && charges.iter().any(|charge| self.policy(charge).ahead.is_some())
     }
 
     /// These limits and a policy with raised numbers of one of them, and its id.
@@ -72,6 +80,7 @@ impl Limits {
             policies: self.policies.iter().cloned().chain([raised]).collect(),
             shares: self.shares.iter().cloned().chain([share]).collect(),
             on_failure: self.on_failure.iter().copied().chain([on_failure]).collect(),
+            have_ahead: self.have_ahead,
         };
         (limits, id)
     }

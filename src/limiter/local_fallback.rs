@@ -10,9 +10,10 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::breaker::Breaker;
+use super::held_slot::SlotOwner;
 use super::limits::{Limits, OnStoreFailure};
 use super::outage_ledger::OutageLedger;
-use super::slots::{SlotOwner, SlotSet, Slots};
+use super::slots::{SlotSet, Slots};
 use super::status::{LimitStatus, LimitStatuses, enforced};
 use crate::limit::{Charge, ChargeKind, Decision, Policy, Record};
 use crate::store::{Decisions, Memory, StoreError};
@@ -146,16 +147,31 @@ impl LocalFallback {
         self.counts.record_decision(limits.configured(charge), outcome, DecisionSource::Fallback);
     }
 
+    /// Counts decisions of the store, and those on kept slots.
+    pub fn record_store_decisions(
+        &self,
+        policies: &[Policy],
+        (charges, decisions): (&[Charge], &[Decision]),
+        slots: Option<&SlotSet>,
+    ) {
+        for (charge, decision) in charges.iter().zip(decisions) {
+            let is_kept = slots.is_some_and(|slots| slots.is_kept(charge));
+            let source = if is_kept { DecisionSource::Ahead } else { DecisionSource::Store };
+            let (charge, decision) = (std::slice::from_ref(charge), std::slice::from_ref(decision));
+            self.counts.record_decisions(policies, charge, decision, source);
+        }
+    }
+
     /// Counts decisions by the shares.
     fn record_decisions(&self, limits: &Limits, charges: &[Charge], decisions: &[Decision]) {
         self.counts.record_decisions(&limits.shares, charges, decisions, DecisionSource::Fallback);
     }
 
-    /// Counts cached denials, for which the store was not called.
-    pub fn record_cached_denials(&self, policies: &[Policy], known: &LimitStatuses) {
-        for LimitStatus { policy, decision, .. } in known {
+    /// Counts denials for which the store was not called.
+    pub fn record_denials(&self, policies: &[Policy], denials: &LimitStatuses, source: DecisionSource) {
+        for LimitStatus { policy, decision, .. } in denials {
             let outcome = Outcome::of(&policies[*policy], decision);
-            self.counts.record_decision(*policy, outcome, DecisionSource::Cache);
+            self.counts.record_decision(*policy, outcome, source);
         }
     }
 

@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 
 use super::admission::Admission;
+use super::grants::GrantTable;
 use super::limits::Limits;
 use super::local_fallback::LocalFallback;
 use super::status::{StatusSource, enforced};
@@ -12,7 +13,12 @@ use crate::store::Store;
 
 /// Reads the state of each limit that `charges` name; nothing is charged or counted. A banned or blocked client may see its
 /// state as well, so the request is admitted, unless the store is unavailable and a limit denies requests then.
-pub(super) async fn peek(client: &StoreClient, limits: &Limits, charges: &[Charge]) -> Admission {
+pub(super) async fn peek(
+    client: &StoreClient,
+    grants: &GrantTable,
+    limits: &Limits,
+    charges: &[Charge],
+) -> Admission {
     if charges.is_empty() {
         return Admission::unlimited();
     }
@@ -22,8 +28,11 @@ pub(super) async fn peek(client: &StoreClient, limits: &Limits, charges: &[Charg
         Store::Memory(memory) => memory.take(&limits.policies, &peeks),
         Store::Redis(_) if fallback.breaker.is_open() => return peek_locally(fallback, limits, &peeks),
         Store::Redis(redis) => match redis.take(&limits.policies, &peeks).await {
-            Ok(decisions) => {
+            Ok(mut decisions) => {
                 client.record_success();
+                for (charge, decision) in peeks.iter().zip(&mut decisions) {
+                    *decision = grants.shown(limits.policy(charge), charge.key, *decision);
+                }
                 decisions
             }
             Err(error) => {

@@ -5,6 +5,7 @@
 
 use smallvec::SmallVec;
 
+use super::grants::{PutBack, Taken};
 use super::limits::Limits;
 use super::local_fallback::ShareRefunds;
 use super::status::LimitStatuses;
@@ -20,6 +21,8 @@ pub struct Reservation {
     limits: Limits,
     held: SmallVec<[HeldUnits; 2]>,
     origin: Origin,
+    /// Units that were taken from grants.
+    taken: Option<Box<Taken>>,
 }
 
 /// Where units were taken, and so where they are refunded.
@@ -72,12 +75,37 @@ impl Reservation {
             held.iter().for_each(|held| ledger.reserve(limits.policy(&held.charge), held.charge.key));
         }
         let (client, limits) = (client.clone(), limits.clone());
-        Some(Box::new(Self { client, limits, held, origin }))
+        Some(Box::new(Self { client, limits, held, origin, taken: None }))
+    }
+
+    /// No units.
+    pub(super) fn empty(client: &StoreClient, limits: &Limits) -> Box<Self> {
+        let (held, origin) = (SmallVec::new(), Origin::Store(Vec::new()));
+        Box::new(Self { client: client.clone(), limits: limits.clone(), held, origin, taken: None })
+    }
+
+    /// The same, and units that were taken from grants.
+    pub(super) fn with_taken(mut self: Box<Self>, taken: Box<Taken>) -> Box<Self> {
+        self.taken = Some(taken);
+        self
     }
 
     /// Refunds the units that a request with this final status is not charged; returns the decisions of their limits after
     /// that.
     pub async fn finish(mut self: Box<Self>, status: u16) -> LimitStatuses {
+        let PutBack { mut statuses, refunds } = match self.taken.take() {
+            Some(taken) => taken.finish(&self.limits.policies, status),
+            None => PutBack::default(),
+        };
+        if !refunds.is_empty() {
+            statuses.extend(self.client.refund(&self.limits, &refunds).await);
+        }
+        statuses.extend(self.finish_held(status).await);
+        statuses
+    }
+
+    /// The same for the units that were not taken from grants.
+    async fn finish_held(mut self: Box<Self>, status: u16) -> LimitStatuses {
         let held = std::mem::take(&mut self.held);
         let is_charged = |held: &HeldUnits| self.limits.policy(&held.charge).charge_on.contains(&status);
         let (charged, refunded): (SmallVec<[HeldUnits; 2]>, SmallVec<[HeldUnits; 2]>) =
@@ -113,6 +141,9 @@ impl Reservation {
 impl Drop for Reservation {
     /// Units that stay charged are owed to the store if they were taken in this process.
     fn drop(&mut self) {
+        if let Some(taken) = self.taken.take() {
+            taken.charge();
+        }
         if let Origin::Fallback { is_owed } = self.origin {
             for HeldUnits { charge, decision } in &self.held {
                 self.client.fallback.record_debt(&self.limits, charge, decision, is_owed);

@@ -4,6 +4,8 @@
 //! maintenance, which also renews leases. Both happen wherever the slot is counted. While the store is unavailable its
 //! slots are counted in this process as well, and when it is back it gets the slots that were taken meanwhile. A slot that
 //! can't be released expires with its lease.
+//!
+//! A limit with `ahead` keeps some freed slots for the next requests of their keys ([`KeptSlots`]).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,21 +17,29 @@ use smallvec::SmallVec;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::held_slot::{HeldSlot, SlotOwner, apply};
+use super::kept_slots::{KeptSlot, KeptSlots};
 use super::limits::Limits;
-use crate::limit::{Charge, ChargeKind, Decision, Holder, Policy, Quota};
-use crate::store::{Memory, Store};
+use crate::limit::{Charge, ChargeKind, Decision, Holder, Policy};
+use crate::store::{Decisions, Memory, Store};
 use crate::time::monotonic;
 
 /// How often leases are checked; a lease is at least three times as long.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The most slots to be released in the store; further ones expire with their leases.
 const MAX_RELEASED: usize = 65_536;
+/// How often kept slots are checked: those that were not taken in time are released in one call.
+const SWEEP_INTERVAL: Duration = Duration::from_millis(25);
 
 /// The slots of one worker.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
     live: Mutex<LiveLeases>,
     released: Notify,
+    /// Those of all workers.
+    kept: Arc<KeptSlots>,
+    /// Wakes `run_sweeps`.
+    swept: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -39,17 +49,8 @@ struct LiveLeases {
     released: Vec<HeldSlot>,
     /// Whether some are being released in the store.
     is_releasing: bool,
-}
-
-/// A slot of a request.
-#[derive(Clone, Debug)]
-struct HeldSlot {
-    policies: Arc<[Policy]>,
-    shares: Arc<[Policy]>,
-    owner: SlotOwner,
-    charge: Charge,
-    /// When it is renewed, or if released, when its lease ends.
-    due: Instant,
+    /// Whether the worker ends, and keeps no slots any more.
+    is_ending: bool,
 }
 
 /// The slots that a request has requested, or has; dropping it releases them.
@@ -61,32 +62,18 @@ pub(super) struct SlotSet {
     /// Where they are requested.
     owner: SlotOwner,
     charges: SmallVec<[Charge; 2]>,
-}
-
-/// Where slots are counted.
-#[derive(Clone, Debug)]
-pub(super) struct SlotOwner {
-    /// In the store of the worker.
-    in_store: bool,
-    /// In this process, by these policies.
-    local: Option<(Arc<Memory>, Arc<[Policy]>)>,
-}
-
-impl SlotOwner {
-    /// In the store of the worker.
-    pub fn store() -> Self {
-        Self { in_store: true, local: None }
-    }
-
-    /// In this process, by `policies`.
-    pub fn local(memory: &Arc<Memory>, policies: &Arc<[Policy]>) -> Self {
-        Self { in_store: false, local: Some((Arc::clone(memory), Arc::clone(policies))) }
-    }
+    /// Slots that were kept for the request, until it passes: the store is not asked for them.
+    kept: Vec<KeptSlot>,
 }
 
 impl Slots {
-    /// Assigns new holders to the charges that request slots, and returns these slots. Nearly all requests have none, and
-    /// their charges stay as they are.
+    /// No slots yet; `kept` are those of all workers.
+    pub fn new(kept: &Arc<KeptSlots>) -> Self {
+        Self { kept: Arc::clone(kept), ..Self::default() }
+    }
+
+    /// Assigns holders to the charges that request slots, and returns these slots: new holders, or those of kept slots. Nearly
+    /// all requests have none, and their charges stay as they are.
     pub fn request<'a>(
         self: &Arc<Self>,
         limits: &Limits,
@@ -98,14 +85,29 @@ impl Slots {
             return (Cow::Borrowed(charges), None);
         }
         let mut all = charges.to_vec();
-        let mut requested = SmallVec::new();
-        for charge in all.iter_mut().filter(|charge| takes_slot(charge)) {
-            // With 64 random bits no two of the at most 10,000 holders of a key collide.
-            charge.holder = Holder(fastrand::u64(..));
-            requested.push(*charge);
-        }
         let (policies, shares) = (Arc::clone(&limits.policies), Arc::clone(&limits.shares));
-        let slots = SlotSet { slots: Arc::clone(self), policies, shares, owner: owner(), charges: requested };
+        let mut slots = SlotSet {
+            slots: Arc::clone(self),
+            policies,
+            shares,
+            owner: owner(),
+            charges: SmallVec::new(),
+            kept: Vec::new(),
+        };
+        for charge in all.iter_mut().filter(|charge| takes_slot(charge)) {
+            let may_be_kept = slots.owner.in_store && limits.policy(charge).keeps_slots;
+            // The clock is read since a cached time would be older than a stop of the process.
+            if let Some(kept) =
+                may_be_kept.then(|| self.kept.take(&limits.policies, charge, monotonic())).flatten()
+            {
+                charge.holder = kept.held.charge.holder;
+                slots.kept.push(kept);
+            } else {
+                // With 64 random bits no two of the at most 10,000 holders of a key collide.
+                charge.holder = Holder(fastrand::u64(..));
+                slots.charges.push(*charge);
+            }
+        }
         (Cow::Owned(all), Some(slots))
     }
 
@@ -127,10 +129,72 @@ impl Slots {
         }
     }
 
+    /// Releases kept slots that were not taken in time; never returns.
+    pub async fn run_sweeps(&self) {
+        loop {
+            self.swept.notified().await;
+            while !self.kept.is_empty() {
+                tokio::time::sleep(SWEEP_INTERVAL).await;
+                let now = monotonic();
+                self.release_later(self.kept.remove_expired(now), now);
+            }
+        }
+    }
+
     /// Whether no slot is held or waits for its release.
     pub fn is_empty(&self) -> bool {
         let live = self.live.lock();
         live.held.is_empty() && live.released.is_empty() && !live.is_releasing
+    }
+
+    /// Releases the slots of a worker that ends, as far as the store replies.
+    pub async fn release_last(&self, store: &Store) {
+        self.live.lock().is_ending = true;
+        self.release_kept();
+        // There is no other attempt: slots that the store does not release now expire with their leases.
+        let _ = self.release(store).await;
+    }
+
+    /// Releases all kept slots.
+    fn release_kept(&self) {
+        let now = monotonic();
+        self.release_later(self.kept.remove_all(now), now);
+    }
+
+    /// Releases slots in this process at once, and in the store with the next call.
+    fn release_later(&self, slots: impl IntoIterator<Item = HeldSlot>, now: Instant) {
+        let mut is_in_store = false;
+        for mut held in slots {
+            held.apply_locally(ChargeKind::Release);
+            if held.owner.in_store {
+                is_in_store = true;
+                held.due = now + held.lease();
+                self.live.lock().released.push(held);
+            }
+        }
+        if is_in_store {
+            self.released.notify_one();
+        }
+    }
+
+    /// Keeps a freed slot, or returns it if it is to be released.
+    fn keep(&self, held: HeldSlot, now: Instant) -> Option<HeldSlot> {
+        if !held.policy().keeps_slots || self.live.lock().is_ending {
+            return Some(held);
+        }
+        let kept = self.kept.keep(held, now);
+        self.swept.notify_one();
+        kept.err().map(|held| *held)
+    }
+
+    /// Puts back a kept slot that its request did not use, or returns it if it is to be released.
+    fn put_back(&self, kept: KeptSlot, now: Instant) -> Option<HeldSlot> {
+        if self.live.lock().is_ending {
+            return Some(kept.held);
+        }
+        let kept = self.kept.put_back(kept, now);
+        self.swept.notify_one();
+        kept.err().map(|held| *held)
     }
 
     /// Releases slots in the store, and returns whether it did; otherwise they are kept for the next attempt, until their
@@ -154,6 +218,8 @@ impl Slots {
 
     /// Counts the slots of the store in this process as well, since the store has become unavailable.
     pub fn count_locally(&self, fallback: &Arc<Memory>) {
+        // No request uses them.
+        self.release_kept();
         for held in self.live.lock().held.values_mut().filter(|held| held.owner.local.is_none()) {
             held.owner.local = Some((Arc::clone(fallback), Arc::clone(&held.shares)));
             held.apply_locally(ChargeKind::Renew);
@@ -197,20 +263,61 @@ impl Slots {
 }
 
 impl SlotSet {
+    /// The charges for which the store must be asked: all but those that have a kept slot.
+    pub fn missing<'c>(&self, charges: &'c [Charge]) -> Cow<'c, [Charge]> {
+        if self.kept.is_empty() {
+            return Cow::Borrowed(charges);
+        }
+        charges.iter().filter(|charge| !self.is_kept(charge)).copied().collect()
+    }
+
+    /// The decisions on all charges: `decisions` are those of the store on the missing ones. A key whose slots the store denies
+    /// keeps none for a while.
+    pub fn join(&self, charges: &[Charge], decisions: Decisions) -> Decisions {
+        let mut decided = decisions.into_iter();
+        let decision = |charge| match self.kept_slot(charge) {
+            Some(kept) => Some(kept.decision),
+            None => decided.next(),
+        };
+        let all: Decisions = charges.iter().map_while(decision).collect();
+        let now = monotonic();
+        for (charge, _) in charges.iter().zip(&all).filter(|(_, decision)| !decision.allowed) {
+            let policy = &self.policies[charge.policy];
+            if policy.keeps_slots {
+                let released = self.slots.kept.record_denial(policy, charge.key, now);
+                self.slots.release_later(released, now);
+                self.slots.swept.notify_one();
+            }
+        }
+        all
+    }
+
+    /// Whether a charge has a kept slot, so that the store is not asked for it.
+    pub fn is_kept(&self, charge: &Charge) -> bool {
+        self.kept_slot(charge).is_some()
+    }
+
+    fn kept_slot(&self, charge: &Charge) -> Option<&KeptSlot> {
+        self.kept.iter().find(|kept| kept.held.charge.holder == charge.holder)
+    }
+
     /// Keeps the slots that were granted: `decisions` are those on `charges`, and none was made unless the request passes.
     /// `None` if no slot was granted.
     pub fn granted(mut self, charges: &[Charge], decisions: &[Decision], passes: bool) -> Option<Self> {
-        let granted = |holder: Holder| {
-            let own = charges.iter().zip(decisions).find(|(charge, _)| charge.holder == holder);
-            passes && own.is_some_and(|(_, decision)| decision.allowed)
+        let granted = |charge: &Charge| {
+            let own = charges.iter().zip(decisions).find(|(other, _)| other.holder == charge.holder);
+            let (_, decision) = own.filter(|(_, decision)| passes && decision.allowed)?;
+            Some(HeldSlot { granted: Some((*decision, monotonic())), ..self.held(*charge) })
         };
-        self.charges.retain(|charge| granted(charge.holder));
-        let mut live = self.slots.live.lock();
-        for charge in &self.charges {
-            let mut held = self.held(*charge);
-            held.due += held.lease() / 3;
-            live.held.insert(charge.holder, held);
+        let mut slots: SmallVec<[HeldSlot; 2]> = self.charges.iter().filter_map(granted).collect();
+        slots.iter_mut().for_each(|held| held.due += held.lease() / 3);
+        if passes {
+            // The others are put back.
+            slots.extend(self.kept.drain(..).map(|kept| kept.held));
         }
+        self.charges = slots.iter().map(|held| held.charge).collect();
+        let mut live = self.slots.live.lock();
+        live.held.extend(slots.into_iter().map(|held| (held.charge.holder, held)));
         drop(live);
         (!self.charges.is_empty()).then_some(self)
     }
@@ -218,60 +325,26 @@ impl SlotSet {
     /// The slot of `charge`, as of now.
     fn held(&self, charge: Charge) -> HeldSlot {
         let (policies, shares) = (Arc::clone(&self.policies), Arc::clone(&self.shares));
-        HeldSlot { policies, shares, owner: self.owner.clone(), charge, due: monotonic() }
+        HeldSlot { policies, shares, owner: self.owner.clone(), charge, due: monotonic(), granted: None }
     }
 }
 
 impl Drop for SlotSet {
     fn drop(&mut self) {
-        let mut live = self.slots.live.lock();
-        let mut is_in_store = false;
+        let now = monotonic();
+        let mut released: SmallVec<[HeldSlot; 2]> = SmallVec::new();
         for charge in &self.charges {
-            // A slot whose decision has not arrived may have been granted all the same.
-            let mut held = live.held.remove(&charge.holder).unwrap_or_else(|| self.held(*charge));
-            held.apply_locally(ChargeKind::Release);
-            if held.owner.in_store {
-                is_in_store = true;
-                held.due = monotonic() + held.lease();
-                live.released.push(held);
+            let held = self.slots.live.lock().held.remove(&charge.holder);
+            match held {
+                Some(held) => released.extend(self.slots.keep(held, now)),
+                // A slot whose decision has not arrived may have been granted all the same.
+                None => released.push(self.held(*charge)),
             }
         }
-        drop(live);
-        if is_in_store {
-            self.slots.released.notify_one();
-        }
+        released.extend(self.kept.drain(..).filter_map(|kept| self.slots.put_back(kept, now)));
+        self.slots.release_later(released, now);
     }
 }
 
-impl HeldSlot {
-    /// Releases or renews the slot in this process, if it is counted here.
-    fn apply_locally(&self, kind: ChargeKind) {
-        if let Some((memory, policies)) = &self.owner.local {
-            let _ = memory.apply(policies, &[self.charge.with_kind(kind)]);
-        }
-    }
-
-    fn lease(&self) -> Duration {
-        match &self.policies[self.charge.policy].quota {
-            Quota::Concurrency(slots) => slots.lease().into(),
-            _ => Duration::ZERO,
-        }
-    }
-}
-
-/// Releases or renews slots in the store; returns those for which it failed.
-async fn apply(store: &Store, mut slots: Vec<HeldSlot>, kind: ChargeKind) -> Vec<HeldSlot> {
-    let mut failed = Vec::new();
-    while let Some(first) = slots.first() {
-        // Nearly always all of them: only a reload brings other policies.
-        let policies = Arc::clone(&first.policies);
-        let (same, others): (Vec<HeldSlot>, Vec<HeldSlot>) =
-            slots.into_iter().partition(|held| Arc::ptr_eq(&held.policies, &policies));
-        let charges: Vec<Charge> = same.iter().map(|held| held.charge.with_kind(kind)).collect();
-        if store.apply(&policies, &charges).await.is_err() {
-            failed.extend(same);
-        }
-        slots = others;
-    }
-    failed
-}
+#[cfg(test)]
+mod tests;

@@ -1,17 +1,21 @@
 //! Access to the store: records whether it replies, refunds, and pays debts.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::future::join_all;
 use tokio::sync::Notify;
 
 use super::debt_payment::pay;
+use super::denial_cache::DenialCache;
 use super::limits::Limits;
 use super::local_fallback::LocalFallback;
+use super::slots::SlotSet;
 use super::status::{LimitStatuses, enforced};
-use crate::limit::{Charge, Decision};
-use crate::store::{Store, StoreError};
+use crate::limit::{Charge, Decision, GrantRequest};
+use crate::store::{Granted, Store, StoreError};
 use crate::telemetry::StoreRequest;
 use crate::time::monotonic;
 
@@ -52,6 +56,44 @@ impl StoreClient {
         self.fallback.breaker.record_failure(error);
     }
 
+    /// The fields of a consumer's record; see `Limiter::consumer_record`.
+    pub async fn consumer_record(&self, hash: &str) -> Result<Vec<(Bytes, Bytes)>, StoreError> {
+        let Store::Redis(redis) = &self.store else { return Ok(Vec::new()) };
+        if self.fallback.breaker.is_open() {
+            return Err(StoreError::NotConnected("the circuit breaker is open".to_owned()));
+        }
+        let read = redis.consumer_record(hash).await;
+        match &read {
+            Ok(_) => self.record_success(),
+            // A missing permission for this command says nothing about the calls of limits.
+            Err(StoreError::ErrorReply(_)) => {}
+            Err(error) => self.record_failure(error),
+        }
+        read
+    }
+
+    /// The decisions of the store and its grants, and the decisions on kept slots, for which it is not asked.
+    ///
+    /// # Errors
+    /// If the store is unavailable.
+    pub async fn take(
+        &self,
+        limits: &Limits,
+        (charges, requests): (&[Charge], &[GrantRequest]),
+        slots: Option<&SlotSet>,
+    ) -> Result<Granted, StoreError> {
+        let missing = slots.map_or(Cow::Borrowed(charges), |slots| slots.missing(charges));
+        let mut granted = Granted::default();
+        if !missing.is_empty() {
+            granted = self.store.take_with_grants(&limits.policies, &missing, requests).await?;
+            self.record_success();
+        }
+        Ok(match slots {
+            Some(slots) => Granted { decisions: slots.join(charges, granted.decisions), ..granted },
+            None => granted,
+        })
+    }
+
     /// Refunds units that were taken in the store; returns the decisions of their limits after that. What the store does
     /// not refund stays charged.
     pub async fn refund(&self, limits: &Limits, refunds: &[Charge]) -> LimitStatuses {
@@ -87,6 +129,25 @@ impl StoreClient {
     pub fn seed_fallback(&self, limits: &Limits, charges: &[Charge], decisions: &[Decision]) {
         if let Store::Redis(_) = self.store {
             self.fallback.seed(limits, charges, decisions);
+        }
+    }
+
+    /// Waits for failures of the store, and each time until it is available again; never returns.
+    pub async fn run_probes(&self, denials: &DenialCache) {
+        let StoreClient { store, fallback, .. } = self;
+        let LocalFallback { memory, breaker, slots, .. } = fallback;
+        loop {
+            breaker.wait_until_open(store).await;
+            slots.count_locally(memory);
+            breaker.wait_until_recovered(store).await;
+            // Paid before the breaker closes, so that the store's next decisions count what was admitted meanwhile.
+            while !self.pay_debts().await {
+                breaker.wait_until_recovered(store).await;
+            }
+            slots.restore(store).await;
+            // The store may have lost its state, or be another one.
+            denials.clear();
+            breaker.close();
         }
     }
 

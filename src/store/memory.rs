@@ -14,8 +14,10 @@ use smallvec::SmallVec;
 
 use self::present::Present;
 use self::shard::{Address, EntryHasher, Meta, Shard};
-use super::types::{Change, Decisions};
-use crate::limit::{Charge, Decision, EntryId, Key, Outcome, Policy, PolicyId, Record};
+use super::types::{Change, Decisions, Granted};
+use crate::limit::{
+    Charge, ChargeKind, Decision, EntryId, Grant, GrantRequest, Key, Outcome, Policy, PolicyId, Record,
+};
 use crate::time::{Clock, Micros, Timestamp};
 
 /// How many keys a shard is made for: the table uses at most 7/8 of 2^k buckets before it doubles, and keys are not
@@ -103,7 +105,7 @@ impl Memory {
     pub fn take(&self, policies: &[Policy], charges: &[Charge]) -> Decisions {
         match charges {
             [charge] => std::iter::once(self.take_one(policies, charge)).collect(),
-            _ => Transaction::new(self, policies, charges).take(),
+            _ => Transaction::new(self, policies, charges).take().1,
         }
     }
 
@@ -141,6 +143,36 @@ impl Memory {
     #[must_use]
     pub fn apply(&self, policies: &[Policy], charges: &[Charge]) -> Decisions {
         charges.iter().map(|charge| self.take_one(policies, charge)).collect()
+    }
+
+    /// Takes all charges or none, and grants units; see `Store::take_with_grants`.
+    #[must_use]
+    pub fn take_with_grants(
+        &self,
+        policies: &[Policy],
+        charges: &[Charge],
+        requests: &[GrantRequest],
+    ) -> Granted {
+        Transaction::new(self, policies, charges).take_with_grants(requests)
+    }
+
+    /// Applies each charge independently, and grants units; see `Store::apply_with_grants`.
+    #[must_use]
+    pub fn apply_with_grants(
+        &self,
+        policies: &[Policy],
+        charges: &[Charge],
+        requests: &[GrantRequest],
+    ) -> Granted {
+        let (mut all, mut requests) = (Granted::default(), requests.chunks(1));
+        for charge in charges {
+            let request = if charge.kind == ChargeKind::Grant { requests.next() } else { None };
+            let one =
+                self.take_with_grants(policies, std::slice::from_ref(charge), request.unwrap_or_default());
+            all.decisions.extend(one.decisions);
+            all.grants.extend(one.grants);
+        }
+        all
     }
 
     /// Changes these keys by hand; see `Store::change`.
@@ -200,7 +232,8 @@ impl<'a> Transaction<'a> {
         Self { now: memory.present(), charges, shards }
     }
 
-    fn take(mut self) -> Decisions {
+    /// Decides all charges; returns whether the request passes, and the decisions.
+    fn take(&mut self) -> (bool, Decisions) {
         let (passes, outcomes) = self.enforce();
         let mut decisions: Decisions = outcomes.into_iter().map(|outcome| outcome.decision).collect();
         for (index, decision) in decisions.iter_mut().enumerate() {
@@ -211,7 +244,43 @@ impl<'a> Transaction<'a> {
                 *decision = self.decide(&charge, &charge.charge.peek()).decision;
             }
         }
-        decisions
+        (passes, decisions)
+    }
+
+    /// First the reports are applied, which stay even if the request is denied. Then the charges are decided, and at last
+    /// units are granted where the charge is made, or where it is denied by its own limit.
+    fn take_with_grants(mut self, requests: &[GrantRequest]) -> Granted {
+        let asking =
+            (0..self.charges.len()).filter(|index| self.charges[*index].charge.kind == ChargeKind::Grant);
+        let requests = requests.iter().copied().chain(std::iter::repeat(GrantRequest::default()));
+        let asking: SmallVec<[(usize, GrantRequest); 2]> = asking.zip(requests).collect();
+        for (index, request) in &asking {
+            let charge = self.charges[*index];
+            let record = self.shards.shard(&charge).get(charge.at);
+            let report = request.report.as_ref();
+            let next = report.and_then(|report| self.now.report(charge.policy, record.as_deref(), report));
+            drop(record);
+            self.store(&charge, next);
+        }
+        let (passes, mut decisions) = self.take();
+        let mut grants = SmallVec::new();
+        for (index, request) in asking {
+            let charge = self.charges[index];
+            let decided = &mut decisions[index];
+            let record = self.shards.shard(&charge).get(charge.at);
+            let granted = (passes || !decided.allowed)
+                .then(|| self.now.grant(charge.policy, record.as_deref(), request.wanted, decided))
+                .flatten();
+            drop(record);
+            let Some((Outcome { decision, next }, grant)) = granted else {
+                grants.push(Grant::default());
+                continue;
+            };
+            *decided = decision;
+            grants.push(grant);
+            self.store(&charge, next);
+        }
+        Granted { decisions, grants }
     }
 
     /// Decides the charges that are not in shadow mode, one after the other, and makes them if every one is allowed. The

@@ -9,6 +9,7 @@ mod cluster;
 mod connection;
 mod cross_slot;
 mod raises;
+mod reply;
 mod script;
 mod spec;
 mod url;
@@ -22,9 +23,11 @@ use bytes::Bytes;
 use fred::interfaces::{ClientLike, EventInterface};
 use fred::types::Value;
 use fred::types::config::Server;
+use futures_util::future::{join, join_all};
+use smallvec::SmallVec;
 use tokio::sync::{Notify, Semaphore, oneshot};
 
-pub use script::{CHANGE, RAISES, Script, TAKE};
+pub use script::{CHANGE, RAISES, Script, TAKE, TAKE_ONE};
 pub use spec::RedisSpec;
 pub use url::{Node, RedisAddress, Target, UrlError};
 pub use wire::stored_key;
@@ -32,9 +35,10 @@ pub use wire::stored_key;
 use self::batcher::Batcher;
 use self::client::{RedisClient, TakeClock};
 use self::connection::Reconnector;
+use self::wire::Asked;
 use super::raises::{RaiseChange, RaiseError, RaiseList};
-use super::types::{Change, Decisions, StoreError};
-use crate::limit::{Charge, ChargeKind, Key, Policy, PolicyId, Quota, Rate};
+use super::types::{Change, Decisions, Granted, StoreError};
+use crate::limit::{Charge, ChargeKind, Grant, GrantRequest, Key, Policy, PolicyId, Quota, Rate};
 use crate::telemetry::StoreCounts;
 use crate::time::{Clock, Micros, monotonic};
 
@@ -102,7 +106,7 @@ impl Redis {
         let reconnect = Arc::default();
         tokio::spawn(reconnector.run(Arc::downgrade(&client), Arc::clone(&reconnect), dropped));
         let is_cluster = matches!(spec.target.address, RedisAddress::Cluster(_));
-        let batcher = Batcher::new(Arc::clone(&client), is_cluster);
+        let batcher = Arc::new(Batcher::new(Arc::clone(&client), is_cluster));
         Self {
             inner: Arc::new(Inner {
                 client,
@@ -171,6 +175,62 @@ impl Redis {
         Ok(decisions)
     }
 
+    /// Takes all charges or none, and gets grants; see `Store::take_with_grants`.
+    ///
+    /// # Errors
+    /// If there was no well-formed reply within the deadline.
+    pub async fn take_with_grants(
+        &self,
+        policies: &Arc<[Policy]>,
+        charges: &[Charge],
+        requests: &[GrantRequest],
+    ) -> Result<Granted, StoreError> {
+        let asked = Asked { charges, requests };
+        if !(self.inner.is_cluster && cross_slot::spans_slots(charges)) {
+            return self
+                .inner
+                .batcher
+                .submit_granting(policies, asked, false, self.inner.batcher.deadline())
+                .await;
+        }
+        // A grant that was made in a round that fails could not be undone, so the grants are asked for beside the charges.
+        let (asking, taken) = cross_slot::apart(charges);
+        let granted = Box::pin(self.apply_with_grants(policies, &asking, requests));
+        let (granted, decisions) = join(granted, self.take(policies, &taken)).await;
+        let none = || SmallVec::from_elem(Grant::default(), asking.len());
+        Ok(Granted {
+            decisions: decisions?,
+            grants: granted.map_or_else(|_| none(), |granted| granted.grants),
+        })
+    }
+
+    /// Applies each charge independently, and gets grants; see `Store::apply_with_grants`.
+    ///
+    /// # Errors
+    /// If there was no well-formed reply within the deadline.
+    pub async fn apply_with_grants(
+        &self,
+        policies: &Arc<[Policy]>,
+        charges: &[Charge],
+        requests: &[GrantRequest],
+    ) -> Result<Granted, StoreError> {
+        let spans_slots = self.inner.is_cluster && cross_slot::spans_slots(charges);
+        let mut all = Granted::default();
+        for some in (Asked { charges, requests }).chunks(APPLIED_AT_ONCE) {
+            // On a cluster each tag has a call of its own.
+            let calls = some.chunks(if spans_slots { 1 } else { APPLIED_AT_ONCE });
+            let deadline = self.inner.batcher.deadline();
+            let calls =
+                calls.map(|asked| self.inner.batcher.submit_granting(policies, asked, true, deadline));
+            for granted in join_all(calls).await {
+                let Granted { decisions, grants } = granted?;
+                all.decisions.extend(decisions);
+                all.grants.extend(grants);
+            }
+        }
+        Ok(all)
+    }
+
     /// Takes from a quota of its own, so that a server which can't run scripts or write fails the probe as well.
     ///
     /// # Errors
@@ -197,10 +257,11 @@ impl Redis {
             return Ok(Decisions::new());
         }
         if !(self.inner.is_cluster && cross_slot::spans_slots(charges)) {
-            return self.inner.batcher.submit(policies, charges, independent).await;
+            let deadline = self.inner.client.deadline();
+            return self.inner.batcher.submit(policies, charges, independent, deadline).await;
         }
         let decide = if independent { cross_slot::apply } else { cross_slot::take };
-        let deciding = decide(&self.inner.client, policies, charges);
+        let deciding = decide(&self.inner.batcher, policies, charges, self.inner.client.deadline());
         tokio::time::timeout(self.inner.client.timeout(), deciding).await.map_err(|_| {
             // Refreshes the thread's cached time after the wait.
             let _ = monotonic();
@@ -226,7 +287,7 @@ impl Redis {
         let mut known = 0;
         for (policy, key) in keys {
             let policy = &policies[*policy];
-            let names = Quota::LETTERS
+            let names = Policy::LETTERS
                 .map(|letter| wire::stored_key(self.inner.client.prefix(), policy, *key, letter));
             let arguments = vec![Bytes::from_static(action.as_bytes()), Bytes::from(length.clone())];
             let names = names.map(Bytes::from).to_vec();

@@ -2,11 +2,20 @@
 
 use smallvec::SmallVec;
 
-use crate::limit::Decision;
+use crate::limit::{Decision, Grant};
 use crate::time::Micros;
 
 /// The decisions on one request, in the order of its charges.
 pub type Decisions = SmallVec<[Decision; 4]>;
+
+/// The decisions on one request, and the grants that it got.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Granted {
+    /// In the order of the charges.
+    pub decisions: Decisions,
+    /// One for each charge of the kind `Grant`, in their order.
+    pub grants: SmallVec<[Grant; 2]>,
+}
 
 /// A change of a key by an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +34,8 @@ pub enum StoreError {
     /// The queue before the store is full; the request was not sent.
     #[error("too many requests wait for it")]
     QueueFull,
-    /// The deadline passed in the queue before the store; the request was not sent.
+    /// The request was not sent: its deadline passed in the queue before the store, or an earlier call has had no reply for a
+    /// whole deadline.
     #[error("no reply within the deadline")]
     Unsent,
     /// The slot of the keys is being moved to another node of a cluster, and no node has all of them (TRYAGAIN).

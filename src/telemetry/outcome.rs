@@ -34,6 +34,8 @@ pub enum DecisionSource {
     Cache,
     /// This process, since Redis was unavailable: `on_store_failure`.
     Fallback,
+    /// This process, by units that Redis has granted or a slot that it has kept: `ahead`.
+    Ahead,
     /// The configuration, whatever the counts are: `allow`, `block`, `on_missing`, or a cost above the limit.
     Config,
 }
@@ -94,11 +96,12 @@ impl Outcome {
 
 impl DecisionSource {
     /// Every variant with its label, in the order of the type.
-    pub(super) const ALL: [(Self, &'static str); 5] = [
+    pub(super) const ALL: [(Self, &'static str); 6] = [
         (Self::Store, "store"),
         (Self::Memory, "memory"),
         (Self::Cache, "cache"),
         (Self::Fallback, "fallback"),
+        (Self::Ahead, "ahead"),
         (Self::Config, "config"),
     ];
 }

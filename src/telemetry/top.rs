@@ -19,11 +19,11 @@ use tokio::time::Instant;
 pub use self::history::Window;
 pub use self::label::{KeyConsumer, KeyLabel};
 pub use self::pair::TopBy;
+pub use self::sketch::Sketch;
 pub use self::summary::{Counter, Summary};
 
 use self::history::{History, KeyCounts, Span, TICK_SECONDS, Tick};
 use self::pair::Pair;
-use self::sketch::Sketch;
 use super::spec::LogKeys;
 use crate::id_vec::IdVec;
 use crate::limit::{Key, Policy, PolicyId};

@@ -8,6 +8,8 @@ mod key_consumers;
 mod keys;
 mod output;
 mod raises;
+mod replay;
+mod replay_page;
 mod simulate;
 mod top;
 

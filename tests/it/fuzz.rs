@@ -4,6 +4,7 @@
 mod bodies;
 mod cuts;
 mod http1;
+mod logs;
 mod messages;
 
 use std::fs;
@@ -37,6 +38,7 @@ fn the_corpus_satisfies_the_properties() {
     over("corpus/proxy_header", "", bodies::proxy_header);
     over("corpus/http1_request", "", http1::requests);
     over("corpus/http1_response", "", http1::responses);
+    over("logs", ".log", bodies::log);
     over("it/config/error_reports", ".toml", bodies::file);
     over("it/config", ".toml", bodies::file);
 }

@@ -12,6 +12,7 @@ mod access_log {
     mod clients;
     mod delivery;
     mod lines;
+    mod replay;
     mod upstream_fields;
 }
 /// The admin interface: metrics, readiness, limits and keys.
@@ -97,6 +98,7 @@ mod lifecycle {
 }
 /// Limits as clients see them: counting, keys, tiers, overrides, concurrency, rate headers.
 mod limits {
+    mod ahead;
     mod allow_and_block;
     mod bans;
     mod canonical_keys;
@@ -136,6 +138,10 @@ mod monitoring {
 }
 /// The algorithms of limits against models: both stores, random arrivals, `PROOF_FACTOR`.
 mod proof;
+/// Access logs of other servers, which are replayed.
+mod replay {
+    mod servers;
+}
 /// Which route a request matches.
 mod routing {
     mod conditions;

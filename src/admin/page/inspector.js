@@ -104,8 +104,9 @@ function showKey(key, { statuses, history, raise }) {
   const title = listed ? keyName(listed) : [key.consumer, typed].filter(Boolean).join("|") || key.tag;
   const described = { ...key, title, statuses };
   // Built once for a key, so that the focus stays on its buttons.
-  if (place.shownKey !== key) {
-    place.shownKey = key;
+  const shown = place.shownKey;
+  place.shownKey = key;
+  if (shown?.tag !== key.tag || shown.limit !== key.limit) {
     const parts = ["identity", "standings", "advice", "done", "history", "actions"].map((name) => element("div", { class: name }));
     place.replaceChildren(...parts);
     place.lastChild.append(...actionButtons());

@@ -1,6 +1,7 @@
 //! Explains how a limit applies to a request.
 
 use super::rows::Rows;
+use crate::cli::ahead;
 use crate::config::Loaded;
 use crate::gate::{
     Cost, Gate, KeyPart, KeySpec, LimitMatch, LimitRule, NoField, OnMissing, PartValue, PolicySource, Subject,
@@ -98,6 +99,9 @@ fn explain_charge(rows: &mut Rows, applied: &Applied<'_>) {
         let after = ban.after;
         rows.sub_row("ban", format!("for {length}, after {after} denial{} within {within}", plural(after)));
     }
+    if let Some(granted) = ahead::describe(policy) {
+        rows.sub_row("ahead", granted);
+    }
     explain_store(rows, loaded, policy, charge);
 }
 
@@ -144,7 +148,7 @@ fn explain_store(rows: &mut Rows, loaded: &Loaded, policy: &Policy, charge: &Cha
     };
     let limits = &loaded.config.snapshot.gate.limits;
     rows.sub_row("counted", format!("in {}", redis.target));
-    let name = stored_key(&redis.prefix, policy, charge.key, policy.quota.letter());
+    let name = stored_key(&redis.prefix, policy, charge.key, policy.letter());
     rows.sub_row("as", String::from_utf8_lossy(&name));
     let share = limits.shares[charge.policy].quota.limit();
     rows.sub_row(

@@ -1,8 +1,7 @@
 //! Describes limits in one sentence, for readers that do not know the algorithm.
 
-use crate::cli::decimal;
 use crate::limit::{Align, CalendarUnit, Quota, Rate, SlidingLog, SlidingWindow, Window};
-use crate::time::Micros;
+use crate::time::{Micros, format_seconds};
 
 /// Units of time in microseconds, the longest first.
 const UNITS: [(u64, &str); 4] =
@@ -88,7 +87,7 @@ fn length(span: Micros) -> String {
     match UNITS.iter().find(|(unit, _)| span.0.is_multiple_of(*unit)) {
         Some((unit, name)) if span.0 == *unit => (*name).to_owned(),
         Some((unit, name)) => format!("{} {name}s", span.0 / unit),
-        None => format!("{} s", decimal::format(span)),
+        None => format!("{} s", format_seconds(span)),
     }
 }
 

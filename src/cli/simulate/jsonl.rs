@@ -6,9 +6,8 @@ use super::arrivals::Arrival;
 use super::error::SimulateError;
 use super::player::Player;
 use super::scenario::Scenario;
-use crate::cli::decimal;
 use crate::limit::{Charge, Decision};
-use crate::time::Micros;
+use crate::time::{Micros, format_seconds};
 
 /// Plays all arrivals, and writes an object for each arrival and player.
 pub(super) async fn write(
@@ -39,15 +38,15 @@ fn write_object(
         out,
         "{{\"at\":{},\"key\":{},\"cost\":{},\"allowed\":{},\"limit\":{},\"of\":{},\"remaining\":{},\
          \"reset_after\":{},\"retry_after\":{},\"delay\":{}}}",
-        decimal::format(Micros(arrival.at.0)),
+        format_seconds(Micros(arrival.at.0)),
         quoted(&arrival.key),
         charge.cost,
         decision.allowed,
         quoted(limit),
         decision.limit,
         decision.remaining,
-        decimal::format(decision.reset_after),
-        decision.retry_after.map_or_else(|| "null".to_owned(), decimal::format),
-        decimal::format(decision.delay),
+        format_seconds(decision.reset_after),
+        decision.retry_after.map_or_else(|| "null".to_owned(), format_seconds),
+        format_seconds(decision.delay),
     )
 }

@@ -1,17 +1,13 @@
 //! Plays arrivals against limits as the proxy would, on a manual clock.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use super::arrivals::Arrival;
 use super::backend::Backend;
 use super::charges::{self, ArrivalCharge};
 use crate::gate::Gate;
-use crate::limit::{Charge, ChargeKind, Decision, Holder, Policy, PolicyId, Quota, binding};
+use crate::limit::{Charge, Decision, Holder, Policy, PolicyId, binding};
+use crate::replay::{Flight, InFlight, lease};
 use crate::store::{Decisions, StoreError};
 use crate::time::{Micros, Timestamp};
-
-/// A lease is renewed after this fraction of it, as in the proxy.
-const RENEWALS: u64 = 3;
 
 /// Plays requests against the same limits.
 #[derive(Debug)]
@@ -24,16 +20,8 @@ pub(super) struct Player<'a> {
     /// backwards: that of the clock plus this.
     set_back: u64,
     in_flight: InFlight,
-}
-
-/// Requests that hold slots.
-#[derive(Debug, Default)]
-struct InFlight {
-    /// The slots that requests hold, by the time of their end and the holder.
-    ends: BTreeMap<(u64, u64), Vec<Charge>>,
-    /// When leases are to be renewed, and of which request: a key of `ends`.
-    renewals: BTreeSet<(u64, (u64, u64))>,
-    holders: u64,
+    /// The number of arrivals so far, which are the holders of slots.
+    arrivals: u64,
 }
 
 /// The decisions on one arrival.
@@ -76,7 +64,7 @@ impl<'a> Player<'a> {
     /// A player of requests against these limits, of which there is at least one.
     pub fn new(gate: &'a Gate, backend: &'a Backend, limits: Vec<PolicyId>) -> Self {
         let now = Timestamp::default();
-        Self { gate, backend, limits, now, set_back: 0, in_flight: InFlight::default() }
+        Self { gate, backend, limits, now, set_back: 0, in_flight: InFlight::default(), arrivals: 0 }
     }
 
     /// The limits, in their order.
@@ -88,9 +76,9 @@ impl<'a> Player<'a> {
     pub async fn arrive(&mut self, arrival: &Arrival) -> Result<Played, StoreError> {
         self.advance(arrival.at).await?;
         let mut per_limit = self.charges(arrival);
-        self.in_flight.holders += 1;
+        self.arrivals += 1;
         for one in &mut per_limit {
-            one.charge.holder = Holder(self.in_flight.holders);
+            one.charge.holder = Holder(self.arrivals);
         }
         let policies = &self.gate.limits.policies;
         let is_blocked = |one: &ArrivalCharge| {
@@ -125,8 +113,7 @@ impl<'a> Player<'a> {
 
     /// When the last request in flight ends, if there is any.
     pub fn busy_until(&self) -> Option<Timestamp> {
-        let (end, _) = self.in_flight.ends.last_key_value()?.0;
-        Some(Timestamp(end.saturating_sub(self.set_back)))
+        self.in_flight.busy_until().map(|end| self.on_clock(end))
     }
 
     /// Sets the clock, after doing what is due until then: slots are released, each at its time, and leases are renewed.
@@ -134,16 +121,13 @@ impl<'a> Player<'a> {
     async fn advance(&mut self, to: Timestamp) -> Result<(), StoreError> {
         self.set_back += self.now.0.saturating_sub(to.0);
         self.now = to;
-        let (policies, now) = (&self.gate.limits.policies, to.0.saturating_add(self.set_back));
+        let (policies, now) = (&self.gate.limits.policies, self.scheduled(to));
         while let Some((end, charges)) = self.in_flight.next_end(now) {
-            self.backend.set_time(Timestamp(end.saturating_sub(self.set_back)));
+            self.backend.set_time(self.on_clock(end));
             self.backend.store.apply(policies, &charges).await?;
         }
         self.backend.set_time(to);
-        while let Some((request, charges)) = self.in_flight.next_renewal(now) {
-            self.in_flight.renewals.insert((now.saturating_add(renewal(policies, &charges)), request));
-            let charges: Vec<Charge> =
-                charges.iter().map(|charge| charge.with_kind(ChargeKind::Renew)).collect();
+        while let Some(charges) = self.in_flight.next_renewal(now, policies) {
             self.backend.store.apply(policies, &charges).await?;
         }
         Ok(())
@@ -165,35 +149,20 @@ impl<'a> Player<'a> {
                 && one.charge.cost > 0
                 && lease(policy(&one.charge)).is_some()
         };
-        let held: Vec<Charge> = both().filter(holds).map(|(one, _)| one.charge).collect();
-        if held.is_empty() {
-            return;
-        }
-        let now = arrival.at.0.saturating_add(self.set_back);
-        let end = now.saturating_add(played.delay.0).saturating_add(arrival.in_flight.0);
-        let request = (end, self.in_flight.holders);
-        self.in_flight.renewals.insert((now.saturating_add(renewal(policies, &held)), request));
-        self.in_flight.ends.insert(request, held);
-    }
-}
-
-impl InFlight {
-    /// Removes the next request that has ended; returns when it ended, and the charges that release its slots.
-    fn next_end(&mut self, now: u64) -> Option<(u64, Vec<Charge>)> {
-        let entry = self.ends.first_entry().filter(|entry| entry.key().0 <= now)?;
-        let ((end, _), charges) = entry.remove_entry();
-        Some((end, charges.iter().map(|charge| charge.with_kind(ChargeKind::Release)).collect()))
+        let slots = both().filter(holds).map(|(one, _)| one.charge).collect();
+        let now = self.scheduled(arrival.at);
+        let end = now.after(played.delay).after(arrival.in_flight);
+        self.in_flight.start(now, end, Flight { slots, ..Flight::default() }, policies);
     }
 
-    /// The next request whose leases are to be renewed, and its charges.
-    fn next_renewal(&mut self, now: u64) -> Option<((u64, u64), Vec<Charge>)> {
-        while self.renewals.first().is_some_and(|(due, _)| *due <= now) {
-            let (_, request) = self.renewals.pop_first()?;
-            if let Some(charges) = self.ends.get(&request) {
-                return Some((request, charges.clone()));
-            }
-        }
-        None
+    /// The time by which requests in flight are scheduled, of a time of the clock.
+    fn scheduled(&self, at: Timestamp) -> Timestamp {
+        at.after(Micros(self.set_back))
+    }
+
+    /// The time of the clock, of one by which requests are scheduled.
+    fn on_clock(&self, at: Timestamp) -> Timestamp {
+        Timestamp(at.0.saturating_sub(self.set_back))
     }
 }
 
@@ -206,14 +175,4 @@ fn counted(per_limit: &[ArrivalCharge]) -> Vec<Charge> {
 fn merge(per_limit: &[ArrivalCharge], counted: &[Decision]) -> Decisions {
     let mut counted = counted.iter().copied();
     per_limit.iter().filter_map(|one| one.preset.or_else(|| counted.next())).collect()
-}
-
-fn lease(policy: &Policy) -> Option<Micros> {
-    if let Quota::Concurrency(slots) = &policy.quota { Some(slots.lease()) } else { None }
-}
-
-/// How long until the leases of these charges are to be renewed, in microseconds.
-fn renewal(policies: &[Policy], charges: &[Charge]) -> u64 {
-    let leases = charges.iter().filter_map(|charge| lease(&policies[charge.policy]));
-    leases.map(|lease| lease.0 / RENEWALS).min().unwrap_or(0).max(1)
 }

@@ -5,11 +5,10 @@ use super::describe::describe;
 use super::error::SimulateError;
 use super::player::{Played, Player};
 use super::scenario::Scenario;
-use crate::cli::decimal;
-use crate::cli::plot::{Level, Mark, MarkKind, Panel, Plot};
 use crate::limit::{Decision, DenyReason, Policy};
+use crate::plot::{Level, Mark, MarkKind, Panel, Plot};
 use crate::text::plural;
-use crate::time::{Micros, Timestamp};
+use crate::time::{Micros, Timestamp, format_seconds};
 
 /// Samples of each level, from one end of the plot to the other.
 const SAMPLES: u64 = 720;
@@ -79,7 +78,7 @@ fn title(scenario: &Scenario<'_>, keys: usize, span: Micros) -> String {
         2 => ", against both limits together",
         _ => ", against all limits together",
     };
-    format!("{count} request{plural}{of_keys} in {} s{against}", decimal::format(span))
+    format!("{count} request{plural}{of_keys} in {} s{against}", format_seconds(span))
 }
 
 impl<'p, 'a> Recorder<'p, 'a> {
@@ -161,7 +160,7 @@ impl<'p, 'a> Recorder<'p, 'a> {
                 (true, true) if played.delay > Micros::ZERO => MarkKind::Delayed,
                 (true, true) => MarkKind::Admitted,
             };
-            let (at, key) = (decimal::format(Micros(arrival.at.0)), arrival.printable_key());
+            let (at, key) = (format_seconds(Micros(arrival.at.0)), arrival.printable_key());
             let tip = format!("{at} s, key {key}, cost {}: {}", charge.cost, verdict(kind, decision, played));
             panel.marks.push(Mark { kind, arrived: arrival.at, released, tip });
         }
@@ -202,13 +201,13 @@ fn verdict(kind: MarkKind, decision: &Decision, played: &Played) -> String {
     let left = format!("{} of {} remaining", decision.remaining, decision.limit);
     match (kind, decision.reason, decision.retry_after) {
         (MarkKind::Admitted, ..) => format!("admitted, {left}"),
-        (MarkKind::Delayed, ..) => format!("admitted after {} s, {left}", decimal::format(played.delay)),
+        (MarkKind::Delayed, ..) => format!("admitted after {} s, {left}", format_seconds(played.delay)),
         (MarkKind::DeniedElsewhere, ..) => format!("denied by another limit, {left}"),
         (MarkKind::Denied, DenyReason::Ban, _) => "denied: the key is banned".to_owned(),
         (MarkKind::Denied, DenyReason::Block, _) => "denied: the key is blocked".to_owned(),
         (MarkKind::Denied, _, None) => "denied: its cost exceeds the limit".to_owned(),
         (MarkKind::Denied, _, Some(wait)) => {
-            format!("denied, {left}; retry after {} s", decimal::format(wait))
+            format!("denied, {left}; retry after {} s", format_seconds(wait))
         }
     }
 }

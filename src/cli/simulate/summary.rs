@@ -4,9 +4,8 @@ use std::fmt::Write as _;
 
 use super::arrivals::Arrival;
 use super::player::{Played, Player};
-use crate::cli::decimal;
 use crate::limit::DenyReason;
-use crate::time::{Micros, Timestamp};
+use crate::time::{Micros, Timestamp, format_seconds};
 
 /// Counts the decisions on the arrivals of one player.
 #[derive(Debug)]
@@ -86,7 +85,7 @@ impl Summary {
     pub fn verdicts(&self) -> String {
         let mut text = format!("{} admitted", self.admitted);
         if self.delayed > 0 {
-            let longest = decimal::format(self.longest_delay);
+            let longest = format_seconds(self.longest_delay);
             let _ = write!(text, ", {} of them delayed by at most {longest} s", self.delayed);
         }
         let _ = write!(text, "; {} denied", self.denied);
@@ -103,7 +102,7 @@ impl LimitSummary {
     fn text(&self) -> String {
         let mut text = format!("denied {}", self.denied);
         if self.denied > self.blocked + self.too_costly {
-            let _ = write!(text, ", retry after at most {} s", decimal::format(self.longest_retry));
+            let _ = write!(text, ", retry after at most {} s", format_seconds(self.longest_retry));
         }
         if self.blocked > 0 {
             let _ = write!(text, "; {} of them blocked", self.blocked);

@@ -8,10 +8,9 @@ use super::error::SimulateError;
 use super::player::{Played, Player};
 use super::scenario::Scenario;
 use super::summary::Summary;
-use crate::cli::decimal;
 use crate::limit::{Decision, DenyReason};
 use crate::text::plural;
-use crate::time::Micros;
+use crate::time::{Micros, format_seconds};
 
 /// The maximum width of the key column; a wider key shifts the rest of its line.
 const MAX_KEY_WIDTH: usize = 32;
@@ -225,5 +224,5 @@ fn write_summary(out: &mut impl Write, summaries: &[Summary], compare: bool, wid
 }
 
 fn seconds(span: Micros) -> String {
-    format!("{} s", decimal::format(span))
+    format!("{} s", format_seconds(span))
 }

@@ -78,6 +78,10 @@ const LEASE: Key = Key {
     doc: "`concurrency`: how long the slots of a proxy that has died stay in use",
 };
 
+/// The bounds of a written `ahead`.
+const SHORTEST_AHEAD: Duration = Duration::from_micros(limit::Ahead::MIN_SPAN.0);
+const LONGEST_AHEAD: Duration = Duration::from_micros(limit::Ahead::MAX_SPAN.0);
+
 /// The keys of a limit.
 pub static LIMIT: Keys = Keys {
     all: &[
@@ -132,6 +136,23 @@ pub static LIMIT: Keys = Keys {
             doc: "What happens while Redis is unavailable. `\"local\"`: this process enforces its \
               [share](redis.md#when-redis-is-unavailable) of the remaining units, and charges Redis later; \
               `\"allow\"`: the limit allows every request; `\"deny\"`: requests get 503",
+        },
+        Key {
+            name: "ahead",
+            kind: Kind::Either(&[
+                Kind::Choice(&["off", "auto"]),
+                Kind::Duration(SHORTEST_AHEAD, LONGEST_AHEAD),
+            ]),
+            default: Default::Toml("\"off\""),
+            doc: "`\"auto\"` [grants units ahead](redis.md#units-granted-ahead) of requests, so that a proxy asks \
+              Redis once for many requests of a key; a duration says how long a grant lasts. With \
+              `concurrency`, `\"auto\"` keeps freed slots for the next request. Not for `leaky_bucket`",
+        },
+        Key {
+            name: "ahead_share",
+            kind: Kind::Integer(1, 100),
+            default: Default::Toml("8"),
+            doc: "A grant has at most one in so many of the available units",
         },
         Key {
             name: "mode",

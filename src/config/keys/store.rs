@@ -35,7 +35,7 @@ pub static STORE: Keys = Keys {
             name: "timeout",
             kind: Kind::Duration(MILLISECOND, MINUTE),
             default: Default::Toml("\"50ms\""),
-            doc: "The longest that a request waits for Redis",
+            doc: "The longest that a request waits for Redis; at least 1.5 times the round trip",
         },
         Key {
             name: "prefix",
@@ -48,7 +48,7 @@ pub static STORE: Keys = Keys {
             kind: Kind::Choice(&["server", "client"]),
             default: Default::Toml("\"server\""),
             doc: "Whose time counts. `\"client\"` is for a Redis that does not allow TIME in scripts; the \
-              clocks of all proxies must then agree within a second",
+              clocks of all proxies must then agree within a second, and no limit can grant units with `ahead`",
         },
         Key {
             name: "hash_key",

@@ -7,7 +7,7 @@ use http::StatusCode;
 use crate::config::item::Item;
 use crate::config::keys::BAN;
 use crate::config::report::Problem;
-use crate::config::table::Table;
+use crate::config::table::{Reported, Table};
 use crate::gate::Trust;
 use crate::limit::{Algorithm, Ban};
 use crate::limiter::OnStoreFailure;
@@ -66,8 +66,16 @@ fn final_status(item: Item<'_>, status: u64) -> Option<u16> {
     Some(status)
 }
 
-/// Reads `ban`.
-pub(super) fn ban(item: Item<'_>) -> Option<Ban> {
+/// Reads `ban`; none for a limit in shadow mode.
+pub(super) fn enforced_ban(table: &Table<'_>, is_shadow: Option<bool>) -> Result<Option<Ban>, Reported> {
+    let ban = table.optional("ban", ban)?;
+    if let Some(item) = table.given("ban").filter(|_| is_shadow == Some(true)) {
+        ignored(item, "bans");
+    }
+    Ok(ban.filter(|_| is_shadow != Some(true)))
+}
+
+fn ban(item: Item<'_>) -> Option<Ban> {
     let table = Table::of(item, "`ban`", &BAN)?;
     let after = table.required("after").and_then(|item| table.integer_in("after", item));
     let within = table.required("within").and_then(|item| table.duration_in("within", item));

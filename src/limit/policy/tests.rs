@@ -1,7 +1,7 @@
 //! Tests of bans and checks, and of which policies share counts.
 
 use super::*;
-use crate::limit::Rate;
+use crate::limit::{Ahead, Align, Rate};
 
 fn policy() -> Policy {
     let rate = Rate::new(1, Micros::SECOND).unwrap();
@@ -53,5 +53,26 @@ fn tiers_and_algorithms_are_counted_separately() {
     assert_eq!(base.salt(), Policy::new("a", quota).salt());
     assert!(base.salts().any(|salt| salt == base.salt()));
     let salts: std::collections::HashSet<u128> = base.salts().collect();
-    assert_eq!(salts.len(), Quota::LETTERS.len());
+    assert_eq!(salts.len(), Policy::LETTERS.len());
+}
+
+/// The units of a window that starts with the first request stay counted if that request is refunded.
+#[test]
+fn granted_units_outlast_a_refund_of_the_request_that_has_opened_their_window() {
+    let rate = Rate::new(100, Micros(60_000_000)).unwrap();
+    let ahead = Ahead { span: Micros(10_000_000), share: std::num::NonZeroU64::MIN };
+    let quota = Quota::fixed_window(rate, Align::FirstRequest).unwrap();
+    let policy = Policy::new("a", quota).with_ahead(ahead);
+    let at = |seconds: u64| Timestamp(1_000_000_000 + seconds * 1_000_000);
+    let peek = |record: &Record, now| policy.decide(Some(record), now, &charge(0, ChargeKind::Take)).decision;
+    let taken = policy.decide(None, at(0), &charge(1, ChargeKind::Take));
+    let decided = taken.decision;
+    let (granted, grant) = policy.grant(taken.next.as_ref(), at(0), 50, &decided).unwrap();
+    assert_eq!(grant.units, 50);
+    let refund = charge(1, ChargeKind::Take).refund(at(0));
+    let record = policy.decide(granted.next.as_ref(), at(1), &refund).next.unwrap();
+    assert_eq!(peek(&record, at(1)).remaining, 50);
+    // The grant has ended, and the window may have not.
+    assert_eq!(peek(&record, at(11)).remaining, 50);
+    assert_eq!(peek(&record, at(60)).remaining, 100);
 }

@@ -71,7 +71,7 @@ impl World {
 
     /// Takes `cost` units through a proxy while the store is unavailable; returns whether the request passes.
     fn take_locally(&self, proxy: usize, cost: u64) -> bool {
-        self.proxies[proxy].decide_locally(&self.limits, &[charge(cost)], None).verdict.is_ok()
+        self.proxies[proxy].decide_locally(&self.limits, &[charge(cost)], None, None).verdict.is_ok()
     }
 
     /// The units that a store has available now.
@@ -296,8 +296,9 @@ fn a_reply_of_the_store_before_the_payment_does_not_refill_the_share() {
 #[test]
 fn a_charge_whose_reply_was_lost_is_counted_and_not_owed() {
     let world = World::of(&per_second(4), 1, 0);
-    let passes =
-        |error| world.proxies[0].decide_locally(&world.limits, &[charge(1)], Some(&error)).verdict.is_ok();
+    let passes = |error| {
+        world.proxies[0].decide_locally(&world.limits, &[charge(1)], None, Some(&error)).verdict.is_ok()
+    };
     assert!(passes(StoreError::Deadline) && passes(StoreError::Lost));
     assert!(world.proxies[0].client.fallback.ledger.is_empty());
     assert!(passes(StoreError::QueueFull) && passes(StoreError::ErrorReply(String::new())));
@@ -310,8 +311,9 @@ fn a_charge_whose_reply_was_lost_is_counted_and_not_owed() {
 #[test]
 fn a_charge_whose_reply_was_lost_drains_before_the_debt() {
     let world = World::of(&per_second(4), 1, 0);
-    let passes =
-        |error| world.proxies[0].decide_locally(&world.limits, &[charge(2)], Some(&error)).verdict.is_ok();
+    let passes = |error| {
+        world.proxies[0].decide_locally(&world.limits, &[charge(2)], None, Some(&error)).verdict.is_ok()
+    };
     assert!(passes(StoreError::QueueFull) && passes(StoreError::Deadline));
     // The store has made the charge whose reply was lost, and it has drained.
     let _ = world.store.take(&world.limits.policies, &[charge(2)]);
@@ -344,7 +346,8 @@ fn only_what_was_admitted_is_owed() {
     let world = World::of(&per_second(1), 1, 0);
     let charges: Vec<Charge> =
         (0..3).map(|policy| Charge { policy: PolicyId(policy), ..charge(1) }).collect();
-    let passes = (0..5).filter(|_| world.proxies[0].decide_locally(&limits, &charges, None).verdict.is_ok());
+    let passes =
+        (0..5).filter(|_| world.proxies[0].decide_locally(&limits, &charges, None, None).verdict.is_ok());
     assert_eq!(passes.count(), 2);
     let mut owed: Vec<(u32, u64)> = world.proxies[0]
         .client

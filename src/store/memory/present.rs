@@ -3,7 +3,7 @@
 //! Everything else is counted in monotonic time, so that setting the system's clock refills no quota and lifts no ban. The
 //! record of a calendar window has its count in wall time, and its penalty in monotonic time.
 
-use crate::limit::{Charge, ChargeKind, Decision, Outcome, Penalty, Policy, Record};
+use crate::limit::{Charge, ChargeKind, Decision, Grant, GrantReport, Outcome, Penalty, Policy, Record};
 use crate::time::{Clock, Micros, Timestamp};
 
 /// The present time. The wall clock is read only when needed, since few limits follow it.
@@ -37,6 +37,35 @@ impl<'a> Present<'a> {
         let Outcome { decision, next } = policy.decide(record.as_ref(), wall, &charge);
         let decision = Decision { at: self.time, ..decision };
         Outcome { decision, next: next.map(|next| with_penalty_moved(next, wall, self.time)) }
+    }
+
+    /// Like [`Policy::report`].
+    pub fn report(self, policy: &Policy, record: Option<&Record>, report: &GrantReport) -> Option<Record> {
+        if !policy.follows_calendar() {
+            return policy.report(record, self.time, report);
+        }
+        let wall = self.wall();
+        let report = GrantReport { until: moved(report.until, self.time, wall), ..*report };
+        let record = record.map(|record| with_penalty_moved(record.clone(), self.time, wall));
+        let next = policy.report(record.as_ref(), wall, &report);
+        next.map(|next| with_penalty_moved(next, wall, self.time))
+    }
+
+    /// Like [`Policy::grant`].
+    pub fn grant(
+        self,
+        policy: &Policy,
+        record: Option<&Record>,
+        wanted: u64,
+        decided: &Decision,
+    ) -> Option<(Outcome, Grant)> {
+        if !policy.follows_calendar() {
+            return policy.grant(record, self.time, wanted, decided);
+        }
+        let wall = self.wall();
+        let record = record.map(|record| with_penalty_moved(record.clone(), self.time, wall));
+        let (Outcome { decision, next }, grant) = policy.grant(record.as_ref(), wall, wanted, decided)?;
+        Some((Outcome { decision, next: next.map(|next| with_penalty_moved(next, wall, self.time)) }, grant))
     }
 
     /// The record that `make` returns for `record` and the time by the clock of the policy's counts.

@@ -1,5 +1,6 @@
 //! The current client of a Redis, and how scripts and commands are run over it.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,13 +14,14 @@ use fred::types::{ClusterHash, CustomCommand, FromValue, Value};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::cluster;
-use super::script::Script;
+use super::cluster::{self, Command};
+use super::script::{Script, TAKE, TAKE_ONE};
 use super::spec::RedisSpec;
 use super::url::RedisAddress;
+use super::wire::Call;
 use crate::store::types::StoreError;
 use crate::telemetry::StoreCounts;
-use crate::time::{Clock, cached_now, monotonic};
+use crate::time::{Clock, monotonic};
 
 /// Calls over one connection, which the `Reconnector` replaces when it fails.
 pub(super) struct RedisClient {
@@ -33,6 +35,14 @@ pub(super) struct RedisClient {
     counts: StoreCounts,
     /// Dropped with this client: then the reconnector closes the connection.
     _dropped: oneshot::Sender<()>,
+}
+
+/// What a call of a script has come to with the server's first reply.
+pub(super) enum Evaluated {
+    /// The reply, or why there is none.
+    Ended(Result<Bytes, StoreError>),
+    /// It was not run, since a slot is being moved. The future sends it again and waits for the reply.
+    Delayed(Pin<Box<dyn Future<Output = Result<Bytes, StoreError>> + Send>>),
 }
 
 /// The clock of decisions.
@@ -113,29 +123,71 @@ impl RedisClient {
         }
     }
 
-    /// Runs a script by its hash, or by its source if the server does not have it. Only this call may be sent twice, since
-    /// NOSCRIPT proves that nothing was run. `deadline` is the earliest of the requests in the call.
+    /// Runs a script by its hash, or by its source if the server does not have it; waits for the reply. `deadline` is the
+    /// earliest of the requests in the call.
     pub async fn eval(
-        &self,
+        self: &Arc<Self>,
         script: &'static Script,
         keys: Vec<Bytes>,
         arguments: Vec<Bytes>,
         deadline: Instant,
     ) -> Result<Bytes, StoreError> {
-        let mut args = self.arguments(script.sha.as_str().into(), keys, arguments);
-        let running = async {
-            match self.run("EVALSHA", &args, deadline).await {
-                Err(error) if error.details().starts_with("NOSCRIPT") => {
-                    args[0] = script.source.into();
-                    self.run("EVAL", &args, deadline).await
-                }
-                other => other,
-            }
+        let args = self.arguments(keys, arguments);
+        match self.evaluate(ScriptCall::new(self.client(), script, args), deadline).await {
+            Evaluated::Ended(reply) => reply,
+            Evaluated::Delayed(again) => again.await,
+        }
+    }
+
+    /// Has a script decide the requests of a call; waits no longer than for the server's first reply.
+    pub async fn take(self: &Arc<Self>, call: Call, deadline: Instant) -> Evaluated {
+        let is_one_debt = call.is_one_debt();
+        let (keys, arguments) = call.into_parts();
+        let args = self.arguments(keys, arguments);
+        let call = if is_one_debt {
+            ScriptCall { next: Some(&TAKE), ..ScriptCall::new(self.client(), &TAKE_ONE, args) }
+        } else {
+            ScriptCall::new(self.client(), &TAKE, args)
         };
+        self.evaluate(call, deadline).await
+    }
+
+    async fn evaluate(self: &Arc<Self>, mut call: ScriptCall, deadline: Instant) -> Evaluated {
         let started = monotonic();
-        let result = self.with_timeout(running).await;
-        self.counts.record_call(cached_now() - started);
-        result
+        match tokio::time::timeout(self.timeout, call.run()).await {
+            Ok(Err(error)) if cluster::may_be_retried(&error) => {
+                let (client, ends) = (Arc::clone(self), started + self.timeout);
+                Evaluated::Delayed(Box::pin(async move {
+                    let reply = tokio::time::timeout_at(ends, call.run_again(error, deadline)).await;
+                    client.ended(started, reply.ok())
+                }))
+            }
+            reply => Evaluated::Ended(self.ended(started, reply.ok())),
+        }
+    }
+
+    /// Counts a call that has ended, and reads its reply; none if the deadline has passed.
+    fn ended(&self, started: Instant, reply: Option<Result<Value, Error>>) -> Result<Bytes, StoreError> {
+        // Also refreshes the thread's cached time after the wait.
+        self.counts.record_call(monotonic() - started);
+        let reply = reply.ok_or(StoreError::Deadline)?.map_err(|error| self.store_error(&error))?;
+        let no_string = || StoreError::Malformed("the script's reply is no string".to_owned());
+        reply.into_bytes().ok_or_else(no_string)
+    }
+
+    /// Waits until the server that has this hash slot replies to a script without effect, or its connection is replaced. A
+    /// script, since a server whose writes are paused replies to some other commands.
+    pub async fn wait_for_reply(&self, slot: u16) {
+        let cluster_hash = Some(ClusterHash::Custom(slot));
+        // Without a timeout: fred ends the command with its connection.
+        let options = Options { timeout: Some(Duration::ZERO), cluster_hash, ..options() };
+        let command = CustomCommand::new_static("EVAL", ClusterHash::FirstKey, false);
+        let client = self.client();
+        // An error is a reply as well.
+        let _: Result<Value, Error> =
+            client.with_options(&options).custom(command, vec!["return 0", "0"]).await;
+        // Refreshes the thread's cached time after the wait.
+        let _ = monotonic();
     }
 
     /// Counts its calls.
@@ -192,26 +244,79 @@ impl RedisClient {
         }
     }
 
-    /// One EVAL or EVALSHA. It is one of fred's custom commands because only these honour the options: fail at once while
-    /// there is no connection, and never send again.
-    async fn run(&self, name: &'static str, args: &[Value], deadline: Instant) -> Result<Bytes, Error> {
-        let reply = cluster::send(&self.client(), name, args, &options(), deadline).await?;
-        reply.into_bytes().ok_or_else(|| Error::new(ErrorKind::Parse, "the script's reply is no string"))
-    }
-
-    fn arguments(&self, script: Value, keys: Vec<Bytes>, own: Vec<Bytes>) -> Vec<Value> {
+    /// The arguments of a script's call, after the script.
+    fn arguments(&self, keys: Vec<Bytes>, own: Vec<Bytes>) -> Vec<Value> {
         let (now, extra_ttl) = match &self.clock {
             TakeClock::Server => (String::new(), Duration::ZERO),
             TakeClock::Sent { clock, extra_ttl } => (clock.wall().0.to_string(), *extra_ttl),
         };
         let mut arguments = Vec::with_capacity(keys.len() + own.len() + 4);
-        arguments.push(script);
         arguments.push(keys.len().to_string().into());
         arguments.extend(keys.into_iter().map(Value::Bytes));
         arguments.push(now.into());
         arguments.push(extra_ttl.as_millis().to_string().into());
         arguments.extend(own.into_iter().map(Value::Bytes));
         arguments
+    }
+}
+
+/// A call of a script. Only after a redirection, NOSCRIPT and an empty reply is it sent again, since these prove that nothing
+/// was charged.
+struct ScriptCall {
+    command: Command,
+    script: &'static Script,
+    /// The script that an empty reply leaves the call to.
+    next: Option<&'static Script>,
+}
+
+impl ScriptCall {
+    /// `args` without the script.
+    fn new(client: Arc<Client>, script: &'static Script, mut args: Vec<Value>) -> Self {
+        args.insert(0, script.sha.as_str().into());
+        // A custom command of fred, because only these honour the options: fail at once while there is no connection, and never
+        // send again.
+        Self { command: Command::new(client, "EVALSHA", args, options()), script, next: None }
+    }
+
+    /// Runs it, until it is redirected.
+    async fn run(&mut self) -> Result<Value, Error> {
+        loop {
+            let reply = self.command.send().await;
+            if !self.changes_script(&reply) {
+                return reply;
+            }
+        }
+    }
+
+    /// Runs it after `error`, a redirection, and follows all of them.
+    async fn run_again(&mut self, mut error: Error, deadline: Instant) -> Result<Value, Error> {
+        loop {
+            let reply = self.command.send_again(error, deadline).await;
+            if !self.changes_script(&reply) {
+                return reply;
+            }
+            match self.run().await {
+                Err(next) if cluster::may_be_retried(&next) => error = next,
+                reply => return reply,
+            }
+        }
+    }
+
+    /// Changes the command if the reply shows that another script, or the source of this one, must be sent; returns whether.
+    fn changes_script(&mut self, reply: &Result<Value, Error>) -> bool {
+        match reply {
+            Err(error) if error.details().starts_with("NOSCRIPT") => {
+                self.command.rename("EVAL", self.script.source.into());
+                true
+            }
+            Ok(value) if value.as_bytes().is_some_and(<[u8]>::is_empty) => {
+                let Some(next) = self.next.take() else { return false };
+                self.script = next;
+                self.command.rename("EVALSHA", next.sha.as_str().into());
+                true
+            }
+            _ => false,
+        }
     }
 }
 

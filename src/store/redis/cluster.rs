@@ -5,7 +5,7 @@
 //! run, so after these, and only these, a command is sent again: after MOVED and ASK at once and a few times, after TRYAGAIN
 //! with growing pauses until the deadline, since it fails until the migration ends.
 
-use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use fred::clients::Client;
@@ -15,6 +15,7 @@ use fred::types::config::{Options, Server};
 use fred::types::{ClusterHash, CustomCommand, Value};
 use tokio::time::Instant;
 
+use crate::limit::Key;
 use crate::time::monotonic;
 
 /// How often in a row a command may be redirected.
@@ -27,79 +28,101 @@ const MAX_PAUSE: Duration = Duration::from_millis(100);
 /// nothing was charged, which a missed deadline does not.
 const MARGIN: Duration = Duration::from_millis(5);
 
-/// Sends a command, follows its redirections, and repeats it until `deadline` while the slot of its keys is being moved. Its
-/// first key is `args[2]`.
-pub(super) async fn send(
-    client: &Client,
-    command: &'static str,
-    args: &[Value],
-    options: &Options,
-    deadline: Instant,
-) -> Result<Value, Error> {
-    let custom = custom(command);
-    // fred ignores what a custom command declares of its keys.
-    let options = &Options { cluster_hash: Some(ClusterHash::Offset(2)), ..options.clone() };
-    let reply = client.with_options(options).custom(custom.clone(), args.to_vec()).await;
-    if reply.as_ref().is_err_and(may_be_retried) {
-        let call = Call { client, command: custom, args, options };
-        let again: Again<'_> = Box::pin(send_again(call, reply, deadline));
-        return again.await;
+/// A command with keys of one slot, of which the first is `args[2]`.
+pub(super) struct Command {
+    client: Arc<Client>,
+    name: &'static str,
+    args: Vec<Value>,
+    options: Options,
+}
+
+impl Command {
+    pub fn new(client: Arc<Client>, name: &'static str, args: Vec<Value>, options: Options) -> Self {
+        // fred ignores what a custom command declares of its keys.
+        let options = Options { cluster_hash: Some(ClusterHash::Offset(2)), ..options };
+        Self { client, name, args, options }
     }
-    reply
-}
 
-/// Boxed, since it is rarely needed, and every request would carry its size in its future.
-type Again<'a> = Pin<Box<dyn Future<Output = Result<Value, Error>> + Send + 'a>>;
+    /// Gives it another name and first argument.
+    pub fn rename(&mut self, name: &'static str, first: Value) {
+        self.name = name;
+        self.args[0] = first;
+    }
 
-/// A command that is sent again.
-struct Call<'a> {
-    client: &'a Client,
-    command: CustomCommand,
-    args: &'a [Value],
-    options: &'a Options,
-}
+    /// Sends it once.
+    pub async fn send(&self) -> Result<Value, Error> {
+        self.client.with_options(&self.options).custom(custom(self.name), self.args.clone()).await
+    }
 
-async fn send_again(
-    call: Call<'_>,
-    mut reply: Result<Value, Error>,
-    deadline: Instant,
-) -> Result<Value, Error> {
-    let Call { client, command, args, options } = call;
-    let (mut redirections, mut pause) = (0, FIRST_PAUSE);
-    loop {
-        let Err(error) = &reply else { return reply };
-        let mut node = None;
-        if is_redirected(error) {
-            redirections += 1;
-            if redirections > MAX_REDIRECTIONS {
-                return reply;
+    /// Follows the redirections after `error`, and sends the command again until `deadline` while its slot is being moved.
+    pub async fn send_again(&self, error: Error, deadline: Instant) -> Result<Value, Error> {
+        let (mut redirections, mut pause) = (0, FIRST_PAUSE);
+        let mut error = error;
+        loop {
+            let mut node = None;
+            if is_redirected(&error) {
+                redirections += 1;
+                if redirections > MAX_REDIRECTIONS {
+                    return Err(error);
+                }
+                // fred has refreshed its map of slots before it returned this, so the first attempt may succeed now.
+                if redirections > 1 {
+                    node = self.importer().await?;
+                }
+            } else if is_try_again(&error) {
+                let left = deadline.saturating_duration_since(monotonic());
+                if left <= 2 * MARGIN {
+                    return Err(error);
+                }
+                // The last pauses become shorter, so that the last attempt is close to the deadline.
+                tokio::time::sleep(pause.min(left / 2)).await;
+                pause = MAX_PAUSE.min(pause * 2);
+                // The owner may redirect to the importer again.
+                redirections = 1;
+            } else {
+                return Err(error);
             }
-            // fred has refreshed its map of slots before it returned this, so the first attempt may succeed now.
-            if redirections > 1 {
-                node = importer(client, args, options).await?;
+            let reply = match node {
+                Some(node) => self.send_asking(node).await,
+                None => self.send().await,
+            };
+            match reply {
+                Ok(value) => return Ok(value),
+                Err(next) => error = next,
             }
-        } else if is_try_again(error) {
-            let left = deadline.saturating_duration_since(monotonic());
-            if left <= 2 * MARGIN {
-                return reply;
-            }
-            // The last pauses become shorter, so that the last attempt is close to the deadline.
-            tokio::time::sleep(pause.min(left / 2)).await;
-            pause = MAX_PAUSE.min(pause * 2);
-            // The owner may redirect to the importer again.
-            redirections = 1;
-        } else {
-            return reply;
         }
-        reply = match node {
-            Some(node) => send_asking(client, node, &command, args, options).await,
-            None => client.with_options(options).custom(command.clone(), args.to_vec()).await,
-        };
     }
+
+    /// The node that its slot is being migrated to, if it is.
+    async fn importer(&self) -> Result<Option<Server>, Error> {
+        let slot = self.args.get(2).and_then(Value::as_bytes).map_or(0, fred::util::redis_keyslot);
+        let Some(state) = self.client.cached_cluster_state() else { return Ok(None) };
+        let Some(owner) = state.get_server(slot).cloned() else { return Ok(None) };
+        let options = Options { cluster_node: Some(owner), ..self.options.clone() };
+        let known: String =
+            self.client.with_options(&options).custom(custom("CLUSTER"), vec!["NODES"]).await?;
+        let address = importing(&known, slot);
+        // fred has connections only to nodes that have slots, so the first migration to a new node must be waited for.
+        let address = |node: &Server| Some((&*node.host, node.port)) == address;
+        Ok(state.unique_primary_nodes().into_iter().find(address))
+    }
+
+    /// Sends it to the node that its slot is being migrated to, after ASKING. fred's queue keeps the two commands adjacent.
+    async fn send_asking(&self, node: Server) -> Result<Value, Error> {
+        let node = self.client.with_options(&Options { cluster_node: Some(node), ..self.options.clone() });
+        let asking = node.custom::<Value, Value>(custom("ASKING"), Vec::new());
+        let (_, reply) = tokio::join!(biased; asking, node.custom(custom(self.name), self.args.clone()));
+        reply
+    }
+}
+
+/// The hash slot of a key's tag.
+pub(super) fn slot(key: Key) -> u16 {
+    fred::util::redis_keyslot(&key.text())
 }
 
 /// Whether the command was not run, and may succeed on another node or a moment later.
-fn may_be_retried(error: &Error) -> bool {
+pub(super) fn may_be_retried(error: &Error) -> bool {
     is_redirected(error) || is_try_again(error)
 }
 
@@ -125,19 +148,6 @@ fn is_redirected(error: &Error) -> bool {
     *error.kind() == ErrorKind::Routing && error.details() == "Too many redirections."
 }
 
-/// The node that the slot of these arguments is being migrated to, if it is.
-async fn importer(client: &Client, args: &[Value], options: &Options) -> Result<Option<Server>, Error> {
-    let slot = args.get(2).and_then(Value::as_bytes).map_or(0, fred::util::redis_keyslot);
-    let Some(state) = client.cached_cluster_state() else { return Ok(None) };
-    let Some(owner) = state.get_server(slot).cloned() else { return Ok(None) };
-    let options = Options { cluster_node: Some(owner), ..options.clone() };
-    let known: String = client.with_options(&options).custom(custom("CLUSTER"), vec!["NODES"]).await?;
-    let address = importing(&known, slot);
-    // fred has connections only to nodes that have slots, so the first migration to a new node must be waited for.
-    let address = |node: &Server| Some((&*node.host, node.port)) == address;
-    Ok(state.unique_primary_nodes().into_iter().find(address))
-}
-
 /// Reads from a node's CLUSTER NODES where it migrates a slot to.
 fn importing(nodes: &str, slot: u16) -> Option<(&str, u16)> {
     let own =
@@ -149,21 +159,6 @@ fn importing(nodes: &str, slot: u16) -> Option<(&str, u16)> {
     let (address, _) = line.split(' ').nth(1)?.split_once('@')?;
     let (host, port) = address.rsplit_once(':')?;
     Some((host, port.parse().ok()?))
-}
-
-/// Sends a command to the node that a slot is being migrated to, after ASKING. fred's queue keeps the two commands
-/// adjacent.
-async fn send_asking(
-    client: &Client,
-    node: Server,
-    command: &CustomCommand,
-    args: &[Value],
-    options: &Options,
-) -> Result<Value, Error> {
-    let node = client.with_options(&Options { cluster_node: Some(node), ..options.clone() });
-    let asking = node.custom::<Value, Value>(custom("ASKING"), Vec::new());
-    let (_, reply) = tokio::join!(biased; asking, node.custom(command.clone(), args.to_vec()));
-    reply
 }
 
 #[cfg(test)]

@@ -9,32 +9,31 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use futures_util::future::join_all;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
-use super::client::RedisClient;
-use super::script::TAKE;
-use super::wire;
+use super::batcher::Batcher;
+use super::reply;
 use crate::limit::{Charge, ChargeKind, Policy, Quota};
 use crate::store::types::{Decisions, StoreError};
 
 /// How often a request is decided if others are faster.
 const ROUNDS: usize = 2;
-/// The most calls in flight at once for charges that are applied independently.
-const MAX_CONCURRENT_CALLS: usize = 16;
 
 /// Boxed, since few requests need it, and all would carry its size in their futures.
 type Deciding<'a> = Pin<Box<dyn Future<Output = Result<Decisions, StoreError>> + Send + 'a>>;
+
+/// Charges of one request.
+type Charges = SmallVec<[Charge; 4]>;
 
 /// The charges of one request on one tag: their indices in the request.
 type Group = SmallVec<[usize; 4]>;
 
 /// A request on several tags.
 struct CrossSlot<'a> {
-    client: &'a Arc<RedisClient>,
-    policies: &'a [Policy],
+    batcher: &'a Arc<Batcher>,
+    policies: &'a Arc<[Policy]>,
     charges: &'a [Charge],
     groups: Vec<Group>,
     deadline: Instant,
@@ -43,8 +42,10 @@ struct CrossSlot<'a> {
 /// Refunds of what was charged so far. They are sent when it is dropped, unless the charges are kept: also if the request's
 /// client disconnects, or its deadline passes.
 struct Rollback {
-    client: Arc<RedisClient>,
-    refunds: Vec<wire::Call>,
+    batcher: Arc<Batcher>,
+    policies: Arc<[Policy]>,
+    /// Those of each tag.
+    refunds: Vec<Charges>,
 }
 
 /// How a round ended.
@@ -66,56 +67,45 @@ fn groups(charges: &[Charge]) -> Vec<Group> {
     indices.chunk_by(|a, b| charges[*a].key == charges[*b].key).map(SmallVec::from_slice).collect()
 }
 
+/// The charges that ask for grants, at no cost, and all charges without asking.
+pub(super) fn apart(charges: &[Charge]) -> (Charges, Charges) {
+    let asks = |charge: &&Charge| charge.kind == ChargeKind::Grant;
+    let asking = charges.iter().filter(asks).map(|charge| Charge { cost: 0, ..*charge });
+    let taken =
+        charges.iter().map(|charge| if asks(&charge) { charge.with_kind(ChargeKind::Take) } else { *charge });
+    (asking.collect(), taken.collect())
+}
+
 /// Takes all charges or none; the caller bounds its duration.
 pub(super) fn take<'a>(
-    client: &'a Arc<RedisClient>,
-    policies: &'a [Policy],
+    batcher: &'a Arc<Batcher>,
+    policies: &'a Arc<[Policy]>,
     charges: &'a [Charge],
+    deadline: Instant,
 ) -> Deciding<'a> {
-    Box::pin(async move { CrossSlot::new(client, policies, charges).take().await })
+    Box::pin(async move { CrossSlot::new(batcher, policies, charges, deadline).take().await })
 }
 
-/// Applies each charge independently, those of one tag in one call.
+/// Applies each charge independently.
 pub(super) fn apply<'a>(
-    client: &'a Arc<RedisClient>,
-    policies: &'a [Policy],
+    batcher: &'a Arc<Batcher>,
+    policies: &'a Arc<[Policy]>,
     charges: &'a [Charge],
+    deadline: Instant,
 ) -> Deciding<'a> {
-    Box::pin(apply_groups(client, policies, charges))
-}
-
-async fn apply_groups(
-    client: &RedisClient,
-    policies: &[Policy],
-    charges: &[Charge],
-) -> Result<Decisions, StoreError> {
-    let mut decisions = Decisions::new();
-    decisions.resize(charges.len(), wire::undecided());
-    for some in groups(charges).chunks(MAX_CONCURRENT_CALLS) {
-        let deadline = client.deadline();
-        let calls = some.iter().map(async |group| {
-            let of_group: Vec<Charge> = group.iter().map(|index| charges[*index]).collect();
-            let mut call = wire::Call::default();
-            for charge in &of_group {
-                call.add(client.prefix(), policies, std::slice::from_ref(charge), client.clock());
-            }
-            let reply = send(client, call, deadline).await?;
-            wire::decisions(&reply, policies, &of_group)
+    Box::pin(async move {
+        let mut decisions = Decisions::new();
+        decisions.resize(charges.len(), reply::undecided());
+        let groups = groups(charges);
+        let applied = groups.iter().map(async |group| {
+            let of_group: Charges = group.iter().map(|index| charges[*index]).collect();
+            batcher.submit(policies, &of_group, true, deadline).await
         });
-        for (group, decided) in some.iter().zip(join_all(calls).await) {
+        for (group, decided) in groups.iter().zip(join_all(applied).await) {
             store(&mut decisions, group, decided?);
         }
-    }
-    Ok(decisions)
-}
-
-/// One call of the script, whose keys have one tag.
-async fn send(client: &RedisClient, call: wire::Call, deadline: Instant) -> Result<Bytes, StoreError> {
-    let (keys, arguments) = call.into_parts();
-    // Boxed and typed: otherwise the compiler can't prove that the nested futures are `Send`.
-    let running: Pin<Box<dyn Future<Output = Result<Bytes, StoreError>> + Send + '_>> =
-        Box::pin(client.eval(&TAKE, keys, arguments, deadline));
-    running.await
+        Ok(decisions)
+    })
 }
 
 /// Puts the decisions on a group into those of the request.
@@ -126,7 +116,12 @@ fn store(decisions: &mut Decisions, group: &Group, decided: Decisions) {
 }
 
 impl<'a> CrossSlot<'a> {
-    fn new(client: &'a Arc<RedisClient>, policies: &'a [Policy], charges: &'a [Charge]) -> Self {
+    fn new(
+        batcher: &'a Arc<Batcher>,
+        policies: &'a Arc<[Policy]>,
+        charges: &'a [Charge],
+        deadline: Instant,
+    ) -> Self {
         let mut groups = groups(charges);
         let policy = |index: &usize| &policies[charges[*index].policy];
         // A position in a leaky bucket's queue can't be refunded without leaving a gap, so these groups are charged late, and
@@ -135,7 +130,7 @@ impl<'a> CrossSlot<'a> {
             let queues = group.iter().any(|index| matches!(policy(index).quota, Quota::LeakyBucket(_)));
             (group.iter().all(|index| policy(index).shadow), queues)
         });
-        Self { client, policies, charges, groups, deadline: client.deadline() }
+        Self { batcher, policies, charges, groups, deadline }
     }
 
     async fn take(&self) -> Result<Decisions, StoreError> {
@@ -151,7 +146,7 @@ impl<'a> CrossSlot<'a> {
     async fn round(&self) -> Result<Round, StoreError> {
         let all: Vec<&Group> = self.groups.iter().collect();
         let mut checked = Decisions::new();
-        checked.resize(self.charges.len(), wire::undecided());
+        checked.resize(self.charges.len(), reply::undecided());
         let mut checked = self.check(&all, Charge::peek, checked).await?;
         if !self.passes(|index| self.fits(index, &checked)) {
             // The second check is with the cost: it counts towards bans, and its denials have a `retry_after`.
@@ -175,7 +170,8 @@ impl<'a> CrossSlot<'a> {
     /// Charges one tag after the other; `checked` are the decisions of the check.
     async fn charge(&self, checked: Decisions) -> Result<Round, StoreError> {
         let mut decisions = checked.clone();
-        let mut rollback = Rollback { client: Arc::clone(self.client), refunds: Vec::new() };
+        let (batcher, policies) = (Arc::clone(self.batcher), Arc::clone(self.policies));
+        let mut rollback = Rollback { batcher, policies, refunds: Vec::new() };
         for group in self.groups.iter().filter(|group| group.iter().any(|index| self.takes(*index))) {
             let decided = self.send(group, |charge| charge).await?;
             let passes = group
@@ -209,13 +205,13 @@ impl<'a> CrossSlot<'a> {
         Ok(decisions)
     }
 
-    /// One call for one tag, with its charges changed by `change`.
+    /// Sends the charges on one tag, changed by `change`.
     async fn send(&self, group: &Group, change: impl Fn(Charge) -> Charge) -> Result<Decisions, StoreError> {
-        let charges: SmallVec<[Charge; 4]> = group.iter().map(|index| change(self.charges[*index])).collect();
-        let mut call = wire::Call::default();
-        call.add(self.client.prefix(), self.policies, &charges, self.client.clock());
-        let reply = send(self.client, call, self.deadline).await?;
-        wire::decisions(&reply, self.policies, &charges)
+        let charges: Charges = group.iter().map(|index| change(self.charges[*index])).collect();
+        // Boxed and typed: otherwise the compiler can't prove that the nested futures are `Send`.
+        let deciding: Deciding<'_> =
+            Box::pin(self.batcher.submit(self.policies, &charges, false, self.deadline));
+        deciding.await
     }
 
     /// Whether `allows` holds for every charge that is not in shadow mode.
@@ -239,24 +235,24 @@ impl<'a> CrossSlot<'a> {
 
 impl Rollback {
     fn add(&mut self, request: &CrossSlot<'_>, group: &Group, decided: &Decisions) {
-        let mut call = wire::Call::default();
         let all = group.iter().zip(decided);
-        for (index, decision) in all.filter(|(index, decision)| decision.allowed && request.takes(**index)) {
-            let refund = request.charges[*index].refund(decision.at);
-            call.add(self.client.prefix(), request.policies, &[refund], self.client.clock());
-        }
-        self.refunds.push(call);
+        let charged = all.filter(|(index, decision)| decision.allowed && request.takes(**index));
+        self.refunds
+            .push(charged.map(|(index, decision)| request.charges[*index].refund(decision.at)).collect());
     }
 
     async fn refund(&mut self) {
-        refund(&self.client, std::mem::take(&mut self.refunds)).await;
+        refund(&self.batcher, &self.policies, std::mem::take(&mut self.refunds)).await;
     }
 }
 
 /// Sends refunds; what the store does not refund stays charged.
-async fn refund(client: &RedisClient, refunds: Vec<wire::Call>) {
-    let deadline = client.deadline();
-    let _ = join_all(refunds.into_iter().map(|call| send(client, call, deadline))).await;
+async fn refund(batcher: &Batcher, policies: &Arc<[Policy]>, refunds: Vec<Charges>) {
+    let deadline = batcher.deadline();
+    let refunds = refunds.iter().filter(|of_tag| !of_tag.is_empty());
+    let sending =
+        refunds.map(|of_tag| -> Deciding<'_> { Box::pin(batcher.submit(policies, of_tag, true, deadline)) });
+    let _ = join_all(sending).await;
 }
 
 impl Drop for Rollback {
@@ -267,8 +263,8 @@ impl Drop for Rollback {
         }
         // While the worker shuts down there is no runtime any more.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let client = Arc::clone(&self.client);
-            runtime.spawn(async move { refund(&client, refunds).await });
+            let (batcher, policies) = (Arc::clone(&self.batcher), Arc::clone(&self.policies));
+            runtime.spawn(async move { refund(&batcher, &policies, refunds).await });
         }
     }
 }

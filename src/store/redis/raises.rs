@@ -1,5 +1,7 @@
 //! Raises in Redis: one text, which `lua/raises.lua` changes. See there for its format.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use super::client::RedisClient;
@@ -10,7 +12,7 @@ use crate::store::types::StoreError;
 use crate::time::Micros;
 
 /// Reads all raises; none if they still have the version `known`.
-pub(super) async fn read(client: &RedisClient, known: u64) -> Result<Option<RaiseList>, StoreError> {
+pub(super) async fn read(client: &Arc<RedisClient>, known: u64) -> Result<Option<RaiseList>, StoreError> {
     let texts: Vec<Option<Bytes>> = client.command("MGET", vec![name(client).into()], None).await?;
     let version = texts.first().and_then(Option::as_deref).map_or(0, version);
     if version == known {
@@ -22,7 +24,7 @@ pub(super) async fn read(client: &RedisClient, known: u64) -> Result<Option<Rais
 
 /// Changes the raises, and returns all.
 pub(super) async fn change(
-    client: &RedisClient,
+    client: &Arc<RedisClient>,
     change: &RaiseChange,
 ) -> Result<Result<RaiseList, RaiseError>, StoreError> {
     let arguments: Vec<String> = match change {
@@ -37,7 +39,7 @@ pub(super) async fn change(
 }
 
 async fn call(
-    client: &RedisClient,
+    client: &Arc<RedisClient>,
     arguments: Vec<String>,
 ) -> Result<Result<RaiseList, RaiseError>, StoreError> {
     let arguments = arguments.into_iter().map(Bytes::from).collect();

@@ -27,11 +27,13 @@ macro_rules! function {
 /// `lua/take.lua` after the functions that it defines only if a request needs them.
 pub static TAKE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(
-        include_str!("../../../lua/shared.lua"),
+        include_str!("../../../lua/constants.lua"),
         "local function others(...)\n",
+        include_str!("../../../lua/shared.lua"),
         function!("local debt", "debt.lua"),
         function!("local timeline", "timeline.lua"),
         function!("local penalty", "penalty.lua"),
+        function!("local grants", "grants.lua"),
         "local ALGORITHMS = {}\n",
         function!("ALGORITHMS.b", "token_bucket.lua"),
         function!("ALGORITHMS.i", "interval.lua"),
@@ -47,12 +49,21 @@ pub static TAKE: LazyLock<Script> = LazyLock::new(|| {
     ))
 });
 
+/// `lua/take_one.lua`, which decides most calls of one request, and leaves the others to [`TAKE`].
+pub static TAKE_ONE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(
+        include_str!("../../../lua/constants.lua"),
+        include_str!("../../../lua/take_one.lua")
+    ))
+});
+
 /// `lua/raises.lua`, which reads and changes raises.
 pub static RAISES: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../../../lua/raises.lua")));
 
 /// `lua/change.lua`, which changes blocks, bans and counts of keys by hand.
 pub static CHANGE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(
+        include_str!("../../../lua/constants.lua"),
         include_str!("../../../lua/shared.lua"),
         function!("local penalty", "penalty.lua"),
         include_str!("../../../lua/change.lua"),

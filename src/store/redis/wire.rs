@@ -4,18 +4,19 @@ use bytes::Bytes;
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
-use crate::limit::{
-    Charge, ChargeKind, Decision, DenyReason, EntryId, Key, MAX_TICKS, Policy, PolicyId, Quota,
-};
-use crate::store::types::{Decisions, StoreError};
-use crate::time::{Clock, Micros, Timestamp};
+use crate::limit::{Charge, ChargeKind, EntryId, GrantRequest, Key, MAX_TICKS, Policy, PolicyId, Quota};
+use crate::time::{Clock, Timestamp};
 
 /// The most charges that requests are batched to in one call: a call must not block the server for long, and Lua takes some
 /// thousand keys at most. Keys and charges are numbered in 16 bits.
 pub(super) const MAX_CHARGES: usize = 512;
 
-/// Bytes of one decision in a reply.
-const DECISION: usize = 1 + 3 * size_of::<f64>();
+/// The option of a policy with a ban.
+const BAN: u8 = 1;
+/// The option of a policy in shadow mode.
+const SHADOW: u8 = 2;
+/// The option of a policy that grants units.
+const GRANTS: u8 = 4;
 /// About the length of a stored key's name, in bytes.
 const NAME: usize = 48;
 /// Bytes of a request of one charge, without the fields that only some charges have.
@@ -38,6 +39,31 @@ pub(super) struct Call {
     key_numbers: HashMap<EntryId, u16>,
     /// The last request, if the next ones could be the same on the keys that follow.
     run: Option<Run>,
+}
+
+/// What a request asks for: its charges, and for those of the kind `Grant`, in their order, what they report and want.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked<'a> {
+    pub charges: &'a [Charge],
+    pub requests: &'a [GrantRequest],
+}
+
+impl<'a> Asked<'a> {
+    /// Charges of other kinds.
+    pub fn charges(charges: &'a [Charge]) -> Self {
+        Self { charges, requests: &[] }
+    }
+
+    /// Each `count` charges as a request by themselves.
+    pub fn chunks(self, count: usize) -> impl Iterator<Item = Self> {
+        let mut requests = self.requests;
+        self.charges.chunks(count).map(move |charges| {
+            let asking = charges.iter().filter(|charge| charge.kind == ChargeKind::Grant).count();
+            let (own, rest) = requests.split_at(asking.min(requests.len()));
+            requests = rest;
+            Self { charges, requests: own }
+        })
+    }
 }
 
 /// Requests of one charge that differ only in their keys, which follow each other.
@@ -63,13 +89,14 @@ impl Call {
     }
 
     /// Adds a request. The clock is read for calendar windows, whose edges are sent, and for the age of late charges.
-    pub fn add(&mut self, prefix: &str, policies: &[Policy], charges: &[Charge], clock: &Clock) {
+    pub fn add(&mut self, prefix: &str, policies: &[Policy], asked: Asked<'_>, clock: &Clock) {
+        let Asked { charges, requests } = asked;
         if let [charge] = charges
             && self.extend_run(prefix, policies, charge)
         {
             return;
         }
-        let (at, mut key) = (self.requests.len(), 0);
+        let (at, mut key, mut requests) = (self.requests.len(), 0, requests.iter());
         push_u16(&mut self.requests, 1);
         push_u16(&mut self.requests, charges.len());
         for charge in charges {
@@ -93,6 +120,8 @@ impl Call {
             } else if charge.kind == ChargeKind::Late {
                 // As an age, since the server has another clock.
                 push_number(&mut self.requests, clock.now().since(charge.taken).0.cast_signed());
+            } else if charge.kind == ChargeKind::Grant {
+                push_grant_request(&mut self.requests, requests.next().copied().unwrap_or_default());
             }
         }
         self.run = match charges {
@@ -117,6 +146,14 @@ impl Call {
         true
     }
 
+    /// Whether it has one charge, of a token bucket or a GCRA without ban, that takes units.
+    pub fn is_one_debt(&self) -> bool {
+        let is_debt = |policy: &Bytes| matches!(policy[..2], [b'b' | b'g', options] if options & BAN == 0);
+        self.requests.len() == REQUEST
+            && self.run.is_some_and(|run| run.count == 1 && run.charge.takes_units())
+            && self.policies.iter().all(is_debt)
+    }
+
     /// The keys and the arguments of the script.
     pub fn into_parts(self) -> (Vec<Bytes>, Vec<Bytes>) {
         let names = Bytes::from(self.names);
@@ -131,16 +168,11 @@ impl Call {
         let next = in_16_bits(self.ends.len() + 1);
         let number = *self.key_numbers.entry(EntryId::new(policy, key)).or_insert(next);
         if number == next {
-            push_name(&mut self.names, prefix, policy, key, policy.quota.letter());
+            push_name(&mut self.names, prefix, policy, key, policy.letter());
             self.ends.push(self.names.len());
         }
         number
     }
-}
-
-/// Bytes of a reply of so many decisions.
-pub(super) fn reply_len(charges: usize) -> usize {
-    charges * DECISION
 }
 
 /// The name of a count: `PREFIX:{TAG}:LIMIT:A`, where A is the letter of the algorithm. The braces make all limits
@@ -170,7 +202,7 @@ pub(super) fn pattern(prefix: &str, policy: &Policy) -> Vec<u8> {
             .collect::<Vec<u8>>()
     };
     let any = [b'?'; Key::TEXT_LEN];
-    let letter = [b':', policy.quota.letter()];
+    let letter = [b':', policy.letter()];
     [&plain(prefix)[..], b":{", &any, b"}:", &plain(&policy.stored), &letter].concat()
 }
 
@@ -185,14 +217,26 @@ fn packed(policy: &Policy, clock: &Clock) -> Bytes {
     let numbers = policy.quota.numbers(wall);
     let ban = policy.ban.map(|ban| [ban.after, ban.within.0, ban.length.0].map(u64::cast_signed));
     let ban = ban.as_ref().map_or(&[][..], |ban| &ban[..]);
-    let options = u8::from(!ban.is_empty()) | u8::from(policy.shadow) << 1;
-    #[expect(clippy::expect_used, reason = "a log has at most 16 rates of two numbers, and a ban has three")]
-    let count = u8::try_from(ban.len() + numbers.len()).expect("a policy has few numbers");
-    let mut packed = vec![policy.quota.letter(), options, count];
-    for number in ban.iter().chain(&numbers) {
+    let ahead = policy.ahead.map(|ahead| [ahead.span.0, ahead.share.get()].map(u64::cast_signed));
+    let ahead = ahead.as_ref().map_or(&[][..], |ahead| &ahead[..]);
+    let option = |is_set, option| if is_set { option } else { 0 };
+    let options =
+        option(!ban.is_empty(), BAN) | option(policy.shadow, SHADOW) | option(!ahead.is_empty(), GRANTS);
+    #[expect(clippy::expect_used, reason = "a log has at most 16 rates of two numbers, the rest are five")]
+    let count = u8::try_from(ban.len() + ahead.len() + numbers.len()).expect("a policy has few numbers");
+    let mut packed = vec![policy.letter(), options, count];
+    for number in ban.iter().chain(ahead).chain(&numbers) {
         push_number(&mut packed, *number);
     }
     packed.into()
+}
+
+fn push_grant_request(out: &mut Vec<u8>, request: GrantRequest) {
+    let report = request.report.unwrap_or_default();
+    let units = [report.spent, report.returned, request.wanted].map(|units| units.min(MAX_TICKS));
+    for number in [report.opened.0, report.until.0].into_iter().chain(units) {
+        push_number(out, number.cast_signed());
+    }
 }
 
 fn push_u16(out: &mut Vec<u8>, number: usize) {
@@ -213,72 +257,11 @@ fn push_number(out: &mut Vec<u8>, number: i64) {
     out.extend_from_slice(&(number as f64).to_le_bytes());
 }
 
-/// The placeholder of a decision that is not made yet.
-pub(super) fn undecided() -> Decision {
-    Decision::allowed(0, 0, Micros::ZERO)
-}
-
-/// When the script ran: the last number of a reply. A shorter reply is an error when its decisions are read.
-pub(super) fn time(reply: &[u8]) -> Timestamp {
-    Timestamp(reply.last_chunk().map_or(0, |bytes| whole(f64::from_le_bytes(*bytes))))
-}
-
-/// The part of a reply that is about one request, and when the script ran.
-#[derive(Clone, Debug)]
-pub(super) struct Part {
-    pub decisions: Bytes,
-    pub at: Timestamp,
-}
-
-/// Reads a reply to one request: one decision for each charge, and the time.
-pub(super) fn decisions(
-    reply: &Bytes,
-    policies: &[Policy],
-    charges: &[Charge],
-) -> Result<Decisions, StoreError> {
-    let until = reply.len().saturating_sub(size_of::<f64>());
-    read(&Part { decisions: reply.slice(..until), at: time(reply) }, policies, charges)
-}
-
-/// Reads the part of a reply that is about one request.
-pub(super) fn read(part: &Part, policies: &[Policy], charges: &[Charge]) -> Result<Decisions, StoreError> {
-    let (wanted, length) = (reply_len(charges.len()), part.decisions.len());
-    if length != wanted {
-        let wrong = format!("{length} bytes where {} charges take {wanted}", charges.len());
-        return Err(StoreError::Malformed(wrong));
-    }
-    let limits = charges.iter().map(|charge| policies[charge.policy].quota.limit());
-    let (decisions, _) = part.decisions.as_chunks::<DECISION>();
-    let of = |(bytes, limit)| Decision { at: part.at, ..decision(bytes, limit) };
-    Ok(decisions.iter().zip(limits).map(of).collect())
-}
-
-fn decision(bytes: &[u8; DECISION], limit: u64) -> Decision {
-    let [code, numbers @ ..] = bytes;
-    let (code, (numbers, _)) = (code.cast_signed(), numbers.as_chunks());
-    let number = |index: usize| f64::from_le_bytes(numbers[index]);
-    let (remaining, reset, wait) = (whole(number(0)), Micros(whole(number(1))), number(2));
-    if code > 0 {
-        return Decision { delay: Micros(whole(wait)), ..Decision::allowed(limit, remaining, reset) };
-    }
-    let reason = match code {
-        -1 => DenyReason::Ban,
-        -2 => DenyReason::Block,
-        _ => DenyReason::Quota,
-    };
-    let retry_after = (wait >= 0.0).then(|| Micros(whole(wait)));
-    Decision { allowed: false, reason, retry_after, ..Decision::allowed(limit, remaining, reset) }
-}
-
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // `as` saturates, and NaN is zero.
-fn whole(number: f64) -> u64 {
-    number as u64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::limit::Rate;
+    use crate::time::Micros;
 
     fn policies() -> Vec<Policy> {
         let rate = Rate::new(1, Micros::SECOND).unwrap();
@@ -289,7 +272,7 @@ mod tests {
     fn keys_and_policies_are_sent_once() {
         let charge = Charge::take(PolicyId(0), Key([7; 16]), 1);
         let mut call = Call::default();
-        call.add("tidegate", &policies(), &[charge, charge], &Clock::Monotonic);
+        call.add("tidegate", &policies(), Asked::charges(&[charge, charge]), &Clock::Monotonic);
         let (keys, arguments) = call.into_parts();
         assert_eq!(keys, [Bytes::from_static(b"tidegate:{BwcHBwcHBwcHBwcHBwcHBw}:a:b")]);
         let lengths: Vec<usize> = arguments.iter().map(Bytes::len).collect();
@@ -301,7 +284,7 @@ mod tests {
         let mut call = Call::default();
         let mut add = |key: u8, cost| {
             let charge = Charge::take(PolicyId(0), Key([key; 16]), cost);
-            call.add("tidegate", &policies(), &[charge], &Clock::Monotonic);
+            call.add("tidegate", &policies(), Asked::charges(&[charge]), &Clock::Monotonic);
         };
         // Three on consecutive keys; one on a known key; one on the key after it; one of another cost.
         for (key, cost) in [(1, 1), (2, 1), (3, 1), (2, 1), (3, 1), (4, 2)] {
@@ -323,7 +306,7 @@ mod tests {
             let clock = Clock::manual(Timestamp(10));
             clock.set_wall(Timestamp(wall));
             let mut call = Call::default();
-            call.add("tidegate", &policies(), &[late], &clock);
+            call.add("tidegate", &policies(), Asked::charges(&[late]), &clock);
             call.requests
         };
         assert!(sent(10).ends_with(&7_f64.to_le_bytes()));
@@ -337,27 +320,5 @@ mod tests {
         assert_eq!(key_of("ti*de", &name), Some(key));
         assert_eq!(key_of("ti*de", b"ti*de:{short}:a:b"), None);
         assert_eq!(pattern("ti*de", policy), b"ti\\*de:{??????????????????????}:a:b");
-    }
-
-    #[test]
-    fn a_reply_of_the_wrong_length_is_an_error() {
-        let charge = Charge::take(PolicyId(0), Key([7; 16]), 1);
-        assert!(matches!(
-            decisions(&Bytes::from_static(b"OK"), &policies(), &[charge]),
-            Err(StoreError::Malformed(_))
-        ));
-    }
-
-    #[test]
-    fn a_reply_is_read() {
-        let numbers = [3.0, 9e15, -1.0, 7.0];
-        let reply: Vec<u8> =
-            std::iter::once(0).chain(numbers.iter().flat_map(|n: &f64| n.to_le_bytes())).collect();
-        let charge = Charge::take(PolicyId(0), Key([7; 16]), 9);
-        let reply = Bytes::from(reply);
-        let read = decisions(&reply, &policies(), &[charge]).unwrap()[0];
-        assert_eq!((read.allowed, read.limit, read.remaining), (false, 5, 3));
-        assert_eq!((read.reset_after, read.retry_after), (Micros(9_000_000_000_000_000), None));
-        assert_eq!(read.at, Timestamp(7));
     }
 }

@@ -10,13 +10,13 @@ use super::record::{Record, Span};
 use crate::telemetry::escape::{self, is_plain};
 use crate::time::{Micros, Timestamp};
 
-/// A time in RFC 3339 with milliseconds: `2026-09-21T14:13:20.000Z`.
-type Time = [u8; 24];
+/// A time in RFC 3339 with microseconds: `2026-09-21T14:13:20.000000Z`.
+type Time = [u8; 27];
 
 thread_local! {
     /// The last second that was formatted, since the Unix epoch, and its text: most lines of a worker share the second
-    /// of the line before, so only the milliseconds are formatted anew.
-    static SECOND: Cell<(u64, Time)> = const { Cell::new((u64::MAX, [b'0'; 24])) };
+    /// of the line before, so only the microseconds are formatted anew.
+    static SECOND: Cell<(u64, Time)> = const { Cell::new((u64::MAX, [b'0'; 27])) };
 }
 
 /// Appends texts of a record, escaped if necessary.
@@ -316,13 +316,14 @@ fn push_time(line: &mut Vec<u8>, time: Timestamp) {
         SECOND.set((second, formatted));
     }
     let digit = |unit: u64| b"0123456789"[(micros / unit % 10) as usize];
-    formatted[20..23].copy_from_slice(&[digit(100_000), digit(10_000), digit(1_000)]);
+    let digits = [digit(100_000), digit(10_000), digit(1_000), digit(100), digit(10), digit(1)];
+    formatted[20..26].copy_from_slice(&digits);
     line.extend_from_slice(&formatted);
 }
 
 /// Formats the start of a second since the Unix epoch. Years beyond 9999 are shown as the end of 9999.
 fn format_second(second: u64) -> Time {
     let time = UNIX_EPOCH + Duration::from_secs(second.min(253_402_300_799));
-    let text = humantime::format_rfc3339_millis(time).to_string();
-    text.as_bytes().first_chunk().copied().unwrap_or([b'0'; 24])
+    let text = humantime::format_rfc3339_micros(time).to_string();
+    text.as_bytes().first_chunk().copied().unwrap_or([b'0'; 27])
 }

@@ -59,7 +59,7 @@ fn parsed(record: &Record) -> Value {
 fn json_is_one_object() {
     assert_eq!(
         json(&bare(REQUEST)),
-        r#"{"time":"2026-09-21T14:13:20.123Z","client":"192.0.2.7","method":"GET","host":"api.example.com","target":"/a?b=%22","status":200,"bytes":244,"took_us":87,"request_id":"4a5b","protocol":"HTTP/2"}"#
+        r#"{"time":"2026-09-21T14:13:20.123456Z","client":"192.0.2.7","method":"GET","host":"api.example.com","target":"/a?b=%22","status":200,"bytes":244,"took_us":87,"request_id":"4a5b","protocol":"HTTP/2"}"#
     );
     let rest = r#""request_id":"4a5b","route":"search","denied_by":"per-key","error":"connect_failed","shadow_denied_by":["strict","wide"],"protocol":"HTTP/2","upstream":"search","server":"http://10.0.0.7:8080","attempts":2,"upstream_us":61}"#;
     let line = json(&full(REQUEST));
@@ -71,7 +71,7 @@ fn json_is_one_object() {
 
 #[test]
 fn text_is_one_line() {
-    let line = "2026-09-21T14:13:20.123Z 192.0.2.7 GET api.example.com/a?b=%22 200 244B 87us request_id=4a5b \
+    let line = "2026-09-21T14:13:20.123456Z 192.0.2.7 GET api.example.com/a?b=%22 200 244B 87us request_id=4a5b \
                 protocol=HTTP/1.0";
     assert_eq!(text(&bare(RequestText { protocol: "HTTP/1.0", ..REQUEST })), line);
     let rest = " request_id=4a5b route=search denied_by=per-key error=connect_failed shadow_denied_by=strict,wide \
@@ -111,14 +111,14 @@ fn plain_keys_and_headers_can_not_imitate_other_fields() {
 }
 
 #[test]
-fn times_are_formatted_to_the_millisecond() {
+fn times_are_formatted_to_the_microsecond() {
     for (time, formatted) in [
-        (0, "1970-01-01T00:00:00.000Z"),
-        (999, "1970-01-01T00:00:00.000Z"),
-        (1_709_164_799_009_000, "2024-02-28T23:59:59.009Z"),
-        (1_709_164_800_000_000, "2024-02-29T00:00:00.000Z"),
-        (1_709_164_800_070_000, "2024-02-29T00:00:00.070Z"),
-        (u64::MAX, "9999-12-31T23:59:59.551Z"),
+        (0, "1970-01-01T00:00:00.000000Z"),
+        (999, "1970-01-01T00:00:00.000999Z"),
+        (1_709_164_799_009_000, "2024-02-28T23:59:59.009000Z"),
+        (1_709_164_800_000_000, "2024-02-29T00:00:00.000000Z"),
+        (1_709_164_800_070_000, "2024-02-29T00:00:00.070000Z"),
+        (u64::MAX, "9999-12-31T23:59:59.551615Z"),
     ] {
         let mut record = bare(REQUEST);
         record.time = Timestamp(time);
@@ -192,7 +192,7 @@ proptest! {
             record.add_shadow_denied_by(name);
         }
         let mut expected = json!({
-            "time": "2026-09-21T14:13:20.123Z", "client": client, "method": method, "host": host, "target": target,
+            "time": "2026-09-21T14:13:20.123456Z", "client": client, "method": method, "host": host, "target": target,
             "status": 499, "bytes": numbers[0], "took_us": numbers[1], "request_id": id, "route": route,
             "protocol": "HTTP/1.1", "upstream": route, "server": host, "attempts": 2 + numbers[2] / 2,
         });

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use super::exposition::{Exposition, Kind};
 use super::scrape::Scrape;
 use crate::telemetry::counts::{CLASSES, LimitSums, RouteSums};
+use crate::telemetry::grant_event::GrantEvent;
 use crate::telemetry::histogram::DURATION_BUCKETS;
 use crate::telemetry::outcome::{DecisionSource, Outcome};
 
@@ -19,6 +20,7 @@ pub(super) fn write_decisions(scrape: &Scrape<'_>, out: &mut Exposition<impl Wri
         let keys = scrape.gauges.denied_keys.get(limit).copied().unwrap_or_default();
         out.series(&[("limit", limit)], keys as u64)
     })?;
+    write_grants(scrape, out)?;
     let workers = scrape.registry.workers();
     let help = "Time to decide on a request that has limits, including the wait for the store.";
     out.start(Kind::Histogram, "tidegate_decision_duration_seconds", help)?;
@@ -50,6 +52,7 @@ fn is_expected(scrape: &Scrape<'_>, limit: &str, outcome: Outcome, source: Decis
     let is_source = match source {
         DecisionSource::Store | DecisionSource::Fallback => scrape.gauges.store.is_some(),
         DecisionSource::Memory => scrape.gauges.store.is_none(),
+        DecisionSource::Ahead => has_grants(scrape, limit),
         DecisionSource::Cache | DecisionSource::Config => false,
     };
     let is_shadow = || scrape.policies.get(limit).map(|policy| policy.shadow);
@@ -60,6 +63,32 @@ fn is_expected(scrape: &Scrape<'_>, limit: &str, outcome: Outcome, source: Decis
             Outcome::ShadowDenied => is_shadow() == Some(true),
             _ => false,
         }
+}
+
+/// Whether the store grants units of a limit.
+fn has_grants(scrape: &Scrape<'_>, limit: &str) -> bool {
+    let has_ahead = || scrape.policies.get(limit).is_some_and(|policy| policy.ahead.is_some());
+    scrape.gauges.store.is_some() && has_ahead()
+}
+
+/// Writes the metrics of granted units.
+fn write_grants(scrape: &Scrape<'_>, out: &mut Exposition<impl Write>) -> io::Result<()> {
+    let of = |limit: &str| scrape.gauges.grants.get(limit).copied().unwrap_or_default();
+    let help = "Units that the store has granted ahead of requests, by what has become of them.";
+    out.start(Kind::Counter, "tidegate_ahead_units_total", help)?;
+    scrape.registry.each_limit(|limit, _| {
+        for ((_, event), units) in GrantEvent::ALL.iter().zip(of(limit).events) {
+            if has_grants(scrape, limit) || units > 0 {
+                out.series(&[("limit", limit), ("event", event)], units)?;
+            }
+        }
+        Ok::<_, io::Error>(())
+    })?;
+    let help = "Granted units that this process can spend without the store.";
+    out.start(Kind::Gauge, "tidegate_ahead_units_held", help)?;
+    scrape.registry.each_limit(|limit, _| {
+        if has_grants(scrape, limit) { out.series(&[("limit", limit)], of(limit).held) } else { Ok(()) }
+    })
 }
 
 /// Writes the metrics of requests, of which there may be very many.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::limit::Policy;
 use crate::telemetry::charge_back::ChargeBack;
+use crate::telemetry::grant_event::GrantValues;
 use crate::telemetry::listeners::ListenerValues;
 use crate::telemetry::registry::Registry;
 use crate::telemetry::upstreams::UpstreamValues;
@@ -28,6 +29,8 @@ pub struct GaugeValues {
     pub spans: [u64; 2],
     /// How many keys each limit denied in the last minute; none for limits without denials.
     pub denied_keys: BTreeMap<Box<str>, usize>,
+    /// Units that the store has granted, of each limit.
+    pub grants: BTreeMap<Box<str>, GrantValues>,
     /// Of each upstream.
     pub upstreams: Vec<UpstreamValues>,
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 use http::StatusCode;
 
 use super::*;
-use crate::limit::{PolicyId, Quota, Rate};
+use crate::limit::{Ahead, PolicyId, Quota, Rate};
 use crate::telemetry::{
-    Attempt, DecisionSource, Event, Handshake, HandshakeFailure, ListenerCounts, ListenerValues, Outcome,
-    ServerValues, StoreRequest, TraceId, UpstreamValues,
+    Attempt, DecisionSource, Event, GrantValues, Handshake, HandshakeFailure, ListenerCounts, ListenerValues,
+    Outcome, ServerValues, StoreRequest, TraceId, UpstreamValues,
 };
 use crate::time::Micros;
 
@@ -52,6 +52,7 @@ fn gauges() -> GaugeValues {
         dropped_log_lines: 5,
         spans: [7, 3],
         denied_keys: [("per-key".into(), 2)].into(),
+        grants: [("granting".into(), GrantValues { events: [9, 5, 2, 1], held: 1 })].into(),
         upstreams: vec![UpstreamValues { label: "api".into(), pending: 6, servers: vec![server] }],
     }
 }
@@ -82,7 +83,8 @@ fn metrics(policies: &[Policy]) -> Metrics {
 
 #[test]
 fn every_metric_is_in_the_text() {
-    let mut policies = [policy("per-key"), policy("watched")];
+    let ahead = Ahead { span: Micros::SECOND, share: Ahead::DEFAULT_SHARE };
+    let mut policies = [policy("per-key"), policy("watched"), policy("granting").with_ahead(ahead)];
     policies[1].shadow = true;
     let text = text(&metrics(&policies), Format::Prometheus, &gauges(), &policies);
     for line in [
@@ -109,6 +111,10 @@ fn every_metric_is_in_the_text() {
         "tidegate_decisions_total{limit=\"watched\",outcome=\"shadow_denied\",source=\"fallback\"} 0",
         "tidegate_denied_keys{limit=\"per-key\"} 2",
         "tidegate_denied_keys{limit=\"watched\"} 0",
+        "tidegate_decisions_total{limit=\"granting\",outcome=\"allowed\",source=\"ahead\"} 0",
+        "tidegate_ahead_units_total{limit=\"granting\",event=\"granted\"} 9",
+        "tidegate_ahead_units_total{limit=\"granting\",event=\"lapsed\"} 1",
+        "tidegate_ahead_units_held{limit=\"granting\"} 1",
         "tidegate_decision_duration_seconds_bucket{le=\"0.000244140625\"} 0",
         "tidegate_decision_duration_seconds_bucket{le=\"0.00048828125\"} 2",
         "tidegate_request_delay_seconds_sum 0.04",

@@ -16,7 +16,7 @@ const INDEX_CAPACITY: usize = 2 * COUNTERS;
 /// The counters of one worker. An event takes constant time, apart from the search for the least counter, which takes
 /// constant time on average.
 #[derive(Debug, Default)]
-pub(super) struct Sketch {
+pub struct Sketch {
     counters: Vec<Counter>,
     /// The positions of the counters, by the hash of their keys.
     index: HashTable<u8>,
@@ -88,6 +88,7 @@ impl Sketch {
     }
 
     /// Whether nothing was counted.
+    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.events == 0
     }

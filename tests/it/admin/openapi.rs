@@ -198,8 +198,9 @@ fn collect_events(document: &Value, seen: &mut BTreeSet<String>) {
             "key = \"header:x-key\"\non_missing = \"deny\"\nblock = [\"key:b\"]\nallow = [\"key:a\"]\n",
         ),
         limit("wide", "burst = 9\nmode = \"shadow\"\n"),
+        limit("granted", "burst = 99\nahead = \"auto\"\n"),
     ];
-    let routes = ["per-address", "per-key", "wide"].map(|limit| {
+    let routes = ["per-address", "per-key", "wide", "granted"].map(|limit| {
         format!("[[routes]]\npath = \"/{limit}\"\nlimits = [\"{limit}\"]\nupstream = \"{}\"\n", server.url())
     });
     let admin = "listen = \"127.0.0.1:0\"\n[admin]\nlisten = \"127.0.0.1:0\"\n";
@@ -212,6 +213,9 @@ fn collect_events(document: &Value, seen: &mut BTreeSet<String>) {
     for headers in [&[][..], &["X-Key: a"], &["X-Key: b"]] {
         get(proxy.addr(), "/per-key", headers);
     }
+    let limits = ask(proxy.admin(), "GET /v1/limits", "", None);
+    let value = assert_described(document, &document["paths"]["/v1/limits"]["get"], &limits).unwrap();
+    collect(document, &serde_json::json!({"$ref": "#/components/schemas/LimitList"}), &value, seen);
     let mut stream = EventStream::open(proxy.admin(), &[]);
     for (name, schema) in [("hello", "Hello"), ("frame", "Frame")] {
         let event = stream.expect(name);

@@ -1,6 +1,5 @@
 //! Pictures of the page for the documentation. `make pictures` takes them again.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -9,14 +8,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use crate::consumers::setup::ConsumersFile;
-use crate::support::{Browser, Client, RedisServer, Tidegate, Upstream, free_address};
+use crate::support::{Browser, Client, RedisServer, Tidegate, Upstream, free_address, keep_picture};
 
 const CONSUMERS: &str = "[acme]\ncredentials = [\"k-1\"]\n[globex]\ncredentials = [\"k-2\"]\n\
                          [initech]\ncredentials = [\"k-3\"]\n[umbrella]\ncredentials = [\"k-4\"]\n\
                          [hooli]\ncredentials = [\"k-5\"]\n";
-
-/// The largest picture, in bytes.
-const MAX_PICTURE: usize = 180_000;
 
 /// Clients: the key of a consumer, a path, and the requests a second. The rates differ, so that requests do not come together
 /// and leave a time in which acme is not denied.
@@ -132,20 +128,6 @@ fn replace_history(browser: &mut Browser, tag: &str) {
     ));
 }
 
-/// Writes a picture if `UPDATE` is set; otherwise checks that there is one of this size.
-#[track_caller]
-fn keep(name: &str, (width, height): (u32, u32), picture: &[u8]) {
-    assert!(picture.len() <= MAX_PICTURE, "{name} has {} bytes", picture.len());
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/pictures").join(name);
-    if std::env::var_os("UPDATE").is_some() {
-        std::fs::write(&path, picture).unwrap();
-    }
-    let kept = std::fs::read(&path).unwrap_or_else(|_| panic!("{name} is missing: `make pictures` takes it"));
-    // The header of a PNG has the size at byte 16.
-    let size = [16, 20].map(|start| u32::from_be_bytes(kept[start..start + 4].try_into().unwrap()));
-    assert_eq!(size, [width, height], "{name}");
-}
-
 #[test]
 fn the_pictures_show_the_page() {
     let consumers = ConsumersFile::new(CONSUMERS);
@@ -188,7 +170,7 @@ fn the_pictures_show_the_page() {
                  document.querySelector('#facts dd').textContent = '3 d 4 h'",
             );
             let picture = browser.picture();
-            keep(&format!("page-{scheme}-{width}.png"), size, &picture);
+            keep_picture(&format!("page-{scheme}-{width}.png"), size, &picture);
         }
     }
 }

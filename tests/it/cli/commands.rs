@@ -23,6 +23,42 @@ fn check_accepts_the_example_files() {
     );
 }
 
+/// A file with a limit that grants units, one whose slots are kept, and one that does neither.
+const GRANTING: &str = r#"
+listen = "127.0.0.1:8080"
+store = { url = "redis://127.0.0.1:6379" }
+[limits.per-client]
+rate = "1000/s"
+burst = 1800
+ahead = "auto"
+[limits.in-flight]
+algorithm = "concurrency"
+max_in_flight = 100
+ahead = "auto"
+[limits.few]
+rate = "5/minute"
+[[routes]]
+path = "/*"
+limits = ["per-client", "in-flight", "few"]
+respond = {}
+"#;
+const GRANTED: &str = "a grant lasts for 300ms and has at most 1/8 of the available units, which are reserved for 600ms at most\n";
+const KEPT: &str = "freed slots are kept: a proxy holds at most 2 of a key, for 100ms at most\n";
+
+#[test]
+fn check_and_explain_show_what_a_proxy_may_hold_of_a_limit() {
+    let Finished { stdout, .. } = check(GRANTING);
+    let valid = "tidegate.toml is valid: 1 route, 3 limits, 0 upstreams, store redis://127.0.0.1:6379\n";
+    assert_eq!(stdout, format!("{valid}limit per-client: {GRANTED}limit in-flight: {KEPT}"));
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("tidegate.toml"), GRANTING).unwrap();
+    let explained = tidegate(directory.path(), &["explain", "GET", "/"]).stdout;
+    for row in [format!("          ahead     {GRANTED}"), format!("          ahead     {KEPT}")] {
+        assert_eq!(explained.matches(&row).count(), 1, "{explained}");
+    }
+    assert!(explained.contains(":per-client:B\n") && explained.contains(":in-flight:c\n"), "{explained}");
+}
+
 #[test]
 fn check_reports_errors_and_exits_with_2() {
     let text = "listen = \"127.0.0.1:8080\"\n\n[limits.a]\nrate = \"0/s\"\n\n[[routes]]\npath = \"/\"\nlimits = [\"b\"]\nrespond = {}\n";

@@ -154,6 +154,41 @@ fn known_keys_are_listed() {
     });
 }
 
+/// Whether a limit grants units ahead changes its stored keys: it starts afresh, but a block applies to both.
+#[test]
+fn keys_of_limits_that_grant_units_are_listed_and_changed() {
+    let redis = RedisServer::start();
+    let config = |ahead: &str| {
+        // So few units that none are granted: Redis counts those as used.
+        let numbers = format!("rate = \"20/hour\"\nahead = \"{ahead}\"\n");
+        let store = format!("[store]\nurl = \"{}\"\ntimeout = \"5s\"\n", redis.url());
+        CONFIG.replace("rate = \"2/hour\"", &numbers) + &store
+    };
+    let proxy = Tidegate::start(&config("auto"));
+    eventually("the store responds to the admin interface", || {
+        get(proxy.admin(), "/v1/keys", &["Authorization: Bearer s3cret-admin-t0ken"]).status() == 200
+    });
+    let remaining = || {
+        let listed = json(&proxy, &["list", "per-key"])["keys"].clone();
+        listed.as_array().unwrap().iter().map(|key| key["remaining"].as_u64().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!([status(proxy.addr(), "k1"), status(proxy.addr(), "k1")], [200, 200]);
+    assert_eq!(remaining(), [18]);
+    keys(&proxy, &["reset", "per-key", "k1|GET"]);
+    assert!(remaining().is_empty());
+    assert_eq!(status(proxy.addr(), "k1"), 200);
+    proxy.reload(&config("off"));
+    assert!(remaining().is_empty());
+    assert_eq!(status(proxy.addr(), "k1"), 200);
+    assert_eq!(remaining(), [19]);
+    keys(&proxy, &["block", "per-key", "k1|GET", "--for", "10m"]);
+    proxy.reload(&config("auto"));
+    assert_ne!(status(proxy.addr(), "k1"), 200);
+    keys(&proxy, &["unblock", "per-key", "k1|GET"]);
+    assert_eq!(status(proxy.addr(), "k1"), 200);
+    assert_eq!(remaining(), [18]);
+}
+
 #[test]
 fn keys_use_their_overrides_and_count_per_tier() {
     let others = r#"

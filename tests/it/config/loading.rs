@@ -1,7 +1,7 @@
 //! Reading the configuration file: values, defaults and errors.
 
 use std::fs;
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::Path;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use tidegate::config::{self, Loaded};
 use tidegate::gate::{Cost, KeyPart, RouteId};
 use tidegate::jwt::Algorithm;
-use tidegate::limit::PolicyId;
+use tidegate::limit::{Ahead, PolicyId};
 use tidegate::limiter::OnStoreFailure;
 use tidegate::proxy::Target;
 use tidegate::store::StoreSpec;
@@ -101,7 +101,7 @@ fn every_key_is_read() {
         panic!("Sentinels")
     };
     assert_eq!((username.as_deref(), password.as_deref()), (Some("gate"), Some("hush-hush")));
-    assert!(redis.client_clock);
+    assert!(!redis.client_clock);
     let gate = &config.snapshot.gate;
     assert_eq!((gate.client_ip.ipv4_prefix, gate.client_ip.ipv6_prefix), (24, 48));
     assert_eq!(
@@ -146,6 +146,8 @@ fn limits_are_read() {
     assert_eq!(gate.limits.on_failure[8..], [OnStoreFailure::Deny; 4]);
     assert_eq!(gate.limits.shares[0].quota.limit(), 250);
     assert!(gate.limits.policies[5].shadow && !policy.shadow);
+    let ahead = Ahead { span: Micros(2_000_000), share: NonZeroU64::new(10).unwrap() };
+    assert_eq!((gate.limits.policies[1].ahead, policy.ahead), (Some(ahead), None));
     let max = 50;
     assert_eq!(gate.limit_rules[PolicyId(2)].cost, Cost::Header { name: "x-cost".parse().unwrap(), max });
     let numbers: Vec<&str> = loaded.limits.iter().map(|limit| &*limit.numbers).collect();
@@ -153,7 +155,7 @@ fn limits_are_read() {
         numbers,
         [
             "100/minute, burst 500",
-            "5/10 minutes, burst 5",
+            "5/10 minutes, burst 50",
             "1000/h",
             "800/day, by the calendar of Europe/Berlin",
             "1/s and 20/minute and 200/hour and 800/day",
@@ -427,4 +429,48 @@ proptest! {
         };
         prop_assert!(!report.contains("hush"), "{}", report);
     }
+}
+
+#[test]
+fn each_policy_of_a_limit_with_ahead_has_a_span_of_its_own() {
+    let text = r#"
+        listen = "127.0.0.1:8080"
+        store = { url = "redis://127.0.0.1:6379" }
+        [limits.auto]
+        rate = "1000/s"
+        burst = 3000
+        ahead = "auto"
+        tiers = { by = "header:x-plan", slow = { rate = "1000/minute" }, fast = { burst = 1000 } }
+        trust = "any"
+        [limits.written]
+        rate = "1000/minute"
+        ahead = "2s"
+        ahead_share = 16
+        overrides = { "192.0.2.7" = { rate = "1000/s" } }
+        [limits.banning]
+        rate = "1000/minute"
+        ahead = "auto"
+        ban = { after = 20, within = "1m", for = "10m" }
+        [limits.slots]
+        algorithm = "concurrency"
+        max_in_flight = 100
+        ahead = "auto"
+        [[routes]]
+        path = "/*"
+        limits = ["auto", "written", "banning", "slots"]
+        respond = {}
+    "#;
+    let spans = |text: &str| -> Vec<Option<(u64, u64)>> {
+        let config = parse(text).unwrap().config;
+        let policies = config.snapshot.gate.limits.policies.iter();
+        policies.map(|policy| policy.ahead.map(|ahead| (ahead.span.0 / 1_000, ahead.share.get()))).collect()
+    };
+    let [auto, written, banning, slots] = [Some((500, 8)), Some((2_000, 16)), Some((1_000, 8)), None];
+    let [slow, fast, overriding] = [Some((10_000, 8)), Some((166, 8)), Some((500, 16))];
+    assert_eq!(spans(text), [auto, written, banning, slots, slow, fast, overriding]);
+    let keeps_slots = |text| parse(text).unwrap().config.snapshot.gate.limits.policies[3].keeps_slots;
+    assert!(keeps_slots(text));
+    // Limits that this process counts itself grant nothing.
+    let in_memory = text.replace("store = { url = \"redis://127.0.0.1:6379\" }", "");
+    assert!(spans(&in_memory).iter().all(Option::is_none) && !keeps_slots(&in_memory));
 }

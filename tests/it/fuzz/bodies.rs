@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderName, TRAILER};
 use http::{HeaderMap, HeaderValue, Uri, Version};
+use jiff::tz::TimeZone;
 use serde_json::Value;
 use tidegate::config;
 use tidegate::consumers::parse_record;
@@ -14,6 +15,7 @@ use tidegate::gate::{
 };
 use tidegate::http1::{Fields, RequestHead, names};
 use tidegate::proxy::{OriginPattern, Origins, normalize_length, remove_hop_by_hop, takes_trailers};
+use tidegate::replay::{FieldMap, Format, LineReader, detect_format};
 use tidegate::server::parse_proxy_header;
 
 /// A gate with every kind of key that depends on the head alone.
@@ -374,4 +376,26 @@ fn fields(bytes: &[u8]) -> HeaderMap {
         }
     }
     headers
+}
+
+/// Every line of a log is read in every format, or is an error.
+pub fn log(bytes: &[u8]) {
+    for format in formats() {
+        let mut reader = LineReader::new(format, TimeZone::UTC);
+        for line in bytes.split(|byte| *byte == b'\n') {
+            if let Ok(entry) = reader.read(line) {
+                assert!(!entry.method.is_empty());
+                assert!(entry.end() >= entry.arrival);
+                assert_eq!(entry.clone().into_owned(), entry);
+            }
+        }
+    }
+    let lines: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
+    let _ = detect_format(&lines, &TimeZone::UTC);
+}
+
+/// Every format of logs, the last one with the fields of the lines in `tests/logs/json-fields.log`.
+pub fn formats() -> impl Iterator<Item = Format> {
+    let fields = FieldMap::parse(include_str!("../../logs/json-fields.txt")).unwrap();
+    Format::KNOWN.into_iter().chain([Format::JsonFields(fields)])
 }

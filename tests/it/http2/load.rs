@@ -94,9 +94,10 @@ fn requests_started_before_a_drain_are_answered() {
     let load = Load::begin(1_000_000, &proxy.url("/h1"));
     eventually("the proxy is under load", || server.received() > 100);
     proxy.signal("TERM");
-    // h2load does not reconnect: it counts the requests that it could not send as failed.
+    // The requests that arrived, not those that h2load counts as started: it also starts one whose frames it then discards,
+    // if a response and the GOAWAY are in one read.
     let Report { started, succeeded, classes } = load.report();
-    assert_eq!((started, classes), (succeeded, [succeeded, 0, 0, 0]));
+    assert_eq!((server.received(), classes), (succeeded as usize, [succeeded, 0, 0, 0]), "{started} started");
     assert!(succeeded > 100, "{succeeded}");
     assert_eq!(proxy.wait().code(), Some(0));
 }

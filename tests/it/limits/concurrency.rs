@@ -1,6 +1,7 @@
 //! Concurrency limits: slots, their leases, and their release.
 
 mod disconnect;
+mod kept;
 
 use std::time::{Duration, Instant};
 

@@ -50,6 +50,7 @@ fn file(api: &Upstream, authority: &Authority, collector: &Collector) -> String 
         [limits.watched]
         rate = "1/hour"
         mode = "shadow"
+        ahead = "auto"
         [limits.even]
         algorithm = "leaky_bucket"
         rate = "20/s"

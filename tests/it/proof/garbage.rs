@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use proptest::prelude::*;
 use proptest::test_runner::{TestRng, TestRunner};
-use tidegate::limit::{ChargeKind, Decision, DenyReason, Key, Policy, PolicyId, Quota};
+use tidegate::limit::{ChargeKind, Decision, DenyReason, Key, Policy, PolicyId};
 use tidegate::store::Change;
 use tidegate::store::redis::stored_key;
 use tidegate::time::{Micros, Timestamp};
@@ -118,7 +118,7 @@ fn change(server: &RedisServer, stores: &Stores, policies: &[Policy], policy: u3
     };
     stores.set_clock(START);
     for done in [Change::Block(Micros(1_000)), Change::Unblock, Change::Block(Micros(1_000)), Change::Reset] {
-        let name = stored_key(stores.prefix(), it, key, it.quota.letter());
+        let name = stored_key(stores.prefix(), it, key, it.letter());
         write(server, &[(name, written.to_vec())]);
         stores.redis_change(policies, &[(PolicyId(policy), key)], done);
         let said = send(1);
@@ -147,7 +147,7 @@ fn prod_all(server: &RedisServer, stores: &Stores, policies: &[Policy], values: 
     let mut keys = Vec::new();
     for policy in policies {
         for (number, value) in (from..).zip(values) {
-            let name = stored_key(stores.prefix(), policy, numbered(number), policy.quota.letter());
+            let name = stored_key(stores.prefix(), policy, numbered(number), policy.letter());
             keys.push((name, value.clone()));
         }
     }
@@ -249,7 +249,7 @@ fn states_with_one_wrong_number_deny_no_key_forever() {
     let (stores, policies, mut rng) = (Stores::new(&server), limits(), rng());
     for place in 0..u32::try_from(policies.len()).unwrap() {
         let policy = &policies[place as usize];
-        let name = stored_key(stores.prefix(), policy, numbered(0), policy.quota.letter());
+        let name = stored_key(stores.prefix(), policy, numbered(0), policy.letter());
         let name = String::from_utf8(name).unwrap();
         stores.set_clock(START);
         let take = |cost, holder| {
@@ -271,7 +271,7 @@ fn states_with_one_wrong_number_deny_no_key_forever() {
                 _ => wrong[at..at + 8].copy_from_slice(&any_double(&mut rng).to_le_bytes()),
             }
             let key = numbered(number);
-            let name = stored_key(stores.prefix(), policy, key, policy.quota.letter());
+            let name = stored_key(stores.prefix(), policy, key, policy.letter());
             write(&server, &[(name, wrong.clone())]);
             prod(&stores, &policies, place, key, &wrong);
         }
@@ -292,7 +292,7 @@ fn states_of_other_algorithms_deny_no_key_forever() {
                 stores.redis_take(&policies, &[charge]);
             }
             let policy = &policies[place as usize];
-            let name = stored_key(stores.prefix(), policy, kit::key(0), policy.quota.letter());
+            let name = stored_key(stores.prefix(), policy, kit::key(0), policy.letter());
             dump(&server, &String::from_utf8(name).unwrap())
         })
         .collect();
@@ -322,10 +322,10 @@ fn values_of_other_types_deny_no_key_forever() {
                     .enumerate()
             {
                 let key = numbered(number * 10 + u32::try_from(offset).unwrap());
-                for letter in Quota::LETTERS {
+                for letter in Policy::LETTERS {
                     let name = String::from_utf8(stored_key(stores.prefix(), policy, key, letter)).unwrap();
                     let rest: Vec<&str> = [&[with[0], &name], &with[1..]].concat();
-                    if letter == policy.quota.letter() {
+                    if letter == policy.letter() {
                         server.cli(&rest);
                     }
                 }
@@ -352,7 +352,7 @@ fn a_lease_with_more_units_than_are_held_gives_no_units() {
     let numbers = [1e12, 0.0, start + 1e6, 1e12, f64::from_bits(1), 1e-300, 1e12];
     let state: Vec<u8> = numbers.iter().flat_map(|number: &f64| number.to_le_bytes()).collect();
     let its = &policies[policy as usize];
-    let name = stored_key(stores.prefix(), its, key, its.quota.letter());
+    let name = stored_key(stores.prefix(), its, key, its.letter());
     write(&server, &[(name, state.clone())]);
     prod(&stores, &policies, policy, key, &state);
 }

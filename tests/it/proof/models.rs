@@ -145,7 +145,7 @@ fn slots_match_their_model() {
                     false
                 }
                 ChargeKind::Check | ChargeKind::Late => false,
-                ChargeKind::Take => {
+                ChargeKind::Take | ChargeKind::Grant => {
                     let units = cost.min(left);
                     if units > 0 {
                         holders.insert(holder, (at + lease, units));

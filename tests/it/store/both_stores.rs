@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use tidegate::limit::{Charge, Key, Policy, PolicyId, Quota, Rate};
-use tidegate::store::redis::Target;
-use tidegate::store::{Change, Decisions, Memory, Redis, RedisSpec, StoreError};
+use tidegate::limit::{Ahead, Charge, DenyReason, GrantRequest, Key, Policy, PolicyId, Quota, Rate, Record};
+use tidegate::store::redis::{Target, stored_key};
+use tidegate::store::{Change, Decisions, Granted, Memory, Redis, RedisSpec, StoreError};
 use tidegate::time::{Clock, Micros, Timestamp};
 use tokio::runtime::Runtime;
 
@@ -81,10 +81,50 @@ impl Stores {
         memory
     }
 
+    /// Takes from both and asks for grants, whose decisions and grants must be the same.
+    pub fn take_with_grants(
+        &self,
+        policies: &[Policy],
+        charges: &[Charge],
+        requests: &[GrantRequest],
+    ) -> Granted {
+        let memory = self.memory.take_with_grants(policies, charges, requests);
+        let shared = policies.into();
+        let redis = self.redis.take_with_grants(&shared, charges, requests);
+        let redis = self.runtime.block_on(redis).unwrap();
+        assert_eq!(memory, redis, "memory and Redis differ for {charges:?}, {requests:?} under {policies:?}");
+        memory
+    }
+
+    /// Applies charges in both and asks for grants, whose decisions and grants must be the same.
+    pub fn apply_with_grants(
+        &self,
+        policies: &[Policy],
+        charges: &[Charge],
+        requests: &[GrantRequest],
+    ) -> Granted {
+        let memory = self.memory.apply_with_grants(policies, charges, requests);
+        let shared = policies.into();
+        let redis = self.redis.apply_with_grants(&shared, charges, requests);
+        let redis = self.runtime.block_on(redis).unwrap();
+        assert_eq!(memory, redis, "memory and Redis differ for {charges:?}, {requests:?} under {policies:?}");
+        memory
+    }
+
     /// Changes keys by hand in both.
     pub fn change(&self, policies: &[Policy], keys: &[(PolicyId, Key)], change: Change) {
         let _ = self.memory.change(policies, keys, change);
         self.runtime.block_on(self.redis.change(policies, keys, change)).unwrap();
+    }
+
+    /// The record of a key in the memory store.
+    pub fn memory_record(&self, policy: &Policy, key: Key) -> Option<Record> {
+        let mut known = None;
+        self.memory.update(policy, key, |record, _| {
+            known = record.cloned();
+            known.clone().unwrap_or_default()
+        });
+        known
     }
 
     /// Takes from Redis alone.
@@ -158,6 +198,30 @@ fn charges_of_several_limits_are_all_or_none() {
     assert_eq!(stores.take(&policies, &[charge(0, 2, 0)])[0].remaining, 10);
 }
 
+/// Whether a limit grants units ahead changes its stored keys. An operator's change applies to both.
+#[test]
+fn a_block_holds_when_a_limit_begins_or_ends_to_grant_units() {
+    let server = RedisServer::start();
+    let stores = Stores::new(&server);
+    let plain = [token_bucket("b", 10, 1_000_000, 100)];
+    let ahead = Ahead { span: Ahead::MIN_SPAN, share: Ahead::DEFAULT_SHARE };
+    let granting = plain.clone().map(|policy| policy.with_ahead(ahead));
+    let key = (PolicyId(0), Key([1; 16]));
+    let reason = || {
+        let decision = stores.take(&plain, &[charge(0, 1, 1)])[0];
+        (!decision.allowed).then_some(decision.reason)
+    };
+    stores.change(&granting, &[key], Change::Block(Micros(1_000_000)));
+    assert_eq!(reason(), Some(DenyReason::Block));
+    stores.change(&granting, &[key], Change::Unblock);
+    assert_eq!(reason(), None);
+    stores.change(&plain, &[key], Change::Block(Micros(1_000_000)));
+    for letter in *b"bB" {
+        let name = String::from_utf8(stored_key(stores.prefix(), &plain[0], key.1, letter)).unwrap();
+        assert!(server.keys().contains(&name), "{name}: {:?}", server.keys());
+    }
+}
+
 #[test]
 fn a_state_in_redis_is_one_small_string_that_expires() {
     let server = RedisServer::start();
@@ -170,7 +234,7 @@ fn a_state_in_redis_is_one_small_string_that_expires() {
         assert!(decisions.iter().all(|decision| decision.allowed));
     });
     let key = "live:{CQkJCQkJCQkJCQkJCQkJCQ}";
-    assert_eq!(server.cli(&["strlen", &format!("{key}:b:b")]).trim(), "24");
+    assert_eq!(server.cli(&["strlen", &format!("{key}:b:b")]).trim(), "32");
     // Three units at one a second, and one unit at one each 30 s; little time has passed since.
     for (name, from, to) in [("b:b", 2_000, 3_001), ("g:g", 29_000, 30_001)] {
         let ttl: i64 = server.cli(&["pttl", &format!("{key}:{name}")]).trim().parse().unwrap();

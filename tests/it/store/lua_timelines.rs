@@ -16,6 +16,7 @@ const START: u64 = 1_790_000_000_000_000;
 /// The algorithms, and a loop that plays arrivals to one of them: ARGV[1] is its letter, ARGV[2] the first
 /// state in hexadecimal, and each other argument "now cost numbers…".
 const SCRIPT: &str = concat!(
+    include_str!("../../../lua/constants.lua"),
     include_str!("../../../lua/shared.lua"),
     "local timeline = function()\n",
     include_str!("../../../lua/timeline.lua"),

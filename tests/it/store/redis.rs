@@ -88,8 +88,9 @@ fn every_key_in_redis_expires_when_its_limit_is_full_again() {
         };
         for (name, refill) in [("slow", refill_of_slow), ("spaced", refill_of_spaced)] {
             let life = life(name).unwrap();
-            // Some time has passed since the charge; and a state expires soon after its limit is full again.
-            assert!((refill - 20_000..refill + 1_000).contains(&life), "{name}: {life} of {refill}");
+            // Some time has passed since the charge; and a state expires soon after its limit is full again, or a minute
+            // later if its key is in use.
+            assert!((refill - 20_000..refill + 62_000).contains(&life), "{name}: {life} of {refill}");
         }
         // The third key may have expired already, but always has an expiry.
         assert!(life("quick").is_none_or(|life| life != -1));

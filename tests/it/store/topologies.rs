@@ -2,6 +2,7 @@
 
 mod cluster;
 mod sentinel;
+mod stalled_node;
 mod tls_and_acl;
 
 use tidegate::limit::{Charge, Key, Policy, PolicyId, Quota, Rate};

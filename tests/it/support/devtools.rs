@@ -12,6 +12,32 @@ use super::browser::PROGRAMS;
 use super::log::Log;
 use super::{PATIENCE, eventually};
 
+/// The ratios of WCAG 2.2 between each text and what is behind it, below 4.5.
+const LOW_CONTRAST: &str = r"(() => {
+    const parse = (text) => text.match(/[\d.]+/g).map(Number);
+    const light = ([r, g, b]) => [r, g, b].map((c) => c / 255)
+        .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
+        .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+    const behind = (node) => {
+        for (; node; node = node.parentElement) {
+            const colour = parse(getComputedStyle(node).backgroundColor);
+            if (colour.length < 4 || colour[3] === 1) return colour;
+        }
+        return [255, 255, 255];
+    };
+    const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    const low = [];
+    for (let text; (text = texts.nextNode());) {
+        const node = text.parentElement;
+        if (!text.data.trim() || !node.checkVisibility() || node.matches('script, style, noscript, :disabled')) continue;
+        const style = getComputedStyle(node);
+        const [one, other] = [parse(node.namespaceURI.includes('svg') ? style.fill : style.color), behind(node)].map(light);
+        const ratio = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
+        if (ratio < 4.5) low.push(`${text.data.trim()}: ${ratio.toFixed(2)}`);
+    }
+    return low;
+})()";
+
 /// A browser with one page.
 pub struct Browser {
     process: Child,
@@ -169,6 +195,12 @@ impl Browser {
         self.send("Emulation.setDeviceMetricsOverride", &size);
         let features = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
         self.send("Emulation.setEmulatedMedia", &features);
+    }
+
+    /// The texts whose contrast is below that of WCAG 2.2.
+    #[track_caller]
+    pub fn low_contrast(&mut self) -> Value {
+        self.evaluate(LOW_CONTRAST)
     }
 
     /// A picture of what is visible, as PNG.

@@ -11,7 +11,7 @@ fn charging_by_status(quota: Quota) -> World {
 
 /// Units that one request holds in an outage.
 fn reserve(world: &World, cost: u64) -> Option<Box<Reservation>> {
-    world.proxies[0].decide_locally(&world.limits, &[charge(cost)], None).reservation
+    world.proxies[0].decide_locally(&world.limits, &[charge(cost)], None, None).reservation
 }
 
 #[tokio::test]
@@ -35,7 +35,7 @@ async fn only_units_that_the_final_status_charges_are_owed() {
 async fn units_whose_take_had_no_reply_are_not_owed() {
     let world = charging_by_status(per_second(4));
     let lost = Some(&StoreError::Deadline);
-    let held = world.proxies[0].decide_locally(&world.limits, &[charge(3)], lost).reservation;
+    let held = world.proxies[0].decide_locally(&world.limits, &[charge(3)], None, lost).reservation;
     assert!(held.unwrap().finish(401).await.is_empty());
     assert!(world.proxies[0].client.fallback.ledger.is_empty());
 }

@@ -1,9 +1,13 @@
 //! A healthy server behind a slow or lossy network.
 
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tidegate::limit::{Charge, Key, Policy, PolicyId, Quota, Rate};
 use tidegate::store::redis::Target;
 use tidegate::store::{Redis, RedisSpec};
+use tidegate::time::Micros;
 
 use super::{Expected, Trial};
 use crate::support::{PATIENCE, RedisServer, Relay, Tidegate, eventually, eventually_async, get};
@@ -56,6 +60,46 @@ const DENY: &str = r#"
     limits = ["a"]
     respond = { status = 200 }
 "#;
+
+/// Calls to a distant server do not wait for each other's replies.
+#[test]
+fn calls_to_a_distant_server_overlap() {
+    let redis = RedisServer::start();
+    let relay = Relay::to(redis.addr());
+    relay.delay(Duration::from_millis(100));
+    let target = Target::parse(&format!("redis://{}", relay.addr())).unwrap();
+    let spec = RedisSpec { target, timeout: PATIENCE, prefix: "t".into(), client_clock: false };
+    let day = Rate::new(1, Micros(86_400_000_000)).unwrap();
+    let policies = Arc::<[Policy]>::from(vec![Policy::new("a", Quota::token_bucket(day, 100_000).unwrap())]);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let store = Redis::connect(&spec);
+        store.wait_connected(PATIENCE).await.unwrap();
+        // Two charges, so that every call is of the same script.
+        let charges = [1, 2].map(|key| Charge::take(PolicyId(0), Key([key; 16]), 1));
+        for _ in 0..4 {
+            let _ = store.take(&policies, &charges).await.unwrap();
+        }
+        let before = redis.calls("evalsha");
+        // The times of the calls that had a reply: all requests of a call have that of its script.
+        let replied = Arc::new(Mutex::new(HashSet::new()));
+        eventually_async("two calls have been run that have no reply yet", async || {
+            let (store, policies, replied) = (store.clone(), Arc::clone(&policies), Arc::clone(&replied));
+            let taking = {
+                let replied = Arc::clone(&replied);
+                async move {
+                    let decisions = store.take(&policies, &charges).await.unwrap();
+                    replied.lock().unwrap().insert(decisions[0].at);
+                }
+            };
+            tokio::spawn(taking);
+            tokio::task::yield_now().await;
+            let run = redis.calls("evalsha") - before;
+            run >= replied.lock().unwrap().len() as u64 + 2
+        })
+        .await;
+    });
+}
 
 /// A slow Redis is not an unavailable one if `timeout` is long enough.
 #[test]

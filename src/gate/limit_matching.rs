@@ -1,0 +1,109 @@
+//! How the limits of a route apply to a request.
+
+use std::net::IpAddr;
+
+use smallvec::SmallVec;
+
+use super::client_ip::ClientIp;
+use super::error::RequestError;
+use super::key_spec::KeyLookup;
+use super::limit_rule::{LimitMatch, LimitRule, PolicySource, Trust};
+use super::missing::MissingPart;
+use super::plan::LimitMatches;
+use super::subject::Subject;
+use crate::id_vec::IdVec;
+use crate::limit::{Charge, KeyHasher, PolicyId};
+use crate::limiter::Limits;
+
+/// Matches requests against limits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LimitMatcher<'g> {
+    pub client_ip: &'g ClientIp,
+    pub limits: &'g Limits,
+    pub rules: &'g IdVec<PolicyId, LimitRule>,
+    pub hasher: &'g KeyHasher,
+}
+
+impl<'g> LimitMatcher<'g> {
+    /// The treatment of a request whose key under this limit is `key`. The first of these applies: block, allow,
+    /// override, tier, the limit's own policy. A limit in shadow mode rejects no request.
+    pub fn match_limit<'a>(self, limit: PolicyId, subject: &Subject<'_>, key: &'a KeyLookup) -> LimitMatch<'a>
+    where
+        'g: 'a,
+    {
+        let (rule, enforces) = (&self.rules[limit], !self.limits.policies[limit].shadow);
+        if let Some(part) = rule.part_with_too_many_values(subject, key)
+            && enforces
+        {
+            return LimitMatch::TooManyValues(part);
+        }
+        let key_rules = rule.key_rules(subject, key, self.hasher);
+        if enforces
+            && let Some(by) = rule.rules.block.matches(subject.location.address).or_else(|| key_rules.block())
+        {
+            return LimitMatch::Blocked(by);
+        }
+        if let Some(by) = rule.rules.allow.matches(subject.location.address).or_else(|| key_rules.allow()) {
+            return LimitMatch::Allowed(by);
+        }
+        let key = match key {
+            KeyLookup::Key(key) | KeyLookup::Ambiguous { key, .. } => *key,
+            KeyLookup::Deny(part) if enforces => return LimitMatch::Missing(part),
+            KeyLookup::Deny(_) | KeyLookup::Skip => return LimitMatch::Skipped,
+        };
+        let is_trusted = || trusts_headers_of(self.client_ip, subject.peer, rule.trust);
+        let tier = || rule.tiers.as_ref().and_then(|tiers| tiers.of(subject, is_trusted));
+        let (policy, source) = match key_rules.policy() {
+            Some((policy, name)) => (policy, PolicySource::Override(name)),
+            None => match tier() {
+                Some((name, policy)) => (policy, PolicySource::Tier(name)),
+                None => (limit, PolicySource::Base),
+            },
+        };
+        LimitMatch::Charged { charge: Charge::take(policy, key, rule.cost.of(subject, is_trusted)), source }
+    }
+
+    /// Matches a request against its limits, in their order.
+    pub fn match_limits(
+        self,
+        limits: &[PolicyId],
+        subject: &Subject<'_>,
+    ) -> Result<LimitMatches, RequestError> {
+        for limit in limits {
+            // A limit in shadow mode rejects no request.
+            if !self.limits.policies[*limit].shadow {
+                self.rules[*limit].check(subject)?;
+            }
+        }
+        let mut matches = LimitMatches::default();
+        let mut keys: SmallVec<[KeyLookup; 4]> = SmallVec::new();
+        for (index, &limit) in limits.iter().enumerate() {
+            let spec = &self.rules[limit].key;
+            // Limits often share a key: hash it once.
+            let same = limits[..index].iter().position(|other| self.rules[*other].key == *spec);
+            let key = same.map_or_else(|| spec.find(subject, self.hasher), |same| keys[same].clone());
+            match self.match_limit(limit, subject, &key) {
+                LimitMatch::Charged { charge, .. } => matches.charges.push(charge),
+                LimitMatch::Allowed(_) => matches.exempt.push(limit),
+                LimitMatch::Skipped => {}
+                LimitMatch::Blocked(_) => return Err(RequestError::Blocked(limit)),
+                LimitMatch::TooManyValues(part) => return Err(RequestError::TooManyValues(part.clone())),
+                LimitMatch::Missing(part) => {
+                    let (part, status) = (part.clone(), self.rules[limit].missing_status);
+                    let missing = || Box::new(MissingPart { limit, part, status });
+                    matches.missing.get_or_insert_with(missing);
+                }
+            }
+            keys.push(key);
+        }
+        if subject.query.has_too_many_parameters() {
+            return Err(RequestError::TooManyParameters);
+        }
+        Ok(matches)
+    }
+}
+
+/// Whether a limit trusts the headers that set the cost and the tier of a request, when `peer` sends them.
+pub(super) fn trusts_headers_of(client_ip: &ClientIp, peer: IpAddr, trust: Trust) -> bool {
+    trust == Trust::Any || client_ip.is_trusted(peer)
+}

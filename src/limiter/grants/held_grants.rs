@@ -1,0 +1,372 @@
+//! The grants of one key, and what is known of its demand.
+
+use std::sync::Arc;
+
+use super::demand_rate::DemandRate;
+use super::held_grant::{GrantCall, HeldGrant};
+use super::unit_counts::UnitCounts;
+use crate::limit::{
+    Ahead, Charge, Decision, DenyReason, Grant, GrantReport, GrantRequest, Key, Policy, PolicyId,
+};
+use crate::telemetry::GrantEvent;
+use crate::time::{BootTime, Micros, Timestamp};
+
+/// The most grants of a key: one that is nearly used up, and the next.
+const MAX_GRANTS: usize = 2;
+/// How often in the span of a grant the store is asked for one in the background at most, while it makes none.
+const REFUSALS_PER_SPAN: u64 = 8;
+
+/// The grants of a key under the numbers of one policy.
+#[derive(Debug)]
+pub(super) struct HeldGrants {
+    owner: GrantOwner,
+    /// The oldest first.
+    grants: Vec<HeldGrant>,
+    /// Whether the store is being asked for a grant.
+    is_asking: bool,
+    rate: DemandRate,
+    last_use: BootTime,
+    /// Until when no other grant is asked for in the background: the last question has brought none.
+    refused_until: BootTime,
+    /// The last decision of the store, and when it arrived.
+    last_decision: Option<(Decision, BootTime)>,
+    /// Spent units that are not counted yet.
+    uncounted: u64,
+    counts: Arc<UnitCounts>,
+    /// Whether it was used since the last eviction.
+    was_used: bool,
+}
+
+/// The policy and the key that a grant belongs to.
+#[derive(Clone, Debug)]
+pub(super) struct GrantOwner {
+    pub policies: Arc<[Policy]>,
+    pub policy: PolicyId,
+    pub key: Key,
+}
+
+/// What held grants say to a charge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taking {
+    /// The units were taken from a grant.
+    Taken {
+        /// The grant.
+        serial: u64,
+        /// When it ends, by the clock of the store.
+        until: Timestamp,
+        /// The decision of the limit.
+        decision: Decision,
+        /// Whether it is time to ask for the next grant.
+        is_low: bool,
+    },
+    /// They come later, in a paced grant: a denial.
+    Early(Decision),
+    /// There are none: the store decides.
+    Missing,
+}
+
+/// A question to the store about a key.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Question {
+    /// The units that the request needs; zero if there is none.
+    pub cost: u64,
+    /// Whether a grant may be asked for.
+    pub may_want: bool,
+}
+
+/// Unspent units of a grant that is returned.
+#[derive(Debug)]
+pub(super) struct ReturnedGrant {
+    pub owner: GrantOwner,
+    pub report: GrantReport,
+    /// When the grant ends: the store ignores later reports.
+    pub ends: BootTime,
+    pub counts: Arc<UnitCounts>,
+}
+
+impl GrantOwner {
+    /// The policy and the key of a charge.
+    pub fn new(policies: &Arc<[Policy]>, charge: &Charge) -> Self {
+        Self { policies: Arc::clone(policies), policy: charge.policy, key: charge.key }
+    }
+
+    /// The policy.
+    pub fn policy(&self) -> &Policy {
+        &self.policies[self.policy]
+    }
+
+    /// How the limit grants units; policies without are not in the table.
+    fn ahead(&self) -> Ahead {
+        let none = Ahead { span: Ahead::MIN_SPAN, share: Ahead::DEFAULT_SHARE };
+        self.policy().ahead.unwrap_or(none)
+    }
+
+    /// Whether grants of `other` are valid for this owner: they belong to the numbers of a policy.
+    fn has_numbers_of(&self, other: &Self) -> bool {
+        let is_same = self.policy == other.policy && Arc::ptr_eq(&self.policies, &other.policies);
+        let (own, theirs) = (self.policy(), other.policy());
+        is_same || (own.quota == theirs.quota && own.ahead == theirs.ahead)
+    }
+}
+
+impl HeldGrants {
+    /// A key without grants.
+    pub fn new(owner: GrantOwner, counts: Arc<UnitCounts>, now: BootTime) -> Self {
+        Self {
+            owner,
+            grants: Vec::new(),
+            is_asking: false,
+            rate: DemandRate::new(now),
+            last_use: now,
+            refused_until: now,
+            last_decision: None,
+            uncounted: 0,
+            counts,
+            was_used: true,
+        }
+    }
+
+    /// Whether there are grants.
+    pub fn has_grants(&self) -> bool {
+        !self.grants.is_empty()
+    }
+
+    /// The policy and the key.
+    pub fn owner(&self) -> &GrantOwner {
+        &self.owner
+    }
+
+    /// How long a grant lasts.
+    pub fn span(&self) -> Micros {
+        self.owner.ahead().span
+    }
+
+    /// How many units are held, whenever they come.
+    pub fn units(&self) -> u64 {
+        self.grants.iter().map(HeldGrant::units).sum()
+    }
+
+    /// Whether it was used since this was asked last.
+    pub fn reset_use(&mut self) -> bool {
+        std::mem::take(&mut self.was_used)
+    }
+
+    /// Makes `owner` the owner; grants of other numbers than its own are returned.
+    pub fn adopt(&mut self, owner: GrantOwner) -> Vec<ReturnedGrant> {
+        let returned = if self.owner.has_numbers_of(&owner) {
+            Vec::new()
+        } else {
+            self.last_decision = None;
+            self.return_all()
+        };
+        self.owner = owner;
+        returned
+    }
+
+    /// Whether these are the grants of a charge under `policies`.
+    pub fn is_of(&self, policies: &Arc<[Policy]>, policy: PolicyId) -> bool {
+        self.owner.policy == policy && Arc::ptr_eq(&self.owner.policies, policies)
+    }
+
+    /// Records a request for `cost` units.
+    pub fn record_demand(&mut self, cost: u64, now: BootTime) {
+        self.rate.add(cost, now);
+        self.last_use = now;
+        self.was_used = true;
+    }
+
+    /// Takes units from the oldest grant that has them.
+    pub fn take(&mut self, cost: u64, now: BootTime) -> Taking {
+        self.remove_ended(now);
+        let Some(grant) = self.grants.iter_mut().find(|grant| grant.available(now) >= cost) else {
+            let ready = self.grants.iter().filter_map(|grant| grant.ready_at(cost)).min();
+            return ready.map_or(Taking::Missing, |at| self.early(at.since(now), now));
+        };
+        grant.take(cost);
+        let (serial, until) = (grant.serial, grant.until());
+        Taking::Taken { serial, until, decision: self.decision(now), is_low: self.is_low(now) }
+    }
+
+    /// The denial of a request whose units come in `wait`.
+    fn early(&self, wait: Micros, now: BootTime) -> Taking {
+        let policy = self.owner.policy();
+        // The store must count each denial that may lead to a ban.
+        if policy.ban.is_some() {
+            return Taking::Missing;
+        }
+        let retry_after = Some(wait.max(Micros(1)));
+        Taking::Early(Decision { allowed: false, retry_after, ..self.decision(now) })
+    }
+
+    /// The decision that allows a request: the store's last one, and the units that can be spent without it.
+    pub fn decision(&self, now: BootTime) -> Decision {
+        let Some((last, at)) = self.last_decision else {
+            let limit = self.owner.policy().quota.limit();
+            return Decision::allowed(limit, self.available(now).min(limit), Micros::ZERO);
+        };
+        let passed = now.since(at);
+        let reset_after = Micros(last.reset_after.0.saturating_sub(passed.0));
+        let allowed = Decision::allowed(last.limit, last.remaining, reset_after);
+        self.shown(Decision { at: last.at.after(passed), ..allowed }, now)
+    }
+
+    /// A decision of the store that shows the units which can be spent without it as well.
+    pub fn shown(&self, decision: Decision, now: BootTime) -> Decision {
+        if !decision.allowed {
+            return decision;
+        }
+        Decision { remaining: (decision.remaining + self.available(now)).min(decision.limit), ..decision }
+    }
+
+    fn available(&self, now: BootTime) -> u64 {
+        self.grants.iter().map(|grant| grant.available(now)).sum()
+    }
+
+    /// Whether the next grant should be on its way: less than a quarter of the last one is held, or it ends soon.
+    fn is_low(&self, now: BootTime) -> bool {
+        let Some(last) = self.grants.last() else { return false };
+        let is_low = self.units().saturating_mul(4) < last.size();
+        // Before the sweep returns it. One that lasts less than the span ends with its window, and so would the next one.
+        let is_whole = last.lasts() >= self.span();
+        let ends_soon = is_whole && last.ends().since(now).0 <= self.span().0 / 2;
+        (is_low || ends_soon) && !self.is_asking && now >= self.refused_until && self.wanted() > 0
+    }
+
+    /// Whether it has all grants that it may have. One without units stays until its requests are charged, or it ends.
+    fn is_full(&self) -> bool {
+        self.grants.iter().filter(|grant| grant.units() > 0).count() >= MAX_GRANTS
+    }
+
+    fn wanted(&self) -> u64 {
+        self.rate.wanted(self.owner.ahead())
+    }
+
+    /// Records that the request which has taken these units passes.
+    pub fn spend(&mut self, serial: u64, cost: u64) {
+        // If the grant has ended, the store counts the units as spent anyway.
+        if let Some(grant) = self.grants.iter_mut().find(|grant| grant.serial == serial) {
+            grant.spend(cost);
+        }
+        self.uncounted += cost;
+    }
+
+    /// Puts back units of a request that is denied or not charged; returns whether their grant still lasts.
+    pub fn put_back(&mut self, serial: u64, cost: u64, now: BootTime) -> bool {
+        let lasts = |grant: &&mut HeldGrant| grant.serial == serial && now < grant.ends();
+        let Some(grant) = self.grants.iter_mut().find(lasts) else {
+            self.counts.add(GrantEvent::Lapsed, cost);
+            return false;
+        };
+        grant.put_back(cost);
+        true
+    }
+
+    /// What to ask the store, with the report of the oldest grant. Units that are too few for the request are returned, so
+    /// that the store can charge them for it, and so are the last ones of a grant in whose place another is wanted.
+    pub fn ask(&mut self, question: Question, now: BootTime) -> GrantRequest {
+        self.remove_ended(now);
+        let wants = question.may_want && !self.is_asking && self.wanted() > 0;
+        let is_full = self.is_full();
+        let report = self.grants.first_mut().and_then(|oldest| {
+            let is_too_few = question.cost > 0 && oldest.units() < question.cost;
+            oldest.report(is_too_few || (wants && is_full && question.cost == 0))
+        });
+        self.remove_used_up();
+        self.counts.add(GrantEvent::Returned, report.map_or(0, |report| report.returned));
+        let wanted = if wants && !self.is_full() { self.wanted() } else { 0 };
+        self.is_asking |= wanted > 0;
+        GrantRequest { report, wanted }
+    }
+
+    /// Records that the question for a grant is over.
+    pub fn end_question(&mut self) {
+        self.is_asking = false;
+    }
+
+    /// Records that the store was asked for a grant and has made none, since too little is available.
+    pub fn record_refusal(&mut self, now: BootTime) {
+        self.refused_until = now.after(Micros(self.span().0 / REFUSALS_PER_SPAN));
+    }
+
+    /// Records the reply of the store to a charge.
+    pub fn record_decision(&mut self, decision: Decision, now: BootTime) {
+        // A ban or a block is not shown by what remains of the quota.
+        if decision.reason == DenyReason::Quota {
+            self.last_decision = Some((decision, now));
+        }
+    }
+
+    /// Adds a grant that the store has made; it is returned if there is no room for it.
+    pub fn add(&mut self, serial: u64, grant: &Grant, call: GrantCall) -> Option<ReturnedGrant> {
+        self.counts.add(GrantEvent::Granted, grant.units);
+        let mut held = HeldGrant::new(serial, grant, call, &self.owner.policy().quota);
+        if self.is_full() {
+            return self.returned(&mut held);
+        }
+        self.grants.push(held);
+        None
+    }
+
+    /// Returns grants that would lapse with more than a quarter of their units: because the key is idle, or because they
+    /// end soon.
+    pub fn sweep(&mut self, now: BootTime) -> Vec<ReturnedGrant> {
+        self.remove_ended(now);
+        let span = self.span();
+        let is_idle = now.since(self.last_use).0 >= span.0 / 2;
+        let is_returned = |grant: &HeldGrant| {
+            let ends_soon = grant.ends().since(now).0 <= span.0 * 3 / 8;
+            grant.units().saturating_mul(4) > grant.size() && (is_idle || ends_soon)
+        };
+        let (returned, kept) = std::mem::take(&mut self.grants).into_iter().partition(is_returned);
+        self.grants = kept;
+        self.return_each(returned)
+    }
+
+    /// Returns all grants.
+    pub fn return_all(&mut self) -> Vec<ReturnedGrant> {
+        let grants = std::mem::take(&mut self.grants);
+        self.return_each(grants)
+    }
+
+    /// Drops all grants unreported, so that their units count as spent.
+    pub fn drop_all(&mut self) {
+        self.counts.add(GrantEvent::Lapsed, self.units());
+        self.grants.clear();
+        self.last_decision = None;
+        self.count_spent();
+    }
+
+    /// Counts the units that were spent.
+    pub fn count_spent(&mut self) {
+        self.counts.add(GrantEvent::Spent, std::mem::take(&mut self.uncounted));
+    }
+
+    fn return_each(&mut self, grants: Vec<HeldGrant>) -> Vec<ReturnedGrant> {
+        self.count_spent();
+        grants.into_iter().filter_map(|mut grant| self.returned(&mut grant)).collect()
+    }
+
+    fn returned(&self, grant: &mut HeldGrant) -> Option<ReturnedGrant> {
+        let (owner, counts) = (self.owner.clone(), Arc::clone(&self.counts));
+        let ends = grant.ends();
+        grant.report(true).map(|report| ReturnedGrant { owner, report, ends, counts })
+    }
+
+    /// Removes grants that have ended. What was spent of them needs no report: their units count as spent.
+    fn remove_ended(&mut self, now: BootTime) {
+        if self.grants.iter().all(|grant| now < grant.ends()) {
+            return;
+        }
+        let ended = self.grants.iter().filter(|grant| now >= grant.ends());
+        self.counts.add(GrantEvent::Lapsed, ended.map(HeldGrant::units).sum());
+        self.grants.retain(|grant| now < grant.ends());
+        self.count_spent();
+    }
+
+    fn remove_used_up(&mut self) {
+        self.grants.retain(|grant| !grant.is_used_up());
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,86 @@
+//! Returns grants that are not needed to the store.
+
+use std::sync::Arc;
+
+use super::held_grants::ReturnedGrant;
+use super::table::GrantTable;
+use crate::limit::{Charge, ChargeKind, GrantRequest, Policy};
+use crate::limiter::store_client::StoreClient;
+use crate::telemetry::GrantEvent;
+use crate::time::{BootTime, monotonic};
+
+/// The most grants that one call returns.
+const MAX_RETURNED: usize = 128;
+
+/// Returns grants that would lapse, as long as there are some; never returns itself.
+pub(in crate::limiter) async fn run_returns(client: &StoreClient, table: &GrantTable) {
+    loop {
+        let (interval, changed) = table.next_sweep();
+        let _ = tokio::time::timeout(interval.into(), changed).await;
+        // Refreshes the thread's cached time after the wait.
+        let _ = monotonic();
+        let now = BootTime::now();
+        // While the store is unavailable held units are all that there is.
+        if !client.fallback.breaker.is_open() {
+            if table.is_sweep_due(now) {
+                table.sweep(now);
+            }
+            send(client, table).await;
+        }
+    }
+}
+
+/// Returns all grants.
+pub(in crate::limiter) async fn return_all(client: &StoreClient, table: &GrantTable) {
+    table.empty();
+    send(client, table).await;
+}
+
+/// Sends the reports of grants that are to be returned. A report that may be lost is not repeated: then the units lapse.
+async fn send(client: &StoreClient, table: &GrantTable) {
+    let now = BootTime::now();
+    let (mut lasting, ended): (Vec<ReturnedGrant>, Vec<ReturnedGrant>) =
+        table.take_returned().into_iter().partition(|grant| now < grant.ends);
+    count(&ended, GrantEvent::Lapsed);
+    while let Some(first) = lasting.first() {
+        // Nearly always all of them: only a reload or a raise brings other policies.
+        let policies = Arc::clone(&first.owner.policies);
+        let mut call = Vec::new();
+        let mut others = Vec::new();
+        for grant in lasting {
+            let fits = call.len() < MAX_RETURNED && Arc::ptr_eq(&grant.owner.policies, &policies);
+            if fits { call.push(grant) } else { others.push(grant) }
+        }
+        send_call(client, &policies, &call).await;
+        lasting = others;
+    }
+}
+
+async fn send_call(client: &StoreClient, policies: &Arc<[Policy]>, grants: &[ReturnedGrant]) {
+    let (charges, requests) = reports(grants);
+    match client.store.apply_with_grants(policies, &charges, &requests).await {
+        Ok(_) => {
+            client.record_success();
+            count(grants, GrantEvent::Returned);
+        }
+        Err(error) => {
+            client.record_failure(&error);
+            count(grants, GrantEvent::Lapsed);
+        }
+    }
+}
+
+/// The charges and the requests of a call that returns grants.
+pub(super) fn reports(grants: &[ReturnedGrant]) -> (Vec<Charge>, Vec<GrantRequest>) {
+    let report = |grant: &ReturnedGrant| {
+        let charge = Charge::take(grant.owner.policy, grant.owner.key, 0).with_kind(ChargeKind::Grant);
+        (charge, GrantRequest { report: Some(grant.report), wanted: 0 })
+    };
+    grants.iter().map(report).unzip()
+}
+
+fn count(grants: &[ReturnedGrant], event: GrantEvent) {
+    for grant in grants {
+        grant.counts.add(event, grant.report.returned);
+    }
+}

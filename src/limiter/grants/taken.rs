@@ -1,0 +1,204 @@
+//! What a request takes from held grants.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::held_grants::{HeldGrants, Taking};
+use super::table::GrantTable;
+use crate::limit::{Charge, ChargeKind, Decision, EntryId, Policy};
+use crate::limiter::limits::Limits;
+use crate::limiter::status::{LimitStatus, LimitStatuses};
+use crate::store::Decisions;
+use crate::time::{BootTime, Timestamp};
+
+/// Units that a request has taken from held grants. They are put back when this is dropped, unless the request passes.
+#[derive(Debug)]
+pub(in crate::limiter) struct Taken {
+    table: Arc<GrantTable>,
+    charges: SmallVec<[TakenCharge; 1]>,
+}
+
+/// A charge that was decided without the store.
+#[derive(Clone, Copy, Debug)]
+struct TakenCharge {
+    /// Its index among the charges of the request.
+    index: usize,
+    charge: Charge,
+    decision: Decision,
+    id: EntryId,
+    grant: TakenFrom,
+}
+
+/// The source of the units.
+#[derive(Clone, Copy, Debug)]
+enum TakenFrom {
+    Grant {
+        serial: u64,
+        until: Timestamp,
+    },
+    /// None were taken: they come later.
+    Nothing,
+}
+
+/// What held grants say to the charges of a request.
+#[derive(Debug)]
+pub(in crate::limiter) struct Spending {
+    /// The charges that are decided.
+    pub taken: Taken,
+    /// The others, which the store must decide: those of limits with `ahead` are of the kind `Grant`.
+    pub missing: SmallVec<[Charge; 4]>,
+    /// The charges whose keys should get another grant.
+    pub low: SmallVec<[Charge; 1]>,
+}
+
+/// Units that were put back into their grants, and others that the store must refund.
+#[derive(Debug, Default)]
+pub(in crate::limiter) struct PutBack {
+    /// The decisions of limits after that.
+    pub statuses: LimitStatuses,
+    /// The refunds of units whose grant has ended.
+    pub refunds: SmallVec<[Charge; 2]>,
+}
+
+/// Takes the units of each charge from a grant, as far as there are such.
+pub(in crate::limiter) fn spend(
+    table: &Arc<GrantTable>,
+    limits: &Limits,
+    charges: &[Charge],
+    now: BootTime,
+) -> Spending {
+    let taken = Taken { table: Arc::clone(table), charges: SmallVec::new() };
+    let mut spending = Spending { taken, missing: SmallVec::new(), low: SmallVec::new() };
+    for (index, charge) in charges.iter().enumerate() {
+        spending.add(limits, index, charge, now);
+    }
+    spending
+}
+
+impl Spending {
+    fn add(&mut self, limits: &Limits, index: usize, charge: &Charge, now: BootTime) {
+        let policy = limits.policy(charge);
+        if policy.ahead.is_none() || charge.kind != ChargeKind::Take {
+            self.missing.push(*charge);
+            return;
+        }
+        let table = &self.taken.table;
+        let take = |held: &mut HeldGrants| {
+            held.record_demand(charge.cost, now);
+            if charge.cost == 0 { Taking::Missing } else { held.take(charge.cost, now) }
+        };
+        let taking = table.with_key(&limits.policies, charge, now, take).unwrap_or(Taking::Missing);
+        let (decision, grant) = match taking {
+            Taking::Taken { serial, until, decision, is_low } => {
+                // A limit in shadow mode makes no calls of its own.
+                if is_low && !policy.shadow {
+                    self.low.push(*charge);
+                }
+                (decision, TakenFrom::Grant { serial, until })
+            }
+            Taking::Early(decision) => (decision, TakenFrom::Nothing),
+            Taking::Missing => {
+                self.missing.push(charge.with_kind(ChargeKind::Grant));
+                return;
+            }
+        };
+        let id = EntryId::new(policy, charge.key);
+        self.taken.charges.push(TakenCharge { index, charge: *charge, decision, id, grant });
+    }
+}
+
+impl Taken {
+    /// The denials by paced grants whose next unit has not come.
+    pub(in crate::limiter) fn denials(&self, policies: &[Policy]) -> LimitStatuses {
+        let denied = self.charges.iter().filter(|taken| !taken.decision.allowed);
+        let enforced = denied.filter(|taken| !policies[taken.charge.policy].shadow);
+        enforced.map(|taken| taken.status(policies, taken.decision)).collect()
+    }
+
+    /// The decided charges, and the decisions on them.
+    pub(in crate::limiter) fn decisions(&self) -> (SmallVec<[Charge; 4]>, Decisions) {
+        self.charges.iter().map(|taken| (taken.charge, taken.decision)).unzip()
+    }
+
+    /// All charges of the request in their order, and the decisions on them: these, and those on the others.
+    pub(in crate::limiter) fn join(
+        &self,
+        charges: &[Charge],
+        decisions: &[Decision],
+    ) -> (SmallVec<[Charge; 4]>, Decisions) {
+        let (mut all, mut decided) = (SmallVec::from_slice(charges), Decisions::from_slice(decisions));
+        for taken in &self.charges {
+            // Without the store, charges of limits that allow every request are left out.
+            let index = taken.index.min(all.len());
+            all.insert(index, taken.charge);
+            decided.insert(index, taken.decision);
+        }
+        (all, decided)
+    }
+
+    /// Records that the request passes. Returns the units of limits with `charge_on`, which its status may refund.
+    pub(in crate::limiter) fn pass(mut self, policies: &[Policy]) -> Option<Box<Self>> {
+        let is_reserved =
+            |taken: &TakenCharge| taken.decision.allowed && policies[taken.charge.policy].charges_by_status();
+        let (reserved, spent): (SmallVec<[TakenCharge; 1]>, SmallVec<[TakenCharge; 1]>) =
+            std::mem::take(&mut self.charges).into_iter().partition(is_reserved);
+        spent.iter().for_each(|taken| self.spend(taken));
+        self.charges = reserved;
+        (!self.charges.is_empty()).then(|| Box::new(self))
+    }
+
+    /// Records that the request is charged.
+    pub(in crate::limiter) fn charge(mut self) {
+        std::mem::take(&mut self.charges).iter().for_each(|taken| self.spend(taken));
+    }
+
+    /// Puts back the units that a request with this final status is not charged.
+    pub(in crate::limiter) fn finish(mut self, policies: &[Policy], status: u16) -> PutBack {
+        let mut put_back = PutBack::default();
+        for taken in std::mem::take(&mut self.charges) {
+            let policy = &policies[taken.charge.policy];
+            if policy.charge_on.contains(&status) {
+                self.spend(&taken);
+            } else if let Some(decision) = self.put_back(&taken) {
+                if !policy.shadow {
+                    put_back.statuses.push(taken.status(policies, decision));
+                }
+            } else if let TakenFrom::Grant { until, .. } = taken.grant {
+                // The store has charged the units when the grant ended.
+                put_back.refunds.push(taken.charge.refund(until));
+            }
+        }
+        put_back
+    }
+
+    fn spend(&self, taken: &TakenCharge) {
+        if let TakenFrom::Grant { serial, .. } = taken.grant {
+            self.table.with_known(&taken.id, |held| held.spend(serial, taken.charge.cost));
+        }
+    }
+
+    /// Puts back units; returns the decision of the limit after that, or `None` if their grant has ended.
+    fn put_back(&self, taken: &TakenCharge) -> Option<Decision> {
+        let TakenFrom::Grant { serial, .. } = taken.grant else { return None };
+        let now = BootTime::now();
+        let put_back = self.table.with_known(&taken.id, |held| {
+            held.put_back(serial, taken.charge.cost, now).then(|| held.decision(now))
+        });
+        put_back.flatten()
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        for taken in std::mem::take(&mut self.charges) {
+            self.put_back(&taken);
+        }
+    }
+}
+
+impl TakenCharge {
+    fn status(&self, policies: &[Policy], decision: Decision) -> LimitStatus {
+        LimitStatus::new(&policies[self.charge.policy], self.charge.policy, decision)
+    }
+}

@@ -1,0 +1,163 @@
+//! Freed slots that this process keeps for a moment, so that the next request of their key needs no call to the store.
+//!
+//! For the store a kept slot is still held: its lease goes on, so no limit is exceeded. Few slots are kept, and none of a key
+//! that was denied lately, since another process may need them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use smallvec::SmallVec;
+use tokio::time::Instant;
+
+use super::held_slot::HeldSlot;
+use crate::limit::{Charge, Decision, EntryId, Key, Policy, PolicyId, Quota, Slots};
+use crate::sharded::Sharded;
+
+/// Enough that two workers seldom contend for a lock.
+const SHARDS: usize = 64;
+/// A slot is passed on for this long after the store has granted it: a ban, a block or a reset takes effect by then.
+const MAX_AGE: Duration = Duration::from_secs(1);
+/// For so long after a denial no slot of the key is kept.
+const DENIAL_PAUSE: Duration = Duration::from_secs(1);
+
+/// The kept slots of all workers.
+#[derive(Debug, Default)]
+pub struct KeptSlots {
+    keys: Sharded<HashMap<EntryId, KeptKey>, SHARDS>,
+}
+
+/// The kept slots of a key.
+#[derive(Debug, Default)]
+struct KeptKey {
+    slots: SmallVec<[KeptSlot; 1]>,
+    /// When a call was last denied.
+    denied: Option<Instant>,
+}
+
+/// A freed slot.
+#[derive(Debug)]
+pub(super) struct KeptSlot {
+    pub held: HeldSlot,
+    /// The decision that granted it.
+    pub decision: Decision,
+    /// Until when it can be taken.
+    until: Instant,
+}
+
+impl KeptSlots {
+    /// Takes a slot that was kept for another request of the same key and cost, if there is one.
+    pub(super) fn take(&self, policies: &Arc<[Policy]>, charge: &Charge, now: Instant) -> Option<KeptSlot> {
+        let id = EntryId::new(&policies[charge.policy], charge.key);
+        let mut keys = self.keys.lock(&id);
+        let slots = &mut keys.get_mut(&id)?.slots;
+        let fits = |kept: &KeptSlot| {
+            let own = &kept.held.charge;
+            // After a reload the numbers may be others.
+            Arc::ptr_eq(&kept.held.policies, policies)
+                && (own.policy, own.cost) == (charge.policy, charge.cost)
+                && now < kept.until
+        };
+        // The last one, so that superfluous ones expire.
+        let found = slots.iter().rposition(fits)?;
+        Some(slots.remove(found))
+    }
+
+    /// Keeps a slot whose request is over.
+    ///
+    /// # Errors
+    /// The slot, if it is to be released.
+    pub(super) fn keep(&self, held: HeldSlot, now: Instant) -> Result<(), Box<HeldSlot>> {
+        let is_counted_by_store = held.owner.in_store && held.owner.local.is_none();
+        match held.granted {
+            Some((decision, at))
+                if held.policy().keeps_slots && is_counted_by_store && now < at + MAX_AGE =>
+            {
+                let until = (now + Duration::from(Slots::KEPT_FOR)).min(at + MAX_AGE);
+                self.put_back(KeptSlot { held, decision, until }, now)
+            }
+            _ => Err(Box::new(held)),
+        }
+    }
+
+    /// Puts back a slot that its request did not use.
+    ///
+    /// # Errors
+    /// The slot, if it is to be released.
+    pub(super) fn put_back(&self, kept: KeptSlot, now: Instant) -> Result<(), Box<HeldSlot>> {
+        let most = match &kept.held.policy().quota {
+            Quota::Concurrency(slots) => slots.max_kept(),
+            _ => 0,
+        };
+        let id = EntryId::new(kept.held.policy(), kept.held.charge.key);
+        let mut keys = self.keys.lock(&id);
+        let key = keys.entry(id).or_default();
+        let units: u64 = key.slots.iter().map(|other| other.held.charge.cost).sum();
+        let has_room = units + kept.held.charge.cost <= most;
+        if !has_room || now >= kept.until || key.is_paused(now) {
+            return Err(Box::new(kept.held));
+        }
+        key.slots.push(kept);
+        Ok(())
+    }
+
+    /// Records that the store has denied a charge; returns the kept slots of its key, which are to be released.
+    pub(super) fn record_denial(&self, policy: &Policy, key: Key, now: Instant) -> Vec<HeldSlot> {
+        if !policy.keeps_slots {
+            return Vec::new();
+        }
+        let id = EntryId::new(policy, key);
+        let mut keys = self.keys.lock(&id);
+        let key = keys.entry(id).or_default();
+        key.denied = Some(now);
+        std::mem::take(&mut key.slots).into_iter().map(|kept| kept.held).collect()
+    }
+
+    /// Removes the slots that can't be taken any more, which are to be released.
+    pub(super) fn remove_expired(&self, now: Instant) -> Vec<HeldSlot> {
+        self.remove(|kept| now >= kept.until, now)
+    }
+
+    /// Removes all slots, which are to be released.
+    pub(super) fn remove_all(&self, now: Instant) -> Vec<HeldSlot> {
+        self.remove(|_| true, now)
+    }
+
+    fn remove(&self, is_removed: impl Fn(&KeptSlot) -> bool, now: Instant) -> Vec<HeldSlot> {
+        let mut removed = Vec::new();
+        for mut keys in self.keys.lock_each() {
+            keys.retain(|_, key| {
+                let (some, others) = std::mem::take(&mut key.slots).into_iter().partition(&is_removed);
+                key.slots = others;
+                let some: SmallVec<[KeptSlot; 1]> = some;
+                removed.extend(some.into_iter().map(|kept| kept.held));
+                !key.slots.is_empty() || key.is_paused(now)
+            });
+        }
+        removed
+    }
+
+    /// Whether no slot is kept, and no denial remembered.
+    pub(super) fn is_empty(&self) -> bool {
+        self.keys.lock_each().all(|keys| keys.is_empty())
+    }
+
+    /// Takes these keys' slots out of use, since an operator has changed the keys in the store.
+    pub fn expire(&self, policies: &[Policy], keys: &[(PolicyId, Key)], now: Instant) {
+        for (policy, key) in keys {
+            let id = EntryId::new(&policies[*policy], *key);
+            if let Some(key) = self.keys.lock(&id).get_mut(&id) {
+                key.slots.iter_mut().for_each(|kept| kept.until = now);
+            }
+        }
+    }
+}
+
+impl KeptKey {
+    fn is_paused(&self, now: Instant) -> bool {
+        self.denied.is_some_and(|denied| now < denied + DENIAL_PAUSE)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,73 @@
+//! The access log of Application Load Balancers of AWS.
+
+use std::borrow::Cow;
+
+use super::dates::{Dates, Unit, duration};
+use super::escapes::{present, without_backslashes};
+use super::request_line::{address_with_port, set_request};
+use super::scanner::{Scanner, size, status};
+use crate::replay::entry::Entry;
+use crate::replay::line_error::LineError;
+use crate::time::{Micros, Timestamp};
+
+/// `TYPE TIME ELB CLIENT:PORT TARGET:PORT` and three processing times, two status codes, bytes received and sent, the
+/// request and the user agent in quotes, and further fields. `TIME` is the end of the response. The arrival is
+/// `request_creation_time` among the further fields; without it, the end less the processing times.
+pub(super) fn text<'l>(line: &'l [u8], dates: &mut Dates) -> Result<Entry<'l>, LineError> {
+    let mut scanner = Scanner::new(line);
+    scanner.parsed("http, https, h2, grpcs, ws or wss", |word| {
+        matches!(word, b"http" | b"https" | b"h2" | b"grpcs" | b"ws" | b"wss").then_some(())
+    })?;
+    let end = scanner.parsed("a time of RFC 3339", |word| dates.rfc3339(word))?.time;
+    scanner.word("the load balancer")?;
+    let client = address_with_port(scanner.word("the client's address and port")?);
+    scanner.word("the target's address and port")?;
+    let mut processing = Micros::ZERO;
+    for _ in 0..3 {
+        // -1 means that the request did not get this far.
+        let took = scanner.parsed("a processing time in seconds", |word| {
+            if matches!(word, b"-1" | b"-") { Some(Micros::ZERO) } else { duration(word, Unit::Seconds) }
+        })?;
+        processing.0 = processing.0.saturating_add(took.0);
+    }
+    let mut entry = Entry { client, ..Entry::default() };
+    entry.status = scanner.parsed("a status code", status)?;
+    scanner.parsed("the target's status code", status)?;
+    scanner.parsed("a number of bytes", size)?;
+    entry.bytes = Some(scanner.parsed("a number of bytes", size)?);
+    let request = scanner.quoted("a request in quotes")?;
+    entry.user_agent = present(scanner.quoted("a user agent in quotes")?);
+    let created = further_fields(&mut entry, &mut scanner, dates)?;
+    entry.arrival = created.unwrap_or(Timestamp(end.0.saturating_sub(processing.0)));
+    entry.duration = Some(end.since(entry.arrival));
+    set_request(&mut entry, without_backslashes(request.trim_ascii_end()))?;
+    Ok(entry)
+}
+
+/// Adds the id of the trace, which is a request header; returns the time when the request was created. Old logs end earlier.
+fn further_fields<'l>(
+    entry: &mut Entry<'l>,
+    scanner: &mut Scanner<'l>,
+    dates: &mut Dates,
+) -> Result<Option<Timestamp>, LineError> {
+    if scanner.is_end() {
+        return Ok(None);
+    }
+    scanner.word("the cipher")?;
+    scanner.word("the version of TLS")?;
+    scanner.word("the target group")?;
+    if let Some(trace) = present(scanner.quoted("a trace id in quotes")?) {
+        entry.headers.push((Cow::Borrowed(b"x-amzn-trace-id"), trace));
+    }
+    if scanner.is_end() {
+        return Ok(None);
+    }
+    scanner.quoted("a domain name in quotes")?;
+    scanner.quoted("a certificate in quotes")?;
+    if scanner.is_end() {
+        return Ok(None);
+    }
+    scanner.word("the priority of the rule")?;
+    let created = scanner.parsed("the time of the request's creation", |word| dates.rfc3339(word))?;
+    Ok(Some(created.time))
+}

@@ -1,0 +1,144 @@
+//! Finds the format of a log from its first lines.
+
+use jiff::tz::TimeZone;
+use thiserror::Error;
+
+use super::known::Format;
+use super::reader::LineReader;
+use crate::replay::line_error::LineError;
+
+/// How many lines are tried together.
+const LINES: usize = 100;
+/// How many names of a JSON line's fields an error has.
+const MAX_NAMES: usize = 12;
+
+/// Why the format of a log is not known.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum FormatError {
+    /// The log is in UTF-16.
+    #[error("the log is in UTF-16: convert it, for example with `iconv -f UTF-16 -t UTF-8`")]
+    Utf16,
+    /// No format fits.
+    #[error("the lines are in no known format; the nearest is `{nearest}`, but {error}")]
+    Unknown {
+        /// The format that fits the longest part of the first line.
+        nearest: &'static str,
+        /// What is wrong with the first line in this format.
+        error: LineError,
+    },
+    /// The lines are JSON of an unknown format.
+    #[error(
+        "the lines are JSON, but in no known format: name the fields with --fields; the first line has {0}"
+    )]
+    UnknownJson(String),
+    /// The format that was named does not fit, and another one does.
+    #[error("the lines are not in the format `{named}` ({error}), but in `{right}`")]
+    Wrong {
+        /// The format that was named.
+        named: &'static str,
+        /// What is wrong with the first line in this format.
+        error: LineError,
+        /// The format that fits.
+        right: &'static str,
+    },
+    /// The format that was named does not fit, nor does any other.
+    #[error("the lines are not in the format `{named}`: {error}")]
+    WrongAlone {
+        /// The format that was named.
+        named: &'static str,
+        /// What is wrong with the first line in this format.
+        error: LineError,
+    },
+}
+
+/// How well a format fits.
+struct Fit {
+    format: Format,
+    /// The number of lines with a request.
+    requests: usize,
+    /// The number of lines without one, which are in the format too.
+    others: usize,
+    /// The error of the first line that does not fit.
+    error: Option<LineError>,
+}
+
+/// The format of a log, from the first of its lines that any format fits. Of several that fit nearly as well as the best,
+/// the most specific one counts.
+///
+/// # Errors
+/// If no known format fits any line.
+pub fn detect_format<L: AsRef<[u8]>>(lines: &[L], zone: &TimeZone) -> Result<Format, FormatError> {
+    let fits = |lines: &[L]| -> Vec<Fit> {
+        Format::KNOWN.into_iter().map(|format| Fit::of(format, lines, zone)).collect()
+    };
+    let (first, rest) = lines.split_at(lines.len().min(LINES));
+    let first_fits = fits(first);
+    if let Some(format) =
+        best(&first_fits).or_else(|| rest.chunks(LINES).find_map(|lines| best(&fits(lines))))
+    {
+        return Ok(format);
+    }
+    if let Some(names) = lines.iter().find_map(|line| field_names(line.as_ref())) {
+        return Err(FormatError::UnknownJson(names));
+    }
+    let column = |fit: &&Fit| fit.error.as_ref().map_or(0, LineError::column);
+    let nearest = first_fits.iter().max_by_key(column);
+    let error = nearest.and_then(|fit| fit.error.clone()).unwrap_or(LineError::NoRequest);
+    Err(FormatError::Unknown { nearest: nearest.map_or("", |fit| fit.format.name()), error })
+}
+
+/// Checks that a format that was named by hand fits at least one of the first lines.
+///
+/// # Errors
+/// If it does not; the error has the format that does.
+pub fn check_format<L: AsRef<[u8]>>(
+    format: &Format,
+    lines: &[L],
+    zone: &TimeZone,
+) -> Result<(), FormatError> {
+    let mut fits = lines.chunks(LINES).map(|lines| Fit::of(format.clone(), lines, zone));
+    let Some(first) = fits.next() else { return Ok(()) };
+    let Some(error) = first.error.filter(|_| first.requests + first.others == 0) else { return Ok(()) };
+    if fits.any(|fit| fit.requests + fit.others > 0) {
+        return Ok(());
+    }
+    let named = format.name();
+    Err(match detect_format(lines, zone) {
+        Ok(right) => FormatError::Wrong { named, error, right: right.name() },
+        Err(_) => FormatError::WrongAlone { named, error },
+    })
+}
+
+impl Fit {
+    fn of<L: AsRef<[u8]>>(format: Format, lines: &[L], zone: &TimeZone) -> Self {
+        let mut reader = LineReader::new(format.clone(), zone.clone());
+        let mut fit = Self { format, requests: 0, others: 0, error: None };
+        for line in lines {
+            match reader.read(line.as_ref()) {
+                Ok(_) => fit.requests += 1,
+                Err(LineError::NoRequest) => fit.others += 1,
+                Err(error) => drop(fit.error.get_or_insert(error)),
+            }
+        }
+        fit
+    }
+}
+
+/// The first format that fits at least nine tenths as many lines as the best one.
+fn best(fits: &[Fit]) -> Option<Format> {
+    let numbers: [fn(&Fit) -> usize; 2] = [|fit| fit.requests, |fit| fit.others];
+    numbers.into_iter().find_map(|number| {
+        let most = fits.iter().map(number).max().filter(|most| *most > 0)?;
+        fits.iter().find(|fit| number(fit) * 10 >= most * 9).map(|fit| fit.format.clone())
+    })
+}
+
+/// The names of the fields of a JSON object; none if the line is not one.
+fn field_names(line: &[u8]) -> Option<String> {
+    let object: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(line).ok()?;
+    let mut names: Vec<&str> = object.keys().map(String::as_str).take(MAX_NAMES).collect();
+    if object.len() > MAX_NAMES {
+        names.push("…");
+    }
+    Some(names.join(", "))
+}

@@ -1,0 +1,238 @@
+//! Lines of the documentation of servers, some of them in `tests/logs`, and errors.
+
+use super::*;
+use crate::replay::fields::FieldMap;
+use crate::time::{Micros, Timestamp};
+
+#[test]
+fn haproxy_behind_syslog() {
+    let line = line(log!("haproxy-syslog"), 0);
+    let entry = entry(Format::HaproxyHttp, line);
+    assert_eq!(entry.arrival, Timestamp(1_233_922_454_665_000), "the date and the time of the head");
+    assert_eq!(entry.duration, Some(Micros(99_000)));
+    assert_eq!((entry.status, entry.bytes), (Some(200), Some(2_750)));
+    assert_eq!(entry.client, Some([10, 0, 1, 2].into()));
+    assert_eq!(optional(entry.field("capture.req.0")), Some("1wt.eu".to_owned()));
+    assert_eq!(entry.fields.len(), 1);
+}
+
+#[test]
+fn captured_cookies_of_haproxy_may_have_spaces_and_quotes() {
+    let rest = r#"---- 2/2/1/1/0 0/0 {a.example} {} "GET /a HTTP/1.1""#;
+    for cookies in [r#"sid=" 200 5 "x sid="b c""#, "- sid=[a] {b}", "sid=---- 1/1/1/1/0 -"] {
+        let line = format!(
+            "10.0.1.2:33317 [06/Feb/2009:12:14:14.655] http-in static/srv1 10/0/30/69/109 200 2750 {cookies} {rest}"
+        );
+        let entry = entry(Format::HaproxyHttp, &line);
+        assert_eq!(text(&entry.target), "/a", "{line}");
+        assert_eq!(optional(entry.field("capture.req.0")), Some("a.example".to_owned()), "{line}");
+    }
+}
+
+#[test]
+fn names_of_users_may_have_dates() {
+    let line = r#"192.0.2.7 - a [22/Nov/2020:19:24:07 +0000] \x22GET / HTTP/1.1\x22 b [22/Nov/2026:19:24:07 +0000] "GET /a HTTP/1.1" 200 6 "-" "-""#;
+    let entry = entry(Format::Combined, line);
+    assert_eq!((entry.second, text(&entry.target)), (Some(1_795_375_447), "/a".to_owned()));
+    let user = r#"a [22/Nov/2020:19:24:07 +0000] "GET / HTTP/1.1" b"#;
+    assert_eq!(optional(entry.user.as_deref()), Some(user.to_owned()));
+}
+
+#[test]
+fn names_of_many_brackets_take_no_longer_than_others() {
+    // In quadratic time this would take minutes.
+    let user = "[".repeat(1_000_000);
+    let line = format!(r#"192.0.2.7 - {user} [22/Nov/2026:19:24:07 +0000] "GET /a HTTP/1.1" 200 6 "-" "-""#);
+    assert_eq!(entry(Format::Combined, &line).user.as_deref(), Some(user.as_bytes()));
+}
+
+#[test]
+fn traefik_clf() {
+    let line = r#"10.0.0.1 - bob [28/Feb/2019:10:15:20 +0100] "GET /q"uote HTTP/2.0" 502 11 "https://a.example/" "caf\u00e9" 7 "api@docker" "http://10.0.0.2:80" 1500ms"#;
+    let entry = entry(Format::TraefikClf, line);
+    assert_eq!(entry.arrival, Timestamp(1_551_345_320_000_000), "its date is that of the arrival");
+    assert_eq!(entry.second, Some(1_551_345_320));
+    assert_eq!(entry.duration, Some(Micros(1_500_000)));
+    assert_eq!(text(&entry.target), "/q\"uote");
+    assert_eq!(optional(entry.user_agent.as_deref()), Some("café".to_owned()));
+    assert_eq!(optional(entry.user.as_deref()), Some("bob".to_owned()));
+}
+
+#[test]
+fn envoy_text() {
+    let line = line(log!("envoy-text"), 0);
+    let entry = entry(Format::EnvoyText, line);
+    assert_eq!(entry.arrival, Timestamp(1_460_751_420_310_000));
+    assert_eq!((entry.status, entry.bytes, entry.duration), (Some(204), Some(0), Some(Micros(226_000))));
+    assert_eq!(entry.client, Some([10, 0, 35, 28].into()));
+    assert_eq!(optional(entry.host.as_deref()), Some("locations".to_owned()));
+    assert_eq!(optional(entry.header(b"x-forwarded-for")), Some("192.0.2.1, 10.0.35.28".to_owned()));
+}
+
+#[test]
+fn istio_text() {
+    let line = line(log!("envoy-text"), 1);
+    let entry = entry(Format::EnvoyText, line);
+    assert_eq!(entry.client, Some([10, 44, 1, 23].into()));
+    assert_eq!((entry.status, entry.bytes, entry.duration), (Some(418), Some(135), Some(Micros(4_000))));
+    assert_eq!(optional(entry.host.as_deref()), Some("httpbin:8000".to_owned()));
+}
+
+#[test]
+fn envoy_json() {
+    let line = line(log!("envoy-json"), 0);
+    let entry = entry(Format::EnvoyJson, line);
+    assert_eq!(entry.client, Some([10, 44, 1, 23].into()));
+    assert_eq!((entry.status, entry.duration), (Some(418), Some(Micros(4_000))));
+    assert_eq!(optional(entry.header(b"user-agent")), Some("curl/7.73.0-DEV".to_owned()));
+    assert_eq!(entry.headers, []);
+    assert_eq!(detect_format(&[line], &TimeZone::UTC), Ok(Format::EnvoyJson));
+}
+
+#[test]
+fn alb() {
+    let [whole, old, unanswered] = [0, 1, 2].map(|index| line(log!("alb"), index));
+    let found = entry(Format::AlbText, whole);
+    assert_eq!(found.arrival, Timestamp(1_530_570_168_364_000), "the creation of the request");
+    assert_eq!(found.duration, Some(Micros(11_822_641)));
+    assert_eq!(
+        (text(&found.target), optional(found.host.as_deref())),
+        ("/a?b".into(), Some("www.example.com:443".into()))
+    );
+    assert_eq!(
+        optional(found.header(b"x-amzn-trace-id")),
+        Some("Root=1-58337281-1d84f3d73c47ec4e58577259".into())
+    );
+    let old = entry(Format::AlbText, old);
+    assert_eq!(old.arrival, Timestamp(1_530_570_180_186_641 - 171_000), "the end less the processing times");
+    assert_eq!(error(Format::AlbText, unanswered), LineError::NoRequest);
+    assert_eq!(detect_format(&[whole], &TimeZone::UTC), Ok(Format::AlbText));
+}
+
+#[test]
+fn cloudflare() {
+    let seconds = [None, None, Some(1_545_155_129), Some(1_545_155_129)];
+    for (index, second) in seconds.into_iter().enumerate() {
+        let line = line(log!("cloudflare-json"), index);
+        let entry = entry(Format::CloudflareJson, line);
+        assert_eq!(entry.second, second);
+        let micros = if second.is_some() { (0, 0) } else { (696_000, 7_000) };
+        assert_eq!(entry.arrival, Timestamp(1_545_155_129_000_000 + micros.0));
+        assert_eq!(entry.duration, Some(Micros(micros.1)));
+        assert_eq!((entry.status, entry.bytes), (Some(403), Some(1_935)));
+        assert_eq!(entry.client, Some("2001:db8::7".parse().unwrap()));
+        assert_eq!(detect_format(&[line], &TimeZone::UTC), Ok(Format::CloudflareJson));
+    }
+}
+
+#[test]
+fn tidegate() {
+    let json = line(log!("tidegate-json"), 0);
+    let text = line(log!("tidegate-text"), 0);
+    let sorted = |mut entry: Entry<'static>| {
+        entry.fields.sort();
+        entry
+    };
+    let entries = [(Format::TidegateJson, json), (Format::TidegateText, text)];
+    let [json, text] = entries.map(|(format, line)| {
+        assert_eq!(detect_format(&[line], &TimeZone::UTC).as_ref(), Ok(&format));
+        sorted(entry(format, line))
+    });
+    assert_eq!(json, text);
+    assert_eq!((json.arrival, json.duration), (Timestamp(1_790_000_000_123_000), Some(Micros(87))));
+    assert_eq!(optional(json.consumer.as_deref()), Some("acme".to_owned()));
+    assert_eq!(optional(json.field("key")), Some("k \"1\"".to_owned()));
+    let names: Vec<&str> = json.fields.iter().map(|(name, _)| &**name).collect();
+    assert_eq!(names, ["denied_by", "key", "route", "shadow_denied_by"]);
+}
+
+#[test]
+fn long_targets_of_tidegate_are_without_their_mark() {
+    let text = line(log!("tidegate-text"), 1);
+    assert_eq!(&*entry(Format::TidegateText, text).target, b"/abc");
+    let json = line(log!("tidegate-json"), 1);
+    assert_eq!(&*entry(Format::TidegateJson, json).target, b"/abc");
+}
+
+#[test]
+fn other_json_has_named_fields() {
+    let map = FieldMap::parse(include_str!("../../../../tests/logs/json-fields.txt")).unwrap();
+    let log = log!("json-fields");
+    let found = entry(Format::JsonFields(map.clone()), line(log, 0));
+    assert_eq!((text(&found.method), text(&found.target)), ("PUT".into(), "/a?b=1".into()));
+    assert_eq!((found.arrival, found.duration), (Timestamp(1_795_375_447_500_000), Some(Micros(12_000))));
+    assert_eq!((found.client, found.status), (Some([192, 0, 2, 7].into()), Some(201)));
+    assert_eq!(optional(found.header(b"x-key")), Some("k".to_owned()));
+    for (line, message) in [
+        ("{", "column 1: EOF while parsing an object"),
+        (r#"{"at":"now"}"#, "field `at`: expected a time"),
+        (r#"{"at":1,"code":"ok"}"#, "field `code`: expected a status code"),
+        (r#"{"at":1,"took":-1}"#, "field `took`: expected a duration"),
+        (r#"{"at":1}"#, "field `req.verb`: expected a request"),
+        ("{}", "field `at`: expected a time"),
+    ] {
+        assert_eq!(error(Format::JsonFields(map.clone()), line).to_string(), message, "{line}");
+    }
+    assert_eq!(&*entry(Format::JsonFields(map), line(log, 1)).target, b"/a");
+}
+
+#[test]
+fn further_fields_of_json_are_read_on_request() {
+    let line = r#"{"ts":1.5,"request":{"method":"GET","uri":"/","headers":{"X-A":["a"],"X-B":["b"]}},"user":{"plan":"gold"}}"#;
+    let mut reader = reader(Format::CaddyJson).with_field("user.plan").unwrap();
+    reader = reader.with_field("request.headers.X-A").unwrap();
+    let entry = reader.read(line.as_bytes()).unwrap();
+    assert_eq!(optional(entry.field("user.plan")), Some("gold".to_owned()));
+    assert_eq!(optional(entry.field("request.headers.X-A")), Some("a".to_owned()));
+    assert_eq!(optional(entry.header(b"x-b")), Some("b".to_owned()));
+}
+
+#[test]
+fn errors_have_columns() {
+    let rest = r#"[22/Nov/2026:19:24:07 +0000] "GET / HTTP/1.1" 200 6 "-" "curl""#;
+    for (line, message) in [
+        ("", "column 1: expected the client's address"),
+        ("192.0.2.7 - -", "column 11: expected a date in brackets"),
+        ("192.0.2.7 - - [22/Nov/2026:19:24:07 +0000] GET", "column 44: expected a request in quotes"),
+        (
+            r#"192.0.2.7 - - [22/Nov/2026:19:24:07 +0000] "GET / HTTP/1.1" ok 6"#,
+            "column 61: expected a status code",
+        ),
+        (&format!("a.example:80 192.0.2.7 - - {rest}"), "column 1: expected the client's address"),
+        (&format!("<190>192.0.2.7 - - {}", &rest[..50]), "column 70: expected a number of bytes"),
+    ] {
+        assert_eq!(error(Format::Combined, line).to_string(), message, "{line}");
+    }
+}
+
+#[test]
+fn a_wrong_format_names_the_right_one() {
+    let lines = [r#"192.0.2.7 - - [22/Nov/2026:19:24:07 +0000] "GET / HTTP/1.1" 200 6 "-" "curl""#];
+    let checked = |format: Format| check_format(&format, &lines, &TimeZone::UTC).unwrap_err().to_string();
+    assert_eq!(
+        checked(Format::HaproxyHttp),
+        "the lines are not in the format `haproxy-http` (column 11: expected a date in brackets), but in `combined`"
+    );
+    let unknown = ["192.0.2.7 - - [22/Nov/2026:19:24:07 +0000] GET /"];
+    assert_eq!(
+        detect_format(&unknown, &TimeZone::UTC).unwrap_err().to_string(),
+        "the lines are in no known format; the nearest is `common`, but column 44: expected a request in quotes"
+    );
+    let json = [r#"{"when":1,"what":"/"}"#];
+    assert_eq!(
+        detect_format(&json, &TimeZone::UTC).unwrap_err().to_string(),
+        "the lines are JSON, but in no known format: name the fields with --fields; the first line has what, when"
+    );
+    assert_eq!(
+        check_format(&Format::CaddyJson, &json, &TimeZone::UTC).unwrap_err().to_string(),
+        "the lines are not in the format `caddy-json`: field `ts`: expected a time"
+    );
+}
+
+#[test]
+fn names_of_formats_are_unique() {
+    for format in Format::KNOWN {
+        assert_eq!(Format::named(format.name()), Some(format));
+    }
+    assert_eq!(Format::named("json"), None);
+}

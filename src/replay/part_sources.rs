@@ -1,0 +1,234 @@
+//! Where parts of requests are in a log, if not in the fields of its format.
+
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::entry::Entry;
+use super::format::{address, address_with_port};
+use super::missing::{absent_parts, can_be_absent};
+use crate::consumers::Consumer;
+use crate::gate::{Gate, KeyPart, RecordedParts};
+
+/// Fields of a log that have the address of the client or parts of keys.
+#[derive(Clone, Debug, Default)]
+pub struct PartSources {
+    client: Option<Field>,
+    host: Option<Box<str>>,
+    parts: Vec<(KeyPart, Field)>,
+}
+
+/// A field of a log.
+#[derive(Clone, Debug)]
+struct Field {
+    name: String,
+    /// Whether a line has it.
+    is_found: Cell<bool>,
+}
+
+/// Why an option that names a field is invalid.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PartSourceError {
+    /// What is before `=` is no part of a key.
+    #[error("`{0}` is not a part of a key, such as header:NAME, cookie:NAME, jwt:CLAIM or consumer")]
+    UnknownPart(String),
+    /// Every log has this part, or the field can't have it.
+    #[error("`{0}` is in every log; the field with the address of the client is named by --client-from")]
+    NotAbsent(KeyPart),
+    /// No field is named.
+    #[error("`{0}` names no field; write PART=FIELD or FIELD")]
+    NoField(String),
+    /// No part is named, and no limit has a part that a log can lack.
+    #[error("no limit counts by a part that logs lack; name the part, such as header:x-api-key={0}")]
+    NothingAbsent(String),
+}
+
+impl PartSources {
+    /// The sources that options name: `client` a field, and each of `parts` a field for all parts that logs can lack, or
+    /// `PART=FIELD` for one.
+    ///
+    /// # Errors
+    /// An option that is malformed, or a part that logs always have.
+    pub fn parse(gate: &Gate, client: Option<&str>, parts: &[String]) -> Result<Self, PartSourceError> {
+        let mut sources = Self { client: client.map(Field::new), host: None, parts: Vec::new() };
+        for text in parts {
+            let Some((part, field)) = text.rsplit_once('=') else {
+                let absent = absent_parts(gate);
+                if absent.is_empty() {
+                    return Err(PartSourceError::NothingAbsent(text.clone()));
+                }
+                sources.parts.extend(absent.into_iter().map(|part| (part, Field::new(text))));
+                continue;
+            };
+            let part = KeyPart::parse(part).ok_or_else(|| PartSourceError::UnknownPart(part.to_owned()))?;
+            if !can_be_absent(&part) {
+                return Err(PartSourceError::NotAbsent(part));
+            }
+            if field.is_empty() {
+                return Err(PartSourceError::NoField(text.clone()));
+            }
+            sources.parts.push((part, Field::new(field)));
+        }
+        Ok(sources)
+    }
+
+    /// The fields that readers must keep.
+    #[must_use]
+    pub fn fields(&self) -> Vec<String> {
+        self.all_fields().map(|field| field.name.clone()).collect()
+    }
+
+    /// The fields that no line had so far.
+    #[must_use]
+    pub fn fields_not_found(&self) -> Vec<&str> {
+        let mut names: Vec<&str> =
+            self.all_fields().filter(|field| !field.is_found.get()).map(|field| &*field.name).collect();
+        names.dedup();
+        names
+    }
+
+    /// The sources, with the host of all requests of which the log has none.
+    #[must_use]
+    pub fn with_host(mut self, host: Option<&str>) -> Self {
+        self.host = host.map(Into::into);
+        self
+    }
+
+    /// The host of all requests of which the log has none.
+    pub(super) fn host(&self) -> Option<&[u8]> {
+        self.host.as_deref().map(str::as_bytes)
+    }
+
+    fn all_fields(&self) -> impl Iterator<Item = &Field> {
+        self.client.iter().chain(self.parts.iter().map(|(_, field)| field))
+    }
+
+    /// The parts that have a field of their own.
+    pub(super) fn parts(&self) -> impl Iterator<Item = &KeyPart> {
+        self.parts.iter().map(|(part, _)| part)
+    }
+
+    /// The client of a request.
+    pub(super) fn client(&self, gate: &Gate, entry: &Entry<'_>) -> Option<IpAddr> {
+        let Some(field) = &self.client else { return entry.client };
+        let value = field.value(entry)?;
+        // As X-Forwarded-For is read: the last address that is not a trusted proxy's.
+        let texts = || value.rsplit(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+        let addresses = || texts().filter_map(|text| address(text).or_else(|| address_with_port(text)));
+        addresses().find(|address| !gate.client_ip.is_trusted(*address)).or_else(|| addresses().next_back())
+    }
+
+    /// What a request has in these fields.
+    pub(super) fn recorded(&self, gate: &Gate, entry: &Entry<'_>) -> RecordedParts {
+        let mut recorded = RecordedParts::default();
+        if let Some(name) = &entry.consumer {
+            recorded.consumer = consumer(gate, name);
+        }
+        for (part, field) in &self.parts {
+            let Some(value) = field.value(entry) else { continue };
+            if *part == KeyPart::Consumer {
+                recorded.consumer = recorded.consumer.or_else(|| consumer(gate, &value));
+            } else {
+                recorded.values.push((part.to_string().into(), value.into_owned()));
+            }
+        }
+        recorded
+    }
+}
+
+/// The consumer of this name: that of the file, or where consumers can be in Redis one without a tier; none if there is none.
+fn consumer(gate: &Gate, name: &[u8]) -> Option<Arc<Consumer>> {
+    let rules = gate.consumers.as_ref()?;
+    let name = str::from_utf8(name).ok().filter(|name| !name.is_empty())?;
+    let stored = || rules.stored.as_ref().map(|_| Arc::new(Consumer::new(name)));
+    rules.named(name).ok().map(Arc::clone).or_else(stored)
+}
+
+impl Field {
+    fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), is_found: Cell::new(false) }
+    }
+
+    fn value<'e>(&self, entry: &'e Entry<'_>) -> Option<Cow<'e, [u8]>> {
+        let value = value(entry, &self.name);
+        if value.is_some() && !self.is_found.get() {
+            self.is_found.set(true);
+        }
+        value
+    }
+}
+
+/// The value of a field: one that the format does not have, a request header, or one of the format's own.
+fn value<'e>(entry: &'e Entry<'_>, field: &str) -> Option<Cow<'e, [u8]>> {
+    let header = field.strip_prefix("header:").unwrap_or(field);
+    let value = entry.field(field).or_else(|| entry.header(header.as_bytes())).or(match field {
+        "user" => entry.user.as_deref(),
+        "consumer" => entry.consumer.as_deref(),
+        "host" => entry.host.as_deref(),
+        "user_agent" => entry.user_agent.as_deref(),
+        "referer" => entry.referer.as_deref(),
+        _ => None,
+    });
+    if field == "client" && value.is_none() {
+        return entry.client.map(|client| Cow::Owned(client.to_string().into_bytes()));
+    }
+    // A dash is how logs write that there is no value.
+    value.filter(|value| !value.is_empty() && *value != b"-").map(Cow::Borrowed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+
+    fn gate(text: &str) -> Gate {
+        let file = format!(
+            "listen = \"127.0.0.1:0\"\n{text}\n[[routes]]\npath = \"/*\"\nlimits = [\"a\"]\nrespond = {{ status = 200 }}\n"
+        );
+        config::parse(&file, "t.toml", &|_| None).unwrap().config.snapshot.gate
+    }
+
+    const BY_KEY: &str = "[client_ip]\ntrusted_proxies = [\"10.0.0.0/8\"]\n[limits.a]\nrate = \"2/minute\"\nkey = [\"header:x-api-key\", \"path\"]";
+
+    #[test]
+    fn the_client_is_the_last_address_that_is_not_of_a_proxy() {
+        let gate = gate(BY_KEY);
+        let sources = PartSources::parse(&gate, Some("extra1"), &[]).unwrap();
+        let client = |value: &'static str| {
+            let fields = vec![(Cow::Borrowed("extra1"), Cow::Borrowed(value.as_bytes()))];
+            let entry = Entry { client: "10.9.9.9".parse().ok(), fields, ..Entry::default() };
+            sources.client(&gate, &entry).map(|client| client.to_string())
+        };
+        let some = |text: &str| Some(text.to_owned());
+        assert_eq!(client("203.0.113.9, 192.0.2.1, 10.0.0.1"), some("192.0.2.1"));
+        assert_eq!(client("10.0.0.2, 10.0.0.1"), some("10.0.0.2"));
+        assert_eq!(client("[2001:db8::1]:443"), some("2001:db8::1"));
+        assert_eq!(client("-"), None);
+    }
+
+    #[test]
+    fn a_field_is_for_one_part_or_for_all_that_logs_lack() {
+        let gate = gate(BY_KEY);
+        let parse = |text: &str| PartSources::parse(&gate, None, &[text.to_owned()]);
+        let parts = |text: &str| parse(text).unwrap().parts().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(parts("user"), ["header:x-api-key"]);
+        assert_eq!(parts("jwt:sub=user"), ["jwt:sub"]);
+        let error = |text: &str| parse(text).unwrap_err();
+        assert_eq!(error("path=user"), PartSourceError::NotAbsent(KeyPart::Path));
+        assert_eq!(error("jwt:sub="), PartSourceError::NoField("jwt:sub=".to_owned()));
+        assert!(matches!(error("apikey=user"), PartSourceError::UnknownPart(_)));
+    }
+
+    #[test]
+    fn recorded_values_are_those_of_the_fields() {
+        let gate = gate(BY_KEY);
+        let sources = PartSources::parse(&gate, None, &["user".to_owned()]).unwrap();
+        let recorded = |user: &'static [u8]| {
+            let entry = Entry { user: Some(Cow::Borrowed(user)), ..Entry::default() };
+            sources.recorded(&gate, &entry).values
+        };
+        assert_eq!(recorded(b"ann"), [("header:x-api-key".into(), b"ann".to_vec())]);
+        assert_eq!(recorded(b"-"), []);
+    }
+}

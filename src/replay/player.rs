@@ -1,0 +1,241 @@
+//! Plays the requests of a log against the routes and limits of a configuration, on the clock of the log.
+//!
+//! A request is planned by the [`Gate`] and decided by the in-process store, the code that serves. A request holds its slots
+//! of concurrency limits from its arrival until the end that the log has, and limits with `charge_on` refund its units then,
+//! by the status in the log.
+
+use smallvec::SmallVec;
+
+use super::entry::Entry;
+use super::head::{HeadError, request_head};
+use super::in_flight::{Flight, InFlight, lease};
+use super::part_sources::PartSources;
+use super::planned::Planned;
+use crate::consumers::ConsumerError;
+use crate::gate::{ClientIdentity, Gate, MissingPart, RequestError, RouteId};
+use crate::limit::{Charge, Decision, Holder, MAX_LEASE, Policy, PolicyId, Quota};
+use crate::proxy::{ConfigSnapshot, Target};
+use crate::store::Memory;
+use crate::time::{Clock, Micros, Timestamp};
+
+/// Plays requests, which must come in the order of their arrival.
+#[derive(Debug)]
+pub struct Player<'g> {
+    snapshot: &'g ConfigSnapshot,
+    gate: &'g Gate,
+    sources: &'g PartSources,
+    /// The policies of the gate. Leases have their greatest length, since the ends of requests are known.
+    policies: Vec<Policy>,
+    memory: Memory,
+    in_flight: InFlight,
+    /// The number of requests so far, which numbers them.
+    requests: u64,
+}
+
+/// What happens to a request.
+#[derive(Debug)]
+pub struct Played {
+    /// The route; none if none matches, or the request has no plan.
+    pub route: Option<RouteId>,
+    /// Whether it is forwarded.
+    pub verdict: Verdict,
+    /// The decision of each limit, by the limit of the configuration, in the order of the route.
+    pub decisions: SmallVec<[(PolicyId, Charge, Decision); 4]>,
+    /// The limits that exempt it.
+    pub exempt: SmallVec<[PolicyId; 2]>,
+}
+
+/// Whether a request is forwarded, and why not.
+#[derive(Debug)]
+pub enum Verdict {
+    /// After this delay.
+    Forwarded(Micros),
+    /// This limit denies it: the first that does in the order of the route.
+    Denied(PolicyId),
+    /// It lacks a part of the key of a limit with `on_missing = "deny"`.
+    Missing(Box<MissingPart>),
+    /// Its consumer is not served, or it lacks the one that its route requires.
+    Consumer(ConsumerError),
+    /// Its route blocks all requests.
+    Blocked(RouteId),
+    /// It is rejected before any limit is checked.
+    Rejected(RequestError),
+    /// The log has too little of it to tell.
+    Incomplete(HeadError),
+}
+
+impl<'g> Player<'g> {
+    /// A player that counts up to `max_keys` keys.
+    #[must_use]
+    pub fn new(snapshot: &'g ConfigSnapshot, sources: &'g PartSources, max_keys: usize) -> Self {
+        let memory = Memory::new(max_keys, Clock::manual(Timestamp::default()));
+        let gate = &snapshot.gate;
+        let policies = gate.limits.policies.iter().map(with_longest_lease).collect();
+        Self { snapshot, gate, sources, policies, memory, in_flight: InFlight::default(), requests: 0 }
+    }
+
+    /// Plays a request. `observe` gets what happens, and the request with its plan if it has one.
+    pub fn play<T>(
+        &mut self,
+        entry: &Entry<'_>,
+        observe: impl FnOnce(&Played, Option<&Planned<'_>>) -> T,
+    ) -> T {
+        self.advance(entry.arrival);
+        let Some(client) = self.sources.client(self.gate, entry) else {
+            return observe(&Played::without_plan(Verdict::Incomplete(HeadError::NoClient)), None);
+        };
+        let (head, recorded) = match request_head(entry, self.sources.host()) {
+            Ok(head) => (head, self.sources.recorded(self.gate, entry)),
+            Err(error) => return observe(&Played::without_plan(Verdict::Incomplete(error)), None),
+        };
+        let client: ClientIdentity<'_> = client.into();
+        let plan = match self.gate.plan_recorded(client, &head, &recorded) {
+            Ok(plan) => plan,
+            Err(error) => return observe(&Played::without_plan(Verdict::Rejected(error)), None),
+        };
+        let planned = Planned { gate: self.gate, client, head: &head, plan: &plan, recorded: &recorded };
+        let played = self.decide(&planned, entry);
+        observe(&played, Some(&planned))
+    }
+
+    /// How many keys were evicted before they had expired, since there were more than the player counts.
+    #[must_use]
+    pub fn evictions(&self) -> u64 {
+        self.memory.evictions()
+    }
+
+    fn decide(&mut self, planned: &Planned<'_>, entry: &Entry<'_>) -> Played {
+        let plan = planned.plan;
+        self.requests += 1;
+        let charges: SmallVec<[Charge; 4]> =
+            plan.charges.iter().map(|charge| Charge { holder: Holder(self.requests), ..*charge }).collect();
+        let all = self.memory.take(&self.policies, &charges);
+        let decided = charges.iter().copied().zip(all.iter().copied());
+        let policies = &self.gate.limits.policies;
+        let enforced = || decided.clone().filter(|(charge, _)| !policies[charge.policy].shadow);
+        let denial = enforced().find(|(_, decision)| !decision.allowed);
+        let verdict = if let Some((charge, _)) = denial {
+            Verdict::Denied(self.gate.limit_of(charge.policy))
+        } else {
+            let delay = enforced().map(|(_, decision)| decision.delay).max().unwrap_or_default();
+            self.start(&charges, &all, entry, delay);
+            match (plan.identity.error, &plan.missing, plan.route) {
+                (Some(error), ..) => Verdict::Consumer(error),
+                (None, Some(missing), _) => Verdict::Missing(missing.clone()),
+                (None, None, Some(route)) if self.blocks(route) => Verdict::Blocked(route),
+                (None, None, _) => Verdict::Forwarded(delay),
+            }
+        };
+        let by_limit =
+            decided.map(|(charge, decision)| (self.gate.limit_of(charge.policy), charge, decision));
+        Played { route: plan.route, verdict, decisions: by_limit.collect(), exempt: plan.exempt.clone() }
+    }
+
+    fn blocks(&self, route: RouteId) -> bool {
+        matches!(self.snapshot.actions[route].target, Target::Block)
+    }
+
+    /// Starts a request that holds slots, or units until its status is known.
+    fn start(&mut self, charges: &[Charge], decisions: &[Decision], entry: &Entry<'_>, delay: Micros) {
+        let policies = &*self.policies;
+        let mut flight = Flight::default();
+        for (charge, decision) in charges.iter().zip(decisions).filter(|(_, decision)| decision.allowed) {
+            let policy = &policies[charge.policy];
+            let is_charged = entry.status.is_none_or(|status| policy.charge_on.contains(&status));
+            if lease(policy).is_some() && charge.cost > 0 {
+                flight.slots.push(*charge);
+            } else if policy.charges_by_status() && charge.takes_units() && !is_charged {
+                flight.refunds.push(charge.refund(decision.at));
+            }
+        }
+        self.in_flight.start(entry.arrival, entry.end().after(delay), flight, policies);
+    }
+
+    /// Sets the clock, after doing what is due until then.
+    fn advance(&mut self, to: Timestamp) {
+        let policies = &*self.policies;
+        while let Some((end, charges)) = self.in_flight.next_end(to) {
+            self.memory.clock().set(end);
+            let _ = self.memory.apply(policies, &charges);
+        }
+        self.memory.clock().set(to);
+        if let Some(consumers) = &self.gate.consumers {
+            consumers.clock.set(to);
+        }
+        while let Some(charges) = self.in_flight.next_renewal(to, policies) {
+            let _ = self.memory.apply(policies, &charges);
+        }
+    }
+}
+
+/// The policy with slots that need no renewal within a day.
+fn with_longest_lease(policy: &Policy) -> Policy {
+    let mut policy = policy.clone();
+    if let Quota::Concurrency(slots) = &policy.quota
+        && let Ok(quota) = Quota::concurrency(slots.limit(), MAX_LEASE)
+    {
+        policy.quota = quota;
+    }
+    policy
+}
+
+impl Played {
+    fn without_plan(verdict: Verdict) -> Self {
+        Self { route: None, verdict, decisions: SmallVec::new(), exempt: SmallVec::new() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+
+    /// The statuses that requests get: 200 if they are forwarded, 429 if a limit denies them. Each is the time of its arrival
+    /// in seconds, how long it takes, and its status in the log.
+    fn statuses(limit: &str, requests: &[(u64, u64, u16)]) -> Vec<u16> {
+        let text = format!(
+            "listen = \"127.0.0.1:0\"\n[limits.a]\nkey = \"client_ip\"\n{limit}\n[[routes]]\npath = \"/*\"\nlimits = [\"a\"]\nrespond = {{ status = 200 }}\n"
+        );
+        let loaded = config::parse(&text, "t.toml", &|_| None).unwrap();
+        let sources = PartSources::default();
+        let mut player = Player::new(&loaded.config.snapshot, &sources, 1_000);
+        let mut status = |(at, took, status): &(u64, u64, u16)| {
+            let entry = Entry {
+                arrival: Timestamp(at * 1_000_000),
+                duration: Some(Micros(took * 1_000_000)),
+                status: Some(*status),
+                client: "192.0.2.1".parse().ok(),
+                method: b"GET".into(),
+                target: b"/".into(),
+                ..Entry::default()
+            };
+            player.play(&entry, |played, _| match &played.verdict {
+                Verdict::Forwarded(_) => 200,
+                Verdict::Denied(PolicyId(0)) => 429,
+                other => panic!("{other:?}"),
+            })
+        };
+        requests.iter().map(&mut status).collect()
+    }
+
+    #[test]
+    fn limits_count_on_the_clock_of_the_log() {
+        let requests = [(100, 0, 200), (100, 0, 200), (129, 0, 200), (130, 0, 200), (130, 0, 200)];
+        assert_eq!(statuses("rate = \"2/minute\"", &requests), [200, 200, 429, 200, 429]);
+    }
+
+    #[test]
+    fn a_slot_is_held_from_the_arrival_to_the_end() {
+        let limit = "algorithm = \"concurrency\"\nmax_in_flight = 1\nlease = \"10s\"";
+        // The second request is denied, so it holds nothing.
+        let requests = [(0, 100, 200), (99, 100, 200), (100, 5, 200), (104, 1, 200), (105, 1, 200)];
+        assert_eq!(statuses(limit, &requests), [200, 429, 200, 429, 200]);
+    }
+
+    #[test]
+    fn units_are_refunded_by_the_status_of_the_log() {
+        let limit = "rate = \"1/hour\"\ncharge_on = [401]";
+        let requests = [(0, 2, 200), (1, 0, 401), (3, 0, 401), (4, 0, 200)];
+        assert_eq!(statuses(limit, &requests), [200, 429, 200, 429]);
+    }
+}

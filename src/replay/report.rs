@@ -1,0 +1,137 @@
+//! The report of a replay: what tables, JSON and the page show.
+
+mod configuration;
+mod denied_key;
+mod limit;
+mod notes;
+mod pseudonyms;
+mod route;
+mod series;
+
+use serde::Serialize;
+
+pub use self::configuration::{ConfigurationReport, Counts};
+pub use self::denied_key::DeniedKey;
+pub use self::limit::{LimitReport, MissingPartReport};
+pub use self::notes::notes;
+use self::pseudonyms::Pseudonyms;
+pub use self::route::RouteReport;
+pub use self::series::SeriesReport;
+use super::format::Format;
+use super::part_sources::PartSources;
+use super::summary::ReadSummary;
+
+/// The report of a replay.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The logs, with their formats.
+    pub logs: Vec<LogReport>,
+    /// The lines of all logs.
+    pub lines: LineCounts,
+    /// The first lines that can't be read.
+    pub bad_lines: Vec<BadLineReport>,
+    /// What limits the accuracy of the report.
+    pub notes: Vec<String>,
+    /// For each configuration what it would have done.
+    pub configurations: Vec<ConfigurationReport>,
+}
+
+/// A log.
+#[derive(Clone, Debug, Serialize)]
+pub struct LogReport {
+    /// Its name.
+    pub name: String,
+    /// Its format.
+    pub format: &'static str,
+}
+
+/// The lines of all logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct LineCounts {
+    /// All lines but empty ones.
+    pub all: u64,
+    /// Those with a request.
+    pub requests: u64,
+    /// Those of connections without a valid request.
+    pub without_request: u64,
+    /// Those that are not in the format of their log.
+    pub malformed: u64,
+    /// Those of more than 1 MiB.
+    pub too_long: u64,
+}
+
+/// A line that can't be read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BadLineReport {
+    /// The log.
+    pub log: String,
+    /// The number of the line, from 1.
+    pub line: u64,
+    /// Why it can't be read.
+    pub error: String,
+    /// Its start; none if the report is anonymous.
+    pub excerpt: Option<String>,
+}
+
+impl Report {
+    /// The report of logs that were read.
+    #[must_use]
+    pub fn new(formats: &[(std::sync::Arc<str>, Format)], summary: &ReadSummary) -> Self {
+        let log = |(name, format): &(std::sync::Arc<str>, Format)| LogReport {
+            name: name.to_string(),
+            format: format.name(),
+        };
+        let bad_lines = summary.examples.iter().map(|bad| BadLineReport {
+            log: bad.log.to_string(),
+            line: bad.number,
+            error: bad.error.to_string(),
+            excerpt: Some(bad.excerpt.clone()),
+        });
+        Self {
+            logs: formats.iter().map(log).collect(),
+            lines: LineCounts {
+                all: summary.lines,
+                requests: summary.entries,
+                without_request: summary.without_request,
+                malformed: summary.malformed,
+                too_long: summary.too_long,
+            },
+            bad_lines: bad_lines.collect(),
+            notes: notes(summary),
+            configurations: Vec::new(),
+        }
+    }
+
+    /// Notes which of the fields that options name no line has.
+    pub fn add_missing_fields(&mut self, sources: &PartSources) {
+        for field in sources.fields_not_found() {
+            let note = format!("no line of the logs has the field `{field}`");
+            if !self.notes.contains(&note) {
+                self.notes.push(note);
+            }
+        }
+    }
+
+    /// Replaces the names of keys by pseudonyms, the same for equal names, and removes the lines that can't be read.
+    pub fn anonymize(&mut self) {
+        let mut pseudonyms = Pseudonyms::default();
+        for bad in &mut self.bad_lines {
+            bad.excerpt = None;
+        }
+        for configuration in &mut self.configurations {
+            if let Some(client) = &mut configuration.only_client {
+                pseudonyms.replace(client);
+            }
+            for limit in &mut configuration.limits {
+                for key in &mut limit.denied_keys_by_count {
+                    pseudonyms.replace(&mut key.name);
+                }
+            }
+            for suggestion in &mut configuration.suggestions {
+                for client in &mut suggestion.denied {
+                    pseudonyms.replace(&mut client.name);
+                }
+            }
+        }
+    }
+}

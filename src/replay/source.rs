@@ -1,0 +1,165 @@
+//! One log: where it begins, its format, and its lines.
+
+use std::io::{self, Cursor, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use jiff::tz::TimeZone;
+
+use super::entry::Entry;
+use super::format::{Format, FormatError, LineReader};
+use super::input::{Bytes, Progress, open};
+use super::latest::Latest;
+use super::lines::{Line, Lines};
+use super::sample::{Sample, Times};
+use super::summary::ReadSummary;
+use crate::time::Timestamp;
+
+/// A log that is not open, or just opened.
+pub(super) struct Source {
+    name: Arc<str>,
+    bytes: Opening,
+    reader: LineReader,
+    /// The times of the first requests.
+    pub(super) times: Times,
+}
+
+/// How the bytes of a log are obtained.
+enum Opening {
+    /// A file, which is opened again when its time has come, so that few files of many are open at once.
+    File(PathBuf),
+    /// Standard input, or a pipe.
+    Stream(Bytes),
+}
+
+/// A log that is being read.
+pub(super) struct OpenSource {
+    name: Arc<str>,
+    lines: Lines<Bytes>,
+    reader: LineReader,
+    number: u64,
+    latest: Latest,
+}
+
+/// Why a log can't be played.
+pub(super) enum SourceError {
+    /// It can't be opened.
+    Open(io::Error),
+    /// It can be opened, but no line of it can be read.
+    Read(io::Error),
+    /// Its format is unknown, or not the one that was named.
+    Format(FormatError),
+}
+
+/// Fails once, as the stream has failed that was read before.
+struct Failed(Option<io::Error>);
+
+impl Read for Failed {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        self.0.take().map_or(Ok(0), Err)
+    }
+}
+
+impl Source {
+    /// Looks at the beginning of a log. None if it is empty.
+    pub(super) fn look(
+        path: &Path,
+        format: Option<&Format>,
+        zone: &TimeZone,
+        progress: &Arc<Progress>,
+    ) -> Result<Option<Self>, SourceError> {
+        let metadata = path.metadata().ok().filter(|metadata| metadata.is_file() && path != Path::new("-"));
+        // A file is read twice; only the second time counts.
+        let counted = if metadata.is_some() { &Arc::default() } else { progress };
+        let mut bytes = open(path, counted).map_err(SourceError::Open)?;
+        let (mut sample, found) = Sample::read(&mut bytes, format, zone);
+        let (format, error) = match (found, sample.error.take()) {
+            (Ok(Some(format)), error) => (format, error),
+            (_, Some(error)) => return Err(SourceError::Read(error)),
+            (Ok(None), None) => return Ok(None),
+            (Err(error), None) => return Err(SourceError::Format(error)),
+        };
+        let reader = LineReader::new(format, zone.clone());
+        let times = sample.times(reader.clone());
+        let bytes = if let Some(metadata) = metadata {
+            progress.add_total(metadata.len());
+            Opening::File(path.to_owned())
+        } else {
+            let rest = error.map_or(bytes, |error| Box::new(Failed(Some(error))));
+            Opening::Stream(Box::new(Cursor::new(sample.bytes).chain(rest)))
+        };
+        Ok(Some(Self { name: path.to_string_lossy().into(), bytes, reader, times }))
+    }
+
+    pub(super) fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    pub(super) fn format(&self) -> &Format {
+        self.reader.format()
+    }
+
+    /// Replaces the reader.
+    pub(super) fn map_reader<E>(
+        mut self,
+        map: impl FnOnce(LineReader) -> Result<LineReader, E>,
+    ) -> Result<Self, E> {
+        self.reader = map(self.reader)?;
+        Ok(self)
+    }
+
+    /// Opens the log.
+    pub(super) fn open(self, progress: &Arc<Progress>) -> Result<OpenSource, (Arc<str>, io::Error)> {
+        let bytes = match self.bytes {
+            Opening::File(path) => open(&path, progress),
+            Opening::Stream(bytes) => Ok(bytes),
+        };
+        let lines = Lines::new(bytes.map_err(|error| (Arc::clone(&self.name), error))?);
+        Ok(OpenSource {
+            name: self.name,
+            lines,
+            reader: self.reader,
+            number: 0,
+            latest: Latest::new(self.times.first),
+        })
+    }
+}
+
+impl OpenSource {
+    /// The latest arrival so far.
+    pub(super) fn latest(&self) -> Timestamp {
+        self.latest.time
+    }
+
+    /// The next request, and what was wrong with lines before it; none at the end.
+    pub(super) fn next_entry(&mut self, summary: &mut ReadSummary) -> Option<Entry<'static>> {
+        loop {
+            let line = match self.lines.next_line() {
+                Ok(line) => line?,
+                Err(error) => {
+                    summary.broken.push((Arc::clone(&self.name), error.to_string()));
+                    return None;
+                }
+            };
+            self.number += 1;
+            let Line::Text(line) = line else {
+                summary.lines += 1;
+                summary.too_long += 1;
+                continue;
+            };
+            if line.is_empty() {
+                continue;
+            }
+            summary.lines += 1;
+            match self.reader.read(line) {
+                Ok(entry) => {
+                    summary.entries += 1;
+                    summary.whole_seconds += u64::from(entry.second.is_some());
+                    self.latest.add(entry.arrival);
+                    return Some(entry.into_owned());
+                }
+                Err(error) => summary.add_error(&self.name, self.number, line, error),
+            }
+        }
+    }
+}

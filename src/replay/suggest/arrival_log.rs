@@ -1,0 +1,150 @@
+//! The arrivals of one key, compressed: a few bytes for each.
+
+use smallvec::SmallVec;
+
+use crate::time::Timestamp;
+
+/// A request that a limit counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// When it arrived.
+    pub at: Timestamp,
+    /// The units that it spends.
+    pub cost: u64,
+}
+
+/// The arrivals of one key in the order of time: of each the microseconds since the one before, and its cost unless that is
+/// one, as integers of variable length (LEB128).
+#[derive(Clone, Debug, Default)]
+pub(super) struct ArrivalLog {
+    bytes: SmallVec<[u8; 20]>,
+    last: Timestamp,
+    logged: u32,
+    unlogged: u32,
+}
+
+impl ArrivalLog {
+    /// Adds an arrival unless the log has `longest` bytes; returns by how many bytes its memory grew. A time before the last
+    /// arrival is taken for that of the last arrival, as a limit does.
+    pub fn push(&mut self, arrival: Arrival, longest: usize) -> usize {
+        if self.bytes.len() >= longest || self.logged == u32::MAX {
+            self.unlogged = self.unlogged.saturating_add(1);
+            return 0;
+        }
+        let before = self.heap_bytes();
+        let is_single = arrival.cost == 1;
+        let gap = arrival.at.since(self.last).0;
+        self.write((gap << 1) | u64::from(!is_single));
+        if !is_single {
+            self.write(arrival.cost);
+        }
+        self.last = self.last.max(arrival.at);
+        self.logged += 1;
+        self.heap_bytes() - before
+    }
+
+    /// The number of arrivals that can be read back.
+    pub fn logged(&self) -> u32 {
+        self.logged
+    }
+
+    /// The number of arrivals for which the log was too long.
+    pub fn unlogged(&self) -> u32 {
+        self.unlogged
+    }
+
+    /// Bytes outside of the value itself.
+    pub fn heap_bytes(&self) -> usize {
+        if self.bytes.spilled() { self.bytes.capacity() } else { 0 }
+    }
+
+    /// The arrivals in the order of time.
+    pub fn iter(&self) -> impl Iterator<Item = Arrival> + '_ {
+        let mut bytes = self.bytes.iter().copied();
+        let mut at = Timestamp::default();
+        std::iter::from_fn(move || {
+            let head = read(&mut bytes)?;
+            at = Timestamp(at.0 + (head >> 1));
+            let cost = if head & 1 == 0 { 1 } else { read(&mut bytes)? };
+            Some(Arrival { at, cost })
+        })
+    }
+
+    fn write(&mut self, mut number: u64) {
+        while number >= 0x80 {
+            self.bytes.push(low_bits(number) | 0x80);
+            number >>= 7;
+        }
+        self.bytes.push(low_bits(number));
+    }
+}
+
+fn low_bits(number: u64) -> u8 {
+    (number & 0x7f) as u8
+}
+
+fn read(bytes: &mut impl Iterator<Item = u8>) -> Option<u64> {
+    let mut number = 0;
+    let mut shift = 0;
+    loop {
+        let byte = bytes.next()?;
+        number |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(number);
+        }
+        shift += 7;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn arrivals_are_read_back(
+            start in 0..1_u64 << 52,
+            steps in prop::collection::vec((0..1_u64 << 40, prop_oneof![Just(1_u64), 0..=1_u64 << 53]), 0..60),
+        ) {
+            let mut log = ArrivalLog::default();
+            let mut at = start;
+            let mut expected = Vec::new();
+            for (gap, cost) in steps {
+                at += gap;
+                let arrival = Arrival { at: Timestamp(at), cost };
+                log.push(arrival, usize::MAX);
+                expected.push(arrival);
+            }
+            prop_assert_eq!(log.iter().collect::<Vec<_>>(), expected);
+        }
+    }
+
+    #[test]
+    fn an_arrival_each_second_takes_three_bytes() {
+        let mut log = ArrivalLog::default();
+        let grown: usize = (0..1_000)
+            .map(|second| log.push(Arrival { at: Timestamp(second * 1_000_000), cost: 1 }, 9_000))
+            .sum();
+        assert_eq!((log.bytes.len(), grown), (2_998, log.heap_bytes()));
+    }
+
+    #[test]
+    fn a_full_log_only_counts() {
+        let mut log = ArrivalLog::default();
+        for at in 0..10 {
+            log.push(Arrival { at: Timestamp(at), cost: 1 }, 4);
+        }
+        assert_eq!((log.logged(), log.unlogged(), log.iter().count()), (4, 6, 4));
+    }
+
+    #[test]
+    fn an_arrival_before_the_last_one_has_its_time() {
+        let mut log = ArrivalLog::default();
+        for at in [5, 3, 6] {
+            log.push(Arrival { at: Timestamp(at), cost: 1 }, 100);
+        }
+        assert_eq!(log.iter().map(|arrival| arrival.at.0).collect::<Vec<_>>(), [5, 5, 6]);
+    }
+}
