@@ -161,7 +161,9 @@ impl Bucket {
     /// How long `debt` differs from no state, counted from `now`.
     #[must_use]
     pub fn lifetime(&self, debt: &Debt, now: Timestamp) -> Micros {
-        self.until_drained(debt.ticks, debt.stamp, now)
+        // The debt may have been counted in the units of other numbers.
+        let ticks = self.in_own_unit(debt).min(self.most());
+        self.until_drained(ticks, debt.stamp, now)
     }
 
     /// Time from `now` until `units` fit, which may be more than the limit: of granted units, those that are promised for
@@ -252,6 +254,16 @@ mod tests {
         assert_eq!(denied.decision.retry_after, Some(Micros(12_000_000)));
         assert_eq!(denied.decision.reset_after, Micros(60_000_000));
         assert_eq!(denied.next, None);
+    }
+
+    #[test]
+    fn a_debt_in_other_units_lives_until_it_has_drained() {
+        let (slow, fast) = (bucket(1, 60_000_000, 5), bucket(7, 1_000_000, 5));
+        let state = debt(&fast.step(None, Timestamp(1_000), 5));
+        for now in [1_000, 2_000_000, 299_000_000, 301_001_000] {
+            let left = slow.step(Some(&state), Timestamp(now), 0).decision.reset_after;
+            assert_eq!(slow.lifetime(&state, Timestamp(now)), left, "{now}");
+        }
     }
 
     #[test]

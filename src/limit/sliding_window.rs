@@ -206,7 +206,7 @@ impl SlidingWindow {
     /// How long `parts` differ from no state, counted from `now`.
     #[must_use]
     pub fn lifetime(&self, parts: &PartCounts, now: Timestamp) -> Micros {
-        if parts.timeline.len() == 0 {
+        if parts.width != self.width || parts.timeline.len() == 0 {
             return Micros::ZERO;
         }
         self.until_expired(Some(parts.timeline.stamp.0 / self.width), now)

@@ -58,7 +58,10 @@ function confirmChange(name, key) {
   describe();
   return new Promise((resolve) => {
     let result = null;
-    dialog.onclose = () => resolve(result);
+    dialog.onclose = () => {
+      // The event of an earlier dialog can arrive only after this one was opened.
+      if (!dialog.open) resolve(result);
+    };
     byId("confirm-cancel").onclick = () => dialog.close();
     form.onsubmit = async (event) => {
       event.preventDefault();

@@ -26,6 +26,7 @@ function openFragment() {
   byId("lookup-consumer").value = consumer ?? "";
   byId("inspected").hidden = true;
   byId("inspected").replaceChildren();
+  byId("inspected").shownKey = null;
   byId("inspector-empty").hidden = chosen !== null;
   show("inspector-problem", null);
   describeParts();

@@ -270,3 +270,12 @@ fn a_share_is_in_whole_units() {
     assert_eq!(shared((2, LONGEST_PERIOD, 1), 3)[..], [1, LONGEST_PERIOD, 1]);
     assert_eq!(window((100, 1_000_000, 60)).advertised(), (100, 60));
 }
+
+#[test]
+fn counters_of_another_width_equal_none() {
+    let mut minute = Account::new((5, MINUTE, 1));
+    minute.take(START, 5);
+    let (parts, hour) = (minute.state.unwrap(), window((5, 60 * MINUTE, 1)));
+    assert!(minute.quota.lifetime(&parts, Timestamp(START)) > Micros::ZERO);
+    assert_eq!(hour.lifetime(&parts, Timestamp(START)), Micros::ZERO);
+}

@@ -118,6 +118,21 @@ fn both_stores_decide_equally() {
     });
 }
 
+/// A denial after the clock was set back moves the penalty, which ends with the counters of another width.
+#[test]
+fn both_stores_forget_counters_of_another_width() {
+    let server = RedisServer::start();
+    let stores = Stores::new(&server);
+    let ban = Some(Ban { after: 2, within: Micros(1_000), length: Micros(1_000) });
+    let window = |period| Numbers::Sliding(Pace { units: 1, period }, 1).policy("a");
+    let policies = [kit::with(window(120), ban, false), window(1)];
+    stores.take(&policies, &[kit::charge(0, 1, 1)]);
+    assert!(!stores.take(&policies, &[kit::charge(0, 1, 1)])[0].allowed);
+    stores.set_clock(stores.clock() - 1_000_001);
+    assert!(!stores.take(&policies, &[kit::charge(1, 1, 2)])[0].allowed);
+    assert!(stores.take(&policies, &[kit::charge(0, 1, 1)])[0].allowed);
+}
+
 /// One limit at a time, which reaches more of its states than several do.
 #[test]
 fn both_stores_decide_equally_for_one_limit() {
