@@ -41,7 +41,7 @@ pub use self::status::{LimitStatus, LimitStatuses, StatusSource};
 
 use self::breaker::Breaker;
 use self::denial_cache::CacheLookup;
-use self::grants::{Spending, Taken};
+use self::grants::{SplitCharges, TakenUnits};
 use self::held_slot::SlotOwner;
 use self::local_fallback::{LocalDecisions, LocalFallback, ShareRefunds};
 use self::raised_limits::RaisedLimits;
@@ -148,10 +148,10 @@ impl Limiter {
         }
         match self.decide_from_grants(limits, charges) {
             Ok(admission) => admission,
-            Err(spending) => {
+            Err(split) => {
                 // Boxed like the Redis path.
                 Box::pin(async {
-                    let Spending { taken, missing, .. } = *spending;
+                    let SplitCharges { taken, missing, .. } = *split;
                     self.decide_missing(redis, limits, &missing, Some(taken)).await
                 })
                 .await
@@ -165,7 +165,7 @@ impl Limiter {
         redis: &Redis,
         limits: &Limits,
         charges: &[Charge],
-        taken: Option<Taken>,
+        taken: Option<TakenUnits>,
     ) -> Admission {
         let fallback = &self.client.fallback;
         if fallback.breaker.is_open() {
@@ -183,24 +183,28 @@ impl Limiter {
     ///
     /// # Errors
     /// The charges that the store must decide.
-    fn decide_from_grants(&self, limits: &Limits, charges: &[Charge]) -> Result<Admission, Box<Spending>> {
+    fn decide_from_grants(
+        &self,
+        limits: &Limits,
+        charges: &[Charge],
+    ) -> Result<Admission, Box<SplitCharges>> {
         let counts = &self.client.fallback.counts;
-        let spending = grants::spend(&self.grants, limits, charges, BootTime::now());
-        for charge in &spending.low {
+        let split = grants::take_units(&self.grants, limits, charges, BootTime::now());
+        for charge in &split.low {
             grants::refill(&self.grants, &self.client, limits, charge);
         }
-        let denials = spending.taken.denials(&limits.policies);
+        let denials = split.taken.denials(&limits.policies);
         if !denials.is_empty() {
             self.client.fallback.record_denials(&limits.policies, &denials, DecisionSource::Ahead);
             return Ok(Admission::limited(denials));
         }
-        if !spending.missing.is_empty() {
-            return Err(Box::new(spending));
+        if !split.missing.is_empty() {
+            return Err(Box::new(split));
         }
-        let (charges, decisions) = spending.taken.decisions();
+        let (charges, decisions) = split.taken.decisions();
         counts.record_decisions(&limits.policies, &charges, &decisions, DecisionSource::Ahead);
         let mut admission = Admission::new(&limits.policies, &charges, &decisions, None);
-        admission.pass_taken(&self.client, limits, Some(spending.taken));
+        admission.pass_taken(&self.client, limits, Some(split.taken));
         Ok(admission)
     }
 
@@ -232,7 +236,7 @@ impl Limiter {
         redis: &Redis,
         limits: &Limits,
         charges: &[Charge],
-        taken: Option<Taken>,
+        taken: Option<TakenUnits>,
     ) -> Admission {
         let fallback = &self.client.fallback;
         // After an outage Redis does not know all charges until every proxy has paid its debts. Until then a request must
@@ -255,13 +259,15 @@ impl Limiter {
         // Before the call, so that no denial outlives its `retry_after`, or a reset that clears the cache during the call.
         let lookup = self.denials.lookup(cached_now());
         // For the same reason as above, Redis must not grant units either while it does not know all charges.
-        let (requested, questions) = grants::ask_if_granted(&self.grants, limits, requested, is_settled);
-        let requests = questions.as_ref().map_or(&[][..], |questions| &questions.requests);
+        let (requested, grant_requests) = grants::request_grants(&self.grants, limits, requested, is_settled);
+        let requests = grant_requests.as_ref().map_or(&[][..], |grant_requests| &grant_requests.requests);
         match self.client.take(limits, (&requested, requests), slots.as_ref()).await {
             Ok(granted) => {
                 self.record_reply(redis, limits, (&requested, &granted.decisions), lookup);
-                let decisions = match questions {
-                    Some(questions) => questions.answer(limits, &requested, &granted, BootTime::now()),
+                let decisions = match grant_requests {
+                    Some(grant_requests) => {
+                        grant_requests.receive(limits, &requested, &granted, BootTime::now())
+                    }
                     None => granted.decisions,
                 };
                 fallback.record_store_decisions(&limits.policies, (&requested, &decisions), slots.as_ref());
@@ -310,7 +316,7 @@ impl Limiter {
         &self,
         limits: &Limits,
         charges: &[Charge],
-        taken: Option<Taken>,
+        taken: Option<TakenUnits>,
         error: Option<&StoreError>,
     ) -> Admission {
         let fallback = &self.client.fallback;
@@ -335,7 +341,7 @@ impl Limiter {
         policies: &[Policy],
         (charges, decisions): (&[Charge], &[Decision]),
         slots: Option<SlotSet>,
-        taken: Option<&Taken>,
+        taken: Option<&TakenUnits>,
     ) -> Admission {
         let Some(taken) = taken else { return Admission::new(policies, charges, decisions, slots) };
         let (own, decided) = taken.decisions();

@@ -18,16 +18,16 @@ pub struct Ahead {
     pub share: NonZeroU64,
 }
 
-/// What a process asks of the store with a charge of the kind `Grant`.
+/// What a process sends to the store with a charge of the kind `Grant`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GrantRequest {
-    /// What has become of an earlier grant.
+    /// The report of an earlier grant.
     pub report: Option<GrantReport>,
-    /// How many units the process wants; none if zero.
+    /// How many units the process requests; zero for no grant.
     pub wanted: u64,
 }
 
-/// What has become of the units of a grant since its last report.
+/// The units of a grant that were spent or returned since its last report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GrantReport {
     /// The generation of the grant.
@@ -48,9 +48,9 @@ pub struct Grant {
     /// The generation of the grant, for reports: when the store opened it.
     pub opened: Timestamp,
     /// How long the grant lasts from when the store made it.
-    pub lasts: Micros,
-    /// A paced grant of a bucket that is used up, whose units are still to come: how long until its first unit; every
-    /// further one comes after the time in which the bucket gets one unit. `None`: all units can be spent at once.
+    pub duration: Micros,
+    /// Of a paced grant, whose units become available as the bucket refills: how long until the first one; every further one
+    /// follows after the time in which the bucket gets one unit. `None` if all units can be spent at once.
     pub first: Option<Micros>,
 }
 
@@ -61,20 +61,20 @@ impl Ahead {
     pub const MIN_SPAN: Micros = Micros(100_000);
     /// The longest span of a grant.
     pub const MAX_SPAN: Micros = Micros(10_000_000);
-    /// The longest span of a limit with bans: a process may spend its units for so long after a key was banned.
+    /// The longest span of a limit with bans: for this time a process may spend its units after a key was banned.
     pub const MAX_SPAN_WITH_BAN: Micros = Micros::SECOND;
 
     /// The fewest units of a grant that is not paced: fewer would not be worth their report.
     pub const MIN_GRANT: u64 = 4;
     /// The fewest units of a paced grant.
     pub(super) const MIN_PACED_GRANT: u64 = 2;
-    /// How far ahead the units of a bucket that is used up are promised.
+    /// How far ahead units of an exhausted bucket are granted.
     pub(super) const PACED_AHEAD: Micros = Micros(100_000);
     /// The most ticks each microsecond that count for a paced grant, so that a double holds their product with a time exactly.
     pub(super) const MOST_DRAINED: u64 = 1 << 36;
 
-    /// Whether a limit of this quota can ever grant units. One of few units can't, since a grant is a share of what a request
-    /// has left; but a bucket that is refilled fast can grant units that are still to come.
+    /// Whether a limit of this quota can ever grant units. One of few units can't, since a grant is a share of the remaining
+    /// units; but a bucket that is refilled fast can make paced grants.
     #[must_use]
     pub fn may_grant(&self, quota: &Quota) -> bool {
         let is_paced = match quota {
@@ -88,21 +88,21 @@ impl Ahead {
         is_paced || quota.limit().saturating_sub(1) / self.share >= Self::MIN_GRANT
     }
 
-    /// The span for `ahead = "auto"`: a sixth of the time in which all units come back, within bounds. `None` if the
+    /// The span for `ahead = "auto"`: a sixth of the time in which the limit refills completely, within bounds. `None` if the
     /// algorithm can't grant units: a unit of a leaky bucket is a position in its queue, and slots are not spent.
     #[must_use]
     pub fn automatic_span(quota: &Quota) -> Option<Micros> {
         Some(Micros(Self::fill_time(quota)?.0 / 6).clamp(Self::MIN_SPAN, Self::MAX_SPAN))
     }
 
-    /// The longest span for a quota: half of the time in which all units come back, within bounds. With a longer one a limit
-    /// would mostly deny units that proxies hold. `None` as for [`Ahead::automatic_span`].
+    /// The longest span for a quota: half of the time in which the limit refills completely, within bounds. With a longer one
+    /// most denials would be due to units that other proxies hold. `None` as for [`Ahead::automatic_span`].
     #[must_use]
     pub fn longest_span(quota: &Quota) -> Option<Micros> {
         Some(Micros(Self::fill_time(quota)?.0 / 2).clamp(Self::MIN_SPAN, Self::MAX_SPAN))
     }
 
-    /// The time in which all units come back.
+    /// The time in which the limit refills completely.
     fn fill_time(quota: &Quota) -> Option<Micros> {
         let fill = match quota {
             Quota::TokenBucket(bucket) | Quota::Gcra(bucket) => {

@@ -1,9 +1,9 @@
-//! Granted units in the state of a key: how they are reserved, reported and charged.
+//! Granted units in the record of a key: how they are reserved, reported and charged.
 //!
-//! Twin of `lua/grants.lua`. Granted units are reserved beside the state: a request may take only what the state leaves
-//! beyond them. They are charged when they are reported as spent, and all that are left when their grant has ended. At any
-//! time the state and the granted units together count at least what was admitted: every algorithm counts units no less if
-//! they are charged later than they were spent.
+//! Twin of `lua/grants.lua`. Granted units are reserved beside the state: a request may take only units that are available and
+//! not reserved. They are charged when they are reported as spent; those that are not reported are charged when their grant
+//! has ended. At any time the state and the granted units together count at least what was admitted, because no algorithm
+//! counts units for a shorter time if they are charged later than they were spent.
 
 use super::ahead::{Ahead, Grant, GrantReport};
 use super::clock::MAX_SKEW;
@@ -22,7 +22,7 @@ const MOST_WANTED: u64 = 1 << 30;
 /// How long before its window a grant ends, so that no unit is spent in the next window.
 const BEFORE_END: Micros = Micros(1_000);
 
-/// A quota, and how its units are granted, if they are. Without granted units it decides as the quota does.
+/// A quota, with the settings of its grants if it grants units. Without granted units it decides as the quota does.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Granting<'a> {
     pub quota: &'a Quota,
@@ -45,7 +45,7 @@ pub(super) struct Reserved {
 }
 
 impl Granting<'_> {
-    /// Decides a request of `cost` units, which may take only what is not granted.
+    /// Decides a request of `cost` units, which may take only units that are not granted.
     pub fn step(self, state: Option<&State>, now: Timestamp, cost: u64, holder: Holder) -> Step<State> {
         if !has_grants(state) {
             return self.quota.step(state, now, cost, holder);
@@ -86,10 +86,10 @@ impl Granting<'_> {
         Micros(counts.until().since(now).0.saturating_add(alive.0))
     }
 
-    /// The state after a holder's report; `None` if it does not change.
+    /// The state after the report of a grant; `None` if it does not change.
     ///
-    /// A generation that is unknown has been charged, unless it can't have ended yet: then the store has lost it, and what
-    /// was spent of it is charged.
+    /// An unknown generation was charged when it ended. If it can't have ended yet, the store has lost it: then its spent units
+    /// are charged now.
     pub fn report(self, state: Option<&State>, now: Timestamp, report: &GrantReport) -> Option<State> {
         let Settled { mut counts, mut changed } = self.settled(state, now);
         let at = if let Some(generation) = counts.opened_at(report.opened) {
@@ -111,8 +111,8 @@ impl Granting<'_> {
         changed.then(|| counts.into())
     }
 
-    /// Grants as many of the units that a decision at `now` has left as are `wanted`, and no more than the share. A bucket
-    /// that has too few, or whose decision `is_denied`, grants units that are still to come.
+    /// Grants the `wanted` units after a decision at `now`, but no more than the share of those that are available. If they are
+    /// too few, or the decision `is_denied`, a smooth bucket makes a paced grant.
     pub fn grant(
         self,
         state: Option<&State>,
@@ -140,11 +140,11 @@ impl Granting<'_> {
         }
         current.units = current.units.saturating_add(units);
         current.until = current.until.max(until);
-        let grant = Grant { units, opened: current.opened, lasts: until.since(now), first };
+        let grant = Grant { units, opened: current.opened, duration: until.since(now), first };
         Some(Reserved { grant, decision: self.shown(&counts, now), state: counts.into() })
     }
 
-    /// Settles the state, changes what the algorithm counts, and shows what is left beside the granted units.
+    /// Settles the state and applies `change` to it. A decision that allows shows the units that are available and not granted.
     fn changed(
         self,
         state: Option<&State>,
@@ -180,19 +180,19 @@ impl Granting<'_> {
         Step { decision: Decision { allowed: false, retry_after, ..charged.decision }, next: moved }
     }
 
-    /// What is left beside the granted units.
+    /// The decision that shows the units which are available and not granted.
     fn shown(self, counts: &WithGrants, now: Timestamp) -> Decision {
         self.charge(counts.state.as_ref(), now, counts.units()).decision
     }
 
-    /// Whole units that the state leaves, granted ones included.
+    /// Whole units that are available in the state, including granted ones.
     fn available(self, counts: &WithGrants, now: Timestamp) -> u64 {
         self.quota.step(counts.state.as_ref(), now, 0, Holder::default()).decision.remaining
     }
 
     /// Charges granted units as if they were spent now.
     fn charge(self, state: Option<&State>, now: Timestamp, units: u64) -> Step<State> {
-        // A time that is not over yet, so that nothing of it has come back, even if the stamp is ahead of the clock.
+        // A time in the future, so that none of the units is refilled yet, even if the timestamp is ahead of the clock.
         let taken = Taken { units, at: Timestamp(MAX_TICKS), holder: Holder::default() };
         self.quota.charge_late(state, now, taken)
     }
@@ -253,8 +253,8 @@ impl Granting<'_> {
 
     /// The units of a paced grant, and how long until the first; `None` if there is none.
     ///
-    /// While there is a debt, it drains at a constant rate, so it is known when the next units come. A quarter of those that
-    /// come soon are promised, so that other processes get some as well.
+    /// While there is a debt, it drains at a constant rate, so it is known when the next units become available. A quarter of
+    /// those that will be available soon are granted, so that other processes get some as well.
     fn paced(
         self,
         counts: &WithGrants,

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use smallvec::SmallVec;
 
-use super::grants::Taken;
+use super::grants::TakenUnits;
 use super::limits::Limits;
 use super::reservation::Reservation;
 use super::slots::SlotSet;
@@ -101,7 +101,7 @@ impl Admission {
     }
 
     /// Spends what a request that passes has taken from grants; otherwise that is put back.
-    pub(super) fn pass_taken(&mut self, client: &StoreClient, limits: &Limits, taken: Option<Taken>) {
+    pub(super) fn pass_taken(&mut self, client: &StoreClient, limits: &Limits, taken: Option<TakenUnits>) {
         if self.verdict.is_ok()
             && let Some(reserved) = taken.and_then(|taken| taken.pass(&limits.policies))
         {

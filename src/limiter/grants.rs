@@ -2,25 +2,25 @@
 //!
 //! The store reserves granted units, so that no other process can take them. Here a unit is held until a request takes it;
 //! a taken unit is spent when its request passes, and otherwise put back. Spent and returned units are reported with the
-//! next call for the key. What is not reported when its grant ends counts as spent, so that nothing is ever owed: a lost
-//! report, a lost reply or a crash can only make the store count too much, for twice the span of a grant at most.
+//! next call for the key. Units that are not reported when their grant ends count as spent. So a lost report, a lost reply or
+//! a crash can only make the store count too many units, for twice the span of a grant at most.
 
 mod demand_rate;
+mod grant_requests;
 mod held_grant;
 mod held_grants;
-mod questions;
 mod refill;
 mod returns;
 mod table;
-mod taken;
+mod taken_units;
 mod unit_counts;
 
 pub use self::table::GrantTable;
 
-pub(super) use self::questions::ask_if_granted;
+pub(super) use self::grant_requests::request_grants;
 pub(super) use self::refill::refill;
 pub(super) use self::returns::{return_all, run_returns};
-pub(super) use self::taken::{PutBack, Spending, Taken, spend};
+pub(super) use self::taken_units::{PutBack, SplitCharges, TakenUnits, take_units};
 
 #[cfg(test)]
 mod tests;

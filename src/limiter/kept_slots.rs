@@ -1,4 +1,4 @@
-//! Freed slots that this process keeps for a moment, so that the next request of their key needs no call to the store.
+//! Freed slots that this process keeps for a short time, so that the next request of their key needs no call to the store.
 //!
 //! For the store a kept slot is still held: its lease goes on, so no limit is exceeded. Few slots are kept, and none of a key
 //! that was denied lately, since another process may need them.
@@ -18,7 +18,7 @@ use crate::sharded::Sharded;
 const SHARDS: usize = 64;
 /// A slot is passed on for this long after the store has granted it: a ban, a block or a reset takes effect by then.
 const MAX_AGE: Duration = Duration::from_secs(1);
-/// For so long after a denial no slot of the key is kept.
+/// How long after a denial no slot of the key is kept.
 const DENIAL_PAUSE: Duration = Duration::from_secs(1);
 
 /// The kept slots of all workers.

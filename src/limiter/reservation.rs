@@ -5,7 +5,7 @@
 
 use smallvec::SmallVec;
 
-use super::grants::{PutBack, Taken};
+use super::grants::{PutBack, TakenUnits};
 use super::limits::Limits;
 use super::local_fallback::ShareRefunds;
 use super::status::LimitStatuses;
@@ -22,7 +22,7 @@ pub struct Reservation {
     held: SmallVec<[HeldUnits; 2]>,
     origin: Origin,
     /// Units that were taken from grants.
-    taken: Option<Box<Taken>>,
+    taken: Option<Box<TakenUnits>>,
 }
 
 /// Where units were taken, and so where they are refunded.
@@ -85,7 +85,7 @@ impl Reservation {
     }
 
     /// The same, and units that were taken from grants.
-    pub(super) fn with_taken(mut self: Box<Self>, taken: Box<Taken>) -> Box<Self> {
+    pub(super) fn with_taken(mut self: Box<Self>, taken: Box<TakenUnits>) -> Box<Self> {
         self.taken = Some(taken);
         self
     }

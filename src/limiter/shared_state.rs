@@ -1,4 +1,4 @@
-//! What the workers' limiters share.
+//! The state that the limiters of all workers share.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -18,9 +18,9 @@ pub struct SharedState {
     pub fallback: Arc<Memory>,
     /// The circuit breakers of all workers.
     pub breakers: Arc<Breakers>,
-    /// Cached denials; must be cleared when something is reset or refunded by hand.
+    /// Cached denials; must be cleared when an operator resets or refunds a key.
     pub denials: Arc<DenialCache>,
-    /// Units that the store has granted; must be dropped when a key is changed by hand.
+    /// Units that the store has granted; must be dropped when an operator changes their key.
     pub grants: Arc<GrantTable>,
     /// The charges admitted while the store was unavailable, and not paid yet.
     pub ledger: Arc<OutageLedger>,

@@ -62,7 +62,7 @@ pub(super) struct SlotSet {
     /// Where they are requested.
     owner: SlotOwner,
     charges: SmallVec<[Charge; 2]>,
-    /// Slots that were kept for the request, until it passes: the store is not asked for them.
+    /// Kept slots that the request has taken, until it passes: they need no call to the store.
     kept: Vec<KeptSlot>,
 }
 
@@ -263,7 +263,7 @@ impl Slots {
 }
 
 impl SlotSet {
-    /// The charges for which the store must be asked: all but those that have a kept slot.
+    /// The charges that the store must decide: all but those that have a kept slot.
     pub fn missing<'c>(&self, charges: &'c [Charge]) -> Cow<'c, [Charge]> {
         if self.kept.is_empty() {
             return Cow::Borrowed(charges);
@@ -292,7 +292,7 @@ impl SlotSet {
         all
     }
 
-    /// Whether a charge has a kept slot, so that the store is not asked for it.
+    /// Whether a charge has a kept slot, so that it needs no call to the store.
     pub fn is_kept(&self, charge: &Charge) -> bool {
         self.kept_slot(charge).is_some()
     }

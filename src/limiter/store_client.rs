@@ -72,7 +72,7 @@ impl StoreClient {
         read
     }
 
-    /// The decisions of the store and its grants, and the decisions on kept slots, for which it is not asked.
+    /// The decisions and grants of the store, and the decisions on kept slots, which need no call.
     ///
     /// # Errors
     /// If the store is unavailable.

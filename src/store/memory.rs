@@ -247,14 +247,14 @@ impl<'a> Transaction<'a> {
         (passes, decisions)
     }
 
-    /// First the reports are applied, which stay even if the request is denied. Then the charges are decided, and at last
-    /// units are granted where the charge is made, or where it is denied by its own limit.
+    /// Applies the reports first, which stay even if the request is denied. Then decides the charges, and grants units for each
+    /// charge that is made, or denied by its own limit.
     fn take_with_grants(mut self, requests: &[GrantRequest]) -> Granted {
-        let asking =
+        let granting =
             (0..self.charges.len()).filter(|index| self.charges[*index].charge.kind == ChargeKind::Grant);
         let requests = requests.iter().copied().chain(std::iter::repeat(GrantRequest::default()));
-        let asking: SmallVec<[(usize, GrantRequest); 2]> = asking.zip(requests).collect();
-        for (index, request) in &asking {
+        let granting: SmallVec<[(usize, GrantRequest); 2]> = granting.zip(requests).collect();
+        for (index, request) in &granting {
             let charge = self.charges[*index];
             let record = self.shards.shard(&charge).get(charge.at);
             let report = request.report.as_ref();
@@ -264,7 +264,7 @@ impl<'a> Transaction<'a> {
         }
         let (passes, mut decisions) = self.take();
         let mut grants = SmallVec::new();
-        for (index, request) in asking {
+        for (index, request) in granting {
             let charge = self.charges[index];
             let decided = &mut decisions[index];
             let record = self.shards.shard(&charge).get(charge.at);

@@ -8,7 +8,7 @@ use crate::time::Micros;
 /// The decisions on one request, in the order of its charges.
 pub type Decisions = SmallVec<[Decision; 4]>;
 
-/// The decisions on one request, and the grants that it got.
+/// The decisions on one request, and the grants of units for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Granted {
     /// In the order of the charges.

@@ -1,16 +1,16 @@
-//! How many units the requests of a key ask for.
+//! The demand for a key: how many units per second its requests need.
 
 use crate::limit::Ahead;
 use crate::time::{BootTime, Micros};
 
 /// The time in which the weight of a request falls to 1/e, in seconds.
 const DECAY: f64 = 0.5;
-/// A key whose requests want fewer units in the span of a grant gets no grant: most of its units would lapse.
+/// A key whose requests need fewer units in the span of a grant gets no grant: most of its units would lapse.
 const MIN_WANTED: u64 = 8;
-/// The most units that are wanted at once.
+/// The most units that one grant request asks for.
 const MAX_WANTED: f64 = 1_048_576.0;
 
-/// Units per second that the requests of a key ask for: an exponentially weighted moving average.
+/// Units per second that the requests of a key need: an exponentially weighted moving average.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DemandRate {
     units_per_second: f64,
@@ -32,7 +32,7 @@ impl DemandRate {
         self.last = self.last.max(now);
     }
 
-    /// How many units to ask for: those that the span of a grant needs; zero if they are too few for a grant.
+    /// How many units to request: the demand in the span of a grant; zero if that is too little for a grant.
     pub fn wanted(&self, ahead: Ahead) -> u64 {
         let units = (self.units_per_second * ahead.span.as_secs_f64()).ceil().min(MAX_WANTED);
         #[expect(

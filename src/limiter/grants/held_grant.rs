@@ -3,12 +3,12 @@
 use crate::limit::{Grant, GrantReport, Quota};
 use crate::time::{BootTime, Micros, Timestamp};
 
-/// The grant of a key, and what is left of it.
+/// A grant for a key, with its units by their state.
 ///
 /// Units are held until a request takes them. Units that were taken are spent once the request passes, or put back.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HeldGrant {
-    /// Names the grant in this process.
+    /// Identifies the grant in this process.
     pub serial: u64,
     /// Its generation, for reports.
     opened: Timestamp,
@@ -17,7 +17,7 @@ pub(super) struct HeldGrant {
     /// When it ends for this process, which is earlier.
     ends: BootTime,
     /// How long it lasts from when the store made it.
-    lasts: Micros,
+    duration: Micros,
     /// How many units it had.
     size: u64,
     /// How many of them are held.
@@ -26,7 +26,7 @@ pub(super) struct HeldGrant {
     pending: u64,
     /// How many were spent since the last report.
     spent: u64,
-    /// When its units come; `None` if all can be spent at once.
+    /// When its units become available; `None` if all are available at once.
     pace: Option<Pace>,
 }
 
@@ -41,8 +41,8 @@ pub(super) struct GrantCall {
     pub decided: Timestamp,
 }
 
-/// The times of a paced grant's units, one after the other. Spans are a thousandth longer than those of the store, since
-/// clocks differ in speed.
+/// When the units of a paced grant become available, one after the other. Spans are a thousandth longer than those of the
+/// store, since clocks differ in speed.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
     first: BootTime,
@@ -53,14 +53,14 @@ struct Pace {
 }
 
 impl HeldGrant {
-    /// The grant that `call` has got from a limit with this quota.
+    /// The grant in the reply to `call`, from a limit with this quota.
     pub fn new(serial: u64, grant: &Grant, call: GrantCall, quota: &Quota) -> Self {
         Self {
             serial,
             opened: grant.opened,
-            until: call.decided.after(grant.lasts),
-            ends: call.sent.after(Micros(grant.lasts.0 / 1_000 * 999)),
-            lasts: grant.lasts,
+            until: call.decided.after(grant.duration),
+            ends: call.sent.after(Micros(grant.duration.0 / 1_000 * 999)),
+            duration: grant.duration,
             size: grant.units,
             units: grant.units,
             pending: 0,
@@ -90,8 +90,8 @@ impl HeldGrant {
     }
 
     /// How long it lasts from when the store made it.
-    pub fn lasts(&self) -> Micros {
-        self.lasts
+    pub fn duration(&self) -> Micros {
+        self.duration
     }
 
     /// Whether all of its units were spent and reported.
@@ -104,17 +104,17 @@ impl HeldGrant {
         match self.pace {
             _ if now >= self.ends => 0,
             None => self.units,
-            Some(pace) => pace.come(now).saturating_sub(self.size - self.units).min(self.units),
+            Some(pace) => pace.available(now).saturating_sub(self.size - self.units).min(self.units),
         }
     }
 
-    /// When `cost` units can be taken at the earliest; `None` if there are not as many, or it ends before.
+    /// When `cost` units can be taken at the earliest; `None` if it has fewer, or ends before.
     pub fn ready_at(&self, cost: u64) -> Option<BootTime> {
         if self.units < cost {
             return None;
         }
         let last = (self.size - self.units + cost).saturating_sub(1);
-        let at = self.pace.map_or(BootTime(0), |pace| pace.at(last));
+        let at = self.pace.map_or(BootTime(0), |pace| pace.available_at(last));
         (at < self.ends).then_some(at)
     }
 
@@ -124,7 +124,7 @@ impl HeldGrant {
         self.pending += cost;
     }
 
-    /// Puts back what a request has taken that is denied, or not charged.
+    /// Puts back the units of a request that is denied, or not charged.
     pub fn put_back(&mut self, cost: u64) {
         self.units = (self.units + cost).min(self.size);
         self.pending = self.pending.saturating_sub(cost);
@@ -136,7 +136,7 @@ impl HeldGrant {
         self.pending = self.pending.saturating_sub(cost);
     }
 
-    /// What was spent since the last report; nothing of it is reported again. With `returns` the held units are returned.
+    /// The units spent since the last report, which are not reported again. With `returns` the held units are returned.
     /// `None` if there is nothing to report.
     pub fn report(&mut self, returns: bool) -> Option<GrantReport> {
         let returned = if returns { std::mem::take(&mut self.units) } else { 0 };
@@ -147,7 +147,7 @@ impl HeldGrant {
 }
 
 impl Pace {
-    /// `None` if the quota is no bucket, of which the store paces no grants.
+    /// `None` if the quota is not a smooth bucket: the store paces no grants of others.
     fn new(first: Micros, received: BootTime, quota: &Quota) -> Option<Self> {
         let (Quota::TokenBucket(bucket) | Quota::Gcra(bucket)) = quota else { return None };
         let [drain, unit, _] = bucket.numbers();
@@ -155,14 +155,14 @@ impl Pace {
         Some(Self { first, unit: u128::from(unit) * 1_001, drain: u128::from(drain) * 1_000 })
     }
 
-    /// When the unit with this index comes.
-    fn at(&self, index: u64) -> BootTime {
+    /// When the unit with this index becomes available.
+    fn available_at(&self, index: u64) -> BootTime {
         let span = (u128::from(index) * self.unit).div_ceil(self.drain);
         self.first.after(Micros(u64::try_from(span).unwrap_or(u64::MAX)))
     }
 
-    /// How many units have come.
-    fn come(&self, now: BootTime) -> u64 {
+    /// How many units have become available so far, including those that were taken.
+    fn available(&self, now: BootTime) -> u64 {
         if now < self.first {
             return 0;
         }
@@ -177,7 +177,7 @@ mod tests {
     use crate::limit::Rate;
 
     fn held(first: Option<Micros>) -> HeldGrant {
-        let grant = Grant { units: 10, opened: Timestamp(5), lasts: Micros::SECOND, first };
+        let grant = Grant { units: 10, opened: Timestamp(5), duration: Micros::SECOND, first };
         let call = GrantCall { sent: BootTime(1_000), received: BootTime(3_000), decided: Timestamp(50) };
         let quota = Quota::token_bucket(Rate::new(300, Micros::SECOND).unwrap(), 300).unwrap();
         HeldGrant::new(1, &grant, call, &quota)
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_units_of_a_paced_grant_come_one_after_the_other() {
+    fn the_units_of_a_paced_grant_become_available_one_by_one() {
         let mut grant = held(Some(Micros(2_000)));
         // A thousandth later than 2 ms after the reply; then a unit each 3,336.7 µs.
         let times: Vec<u64> = (1..=4).map(|cost| grant.ready_at(cost).unwrap().0).collect();
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn units_that_come_after_the_end_are_not_ready() {
+    fn units_that_become_available_after_the_end_are_not_ready() {
         assert_eq!(held(Some(Micros(990_000))).ready_at(10), None);
     }
 }

@@ -1,4 +1,4 @@
-//! The grants of one key, and what is known of its demand.
+//! The grants of one key, and its demand.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::time::{BootTime, Micros, Timestamp};
 
 /// The most grants of a key: one that is nearly used up, and the next.
 const MAX_GRANTS: usize = 2;
-/// How often in the span of a grant the store is asked for one in the background at most, while it makes none.
+/// How many grant requests are sent in the background at most in the span of a grant, while the store makes none.
 const REFUSALS_PER_SPAN: u64 = 8;
 
 /// The grants of a key under the numbers of one policy.
@@ -22,11 +22,11 @@ pub(super) struct HeldGrants {
     owner: GrantOwner,
     /// The oldest first.
     grants: Vec<HeldGrant>,
-    /// Whether the store is being asked for a grant.
-    is_asking: bool,
+    /// Whether a call that requests a grant is in flight.
+    is_requesting: bool,
     rate: DemandRate,
     last_use: BootTime,
-    /// Until when no other grant is asked for in the background: the last question has brought none.
+    /// Until when no grant is requested in the background, since the last request was refused.
     refused_until: BootTime,
     /// The last decision of the store, and when it arrived.
     last_decision: Option<(Decision, BootTime)>,
@@ -45,9 +45,9 @@ pub(super) struct GrantOwner {
     pub key: Key,
 }
 
-/// What held grants say to a charge.
+/// How held grants decide a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Taking {
+pub(super) enum TakeResult {
     /// The units were taken from a grant.
     Taken {
         /// The grant.
@@ -56,22 +56,13 @@ pub(super) enum Taking {
         until: Timestamp,
         /// The decision of the limit.
         decision: Decision,
-        /// Whether it is time to ask for the next grant.
+        /// Whether the next grant should be requested now.
         is_low: bool,
     },
-    /// They come later, in a paced grant: a denial.
-    Early(Decision),
-    /// There are none: the store decides.
+    /// The units of a paced grant are not available yet.
+    Denied(Decision),
+    /// No grant has the units: the store decides.
     Missing,
-}
-
-/// A question to the store about a key.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Question {
-    /// The units that the request needs; zero if there is none.
-    pub cost: u64,
-    /// Whether a grant may be asked for.
-    pub may_want: bool,
 }
 
 /// Unspent units of a grant that is returned.
@@ -115,7 +106,7 @@ impl HeldGrants {
         Self {
             owner,
             grants: Vec::new(),
-            is_asking: false,
+            is_requesting: false,
             rate: DemandRate::new(now),
             last_use: now,
             refused_until: now,
@@ -141,12 +132,12 @@ impl HeldGrants {
         self.owner.ahead().span
     }
 
-    /// How many units are held, whenever they come.
+    /// How many units are held, including those that are not available yet.
     pub fn units(&self) -> u64 {
         self.grants.iter().map(HeldGrant::units).sum()
     }
 
-    /// Whether it was used since this was asked last.
+    /// Whether it was used since the last call of this method.
     pub fn reset_use(&mut self) -> bool {
         std::mem::take(&mut self.was_used)
     }
@@ -176,29 +167,29 @@ impl HeldGrants {
     }
 
     /// Takes units from the oldest grant that has them.
-    pub fn take(&mut self, cost: u64, now: BootTime) -> Taking {
+    pub fn take(&mut self, cost: u64, now: BootTime) -> TakeResult {
         self.remove_ended(now);
         let Some(grant) = self.grants.iter_mut().find(|grant| grant.available(now) >= cost) else {
             let ready = self.grants.iter().filter_map(|grant| grant.ready_at(cost)).min();
-            return ready.map_or(Taking::Missing, |at| self.early(at.since(now), now));
+            return ready.map_or(TakeResult::Missing, |at| self.deny(at.since(now), now));
         };
         grant.take(cost);
         let (serial, until) = (grant.serial, grant.until());
-        Taking::Taken { serial, until, decision: self.decision(now), is_low: self.is_low(now) }
+        TakeResult::Taken { serial, until, decision: self.decision(now), is_low: self.is_low(now) }
     }
 
-    /// The denial of a request whose units come in `wait`.
-    fn early(&self, wait: Micros, now: BootTime) -> Taking {
+    /// Denies a request whose units become available in `wait`.
+    fn deny(&self, wait: Micros, now: BootTime) -> TakeResult {
         let policy = self.owner.policy();
         // The store must count each denial that may lead to a ban.
         if policy.ban.is_some() {
-            return Taking::Missing;
+            return TakeResult::Missing;
         }
         let retry_after = Some(wait.max(Micros(1)));
-        Taking::Early(Decision { allowed: false, retry_after, ..self.decision(now) })
+        TakeResult::Denied(Decision { allowed: false, retry_after, ..self.decision(now) })
     }
 
-    /// The decision that allows a request: the store's last one, and the units that can be spent without it.
+    /// The decision that allows a request: the last one of the store, plus the units that are held.
     pub fn decision(&self, now: BootTime) -> Decision {
         let Some((last, at)) = self.last_decision else {
             let limit = self.owner.policy().quota.limit();
@@ -210,7 +201,7 @@ impl HeldGrants {
         self.shown(Decision { at: last.at.after(passed), ..allowed }, now)
     }
 
-    /// A decision of the store that shows the units which can be spent without it as well.
+    /// A decision of the store, plus the units that are held.
     pub fn shown(&self, decision: Decision, now: BootTime) -> Decision {
         if !decision.allowed {
             return decision;
@@ -222,17 +213,17 @@ impl HeldGrants {
         self.grants.iter().map(|grant| grant.available(now)).sum()
     }
 
-    /// Whether the next grant should be on its way: less than a quarter of the last one is held, or it ends soon.
+    /// Whether the next grant should be requested now: less than a quarter of the last one is held, or it ends soon.
     fn is_low(&self, now: BootTime) -> bool {
         let Some(last) = self.grants.last() else { return false };
         let is_low = self.units().saturating_mul(4) < last.size();
         // Before the sweep returns it. One that lasts less than the span ends with its window, and so would the next one.
-        let is_whole = last.lasts() >= self.span();
+        let is_whole = last.duration() >= self.span();
         let ends_soon = is_whole && last.ends().since(now).0 <= self.span().0 / 2;
-        (is_low || ends_soon) && !self.is_asking && now >= self.refused_until && self.wanted() > 0
+        (is_low || ends_soon) && !self.is_requesting && now >= self.refused_until && self.wanted() > 0
     }
 
-    /// Whether it has all grants that it may have. One without units stays until its requests are charged, or it ends.
+    /// Whether there is no room for another grant. One without units stays until its requests are charged, or it ends.
     fn is_full(&self) -> bool {
         self.grants.iter().filter(|grant| grant.units() > 0).count() >= MAX_GRANTS
     }
@@ -261,29 +252,30 @@ impl HeldGrants {
         true
     }
 
-    /// What to ask the store, with the report of the oldest grant. Units that are too few for the request are returned, so
-    /// that the store can charge them for it, and so are the last ones of a grant in whose place another is wanted.
-    pub fn ask(&mut self, question: Question, now: BootTime) -> GrantRequest {
+    /// The grant request of a call that also charges `cost`, with the report of the oldest grant. Units are wanted only if
+    /// `may_want`. Held units that are too few for the cost are returned, so that the store can charge them for it. If another
+    /// grant is wanted but there is no room for it, the units of the oldest one are returned.
+    pub fn request_grant(&mut self, cost: u64, may_want: bool, now: BootTime) -> GrantRequest {
         self.remove_ended(now);
-        let wants = question.may_want && !self.is_asking && self.wanted() > 0;
+        let wants = may_want && !self.is_requesting && self.wanted() > 0;
         let is_full = self.is_full();
         let report = self.grants.first_mut().and_then(|oldest| {
-            let is_too_few = question.cost > 0 && oldest.units() < question.cost;
-            oldest.report(is_too_few || (wants && is_full && question.cost == 0))
+            let is_too_few = cost > 0 && oldest.units() < cost;
+            oldest.report(is_too_few || (wants && is_full && cost == 0))
         });
         self.remove_used_up();
         self.counts.add(GrantEvent::Returned, report.map_or(0, |report| report.returned));
         let wanted = if wants && !self.is_full() { self.wanted() } else { 0 };
-        self.is_asking |= wanted > 0;
+        self.is_requesting |= wanted > 0;
         GrantRequest { report, wanted }
     }
 
-    /// Records that the question for a grant is over.
-    pub fn end_question(&mut self) {
-        self.is_asking = false;
+    /// Records that the call which requests a grant has ended.
+    pub fn end_request(&mut self) {
+        self.is_requesting = false;
     }
 
-    /// Records that the store was asked for a grant and has made none, since too little is available.
+    /// Records that the store has refused a requested grant, since too few units are available.
     pub fn record_refusal(&mut self, now: BootTime) {
         self.refused_until = now.after(Micros(self.span().0 / REFUSALS_PER_SPAN));
     }
@@ -352,7 +344,7 @@ impl HeldGrants {
         grant.report(true).map(|report| ReturnedGrant { owner, report, ends, counts })
     }
 
-    /// Removes grants that have ended. What was spent of them needs no report: their units count as spent.
+    /// Removes grants that have ended. They need no report: all of their units count as spent.
     fn remove_ended(&mut self, now: BootTime) {
         if self.grants.iter().all(|grant| now < grant.ends()) {
             return;

@@ -1,15 +1,15 @@
-//! Gets the next grant of a key in time, so that no request has to wait for it.
+//! Requests the next grant of a key in time, so that no request has to wait for it.
 
 use std::sync::Arc;
 
-use super::questions::{Questions, ask};
+use super::grant_requests::{GrantRequests, request_grants_at};
 use super::table::GrantTable;
 use crate::limit::{Charge, ChargeKind};
 use crate::limiter::limits::Limits;
 use crate::limiter::store_client::StoreClient;
 use crate::time::BootTime;
 
-/// Asks for another grant for the key of a charge, in the background.
+/// Requests another grant for the key of a charge, in the background.
 pub(in crate::limiter) fn refill(
     table: &Arc<GrantTable>,
     client: &StoreClient,
@@ -20,24 +20,24 @@ pub(in crate::limiter) fn refill(
     if client.fallback.breaker.is_open() || !client.fallback.is_settled(limits, &[charge]) {
         return;
     }
-    // Before the task starts, so that no other request asks as well.
-    let (_, questions) = ask(table, limits, &[charge], true, BootTime::now());
-    if questions.want_grants() {
-        tokio::task::spawn_local(call(client.clone(), limits.clone(), charge, questions));
+    // Before the task starts, so that no other request starts one as well.
+    let (_, grant_requests) = request_grants_at(table, limits, &[charge], true, BootTime::now());
+    if grant_requests.wants_grants() {
+        tokio::task::spawn_local(call(client.clone(), limits.clone(), charge, grant_requests));
     }
 }
 
-/// The charge of a call that asks for another grant for the key of `charge`.
+/// The charge of a call that requests another grant for the key of `charge`.
 pub(super) fn refill_charge(charge: &Charge) -> Charge {
     Charge { cost: 0, kind: ChargeKind::Grant, ..*charge }
 }
 
-async fn call(client: StoreClient, limits: Limits, charge: Charge, questions: Questions) {
-    match client.store.take_with_grants(&limits.policies, &[charge], &questions.requests).await {
+async fn call(client: StoreClient, limits: Limits, charge: Charge, grant_requests: GrantRequests) {
+    match client.store.take_with_grants(&limits.policies, &[charge], &grant_requests.requests).await {
         Ok(granted) => {
             client.record_success();
             client.seed_fallback(&limits, &[charge], &granted.decisions);
-            questions.answer(&limits, &[charge], &granted, BootTime::now());
+            grant_requests.receive(&limits, &[charge], &granted, BootTime::now());
         }
         Err(error) => client.record_failure(&error),
     }

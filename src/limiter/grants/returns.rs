@@ -20,7 +20,7 @@ pub(in crate::limiter) async fn run_returns(client: &StoreClient, table: &GrantT
         // Refreshes the thread's cached time after the wait.
         let _ = monotonic();
         let now = BootTime::now();
-        // While the store is unavailable held units are all that there is.
+        // While the store is unavailable held units can't be returned, and are spent.
         if !client.fallback.breaker.is_open() {
             if table.is_sweep_due(now) {
                 table.sweep(now);
@@ -32,7 +32,7 @@ pub(in crate::limiter) async fn run_returns(client: &StoreClient, table: &GrantT
 
 /// Returns all grants.
 pub(in crate::limiter) async fn return_all(client: &StoreClient, table: &GrantTable) {
-    table.empty();
+    table.queue_all();
     send(client, table).await;
 }
 

@@ -33,8 +33,8 @@ pub struct GrantTable {
     counts: Mutex<BTreeMap<Box<str>, Arc<UnitCounts>>>,
     /// The number of the last grant.
     serial: AtomicU64,
-    /// How often grants were dropped because an operator has changed a key. A grant that was asked for before that is not
-    /// used after it.
+    /// How many times grants were dropped because an operator has changed a key. A grant that was requested before such a
+    /// change is not used after it.
     drops: AtomicU64,
     /// Grants to be returned to the store.
     returned: Mutex<Vec<ReturnedGrant>>,
@@ -62,7 +62,7 @@ impl Default for GrantTable {
 }
 
 impl GrantTable {
-    /// What `read` makes of the grants of a charge's key, which is added if it is not known; `None` if there is no room.
+    /// Calls `read` with the grants of a charge's key, which is added if it is not known. `None` if there is no room.
     pub(super) fn with_key<T>(
         &self,
         policies: &Arc<[Policy]>,
@@ -75,7 +75,7 @@ impl GrantTable {
         let mut shard = self.keys.lock(&id);
         if let Some(held) = shard.get_mut(&id) {
             if !held.is_of(policies, charge.policy) {
-                self.give_back(held.adopt(GrantOwner::new(policies, charge)));
+                self.queue_returns(held.adopt(GrantOwner::new(policies, charge)));
             }
             return Some(read(held));
         }
@@ -90,7 +90,7 @@ impl GrantTable {
         Some(read(held))
     }
 
-    /// What `read` makes of the grants of a key that is known.
+    /// Calls `read` with the grants of a key, if it is known.
     pub(super) fn with_known<T>(&self, id: &EntryId, read: impl FnOnce(&mut HeldGrants) -> T) -> Option<T> {
         self.keys.lock(id).get_mut(id).map(read)
     }
@@ -101,7 +101,7 @@ impl GrantTable {
         shard.retain(|_, held| {
             let stays = held.reset_use();
             if !stays {
-                self.give_back(held.return_all());
+                self.queue_returns(held.return_all());
             }
             stays
         });
@@ -120,13 +120,13 @@ impl GrantTable {
         self.serial.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// How often grants were dropped by hand.
+    /// How many times grants were dropped because an operator has changed a key.
     pub(super) fn drops(&self) -> u64 {
         self.drops.load(Ordering::Acquire)
     }
 
     /// Queues grants to be returned to the store.
-    pub(super) fn give_back(&self, grants: impl IntoIterator<Item = ReturnedGrant>) {
+    pub(super) fn queue_returns(&self, grants: impl IntoIterator<Item = ReturnedGrant>) {
         let mut grants = grants.into_iter().peekable();
         if grants.peek().is_some() {
             self.returned.lock().extend(grants);
@@ -167,7 +167,7 @@ impl GrantTable {
         self.sweep_interval.store(u64::MAX, Ordering::Release);
         for mut shard in self.keys.lock_each() {
             for held in shard.values_mut().filter(|held| held.has_grants()) {
-                self.give_back(held.sweep(now));
+                self.queue_returns(held.sweep(now));
                 if held.has_grants() {
                     let interval = held.span().0 / SWEEPS_PER_SPAN;
                     self.sweep_interval.fetch_min(interval, Ordering::AcqRel);
@@ -177,9 +177,9 @@ impl GrantTable {
     }
 
     /// Queues all grants to be returned.
-    pub(super) fn empty(&self) {
+    pub(super) fn queue_all(&self) {
         for mut shard in self.keys.lock_each() {
-            shard.drain().for_each(|(_, mut held)| self.give_back(held.return_all()));
+            shard.drain().for_each(|(_, mut held)| self.queue_returns(held.return_all()));
         }
     }
 
@@ -202,7 +202,7 @@ impl GrantTable {
                     Some(policy) => {
                         drop(held.adopt(GrantOwner { policies: Arc::clone(policies), policy, key }));
                     }
-                    None => self.give_back(held.return_all()),
+                    None => self.queue_returns(held.return_all()),
                 }
                 next.is_some()
             });
@@ -220,7 +220,7 @@ impl GrantTable {
         }
     }
 
-    /// A decision of the store that shows the held units as well.
+    /// A decision of the store, plus the units that are held.
     pub(in crate::limiter) fn shown(&self, policy: &Policy, key: Key, decision: Decision) -> Decision {
         if policy.ahead.is_none() {
             return decision;
@@ -229,7 +229,7 @@ impl GrantTable {
         shown.unwrap_or(decision)
     }
 
-    /// What has become of the granted units of each limit.
+    /// The counts of granted units of each limit, and the units that are held.
     #[must_use]
     pub fn values(&self) -> BTreeMap<Box<str>, GrantValues> {
         let mut units: BTreeMap<Box<str>, u64> = BTreeMap::new();

@@ -70,12 +70,12 @@ fn grant(bytes: &[u8; GRANT]) -> Grant {
     Grant {
         units: whole(number(0)),
         opened: Timestamp(whole(number(1))),
-        lasts: Micros(whole(number(2))),
+        duration: Micros(whole(number(2))),
         first: (number(3) >= 0.0).then(|| Micros(whole(number(3)))),
     }
 }
 
-/// Reads the part of a reply that is about one request, none of whose charges asks for a grant.
+/// Reads the part of a reply that is about one request without grant requests.
 pub(super) fn read(part: &Part, policies: &[Policy], charges: &[Charge]) -> Result<Decisions, StoreError> {
     check_length(part, charges)?;
     let limits = charges.iter().map(|charge| policies[charge.policy].quota.limit());

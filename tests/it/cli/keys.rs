@@ -154,7 +154,7 @@ fn known_keys_are_listed() {
     });
 }
 
-/// Whether a limit grants units ahead changes its stored keys: it starts afresh, but a block applies to both.
+/// Switching `ahead` on or off changes the stored keys of a limit: its counts start again from zero, but a block applies to both.
 #[test]
 fn keys_of_limits_that_grant_units_are_listed_and_changed() {
     let redis = RedisServer::start();

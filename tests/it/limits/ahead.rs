@@ -6,7 +6,7 @@ mod two_proxies;
 use super::setup::{limited, number};
 use crate::support::{Client, RedisServer, Tidegate, eventually, get};
 
-/// A limit of 2,000 units, none of which come back while a test runs.
+/// A limit of 2,000 units, which does not refill while a test runs.
 const FIXED: &str = "rate = \"1/day\"\nburst = 2000\nkey = \"global\"\nahead = \"10s\"";
 
 /// A proxy whose only limit has these lines.
@@ -122,7 +122,7 @@ fn a_hot_denied_key_needs_few_calls() {
             requests += 1;
             if response.status() == 429 {
                 waits += 1;
-                // The next unit comes within a second.
+                // The next unit is available within a second.
                 assert_eq!(response.header("retry-after"), Some("1"));
             }
         }
@@ -156,7 +156,7 @@ fn units_of_requests_that_are_not_charged_are_held_again() {
     assert_eq!(spend(&proxy, 500), 500);
     assert!(ahead(&proxy, "allowed") >= 400);
     let remaining = number(&get(proxy.addr(), "/", &[]), "x-ratelimit-remaining");
-    // Units of a grant are held for at most so long, and then by the next.
+    // The units of a grant are held for at most this time, and then those of the next one.
     assert!(remaining >= 1_990, "{remaining}");
     assert_eq!(units(&proxy, "spent"), 0);
 }

@@ -1,4 +1,4 @@
-//! What the scripts decide without function calls is what the functions decide: replies and states are equal, byte by byte.
+//! The fast paths of the scripts, without function calls, decide as the functions do: replies and states are equal, byte by byte.
 //! Only the deadline behind a debt has no counterpart.
 
 use std::fmt::Write as _;
@@ -11,9 +11,9 @@ use super::kit::{Move, Numbers, START, any_cost, any_jump, any_numbers, for_all}
 use crate::support::RedisServer;
 
 /// A charge: the policy, the key, the cost, and its kind.
-type Asked = (usize, u16, u64, u8);
+type TestCharge = (usize, u16, u64, u8);
 /// A call: by how much the clock moves before it, and the charges of its requests.
-type Asking = (Move, Vec<Vec<Asked>>);
+type TestCall = (Move, Vec<Vec<TestCharge>>);
 
 /// The conditions under which a request is decided without function calls.
 const FAST: [&str; 2] = ["local is_plain, passes, c = true, true, 1", "if charges == 1 and kind == TAKE and"];
@@ -57,9 +57,9 @@ fn policy((numbers, options): &(Numbers, u8)) -> Vec<u8> {
 
 /// The requests of a call. Each policy has keys of its own, as its name is part of them.
 #[allow(clippy::cast_precision_loss)]
-fn requests(asked: &[Vec<Asked>], policies: &[(Numbers, u8)]) -> Vec<u8> {
+fn packed_requests(requests: &[Vec<TestCharge>], policies: &[(Numbers, u8)]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    for charges in asked {
+    for charges in requests {
         bytes.extend(1_u16.to_le_bytes());
         bytes.extend(u16::try_from(charges.len()).unwrap().to_le_bytes());
         for (index, key, cost, kind) in charges {
@@ -81,7 +81,7 @@ const KEYS: u16 = 2;
 
 /// A script that makes all calls with all variants, and returns the first difference. A state that is overwritten in place
 /// keeps its lifetime: longer after the clock of the test has moved, or shorter by the second that it may be set back.
-fn comparison(policies: &[(Numbers, u8)], calls: &[Asking]) -> String {
+fn comparison(policies: &[(Numbers, u8)], calls: &[TestCall]) -> String {
     let mut script = format!(
         "local function fast(KEYS, ARGV)\n{}\nend\nlocal function slow(KEYS, ARGV)\n{}\nend\n\
          local function single(KEYS, ARGV)\n{}\nend\n\
@@ -121,9 +121,9 @@ fn comparison(policies: &[(Numbers, u8)], calls: &[Asking]) -> String {
         policies.len() * usize::from(KEYS),
     );
     let mut now = START;
-    for (step, asked) in calls {
+    for (step, requests) in calls {
         now = step.from(now, policies[0].0.period(), None);
-        let requests = literal(&requests(asked, policies));
+        let requests = literal(&packed_requests(requests, policies));
         writeln!(script, "do local wrong = check('{now}', {requests}); if wrong then return wrong end end")
             .unwrap();
     }
@@ -158,7 +158,7 @@ fn requests_are_decided_as_by_the_functions() {
         let requests = |requests: Vec<Vec<_>>| {
             requests.into_iter().map(|charges| charges.into_iter().map(at).collect()).collect()
         };
-        let calls: Vec<Asking> = calls.into_iter().map(|(step, asked)| (step, requests(asked))).collect();
+        let calls: Vec<TestCall> = calls.into_iter().map(|(step, all)| (step, requests(all))).collect();
         let script = comparison(&policies, &calls);
         let reply = server.cli(&["eval", &script, "1", &format!("{{{}}}", number.get())]);
         prop_assert_eq!(reply.trim(), "equal", "{:?} {:?}", policies, calls);

@@ -18,11 +18,11 @@ use crate::support::RedisServer;
 
 const POLICIES: u32 = 3;
 
-/// A charge: its policy, key and cost, its kind, and for a grant which earlier grant it reports, how, and how many units it
-/// wants.
-type Asked = (u32, u8, u64, ChargeKind, usize, Report, u64);
+/// A charge: its policy, key, cost and kind; of the kind `Grant` also which earlier grant it reports, the report, and how many
+/// units it requests.
+type TestCharge = (u32, u8, u64, ChargeKind, usize, Report, u64);
 
-/// What is reported of an earlier grant.
+/// The report of an earlier grant.
 #[derive(Clone, Copy, Debug)]
 enum Report {
     Nothing,
@@ -34,8 +34,8 @@ enum Report {
 
 #[derive(Clone, Debug)]
 enum Event {
-    Take(Vec<Asked>),
-    Apply(Vec<Asked>),
+    Take(Vec<TestCharge>),
+    Apply(Vec<TestCharge>),
     Change(u32, u8, Change),
 }
 
@@ -54,13 +54,13 @@ fn any_event() -> impl Strategy<Value = Event> {
         1 => (-2_000_000..2_000_000_i64).prop_map(Report::Unknown)
     ];
     let wanted = prop_oneof![2 => Just(0_u64), 6 => 0..60_u64, 1 => any::<u64>()];
-    let asked = (0..POLICIES, 0..2_u8, any_cost(), kind, 0..4_usize, report, wanted).boxed();
+    let charge = (0..POLICIES, 0..2_u8, any_cost(), kind, 0..4_usize, report, wanted).boxed();
     let several = prop_oneof![
-        3 => prop::collection::vec(asked.clone(), 1),
-        1 => prop::collection::vec(asked, 1..4)
+        3 => prop::collection::vec(charge.clone(), 1),
+        1 => prop::collection::vec(charge, 1..4)
     ]
     .boxed();
-    let by_hand = prop_oneof![
+    let by_operator = prop_oneof![
         2 => (1..5_000_000_u64).prop_map(|length| Change::Block(Micros(length))),
         1 => Just(Change::Unblock),
         1 => Just(Change::Reset)
@@ -68,7 +68,7 @@ fn any_event() -> impl Strategy<Value = Event> {
     prop_oneof![
         10 => several.clone().prop_map(Event::Take),
         5 => several.prop_map(Event::Apply),
-        1 => (0..POLICIES, 0..2_u8, by_hand).prop_map(|(policy, key, change)| Event::Change(policy, key, change))
+        1 => (0..POLICIES, 0..2_u8, by_operator).prop_map(|(policy, key, change)| Event::Change(policy, key, change))
     ]
 }
 
@@ -100,7 +100,7 @@ struct History {
 }
 
 impl History {
-    fn request(&self, now: Timestamp, (policy, key, _, _, back, report, wanted): Asked) -> GrantRequest {
+    fn request(&self, now: Timestamp, (policy, key, _, _, back, report, wanted): TestCharge) -> GrantRequest {
         let own = |(of, number, ..): &&(PolicyId, u8, Grant, Timestamp)| of.0 == policy && *number == key;
         let earlier = self.grants.iter().rev().filter(own).nth(back);
         let report = match (report, earlier) {
@@ -121,19 +121,19 @@ impl History {
         GrantRequest { report, wanted }
     }
 
-    fn charges(&self, now: Timestamp, asked: &[Asked]) -> (Vec<Charge>, Vec<GrantRequest>) {
-        let charge = |(policy, key, cost, kind, back, ..): &Asked| {
+    fn charges(&self, now: Timestamp, charges: &[TestCharge]) -> (Vec<Charge>, Vec<GrantRequest>) {
+        let charge = |(policy, key, cost, kind, back, ..): &TestCharge| {
             let taken = Timestamp(now.0.saturating_sub(*back as u64 * 300_000));
             Charge { taken, ..kit::held(*policy, *key, *cost, 0, *kind) }
         };
-        let asking = asked.iter().filter(|(_, _, _, kind, ..)| *kind == ChargeKind::Grant);
-        (asked.iter().map(charge).collect(), asking.map(|asked| self.request(now, *asked)).collect())
+        let granting = charges.iter().filter(|(_, _, _, kind, ..)| *kind == ChargeKind::Grant);
+        (charges.iter().map(charge).collect(), granting.map(|charge| self.request(now, *charge)).collect())
     }
 
-    fn note(&mut self, now: Timestamp, asked: &[Asked], grants: &[Grant]) {
-        let asking = asked.iter().filter(|(_, _, _, kind, ..)| *kind == ChargeKind::Grant);
-        for ((policy, key, ..), grant) in asking.zip(grants).filter(|(_, grant)| grant.units > 0) {
-            self.grants.push((PolicyId(*policy), *key, *grant, now.after(grant.lasts)));
+    fn record_grants(&mut self, now: Timestamp, charges: &[TestCharge], grants: &[Grant]) {
+        let granting = charges.iter().filter(|(_, _, _, kind, ..)| *kind == ChargeKind::Grant);
+        for ((policy, key, ..), grant) in granting.zip(grants).filter(|(_, grant)| grant.units > 0) {
+            self.grants.push((PolicyId(*policy), *key, *grant, now.after(grant.duration)));
         }
     }
 }
@@ -242,16 +242,16 @@ fn both_stores_grant_equally() {
             let now = Timestamp(course.go(step, period, last.as_ref()));
             stores.set_clock(now.0);
             match event {
-                Event::Take(asked) => {
-                    let (charges, requests) = history.charges(now, &asked);
+                Event::Take(parts) => {
+                    let (charges, requests) = history.charges(now, &parts);
                     let granted = stores.take_with_grants(&policies, &charges, &requests);
-                    history.note(now, &asked, &granted.grants);
+                    history.record_grants(now, &parts, &granted.grants);
                     last = granted.decisions.first().copied();
                 }
-                Event::Apply(asked) => {
-                    let (charges, requests) = history.charges(now, &asked);
+                Event::Apply(parts) => {
+                    let (charges, requests) = history.charges(now, &parts);
                     let granted = stores.apply_with_grants(&policies, &charges, &requests);
-                    history.note(now, &asked, &granted.grants);
+                    history.record_grants(now, &parts, &granted.grants);
                     last = granted.decisions.first().copied();
                 }
                 Event::Change(policy, key, change) => {

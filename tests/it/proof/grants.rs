@@ -1,4 +1,5 @@
-//! Granted units admit no more than the limit: what was really admitted, at the time when it was, passes the exact algorithm.
+//! Granted units admit no more than the limit: the exact algorithm allows all admitted units at the times when they were
+//! admitted.
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;
@@ -21,9 +22,9 @@ enum Event {
     Wait(u64),
     /// The clock of the store is set back.
     SetBack(u64),
-    /// A process asks the store, with a report of one of its grants.
-    Ask { cost: u64, wanted: u64, report: Option<(usize, u64)> },
-    /// A process takes without asking for grants.
+    /// A process calls the store for a request that costs units, reports one of its grants, and requests another.
+    Request { cost: u64, wanted: u64, report: Option<(usize, u64)> },
+    /// A process takes units without a grant request.
     Take(u64),
     /// A holder spends units of a grant.
     Spend(usize, u64),
@@ -41,13 +42,13 @@ enum Event {
     Raise,
 }
 
-/// A grant in the hands of its holder. Its times are those of a clock that is never set back.
+/// A grant that a process holds. Its times are those of a clock that is never set back.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     opened: Timestamp,
     until: Timestamp,
     ends: u64,
-    left: u64,
+    units: u64,
     spent: u64,
     /// When the first unit can be spent, and each further one later by this much.
     from: u64,
@@ -57,8 +58,8 @@ struct Held {
     window: u64,
 }
 
-/// What was really admitted, by the exact algorithm.
-enum Truth {
+/// The exact algorithm, which judges what was admitted.
+enum Reference {
     Exact(Option<State>),
     /// A bucket that is refilled at intervals: its grid starts when the store sees a charge, so only the bound is the same.
     Bound(Vec<(u64, u64)>),
@@ -78,20 +79,20 @@ struct World {
     behind: u64,
     held: Vec<Held>,
     reports: Vec<GrantReport>,
-    truth: Truth,
+    reference: Reference,
 }
 
 impl World {
     fn new(numbers: &Numbers, other: &Numbers, ahead: Ahead) -> Self {
         let policies = [numbers, other].map(|numbers| numbers.policy("a").with_ahead(ahead));
-        let truth = match policies[0].quota {
-            Quota::IntervalBucket(_) => Truth::Bound(Vec::new()),
-            Quota::FixedWindow(_) => Truth::Windows(HashMap::new()),
-            _ => Truth::Exact(None),
+        let reference = match policies[0].quota {
+            Quota::IntervalBucket(_) => Reference::Bound(Vec::new()),
+            Quota::FixedWindow(_) => Reference::Windows(HashMap::new()),
+            _ => Reference::Exact(None),
         };
         let (held, reports) = (Vec::new(), Vec::new());
         let (current, expires, behind) = (0, u64::MAX, 0);
-        Self { policies, current, record: None, expires, now: START, behind, held, reports, truth }
+        Self { policies, current, record: None, expires, now: START, behind, held, reports, reference }
     }
 
     fn policy(&self) -> &Policy {
@@ -134,13 +135,13 @@ impl World {
     /// Units are admitted now, in this fixed window.
     fn admit(&mut self, units: u64, window: u64) -> Result<(), TestCaseError> {
         let quota = &self.policies[self.current].quota;
-        match &mut self.truth {
-            Truth::Exact(state) => {
+        match &mut self.reference {
+            Reference::Exact(state) => {
                 let step = quota.step(state.as_ref(), Timestamp(self.now), units, Holder::default());
                 prop_assert!(step.decision.allowed, "{} units at {}: {:?}", units, self.now, state);
                 *state = step.next.or(state.take());
             }
-            Truth::Bound(admitted) => {
+            Reference::Bound(admitted) => {
                 let Quota::IntervalBucket(bucket) = quota else { unreachable!("the algorithm stays") };
                 admitted.push((self.now, units));
                 let (rate, mut sum) = (bucket.rate(), 0);
@@ -150,7 +151,7 @@ impl World {
                     prop_assert!(sum <= most, "{} units since {}, of {}", sum, at, most);
                 }
             }
-            Truth::Windows(counts) => {
+            Reference::Windows(counts) => {
                 let count = counts.entry(window).or_default();
                 *count += units;
                 prop_assert!(*count <= quota.limit(), "{} units in the window from {}", count, window);
@@ -164,7 +165,7 @@ impl World {
         self.store(next);
     }
 
-    fn ask(
+    fn decide(
         &mut self,
         cost: u64,
         kind: ChargeKind,
@@ -196,9 +197,9 @@ impl World {
         };
         self.held.push(Held {
             opened: grant.opened,
-            until: self.clock().after(grant.lasts),
-            ends: self.now + grant.lasts.0,
-            left: grant.units,
+            until: self.clock().after(grant.duration),
+            ends: self.now + grant.duration.0,
+            units: grant.units,
             spent: 0,
             from: self.now + grant.first.map_or(0, |first| first.0),
             step: if grant.first.is_some() { step } else { 0 },
@@ -210,7 +211,7 @@ impl World {
     fn spend(&mut self, which: usize, units: u64) -> Result<(), TestCaseError> {
         let now = self.now;
         let Some(held) = pick(&mut self.held, which) else { return Ok(()) };
-        let mut units = units.min(held.left);
+        let mut units = units.min(held.units);
         // A paced grant gives one unit after the other.
         while units > 0 && now < held.from + held.step * (held.used + units - 1) {
             units -= 1;
@@ -218,17 +219,17 @@ impl World {
         if now >= held.ends || units == 0 {
             return Ok(());
         }
-        (held.left, held.spent, held.used) = (held.left - units, held.spent + units, held.used + units);
+        (held.units, held.spent, held.used) = (held.units - units, held.spent + units, held.used + units);
         let window = held.window;
         self.admit(units, window)
     }
 
-    /// Writes a report of what was spent of a grant, and returns some units.
-    fn written(&mut self, which: usize, returned: u64) -> Option<GrantReport> {
+    /// Writes the report of a grant, which returns some units.
+    fn write_report(&mut self, which: usize, returned: u64) -> Option<GrantReport> {
         let held = pick(&mut self.held, which)?;
-        let returned = returned.min(held.left);
+        let returned = returned.min(held.units);
         let report = GrantReport { opened: held.opened, until: held.until, spent: held.spent, returned };
-        (held.left, held.spent) = (held.left - returned, 0);
+        (held.units, held.spent) = (held.units - returned, 0);
         Some(report)
     }
 
@@ -236,14 +237,14 @@ impl World {
         match *event {
             Event::Wait(span) => self.now += span,
             Event::SetBack(span) => self.behind += span,
-            Event::Take(cost) => drop(self.ask(cost, ChargeKind::Take, &GrantRequest::default())?),
-            Event::Ask { cost, wanted, report } => {
-                let report = report.and_then(|(which, returned)| self.written(which, returned));
-                self.ask(cost, ChargeKind::Grant, &GrantRequest { report, wanted })?;
+            Event::Take(cost) => drop(self.decide(cost, ChargeKind::Take, &GrantRequest::default())?),
+            Event::Request { cost, wanted, report } => {
+                let report = report.and_then(|(which, returned)| self.write_report(which, returned));
+                self.decide(cost, ChargeKind::Grant, &GrantRequest { report, wanted })?;
             }
             Event::Spend(which, units) => self.spend(which, units)?,
             Event::Write(which, returned) => {
-                let report = self.written(which, returned);
+                let report = self.write_report(which, returned);
                 self.reports.extend(report);
             }
             Event::Arrive(which) if !self.reports.is_empty() => {
@@ -278,13 +279,13 @@ fn pick<T>(list: &mut [T], which: usize) -> Option<&mut T> {
 
 fn any_event() -> impl Strategy<Value = Event> {
     let report = prop::option::of((0..8_usize, prop_oneof![Just(0_u64), 0..30_u64]));
-    let ask = (prop_oneof![Just(0_u64), 1..6_u64], 0..200_u64, report);
+    let request = (prop_oneof![Just(0_u64), 1..6_u64], 0..200_u64, report);
     let wait = prop_oneof![3 => 0..2_000_u64, 3 => 0..120_000_u64, 2 => 0..1_500_000_u64];
     let back = prop_oneof![4 => 1..SECOND, 1 => SECOND..20 * SECOND];
     prop_oneof![
         8 => wait.prop_map(Event::Wait),
         1 => back.prop_map(Event::SetBack),
-        6 => ask.prop_map(|(cost, wanted, report)| Event::Ask { cost, wanted, report }),
+        6 => request.prop_map(|(cost, wanted, report)| Event::Request { cost, wanted, report }),
         3 => prop_oneof![1..6_u64, 1..100_u64].prop_map(Event::Take),
         8 => (0..8_usize, prop_oneof![1..4_u64, 1..100_u64]).prop_map(|(which, units)| Event::Spend(which, units)),
         2 => (0..8_usize, prop_oneof![Just(0_u64), 0..30_u64]).prop_map(|(which, back)| Event::Write(which, back)),
@@ -348,12 +349,12 @@ fn granted_units_admit_no_more_than_the_limit() {
                 _ => world.run(event)?,
             }
         }
-        // In the end all units are back: first those of grants are charged, and then they come back.
+        // In the end the limit has refilled completely: first the granted units are charged, and later they refill.
         let long = 20 * numbers.period().max(10 * SECOND);
         world.now += long;
-        world.ask(0, ChargeKind::Take, &GrantRequest::default())?;
+        world.decide(0, ChargeKind::Take, &GrantRequest::default())?;
         world.now += long;
-        let decision = world.ask(0, ChargeKind::Take, &GrantRequest::default())?;
+        let decision = world.decide(0, ChargeKind::Take, &GrantRequest::default())?;
         prop_assert_eq!(decision.remaining, decision.limit);
         Ok(())
     });

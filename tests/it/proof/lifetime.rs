@@ -113,7 +113,7 @@ fn millis(lifetime: u64) -> u64 {
     lifetime.div_ceil(1_000) + 1
 }
 
-/// When Redis was told to expire a state.
+/// When Redis expires a state.
 #[derive(Default)]
 struct Expiry(Option<u64>);
 

@@ -81,7 +81,7 @@ impl Stores {
         memory
     }
 
-    /// Takes from both and asks for grants, whose decisions and grants must be the same.
+    /// Takes all charges or none from both stores, with grant requests; asserts that decisions and grants are equal.
     pub fn take_with_grants(
         &self,
         policies: &[Policy],
@@ -96,7 +96,7 @@ impl Stores {
         memory
     }
 
-    /// Applies charges in both and asks for grants, whose decisions and grants must be the same.
+    /// Applies each charge in both stores, with grant requests; asserts that decisions and grants are equal.
     pub fn apply_with_grants(
         &self,
         policies: &[Policy],
@@ -200,7 +200,7 @@ fn charges_of_several_limits_are_all_or_none() {
 
 /// Whether a limit grants units ahead changes its stored keys. An operator's change applies to both.
 #[test]
-fn a_block_holds_when_a_limit_begins_or_ends_to_grant_units() {
+fn a_block_applies_when_ahead_is_switched_on_or_off() {
     let server = RedisServer::start();
     let stores = Stores::new(&server);
     let plain = [token_bucket("b", 10, 1_000_000, 100)];

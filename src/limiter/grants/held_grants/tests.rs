@@ -14,7 +14,7 @@ fn owner(policy: Policy) -> GrantOwner {
     GrantOwner { policies: Arc::from([policy]), policy: PolicyId(0), key: Key([1; 16]) }
 }
 
-/// A key of `policy()` whose requests want so many units in the span of a grant, up to now.
+/// A key of `policy()` whose requests need this many units in the span of a grant, up to now.
 fn held(units: u64, now: u64) -> HeldGrants {
     let mut held = HeldGrants::new(owner(policy()), Arc::default(), BootTime(0));
     demand(&mut held, units, now);
@@ -31,7 +31,7 @@ fn demand(held: &mut HeldGrants, units: u64, now: u64) {
 
 /// A grant that the store has made at `now`.
 fn add(held: &mut HeldGrants, serial: u64, units: u64, now: u64) -> Option<ReturnedGrant> {
-    let grant = Grant { units, opened: Timestamp(now), lasts: Micros(SPAN), first: None };
+    let grant = Grant { units, opened: Timestamp(now), duration: Micros(SPAN), first: None };
     held.add(serial, &grant, call(now))
 }
 
@@ -39,14 +39,10 @@ fn call(now: u64) -> GrantCall {
     GrantCall { sent: BootTime(now), received: BootTime(now), decided: Timestamp(now) }
 }
 
-fn question(cost: u64) -> Question {
-    Question { cost, may_want: true }
-}
-
 /// The grant that the units were taken from.
-fn taken(taking: Taking) -> u64 {
-    match taking {
-        Taking::Taken { serial, .. } => serial,
+fn taken(result: TakeResult) -> u64 {
+    match result {
+        TakeResult::Taken { serial, .. } => serial,
         other => panic!("{other:?}"),
     }
 }
@@ -63,7 +59,7 @@ fn units_come_from_the_oldest_grant_that_has_enough() {
     add(&mut held, 1, 4, SPAN);
     add(&mut held, 2, 40, SPAN);
     assert_eq!([3, 3, 1, 1].map(|cost| taken(held.take(cost, now))), [1, 2, 1, 2]);
-    assert_eq!(held.take(37, now), Taking::Missing);
+    assert_eq!(held.take(37, now), TakeResult::Missing);
     assert_eq!(held.units(), 36);
 }
 
@@ -74,10 +70,10 @@ fn a_grant_can_be_spent_until_its_end() {
     let end = SPAN + SPAN / 1_000 * 999;
     assert_eq!(taken(held.take(4, BootTime(end - 1))), 1);
     held.spend(1, 4);
-    assert_eq!(held.take(1, BootTime(end)), Taking::Missing);
+    assert_eq!(held.take(1, BootTime(end)), TakeResult::Missing);
     assert_eq!((held.has_grants(), events(&mut held)), (false, [10, 4, 0, 6]));
     // The store counts them as spent: nothing is reported.
-    assert_eq!(held.ask(question(1), BootTime(end)).report, None);
+    assert_eq!(held.request_grant(1, true, BootTime(end)).report, None);
 }
 
 #[test]
@@ -87,7 +83,7 @@ fn a_call_reports_the_oldest_grant_and_returns_too_few_units() {
     add(&mut held, 1, 5, SPAN);
     taken(held.take(3, now));
     held.spend(1, 3);
-    let GrantRequest { report, wanted } = held.ask(question(3), now);
+    let GrantRequest { report, wanted } = held.request_grant(3, true, now);
     let report = report.unwrap();
     assert_eq!((report.opened, report.until), (Timestamp(SPAN), Timestamp(2 * SPAN)));
     assert_eq!((report.spent, report.returned), (3, 2));
@@ -97,61 +93,61 @@ fn a_call_reports_the_oldest_grant_and_returns_too_few_units() {
 }
 
 #[test]
-fn one_question_at_a_time_asks_for_a_grant() {
+fn one_call_at_a_time_requests_a_grant() {
     let mut held = held(100, SPAN);
     let now = BootTime(SPAN);
-    assert_eq!(held.ask(Question { may_want: false, ..question(1) }, now).wanted, 0);
-    assert!(held.ask(question(1), now).wanted > 0);
-    assert_eq!(held.ask(question(1), now).wanted, 0);
-    held.end_question();
-    assert!(held.ask(question(1), now).wanted > 0);
+    assert_eq!(held.request_grant(1, false, now).wanted, 0);
+    assert!(held.request_grant(1, true, now).wanted > 0);
+    assert_eq!(held.request_grant(1, true, now).wanted, 0);
+    held.end_request();
+    assert!(held.request_grant(1, true, now).wanted > 0);
 }
 
 #[test]
-fn a_key_with_little_demand_asks_for_no_grant() {
-    assert_eq!(held(5, SPAN).ask(question(1), BootTime(SPAN)).wanted, 0);
+fn no_grant_is_requested_for_a_key_with_little_demand() {
+    assert_eq!(held(5, SPAN).request_grant(1, true, BootTime(SPAN)).wanted, 0);
 }
 
 #[test]
-fn the_next_grant_is_asked_for_when_a_quarter_is_left() {
+fn the_next_grant_is_requested_when_a_quarter_remains() {
     let mut held = held(100, SPAN);
     let now = BootTime(SPAN);
     add(&mut held, 1, 40, SPAN);
-    let is_low = |taking| matches!(taking, Taking::Taken { is_low: true, .. });
+    let is_low = |result| matches!(result, TakeResult::Taken { is_low: true, .. });
     assert!((0..30).all(|_| !is_low(held.take(1, now))));
     assert!(is_low(held.take(1, now)));
     held.spend(1, 31);
-    // Nobody waits for it: the rest stays.
-    let request = held.ask(question(0), now);
+    // No request waits for the call, so the held units are not returned.
+    let request = held.request_grant(0, true, now);
     assert_eq!(request.report.map(|report| (report.spent, report.returned)), Some((31, 0)));
-    assert!(!is_low(held.take(1, now)), "the question is under way");
-    held.end_question();
+    assert!(!is_low(held.take(1, now)), "a call is in flight");
+    held.end_request();
     add(&mut held, 2, 40, SPAN);
     assert_eq!(held.units(), 48);
 }
 
 #[test]
-fn the_next_grant_is_asked_for_before_the_last_one_ends() {
+fn the_next_grant_is_requested_before_the_last_one_ends() {
     let mut held = held(100, SPAN);
     add(&mut held, 1, 40, SPAN);
     let mut is_low =
-        |micros: u64| matches!(held.take(1, BootTime(SPAN + micros)), Taking::Taken { is_low: true, .. });
+        |micros: u64| matches!(held.take(1, BootTime(SPAN + micros)), TakeResult::Taken { is_low: true, .. });
     assert!(!is_low(SPAN * 49 / 100));
     assert!(is_low(SPAN / 2));
     held.record_refusal(BootTime(SPAN + SPAN / 2));
     let mut is_low =
-        |micros: u64| matches!(held.take(1, BootTime(SPAN + micros)), Taking::Taken { is_low: true, .. });
+        |micros: u64| matches!(held.take(1, BootTime(SPAN + micros)), TakeResult::Taken { is_low: true, .. });
     assert!(!is_low(SPAN * 5 / 8 - 1));
     assert!(is_low(SPAN * 5 / 8));
 }
 
 #[test]
-fn a_grant_that_ends_with_its_window_is_used_up_before_the_next_one_is_asked_for() {
+fn a_grant_that_ends_with_its_window_is_used_up_before_the_next_one_is_requested() {
     let mut held = held(100, SPAN);
-    let grant = Grant { units: 40, opened: Timestamp(SPAN), lasts: Micros(SPAN / 4), first: None };
+    let grant = Grant { units: 40, opened: Timestamp(SPAN), duration: Micros(SPAN / 4), first: None };
     held.add(1, &grant, call(SPAN));
     let mut is_low =
-        |micros: u64| matches!(held.take(1, BootTime(SPAN + micros)), Taking::Taken { is_low: true, .. });
+        |micros: u64| matches!(held.take(1, BootTime(SPAN + micros)), TakeResult::Taken { is_low: true, .. });
     assert!((0..30).all(|step| !is_low(step * SPAN / 200)));
     assert!(is_low(SPAN / 5));
 }
@@ -164,7 +160,7 @@ fn the_last_units_make_room_for_the_next_grant() {
     add(&mut held, 2, 40, SPAN);
     taken(held.take(39, now));
     taken(held.take(38, now));
-    let request = held.ask(question(0), now);
+    let request = held.request_grant(0, true, now);
     assert_eq!(request.report.map(|report| (report.spent, report.returned)), Some((0, 1)));
     assert!(request.wanted > 0);
     assert!(add(&mut held, 3, 40, SPAN).is_none());
@@ -177,8 +173,8 @@ fn units_of_a_denied_request_are_put_back() {
     let now = BootTime(SPAN);
     add(&mut held, 1, 10, SPAN);
     let serial = taken(held.take(4, now));
-    // What a request has taken that is not decided yet is not reported.
-    assert_eq!(held.ask(question(0), now).report, None);
+    // Units of a request that is not decided yet are not reported.
+    assert_eq!(held.request_grant(0, true, now).report, None);
     assert!(held.put_back(serial, 4, now));
     assert_eq!(held.units(), 10);
     taken(held.take(4, now));
@@ -211,18 +207,18 @@ fn idle_and_ending_grants_are_returned() {
 #[test]
 fn a_paced_grant_denies_until_its_next_unit() {
     let mut held = held(3_000, SPAN);
-    let grant = Grant { units: 10, opened: Timestamp(1), lasts: Micros(SPAN), first: Some(Micros(2_000)) };
+    let grant = Grant { units: 10, opened: Timestamp(1), duration: Micros(SPAN), first: Some(Micros(2_000)) };
     held.record_decision(Decision::allowed(1_000, 0, Micros::SECOND), BootTime(SPAN));
     held.add(1, &grant, call(SPAN));
     let at = |micros: u64| BootTime(SPAN + micros);
-    let Taking::Early(denial) = held.take(1, at(1_000)) else { panic!() };
+    let TakeResult::Denied(denial) = held.take(1, at(1_000)) else { panic!() };
     assert!(!denial.allowed);
     assert_eq!((denial.retry_after, denial.remaining), (Some(Micros(1_002)), 0));
     assert_eq!(denial.reset_after, Micros(999_000));
     assert_eq!(taken(held.take(1, at(2_002))), 1);
-    let Taking::Early(denial) = held.take(1, at(2_002)) else { panic!() };
+    let TakeResult::Denied(denial) = held.take(1, at(2_002)) else { panic!() };
     assert_eq!(denial.retry_after, Some(Micros(1_001)));
-    assert_eq!(held.take(10, at(2_002)), Taking::Missing);
+    assert_eq!(held.take(10, at(2_002)), TakeResult::Missing);
 }
 
 #[test]
@@ -231,9 +227,9 @@ fn a_limit_with_a_ban_counts_each_denial_in_the_store() {
     let mut policy = policy();
     policy.ban = Some(ban);
     let mut held = HeldGrants::new(owner(policy), Arc::default(), BootTime(0));
-    let grant = Grant { units: 10, opened: Timestamp(1), lasts: Micros(SPAN), first: Some(Micros(2_000)) };
+    let grant = Grant { units: 10, opened: Timestamp(1), duration: Micros(SPAN), first: Some(Micros(2_000)) };
     held.add(1, &grant, call(SPAN));
-    assert_eq!(held.take(1, BootTime(SPAN)), Taking::Missing);
+    assert_eq!(held.take(1, BootTime(SPAN)), TakeResult::Missing);
 }
 
 #[test]
@@ -271,5 +267,5 @@ fn dropped_grants_count_as_spent() {
     taken(held.take(10, BootTime(SPAN)));
     held.spend(1, 10);
     held.drop_all();
-    assert_eq!((held.take(1, BootTime(SPAN)), events(&mut held)), (Taking::Missing, [40, 10, 0, 30]));
+    assert_eq!((held.take(1, BootTime(SPAN)), events(&mut held)), (TakeResult::Missing, [40, 10, 0, 30]));
 }

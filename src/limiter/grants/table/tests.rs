@@ -3,7 +3,7 @@
 use super::*;
 use crate::limit::{Ahead, Grant, Quota, Rate};
 use crate::limiter::grants::held_grant::GrantCall;
-use crate::limiter::grants::held_grants::Taking;
+use crate::limiter::grants::held_grants::TakeResult;
 use crate::telemetry::GrantEvent;
 use crate::time::Timestamp;
 
@@ -21,7 +21,7 @@ fn charge(key: u64) -> Charge {
 }
 
 fn add(table: &GrantTable, policies: &Arc<[Policy]>, key: u64, units: u64) {
-    let grant = Grant { units, opened: Timestamp(1), lasts: Micros::SECOND, first: None };
+    let grant = Grant { units, opened: Timestamp(1), duration: Micros::SECOND, first: None };
     let call = GrantCall { sent: NOW, received: NOW, decided: Timestamp(1) };
     // A key for which there is no room gets no grant.
     let _ = table.with_key(policies, &charge(key), NOW, |held| held.add(table.next_serial(), &grant, call));
@@ -29,8 +29,8 @@ fn add(table: &GrantTable, policies: &Arc<[Policy]>, key: u64, units: u64) {
 }
 
 fn take(table: &GrantTable, policies: &Arc<[Policy]>, key: u64) -> bool {
-    let taking = table.with_key(policies, &charge(key), NOW, |held| held.take(1, NOW)).unwrap();
-    matches!(taking, Taking::Taken { .. })
+    let result = table.with_key(policies, &charge(key), NOW, |held| held.take(1, NOW)).unwrap();
+    matches!(result, TakeResult::Taken { .. })
 }
 
 fn returned(table: &GrantTable) -> u64 {
@@ -63,8 +63,8 @@ fn a_reload_returns_the_grants_of_limits_that_have_changed() {
     let same: Arc<[Policy]> = Arc::from([policy("b", 100), policy("a", 100)]);
     table.adopt(&same);
     let charge_of_second = Charge { policy: PolicyId(1), ..charge(1) };
-    let taking = table.with_key(&same, &charge_of_second, NOW, |held| held.take(1, NOW));
-    assert!(matches!(taking, Some(Taking::Taken { .. })));
+    let result = table.with_key(&same, &charge_of_second, NOW, |held| held.take(1, NOW));
+    assert!(matches!(result, Some(TakeResult::Taken { .. })));
     assert_eq!(returned(&table), 0);
     table.adopt(&Arc::from([policy("a", 200)]));
     assert_eq!(returned(&table), 4);
@@ -115,6 +115,6 @@ fn grants_are_swept_four_times_in_their_span_while_there_are_some() {
 fn all_grants_are_returned_at_the_end() {
     let (table, policies): (_, Arc<[Policy]>) = (GrantTable::default(), Arc::from([policy("a", 100)]));
     (0..100).for_each(|key| add(&table, &policies, key, 5));
-    table.empty();
+    table.queue_all();
     assert_eq!((returned(&table), table.values()["a"].held), (500, 0));
 }

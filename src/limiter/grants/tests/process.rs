@@ -1,4 +1,4 @@
-//! One process: its grants, its cached denials, its clock, and its way to the store.
+//! One process: its grants, its cached denials, its clock, and its connection to the store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,16 +8,16 @@ use tokio::time::Instant;
 
 use crate::limit::{Charge, GrantRequest};
 use crate::limiter::denial_cache::{CacheLookup, DenialCache};
-use crate::limiter::grants::questions::{Questions, ask};
+use crate::limiter::grants::grant_requests::{GrantRequests, request_grants_at};
 use crate::limiter::grants::refill::refill_charge;
 use crate::limiter::grants::returns::reports;
-use crate::limiter::grants::taken::spend;
+use crate::limiter::grants::taken_units::take_units;
 use crate::limiter::limits::Limits;
 use crate::limiter::{GrantTable, grants};
 use crate::store::Granted;
 use crate::time::{BootTime, Micros};
 
-/// A process and its way to the store.
+/// The network and the clock of a process.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     /// How long a message to the store or from it takes on average.
@@ -44,7 +44,7 @@ pub struct Call {
     pub charges: SmallVec<[Charge; 4]>,
     pub requests: SmallVec<[GrantRequest; 2]>,
     /// What to do with the reply: none if grants are returned.
-    questions: Option<Questions>,
+    grant_requests: Option<GrantRequests>,
     /// If the call decides a request.
     lookup: Option<CacheLookup>,
 }
@@ -63,8 +63,8 @@ pub enum Verdict {
     Admitted,
     /// It is denied at once.
     Denied,
-    /// By the store.
-    Asked,
+    /// It waits for the decision of the store.
+    Waiting,
 }
 
 impl Process {
@@ -73,7 +73,7 @@ impl Process {
         Self { place, crashes: 0, table: Arc::default(), denials: DenialCache::default(), started }
     }
 
-    /// It loses all that it knows.
+    /// It loses its grants and cached denials.
     pub fn crash(&mut self) {
         let crashes = self.crashes + 1;
         *self = Self { crashes, ..Self::new(self.place, self.started) };
@@ -94,16 +94,16 @@ impl Process {
     /// Decides a request as [`crate::limiter::Limiter::decide`] does.
     pub fn decide(&mut self, limits: &Limits, charge: &Charge, (number, now): (usize, u64)) -> Response {
         let clock = self.clock(now);
-        let spending = spend(&self.table, limits, &[*charge], clock);
+        let split = take_units(&self.table, limits, &[*charge], clock);
         let mut calls = SmallVec::new();
-        for charge in &spending.low {
+        for charge in &split.low {
             let charge = refill_charge(charge);
-            let (_, questions) = ask(&self.table, limits, &[charge], true, clock);
-            if questions.want_grants() {
-                calls.push(self.call(number, &[charge], questions, None));
+            let (_, grant_requests) = request_grants_at(&self.table, limits, &[charge], true, clock);
+            if grant_requests.wants_grants() {
+                calls.push(self.call(number, &[charge], grant_requests, None));
             }
         }
-        let grants::Spending { taken, missing, .. } = spending;
+        let grants::SplitCharges { taken, missing, .. } = split;
         let verdict = if !taken.denials(&limits.policies).is_empty() {
             Verdict::Denied
         } else if missing.is_empty() {
@@ -113,9 +113,9 @@ impl Process {
             Verdict::Denied
         } else {
             let lookup = self.denials.lookup(self.instant(now));
-            let (missing, questions) = ask(&self.table, limits, &missing, true, clock);
-            calls.push(self.call(number, &missing, questions, Some(lookup)));
-            Verdict::Asked
+            let (missing, grant_requests) = request_grants_at(&self.table, limits, &missing, true, clock);
+            calls.push(self.call(number, &missing, grant_requests, Some(lookup)));
+            Verdict::Waiting
         };
         Response { verdict, calls }
     }
@@ -124,12 +124,19 @@ impl Process {
         &self,
         process: usize,
         charges: &[Charge],
-        questions: Questions,
+        grant_requests: GrantRequests,
         lookup: Option<CacheLookup>,
     ) -> Call {
-        let requests = questions.requests.clone();
+        let requests = grant_requests.requests.clone();
         let charges = SmallVec::from_slice(charges);
-        Call { process, crashes: self.crashes, charges, requests, questions: Some(questions), lookup }
+        Call {
+            process,
+            crashes: self.crashes,
+            charges,
+            requests,
+            grant_requests: Some(grant_requests),
+            lookup,
+        }
     }
 
     /// The reply to a call arrives.
@@ -140,8 +147,8 @@ impl Process {
         if let Some(lookup) = call.lookup {
             self.denials.record(&limits.policies, &call.charges, &granted.decisions, lookup);
         }
-        if let Some(questions) = call.questions {
-            questions.answer(limits, &call.charges, granted, self.clock(now));
+        if let Some(grant_requests) = call.grant_requests {
+            grant_requests.receive(limits, &call.charges, granted, self.clock(now));
         }
     }
 
@@ -155,7 +162,8 @@ impl Process {
         returned.retain(|grant| clock < grant.ends);
         let (charges, requests) = reports(&returned);
         let (charges, requests) = (charges.into(), requests.into());
-        let call = Call { process, crashes: self.crashes, charges, requests, questions: None, lookup: None };
+        let call =
+            Call { process, crashes: self.crashes, charges, requests, grant_requests: None, lookup: None };
         (!returned.is_empty()).then_some(call)
     }
 }

@@ -205,7 +205,7 @@ impl Simulation {
         }
         if process + 1 == self.processes.len() {
             self.totals.requests_of_last += 1;
-            self.totals.at_once_of_last += u64::from(response.verdict != Verdict::Asked);
+            self.totals.at_once_of_last += u64::from(response.verdict != Verdict::Waiting);
         }
         response.calls.into_iter().for_each(|call| self.send(call, now));
     }

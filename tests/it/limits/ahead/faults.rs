@@ -39,7 +39,7 @@ fn a_proxy_that_was_stopped_spends_nothing_that_it_held() {
     first.signal("STOP");
     // Redis counts its units as spent when they have ended, by its clock.
     eventually("its grants have ended", || {
-        // So seldom that this proxy gets none itself.
+        // So seldom that this proxy gets no grant itself.
         std::thread::sleep(Duration::from_millis(300));
         spend(&second, 1);
         has_no_grants(&redis)
@@ -63,7 +63,7 @@ fn held_units_are_spent_while_redis_is_unavailable() {
     assert_eq!(ahead(&proxy, "allowed"), before + held);
     // Redis has reserved them.
     assert_eq!(proxy.metric("tidegate_charge_back_units_total{outcome=\"owed\"}"), 0);
-    // Then the share of this process decides.
+    // Then this process decides, by its share.
     eventually("it decides by itself", || {
         assert_eq!(client.get("/", &[]).status(), 200);
         proxy.metric("tidegate_charge_back_units_total{outcome=\"owed\"}") > 0

@@ -54,7 +54,7 @@ fn assert_within(admissions: &[Admission], most: impl Fn(f64) -> f64) {
 #[test]
 fn two_proxies_never_exceed_a_limit() {
     let redis = RedisServer::start();
-    // Units that come back in a time, and the part of a unit that clocks may differ by.
+    // The units that refill in a time, and the part of a unit by which clocks may differ.
     let bucket = |seconds: f64| 300.0 + 300.0 * seconds * 1.001 + 1.0;
     let log = |seconds: f64| 300.0 * ((seconds * 1.001).floor() + 1.0);
     for (limit, most) in [

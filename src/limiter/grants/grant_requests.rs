@@ -1,4 +1,4 @@
-//! What is asked of the store about grants, in one call.
+//! The grant requests of one call to the store.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -6,18 +6,18 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::held_grant::GrantCall;
-use super::held_grants::{HeldGrants, Question};
+use super::held_grants::HeldGrants;
 use super::table::GrantTable;
 use crate::limit::{Charge, ChargeKind, Decision, EntryId, Grant, GrantRequest};
 use crate::limiter::limits::Limits;
 use crate::store::{Decisions, Granted};
 use crate::time::BootTime;
 
-/// The questions of a call, one for each of its charges of the kind `Grant`. Dropping it ends them.
+/// The grant requests of a call. Dropping it records that the call has ended.
 #[derive(Debug)]
-pub(in crate::limiter) struct Questions {
+pub(in crate::limiter) struct GrantRequests {
     table: Arc<GrantTable>,
-    /// What the store is asked, in the order of the charges.
+    /// One for each charge of the kind `Grant`, in their order.
     pub requests: SmallVec<[GrantRequest; 2]>,
     /// The keys for which a grant is wanted.
     wanted: SmallVec<[EntryId; 2]>,
@@ -25,36 +25,38 @@ pub(in crate::limiter) struct Questions {
     drops: u64,
 }
 
-/// The charges of a call that is sent now, and the questions for them if one is of a limit that grants units; see [`ask`].
-pub(in crate::limiter) fn ask_if_granted<'a>(
+/// The charges of a call that is sent now, and their grant requests if a limit grants units; see [`request_grants_at`].
+pub(in crate::limiter) fn request_grants<'a>(
     table: &Arc<GrantTable>,
     limits: &Limits,
     charges: Cow<'a, [Charge]>,
     may_want: bool,
-) -> (Cow<'a, [Charge]>, Option<Questions>) {
+) -> (Cow<'a, [Charge]>, Option<GrantRequests>) {
     if !limits.grant_units(&charges) {
         return (charges, None);
     }
-    let (charges, questions) = ask(table, limits, &charges, may_want, BootTime::now());
-    (Cow::Owned(charges), Some(questions))
+    let (charges, grant_requests) = request_grants_at(table, limits, &charges, may_want, BootTime::now());
+    (Cow::Owned(charges), Some(grant_requests))
 }
 
-/// Makes the questions for `charges` of a call that is `sent` after that. A grant is asked for only if `may_want`. Returns the
-/// charges as well: one with nothing to ask or to report only takes its units, which costs the store less.
-pub(super) fn ask(
+/// Makes the grant requests of a call with these charges, which is sent at `sent` or later. Units are wanted only if
+/// `may_want`. Returns the charges as well: one that neither wants units nor has a report becomes one of the kind `Take`, which
+/// costs the store less.
+pub(super) fn request_grants_at(
     table: &Arc<GrantTable>,
     limits: &Limits,
     charges: &[Charge],
     may_want: bool,
     sent: BootTime,
-) -> (Vec<Charge>, Questions) {
+) -> (Vec<Charge>, GrantRequests) {
     let drops = table.drops();
     let (requests, wanted) = (SmallVec::new(), SmallVec::new());
-    let mut questions = Questions { table: Arc::clone(table), requests, wanted, sent, drops };
-    let mut asking = charges.to_vec();
-    for charge in asking.iter_mut().filter(|charge| charge.kind == ChargeKind::Grant) {
-        let question = Question { cost: charge.cost, may_want };
-        let request = table.with_key(&limits.policies, charge, sent, |held| held.ask(question, sent));
+    let mut grant_requests = GrantRequests { table: Arc::clone(table), requests, wanted, sent, drops };
+    let mut charges = charges.to_vec();
+    for charge in charges.iter_mut().filter(|charge| charge.kind == ChargeKind::Grant) {
+        let cost = charge.cost;
+        let request =
+            table.with_key(&limits.policies, charge, sent, |held| held.request_grant(cost, may_want, sent));
         // A key for which there is no room gets no grant.
         let request = request.unwrap_or_default();
         if request == GrantRequest::default() {
@@ -62,22 +64,22 @@ pub(super) fn ask(
             continue;
         }
         if request.wanted > 0 {
-            questions.wanted.push(EntryId::new(limits.policy(charge), charge.key));
+            grant_requests.wanted.push(EntryId::new(limits.policy(charge), charge.key));
         }
-        questions.requests.push(request);
+        grant_requests.requests.push(request);
     }
-    (asking, questions)
+    (charges, grant_requests)
 }
 
-impl Questions {
-    /// Whether a grant is wanted.
-    pub fn want_grants(&self) -> bool {
+impl GrantRequests {
+    /// Whether a grant is wanted for a key.
+    pub fn wants_grants(&self) -> bool {
         !self.wanted.is_empty()
     }
 
     /// Adds the grants of a reply to `charges` that was `received` now. Returns its decisions; those that allow a request show
     /// the held units as well.
-    pub fn answer(
+    pub fn receive(
         self,
         limits: &Limits,
         charges: &[Charge],
@@ -85,8 +87,9 @@ impl Questions {
         received: BootTime,
     ) -> Decisions {
         let mut decisions = granted.decisions.clone();
-        let asked = charges.iter().zip(&mut decisions).filter(|(charge, _)| charge.kind == ChargeKind::Grant);
-        for ((charge, decision), grant) in asked.zip(&granted.grants) {
+        let granting =
+            charges.iter().zip(&mut decisions).filter(|(charge, _)| charge.kind == ChargeKind::Grant);
+        for ((charge, decision), grant) in granting.zip(&granted.grants) {
             let call = GrantCall { sent: self.sent, received, decided: decision.at };
             *decision = self.add(limits, charge, *decision, (grant, call));
         }
@@ -107,7 +110,7 @@ impl Questions {
                 held.record_refusal(call.received);
             }
             if grant.units > 0 {
-                table.give_back(held.add(table.next_serial(), grant, call));
+                table.queue_returns(held.add(table.next_serial(), grant, call));
                 // An operator may have changed the key after the store has made the grant.
                 if table.drops() != self.drops {
                     held.drop_all();
@@ -120,10 +123,10 @@ impl Questions {
     }
 }
 
-impl Drop for Questions {
+impl Drop for GrantRequests {
     fn drop(&mut self) {
         for id in &self.wanted {
-            self.table.with_known(id, HeldGrants::end_question);
+            self.table.with_known(id, HeldGrants::end_request);
         }
     }
 }

@@ -1,10 +1,10 @@
-//! What a request takes from held grants.
+//! Units that a request takes from held grants.
 
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::held_grants::{HeldGrants, Taking};
+use super::held_grants::{HeldGrants, TakeResult};
 use super::table::GrantTable;
 use crate::limit::{Charge, ChargeKind, Decision, EntryId, Policy};
 use crate::limiter::limits::Limits;
@@ -14,7 +14,7 @@ use crate::time::{BootTime, Timestamp};
 
 /// Units that a request has taken from held grants. They are put back when this is dropped, unless the request passes.
 #[derive(Debug)]
-pub(in crate::limiter) struct Taken {
+pub(in crate::limiter) struct TakenUnits {
     table: Arc<GrantTable>,
     charges: SmallVec<[TakenCharge; 1]>,
 }
@@ -27,28 +27,28 @@ struct TakenCharge {
     charge: Charge,
     decision: Decision,
     id: EntryId,
-    grant: TakenFrom,
+    source: UnitSource,
 }
 
-/// The source of the units.
+/// Where the units of a charge come from.
 #[derive(Clone, Copy, Debug)]
-enum TakenFrom {
+enum UnitSource {
     Grant {
         serial: u64,
         until: Timestamp,
     },
-    /// None were taken: they come later.
-    Nothing,
+    /// No units were taken: those of the paced grant are not available yet.
+    Denied,
 }
 
-/// What held grants say to the charges of a request.
+/// The charges of a request: those that held grants decide, and those that the store must decide.
 #[derive(Debug)]
-pub(in crate::limiter) struct Spending {
+pub(in crate::limiter) struct SplitCharges {
     /// The charges that are decided.
-    pub taken: Taken,
-    /// The others, which the store must decide: those of limits with `ahead` are of the kind `Grant`.
+    pub taken: TakenUnits,
+    /// The charges that the store must decide. Those of limits with `ahead` are of the kind `Grant`.
     pub missing: SmallVec<[Charge; 4]>,
-    /// The charges whose keys should get another grant.
+    /// The charges for whose keys the next grant should be requested now.
     pub low: SmallVec<[Charge; 1]>,
 }
 
@@ -61,22 +61,22 @@ pub(in crate::limiter) struct PutBack {
     pub refunds: SmallVec<[Charge; 2]>,
 }
 
-/// Takes the units of each charge from a grant, as far as there are such.
-pub(in crate::limiter) fn spend(
+/// Takes the units of each charge from a held grant, if one has enough.
+pub(in crate::limiter) fn take_units(
     table: &Arc<GrantTable>,
     limits: &Limits,
     charges: &[Charge],
     now: BootTime,
-) -> Spending {
-    let taken = Taken { table: Arc::clone(table), charges: SmallVec::new() };
-    let mut spending = Spending { taken, missing: SmallVec::new(), low: SmallVec::new() };
+) -> SplitCharges {
+    let taken = TakenUnits { table: Arc::clone(table), charges: SmallVec::new() };
+    let mut split = SplitCharges { taken, missing: SmallVec::new(), low: SmallVec::new() };
     for (index, charge) in charges.iter().enumerate() {
-        spending.add(limits, index, charge, now);
+        split.add(limits, index, charge, now);
     }
-    spending
+    split
 }
 
-impl Spending {
+impl SplitCharges {
     fn add(&mut self, limits: &Limits, index: usize, charge: &Charge, now: BootTime) {
         let policy = limits.policy(charge);
         if policy.ahead.is_none() || charge.kind != ChargeKind::Take {
@@ -86,30 +86,30 @@ impl Spending {
         let table = &self.taken.table;
         let take = |held: &mut HeldGrants| {
             held.record_demand(charge.cost, now);
-            if charge.cost == 0 { Taking::Missing } else { held.take(charge.cost, now) }
+            if charge.cost == 0 { TakeResult::Missing } else { held.take(charge.cost, now) }
         };
-        let taking = table.with_key(&limits.policies, charge, now, take).unwrap_or(Taking::Missing);
-        let (decision, grant) = match taking {
-            Taking::Taken { serial, until, decision, is_low } => {
+        let result = table.with_key(&limits.policies, charge, now, take).unwrap_or(TakeResult::Missing);
+        let (decision, source) = match result {
+            TakeResult::Taken { serial, until, decision, is_low } => {
                 // A limit in shadow mode makes no calls of its own.
                 if is_low && !policy.shadow {
                     self.low.push(*charge);
                 }
-                (decision, TakenFrom::Grant { serial, until })
+                (decision, UnitSource::Grant { serial, until })
             }
-            Taking::Early(decision) => (decision, TakenFrom::Nothing),
-            Taking::Missing => {
+            TakeResult::Denied(decision) => (decision, UnitSource::Denied),
+            TakeResult::Missing => {
                 self.missing.push(charge.with_kind(ChargeKind::Grant));
                 return;
             }
         };
         let id = EntryId::new(policy, charge.key);
-        self.taken.charges.push(TakenCharge { index, charge: *charge, decision, id, grant });
+        self.taken.charges.push(TakenCharge { index, charge: *charge, decision, id, source });
     }
 }
 
-impl Taken {
-    /// The denials by paced grants whose next unit has not come.
+impl TakenUnits {
+    /// The denials by paced grants whose next unit is not available yet.
     pub(in crate::limiter) fn denials(&self, policies: &[Policy]) -> LimitStatuses {
         let denied = self.charges.iter().filter(|taken| !taken.decision.allowed);
         let enforced = denied.filter(|taken| !policies[taken.charge.policy].shadow);
@@ -121,7 +121,7 @@ impl Taken {
         self.charges.iter().map(|taken| (taken.charge, taken.decision)).unzip()
     }
 
-    /// All charges of the request in their order, and the decisions on them: these, and those on the others.
+    /// All charges of the request in their order, and the decisions on them. `charges` are those that the store has decided.
     pub(in crate::limiter) fn join(
         &self,
         charges: &[Charge],
@@ -164,7 +164,7 @@ impl Taken {
                 if !policy.shadow {
                     put_back.statuses.push(taken.status(policies, decision));
                 }
-            } else if let TakenFrom::Grant { until, .. } = taken.grant {
+            } else if let UnitSource::Grant { until, .. } = taken.source {
                 // The store has charged the units when the grant ended.
                 put_back.refunds.push(taken.charge.refund(until));
             }
@@ -173,14 +173,14 @@ impl Taken {
     }
 
     fn spend(&self, taken: &TakenCharge) {
-        if let TakenFrom::Grant { serial, .. } = taken.grant {
+        if let UnitSource::Grant { serial, .. } = taken.source {
             self.table.with_known(&taken.id, |held| held.spend(serial, taken.charge.cost));
         }
     }
 
     /// Puts back units; returns the decision of the limit after that, or `None` if their grant has ended.
     fn put_back(&self, taken: &TakenCharge) -> Option<Decision> {
-        let TakenFrom::Grant { serial, .. } = taken.grant else { return None };
+        let UnitSource::Grant { serial, .. } = taken.source else { return None };
         let now = BootTime::now();
         let put_back = self.table.with_known(&taken.id, |held| {
             held.put_back(serial, taken.charge.cost, now).then(|| held.decision(now))
@@ -189,7 +189,7 @@ impl Taken {
     }
 }
 
-impl Drop for Taken {
+impl Drop for TakenUnits {
     fn drop(&mut self) {
         for taken in std::mem::take(&mut self.charges) {
             self.put_back(&taken);
