@@ -35,7 +35,7 @@ pub use wire::stored_key;
 use self::batcher::Batcher;
 use self::client::{RedisClient, TakeClock};
 use self::connection::Reconnector;
-use self::wire::Asked;
+use self::wire::ChargesWithGrants;
 use super::raises::{RaiseChange, RaiseError, RaiseList};
 use super::types::{Change, Decisions, Granted, StoreError};
 use crate::limit::{Charge, ChargeKind, Grant, GrantRequest, Key, Policy, PolicyId, Quota, Rate};
@@ -185,19 +185,16 @@ impl Redis {
         charges: &[Charge],
         requests: &[GrantRequest],
     ) -> Result<Granted, StoreError> {
-        let asked = Asked { charges, requests };
         if !(self.inner.is_cluster && cross_slot::spans_slots(charges)) {
-            return self
-                .inner
-                .batcher
-                .submit_granting(policies, asked, false, self.inner.batcher.deadline())
-                .await;
+            let batcher = &self.inner.batcher;
+            let request = ChargesWithGrants { charges, grant_requests: requests };
+            return batcher.submit_with_grants(policies, request, false, batcher.deadline()).await;
         }
-        // A grant that was made in a round that fails could not be undone, so the grants are asked for beside the charges.
-        let (asking, taken) = cross_slot::apart(charges);
-        let granted = Box::pin(self.apply_with_grants(policies, &asking, requests));
-        let (granted, decisions) = join(granted, self.take(policies, &taken)).await;
-        let none = || SmallVec::from_elem(Grant::default(), asking.len());
+        // A grant that was made in a round that fails could not be undone, so grants are requested by calls of their own.
+        let (granting, taking) = cross_slot::split_grant_requests(charges);
+        let granted = Box::pin(self.apply_with_grants(policies, &granting, requests));
+        let (granted, decisions) = join(granted, self.take(policies, &taking)).await;
+        let none = || SmallVec::from_elem(Grant::default(), granting.len());
         Ok(Granted {
             decisions: decisions?,
             grants: granted.map_or_else(|_| none(), |granted| granted.grants),
@@ -215,13 +212,12 @@ impl Redis {
         requests: &[GrantRequest],
     ) -> Result<Granted, StoreError> {
         let spans_slots = self.inner.is_cluster && cross_slot::spans_slots(charges);
-        let mut all = Granted::default();
-        for some in (Asked { charges, requests }).chunks(APPLIED_AT_ONCE) {
+        let (batcher, mut all) = (&self.inner.batcher, Granted::default());
+        for part in (ChargesWithGrants { charges, grant_requests: requests }).chunks(APPLIED_AT_ONCE) {
             // On a cluster each tag has a call of its own.
-            let calls = some.chunks(if spans_slots { 1 } else { APPLIED_AT_ONCE });
-            let deadline = self.inner.batcher.deadline();
-            let calls =
-                calls.map(|asked| self.inner.batcher.submit_granting(policies, asked, true, deadline));
+            let calls = part.chunks(if spans_slots { 1 } else { APPLIED_AT_ONCE });
+            let deadline = batcher.deadline();
+            let calls = calls.map(|request| batcher.submit_with_grants(policies, request, true, deadline));
             for granted in join_all(calls).await {
                 let Granted { decisions, grants } = granted?;
                 all.decisions.extend(decisions);

@@ -21,7 +21,7 @@ use self::request::QueuedRequest;
 use self::routes::Routes;
 use super::client::RedisClient;
 use super::reply::{self, Part};
-use super::wire::Asked;
+use super::wire::ChargesWithGrants;
 use crate::limit::{Charge, Policy};
 use crate::store::types::{Decisions, Granted, StoreError};
 use crate::time::monotonic;
@@ -34,15 +34,15 @@ const MAX_PENDING: usize = 4_096;
 pub(super) struct Batcher {
     client: Arc<RedisClient>,
     routes: Routes,
-    /// The places of pending requests.
-    places: Arc<Semaphore>,
+    /// Bounds the pending requests: each has a permit.
+    permits: Arc<Semaphore>,
 }
 
 impl Batcher {
-    /// Queues for `client`; `is_cluster` says whether the keys are on several servers.
+    /// Queues for `client`; with `is_cluster` the keys are on several servers.
     pub fn new(client: Arc<RedisClient>, is_cluster: bool) -> Self {
         let routes = Routes::new(Arc::clone(&client), is_cluster);
-        Self { client, routes, places: Arc::new(Semaphore::new(MAX_PENDING)) }
+        Self { client, routes, permits: Arc::new(Semaphore::new(MAX_PENDING)) }
     }
 
     /// The deadline of a request that is made now.
@@ -58,33 +58,34 @@ impl Batcher {
         independent: bool,
         deadline: Instant,
     ) -> Result<Decisions, StoreError> {
-        let part = self.part(policies, Asked::charges(charges), independent, deadline).await?;
+        let part =
+            self.part(policies, ChargesWithGrants::charges_only(charges), independent, deadline).await?;
         reply::read(&part, policies, charges)
     }
 
-    /// The same for charges of which some report and ask for grants.
-    pub async fn submit_granting(
+    /// Like [`Batcher::submit`], with grant requests.
+    pub async fn submit_with_grants(
         &self,
         policies: &Arc<[Policy]>,
-        asked: Asked<'_>,
+        request: ChargesWithGrants<'_>,
         independent: bool,
         deadline: Instant,
     ) -> Result<Granted, StoreError> {
-        let part = self.part(policies, asked, independent, deadline).await?;
-        reply::read_granted(&part, policies, asked.charges)
+        let part = self.part(policies, request, independent, deadline).await?;
+        reply::read_granted(&part, policies, request.charges)
     }
 
     /// Queues a request, and waits for its part of the reply.
     async fn part(
         &self,
         policies: &Arc<[Policy]>,
-        asked: Asked<'_>,
+        request: ChargesWithGrants<'_>,
         independent: bool,
         deadline: Instant,
     ) -> Result<Part, StoreError> {
-        let Asked { charges, requests } = asked;
+        let ChargesWithGrants { charges, grant_requests } = request;
         // Bounds memory and waits while Redis is slow; each limit follows its `on_store_failure`.
-        let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| StoreError::QueueFull)?;
+        let permit = Arc::clone(&self.permits).try_acquire_owned().map_err(|_| StoreError::QueueFull)?;
         let (reply, replied) = oneshot::channel();
         let (lane, slot) = self.routes.route(charges);
         let request = QueuedRequest {
@@ -93,10 +94,10 @@ impl Batcher {
             slot,
             policies: Arc::clone(policies),
             charges: charges.into(),
-            grants: (!requests.is_empty()).then(|| requests.into()),
+            grant_requests: (!grant_requests.is_empty()).then(|| grant_requests.into()),
             independent,
             reply,
-            _place: place,
+            _permit: permit,
         };
         let number = lane.push(request)?;
         let Ok(part) = tokio::time::timeout_at(deadline, replied).await else {

@@ -37,7 +37,7 @@ pub(super) struct RedisClient {
     _dropped: oneshot::Sender<()>,
 }
 
-/// What a call of a script has come to with the server's first reply.
+/// The outcome of a script call after the first reply of the server.
 pub(super) enum Evaluated {
     /// The reply, or why there is none.
     Ended(Result<Bytes, StoreError>),

@@ -67,13 +67,14 @@ fn groups(charges: &[Charge]) -> Vec<Group> {
     indices.chunk_by(|a, b| charges[*a].key == charges[*b].key).map(SmallVec::from_slice).collect()
 }
 
-/// The charges that ask for grants, at no cost, and all charges without asking.
-pub(super) fn apart(charges: &[Charge]) -> (Charges, Charges) {
-    let asks = |charge: &&Charge| charge.kind == ChargeKind::Grant;
-    let asking = charges.iter().filter(asks).map(|charge| Charge { cost: 0, ..*charge });
-    let taken =
-        charges.iter().map(|charge| if asks(&charge) { charge.with_kind(ChargeKind::Take) } else { *charge });
-    (asking.collect(), taken.collect())
+/// Separates grant requests from charges: returns the charges of the kind `Grant` at no cost, and all charges, of which those
+/// of the kind `Grant` only take their units.
+pub(super) fn split_grant_requests(charges: &[Charge]) -> (Charges, Charges) {
+    let requests_grant = |charge: &&Charge| charge.kind == ChargeKind::Grant;
+    let granting = charges.iter().filter(requests_grant).map(|charge| Charge { cost: 0, ..*charge });
+    let without_grant =
+        |charge| if requests_grant(&charge) { charge.with_kind(ChargeKind::Take) } else { *charge };
+    (granting.collect(), charges.iter().map(without_grant).collect())
 }
 
 /// Takes all charges or none; the caller bounds its duration.

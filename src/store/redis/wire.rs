@@ -41,27 +41,27 @@ pub(super) struct Call {
     run: Option<Run>,
 }
 
-/// What a request asks for: its charges, and for those of the kind `Grant`, in their order, what they report and want.
+/// The charges of a request, with the grant requests of those that are of the kind `Grant`, in their order.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked<'a> {
+pub(super) struct ChargesWithGrants<'a> {
     pub charges: &'a [Charge],
-    pub requests: &'a [GrantRequest],
+    pub grant_requests: &'a [GrantRequest],
 }
 
-impl<'a> Asked<'a> {
+impl<'a> ChargesWithGrants<'a> {
     /// Charges of other kinds.
-    pub fn charges(charges: &'a [Charge]) -> Self {
-        Self { charges, requests: &[] }
+    pub fn charges_only(charges: &'a [Charge]) -> Self {
+        Self { charges, grant_requests: &[] }
     }
 
-    /// Each `count` charges as a request by themselves.
+    /// Splits the charges into requests of at most `count` charges each.
     pub fn chunks(self, count: usize) -> impl Iterator<Item = Self> {
-        let mut requests = self.requests;
+        let mut rest = self.grant_requests;
         self.charges.chunks(count).map(move |charges| {
-            let asking = charges.iter().filter(|charge| charge.kind == ChargeKind::Grant).count();
-            let (own, rest) = requests.split_at(asking.min(requests.len()));
-            requests = rest;
-            Self { charges, requests: own }
+            let granting = charges.iter().filter(|charge| charge.kind == ChargeKind::Grant).count();
+            let (grant_requests, others) = rest.split_at(granting.min(rest.len()));
+            rest = others;
+            Self { charges, grant_requests }
         })
     }
 }
@@ -78,7 +78,7 @@ struct Run {
 }
 
 impl Call {
-    /// An empty call with capacity for so many charges.
+    /// An empty call with capacity for this number of charges.
     pub fn with_capacity(charges: usize) -> Self {
         Self {
             names: Vec::with_capacity(charges * NAME),
@@ -89,14 +89,14 @@ impl Call {
     }
 
     /// Adds a request. The clock is read for calendar windows, whose edges are sent, and for the age of late charges.
-    pub fn add(&mut self, prefix: &str, policies: &[Policy], asked: Asked<'_>, clock: &Clock) {
-        let Asked { charges, requests } = asked;
+    pub fn add(&mut self, prefix: &str, policies: &[Policy], request: ChargesWithGrants<'_>, clock: &Clock) {
+        let ChargesWithGrants { charges, grant_requests } = request;
         if let [charge] = charges
             && self.extend_run(prefix, policies, charge)
         {
             return;
         }
-        let (at, mut key, mut requests) = (self.requests.len(), 0, requests.iter());
+        let (at, mut key, mut grant_requests) = (self.requests.len(), 0, grant_requests.iter());
         push_u16(&mut self.requests, 1);
         push_u16(&mut self.requests, charges.len());
         for charge in charges {
@@ -121,7 +121,7 @@ impl Call {
                 // As an age, since the server has another clock.
                 push_number(&mut self.requests, clock.now().since(charge.taken).0.cast_signed());
             } else if charge.kind == ChargeKind::Grant {
-                push_grant_request(&mut self.requests, requests.next().copied().unwrap_or_default());
+                push_grant_request(&mut self.requests, grant_requests.next().copied().unwrap_or_default());
             }
         }
         self.run = match charges {
@@ -272,7 +272,12 @@ mod tests {
     fn keys_and_policies_are_sent_once() {
         let charge = Charge::take(PolicyId(0), Key([7; 16]), 1);
         let mut call = Call::default();
-        call.add("tidegate", &policies(), Asked::charges(&[charge, charge]), &Clock::Monotonic);
+        call.add(
+            "tidegate",
+            &policies(),
+            ChargesWithGrants::charges_only(&[charge, charge]),
+            &Clock::Monotonic,
+        );
         let (keys, arguments) = call.into_parts();
         assert_eq!(keys, [Bytes::from_static(b"tidegate:{BwcHBwcHBwcHBwcHBwcHBw}:a:b")]);
         let lengths: Vec<usize> = arguments.iter().map(Bytes::len).collect();
@@ -284,7 +289,7 @@ mod tests {
         let mut call = Call::default();
         let mut add = |key: u8, cost| {
             let charge = Charge::take(PolicyId(0), Key([key; 16]), cost);
-            call.add("tidegate", &policies(), Asked::charges(&[charge]), &Clock::Monotonic);
+            call.add("tidegate", &policies(), ChargesWithGrants::charges_only(&[charge]), &Clock::Monotonic);
         };
         // Three on consecutive keys; one on a known key; one on the key after it; one of another cost.
         for (key, cost) in [(1, 1), (2, 1), (3, 1), (2, 1), (3, 1), (4, 2)] {
@@ -306,7 +311,7 @@ mod tests {
             let clock = Clock::manual(Timestamp(10));
             clock.set_wall(Timestamp(wall));
             let mut call = Call::default();
-            call.add("tidegate", &policies(), Asked::charges(&[late]), &clock);
+            call.add("tidegate", &policies(), ChargesWithGrants::charges_only(&[late]), &clock);
             call.requests
         };
         assert!(sent(10).ends_with(&7_f64.to_le_bytes()));

@@ -23,7 +23,7 @@ pub(super) struct EndedCall {
     pub delayed: Vec<Delayed>,
 }
 
-/// What has become of a call.
+/// How a call has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// It was run.
@@ -90,11 +90,11 @@ async fn send(client: &Arc<RedisClient>, requests: Vec<QueuedRequest>, sent: Ins
     for one in &requests {
         // Each deadline is one timeout after the request was made.
         client.counts().record_wait(client.timeout().saturating_sub(one.deadline.duration_since(sent)));
-        let (policies, asked) = (&one.policies, one.asked());
+        let (policies, request) = (&one.policies, one.charges_with_grants());
         if one.independent {
-            asked.chunks(1).for_each(|asked| call.add(client.prefix(), policies, asked, clock));
+            request.chunks(1).for_each(|request| call.add(client.prefix(), policies, request, clock));
         } else {
-            call.add(client.prefix(), policies, asked, clock);
+            call.add(client.prefix(), policies, request, clock);
         }
     }
     // The earliest deadline, since no request may wait longer for the reply.

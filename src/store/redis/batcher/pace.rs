@@ -13,7 +13,7 @@ use tokio::time::Instant;
 const MAX_CALLS: u32 = 4;
 /// The shortest time between two calls that overlap.
 const MIN_GAP: Duration = Duration::from_micros(300);
-/// The weight of the last round trip in the mean is one in so many.
+/// The weight of the last round trip in the mean is one in this number.
 const LAST_WEIGHT: u32 = 8;
 /// How many times the mean a call may take before it is overdue, and how many times the shortest round trip the mean may be
 /// before the server counts as busy.
@@ -77,7 +77,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// The round trips of a server that has replied to some calls, each after so long.
+    /// The round trips of a server that has replied to some calls, each after `took`.
     fn after(took: Duration, start: Instant) -> RoundTrips {
         let mut trips = RoundTrips::default();
         (0..4).for_each(|_| trips.record(took, start));

@@ -8,13 +8,13 @@ use tokio::time::Instant;
 
 use crate::limit::{Charge, GrantRequest, Policy, Quota};
 use crate::store::redis::reply::Part;
-use crate::store::redis::wire::Asked;
+use crate::store::redis::wire::ChargesWithGrants;
 use crate::store::types::StoreError;
 
-/// The greatest weight of the requests of a call, so that a call does not occupy the server for long. It is the most charges of
-/// a call, too, since each weighs one at least.
+/// The greatest total weight of the requests of a call, so that a call does not occupy the server for long. Since each charge
+/// weighs at least one, it also bounds the number of charges.
 pub(super) const MAX_WEIGHT: usize = crate::store::redis::wire::MAX_CHARGES;
-/// How many entries of a sliding log take the server about as long as a charge of a token bucket.
+/// A sliding log takes the server about as long as one charge of a token bucket for each of this number of entries.
 const ENTRIES: u64 = 100;
 /// The same for the slots of a concurrency limit.
 const SLOTS: u64 = 20;
@@ -29,20 +29,21 @@ pub(super) struct QueuedRequest {
     pub slot: u16,
     pub policies: Arc<[Policy]>,
     pub charges: SmallVec<[Charge; 2]>,
-    /// Of the charges of the kind `Grant`; most requests have none.
-    pub grants: Option<Box<[GrantRequest]>>,
+    /// Those of the charges of the kind `Grant`; most requests have none.
+    pub grant_requests: Option<Box<[GrantRequest]>>,
     /// Whether each charge is decided independently.
     pub independent: bool,
     /// Receives the part of the script's reply that is about this request.
     pub reply: oneshot::Sender<Result<Part, StoreError>>,
-    /// Its place among the pending requests.
-    pub _place: OwnedSemaphorePermit,
+    /// Counts the request among the pending ones.
+    pub _permit: OwnedSemaphorePermit,
 }
 
 impl QueuedRequest {
-    /// What it asks of the script.
-    pub fn asked(&self) -> Asked<'_> {
-        Asked { charges: &self.charges, requests: self.grants.as_deref().unwrap_or_default() }
+    /// The charges, with their grant requests.
+    pub fn charges_with_grants(&self) -> ChargesWithGrants<'_> {
+        let grant_requests = self.grant_requests.as_deref().unwrap_or_default();
+        ChargesWithGrants { charges: &self.charges, grant_requests }
     }
 
     /// About how long it takes the server, in charges of a token bucket.
