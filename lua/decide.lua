@@ -127,7 +127,7 @@ local function grant_units(charge, passes, result)
   local units, opened, lasts, first = 0, 0, 0, -1
   if charge.policy.span and result[1] >= 0 and (passes or result[1] == 0) then
     local granted, remaining, reset, of_grant, opened_at, rest, wait =
-      change_state(charge, grant, charge.asked.wanted, result[1] == 0)
+      change_state(charge, grant, charge.grant_request.wanted, result[1] == 0)
     if granted then
       result[2], result[3] = remaining, reset
       units, opened, lasts, first = of_grant, opened_at, rest, wait
@@ -140,7 +140,8 @@ end
 -- request is denied. Units are granted at last.
 local function decide_several(charges, out)
   for _, charge in ipairs(charges) do
-    if charge.policy.span and charge.asked and charge.asked.opened > 0 then change_state(charge, report, charge.asked) end
+    local request = charge.policy.span and charge.grant_request
+    if request and request.opened > 0 then change_state(charge, report, request) end
   end
   local passes = enforce(charges)
   for _, charge in ipairs(charges) do
@@ -154,7 +155,7 @@ local function decide_several(charges, out)
     charge.result = result
   end
   for _, charge in ipairs(charges) do
-    local granted = charge.asked and grant_units(charge, passes, charge.result) or ""
+    local granted = charge.grant_request and grant_units(charge, passes, charge.result) or ""
     out[#out + 1] = struct.pack("<bddd", encoded(unpack(charge.result, 1, 5))) .. granted
   end
 end
@@ -165,10 +166,10 @@ local function read_charge(requests, at)
   charge.key, charge.policy_index, charge.kind, charge.cost, at = struct.unpack("<HHBd", requests, at)
   charge.policy = policy_of(charge.policy_index)
   if charge.kind == GRANT then
-    local asked = {}
-    asked.opened, asked.finish, asked.spent, asked.returned, asked.wanted, at = struct.unpack("<ddddd", requests, at)
+    local request = {}
+    request.opened, request.finish, request.spent, request.returned, request.wanted, at = struct.unpack("<ddddd", requests, at)
     -- It is decided like any other that takes units.
-    charge.kind, charge.asked = TAKE, asked
+    charge.kind, charge.grant_request = TAKE, request
   end
   if charge.policy.letter == "c" then
     charge.holder, at = string.sub(requests, at, at + 7), at + 8
@@ -185,7 +186,7 @@ local function decide(requests, at, count, charges, out)
   if charges == 1 then
     local charge
     charge, at = read_charge(requests, at)
-    if charge.asked then
+    if charge.grant_request then
       decide_several({ charge }, out)
       return at
     end

@@ -10,7 +10,7 @@
 local TRAILER = 49
 -- The fewest units of a grant; the fewest of a paced one, and how many must be wanted for one.
 local FEWEST, FEWEST_PACED, WANTED_PACED = 4, 2, 8
--- How far ahead the units of a bucket that is used up are promised, in µs.
+-- How far ahead units of an exhausted bucket are granted, in µs.
 local PACED_AHEAD = 100000
 -- Bounds for the factors of products that a double must hold exactly.
 local MOST_WANTED, MOST_DRAINED = 2 ^ 30, 2 ^ 36
@@ -54,8 +54,8 @@ local function join_grants(counts)
     previous.opened, previous.units, previous.finish) .. "r"
 end
 
--- Charges units as if they were spent now; returns what is left, when all of it is back, the state, or nil if it stays, and
--- its lifetime.
+-- Charges units as if they were spent now. Returns what remains, reset_after, the state, or nil if it does not change, and its
+-- lifetime.
 local function charge(policy, state, now, units)
   local _, remaining, reset, _, _, charged, lifetime = policy.algorithm(state, policy.numbers, now, units, FOREVER, LATE)
   return remaining, reset, charged, lifetime
@@ -182,22 +182,22 @@ end
 
 -- Applies the report of a grant; returns the record and its lifetime, or nil if it does not change. A generation that is
 -- unknown has been charged, unless it can't have ended yet: then the store has lost it, and what was spent is charged.
-local function report(policy, record, now, asked)
+local function report(policy, record, now, request)
   local counts, changed = settled(policy, record, now)
   local at
   for _, generation in ipairs({ counts.current, counts.previous }) do
-    if not at and generation.units > 0 and generation.opened == asked.opened then
-      generation.units = math.max(0, generation.units - asked.spent - asked.returned)
+    if not at and generation.units > 0 and generation.opened == request.opened then
+      generation.units = math.max(0, generation.units - request.spent - request.returned)
       if generation.units == 0 then generation.opened, generation.finish = 0, 0 end
       -- In the window or part in which they were granted, if the clock is slightly behind. All others count from now: a
       -- later charge would let what was charged before expire earlier.
       local has_windows = policy.window or policy.letter == "s"
-      at, changed = has_windows and math.max(now, asked.opened) or now, true
+      at, changed = has_windows and math.max(now, request.opened) or now, true
     end
   end
-  if not at and now < asked.finish then at = now end
+  if not at and now < request.finish then at = now end
   if at then
-    local _, _, charged = charge(policy, counts.state, at, asked.spent)
+    local _, _, charged = charge(policy, counts.state, at, request.spent)
     if charged then counts.state, changed = charged, true end
   end
   if changed then return stored(policy, counts, now) end
