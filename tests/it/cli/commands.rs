@@ -35,26 +35,33 @@ ahead = "auto"
 algorithm = "concurrency"
 max_in_flight = 100
 ahead = "auto"
+[limits.without]
+rate = "5/minute"
 [limits.few]
 rate = "5/minute"
+ahead = "auto"
 [[routes]]
 path = "/*"
-limits = ["per-client", "in-flight", "few"]
+limits = ["per-client", "in-flight", "without", "few"]
 respond = {}
 "#;
 const GRANTED: &str = "a grant lasts for 300ms and has at most 1/8 of the available units, which are reserved for 600ms at most\n";
 const KEPT: &str = "freed slots are kept: a proxy holds at most 2 of a key, for 100ms at most\n";
+const TOO_FEW: &str = "Redis decides every request: the limit has too few units for a grant\n";
 
 #[test]
 fn check_and_explain_show_what_a_proxy_may_hold_of_a_limit() {
     let Finished { stdout, .. } = check(GRANTING);
-    let valid = "tidegate.toml is valid: 1 route, 3 limits, 0 upstreams, store redis://127.0.0.1:6379\n";
-    assert_eq!(stdout, format!("{valid}limit per-client: {GRANTED}limit in-flight: {KEPT}"));
+    let valid = "tidegate.toml is valid: 1 route, 4 limits, 0 upstreams, store redis://127.0.0.1:6379\n";
+    assert_eq!(
+        stdout,
+        format!("{valid}limit per-client: {GRANTED}limit in-flight: {KEPT}limit few: {TOO_FEW}")
+    );
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("tidegate.toml"), GRANTING).unwrap();
     let explained = tidegate(directory.path(), &["explain", "GET", "/"]).stdout;
-    for row in [format!("          ahead     {GRANTED}"), format!("          ahead     {KEPT}")] {
-        assert_eq!(explained.matches(&row).count(), 1, "{explained}");
+    for meaning in [GRANTED, KEPT, TOO_FEW] {
+        assert_eq!(explained.matches(&format!("          ahead     {meaning}")).count(), 1, "{explained}");
     }
     assert!(explained.contains(":per-client:B\n") && explained.contains(":in-flight:c\n"), "{explained}");
 }
