@@ -55,7 +55,8 @@ pub struct LimitInfo {
 pub struct AheadInfo {
     /// How long a grant lasts, or how long a freed slot is kept.
     pub span: f64,
-    /// A grant has at most one in so many of the available units; none for a concurrency limit, which keeps freed slots.
+    /// The largest part of the available units that a grant has: 8 means an eighth; none for a concurrency limit, which keeps
+    /// freed slots.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub share: Option<u64>,
 }

@@ -144,15 +144,15 @@ pub static LIMIT: Keys = Keys {
                 Kind::Duration(SHORTEST_AHEAD, LONGEST_AHEAD),
             ]),
             default: Default::Toml("\"off\""),
-            doc: "`\"auto\"` [grants units ahead](redis.md#units-granted-ahead) of requests, so that a proxy asks \
-              Redis once for many requests of a key; a duration says how long a grant lasts. With \
+            doc: "`\"auto\"`: Redis [grants units ahead](redis.md#units-granted-ahead) of requests, so that a proxy \
+              needs one call for many requests of a busy key; a duration is the length of a grant. With \
               `concurrency`, `\"auto\"` keeps freed slots for the next request. Not for `leaky_bucket`",
         },
         Key {
             name: "ahead_share",
             kind: Kind::Integer(1, 100),
             default: Default::Toml("8"),
-            doc: "A grant has at most one in so many of the available units",
+            doc: "The largest part of the available units that a grant has: 8 means an eighth",
         },
         Key {
             name: "mode",

@@ -87,8 +87,10 @@ impl<'a> ReadAhead<'a> {
             }
             (Some(longest), _) if span > longest => {
                 let longest = shown(longest);
-                let title =
-                    format!("{} is longer than half of the time in which all units come back", shown(span));
+                let title = format!(
+                    "{} is longer than half of the time in which the limit refills completely",
+                    shown(span)
+                );
                 item.error(title).help(format!("write at most \"{longest}\", or \"auto\""))
             }
             _ => return true,
