@@ -87,7 +87,8 @@ impl Limiter {
             instances,
         } = shared;
         let trial = if instances == NonZeroU64::MIN { Duration::ZERO } else { TRIAL };
-        let breaker = Rc::new(Breaker::new(&breakers, trial));
+        let has_several_nodes = matches!(&store, Store::Redis(redis) if redis.has_several_nodes());
+        let breaker = Rc::new(Breaker::new(&breakers, trial, has_several_nodes));
         let (slots, counts) = (Arc::new(Slots::new(&kept_slots)), Arc::default());
         let fallback = LocalFallback { memory, ledger, breaker, slots, counts };
         let raised = Rc::new(RaisedLimits::new(Arc::clone(&raises)));

@@ -4,6 +4,9 @@
 //! closes it on trial (half-open): until a request has had a reply too, one failure opens it again. If several proxies share
 //! the store, the trial also lasts until all of them have had the time to notice and to pay their debts. An idle store is
 //! probed as well, so that a failure is known before a request needs the store.
+//!
+//! Error replies of a cluster open the breaker only if a probe fails as well: a node may fail for its keys alone, and requests
+//! for the keys of other nodes may be rare, since held grants decide most of them.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -41,6 +44,8 @@ pub(super) struct Breaker {
     all: Arc<Breakers>,
     /// The least duration of a trial.
     trial: Duration,
+    /// Whether the store has several nodes, which fail independently.
+    has_several_nodes: bool,
     failures: Cell<u32>,
     /// When the first of the consecutive failures was.
     first_failure: Cell<Option<Instant>>,
@@ -81,9 +86,10 @@ impl Breakers {
 
 impl Breaker {
     /// A closed breaker, whose trials last for `trial` at least.
-    pub fn new(all: &Arc<Breakers>, trial: Duration) -> Self {
+    pub fn new(all: &Arc<Breakers>, trial: Duration, has_several_nodes: bool) -> Self {
         let mut breaker = Self::default();
         (breaker.all, breaker.trial) = (Arc::clone(all), trial);
+        breaker.has_several_nodes = has_several_nodes;
         breaker
     }
 
@@ -130,6 +136,10 @@ impl Breaker {
         }
         if let StoreError::ErrorReply(message) = error {
             self.error_reply.borrow_mut().get_or_insert_with(|| message.clone());
+            if self.has_several_nodes {
+                // Nothing waits for such a reply; `wait_until_open` probes the other nodes.
+                return;
+            }
         }
         let is_long = self.count_failure();
         // Without a connection further attempts are pointless.
@@ -206,11 +216,13 @@ impl Breaker {
             if self.is_open() {
                 return;
             }
-            if self.has_reply.replace(false) {
+            let has_reply = self.has_reply.replace(false);
+            if has_reply {
                 last_reply = now;
             }
             // After a failure the store is probed, since no request may follow. A trial without requests ends here.
-            if self.failures.get() == 0 {
+            let is_unanswered = !has_reply && self.error_reply.borrow().is_some();
+            if self.failures.get() == 0 && !is_unanswered {
                 self.end_trial();
                 self.log_error_replies();
                 if now.saturating_duration_since(last_reply) < IDLE_TIMEOUT {
@@ -218,7 +230,10 @@ impl Breaker {
                 }
             }
             match store.probe().await {
-                Ok(()) => self.record_success(),
+                Ok(()) => {
+                    self.record_success();
+                    self.log_error_replies();
+                }
                 Err(error) if self.count_failure() => self.open(&error),
                 Err(_) => {}
             }
@@ -259,135 +274,4 @@ fn reconnect_at() -> Instant {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::store::Memory;
-    use crate::time::Clock;
-
-    fn not_connected() -> StoreError {
-        StoreError::NotConnected("connection refused".to_owned())
-    }
-
-    async fn pass(time: Duration) {
-        tokio::time::advance(time).await;
-        let _ = monotonic();
-    }
-
-    /// A store in this process is always available.
-    fn store() -> Store {
-        Store::Memory(Arc::new(Memory::new(1, Clock::System)))
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn consecutive_failures_open_the_breaker_and_single_ones_do_not() {
-        let breaker = Breaker::default();
-        let fails = |error| {
-            breaker.record_failure(&error);
-            breaker.is_open()
-        };
-        for _ in 0..3 {
-            for _ in 1..FAILURES {
-                assert!(!fails(StoreError::Deadline));
-                pass(SPAN / 4).await;
-            }
-            breaker.record_success();
-        }
-        // One hiccup, however many requests it fails.
-        for _ in 0..5 * FAILURES {
-            assert!(!fails(StoreError::Deadline));
-        }
-        pass(SPAN).await;
-        assert!(!fails(StoreError::QueueFull));
-        assert!(fails(StoreError::Deadline));
-        assert!(breaker.until_probe() > Micros::ZERO);
-        assert!(fails(StoreError::Deadline));
-        assert_eq!((breaker.all.open(), breaker.all.openings()), (1, 1));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_lost_connection_opens_the_breaker_unless_it_is_replaced_soon() {
-        let breaker = Breaker::default();
-        (0..5 * FAILURES).for_each(|_| breaker.record_failure(&not_connected()));
-        assert!(!breaker.is_open());
-        breaker.record_success();
-        breaker.record_failure(&not_connected());
-        pass(SPAN).await;
-        breaker.record_failure(&not_connected());
-        assert!(breaker.is_open());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_breaker_closes_on_trial() {
-        let breaker = Breaker::default();
-        breaker.open(&not_connected());
-        for _ in 0..3 {
-            breaker.wait_until_recovered(&store()).await;
-            assert!(breaker.is_open());
-            breaker.close();
-            assert!(!breaker.is_open());
-            // On trial it still counts as open.
-            assert_eq!(breaker.all.open(), 1);
-            pass(SPAN).await;
-            breaker.record_failure(&StoreError::Deadline);
-            assert!(breaker.is_open());
-        }
-        breaker.wait_until_recovered(&store()).await;
-        breaker.close();
-        breaker.record_success();
-        pass(SPAN).await;
-        breaker.record_failure(&StoreError::Deadline);
-        assert!(!breaker.is_open());
-        assert_eq!((breaker.all.open(), breaker.all.openings()), (0, 4));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_trial_lasts_as_long_as_other_proxies_may_take_to_recover() {
-        let breaker = Breaker::new(&Arc::default(), 4 * SPAN);
-        breaker.open(&not_connected());
-        breaker.close();
-        for _ in 0..4 {
-            breaker.record_success();
-            assert!(!breaker.is_open() && !breaker.are_all_closed());
-            pass(SPAN).await;
-        }
-        breaker.record_success();
-        assert!(breaker.are_all_closed());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn requests_that_were_not_sent_are_no_failures() {
-        let breaker = Breaker::default();
-        for _ in 0..5 * FAILURES {
-            for error in [StoreError::SlotMoving, StoreError::Unsent, StoreError::QueueFull] {
-                breaker.record_failure(&error);
-            }
-            pass(SPAN).await;
-        }
-        assert!(!breaker.is_open() && breaker.failures.get() == 0);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn dropped_breakers_are_not_counted() {
-        let all = Arc::default();
-        let (first, second) = (Breaker::new(&all, Duration::ZERO), Breaker::new(&all, Duration::ZERO));
-        first.open(&not_connected());
-        second.open(&not_connected());
-        assert_eq!(all.open(), 2);
-        drop(first);
-        second.close();
-        drop(second);
-        assert_eq!(all.open(), 0);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_trial_without_requests_ends() {
-        let breaker = Breaker::default();
-        breaker.open(&not_connected());
-        breaker.close();
-        let store = store();
-        // With a store that replies it never returns.
-        let watching = tokio::time::timeout(PROBE_INTERVAL + SPAN, breaker.wait_until_open(&store));
-        assert!(watching.await.is_err());
-        assert_eq!(breaker.all.open(), 0);
-    }
-}
+mod tests;

@@ -51,7 +51,7 @@ pub(super) async fn pay(redis: &Redis, ledger: &OutageLedger, shares: &Memory) -
         guards.push(guard);
         let mut replied = true;
         let mut payments =
-            payments(debts, redis.may_roll_back(), shares.clock().now()).into_iter().peekable();
+            payments(debts, redis.has_several_nodes(), shares.clock().now()).into_iter().peekable();
         while replied && payments.peek().is_some() {
             let batch: Vec<Payment> = payments.by_ref().take(MAX_CONCURRENT_CALLS).collect();
             for paid in join_all(batch.into_iter().map(|payment| send(redis, ledger, shares, payment))).await

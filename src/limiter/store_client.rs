@@ -102,7 +102,7 @@ impl StoreClient {
         }
         match &self.store {
             // The nodes of a cluster fail independently.
-            Store::Redis(redis) if redis.may_roll_back() => {
+            Store::Redis(redis) if redis.has_several_nodes() => {
                 let tags = refunds.chunk_by(|one, next| one.key == next.key);
                 let refunded = join_all(tags.map(|tag| self.refund_in_one_call(limits, tag))).await;
                 refunded.into_iter().flatten().collect()

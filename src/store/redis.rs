@@ -23,7 +23,7 @@ use bytes::Bytes;
 use fred::interfaces::{ClientLike, EventInterface};
 use fred::types::Value;
 use fred::types::config::Server;
-use futures_util::future::{join, join_all};
+use futures_util::future::{join, join_all, select_ok};
 use smallvec::SmallVec;
 use tokio::sync::{Notify, Semaphore, oneshot};
 
@@ -51,6 +51,8 @@ const LATE_AT_ONCE: usize = 128;
 const MAX_RECORDS: usize = 1_024;
 /// The most SCAN calls for one list of keys, each over a thousand names.
 const MAX_SCANS: usize = 1_000;
+/// How many other keys are probed in a cluster if the node of the first replies with an error: hardly all of them are there.
+const OTHER_PROBES: u8 = 16;
 
 /// A connection to Redis, maintained in the background for as long as a clone of it lives.
 #[derive(Clone)]
@@ -151,6 +153,12 @@ impl Redis {
     /// be outdated and must not be cached.
     #[must_use]
     pub fn may_roll_back(&self) -> bool {
+        self.has_several_nodes()
+    }
+
+    /// Whether the keys are on several nodes, which fail independently.
+    #[must_use]
+    pub fn has_several_nodes(&self) -> bool {
         self.inner.is_cluster
     }
 
@@ -227,18 +235,29 @@ impl Redis {
         Ok(all)
     }
 
-    /// Takes from a quota of its own, so that a server which can't run scripts or write fails the probe as well.
+    /// Takes from a quota of its own, so that a server which can't run scripts or write fails the probe as well. If a node of
+    /// a cluster replies with an error, the others are probed: one that decides is enough.
     ///
     /// # Errors
     /// If there was no well-formed reply within the deadline.
     pub async fn probe(&self) -> Result<(), StoreError> {
+        match self.probe_key(0).await {
+            Err(StoreError::ErrorReply(_)) if self.inner.is_cluster => {
+                let others = (1..=OTHER_PROBES).map(|key| Box::pin(self.probe_key(key)));
+                select_ok(others).await.map(|((), _)| ())
+            }
+            reply => reply,
+        }
+    }
+
+    async fn probe_key(&self, key: u8) -> Result<(), StoreError> {
         static POLICIES: LazyLock<Arc<[Policy]>> = LazyLock::new(|| {
             // More than can be used up; no limit can have this name.
             let quota =
                 Rate::new(1_000_000, Micros::SECOND).and_then(|rate| Quota::token_bucket(rate, 1_000_000));
             quota.into_iter().map(|quota| Policy::new("+probe", quota)).collect()
         });
-        let charge = Charge::take(PolicyId(0), Key([0; 16]), 1);
+        let charge = Charge::take(PolicyId(0), Key([key; 16]), 1);
         self.run(&POLICIES, &[charge], false).await.map(drop)
     }
 
