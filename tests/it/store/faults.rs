@@ -2,28 +2,28 @@
 //! prints its figures.
 //!
 //! [`Trial::end`] asserts what must hold in every fault. How slow the machine itself is at the time is measured with
-//! canaries: requests for a route without limits.
+//! canaries: requests for a route without limits. Each fault is tried with limits of which Redis decides every request, and with
+//! limits that have `ahead`, so that the proxy holds units when Redis fails.
 
+mod checks;
 mod error_replies;
 mod failover;
 mod load;
 mod network;
+mod routes;
 mod stopped;
 
 use std::time::{Duration, Instant};
 
+use self::checks::{assert_log, assert_waits, disturbed, slowest, waits};
 use self::load::{Load, Sample};
+use self::routes::{Ahead, routes};
 use crate::support::{PATIENCE, RedisServer, Tidegate, eventually, get};
 
 /// The default of `timeout` in `[store]`.
 const DEADLINE: Duration = Duration::from_millis(50);
 /// The units of each key; a test spends fewer.
 const PLENTY: u64 = 100_000;
-/// How many requests may wait for the deadline before the breakers of both workers are open.
-const MOST_WAITS: usize = 100;
-/// For how long a missed deadline may keep a worker from using Redis: its breaker opens, and Redis is probed after half a
-/// second.
-const REOPENED: Duration = Duration::from_millis(600);
 /// By how much the memory of the proxy may grow during a fault, in KiB.
 const MOST_MEMORY: u64 = 24 * 1024;
 /// Rounds of the load before and after a fault.
@@ -31,69 +31,8 @@ const CALM_ROUNDS: usize = 30;
 /// Rounds of the load while the breakers are open: they take more than a second, in which two probes of each worker fail.
 const OUTAGE_ROUNDS: usize = 100;
 
-/// A route for each value of `on_store_failure`, and `/all` with two limits.
-const ROUTES: &str = r#"
-    listen = "127.0.0.1:0"
-    workers = 2
-    [admin]
-    listen = "127.0.0.1:0"
-    [limits.local]
-    rate = "1/day"
-    burst = 100000
-    key = "route"
-    [limits.allow]
-    rate = "1/day"
-    burst = 100000
-    key = "route"
-    on_store_failure = "allow"
-    [limits.deny]
-    rate = "1/day"
-    burst = 100000
-    key = "route"
-    on_store_failure = "deny"
-    [limits.first]
-    algorithm = "gcra"
-    rate = "1/day"
-    burst = 99999
-    key = "route"
-    on_store_failure = "deny"
-    [limits.second]
-    algorithm = "sliding_window"
-    rate = "100000/day"
-    key = "route"
-    [limits.exact]
-    rate = "1/day"
-    burst = 5
-    key = "header:x-key"
-    on_store_failure = "deny"
-    [[routes]]
-    name = "local"
-    path = "/local"
-    limits = ["local"]
-    respond = { status = 200 }
-    [[routes]]
-    name = "allow"
-    path = "/allow"
-    limits = ["allow"]
-    respond = { status = 200 }
-    [[routes]]
-    name = "deny"
-    path = "/deny"
-    limits = ["deny"]
-    respond = { status = 200 }
-    [[routes]]
-    name = "all"
-    path = "/all"
-    limits = ["first", "second"]
-    respond = { status = 200 }
-    [[routes]]
-    path = "/exact"
-    limits = ["exact"]
-    respond = { status = 200 }
-    [[routes]]
-    path = "/free"
-    respond = { status = 200 }
-"#;
+/// The most units of a grant: more than the clients can send requests for a key in that time.
+const MOST_GRANTED: usize = 250;
 
 /// The limits and their routes.
 const LIMITS: [(&str, &str); 5] =
@@ -102,6 +41,7 @@ const LIMITS: [(&str, &str); 5] =
 /// A proxy under load.
 struct Trial {
     name: &'static str,
+    ahead: Ahead,
     proxy: Tidegate,
     load: Load,
     /// Lines of the log before the fault.
@@ -118,6 +58,13 @@ struct Expected<'a> {
     keeps: bool,
 }
 
+/// Runs a fault with both kinds of limits.
+#[track_caller]
+fn try_fault(fault: impl Fn(Ahead)) {
+    fault(Ahead::Off);
+    fault(Ahead::On);
+}
+
 /// A key that was not used before.
 fn fresh_key() -> String {
     format!("X-Key: {}", fastrand::u64(..))
@@ -126,24 +73,42 @@ fn fresh_key() -> String {
 impl Trial {
     /// Starts a proxy with these lines in `[store]`, and the load, and waits until requests are counted in Redis.
     #[track_caller]
-    fn start(name: &'static str, store: &str) -> Self {
-        let (keys, tables) = ROUTES.split_once("[admin]").unwrap();
+    fn start(name: &'static str, ahead: Ahead, store: &str) -> Self {
+        let routes = routes(ahead);
+        let (keys, tables) = routes.split_once("[admin]").unwrap();
         let proxy = Tidegate::start(&format!("{keys}\n[store]\n{store}\n[admin]{tables}"));
         let started = Instant::now();
         while !is_exact(&proxy) {
             assert!(started.elapsed() < PATIENCE, "the limits are not exact at the start");
         }
         let load = Load::start(proxy.addr());
-        load.wait_rounds(CALM_ROUNDS);
+        load.wait_rounds(ahead.rounds(CALM_ROUNDS));
         eventually("no breaker is open", || get(proxy.admin(), "/ready", &[]).text().ends_with(": up\n"));
         let (lines, memory) = (proxy.lines().len(), proxy.memory());
-        Self { name, proxy, load, lines, memory }
+        let trial = Self { name, ahead, proxy, load, lines, memory };
+        trial.wait_held();
+        trial
+    }
+
+    /// Waits for so many rounds of the load, or fewer with `ahead`.
+    #[track_caller]
+    fn run(&self, rounds: usize) {
+        self.load.wait_rounds(self.ahead.rounds(rounds));
+    }
+
+    /// Waits until units of every limit with `ahead` are held.
+    #[track_caller]
+    fn wait_held(&self) {
+        if self.ahead == Ahead::On {
+            let held = |limit| self.proxy.metric(&format!("tidegate_ahead_units_held{{limit=\"{limit}\"}}"));
+            eventually("units are held", || LIMITS.iter().all(|(limit, _)| held(limit) > 0));
+        }
     }
 
     /// The same with a single Redis server.
     #[track_caller]
-    fn with_server(name: &'static str, redis: &RedisServer) -> Self {
-        Self::start(name, &format!("url = \"{}\"", redis.url()))
+    fn with_server(name: &'static str, ahead: Ahead, redis: &RedisServer) -> Self {
+        Self::start(name, ahead, &format!("url = \"{}\"", redis.url()))
     }
 
     /// Waits until the breakers of both workers are open, and until the clients have sent many requests meanwhile.
@@ -151,7 +116,7 @@ impl Trial {
     fn run_outage(&self) {
         let open = || self.proxy.metric("tidegate_store_breakers_open");
         eventually("the breakers of both workers are open", || open() == 2);
-        self.load.wait_rounds(OUTAGE_ROUNDS);
+        self.run(OUTAGE_ROUNDS);
     }
 
     /// Asserts what must hold after the fault is repaired, which it is now.
@@ -162,7 +127,8 @@ impl Trial {
             assert!(mended.elapsed() < PATIENCE, "limits are not exact again");
         }
         let exact = mended.elapsed();
-        self.load.wait_rounds(CALM_ROUNDS);
+        self.run(CALM_ROUNDS);
+        self.wait_held();
         let growth = self.proxy.memory().saturating_sub(self.memory);
         let (samples, canaries) = self.load.stop();
         // On a slow machine a breaker may have opened again; the next replies close it.
@@ -175,9 +141,10 @@ impl Trial {
         let denied = samples.iter().filter(|sample| sample.status == 503).count();
         let disturbed = disturbed(&canaries, mended, exact);
         println!(
-            "{}: {} requests, {without} without Redis, {denied} denied, {} waited; slowest {:.0?}, canary {canary:.0?}; \
+            "{}, ahead {:?}: {} requests, {without} without Redis, {denied} denied, {} waited; slowest {:.0?}, canary {canary:.0?}; \
              exact after {exact:.1?}, of which the machine was slow for {disturbed:.1?}; {growth} KiB more\n    {}",
             self.name,
+            self.ahead,
             samples.len(),
             waits(&samples, &canaries),
             slowest(&samples),
@@ -209,24 +176,52 @@ impl Trial {
     /// reply may have charged more, and requests admitted without the store may be charged later.
     #[track_caller]
     fn assert_charges(&self, samples: &[Sample], expected: &Expected) {
-        let calls =
-            |outcome| self.proxy.metric(&format!("tidegate_store_requests_total{{outcome=\"{outcome}\"}}"));
-        let unknown: u64 = ["timeout", "connection_lost", "malformed"].map(calls).iter().sum();
-        let unknown = usize::try_from(unknown).unwrap();
+        let unknown = self.calls(&["timeout", "connection_lost", "malformed"]);
         for (limit, path) in LIMITS {
             let of_limit = || samples.iter().filter(|sample| sample.path == path);
             let counted = of_limit().filter(|sample| sample.is_counted).count();
-            let charged = self.charged(limit, path);
             let least = if expected.keeps { counted } else { 0 };
             let most = if path == "/local" { of_limit().count() } else { counted + unknown };
-            assert!(
-                (least..=most).contains(&charged),
-                "{limit}: {charged} charged, {counted} counted, at most {most}"
-            );
+            let most = most + self.lapsed(limit);
+            // At any time as much as was admitted.
+            let charged = self.charged(limit, path);
+            assert!(charged >= least, "{limit}: {charged} charged, {counted} counted");
+            let mut charged = charged;
+            eventually("units that are not spent are not charged", || {
+                charged = self.charged(limit, path);
+                charged <= most
+            });
+            assert!(charged >= least, "{limit}: {charged} charged, {counted} counted");
         }
-        if expected.keeps {
+        if expected.keeps && self.ahead == Ahead::Off {
             assert_eq!(self.charged("first", "/all"), self.charged("second", "/all"), "all or none");
         }
+    }
+
+    /// How many calls to Redis had these outcomes.
+    fn calls(&self, outcomes: &[&str]) -> usize {
+        let calls = |outcome: &&str| {
+            self.proxy.metric(&format!("tidegate_store_requests_total{{outcome=\"{outcome}\"}}"))
+        };
+        usize::try_from(outcomes.iter().map(calls).sum::<u64>()).unwrap()
+    }
+
+    /// How many granted units Redis may have charged that no request has spent.
+    fn lapsed(&self, limit: &str) -> usize {
+        if self.ahead == Ahead::Off {
+            return 0;
+        }
+        let units = |event| {
+            let series = format!("tidegate_ahead_units_total{{limit=\"{limit}\",event=\"{event}\"}}");
+            usize::try_from(self.proxy.metric(&series)).unwrap()
+        };
+        let failed = ["not_connected", "not_sent", "connection_lost", "timeout", "malformed", "error"];
+        if self.calls(&failed) == 0 {
+            return units("lapsed");
+        }
+        // Any grant may have lost its report, and so may any call its grant.
+        let unknown = self.calls(&["timeout", "connection_lost", "malformed"]);
+        units("granted") - units("spent") + unknown * MOST_GRANTED
     }
 
     /// How many units Redis has charged.
@@ -243,78 +238,6 @@ impl Trial {
         });
         usize::try_from(PLENTY - remaining.unwrap()).unwrap()
     }
-}
-
-fn slowest(samples: &[Sample]) -> Duration {
-    samples.iter().map(|sample| sample.took).max().unwrap()
-}
-
-/// For how long of the time `length` from `start` a worker may have been without Redis because the machine was slow: where a
-/// canary took half a deadline, a call to Redis, which wakes up two more processes, may have missed all of it.
-fn disturbed(canaries: &[Sample], start: Instant, length: Duration) -> Duration {
-    let mut slow: Vec<(Duration, Duration)> = canaries
-        .iter()
-        .filter(|sample| sample.took >= DEADLINE / 2 && sample.at + sample.took + REOPENED > start)
-        .map(|sample| {
-            let begins = sample.at.saturating_duration_since(start);
-            (begins, (sample.at + sample.took + REOPENED - start).min(length))
-        })
-        .collect();
-    slow.sort_unstable();
-    let mut counted = Duration::ZERO;
-    let mut sum = Duration::ZERO;
-    for (begins, ends) in slow {
-        sum += ends.saturating_sub(begins.max(counted));
-        counted = counted.max(ends);
-    }
-    sum
-}
-
-/// How many requests took about as long as the deadline while the machine was not slow: where a canary took half a deadline
-/// shortly before or after, the machine may have delayed the call to Redis as well.
-fn waits(samples: &[Sample], canaries: &[Sample]) -> usize {
-    let mut slow: Vec<Instant> =
-        canaries.iter().filter(|canary| canary.took >= DEADLINE / 2).map(|canary| canary.at).collect();
-    slow.sort_unstable();
-    let is_disturbed = |sample: &Sample| {
-        let next = slow.partition_point(|at| *at + REOPENED < sample.at);
-        slow.get(next).is_some_and(|at| *at <= sample.at + sample.took + REOPENED)
-    };
-    samples.iter().filter(|sample| sample.took >= DEADLINE * 9 / 10 && !is_disturbed(sample)).count()
-}
-
-/// Asserts that no request waits for longer than the deadline, and that only the requests before the breakers open wait at
-/// all. The canaries measure what the machine adds; a mistake would add seconds, or a deadline to every request.
-#[track_caller]
-fn assert_waits(samples: &[Sample], canaries: &[Sample]) {
-    let (slowest, canary) = (slowest(samples), slowest(canaries));
-    let most = DEADLINE + canary.max(Duration::from_millis(100)) * 4;
-    assert!(slowest <= most, "{slowest:?}, and the slowest canary {canary:?}");
-    let waits = waits(samples, canaries);
-    assert!(waits <= MOST_WAITS, "{waits} of {} requests waited for Redis", samples.len());
-}
-
-/// Asserts that there is one line for each change, with its reason. Where even a canary took half a deadline, the slow
-/// machine may have been a fault of its own.
-#[track_caller]
-fn assert_log(lines: &[String], expected: &Expected, canary: Duration) {
-    let count = |text: &str| lines.iter().filter(|line| line.contains(text)).count();
-    let (down, up) = (count("the store is unavailable: "), count("the store is available again"));
-    let partly = count("some calls to the store fail: ");
-    assert_eq!(down + up + partly, lines.len(), "{lines:#?}");
-    assert!(down == up && partly <= 1, "{lines:#?}");
-    let has_reason =
-        |line: &str, reasons: &[&str]| reasons.iter().any(|reason| line.contains(&format!(": {reason}")));
-    // A missed deadline counts as the first failure, and the next error of Redis as the one that opens the breaker.
-    let slow_machine = ["no reply within the deadline", "the connection closed before the reply"];
-    let is_slow = |line: &str| canary >= DEADLINE / 2 && has_reason(line, &slow_machine);
-    let warnings = || lines.iter().filter(|line| line.contains(" WARN "));
-    for line in warnings() {
-        assert!(has_reason(line, expected.reasons) || is_slow(line), "{line}");
-    }
-    let (least, most) = if expected.reasons.is_empty() { (0, 0) } else { (1, 3) };
-    let without_slow = warnings().filter(|line| !is_slow(line)).count();
-    assert!(warnings().count() >= least && without_slow <= most, "{lines:#?}");
 }
 
 /// Whether a key with five units gets five of them and no more: both workers count in Redis.

@@ -48,7 +48,7 @@ pub use problem::assert_problem;
 pub use prometheus::{Prometheus, Sample};
 pub use publisher::{Publisher, publish_over_tls};
 pub use redis::{Monitor, RedisServer, free_address};
-pub use relay::Relay;
+pub use relay::{Flow, Relay};
 pub use sample_api::SampleApi;
 pub use sentinel::Watched;
 pub use tidegate::{Tidegate, over_both_stores, timed};

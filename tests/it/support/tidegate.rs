@@ -76,10 +76,14 @@ impl Builder {
         self.store(redis, "timeout = \"5s\"")
     }
 
-    /// The same with these lines in `[store]`. The file gets a limit and a route for requests that find out whether
-    /// the store responds.
-    pub fn store(mut self, redis: &RedisServer, store: &str) -> Self {
-        let url = redis.url();
+    /// The same with these lines in `[store]`.
+    pub fn store(self, redis: &RedisServer, store: &str) -> Self {
+        self.store_at(&redis.url(), store)
+    }
+
+    /// The same with the Redis at this URL. The file gets a limit and a route for requests that find out whether the
+    /// store responds.
+    pub fn store_at(mut self, url: &str, store: &str) -> Self {
         // Keys of the whole file stand before its first table, and the route `ready` before all others.
         let is_key = |line: &&str| !line.trim_start().starts_with('[');
         let keys = self.config.split_inclusive('\n').take_while(is_key).map(str::len).sum();

@@ -9,35 +9,39 @@ use tidegate::store::redis::Target;
 use tidegate::store::{Redis, RedisSpec};
 use tidegate::time::Micros;
 
-use super::{Expected, Trial};
+use super::{Ahead, Expected, Trial, try_fault};
 use crate::support::{PATIENCE, RedisServer, Relay, Tidegate, eventually, eventually_async, get};
 
-fn through(name: &'static str, relay: &Relay) -> Trial {
-    Trial::start(name, &format!("url = \"redis://{}\"", relay.addr()))
+fn through(name: &'static str, ahead: Ahead, relay: &Relay) -> Trial {
+    Trial::start(name, ahead, &format!("url = \"redis://{}\"", relay.addr()))
 }
 
 #[test]
 fn a_round_trip_takes_200_milliseconds() {
-    let redis = RedisServer::start();
-    let relay = Relay::to(redis.addr());
-    let trial = through("200 ms latency", &relay);
-    relay.delay(Duration::from_millis(100));
-    run_outage(&trial, &relay);
-    relay.delay(Duration::ZERO);
-    let reasons = ["no reply within the deadline", "the connection closed before", "not connected: "];
-    trial.end(&Expected { reasons: &reasons, keeps: true });
+    try_fault(|ahead| {
+        let redis = RedisServer::start();
+        let relay = Relay::to(redis.addr());
+        let trial = through("200 ms latency", ahead, &relay);
+        relay.delay(Duration::from_millis(100));
+        run_outage(&trial, &relay);
+        relay.delay(Duration::ZERO);
+        let reasons = ["no reply within the deadline", "the connection closed before", "not connected: "];
+        trial.end(&Expected { reasons: &reasons, keeps: true });
+    });
 }
 
 #[test]
 fn connections_are_half_open() {
-    let redis = RedisServer::start();
-    let relay = Relay::to(redis.addr());
-    let trial = through("half-open connections", &relay);
-    relay.lose(true);
-    run_outage(&trial, &relay);
-    relay.lose(false);
-    let reasons = ["no reply within the deadline", "the connection closed before", "not connected: "];
-    trial.end(&Expected { reasons: &reasons, keeps: true });
+    try_fault(|ahead| {
+        let redis = RedisServer::start();
+        let relay = Relay::to(redis.addr());
+        let trial = through("half-open connections", ahead, &relay);
+        relay.lose(true);
+        run_outage(&trial, &relay);
+        relay.lose(false);
+        let reasons = ["no reply within the deadline", "the connection closed before", "not connected: "];
+        trial.end(&Expected { reasons: &reasons, keeps: true });
+    });
 }
 
 /// Waits until the breakers are open and the proxy has tried to replace its connections.
