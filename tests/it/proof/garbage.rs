@@ -1,5 +1,7 @@
 //! Values of other programs under the keys of limits: none causes an error or a permanent denial.
 
+mod grants;
+
 use std::fmt::Write as _;
 
 use proptest::prelude::*;
@@ -89,6 +91,7 @@ fn prod(stores: &Stores, policies: &[Policy], policy: u32, key: Key, written: &[
     stores.set_clock(START);
     send(0, 1, ChargeKind::Check);
     let first = send(1, 1, ChargeKind::Take);
+    grants::prod(stores, policies, policy, key, written);
     send(1, 7, ChargeKind::Late);
     send(2, 2, ChargeKind::Take);
     send(2, 3, ChargeKind::Check);
@@ -101,6 +104,12 @@ fn prod(stores: &Stores, policies: &[Policy], policy: u32, key: Key, written: &[
         later += first.retry_after.unwrap().0;
     }
     stores.set_clock(later);
+    if policies[policy as usize].ahead.is_some() {
+        // The units of all grants that have ended are charged now.
+        send(1, 4, ChargeKind::Take);
+        later += HOUR * 97;
+        stores.set_clock(later);
+    }
     let again = send(1, 4, ChargeKind::Take);
     assert!(again.allowed, "{name} for ever: {again:?} on {written:02x?}, first {first:?}");
     send(3, 5, ChargeKind::Late);

@@ -132,6 +132,12 @@ impl Stores {
         self.runtime.block_on(self.redis.take(&policies.into(), charges)).unwrap()
     }
 
+    /// Takes from Redis alone and asks for grants.
+    pub fn redis_grant(&self, policies: &[Policy], charge: Charge, request: GrantRequest) -> Granted {
+        let (policies, charges, requests) = (policies.into(), [charge], [request]);
+        self.runtime.block_on(self.redis.take_with_grants(&policies, &charges, &requests)).unwrap()
+    }
+
     /// Applies charges in Redis alone.
     pub fn redis_apply(&self, policies: &[Policy], charges: &[Charge]) -> Decisions {
         self.runtime.block_on(self.redis.apply(&policies.into(), charges)).unwrap()

@@ -2,15 +2,8 @@
 
 use std::time::Duration;
 
-use super::{FIXED, ahead, held, proxy, spend, spend_all, spend_until_held, units};
+use super::{FIXED, ahead, has_no_grants, held, proxy, proxy_at, spend, spend_all, spend_until_held, units};
 use crate::support::{Client, RedisServer, eventually};
-
-/// Whether the record of the only key in Redis has no granted units: the last byte of others is an `r`.
-fn has_no_grants(redis: &RedisServer) -> bool {
-    let keys: Vec<String> = redis.keys().into_iter().filter(|key| key.contains(":one:")).collect();
-    assert_eq!(keys.len(), 1, "{keys:?}");
-    redis.cli(&["getrange", &keys[0], "-1", "-1"]) != "r"
-}
 
 #[test]
 fn units_of_a_killed_proxy_count_as_spent() {
@@ -93,4 +86,48 @@ fn a_reload_returns_the_units_of_a_limit_that_has_changed() {
     first.reload(&config);
     eventually("its units are returned", || has_no_grants(&redis));
     assert_eq!(spend_all(&second), 2_000 - spent);
+}
+
+/// Redis stands still. Requests for held units do not notice it; then the breaker opens, and closes when Redis is back.
+#[test]
+fn a_stalled_redis_delays_no_request_that_has_units() {
+    let redis = RedisServer::start();
+    let proxy = proxy_at(&redis.url(), "50ms", &format!("{FIXED}\non_store_failure = \"deny\""));
+    let mut client = Client::connect(proxy.addr());
+    let mut admitted = 0;
+    eventually("many units are held", || {
+        admitted += u64::from(client.get("/", &[]).status() == 200);
+        held(&proxy) > 100
+    });
+    redis.pause();
+    // A grant that is still on its way may arrive.
+    let before = (held(&proxy), ahead(&proxy, "allowed"));
+    let missed = || proxy.metric("tidegate_store_requests_total{outcome=\"timeout\"}");
+    let passed = (0..2_000).take_while(|_| client.get("/", &[]).status() == 200).count();
+    let passed = u64::try_from(passed).unwrap();
+    assert!(passed >= before.0, "{passed} passed of {before:?}");
+    assert_eq!(ahead(&proxy, "allowed") - before.1, passed);
+    eventually("the breaker opens", || {
+        assert_eq!(client.get("/", &[]).status(), 503);
+        proxy.metric("tidegate_store_breakers_open") == 1
+    });
+    // From then on no request waits.
+    let before = missed();
+    (0..100).for_each(|_| assert_eq!(client.get("/", &[]).status(), 503));
+    assert!(missed() - before < 20, "{} of 100 requests waited for Redis", missed() - before);
+    redis.resume();
+    eventually("Redis decides again, and the breaker is closed", || {
+        admitted += u64::from(client.get("/", &[]).status() == 200);
+        proxy.metric("tidegate_store_breakers_open") == 0
+    });
+    admitted += passed;
+    let mut denied = 0;
+    // On a busy machine, single calls may still miss the deadline.
+    eventually("all units are spent", || {
+        let statuses = [(); 100].map(|()| client.get("/", &[]).status());
+        admitted += u64::try_from(statuses.iter().filter(|status| **status == 200).count()).unwrap();
+        denied += statuses.iter().filter(|status| **status == 429).count();
+        denied > 100
+    });
+    assert!((1_500..=2_000).contains(&admitted), "{admitted} admitted");
 }
