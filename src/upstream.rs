@@ -35,6 +35,7 @@ mod probe;
 mod request;
 mod resolver;
 mod response;
+mod retry;
 mod scrub;
 mod shared;
 mod spec;

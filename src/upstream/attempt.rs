@@ -6,9 +6,11 @@ use tokio::time::Instant;
 use super::acquire::Acquired;
 use super::attempt_log::AttemptLog;
 use super::detached::{self, Detachable, ResponseStream};
+use super::endpoint_set::EndpointSet;
 use super::error::{ForwardError, SendError};
 use super::pool::Pool;
 use super::request::{ForwardOptions, UpstreamRequest};
+use super::retry::{Attempts, Retry};
 use super::spec::HostRule;
 use crate::http1::ResponseHead;
 use crate::http1::names::HOST;
@@ -25,6 +27,8 @@ pub(super) struct AttemptOptions<'a> {
     pub may_retry: bool,
     /// Whether the upstream has another endpoint.
     pub has_alternatives: bool,
+    /// Whether the request may wait until a server answers again.
+    pub may_pause: bool,
     /// By when the exchange must be complete, including the response's body.
     pub deadline: Option<Instant>,
 }
@@ -32,8 +36,8 @@ pub(super) struct AttemptOptions<'a> {
 /// An attempt without a response.
 pub(super) struct FailedAttempt {
     pub error: ForwardError,
-    /// Whether it is safe to send the request again.
-    pub is_retryable: bool,
+    /// Whether the request may be sent again.
+    pub retry: Retry,
 }
 
 /// Sends a request to one endpoint, first over the connection that the request has waited for, if any. After a
@@ -50,14 +54,16 @@ pub(super) async fn attempt(
         let checkout = pool.checkout(acquired.take(), client, options.needs_new_connection, deadline);
         let connection = checkout.await.map_err(|error| {
             // Nothing was sent, so any request may go to another endpoint, but it must not wait for a connection twice.
-            let is_retryable =
-                options.has_alternatives && !matches!(error, ForwardError::NoFreeConnection(_));
-            FailedAttempt { error, is_retryable }
+            let retry = match error {
+                ForwardError::NoFreeConnection(_) => Retry::Never,
+                _ => options.retry_of_unsent(),
+            };
+            FailedAttempt { error, retry }
         })?;
         connection.start(client);
         let is_reused = connection.is_reused();
         // Decided before the request is sent, because its body must be recorded while it is sent.
-        let can_repeat = can_repeat(request, &options, is_reused, connection.is_shared());
+        let if_unprocessed = options.retry_of_unprocessed(request, is_reused, connection.is_shared());
         let is_handshake = request.body.is_handshake();
         let sent = match detachable.clone() {
             None => connection.send(request, deadline, polls_upload).await.map(|(head, exchange)| {
@@ -71,7 +77,7 @@ pub(super) async fn attempt(
             // The bytes after a 101 are not HTTP, and this client has not requested another protocol.
             Ok((head, _)) if head.status == StatusCode::SWITCHING_PROTOCOLS && !is_handshake => {
                 let error = ForwardError::Switched(pool.server().authority());
-                return Err(FailedAttempt { error, is_retryable: false });
+                return Err(FailedAttempt { error, retry: Retry::Never });
             }
             Ok(response) => return Ok(response),
             Err(failed) => failed,
@@ -82,30 +88,61 @@ pub(super) async fn attempt(
             options.needs_new_connection = true;
             continue;
         }
-        return Err(classify(failed, pool, request, can_repeat, options.has_alternatives));
+        return Err(classify(failed, pool, request, &options, if_unprocessed));
     }
 }
 
-/// Whether the request may be sent a second time after the server may have received it. Records its body for that.
-fn can_repeat(
-    request: &mut UpstreamRequest,
-    options: &AttemptOptions<'_>,
-    is_reused: bool,
-    is_shared: bool,
-) -> bool {
-    let is_idempotent = request.head.method.is_idempotent();
-    // Over HTTP/2 a server can state that it has not processed a request, whatever its method.
-    let may_repeat = is_shared || is_idempotent && (is_reused || options.has_alternatives);
-    options.may_retry && may_repeat && request.body.start_recording()
+impl<'a> AttemptOptions<'a> {
+    /// The conditions of the next attempt, after which up to `retries` may follow at once.
+    pub fn new(
+        forward: ForwardOptions<'a>,
+        attempts: &Attempts,
+        endpoints: &EndpointSet,
+        retries: u32,
+        deadline: Option<Instant>,
+    ) -> Self {
+        Self {
+            forward,
+            needs_new_connection: attempts.number() > 1,
+            may_retry: attempts.has_retry(retries),
+            has_alternatives: endpoints.pools.len() > 1,
+            may_pause: attempts.may_pause(),
+            deadline,
+        }
+    }
+
+    /// Whether a request of which nothing was sent may be sent again. At the same endpoint it would probably fail again at
+    /// once.
+    fn retry_of_unsent(&self) -> Retry {
+        match (self.has_alternatives, self.may_pause) {
+            (true, _) => Retry::AtOnce,
+            (false, true) => Retry::AfterPause,
+            (false, false) => Retry::Never,
+        }
+    }
+
+    /// Whether the request may be sent again if the server may have received it without processing it. Records its body
+    /// for that.
+    fn retry_of_unprocessed(&self, request: &mut UpstreamRequest, is_reused: bool, is_shared: bool) -> Retry {
+        let is_idempotent = request.head.method.is_idempotent();
+        // Over HTTP/2 a server can state that it has not processed a request, whatever its method.
+        let retry = match is_shared || is_idempotent && (is_reused || self.has_alternatives) {
+            true if self.may_retry => Retry::AtOnce,
+            _ if self.may_pause && (is_shared || is_idempotent) => Retry::AfterPause,
+            _ => Retry::Never,
+        };
+        if retry == Retry::Never || request.body.start_recording() { retry } else { Retry::Never }
+    }
 }
 
-/// Decides whether the request may be sent again, and rewinds its body in that case.
+/// Decides whether the request may be sent again, and rewinds its body in that case. `if_unprocessed` applies if the server
+/// has not processed it.
 fn classify(
     failed: SendError,
     pool: &Pool,
     request: &mut UpstreamRequest,
-    can_repeat: bool,
-    has_alternatives: bool,
+    options: &AttemptOptions<'_>,
+    if_unprocessed: Retry,
 ) -> FailedAttempt {
     let SendError { cause, is_unsent, is_without_response } = failed;
     let is_idempotent = request.head.method.is_idempotent();
@@ -114,9 +151,14 @@ fn classify(
     // so only an idempotent request may be repeated after it.
     let is_unprocessed =
         error.is_refused() || is_idempotent && is_without_response && error.is_dead_connection();
-    // An unsent request is safe to repeat whatever its method, but at the same endpoint it would probably fail again.
-    let is_retryable = if is_unsent { has_alternatives } else { can_repeat && is_unprocessed };
-    FailedAttempt { is_retryable: is_retryable && request.body.rewind(), error }
+    let retry = match (is_unsent, is_unprocessed) {
+        // An unsent request is safe to repeat whatever its method.
+        (true, _) => options.retry_of_unsent(),
+        (false, true) => if_unprocessed,
+        (false, false) => Retry::Never,
+    };
+    let can_be_sent = retry != Retry::Never && request.body.rewind();
+    FailedAttempt { retry: if can_be_sent { retry } else { Retry::Never }, error }
 }
 
 /// The outcome of an attempt with a response of this status. 502, 503 and 504 count as failures of the server.

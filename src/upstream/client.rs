@@ -1,10 +1,11 @@
 //! One worker's client of an upstream: endpoint selection and retries.
 
 use std::cell::RefCell;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use smallvec::SmallVec;
+use tokio::time::{Instant, sleep_until};
 
 use super::acquire::Acquired;
 use super::attempt::{AttemptOptions, FailedAttempt, address, attempt, outcome};
@@ -18,6 +19,7 @@ use super::in_flight::InFlight;
 use super::pool::Pool;
 use super::request::{ForwardFailure, ForwardOptions, UpstreamRequest};
 use super::response::ResponseBody;
+use super::retry::{Attempts, Retry};
 use super::shared::SharedUpstream;
 use crate::http1::ResponseHead;
 use crate::limiter::Permit;
@@ -78,6 +80,9 @@ impl Upstream {
     ///
     /// A request with a body is retried only if that is small and has arrived completely.
     ///
+    /// With `retry_for` such a request, and one of which nothing was sent, also waits while no server answers, and is sent
+    /// again after each pause.
+    ///
     /// # Errors
     /// When there is no response.
     pub async fn forward(
@@ -106,34 +111,29 @@ impl Upstream {
         // One deadline for all attempts, so that retries do not extend `total_timeout`.
         let deadline = spec.total_timeout.map(|total| cached_now() + total);
         // Kept if a resolver replaces them meanwhile: `tried` has the index of the endpoint of each failed attempt.
-        let endpoints = Rc::clone(&self.endpoints.borrow());
-        let mut tried = SmallVec::<[usize; 4]>::new();
+        let mut endpoints = self.endpoints();
+        let mut attempts = Attempts::new(spec.retry_for, deadline);
         self.budget.deposit();
         log.start(&self.label);
         loop {
-            let selection = endpoints.select(&tried, options.hash_key);
-            let (index, acquired) = match selection.ok_or_else(|| self.unresolved())? {
-                Selection::At(index) => (index, None),
-                Selection::New(index, permit) => (index, Some(Acquired::Permit(permit))),
-                Selection::Full(index) => {
+            let (index, acquired) = match endpoints.select(attempts.tried(), options.hash_key) {
+                Some(Selection::At(index)) => (index, None),
+                Some(Selection::New(index, permit)) => (index, Some(Acquired::Permit(permit))),
+                Some(Selection::Full(index)) => {
                     // Before the wait, so that a request that gets no connection is logged with its server.
-                    log.select(&endpoints.pools[index], tried.len() + 1);
-                    // Boxed because it is large, and few requests wait.
-                    let wait = Box::pin(endpoints.wait(index, &tried, options.client, deadline));
-                    let (index, acquired) = wait.await.inspect_err(|error| self.count_full(error))?;
-                    (index, Some(acquired))
+                    log.select(&endpoints.pools[index], attempts.number());
+                    self.wait(&endpoints, index, attempts.tried(), (options.client, deadline)).await?
+                }
+                None => {
+                    self.pause(self.unresolved(), &mut attempts).await?;
+                    endpoints = self.endpoints();
+                    continue;
                 }
             };
             let pool = &endpoints.pools[index];
-            log.select(pool, tried.len() + 1);
+            log.select(pool, attempts.number());
             address(request, target.as_ref(), pool, options.host, &mut log)?;
-            let attempt_options = AttemptOptions {
-                forward: options,
-                needs_new_connection: !tried.is_empty(),
-                may_retry: tried.len() < spec.retries as usize,
-                has_alternatives: endpoints.pools.len() > 1,
-                deadline,
-            };
+            let attempt_options = AttemptOptions::new(options, &attempts, &endpoints, spec.retries, deadline);
             let mut in_flight = InFlight::start(pool);
             let detachable = Detachable::of(&permit, client_permit.as_ref(), spec.response_timeout);
             match attempt(pool, acquired, request, attempt_options, detachable).await {
@@ -145,10 +145,15 @@ impl Upstream {
                 }
                 Err(failed) => {
                     log.failure(&failed.error);
-                    self.check_retry(failed, in_flight, attempt_options)?;
+                    attempts.fail(index);
+                    in_flight.report_failure(failed.error.attempt());
+                    drop(in_flight);
+                    pool.log_failure(&failed.error);
+                    if self.recover(failed, &mut attempts, attempt_options).await? {
+                        endpoints = self.endpoints();
+                    }
                 }
             }
-            tried.push(index);
         }
     }
 
@@ -175,6 +180,10 @@ impl Upstream {
         }
     }
 
+    fn endpoints(&self) -> Rc<EndpointSet> {
+        Rc::clone(&self.endpoints.borrow())
+    }
+
     fn update_endpoints(&self) {
         let members = self.shared.members();
         let mut endpoints = self.endpoints.borrow_mut();
@@ -191,23 +200,56 @@ impl Upstream {
         *endpoints = Rc::new(updated);
     }
 
-    /// Reports a failed attempt, and returns its error unless another attempt may follow.
-    fn check_retry(
+    /// Waits until the chosen endpoint or an alternative has a connection for this client, at the latest until a deadline.
+    async fn wait(
+        &self,
+        endpoints: &EndpointSet,
+        index: usize,
+        tried: &[usize],
+        (client, deadline): (IpAddr, Option<Instant>),
+    ) -> Result<(usize, Option<Acquired>), ForwardError> {
+        // Boxed because it is large, and few requests wait.
+        let acquired = Box::pin(endpoints.wait(index, tried, client, deadline)).await;
+        let (index, acquired) = acquired.inspect_err(|error| self.count_full(error))?;
+        Ok((index, Some(acquired)))
+    }
+
+    /// Returns when another attempt may follow a failed one, and whether that was after a pause.
+    ///
+    /// # Errors
+    /// The error of the failed attempt if no other may follow.
+    async fn recover(
         &self,
         failed: FailedAttempt,
-        mut in_flight: InFlight,
+        attempts: &mut Attempts,
         options: AttemptOptions<'_>,
-    ) -> Result<(), ForwardError> {
-        let FailedAttempt { error, is_retryable } = failed;
-        in_flight.report_failure(error.attempt());
-        in_flight.pool().log_failure(&error);
+    ) -> Result<bool, ForwardError> {
+        let may_retry = failed.retry == Retry::AtOnce && options.may_retry;
         // Past its deadline another attempt would time out at once, and count against a healthy server.
         let is_over = || options.deadline.is_some_and(|deadline| deadline <= monotonic());
-        if is_retryable && options.may_retry && !is_over() && self.spend_retry() {
-            return Ok(());
+        if may_retry && !is_over() && self.spend_retry() {
+            return Ok(false);
         }
-        self.count_full(&error);
-        Err(error)
+        self.pause(failed, attempts).await?;
+        Ok(true)
+    }
+
+    /// Waits while no server answers, until the next attempt.
+    ///
+    /// # Errors
+    /// The error of the failed attempt if the request must not be sent again, has waited for `retry_for`, or `max_pending`
+    /// requests wait.
+    async fn pause(&self, failed: FailedAttempt, attempts: &mut Attempts) -> Result<(), ForwardError> {
+        let end = (failed.retry != Retry::Never).then(|| attempts.pause()).flatten();
+        let waits = end.and_then(|end| Some((end, self.shared.start_pending(|| false)?)));
+        let Some((end, _pending)) = waits else {
+            self.count_full(&failed.error);
+            return Err(failed.error);
+        };
+        self.counts.record_event(Event::Retried);
+        // Boxed because it is large, and few requests wait.
+        Box::pin(sleep_until(end)).await;
+        Ok(())
     }
 
     /// Takes a retry from the budget; returns whether it had one.
@@ -223,7 +265,9 @@ impl Upstream {
         }
     }
 
-    fn unresolved(&self) -> ForwardError {
-        ForwardError::Unresolved(self.shared.spec().label().into())
+    /// The failure of an attempt while no name of a server has an address.
+    fn unresolved(&self) -> FailedAttempt {
+        let error = ForwardError::Unresolved(self.shared.spec().label().into());
+        FailedAttempt { error, retry: Retry::AfterPause }
     }
 }

@@ -50,6 +50,8 @@ pub struct UpstreamSpec {
     pub retries: u32,
     /// The share of requests that may be retried, from 0 to 1.
     pub retry_budget: f64,
+    /// How long a request that is safe to send again waits while no server answers, if it does.
+    pub retry_for: Option<Duration>,
     /// The most connections to one address, over all workers.
     pub max_connections: usize,
     /// The most requests that wait for a connection, over all workers.

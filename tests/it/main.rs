@@ -189,6 +189,7 @@ mod upstream {
     mod health_checks;
     mod outage_log;
     mod responses;
+    mod restarts;
     mod retries;
     pub mod setup;
     mod slow_clients;

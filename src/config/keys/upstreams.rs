@@ -70,6 +70,13 @@ pub static UPSTREAM: Keys = Keys {
             doc: "The share of the requests that may be sent again",
         },
         Key {
+            name: "retry_for",
+            kind: Kind::DurationOrOff(MILLISECOND, DAY),
+            default: Default::Toml("\"off\""),
+            doc: "How long a request waits, and is sent again, while no server answers, or `\"off\"`; see \
+              [below](#servers-that-restart)",
+        },
+        Key {
             name: "max_connections",
             kind: Kind::Integer(1, 1_000_000),
             default: Default::Toml("1024"),

@@ -60,6 +60,7 @@ fn settings(name: &str, balance: Option<Balance>, table: &Table<'_>) -> Option<U
     let is_http2 = table.choice("protocol", &[("h1", false), ("h2", true)]);
     let timeouts = timeouts(table);
     let retries = table.small("retries");
+    let retry_for = table.duration_or_off("retry_for");
     let (retry_budget, panic_threshold) = (table.decimal("retry_budget"), table.decimal("panic_threshold"));
     let (max_connections, max_pending) = (table.count("max_connections"), table.count("max_pending"));
     let per_client = table.count("max_requests_per_client");
@@ -80,6 +81,7 @@ fn settings(name: &str, balance: Option<Balance>, table: &Table<'_>) -> Option<U
         balance: balance?,
         retries: retries?,
         retry_budget: retry_budget?,
+        retry_for: retry_for.ok()?,
         max_connections: max_connections?,
         max_pending: max_pending?,
         max_requests_per_client: NonZeroUsize::new(per_client?),

@@ -220,6 +220,7 @@ fn upstreams_are_read() {
         balance: Balance::Hash,
         retries: 2,
         retry_budget: 0.1,
+        retry_for: Some(2 * second),
         max_connections: 500,
         max_pending: 50,
         max_requests_per_client: NonZeroUsize::new(60),

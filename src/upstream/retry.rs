@@ -1,0 +1,122 @@
+//! When a request without a response is sent again: at once to another endpoint, or after a pause while no server answers.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tokio::time::Instant;
+
+use crate::time::{cached_now, monotonic};
+
+/// The first pause; each further one is twice as long, up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(25);
+const LONGEST_PAUSE: Duration = Duration::from_millis(400);
+
+/// Whether and when a request may be sent again after an attempt without a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Retry {
+    /// It may have been processed, or its body cannot be sent again.
+    Never,
+    /// It is safe, and another attempt may succeed at once.
+    AtOnce,
+    /// It is safe, and succeeds only when the server is back.
+    AfterPause,
+}
+
+/// The attempts of one request.
+#[derive(Debug)]
+pub(super) struct Attempts {
+    /// The endpoints of the failed attempts since the last pause.
+    tried: SmallVec<[usize; 4]>,
+    /// The number of failed attempts.
+    failed: usize,
+    /// The number of pauses.
+    pauses: u32,
+    /// No pause ends later than this. None if requests do not wait for a server.
+    retry_until: Option<Instant>,
+}
+
+impl Attempts {
+    /// No attempts yet; `retry_for` is how long the request may wait for a server, and `deadline` when it must be complete.
+    pub fn new(retry_for: Option<Duration>, deadline: Option<Instant>) -> Self {
+        let retry_until = retry_for.map(|wait| {
+            let until = cached_now() + wait;
+            deadline.map_or(until, |deadline| until.min(deadline))
+        });
+        Self { tried: SmallVec::new(), failed: 0, pauses: 0, retry_until }
+    }
+
+    /// The endpoints that failed since the last pause.
+    pub fn tried(&self) -> &[usize] {
+        &self.tried
+    }
+
+    /// The number of the present attempt, counted from 1.
+    pub fn number(&self) -> usize {
+        self.failed + 1
+    }
+
+    /// Whether there is one of `retries` until the next pause.
+    pub fn has_retry(&self, retries: u32) -> bool {
+        self.tried.len() < retries as usize
+    }
+
+    /// Whether the request may wait for a server.
+    pub fn may_pause(&self) -> bool {
+        self.retry_until.is_some()
+    }
+
+    /// Records a failed attempt at the endpoint with this index.
+    pub fn fail(&mut self, index: usize) {
+        self.tried.push(index);
+        self.failed += 1;
+    }
+
+    /// Starts a pause, after which every endpoint is tried again; returns its end. None if it would be longer than the
+    /// request may wait.
+    pub fn pause(&mut self) -> Option<Instant> {
+        let until = self.retry_until?;
+        let pause = FIRST_PAUSE.saturating_mul(1 << self.pauses.min(8)).min(LONGEST_PAUSE);
+        // Half of it is random, so that the requests that wait do not all return at once.
+        let end = monotonic() + pause.mul_f64(0.5 + 0.5 * fastrand::f64());
+        if end > until {
+            return None;
+        }
+        self.pauses += 1;
+        self.tried.clear();
+        Some(end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn pauses_grow_and_end_in_time() {
+        let start = monotonic();
+        let mut attempts = Attempts::new(Some(Duration::from_secs(2)), None);
+        let mut pauses = Vec::new();
+        loop {
+            attempts.fail(0);
+            let before = monotonic();
+            let Some(end) = attempts.pause() else { break };
+            assert!(attempts.tried().is_empty());
+            tokio::time::sleep_until(end).await;
+            pauses.push(monotonic() - before);
+        }
+        let (first, last) = (pauses[0], *pauses.last().unwrap());
+        assert!((FIRST_PAUSE / 2..=FIRST_PAUSE + Duration::from_millis(1)).contains(&first), "{pauses:?}");
+        assert!((LONGEST_PAUSE / 2..=LONGEST_PAUSE + Duration::from_millis(1)).contains(&last), "{pauses:?}");
+        let waited = monotonic() - start;
+        assert!((Duration::from_millis(1600)..=Duration::from_millis(2001)).contains(&waited), "{waited:?}");
+        assert_eq!(attempts.number(), pauses.len() + 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_retry_for_there_is_no_pause() {
+        let mut attempts = Attempts::new(None, None);
+        attempts.fail(3);
+        assert_eq!((attempts.pause(), attempts.tried()), (None, &[3][..]));
+        assert!(attempts.has_retry(2) && !attempts.has_retry(1));
+    }
+}
