@@ -20,16 +20,31 @@ FEATURES ?=
 PREFIX ?= /usr/local
 DESTDIR ?=
 BINDIR ?= $(PREFIX)/bin
-DOCDIR ?= $(PREFIX)/share/doc/tidegate
+SHAREDIR ?= $(PREFIX)/share
+DOCDIR ?= $(SHAREDIR)/doc/tidegate
+MANDIR ?= $(SHAREDIR)/man/man1
+BASHDIR ?= $(SHAREDIR)/bash-completion/completions
+ZSHDIR ?= $(SHAREDIR)/zsh/site-functions
+FISHDIR ?= $(SHAREDIR)/fish/vendor_completions.d
 UNITDIR ?= $(PREFIX)/lib/systemd/system
+SYSUSERSDIR ?= $(PREFIX)/lib/sysusers.d
+TMPFILESDIR ?= $(PREFIX)/lib/tmpfiles.d
 SYSCONFDIR ?= $(if $(filter /usr /usr/local,$(PREFIX)),/etc,$(PREFIX)/etc)
-RELEASE := $(or $(CARGO_TARGET_DIR),target)/release/tidegate
+BUILD := $(or $(CARGO_TARGET_DIR),target)
+RELEASE := $(BUILD)/release/tidegate
 # The binary to install; another one than the release is installed as it is.
 BINARY ?= $(RELEASE)
-SOURCES := Cargo.toml Cargo.lock rust-toolchain.toml $(shell find src lua -type f)
+# The licences of the dependencies, for packages; they are installed if the file exists.
+NOTICES ?=
+# What a release is built for; empty for this machine. x86_64-unknown-linux-musl and aarch64-unknown-linux-musl are static.
+TARGET ?=
+# How `make install` writes files: readable by all users, and with paths that follow PREFIX.
+WRITE := umask 022 &&
+ADAPT := $(WRITE) sed -e 's|/usr/local/bin/|$(BINDIR)/|g' -e 's|/etc/tidegate/|$(SYSCONFDIR)/tidegate/|g'
+SOURCES := build.rs Cargo.toml Cargo.lock rust-toolchain.toml $(shell find src lua -type f)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint fmt release install uninstall reference pictures bench bench-compare bench-instructions
+.PHONY: help run test lint fmt build install uninstall release deb reference pictures bench bench-compare bench-instructions
 
 help: ## Show this list
 	@printf 'tidegate, a reverse proxy with rate limiting built in\n\n'
@@ -69,7 +84,7 @@ fmt: ## Format the code
 	@scripts/setup rustfmt
 	$(CARGO) fmt
 
-release: $(RELEASE) ## Build the optimised binary: target/release/tidegate (some minutes)
+build: $(RELEASE) ## Build the optimised binary: target/release/tidegate (some minutes)
 
 $(RELEASE): $(SOURCES)
 	@scripts/setup cc
@@ -77,28 +92,43 @@ $(RELEASE): $(SOURCES)
 	@touch '$@'
 
 # Paths in the units follow PREFIX. The configuration is the quickstart on the address of tidegate.socket; one that exists
-# is never overwritten.
-install: $(BINARY) ## Install the release, systemd units and an example configuration (PREFIX, DESTDIR)
-	install -d '$(DESTDIR)$(BINDIR)' '$(DESTDIR)$(UNITDIR)' '$(DESTDIR)$(SYSCONFDIR)/tidegate' '$(DESTDIR)$(DOCDIR)/examples'
+# is never overwritten. The binary writes its manual pages and completions itself.
+install: $(BINARY) ## Install binary, systemd units, manual, completions and an example configuration (PREFIX, DESTDIR)
+	install -d '$(DESTDIR)$(BINDIR)' '$(DESTDIR)$(UNITDIR)' '$(DESTDIR)$(SYSUSERSDIR)' '$(DESTDIR)$(TMPFILESDIR)' \
+	  '$(DESTDIR)$(DOCDIR)/examples' '$(DESTDIR)$(MANDIR)' '$(DESTDIR)$(BASHDIR)' '$(DESTDIR)$(ZSHDIR)' '$(DESTDIR)$(FISHDIR)' \
+	  '$(DESTDIR)$(SYSCONFDIR)/tidegate/tls'
 	install -m 755 '$(BINARY)' '$(DESTDIR)$(BINDIR)/tidegate'
-	for unit in tidegate.service tidegate.socket; do \
-	  sed -e 's|/usr/local/bin/|$(BINDIR)/|g' -e 's|/etc/tidegate/|$(SYSCONFDIR)/tidegate/|g' "config/$$unit" \
-	    >'$(DESTDIR)$(UNITDIR)'/$$unit && chmod 644 '$(DESTDIR)$(UNITDIR)'/$$unit || exit 1; \
-	done
-	install -m 644 LICENSE LICENSE-APACHE LICENSE-MIT '$(DESTDIR)$(DOCDIR)/'
+	$(ADAPT) config/tidegate.service >'$(DESTDIR)$(UNITDIR)/tidegate.service'
+	$(ADAPT) config/tidegate.socket >'$(DESTDIR)$(UNITDIR)/tidegate.socket'
+	$(ADAPT) config/tidegate.sysusers >'$(DESTDIR)$(SYSUSERSDIR)/tidegate.conf'
+	$(ADAPT) config/tidegate.tmpfiles >'$(DESTDIR)$(TMPFILESDIR)/tidegate.conf'
+	$(WRITE) '$(BINARY)' man '$(DESTDIR)$(MANDIR)'
+	$(WRITE) '$(BINARY)' completions bash >'$(DESTDIR)$(BASHDIR)/tidegate'
+	$(WRITE) '$(BINARY)' completions zsh >'$(DESTDIR)$(ZSHDIR)/_tidegate'
+	$(WRITE) '$(BINARY)' completions fish >'$(DESTDIR)$(FISHDIR)/tidegate.fish'
+	install -m 644 LICENSE LICENSE-APACHE LICENSE-MIT $(wildcard $(NOTICES)) '$(DESTDIR)$(DOCDIR)/'
 	install -m 644 config/production.toml config/quickstart.toml '$(DESTDIR)$(DOCDIR)/examples/'
 	@if [ -e '$(DESTDIR)$(SYSCONFDIR)/tidegate/tidegate.toml' ]; then \
 	  printf 'kept %s\n' '$(DESTDIR)$(SYSCONFDIR)/tidegate/tidegate.toml'; \
 	else \
-	  sed -e 's/^listen = .*/listen = "0.0.0.0:80"/' -e 's|127[.]0[.]0[.]1:8080/|127.0.0.1/|' \
+	  $(WRITE) sed -e 's/^listen = .*/listen = "0.0.0.0:80"/' -e 's|127[.]0[.]0[.]1:8080/|127.0.0.1/|' \
 	    -e 's|config/quickstart.toml|$(SYSCONFDIR)/tidegate/tidegate.toml|' config/quickstart.toml \
-	    >'$(DESTDIR)$(SYSCONFDIR)/tidegate/tidegate.toml' && \
-	  chmod 644 '$(DESTDIR)$(SYSCONFDIR)/tidegate/tidegate.toml'; \
+	    >'$(DESTDIR)$(SYSCONFDIR)/tidegate/tidegate.toml'; \
 	fi
 
 uninstall: ## Remove what `make install` has installed, except the configuration
-	rm -f '$(DESTDIR)$(BINDIR)/tidegate' '$(DESTDIR)$(UNITDIR)/tidegate.service' '$(DESTDIR)$(UNITDIR)/tidegate.socket'
+	rm -f '$(DESTDIR)$(BINDIR)/tidegate' '$(DESTDIR)$(UNITDIR)/tidegate.service' '$(DESTDIR)$(UNITDIR)/tidegate.socket' \
+	  '$(DESTDIR)$(SYSUSERSDIR)/tidegate.conf' '$(DESTDIR)$(TMPFILESDIR)/tidegate.conf' '$(DESTDIR)$(BASHDIR)/tidegate' \
+	  '$(DESTDIR)$(ZSHDIR)/_tidegate' '$(DESTDIR)$(FISHDIR)/tidegate.fish' \
+	  '$(DESTDIR)$(MANDIR)/tidegate.1' '$(DESTDIR)$(MANDIR)'/tidegate-*.1
 	rm -rf '$(DESTDIR)$(DOCDIR)'
+
+release: ## Build what a release has, in target/dist: archives, checksums, SBOM (TARGET=…-musl for a static binary)
+	@packaging/release $(TARGET)
+
+deb: $(BINARY) ## Build the Debian package, in target/dist
+	@scripts/setup debhelper
+	@packaging/build-deb '$(BINARY)' '$(BUILD)/dist' $(NOTICES)
 
 reference: ## Write the tables of docs/configuration.md from the list of keys in src/config/keys
 	@scripts/setup cc

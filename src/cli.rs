@@ -5,11 +5,14 @@ mod admin_client;
 mod admin_tls;
 mod ahead;
 mod check;
+mod completions;
 mod config;
 mod decimal;
 mod explain;
 mod file;
+mod health;
 mod keys;
+mod man;
 mod outcome;
 mod output;
 mod replay;
@@ -17,18 +20,32 @@ mod run;
 mod simulate;
 mod table;
 mod top;
+mod version;
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 use self::file::FileArgs;
 use self::outcome::{Failure, Outcome};
 
+const ENVIRONMENT: &str = "\
+Files:
+  tidegate.toml, /etc/tidegate/tidegate.toml
+    The configuration: the first one that exists is used, unless -c or TIDEGATE_CONFIG names another.
+
+Environment:
+  TIDEGATE_CONFIG
+    The configuration of all commands without -c.
+  TIDEGATE_ADMIN_TOKEN
+    The token for the admin interface, in place of that of the configuration.
+
+Exit status: 0 on success, 1 if a command fails while it runs, 2 if arguments or the configuration are invalid.";
+
 /// A reverse proxy with exact, distributed rate limiting built in.
 #[derive(Debug, Parser)]
-#[command(name = "tidegate", version, arg_required_else_help = true)]
+#[command(name = "tidegate", version, arg_required_else_help = true, after_long_help = ENVIRONMENT)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -70,6 +87,17 @@ enum Command {
     /// Uses its admin interface, as `tidegate keys` does. The table is shown again every two seconds. A key is shown by the name
     /// of its consumer, if it has one, and by its tag, or with `keys = "plain"` in `[log]` by its values.
     Top(top::TopArgs),
+    /// Check whether a running proxy is ready for requests, for example as a health check of a container.
+    ///
+    /// Asks `/ready` of the admin interface. If the configuration has none, connects to each listener. Of the configuration only
+    /// these sections are read: an invalid edit, which a running proxy does not use, is no failure.
+    Health(health::HealthArgs),
+    /// Print the completions of the command line for a shell.
+    Completions(completions::CompletionsArgs),
+    /// Print the manual page, or write those of all commands into a directory.
+    Man(man::ManArgs),
+    /// Show the version, and from which commit, for which target and with which features it was built.
+    Version,
 }
 
 /// Runs the command that the arguments of this process name.
@@ -95,6 +123,10 @@ fn run(command: &Command) -> Outcome {
         Command::Config(args) => config::config(args),
         Command::Keys(args) => keys::keys(args),
         Command::Top(args) => top::top(args),
+        Command::Health(args) => health::health(args),
+        Command::Completions(args) => completions::completions(args, Cli::command()),
+        Command::Man(args) => man::man(args, Cli::command()),
+        Command::Version => version::version(),
     }
 }
 

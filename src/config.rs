@@ -14,6 +14,7 @@ mod encoded_slash;
 mod fingerprint;
 mod geo;
 mod headers;
+mod interfaces;
 mod item;
 mod jwt;
 mod keys;
@@ -32,6 +33,7 @@ mod report;
 mod rewrite;
 mod routes;
 mod secrets;
+mod source;
 mod statuses;
 mod store;
 mod table;
@@ -49,6 +51,7 @@ use std::time::Duration;
 use toml::de::DeTable;
 
 pub use fingerprint::{Change, Fingerprint, Part};
+pub use interfaces::{Interfaces, interfaces};
 pub use keys::{Block, reference, schema};
 pub use report::Report;
 pub use written::WrittenLimit;
@@ -145,10 +148,8 @@ impl std::fmt::Debug for Variables {
 /// # Errors
 /// All errors of the file.
 pub fn load(path: &Path) -> Result<Loaded, Report> {
-    let file = path.display().to_string();
-    let bytes = std::fs::read(path).map_err(|error| Report::unreadable(&file, &error))?;
-    let text = std::str::from_utf8(&bytes).map_err(|error| Report::not_utf8(&file, &bytes, error))?;
-    parse(text, &file, &|name| std::env::var(name).ok())
+    let text = source::read(path)?;
+    parse(&text, &path.display().to_string(), &|name| std::env::var(name).ok())
 }
 
 /// Reads the text of a file. `file` is its name in messages, and other files are relative to its directory; `env` looks

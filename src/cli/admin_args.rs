@@ -1,14 +1,16 @@
 //! Arguments that name the admin interface of a running proxy.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
 
 use super::admin_client::Client;
 use super::admin_tls::TlsFiles;
-use super::file::FileArgs;
+use super::file::{self, FileArgs, HELP};
 use super::outcome::Failure;
 use super::output::complain;
+use crate::config;
 
 const ADMIN: &str = "The admin interface, such as http://10.0.1.5:9900, https://gate.internal:9900 or \
                      unix:/run/tidegate/admin.sock. The configuration is \
@@ -18,13 +20,20 @@ const ADMIN: &str = "The admin interface, such as http://10.0.1.5:9900, https://
 /// The admin interface of a running proxy.
 #[derive(Debug, Args)]
 pub(super) struct AdminArgs {
-    /// The configuration file, which names the admin interface and its token.
-    #[arg(short, long, value_name = "FILE", default_value = "tidegate.toml", global = true)]
-    config: PathBuf,
+    #[arg(short, long, value_name = "FILE", help = HELP, global = true)]
+    config: Option<PathBuf>,
     #[arg(long, value_name = "URL", global = true, help = ADMIN)]
     admin: Option<String>,
     #[command(flatten)]
     tls: TlsFiles,
+}
+
+/// What a configuration says about where its process is reached.
+pub(super) enum Reached {
+    /// Its admin interface.
+    Admin(Client),
+    /// It has none, but these listeners.
+    Listeners { file: PathBuf, addresses: Vec<SocketAddr> },
 }
 
 impl AdminArgs {
@@ -33,27 +42,42 @@ impl AdminArgs {
     /// # Errors
     /// If the arguments or the configuration name none; the message has been printed.
     pub fn client(&self) -> Result<Client, Failure> {
-        let usage = |error: String| {
-            complain(format!("error: {error}"));
-            Failure::Usage
-        };
+        match self.reached()? {
+            Reached::Admin(client) => Ok(client),
+            Reached::Listeners { file, .. } => Err(usage(&format!(
+                "{} has no admin interface\nhelp: add [admin] with listen = \"127.0.0.1:9900\", or name an interface with \
+                 --admin URL",
+                file.display()
+            ))),
+        }
+    }
+
+    /// A client of the interface, or the listeners if the configuration has none. Of the configuration only these sections
+    /// are read, so that the others may be invalid, or need variables that are not set here.
+    ///
+    /// # Errors
+    /// If they are invalid; the message has been printed.
+    pub fn reached(&self) -> Result<Reached, Failure> {
         let token = std::env::var("TIDEGATE_ADMIN_TOKEN").ok().filter(|token| !token.is_empty());
         if let Some(url) = &self.admin {
-            return Client::at_url(url, token, &self.tls).map_err(usage);
+            return Client::at_url(url, token, &self.tls).map(Reached::Admin).map_err(|error| usage(&error));
         }
-        let loaded = FileArgs { config: self.config.clone() }.load()?;
-        let Some(spec) = loaded.config.admin else {
-            let file = self.config.display();
-            return Err(usage(format!(
-                "{file} has no admin interface\nhelp: add [admin] with listen = \"127.0.0.1:9900\", or name an interface with \
-                 --admin URL"
-            )));
+        let file = FileArgs { config: self.config.clone() }.path()?;
+        let interfaces = config::interfaces(&file).map_err(|report| file::complain_of(&report))?;
+        let Some(spec) = interfaces.admin else {
+            return Ok(Reached::Listeners { file, addresses: interfaces.listeners });
         };
         if spec.address.tcp().is_some_and(|address| address.port() == 0) {
             return Err(usage(
-                "the configuration has port 0, which the system chooses\nhelp: name the interface with --admin URL".to_owned(),
+                "the configuration has port 0, which the system chooses\nhelp: name the interface with --admin URL",
             ));
         }
-        Client::from_spec(&spec, token, &self.tls).map_err(usage)
+        Client::from_spec(&spec, token, &self.tls).map(Reached::Admin).map_err(|error| usage(&error))
     }
+}
+
+/// Complains about an argument or the configuration.
+fn usage(error: &str) -> Failure {
+    complain(format!("error: {error}"));
+    Failure::Usage
 }

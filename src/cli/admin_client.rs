@@ -125,25 +125,31 @@ impl Client {
         Ok(Self { target, token })
     }
 
+    /// Sends a request, and waits for the response at most this long.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn fetch(&self, request: &AdminRequest, timeout: Duration) -> Result<(StatusCode, Bytes), ErrorBody> {
+        let unreachable = |error: &dyn fmt::Display| ErrorBody {
+            error: format!("can't reach the admin interface at {}: {error}", self.target),
+            help: Some("is the proxy running? name another interface with --admin URL".to_owned()),
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| ErrorBody { error: error.to_string(), help: None })?;
+        let exchange = async { tokio::time::timeout(timeout, self.exchange(request)).await };
+        match runtime.block_on(exchange) {
+            Ok(response) => response.map_err(|error| unreachable(&error)),
+            Err(_) => Err(unreachable(&"no response in time")),
+        }
+    }
+
     /// Sends a request, and waits for the response.
     ///
     /// # Errors
     /// The error of the response, or why there is none.
     fn send(&self, request: &AdminRequest) -> Result<Value, ErrorBody> {
         let error_body = |error: String| ErrorBody { error, help: None };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| error_body(error.to_string()))?;
-        let exchange = async { tokio::time::timeout(TIMEOUT, self.exchange(request)).await };
-        let result = runtime.block_on(exchange);
-        let unreachable = |error: &dyn std::fmt::Display| ErrorBody {
-            error: format!("can't reach the admin interface at {}: {error}", self.target),
-            help: Some("is the proxy running? name another interface with --admin URL".to_owned()),
-        };
-        let (status, body) = match result {
-            Ok(Ok(response)) => response,
-            Ok(Err(error)) => return Err(unreachable(&error)),
-            Err(_) => return Err(unreachable(&"no response in time")),
-        };
+        let (status, body) = self.fetch(request, TIMEOUT)?;
         if status == StatusCode::OK {
             return serde_json::from_slice(&body)
                 .map_err(|error| error_body(format!("the response is not valid: {error}")));
@@ -217,7 +223,7 @@ impl Client {
 }
 
 /// The address at which this machine reaches a listener of this address.
-fn on_this_machine(mut address: SocketAddr) -> SocketAddr {
+pub(super) fn on_this_machine(mut address: SocketAddr) -> SocketAddr {
     match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
         IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),

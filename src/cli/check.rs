@@ -1,7 +1,7 @@
 //! `tidegate check`.
 
 use super::ahead;
-use super::file::FileArgs;
+use super::file::{self, FileArgs};
 use super::outcome::Outcome;
 use super::output::{print, report_write};
 use crate::config::Config;
@@ -10,11 +10,12 @@ use crate::text::counted;
 
 /// Checks the configuration; prints its problems and warnings, and a summary if it is valid.
 pub(super) fn check(args: &FileArgs) -> Outcome {
-    let loaded = args.load()?;
+    let file = args.path()?;
+    let loaded = file::load(&file)?;
     if !loaded.warnings.is_empty() {
         report_write("standard error", loaded.warnings.print())?;
     }
-    let mut lines = vec![format!("{} is valid: {}", args.config.display(), summary(&loaded.config))];
+    let mut lines = vec![format!("{} is valid: {}", file.display(), summary(&loaded.config))];
     lines.extend(granting_limits(&loaded.config));
     print(&lines.join("\n"))
 }

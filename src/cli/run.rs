@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::file::FileArgs;
+use super::file::{self, FileArgs};
 use super::outcome::{Failure, Outcome};
 use super::output::complain;
 use crate::{app, telemetry};
@@ -12,12 +12,13 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Runs the proxy until a signal stops it.
 pub(super) fn run(args: &FileArgs) -> Outcome {
-    let loaded = args.load()?;
+    let file = args.path()?;
+    let loaded = file::load(&file)?;
     telemetry::start_log(loaded.config.log.level);
     for warning in loaded.warnings.lines() {
         tracing::warn!("{warning}");
     }
-    let result = app::run(args.config.clone(), loaded);
+    let result = app::run(file, loaded);
     telemetry::flush_log(FLUSH_TIMEOUT);
     result.map_err(|error| {
         complain(format!("error: {error:#}"));

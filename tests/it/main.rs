@@ -85,12 +85,11 @@ mod jwt {
     mod requests;
     mod verification;
 }
-/// Start, accept, reload, drain and stop of the process; its limits of connections; packaging.
+/// Start, accept, reload, drain and stop of the process; its limits of connections.
 mod lifecycle {
     mod accept;
     mod connection_limits;
     pub mod drain;
-    mod packaging;
     mod reload;
     mod reload_state;
     mod start;
@@ -136,6 +135,8 @@ mod monitoring {
     mod night;
     pub mod setup;
 }
+/// Installation: `make install`, the Debian package, the unit for systemd, the container image.
+mod packaging;
 /// The algorithms of limits against models: both stores, random arrivals, `PROOF_FACTOR`.
 mod proof;
 /// Access logs of other servers, which are replayed.

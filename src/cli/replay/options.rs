@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use jiff::tz::TimeZone;
 
 use crate::cli::decimal;
-use crate::cli::file::FileArgs;
+use crate::cli::file;
 use crate::cli::outcome::Failure;
 use crate::cli::output::complain;
 use crate::config::{self, Loaded};
@@ -32,7 +32,8 @@ pub(in crate::cli) struct ReplayArgs {
     /// Several logs are merged by the time of the requests; files of a rotated log may be in any order.
     #[arg(value_name = "LOG", required = true)]
     pub logs: Vec<PathBuf>,
-    /// The configuration; by default tidegate.toml, if there is one.
+    /// The configuration; by default the one that TIDEGATE_CONFIG names, or else tidegate.toml in the current directory, if
+    /// there is one.
     ///
     /// Without a configuration all requests are on one route without limits, and limits are suggested.
     #[arg(short, long, value_name = "FILE")]
@@ -162,9 +163,10 @@ pub(super) type Named = (Option<String>, Loaded);
 impl ReplayArgs {
     /// Reads the configuration, and the one to compare it with.
     pub fn load(&self) -> Result<Vec<Named>, Failure> {
-        let default = Path::new("tidegate.toml");
-        let file = self.config.as_deref().or_else(|| default.exists().then_some(default));
-        [file, self.compare.as_deref()]
+        // The file of the system is no default: logs of another server are replayed without limits.
+        let default = || Some(PathBuf::from("tidegate.toml")).filter(|file| file.exists());
+        let file = file::named(self.config.as_deref()).or_else(default);
+        [file.as_deref(), self.compare.as_deref()]
             .into_iter()
             .enumerate()
             .filter_map(|(index, file)| match (index, file) {
@@ -220,7 +222,7 @@ impl ReplayArgs {
 
 fn load(file: &Path) -> Result<Named, Failure> {
     let name = file.display().to_string();
-    FileArgs { config: file.to_owned() }.load().map(|loaded| (Some(name), loaded))
+    file::load(file).map(|loaded| (Some(name), loaded))
 }
 
 fn without_file() -> Result<Named, Failure> {
