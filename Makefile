@@ -63,8 +63,8 @@ run: ## Build, then serve config/quickstart.toml on 127.0.0.1:8080
 	@exec $(CARGO) run --locked --quiet -- run -c '$(CONFIG)'
 
 test: ## Install missing tools, then run all checks and tests
-	@scripts/setup cc apache browser caddy curl docker-compose flask h2load haproxy nginx openssl prometheus \
-	  redis-server rustfmt clippy yaml
+	@scripts/setup cc apache browser caddy curl debhelper docker-compose fakeroot flask h2load haproxy nginx openssl \
+	  prometheus redis-server systemd rustfmt clippy yaml
 	$(CARGO) fmt --check
 	$(CARGO) clippy --locked $(FEATURES) --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --locked $(FEATURES) --no-deps --document-private-items
@@ -78,7 +78,7 @@ lint: ## Check format, lints, documentation, dependencies and shell scripts
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --locked $(FEATURES) --no-deps --document-private-items
 	$(CARGO) deny --locked check licenses bans sources
 	$(CARGO) machete
-	shellcheck scripts/setup benches/compare.sh config/demo/load.sh .ci/run
+	shellcheck scripts/setup benches/compare.sh config/demo/load.sh packaging/build-deb packaging/release packaging/sbom .ci/run
 
 fmt: ## Format the code
 	@scripts/setup rustfmt

@@ -4,12 +4,14 @@ mod commands;
 mod explain;
 mod explain_body;
 mod explain_conditions;
+mod health;
 mod key_consumers;
 mod keys;
 mod output;
 mod raises;
 mod replay;
 mod replay_page;
+mod shell;
 mod simulate;
 mod top;
 
@@ -38,6 +40,7 @@ fn tidegate(directory: &Path, args: &[&str]) -> Finished {
         .current_dir(directory)
         .env("REDIS_URL", "redis://app:hush@redis.internal:6380/2")
         .env_remove("NOT_SET")
+        .env_remove("TIDEGATE_CONFIG")
         .env_remove("CLICOLOR_FORCE")
         .output();
     output.unwrap().into()

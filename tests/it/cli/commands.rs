@@ -122,9 +122,26 @@ fn an_unreadable_file_is_reported() {
     for command in ["check", "run"] {
         assert_eq!(tidegate(directory.path(), &[command, "-c", "config.toml"]), wrong(message), "{command}");
     }
-    let explained = tidegate(directory.path(), &["explain", "GET", "/"]);
-    assert_eq!(explained, wrong(&explained.stderr));
-    assert!(explained.stderr.starts_with("error: can't read tidegate.toml: "), "{}", explained.stderr);
+    let explained = tidegate(directory.path(), &["explain", "-c", "config.toml", "GET", "/"]);
+    assert_eq!(explained, wrong(message));
+}
+
+#[test]
+fn a_variable_names_the_file_of_commands_without_an_argument() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("tidegate.toml"), "listen = 1\n").unwrap();
+    let check = |file: &str, args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.arg("check").args(args).current_dir(directory.path()).env("TIDEGATE_CONFIG", file);
+        Finished::from(command.output().unwrap())
+    };
+    let quickstart = repository().join("config/quickstart.toml");
+    let quickstart = quickstart.to_str().unwrap();
+    let valid = format!("{quickstart} is valid: 1 route, 1 limit, 0 upstreams, counts in this process\n");
+    assert_eq!(check(quickstart, &[]), ok(&valid));
+    assert_eq!(check("missing.toml", &["-c", quickstart]), ok(&valid));
+    assert!(check("missing.toml", &[]).stderr.starts_with("error: can't read missing.toml: "));
+    assert!(check("", &[]).stderr.contains("--> tidegate.toml:1:10"));
 }
 
 #[test]
@@ -181,4 +198,15 @@ fn the_version_is_printed() {
         tidegate(repository(), &["--version"]),
         ok(concat!("tidegate ", env!("CARGO_PKG_VERSION"), "\n"))
     );
+}
+
+#[test]
+fn version_shows_what_the_binary_was_built_from() {
+    let Finished { status, stdout, .. } = tidegate(repository(), &["version"]);
+    assert_eq!(status, 0);
+    let names: Vec<&str> = stdout.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(names, ["tidegate", "commit", "target", "features", "profile"]);
+    let allocator = if cfg!(feature = "mimalloc") { "mimalloc" } else { "none" };
+    assert!(stdout.contains(&format!("\nfeatures  {allocator}\n")), "{stdout}");
+    assert!(stdout.contains(std::env::consts::ARCH), "{stdout}");
 }

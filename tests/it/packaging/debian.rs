@@ -146,7 +146,10 @@ fn check_installed(system: &System) {
     // systemd runs the commands in this order, and the second one only if the first one succeeds.
     let unit = system.read("lib/systemd/system/tidegate.service");
     let reload: Vec<&str> = unit.lines().filter_map(|line| line.strip_prefix("ExecReload=")).collect();
-    assert_eq!(reload, ["/usr/bin/tidegate check -c /etc/tidegate/tidegate.toml", "/bin/kill -HUP $MAINPID"]);
+    assert_eq!(
+        reload,
+        ["/usr/bin/tidegate check -c /etc/tidegate/tidegate.toml", r#"/bin/sh -c "kill -HUP $MAINPID""#]
+    );
     let installed = |args: &[&str]| completed(Command::new(system.path("usr/bin/tidegate")).args(args));
     assert!(installed(&["version"]).starts_with(&format!("tidegate {}\n", env!("CARGO_PKG_VERSION"))));
     installed(&["check", "-c", system.path(CONFIG).to_str().unwrap()]);
