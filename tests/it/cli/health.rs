@@ -8,7 +8,7 @@ const ROUTE: &str = "[[routes]]\npath = \"/*\"\nrespond = {}\n";
 /// Runs `health` with the file of this text.
 fn health(directory: &Path, text: &str, args: &[&str]) -> Finished {
     std::fs::write(directory.join("tidegate.toml"), text).unwrap();
-    tidegate(directory, &[&["health"], args].concat())
+    tidegate(directory, &[&["health"][..], args].concat())
 }
 
 #[test]

@@ -96,7 +96,7 @@ const ENABLED: [&str; 2] = [
 fn the_debian_package_is_installed_upgraded_removed_and_purged() {
     let directory = tempfile::tempdir().unwrap();
     let package = build(directory.path());
-    let field = |name| completed(Command::new("dpkg-deb").arg("-f").arg(&package).arg(name));
+    let field = |name: &str| completed(Command::new("dpkg-deb").arg("-f").arg(&package).arg(name));
     assert_eq!(field("Version").trim(), env!("CARGO_PKG_VERSION"));
     let depends = field("Depends");
     assert!(depends.contains("libc6 (>= ") && depends.contains("systemd-sysusers"), "{depends}");
