@@ -85,6 +85,17 @@ mod jwt {
     mod requests;
     mod verification;
 }
+/// The Helm chart and the manifests for Kubernetes.
+mod kubernetes {
+    mod chart;
+    mod monitors;
+    mod objects;
+    mod processes;
+    mod references;
+    mod security;
+    pub mod setup;
+    mod values;
+}
 /// Start, accept, reload, drain and stop of the process; its limits of connections.
 mod lifecycle {
     mod accept;
