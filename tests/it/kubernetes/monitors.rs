@@ -58,7 +58,7 @@ fn monitors_scrape_the_pods_once() {
             by(&service["spec"]["ports"], "name", "admin");
             assert_eq!(monitor["spec"]["namespaceSelector"]["matchNames"], serde_json::json!(["shop"]));
             let [endpoint] = list(&monitor["spec"]["endpoints"]) else { panic!() };
-            check_endpoint(endpoint, &installation);
+            check_endpoint(endpoint, installation);
         }
         for monitor in installation.all("PodMonitor") {
             kinds.insert("PodMonitor");
@@ -66,7 +66,7 @@ fn monitors_scrape_the_pods_once() {
             assert!(selects(selector, &installation.pods()["metadata"]["labels"]));
             by(&installation.proxy()["ports"], "name", "admin");
             let [endpoint] = list(&monitor["spec"]["podMetricsEndpoints"]) else { panic!() };
-            check_endpoint(endpoint, &installation);
+            check_endpoint(endpoint, installation);
         }
     }
     assert_eq!(kinds.len(), 2);

@@ -59,8 +59,7 @@ fn objects_are_those_of_the_api() {
 #[test]
 fn a_wrong_object_is_found() {
     for (from, to) in [("containerPort", "port"), ("\"readOnly\":true", "\"readOnly\":\"yes\"")] {
-        let objects = installations().remove(0).objects;
-        let object = objects.iter().find(|object| object["kind"] == "Deployment").unwrap();
+        let object = installations()[0].one("Deployment");
         let wrong = serde_json::from_str(&object.to_string().replace(from, to)).unwrap();
         assert_ne!(through_the_api(&wrong).unwrap(), wrong, "{to}");
     }
@@ -74,7 +73,7 @@ fn names_and_labels_are_valid_and_unique() {
     let long = "a-release-with-the-longest-name-that-helm-allows-12-x";
     assert_eq!(long.len(), 53);
     let long = CHARTS.map(|name| render(&values(name), long, &json!({})).unwrap());
-    for objects in installations().into_iter().map(|installation| installation.objects).chain(long) {
+    for objects in installations().iter().map(|installation| &installation.objects).chain(&long) {
         let mut names = BTreeSet::new();
         for object in objects {
             let metadata = &object["metadata"];

@@ -83,7 +83,7 @@ fn table(installation: &Installation) -> Table {
 #[test]
 fn configurations_are_valid_without_a_warning() {
     for installation in installations() {
-        let files = Files::of(config_map(&installation));
+        let files = Files::of(config_map(installation));
         let mut container = installation.proxy().clone();
         container["args"][0] = "check".into();
         let output = files.run(&container);
@@ -97,7 +97,7 @@ fn the_hook_of_the_chart_rejects_an_invalid_file() {
     for installation in installations() {
         for job in installation.all("Job") {
             let container = &job["spec"]["template"]["spec"]["containers"][0];
-            let mut map = config_map(&installation).clone();
+            let mut map = config_map(installation).clone();
             let output = Files::of(&map).run(container);
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
             map["data"]["tidegate.toml"] = installation.configuration().replace("path =", "pathh =").into();
@@ -111,7 +111,7 @@ fn the_hook_of_the_chart_rejects_an_invalid_file() {
 #[test]
 fn listeners_have_the_ports_of_the_container() {
     for installation in installations() {
-        let config = table(&installation);
+        let config = table(installation);
         assert_eq!(config["watch"].as_bool(), Some(true), "{}: the file is reloaded", installation.name);
         let ports = list(&installation.proxy()["ports"]).iter();
         let (admin, others): (Vec<_>, Vec<_>) = ports.partition(|port| port["name"] == "admin");
@@ -157,8 +157,8 @@ fn probed(proxy: &Tidegate, probe: &Value, files: &Files) -> u16 {
 fn probes_and_metrics_respond_and_readiness_ends_with_sigterm() {
     let redis = RedisServer::start();
     for installation in installations() {
-        let (files, container) = (Files::of(config_map(&installation)), installation.proxy());
-        let mut builder = Tidegate::builder(&local(&installation, &files));
+        let (files, container) = (Files::of(config_map(installation)), installation.proxy());
+        let mut builder = Tidegate::builder(&local(installation, &files));
         for (name, value) in variables(container, &redis.url()) {
             builder = builder.env(&name, value);
         }
@@ -189,7 +189,7 @@ fn time(config: &Table, key: &str) -> Duration {
 #[test]
 fn pods_have_the_time_to_drain() {
     for installation in installations() {
-        let (config, spec) = (table(&installation), &installation.pods()["spec"]);
+        let (config, spec) = (table(installation), &installation.pods()["spec"]);
         let delay = time(&config, "shutdown_delay");
         assert!(delay >= Duration::from_secs(5), "{}: other nodes still send requests", installation.name);
         let drain = delay + time(&config, "shutdown_grace");

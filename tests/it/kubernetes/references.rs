@@ -31,7 +31,7 @@ fn selectors(installation: &Installation) -> Vec<&Value> {
 #[test]
 fn selectors_select_the_pods_of_the_proxy_and_no_jobs() {
     for installation in installations() {
-        let selectors = selectors(&installation);
+        let selectors = selectors(installation);
         assert!(selectors.len() >= 4, "{}", installation.name);
         for selector in selectors {
             assert!(selects(selector, &installation.pods()["metadata"]["labels"]), "{selector}");
@@ -65,7 +65,7 @@ fn ports_are_those_of_the_container() {
         let policy = installation.one("NetworkPolicy");
         let rules = list(&policy["spec"]["ingress"]).iter().flat_map(|rule| list(&rule["ports"]));
         let allowed: BTreeSet<u64> = rules.map(|port| port["port"].as_u64().unwrap()).collect();
-        assert_eq!(allowed, ports(&installation), "{}", installation.name);
+        assert_eq!(allowed, ports(installation), "{}", installation.name);
         for ingress in installation.all("Ingress") {
             let backend = &ingress["spec"]["rules"][0]["http"]["paths"][0]["backend"]["service"];
             let service = installation.find("Service", &backend["name"]).unwrap();
@@ -115,7 +115,7 @@ fn given_secrets(installation: &Installation) -> BTreeSet<(String, String)> {
 #[test]
 fn secrets_volumes_and_accounts_exist() {
     for installation in installations() {
-        let mut secrets = given_secrets(&installation);
+        let mut secrets = given_secrets(installation);
         for secret in installation.all("Secret") {
             let keys = secret["data"].as_object().unwrap().keys();
             let name = text(&secret["metadata"]["name"]);

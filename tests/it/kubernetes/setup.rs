@@ -61,19 +61,23 @@ impl Installation {
     }
 }
 
-/// Both shapes as plain manifests, and the chart with its defaults and with the values of `charts/tidegate/ci`.
-pub fn installations() -> Vec<Installation> {
-    let monitors = plain("monitoring.yaml");
-    let own = |name: &str| {
-        let is_own = |object: &&Value| object["metadata"]["labels"]["app.kubernetes.io/name"] == name;
-        monitors.iter().filter(is_own).cloned().collect::<Vec<Value>>()
-    };
-    let mut found = vec![
-        Installation { name: "gateway", objects: [plain("gateway.yaml"), own("tidegate")].concat() },
-        Installation { name: "sidecar", objects: [plain("sidecar.yaml"), own("shop")].concat() },
-    ];
-    found.extend(CHARTS.map(|name| Installation { name, objects: chart(&values(name)) }));
-    found
+/// Both shapes as plain manifests, and the chart with its defaults and with the values of `charts/tidegate/ci`. They are
+/// rendered once.
+pub fn installations() -> &'static [Installation] {
+    static RENDERED: OnceLock<Vec<Installation>> = OnceLock::new();
+    RENDERED.get_or_init(|| {
+        let monitors = plain("monitoring.yaml");
+        let own = |name: &str| {
+            let is_own = |object: &&Value| object["metadata"]["labels"]["app.kubernetes.io/name"] == name;
+            monitors.iter().filter(is_own).cloned().collect::<Vec<Value>>()
+        };
+        let mut found = vec![
+            Installation { name: "gateway", objects: [plain("gateway.yaml"), own("tidegate")].concat() },
+            Installation { name: "sidecar", objects: [plain("sidecar.yaml"), own("shop")].concat() },
+        ];
+        found.extend(CHARTS.map(|name| Installation { name, objects: chart(&values(name)) }));
+        found
+    })
 }
 
 /// Values with which the chart is rendered: the defaults, and the files in `charts/tidegate/ci`.
