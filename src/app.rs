@@ -14,9 +14,10 @@ use std::time::Duration;
 
 use self::running::Running;
 use self::signals::{SignalEvent, Signals, notify_ready, notify_reloading, notify_stopping};
+use crate::admin::AdminListenError;
 use crate::config::{Config, Loaded};
 use crate::reload::{ConfigSource, FileWatcher, describe};
-use crate::server::{self, InheritedSockets, Lifecycle, LifecycleSender};
+use crate::server::{self, InheritedSockets, Lifecycle, LifecycleSender, ListenError};
 use crate::telemetry::{AccessOutput, set_log_level, write_log};
 use crate::text::plural;
 
@@ -48,6 +49,13 @@ pub fn run(path: PathBuf, loaded: Loaded) -> anyhow::Result<()> {
         );
     }
     Ok(())
+}
+
+/// What to change after an error of [`run`], or of a reload, if it is a common one.
+#[must_use]
+pub fn help(error: &anyhow::Error) -> Option<String> {
+    let of_listener = error.downcast_ref().and_then(ListenError::help);
+    of_listener.or_else(|| error.downcast_ref().and_then(AdminListenError::help))
 }
 
 async fn serve(
@@ -155,7 +163,8 @@ impl Supervisor {
         };
         if let Err(error) = result {
             self.running.reload_failed();
-            tracing::error!("{why}: {error:#}; serving the previous configuration");
+            let help = help(&error).map_or_else(String::new, |help| format!("; {help}"));
+            tracing::error!("{why}: {error:#}; serving the previous configuration{help}");
             // The invalid configuration may refer to other files than the previous one.
             self.set_watching(self.watcher.is_some());
         }

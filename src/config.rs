@@ -27,6 +27,7 @@ mod numbers;
 mod process;
 mod quota;
 mod rate;
+mod rate_form;
 mod reader;
 mod redis;
 mod report;

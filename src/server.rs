@@ -9,6 +9,7 @@ mod connection_status;
 mod drain;
 mod inherit;
 mod listen;
+mod plain_http;
 mod proxy_protocol;
 mod spec;
 mod transport;

@@ -2,6 +2,7 @@
 
 mod buffered;
 mod lingering;
+mod listen_cure;
 mod options;
 mod rate;
 mod timed;
@@ -9,6 +10,7 @@ mod timer;
 
 pub use buffered::BufferedStream;
 pub use lingering::Lingering;
+pub use listen_cure::{listen_cure, unix_listen_cure};
 pub use options::set_tcp_options;
 pub use rate::{RATE_GRACE, TransferRate};
 pub use timed::{Activity, TimedStream};

@@ -2,10 +2,12 @@
 
 mod certificate;
 mod client;
+mod fault;
 mod server;
 mod subject;
 mod transport;
 
 pub use client::{ClientTls, ClientTlsSpec, TlsError};
+pub use fault::HandshakeFault;
 pub use server::{Identity, ServerTls, ServerTlsSpec};
 pub use transport::Transport;

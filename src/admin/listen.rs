@@ -12,6 +12,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use super::client::ClientId;
 use super::spec::AdminAddress;
 use crate::server::InheritedSockets;
+use crate::socket::{listen_cure, unix_listen_cure};
 
 /// Connections that may wait to be accepted on a Unix socket.
 const BACKLOG: i32 = 1024;
@@ -66,6 +67,17 @@ pub struct AdminListenError {
     address: AdminAddress,
     /// The cause.
     error: io::Error,
+}
+
+impl AdminListenError {
+    /// What to change, if the error is a common one.
+    #[must_use]
+    pub fn help(&self) -> Option<String> {
+        match &self.address {
+            AdminAddress::Tcp(address) => listen_cure(*address, &self.error),
+            AdminAddress::Unix { path, .. } => unix_listen_cure(path, &self.error),
+        }
+    }
 }
 
 /// Listens on the address, or takes the inherited socket for it.

@@ -22,6 +22,9 @@ pub(super) fn run(args: &FileArgs) -> Outcome {
     telemetry::flush_log(FLUSH_TIMEOUT);
     result.map_err(|error| {
         complain(format!("error: {error:#}"));
+        if let Some(help) = app::help(&error) {
+            complain(format!("help: {help}"));
+        }
         Failure::Running
     })
 }

@@ -74,10 +74,7 @@ pub(super) fn file(item: Option<Item<'_>>, directory: &Path) -> Option<Consumers
             let title = format!("{name} has {} bytes: too many for a file of consumers", bytes.len());
             return text.reject(text.error(title).help(format!("at most {MAX_FILE} are read")));
         }
-        Err(error) => {
-            let problem = text.error(format!("can't read {name}: {error}"));
-            return text.reject(problem.help("it is relative to the directory of the configuration file"));
-        }
+        Err(error) => return text.reject(text.unreadable(&path, &error)),
     };
     match String::from_utf8(bytes) {
         Ok(text) => Some(ConsumersFile { name, text }),

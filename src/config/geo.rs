@@ -97,10 +97,9 @@ fn database(item: Item<'_>, directory: &Path, others: &[&str]) -> Option<Databas
     let text = item.string_like("the name of an MMDB file", "put it in quotes")?;
     let (path, bytes) = text.read_file(directory);
     let shown = path.display();
-    let help = "it is relative to the directory of the configuration file";
     let bytes = match bytes {
         Ok(bytes) => bytes,
-        Err(error) => return text.reject(text.error(format!("can't read {shown}: {error}")).help(help)),
+        Err(error) => return text.reject(text.unreadable(&path, &error)),
     };
     let database = match Database::parse(bytes) {
         Ok(database) => database,

@@ -12,7 +12,7 @@ use super::reader::Reader;
 use super::report::Problem;
 use super::secrets::ExpandError;
 use super::suggest::nearest;
-use crate::text::join_and;
+use crate::text::{is_digits, join_and};
 use crate::time::{Timestamp, format_duration};
 
 /// The most characters of a value that a message repeats; the line itself is shown anyway.
@@ -79,6 +79,11 @@ impl<'a> Item<'a> {
         self.value.get_ref().as_str() == Some(text)
     }
 
+    /// The string that the file has here, unless it has variables.
+    pub fn text(self) -> Option<&'a str> {
+        self.value.get_ref().as_str().filter(|text| !text.contains("${"))
+    }
+
     pub fn is_array(self) -> bool {
         self.value.get_ref().is_array()
     }
@@ -89,6 +94,11 @@ impl<'a> Item<'a> {
 
     pub fn is_integer(self) -> bool {
         self.value.get_ref().is_integer()
+    }
+
+    /// The digits of a whole number, as the file has them.
+    pub fn integer_text(self) -> Option<&'a str> {
+        self.value.get_ref().as_integer().map(|integer| integer.as_str())
     }
 
     pub fn is_table(self) -> bool {
@@ -125,7 +135,7 @@ impl<'a> Item<'a> {
     /// A whole number within bounds.
     pub fn integer(self, range: &RangeInclusive<u64>) -> Option<u64> {
         let Some(integer) = self.value.get_ref().as_integer() else {
-            return self.wrong_type("a whole number", "");
+            return self.wrong_type("a whole number", &self.without_quotes());
         };
         let digits = integer.as_str().replace('_', "");
         let number = i128::from_str_radix(&digits, integer.radix()).ok();
@@ -142,6 +152,12 @@ impl<'a> Item<'a> {
         };
         let number = text.replace('_', "").parse::<f64>().ok().filter(|number| range.contains(number));
         number.or_else(|| self.out_of_range(range.start(), range.end(), text))
+    }
+
+    /// Help for a number that is a string.
+    fn without_quotes(self) -> String {
+        let number = self.value.get_ref().as_str().filter(|text| is_digits(text.as_bytes()));
+        number.map_or_else(String::new, |number| format!("write it without quotes: {number}"))
     }
 
     fn out_of_range<T>(
@@ -227,8 +243,19 @@ impl<'a> Item<'a> {
 
     /// The entries of a table; `None` for a value of another type.
     pub fn entries(self) -> Option<&'a DeTable<'a>> {
+        self.entries_or("")
+    }
+
+    /// The same with help for a value of another type.
+    pub fn entries_or(self, help: &str) -> Option<&'a DeTable<'a>> {
         let entries = self.value.get_ref().as_table();
-        entries.or_else(|| self.wrong_type("a table", ""))
+        entries.or_else(|| self.wrong_type("a table", help))
+    }
+
+    /// The string without variables that a table has for a key.
+    pub fn text_of(self, key: &str) -> Option<&'a str> {
+        let value = self.value.get_ref().as_table()?.get(key)?;
+        Self { value, ..self }.text()
     }
 }
 
@@ -258,6 +285,23 @@ impl Text<'_> {
 
     pub fn error(&self, title: impl Into<String>) -> Problem {
         self.item.error(title)
+    }
+
+    /// The error for the file at `path`, which this names and which can't be read.
+    pub fn unreadable(&self, path: &Path, error: &io::Error) -> Problem {
+        let problem = self.error(format!("can't read {}: {error}", path.display()));
+        let tried = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let tried = tried.display();
+        match error.kind() {
+            io::ErrorKind::NotFound if Path::new(&self.value).is_relative() => {
+                let directory = "relative paths begin at the directory of the configuration file";
+                problem.help(format!("there is no {tried}: {directory}"))
+            }
+            io::ErrorKind::PermissionDenied => problem
+                .help(format!("let the user that runs tidegate read {tried}, and enter its directories")),
+            io::ErrorKind::IsADirectory => problem.help(format!("{tried} is a directory: name a file in it")),
+            _ => problem,
+        }
     }
 
     /// An error for a name that the file does not define; `kind` is the kind of item that should have it.

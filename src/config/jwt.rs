@@ -127,7 +127,7 @@ fn keys(text: &Text<'_>, algorithms: &[Algorithm], directory: &Path) -> Option<K
             let title = format!("{shown} has {} bytes: too many for a file of keys", bytes.len());
             return text.reject(text.error(title).help(format!("at most {} are read", Keys::MAX_TEXT)));
         }
-        Err(error) => return text.reject(text.error(format!("can't read {shown}: {error}")).help(FORM)),
+        Err(error) => return text.reject(text.unreadable(&path, &error).help(FORM)),
     };
     let form = "a JWKS is JSON such as {\"keys\": [{\"kty\": \"EC\", \"crv\": \"P-256\", \"x\": \"…\", \"y\": \"…\"}]}";
     match Keys::parse(&bytes, algorithms) {

@@ -4,7 +4,9 @@ mod ahead;
 mod behavior;
 mod cost;
 mod key;
+mod key_form;
 mod names;
+mod rate_parts;
 mod variants;
 
 use std::collections::HashMap;
@@ -24,9 +26,10 @@ use super::item::Item;
 use super::keys::LIMIT;
 use super::numbers::Numbers;
 use super::quota::{quota, warn, written};
+use super::rate::is_rate;
 use super::reader::Reader;
 use super::report::Problem;
-use super::table::{Name, Table, entries};
+use super::table::{Name, Table, in_order};
 use super::written::WrittenLimit;
 use crate::gate::{BodyField, Cost, KeyPart, KeyRule, KeySpec, LimitRule, Networks, Rules, Tiers, Trust};
 use crate::id_vec::IdVec;
@@ -35,6 +38,7 @@ use crate::limiter::OnStoreFailure;
 use crate::suggest::nearest;
 
 const MAX_NAME: usize = 64;
+const TABLE: &str = "a limit is a table with a name: [limits.per-client] with rate = \"100/minute\"";
 
 /// All limits by name, including invalid ones, so that a route that names one is not reported.
 #[derive(Default)]
@@ -153,22 +157,46 @@ impl ReadLimits {
 
     /// The limit that a string names.
     fn resolve(&self, item: Item<'_>) -> Option<(PolicyId, Range<usize>)> {
+        if item.is_table() {
+            return self.reject_inline(item, "a limit has a name, and is not defined here");
+        }
         let name = item.string_like("the name of a limit", "")?;
         if let Some(id) = self.names.get(&name.value) {
             return Some((*id, item.span()));
+        }
+        if !name.from_env && is_rate(&name.value) {
+            return self.reject_inline(item, "this is a rate, and not the name of a limit");
         }
         let problem = name.unknown("limit");
         name.reject(match self.nearest(&name.value) {
             Some(near) => problem.help(format!("did you mean `{near}`?")),
             None if name.from_env => problem,
-            None => problem.help(format!("define it: [limits.{}]", name.value)),
+            None => problem.help(format!("define it: [limits.{}] with rate = \"100/minute\"", name.value)),
         })
+    }
+
+    /// Rejects a limit, or its rate, where the name of a limit belongs.
+    fn reject_inline<T>(&self, item: Item<'_>, title: &str) -> Option<T> {
+        let rate = item.text_of("rate").or_else(|| item.text()).unwrap_or("100/minute");
+        let name = if self.has("per-client") { "NAME" } else { "per-client" };
+        let help = format!(
+            "define it as a table, [limits.{name}] with rate = \"{rate}\", and name it here: [\"{name}\"]"
+        );
+        item.reject(item.error(title).help(help))
     }
 
     /// The limits that an array names, each once, with the spans of their names.
     pub fn resolve_all(&self, item: Item<'_>) -> Vec<(PolicyId, Range<usize>)> {
         let mut found: Vec<(PolicyId, Range<usize>)> = Vec::new();
-        for item in item.list("put the names in brackets: [\"per-client\"]").unwrap_or_default() {
+        if item.is_table() {
+            let _: Option<()> = self.reject_inline(item, "limits have names, and are not defined here");
+            return found;
+        }
+        let help = match item.text() {
+            Some(name) if self.has(name) => format!("put it in brackets: [\"{name}\"]"),
+            _ => "put the names in brackets: [\"per-client\"]".to_owned(),
+        };
+        for item in item.list(&help).unwrap_or_default() {
             match self.resolve(item) {
                 Some((id, _)) if found.iter().any(|(other, _)| *other == id) => {}
                 Some(named) => found.push(named),
@@ -187,7 +215,8 @@ pub(super) fn limits(
     counting: Counting,
 ) -> ReadLimits {
     let mut read = ReadLimits::default();
-    let Some(entries) = item.and_then(entries) else { return read };
+    let entries = item.and_then(|item| Some(in_order(item.reader, item.entries_or(TABLE)?)));
+    let Some(entries) = entries else { return read };
     // The policies of all limits come first, and then those of their tiers and overrides.
     let mut next = entries.len();
     for (name, item) in entries {
@@ -203,10 +232,9 @@ pub(super) fn limits(
 fn limit(name: &Name<'_>, item: Item<'_>, context: &Context<'_>, next: usize) -> Option<ReadLimit> {
     let Context { naming, consumers, counting } = *context;
     let name_is_valid = check_name(name, item.reader);
-    let mut table = Table::of(item, format!("limit `{}`", name.text), &LIMIT)?;
+    let mut table = Table::of_or(item, format!("limit `{}`", name.text), &LIMIT, TABLE)?;
     let algorithm = table.choice("algorithm", &Algorithm::ALL.map(|algorithm| (algorithm.name(), algorithm)));
-    let numbers = Numbers::read(&mut table, algorithm);
-    Numbers::require(&table, algorithm);
+    let numbers = read_numbers(&mut table, algorithm);
     let quota = algorithm.zip(numbers.as_ref()).and_then(|(algorithm, numbers)| {
         warn(algorithm, numbers, numbers);
         quota(algorithm, numbers)
@@ -249,6 +277,16 @@ fn limit(name: &Name<'_>, item: Item<'_>, context: &Context<'_>, next: usize) ->
     let variants = variants.all.into_iter().map(|one| Variant { policy: made(one.policy), ..one }).collect();
     let ahead = ahead.item().map(Item::span);
     Some(ReadLimit { policy, rule, on_failure: on_failure?, written, ahead, variants })
+}
+
+/// Reads the numbers of a limit.
+fn read_numbers<'a>(table: &mut Table<'a>, algorithm: Option<Algorithm>) -> Option<Numbers<'a>> {
+    let has_parts = rate_parts::reject(table);
+    let numbers = Numbers::read(table, algorithm);
+    if !has_parts {
+        Numbers::require(table, algorithm);
+    }
+    numbers
 }
 
 /// Reads `block` and `allow`: returns the networks of each, and adds the names to the rules.

@@ -1,6 +1,7 @@
 //! Rates as the file writes them: `100/minute`, `5/s`, `5/10m`, `5/10 minutes`.
 
 use super::item::{Item, Text};
+use super::rate_form::{meant, with_burst, with_key};
 use crate::limit::{CalendarUnit, Rate};
 use crate::suggest::nearest;
 use crate::text::is_digits;
@@ -71,7 +72,8 @@ enum RateError {
 
 /// Reads a rate.
 pub(super) fn rate(item: Item<'_>) -> Option<WrittenRate<'_>> {
-    let text = item.string_like("a rate", FORM)?;
+    let help = item.integer_text().map_or_else(|| FORM.to_owned(), |units| without_period(units));
+    let text = item.string_like("a rate", &help)?;
     let Parsed { rate, unit, has_number } = match parse(&text.value) {
         Ok(parsed) => parsed,
         Err(error) => return invalid_rate(&text, &error),
@@ -94,7 +96,7 @@ pub(super) fn rate(item: Item<'_>) -> Option<WrittenRate<'_>> {
 fn invalid_rate<T>(text: &Text<'_>, error: &RateError) -> Option<T> {
     let quoted = text.quoted();
     let problem = match error {
-        RateError::Form => text.error(format!("{quoted} is not a rate")).help(FORM),
+        RateError::Form => text.error(format!("{quoted} is not a rate")).help(cure(text)),
         RateError::ZeroUnits => text.error("a rate of zero would deny every request").help(
             "allow at least one request each period, such as \"1/minute\"; to deny everything, give the \
              route `respond = { status = 403 }`",
@@ -121,6 +123,37 @@ fn invalid_rate<T>(text: &Text<'_>, error: &RateError) -> Option<T> {
             .help("the units, and the microseconds of the period, must stay below 2^53"),
     };
     text.reject(problem)
+}
+
+/// How to write a rate that has another form.
+fn cure(text: &Text<'_>) -> String {
+    let is_number = !text.from_env && is_digits(text.value.trim().as_bytes());
+    if is_number {
+        without_period(text.value.trim())
+    } else {
+        proposal(text).unwrap_or_else(|| FORM.to_owned())
+    }
+}
+
+fn without_period(units: &str) -> String {
+    format!("add its period, in quotes: \"{units}/s\", \"{units}/minute\" or \"{units}/hour\"")
+}
+
+/// The rate that a text may mean, in the right form. Messages do not repeat values from the environment.
+fn proposal(text: &Text<'_>) -> Option<String> {
+    let right = |text: &str| {
+        if is_rate(text) { Some(text.to_owned()) } else { meant(text).filter(|text| is_rate(text)) }
+    };
+    let written = Some(&*text.value).filter(|_| !text.from_env)?;
+    if let Some((rate, burst)) = with_burst(written) {
+        return right(rate).map(|rate| format!("write \"{rate}\", and as a key of its own: burst = {burst}"));
+    }
+    if let Some(rate) = with_key(written).and_then(right) {
+        return Some(format!(
+            "write \"{rate}\", and what it counts by as a key of its own: key = \"client_ip\""
+        ));
+    }
+    right(written).map(|rate| format!("write \"{rate}\""))
 }
 
 fn parse(text: &str) -> Result<Parsed, RateError> {
@@ -161,7 +194,14 @@ fn unit_length(unit: &str) -> Result<u64, RateError> {
     let lower = unit.to_ascii_lowercase();
     let singular = lower.strip_suffix('s').filter(|rest| rest.len() > 1).unwrap_or(&lower);
     let known = UNITS.iter().find(|(name, _)| *name == lower || (name.len() > 2 && *name == singular));
-    known.map(|(_, length)| *length).ok_or_else(|| RateError::Unit(unit.to_owned()))
+    let is_word = unit.chars().all(char::is_alphabetic);
+    let unknown = || if is_word { RateError::Unit(unit.to_owned()) } else { RateError::Form };
+    known.map(|(_, length)| *length).ok_or_else(unknown)
+}
+
+/// Whether a text is a rate.
+pub(super) fn is_rate(text: &str) -> bool {
+    parse(text).is_ok()
 }
 
 /// How the period of a rate is written, for a message that proposes other units for it.

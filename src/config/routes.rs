@@ -156,6 +156,7 @@ fn path(item: Item<'_>) -> Option<PathPattern> {
     text.reject(match error {
         PatternError::Path(_) if is_relative && text.from_env => problem,
         PatternError::Path(_) if is_relative => problem.help(format!("write \"/{}\"", text.value)),
+        PatternError::StarInside => problem.help(literal_patterns::star_cure(&text)),
         _ => problem,
     })
 }

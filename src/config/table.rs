@@ -9,10 +9,11 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::item::Item;
-use super::keys::{Default, Key, Keys, Kind, default_value};
+use super::keys::{self, Default, Key, Keys, Kind, default_value};
 use super::reader::Reader;
 use super::report::Problem;
 use super::suggest::nearest;
+use crate::text::join_and;
 
 /// A table of the file, and the keys that it may have.
 pub(super) struct Table<'a> {
@@ -47,11 +48,22 @@ impl<'a> Table<'a> {
 
     /// Reads a table that has these keys; `label` is its name in messages.
     pub fn of(item: Item<'a>, label: impl Into<String>, keys: &'static Keys) -> Option<Self> {
+        let examples: Vec<&str> = keys.all.iter().filter_map(|key| key.default.example()).collect();
+        let help = if examples.is_empty() {
+            String::new()
+        } else {
+            format!("such as {} = {{ {} }}", item.name, examples.join(", "))
+        };
+        Self::of_or(item, label, keys, &help)
+    }
+
+    /// The same; `help` is for a value that is not a table.
+    pub fn of_or(item: Item<'a>, label: impl Into<String>, keys: &'static Keys, help: &str) -> Option<Self> {
         let table = Self {
             reader: item.reader,
             label: label.into(),
             span: item.span(),
-            entries: item.entries()?,
+            entries: item.entries_or(help)?,
             keys,
             excluded: Vec::new(),
         };
@@ -230,18 +242,40 @@ impl<'a> Table<'a> {
 
     /// Rejects every unknown key.
     pub fn close(self) {
-        let known = || self.keys.all.iter().map(|key| key.name).filter(|name| !self.excluded.contains(name));
         for (name, item) in self.entries() {
-            if known().any(|known| known == name.text) || self.excluded.contains(&name.text) {
+            if self.has_key(name.text) || self.excluded.contains(&name.text) {
                 continue;
             }
-            let table = if self.label.is_empty() { String::new() } else { format!(" in {}", self.label) };
-            let problem = Problem::error(name.span, format!("unknown key `{}`{table}", name.text));
-            item.reject::<()>(match nearest(name.text, known()) {
-                Some(near) => problem.help(format!("did you mean `{near}`?")),
-                None => problem.help(format!("its keys are {}", known().collect::<Vec<_>>().join(", "))),
-            });
+            item.reject::<()>(self.unknown(&name).help(self.cure(name.text)));
         }
+    }
+
+    /// The error for a key that the table does not have.
+    pub fn unknown(&self, name: &Name<'_>) -> Problem {
+        let table = if self.label.is_empty() { String::new() } else { format!(" in {}", self.label) };
+        Problem::error(name.span.clone(), format!("unknown key `{}`{table}", name.text))
+    }
+
+    /// What to write in place of an unknown key.
+    fn cure(&self, name: &str) -> String {
+        let known: Vec<&str> =
+            self.keys.all.iter().map(|key| key.name).filter(|name| self.has_key(name)).collect();
+        if let Some(cure) = keys::cure(self.keys, name) {
+            return cure.to_owned();
+        }
+        if let Some(near) = nearest(name, known.iter().copied()) {
+            return format!("did you mean `{near}`?");
+        }
+        let places = keys::places(name);
+        if !places.is_empty() && self.keys.get(name).is_none() {
+            return format!("`{name}` is a key of {}", join_and(&places));
+        }
+        format!("its keys are {}", known.join(", "))
+    }
+
+    /// Whether the table may have this key.
+    fn has_key(&self, name: &str) -> bool {
+        self.keys.get(name).is_some() && !self.excluded.contains(&name)
     }
 
     #[expect(

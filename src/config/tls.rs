@@ -18,7 +18,8 @@ type Pair = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 /// Reads how connections to servers are encrypted. Files are relative to `directory`; `protocols` are offered (ALPN).
 pub(super) fn client(item: Item<'_>, directory: &Path, protocols: &[&[u8]]) -> Option<ClientTls> {
-    let table = Table::of(item, "`tls`", &CLIENT_TLS)?;
+    let help = "an https:// or rediss:// URL is enough for TLS; its options are a table: tls = { ca = \"internal.pem\" }";
+    let table = Table::of_or(item, "`tls`", &CLIENT_TLS, help)?;
     let authorities = table.optional("ca", |item| certificates(item, directory));
     let cert = table.given("cert");
     let identity = pair(&table, directory);
@@ -176,7 +177,7 @@ fn read(text: &Text<'_>, directory: &Path) -> Option<(String, Vec<u8>)> {
     let shown = path.display().to_string();
     match bytes {
         Ok(bytes) => Some((shown, bytes)),
-        Err(error) => text.reject(text.error(format!("can't read {shown}: {error}"))),
+        Err(error) => text.reject(text.unreadable(&path, &error)),
     }
 }
 

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use url::{Position, Url};
 
 use super::keys::{JwksError, Keys};
-use crate::tls::{ClientTls, TlsError, Transport};
+use crate::tls::{ClientTls, HandshakeFault, TlsError, Transport};
 
 /// The timeout of a fetch, from the DNS lookup to the last byte.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -107,7 +107,7 @@ impl KeySetUrl {
         let stream = TcpStream::connect((host, port)).await?;
         self.exchange(match tls {
             None => Transport::Plain(stream),
-            Some(tls) => tls.connect(host, stream).await?,
+            Some(tls) => tls.connect(host, stream).await.map_err(|error| with_cure(&error))?,
         })
         .await
     }
@@ -133,6 +133,18 @@ impl KeySetUrl {
         let body = Limited::new(response.into_body(), Keys::MAX_TEXT).collect().await;
         Ok(body.map_err(FetchError::Body)?.to_bytes())
     }
+}
+
+/// The error of a handshake, with what to change.
+fn with_cure(error: &io::Error) -> io::Error {
+    let cure = match HandshakeFault::of(error) {
+        Some(HandshakeFault::UnknownIssuer) => {
+            "; install the authority that has signed its certificate on this system"
+        }
+        Some(HandshakeFault::NotTls) => "; it does not speak TLS, so its URL begins with http://",
+        _ => "",
+    };
+    io::Error::new(error.kind(), format!("{error}{cure}"))
 }
 
 impl std::fmt::Display for KeySetUrl {

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::connection_limiter::ConnectionLimiter;
 use super::inherit::InheritedSockets;
 use super::spec::ListenerSpec;
-use crate::socket::set_tcp_options;
+use crate::socket::{listen_cure, set_tcp_options};
 
 /// Connections that may wait to be accepted on each worker's socket.
 pub(super) const BACKLOG: i32 = 1024;
@@ -25,6 +25,14 @@ pub struct ListenError {
     pub address: SocketAddr,
     /// The error of the operating system.
     pub error: io::Error,
+}
+
+impl ListenError {
+    /// What to change, if the error is a common one.
+    #[must_use]
+    pub fn help(&self) -> Option<String> {
+        listen_cure(self.address, &self.error)
+    }
 }
 
 /// How long to wait for the workers to close their sockets, which they do at once.

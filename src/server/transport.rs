@@ -9,6 +9,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::connection_limiter::{ClientConnectionPermit, ConnectionLimiter, TooManyConnections};
+use super::plain_http;
 use super::proxy_protocol::{self, ProxyHeaderError};
 use super::spec::ListenerSpec;
 use crate::proxy::ActiveProxy;
@@ -32,7 +33,9 @@ enum HandshakeError {
     ProxyHeader(#[from] ProxyHeaderError),
     #[error("{0}")]
     TooManyConnections(#[from] TooManyConnections),
-    #[error("TLS handshake failed: {}", tls_error(.0))]
+    #[error("TLS handshake failed: the client speaks plain HTTP")]
+    PlainHttp,
+    #[error("TLS handshake failed: {0}")]
     Tls(#[from] io::Error),
     #[error("handshake not complete within {0:?} (`handshake_timeout`)")]
     Timeout(Duration),
@@ -45,7 +48,7 @@ impl HandshakeError {
             Self::UntrustedPeer => Some(HandshakeFailure::Untrusted),
             Self::ProxyHeader(_) => Some(HandshakeFailure::ProxyHeader),
             Self::TooManyConnections(_) => None,
-            Self::Tls(_) => Some(HandshakeFailure::Tls),
+            Self::PlainHttp | Self::Tls(_) => Some(HandshakeFailure::Tls),
             Self::Timeout(_) => Some(HandshakeFailure::Timeout),
         }
     }
@@ -80,17 +83,6 @@ fn assign(
 ) -> Result<(), TooManyConnections> {
     let client = proxy.current().client_at(address.ip());
     client.map_or(Ok(()), |client| permit.assign_to(client, spec.max_connections_per_client))
-}
-
-/// The message for a failed handshake, with the usual cause if the client did not send TLS.
-fn tls_error(error: &io::Error) -> String {
-    use rustls::{Error, InvalidMessage};
-    match error.get_ref().and_then(|error| error.downcast_ref()) {
-        Some(Error::InvalidMessage(InvalidMessage::InvalidContentType)) => {
-            "not a TLS handshake (plain HTTP on a TLS port?)".to_owned()
-        }
-        _ => error.to_string(),
-    }
 }
 
 /// Reads the PROXY header and does the TLS handshake, if the listener has them; none if that fails.
@@ -139,7 +131,10 @@ async fn handshake(
     let stream = match &spec.tls {
         Some(tls) => {
             // TLS state is large: allocate it only once the client has sent something.
-            stream.readable().await?;
+            if plain_http::is_first(&stream).await? {
+                plain_http::reject(stream).await?;
+                return Err(HandshakeError::PlainHttp);
+            }
             Box::pin(tls.accept(stream)).await?
         }
         None => Transport::Plain(stream),

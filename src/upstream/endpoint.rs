@@ -13,7 +13,7 @@ use super::failure_log::FailureLog;
 use super::health_state::HealthState;
 use super::spec::{ServerSpec, UpstreamSpec};
 use crate::socket::set_tcp_options;
-use crate::tls::Transport;
+use crate::tls::{HandshakeFault, Transport};
 
 /// One address of a server. Failures and health checks lock its state; load balancing reads only the atomic share and
 /// count.
@@ -114,7 +114,9 @@ pub(super) async fn dial(
     // Boxed because it is large, and a plain connection does not need it.
     let connected = Box::pin(tls.connect(&server.host, stream)).await;
     let describe = |error: io::Error| {
-        io::Error::new(error.kind(), format!("the TLS handshake with {} failed: {error}", server.authority()))
+        let cure = HandshakeFault::of(&error).map_or_else(String::new, |fault| format!("; {}", fault.cure()));
+        let server = server.authority();
+        io::Error::new(error.kind(), format!("the TLS handshake with {server} failed: {error}{cure}"))
     };
     connected.map_err(describe)
 }

@@ -8,6 +8,7 @@ use super::spec::ServerSpec;
 use crate::http1::{BodyFault, ParseError};
 use crate::socket::TooLate;
 use crate::telemetry::Attempt;
+use crate::tls::HandshakeFault;
 
 /// Why a request got no response.
 #[derive(Debug, thiserror::Error)]
@@ -280,14 +281,18 @@ impl ForwardError {
             || cause(error).is_some_and(|error: &h2::Error| error.is_go_away() || is_refused(error))
     }
 
-    /// A hint at what may be wrong with the configuration of `server`, to append to the message.
-    pub(super) fn hint(&self, server: &ServerSpec) -> &'static str {
+    /// What may have to be changed in the configuration of `server`. The errors of handshakes say so themselves.
+    pub(super) fn hint(&self, server: &ServerSpec) -> Option<&'static str> {
         match self {
-            _ if self.is_not_http2() => "; is `protocol = \"h2\"` right for it?",
+            _ if self.is_not_http2() => Some("is `protocol = \"h2\"` right for it?"),
             Self::Broken { error: ResponseError::Malformed(_), .. } if !server.is_tls => {
-                "; if it expects TLS, its URL must begin with https://"
+                Some("if it expects TLS, its URL must begin with https://")
             }
-            _ => "",
+            // With TLS 1.3 a server rejects the certificate of a client after the handshake.
+            Self::Broken { error: ResponseError::Io(error), .. } => {
+                HandshakeFault::of(error).map(HandshakeFault::cure)
+            }
+            _ => None,
         }
     }
 

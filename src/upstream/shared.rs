@@ -227,7 +227,7 @@ impl SharedUpstream {
     pub(super) fn log_failure(&self, endpoint: &Endpoint, server: &ServerSpec, error: &ForwardError) {
         let is_failure = error.attempt().is_some_and(|attempt| attempt != Attempt::Abandoned);
         if is_failure && endpoint.failure_log.record_failure(monotonic()) {
-            let hint = error.hint(server);
+            let hint = error.hint(server).map_or_else(String::new, |hint| format!("; {hint}"));
             tracing::warn!("upstream {}: {} fails: {error}{hint}", self.spec.label(), endpoint.address);
         }
     }

@@ -87,6 +87,15 @@ impl Default {
             Self::Required(_) | Self::Words(_) => None,
         }
     }
+
+    /// An example of a line with the key, if it is required.
+    #[must_use]
+    pub fn example(&self) -> Option<&'static str> {
+        match self {
+            Self::Required(example) => Some(example),
+            Self::Toml(_) | Self::AtMost(..) | Self::Words(_) => None,
+        }
+    }
 }
 
 impl Kind {

@@ -46,13 +46,31 @@ pub(super) fn charge_on(table: &Table<'_>, algorithm: Option<Algorithm>) -> Opti
 }
 
 fn statuses(table: &Table<'_>, item: Item<'_>) -> Option<Arc<[u16]>> {
-    let status = |item| final_status(item, table.integer_in("charge_on", item)?);
+    let status = |item: Item<'_>| match status_class(item) {
+        Some(statuses) => {
+            let title = "`charge_on` has single statuses, not a class of them";
+            item.reject(item.error(title).help(format!("name those that count: [{statuses}]")))
+        }
+        None => final_status(item, table.integer_in("charge_on", item)?),
+    };
     let statuses = item.list_of("put the statuses in brackets: [401, 403]", status)?;
     if statuses.is_empty() {
         let problem = item.error("the list is empty, so no request would ever be charged");
         return item.reject(problem.help("leave `charge_on` out to charge each request when it arrives"));
     }
     Some(statuses.into())
+}
+
+/// The usual statuses of a class such as `4xx`.
+fn status_class(item: Item<'_>) -> Option<&'static str> {
+    let is = |class: &str| ["xx", "XX", "**", "*"].iter().any(|rest| item.is_text(&format!("{class}{rest}")));
+    let classes = [
+        ("2", "200, 201, 204"),
+        ("3", "301, 302, 304, 307, 308"),
+        ("4", "400, 401, 403, 404, 422, 429"),
+        ("5", "500, 502, 503, 504"),
+    ];
+    classes.into_iter().find(|(class, _)| is(class)).map(|(_, statuses)| statuses)
 }
 
 /// A status that can be the final one of a request (RFC 9110 §15.2): of the interim ones only 101 can.

@@ -2,6 +2,7 @@
 
 use http::StatusCode;
 
+use super::key_form;
 use crate::config::answers;
 use crate::config::item::{Item, Text};
 use crate::config::table::Table;
@@ -38,18 +39,25 @@ pub(in crate::config) fn part(text: &Text<'_>, written: &str) -> Option<KeyPart>
     let named =
         KeyPart::FORMS.iter().find(|form| form.split_once(':').is_some_and(|(named, _)| named == kind));
     let kinds = KeyPart::FORMS.iter().map(|form| form.split(':').next().unwrap_or(form));
-    text.reject(match (named, nearest(kind, kinds)) {
-        (Some(&"tls:subject"), _) => problem.help("write \"tls:subject\""),
-        (Some(form), _) if name.is_none_or(str::is_empty) => {
-            problem.help(format!("add the name: \"{form}\""))
+    let near = nearest(kind, kinds);
+    let form = match (named, near) {
+        (Some(&"tls:subject"), _) => Some("write \"tls:subject\"".to_owned()),
+        (Some(form), _) if name.is_none_or(str::is_empty) => Some(format!("add the name: \"{form}\"")),
+        (None, Some(near)) if near == kind => Some(format!("write \"{near}\" without a name")),
+        _ => None,
+    };
+    // Messages do not repeat values from the environment.
+    let before = text.value.strip_suffix(written).unwrap_or_default();
+    let cure = form.or_else(|| if text.from_env { None } else { key_form::cure(before, written) });
+    text.reject(problem.help(match (cure, named, near) {
+        (Some(cure), ..) => cure,
+        (None, Some(&"body:/FIELD"), _) => {
+            "write a JSON Pointer (RFC 6901) after `body:`, such as \"body:/user/name\"; a slash in a name is written as ~1".to_owned()
         }
-        (Some(&"body:/FIELD"), _) => problem
-            .help("write a JSON Pointer (RFC 6901) after `body:`, such as \"body:/user/name\"; a slash in a name is written as ~1"),
-        (Some(_), _) => problem.help(format!("the name after `{kind}:` is not valid")),
-        (None, Some(near)) if near == kind => problem.help(format!("write \"{near}\" without a name")),
-        (None, Some(near)) => problem.help(format!("did you mean `{near}`?")),
-        (None, None) => problem.help(format!("the parts are {}", KeyPart::FORMS.join(", "))),
-    })
+        (None, Some(_), _) => format!("the name after `{kind}:` is not valid"),
+        (None, None, Some(near)) => format!("did you mean `{near}`?"),
+        (None, None, None) => format!("the parts are {}", KeyPart::FORMS.join(", ")),
+    }))
 }
 
 /// Reads the status of a request that is denied because it lacks a part.

@@ -6,13 +6,15 @@ use std::ops::Range;
 
 use super::key::key_part;
 use super::names::{Names, no_key, no_name};
+use super::rate_parts;
 use crate::config::consumers::{OwnNumbers, ReadConsumers};
 use crate::config::item::Item;
 use crate::config::keys::{LIMIT, NUMBERS, TIERS};
 use crate::config::numbers::Numbers;
 use crate::config::quota::{quota, warn, written};
+use crate::config::rate::{is_rate, written_period};
 use crate::config::report::Problem;
-use crate::config::table::{Name, Table, entries};
+use crate::config::table::{Name, Table, in_order};
 use crate::config::written::WrittenLimit;
 use crate::consumers::is_tier_name;
 use crate::gate::{KeyPart, KeyRule, OTHER_METHOD, Rules, Tiers, is_method_value};
@@ -105,7 +107,8 @@ impl Variants {
     /// Reads `overrides`, and adds them to the rules.
     pub fn overrides(&mut self, item: Option<Item<'_>>, base: &Base<'_, '_>, rules: &mut Rules) {
         let Some(item) = item else { return };
-        let Some(entries) = entries(item) else {
+        let help = "each key has its numbers: overrides = { \"192.0.2.7\" = { rate = \"1000/minute\" } }";
+        let Some(entries) = item.entries_or(help).map(|entries| in_order(item.reader, entries)) else {
             self.is_valid = false;
             return;
         };
@@ -201,8 +204,9 @@ fn variant(
     base: &Base<'_, '_>,
     policy: impl FnOnce(Quota) -> Policy,
 ) -> Option<Variant> {
-    let mut table = Table::of(item, label.clone(), &NUMBERS)?;
-    let own = Numbers::read(&mut table, base.algorithm);
+    let mut table = Table::of_or(item, label.clone(), &NUMBERS, &numbers_form(name, item, base))?;
+    let has_parts = rate_parts::reject(&mut table);
+    let own = Numbers::read(&mut table, base.algorithm).filter(|_| !has_parts);
     reject_limit_keys(&mut table);
     table.close();
     let (own, algorithm) = (own?, base.algorithm?);
@@ -217,6 +221,26 @@ fn variant(
     warn(algorithm, &own, &all);
     let written = WrittenLimit { numbers: written(algorithm, &all) };
     Some(Variant { policy: policy(quota), written, label, span: name.span.clone() })
+}
+
+/// How to write the numbers of a tier or an override that has no table: as a rate, with the period of the limit if only
+/// its units are given.
+fn numbers_form(name: &Name<'_>, item: Item<'_>, base: &Base<'_, '_>) -> String {
+    let of_limit = base.numbers.and_then(|numbers| numbers.rates.first());
+    let period = of_limit.filter(|rate| !rate.text.from_env).map(|rate| written_period(&rate.text.value));
+    let rate = match (item.text(), item.integer_text()) {
+        (Some(rate), _) if is_rate(rate) => rate.to_owned(),
+        (_, Some(units)) => format!("{units}/{}", period.unwrap_or("minute")),
+        _ => "1000/minute".to_owned(),
+    };
+    let is_bare = name.text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
+    let key = if is_bare { name.text.to_owned() } else { format!("{:?}", name.text) };
+    match base.algorithm {
+        Some(Algorithm::Concurrency) => {
+            format!("write its numbers as a table: {key} = {{ max_in_flight = 100 }}")
+        }
+        _ => format!("write its numbers as a table: {key} = {{ rate = \"{rate}\" }}"),
+    }
 }
 
 /// Rejects the keys of a limit that a tier or an override can't change.

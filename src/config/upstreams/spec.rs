@@ -25,7 +25,15 @@ pub(super) fn upstream(
 ) -> (Option<UpstreamSpec>, Option<ReadKey>) {
     let name_is_valid = check_name(name, item);
     let label = format!("upstream `{}`", name.text);
-    let Some(table) = Table::of(item, label, &UPSTREAM) else { return (None, None) };
+    let table = match item.text().filter(|text| text.contains("://")) {
+        Some(url) => {
+            let help =
+                format!("write its servers as a table: [upstreams.{}] with servers = [\"{url}\"]", name.text);
+            Table::of_or(item, label, &UPSTREAM, &help)
+        }
+        None => Table::of(item, label, &UPSTREAM),
+    };
+    let Some(table) = table else { return (None, None) };
     let (balance, key) = balance(&table).unzip();
     let settings = settings(name.text, balance, &table);
     let servers = table.required("servers").and_then(servers);

@@ -22,6 +22,7 @@ use super::wire::Call;
 use crate::store::types::StoreError;
 use crate::telemetry::StoreCounts;
 use crate::time::{Clock, monotonic};
+use crate::tls::HandshakeFault;
 
 /// Calls over one connection, which the `Reconnector` replaces when it fails.
 pub(super) struct RedisClient {
@@ -328,6 +329,11 @@ fn options() -> Options {
 fn reason(error: &Error) -> String {
     let details = error.details();
     let message = details.split_once("message: \"").and_then(|(_, rest)| rest.split_once('"'));
+    if let Some(fault) = HandshakeFault::of_debug(details).filter(|_| *error.kind() == ErrorKind::IO) {
+        let inner =
+            details.split_once("error: ").map_or(details, |(_, rest)| rest.trim_end_matches([' ', '}']));
+        return format!("the TLS handshake failed: {inner}; {}", fault.cure());
+    }
     match error.kind() {
         ErrorKind::Timeout => "no reply".to_owned(),
         _ => sentence(message.map_or(details, |(message, _)| message)),

@@ -10,12 +10,14 @@ fn env(name: &str) -> Option<String> {
     (name == "REDIS_PASSWORD").then(|| "hush@/:#".to_owned())
 }
 
-/// The errors of a file, or else its warnings.
+/// The errors of a file, or else its warnings; `/etc/tidegate` is its directory.
 fn report(text: &str) -> String {
-    match config::parse(text, "tidegate.toml", &env) {
+    let report = match config::parse(text, "tidegate.toml", &env) {
         Ok(loaded) => loaded.warnings.to_string() + "\n",
         Err(report) => report.to_string() + "\n",
-    }
+    };
+    let directory = std::env::current_dir().unwrap();
+    report.replace(directory.to_str().unwrap(), "/etc/tidegate")
 }
 
 /// With `UPDATE=1` in the environment the reports are written instead of compared.

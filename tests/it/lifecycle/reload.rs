@@ -256,9 +256,10 @@ fn a_reload_adds_changes_and_removes_listeners() {
     let address = taken.local_addr().unwrap();
     proxy.write(&config(&[(address, 10)], "three"));
     proxy.signal("HUP");
-    proxy.wait_log(&format!(
+    let line = proxy.wait_log(&format!(
         "SIGHUP: can't listen on {address}: Address already in use (os error 98); serving"
     ));
+    assert!(line.contains("; ss -ltnp 'sport = :"), "{line}");
     assert_eq!(second.get("/", &[]).text(), "two");
     assert_eq!(get(new, "/", &[]).text(), "two");
     proxy.signal("TERM");

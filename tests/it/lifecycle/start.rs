@@ -1,32 +1,42 @@
 //! The start of the process, and inherited sockets.
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::drain::OWN;
 use crate::support::{Client, RedisServer, Tidegate, eventually, get};
 
+/// The messages about an address on which another process listens.
+fn in_use(address: SocketAddr) -> Vec<String> {
+    let error = format!("error: can't listen on {address}: Address already in use (os error 98)");
+    let command = format!("ss -ltnp 'sport = :{}'", address.port());
+    let help =
+        format!("help: {command} shows the process that uses it; run it as root to see those of other users");
+    vec![error, help]
+}
+
 #[test]
 fn a_port_in_use_is_reported_and_fails_the_start() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
-    let expected = format!("error: can't listen on {address}: Address already in use (os error 98)");
     let (status, lines) = Tidegate::fails(&format!("listen = \"{address}\"\n{OWN}"));
-    assert_eq!((status.code(), lines), (Some(1), vec![expected]));
+    assert_eq!((status.code(), lines), (Some(1), in_use(address)));
     // Also if the other process is a tidegate, whose port could be shared.
     let proxy = Tidegate::start(&format!("workers = 2\n{OWN}"));
     let address = proxy.addr();
-    let expected = format!("error: can't listen on {address}: Address already in use (os error 98)");
     let (status, lines) = Tidegate::fails(&format!("listen = \"{address}\"\n{OWN}"));
-    assert_eq!((status.code(), lines), (Some(1), vec![expected]));
+    assert_eq!((status.code(), lines), (Some(1), in_use(address)));
     assert_eq!(get(address, "/", &[]).status(), 200);
 }
 
 #[test]
 fn an_address_of_another_host_is_reported() {
     let (status, lines) = Tidegate::fails(&format!("listen = \"192.0.2.1:1\"\n{OWN}"));
-    let expected = "error: can't listen on 192.0.2.1:1: Cannot assign requested address (os error 99)";
-    assert_eq!((status.code(), lines), (Some(1), vec![expected.to_owned()]));
+    let expected = [
+        "error: can't listen on 192.0.2.1:1: Cannot assign requested address (os error 99)",
+        "help: this machine does not have the address 192.0.2.1; 0.0.0.0:1 listens on all that it has",
+    ];
+    assert_eq!((status.code(), lines), (Some(1), expected.map(str::to_owned).to_vec()));
 }
 
 #[test]

@@ -210,8 +210,8 @@ fn garbage_on_a_tls_port_closes_only_its_connection() {
     let tls = authority.client(None, &[&TLS13]);
     let mut before = TlsClient::connect(&tls, "a.test", proxy.addr()).unwrap();
     for bytes in [
-        &b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n"[..],
-        b"\x16\x03\x01\xff\xff",
+        &b"\x16\x03\x01\xff\xff"[..],
+        b"get / HTTP/1.1\r\nHost: a.test\r\n\r\n",
         &[0; 600],
         b"\x15\x03\x01\x00\x02\x02\x00",
     ] {
@@ -224,6 +224,22 @@ fn garbage_on_a_tls_port_closes_only_its_connection() {
     }
     proxy.wait_log("TLS handshake failed: ");
     assert_eq!(before.get("/").unwrap().status(), 200);
+}
+
+#[test]
+fn plain_http_on_a_tls_port_gets_a_response_that_says_so() {
+    let authority = Authority::new();
+    authority.sign("a.test");
+    let config = config(&[authority.pair("a.test")], " }", RESPOND);
+    let proxy = Tidegate::start(&(config + "[log]\nlevel = \"debug\"\naccess = \"off\"\n"));
+    let (status, response, text) = curl(&[&format!("http://{}/", proxy.addr())]);
+    assert_eq!((status, &*text), (400, "This port expects TLS: begin the URL with https\n"));
+    assert_eq!(response.header("connection"), Some("close"));
+    proxy.wait_log("TLS handshake failed: the client speaks plain HTTP");
+    // A client that does not read the response is not waited for.
+    let mut silent = Client::connect(proxy.addr());
+    silent.send(b"POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 100\r\n\r\n");
+    assert!(silent.read_to_close().starts_with(b"HTTP/1.1 400 Bad Request\r\n"));
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
@@ -76,11 +77,12 @@ fn server_certificates_are_verified_by_authority_and_name() {
             assert_eq!(seen.header("x-forwarded-proto"), Some("http"), "the client's own");
         }
     }
-    for (host, tls, why) in [
-        ("127.0.0.1", trust(&authority, ""), "not valid for name"),
-        ("localhost", trust(&authority, ", server_name = \"b.internal\""), "not valid for name"),
-        ("localhost", trust(&other, ""), "BadSignature"),
-        ("localhost", String::new(), "UnknownIssuer"),
+    let (name, ca) = ("; name one of the names of its certificate", "; name the authority that has signed");
+    for (host, tls, why, cure) in [
+        ("127.0.0.1", trust(&authority, ""), "not valid for name", name),
+        ("localhost", trust(&authority, ", server_name = \"b.internal\""), "not valid for name", name),
+        ("localhost", trust(&other, ""), "BadSignature", ca),
+        ("localhost", String::new(), "UnknownIssuer", ca),
     ] {
         let proxy = proxy_for(&server, host, &tls);
         for _ in 0..3 {
@@ -88,6 +90,7 @@ fn server_certificates_are_verified_by_authority_and_name() {
         }
         let line = proxy.wait_log("the TLS handshake with ");
         assert!(line.contains("WARN") && line.contains(host) && line.contains(why), "{line}");
+        assert!(line.contains(cure), "{line}");
         // Logged once, not for each request.
         assert_eq!(
             proxy.lines().iter().filter(|line| line.contains("the TLS handshake")).count(),
@@ -95,6 +98,66 @@ fn server_certificates_are_verified_by_authority_and_name() {
             "{host} {tls}"
         );
     }
+}
+
+/// A certificate for `localhost` that is signed by its own key: `FILE.pem` and `FILE.key`.
+fn sign_itself(authority: &Authority, file: &str, is_ca: IsCa) {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    params.is_ca = is_ca;
+    let certificate = params.self_signed(&key).unwrap();
+    std::fs::write(authority.file(&format!("{file}.pem")), certificate.pem()).unwrap();
+    std::fs::write(authority.file(&format!("{file}.key")), key.serialize_pem()).unwrap();
+}
+
+#[test]
+fn a_self_signed_certificate_is_trusted_if_it_is_the_ca() {
+    let files = Authority::new();
+    sign_itself(&files, "server", IsCa::ExplicitNoCa);
+    sign_itself(&files, "as-ca", IsCa::Ca(BasicConstraints::Unconstrained));
+    let echo = Upstream::echo();
+    let trust = |file: &str| format!("tls = {{ ca = \"{}\" }}", files.file(&format!("{file}.pem")).display());
+    let plain = server(&files, "server", "", &echo);
+    let proxy = proxy_for(&plain, "localhost", &trust("server"));
+    assert_eq!(get(proxy.addr(), "/", &[]).status(), 200);
+    let proxy = proxy_for(&plain, "localhost", "");
+    assert_eq!(get(proxy.addr(), "/", &[]).status(), 502);
+    proxy.wait_log("or a self-signed certificate itself: tls = { ca = \"internal.pem\" }");
+    let as_ca = server(&files, "as-ca", "", &echo);
+    let proxy = proxy_for(&as_ca, "localhost", &trust("as-ca"));
+    assert_eq!(get(proxy.addr(), "/", &[]).status(), 502);
+    proxy.wait_log("create it with the extension basicConstraints=CA:FALSE");
+}
+
+#[test]
+fn a_url_with_the_wrong_scheme_is_named_as_the_reason() {
+    let authority = Authority::new();
+    authority.sign("localhost");
+    let echo = Upstream::echo();
+    let port = echo.addr().port();
+    let proxy =
+        Tidegate::start(&format!("[[routes]]\npath = \"/*\"\nupstream = \"https://localhost:{port}\"\n"));
+    assert_eq!(get(proxy.addr(), "/", &[]).status(), 502);
+    let line = proxy.wait_log("the TLS handshake with localhost:");
+    assert!(line.contains("; it does not speak TLS, so its URL begins with http://"), "{line}");
+    // A server that answers plain HTTP with an alert of TLS.
+    let port = scripted(&authority, |_, mut stream| drop(stream.flush()));
+    let proxy =
+        Tidegate::start(&format!("[[routes]]\npath = \"/*\"\nupstream = \"http://localhost:{port}\"\n"));
+    assert_eq!(get(proxy.addr(), "/", &[]).status(), 502);
+    proxy.wait_log("if it expects TLS, its URL must begin with https://");
+}
+
+#[test]
+fn a_missing_client_certificate_is_named_as_the_reason() {
+    let authority = Authority::new();
+    authority.sign("localhost");
+    let echo = Upstream::echo();
+    let client_ca = format!(", client_ca = \"{}\"", authority.file("ca.pem").display());
+    let strict = server(&authority, "localhost", &client_ca, &echo);
+    let proxy = proxy_for(&strict, "localhost", &trust(&authority, ""));
+    assert_eq!(get(proxy.addr(), "/", &[]).status(), 502);
+    proxy.wait_log("; it wants a client certificate that it trusts: tls = { cert = \"client.pem\"");
 }
 
 #[test]

@@ -64,10 +64,16 @@ fn taken(spec: &RedisSpec) -> Result<u64, StoreError> {
     })
 }
 
+/// Why it can't be reached; none if it can.
+fn refusal(spec: &RedisSpec) -> Option<String> {
+    // A server that is trusted is reached in a few milliseconds.
+    let connected = run(async { Redis::connect(spec).wait_connected(Duration::from_secs(1)).await });
+    connected.err().map(|error| error.to_string())
+}
+
 /// Whether it can't be reached.
 fn is_refused(spec: &RedisSpec) -> bool {
-    // A server that is trusted is reached in a few milliseconds.
-    run(async { Redis::connect(spec).wait_connected(Duration::from_secs(1)).await.is_err() })
+    refusal(spec).is_some()
 }
 
 fn url(server: &RedisServer, host: &str) -> String {
@@ -82,15 +88,23 @@ fn a_server_is_trusted_by_its_authority_and_name() {
     assert_eq!(taken(&spec(&authority, &(url(&redis, "localhost") + &tls("")))).unwrap(), 4);
     let named = url(&redis, "127.0.0.1") + &tls(", server_name = \"localhost\"");
     assert_eq!(taken(&spec(&authority, &named)).unwrap(), 3);
-    for (files, wrong) in [
-        (&authority, url(&redis, "127.0.0.1") + &tls("")),
-        (&authority, url(&redis, "localhost") + &tls(", server_name = \"redis.test\"")),
-        (&other, url(&redis, "localhost") + &tls("")),
-        (&authority, url(&redis, "localhost")),
-        (&authority, url(&redis, "localhost").replace("rediss", "redis")),
+    let (name, ca) = ("name one of the names of its certificate", "name the authority that has signed");
+    for (files, wrong, cure) in [
+        (&authority, url(&redis, "127.0.0.1") + &tls(""), name),
+        (&authority, url(&redis, "localhost") + &tls(", server_name = \"redis.test\""), name),
+        (&other, url(&redis, "localhost") + &tls(""), ca),
+        (&authority, url(&redis, "localhost"), ca),
+        (&authority, url(&redis, "localhost").replace("rediss", "redis"), ""),
     ] {
-        assert!(is_refused(&spec(files, &wrong)), "{wrong}");
+        let error = refusal(&spec(files, &wrong)).unwrap_or_else(|| panic!("{wrong} is accepted"));
+        assert!(error.contains(cure), "{wrong}: {error}");
     }
+    let plain = RedisServer::start();
+    let error = refusal(&spec(&authority, &(url(&plain, "localhost") + &tls("")))).unwrap();
+    assert!(
+        error.contains("it does not speak TLS, so its URL begins with http:// (Redis: redis://)"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -1,0 +1,318 @@
+//! Names that people try in a table because other programs have them, each with what to write instead.
+
+use super::admin::ADMIN;
+use super::answers::LOG;
+use super::client_tls::CLIENT_TLS;
+use super::key::Keys;
+use super::limits::{LIMIT, NUMBERS};
+use super::listeners::{LISTENER, SERVER_TLS};
+use super::routes::ROUTE;
+use super::store::STORE;
+use super::top::TOP;
+use super::upstreams::{HEALTH, UPSTREAM};
+
+/// Names that have the same cure.
+type Mistaken = (&'static [&'static str], &'static str);
+
+static ALL: [(&Keys, &[Mistaken]); 12] = [
+    (&TOP, &IN_TOP),
+    (&LISTENER, &IN_LISTENER),
+    (&SERVER_TLS, &[CERTIFICATE_FILES]),
+    (&LIMIT, &IN_LIMIT),
+    (&NUMBERS, &[CAPACITY, IN_FLIGHT]),
+    (&ROUTE, &IN_ROUTE),
+    (&UPSTREAM, &IN_UPSTREAM),
+    (&HEALTH, &[(&["uri", "url", "endpoint", "http_path"], "write path = \"/healthz\"")]),
+    (&CLIENT_TLS, &IN_CLIENT_TLS),
+    (&STORE, &IN_STORE),
+    (&ADMIN, &[(&["address", "addr", "bind", "host", "port"], "write listen = \"127.0.0.1:9900\"")]),
+    (&LOG, &IN_LOG),
+];
+
+/// What to write instead of a name that these keys do not have.
+#[must_use]
+pub fn cure(keys: &'static Keys, name: &str) -> Option<&'static str> {
+    let name = name.replace('-', "_").to_ascii_lowercase();
+    let (_, all) = ALL.iter().find(|(table, _)| std::ptr::eq(*table, keys))?;
+    all.iter().find(|(names, _)| names.contains(&&*name)).map(|(_, cure)| *cure)
+}
+
+const IN_TOP: [Mistaken; 12] = [
+    (&["port", "address", "addr", "bind", "host", "http", "server"], "write listen = \"127.0.0.1:8080\""),
+    (&["redis", "database", "backend"], "write [store] with url = \"redis://127.0.0.1:6379\""),
+    (
+        &["rate_limit", "rate_limits", "ratelimit", "ratelimits"],
+        "write [limits.NAME] with rate = \"100/minute\"",
+    ),
+    (
+        &["services", "service", "clusters", "cluster", "backends", "servers"],
+        "write [upstreams.NAME] with servers = [\"http://10.0.1.5:9000\"]",
+    ),
+    (&["locations", "location", "paths", "path", "rules", "rule"], "write [[routes]] with path = \"/api/*\""),
+    (
+        &["timeout", "timeouts"],
+        "servers have timeouts in [upstreams.NAME], such as `response_timeout`, and clients in [[listeners]], such as \
+         `idle_timeout`",
+    ),
+    (
+        &["tls", "ssl", "https", "cert", "certs", "certificate", "certificates"],
+        "write [[listeners]] with address = \"0.0.0.0:443\" and tls = { certificates = [{ cert = \"api.pem\", key = \
+         \"api.key\" }] }",
+    ),
+    (
+        &["metrics", "prometheus", "dashboard", "health", "api"],
+        "write [admin] with listen = \"127.0.0.1:9900\"",
+    ),
+    (
+        &["log_level", "logging", "logs", "access_log"],
+        "write [log] with level = \"info\" and access = \"json\"",
+    ),
+    (&["threads", "worker_processes", "worker_threads", "cpus"], "write workers = 4"),
+    (&["api_keys", "keys", "users", "clients"], "write [consumers] with file = \"consumers.toml\""),
+    (
+        &["include", "includes", "import"],
+        "the configuration is one file: include other files when you generate it",
+    ),
+];
+
+const IN_LISTENER: [Mistaken; 4] = [
+    (&["listen", "port", "host", "addr", "bind", "ip"], "write address = \"0.0.0.0:8080\""),
+    (
+        &["cert", "key", "certificate", "certificates", "ssl", "https", "cert_file", "key_file"],
+        "write tls = { certificates = [{ cert = \"api.pem\", key = \"api.key\" }] }",
+    ),
+    (
+        &["timeout", "timeouts", "read_timeout", "write_timeout"],
+        "a listener has `handshake_timeout`, `header_timeout`, `body_timeout` and, between requests, `idle_timeout`",
+    ),
+    (&["http2", "h2", "protocol"], "write protocols = [\"h2\", \"h1\"]"),
+];
+
+const CERTIFICATE_FILES: Mistaken = (
+    &["cert", "key", "certificate", "private_key", "cert_file", "key_file", "pem"],
+    "write certificates = [{ cert = \"api.pem\", key = \"api.key\" }]",
+);
+
+const CAPACITY: Mistaken = (
+    &["capacity", "size", "bucket_size", "burst_size", "bursts", "max_burst", "max_tokens"],
+    "write burst = 20: how many units may be spent at once",
+);
+
+const IN_FLIGHT: Mistaken = (
+    &["concurrency", "concurrent", "max_concurrent", "max_concurrency", "connections", "max_connections"],
+    "write algorithm = \"concurrency\" and max_in_flight = 20",
+);
+
+const IN_LIMIT: [Mistaken; 17] = [
+    CAPACITY,
+    IN_FLIGHT,
+    (
+        &["shadow", "shadow_mode", "dry_run", "dryrun", "report_only", "log_only", "monitor", "preview"],
+        "write mode = \"shadow\"",
+    ),
+    (
+        &["timeout", "timeouts"],
+        "a limit has none: `rate` has its period, `ban` denies a key for longer, [store] has the `timeout` of calls to \
+         Redis, and [upstreams.NAME] has those of servers",
+    ),
+    (
+        &["type", "kind", "strategy", "policy"],
+        "write algorithm = \"token_bucket\", or leave it out for that one",
+    ),
+    (
+        &["by", "key_by", "group_by", "scope", "keys", "descriptor", "descriptors", "identifier", "zone"],
+        "write key = \"client_ip\", or another part of a request, such as \"header:x-api-key\"",
+    ),
+    (
+        &["path", "paths", "route", "routes", "match", "hosts", "host", "methods", "method"],
+        "a limit applies to the routes that name it: [[routes]] with limits = [\"NAME\"]",
+    ),
+    (
+        &["status", "status_code", "code", "message", "body", "response", "content_type"],
+        "the response to denied requests is in [answers]: denied = { status = 429, body = \"wait {retry_after} seconds\" }",
+    ),
+    (&["store", "redis", "backend", "storage", "url"], "all limits are counted where [store] says"),
+    (
+        &["enabled", "disabled", "active", "enforce", "enforced"],
+        "write mode = \"shadow\" to count without denials, or leave the limit out of the `limits` of all routes",
+    ),
+    (
+        &["whitelist", "allowlist", "exempt", "exclude", "except", "skip", "bypass"],
+        "write allow = [\"10.0.0.0/8\"]",
+    ),
+    (&["blacklist", "blocklist", "denylist", "deny"], "write block = [\"192.0.2.0/24\"]"),
+    (
+        &[
+            "fallback",
+            "on_error",
+            "on_failure",
+            "fail_open",
+            "fail_closed",
+            "failure_mode",
+            "failure_mode_deny",
+        ],
+        "write on_store_failure = \"local\", \"allow\" or \"deny\"",
+    ),
+    (
+        &["delay", "nodelay", "wait", "max_delay", "max_wait"],
+        "to delay requests instead of denying them, write algorithm = \"leaky_bucket\" and queue = 20",
+    ),
+    (&["weight", "hits_addend", "tokens", "price"], "write cost = 1: the units that a request spends"),
+    (
+        &["plan", "plans", "tier"],
+        "write tiers = { by = \"header:x-plan\", pro = { rate = \"1000/minute\" } }",
+    ),
+    (
+        &["penalty", "cooldown", "lockout", "ban_for", "ban_time", "block_for", "block_duration"],
+        "write ban = { after = 20, within = \"1m\", for = \"10m\" }",
+    ),
+];
+
+const IN_ROUTE: [Mistaken; 11] = [
+    (
+        &["rate", "burst", "key", "algorithm", "rate_limit", "ratelimit", "rate_limits"],
+        "define a limit, [limits.per-client] with rate = \"100/minute\", and name it here: limits = [\"per-client\"]",
+    ),
+    (
+        &["timeout", "timeouts", "read_timeout", "request_timeout", "response_timeout", "total_timeout"],
+        "timeouts of servers are in [upstreams.NAME], such as response_timeout = \"30s\"; name it here: upstream = \"NAME\"",
+    ),
+    (
+        &[
+            "proxy_pass",
+            "backend",
+            "target",
+            "url",
+            "service",
+            "server",
+            "servers",
+            "to",
+            "proxy",
+            "forward_to",
+        ],
+        "write upstream = \"http://127.0.0.1:9000\"",
+    ),
+    (
+        &["prefix", "path_prefix", "uri", "location", "pattern", "match", "paths", "route"],
+        "write path = \"/api/*\"",
+    ),
+    (&["strip_prefix", "rewrite_path", "strip_path"], "write rewrite = { strip_prefix = \"/api\" }"),
+    (&["domain", "domains", "hosts", "hostname", "server_name", "vhost"], "write host = \"api.example.com\""),
+    (&["verb", "verbs"], "write methods = [\"GET\"]"),
+    (&["status", "body", "return", "response"], "write respond = { status = 200, body = \"ok\\n\" }"),
+    (
+        &["redirect", "redirect_to", "location_header"],
+        "write respond = { status = 308 } and response_headers = { set = { location = \"https://example.com/\" } }",
+    ),
+    (&["deny", "forbid", "disabled"], "write block = true"),
+    (&["max_body_size", "body_limit", "client_max_body_size"], "write max_body = \"10MiB\""),
+];
+
+const UNVERIFIED: &[&str] = &[
+    "insecure",
+    "skip_verify",
+    "insecure_skip_verify",
+    "tls_skip_verify",
+    "verify",
+    "verify_tls",
+    "ssl_verify",
+];
+
+const IN_UPSTREAM: [Mistaken; 7] = [
+    (
+        &["timeout", "timeouts", "read_timeout", "request_timeout", "proxy_read_timeout"],
+        "`connect_timeout` bounds the connection, `response_timeout` the wait for a response, `stall_timeout` its \
+         pauses, and `total_timeout` all of it",
+    ),
+    (
+        &[
+            "url",
+            "urls",
+            "server",
+            "address",
+            "addresses",
+            "target",
+            "targets",
+            "endpoints",
+            "hosts",
+            "backends",
+            "nodes",
+        ],
+        "write servers = [\"http://10.0.1.5:9000\"]",
+    ),
+    (
+        &["lb", "lb_policy", "algorithm", "policy", "load_balancing", "strategy", "method"],
+        "write balance = \"round_robin\"",
+    ),
+    (
+        UNVERIFIED,
+        "certificates are always verified: name the authority that has signed them, tls = { ca = \"internal.pem\" }",
+    ),
+    (&["http2", "h2", "grpc", "http_version"], "write protocol = \"h2\""),
+    (&["health_check", "healthcheck", "health_checks"], "write health = { path = \"/healthz\" }"),
+    (
+        &["circuit_breaker", "outlier_detection", "max_fails", "fail_timeout"],
+        "write eject = { after = 5, for = \"30s\" }",
+    ),
+];
+
+const IN_CLIENT_TLS: [Mistaken; 4] = [
+    (
+        UNVERIFIED,
+        "certificates are always verified: name the authority that has signed them, ca = \"internal.pem\"",
+    ),
+    (&["ca_file", "cacert", "ca_cert", "root", "roots", "authority"], "write ca = \"internal.pem\""),
+    (
+        &["certificates", "certificate", "cert_file", "key_file", "client_cert", "client_key"],
+        "for a client certificate write cert = \"client.pem\" and key = \"client.key\"",
+    ),
+    (&["sni", "name", "servername", "host"], "write server_name = \"api.internal\""),
+];
+
+const IN_STORE: [Mistaken; 4] = [
+    (
+        &["type", "kind", "backend", "redis", "driver"],
+        "write url = \"redis://127.0.0.1:6379\", or leave it out to count in this process",
+    ),
+    (
+        &["host", "port", "address", "addr", "server", "username", "user", "password", "db", "database"],
+        "write all of it as one URL: url = \"redis://user:${REDIS_PASSWORD}@127.0.0.1:6379/0\"",
+    ),
+    (
+        &["cluster", "nodes", "sentinel", "sentinels", "master", "master_name", "service"],
+        "write url = \"redis-cluster://a:6379,b:6379\" or \"redis-sentinel://a:26379,b:26379/?service=NAME\"",
+    ),
+    (&["ssl", "secure"], "write url = \"rediss://redis.internal:6380\", where rediss is Redis over TLS"),
+];
+
+const IN_LOG: [Mistaken; 2] = [
+    (&["format", "type", "access_log"], "write access = \"json\", \"text\" or \"off\""),
+    (
+        &["file", "path", "output", "access_file", "error_log"],
+        "the access log goes to standard output and the log to standard error: the service manager stores them",
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mistaken_name_is_no_key_of_its_table_and_has_one_cure() {
+        for (keys, all) in ALL {
+            let mut seen = std::collections::HashSet::new();
+            for name in all.iter().flat_map(|(names, _)| *names) {
+                assert!(keys.get(name).is_none(), "`{name}` is a key");
+                assert!(seen.insert(name), "`{name}` has two cures");
+                assert_eq!(**name, name.replace('-', "_").to_ascii_lowercase());
+                assert!(cure(keys, name).is_some());
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_found_with_dashes_and_capitals() {
+        assert_eq!(cure(&LIMIT, "Dry-Run"), Some("write mode = \"shadow\""));
+        assert_eq!(cure(&LIMIT, "colour"), None);
+    }
+}

@@ -1,0 +1,81 @@
+//! What to change where an address can't be listened on.
+
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::path::Path;
+
+/// Ports below this one need a capability, unless the system says otherwise.
+const PRIVILEGED: u16 = 1024;
+
+/// What to change after listening on a TCP address has failed with this error.
+#[must_use]
+pub fn listen_cure(address: SocketAddr, error: &io::Error) -> Option<String> {
+    let port = address.port();
+    Some(match error.kind() {
+        ErrorKind::AddrInUse => {
+            format!(
+                "ss -ltnp 'sport = :{port}' shows the process that uses it; run it as root to see those of other users"
+            )
+        }
+        ErrorKind::PermissionDenied => {
+            let program =
+                std::env::current_exe().map_or_else(|_| "tidegate".into(), |path| path.display().to_string());
+            format!(
+                "ports below {} need the capability CAP_NET_BIND_SERVICE: setcap cap_net_bind_service=+ep {program}, or under \
+                 systemd AmbientCapabilities=CAP_NET_BIND_SERVICE or a socket unit with ListenStream={address}; or listen on a \
+                 higher port",
+                first_unprivileged()
+            )
+        }
+        ErrorKind::AddrNotAvailable => {
+            let all = if address.is_ipv4() { "0.0.0.0" } else { "[::]" };
+            format!(
+                "this machine does not have the address {}; {all}:{port} listens on all that it has",
+                address.ip()
+            )
+        }
+        _ => return None,
+    })
+}
+
+/// The same for the path of a Unix socket.
+#[must_use]
+pub fn unix_listen_cure(path: &Path, error: &io::Error) -> Option<String> {
+    let directory = path.parent().unwrap_or(Path::new("/")).display();
+    Some(match error.kind() {
+        ErrorKind::AddrInUse => {
+            format!("ss -lxp 'src = {}' shows the process that uses it, as root", path.display())
+        }
+        ErrorKind::NotFound => {
+            format!(
+                "create the directory {directory}; under systemd RuntimeDirectory=tidegate creates /run/tidegate"
+            )
+        }
+        ErrorKind::PermissionDenied => format!("let the user that runs tidegate write in {directory}"),
+        _ => return None,
+    })
+}
+
+fn first_unprivileged() -> u16 {
+    let setting = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
+    setting.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(PRIVILEGED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cure_names_commands_and_settings() {
+        let cure = |address: &str, kind: ErrorKind| listen_cure(address.parse().unwrap(), &kind.into());
+        let privileged = cure("0.0.0.0:80", ErrorKind::PermissionDenied).unwrap();
+        for part in ["setcap cap_net_bind_service=+ep /", "AmbientCapabilities=", "ListenStream=0.0.0.0:80"] {
+            assert!(privileged.contains(part), "{privileged}");
+        }
+        assert!(cure("[::1]:80", ErrorKind::AddrInUse).unwrap().starts_with("ss -ltnp 'sport = :80'"));
+        assert!(cure("[2001:db8::1]:80", ErrorKind::AddrNotAvailable).unwrap().contains("[::]:80 listens"));
+        assert_eq!(cure("[::1]:80", ErrorKind::OutOfMemory), None);
+        let cure = unix_listen_cure(Path::new("/run/x/admin.sock"), &ErrorKind::NotFound.into()).unwrap();
+        assert!(cure.starts_with("create the directory /run/x;"), "{cure}");
+    }
+}
