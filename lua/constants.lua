@@ -2,6 +2,8 @@
 
 -- The kind of a charge that takes units if they are available.
 local TAKE = 0
+-- The kind of a charge that is decided without taking units.
+local CHECK = 1
 -- The kind of a refund: another charge was denied, or the final status does not count.
 local REFUND = 5
 -- The kind of a late charge, made while the store was unavailable.
@@ -21,3 +23,10 @@ local BEFORE_POLICIES = 3
 
 -- The last time that a state can hold.
 local FOREVER = 2 ^ 53
+
+-- The letters of the policies that are decided without functions, in lower case.
+local TOKEN_BUCKET, GCRA, FIXED_WINDOW = 98, 103, 119
+-- How much less an upper-case letter is: that of a policy that grants units, which has the option 4.
+local UPPER_CASE, GRANTS = 32, 4
+-- Bytes of a policy without numbers, and of a request of one charge without extra bytes.
+local POLICY, ONE_CHARGE = 3, 17

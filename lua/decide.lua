@@ -40,6 +40,14 @@ local function policy_of(policy_index)
   return policy
 end
 
+-- Leaves out the deadline behind the debt in the record of a key: what is written here has a lifetime of its own.
+local function leave_out_deadline(policy, key)
+  local record = states[key]
+  if not record or #record < 32 or not (policy.letter == "b" or policy.letter == "g") then return end
+  local trailers = ({ [0] = 0, string.sub(record, -1) == "r" and 49 or 41, 90 })[#record % 8]
+  if trailers and #record - trailers == 32 then states[key] = string.sub(record, 1, 24) .. string.sub(record, 33) end
+end
+
 local decide_with_penalty, split_record, record_with_penalty
 
 local function need_penalty()
@@ -88,8 +96,10 @@ end
 
 -- Decides a charge that is a request by itself, which never has to be undone.
 local function decide_one(policy_index, key, kind, cost, holder)
+  local policy = policy_of(policy_index)
+  leave_out_deadline(policy, key)
   local allowed, remaining, reset, retry, delay, after, lifetime =
-    decide_record(policy_of(policy_index), states[key], cost, kind, holder)
+    decide_record(policy, states[key], cost, kind, holder)
   keep(key, after, lifetime)
   return encoded(allowed, remaining, reset, retry, delay)
 end
@@ -165,6 +175,7 @@ local function read_charge(requests, at)
   local charge = {}
   charge.key, charge.policy_index, charge.kind, charge.cost, at = struct.unpack("<HHBd", requests, at)
   charge.policy = policy_of(charge.policy_index)
+  leave_out_deadline(charge.policy, charge.key)
   if charge.kind == GRANT then
     local request = {}
     request.opened, request.finish, request.spent, request.returned, request.wanted, at = struct.unpack("<ddddd", requests, at)

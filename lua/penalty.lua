@@ -6,7 +6,7 @@
 -- TTL     until the last of them ends
 
 local TRAILER = 41
-local CHECK, RELEASE = 1, 3
+local RELEASE = 3
 local BANNED, BLOCKED = -1, -2
 
 -- A record's state, or false, and its penalty, or nil.

@@ -1,9 +1,10 @@
 -- take: decides any number of requests, one after the other. All charges of a request are taken if every enforcing one
 -- is allowed, and none otherwise. A request sees what those before it in this call have charged.
 --
--- The most frequent requests are decided here, without function calls: charges of any number of token buckets, GCRAs and
--- fixed windows that take units, without ban or block. All others are decided by decide.lua, which precedes this file in a
--- function of its own, `others`, as the algorithms do in ALGORITHMS by the letter that ends a stored key; see shared.lua.
+-- The most frequent requests are decided without function calls: charges of any number of token buckets, GCRAs and fixed
+-- windows that take or show units, without ban, block or granted units. A call of one such charge is decided by take_one.lua,
+-- the others here. All further requests are decided by decide.lua, in a function of its own, `others`, as the algorithms are
+-- in ALGORITHMS by the letter that ends a stored key; see shared.lua. These files precede this one.
 --
 -- KEYS     stored keys, each once
 -- ARGV[1]  now in µs, or "" for this server's own clock
@@ -29,38 +30,32 @@
 -- A denial writes nothing and leaves the TTL, except for a state that moves because the clock was set back, and for
 -- denials that count towards a ban.
 
-local unpack_struct, pack_struct, call, byte = struct.unpack, struct.pack, redis.call, string.byte
-local TOKEN_BUCKET, GCRA, FIXED_WINDOW = 98, 103, 119
-
-local now, extra, requests = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
-if not now then
-  local time = call("TIME")
-  now = time[1] * 1000000 + time[2]
-end
--- By the indices of their keys: the states, the lifetimes in µs of those to be written, and the deadlines in µs until which
--- Redis keeps the states that can be overwritten in place.
-local states, lifetimes, deadlines = call("MGET", unpack(KEYS)), {}, {}
+local byte, requests = string.byte, ARGV[3]
 local decide, decide_one
+states = states or call("MGET", unpack(KEYS))
+-- By the indices of their keys: the lifetimes in µs of the states to be written, and the deadlines in µs until which Redis
+-- keeps the states that can be overwritten in place.
+local lifetimes, deadlines = {}, {}
 -- Replies as strings; `n` numbers of the next ones are in `result`.
 local out, result, n = {}, {}, 0
 -- The numbers of the policies that are decided here, by their index. A window has a grid, a debt the other three.
 local limits, drains, units, fulls, grids, shadows
--- The charges of a request: keys, policies, costs, timestamps, what is spent in ticks or units, starts of windows,
--- deadlines, and whether each is allowed.
-local keys, indices, costs, stamps, spent, starts, ends, fits
+-- The charges of a request: the indices of their keys, and their next states, false if they take nothing.
+local keys, next_states
 local at, last = 1, #requests
 while at <= last do
-  local count, charges, key, index, kind, cost, behind = unpack_struct("<HHHHBd", requests, at)
-  local policy, drain, unit, limit = ARGV[BEFORE_POLICIES + index], nil, nil, 0
+  local count, charges, first_key, first_index, first_kind, first_cost, second = unpack_struct("<HHHHBd", requests, at)
+  local policy, drain, unit, limit = ARGV[BEFORE_POLICIES + first_index], nil, nil, 0
   local letter, options = byte(policy, 1, 2)
+  if options >= GRANTS then letter = letter + UPPER_CASE end
   if (letter == TOKEN_BUCKET or letter == GCRA) and options % 2 == 0 then
-    drain, unit, limit = unpack_struct("<ddd", policy, 4)
+    drain, unit, limit = unpack_struct("<ddd", policy, #policy - 23)
   end
-  if charges == 1 and kind == TAKE and cost > 0 and cost <= limit then
+  if charges == 1 and first_kind == TAKE and first_cost > 0 and first_cost <= limit then
     -- The arithmetic of debt.lua, inline: calling its functions would cost more than the arithmetic. The fraction of a
     -- number is its remainder by 1, so q % 1 - q rounds -q up.
-    local full, price = limit * unit, cost * unit
-    for i = key, key + count - 1 do
+    local full, price = limit * unit, first_cost * unit
+    for i = first_key, first_key + count - 1 do
       local state, stamp, ticks, deadline = states[i], now, 0, 0
       if state then
         local made, held, own
@@ -96,121 +91,130 @@ while at <= last do
         result[n + 1], result[n + 2], result[n + 3], result[n + 4] = allowed, (room - room % unit) / unit, reset, wait
       else
         if not decide then decide, decide_one = others(now, states, lifetimes, deadlines) end
-        result[n + 1], result[n + 2], result[n + 3], result[n + 4] = decide_one(index, i, TAKE, cost)
+        result[n + 1], result[n + 2], result[n + 3], result[n + 4] = decide_one(first_index, i, TAKE, first_cost)
       end
       n = n + 4
     end
-    at = behind
+    at = second
   else
     if not limits then
-      limits, drains, units, fulls, grids, shadows = {}, {}, {}, {}, {}, {}
-      keys, indices, costs, stamps, spent, starts, ends, fits = {}, {}, {}, {}, {}, {}, {}, {}
+      limits, drains, units, fulls, grids, shadows, keys, next_states = {}, {}, {}, {}, {}, {}, {}, {}
       for i = 1, #ARGV - BEFORE_POLICIES do
         policy = ARGV[BEFORE_POLICIES + i]
         local numbers
         letter, options, numbers = byte(policy, 1, 3)
+        if options >= GRANTS then letter = letter + UPPER_CASE end
         if options % 2 == 0 then
           if letter == TOKEN_BUCKET or letter == GCRA then
-            drains[i], units[i], limits[i] = unpack_struct("<ddd", policy, 4)
+            drains[i], units[i], limits[i] = unpack_struct("<ddd", policy, #policy - 23)
             fulls[i] = limits[i] * units[i]
-          elseif letter == FIXED_WINDOW and numbers == 2 then
-            limits[i], grids[i] = unpack_struct("<dd", policy, 4)
+          elseif letter == FIXED_WINDOW and numbers == (options < GRANTS and 2 or 4) then
+            limits[i], grids[i] = unpack_struct("<dd", policy, #policy - 15)
           end
-          shadows[i] = options > 0
+          shadows[i] = options % 4 > 0
         end
       end
     end
+    local behind
     -- There are several equal requests only of one charge.
     for offset = 0, count - 1 do
-      -- First whether every charge fits: nothing is changed, so that the request can still be left to decide.lua.
-      local is_plain, passes, c = true, true, 1
-      behind = at + 4
-      while is_plain and c <= charges do
-        key, index, kind, cost, behind = unpack_struct("<HHBd", requests, behind)
-        key, limit = key + offset, limits[index]
-        is_plain = limit and kind == TAKE and cost > 0 and cost <= limit and not (shadows[index] and charges > 1)
-        for other = 1, c - 1 do is_plain = is_plain and keys[other] ~= key end
-        if is_plain then
-          local state, stamp, held, grid, start, full, deadline = states[key], now, 0, grids[index], nil, limit, nil
-          if grid then
-            -- As in fixed_window.lua.
-            local own, own_grid, made
-            if state then
-              if #state == 32 then made, own, own_grid, held = unpack_struct("<dddd", state) end
-              is_plain = own_grid == grid and own >= 0 and own <= FOREVER and own % 1 == 0 and made <= now + SET_BACK
-              is_plain = is_plain and made >= 0 and made % 1 == 0 and held >= 0 and held <= FOREVER and held % 1 == 0
-              if is_plain and made > now then stamp = made end
-            end
-            if is_plain then
-              start = grid > 0 and stamp - stamp % grid or stamp
-              if grid < 0 and own and own <= stamp and stamp - own < -grid then start = own end
-              if start == own then
-                -- Redis keeps the state until its window ends.
-                deadline = own + (grid > 0 and grid or -grid)
-                if held > limit then held = limit end
-              else
-                held = 0
-              end
-            end
-          else
-            -- As in debt.lua.
-            unit, full = units[index], fulls[index]
-            cost, deadline = cost * unit, 0
-            if state then
-              local own, made
-              if #state == 32 then
-                made, held, own, deadline = unpack_struct("<dddd", state)
-              elseif #state == 24 then
-                made, held, own = unpack_struct("<ddd", state)
-              end
-              is_plain = own == unit and held >= 0 and held <= full and held % 1 == 0
-              is_plain = is_plain and made >= 0 and made <= now + SET_BACK and made % 1 == 0
-              if is_plain then
-                if made > now then stamp = made end
-                held = held - (stamp - made) * drains[index]
-                if held < 0 then held = 0 end
-              end
-            end
-          end
-          fits[c] = is_plain and held + cost <= full
-          passes = passes and fits[c]
-          keys[c], indices[c], costs[c], stamps[c], spent[c], starts[c] = key, index, cost, stamp, held, start
-          ends[c] = deadline
-          c = c + 1
+      -- Whether the request is decided here, and whether its charges are made: if one is denied, the ones before it are decided
+      -- again, without being made. Nothing is changed before all are decided.
+      local is_plain, passes, c, from = true, true, 1, n
+      local key, index, kind, cost
+      while c <= charges do
+        if c > 1 then
+          key, index, kind, cost, behind = unpack_struct("<HHBd", requests, behind)
+        else
+          key, index, kind, cost, behind = first_key + offset, first_index, first_kind, first_cost, second
         end
-      end
-      if is_plain then
-        for i = 1, charges do
-          key, index, cost = keys[i], indices[i], costs[i]
-          local stamp, held, grid, allowed, wait, reset, remaining = stamps[i], spent[i], grids[index], 1, 0, 0, nil
-          if passes then held = held + cost end
-          if grid then
-            local start, rest = starts[i], nil
-            rest = start + (grid > 0 and grid or -grid) - now
-            if held > 0 then reset = rest end
-            if not fits[i] then allowed, wait = 0, rest end
-            remaining = limits[index] - held
-            if passes then states[key] = pack_struct("<dddd", stamp, start, grid, held) end
-          else
-            local room = fulls[index] - held
-            drain, unit = drains[index], units[index]
-            if not fits[i] then
-              wait = (room - cost) / drain
-              allowed, wait = 0, wait % 1 - wait + stamp - now
+        limit = limits[index]
+        for other = 1, c - 1 do
+          if keys[other] == key then limit = nil end
+        end
+        if not limit or kind > CHECK or cost > limit or (charges > 1 and shadows[index]) then
+          is_plain = false
+          break
+        end
+        local state, stamp, held, grid, allowed, wait = states[key], now, 0, grids[index], 1, 0
+        local next_state, deadline, remaining, reset = false, 0, nil, nil
+        if grid then
+          -- As in fixed_window.lua.
+          local length, own, own_grid, made, start = grid, nil, nil, nil, nil
+          if grid < 0 then length = -grid end
+          if state then
+            if #state == 32 then made, own, own_grid, held = unpack_struct("<dddd", state) end
+            is_plain = own_grid == grid and own >= 0 and own <= FOREVER and own % 1 == 0 and made <= now + SET_BACK
+            if not (is_plain and made >= 0 and made % 1 == 0 and held >= 0 and held <= FOREVER and held % 1 == 0) then
+              is_plain = false
+              break
             end
-            reset = -held / drain
-            reset = reset % 1 - reset + stamp - now
-            remaining = (room - room % unit) / unit
-            if passes then states[key] = pack_struct("<ddd", stamp, held, unit) end
+            if made > now then stamp = made end
           end
-          if passes then
-            if not lifetimes[key] then deadlines[key] = ends[i] end
-            lifetimes[key] = reset
+          start = grid > 0 and stamp - stamp % grid or stamp
+          if grid < 0 and own and own <= stamp and stamp - own < length then start = own end
+          if start == own then
+            -- Redis keeps the state until its window ends.
+            deadline = own + length
+            if held > limit then held = limit end
+          else
+            held, deadline = 0, nil
           end
+          reset = start + length - now
+          if held + cost > limit then
+            allowed, wait = 0, reset
+          elseif passes and kind == TAKE and cost > 0 then
+            held = held + cost
+            next_state = pack_struct("<dddd", stamp, start, grid, held)
+          end
+          if held == 0 then reset = 0 end
+          remaining = limit - held
+        else
+          -- As in debt.lua.
+          local full = fulls[index]
+          drain, unit = drains[index], units[index]
+          if state then
+            local own, made
+            if #state == 32 then
+              made, held, own, deadline = unpack_struct("<dddd", state)
+            elseif #state == 24 then
+              made, held, own = unpack_struct("<ddd", state)
+            end
+            is_plain = own == unit and held >= 0 and held <= full and held % 1 == 0
+            if not (is_plain and made >= 0 and made <= now + SET_BACK and made % 1 == 0) then
+              is_plain = false
+              break
+            end
+            if made > now then stamp = made end
+            held = held - (stamp - made) * drain
+            if held < 0 then held = 0 end
+          end
+          local room, price, ahead = full - held, cost * unit, stamp - now
+          if price > room then
+            wait = (room - price) / drain
+            allowed, wait = 0, wait % 1 - wait + ahead
+          elseif passes and kind == TAKE and cost > 0 then
+            held, room = held + price, room - price
+            next_state = pack_struct("<ddd", stamp, held, unit)
+          end
+          reset = -held / drain
+          reset = reset % 1 - reset + ahead
+          remaining = (room - room % unit) / unit
+        end
+        if passes and allowed == 0 then
+          passes = false
+          if c > 1 then c, n = 0, from end
+        end
+        if c > 0 then
+          if not lifetimes[key] then deadlines[key] = deadline end
+          keys[c], next_states[c] = key, next_state
           result[n + 1], result[n + 2], result[n + 3], result[n + 4] = allowed, remaining, reset, wait
           n = n + 4
         end
-      else
+        c = c + 1
+      end
+      if not is_plain then
+        n = from
         if not decide then decide, decide_one = others(now, states, lifetimes, deadlines) end
         if count > 1 then
           result[n + 1], result[n + 2], result[n + 3], result[n + 4] = decide_one(index, key, kind, cost)
@@ -218,6 +222,13 @@ while at <= last do
         else
           if n > 0 then out[#out + 1], n = pack_struct("<" .. string.rep("bddd", n / 4), unpack(result, 1, n)), 0 end
           behind = decide(requests, at + 4, count, charges, out)
+        end
+      elseif passes then
+        for i = 1, charges do
+          if next_states[i] then
+            local key = keys[i]
+            states[key], lifetimes[key] = next_states[i], result[from + 4 * i - 1]
+          end
         end
       end
     end
@@ -237,12 +248,14 @@ for i = 1, #KEYS do
         state = state .. pack_struct("<d", now + lifetime)
       end
       local ttl = -lifetime / 1000
-      call("SET", KEYS[i], state, "PX", string.format("%d", ttl % 1 - ttl + 1 + extra))
+      call("SET", KEYS[i], state, "PX", string.format("%d", ttl % 1 - ttl + 1 + ARGV[2]))
     end
   elseif lifetime then
     call("DEL", KEYS[i])
   end
 end
 result[n + 1] = now
-out[#out + 1] = pack_struct("<" .. string.rep("bddd", n / 4) .. "d", unpack(result, 1, n + 1))
+local reply = pack_struct("<" .. string.rep("bddd", n / 4) .. "d", unpack(result, 1, n + 1))
+if #out == 0 then return reply end
+out[#out + 1] = reply
 return table.concat(out)

@@ -27,7 +27,7 @@ use futures_util::future::{join, join_all, select_ok};
 use smallvec::SmallVec;
 use tokio::sync::{Notify, Semaphore, oneshot};
 
-pub use script::{CHANGE, RAISES, Script, TAKE, TAKE_ONE};
+pub use script::{CHANGE, RAISES, Script, TAKE};
 pub use spec::RedisSpec;
 pub use url::{Node, RedisAddress, Target, UrlError};
 pub use wire::stored_key;

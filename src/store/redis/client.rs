@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::cluster::{self, Command};
-use super::script::{Script, TAKE, TAKE_ONE};
+use super::script::{Script, TAKE};
 use super::spec::RedisSpec;
 use super::url::RedisAddress;
 use super::wire::Call;
@@ -142,15 +142,9 @@ impl RedisClient {
 
     /// Has a script decide the requests of a call; waits no longer than for the server's first reply.
     pub async fn take(self: &Arc<Self>, call: Call, deadline: Instant) -> Evaluated {
-        let is_one_debt = call.is_one_debt();
         let (keys, arguments) = call.into_parts();
         let args = self.arguments(keys, arguments);
-        let call = if is_one_debt {
-            ScriptCall { next: Some(&TAKE), ..ScriptCall::new(self.client(), &TAKE_ONE, args) }
-        } else {
-            ScriptCall::new(self.client(), &TAKE, args)
-        };
-        self.evaluate(call, deadline).await
+        self.evaluate(ScriptCall::new(self.client(), &TAKE, args), deadline).await
     }
 
     async fn evaluate(self: &Arc<Self>, mut call: ScriptCall, deadline: Instant) -> Evaluated {
@@ -261,13 +255,10 @@ impl RedisClient {
     }
 }
 
-/// A call of a script. Only after a redirection, NOSCRIPT and an empty reply is it sent again, since these prove that nothing
-/// was charged.
+/// A call of a script. Only after a redirection and NOSCRIPT is it sent again, since these prove that nothing was charged.
 struct ScriptCall {
     command: Command,
     script: &'static Script,
-    /// The script that an empty reply leaves the call to.
-    next: Option<&'static Script>,
 }
 
 impl ScriptCall {
@@ -276,14 +267,14 @@ impl ScriptCall {
         args.insert(0, script.sha.as_str().into());
         // A custom command of fred, because only these honour the options: fail at once while there is no connection, and never
         // send again.
-        Self { command: Command::new(client, "EVALSHA", args, options()), script, next: None }
+        Self { command: Command::new(client, "EVALSHA", args, options()), script }
     }
 
     /// Runs it, until it is redirected.
     async fn run(&mut self) -> Result<Value, Error> {
         loop {
             let reply = self.command.send().await;
-            if !self.changes_script(&reply) {
+            if !self.sends_source(&reply) {
                 return reply;
             }
         }
@@ -293,7 +284,7 @@ impl ScriptCall {
     async fn run_again(&mut self, mut error: Error, deadline: Instant) -> Result<Value, Error> {
         loop {
             let reply = self.command.send_again(error, deadline).await;
-            if !self.changes_script(&reply) {
+            if !self.sends_source(&reply) {
                 return reply;
             }
             match self.run().await {
@@ -303,21 +294,13 @@ impl ScriptCall {
         }
     }
 
-    /// Changes the command if the reply shows that another script, or the source of this one, must be sent; returns whether.
-    fn changes_script(&mut self, reply: &Result<Value, Error>) -> bool {
-        match reply {
-            Err(error) if error.details().starts_with("NOSCRIPT") => {
-                self.command.rename("EVAL", self.script.source.into());
-                true
-            }
-            Ok(value) if value.as_bytes().is_some_and(<[u8]>::is_empty) => {
-                let Some(next) = self.next.take() else { return false };
-                self.script = next;
-                self.command.rename("EVALSHA", next.sha.as_str().into());
-                true
-            }
-            _ => false,
+    /// Changes the command to one with the script's source if the server does not have it; returns whether.
+    fn sends_source(&mut self, reply: &Result<Value, Error>) -> bool {
+        let is_missing = reply.as_ref().is_err_and(|error| error.details().starts_with("NOSCRIPT"));
+        if is_missing {
+            self.command.rename("EVAL", self.script.source.into());
         }
+        is_missing
     }
 }
 

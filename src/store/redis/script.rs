@@ -24,11 +24,12 @@ macro_rules! function {
     };
 }
 
-/// `lua/take.lua` after the functions that it defines only if a request needs them.
+/// `lua/take_one.lua` and `lua/take.lua`, after the functions that are defined only if a request needs them.
 pub static TAKE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(
-        include_str!("../../../lua/constants.lua"),
         "local function others(...)\n",
+        // Constants of its own, since each one outside of it that it uses would cost every call as much as its arithmetic.
+        include_str!("../../../lua/constants.lua"),
         include_str!("../../../lua/shared.lua"),
         function!("local debt", "debt.lua"),
         function!("local timeline", "timeline.lua"),
@@ -45,15 +46,9 @@ pub static TAKE: LazyLock<Script> = LazyLock::new(|| {
         function!("ALGORITHMS.c", "concurrency.lua"),
         include_str!("../../../lua/decide.lua"),
         "end\n",
-        include_str!("../../../lua/take.lua"),
-    ))
-});
-
-/// `lua/take_one.lua`, which decides most calls of one request, and leaves the others to [`TAKE`].
-pub static TAKE_ONE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(concat!(
         include_str!("../../../lua/constants.lua"),
-        include_str!("../../../lua/take_one.lua")
+        include_str!("../../../lua/take_one.lua"),
+        include_str!("../../../lua/take.lua"),
     ))
 });
 

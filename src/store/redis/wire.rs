@@ -146,14 +146,6 @@ impl Call {
         true
     }
 
-    /// Whether it has one charge, of a token bucket or a GCRA without ban, that takes units.
-    pub fn is_one_debt(&self) -> bool {
-        let is_debt = |policy: &Bytes| matches!(policy[..2], [b'b' | b'g', options] if options & BAN == 0);
-        self.requests.len() == REQUEST
-            && self.run.is_some_and(|run| run.count == 1 && run.charge.takes_units())
-            && self.policies.iter().all(is_debt)
-    }
-
     /// The keys and the arguments of the script.
     pub fn into_parts(self) -> (Vec<Bytes>, Vec<Bytes>) {
         let names = Bytes::from(self.names);

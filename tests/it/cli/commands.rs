@@ -86,7 +86,7 @@ error: unknown limit `b`
 8 | limits = ["b"]
   |           ^^^
   |
-  = help: define it: [limits.b]
+  = help: define it: [limits.b] with rate = "100/minute"
 
 tidegate.toml: 2 problems
 "#

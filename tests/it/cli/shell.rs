@@ -14,7 +14,7 @@ fn completions_are_for_each_shell() {
         let Finished { status, stdout, .. } = tidegate(repository(), &["completions", shell]);
         assert_eq!(status, 0);
         assert!(stdout.starts_with(start), "{stdout:.40}");
-        for word in ["explain", "health", "--arrivals"] {
+        for word in ["explain", "health", "arrivals"] {
             assert!(stdout.contains(word), "{shell}: {word}");
         }
     }

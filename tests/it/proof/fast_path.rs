@@ -1,33 +1,71 @@
-//! The fast paths of the scripts, without function calls, decide as the functions do: replies and states are equal, byte by byte.
+//! What the scripts decide without function calls is what the functions decide: replies and states are equal, byte by byte.
 //! Only the deadline behind a debt has no counterpart.
 
 use std::fmt::Write as _;
 
 use proptest::prelude::*;
-use tidegate::store::redis::{TAKE, TAKE_ONE};
+use tidegate::limit::Quota;
+use tidegate::store::redis::TAKE;
 use tidegate::time::Timestamp;
 
 use super::kit::{Move, Numbers, START, any_cost, any_jump, any_numbers, for_all};
+use super::rules::Pace;
 use crate::support::RedisServer;
 
-/// A charge: the policy, the key, the cost, and its kind.
-type TestCharge = (usize, u16, u64, u8);
+/// A charge.
+#[derive(Clone, Copy, Debug)]
+struct TestCharge {
+    policy: usize,
+    key: u16,
+    cost: u64,
+    kind: u8,
+    grant: TestGrant,
+}
+
+/// The report and the grant request of a charge of the kind `GRANT`.
+#[derive(Clone, Copy, Debug)]
+struct TestGrant {
+    /// The call that has opened the generation of the report.
+    opened_in: usize,
+    spent: u64,
+    returned: u64,
+    wanted: u64,
+}
+
 /// A call: by how much the clock moves before it, and the charges of its requests.
 type TestCall = (Move, Vec<Vec<TestCharge>>);
 
-/// The conditions under which a request is decided without function calls.
-const FAST: [&str; 2] = ["local is_plain, passes, c = true, true, 1", "if charges == 1 and kind == TAKE and"];
-const SLOW: [&str; 2] = ["local is_plain, passes, c = false, true, 1", "if false and kind == TAKE and"];
+const TAKE_UNITS: u8 = 0;
+const CHECK: u8 = 1;
+const GRANT: u8 = 7;
 
-/// A script without comments: the length of an argument of a program is bounded.
+/// No report, and no grant wanted.
+const NOTHING: TestGrant = TestGrant { opened_in: 0, spent: 0, returned: 0, wanted: 0 };
+
+/// The options of a policy: shadow mode, and grants.
+const SHADOW: u8 = 2;
+const GRANTS: u8 = 4;
+
+/// How long a grant lasts, in microseconds, and its share.
+const AHEAD: [f64; 2] = [500_000.0, 2.0];
+
+/// The conditions under which a call of one charge is decided without function calls.
+const ONE: [&str; 2] = ["if #ARGV[3] == ONE_CHARGE and", "if false and"];
+/// The same of requests.
+const SEVERAL: [[&str; 2]; 2] = [
+    ["if not limit or kind > CHECK", "if true or kind > CHECK"],
+    ["if charges == 1 and first_kind == TAKE", "if false and first_kind == TAKE"],
+];
+
+/// A script without comments.
 fn without_comments(source: &str) -> String {
     let lines = source.lines().filter(|line| !line.trim_start().starts_with("--"));
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The script without its fast paths.
-fn slow() -> String {
-    FAST.iter().zip(SLOW).fold(without_comments(TAKE.source), |source, (fast, slow)| {
+/// The script without these fast paths.
+fn without(fast_paths: &[[&str; 2]]) -> String {
+    fast_paths.iter().fold(without_comments(TAKE.source), |source, [fast, slow]| {
         assert_eq!(source.matches(fast).count(), 1, "{fast}");
         source.replace(fast, slow)
     })
@@ -49,27 +87,38 @@ fn literal(bytes: &[u8]) -> String {
 #[allow(clippy::cast_precision_loss)]
 fn policy((numbers, options): &(Numbers, u8)) -> Vec<u8> {
     let quota = numbers.quota();
-    let list = quota.numbers(Timestamp(START));
-    let mut policy = vec![quota.letter(), *options, u8::try_from(list.len()).unwrap()];
-    policy.extend(list.iter().flat_map(|number| double(*number as f64)));
+    let grants = options & GRANTS != 0;
+    let ahead = if grants { &AHEAD[..] } else { &[] };
+    let list: Vec<f64> = quota.numbers(Timestamp(START)).iter().map(|number| *number as f64).collect();
+    let letter = if grants { quota.letter().to_ascii_uppercase() } else { quota.letter() };
+    let mut policy = vec![letter, *options, u8::try_from(ahead.len() + list.len()).unwrap()];
+    policy.extend(ahead.iter().chain(&list).flat_map(|number| double(*number)));
     policy
 }
 
-/// The requests of a call. Each policy has keys of its own, as its name is part of them.
+/// The requests of a call. Each policy has keys of its own, as its name is part of them. `times` are those of the calls before.
 #[allow(clippy::cast_precision_loss)]
-fn packed_requests(requests: &[Vec<TestCharge>], policies: &[(Numbers, u8)]) -> Vec<u8> {
+fn requests(asked: &[Vec<TestCharge>], policies: &[(Numbers, u8)], times: &[u64]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    for charges in requests {
+    for charges in asked {
         bytes.extend(1_u16.to_le_bytes());
         bytes.extend(u16::try_from(charges.len()).unwrap().to_le_bytes());
-        for (index, key, cost, kind) in charges {
-            let key = u16::try_from(*index).unwrap() * KEYS + key + 1;
+        for TestCharge { policy, key, cost, kind, grant } in charges {
+            let key = u16::try_from(*policy).unwrap() * KEYS + key + 1;
+            let (numbers, options) = &policies[*policy];
+            let kind = if *kind == GRANT && options & GRANTS == 0 { TAKE_UNITS } else { *kind };
             bytes.extend(key.to_le_bytes());
-            bytes.extend(u16::try_from(index + 1).unwrap().to_le_bytes());
-            bytes.push(*kind);
+            bytes.extend(u16::try_from(policy + 1).unwrap().to_le_bytes());
+            bytes.push(kind);
             bytes.extend(double((*cost).min(1 << 53) as f64));
-            if let Numbers::Slots(..) = policies[*index].0 {
+            if let Numbers::Slots(..) = numbers {
                 bytes.extend([7; 8]);
+            } else if kind == GRANT {
+                let opened = times.len().checked_sub(grant.opened_in).and_then(|index| times.get(index));
+                let opened = opened.copied().unwrap_or_default();
+                let until = if opened == 0 { 0 } else { opened + 500_000 };
+                let report = [opened, until, grant.spent, grant.returned, grant.wanted];
+                bytes.extend(report.into_iter().flat_map(|number| double(number as f64)));
             }
         }
     }
@@ -79,28 +128,33 @@ fn packed_requests(requests: &[Vec<TestCharge>], policies: &[(Numbers, u8)]) -> 
 /// Keys of each policy.
 const KEYS: u16 = 2;
 
+/// The variants of the script that are compared: as it is, and without some of the fast paths.
+fn variants() -> [String; 3] {
+    [&[][..], &[ONE], &[ONE, SEVERAL[0], SEVERAL[1]]].map(without)
+}
+
+/// Defines a function that makes one of a script in an argument: the length of a single argument of a program is bounded.
+const COMPILE: &str = "local function compiled(source)\n\
+    return assert(loadstring('return function(KEYS, ARGV) ' .. source .. '\\nend'))()\n\
+  end\n";
+
 /// A script that makes all calls with all variants, and returns the first difference. A state that is overwritten in place
 /// keeps its lifetime: longer after the clock of the test has moved, or shorter by the second that it may be set back.
 fn comparison(policies: &[(Numbers, u8)], calls: &[TestCall]) -> String {
     let mut script = format!(
-        "local function fast(KEYS, ARGV)\n{}\nend\nlocal function slow(KEYS, ARGV)\n{}\nend\n\
-         local function single(KEYS, ARGV)\n{}\nend\n\
+        "{COMPILE}local fast, several, slow = compiled(ARGV[1]), compiled(ARGV[2]), compiled(ARGV[3])\n\
          local policies = {{ {} }}\n\
-         local function one(KEYS, ARGV)\n\
-           local requests = ARGV[3]\n\
-           if #requests ~= 17 then return fast(KEYS, ARGV) end\n\
-           local _, _, key, index = struct.unpack('<HHHH', requests)\n\
-           local letter, options = string.byte(policies[index], 1, 2)\n\
-           if (letter ~= 98 and letter ~= 103) or options % 2 == 1 then return fast(KEYS, ARGV) end\n\
-           local reply = single({{ KEYS[key] }}, {{ ARGV[1], ARGV[2], requests, policies[index] }})\n\
-           return reply == '' and fast(KEYS, ARGV) or reply\n\
-         end\n\
          local function keys(of) local all = {{}}; for i = 1, {} do all[i] = of .. i end; return all end\n\
+         local function run(script, of, now, requests)\n\
+           if #requests ~= 17 then return script(keys(of), {{ now, '3600000', requests, unpack(policies) }}) end\n\
+           local count, charges, key, index, kind, cost = struct.unpack('<HHHHBd', requests)\n\
+           requests = struct.pack('<HHHHBd', count, charges, 1, 1, kind, cost)\n\
+           return script({{ of .. key }}, {{ now, '3600000', requests, policies[index] }})\n\
+         end\n\
          local function check(now, requests)\n\
-           local function run(script, of) return script(keys(of), {{ now, '3600000', requests, unpack(policies) }}) end\n\
-           local by_functions = run(slow, KEYS[1] .. 's')\n\
-           for of, variant in pairs({{ f = fast, o = one }}) do\n\
-             if run(variant, KEYS[1] .. of) ~= by_functions then return of .. ': reply at ' .. now end\n\
+           local by_functions = run(slow, KEYS[1] .. 's', now, requests)\n\
+           for of, variant in pairs({{ f = fast, o = several }}) do\n\
+             if run(variant, KEYS[1] .. of, now, requests) ~= by_functions then return of .. ': reply at ' .. now end\n\
              for i, key in ipairs(keys(KEYS[1] .. of)) do\n\
                local twin = KEYS[1] .. 's' .. i\n\
                local state, expected = redis.call('GET', key), redis.call('GET', twin)\n\
@@ -114,16 +168,14 @@ fn comparison(policies: &[(Numbers, u8)], calls: &[TestCall]) -> String {
              end\n\
            end\n\
          end\n",
-        without_comments(TAKE.source),
-        slow(),
-        without_comments(TAKE_ONE.source),
         policies.iter().map(|of| literal(&policy(of))).collect::<Vec<_>>().join(", "),
         policies.len() * usize::from(KEYS),
     );
-    let mut now = START;
-    for (step, requests) in calls {
+    let (mut now, mut times) = (START, Vec::new());
+    for (step, asked) in calls {
         now = step.from(now, policies[0].0.period(), None);
-        let requests = literal(&packed_requests(requests, policies));
+        let requests = literal(&requests(asked, policies, &times));
+        times.push(now);
         writeln!(script, "do local wrong = check('{now}', {requests}); if wrong then return wrong end end")
             .unwrap();
     }
@@ -132,36 +184,86 @@ fn comparison(policies: &[(Numbers, u8)], calls: &[TestCall]) -> String {
 }
 
 fn any_policies() -> impl Strategy<Value = Vec<(Numbers, u8)>> {
-    let timed = any_numbers();
-    let options = prop_oneof![6 => Just(0_u8), 1 => Just(2)];
-    prop::collection::vec((timed, options), 1..4)
+    let options = prop_oneof![5 => Just(0), 5 => Just(GRANTS), 1 => Just(SHADOW), 1 => Just(SHADOW | GRANTS)];
+    let policy = (any_numbers(), options).prop_map(|(numbers, options)| {
+        // Positions in a queue and slots are not granted.
+        let can_grant = !matches!(numbers.quota(), Quota::LeakyBucket(_) | Quota::Concurrency(_));
+        let options = if can_grant { options } else { options & !GRANTS };
+        (numbers, options)
+    });
+    prop::collection::vec(policy, 1..4)
+}
+
+fn any_grant() -> impl Strategy<Value = TestGrant> {
+    (0..3_usize, 0..20_u64, 0..20_u64, prop_oneof![Just(0_u64), 0..60_u64])
+        .prop_map(|(opened_in, spent, returned, wanted)| TestGrant { opened_in, spent, returned, wanted })
 }
 
 #[test]
 fn requests_are_decided_as_by_the_functions() {
     let server = RedisServer::start();
-    let charge =
-        (any::<prop::sample::Index>(), 0..KEYS, any_cost(), prop_oneof![9 => Just(0_u8), 1 => Just(1)])
-            .boxed();
+    let kind = prop_oneof![12 => Just(TAKE_UNITS), 2 => Just(CHECK), 2 => Just(GRANT)];
+    let charge = (any::<prop::sample::Index>(), 0..KEYS, any_cost(), kind, any_grant()).boxed();
     let request = prop::collection::vec(charge.clone(), 1..4);
     let requests = prop_oneof![
         prop::collection::vec(request.clone(), 1..4),
         charge.prop_map(|charge| vec![vec![charge]]),
     ];
     let call = (any_jump(), requests);
+    let [fast, several, slow] = &variants();
     let number = std::cell::Cell::new(0);
     for_all(120, &(any_policies(), prop::collection::vec(call, 1..12)), |(policies, calls)| {
         number.set(number.get() + 1);
-        let at = |(index, key, cost, kind): (prop::sample::Index, u16, u64, u8)| {
-            (index.index(policies.len()), key, cost, kind)
+        let at = |(index, key, cost, kind, grant): (prop::sample::Index, u16, u64, u8, TestGrant)| {
+            TestCharge { policy: index.index(policies.len()), key, cost, kind, grant }
         };
         let requests = |requests: Vec<Vec<_>>| {
             requests.into_iter().map(|charges| charges.into_iter().map(at).collect()).collect()
         };
-        let calls: Vec<TestCall> = calls.into_iter().map(|(step, all)| (step, requests(all))).collect();
+        let calls: Vec<TestCall> = calls.into_iter().map(|(step, asked)| (step, requests(asked))).collect();
         let script = comparison(&policies, &calls);
-        let reply = server.cli(&["eval", &script, "1", &format!("{{{}}}", number.get())]);
+        let prefix = format!("{{{}}}", number.get());
+        let reply = server.cli(&["eval", &script, "1", &prefix, fast, several, slow]);
         prop_assert_eq!(reply.trim(), "equal", "{:?} {:?}", policies, calls);
         Ok(())
     });
+}
+
+/// The deadline behind a debt is never later than the end of its key: a state that is overwritten in place would be lost.
+#[test]
+fn no_debt_has_a_later_deadline_than_its_key() {
+    let server = RedisServer::start();
+    let policies = [(Numbers::Token(Pace { units: 100, period: 1_000_000 }, 1_000), GRANTS)];
+    let take = |cost| TestCharge { policy: 0, key: 0, cost, kind: TAKE_UNITS, grant: NOTHING };
+    let ask = |grant| TestCharge { policy: 0, key: 0, cost: 0, kind: GRANT, grant };
+    let calls = [
+        // A key in use is kept for longer than its debt, but not while units of it are granted.
+        vec![take(1)],
+        vec![take(100)],
+        vec![ask(TestGrant { wanted: 20, ..NOTHING })],
+        vec![ask(TestGrant { opened_in: 1, returned: 20, ..NOTHING })],
+        vec![take(1)],
+    ];
+    let mut script = format!("{COMPILE}local take, lengths = compiled(ARGV[1]), ''\n");
+    let mut times = Vec::new();
+    for asked in calls {
+        let requests = literal(&requests(&[asked], &policies, &times));
+        times.push(START);
+        writeln!(
+            script,
+            "take(KEYS, {{ '{START}', '0', {requests}, {} }})\n\
+             local state = redis.call('GET', KEYS[1])\n\
+             lengths = lengths .. #state .. ' '\n\
+             if #state == 32 then\n\
+               local _, _, _, deadline = struct.unpack('<dddd', state)\n\
+               local left = redis.call('PTTL', KEYS[1]) * 1000\n\
+               if deadline - {START} > left then return lengths .. 'deadline later than ' .. left end\n\
+             end",
+            literal(&policy(&policies[0])),
+        )
+        .unwrap();
+    }
+    script.push_str("return lengths");
+    let source = without(&[]);
+    assert_eq!(server.cli(&["eval", &script, "1", "a", &source]).trim(), "32 32 73 24 32");
 }

@@ -190,12 +190,27 @@ fn record_bytes(record: &Record) -> Vec<u8> {
     bytes
 }
 
-/// The records of all keys are equal, byte by byte.
+/// A record of Redis, in hexadecimal, without the deadline behind its debt, which memory does not need.
+fn without_deadline(policy: &Policy, record: &str) -> String {
+    let size = record.len() / 2;
+    let trailers = match (size % 8, record.ends_with("72")) {
+        (0, _) => 0,
+        (1, true) => 49,
+        (1, false) => 41,
+        _ => 49 + 41,
+    };
+    if matches!(policy.letter(), b'B' | b'G') && size == 32 + trailers {
+        return format!("{}{}", &record[..48], &record[64..]);
+    }
+    record.to_owned()
+}
+
+/// The records of all keys are equal, byte by byte, but for the deadlines of debts.
 fn equal_records(server: &RedisServer, stores: &Stores, policies: &[Policy]) -> Result<(), TestCaseError> {
     let script = "local all = {}
         for i, key in ipairs(KEYS) do
             local function hex(byte) return string.format('%02x', string.byte(byte)) end
-            all[i] = i .. ' ' .. string.gsub(redis.call('GET', key) or '', '.', hex) .. '.'
+            all[i] = 'x' .. string.gsub(redis.call('GET', key) or '', '.', hex)
         end
         return all";
     let granting: Vec<(&Policy, u8)> = policies
@@ -211,20 +226,19 @@ fn equal_records(server: &RedisServer, stores: &Stores, policies: &[Policy]) -> 
     let arguments: Vec<&str> =
         ["eval", script, &count].into_iter().chain(names.iter().map(String::as_str)).collect();
     let actual = server.cli(&arguments);
-    let expected: Vec<String> = granting
-        .iter()
-        .zip(1..)
-        .map(|((policy, number), place)| {
-            let record = stores.memory_record(policy, kit::key(*number));
-            let bytes = record.as_ref().map_or_else(Vec::new, record_bytes);
-            let hex = bytes.iter().fold(String::new(), |mut text, byte| {
-                let _ = write!(text, "{byte:02x}");
-                text
-            });
-            format!("{place} {hex}.")
+    let records = actual
+        .lines()
+        .zip(&granting)
+        .map(|(line, (policy, _))| without_deadline(policy, line.strip_prefix('x').unwrap_or(line)));
+    let expected = granting.iter().map(|(policy, number)| {
+        let record = stores.memory_record(policy, kit::key(*number));
+        let bytes = record.as_ref().map_or_else(Vec::new, record_bytes);
+        bytes.iter().fold(String::new(), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
         })
-        .collect();
-    prop_assert_eq!(actual.lines().map(str::to_owned).collect::<Vec<_>>(), expected);
+    });
+    prop_assert_eq!(records.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use tidegate::store::redis::{CHANGE, RAISES, TAKE, TAKE_ONE};
+use tidegate::store::redis::{CHANGE, RAISES, TAKE};
 
 use super::files::{files_below, parsed, sources};
 
@@ -135,7 +135,7 @@ fn every_script_documents_its_input_and_output() {
     for path in files_below(&root.join("lua"), ".lua") {
         let text = fs::read_to_string(&path).unwrap();
         assert!(text.starts_with("-- "), "{}", path.display());
-        let scripts = [&TAKE, &TAKE_ONE, &CHANGE, &RAISES];
+        let scripts = [&TAKE, &CHANGE, &RAISES];
         let is_part = scripts.iter().any(|script| script.source.contains(&text));
         assert!(is_part, "{} is not part of a script", path.display());
     }
