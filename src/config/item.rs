@@ -98,7 +98,7 @@ impl<'a> Item<'a> {
 
     /// The digits of a whole number, as the file has them.
     pub fn integer_text(self) -> Option<&'a str> {
-        self.value.get_ref().as_integer().map(|integer| integer.as_str())
+        self.value.get_ref().as_integer().map(toml::de::DeInteger::as_str)
     }
 
     pub fn is_table(self) -> bool {

@@ -72,7 +72,7 @@ enum RateError {
 
 /// Reads a rate.
 pub(super) fn rate(item: Item<'_>) -> Option<WrittenRate<'_>> {
-    let help = item.integer_text().map_or_else(|| FORM.to_owned(), |units| without_period(units));
+    let help = item.integer_text().map_or_else(|| FORM.to_owned(), without_period);
     let text = item.string_like("a rate", &help)?;
     let Parsed { rate, unit, has_number } = match parse(&text.value) {
         Ok(parsed) => parsed,

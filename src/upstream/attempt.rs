@@ -25,10 +25,11 @@ pub(super) struct AttemptOptions<'a> {
     pub needs_new_connection: bool,
     /// Whether another attempt may follow.
     pub may_retry: bool,
-    /// Whether the upstream has another endpoint.
-    pub has_alternatives: bool,
     /// Whether the request may wait until a server answers again.
     pub may_pause: bool,
+    /// Whether the request may be sent again if nothing of it was sent: at once if the upstream has another endpoint, since at
+    /// the same one it would probably fail again.
+    pub if_unsent: Retry,
     /// By when the exchange must be complete, including the response's body.
     pub deadline: Option<Instant>,
 }
@@ -56,14 +57,14 @@ pub(super) async fn attempt(
             // Nothing was sent, so any request may go to another endpoint, but it must not wait for a connection twice.
             let retry = match error {
                 ForwardError::NoFreeConnection(_) => Retry::Never,
-                _ => options.retry_of_unsent(),
+                _ => options.if_unsent,
             };
             FailedAttempt { error, retry }
         })?;
         connection.start(client);
         let is_reused = connection.is_reused();
         // Decided before the request is sent, because its body must be recorded while it is sent.
-        let if_unprocessed = options.retry_of_unprocessed(request, is_reused, connection.is_shared());
+        let unprocessed_retry = options.retry_of_unprocessed(request, is_reused, connection.is_shared());
         let is_handshake = request.body.is_handshake();
         let sent = match detachable.clone() {
             None => connection.send(request, deadline, polls_upload).await.map(|(head, exchange)| {
@@ -88,7 +89,7 @@ pub(super) async fn attempt(
             options.needs_new_connection = true;
             continue;
         }
-        return Err(classify(failed, pool, request, &options, if_unprocessed));
+        return Err(classify(failed, pool, request, &options, unprocessed_retry));
     }
 }
 
@@ -105,19 +106,13 @@ impl<'a> AttemptOptions<'a> {
             forward,
             needs_new_connection: attempts.number() > 1,
             may_retry: attempts.has_retry(retries),
-            has_alternatives: endpoints.pools.len() > 1,
             may_pause: attempts.may_pause(),
+            if_unsent: match (endpoints.pools.len() > 1, attempts.may_pause()) {
+                (true, _) => Retry::AtOnce,
+                (false, true) => Retry::AfterPause,
+                (false, false) => Retry::Never,
+            },
             deadline,
-        }
-    }
-
-    /// Whether a request of which nothing was sent may be sent again. At the same endpoint it would probably fail again at
-    /// once.
-    fn retry_of_unsent(&self) -> Retry {
-        match (self.has_alternatives, self.may_pause) {
-            (true, _) => Retry::AtOnce,
-            (false, true) => Retry::AfterPause,
-            (false, false) => Retry::Never,
         }
     }
 
@@ -126,7 +121,7 @@ impl<'a> AttemptOptions<'a> {
     fn retry_of_unprocessed(&self, request: &mut UpstreamRequest, is_reused: bool, is_shared: bool) -> Retry {
         let is_idempotent = request.head.method.is_idempotent();
         // Over HTTP/2 a server can state that it has not processed a request, whatever its method.
-        let retry = match is_shared || is_idempotent && (is_reused || self.has_alternatives) {
+        let retry = match is_shared || is_idempotent && (is_reused || self.if_unsent == Retry::AtOnce) {
             true if self.may_retry => Retry::AtOnce,
             _ if self.may_pause && (is_shared || is_idempotent) => Retry::AfterPause,
             _ => Retry::Never,
@@ -135,14 +130,14 @@ impl<'a> AttemptOptions<'a> {
     }
 }
 
-/// Decides whether the request may be sent again, and rewinds its body in that case. `if_unprocessed` applies if the server
+/// Decides whether the request may be sent again, and rewinds its body in that case. `unprocessed_retry` applies if the server
 /// has not processed it.
 fn classify(
     failed: SendError,
     pool: &Pool,
     request: &mut UpstreamRequest,
     options: &AttemptOptions<'_>,
-    if_unprocessed: Retry,
+    unprocessed_retry: Retry,
 ) -> FailedAttempt {
     let SendError { cause, is_unsent, is_without_response } = failed;
     let is_idempotent = request.head.method.is_idempotent();
@@ -153,8 +148,8 @@ fn classify(
         error.is_refused() || is_idempotent && is_without_response && error.is_dead_connection();
     let retry = match (is_unsent, is_unprocessed) {
         // An unsent request is safe to repeat whatever its method.
-        (true, _) => options.retry_of_unsent(),
-        (false, true) => if_unprocessed,
+        (true, _) => options.if_unsent,
+        (false, true) => unprocessed_retry,
         (false, false) => Retry::Never,
     };
     let can_be_sent = retry != Retry::Never && request.body.rewind();

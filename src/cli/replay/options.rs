@@ -32,7 +32,7 @@ pub(in crate::cli) struct ReplayArgs {
     /// Several logs are merged by the time of the requests; files of a rotated log may be in any order.
     #[arg(value_name = "LOG", required = true)]
     pub logs: Vec<PathBuf>,
-    /// The configuration; by default the one that TIDEGATE_CONFIG names, or else tidegate.toml in the current directory, if
+    /// The configuration; by default the one that `TIDEGATE_CONFIG` names, or else tidegate.toml in the current directory, if
     /// there is one.
     ///
     /// Without a configuration all requests are on one route without limits, and limits are suggested.
