@@ -16,6 +16,7 @@ mod raised_limits;
 mod raises;
 mod reservation;
 mod shared_state;
+mod simulated_proxy;
 mod slots;
 mod status;
 mod store_client;
@@ -37,6 +38,7 @@ pub use self::outage_ledger::OutageLedger;
 pub use self::raises::{ActiveRaise, Raises};
 pub use self::reservation::Reservation;
 pub use self::shared_state::SharedState;
+pub use self::simulated_proxy::{ProxyCall, ProxyDecision, ProxyResponse, SimulatedProxy};
 pub use self::status::{LimitStatus, LimitStatuses, StatusSource};
 
 use self::breaker::Breaker;

@@ -17,10 +17,10 @@ mod unit_counts;
 
 pub use self::table::GrantTable;
 
-pub(super) use self::grant_requests::request_grants;
-pub(super) use self::refill::refill;
-pub(super) use self::returns::{return_all, run_returns};
+pub(super) use self::grant_requests::{GrantRequests, request_grants, request_grants_at};
+pub(super) use self::held_grants::ReturnedGrant;
+pub(super) use self::refill::{refill, refill_charge};
+pub(super) use self::returns::{
+    MAX_RETURNED, count_returned, return_all, return_charges, run_returns, take_lasting,
+};
 pub(super) use self::taken_units::{PutBack, SplitCharges, TakenUnits, take_units};
-
-#[cfg(test)]
-mod tests;

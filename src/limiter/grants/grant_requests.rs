@@ -42,7 +42,7 @@ pub(in crate::limiter) fn request_grants<'a>(
 /// Makes the grant requests of a call with these charges, which is sent at `sent` or later. Units are wanted only if
 /// `may_want`. Returns the charges as well: one that neither wants units nor has a report becomes one of the kind `Take`, which
 /// costs the store less.
-pub(super) fn request_grants_at(
+pub(in crate::limiter) fn request_grants_at(
     table: &Arc<GrantTable>,
     limits: &Limits,
     charges: &[Charge],

@@ -67,12 +67,12 @@ pub(super) enum TakeResult {
 
 /// Unspent units of a grant that is returned.
 #[derive(Debug)]
-pub(super) struct ReturnedGrant {
-    pub owner: GrantOwner,
-    pub report: GrantReport,
+pub(in crate::limiter) struct ReturnedGrant {
+    pub(super) owner: GrantOwner,
+    pub(super) report: GrantReport,
     /// When the grant ends: the store ignores later reports.
-    pub ends: BootTime,
-    pub counts: Arc<UnitCounts>,
+    pub(super) ends: BootTime,
+    pub(super) counts: Arc<UnitCounts>,
 }
 
 impl GrantOwner {
@@ -135,6 +135,12 @@ impl HeldGrants {
     /// How many units are held, including those that are not available yet.
     pub fn units(&self) -> u64 {
         self.grants.iter().map(HeldGrant::units).sum()
+    }
+
+    /// How many units of grants that have not ended are held.
+    pub fn units_at(&mut self, now: BootTime) -> u64 {
+        self.remove_ended(now);
+        self.units()
     }
 
     /// Whether it was used since the last call of this method.

@@ -28,7 +28,7 @@ pub(in crate::limiter) fn refill(
 }
 
 /// The charge of a call that requests another grant for the key of `charge`.
-pub(super) fn refill_charge(charge: &Charge) -> Charge {
+pub(in crate::limiter) fn refill_charge(charge: &Charge) -> Charge {
     Charge { cost: 0, kind: ChargeKind::Grant, ..*charge }
 }
 

@@ -10,7 +10,7 @@ use crate::telemetry::GrantEvent;
 use crate::time::{BootTime, monotonic};
 
 /// The most grants that one call returns.
-const MAX_RETURNED: usize = 128;
+pub(in crate::limiter) const MAX_RETURNED: usize = 128;
 
 /// Returns grants that would lapse, as long as there are some; never returns itself.
 pub(in crate::limiter) async fn run_returns(client: &StoreClient, table: &GrantTable) {
@@ -38,10 +38,7 @@ pub(in crate::limiter) async fn return_all(client: &StoreClient, table: &GrantTa
 
 /// Sends the reports of grants that are to be returned. A report that may be lost is not repeated: then the units lapse.
 async fn send(client: &StoreClient, table: &GrantTable) {
-    let now = BootTime::now();
-    let (mut lasting, ended): (Vec<ReturnedGrant>, Vec<ReturnedGrant>) =
-        table.take_returned().into_iter().partition(|grant| now < grant.ends);
-    count(&ended, GrantEvent::Lapsed);
+    let mut lasting = take_lasting(table, BootTime::now());
     while let Some(first) = lasting.first() {
         // Nearly always all of them: only a reload or a raise brings other policies.
         let policies = Arc::clone(&first.owner.policies);
@@ -56,12 +53,20 @@ async fn send(client: &StoreClient, table: &GrantTable) {
     }
 }
 
+/// Takes the grants that are to be returned. Those that have ended are counted, and left out.
+pub(in crate::limiter) fn take_lasting(table: &GrantTable, now: BootTime) -> Vec<ReturnedGrant> {
+    let (lasting, ended): (Vec<ReturnedGrant>, Vec<ReturnedGrant>) =
+        table.take_returned().into_iter().partition(|grant| now < grant.ends);
+    count(&ended, GrantEvent::Lapsed);
+    lasting
+}
+
 async fn send_call(client: &StoreClient, policies: &Arc<[Policy]>, grants: &[ReturnedGrant]) {
-    let (charges, requests) = reports(grants);
+    let (charges, requests) = return_charges(grants);
     match client.store.apply_with_grants(policies, &charges, &requests).await {
         Ok(_) => {
             client.record_success();
-            count(grants, GrantEvent::Returned);
+            count_returned(grants);
         }
         Err(error) => {
             client.record_failure(&error);
@@ -70,13 +75,18 @@ async fn send_call(client: &StoreClient, policies: &Arc<[Policy]>, grants: &[Ret
     }
 }
 
-/// The charges and the requests of a call that returns grants.
-pub(super) fn reports(grants: &[ReturnedGrant]) -> (Vec<Charge>, Vec<GrantRequest>) {
+/// The charges and the grant requests of a call that returns grants.
+pub(in crate::limiter) fn return_charges(grants: &[ReturnedGrant]) -> (Vec<Charge>, Vec<GrantRequest>) {
     let report = |grant: &ReturnedGrant| {
         let charge = Charge::take(grant.owner.policy, grant.owner.key, 0).with_kind(ChargeKind::Grant);
         (charge, GrantRequest { report: Some(grant.report), wanted: 0 })
     };
     grants.iter().map(report).unzip()
+}
+
+/// Counts the units of grants that the store has taken back.
+pub(in crate::limiter) fn count_returned(grants: &[ReturnedGrant]) {
+    count(grants, GrantEvent::Returned);
 }
 
 fn count(grants: &[ReturnedGrant], event: GrantEvent) {

@@ -139,7 +139,7 @@ impl GrantTable {
     }
 
     /// The time until the next sweep, and a future that is ready when it is shorter.
-    pub(super) fn next_sweep(&self) -> (Micros, Notified<'_>) {
+    pub(in crate::limiter) fn next_sweep(&self) -> (Micros, Notified<'_>) {
         // Created before the interval is read, so that it notices each later change.
         let changed = self.changed.notified();
         (Micros(self.sweep_interval.load(Ordering::Acquire)), changed)
@@ -154,7 +154,7 @@ impl GrantTable {
     }
 
     /// Whether it is time for the next sweep; then one caller makes it.
-    pub(super) fn is_sweep_due(&self, now: BootTime) -> bool {
+    pub(in crate::limiter) fn is_sweep_due(&self, now: BootTime) -> bool {
         let (last, interval) =
             (self.swept.load(Ordering::Acquire), self.sweep_interval.load(Ordering::Acquire));
         now.0 >= last.saturating_add(interval)
@@ -162,7 +162,7 @@ impl GrantTable {
     }
 
     /// Queues the grants to be returned that would lapse with many units.
-    pub(super) fn sweep(&self, now: BootTime) {
+    pub(in crate::limiter) fn sweep(&self, now: BootTime) {
         // Shortened again by each key with grants, also by one that gets its first grant meanwhile.
         self.sweep_interval.store(u64::MAX, Ordering::Release);
         for mut shard in self.keys.lock_each() {
@@ -218,6 +218,11 @@ impl GrantTable {
         for (policy, key) in keys {
             self.with_known(&EntryId::new(&policies[*policy], *key), HeldGrants::drop_all);
         }
+    }
+
+    /// How many units of a key are held.
+    pub(in crate::limiter) fn held_units(&self, policy: &Policy, key: Key, now: BootTime) -> u64 {
+        self.with_known(&EntryId::new(policy, key), |held| held.units_at(now)).unwrap_or_default()
     }
 
     /// A decision of the store, plus the units that are held.

@@ -148,6 +148,17 @@ impl TakenUnits {
         (!self.charges.is_empty()).then(|| Box::new(self))
     }
 
+    /// Puts back the units of a request that is denied.
+    pub(in crate::limiter) fn put_back_all(mut self, now: BootTime) {
+        self.put_back_each(now);
+    }
+
+    fn put_back_each(&mut self, now: BootTime) {
+        for taken in std::mem::take(&mut self.charges) {
+            self.put_back(&taken, now);
+        }
+    }
+
     /// Records that the request is charged.
     pub(in crate::limiter) fn charge(mut self) {
         std::mem::take(&mut self.charges).iter().for_each(|taken| self.spend(taken));
@@ -155,12 +166,12 @@ impl TakenUnits {
 
     /// Puts back the units that a request with this final status is not charged.
     pub(in crate::limiter) fn finish(mut self, policies: &[Policy], status: u16) -> PutBack {
-        let mut put_back = PutBack::default();
+        let (mut put_back, now) = (PutBack::default(), BootTime::now());
         for taken in std::mem::take(&mut self.charges) {
             let policy = &policies[taken.charge.policy];
             if policy.charge_on.contains(&status) {
                 self.spend(&taken);
-            } else if let Some(decision) = self.put_back(&taken) {
+            } else if let Some(decision) = self.put_back(&taken, now) {
                 if !policy.shadow {
                     put_back.statuses.push(taken.status(policies, decision));
                 }
@@ -179,9 +190,8 @@ impl TakenUnits {
     }
 
     /// Puts back units; returns the decision of the limit after that, or `None` if their grant has ended.
-    fn put_back(&self, taken: &TakenCharge) -> Option<Decision> {
+    fn put_back(&self, taken: &TakenCharge, now: BootTime) -> Option<Decision> {
         let UnitSource::Grant { serial, .. } = taken.source else { return None };
-        let now = BootTime::now();
         let put_back = self.table.with_known(&taken.id, |held| {
             held.put_back(serial, taken.charge.cost, now).then(|| held.decision(now))
         });
@@ -191,8 +201,8 @@ impl TakenUnits {
 
 impl Drop for TakenUnits {
     fn drop(&mut self) {
-        for taken in std::mem::take(&mut self.charges) {
-            self.put_back(&taken);
+        if !self.charges.is_empty() {
+            self.put_back_each(BootTime::now());
         }
     }
 }

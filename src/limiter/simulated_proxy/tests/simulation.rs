@@ -5,11 +5,11 @@ use std::num::NonZeroU64;
 
 use super::load::{self, Arrival, Phase};
 use super::process::{Call, Place, Process, Verdict};
-use super::truth::{Truth, take};
+use super::reference::{Reference, take};
 use crate::limit::{Charge, Key, Policy, PolicyId, State};
 use crate::limiter::limits::{Limits, OnStoreFailure};
 use crate::store::{Granted, Memory};
-use crate::time::{Clock, Micros, Timestamp, monotonic};
+use crate::time::{Clock, Micros, Timestamp};
 
 /// When simulations start by the clock of the store: a second before midnight of 2026-09-22 UTC.
 const START: u64 = 1_790_035_199_000_000;
@@ -37,7 +37,7 @@ pub struct Setup {
     pub seed: u64,
 }
 
-/// What has come of a simulation.
+/// The totals of a simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     pub requests: u64,
@@ -74,7 +74,7 @@ struct Simulation {
     /// The number of the next event.
     number: u64,
     random: fastrand::Rng,
-    truth: Truth,
+    reference: Reference,
     oracle: Option<State>,
     /// When the demand ends.
     end: u64,
@@ -125,11 +125,10 @@ impl Setup {
 
 impl Simulation {
     fn new(setup: &Setup) -> Self {
-        let (policy, started) = (setup.policy.clone(), monotonic());
+        let policy = setup.policy.clone();
         let store = Memory::new(16, Clock::manual(Timestamp(START)));
-        let truth = Truth::new(&policy.quota);
-        let processes: Vec<Process> =
-            setup.places.iter().map(|place| Process::new(*place, started)).collect();
+        let reference = Reference::new(&policy.quota);
+        let processes: Vec<Process> = setup.places.iter().map(|place| Process::new(*place)).collect();
         let mut simulation = Self {
             limits: Limits::new(vec![(policy, OnStoreFailure::Deny)], NonZeroU64::MIN),
             network: setup.network,
@@ -138,7 +137,7 @@ impl Simulation {
             events: BTreeMap::new(),
             number: 0,
             random: fastrand::Rng::with_seed(setup.seed),
-            truth,
+            reference,
             oracle: None,
             end: setup.phases.iter().map(|phase| phase.length.0).sum(),
             totals: Totals::default(),
@@ -178,8 +177,8 @@ impl Simulation {
             }
             Event::Lost(call) => drop(call),
             Event::Sweep(process) => {
-                let call = self.processes[process].sweep(process, now);
-                if let Some(call) = call {
+                let calls = self.processes[process].sweep(process, now);
+                for call in calls {
                     self.send(call, now);
                 }
                 if now < self.end {
@@ -207,7 +206,9 @@ impl Simulation {
             self.totals.requests_of_last += 1;
             self.totals.at_once_of_last += u64::from(response.verdict != Verdict::Waiting);
         }
-        response.calls.into_iter().for_each(|call| self.send(call, now));
+        for call in response.calls {
+            self.send(call, now);
+        }
     }
 
     fn send(&mut self, call: Call, now: u64) {
@@ -224,14 +225,14 @@ impl Simulation {
     /// The store decides a call. A request whose reply is lost counts as admitted as well.
     fn answer(&mut self, call: Box<Call>, now: u64) {
         self.store.clock().set(Timestamp(START + now));
-        let policies = &self.limits.policies;
-        let granted = match &call.charges[..] {
-            [charge] if charge.cost > 0 => {
-                self.store.take_with_grants(policies, &call.charges, &call.requests)
-            }
-            _ => self.store.apply_with_grants(policies, &call.charges, &call.requests),
+        let (policies, charges, requests) =
+            (&self.limits.policies, call.sent.charges(), call.sent.requests());
+        let granted = if call.sent.decides_request() {
+            self.store.take_with_grants(policies, charges, requests)
+        } else {
+            self.store.apply_with_grants(policies, charges, requests)
         };
-        let cost = call.charges[0].cost;
+        let cost = charges[0].cost;
         if granted.decisions[0].allowed && cost > 0 {
             self.admit(cost, now);
         }
@@ -245,7 +246,7 @@ impl Simulation {
 
     fn admit(&mut self, units: u64, now: u64) {
         self.totals.admitted += units;
-        if !self.truth.admit(&self.limits.policies[0].quota, Timestamp(START + now), units) {
+        if !self.reference.admit(&self.limits.policies[0].quota, Timestamp(START + now), units) {
             self.totals.over += units;
         }
     }

@@ -1,10 +1,10 @@
-//! What was really admitted, judged by the limit itself.
+//! The exact algorithm, which judges what was admitted.
 
 use crate::limit::{Holder, Quota, State};
 use crate::time::Timestamp;
 
-/// All admitted units, at the times when they were admitted.
-pub enum Truth {
+/// All units that were admitted, each at its time.
+pub enum Reference {
     /// By the algorithm.
     Exact(Option<State>),
     /// A bucket that is refilled at intervals: the store counts them from the first charge that it sees, so only the bound is
@@ -12,7 +12,7 @@ pub enum Truth {
     Bound { times: Vec<(Timestamp, u64)>, total: u64 },
 }
 
-impl Truth {
+impl Reference {
     /// Nothing was admitted.
     pub fn new(quota: &Quota) -> Self {
         match quota {
