@@ -1,13 +1,21 @@
 //! `tidegate simulate`.
 
+mod admissions;
 mod arrivals;
 mod backend;
 mod charges;
 mod describe;
 mod error;
+mod exact;
 mod jsonl;
+mod played;
 mod player;
 mod plotting;
+mod proxy_player;
+mod proxy_settings;
+mod proxy_summary;
+mod results;
+mod rows;
 mod scenario;
 mod summary;
 mod table;
@@ -21,7 +29,10 @@ use clap::{Args, ValueEnum};
 use self::arrivals::Arrival;
 use self::backend::Backend;
 use self::error::SimulateError;
-use self::player::Player;
+use self::exact::ExactPlayer;
+use self::player::{Engine, Player};
+use self::proxy_player::ProxyPlayer;
+use self::proxy_settings::{ProxyArgs, have_ahead};
 use self::scenario::Scenario;
 use super::file::FileArgs;
 use super::outcome::{Failure, Outcome};
@@ -69,6 +80,8 @@ pub(super) struct SimulateArgs {
     /// Play the arrivals against each limit alone, side by side.
     #[arg(long)]
     compare: bool,
+    #[command(flatten)]
+    proxies: ProxyArgs,
 }
 
 const EXAMPLES: &str = "\
@@ -78,6 +91,9 @@ Examples:
 
   A plot of two limits, each alone:
     tidegate simulate --limit per-key,daily --compare --arrivals burst.txt --format svg > burst.svg
+
+  What four proxies that are 20 ms away from Redis do with a limit that has `ahead`:
+    tidegate simulate --limit per-key --proxies 4 --round-trip 20ms --arrivals day.txt | tail
 
 A limit in shadow mode shows its decisions, unless it is played together with one that enforces.";
 
@@ -108,11 +124,14 @@ pub(super) fn simulate(args: &SimulateArgs) -> Outcome {
     let limits = limits(&args.limits, &loaded).map_err(usage)?;
     let arrivals = read_arrivals(args).map_err(usage)?;
     let gate = &loaded.config.snapshot.gate;
+    let players = if args.compare { limits.into_iter().map(|id| vec![id]).collect() } else { vec![limits] };
+    args.proxies.check(gate, &players, &arrivals).map_err(usage)?;
     let scenario = Scenario {
         gate,
         policies: &gate.limits.policies,
-        players: if args.compare { limits.into_iter().map(|id| vec![id]).collect() } else { vec![limits] },
+        players,
         compare: args.compare,
+        proxies: args.proxies.settings(),
         arrivals: &arrivals,
     };
     let failed = |error: &dyn std::fmt::Display| {
@@ -181,8 +200,10 @@ async fn play(scenario: &Scenario<'_>, target: Option<&Target>, format: Format) 
     let unreachable =
         |error| SimulateError::Unreachable(target.map_or_else(String::new, ToString::to_string), error);
     let backend = Backend::open(target, keys.len()).await.map_err(unreachable)?;
-    let players =
-        scenario.players.iter().map(|limits| Player::new(scenario.gate, &backend, limits.clone())).collect();
+    // Counts every request at once, for comparison with limits that have `ahead`.
+    let exact = Backend::open(None, keys.len()).await?;
+    let new_player = |limits: &Vec<PolicyId>| player(scenario, limits, (&backend, &exact));
+    let players = scenario.players.iter().map(new_player).collect();
     // In memory nothing is awaited that `select!` could interrupt; there SIGINT ends the process itself.
     let played = if target.is_none() {
         write_output(scenario, players, format).await
@@ -197,6 +218,23 @@ async fn play(scenario: &Scenario<'_>, target: Option<&Target>, format: Format) 
         complain(format!("warning: keys that start with {prefix} could not be deleted; they will expire"));
     }
     played.and(cleared.map_err(SimulateError::Store))
+}
+
+/// The player of limits that are counted in `backend`. For limits with `ahead` it compares with those of `exact`.
+fn player<'a>(
+    scenario: &Scenario<'a>,
+    limits: &[PolicyId],
+    (backend, exact): (&'a Backend, &'a Backend),
+) -> Player<'a> {
+    let counted_in = |backend| ExactPlayer::new(scenario.gate, backend, limits.to_vec());
+    let engine = if have_ahead(scenario.policies, limits) {
+        let store = (scenario.gate, backend);
+        let proxies = ProxyPlayer::new(store, limits.to_vec(), scenario.proxies, counted_in(exact));
+        Engine::Proxies(Box::new(proxies))
+    } else {
+        Engine::Exact(counted_in(backend))
+    };
+    Player::new(scenario.gate, limits.to_vec(), engine)
 }
 
 async fn write_output(

@@ -95,6 +95,12 @@ impl Outcome {
 }
 
 impl DecisionSource {
+    /// The source in metrics, such as `store`.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
+
     /// Every variant with its label, in the order of the type.
     pub(super) const ALL: [(Self, &'static str); 6] = [
         (Self::Store, "store"),

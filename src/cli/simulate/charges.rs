@@ -1,8 +1,11 @@
-//! The charge of a limit for an arrival.
+//! The charges of limits for an arrival.
+
+use std::sync::Arc;
 
 use super::arrivals::Arrival;
 use crate::gate::{Cost, Gate};
-use crate::limit::{Charge, Decision, DenyReason, PolicyId};
+use crate::limit::{Charge, Decision, DenyReason, Policy, PolicyId};
+use crate::store::{Decisions, Store, StoreError};
 use crate::time::Micros;
 
 /// The charge of a limit for an arrival.
@@ -39,4 +42,36 @@ pub(super) fn arrival_charge(gate: &Gate, limit: PolicyId, arrival: &Arrival) ->
         (false, false) => None,
     };
     ArrivalCharge { charge: Charge::take(policy, named.key, arrival.cost.unwrap_or(own_cost)), preset }
+}
+
+/// The charges of these limits for `arrival`.
+pub(super) fn charges(gate: &Gate, limits: &[PolicyId], arrival: &Arrival) -> Vec<ArrivalCharge> {
+    limits.iter().map(|id| arrival_charge(gate, *id, arrival)).collect()
+}
+
+/// Whether a limit blocks the key of the arrival, whatever the counts are.
+pub(super) fn is_blocked(policies: &[Policy], per_limit: &[ArrivalCharge]) -> bool {
+    let denies = |one: &ArrivalCharge| one.preset.is_some_and(|preset| !preset.allowed);
+    per_limit.iter().any(|one| denies(one) && !policies[one.charge.policy].shadow)
+}
+
+/// The decisions of the limits if nothing is charged.
+pub(super) async fn peek(
+    store: &Store,
+    policies: &Arc<[Policy]>,
+    per_limit: &[ArrivalCharge],
+) -> Result<Decisions, StoreError> {
+    let peeks: Vec<Charge> = counted(per_limit).iter().map(|charge| charge.peek()).collect();
+    Ok(merge(per_limit, &store.apply(policies, &peeks).await?))
+}
+
+/// The charges that the store has to decide.
+pub(super) fn counted(per_limit: &[ArrivalCharge]) -> Vec<Charge> {
+    per_limit.iter().filter(|one| one.preset.is_none()).map(|one| one.charge).collect()
+}
+
+/// All decisions in the order of the limits: those of the store, and those that need no count.
+pub(super) fn merge(per_limit: &[ArrivalCharge], counted: &[Decision]) -> Decisions {
+    let mut counted = counted.iter().copied();
+    per_limit.iter().filter_map(|one| one.preset.or_else(|| counted.next())).collect()
 }

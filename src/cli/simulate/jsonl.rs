@@ -4,9 +4,10 @@ use std::io::{self, Write};
 
 use super::arrivals::Arrival;
 use super::error::SimulateError;
+use super::played::{Origin, Played};
 use super::player::Player;
+use super::rows;
 use super::scenario::Scenario;
-use crate::limit::{Charge, Decision};
 use crate::time::{Micros, format_seconds};
 
 /// Plays all arrivals, and writes an object for each arrival and player.
@@ -15,29 +16,23 @@ pub(super) async fn write(
     players: &mut [Player<'_>],
     out: &mut impl Write,
 ) -> Result<(), SimulateError> {
-    for arrival in scenario.arrivals {
-        for player in &mut *players {
-            let played = player.arrive(arrival).await?;
-            let (charge, decision) = played.binding();
-            let limit = &scenario.policies[charge.policy].stored;
-            write_object(out, arrival, limit, charge, decision)?;
+    rows::play(scenario.arrivals, players, |arrival, results| {
+        for played in results {
+            let limit = &scenario.policies[played.binding().0.policy].stored;
+            write_object(out, arrival, limit, played)?;
         }
-    }
-    Ok(())
+        Ok(())
+    })
+    .await
 }
 
-fn write_object(
-    out: &mut impl Write,
-    arrival: &Arrival,
-    limit: &str,
-    charge: &Charge,
-    decision: &Decision,
-) -> io::Result<()> {
+fn write_object(out: &mut impl Write, arrival: &Arrival, limit: &str, played: &Played) -> io::Result<()> {
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
-    writeln!(
+    let (charge, decision) = played.binding();
+    write!(
         out,
         "{{\"at\":{},\"key\":{},\"cost\":{},\"allowed\":{},\"limit\":{},\"of\":{},\"remaining\":{},\
-         \"reset_after\":{},\"retry_after\":{},\"delay\":{}}}",
+         \"reset_after\":{},\"retry_after\":{},\"delay\":{}",
         format_seconds(Micros(arrival.at.0)),
         quoted(&arrival.key),
         charge.cost,
@@ -48,5 +43,9 @@ fn write_object(
         format_seconds(decision.reset_after),
         decision.retry_after.map_or_else(|| "null".to_owned(), format_seconds),
         format_seconds(decision.delay),
-    )
+    )?;
+    if let Some(Origin { proxy, source, calls }) = played.origin {
+        write!(out, ",\"proxy\":{proxy},\"source\":\"{}\",\"calls\":{calls}", source.label())?;
+    }
+    out.write_all(b"}\n")
 }

@@ -3,7 +3,8 @@
 use super::arrivals::Arrival;
 use super::describe::describe;
 use super::error::SimulateError;
-use super::player::{Played, Player};
+use super::played::Played;
+use super::player::Player;
 use super::scenario::Scenario;
 use crate::limit::{Decision, DenyReason, Policy};
 use crate::plot::{Level, Mark, MarkKind, Panel, Plot};
@@ -94,6 +95,7 @@ impl<'p, 'a> Recorder<'p, 'a> {
 
     /// Plays all arrivals, and samples the levels at each `step` between them.
     async fn play(&mut self, arrivals: &[Arrival], step: u64) -> Result<(), SimulateError> {
+        let mut unmarked = arrivals.iter();
         for arrival in arrivals {
             if arrival.at < self.now {
                 self.start_lines();
@@ -102,13 +104,25 @@ impl<'p, 'a> Recorder<'p, 'a> {
             } else {
                 self.sample_until(arrival.at, step).await?;
             }
-            let played = self.player.arrive(arrival).await?;
-            self.mark(arrival, &played);
+            self.player.arrive(arrival).await?;
+            self.mark_known(&mut unmarked);
             if let Some(index) = self.sampled.iter().position(|first| first.key == arrival.key) {
                 self.sample(index).await?;
             }
         }
+        self.player.finish().await?;
+        self.mark_known(&mut unmarked);
         Ok(())
+    }
+
+    /// Adds the marks of the next arrivals whose results are known.
+    fn mark_known<'r>(&mut self, unmarked: &mut impl Iterator<Item = &'r Arrival>) {
+        while !self.player.results().is_empty()
+            && let Some(arrival) = unmarked.next()
+            && let Some(played) = self.player.results().pop_front()
+        {
+            self.mark(arrival, &played);
+        }
     }
 
     /// Samples all levels now, at each `step` from now on, and at `to`.
@@ -169,14 +183,16 @@ impl<'p, 'a> Recorder<'p, 'a> {
     fn finish(self, scenario: &Scenario<'_>) -> Vec<Panel> {
         let is_together = self.panels.len() > 1;
         let (admitted, all) = (self.admitted, scenario.arrivals.len());
+        let calls = self.player.proxies().map(|proxies| format!("; {}", proxies.summary().calls()));
+        let calls = calls.unwrap_or_default();
         let mut panels = self.panels;
         for panel in &mut panels {
             let denied = panel.marks.iter().filter(|mark| mark.kind == MarkKind::Denied).count();
             let delayed = panel.marks.iter().filter(|mark| mark.kind == MarkKind::Delayed).count();
             panel.counts = match (is_together, delayed) {
-                (true, _) => format!("admitted {admitted} of {all}; {denied} denied by this limit"),
-                (false, 0) => format!("admitted {admitted} of {all}"),
-                (false, _) => format!("admitted {admitted} of {all}, {delayed} after a delay"),
+                (true, _) => format!("admitted {admitted} of {all}; {denied} denied by this limit{calls}"),
+                (false, 0) => format!("admitted {admitted} of {all}{calls}"),
+                (false, _) => format!("admitted {admitted} of {all}, {delayed} after a delay{calls}"),
             };
         }
         panels

@@ -2,6 +2,7 @@
 
 use super::arrivals::Arrival;
 use super::charges;
+use super::proxy_settings::ProxySettings;
 use crate::gate::Gate;
 use crate::limit::{Key, Policy, PolicyId};
 
@@ -14,6 +15,8 @@ pub(super) struct Scenario<'a> {
     pub players: Vec<Vec<PolicyId>>,
     /// Whether each limit is played by itself.
     pub compare: bool,
+    /// The proxies of limits with `ahead`.
+    pub proxies: ProxySettings,
     pub arrivals: &'a [Arrival],
 }
 

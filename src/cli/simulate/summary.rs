@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use super::arrivals::Arrival;
-use super::player::{Played, Player};
+use super::played::Played;
+use super::player::Player;
 use crate::limit::DenyReason;
 use crate::time::{Micros, Timestamp, format_seconds};
 

@@ -5,7 +5,9 @@ use std::io::{self, Write};
 
 use super::arrivals::Arrival;
 use super::error::SimulateError;
-use super::player::{Played, Player};
+use super::played::{Origin, Played};
+use super::player::Player;
+use super::rows;
 use super::scenario::Scenario;
 use super::summary::Summary;
 use crate::limit::{Decision, DenyReason};
@@ -16,6 +18,9 @@ use crate::time::{Micros, format_seconds};
 const MAX_KEY_WIDTH: usize = 32;
 /// The width of a limit's column with --compare: fits `denied, retry in 999.999999 s`.
 const COMPARED: usize = 29;
+
+/// The width of the column with the number of a proxy.
+const PROXY: usize = 5;
 
 const GREEN: u8 = 32;
 const YELLOW: u8 = 33;
@@ -58,25 +63,25 @@ pub(super) async fn write(
     let widths = Widths::new(scenario.arrivals, players);
     let mut summaries: Vec<Summary> = players.iter().map(Summary::new).collect();
     write_line(out, &widths.header(players, scenario.compare), colours)?;
-    for arrival in scenario.arrivals {
-        let mut results = Vec::with_capacity(players.len());
-        for (player, summary) in players.iter_mut().zip(&mut summaries) {
-            let played = player.arrive(arrival).await?;
-            summary.count(arrival, &played);
-            results.push(played);
-        }
-        let mut cells = widths.arrival(arrival, &results);
-        for played in &results {
+    rows::play(scenario.arrivals, players, |arrival, results| {
+        let mut cells = widths.arrival(arrival, results);
+        for (played, summary) in results.iter().zip(&mut summaries) {
+            summary.count(arrival, played);
             if scenario.compare {
                 cells.push(compared(played));
             } else {
                 let name = &scenario.policies[played.binding().0.policy].stored;
                 cells.extend(widths.decision(name, played));
+                cells.extend(played.origin.iter().flat_map(origin));
             }
         }
-        write_line(out, &cells, colours)?;
-    }
+        write_line(out, &cells, colours)
+    })
+    .await?;
     write_summary(out, &summaries, scenario.compare, widths.limit)?;
+    for proxies in players.iter().filter_map(Player::proxies) {
+        write!(out, "\n{}", proxies.summary().paragraph(widths.limit))?;
+    }
     Ok(())
 }
 
@@ -136,6 +141,9 @@ impl Widths {
                 reset: "reset in",
                 retry: "retry in",
             }));
+            if players.iter().any(|player| player.proxies().is_some()) {
+                cells.extend([Cell::right("proxy", PROXY), Cell::left("source", 0)]);
+            }
         }
         cells
     }
@@ -182,6 +190,11 @@ impl Widths {
             Cell::right(texts.retry, 12),
         ]
     }
+}
+
+/// The cells of the proxy that has decided an arrival.
+fn origin(origin: &Origin) -> [Cell; 2] {
+    [Cell::right(origin.proxy.to_string(), PROXY), Cell::left(origin.source.label(), 0)]
 }
 
 /// The one cell of a limit with --compare.

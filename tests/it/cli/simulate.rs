@@ -1,5 +1,6 @@
 //! `tidegate simulate`: decisions that can be calculated by hand, and pictures of them.
 
+mod ahead;
 mod algorithms;
 mod pictures;
 
