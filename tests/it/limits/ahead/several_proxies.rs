@@ -8,15 +8,15 @@ use crate::support::{Client, RedisServer, Tidegate};
 /// How many requests the clients of a proxy send.
 const REQUESTS: usize = 1_500;
 /// The units of each limit that come back in a second.
-const UNITS: u64 = 60;
+const UNITS: u64 = 20;
 const SECOND: u64 = 1_000_000;
 const LIMITS: [(&str, &str); 6] = [
-    ("bucket", "rate = \"60/s\""),
-    ("gcra", "algorithm = \"gcra\"\nrate = \"60/s\"\nburst = 59"),
-    ("interval", "rate = \"60/s\"\nrefill = \"interval\""),
-    ("fixed", "algorithm = \"fixed_window\"\nrate = \"60/s\""),
-    ("log", "algorithm = \"sliding_log\"\nrate = \"60/s\""),
-    ("window", "algorithm = \"sliding_window\"\nrate = \"60/s\"\nbuckets = 10"),
+    ("bucket", "rate = \"20/s\""),
+    ("gcra", "algorithm = \"gcra\"\nrate = \"20/s\"\nburst = 19"),
+    ("interval", "rate = \"20/s\"\nrefill = \"interval\""),
+    ("fixed", "algorithm = \"fixed_window\"\nrate = \"20/s\""),
+    ("log", "algorithm = \"sliding_log\"\nrate = \"20/s\""),
+    ("window", "algorithm = \"sliding_window\"\nrate = \"20/s\"\nbuckets = 10"),
 ];
 
 /// An admitted request: it was admitted between these times, in microseconds of the clock that Redis has too.
@@ -123,7 +123,7 @@ fn assert_never_over(proxies: usize) {
             _ => assert_aligned(name, admissions, SECOND / 10),
         }
     }
-    assert!(without_redis > 100, "{without_redis} admitted without Redis");
+    assert!(without_redis > 20, "{without_redis} admitted without Redis");
 }
 
 #[test]
