@@ -1,4 +1,4 @@
-//! The ServiceMonitor of the chart and the PodMonitors: they scrape what the pods have.
+//! The `ServiceMonitor` of the chart and the `PodMonitor`s: they scrape what the pods have.
 
 use std::collections::BTreeSet;
 

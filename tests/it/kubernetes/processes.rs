@@ -17,14 +17,14 @@ use crate::support::{Authority, RedisServer, Tidegate, TlsClient, eventually, ge
 const ADMIN_TOKEN: &str = "an-admin-token-of-a-test";
 const READ_TOKEN: &str = "a-read-token-of-a-test";
 
-/// The files that a container sees, elsewhere: those of the ConfigMap, and certificates.
+/// The files that a container sees, elsewhere: those of the `ConfigMap`, and certificates.
 struct Files {
     directory: TempDir,
     authority: Authority,
 }
 
 impl Files {
-    /// Writes the files of a ConfigMap.
+    /// Writes the files of a `ConfigMap`.
     fn of(map: &Value) -> Self {
         let files = Self { directory: tempfile::tempdir().unwrap(), authority: Authority::new() };
         files.authority.sign("localhost");
@@ -69,7 +69,7 @@ fn variables(container: &Value, redis: &str) -> Vec<(String, String)> {
     variables.collect()
 }
 
-/// The ConfigMap that the pods mount.
+/// The `ConfigMap` that the pods mount.
 fn config_map(installation: &Installation) -> &Value {
     let volume = by(&installation.pods()["spec"]["volumes"], "name", "config");
     installation.find("ConfigMap", &volume["configMap"]["name"]).unwrap()

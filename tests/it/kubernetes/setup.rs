@@ -49,7 +49,7 @@ impl Installation {
         containers.iter().find(|container| container["name"] == "tidegate").unwrap()
     }
 
-    /// The configuration that this container reads: the file of its first argument `-c`, from a ConfigMap.
+    /// The configuration that this container reads: the file of its first argument `-c`, from a `ConfigMap`.
     #[track_caller]
     pub fn configuration(&self) -> &str {
         let (spec, container) = (&self.pods()["spec"], self.proxy());
