@@ -8,15 +8,15 @@ use crate::support::{Client, RedisServer, Tidegate};
 /// How many requests the clients of a proxy send.
 const REQUESTS: usize = 1_500;
 /// The units of each limit that come back in a second.
-const UNITS: u64 = 20;
+const UNITS: u64 = 40;
 const SECOND: u64 = 1_000_000;
 const LIMITS: [(&str, &str); 6] = [
-    ("bucket", "rate = \"20/s\""),
-    ("gcra", "algorithm = \"gcra\"\nrate = \"20/s\"\nburst = 19"),
-    ("interval", "rate = \"20/s\"\nrefill = \"interval\""),
-    ("fixed", "algorithm = \"fixed_window\"\nrate = \"20/s\""),
-    ("log", "algorithm = \"sliding_log\"\nrate = \"20/s\""),
-    ("window", "algorithm = \"sliding_window\"\nrate = \"20/s\"\nbuckets = 10"),
+    ("bucket", "rate = \"40/s\""),
+    ("gcra", "algorithm = \"gcra\"\nrate = \"40/s\"\nburst = 39"),
+    ("interval", "rate = \"40/s\"\nrefill = \"interval\""),
+    ("fixed", "algorithm = \"fixed_window\"\nrate = \"40/s\""),
+    ("log", "algorithm = \"sliding_log\"\nrate = \"40/s\""),
+    ("window", "algorithm = \"sliding_window\"\nrate = \"40/s\"\nbuckets = 10"),
 ];
 
 /// An admitted request: it was admitted between these times, in microseconds of the clock that Redis has too.
