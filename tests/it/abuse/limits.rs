@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::limits::setup::routes;
-use crate::support::{PATIENCE, Tidegate, Upstream, Wire, connect_from, curl, eventually, get};
+use crate::support::{PATIENCE, Tidegate, Upstream, Wire, connect_from, curl, get};
 
 /// The rate of the attacker's address in the limit `each`.
 const ATTACKER_RATE: f64 = 100.0;
@@ -82,7 +82,12 @@ const STRICT: &str = r#"listen = "127.0.0.1:0"
 
 #[test]
 fn made_up_keys_of_another_limit_evict_no_strict_state() {
-    let silent = Upstream::scripted(|caller| while let Ok(Some(_)) = caller.request() {});
+    let (sender, forwarded) = std::sync::mpsc::channel();
+    let silent = Upstream::scripted(move |caller| {
+        while let Ok(Some(_)) = caller.request() {
+            sender.send(()).unwrap();
+        }
+    });
     let limited: [(&str, &[&str]); 3] =
         [("/strict", &["strict"]), ("/banning", &["banning"]), ("/flooded", &["flooded"])];
     let proxy = Tidegate::start(&format!("{STRICT}upstream = \"{}\"\n{}", silent.url(), routes(&limited)));
@@ -94,7 +99,8 @@ fn made_up_keys_of_another_limit_evict_no_strict_state() {
     assert_eq!(curl(&["-H", "Content-Type: application/json", "-d", body, &block]).0, 200);
     let holder = Wire::over(connect_from("127.0.0.1", proxy.addr()).unwrap());
     holder.stream().write_all(b"GET /busy HTTP/1.1\r\nHost: a\r\nX-Key: holder\r\n\r\n").unwrap();
-    eventually("the slot is taken", || status("/busy", "holder") == 429);
+    forwarded.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(status("/busy", "holder"), 429);
 
     let mut wire = Wire::over(connect_from("127.0.0.1", proxy.addr()).unwrap());
     for parcel in 0..100 {
