@@ -139,7 +139,7 @@ impl Redis {
                 self.inner.client.record_failure(&error);
                 Err(self.inner.client.not_connected())
             }
-            Err(_) => Err(StoreError::NotConnected("no reply".to_owned())),
+            Err(_) => Err(StoreError::NotConnected(self.inner.client.no_reply().to_owned())),
         }
     }
 

@@ -185,7 +185,7 @@ mod tls {
     mod certificates;
     mod client_certificates;
     mod downstream;
-    mod upstream;
+    pub mod upstream;
 }
 /// Traces of requests: what is passed on, and what is exported.
 mod tracing {

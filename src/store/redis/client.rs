@@ -32,6 +32,7 @@ pub(super) struct RedisClient {
     prefix: Box<str>,
     timeout: Duration,
     is_cluster: bool,
+    uses_tls: bool,
     clock: TakeClock,
     counts: StoreCounts,
     /// Dropped with this client: then the reconnector closes the connection.
@@ -76,6 +77,7 @@ impl RedisClient {
             prefix,
             timeout: spec.timeout,
             is_cluster,
+            uses_tls: spec.target.tls.is_some(),
             clock,
             counts,
             _dropped: dropped,
@@ -89,7 +91,15 @@ impl RedisClient {
 
     /// Records why there is no connection.
     pub fn record_failure(&self, error: &Error) {
-        self.last_error.store(Arc::new(reason(error)));
+        let reason = if *error.kind() == ErrorKind::Timeout { self.no_reply() } else { &reason(error) };
+        self.last_error.store(Arc::new(reason.to_owned()));
+    }
+
+    /// Why there is no connection if the server does not reply in time.
+    pub fn no_reply(&self) -> &'static str {
+        // Redis takes a TLS handshake for the beginning of a command, and waits for more.
+        let is_tls = "no reply; if it does not speak TLS, its URL must begin with redis://";
+        if self.uses_tls { is_tls } else { "no reply" }
     }
 
     /// The error of calls while there is no connection.
@@ -317,10 +327,7 @@ fn reason(error: &Error) -> String {
             details.split_once("error: ").map_or(details, |(_, rest)| rest.trim_end_matches([' ', '}']));
         return format!("the TLS handshake failed: {inner}; {}", fault.cure());
     }
-    match error.kind() {
-        ErrorKind::Timeout => "no reply".to_owned(),
-        _ => sentence(message.map_or(details, |(message, _)| message)),
-    }
+    sentence(message.map_or(details, |(message, _)| message))
 }
 
 /// A text without its full stop, to be quoted within a sentence.

@@ -33,8 +33,8 @@ fn proxy_for(server: &Tidegate, host: &str, tls: &str) -> Tidegate {
     ))
 }
 
-/// A server that runs `script` for each connection, which has this number, and then closes it. Returns its port.
-fn scripted(
+/// A server with TLS that runs `script` for each connection, which has this number, and then closes it. Returns its port.
+pub fn scripted(
     authority: &Authority,
     script: impl Fn(usize, StreamOwned<ServerConnection, TcpStream>) + Send + Sync + 'static,
 ) -> u16 {
@@ -133,8 +133,16 @@ fn a_self_signed_certificate_is_trusted_if_it_is_the_ca() {
 fn a_url_with_the_wrong_scheme_is_named_as_the_reason() {
     let authority = Authority::new();
     authority.sign("localhost");
-    let echo = Upstream::echo();
-    let port = echo.addr().port();
+    let plain = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = plain.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for mut stream in plain.incoming().map_while(Result::ok) {
+            // As servers for HTTP respond to what they can't parse.
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream
+                .write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        }
+    });
     let proxy =
         Tidegate::start(&format!("[[routes]]\npath = \"/*\"\nupstream = \"https://localhost:{port}\"\n"));
     assert_eq!(get(proxy.addr(), "/", &[]).status(), 502);

@@ -1,8 +1,10 @@
 //! Log messages about servers that are down.
 
+use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener};
 
 use crate::support::{Authority, Tidegate, Upstream, free_address, get};
+use crate::tls::upstream::scripted as tls_server;
 
 fn proxy_for(url: &str) -> Tidegate {
     Tidegate::start(&format!(
@@ -44,13 +46,11 @@ fn an_outage_and_its_recovery_are_each_logged_once() {
 fn a_tls_server_behind_a_plain_http_url_is_logged_once() {
     let authority = Authority::new();
     authority.sign("localhost");
-    let tls = authority.listener("localhost");
-    let server = Tidegate::start(&format!(
-        "[[listeners]]\naddress = \"127.0.0.1:0\"\n{tls}\n[[routes]]\npath = \"/\"\nrespond = {{ status = 200 }}\n"
-    ));
-    let proxy = proxy_for(&format!("http://{}", server.addr()));
+    // Answers plain HTTP with an alert of TLS.
+    let port = tls_server(&authority, |_, mut stream| drop(stream.flush()));
+    let proxy = proxy_for(&format!("http://127.0.0.1:{port}"));
     assert_eq!(ask(&proxy, 10), [502; 10]);
-    let line = proxy.wait_log(&format!("upstream shop: {} fails: ", server.addr()));
+    let line = proxy.wait_log(&format!("upstream shop: 127.0.0.1:{port} fails: "));
     assert!(line.contains("WARN") && line.contains("https://"), "{line}");
     assert_eq!(proxy.logged("fails: "), 1);
 }

@@ -102,7 +102,7 @@ fn a_server_is_trusted_by_its_authority_and_name() {
     let plain = RedisServer::start();
     let error = refusal(&spec(&authority, &(url(&plain, "localhost") + &tls("")))).unwrap();
     assert!(
-        error.contains("it does not speak TLS, so its URL begins with http:// (Redis: redis://)"),
+        error.contains("no reply; if it does not speak TLS, its URL must begin with redis://"),
         "{error}"
     );
 }
