@@ -179,7 +179,13 @@ impl Wire {
     /// Reads available bytes; false at EOF.
     fn fill(&mut self) -> io::Result<bool> {
         let mut bytes = vec![0; 64 * 1024];
-        let count = self.stream.read(&mut bytes)?;
+        let count = loop {
+            match self.stream.read(&mut bytes) {
+                // When the machine was suspended, reads with a timeout are not restarted.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                read => break read?,
+            }
+        };
         self.buffer.extend_from_slice(&bytes[..count]);
         Ok(count > 0)
     }
