@@ -1,5 +1,6 @@
 //! Runs a server: from its configuration to shutdown, with reloads in between.
 
+mod admin_interface;
 mod file_limit;
 mod listeners;
 mod memory;
@@ -12,14 +13,18 @@ mod traces;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tokio::sync::mpsc;
+
 use self::running::Running;
 use self::signals::{SignalEvent, Signals, notify_ready, notify_reloading, notify_stopping};
-use crate::admin::AdminListenError;
-use crate::config::{Config, Loaded};
+use crate::admin::api::{ReloadError, ReloadInfo};
+use crate::admin::{AdminListenError, ConfigControl, ReloadCall};
+use crate::config::Loaded;
 use crate::reload::{ConfigSource, FileWatcher, describe};
 use crate::server::{self, InheritedSockets, Lifecycle, LifecycleSender, ListenError};
 use crate::telemetry::{AccessOutput, set_log_level, write_log};
-use crate::text::plural;
+use crate::text::counted;
+use crate::time::Clock;
 
 /// How long shutdown waits until the last lines of the access log are written.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
@@ -36,9 +41,7 @@ pub fn run(path: PathBuf, loaded: Loaded) -> anyhow::Result<()> {
     file_limit::raise(&loaded.config.listeners);
     let inherited = InheritedSockets::from_env();
     let control = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let source = ConfigSource::new(path, &loaded);
-    let summary = summary::lines(&source.name(), &loaded);
-    let result = control.block_on(serve(source, loaded.config, summary, inherited));
+    let result = control.block_on(serve(ConfigSource::new(path, &loaded), loaded, inherited));
     // Does not wait for workers whose connections are still open after the grace period.
     control.shutdown_background();
     if let Some(access) = result?
@@ -60,18 +63,20 @@ pub fn help(error: &anyhow::Error) -> Option<String> {
 
 async fn serve(
     source: ConfigSource,
-    config: Config,
-    summary: Vec<String>,
+    loaded: Loaded,
     inherited: InheritedSockets,
 ) -> anyhow::Result<Option<AccessOutput>> {
     let mut signals = Signals::new()?;
     let (lifecycle, stage) = server::lifecycle();
+    let summary = summary::lines(&source.name(), &loaded);
+    let Loaded { config, sha256, .. } = loaded;
     let watches = config.watch;
-    let running = Running::start(config, inherited, stage).await?;
+    let (control, reloads) = ConfigControl::new(source.name(), sha256, Clock::System.now());
+    let running = Running::start(config, inherited, stage, control.clone()).await?;
     for line in summary {
         tracing::info!("{line}");
     }
-    let mut server = Supervisor { running, source, watcher: None };
+    let mut server = Supervisor { running, source, watcher: None, control, reloads };
     server.set_watching(watches);
     notify_ready();
     let signal = server.run_until_shutdown(&mut signals).await?;
@@ -119,6 +124,9 @@ struct Supervisor {
     running: Running,
     source: ConfigSource,
     watcher: Option<FileWatcher>,
+    control: ConfigControl,
+    /// Requests of the admin interface to reload.
+    reloads: mpsc::Receiver<ReloadCall>,
 }
 
 impl Supervisor {
@@ -133,11 +141,15 @@ impl Supervisor {
             tokio::select! {
                 event = signals.next() => match event {
                     SignalEvent::Shutdown(signal) => return Ok(signal),
-                    SignalEvent::Reload => self.reload("SIGHUP").await,
+                    SignalEvent::Reload => drop(self.reload("SIGHUP").await),
                 },
+                Some(ReloadCall { by, reply }) = self.reloads.recv() => {
+                    // If the client has disconnected, the log tells the outcome.
+                    let _ = reply.send(self.reload(&format!("admin: {by}")).await);
+                }
                 () = changed(&mut self.watcher) => {
                     if self.source.has_changed() {
-                        self.reload("a file has changed").await;
+                        drop(self.reload("a file has changed").await);
                     }
                 }
                 _ = check.tick() => {
@@ -149,45 +161,57 @@ impl Supervisor {
     }
 
     /// Reloads the configuration. If it is invalid or can't be applied, the previous one is kept.
-    async fn reload(&mut self, why: &str) {
+    ///
+    /// # Errors
+    /// Why that is so; it is in the log already.
+    async fn reload(&mut self, why: &str) -> Result<ReloadInfo, ReloadError> {
         notify_reloading();
         let file = self.source.name();
+        let failure = |error: anyhow::Error| {
+            let help = help(&error);
+            ReloadError { error: format!("{error:#}"), help, problems: Vec::new() }
+        };
         let result = match self.source.read().await {
-            Ok(Ok(loaded)) => self.apply(loaded, why).await,
+            Ok(Ok(loaded)) => self.apply(loaded, why).await.map_err(failure),
             Ok(Err(report)) => {
                 write_log(&report.text());
-                let count = report.len();
-                Err(anyhow::anyhow!("{file} has {count} problem{}", plural(count)))
+                let error = format!("{file} has {}", counted(report.len(), "problem"));
+                Err(ReloadError { error, help: None, problems: report.problems() })
             }
-            Err(error) => Err(error.into()),
+            Err(error) => Err(failure(error.into())),
         };
-        if let Err(error) = result {
+        if let Err(failure) = &result {
             self.running.reload_failed();
-            let help = help(&error).map_or_else(String::new, |help| format!("; {help}"));
-            tracing::error!("{why}: {error:#}; serving the previous configuration{help}");
+            self.control.record_failure(failure, Clock::System.now());
+            let help = failure.help.as_ref().map_or_else(String::new, |help| format!("; {help}"));
+            tracing::error!("{why}: {}; serving the previous configuration{help}", failure.error);
             // The invalid configuration may refer to other files than the previous one.
             self.set_watching(self.watcher.is_some());
         }
         notify_ready();
+        result
     }
 
-    async fn apply(&mut self, loaded: Loaded, why: &str) -> anyhow::Result<()> {
+    async fn apply(&mut self, loaded: Loaded, why: &str) -> anyhow::Result<ReloadInfo> {
         let changes = self.source.changes(&loaded);
-        let Loaded { config, warnings, fingerprint, .. } = loaded;
+        let Loaded { config, warnings, fingerprint, sha256, .. } = loaded;
         let (watches, level) = (config.watch, config.log.level);
         self.running.reload(config, &changes).await?;
+        self.control.record_reload(sha256.clone(), Clock::System.now());
         for warning in warnings.lines() {
             tracing::warn!("{warning}");
         }
-        for line in describe(&changes) {
+        let lines = describe(&changes);
+        for line in &lines {
             tracing::info!("{line}");
         }
         let unchanged = if changes.is_empty() { ", without changes" } else { "" };
-        tracing::info!("{why}: {} was reloaded{unchanged}", self.source.name());
+        let file = self.source.name();
+        tracing::info!("{why}: {file} was reloaded{unchanged}");
         set_log_level(level);
         self.source.accept(fingerprint);
         self.set_watching(watches);
-        Ok(())
+        Ok(ReloadInfo { file, sha256, changes: lines, warnings: warnings.problems() })
     }
 
     /// Starts or stops watching the files of the configuration.

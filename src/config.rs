@@ -37,6 +37,7 @@ mod secrets;
 mod source;
 mod statuses;
 mod store;
+mod syntax;
 mod table;
 mod tls;
 mod traces;
@@ -44,6 +45,7 @@ mod upstreams;
 mod written;
 mod zone;
 
+use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -52,7 +54,7 @@ use std::time::Duration;
 use toml::de::DeTable;
 
 pub use fingerprint::{Change, Fingerprint, Part};
-pub use interfaces::{Interfaces, interfaces};
+pub use interfaces::{Interfaces, interfaces, interfaces_from};
 pub use keys::{Block, reference, schema};
 pub use report::Report;
 pub use written::WrittenLimit;
@@ -68,6 +70,7 @@ use self::reader::Reader;
 use self::report::Problem;
 use self::routes::ReadRoute;
 use self::store::ReadStore;
+use self::syntax::with_syntax_errors;
 use self::table::{Reported, Table};
 use self::upstreams::ReadUpstreams;
 use crate::admin::AdminSpec;
@@ -120,6 +123,8 @@ pub struct Loaded {
     pub warnings: Report,
     /// The numbers of each limit, tier and override as the file has them, by [`PolicyId`].
     pub limits: IdVec<PolicyId, WrittenLimit>,
+    /// The SHA-256 hash of the file's text, in hexadecimal digits, as `sha256sum` prints it.
+    pub sha256: String,
     /// A hash of each part of the file.
     pub fingerprint: Fingerprint,
     /// The other files that it names: keys and certificates.
@@ -149,8 +154,16 @@ impl std::fmt::Debug for Variables {
 /// # Errors
 /// All errors of the file.
 pub fn load(path: &Path) -> Result<Loaded, Report> {
-    let text = source::read(path)?;
-    parse(&text, &path.display().to_string(), &|name| std::env::var(name).ok())
+    parse(&source::read(path)?, &path.display().to_string(), &source::variable)
+}
+
+/// Reads a configuration from a stream, such as standard input, with the variables of this process. `name` is its name in
+/// messages; files that it names are relative to the current directory.
+///
+/// # Errors
+/// All errors of the configuration.
+pub fn load_from(stream: impl Read, name: &str) -> Result<Loaded, Report> {
+    parse(&source::read_from(stream, name)?, name, &source::variable)
 }
 
 /// Reads the text of a file. `file` is its name in messages, and other files are relative to its directory; `env` looks
@@ -182,6 +195,7 @@ pub fn parse(text: &str, file: &str, env: &dyn Fn(&str) -> Option<String>) -> Re
             config,
             warnings,
             limits,
+            sha256: fingerprint::sha256(text),
             fingerprint: Fingerprint::of(root.get_ref(), &read_files),
             files,
             variables: Variables(variables),
@@ -197,35 +211,6 @@ fn reports(file: &str, text: &str, broken: &[toml::de::Error], reader: Reader<'_
     let (warnings, errors): (Vec<Problem>, Vec<Problem>) =
         problems.into_iter().partition(Problem::is_warning);
     (Report::new(file, text, warnings), Report::new(file, text, errors))
-}
-
-/// The errors of a text that is not valid TOML, and those other problems that do not follow from them. One broken line
-/// can give several errors, of which the first is the most useful.
-fn with_syntax_errors(text: &str, broken: &[toml::de::Error], found: Vec<Problem>) -> Vec<Problem> {
-    let row = |at: usize| text.as_bytes().iter().take(at).filter(|&&byte| byte == b'\n').count();
-    let mut broken: Vec<(Range<usize>, &str)> =
-        broken.iter().map(|error| (error.span().unwrap_or_default(), error.message())).collect();
-    broken.sort_by_key(|(span, _)| span.start);
-    broken.dedup_by_key(|(span, _)| row(span.start));
-    let rows: Vec<usize> = broken.iter().map(|(span, _)| row(span.start)).collect();
-    let mut problems: Vec<Problem> =
-        broken.into_iter().map(|(span, message)| syntax_error(text, span, message)).collect();
-    let is_sound = |problem: &Problem| !problem.is_derived() && !rows.contains(&row(problem.start()));
-    problems.extend(found.into_iter().filter(is_sound));
-    problems
-}
-
-/// A syntax error, with help for common mistakes.
-fn syntax_error(text: &str, span: Range<usize>, message: &str) -> Problem {
-    let problem = Problem::error(span.clone(), format!("this is not valid TOML: {message}"));
-    if message == "duplicate key" {
-        let key = text.get(span).unwrap_or_default();
-        return problem.help(format!("`{key}` is in one table twice, or two tables have this name"));
-    }
-    if message.starts_with("invalid ") || message.starts_with("string values must be quoted") {
-        return problem.help("write text, rates and durations in quotes: \"5/minute\", \"30s\"");
-    }
-    problem
 }
 
 /// The sections of a file, each as far as it could be read.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use http::{Request, StatusCode, request};
 use hyper::body::Incoming;
 
+use super::api::ReloadRequest;
 use super::client::Operator;
 use super::connection::Connection;
 use super::keys::Keys;
@@ -13,7 +14,7 @@ use super::response::{self, AdminError, AdminResponse};
 use super::spec::Access;
 use super::state::Admin;
 use super::top::TopQuery;
-use super::{denied, events, guard, history, limits, metrics, openapi, page, raises, top};
+use super::{denied, events, guard, history, limits, metrics, openapi, page, raises, reload, status, top};
 use crate::server::Lifecycle;
 use crate::store::Store;
 use crate::text::join_and;
@@ -59,6 +60,11 @@ async fn dispatch(
             guard::check_access(access, Access::Change)?;
             Box::pin(change(&keys, operation, &head, body)).await
         }
+        Some(Operation::Reload) => {
+            guard::check_access(access, Access::Change)?;
+            let ReloadRequest {} = guard::read_json(&head, body).await?;
+            reload::reload(admin, operator).await
+        }
         _ => Err(unknown_path(head.uri.path())),
     }
 }
@@ -75,6 +81,7 @@ async fn read(
     match operation {
         Read::Metrics => Ok(metrics::response(admin, session, &head.headers)),
         Read::OpenApi => Ok(response::text(StatusCode::OK, "application/json", openapi::DOCUMENT.to_owned())),
+        Read::Status => session.render(move || response::json(&status::report(&shared))).await,
         Read::Limits => session.render(move || response::json(&limits::all(&shared.snapshot.gate))).await,
         Read::Top => {
             let query = TopQuery::parse(query, keys)?;
@@ -127,10 +134,11 @@ fn live() -> AdminResponse {
 
 /// An unreachable store does not affect readiness: each limit then follows its `on_store_failure`.
 fn readiness(admin: &Admin) -> AdminResponse {
-    let (status, word) = match *admin.lifecycle.borrow() {
-        Lifecycle::Serving => (StatusCode::OK, "ready"),
-        Lifecycle::NotReady => (StatusCode::SERVICE_UNAVAILABLE, "leaving"),
-        Lifecycle::Draining => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
+    let stage = *admin.lifecycle.borrow();
+    let word = status::state(stage);
+    let status = match stage {
+        Lifecycle::Serving => StatusCode::OK,
+        Lifecycle::NotReady | Lifecycle::Draining => StatusCode::SERVICE_UNAVAILABLE,
     };
     let store = match (&admin.store, admin.gauges.breakers.open()) {
         (Store::Memory(_), _) => "in this process",

@@ -22,7 +22,7 @@ mod tests {
             document["paths"].as_object().unwrap().iter().flat_map(methods).collect();
         let served = OPERATIONS.iter().map(|(path, operation)| match operation {
             Operation::Page | Operation::Probe(_) | Operation::Read(_) => format!("get {path}"),
-            Operation::Change(_) => format!("post {path}"),
+            Operation::Change(_) | Operation::Reload => format!("post {path}"),
         });
         assert_eq!(described, served.collect());
         for (path, operation) in OPERATIONS {

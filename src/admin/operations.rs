@@ -11,6 +11,8 @@ pub(super) enum Operation {
     Read(Read),
     /// Changes a key: POST.
     Change(Change),
+    /// Reloads the configuration: POST.
+    Reload,
 }
 
 /// A check of the process.
@@ -25,6 +27,7 @@ pub(super) enum Probe {
 pub(super) enum Read {
     Metrics,
     OpenApi,
+    Status,
     Limits,
     Top,
     Events,
@@ -47,12 +50,14 @@ pub(super) enum Change {
 }
 
 /// Every operation with its path. Paths without a version are where other programs expect them.
-pub(super) const OPERATIONS: [(&str, Operation); 19] = [
+pub(super) const OPERATIONS: [(&str, Operation); 21] = [
     ("/", Operation::Page),
     ("/live", Operation::Probe(Probe::Live)),
     ("/ready", Operation::Probe(Probe::Ready)),
     ("/metrics", Operation::Read(Read::Metrics)),
     ("/openapi.json", Operation::Read(Read::OpenApi)),
+    ("/v1/status", Operation::Read(Read::Status)),
+    ("/v1/reload", Operation::Reload),
     ("/v1/limits", Operation::Read(Read::Limits)),
     ("/v1/top", Operation::Read(Read::Top)),
     ("/v1/events", Operation::Read(Read::Events)),

@@ -74,7 +74,8 @@ pub(super) fn with_body(content_type: &'static str, body: AdminBody) -> AdminRes
     response
 }
 
-fn with_status(status: StatusCode, value: &impl Serialize) -> AdminResponse {
+/// A response of this status with a value as JSON.
+pub(super) fn with_status(status: StatusCode, value: &impl Serialize) -> AdminResponse {
     // Serialization can't fail: the values have string keys and finite numbers.
     let body = serde_json::to_string_pretty(value).unwrap_or_default();
     text(status, "application/json", body + "\n")

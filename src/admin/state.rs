@@ -8,6 +8,7 @@ use tokio::sync::watch;
 
 use super::activity::Activity;
 use super::client::Operator;
+use super::control::ConfigControl;
 use super::keys::Keys;
 use super::spec::AdminSpec;
 use crate::limiter::{Breakers, DenialCache, GrantTable, KeptSlots, OutageLedger, Raises};
@@ -27,10 +28,14 @@ use crate::upstream::SharedUpstream;
 pub struct Admin {
     /// The address, TLS and the tokens.
     pub spec: AdminSpec,
+    /// The file of the configuration, and how to reload it.
+    pub control: ConfigControl,
     /// The configuration that is served.
     pub snapshot: Arc<ConfigSnapshot>,
     /// The store of its limits.
     pub store: Store,
+    /// The address of that store, if it is another process.
+    pub store_address: Option<String>,
     /// The workers' cached denials.
     pub denials: Arc<DenialCache>,
     /// The workers' kept slots.

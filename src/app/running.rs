@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use arc_swap::ArcSwap;
 use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
+use super::admin_interface::AdminInterface;
 use super::listeners::listen;
 use super::summary;
-use super::tasks::{monitor, refresh_keys, serve_admin, sweep, take_top_keys};
+use super::tasks::{monitor, refresh_keys, sweep};
 use super::traces::Tracing;
-use crate::admin::{self, Activity, Admin, AdminListener, AdminSpec, GaugeSources, ListenerSource};
+use crate::admin::{self, Activity, Admin, AdminSpec, ConfigControl, GaugeSources, ListenerSource};
 use crate::config::{Change, Config, Part};
 use crate::limiter::SharedState;
 use crate::proxy::{ConfigSnapshot, ProxyConfig};
@@ -44,7 +44,8 @@ pub(super) struct Running {
     tracing: Tracing,
     /// The dropped lines of the access log, and those of the log.
     dropped_lines: [DroppedLines; 2],
-    admin: Option<(AdminSpec, Arc<ArcSwap<Admin>>)>,
+    admin: Option<AdminInterface>,
+    config_control: ConfigControl,
     key_refresh: Option<JoinHandle<()>>,
     sweeper: JoinHandle<()>,
     /// The configuration that is served.
@@ -75,6 +76,7 @@ impl Running {
         config: Config,
         inherited: InheritedSockets,
         stage: watch::Receiver<Lifecycle>,
+        config_control: ConfigControl,
     ) -> anyhow::Result<Self> {
         inherited.warn_about_unused(|address| {
             config.listeners.iter().any(|spec| spec.address == address)
@@ -103,6 +105,7 @@ impl Running {
                 DroppedLines::new("log", "standard error"),
             ],
             admin: None,
+            config_control,
             key_refresh,
             sweeper: tokio::spawn(sweep(Arc::clone(&memory))),
             monitor: monitor(&upstreams).await,
@@ -121,7 +124,8 @@ impl Running {
         running.start_workers(sockets)?;
         running.log_store();
         if let Some((spec, listener)) = admin {
-            running.start_admin(spec, listener);
+            let state = running.admin_state(spec, Arc::new(Activity::new(monotonic())));
+            running.admin = Some(AdminInterface::start(state, listener));
         }
         Ok(running)
     }
@@ -134,16 +138,6 @@ impl Running {
         }
         self.log_listening(&self.listeners);
         Ok(())
-    }
-
-    fn start_admin(&mut self, spec: AdminSpec, listener: AdminListener) {
-        let (url, credentials) = (spec.url(listener.address()), spec.credentials());
-        tracing::info!("the admin interface is at {url}, and needs {credentials}");
-        let activity = Arc::new(Activity::new(monotonic()));
-        let admin = Arc::new(ArcSwap::from_pointee(self.admin_state(spec.clone(), activity)));
-        tokio::spawn(serve_admin(Arc::clone(&admin), listener));
-        self.top.iter().for_each(|top| drop(tokio::spawn(take_top_keys(Arc::clone(top)))));
-        self.admin = Some((spec, admin));
     }
 
     /// Applies another configuration, of which these parts have changed.
@@ -192,7 +186,9 @@ impl Running {
         let policies = &self.snapshot.gate.limits.policies;
         self.metrics.record_reload(Clock::System.now(), policies, self.routes(), upstreams);
         self.top.iter().for_each(|top| top.retain(policies));
-        self.replace_admin(config.admin);
+        if let Some(admin) = &self.admin {
+            admin.replace(config.admin, |spec, activity| self.admin_state(spec, activity));
+        }
         Ok(())
     }
 
@@ -230,15 +226,6 @@ impl Running {
         }
         // Awaited, so that a later configuration can bind their addresses again.
         join_all(previous.into_iter().flatten().map(ListenerHandle::close)).await;
-    }
-
-    fn replace_admin(&self, next: Option<AdminSpec>) {
-        if let Some((spec, admin)) = &self.admin {
-            // With another address the settings stay until a restart: whether a token is required depends on the address.
-            let spec = next.filter(|next| next.address == spec.address).unwrap_or_else(|| spec.clone());
-            let activity = Arc::clone(&admin.load().activity);
-            admin.store(Arc::new(self.admin_state(spec, activity)));
-        }
     }
 
     /// Records that a reload has failed.
@@ -305,7 +292,7 @@ impl Running {
 
     /// Warns of changes that take effect only after a restart.
     fn warn_of_restart(&self, config: &Config) {
-        let admin = self.admin.as_ref().map(|(spec, _)| &spec.address);
+        let admin = self.admin.as_ref().map(|admin| &admin.spec().address);
         let changed = [
             ("the number of `workers`", config.workers != self.workers.len()),
             ("`listen` or `mode` of [admin]", config.admin.as_ref().map(|spec| &spec.address) != admin),
@@ -356,8 +343,13 @@ impl Running {
     fn admin_state(&self, spec: AdminSpec, activity: Arc<Activity>) -> Admin {
         Admin {
             spec,
+            control: self.config_control.clone(),
             snapshot: Arc::clone(&self.snapshot),
             store: self.control.clone(),
+            store_address: match &self.store {
+                StoreSpec::Memory => None,
+                StoreSpec::Redis(spec) => Some(spec.target.to_string()),
+            },
             denials: Arc::clone(&self.shared.denials),
             kept_slots: Arc::clone(&self.shared.kept_slots),
             raises: Arc::clone(&self.shared.raises),

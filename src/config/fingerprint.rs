@@ -1,7 +1,7 @@
 //! Hashes of a file's parts, so that two versions of the file can be compared.
 
 use std::collections::BTreeMap;
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -142,6 +142,16 @@ fn feed(hasher: &mut blake3::Hasher, value: &Spanned<DeValue<'_>>, files: &Files
             }
         }
     }
+}
+
+/// The SHA-256 hash of a text, in hexadecimal digits.
+pub(super) fn sha256(text: &str) -> String {
+    let hash = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes());
+    // Writing to a string can't fail.
+    hash.as_ref().iter().fold(String::new(), |mut digits, byte| {
+        let _ = write!(digits, "{byte:02x}");
+        digits
+    })
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Where the process of a configuration is reached.
 
+use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -27,15 +28,25 @@ pub struct Interfaces {
 /// # Errors
 /// All errors of these sections.
 pub fn interfaces(path: &Path) -> Result<Interfaces, Report> {
-    let text = source::read(path)?;
-    let (root, _) = DeTable::parse_recoverable(&text);
-    let env = |name: &str| std::env::var(name).ok();
-    let reader = Reader::new(&env);
-    let directory = path.parent().unwrap_or(Path::new(""));
+    of_text(&source::read(path)?, &path.display().to_string())
+}
+
+/// Like [`interfaces`], from a stream; `name` is its name in messages.
+///
+/// # Errors
+/// All errors of these sections.
+pub fn interfaces_from(stream: impl io::Read, name: &str) -> Result<Interfaces, Report> {
+    of_text(&source::read_from(stream, name)?, name)
+}
+
+fn of_text(text: &str, file: &str) -> Result<Interfaces, Report> {
+    let (root, _) = DeTable::parse_recoverable(text);
+    let reader = Reader::new(&source::variable);
+    let directory = Path::new(file).parent().unwrap_or(Path::new(""));
     let read = read(&Table::top(&reader, root.get_ref(), &TOP), directory);
     let errors = reader.into_problems().into_iter().filter(|problem| !problem.is_warning());
     let errors: Vec<Problem> = errors.collect();
-    read.ok_or_else(|| Report::new(&path.display().to_string(), &text, errors))
+    read.ok_or_else(|| Report::new(file, text, errors))
 }
 
 /// Reads both sections; `None` if the admin interface is invalid, or there is none and the listeners are invalid.

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet, Title};
 
 use super::secrets;
+use crate::admin::api::ProblemInfo;
 use crate::telemetry::has_colours;
 use crate::text::plural;
 
@@ -221,9 +222,7 @@ impl Report {
     fn own_lines(&self) -> impl Iterator<Item = String> {
         self.problems.iter().map(|problem| {
             let mut line = problem.span.as_ref().map_or_else(String::new, |span| {
-                let before = &self.source[..floor(&self.source, span.start)];
-                let start = before.rfind('\n').map_or(0, |end| end + 1);
-                let (row, column) = (before.matches('\n').count() + 1, before[start..].chars().count() + 1);
+                let (row, column) = self.position(span.start);
                 format!("{}:{row}:{column}: ", self.file)
             });
             line.push_str(&problem.title);
@@ -233,6 +232,34 @@ impl Report {
             }
             line
         })
+    }
+
+    /// The problems for other programs.
+    #[must_use]
+    pub fn problems(&self) -> Vec<ProblemInfo> {
+        let info = |problem: &Problem| {
+            let positions =
+                problem.span.as_ref().map(|span| [span.start, span.end].map(|at| self.position(at)));
+            let [start, end] = positions.map_or([None; 2], |positions| positions.map(Some));
+            ProblemInfo {
+                file: self.file.clone(),
+                line: start.map(|(line, _)| line),
+                column: start.map(|(_, column)| column),
+                end_line: end.map(|(line, _)| line),
+                end_column: end.map(|(_, column)| column),
+                message: problem.title.clone(),
+                help: problem.help.clone(),
+            }
+        };
+        let next = self.next.iter().flat_map(|next| next.problems());
+        self.problems.iter().map(info).chain(next).collect()
+    }
+
+    /// The line and the column of a byte, each from 1; a column is a character.
+    fn position(&self, at: usize) -> (usize, usize) {
+        let before = &self.source[..floor(&self.source, at)];
+        let start = before.rfind('\n').map_or(0, |end| end + 1);
+        (before.matches('\n').count() + 1, before[start..].chars().count() + 1)
     }
 
     fn located<'a>(&'a self, problem: &'a Problem, span: &'a Range<usize>) -> Group<'a> {

@@ -2,7 +2,7 @@
 //! its schema.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 
 use serde_json::Value;
 
@@ -184,6 +184,7 @@ fn every_example_gets_the_response_that_is_described() {
     let value = assert_described(&document, operations["get /v1/keys"].2, &keys).unwrap();
     collect(&document, &serde_json::json!({"$ref": "#/components/schemas/KeyList"}), &value, &mut seen);
     collect_events(&document, &mut seen);
+    collect_reloads(&document, &mut seen);
     assert_eq!(seen, described_properties(&document));
 }
 
@@ -226,6 +227,41 @@ fn collect_events(document: &Value, seen: &mut BTreeSet<String>) {
     }
 }
 
+/// Compares the outcomes of reloads, and the state of the process after them, with their schemas.
+fn collect_reloads(document: &Value, seen: &mut BTreeSet<String>) {
+    let server = Upstream::echo();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let text = |listener: &str, rate: &str| {
+        format!(
+            "[[listeners]]\naddress = \"127.0.0.1:0\"\n{listener}[admin]\nlisten = \"127.0.0.1:0\"\n\
+             [limits.unused]\nrate = \"{rate}\"\n[[routes]]\npath = \"/*\"\nupstream = \"{}\"\n",
+            server.url()
+        )
+    };
+    let redis = RedisServer::start();
+    let proxy = Tidegate::start_with(&redis, &text("", "1/s"));
+    let store = format!("[store]\nurl = \"{}\"\n", redis.url());
+    let in_use = format!("[[listeners]]\naddress = \"{}\"\n", taken.local_addr().unwrap());
+    for (config, status, schema) in [
+        (text(&store, "2/s"), 200, "Reload"),
+        (text(&store, "0/s"), 422, "ReloadFailure"),
+        (text(&(in_use + &store), "3/s"), 409, "ReloadFailure"),
+    ] {
+        proxy.write(&config);
+        for (line, path, body, status, schema) in [
+            ("POST /v1/reload", "/v1/reload", Some("{}"), status, schema),
+            ("GET /v1/status", "/v1/status", None, 200, "Status"),
+        ] {
+            let response = ask(proxy.admin(), line, "", body);
+            assert_eq!(response.status(), status, "{line}: {}", response.text());
+            let method = if body.is_some() { "post" } else { "get" };
+            let value = assert_described(document, &document["paths"][path][method], &response).unwrap();
+            let schema = serde_json::json!({ "$ref": format!("#/components/schemas/{schema}") });
+            collect(document, &schema, &value, seen);
+        }
+    }
+}
+
 /// All properties of responses that are described, as `SCHEMA.NAME`.
 fn described_properties(document: &Value) -> BTreeSet<String> {
     let schemas = document["components"]["schemas"].as_object().unwrap();
@@ -262,7 +298,9 @@ fn errors_are_those_that_are_described() {
             }
             let other = if is_change { format!("PUT {path}") } else { format!("POST {path}") };
             expect(&other, "s3cret-admin-t0ken", None, 405);
-            if is_change {
+            if path == "/v1/reload" {
+                expect(&line, "s3cret-admin-t0ken", Some("{\"unknown\":1}"), 400);
+            } else if is_change {
                 expect(&line, "s3cret-admin-t0ken", Some("{}"), 400);
                 let unknown = body.as_deref().unwrap().replace("per-address", "unknown");
                 expect(&line, "s3cret-admin-t0ken", Some(&unknown), 404);

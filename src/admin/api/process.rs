@@ -1,0 +1,167 @@
+//! Bodies about the process and its configuration.
+
+use serde::{Deserialize, Serialize};
+
+use super::limit_summary::LimitSummary;
+
+/// An error or a warning of the configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProblemInfo {
+    /// The file; empty if it could not be read.
+    pub file: String,
+    /// The line of its start, from 1; none if it is about the whole file.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub line: Option<usize>,
+    /// The character in that line at which it starts, from 1.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub column: Option<usize>,
+    /// The line of its end.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub end_line: Option<usize>,
+    /// The character after its end.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub end_column: Option<usize>,
+    /// What is wrong.
+    pub message: String,
+    /// How to correct it.
+    #[serde(default)]
+    pub help: Vec<String>,
+}
+
+/// The request body of `/v1/reload`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReloadRequest {}
+
+/// The response of `/v1/reload` if the configuration was applied.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReloadInfo {
+    /// The configuration file.
+    pub file: String,
+    /// The SHA-256 hash of its text, in hexadecimal digits.
+    pub sha256: String,
+    /// What has changed, one line for each kind of change; empty if nothing has.
+    pub changes: Vec<String>,
+    /// The warnings of the file.
+    pub warnings: Vec<ProblemInfo>,
+}
+
+/// The response of `/v1/reload` if the configuration was rejected.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReloadError {
+    /// Why the previous configuration is still served.
+    pub error: String,
+    /// How to correct it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub help: Option<String>,
+    /// The errors of the file; empty if it is valid, and could not be applied.
+    #[serde(default)]
+    pub problems: Vec<ProblemInfo>,
+}
+
+/// The response of `/v1/status`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StatusInfo {
+    /// The version of tidegate.
+    pub version: String,
+    /// `ready`; `leaving` or `draining` while the process shuts down.
+    pub state: String,
+    /// The start of the process, in RFC 3339.
+    pub started: String,
+    /// The time since then.
+    pub uptime: f64,
+    /// The configuration that is served.
+    pub configuration: ConfigInfo,
+    /// Where clients connect.
+    pub listeners: Vec<ListenerInfo>,
+    /// The number of routes.
+    pub routes: usize,
+    /// The limits, in the order of the file.
+    pub limits: Vec<LimitSummary>,
+    /// Where limits are counted.
+    pub store: StoreInfo,
+    /// The upstreams, by name.
+    pub upstreams: Vec<UpstreamInfo>,
+}
+
+/// The configuration that is served.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfigInfo {
+    /// The configuration file.
+    pub file: String,
+    /// The SHA-256 hash of the text that is served, in hexadecimal digits.
+    pub sha256: String,
+    /// When that was loaded, in RFC 3339.
+    pub loaded: String,
+    /// Why the last reload has failed; none if it has not.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub last_error: Option<ConfigError>,
+}
+
+/// Why a reload has failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfigError {
+    /// When, in RFC 3339.
+    pub at: String,
+    /// Why.
+    pub error: String,
+    /// How to correct it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub help: Option<String>,
+    /// The errors of the file.
+    #[serde(default)]
+    pub problems: Vec<ProblemInfo>,
+}
+
+/// A listener.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListenerInfo {
+    /// Its address.
+    pub address: String,
+    /// Whether clients use TLS.
+    pub tls: bool,
+    /// Its open connections.
+    pub connections: usize,
+}
+
+/// Where limits are counted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreInfo {
+    /// `memory` or `redis`.
+    pub kind: String,
+    /// The address of Redis, without its password.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub address: Option<String>,
+    /// `up`, or `unreachable` if a worker does not reach Redis.
+    pub state: String,
+    /// The keys that this process counts itself.
+    pub keys: usize,
+    /// The keys of which Redis does not know all units yet, after an outage.
+    pub owed_keys: usize,
+}
+
+/// An upstream.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UpstreamInfo {
+    /// Its name, or its URL without the path.
+    pub name: String,
+    /// Requests that wait for a connection.
+    pub pending: usize,
+    /// Its servers.
+    pub servers: Vec<ServerInfo>,
+}
+
+/// A server of an upstream.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerInfo {
+    /// Its URL without the path.
+    pub server: String,
+    /// Its addresses; none before its name is resolved.
+    pub addresses: usize,
+    /// Those that health checks find healthy.
+    pub healthy: usize,
+    /// Those that are ejected after failures.
+    pub ejected: usize,
+    /// Open connections to it.
+    pub connections: usize,
+}

@@ -1,0 +1,72 @@
+//! Reports the state of the process.
+
+use super::api::{ListenerInfo, ServerInfo, StatusInfo, StoreInfo, UpstreamInfo};
+use super::control::rfc3339;
+use super::limits;
+use super::state::Admin;
+use crate::server::Lifecycle;
+use crate::store::Store;
+use crate::telemetry::{GaugeValues, ServerValues, UpstreamValues};
+
+/// The state of the process. It may take long if there are many servers.
+pub(super) fn report(admin: &Admin) -> StatusInfo {
+    let values = admin.gauge_values();
+    let (gate, started) = (&admin.snapshot.gate, admin.metrics.started());
+    let listeners = admin.gauges.listeners.iter().map(|listener| ListenerInfo {
+        address: listener.address.to_string(),
+        tls: listener.tls.is_some(),
+        connections: listener.limiter.open(),
+    });
+    StatusInfo {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        state: state(*admin.lifecycle.borrow()).to_owned(),
+        started: rfc3339(started),
+        uptime: std::time::Duration::from(admin.clock.now().since(started)).as_secs_f64(),
+        configuration: admin.control.served(),
+        listeners: listeners.collect(),
+        routes: gate.routes.routes().len(),
+        limits: gate.limits().map(|(_, policy)| limits::summary(policy)).collect(),
+        store: store(admin, &values),
+        upstreams: values.upstreams.into_iter().map(upstream).collect(),
+    }
+}
+
+/// The word for a stage of the process.
+pub(super) fn state(stage: Lifecycle) -> &'static str {
+    match stage {
+        Lifecycle::Serving => "ready",
+        Lifecycle::NotReady => "leaving",
+        Lifecycle::Draining => "draining",
+    }
+}
+
+fn store(admin: &Admin, values: &GaugeValues) -> StoreInfo {
+    let is_down = admin.gauges.breakers.open() > 0;
+    let (kind, state) = match &admin.store {
+        Store::Memory(_) => ("memory", "up"),
+        Store::Redis(_) if is_down => ("redis", "unreachable"),
+        Store::Redis(_) => ("redis", "up"),
+    };
+    StoreInfo {
+        kind: kind.to_owned(),
+        address: admin.store_address.clone(),
+        state: state.to_owned(),
+        keys: values.keys,
+        owed_keys: values.store.as_ref().map_or(0, |store| store.owed_keys),
+    }
+}
+
+fn upstream(values: UpstreamValues) -> UpstreamInfo {
+    let server = |server: ServerValues| ServerInfo {
+        server: server.label.into(),
+        addresses: server.addresses,
+        healthy: server.healthy,
+        ejected: server.ejected,
+        connections: server.connections,
+    };
+    UpstreamInfo {
+        name: values.label.into(),
+        pending: values.pending,
+        servers: values.servers.into_iter().map(server).collect(),
+    }
+}
