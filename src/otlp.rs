@@ -8,5 +8,6 @@ mod exporter;
 mod request;
 mod spec;
 
+pub use client::{ExportError, check_collector};
 pub use exporter::Exporter;
 pub use spec::{Endpoint, EndpointError, ExportSpec, TracingSpec};

@@ -1,5 +1,6 @@
 //! Where counts are stored. A request's charges are all taken, or none.
 
+mod check;
 pub mod memory;
 mod raises;
 pub mod redis;
@@ -8,6 +9,7 @@ mod types;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use check::check_redis;
 pub use memory::Memory;
 pub use raises::{MAX_RAISES, Raise, RaiseChange, RaiseError, RaiseList};
 pub use redis::{Redis, RedisSpec};

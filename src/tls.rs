@@ -7,6 +7,7 @@ mod server;
 mod subject;
 mod transport;
 
+pub use certificate::CertificateInfo;
 pub use client::{ClientTls, ClientTlsSpec, TlsError};
 pub use fault::HandshakeFault;
 pub use server::{Identity, ServerTls, ServerTlsSpec};

@@ -84,6 +84,20 @@ impl Refresher {
         self.last_message = message;
     }
 
+    /// Fetches the keys, for five seconds at most, and returns how many fit the allowed algorithms. Uses none of them.
+    ///
+    /// # Errors
+    /// Why there are none.
+    pub async fn check(&mut self) -> Result<usize, FetchError> {
+        self.fetch_keys().await.map(|keys| keys.len())
+    }
+
+    /// Where the keys are fetched from.
+    #[must_use]
+    pub fn url(&self) -> &KeySetUrl {
+        &self.url
+    }
+
     /// Fetches the keys when they are old, and when a token has a key that is not known.
     pub async fn run(mut self) {
         loop {

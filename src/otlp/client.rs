@@ -12,6 +12,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
+use super::request::encode;
 use super::spec::ExportSpec;
 use crate::tls::Transport;
 
@@ -34,7 +35,7 @@ struct Connection {
 
 /// Why the collector has not accepted a request.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ExportError {
+pub enum ExportError {
     /// No connection.
     #[error("{0}")]
     Connect(#[from] io::Error),
@@ -124,6 +125,16 @@ impl Client {
         headers.insert(HOST, endpoint.authority().parse().map_err(io::Error::other)?);
         Ok(request)
     }
+}
+
+/// Sends a request without spans, within the timeout of an export.
+///
+/// # Errors
+/// Why the collector has not accepted it.
+pub async fn check_collector(spec: &ExportSpec) -> Result<(), ExportError> {
+    let body = Bytes::from(encode(&spec.resource, &[]));
+    let sent = tokio::time::timeout(spec.timeout, Client::new(spec.clone()).send(body)).await;
+    sent.unwrap_or(Err(ExportError::TimedOut)).map(drop)
 }
 
 /// The seconds of Retry-After.

@@ -11,7 +11,7 @@ use crate::time::{Micros, Timestamp};
 
 /// The names and the validity of a server certificate.
 #[derive(Debug)]
-pub(super) struct CertificateInfo {
+pub struct CertificateInfo {
     /// The DNS names in lower case, wildcards as `*.example.com`.
     pub names: Vec<String>,
     /// When the certificate starts to be valid.
@@ -22,7 +22,7 @@ pub(super) struct CertificateInfo {
 
 impl CertificateInfo {
     /// Parses a certificate; none if it is malformed.
-    pub fn parse(certificate: &CertificateDer<'_>) -> Option<Self> {
+    pub(super) fn parse(certificate: &CertificateDer<'_>) -> Option<Self> {
         let certificate = parse(certificate)?;
         let extension = certificate.subject_alternative_name().ok()?;
         let names = extension.iter().flat_map(|extension| &extension.value.general_names);
@@ -38,6 +38,15 @@ impl CertificateInfo {
         let validity = certificate.validity();
         let (not_before, not_after) = (time(validity.not_before), time(validity.not_after));
         Some(Self { names: names.filter_map(dns).collect(), not_before, not_after })
+    }
+
+    /// Whether it is for this host name in lower case. A wildcard matches the whole first label (RFC 6125 §6.4.3).
+    #[must_use]
+    pub fn covers(&self, host: &str) -> bool {
+        let rest = host.split_once('.').map(|(_, rest)| rest);
+        self.names
+            .iter()
+            .any(|name| name == host || name.strip_prefix("*.").is_some_and(|own| Some(own) == rest))
     }
 }
 

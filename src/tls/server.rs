@@ -137,6 +137,12 @@ impl ServerTls {
         self.0.load().certificates.first()?.names.first().cloned()
     }
 
+    /// The certificates, the default one first.
+    #[must_use]
+    pub fn certificates(&self) -> Vec<Arc<CertificateInfo>> {
+        self.0.load().certificates.clone()
+    }
+
     /// The certificates by their first names, and when the first of each name expires.
     #[must_use]
     pub fn expiries(&self) -> Vec<(Box<str>, Timestamp)> {

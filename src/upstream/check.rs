@@ -1,0 +1,125 @@
+//! Checks whether the servers of an upstream can be reached, for `tidegate check --connect`.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use super::endpoint::dial;
+use super::error::NotHttp2;
+use super::members::Member;
+use super::probe::{ProbeError, probe};
+use super::resolver::SystemResolver;
+use super::shared::SharedUpstream;
+use super::spec::UpstreamSpec;
+use crate::time::monotonic;
+
+/// What was found at an address of a server.
+#[derive(Debug)]
+pub struct ServerCheck {
+    /// The server, by its label.
+    pub server: String,
+    /// The address; none if the name of the server has none.
+    pub address: Option<SocketAddr>,
+    /// How long it took.
+    pub took: Duration,
+    /// What was found: `connected`, and what beside it.
+    pub result: Result<String, ServerCheckError>,
+}
+
+/// Why a server can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerCheckError {
+    /// Its name has no address.
+    #[error("{0} can't be resolved: {1}")]
+    Name(Box<str>, String),
+    /// No connection, or no TLS.
+    #[error("{0}")]
+    Connect(#[from] io::Error),
+    /// Its health check fails.
+    #[error("the health check {path} fails: {error}")]
+    Health {
+        /// The path of the check.
+        path: Box<str>,
+        /// Why it fails.
+        error: String,
+    },
+    /// The timeout has passed.
+    #[error("no connection within {limit:?}")]
+    TimedOut {
+        /// The timeout.
+        limit: Duration,
+        /// Whether the connection uses TLS.
+        is_tls: bool,
+    },
+}
+
+/// Connects to every address of every server, with TLS and a health check if they are configured, within `limit` each.
+pub async fn check_servers(upstream: &UpstreamSpec, limit: Duration) -> Vec<ServerCheck> {
+    let shared = SharedUpstream::new(upstream);
+    let named = upstream.servers.iter().enumerate().filter(|(_, server)| server.literal().is_none());
+    let resolving = named.map(|(index, server)| {
+        let shared = &shared;
+        async move {
+            let started = monotonic();
+            let resolved = tokio::time::timeout(limit, resolve(&server.host)).await;
+            let resolved = resolved.unwrap_or_else(|_| Err("no response in time".to_owned()));
+            let error = match resolved {
+                Ok(addresses) => {
+                    shared.set_addresses(index, &addresses, monotonic());
+                    return None;
+                }
+                Err(error) => error,
+            };
+            let result = Err(ServerCheckError::Name(server.host.clone(), error));
+            Some(ServerCheck { server: server.label(), address: None, took: monotonic() - started, result })
+        }
+    });
+    let unresolved = join_all(resolving).await.into_iter().flatten();
+    let members = shared.members();
+    let checked = join_all(members.iter().map(|member| check(member, upstream, limit))).await;
+    unresolved.chain(checked).collect()
+}
+
+async fn resolve(name: &str) -> Result<Vec<IpAddr>, String> {
+    let resolver = SystemResolver::new("/etc").resolver().borrow().clone();
+    let resolver = resolver.ok_or_else(|| "the name servers of this system can't be used".to_owned())?;
+    resolver.resolve(name).await.map(|found| found.addresses)
+}
+
+async fn check(member: &Member, upstream: &UpstreamSpec, limit: Duration) -> ServerCheck {
+    let started = monotonic();
+    let limit = limit.min(upstream.connect_timeout);
+    let result = tokio::time::timeout(limit, connect(member, upstream)).await;
+    let server = &upstream.servers[member.endpoint.server];
+    let late = ServerCheckError::TimedOut { limit, is_tls: server.is_tls };
+    let result = match result.unwrap_or(Err(late)) {
+        Ok(found) => check_health(member, upstream).await.map(|health| found + &health),
+        Err(error) => Err(error),
+    };
+    ServerCheck {
+        server: server.label(),
+        address: Some(member.endpoint.address),
+        took: monotonic() - started,
+        result,
+    }
+}
+
+async fn connect(member: &Member, upstream: &UpstreamSpec) -> Result<String, ServerCheckError> {
+    let server = &upstream.servers[member.endpoint.server];
+    let transport = dial(member.endpoint.address, member.fallback, upstream, server).await?;
+    if server.is_tls && upstream.is_http2 && !transport.is_http2() {
+        return Err(io::Error::other(NotHttp2).into());
+    }
+    Ok(if server.is_tls { "connected by TLS" } else { "connected" }.to_owned())
+}
+
+/// Does a health check, if there are any; it has a timeout of its own.
+async fn check_health(member: &Member, upstream: &UpstreamSpec) -> Result<String, ServerCheckError> {
+    let Some(health) = &upstream.health else { return Ok(String::new()) };
+    let failed =
+        |error: ProbeError| ServerCheckError::Health { path: health.path.clone(), error: error.to_string() };
+    probe(member, upstream, health).await.map_err(failed)?;
+    Ok(format!(", healthy ({})", health.path))
+}
