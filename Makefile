@@ -107,11 +107,12 @@ install: $(BINARY) ## Install binary, systemd units, manual, completions and an 
 	$(WRITE) '$(BINARY)' completions zsh >'$(DESTDIR)$(ZSHDIR)/_tidegate'
 	$(WRITE) '$(BINARY)' completions fish >'$(DESTDIR)$(FISHDIR)/tidegate.fish'
 	install -m 644 LICENSE LICENSE-APACHE LICENSE-MIT $(wildcard $(NOTICES)) '$(DESTDIR)$(DOCDIR)/'
-	install -m 644 config/production.toml config/quickstart.toml '$(DESTDIR)$(DOCDIR)/examples/'
+	install -m 644 config/production.toml config/quickstart.toml config/tidegate.schema.json '$(DESTDIR)$(DOCDIR)/examples/'
 	@if [ -e '$(DESTDIR)$(SYSCONFDIR)/tidegate/tidegate.toml' ]; then \
 	  printf 'kept %s\n' '$(DESTDIR)$(SYSCONFDIR)/tidegate/tidegate.toml'; \
 	else \
 	  $(WRITE) sed -e 's/^listen = .*/listen = "0.0.0.0:80"/' -e 's|127[.]0[.]0[.]1:8080/|127.0.0.1/|' \
+	    -e 's|^#:schema .*|#:schema $(DOCDIR)/examples/tidegate.schema.json|' \
 	    -e 's|config/quickstart.toml|$(SYSCONFDIR)/tidegate/tidegate.toml|' config/quickstart.toml \
 	    >'$(DESTDIR)$(SYSCONFDIR)/tidegate/tidegate.toml'; \
 	fi
@@ -132,7 +133,7 @@ deb: $(BINARY) ## Build the Debian package, in target/dist
 
 reference: ## Write the tables of docs/configuration.md from the list of keys in src/config/keys
 	@scripts/setup cc
-	UPDATE=1 $(CARGO) test --locked --test it -- config::generated
+	UPDATE=1 $(CARGO) test --locked --test it -- config::generated config::json_schema
 
 pictures: ## Draw the pictures of the documentation again
 	@scripts/setup cc browser redis-server

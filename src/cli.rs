@@ -11,12 +11,14 @@ mod decimal;
 mod explain;
 mod file;
 mod health;
+mod init;
 mod keys;
 mod man;
 mod outcome;
 mod output;
 mod replay;
 mod run;
+mod schema;
 mod simulate;
 mod table;
 mod top;
@@ -41,7 +43,8 @@ Environment:
   TIDEGATE_ADMIN_TOKEN
     The token for the admin interface, in place of that of the configuration.
 
-Exit status: 0 on success, 1 if a command fails while it runs, 2 if arguments or the configuration are invalid.";
+Exit status: 0 on success, 1 if a command fails while it runs, 2 if arguments or the configuration are invalid. Nothing has \
+been started or changed if it is 2.";
 
 /// A reverse proxy with exact, distributed rate limiting built in.
 #[derive(Debug, Parser)]
@@ -58,12 +61,13 @@ enum Command {
     /// Checks the configuration first: if it is invalid, prints all problems and does not start. SIGHUP reloads the
     /// configuration; an invalid one changes nothing. SIGTERM and SIGINT shut down after draining: requests in progress
     /// are completed.
+    #[command(after_help = run::EXAMPLES)]
     Run(FileArgs),
     /// Check the configuration.
     ///
     /// Prints every problem with its line, its position and how to correct it, and warns of suspicious settings. Makes
-    /// no network connections.
-    Check(FileArgs),
+    /// no network connections, except with --connect.
+    Check(check::CheckArgs),
     /// Explain which route, limits and keys apply to a request, and why.
     ///
     /// Charges nothing, and makes no network connections: neither to Redis nor to an upstream.
@@ -76,8 +80,13 @@ enum Command {
     ///
     /// Shows which limits would have denied how many requests, of how many keys. Makes no network connections.
     Replay(replay::ReplayArgs),
-    /// Describe the configuration file: all keys, or a JSON schema for editors.
+    /// Print a commented configuration to begin with, or write it into a file.
+    Init(init::InitArgs),
+    /// Describe all keys of the configuration file.
     Config(config::ConfigArgs),
+    /// Print the JSON schema of the configuration file (draft 2020-12), with which editors complete and check it.
+    #[command(after_help = schema::EXAMPLES)]
+    Schema,
     /// Inspect and change the keys of limits, in a running proxy.
     ///
     /// Uses its admin interface: that of the `[admin]` table of the configuration, or that of --admin.
@@ -97,6 +106,7 @@ enum Command {
     /// Print the manual page, or write those of all commands into a directory.
     Man(man::ManArgs),
     /// Show the version, and from which commit, for which target and with which features it was built.
+    #[command(after_help = version::EXAMPLES)]
     Version,
 }
 
@@ -120,7 +130,9 @@ fn run(command: &Command) -> Outcome {
         Command::Explain(args) => explain::explain(args),
         Command::Simulate(args) => simulate::simulate(args),
         Command::Replay(args) => replay::replay(args),
+        Command::Init(args) => init::init(args),
         Command::Config(args) => config::config(args),
+        Command::Schema => schema::schema(),
         Command::Keys(args) => keys::keys(args),
         Command::Top(args) => top::top(args),
         Command::Health(args) => health::health(args),

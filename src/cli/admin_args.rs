@@ -10,7 +10,6 @@ use super::admin_tls::TlsFiles;
 use super::file::{self, FileArgs, HELP};
 use super::outcome::Failure;
 use super::output::complain;
-use crate::config;
 
 const ADMIN: &str = "The admin interface, such as http://10.0.1.5:9900, https://gate.internal:9900 or \
                      unix:/run/tidegate/admin.sock. The configuration is \
@@ -63,7 +62,7 @@ impl AdminArgs {
             return Client::at_url(url, token, &self.tls).map(Reached::Admin).map_err(|error| usage(&error));
         }
         let file = FileArgs { config: self.config.clone() }.path()?;
-        let interfaces = config::interfaces(&file).map_err(|report| file::complain_of(&report))?;
+        let interfaces = file::interfaces(&file)?;
         let Some(spec) = interfaces.admin else {
             return Ok(Reached::Listeners { file, addresses: interfaces.listeners });
         };

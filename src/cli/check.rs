@@ -1,23 +1,112 @@
 //! `tidegate check`.
 
+mod certificates;
+mod connect;
+mod connection;
+mod cure;
+mod report;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use self::report::CheckReport;
 use super::ahead;
 use super::file::{self, FileArgs};
-use super::outcome::Outcome;
-use super::output::{print, report_write};
-use crate::config::Config;
+use super::outcome::{Failure, Outcome};
+use super::output::{complain, print, report_write};
+use crate::config::{Config, Loaded, Report};
 use crate::store::StoreSpec;
 use crate::text::counted;
 
+const EXAMPLES: &str = "\
+Examples:
+  tidegate check
+  tidegate check /etc/tidegate/tidegate.toml
+  envsubst < tidegate.toml.in | tidegate check -
+  tidegate check --strict tidegate.toml        (in CI: warnings are errors)
+  tidegate check --connect                     (also tries Redis, upstreams, key sets, certificates)
+  tidegate check --json tidegate.toml | jq '.errors[0].message'
+
+Exit status: 0 if the configuration is valid, 1 if a check of --connect fails (with --strict: or has a warning), 2 if the \
+configuration is invalid (with --strict: or has warnings) or for wrong usage.";
+
+/// The arguments of `tidegate check`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct CheckArgs {
+    /// The configuration file, in place of -c FILE
+    #[arg(value_name = "FILE", conflicts_with = "config")]
+    path: Option<PathBuf>,
+    #[command(flatten)]
+    file: FileArgs,
+    /// Treat warnings as errors
+    #[arg(long)]
+    strict: bool,
+    /// Print the errors and warnings as JSON, each with its file, line, column, message and help
+    #[arg(long)]
+    json: bool,
+    /// Also try what a valid configuration points to: Redis, with all permissions that are needed; the key set of [jwt]; every
+    /// server, with TLS and health check; the collector of [tracing]; and whether certificates expire
+    #[arg(long)]
+    connect: bool,
+    /// How long each check of --connect may take
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration, requires = "connect")]
+    timeout: Duration,
+}
+
 /// Checks the configuration; prints its problems and warnings, and a summary if it is valid.
-pub(super) fn check(args: &FileArgs) -> Outcome {
-    let file = args.path()?;
-    let loaded = file::load(&file)?;
-    if !loaded.warnings.is_empty() {
-        report_write("standard error", loaded.warnings.print())?;
+pub(super) fn check(args: &CheckArgs) -> Outcome {
+    let path = args.path.clone().map_or_else(|| args.file.path(), Ok)?;
+    let name = file::name(&path);
+    match file::read(&path) {
+        Ok(loaded) if args.json => {
+            print_json(args, &loaded, CheckReport::of_valid(name, &loaded, args.strict))
+        }
+        Ok(loaded) => print_text(args, &name, &loaded),
+        Err(report) if args.json => {
+            CheckReport::of_invalid(name, &report).print()?;
+            Err(Failure::Usage)
+        }
+        Err(report) => Err(file::complain_of(&report)),
     }
-    let mut lines = vec![format!("{} is valid: {}", file.display(), summary(&loaded.config))];
+}
+
+/// Prints the result for a file without errors as JSON.
+fn print_json(args: &CheckArgs, loaded: &Loaded, mut report: CheckReport) -> Outcome {
+    if !report.valid {
+        report.print()?;
+        return Err(Failure::Usage);
+    }
+    if args.connect {
+        report.connections = Some(connect::connect(&loaded.config, args.timeout)?);
+    }
+    report.print()?;
+    connect::outcome(report.connections.as_deref().unwrap_or_default(), args.strict)
+}
+
+/// Prints the warnings and the summary of a file without errors.
+fn print_text(args: &CheckArgs, name: &str, loaded: &Loaded) -> Outcome {
+    print_warnings(&loaded.warnings)?;
+    if args.strict && !loaded.warnings.is_empty() {
+        let count = counted(loaded.warnings.len(), "warning");
+        complain(format!("\n{name}: {count}, which --strict does not allow"));
+        return Err(Failure::Usage);
+    }
+    let mut lines = vec![format!("{name} is valid: {}", summary(&loaded.config))];
     lines.extend(granting_limits(&loaded.config));
-    print(&lines.join("\n"))
+    print(&lines.join("\n"))?;
+    if !args.connect {
+        return Ok(());
+    }
+    let connections = connect::connect(&loaded.config, args.timeout)?;
+    print(&connect::lines(&connections).join("\n"))?;
+    connect::outcome(&connections, args.strict)
+}
+
+fn print_warnings(warnings: &Report) -> Outcome {
+    if warnings.is_empty() { Ok(()) } else { report_write("standard error", warnings.print()) }
 }
 
 /// A line for each limit that grants units ahead of requests, or keeps freed slots.

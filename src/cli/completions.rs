@@ -12,7 +12,9 @@ Examples:
   tidegate completions zsh > ~/.zfunc/_tidegate        (with fpath+=~/.zfunc before compinit)
   tidegate completions fish > ~/.config/fish/completions/tidegate.fish
 
-`make install` and the packages install those of bash, zsh and fish.";
+`make install` and the packages install those of bash, zsh and fish.
+
+Exit status: 0 on success, 1 if the output fails, 2 for wrong usage.";
 
 /// The arguments of `tidegate completions`.
 #[derive(Debug, Args)]

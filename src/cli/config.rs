@@ -4,24 +4,32 @@ use clap::Args;
 
 use super::outcome::Outcome;
 use super::output::print;
+use super::schema;
 use crate::config;
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate config --reference | less
+
+Exit status: 0 on success, 1 if the output fails, 2 for wrong usage.";
 
 /// Exactly one of them.
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 #[group(required = true, multiple = false)]
 pub(super) struct ConfigArgs {
     /// Print every key with its default, range and meaning, as tables in Markdown.
     #[arg(long)]
     reference: bool,
-    /// Print the JSON schema of the file (draft 2020-12), which editors check and complete with.
-    #[arg(long)]
+    /// The earlier spelling of `tidegate schema`.
+    #[arg(long, hide = true)]
     schema: bool,
 }
 
 /// Prints what the configuration file may contain.
 pub(super) fn config(args: &ConfigArgs) -> Outcome {
     if args.schema {
-        return print(&format!("{:#}", config::schema()));
+        return schema::schema();
     }
     let blocks = config::reference();
     let tables: Vec<String> =

@@ -2,6 +2,7 @@
 
 mod cors;
 mod forwarding;
+mod json;
 mod limits;
 mod report;
 mod request;
@@ -14,12 +15,24 @@ use clap::Args;
 
 use super::file::FileArgs;
 use super::outcome::{Failure, Outcome};
-use super::output::{complain, print};
+use super::output::{complain, print, print_json};
 use crate::config::Loaded;
 use crate::gate::ClientIdentity;
 
+const EXAMPLES: &str = "\
+Examples:
+  tidegate explain GET /v1/users
+  tidegate explain POST https://api.example.com/v1/sessions -H 'X-Api-Key: k-4711' --from 203.0.113.9
+  tidegate explain POST /login -d 'username=eve'
+  tidegate explain GET /orders --consumer acme
+  tidegate explain --json GET /orders | jq -r '.limits[].name'
+
+Exit status: 0 if the request is explained, whatever its response is; 1 if the output fails; 2 for an invalid configuration, an \
+invalid request or wrong usage.";
+
 /// The request to explain.
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub(super) struct ExplainArgs {
     #[command(flatten)]
     file: FileArgs,
@@ -43,6 +56,9 @@ pub(super) struct ExplainArgs {
     /// Explain it as a request of this consumer of the file, whatever credential it has.
     #[arg(long, value_name = "NAME")]
     consumer: Option<String>,
+    /// Print it as JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 /// Explains a request.
@@ -61,6 +77,9 @@ pub(super) fn explain(args: &ExplainArgs) -> Outcome {
         assume_consumer(&mut loaded, name).map_err(usage)?;
     }
     let client = ClientIdentity { address: args.from, tls_subject: args.tls_subject.as_deref() };
+    if args.json {
+        return print_json(&json::explain(&loaded, client, &head, body.as_deref()));
+    }
     print(&report::explain(&loaded, client, &head, body.as_deref()))
 }
 

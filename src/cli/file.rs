@@ -8,13 +8,17 @@ use clap::Args;
 
 use super::outcome::Failure;
 use super::output::complain;
-use crate::config::{self, Loaded, Report};
+use crate::config::{self, Interfaces, Loaded, Report};
 
 /// The help of the argument.
-pub(super) const HELP: &str = "The configuration file; by default the one that TIDEGATE_CONFIG names, or else tidegate.toml in \
+pub(super) const HELP: &str = "The configuration file, or - for standard input; by default the one that TIDEGATE_CONFIG names, or else tidegate.toml in \
                                the current directory, or /etc/tidegate/tidegate.toml";
 /// The variable that names the file where no argument does.
 const VARIABLE: &str = "TIDEGATE_CONFIG";
+/// The argument that stands for standard input.
+const STDIN: &str = "-";
+/// The name of standard input in messages.
+const STDIN_NAME: &str = "<stdin>";
 /// The file in the current directory.
 const LOCAL: &str = "tidegate.toml";
 /// The file of the system.
@@ -53,9 +57,34 @@ pub(super) fn named(argument: Option<&Path>) -> Option<PathBuf> {
     argument.map(Path::to_owned).or_else(variable)
 }
 
-/// Reads and checks a file; prints all of its problems if there are any.
+/// Whether a file is standard input.
+pub(super) fn is_stdin(path: &Path) -> bool {
+    path == Path::new(STDIN)
+}
+
+/// The name of a file in messages.
+pub(super) fn name(path: &Path) -> String {
+    if is_stdin(path) { STDIN_NAME.to_owned() } else { path.display().to_string() }
+}
+
+/// Reads and checks a file, or standard input.
+pub(super) fn read(path: &Path) -> Result<Loaded, Report> {
+    if is_stdin(path) { config::load_from(io::stdin().lock(), STDIN_NAME) } else { config::load(path) }
+}
+
+/// Reads and checks a file, or standard input; prints all problems if there are any.
 pub(super) fn load(path: &Path) -> Result<Loaded, Failure> {
-    config::load(path).map_err(|report| complain_of(&report))
+    read(path).map_err(|report| complain_of(&report))
+}
+
+/// Reads what a file, or standard input, says about where its process is reached; prints all problems of that.
+pub(super) fn interfaces(path: &Path) -> Result<Interfaces, Failure> {
+    let read = if is_stdin(path) {
+        config::interfaces_from(io::stdin().lock(), STDIN_NAME)
+    } else {
+        config::interfaces(path)
+    };
+    read.map_err(|report| complain_of(&report))
 }
 
 /// Prints the problems of a file.

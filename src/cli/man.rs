@@ -11,8 +11,16 @@ use clap_mangen::roff::{Roff, bold, roman};
 use super::outcome::{Failure, Outcome};
 use super::output::{complain, report_write};
 
+const EXAMPLES: &str = "\
+Examples:
+  tidegate man | man -l -
+  tidegate man ~/.local/share/man/man1
+
+Exit status: 0 on success, 1 if a page can't be written, 2 for wrong usage.";
+
 /// The arguments of `tidegate man`.
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub(super) struct ManArgs {
     /// The directory for the pages of all commands; it is created if it does not exist. Without it the page of tidegate is
     /// printed.

@@ -22,7 +22,7 @@ mod table;
 
 use std::collections::HashSet;
 use std::io::{self, IsTerminal as _, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
@@ -34,7 +34,7 @@ use self::player::{Engine, Player};
 use self::proxy_player::ProxyPlayer;
 use self::proxy_settings::{ProxyArgs, have_ahead};
 use self::scenario::Scenario;
-use super::file::FileArgs;
+use super::file::{self, FileArgs};
 use super::outcome::{Failure, Outcome};
 use super::output::{self, complain};
 use crate::config::Loaded;
@@ -84,6 +84,13 @@ pub(super) struct SimulateArgs {
     proxies: ProxyArgs,
 }
 
+impl SimulateArgs {
+    /// The file with the arrivals; none for standard input.
+    fn arrivals_file(&self) -> Option<&Path> {
+        self.arrivals.as_deref().filter(|file| !file::is_stdin(file))
+    }
+}
+
 const EXAMPLES: &str = "\
 Examples:
   Eight requests at once against the limit of the quickstart:
@@ -95,7 +102,9 @@ Examples:
   What four proxies that are 20 ms away from Redis do with a limit that has `ahead`:
     tidegate simulate --limit per-key --proxies 4 --round-trip 20ms --arrivals day.txt | tail
 
-A limit in shadow mode shows its decisions, unless it is played together with one that enforces.";
+A limit in shadow mode shows its decisions, unless it is played together with one that enforces.
+
+Exit status: 0 on success, 1 if Redis or the output fails, 2 for an invalid configuration, invalid arrivals or wrong usage.";
 
 /// The output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -120,7 +129,15 @@ pub(super) fn simulate(args: &SimulateArgs) -> Outcome {
         .map(Target::parse)
         .transpose()
         .map_err(|error| usage(format!("error: --store is not a Redis URL: {error}")))?;
-    let loaded = args.file.load()?;
+    let file = args.file.path()?;
+    if file::is_stdin(&file) && args.arrivals_file().is_none() {
+        return Err(usage(
+            "error: the configuration and the arrivals can't both come from standard input\n\
+             help: name the file of the arrivals with --arrivals FILE"
+                .to_owned(),
+        ));
+    }
+    let loaded = file::load(&file)?;
     let limits = limits(&args.limits, &loaded).map_err(usage)?;
     let arrivals = read_arrivals(args).map_err(usage)?;
     let gate = &loaded.config.snapshot.gate;
@@ -179,7 +196,7 @@ fn alternatives(name: &str, policies: &[Policy]) -> String {
 }
 
 fn read_arrivals(args: &SimulateArgs) -> Result<Vec<Arrival>, String> {
-    let file = args.arrivals.as_deref().filter(|file| file.as_os_str() != "-");
+    let file = args.arrivals_file();
     if file.is_none() && io::stdin().is_terminal() {
         complain("reading arrivals from the terminal, such as `0.25 alice`; end with Ctrl-D");
     }

@@ -3,6 +3,14 @@
 use super::outcome::Outcome;
 use super::output::print;
 
+/// The examples of its help.
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  tidegate version
+  tidegate --version        (the version alone)
+
+Exit status: 0 on success, 1 if the output fails, 2 for wrong usage.";
+
 /// Prints the version, and what this binary was built from.
 pub(super) fn version() -> Outcome {
     let or = |text: &'static str, other: &'static str| if text.is_empty() { other } else { text };

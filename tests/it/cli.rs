@@ -1,10 +1,14 @@
 //! The commands of the program.
 
+mod check;
+mod check_connect;
 mod commands;
 mod explain;
 mod explain_body;
 mod explain_conditions;
+mod explain_json;
 mod health;
+mod init;
 mod key_consumers;
 mod keys;
 mod output;

@@ -43,7 +43,7 @@ pub(super) fn explain(
 }
 
 /// The fields of the body that the limits of the request's route name, as a proxy would read them.
-fn body_fields(
+pub(super) fn body_fields(
     gate: &Gate,
     peer: ClientIdentity<'_>,
     head: &RequestHead,

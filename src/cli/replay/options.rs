@@ -32,7 +32,7 @@ pub(in crate::cli) struct ReplayArgs {
     /// Several logs are merged by the time of the requests; files of a rotated log may be in any order.
     #[arg(value_name = "LOG", required = true)]
     pub logs: Vec<PathBuf>,
-    /// The configuration; by default the one that `TIDEGATE_CONFIG` names, or else tidegate.toml in the current directory, if
+    /// The configuration, or `-` for standard input; by default the one that `TIDEGATE_CONFIG` names, or else tidegate.toml in the current directory, if
     /// there is one.
     ///
     /// Without a configuration all requests are on one route without limits, and limits are suggested.
@@ -138,7 +138,10 @@ Examples:
     tidegate replay -c tidegate.toml --key-from header:x-api-key=extra1 access.log
 
   The arrivals at one limit, for a plot:
-    tidegate replay --emit-arrivals per-client access.log | tidegate simulate --limit per-client";
+    tidegate replay --emit-arrivals per-client access.log | tidegate simulate --limit per-client
+
+Exit status: 0 on success, 1 if a log can't be read to its end or the output fails, 2 for an invalid configuration, logs \
+without requests, or wrong usage.";
 
 /// The output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -166,6 +169,7 @@ impl ReplayArgs {
         // The file of the system is no default: logs of another server are replayed without limits.
         let default = || Some(PathBuf::from("tidegate.toml")).filter(|file| file.exists());
         let file = file::named(self.config.as_deref()).or_else(default);
+        self.check_stdin(file.as_deref())?;
         [file.as_deref(), self.compare.as_deref()]
             .into_iter()
             .enumerate()
@@ -175,6 +179,16 @@ impl ReplayArgs {
                 (_, Some(file)) => Some(load(file)),
             })
             .collect()
+    }
+
+    /// Rejects standard input for more than one of the configurations and logs.
+    fn check_stdin(&self, file: Option<&Path>) -> Result<(), Failure> {
+        let logs = self.logs.iter().map(PathBuf::as_path);
+        let all = file.into_iter().chain(self.compare.as_deref()).chain(logs);
+        if all.filter(|path| file::is_stdin(path)).count() < 2 {
+            return Ok(());
+        }
+        Err(usage("-", "standard input can be read only once; name files for the others"))
     }
 
     /// The sources of parts of requests.
@@ -221,7 +235,7 @@ impl ReplayArgs {
 }
 
 fn load(file: &Path) -> Result<Named, Failure> {
-    let name = file.display().to_string();
+    let name = file::name(file);
     file::load(file).map(|loaded| (Some(name), loaded))
 }
 

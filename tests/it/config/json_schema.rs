@@ -81,6 +81,44 @@ fn the_schema_accepts_every_example() {
     }
 }
 
+/// The problems that the library jsonschema finds in a file.
+fn library_problems(text: &str) -> Vec<String> {
+    let table: Table = text.parse().unwrap();
+    let validator = jsonschema::validator_for(&config::schema()).unwrap();
+    let value = serde_json::to_value(table).unwrap();
+    validator.iter_errors(&value).map(|error| error.to_string()).collect()
+}
+
+#[test]
+fn a_library_accepts_every_example_that_names_the_schema() {
+    let templates = root().join("src/cli/init");
+    let templates = files(templates.to_str().unwrap(), "toml");
+    for path in files("config", "toml").into_iter().chain(templates) {
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.starts_with("#:schema ./tidegate.schema.json\n"), "{}", path.display());
+        let found = library_problems(&text);
+        assert!(found.is_empty(), "{}: {found:?}", path.display());
+    }
+    for wrong in ["listn = \"127.0.0.1:80\"", "workers = 0", "[limits.a]\nrate = 1"] {
+        assert!(!library_problems(wrong).is_empty(), "{wrong}");
+    }
+}
+
+/// With `UPDATE=1` in the environment the file is written instead of compared.
+#[test]
+fn the_schema_beside_the_examples_is_the_present_one() {
+    let path = root().join("config/tidegate.schema.json");
+    let schema = format!("{:#}\n", config::schema());
+    if std::env::var_os("UPDATE").is_some() {
+        fs::write(path, schema).unwrap();
+        return;
+    }
+    assert!(
+        fs::read_to_string(path).unwrap() == schema,
+        "config/tidegate.schema.json is not the schema of src/config/keys: run `make reference`"
+    );
+}
+
 #[test]
 fn the_schema_accepts_the_examples_of_the_documents() {
     let authority = Authority::new();

@@ -40,6 +40,7 @@ fn make_install_installs_everything_and_uninstall_leaves_the_configuration() {
         "opt/gate/share/doc/tidegate/LICENSE-MIT",
         "opt/gate/share/doc/tidegate/examples/production.toml",
         "opt/gate/share/doc/tidegate/examples/quickstart.toml",
+        "opt/gate/share/doc/tidegate/examples/tidegate.schema.json",
         "opt/gate/share/fish/vendor_completions.d/tidegate.fish",
         "opt/gate/share/man/man1/tidegate.1",
         "opt/gate/share/man/man1/tidegate-keys-peek.1",
@@ -66,6 +67,8 @@ fn make_install_installs_everything_and_uninstall_leaves_the_configuration() {
         read("lib/tmpfiles.d/tidegate.conf").contains("\nd /opt/gate/etc/tidegate/tls 0750 root tidegate\n")
     );
     let config = root.join("opt/gate/etc/tidegate/tidegate.toml");
+    let schema = "#:schema /opt/gate/share/doc/tidegate/examples/tidegate.schema.json\n";
+    assert!(fs::read_to_string(&config).unwrap().starts_with(schema));
     completed(Command::new(root.join("opt/gate/bin/tidegate")).arg("check").arg("-c").arg(&config));
 
     let edited = "listen = \"127.0.0.1:8080\"\n";

@@ -1,0 +1,133 @@
+//! `tidegate check --connect`: tries what a configuration points to.
+
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::{LocalBoxFuture, join_all};
+use tokio::time::{Instant, timeout};
+
+use super::certificates;
+use super::connection::{Connection, Fault};
+use super::cure;
+use crate::cli::outcome::Failure;
+use crate::cli::output::complain;
+use crate::cli::table::aligned;
+use crate::config::Config;
+use crate::jwt::Refresher;
+use crate::otlp::{ExportSpec, check_collector};
+use crate::store::{Redis, RedisSpec, StoreSpec, check_redis};
+use crate::text::counted;
+use crate::time::monotonic;
+use crate::upstream::{UpstreamSpec, check_servers};
+
+/// Tries everything at the same time, each for `limit` at most. Certificates come first: they need no connection.
+///
+/// # Errors
+/// If nothing can be tried on this machine; the message has been printed.
+pub(super) fn connect(config: &Config, limit: Duration) -> Result<Vec<Connection>, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
+        complain(format!("error: can't connect: {error}"));
+        Failure::Running
+    })?;
+    let mut found = certificates::check(config);
+    found.extend(runtime.block_on(try_all(config, limit)));
+    Ok(found)
+}
+
+/// The table of all connections.
+pub(super) fn lines(connections: &[Connection]) -> Vec<String> {
+    if connections.is_empty() {
+        return vec!["the configuration points to nothing outside of this process".to_owned()];
+    }
+    aligned(["RESULT", "TARGET", "TIME", "FOUND"], connections.iter().map(Connection::row))
+}
+
+/// Complains if a connection fails.
+pub(super) fn outcome(connections: &[Connection], strict: bool) -> Result<(), Failure> {
+    let failed = connections.iter().filter(|connection| connection.is_failure(strict)).count();
+    if failed == 0 {
+        return Ok(());
+    }
+    complain(format!("error: {failed} of {} failed", counted(connections.len(), "check")));
+    Err(Failure::Running)
+}
+
+async fn try_all(config: &Config, limit: Duration) -> Vec<Connection> {
+    let mut all: Vec<LocalBoxFuture<'_, Vec<Connection>>> = Vec::new();
+    let snapshot = &config.snapshot;
+    if let StoreSpec::Redis(spec) = &config.store {
+        all.push(store(config, spec, limit).map(|found| vec![found]).boxed_local());
+    }
+    if let Some(refresher) = snapshot.gate.jwt.as_ref().and_then(Refresher::new) {
+        all.push(keys(refresher, limit).map(|found| vec![found]).boxed_local());
+    }
+    if let Some(export) = config.tracing.as_ref().and_then(|tracing| tracing.export.as_ref()) {
+        all.push(collector(export, limit).map(|found| vec![found]).boxed_local());
+    }
+    all.extend(snapshot.upstreams.iter().map(|upstream| servers(upstream, limit).boxed_local()));
+    join_all(all).await.into_iter().flatten().collect()
+}
+
+/// Runs a check within the limit.
+async fn timed(
+    target: String,
+    limit: Duration,
+    check: impl Future<Output = Result<String, Fault>>,
+) -> Connection {
+    let started: Instant = monotonic();
+    let found = timeout(limit, check).await;
+    let found = found.unwrap_or_else(|_| Err(cure::timed_out(limit)));
+    Connection::new(target, monotonic() - started, found)
+}
+
+async fn store(config: &Config, spec: &RedisSpec, limit: Duration) -> Connection {
+    let gate = &config.snapshot.gate;
+    let reads_consumers = gate.consumers.as_ref().is_some_and(|rules| rules.stored.is_some());
+    let check = async {
+        let redis = Redis::connect(spec);
+        redis.wait_connected(limit).await.map_err(|error| cure::of_store(&error, spec))?;
+        let checked = check_redis(&redis, &gate.limits.policies, reads_consumers).await;
+        checked.map_err(|error| cure::of_store(&error, spec))?;
+        Ok("connected; all scripts and commands are permitted".to_owned())
+    };
+    timed(format!("store {}", spec.target), limit, check).await
+}
+
+async fn keys(mut refresher: Refresher, limit: Duration) -> Connection {
+    let target = format!("keys {}", refresher.url());
+    let check = async {
+        match refresher.check().await {
+            Ok(0) => Err(Fault {
+                message: "it has no key that fits `algorithms`".to_owned(),
+                help: Some("allow the algorithms of its keys: [jwt] algorithms".to_owned()),
+            }),
+            Ok(count) => Ok(format!("{} for the allowed algorithms", counted(count, "key"))),
+            Err(error) => Err(cure::of_keys(&error)),
+        }
+    };
+    timed(target, limit, check).await
+}
+
+async fn collector(export: &ExportSpec, limit: Duration) -> Connection {
+    let check = async {
+        check_collector(export).await.map_err(|error| cure::of_collector(&error))?;
+        Ok("accepts spans".to_owned())
+    };
+    timed(format!("collector {}", export.endpoint), limit, check).await
+}
+
+async fn servers(upstream: &UpstreamSpec, limit: Duration) -> Vec<Connection> {
+    let found = check_servers(upstream, limit).await;
+    let connections = found.into_iter().map(|check| {
+        let label = upstream.label();
+        let mut target = if label == check.server { String::new() } else { format!(" {label}:") };
+        target = format!("upstream{target} {}", check.server);
+        if let Some(address) = check.address
+            && !check.server.contains(&address.ip().to_string())
+        {
+            target = format!("{target} at {address}");
+        }
+        Connection::new(target, check.took, check.result.map_err(|error| cure::of_server(&error)))
+    });
+    connections.collect()
+}
