@@ -16,10 +16,13 @@ mod keys;
 mod man;
 mod outcome;
 mod output;
+mod problems;
+mod reload;
 mod replay;
 mod run;
 mod schema;
 mod simulate;
+mod status;
 mod table;
 mod top;
 mod version;
@@ -101,6 +104,15 @@ enum Command {
     /// Asks `/ready` of the admin interface. If the configuration has none, connects to each listener. Of the configuration only
     /// these sections are read: an invalid edit, which a running proxy does not use, is no failure.
     Health(health::HealthArgs),
+    /// Have a running proxy reload its configuration, and wait for the outcome.
+    ///
+    /// Does the same as SIGHUP, through the admin interface: an invalid configuration changes nothing, and its errors are
+    /// printed. The proxy reads its own configuration file, not one that -c names here.
+    Reload(reload::ReloadArgs),
+    /// Show the state of a running proxy: its configuration, limits, store and upstreams.
+    ///
+    /// Uses its admin interface, as `tidegate keys` does.
+    Status(status::StatusArgs),
     /// Print the completions of the command line for a shell.
     Completions(completions::CompletionsArgs),
     /// Print the manual page, or write those of all commands into a directory.
@@ -136,6 +148,8 @@ fn run(command: &Command) -> Outcome {
         Command::Keys(args) => keys::keys(args),
         Command::Top(args) => top::top(args),
         Command::Health(args) => health::health(args),
+        Command::Reload(args) => reload::reload(args),
+        Command::Status(args) => status::status(args),
         Command::Completions(args) => completions::completions(args, Cli::command()),
         Command::Man(args) => man::man(args, Cli::command()),
         Command::Version => version::version(),

@@ -148,19 +148,29 @@ impl Client {
     /// # Errors
     /// The error of the response, or why there is none.
     fn send(&self, request: &AdminRequest) -> Result<Value, ErrorBody> {
-        let error_body = |error: String| ErrorBody { error, help: None };
         let (status, body) = self.fetch(request, TIMEOUT)?;
-        if status == StatusCode::OK {
-            return serde_json::from_slice(&body)
-                .map_err(|error| error_body(format!("the response is not valid: {error}")));
+        if status != StatusCode::OK {
+            return Err(rejection(status, &body));
         }
-        let rejection = serde_json::from_slice(&body);
-        let rejection = rejection.unwrap_or_else(|_| error_body(format!("the response is {status}")));
-        if status == StatusCode::UNAUTHORIZED {
-            let help = "set TIDEGATE_ADMIN_TOKEN to the token of [admin]";
-            return Err(ErrorBody { help: Some(help.to_owned()), ..rejection });
-        }
-        Err(rejection)
+        serde_json::from_slice(&body)
+            .map_err(|error| ErrorBody { error: format!("the response is not valid: {error}"), help: None })
+    }
+
+    /// Sends a request, and waits for the status and the body of the response.
+    ///
+    /// # Errors
+    /// If there is none, or it rejects the request itself (400, 401, 403 and the like); the message has been printed.
+    /// Statuses in `expected` are no errors.
+    pub fn fetch_or_complain(
+        &self,
+        request: &AdminRequest,
+        expected: &[StatusCode],
+    ) -> Result<(StatusCode, Bytes), Failure> {
+        let fetched = self.fetch(request, TIMEOUT).and_then(|(status, body)| {
+            let is_expected = status == StatusCode::OK || expected.contains(&status);
+            if is_expected { Ok((status, body)) } else { Err(rejection(status, &body)) }
+        });
+        fetched.map_err(|failed| complain_of(&failed))
     }
 
     /// Sends a request, and waits for the response.
@@ -168,13 +178,7 @@ impl Client {
     /// # Errors
     /// If there is none, or it is an error; the message has been printed.
     pub fn send_or_complain(&self, request: &AdminRequest) -> Result<Value, Failure> {
-        self.send(request).map_err(|failed| {
-            complain(format!("error: {}", failed.error));
-            if let Some(help) = failed.help {
-                complain(format!("help: {help}"));
-            }
-            Failure::Running
-        })
+        self.send(request).map_err(|failed| complain_of(&failed))
     }
 
     async fn exchange(&self, request: &AdminRequest) -> anyhow::Result<(StatusCode, Bytes)> {
@@ -220,6 +224,26 @@ impl Client {
         driver.abort();
         Ok((status, body.map_err(|error| anyhow::anyhow!(error))?.to_bytes()))
     }
+}
+
+/// The error of a response.
+fn rejection(status: StatusCode, body: &[u8]) -> ErrorBody {
+    let rejection = serde_json::from_slice(body);
+    let rejection =
+        rejection.unwrap_or_else(|_| ErrorBody { error: format!("the response is {status}"), help: None });
+    if status == StatusCode::UNAUTHORIZED {
+        let help = "set TIDEGATE_ADMIN_TOKEN to the token of [admin]";
+        return ErrorBody { help: Some(help.to_owned()), ..rejection };
+    }
+    rejection
+}
+
+fn complain_of(failed: &ErrorBody) -> Failure {
+    complain(format!("error: {}", failed.error));
+    if let Some(help) = &failed.help {
+        complain(format!("help: {help}"));
+    }
+    Failure::Running
 }
 
 /// The address at which this machine reaches a listener of this address.

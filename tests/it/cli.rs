@@ -13,10 +13,12 @@ mod key_consumers;
 mod keys;
 mod output;
 mod raises;
+mod reload;
 mod replay;
 mod replay_page;
 mod shell;
 mod simulate;
+mod status;
 mod top;
 
 use std::path::Path;

@@ -56,3 +56,25 @@ fn every_command_has_a_manual_page() {
     assert!(read("tidegate-keys-raise.1").contains("\\-\\-by"));
     assert!(read("tidegate-keys.1").contains(".SH EXAMPLES"));
 }
+
+#[test]
+fn every_command_has_examples_and_its_exit_statuses() {
+    let help = tidegate(repository(), &["--help"]).stdout;
+    let commands = help.split("\nCommands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    let names = commands.lines().filter(|line| !line.starts_with("   "));
+    let names: Vec<&str> = names.filter_map(|line| line.split_whitespace().next()).collect();
+    let document = std::fs::read_to_string(repository().join("docs/command-line.md")).unwrap();
+    for name in names.into_iter().filter(|&name| name != "help") {
+        let help = tidegate(repository(), &[name, "--help"]).stdout;
+        assert!(help.contains("\nExamples:\n"), "{name} has no examples");
+        assert!(
+            help.contains(&format!("  tidegate {name}")) || help.contains(&format!("| tidegate {name}")),
+            "{name}"
+        );
+        assert!(help.contains("\nExit status: 0 "), "{name}");
+        assert!(
+            document.contains(&format!("`tidegate {name}")) || document.contains(&format!("`{name}`")),
+            "{name}"
+        );
+    }
+}

@@ -1,0 +1,136 @@
+//! `tidegate status`.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::admin_args::AdminArgs;
+use super::admin_client::{AdminRequest, unknown_response};
+use super::outcome::Outcome;
+use super::output::print;
+use super::problems;
+use super::table::aligned;
+use crate::admin::api::{ConfigInfo, ServerInfo, StatusInfo, StoreInfo, UpstreamInfo};
+use crate::telemetry::escaped;
+use crate::text::counted;
+use crate::time::format_duration;
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate status
+  tidegate status --admin unix:/run/tidegate/admin.sock
+  tidegate status --json | jq -r .configuration.sha256        (compare with: sha256sum tidegate.toml)
+
+Exit status: 0 if the proxy responds, whatever its state is; 1 if it can't be reached or rejects the request; 2 for wrong usage. \
+`tidegate health` is for health checks.";
+
+/// How many digits of the hash are shown: enough to tell versions of a file apart.
+const HASH_DIGITS: usize = 12;
+
+/// The arguments of `tidegate status`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct StatusArgs {
+    #[command(flatten)]
+    admin: AdminArgs,
+    /// Print the response as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints the state of a running proxy.
+pub(super) fn status(args: &StatusArgs) -> Outcome {
+    let response = args.admin.client()?.send_or_complain(&AdminRequest::get("/v1/status", &[]))?;
+    if args.json {
+        return print(&format!("{response:#}"));
+    }
+    let status: StatusInfo = serde_json::from_value(response).map_err(|_| unknown_response())?;
+    print(&lines(&status).join("\n"))
+}
+
+fn lines(status: &StatusInfo) -> Vec<String> {
+    // A damaged response may have any number.
+    let uptime = Duration::try_from_secs_f64(status.uptime).unwrap_or_default();
+    let uptime = format_duration(Duration::from_secs(uptime.as_secs()));
+    let mut lines = vec![row("tidegate", &format!("{}, {}, up {uptime}", status.version, status.state))];
+    lines.extend(configuration(&status.configuration));
+    lines.push(row("store", &store(&status.store)));
+    for (index, listener) in status.listeners.iter().enumerate() {
+        let tls = if listener.tls { " by TLS" } else { "" };
+        let connections = counted(listener.connections, "connection");
+        let label = if index == 0 { "listeners" } else { "" };
+        lines.push(row(label, &format!("{}{tls}, {connections}", listener.address)));
+    }
+    lines.push(row("routes", &status.routes.to_string()));
+    if !status.limits.is_empty() {
+        lines.push(String::new());
+        lines.extend(limits(status));
+    }
+    if !status.upstreams.is_empty() {
+        lines.push(String::new());
+        lines.extend(upstreams(&status.upstreams));
+    }
+    lines
+}
+
+fn row(label: &str, text: &str) -> String {
+    format!("{label:<15}{}", escaped(text))
+}
+
+/// The file that is served, and why another version of it is not.
+fn configuration(configuration: &ConfigInfo) -> Vec<String> {
+    let hash: String = configuration.sha256.chars().take(HASH_DIGITS).collect();
+    let served = format!("{}, loaded {}, sha256 {hash}…", configuration.file, configuration.loaded);
+    let mut lines = vec![row("configuration", &served)];
+    if let Some(failed) = &configuration.last_error {
+        lines.push(row("last error", &format!("{}: {}", failed.at, failed.error)));
+        let help = failed.help.iter().map(|help| format!("  help: {help}"));
+        let details = problems::lines(&failed.problems).into_iter().chain(help);
+        lines.extend(details.map(|line| row("", &line)));
+    }
+    lines
+}
+
+fn store(store: &StoreInfo) -> String {
+    let keys = counted(store.keys, "key");
+    let owed = match store.owed_keys {
+        0 => String::new(),
+        count => format!(", {} to charge later", counted(count, "key")),
+    };
+    match &store.address {
+        None => format!("in this process, {keys}"),
+        Some(address) => format!("{address}, {}{owed}", store.state),
+    }
+}
+
+fn limits(status: &StatusInfo) -> Vec<String> {
+    let rows = status.limits.iter().map(|limit| {
+        let window = format_duration(Duration::from_secs(limit.window));
+        // A limit of slots has no window.
+        let quota =
+            if limit.window == 0 { limit.quota.to_string() } else { format!("{} in {window}", limit.quota) };
+        [limit.name.clone(), limit.algorithm.clone(), limit.mode.clone(), quota, limit.limit.to_string()]
+    });
+    aligned(["LIMIT", "ALGORITHM", "MODE", "QUOTA", "AT ONCE"], rows)
+}
+
+fn upstreams(upstreams: &[UpstreamInfo]) -> Vec<String> {
+    let rows = upstreams.iter().flat_map(|upstream| {
+        upstream.servers.iter().map(|server| {
+            [upstream.name.clone(), server.server.clone(), health(server), server.connections.to_string()]
+        })
+    });
+    aligned(["UPSTREAM", "SERVER", "STATE", "CONNECTIONS"], rows)
+}
+
+/// The state of a server: of its addresses, those that get requests.
+fn health(server: &ServerInfo) -> String {
+    let ServerInfo { addresses, healthy, ejected, .. } = *server;
+    let ejected = if ejected == 0 { String::new() } else { format!(", {ejected} ejected") };
+    match (addresses, healthy) {
+        (0, _) => "no address".to_owned(),
+        (_, 0) => format!("unhealthy{ejected}"),
+        (addresses, healthy) if addresses == healthy => format!("healthy{ejected}"),
+        (addresses, healthy) => format!("{healthy} of {addresses} addresses healthy{ejected}"),
+    }
+}

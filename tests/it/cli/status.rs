@@ -1,0 +1,123 @@
+//! `tidegate status`, against a running proxy.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::support::{RedisServer, Tidegate, Upstream, eventually};
+
+const ADMIN: &str = "[admin]\nlisten = \"127.0.0.1:0\"\n";
+
+fn status(proxy: &Tidegate, args: &[&str]) -> Finished {
+    let url = format!("http://{}", proxy.admin());
+    tidegate(repository(), &[&["status", "--admin", &url][..], args].concat())
+}
+
+fn json_of(proxy: &Tidegate) -> Value {
+    let printed = status(proxy, &["--json"]);
+    assert_eq!((printed.status, printed.stderr.as_str()), (0, ""));
+    serde_json::from_str(&printed.stdout).unwrap()
+}
+
+/// The lines of the text that start like this.
+fn line(finished: &Finished, start: &str) -> String {
+    let line = finished.stdout.lines().find(|line| line.starts_with(start));
+    line.unwrap_or_else(|| panic!("no line {start}:\n{}{}", finished.stdout, finished.stderr)).to_owned()
+}
+
+fn config(server: &str, rate: &str) -> String {
+    format!(
+        "listen = \"127.0.0.1:0\"\n{ADMIN}[limits.per-client]\nrate = \"{rate}\"\n\
+         [upstreams.api]\nservers = [\"{server}\", \"http://missing.invalid\"]\n\
+         [[routes]]\npath = \"/*\"\nlimits = [\"per-client\"]\nupstream = \"api\"\n"
+    )
+}
+
+#[test]
+fn the_state_of_a_process_is_shown() {
+    let server = Upstream::echo();
+    let text = config(&server.url(), "5/minute");
+    let proxy = Tidegate::start(&text);
+    let shown = status(&proxy, &[]);
+    assert_eq!((shown.status, shown.stderr.as_str()), (0, ""));
+    let version = env!("CARGO_PKG_VERSION");
+    assert!(
+        line(&shown, "tidegate").starts_with(&format!("tidegate       {version}, ready, up ")),
+        "{}",
+        shown.stdout
+    );
+    assert!(line(&shown, "configuration").contains("tidegate.toml, loaded 20"), "{}", shown.stdout);
+    assert_eq!(line(&shown, "store"), "store          in this process, 0 keys");
+    assert_eq!(line(&shown, "listeners"), format!("listeners      {}, 0 connections", proxy.addr()));
+    assert_eq!(line(&shown, "routes"), "routes         1");
+    assert_eq!(line(&shown, "per-client"), "per-client  token_bucket  enforce  5 in 1m  5");
+    let words = |line: String| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(
+        words(line(&shown, &format!("api       {}", server.url()))),
+        format!("api {} healthy 0", server.url())
+    );
+    assert_eq!(words(line(&shown, "api       http://missing")), "api http://missing.invalid no address 0");
+    assert!(!shown.stdout.contains("last error"));
+}
+
+#[test]
+fn the_configuration_is_that_which_is_served() {
+    let server = Upstream::echo();
+    let proxy = Tidegate::start(&config(&server.url(), "5/minute"));
+    let file = proxy.directory().join("tidegate.toml");
+    let hash = || {
+        let sum = Command::new("sha256sum").arg(&file).output().unwrap();
+        String::from_utf8(sum.stdout).unwrap()[..64].to_owned()
+    };
+    let first = json_of(&proxy);
+    let served = &first["configuration"];
+    assert_eq!((&served["file"], &served["sha256"]), (&json!(file), &json!(hash())));
+    assert_eq!((&served["last_error"], &first["state"]), (&Value::Null, &json!("ready")));
+
+    let old = hash();
+    proxy.write(&config(&server.url(), "0/minute"));
+    proxy.signal("HUP");
+    proxy.wait_log("serving the previous configuration");
+    let failed = json_of(&proxy);
+    assert_eq!(failed["configuration"]["sha256"], json!(old));
+    let error = &failed["configuration"]["last_error"];
+    assert_eq!((&error["problems"][0]["line"], &error["problems"][0]["column"]), (&json!(6), &json!(8)));
+    let shown = status(&proxy, &[]);
+    assert!(line(&shown, "last error").ends_with("tidegate.toml has 1 problem"), "{}", shown.stdout);
+    assert!(
+        shown.stdout.contains("tidegate.toml:6:8: a rate of zero would deny every request"),
+        "{}",
+        shown.stdout
+    );
+
+    proxy.write(&config(&server.url(), "7/minute"));
+    proxy.signal("HUP");
+    eventually("the new file is served", || json_of(&proxy)["configuration"]["sha256"] == json!(hash()));
+    let last = json_of(&proxy);
+    assert_eq!(
+        (&last["configuration"]["last_error"], &last["limits"][0]["limit"]),
+        (&Value::Null, &json!(7))
+    );
+}
+
+#[test]
+fn an_unreachable_redis_is_shown() {
+    let mut redis = RedisServer::start();
+    let route = "[[routes]]\npath = \"/*\"\nlimits = [\"a\"]\nrespond = {}\n[limits.a]\nrate = \"9/s\"\n";
+    let proxy = Tidegate::start_with(&redis, &format!("listen = \"127.0.0.1:0\"\n{ADMIN}{route}"));
+    let store = |proxy: &Tidegate| line(&status(proxy, &[]), "store");
+    assert_eq!(store(&proxy), format!("store          {}, up", redis.url()));
+    redis.kill();
+    eventually("a worker notices it", || store(&proxy).contains(", unreachable"));
+    assert_eq!(json_of(&proxy)["store"]["kind"], "redis");
+}
+
+#[test]
+fn a_proxy_that_is_not_reached_is_an_error() {
+    let refused = tidegate(repository(), &["status", "--admin", "http://127.0.0.1:1"]);
+    let error = "error: can't reach the admin interface at http://127.0.0.1:1: Connection refused (os error 111)\n\
+                 help: is the proxy running? name another interface with --admin URL\n";
+    assert_eq!(refused, Finished { status: 1, stdout: String::new(), stderr: error.to_owned() });
+    let missing = tidegate(repository(), &["status", "--admin", "unix:/missing.sock"]);
+    assert_eq!(missing.status, 1);
+    assert!(missing.stderr.contains("unix:/missing.sock: No such file or directory"), "{}", missing.stderr);
+}
