@@ -134,9 +134,9 @@ fn live() -> AdminResponse {
 
 /// An unreachable store does not affect readiness: each limit then follows its `on_store_failure`.
 fn readiness(admin: &Admin) -> AdminResponse {
-    let stage = *admin.lifecycle.borrow();
-    let word = status::state(stage);
-    let status = match stage {
+    let lifecycle = *admin.lifecycle.borrow();
+    let word = status::state(lifecycle);
+    let status = match lifecycle {
         Lifecycle::Serving => StatusCode::OK,
         Lifecycle::NotReady | Lifecycle::Draining => StatusCode::SERVICE_UNAVAILABLE,
     };

@@ -124,8 +124,8 @@ impl Running {
         running.start_workers(sockets)?;
         running.log_store();
         if let Some((spec, listener)) = admin {
-            let state = running.admin_state(spec, Arc::new(Activity::new(monotonic())));
-            running.admin = Some(AdminInterface::start(state, listener));
+            let shown = running.admin_state(spec, Arc::new(Activity::new(monotonic())));
+            running.admin = Some(AdminInterface::start(shown, listener));
         }
         Ok(running)
     }

@@ -55,6 +55,7 @@ pub enum ExportError {
 
 impl ExportError {
     /// Whether the same request may succeed later (OTLP specification, "Retryable Response Codes").
+    #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Status(status, _) => matches!(status.as_u16(), 429 | 502 | 503 | 504),
@@ -64,6 +65,7 @@ impl ExportError {
     }
 
     /// How long the collector asks to wait.
+    #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         if let Self::Status(_, retry_after) = self { *retry_after } else { None }
     }

@@ -100,7 +100,7 @@ impl ResponseInfo {
         Self { kind, status: Some(status.as_u16()), ..Self::default() }
     }
 
-    fn rejected(status: StatusCode, reason: impl ToString) -> Self {
+    fn rejected(status: StatusCode, reason: &impl ToString) -> Self {
         Self { reason: Some(reason.to_string()), ..Self::new("reject", status) }
     }
 }
@@ -135,7 +135,7 @@ pub(super) fn explain(
         Err(error) => {
             let located = gate.match_route(head, &location).ok();
             let route = located.and_then(|located| located.route);
-            let response = ResponseInfo::rejected(error.status(), rejection(gate, &error));
+            let response = ResponseInfo::rejected(error.status(), &rejection(gate, &error));
             Explained { route: route_name(gate, route), response, ..explained }
         }
     }
@@ -228,17 +228,17 @@ fn response(loaded: &Loaded, plan: &RequestPlan<'_>, subject: &Subject<'_>) -> R
     let (snapshot, head) = (&loaded.config.snapshot, subject.head);
     if let Some(error) = plan.identity.error {
         let kind = if error == ConsumerError::NotFetched { "unknown" } else { "reject" };
-        return ResponseInfo { kind, ..ResponseInfo::rejected(error.status(), error) };
+        return ResponseInfo { kind, ..ResponseInfo::rejected(error.status(), &error) };
     }
     if let Some(missing) = &plan.missing {
-        return ResponseInfo::rejected(missing.status, missing.detail());
+        return ResponseInfo::rejected(missing.status, &missing.detail());
     }
     let Some(route) = plan.route else {
         let is_of_server = head.method == Method::OPTIONS && head.uri.path() == "*";
         return if is_of_server {
             ResponseInfo::new("respond", StatusCode::NO_CONTENT)
         } else {
-            ResponseInfo::rejected(StatusCode::NOT_FOUND, "no route matches")
+            ResponseInfo::rejected(StatusCode::NOT_FOUND, &"no route matches")
         };
     };
     match &snapshot.actions[route].target {

@@ -124,8 +124,9 @@ fn collect(document: &Value, schema: &Value, value: &Value, seen: &mut BTreeSet<
     }
 }
 
-/// A proxy that has denied the key of the examples to two consumers, and another key to one.
-fn proxy() -> Tidegate {
+/// A proxy that has denied the key of the examples to two consumers, and another key to one; and the file of consumers, which it
+/// reads again when it reloads.
+fn proxy() -> (Tidegate, ConsumersFile) {
     let consumers = ConsumersFile::new(CONSUMERS);
     let proxy = Tidegate::start(&format!("{CONFIG}{}", consumers.table("credential = \"header:x-api-key\"")));
     let send = |method: &str, address: &str, key: &str| {
@@ -139,12 +140,12 @@ fn proxy() -> Tidegate {
     assert_eq!(statuses, [204, 204, 429, 429]);
     let statuses = ["POST", "GET", "GET"].map(|method| send(method, "192.0.2.8", "k-1"));
     assert_eq!(statuses, [204, 204, 429]);
-    proxy
+    (proxy, consumers)
 }
 
 #[test]
 fn every_example_gets_the_response_that_is_described() {
-    let (document, proxy) = (document(), proxy());
+    let (document, (proxy, _consumers)) = (document(), proxy());
     let admin = proxy.admin();
     let mut operations = BTreeMap::new();
     for (path, methods) in document["paths"].as_object().unwrap() {
@@ -276,7 +277,7 @@ fn described_properties(document: &Value) -> BTreeSet<String> {
 
 #[test]
 fn errors_are_those_that_are_described() {
-    let (document, proxy) = (document(), proxy());
+    let (document, (proxy, _consumers)) = (document(), proxy());
     let admin = proxy.admin();
     for (path, methods) in document["paths"].as_object().unwrap() {
         for (method, operation) in methods.as_object().unwrap() {
@@ -314,7 +315,7 @@ fn errors_are_those_that_are_described() {
 
 #[test]
 fn the_document_is_served() {
-    let proxy = proxy();
+    let (proxy, _consumers) = proxy();
     let served = ask(proxy.admin(), "GET /openapi.json", "s3cret-read-t0ken", None);
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/openapi.json");
     assert_eq!(served.text(), std::fs::read_to_string(file).unwrap());
