@@ -47,8 +47,8 @@ pub(super) struct CheckArgs {
     /// Print the errors and warnings as JSON, each with its file, line, column, message and help
     #[arg(long)]
     json: bool,
-    /// Also try what a valid configuration points to: Redis, with all permissions that are needed; the key set of [jwt]; every
-    /// server, with TLS and health check; the collector of [tracing]; and whether certificates expire
+    /// Also try what a valid configuration points to: Redis, with all permissions that are needed; the key set of `[jwt]`; every
+    /// server, with TLS and health check; the collector of `[tracing]`; and whether certificates expire
     #[arg(long)]
     connect: bool,
     /// How long each check of --connect may take
