@@ -37,7 +37,7 @@ mod status;
 mod top;
 
 pub use activity::Activity;
-pub use control::{ConfigControl, ReloadCall};
+pub use control::{ConfigControl, ConfigText, ReloadCall};
 pub use listen::{AdminListenError, AdminListener, listen};
 pub use recorder::record_activity;
 pub use serve::serve;

@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use self::running::Running;
 use self::signals::{SignalEvent, Signals, notify_ready, notify_reloading, notify_stopping};
 use crate::admin::api::{ReloadError, ReloadInfo};
-use crate::admin::{AdminListenError, ConfigControl, ReloadCall};
+use crate::admin::{AdminListenError, ConfigControl, ConfigText, ReloadCall};
 use crate::config::Loaded;
 use crate::reload::{ConfigSource, FileWatcher, describe};
 use crate::server::{self, InheritedSockets, Lifecycle, LifecycleSender, ListenError};
@@ -69,9 +69,10 @@ async fn serve(
     let mut signals = Signals::new()?;
     let (lifecycle, stage) = server::lifecycle();
     let summary = summary::lines(&source.name(), &loaded);
-    let Loaded { config, sha256, .. } = loaded;
+    let text = config_text(&loaded);
+    let config = loaded.config;
     let watches = config.watch;
-    let (control, reloads) = ConfigControl::new(source.name(), sha256, Clock::System.now());
+    let (control, reloads) = ConfigControl::new(source.absolute_name(), text, Clock::System.now());
     let running = Running::start(config, inherited, stage, control.clone()).await?;
     for line in summary {
         tracing::info!("{line}");
@@ -194,10 +195,11 @@ impl Supervisor {
 
     async fn apply(&mut self, loaded: Loaded, why: &str) -> anyhow::Result<ReloadInfo> {
         let changes = self.source.changes(&loaded);
+        let text = config_text(&loaded);
         let Loaded { config, warnings, fingerprint, sha256, .. } = loaded;
         let (watches, level) = (config.watch, config.log.level);
         self.running.reload(config, &changes).await?;
-        self.control.record_reload(sha256.clone(), Clock::System.now());
+        self.control.record_reload(text, Clock::System.now());
         for warning in warnings.lines() {
             tracing::warn!("{warning}");
         }
@@ -222,6 +224,13 @@ impl Supervisor {
             self.watcher = Some(FileWatcher::start(self.source.paths()));
         }
     }
+}
+
+/// What the admin interface shows of the text of a configuration.
+fn config_text(loaded: &Loaded) -> ConfigText {
+    let limits = loaded.config.snapshot.gate.limits();
+    let numbers = limits.map(|(id, _)| loaded.limits[id].numbers.to_string()).collect();
+    ConfigText { sha256: loaded.sha256.clone(), numbers }
 }
 
 /// Waits until a file may have changed; forever if none is watched.

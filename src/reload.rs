@@ -38,6 +38,12 @@ impl ConfigSource {
         self.path.display().to_string()
     }
 
+    /// Its absolute path, for programs in other directories.
+    #[must_use]
+    pub fn absolute_name(&self) -> String {
+        std::path::absolute(&self.path).map_or_else(|_| self.name(), |path| path.display().to_string())
+    }
+
     /// All files.
     pub fn paths(&self) -> impl Iterator<Item = &PathBuf> {
         std::iter::once(&self.path).chain(&self.files)

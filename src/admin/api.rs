@@ -1,12 +1,10 @@
 //! Bodies of requests and responses, which the command line shares. Times are in seconds.
 
-mod limit_summary;
 mod process;
 
-pub use limit_summary::LimitSummary;
 pub use process::{
-    ConfigError, ConfigInfo, ListenerInfo, ProblemInfo, ReloadError, ReloadInfo, ReloadRequest, ServerInfo,
-    StatusInfo, StoreInfo, UpstreamInfo,
+    ConfigError, ConfigInfo, LimitStatusInfo, ListenerInfo, ProblemInfo, ReloadError, ReloadInfo,
+    ReloadRequest, ServerInfo, StatusInfo, StoreInfo, UpstreamInfo,
 };
 
 use serde::{Deserialize, Serialize};
@@ -296,6 +294,23 @@ pub struct Hello {
     pub limits_left_out: usize,
     /// Whether the client may also change keys.
     pub can_change: bool,
+}
+
+/// A limit without its tiers and overrides.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitSummary {
+    /// Its name.
+    pub name: String,
+    /// Its algorithm, by its name in the configuration.
+    pub algorithm: String,
+    /// `enforce` or `shadow`.
+    pub mode: String,
+    /// The most units that can be available at once.
+    pub limit: u64,
+    /// The quota that clients are sent: this many units …
+    pub quota: u64,
+    /// … in this many seconds.
+    pub window: u64,
 }
 
 /// The response of `/v1/keys/history`.

@@ -1,9 +1,10 @@
 //! Reports the state of the process.
 
-use super::api::{ListenerInfo, ServerInfo, StatusInfo, StoreInfo, UpstreamInfo};
+use super::api::{LimitStatusInfo, ListenerInfo, ServerInfo, StatusInfo, StoreInfo, UpstreamInfo};
 use super::control::rfc3339;
 use super::limits;
 use super::state::Admin;
+use crate::limit::Policy;
 use crate::server::Lifecycle;
 use crate::store::Store;
 use crate::telemetry::{GaugeValues, ServerValues, UpstreamValues};
@@ -11,7 +12,8 @@ use crate::telemetry::{GaugeValues, ServerValues, UpstreamValues};
 /// The state of the process. It may take long if there are many servers.
 pub(super) fn report(admin: &Admin) -> StatusInfo {
     let values = admin.gauge_values();
-    let (gate, started) = (&admin.snapshot.gate, admin.metrics.started());
+    let (gate, started, served) = (&admin.snapshot.gate, admin.metrics.started(), admin.control.served());
+    let numbers = served.numbers.into_iter().chain(std::iter::repeat(String::new()));
     let listeners = admin.gauges.listeners.iter().map(|listener| ListenerInfo {
         address: listener.address.to_string(),
         tls: listener.tls.is_some(),
@@ -22,12 +24,12 @@ pub(super) fn report(admin: &Admin) -> StatusInfo {
         state: state(*admin.lifecycle.borrow()).to_owned(),
         started: rfc3339(started),
         uptime: std::time::Duration::from(admin.clock.now().since(started)).as_secs_f64(),
-        configuration: admin.control.served(),
+        configuration: served.info,
         listeners: listeners.collect(),
         routes: gate.routes.routes().len(),
-        limits: gate.limits().map(|(_, policy)| limits::summary(policy)).collect(),
+        limits: gate.limits().zip(numbers).map(|((_, policy), numbers)| limit(policy, numbers)).collect(),
         store: store(admin, &values),
-        upstreams: values.upstreams.into_iter().map(upstream).collect(),
+        upstreams: values.upstreams.into_iter().map(|values| upstream(admin, values)).collect(),
     }
 }
 
@@ -56,7 +58,19 @@ fn store(admin: &Admin, values: &GaugeValues) -> StoreInfo {
     }
 }
 
-fn upstream(values: UpstreamValues) -> UpstreamInfo {
+fn limit(policy: &Policy, numbers: String) -> LimitStatusInfo {
+    LimitStatusInfo {
+        name: policy.name.to_string(),
+        algorithm: policy.quota.algorithm().name().to_owned(),
+        mode: limits::mode(policy).to_owned(),
+        numbers,
+        limit: policy.quota.limit(),
+    }
+}
+
+fn upstream(admin: &Admin, values: UpstreamValues) -> UpstreamInfo {
+    let mut specs = admin.snapshot.upstreams.iter().filter(|spec| spec.label() == &*values.label);
+    let health_checks = specs.any(|spec| spec.health.is_some());
     let server = |server: ServerValues| ServerInfo {
         server: server.label.into(),
         addresses: server.addresses,
@@ -66,6 +80,7 @@ fn upstream(values: UpstreamValues) -> UpstreamInfo {
     };
     UpstreamInfo {
         name: values.label.into(),
+        health_checks,
         pending: values.pending,
         servers: values.servers.into_iter().map(server).collect(),
     }

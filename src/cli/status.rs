@@ -105,30 +105,29 @@ fn store(store: &StoreInfo) -> String {
 
 fn limits(status: &StatusInfo) -> Vec<String> {
     let rows = status.limits.iter().map(|limit| {
-        let window = format_duration(Duration::from_secs(limit.window));
-        // A limit of slots has no window.
-        let quota =
-            if limit.window == 0 { limit.quota.to_string() } else { format!("{} in {window}", limit.quota) };
-        [limit.name.clone(), limit.algorithm.clone(), limit.mode.clone(), quota, limit.limit.to_string()]
+        let numbers = limit.numbers.clone();
+        [limit.name.clone(), limit.algorithm.clone(), limit.mode.clone(), limit.limit.to_string(), numbers]
     });
-    aligned(["LIMIT", "ALGORITHM", "MODE", "QUOTA", "AT ONCE"], rows)
+    aligned(["LIMIT", "ALGORITHM", "MODE", "AT ONCE", "NUMBERS"], rows)
 }
 
 fn upstreams(upstreams: &[UpstreamInfo]) -> Vec<String> {
     let rows = upstreams.iter().flat_map(|upstream| {
         upstream.servers.iter().map(|server| {
-            [upstream.name.clone(), server.server.clone(), health(server), server.connections.to_string()]
+            let state = health(server, upstream.health_checks);
+            [upstream.name.clone(), server.server.clone(), state, server.connections.to_string()]
         })
     });
     aligned(["UPSTREAM", "SERVER", "STATE", "CONNECTIONS"], rows)
 }
 
 /// The state of a server: of its addresses, those that get requests.
-fn health(server: &ServerInfo) -> String {
+fn health(server: &ServerInfo, is_checked: bool) -> String {
     let ServerInfo { addresses, healthy, ejected, .. } = *server;
     let ejected = if ejected == 0 { String::new() } else { format!(", {ejected} ejected") };
     match (addresses, healthy) {
         (0, _) => "no address".to_owned(),
+        _ if !is_checked => format!("not checked{ejected}"),
         (_, 0) => format!("unhealthy{ejected}"),
         (addresses, healthy) if addresses == healthy => format!("healthy{ejected}"),
         (addresses, healthy) => format!("{healthy} of {addresses} addresses healthy{ejected}"),

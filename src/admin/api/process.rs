@@ -2,8 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::limit_summary::LimitSummary;
-
 /// An error or a warning of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProblemInfo {
@@ -77,7 +75,7 @@ pub struct StatusInfo {
     /// The number of routes.
     pub routes: usize,
     /// The limits, in the order of the file.
-    pub limits: Vec<LimitSummary>,
+    pub limits: Vec<LimitStatusInfo>,
     /// Where limits are counted.
     pub store: StoreInfo,
     /// The upstreams, by name.
@@ -124,6 +122,21 @@ pub struct ListenerInfo {
     pub connections: usize,
 }
 
+/// A limit of the configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitStatusInfo {
+    /// Its name.
+    pub name: String,
+    /// Its algorithm, by its name in the configuration.
+    pub algorithm: String,
+    /// `enforce` or `shadow`.
+    pub mode: String,
+    /// Its rate and what belongs to it, such as `600/minute, burst 100`.
+    pub numbers: String,
+    /// The most units that can be available at once.
+    pub limit: u64,
+}
+
 /// Where limits are counted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreInfo {
@@ -145,6 +158,8 @@ pub struct StoreInfo {
 pub struct UpstreamInfo {
     /// Its name, or its URL without the path.
     pub name: String,
+    /// Whether its servers have health checks; without them all of their addresses count as healthy.
+    pub health_checks: bool,
     /// Requests that wait for a connection.
     pub pending: usize,
     /// Its servers.
@@ -158,7 +173,7 @@ pub struct ServerInfo {
     pub server: String,
     /// Its addresses; none before its name is resolved.
     pub addresses: usize,
-    /// Those that health checks find healthy.
+    /// Those that are healthy.
     pub healthy: usize,
     /// Those that are ejected after failures.
     pub ejected: usize,

@@ -49,11 +49,11 @@ fn the_state_of_a_process_is_shown() {
     assert_eq!(line(&shown, "store"), "store          in this process, 0 keys");
     assert_eq!(line(&shown, "listeners"), format!("listeners      {}, 0 connections", proxy.addr()));
     assert_eq!(line(&shown, "routes"), "routes         1");
-    assert_eq!(line(&shown, "per-client"), "per-client  token_bucket  enforce  5 in 1m  5");
+    assert_eq!(line(&shown, "per-client"), "per-client  token_bucket  enforce  5        5/minute");
     let words = |line: String| line.split_whitespace().collect::<Vec<_>>().join(" ");
     assert_eq!(
         words(line(&shown, &format!("api       {}", server.url()))),
-        format!("api {} healthy 0", server.url())
+        format!("api {} not checked 0", server.url())
     );
     assert_eq!(words(line(&shown, "api       http://missing")), "api http://missing.invalid no address 0");
     assert!(!shown.stdout.contains("last error"));
