@@ -69,9 +69,9 @@ fn the_configuration_is_that_which_is_served() {
         String::from_utf8(sum.stdout).unwrap()[..64].to_owned()
     };
     let first = json_of(&proxy);
-    let served = &first["configuration"];
-    assert_eq!((&served["file"], &served["sha256"]), (&json!(file), &json!(hash())));
-    assert_eq!((&served["last_error"], &first["state"]), (&Value::Null, &json!("ready")));
+    let configuration = &first["configuration"];
+    assert_eq!((&configuration["file"], &configuration["sha256"]), (&json!(file), &json!(hash())));
+    assert_eq!((&configuration["last_error"], &first["state"]), (&Value::Null, &json!("ready")));
 
     let old = hash();
     proxy.write(&config(&server.url(), "0/minute"));
