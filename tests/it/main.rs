@@ -50,6 +50,16 @@ mod consumers {
     mod in_redis;
     pub mod setup;
 }
+/// The documentation: links, TOML blocks, and commands that are run as they are written.
+mod docs {
+    mod console;
+    mod links;
+    mod pages;
+    mod recipes;
+    mod server;
+    mod snippets;
+    mod stage;
+}
 /// What is forwarded: headers, paths, statuses and Via, in both directions.
 mod forwarding {
     mod client_headers;

@@ -1,0 +1,71 @@
+//! Links lead to files and headings that exist, and the index to every page.
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Component, Path, PathBuf};
+
+use super::pages::{Page, pages, root};
+
+const INDEX: &str = "docs/README.md";
+
+/// A path from the root of the repository, without `..`.
+fn joined(page: &Page, target: &str) -> String {
+    let mut path = PathBuf::new();
+    for component in Path::new(&page.path).parent().unwrap().join(target).components() {
+        match component {
+            Component::ParentDir => assert!(path.pop(), "{}: {target} leaves the repository", page.path),
+            component => path.push(component),
+        }
+    }
+    path.display().to_string()
+}
+
+/// The file of a link and its anchor; `None` for other sites.
+fn destination(page: &Page, target: &str) -> Option<(String, Option<String>)> {
+    if target.contains("://") || target.starts_with("mailto:") {
+        return None;
+    }
+    let (file, anchor) = target.split_once('#').map_or((target, None), |(file, anchor)| (file, Some(anchor)));
+    let file = if file.is_empty() { page.path.clone() } else { joined(page, file) };
+    Some((file, anchor.map(str::to_owned)))
+}
+
+#[test]
+fn links_lead_to_files_and_headings_that_exist() {
+    let pages = pages();
+    let anchors: HashMap<&str, Vec<String>> =
+        pages.iter().map(|page| (&*page.path, page.anchors())).collect();
+    let mut broken = Vec::new();
+    for page in &pages {
+        for link in page.links() {
+            let Some((file, anchor)) = destination(page, &link.target) else { continue };
+            let is_there = root().join(&file).exists();
+            let has_anchor = anchor.is_none_or(|anchor| {
+                anchors.get(&*file).is_none_or(|all: &Vec<String>| all.contains(&anchor))
+            });
+            if !is_there || !has_anchor {
+                broken.push(format!("{}:{}: {}", page.path, link.line, link.target));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "links that lead nowhere:\n{}", broken.join("\n"));
+}
+
+#[test]
+fn every_page_is_reachable_from_the_index() {
+    let pages = pages();
+    let by_path: HashMap<&str, &Page> = pages.iter().map(|page| (&*page.path, page)).collect();
+    let (mut reached, mut next) = (HashSet::from([INDEX.to_owned()]), vec![INDEX.to_owned()]);
+    while let Some(path) = next.pop() {
+        let Some(page) = by_path.get(&*path) else { continue };
+        for link in page.links() {
+            // Only from page to page of the documentation: the table of another file need not be complete.
+            let Some((file, _)) = destination(page, &link.target) else { continue };
+            if file.starts_with("docs/") && reached.insert(file.clone()) {
+                next.push(file);
+            }
+        }
+    }
+    let missing: Vec<&str> = by_path.keys().copied().filter(|path| path.starts_with("docs/")).collect();
+    let missing: Vec<&str> = missing.into_iter().filter(|path| !reached.contains(*path)).collect();
+    assert!(missing.is_empty(), "{INDEX} leads to none of {missing:?}");
+}
