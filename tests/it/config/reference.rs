@@ -185,7 +185,7 @@ fn defaults_are_those_of_the_documentation() {
 #[test]
 fn the_document_has_the_default_of_remove_headers() {
     let plain = debug_text(&SCAFFOLD.parse().unwrap()).unwrap();
-    let (_, list) = document::DOCUMENT.split_once("```toml\nremove_headers = ").unwrap();
+    let (_, list) = document::DOCUMENT.split_once("```toml in [client_ip]\nremove_headers = ").unwrap();
     let table: Table = format!("x = {}", list.split_once("```").unwrap().0).parse().unwrap();
     let row = document::rows().into_iter().find(|row| row.path == "client_ip.remove_headers").unwrap();
     check_default(&row, &table["x"], &plain).unwrap();

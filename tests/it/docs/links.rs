@@ -51,6 +51,20 @@ fn links_lead_to_files_and_headings_that_exist() {
 }
 
 #[test]
+fn the_documented_instructions_are_within_a_tenth_of_the_baseline() {
+    let read = |path: &str| std::fs::read_to_string(root().join(path)).unwrap();
+    let baseline: serde_json::Value = serde_json::from_str(&read("benches/baseline.json")).unwrap();
+    let document = read("docs/performance.md");
+    for (name, count) in baseline.as_object().unwrap() {
+        let (_, cell) =
+            document.split_once(&format!("`{name}` | ")).unwrap_or_else(|| panic!("no row for {name}"));
+        let documented: u64 = cell.split(' ').next().unwrap().replace(',', "").parse().unwrap();
+        let count = count.as_u64().unwrap();
+        assert!(documented.abs_diff(count) * 10 <= count, "docs/performance.md: {name} takes {count}");
+    }
+}
+
+#[test]
 fn every_page_is_reachable_from_the_index() {
     let pages = pages();
     let by_path: HashMap<&str, &Page> = pages.iter().map(|page| (&*page.path, page)).collect();

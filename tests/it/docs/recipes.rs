@@ -1,7 +1,8 @@
 //! The commands of the documentation have the output that is written below them.
 //!
 //! A page is played from the top: a TOML block whose first line is `# tidegate.toml` is the file of the proxy, which
-//! starts before the next command of a `console` block. `PAGE=docs/recipes/NAME.md` plays one page alone.
+//! starts before the next command of a `console` block. `PAGE=docs/recipes/NAME.md` plays one page alone, and `SHOW=1` prints
+//! the output of each command.
 
 use std::fs;
 use std::sync::Mutex;

@@ -53,11 +53,11 @@ impl Stage {
         }
     }
 
-    /// Writes a file of the page. The proxy starts again, with empty counts, before the next command.
+    /// Writes a file of the page. If the proxy reads it, it starts again, with empty counts, before the next command.
     pub fn write(&mut self, name: &str, text: &str) {
         let text = self.real(&text.replace("0.0.0.0:8080", "127.0.0.1:8080"));
         fs::write(self.directory.path().join(name), text).unwrap();
-        self.is_stale = true;
+        self.is_stale |= ["tidegate.toml", "consumers.toml"].contains(&name);
     }
 
     /// Whether it has the configuration of a proxy.
@@ -103,11 +103,16 @@ impl Stage {
             .current_dir(self.directory.path())
             .env("PATH", path)
             .env("HOME", self.directory.path())
+            .env_remove("TIDEGATE_CONFIG")
             .envs([("LC_ALL", "C"), ("NO_COLOR", "1"), ("no_proxy", "*")])
             .stdin(Stdio::null())
             .output()
             .unwrap();
-        (output.status.success(), self.documented(&String::from_utf8_lossy(&output.stdout)))
+        let text = self.documented(&String::from_utf8_lossy(&output.stdout));
+        if std::env::var_os("SHOW").is_some() {
+            eprintln!("$ {command}\n{text}");
+        }
+        (output.status.success(), text)
     }
 
     /// Starts the proxy with the present files, in place of the one before.
