@@ -7,6 +7,7 @@ mod ahead;
 mod check;
 mod completions;
 mod config;
+mod convert;
 mod decimal;
 mod explain;
 mod file;
@@ -85,6 +86,10 @@ enum Command {
     Replay(replay::ReplayArgs),
     /// Print a commented configuration to begin with, or write it into a file.
     Init(init::InitArgs),
+    /// Convert the configuration of another proxy: its limits, routes and upstreams.
+    ///
+    /// Prints a configuration for tidegate, and names each line that can't be converted. Makes no network connections.
+    Convert(convert::ConvertArgs),
     /// Describe all keys of the configuration file.
     Config(config::ConfigArgs),
     /// Print the JSON schema of the configuration file (draft 2020-12), with which editors complete and check it.
@@ -143,6 +148,7 @@ fn run(command: &Command) -> Outcome {
         Command::Simulate(args) => simulate::simulate(args),
         Command::Replay(args) => replay::replay(args),
         Command::Init(args) => init::init(args),
+        Command::Convert(args) => convert::convert(args),
         Command::Config(args) => config::config(args),
         Command::Schema => schema::schema(),
         Command::Keys(args) => keys::keys(args),

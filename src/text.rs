@@ -1,6 +1,7 @@
 //! Small text helpers that several modules need.
 
 use std::borrow::Borrow;
+use std::fmt::Write as _;
 
 /// The lower-case hexadecimal digits, by value.
 pub const LOWER_HEX: &[u8; 16] = b"0123456789abcdef";
@@ -53,6 +54,25 @@ pub fn is_digits(text: &[u8]) -> bool {
     !text.is_empty() && text.iter().all(u8::is_ascii_digit)
 }
 
+/// A basic string of TOML, in quotes.
+#[must_use]
+pub fn toml_string(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => quoted.extend(['\\', character]),
+            '\n' => quoted.push_str("\\n"),
+            _ if character.is_control() => {
+                // Writing to a String can't fail.
+                let _ = write!(quoted, "\\u{:04x}", u32::from(character));
+            }
+            _ => quoted.push(character),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,6 +100,11 @@ mod tests {
         for text in ["", "+1", "-1", " 1", "1 ", "1.0", "1_000", "a", "٣"] {
             assert!(!is_digits(text.as_bytes()), "{text:?}");
         }
+    }
+
+    #[test]
+    fn text_is_quoted_for_toml() {
+        assert_eq!(toml_string("header:x-\"a\\b\"\n\r"), r#""header:x-\"a\\b\"\n\u000d""#);
     }
 
     #[test]

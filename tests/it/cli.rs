@@ -3,6 +3,7 @@
 mod check;
 mod check_connect;
 mod commands;
+mod convert;
 mod explain;
 mod explain_body;
 mod explain_conditions;

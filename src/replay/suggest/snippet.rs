@@ -6,6 +6,7 @@ use super::check::Check;
 use super::limits::Role;
 use super::suggestion::{SuggestedLimit, Suggestion};
 use super::warning::percent;
+use crate::text::toml_string;
 
 /// The tables of the limits, to paste into the configuration, with a comment on how the route names them.
 #[must_use]
@@ -15,12 +16,12 @@ pub fn toml(suggestion: &Suggestion) -> String {
         text.push('\n');
         text.push_str(&table(limit, &suggestion.subject.key));
     }
-    let names: Vec<String> = suggestion.limits.iter().map(|limit| quoted(&limit.name)).collect();
+    let names: Vec<String> = suggestion.limits.iter().map(|limit| toml_string(&limit.name)).collect();
     let names = names.join(", ");
     let subject = &suggestion.subject;
     let place = match (&subject.route, subject.is_configured) {
-        (_, true) => format!("# Where the configuration has {}:", quoted(&subject.name)),
-        (Some(route), false) => format!("# In the route {}:", quoted(route)),
+        (_, true) => format!("# Where the configuration has {}:", toml_string(&subject.name)),
+        (Some(route), false) => format!("# In the route {}:", toml_string(route)),
         (None, false) => "# In the routes, or in default_limits:".to_owned(),
     };
     // Writing to a String can't fail.
@@ -41,8 +42,8 @@ fn basis(suggestion: &Suggestion) -> String {
 
 fn table(limit: &SuggestedLimit, key: &[String]) -> String {
     let key = match key {
-        [single] => quoted(single),
-        parts => format!("[{}]", parts.iter().map(|part| quoted(part)).collect::<Vec<_>>().join(", ")),
+        [single] => toml_string(single),
+        parts => format!("[{}]", parts.iter().map(|part| toml_string(part)).collect::<Vec<_>>().join(", ")),
     };
     let lines = match limit.role {
         Role::Burst => format!("rate = \"{}\"\nburst = {}\n", limit.rate, limit.burst),
@@ -50,31 +51,4 @@ fn table(limit: &SuggestedLimit, key: &[String]) -> String {
         Role::Day => format!("algorithm = \"fixed_window\"\nrate = \"{}\"\n", limit.rate),
     };
     format!("[limits.{}]\n{lines}key = {key}\n", limit.name)
-}
-
-/// A basic string of TOML.
-fn quoted(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for character in text.chars() {
-        match character {
-            '"' | '\\' => quoted.extend(['\\', character]),
-            _ if character.is_control() => {
-                // Writing to a String can't fail.
-                let _ = write!(quoted, "\\u{:04x}", u32::from(character));
-            }
-            _ => quoted.push(character),
-        }
-    }
-    quoted.push('"');
-    quoted
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn text_is_quoted_for_toml() {
-        assert_eq!(quoted("header:x-\"a\\b\"\n"), r#""header:x-\"a\\b\"\u000a""#);
-    }
 }

@@ -1,6 +1,5 @@
 //! Logs that the real nginx, Apache httpd, `HAProxy` and Caddy write in their default formats, after the same requests.
 
-mod process;
 mod reading;
 mod traffic;
 
@@ -16,12 +15,11 @@ use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use tempfile::TempDir;
 use tidegate::replay::Format;
 
-use self::process::WebServer;
 use self::reading::{Host, Logged, Times, check};
 use self::traffic::{
     CUT, HANDSHAKE, NO_PROTOCOL, NOTHING, READY, Sent, SlowUpstream, Traffic, now, wait_next_second,
 };
-use crate::support::eventually;
+use crate::support::{WebServer, eventually};
 
 const COMBINED: Logged = Logged {
     host: Host::OfTarget,

@@ -25,6 +25,7 @@ mod sentinel;
 mod tidegate;
 mod tls;
 mod upstream;
+mod web_server;
 mod wire;
 
 use std::process::Command;
@@ -54,6 +55,7 @@ pub use sentinel::Watched;
 pub use tidegate::{Tidegate, over_both_stores, timed};
 pub use tls::TlsClient;
 pub use upstream::{Caller, Upstream};
+pub use web_server::{WebServer, ZONE};
 pub use wire::Wire;
 
 /// The longest that a test waits for anything.

@@ -6,8 +6,8 @@ use jiff::tz::TimeZone;
 use tidegate::replay::{Arrivals, Entry, Format, ReadOptions, ReadSummary};
 use tidegate::time::{Micros, Timestamp};
 
-use super::process::ZONE;
 use super::traffic::{Request, Sent};
+use crate::support::ZONE;
 
 /// How exactly servers measure times in milliseconds, of which they drop the rest.
 const TOLERANCE: Micros = Micros(5_000);

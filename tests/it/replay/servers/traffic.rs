@@ -10,8 +10,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use tidegate::time::{Micros, Timestamp};
 
-use super::process::WebServer;
-use crate::support::{PATIENCE, Upstream, Wire, eventually};
+use crate::support::{PATIENCE, Upstream, WebServer, Wire, eventually};
 
 /// A request, and what a log has of it.
 #[derive(Clone, Copy, Debug)]

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::support::{Wire, eventually, free_address, signal};
+use super::{Wire, eventually, free_address, signal};
 
 /// The time zone of all servers, in the form of POSIX, which needs no files: 5:30 hours ahead of UTC.
 pub const ZONE: &str = "IST-5:30";

@@ -1,0 +1,133 @@
+//! `tidegate convert`.
+
+mod model;
+mod names;
+mod nginx;
+mod note;
+mod writer;
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+
+use self::model::Converted;
+use self::note::{Finding, SyntaxError};
+use super::outcome::{Failure, Outcome};
+use super::output::{complain, report_write};
+use crate::config;
+use crate::text::counted;
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate convert nginx /etc/nginx/nginx.conf > tidegate.toml
+  tidegate convert nginx -o tidegate.toml /etc/nginx/sites-enabled/api
+
+What can't be converted is listed with its line on standard error, and is a comment at its place in the output. The
+output is valid; read it, and try it with `tidegate explain` and `tidegate replay` before it gets traffic.
+
+Exit status: 0 on success, 1 if the output exists or can't be written, or is not valid yet, 2 if the input can't be read.";
+
+/// The arguments of `tidegate convert`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct ConvertArgs {
+    /// The program whose configuration the file is.
+    #[arg(value_enum)]
+    origin: Origin,
+    /// The file; `-` for standard input.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Write into this file, which must not exist, instead of to standard output.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+// In the help backticks would be shown.
+#[allow(clippy::doc_markdown)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Origin {
+    /// nginx: limit_req, limit_conn, server, location, upstream, map, geo.
+    Nginx,
+}
+
+impl Origin {
+    /// The name of the program.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Nginx => "nginx",
+        }
+    }
+
+    fn convert(self, file: &str, text: &str, directory: &Path) -> Result<Converted, SyntaxError> {
+        match self {
+            Self::Nginx => nginx::convert(file, text, directory),
+        }
+    }
+}
+
+/// Converts a configuration; prints the result, and what was not converted.
+pub(super) fn convert(args: &ConvertArgs) -> Outcome {
+    let is_stdin = args.file == Path::new("-");
+    let name = if is_stdin { "<stdin>".to_owned() } else { args.file.display().to_string() };
+    let text = if is_stdin { read_stdin() } else { fs::read_to_string(&args.file) };
+    let text = text.map_err(|error| {
+        complain(format!("error: can't read {name}: {error}"));
+        Failure::Usage
+    })?;
+    let directory = args.file.parent().unwrap_or(Path::new(""));
+    // Certificates keep their place, wherever the output is.
+    let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
+    let converted =
+        args.origin.convert(&name, &text, &directory).map_err(|SyntaxError { place, message }| {
+            complain(format!("error: {place}: {message}"));
+            Failure::Usage
+        })?;
+    let title = format!("Converted from {} ({name}) by `tidegate convert`.", args.origin.name());
+    let toml = writer::toml(&converted, &title);
+    // The output is an invalid configuration only if a value has a form that this command does not know.
+    let check = config::parse(&toml, "the output", &|_| None);
+    write(args.output.as_deref(), &toml)?;
+    summarize(&converted);
+    check.map(drop).map_err(|report| {
+        complain(format!("{report}\nerror: the output is not valid yet: correct it as described"));
+        Failure::Running
+    })
+}
+
+fn read_stdin() -> io::Result<String> {
+    let mut text = String::new();
+    io::stdin().read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// Writes to a new file, or to standard output.
+fn write(output: Option<&Path>, text: &str) -> Outcome {
+    let Some(path) = output else {
+        let mut out = io::stdout().lock();
+        return report_write("standard output", out.write_all(text.as_bytes()).and_then(|()| out.flush()));
+    };
+    let file = OpenOptions::new().write(true).create_new(true).open(path);
+    file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| {
+        complain(format!("error: can't write to {}: {error}", path.display()));
+        if error.kind() == io::ErrorKind::AlreadyExists {
+            complain("help: `convert` replaces no files; choose another name, or remove the file");
+        }
+        Failure::Running
+    })
+}
+
+/// Prints what was not converted.
+fn summarize(converted: &Converted) {
+    let findings = converted.findings();
+    for Finding { place, text, reason } in &findings {
+        complain(format!("{place}: not converted: {text}\n  {reason}"));
+    }
+    let counts = [
+        counted(converted.routes.len(), "route"),
+        counted(converted.limits.len(), "limit"),
+        counted(converted.upstreams.len(), "upstream"),
+    ];
+    complain(format!("converted {}; {} not converted", counts.join(", "), counted(findings.len(), "line")));
+}

@@ -1,0 +1,189 @@
+//! Converts configurations of nginx.
+
+mod headers;
+mod keys;
+mod lexer;
+mod limits;
+mod locations;
+mod patterns;
+mod remarks;
+mod routes;
+mod scope;
+mod servers;
+mod template;
+mod tree;
+mod upstreams;
+
+use std::path::Path;
+
+use self::limits::Limits;
+use self::remarks::remarks;
+use self::routes::RouteMaker;
+use self::scope::Scope;
+use self::servers::{Server, Servers};
+use self::tree::{Directive, Tree};
+use self::upstreams::Upstreams;
+use super::model::{ClientIp, Converted, Denied, Route};
+use super::note::{Note, SyntaxError};
+
+/// Converts a file with this name and text. Files that it names are relative to `directory`.
+///
+/// # Errors
+/// The place of an error of syntax.
+pub(super) fn convert(file: &str, text: &str, directory: &Path) -> Result<Converted, SyntaxError> {
+    let mut tree = Tree::new(directory);
+    let top = tree.parse(file, text)?;
+    let mut converted = Converted { notes: tree.notes, ..Converted::default() };
+    // A file of sites has no `http` block: nginx includes it in one.
+    let http = top.iter().find(|directive| directive.name == "http");
+    let block = match http {
+        Some(http) => {
+            converted.notes.extend(remarks(&top));
+            http.directives()
+        }
+        None => &top[..],
+    };
+    converted.notes.extend(remarks(block));
+    let scope = Scope::default().within(block);
+    let servers = Servers::of(block, directory);
+    converted.client_ip = client_ip(block);
+    let mut maker =
+        RouteMaker { limits: Limits::new(block), upstreams: Upstreams::new(block), statuses: Vec::new() };
+    add_routes(&mut converted, &servers.all, &mut maker, &scope);
+    converted.listeners = servers.listeners;
+    converted.notes.extend(maker.limits.unused());
+    converted.denied = denied(&maker);
+    converted.limits = maker.limits.all;
+    converted.upstreams = maker.upstreams.all;
+    let by_address = |limit: &super::model::Limit| limit.key.iter().any(|part| part == "client_ip");
+    if converted.limits.iter().any(by_address) {
+        converted.client_ip.ipv6_prefix = Some(128);
+        let text = "nginx counts each IPv6 address by itself. A client has at least 2^64 of them, so the default of tidegate \
+                    is a prefix of 64 bits: consider to remove `ipv6_prefix`.";
+        converted.client_ip.notes.push(Note::text(text));
+    }
+    Ok(converted)
+}
+
+/// Adds the routes of all servers: exact hosts first, then longer wildcards before shorter ones, then the default server.
+fn add_routes<'d>(
+    converted: &mut Converted,
+    servers: &[Server<'d>],
+    maker: &mut RouteMaker<'d>,
+    scope: &Scope<'d>,
+) {
+    let mut by_host: Vec<(bool, usize, String, Vec<Route>)> = Vec::new();
+    let mut defaults: Vec<(&Server<'_>, Vec<Route>)> = Vec::new();
+    let hosts: Vec<&String> = servers.iter().flat_map(|server| &server.hosts).collect();
+    // A name of the default server that another server's wildcard covers.
+    let is_covered = |host: &str| {
+        let suffixes = hosts.iter().filter_map(|other| other.strip_prefix('*'));
+        suffixes.into_iter().any(|suffix| host.ends_with(suffix) && host != format!("*{suffix}"))
+    };
+    for (number, server) in servers.iter().enumerate() {
+        if let Some(note) = redirect(server.directive, servers.len()) {
+            converted.notes.push(note);
+            continue;
+        }
+        let routes = maker.server(server.directive, scope, number);
+        converted.notes.extend(server.notes.iter().cloned());
+        let is_first_default = server.is_default && defaults.is_empty();
+        let own = server.hosts.iter().filter(|host| !is_first_default || is_covered(host));
+        for (repetition, host) in own.enumerate() {
+            let length = usize::MAX - host.len();
+            let routes = if repetition == 0 { routes.clone() } else { repeated(&routes, server) };
+            by_host.push((host.starts_with('*'), length, host.clone(), routes));
+        }
+        if server.is_default {
+            defaults.push((server, routes));
+        }
+    }
+    // A sort that keeps the order of equal ones; the length counts for wildcards only.
+    by_host.sort_by_key(|(is_wildcard, length, ..)| (*is_wildcard, if *is_wildcard { *length } else { 0 }));
+    for (_, _, host, mut routes) in by_host {
+        if !routes.iter().any(|route| route.path == "/*") {
+            let notes = vec![Note::text("nginx has no location for other paths of this host.")];
+            routes.push(Route { notes, path: "/*".to_owned(), ..Route::default() });
+        }
+        converted.routes.extend(routes.into_iter().map(|route| Route { host: Some(host.clone()), ..route }));
+    }
+    let mut defaults = defaults.into_iter();
+    if let Some((_, routes)) = defaults.next() {
+        converted.routes.extend(routes);
+    }
+    for (other, _) in defaults {
+        let reason = "routes of tidegate are the same for all listeners: requests for unknown hosts get the routes of the \
+                      first default server on this port, too";
+        converted.notes.push(other.directive.finding(reason));
+    }
+}
+
+/// The routes of a server for another host, without their notes.
+fn repeated(routes: &[Route], server: &Server<'_>) -> Vec<Route> {
+    let mut routes: Vec<Route> =
+        routes.iter().map(|route| Route { notes: Vec::new(), ..route.clone() }).collect();
+    if let Some(first) = routes.first_mut() {
+        let place = &server.directive.place;
+        first.notes.push(Note::text(format!("{place}: the same routes for another name of this server.")));
+    }
+    routes
+}
+
+/// A note on a server that only redirects, such as from `http` to `https`.
+fn redirect(server: &Directive, servers: usize) -> Option<Note> {
+    let returned = server.directives().iter().find(|inner| inner.name == "return")?;
+    let is_redirect = returned.arg(0).starts_with("30") || returned.arg(0).starts_with("http");
+    (servers > 1 && is_redirect && returned.args.iter().any(|arg| arg.contains('$'))).then(|| {
+        returned.finding(
+            "redirects with variables are not supported, and routes are the same for all listeners: this server is left out, \
+             and its listener serves the routes of the others",
+        )
+    })
+}
+
+/// `[client_ip]`, from the directives of the module `realip`.
+fn client_ip(block: &[Directive]) -> ClientIp {
+    let mut client_ip = ClientIp::default();
+    for directive in block {
+        match &*directive.name {
+            "set_real_ip_from" if directive.arg(0).starts_with("unix") => {
+                client_ip.notes.push(directive.finding("trusted proxies are networks and addresses"));
+            }
+            "set_real_ip_from" => client_ip.trusted_proxies.push(directive.arg(0).to_owned()),
+            "real_ip_header" if directive.arg(0) == "proxy_protocol" => {
+                client_ip.notes.push(Note::text("The PROXY header has the address of the client."));
+            }
+            "real_ip_header" => client_ip.header = Some(directive.arg(0).to_ascii_lowercase()),
+            _ => {}
+        }
+    }
+    if !client_ip.trusted_proxies.is_empty() && client_ip.header.is_none() {
+        client_ip.header = Some("x-real-ip".to_owned());
+    }
+    let is_recursive = block.iter().any(|it| it.name == "real_ip_recursive" && it.arg(0) == "on");
+    if client_ip.trusted_proxies.len() > 1 && !is_recursive {
+        let text = "nginx takes the last address of the header (real_ip_recursive off); tidegate the last one that is no \
+                    trusted proxy.";
+        client_ip.notes.push(Note::text(text));
+    }
+    client_ip
+}
+
+/// The response to denied requests, if the status is not that of tidegate.
+fn denied(maker: &RouteMaker<'_>) -> Option<Denied> {
+    let first = maker.statuses.iter().map(|(status, _)| *status).min_by_key(|status| *status != 429)?;
+    let other = maker.statuses.iter().filter(|(status, _)| *status != first);
+    let mut notes: Vec<Note> = other
+        .map(|(status, place)| {
+            place.finding(format!("denials have one status for all limits: {first}, not {status}"))
+        })
+        .collect();
+    if first == 429 && notes.is_empty() {
+        return None;
+    }
+    notes.push(Note::text(format!(
+        "nginx denies with {first}. Without this table tidegate denies with 429, which clients understand better."
+    )));
+    let body = "{detail}\n".to_owned();
+    Some(Denied { notes, status: first, body })
+}

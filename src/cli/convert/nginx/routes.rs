@@ -1,0 +1,253 @@
+//! Routes of locations.
+
+use super::headers::{max_body, set_request_headers, set_response_headers};
+use super::keys::{When, condition};
+use super::limits::{Applied, Limits, Usage};
+use super::locations::{Location, locations};
+use super::remarks::remarks;
+use super::scope::Scope;
+use super::template::is_constant;
+use super::tree::Directive;
+use super::upstreams::Upstreams;
+use crate::cli::convert::model::{Condition, Route, Target};
+use crate::cli::convert::note::Note;
+
+/// The status of a denial, unless nginx is told another one.
+const DEFAULT_STATUS: u16 = 503;
+/// Limits of one location that apply to some requests only: each doubles the routes.
+const MOST_CONDITIONS: usize = 3;
+
+/// Makes routes, with the limits and upstreams that they name.
+pub(super) struct RouteMaker<'d> {
+    pub limits: Limits<'d>,
+    pub upstreams: Upstreams<'d>,
+    /// The statuses of denials, each with the place where it is first used.
+    pub statuses: Vec<(u16, &'d Directive)>,
+}
+
+impl<'d> RouteMaker<'d> {
+    /// The routes of a server, for any host. `number` is that of the server.
+    pub fn server(&mut self, server: &'d Directive, scope: &Scope<'d>, number: usize) -> Vec<Route> {
+        let block = server.directives();
+        let scope = scope.within(block);
+        let found = locations(block, &scope);
+        let mut routes = Vec::new();
+        for location in &found.locations {
+            routes.extend(self.location(location, number));
+        }
+        if let Some(returned) = block.iter().find(|directive| directive.name == "return") {
+            let mut route = Route { path: "/*".to_owned(), ..Route::default() };
+            respond(&mut route, returned);
+            routes = self.limited(route, &scope, number);
+        }
+        let notes: Vec<Note> = remarks(block).chain(found.notes).collect();
+        match routes.first_mut() {
+            Some(first) => drop(first.notes.splice(0..0, notes)),
+            None => routes.push(Route { notes, path: "/*".to_owned(), ..Route::default() }),
+        }
+        routes
+    }
+
+    fn location(&mut self, location: &Location<'d>, server: usize) -> Vec<Route> {
+        let (directive, scope) = (location.directive, &location.scope);
+        let mut route = Route { path: location.path.clone(), ..Route::default() };
+        route.notes.push(Note::text(format!("{}: {}", directive.place, directive.text())));
+        route.notes.extend(remarks(directive.directives()));
+        let find = |name: &str| directive.directives().iter().find(|inner| inner.name == name);
+        if let Some(pass) = find("proxy_pass") {
+            match self.upstreams.passed(pass, location.prefix) {
+                Ok(passed) => {
+                    set_request_headers(&mut route, &passed, scope);
+                    route.strip_prefix = passed.strip_prefix;
+                    route.target = Target::Upstream(passed.upstream);
+                }
+                Err(note) => {
+                    route.notes.push(note);
+                    route.target = Target::missing();
+                }
+            }
+        } else if let Some(returned) = find("return") {
+            respond(&mut route, returned);
+        } else {
+            route.notes.push(directive.finding("it does not forward requests by proxy_pass: they get 501"));
+            route.target = Target::missing();
+        }
+        set_response_headers(&mut route, scope);
+        let refused = guard(&mut route, scope);
+        match max_body(scope) {
+            Ok(size) => route.max_body = size,
+            Err(note) => route.notes.push(note),
+        }
+        refused.into_iter().chain(self.limited(route, scope, server)).collect()
+    }
+
+    /// A route with its limits: several routes, if some limits apply to some requests only.
+    fn limited(&mut self, mut route: Route, scope: &Scope<'d>, server: usize) -> Vec<Route> {
+        let mut all = Vec::new();
+        for (kind, status, dry_run) in [
+            ("limit_req", "limit_req_status", "limit_req_dry_run"),
+            ("limit_conn", "limit_conn_status", "limit_conn_dry_run"),
+        ] {
+            let is_dry_run = scope.is_on(dry_run);
+            for directive in scope.all(kind) {
+                let usage = Usage { directive, is_dry_run, server };
+                let made = match kind {
+                    "limit_req" => self.limits.requests(&usage),
+                    _ => self.limits.connections(&usage),
+                };
+                match made {
+                    Ok((applied, notes)) => {
+                        route.notes.extend(notes);
+                        all.push(applied);
+                        self.note_status(scope, status, directive);
+                    }
+                    Err(note) => route.notes.push(note),
+                }
+            }
+        }
+        variants(route, all)
+    }
+
+    fn note_status(&mut self, scope: &Scope<'d>, name: &str, directive: &'d Directive) {
+        let (status, place) = match scope.last(name) {
+            Some(set) => (set.arg(0).parse().unwrap_or(DEFAULT_STATUS), set),
+            None => (DEFAULT_STATUS, directive),
+        };
+        if self.statuses.iter().all(|(known, _)| *known != status) {
+            self.statuses.push((status, place));
+        }
+    }
+}
+
+/// Restricts access to a route as nginx does: returns routes for the requests that are refused. Where that is not possible the
+/// route becomes inaccessible, because its requests must not pass without the restriction.
+fn guard(route: &mut Route, scope: &Scope<'_>) -> Vec<Route> {
+    let denies_all = |guard: &&Directive| guard.name == "deny" && guard.arg(0) == "all";
+    let is_closed =
+        scope.guards.iter().any(denies_all) && scope.guards.iter().all(|guard| guard.name != "allow");
+    if is_closed {
+        route.target = Target::Block;
+        route.notes.retain(|note| matches!(note, Note::Text(_)));
+        return Vec::new();
+    }
+    let mut refused = Vec::new();
+    for guard in &scope.guards {
+        if let Some(condition) = refusal(guard)
+            && let [returned] = guard.directives()
+        {
+            let notes = vec![Note::text(format!("{}: {}", guard.place, guard.text()))];
+            let mut of_guard =
+                Route { path: route.path.clone(), conditions: vec![condition], notes, ..Route::default() };
+            respond(&mut of_guard, returned);
+            refused.push(of_guard);
+            continue;
+        }
+        let reason = "it restricts access, which tidegate can't do in this way: all requests get 501 until you replace it";
+        route.notes.push(guard.finding(reason));
+        route.target = Target::missing();
+    }
+    refused
+}
+
+/// The condition of an `if`, such as `($http_user_agent ~* (bot|crawler))`, if a route can have it.
+fn refusal(guard: &Directive) -> Option<Condition> {
+    let text = guard.args.join(" ");
+    let text =
+        text.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')).filter(|_| guard.name == "if")?;
+    let mut words = text.trim().splitn(3, ' ');
+    let source = words.next()?.strip_prefix('$')?;
+    let (operator, value) = (words.next(), words.next().unwrap_or(""));
+    let (pattern, is_negated) = match operator {
+        // A variable alone: neither empty nor `0`.
+        None => (String::new(), true),
+        Some("=") => (value.to_owned(), false),
+        Some("!=") => (value.to_owned(), true),
+        Some(regex) => (format!("{}{value}", regex.trim_start_matches('!')), regex.starts_with('!')),
+    };
+    let (condition, _) = condition(source, &[pattern.as_str()], is_negated).ok()?;
+    Some(condition)
+}
+
+/// The response of a `return`.
+fn respond(route: &mut Route, returned: &Directive) {
+    let (status, text) = match (returned.arg(0).parse::<u16>(), returned.arg(1)) {
+        (Ok(status), text) => (status, text),
+        // A URL alone is a redirect.
+        (Err(_), _) => (302, returned.arg(0)),
+    };
+    route.target = Target::missing();
+    if status == 444 {
+        route.target = Target::Block;
+        route
+            .notes
+            .push(returned.finding("tidegate does not close connections in this way: requests get 403"));
+    } else if !is_constant(text) {
+        route.notes.push(returned.finding("a response of tidegate has no variables"));
+    } else if !(200..=599).contains(&status) {
+        route.notes.push(returned.finding("a response of tidegate has a status from 200 to 599"));
+    } else if matches!(status, 301 | 302 | 303 | 307 | 308) {
+        route.set_response_headers.push(("location".to_owned(), text.to_owned()));
+        route.target = Target::Respond { status, body: String::new() };
+    } else {
+        route.target = Target::Respond { status, body: text.to_owned() };
+    }
+}
+
+/// What tells the requests apart to which a limit applies.
+enum Split {
+    Methods(Vec<String>),
+    Condition(Condition),
+}
+
+/// A route for each combination of the limits that apply to some requests only; those with more conditions come first.
+fn variants(mut route: Route, all: Vec<Applied>) -> Vec<Route> {
+    let mut splits: Vec<(When, Vec<String>)> = Vec::new();
+    for applied in all {
+        match applied.when {
+            None => route.limits.push(applied.name),
+            Some(when) => match splits.iter_mut().find(|(known, _)| *known == when) {
+                Some((_, names)) => names.push(applied.name),
+                None => splits.push((when, vec![applied.name])),
+            },
+        }
+    }
+    let mut routes = vec![route];
+    for (number, (when, names)) in splits.into_iter().enumerate() {
+        // The first of two routes has a condition, and the second one has all other requests.
+        let (split, first_is_limited) = match when {
+            When::Methods(methods) => (Split::Methods(methods), true),
+            When::OtherMethods(methods) => (Split::Methods(methods), false),
+            When::Holds(condition) => (Split::Condition(condition), true),
+        };
+        if number == MOST_CONDITIONS || routes.iter().any(|route| conflicts(route, &split)) {
+            for route in &mut routes {
+                let text =
+                    format!("The limits {names:?} are left out: this route has too many conditions already.");
+                route.notes.push(Note::text(text));
+            }
+            continue;
+        }
+        let pair = |route: Route| {
+            let (mut first, mut second) = (route.clone(), Route { notes: Vec::new(), ..route });
+            match &split {
+                Split::Methods(methods) => first.methods.clone_from(methods),
+                Split::Condition(condition) => first.conditions.push(condition.clone()),
+            }
+            let limited = if first_is_limited { &mut first } else { &mut second };
+            limited.limits.extend(names.iter().cloned());
+            [first, second]
+        };
+        routes = routes.into_iter().flat_map(pair).collect();
+    }
+    routes
+}
+
+/// Whether a route has a condition on the same part of the request already.
+fn conflicts(route: &Route, split: &Split) -> bool {
+    match split {
+        Split::Methods(_) => !route.methods.is_empty(),
+        Split::Condition(new) => {
+            route.conditions.iter().any(|known| known.kind == new.kind && known.name == new.name)
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Directives that blocks inherit from the blocks around them.
+
+use std::collections::HashMap;
+
+use super::tree::Directive;
+
+/// Directives of which a block has the last one, or else that of the block around it.
+const SINGLE: [&str; 5] = [
+    "limit_req_status",
+    "limit_conn_status",
+    "limit_req_dry_run",
+    "limit_conn_dry_run",
+    "client_max_body_size",
+];
+/// Directives of which a block has all of its own, or else those of the block around it.
+const LISTS: [&str; 4] = ["limit_req", "limit_conn", "proxy_set_header", "add_header"];
+/// Directives that restrict access.
+const GUARDS: [&str; 9] = [
+    "allow",
+    "auth_basic",
+    "auth_jwt",
+    "auth_request",
+    "deny",
+    "if",
+    "limit_except",
+    "secure_link",
+    "ssl_verify_client",
+];
+
+/// The directives that apply in a block.
+#[derive(Clone, Default)]
+pub(super) struct Scope<'d> {
+    single: HashMap<&'d str, &'d Directive>,
+    lists: HashMap<&'d str, Vec<&'d Directive>>,
+    /// Restrictions of access, which tidegate does not have.
+    pub guards: Vec<&'d Directive>,
+}
+
+impl<'d> Scope<'d> {
+    /// The directives that apply in a block within this one.
+    #[must_use]
+    pub fn within(&self, block: &'d [Directive]) -> Self {
+        let mut scope = self.clone();
+        for directive in block.iter().filter(|directive| SINGLE.contains(&&*directive.name)) {
+            scope.single.insert(&directive.name, directive);
+        }
+        for name in LISTS {
+            let own: Vec<&Directive> = block.iter().filter(|directive| directive.name == name).collect();
+            if !own.is_empty() {
+                scope.lists.insert(name, own);
+            }
+        }
+        let own: Vec<&Directive> =
+            block.iter().filter(|directive| GUARDS.contains(&&*directive.name)).collect();
+        for name in GUARDS {
+            if own.iter().any(|guard| guard.name == name) {
+                scope.guards.retain(|guard| guard.name != name);
+            }
+        }
+        scope.guards.extend(own.into_iter().filter(|guard| restricts(guard)));
+        scope
+    }
+
+    /// The directive of this name, of which the last one applies.
+    pub fn last(&self, name: &str) -> Option<&'d Directive> {
+        self.single.get(name).copied()
+    }
+
+    /// Whether the directive of this name is `on`.
+    pub fn is_on(&self, name: &str) -> bool {
+        self.last(name).is_some_and(|directive| directive.arg(0) == "on")
+    }
+
+    /// All directives of this name.
+    pub fn all(&self, name: &str) -> &[&'d Directive] {
+        self.lists.get(name).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// Whether a directive that can restrict access does so.
+pub(super) fn restricts(guard: &Directive) -> bool {
+    match &*guard.name {
+        "allow" => guard.arg(0) != "all",
+        "if" => guard
+            .directives()
+            .iter()
+            .any(|inner| inner.name == "deny" || inner.name == "return" && inner.arg(0).starts_with('4')),
+        _ => guard.arg(0) != "off",
+    }
+}

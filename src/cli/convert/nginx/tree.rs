@@ -1,0 +1,170 @@
+//! The directives of a configuration of nginx, with those of the files that it includes.
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use super::lexer::{Lexer, Token};
+use crate::cli::convert::note::{Note, Place, SyntaxError};
+
+/// How deep files include each other at most.
+const DEPTH: usize = 16;
+
+/// A directive.
+#[derive(Debug)]
+pub(super) struct Directive {
+    pub name: String,
+    pub args: Vec<String>,
+    /// Its block, if it has one.
+    pub block: Option<Vec<Directive>>,
+    pub place: Place,
+}
+
+impl Directive {
+    /// An argument, or an empty text.
+    pub fn arg(&self, index: usize) -> &str {
+        self.args.get(index).map_or("", String::as_str)
+    }
+
+    /// The value of a `name=value` argument.
+    pub fn option(&self, name: &str) -> Option<&str> {
+        self.args.iter().find_map(|arg| arg.strip_prefix(name)?.strip_prefix('='))
+    }
+
+    /// Whether one of its arguments is this word.
+    pub fn has(&self, word: &str) -> bool {
+        self.args.iter().any(|arg| arg == word)
+    }
+
+    /// Its block, or none.
+    pub fn directives(&self) -> &[Directive] {
+        self.block.as_deref().unwrap_or_default()
+    }
+
+    /// Its name and arguments, as one line.
+    pub fn text(&self) -> String {
+        std::iter::once(&self.name).chain(&self.args).cloned().collect::<Vec<_>>().join(" ")
+    }
+
+    /// A note that it is not converted.
+    pub fn finding(&self, reason: impl Into<String>) -> Note {
+        Note::finding(&self.place, &self.text(), reason)
+    }
+}
+
+/// Reads directives, and the files that they include.
+pub(super) struct Tree {
+    /// The directory of the main file, to which names of included files are relative.
+    directory: PathBuf,
+    files: usize,
+    /// Included files that can't be read.
+    pub notes: Vec<Note>,
+}
+
+impl Tree {
+    pub fn new(directory: &Path) -> Self {
+        Self { directory: directory.to_owned(), files: 0, notes: Vec::new() }
+    }
+
+    /// The directives of a file with this name and text.
+    ///
+    /// # Errors
+    /// The place of an error of syntax.
+    pub fn parse(&mut self, file: &str, text: &str) -> Result<Vec<Directive>, SyntaxError> {
+        self.parse_file(file, text, 0)
+    }
+
+    fn parse_file(&mut self, file: &str, text: &str, depth: usize) -> Result<Vec<Directive>, SyntaxError> {
+        let place = Place { order: self.files, file: Rc::from(file), line: 1 };
+        self.files += 1;
+        let mut lexer = Lexer::new(text);
+        self.block(&mut lexer, &place, depth, false)
+    }
+
+    /// The directives up to the end of the file, or of a block if they are in one.
+    fn block(
+        &mut self,
+        lexer: &mut Lexer<'_>,
+        file: &Place,
+        depth: usize,
+        is_inner: bool,
+    ) -> Result<Vec<Directive>, SyntaxError> {
+        let error = |line, message: String| SyntaxError { place: Place { line, ..file.clone() }, message };
+        let mut directives = Vec::new();
+        let mut words: Vec<String> = Vec::new();
+        let mut start = 1;
+        loop {
+            let next = lexer.next_token().map_err(|(message, line)| error(line, message))?;
+            let Some((token, line)) = next else {
+                let is_complete = words.is_empty() && !is_inner;
+                let message = if words.is_empty() { "a block is not closed" } else { "a `;` is missing" };
+                return if is_complete { Ok(directives) } else { Err(error(start, message.to_owned())) };
+            };
+            match token {
+                Token::Word(word) => {
+                    if words.is_empty() {
+                        start = line;
+                    }
+                    words.push(word);
+                }
+                Token::Close if words.is_empty() && is_inner => return Ok(directives),
+                _ if words.is_empty() => return Err(error(line, "a directive is missing".to_owned())),
+                Token::Close => return Err(error(start, "a `;` is missing".to_owned())),
+                Token::Semicolon => {
+                    let directive = directive(&mut words, None, file, start);
+                    self.add(directive, depth, &mut directives)?;
+                }
+                Token::Open => {
+                    let is_code = words[0].ends_with("_by_lua_block");
+                    let inner = if is_code {
+                        lexer.skip_code();
+                        Vec::new()
+                    } else {
+                        self.block(lexer, file, depth, true)?
+                    };
+                    directives.push(directive(&mut words, Some(inner), file, start));
+                }
+            }
+        }
+    }
+
+    /// Adds a directive, or those of the files that it includes.
+    fn add(
+        &mut self,
+        directive: Directive,
+        depth: usize,
+        to: &mut Vec<Directive>,
+    ) -> Result<(), SyntaxError> {
+        // Types of files are of no use to a proxy.
+        if directive.name != "include" || directive.arg(0).ends_with("mime.types") {
+            to.push(directive);
+            return Ok(());
+        }
+        if depth == DEPTH {
+            let message = format!("files include each other more than {DEPTH} times");
+            return Err(SyntaxError { place: directive.place, message });
+        }
+        let pattern = self.directory.join(directive.arg(0));
+        let is_pattern = directive.arg(0).contains(['*', '?', '[']);
+        let found = glob::glob(&pattern.to_string_lossy()).map(|paths| paths.flatten().collect::<Vec<_>>());
+        let paths = match found {
+            Ok(paths) if is_pattern || !paths.is_empty() => paths,
+            _ => vec![pattern],
+        };
+        for path in paths {
+            match std::fs::read_to_string(&path) {
+                Ok(text) => to.extend(self.parse_file(&path.display().to_string(), &text, depth + 1)?),
+                Err(error) => {
+                    let reason = format!("the file can't be read: {error}; its directives are missing here");
+                    self.notes.push(directive.finding(reason));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn directive(words: &mut Vec<String>, block: Option<Vec<Directive>>, file: &Place, line: usize) -> Directive {
+    let mut words = std::mem::take(words).into_iter();
+    let name = words.next().unwrap_or_default();
+    Directive { name, args: words.collect(), block, place: Place { line, ..file.clone() } }
+}

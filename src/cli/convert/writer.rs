@@ -1,0 +1,312 @@
+//! Writes a converted configuration as TOML, with its notes as comments.
+
+use std::fmt::{Display, Write as _};
+
+use super::model::{Algorithm, ConditionKind, Converted, Limit, Listener, Route, Target, Test, Upstream};
+use super::note::Note;
+use crate::text::toml_string;
+
+/// The columns of a line of comment.
+const WIDTH: usize = 110;
+/// The address of a configuration whose origin names none.
+const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
+
+/// The text of a configuration. `title` is its first comment.
+pub(super) fn toml(converted: &Converted, title: &str) -> String {
+    let mut out = Writer::default();
+    out.comment(title);
+    for note in &converted.notes {
+        out.note(note);
+    }
+    write_top(&mut out, converted);
+    write_sections(&mut out, converted);
+    for limit in &converted.limits {
+        write_limit(&mut out, limit);
+    }
+    for upstream in &converted.upstreams {
+        write_upstream(&mut out, upstream);
+    }
+    for route in &converted.routes {
+        write_route(&mut out, route);
+    }
+    out.text
+}
+
+#[derive(Default)]
+struct Writer {
+    text: String,
+}
+
+impl Writer {
+    fn line(&mut self, text: &str) {
+        self.text.push_str(text);
+        self.text.push('\n');
+    }
+
+    /// Words in comment lines of limited width.
+    fn comment(&mut self, text: &str) {
+        let mut line = String::from("#");
+        for word in text.split_whitespace() {
+            let columns = line.chars().count() + 1 + word.chars().count();
+            if columns > WIDTH && line.len() > 1 {
+                self.line(&line);
+                "#  ".clone_into(&mut line);
+            }
+            line.push(' ');
+            // A control character would end the comment, or make the file invalid.
+            line.extend(word.chars().map(|c| if c.is_control() { '?' } else { c }));
+        }
+        self.line(&line);
+    }
+
+    fn note(&mut self, note: &Note) {
+        self.comment(&note.to_string());
+    }
+
+    /// The notes and the header of a table.
+    fn header(&mut self, notes: &[Note], header: &str) {
+        self.line("");
+        for note in notes {
+            self.note(note);
+        }
+        self.line(header);
+    }
+
+    /// A key with a value that is TOML already.
+    fn value(&mut self, key: &str, value: impl Display) {
+        // Writing to a string can't fail.
+        let _ = writeln!(self.text, "{key} = {value}");
+    }
+
+    fn string(&mut self, key: &str, text: &str) {
+        self.value(key, quoted(text));
+    }
+
+    fn some(&mut self, key: &str, text: Option<&str>) {
+        if let Some(text) = text {
+            self.string(key, text);
+        }
+    }
+
+    fn list(&mut self, key: &str, values: &[String]) {
+        if !values.is_empty() {
+            self.value(key, strings(values));
+        }
+    }
+
+    /// An inline table, unless it is empty. The values are TOML.
+    fn table(&mut self, key: &str, entries: &[(String, String)]) {
+        if !entries.is_empty() {
+            let entries: Vec<String> =
+                entries.iter().map(|(name, value)| format!("{} = {value}", bare(name))).collect();
+            let _ = writeln!(self.text, "{key} = {{ {} }}", entries.join(", "));
+        }
+    }
+}
+
+fn strings(values: &[String]) -> String {
+    let values: Vec<String> = values.iter().map(|value| quoted(value)).collect();
+    format!("[{}]", values.join(", "))
+}
+
+/// A string of the configuration, in which `${` is literal.
+fn quoted(text: &str) -> String {
+    toml_string(&text.replace("${", "$${"))
+}
+
+/// A key, in quotes if it needs them.
+fn bare(name: &str) -> String {
+    let is_bare = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    if !name.is_empty() && name.chars().all(is_bare) { name.to_owned() } else { quoted(name) }
+}
+
+fn write_top(out: &mut Writer, converted: &Converted) {
+    let is_short = |listener: &Listener| listener.certificates.is_empty() && !listener.proxy_protocol;
+    match &converted.listeners[..] {
+        [] => {
+            out.line("");
+            out.comment("The origin names no address. Clients connect to:");
+            out.string("listen", DEFAULT_LISTEN);
+        }
+        [only] if is_short(only) => {
+            out.line("");
+            for note in &only.notes {
+                out.note(note);
+            }
+            out.string("listen", &only.address);
+        }
+        _ => {}
+    }
+    out.list("default_limits", &converted.default_limits);
+    if converted.listeners.len() > 1 || converted.listeners.iter().any(|it| !is_short(it)) {
+        for listener in &converted.listeners {
+            write_listener(out, listener);
+        }
+    }
+}
+
+fn write_listener(out: &mut Writer, listener: &Listener) {
+    out.header(&listener.notes, "[[listeners]]");
+    out.string("address", &listener.address);
+    if listener.proxy_protocol {
+        out.value("proxy_protocol", true);
+    }
+    let file =
+        |(cert, key): &(String, String)| format!("{{ cert = {}, key = {} }}", quoted(cert), quoted(key));
+    let files: Vec<String> = listener.certificates.iter().map(file).collect();
+    if !files.is_empty() {
+        out.line(&format!("tls = {{ certificates = [{}] }}", files.join(", ")));
+    }
+}
+
+fn write_sections(out: &mut Writer, converted: &Converted) {
+    let client_ip = &converted.client_ip;
+    if !client_ip.notes.is_empty() || !client_ip.trusted_proxies.is_empty() || client_ip.ipv6_prefix.is_some()
+    {
+        out.header(&client_ip.notes, "[client_ip]");
+        out.list("trusted_proxies", &client_ip.trusted_proxies);
+        out.some("header", client_ip.header.as_deref());
+        if let Some(bits) = client_ip.ipv6_prefix {
+            out.value("ipv6_prefix", bits);
+        }
+    }
+    if let Some(denied) = &converted.denied {
+        out.header(&denied.notes, "[answers]");
+        let entries = [("status", denied.status.to_string()), ("body", quoted(&denied.body))];
+        out.table("denied", &entries.map(|(name, value)| (name.to_owned(), value)));
+    }
+}
+
+fn write_limit(out: &mut Writer, limit: &Limit) {
+    out.header(&limit.notes, &format!("[limits.{}]", limit.name));
+    write_algorithm(out, &limit.algorithm);
+    match &limit.key[..] {
+        [single] => out.string("key", single),
+        parts => out.list("key", parts),
+    }
+    out.some("on_missing", limit.on_missing);
+    out.list("allow", &limit.allow);
+    if !limit.charge_on.is_empty() {
+        let statuses: Vec<String> = limit.charge_on.iter().map(u16::to_string).collect();
+        out.value("charge_on", format!("[{}]", statuses.join(", ")));
+    }
+    if limit.is_shadow {
+        out.string("mode", "shadow");
+    }
+    out.some("on_store_failure", limit.on_store_failure);
+    if !limit.overrides.is_empty() {
+        out.line(&format!("\n[limits.{}.overrides]", limit.name));
+        for (name, rate) in &limit.overrides {
+            out.table(&bare(name), &[("rate".to_owned(), quoted(rate))]);
+        }
+    }
+}
+
+fn write_algorithm(out: &mut Writer, algorithm: &Algorithm) {
+    let (name, rate, other) = match algorithm {
+        Algorithm::Gcra { rate, burst } => ("gcra", Some(rate), Some(("burst", *burst))),
+        Algorithm::LeakyBucket { rate, queue } => ("leaky_bucket", Some(rate), Some(("queue", *queue))),
+        Algorithm::Concurrency { max_in_flight } => {
+            ("concurrency", None, Some(("max_in_flight", *max_in_flight)))
+        }
+    };
+    out.string("algorithm", name);
+    out.some("rate", rate.map(String::as_str));
+    if let Some((key, value)) = other {
+        out.value(key, value);
+    }
+}
+
+fn write_upstream(out: &mut Writer, upstream: &Upstream) {
+    out.header(&upstream.notes, &format!("[upstreams.{}]", bare(&upstream.name)));
+    let server = |(url, weight): &(String, u64)| match weight {
+        1 => quoted(url),
+        _ => format!("{{ url = {}, weight = {weight} }}", quoted(url)),
+    };
+    let servers: Vec<String> = upstream.servers.iter().map(server).collect();
+    out.line(&format!("servers = [{}]", servers.join(", ")));
+    out.some("balance", upstream.balance.as_deref());
+    if let Some(retries) = upstream.retries {
+        out.value("retries", retries);
+    }
+    if let Some(path) = &upstream.health_path {
+        out.table("health", &[("path".to_owned(), quoted(path))]);
+    }
+    if let Some((after, seconds)) = upstream.eject {
+        let entries = [("after", after.to_string()), ("for", quoted(&format!("{seconds}s")))];
+        out.table("eject", &entries.map(|(name, value)| (name.to_owned(), value)));
+    }
+    if upstream.speaks_h2 {
+        out.string("protocol", "h2");
+    }
+}
+
+fn write_route(out: &mut Writer, route: &Route) {
+    out.header(&route.notes, "[[routes]]");
+    out.some("name", route.name.as_deref());
+    out.some("host", route.host.as_deref());
+    out.string("path", &route.path);
+    out.list("methods", &route.methods);
+    let kinds = [
+        (ConditionKind::Header, "headers"),
+        (ConditionKind::Query, "query"),
+        (ConditionKind::Cookie, "cookies"),
+    ];
+    for (kind, key) in kinds {
+        let of_kind = route.conditions.iter().filter(|condition| condition.kind == kind);
+        let entries: Vec<_> = of_kind.map(|it| (it.name.clone(), test(&it.test))).collect();
+        out.table(key, &entries);
+    }
+    out.list("limits", &route.limits);
+    match &route.target {
+        Target::Upstream(upstream) => out.string("upstream", upstream),
+        Target::Respond { status, body } => {
+            let mut entries = vec![("status".to_owned(), status.to_string())];
+            if !body.is_empty() {
+                entries.push(("body".to_owned(), quoted(body)));
+            }
+            out.table("respond", &entries);
+        }
+        Target::Block => out.value("block", true),
+    }
+    if matches!(route.target, Target::Upstream(_)) {
+        write_request_changes(out, route);
+    }
+    if !route.set_response_headers.is_empty() {
+        out.table("response_headers", &[("set".to_owned(), inline(&route.set_response_headers))]);
+    }
+    out.some("max_body", route.max_body.as_deref());
+}
+
+fn write_request_changes(out: &mut Writer, route: &Route) {
+    let rewrite = [("strip_prefix", &route.strip_prefix), ("host", &route.rewrite_host)];
+    let rewrite =
+        rewrite.into_iter().filter_map(|(key, value)| Some((key.to_owned(), quoted(value.as_ref()?))));
+    out.table("rewrite", &rewrite.collect::<Vec<_>>());
+    let mut changes = Vec::new();
+    if !route.set_headers.is_empty() {
+        changes.push(("set".to_owned(), inline(&route.set_headers)));
+    }
+    if !route.remove_headers.is_empty() {
+        changes.push(("remove".to_owned(), strings(&route.remove_headers)));
+    }
+    out.table("request_headers", &changes);
+}
+
+fn inline(entries: &[(String, String)]) -> String {
+    let entries: Vec<String> =
+        entries.iter().map(|(name, value)| format!("{} = {}", bare(name), quoted(value))).collect();
+    format!("{{ {} }}", entries.join(", "))
+}
+
+fn test(test: &Test) -> String {
+    let list = |patterns: &[String]| match patterns {
+        [single] => quoted(single),
+        _ => strings(patterns),
+    };
+    match test {
+        Test::Any(patterns) => list(patterns),
+        Test::Not(patterns) => format!("{{ not = {} }}", list(patterns)),
+        Test::Present(is_present) => is_present.to_string(),
+    }
+}

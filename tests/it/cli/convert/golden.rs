@@ -1,0 +1,126 @@
+//! The exact output for the files in `golden/ORIGIN`: the configuration in `NAME.toml`, and standard error in `NAME.txt`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use tidegate::config;
+
+use super::{Finished, repository, tidegate};
+
+fn folder(origin: &str) -> PathBuf {
+    repository().join("tests/it/cli/convert/golden").join(origin)
+}
+
+/// Compares the output for all files of an origin, which is valid. With `UPDATE=1` in the environment the output is written
+/// instead.
+#[track_caller]
+fn check(origin: &str, ending: &str) {
+    let folder = folder(origin);
+    let files = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+    let cases: Vec<PathBuf> = files.filter(|path| path.extension().is_some_and(|it| it == ending)).collect();
+    assert!(!cases.is_empty());
+    let update = std::env::var_os("UPDATE").is_some();
+    for case in cases {
+        let name = case.file_name().unwrap().to_str().unwrap();
+        let Finished { status, stdout, stderr } = tidegate(&folder, &["convert", origin, name]);
+        assert_eq!(status, 0, "{name}: {stderr}");
+        if let Err(report) = config::parse(&stdout, name, &|_| None) {
+            panic!("{name}: {report}");
+        }
+        for (ending, found) in [("toml", stdout), ("txt", stderr)] {
+            let golden = case.with_extension(ending);
+            if update {
+                fs::write(golden, found).unwrap();
+                continue;
+            }
+            let wanted = fs::read_to_string(&golden).unwrap();
+            assert!(found == wanted, "{} is:\n{found}\nexpected:\n{wanted}", golden.display());
+        }
+    }
+}
+
+#[test]
+fn nginx() {
+    check("nginx", "conf");
+}
+
+#[test]
+fn standard_input_is_converted() {
+    let file = folder("nginx").join("limits.conf");
+    let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["convert", "nginx", "-"])
+        .current_dir(folder("nginx"))
+        .stdin(Stdio::from(fs::File::open(&file).unwrap()))
+        .output();
+    let found = Finished::from(output.unwrap());
+    let expected = fs::read_to_string(file.with_extension("toml")).unwrap();
+    assert_eq!(found.stdout, expected.replace("limits.conf", "<stdin>"));
+}
+
+#[test]
+fn a_file_is_written_and_never_replaced() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
+    write("a.conf", "server { location / { proxy_pass http://127.0.0.1:9000; } }");
+    let convert = || tidegate(directory.path(), &["convert", "nginx", "a.conf", "-o", "a.toml"]);
+    let first = convert();
+    assert_eq!((first.status, &*first.stdout), (0, ""), "{}", first.stderr);
+    let written = fs::read_to_string(directory.path().join("a.toml")).unwrap();
+    assert!(written.contains("upstream = \"http://127.0.0.1:9000\""), "{written}");
+    let second = convert();
+    assert_eq!(second.status, 1);
+    assert!(second.stderr.contains("`convert` replaces no files"), "{}", second.stderr);
+    assert_eq!(fs::read_to_string(directory.path().join("a.toml")).unwrap(), written);
+}
+
+#[test]
+fn errors_have_a_place() {
+    let directory = tempfile::tempdir().unwrap();
+    let cases = [
+        ("nginx", "http {\n  server {\n", "error: file:1: a block is not closed\n"),
+        ("nginx", "http {\n  gzip on\n}", "error: file:2: a `;` is missing\n"),
+        ("nginx", "user \"a;", "error: file:1: a quote is not closed\n"),
+        ("nginx", ";", "error: file:1: a directive is missing\n"),
+    ];
+    for (origin, text, expected) in cases {
+        fs::write(directory.path().join("file"), text).unwrap();
+        let found = tidegate(directory.path(), &["convert", origin, "file"]);
+        assert_eq!(found, super::super::wrong(expected));
+    }
+    let missing = tidegate(Path::new("/"), &["convert", "nginx", "no/such/file"]);
+    assert_eq!(missing.status, 2);
+    assert!(missing.stderr.starts_with("error: can't read no/such/file: "), "{}", missing.stderr);
+}
+
+#[test]
+fn included_files_are_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    write(
+        "conf/nginx.conf",
+        "http { include zones.conf; include sites/*.conf; include none/*.conf; include x.conf; }",
+    );
+    write("conf/zones.conf", "limit_req_zone $binary_remote_addr zone=one:1m rate=1r/s;");
+    write(
+        "conf/sites/b.conf",
+        "server { server_name b; location / { limit_req zone=one; proxy_pass http://b; } }",
+    );
+    write("conf/sites/a.conf", "\n\nserver { server_name a; location / { root /; } }");
+    let Finished { status, stdout, stderr } =
+        tidegate(directory.path(), &["convert", "nginx", "conf/nginx.conf"]);
+    assert_eq!(status, 0, "{stderr}");
+    assert!(stdout.contains("[limits.one]") && stdout.contains("host = \"b\""), "{stdout}");
+    assert!(stderr.contains("conf/sites/a.conf:3: not converted: root /\n"), "{stderr}");
+    assert!(stderr.contains("conf/nginx.conf:1: not converted: include x.conf\n"), "{stderr}");
+    assert!(!stderr.contains("none/"), "{stderr}");
+
+    write("loop.conf", "include loop.conf;");
+    let found = tidegate(directory.path(), &["convert", "nginx", "loop.conf"]);
+    assert_eq!(found.status, 2);
+    assert!(found.stderr.contains("include each other"), "{}", found.stderr);
+}
