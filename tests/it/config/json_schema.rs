@@ -95,9 +95,17 @@ fn library_problems(text: &str) -> Vec<String> {
 fn a_library_accepts_every_example_that_names_the_schema() {
     let templates = root().join("src/cli/init");
     let templates = files(templates.to_str().unwrap(), "toml");
-    for path in files("config", "toml").into_iter().chain(templates) {
+    let demo = files("config/demo", "toml");
+    for path in files("config", "toml").into_iter().chain(templates).chain(demo) {
         let text = fs::read_to_string(&path).unwrap();
-        assert!(text.starts_with("#:schema ./tidegate.schema.json\n"), "{}", path.display());
+        let named = text.strip_prefix("#:schema ").and_then(|rest| rest.lines().next()).unwrap_or_default();
+        let folder = if path.starts_with(root().join("src")) {
+            root().join("config")
+        } else {
+            path.parent().unwrap().into()
+        };
+        assert!(folder.join(named).ends_with("tidegate.schema.json"), "{}", path.display());
+        assert!(folder.join(named).exists(), "{}", path.display());
         let found = library_problems(&text);
         assert!(found.is_empty(), "{}: {found:?}", path.display());
     }
