@@ -12,6 +12,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::Transport;
+use super::certificate::CertificateInfo;
 
 /// The TLS settings of outgoing connections.
 #[derive(Clone)]
@@ -20,6 +21,8 @@ pub struct ClientTls(Arc<Inner>);
 struct Inner {
     config: Arc<ClientConfig>,
     server_name: Option<ServerName<'static>>,
+    /// The client certificate, if there is one that can be parsed.
+    certificate: Option<Arc<CertificateInfo>>,
 }
 
 /// The settings that [`ClientTls`] is made from. The default trusts the authorities of the system, and has no client certificate.
@@ -85,6 +88,8 @@ impl ClientTls {
         let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
         let config = config.map_err(|error| setup(&error))?;
         let config = config.dangerous().with_custom_certificate_verifier(verifier);
+        let certificate =
+            spec.identity.as_ref().and_then(|(chain, _)| CertificateInfo::parse(chain.first()?));
         let mut config = match spec.identity {
             None => config.with_no_client_auth(),
             Some((certificates, key)) => config
@@ -92,7 +97,14 @@ impl ClientTls {
                 .map_err(|error| TlsError::from_identity(&error))?,
         };
         config.alpn_protocols = spec.protocols;
-        Ok(Self(Arc::new(Inner { config: Arc::new(config), server_name: spec.server_name })))
+        let (config, certificate) = (Arc::new(config), certificate.map(Arc::new));
+        Ok(Self(Arc::new(Inner { config, server_name: spec.server_name, certificate })))
+    }
+
+    /// The certificate that is shown to servers which request one.
+    #[must_use]
+    pub fn certificate(&self) -> Option<Arc<CertificateInfo>> {
+        self.0.certificate.clone()
     }
 
     /// Does the TLS handshake over a connection to `host`, a name or an address.

@@ -1,4 +1,4 @@
-//! The server certificates of a configuration: their names, and until when they are valid.
+//! The certificates of a configuration: their names, and until when they are valid.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::connection::{Connection, ConnectionResult};
 use crate::config::Config;
 use crate::gate::HostPattern;
+use crate::store::StoreSpec;
 use crate::time::{Clock, Micros, Timestamp, format_duration};
 use crate::tls::{CertificateInfo, ServerTls};
 
@@ -14,11 +15,14 @@ const SOON: Duration = Duration::from_hours(14 * 24);
 /// The most names of a certificate that are listed.
 const MAX_NAMES: usize = 5;
 
-/// Checks the certificates of all listeners and of the admin interface, and that there is one for the host of each route.
+/// Checks the certificates of all listeners and of the admin interface, those that are shown to servers, and that there is one
+/// for the host of each route.
 pub(super) fn check(config: &Config) -> Vec<Connection> {
     let now = Clock::System.now();
     let of = |place: &str, tls: &ServerTls| {
-        let found = tls.certificates().into_iter().map(|info| certificate(place, &info, now));
+        let target = format!("certificate of {place}");
+        let found =
+            tls.certificates().into_iter().map(|info| certificate(&target, &names(&info), &info, now));
         found.collect::<Vec<_>>()
     };
     let listeners = config
@@ -26,15 +30,38 @@ pub(super) fn check(config: &Config) -> Vec<Connection> {
         .iter()
         .filter_map(|listener| Some(of(&listener.address.to_string(), listener.tls.as_ref()?)));
     let admin = config.admin.iter().filter_map(|admin| Some(of("[admin]", admin.tls.as_ref()?)));
-    listeners.chain(admin).flatten().chain(uncovered_hosts(config)).collect()
+    let own = listeners.chain(admin).flatten();
+    own.chain(client_certificates(config, now)).chain(uncovered_hosts(config)).collect()
 }
 
-fn certificate(place: &str, info: &CertificateInfo, now: Timestamp) -> Connection {
+/// The certificates that are shown to Redis and to the servers of upstreams.
+fn client_certificates(config: &Config, now: Timestamp) -> Vec<Connection> {
+    let store = match &config.store {
+        StoreSpec::Memory => None,
+        StoreSpec::Redis(spec) => spec.target.tls.as_ref().map(|tls| (tls, "the store".to_owned())),
+    };
+    let upstreams = config.snapshot.upstreams.iter();
+    let upstreams =
+        upstreams.filter_map(|spec| Some((spec.tls.as_ref()?, format!("upstream {}", spec.label()))));
+    let shown = store.into_iter().chain(upstreams).filter_map(|(tls, place)| {
+        let info = tls.certificate()?;
+        Some(certificate(&format!("client certificate for {place}"), "", &info, now))
+    });
+    shown.collect()
+}
+
+/// The names of a server certificate.
+fn names(info: &CertificateInfo) -> String {
     let names = match info.names.split_at_checked(MAX_NAMES) {
         _ if info.names.is_empty() => "no names".to_owned(),
         Some((first, more)) if !more.is_empty() => format!("{} and {} more", first.join(", "), more.len()),
         _ => info.names.join(", "),
     };
+    names + ": "
+}
+
+/// Whether a certificate is valid; `names` is what comes before that.
+fn certificate(target: &str, names: &str, info: &CertificateInfo, now: Timestamp) -> Connection {
     let days = |span: Micros| format_duration(Duration::from_hours(span.0 / Micros::SECOND.0 / 3_600));
     let (result, validity) = if info.not_after <= now {
         (ConnectionResult::Failed, format!("expired {} ago", days(now.since(info.not_after))))
@@ -48,9 +75,9 @@ fn certificate(place: &str, info: &CertificateInfo, now: Timestamp) -> Connectio
     };
     Connection {
         result,
-        target: format!("certificate of {place}"),
+        target: target.to_owned(),
         seconds: None,
-        message: format!("{names}: {validity}"),
+        message: format!("{names}{validity}"),
         help: (result != ConnectionResult::Ok).then(|| "renew it".to_owned()),
     }
 }

@@ -1,6 +1,9 @@
 //! `tidegate check --connect`: Redis, key sets, servers, collectors and certificates.
 
+use std::time::{Duration, SystemTime};
+
 use jsonwebtoken::Algorithm;
+use rcgen::{CertificateParams, KeyPair};
 use serde_json::Value;
 
 use super::*;
@@ -11,7 +14,8 @@ const LISTEN: &str = "listen = \"127.0.0.1:8080\"\n";
 /// Runs `check --connect` with a file of this text in a directory.
 fn connect(directory: &Path, text: &str, args: &[&str]) -> Finished {
     std::fs::write(directory.join("tidegate.toml"), text).unwrap();
-    tidegate(directory, &[&["check", "--connect", "--timeout", "3s"][..], args].concat())
+    let timeout = if args.contains(&"--timeout") { &[][..] } else { &["--timeout", "3s"] };
+    tidegate(directory, &[&["check", "--connect"][..], timeout, args].concat())
 }
 
 /// The row of the table whose target starts like this, without its time: its result and what was found.
@@ -182,6 +186,41 @@ fn certificates_are_shown_with_names_and_expiry() {
     assert_eq!(other.status, 0);
     let strict = connect(&directory, &format!("{text}{}", route("shop.example.com")), &["--strict"]);
     assert_eq!(strict.status, 1);
+}
+
+#[test]
+fn certificates_that_expire_are_named() {
+    let authority = Authority::new();
+    let directory = authority.file("ca.pem").parent().unwrap().to_owned();
+    let now = SystemTime::now();
+    let sign = |file: &str, from: SystemTime, until: SystemTime| {
+        let mut params = CertificateParams::new(vec!["api.example.com".to_owned()]).unwrap();
+        (params.not_before, params.not_after) = (from.into(), until.into());
+        authority.write(file, &KeyPair::generate().unwrap(), &params);
+    };
+    let day = Duration::from_hours(24);
+    sign("soon", now - day, now + 10 * day);
+    sign("expired", now - 10 * day, now - 2 * day);
+    sign("later", now + 3 * day, now + 90 * day);
+    for (file, result, found, status) in [
+        ("soon", "warning", "api.example.com: expires in 9days 23h; renew it", 0),
+        ("expired", "failed", "api.example.com: expired 2days ago; renew it", 1),
+        ("later", "failed", "api.example.com: not valid for another 2days 23h; renew it", 1),
+    ] {
+        let tls = authority.listener(file);
+        let text = format!(
+            "[[listeners]]\naddress = \"127.0.0.1:8443\"\n{tls}\n[[routes]]\npath = \"/*\"\nrespond = {{}}\n"
+        );
+        let checked = connect(&directory, &text, &[]);
+        let expected = (result.to_owned(), found.to_owned());
+        assert_eq!((row(&checked, "certificate of "), checked.status), (expected, status), "{file}");
+    }
+    let server = Upstream::echo();
+    let tls = format!("tls = {{ ca = \"ca.pem\", {} }}\n", authority.pair("soon"));
+    let url = server.url().replace("http:", "https:");
+    let checked = connect(&directory, &forwarding(&format!("\"{url}\""), &tls), &["--timeout", "100ms"]);
+    let expected = ("warning".to_owned(), "expires in 9days 23h; renew it".to_owned());
+    assert_eq!(row(&checked, "client certificate for upstream api"), expected);
 }
 
 #[test]
