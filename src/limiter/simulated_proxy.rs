@@ -16,7 +16,7 @@ use crate::store::{Decisions, Granted};
 use crate::telemetry::{DecisionSource, GrantValues};
 use crate::time::{BootTime, Micros, monotonic};
 
-/// A proxy of a simulation. It decides requests as [`super::Limiter`] does while Redis is available.
+/// A proxy of a simulation. It decides requests as the `Limiter` does while Redis is available.
 #[derive(Debug)]
 pub struct SimulatedProxy {
     grants: Arc<GrantTable>,
