@@ -1,9 +1,14 @@
 //! `tidegate convert`.
 
+mod document;
+mod envoy_ratelimit;
+mod haproxy;
+mod kong;
 mod model;
 mod names;
 mod nginx;
 mod note;
+mod traefik;
 mod writer;
 
 use std::fs::{self, OpenOptions};
@@ -23,6 +28,10 @@ const EXAMPLES: &str = "\
 Examples:
   tidegate convert nginx /etc/nginx/nginx.conf > tidegate.toml
   tidegate convert nginx -o tidegate.toml /etc/nginx/sites-enabled/api
+  tidegate convert haproxy /etc/haproxy/haproxy.cfg > tidegate.toml
+  tidegate convert traefik dynamic.yaml > tidegate.toml
+  deck gateway dump -o - | tidegate convert kong - > tidegate.toml
+  tidegate convert envoy-ratelimit config.yaml > tidegate.toml
 
 What can't be converted is listed with its line on standard error, and is a comment at its place in the output. The
 output is valid; read it, and try it with `tidegate explain` and `tidegate replay` before it gets traffic.
@@ -50,6 +59,14 @@ pub(super) struct ConvertArgs {
 enum Origin {
     /// nginx: limit_req, limit_conn, server, location, upstream, map, geo.
     Nginx,
+    /// HAProxy: stick tables, http-request deny, frontends, backends, ACLs.
+    Haproxy,
+    /// The dynamic configuration of Traefik, in YAML or TOML: rateLimit, inFlightReq, routers, services.
+    Traefik,
+    /// The declarative configuration of Kong: the plugin rate-limiting, services, routes, upstreams.
+    Kong,
+    /// The descriptors of Envoy's rate-limit service (envoyproxy/ratelimit).
+    EnvoyRatelimit,
 }
 
 impl Origin {
@@ -57,12 +74,20 @@ impl Origin {
     fn name(self) -> &'static str {
         match self {
             Self::Nginx => "nginx",
+            Self::Haproxy => "HAProxy",
+            Self::Traefik => "Traefik",
+            Self::Kong => "Kong",
+            Self::EnvoyRatelimit => "Envoy's rate-limit service",
         }
     }
 
     fn convert(self, file: &str, text: &str, directory: &Path) -> Result<Converted, SyntaxError> {
         match self {
             Self::Nginx => nginx::convert(file, text, directory),
+            Self::Haproxy => haproxy::convert(file, text, directory),
+            Self::Traefik => traefik::convert(file, text),
+            Self::Kong => kong::convert(file, text),
+            Self::EnvoyRatelimit => envoy_ratelimit::convert(file, text),
         }
     }
 }

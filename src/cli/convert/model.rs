@@ -11,6 +11,8 @@ pub(super) struct Converted {
     pub listeners: Vec<Listener>,
     /// `[client_ip]`.
     pub client_ip: ClientIp,
+    /// `[store]`, if counts are shared.
+    pub store: Option<Store>,
     /// The response to denied requests, where it is not the default.
     pub denied: Option<Denied>,
     /// `[limits.NAME]`.
@@ -40,6 +42,13 @@ pub(super) struct ClientIp {
     pub trusted_proxies: Vec<String>,
     pub header: Option<String>,
     pub ipv6_prefix: Option<u8>,
+}
+
+/// `[store]`.
+#[derive(Debug)]
+pub(super) struct Store {
+    pub notes: Vec<Note>,
+    pub url: String,
 }
 
 /// `denied` of `[answers]`.
@@ -75,6 +84,9 @@ pub(super) struct Limit {
 /// An algorithm with its numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Algorithm {
+    TokenBucket { rate: String, burst: u64 },
+    FixedWindow { rate: String },
+    SlidingWindow { rate: String, buckets: u64 },
     Gcra { rate: String, burst: u64 },
     LeakyBucket { rate: String, queue: u64 },
     Concurrency { max_in_flight: u64 },
@@ -196,6 +208,7 @@ impl Converted {
         let lists = [&self.notes, &self.client_ip.notes].into_iter();
         let lists = lists
             .chain(self.listeners.iter().map(|it| &it.notes))
+            .chain(self.store.iter().map(|it| &it.notes))
             .chain(self.denied.iter().map(|it| &it.notes))
             .chain(self.limits.iter().map(|it| &it.notes))
             .chain(self.upstreams.iter().map(|it| &it.notes))

@@ -17,6 +17,7 @@ mod upstreams;
 use std::path::Path;
 
 use self::limits::Limits;
+pub(super) use self::patterns::literal;
 use self::remarks::remarks;
 use self::routes::RouteMaker;
 use self::scope::Scope;
@@ -52,7 +53,7 @@ pub(super) fn convert(file: &str, text: &str, directory: &Path) -> Result<Conver
     add_routes(&mut converted, &servers.all, &mut maker, &scope);
     converted.listeners = servers.listeners;
     converted.notes.extend(maker.limits.unused());
-    converted.denied = denied(&maker);
+    converted.denied = denied(&maker, &mut converted.notes);
     converted.limits = maker.limits.all;
     converted.upstreams = maker.upstreams.all;
     let by_address = |limit: &super::model::Limit| limit.key.iter().any(|part| part == "client_ip");
@@ -170,20 +171,17 @@ fn client_ip(block: &[Directive]) -> ClientIp {
 }
 
 /// The response to denied requests, if the status is not that of tidegate.
-fn denied(maker: &RouteMaker<'_>) -> Option<Denied> {
+fn denied(maker: &RouteMaker<'_>, notes: &mut Vec<Note>) -> Option<Denied> {
     let first = maker.statuses.iter().map(|(status, _)| *status).min_by_key(|status| *status != 429)?;
     let other = maker.statuses.iter().filter(|(status, _)| *status != first);
-    let mut notes: Vec<Note> = other
-        .map(|(status, place)| {
-            place.finding(format!("denials have one status for all limits: {first}, not {status}"))
-        })
-        .collect();
-    if first == 429 && notes.is_empty() {
+    notes.extend(other.map(|(status, place)| {
+        place.finding(format!("denials have one status for all limits: {first}, not {status}"))
+    }));
+    if first == 429 {
         return None;
     }
-    notes.push(Note::text(format!(
+    let note = Note::text(format!(
         "nginx denies with {first}. Without this table tidegate denies with 429, which clients understand better."
-    )));
-    let body = "{detail}\n".to_owned();
-    Some(Denied { notes, status: first, body })
+    ));
+    Some(Denied { notes: vec![note], status: first, body: "{detail}\n".to_owned() })
 }

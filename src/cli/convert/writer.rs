@@ -170,6 +170,10 @@ fn write_sections(out: &mut Writer, converted: &Converted) {
             out.value("ipv6_prefix", bits);
         }
     }
+    if let Some(store) = &converted.store {
+        out.header(&store.notes, "[store]");
+        out.string("url", &store.url);
+    }
     if let Some(denied) = &converted.denied {
         out.header(&denied.notes, "[answers]");
         let entries = [("status", denied.status.to_string()), ("body", quoted(&denied.body))];
@@ -204,6 +208,11 @@ fn write_limit(out: &mut Writer, limit: &Limit) {
 
 fn write_algorithm(out: &mut Writer, algorithm: &Algorithm) {
     let (name, rate, other) = match algorithm {
+        Algorithm::TokenBucket { rate, burst } => ("token_bucket", Some(rate), Some(("burst", *burst))),
+        Algorithm::FixedWindow { rate } => ("fixed_window", Some(rate), None),
+        Algorithm::SlidingWindow { rate, buckets } => {
+            ("sliding_window", Some(rate), Some(("buckets", *buckets)))
+        }
         Algorithm::Gcra { rate, burst } => ("gcra", Some(rate), Some(("burst", *burst))),
         Algorithm::LeakyBucket { rate, queue } => ("leaky_bucket", Some(rate), Some(("queue", *queue))),
         Algorithm::Concurrency { max_in_flight } => {

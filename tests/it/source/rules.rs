@@ -40,7 +40,7 @@ const ORDER: [&str; 28] = [
 ];
 
 /// Libraries that only this module uses.
-const LIBRARIES: [(&str, &[&str]); 10] = [
+const LIBRARIES: [(&str, &[&str]); 12] = [
     ("fred::", &["src/store/redis"]),
     ("jsonwebtoken::", &["src/jwt"]),
     ("hickory_resolver::", &["src/upstream/resolver"]),
@@ -48,7 +48,9 @@ const LIBRARIES: [(&str, &[&str]); 10] = [
     ("maxminddb::", &["src/gate/geo"]),
     ("anstream::", &["src/telemetry/colours"]),
     ("annotate_snippets::", &["src/config"]),
-    ("toml::", &["src/config"]),
+    ("toml::", &["src/config", "src/cli/convert/document"]),
+    ("saphyr::", &["src/cli/convert/document"]),
+    ("glob::", &["src/cli/convert/nginx/tree"]),
     ("flate2::", &["src/replay"]),
     ("ruzstd::", &["src/replay/input"]),
 ];

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 /// A text as a pattern that matches it alone.
-pub(super) fn literal(text: &str) -> String {
+pub(in crate::cli::convert) fn literal(text: &str) -> String {
     text.replace('\\', "\\\\").replace('*', "\\*")
 }
 

@@ -46,6 +46,46 @@ fn nginx() {
 }
 
 #[test]
+fn haproxy() {
+    check("haproxy", "cfg");
+}
+
+#[test]
+fn traefik() {
+    check("traefik", "yaml");
+}
+
+#[test]
+fn kong() {
+    check("kong", "yaml");
+}
+
+#[test]
+fn envoy_ratelimit() {
+    check("envoy-ratelimit", "yaml");
+}
+
+#[test]
+fn traefik_is_read_from_yaml_and_toml() {
+    let directory = tempfile::tempdir().unwrap();
+    let toml = "[http.routers.all]\nrule = \"PathPrefix(`/`)\"\nservice = \"web\"\nmiddlewares = [\"limit\"]\n\
+                [http.middlewares.limit.rateLimit]\naverage = 10\nburst = 20\n\
+                [[http.services.web.loadBalancer.servers]]\nurl = \"http://127.0.0.1:9000\"\n";
+    let yaml = "http:\n  routers:\n    all:\n      rule: PathPrefix(`/`)\n      service: web\n      middlewares: [limit]\n  \
+                middlewares:\n    limit:\n      rateLimit: { average: 10, burst: 20 }\n  services:\n    web:\n      \
+                loadBalancer: { servers: [{ url: http://127.0.0.1:9000 }] }\n";
+    let [toml, yaml] = [("a.toml", toml), ("a.yaml", yaml)].map(|(name, text)| {
+        fs::write(directory.path().join(name), text).unwrap();
+        let found = tidegate(directory.path(), &["convert", "traefik", name]);
+        assert_eq!(found.status, 0, "{}", found.stderr);
+        // The comments have the lines.
+        found.stdout.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n")
+    });
+    assert!(toml.contains("rate = \"10/s\"\nburst = 20\n"), "{toml}");
+    assert_eq!(toml, yaml);
+}
+
+#[test]
 fn standard_input_is_converted() {
     let file = folder("nginx").join("limits.conf");
     let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
@@ -82,6 +122,8 @@ fn errors_have_a_place() {
         ("nginx", "http {\n  gzip on\n}", "error: file:2: a `;` is missing\n"),
         ("nginx", "user \"a;", "error: file:1: a quote is not closed\n"),
         ("nginx", ";", "error: file:1: a directive is missing\n"),
+        ("haproxy", "global\n  log \"a\n", "error: file:2: a quote is not closed\n"),
+        ("haproxy", "\nmode http\n", "error: file:2: `mode` is not in a section\n"),
     ];
     for (origin, text, expected) in cases {
         fs::write(directory.path().join("file"), text).unwrap();

@@ -5,30 +5,10 @@
 
 use std::fs;
 use std::net::Ipv4Addr;
-use std::thread;
-use std::time::Duration;
 
+use super::origin::{MARGIN, READY, slow_upstream};
 use super::traffic::{Burst, Compared, Scenario, bursts, compare, converted, table};
 use crate::support::{Upstream, WebServer};
-
-const READY: &[u8] = b"GET /ready HTTP/1.1\r\nHost: api.test\r\nConnection: close\r\n\r\n";
-const MARGIN: Duration = Duration::from_millis(300);
-/// How long the server holds responses to `/slow`.
-const HOLD: Duration = Duration::from_millis(600);
-
-/// A server that responds to `/slow` after [`HOLD`].
-fn upstream() -> Upstream {
-    Upstream::scripted(|caller| {
-        while let Ok(Some(request)) = caller.request() {
-            if request.start.contains("/slow") {
-                thread::sleep(HOLD);
-            }
-            if caller.try_send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").is_err() {
-                return;
-            }
-        }
-    })
-}
 
 /// nginx with the file `verdicts.conf`.
 fn nginx(upstream: &Upstream) -> WebServer {
@@ -107,7 +87,7 @@ fn scenarios() -> Vec<Scenario> {
 
 #[test]
 fn tidegate_decides_as_nginx_does() {
-    let upstream = upstream();
+    let upstream = slow_upstream();
     let server = nginx(&upstream);
     let tidegate = converted("nginx", &server, "nginx.conf");
     let origin = server.addr(Ipv4Addr::LOCALHOST.into());

@@ -139,7 +139,8 @@ pub fn table(origin: &str, compared: &[Compared]) -> String {
     for Compared { name, bursts } in compared {
         for (burst, origin, tidegate) in bursts {
             let counts = |outcome: &Outcome| {
-                let allowed = outcome.statuses.iter().filter(|status| **status < 400).count();
+                let allowed =
+                    outcome.statuses.iter().filter(|status| !matches!(**status, 403 | 429 | 503)).count();
                 format!("{allowed} allowed, {} denied", outcome.statuses.len() - allowed)
             };
             let at = format!("{} ms", burst.at.as_millis());

@@ -1,0 +1,248 @@
+//! Converts the limits of Envoy's rate-limit service (envoyproxy/ratelimit).
+
+use super::document::{Document, Node};
+use super::model::{Algorithm, Condition, ConditionKind, Converted, Limit, Route, Target, Test};
+use super::names::Names;
+use super::note::{Note, SyntaxError};
+
+/// The server of the route, which the service does not know.
+const SERVER: &str = "http://127.0.0.1:9000";
+
+/// What is made while descriptors are converted.
+struct Maker<'d> {
+    document: &'d Document,
+    names: Names,
+    converted: Converted,
+}
+
+/// The descriptors around a limit.
+#[derive(Clone, Default)]
+struct Path {
+    /// Key parts.
+    parts: Vec<String>,
+    /// Values that the first parts must have.
+    conditions: Vec<Condition>,
+    /// The texts of the descriptors, for names and notes.
+    names: Vec<String>,
+    /// Constants that routes of Envoy send.
+    of_routes: Vec<Note>,
+}
+
+/// What a descriptor's key is in tidegate.
+enum Part {
+    Key(String),
+    /// A constant that a route of Envoy sends.
+    OfRoute,
+}
+
+/// Converts a file with this name and text.
+///
+/// # Errors
+/// The place of an error of syntax.
+pub(super) fn convert(file: &str, text: &str) -> Result<Converted, SyntaxError> {
+    let document = Document::yaml(file, text)?;
+    let mut maker = Maker { document: &document, names: Names::default(), converted: Converted::default() };
+    for root in &document.roots {
+        let domain = root.get("domain");
+        if domain.is_present() {
+            let text = format!("{}: domain {}", document.place(domain), domain.text().unwrap_or(""));
+            maker.converted.notes.push(Note::text(text));
+        }
+        maker.converted.notes.extend(document.remarks(root, &["domain", "descriptors"]));
+        maker.descriptors(root.get("descriptors"), &Path::default());
+    }
+    maker.add_route();
+    Ok(maker.converted)
+}
+
+impl Maker<'_> {
+    fn descriptors(&mut self, list: &Node, path: &Path) {
+        for node in list.items() {
+            let key = node.get("key").text().unwrap_or("");
+            let value = node.get("value").text();
+            let has_default = |other: &Node| {
+                other.get("key").text() == Some(key)
+                    && other.get("value").text().is_none()
+                    && rate(other).is_some()
+            };
+            match value {
+                // Part of the limit for all other values.
+                Some(_)
+                    if node.get("descriptors").items().is_empty() && list.items().iter().any(has_default) => {
+                }
+                _ => self.descriptor(node, list, path),
+            }
+        }
+    }
+
+    fn descriptor(&mut self, node: &Node, siblings: &Node, path: &Path) {
+        let (key, value) = (node.get("key").text().unwrap_or(""), node.get("value").text());
+        let known = ["key", "value", "rate_limit", "descriptors", "shadow_mode", "detailed_metric"];
+        let mut notes = self.document.remarks(node, &known);
+        let text = value.map_or_else(|| format!("key: {key}"), |value| format!("key: {key}, value: {value}"));
+        notes.push(self.document.origin(node, &text));
+        let mut inner = path.clone();
+        inner.names.push(value.map_or_else(|| key.to_owned(), |value| format!("{key}-{value}")));
+        match (part(key), value) {
+            (Part::OfRoute, value) => {
+                let value = value.unwrap_or("any value");
+                inner.of_routes.push(Note::text(format!(
+                    "Envoy sends `{key}` = `{value}` on the routes that say so: name the limit in the same routes."
+                )));
+            }
+            (Part::Key(part), None) => inner.parts.push(part),
+            (Part::Key(part), Some(value)) => match condition(&part, value) {
+                Some(condition) => inner.conditions.push(condition),
+                None => notes.push(self.document.finding(
+                    node,
+                    &text,
+                    format!("routes have no condition on `{part}`: the limit is for all of its values"),
+                )),
+            },
+        }
+        if node.get("rate_limit").is_present() {
+            self.limit(node, siblings, &inner, notes);
+        } else {
+            self.converted.notes.extend(notes.into_iter().filter(|note| matches!(note, Note::Finding(_))));
+        }
+        self.descriptors(node.get("descriptors"), &inner);
+    }
+
+    fn limit(&mut self, node: &Node, siblings: &Node, path: &Path, mut notes: Vec<Note>) {
+        let limit = node.get("rate_limit");
+        notes.extend(self.document.remarks(limit, &["unit", "requests_per_unit", "unlimited", "name"]));
+        if limit.get("replaces").is_present() {
+            let reason = "all limits of a route apply: leave out the ones that it replaces";
+            notes.retain(|note| !note.to_string().contains("`replaces`"));
+            notes.push(self.document.finding(limit.get("replaces"), "replaces", reason));
+        }
+        if limit.get("unlimited").is_true() {
+            let reason = "there is no limit to exempt it from: a route without limits does the same";
+            self.converted.notes.push(self.document.finding(limit, "unlimited: true", reason));
+            return;
+        }
+        let Some(rate) = rate(node) else {
+            let reason = "`unit` is second, minute, hour, day, week, month or year, and `requests_per_unit` a number above 0";
+            self.converted.notes.extend(notes.into_iter().filter(|note| matches!(note, Note::Finding(_))));
+            self.converted.notes.push(self.document.finding(limit, "rate_limit", reason));
+            return;
+        };
+        let key = if path.parts.is_empty() { vec!["global".to_owned()] } else { path.parts.clone() };
+        let name = limit.get("name").text().map_or_else(|| path.names.join("-"), str::to_owned);
+        let mut made = Limit::new(self.names.unique(&name), Algorithm::FixedWindow { rate }, key);
+        if made.key.iter().any(|part| part.contains(':')) {
+            // Envoy sends no descriptor for a request that lacks a part.
+            made.on_missing = Some("skip");
+        }
+        made.is_shadow = node.get("shadow_mode").is_true();
+        made.notes = notes;
+        made.notes.extend(path.of_routes.iter().cloned());
+        self.values(node, siblings, &mut made);
+        let name = made.name.clone();
+        self.converted.limits.push(made);
+        if path.of_routes.is_empty() {
+            self.name_in_route(name, &path.conditions);
+        }
+    }
+
+    /// Adds the limits of single values, which are overrides of the limit for all other values.
+    fn values(&mut self, node: &Node, siblings: &Node, limit: &mut Limit) {
+        let is_other = |other: &&Node| {
+            node.get("value").text().is_none()
+                && other.get("key").text() == node.get("key").text()
+                && other.get("descriptors").items().is_empty()
+        };
+        for other in siblings.items().iter().filter(is_other) {
+            let Some(value) = other.get("value").text() else { continue };
+            let names = if limit.key.len() == 1 { value.replace('|', "\\|") } else { continue };
+            match rate(other) {
+                _ if other.get("rate_limit").get("unlimited").is_true() => {
+                    limit.allow.push(format!("key:{names}"));
+                }
+                Some(rate) => limit.overrides.push((names, rate)),
+                None => {
+                    let reason = "`unit` and `requests_per_unit` are missing";
+                    limit.notes.push(self.document.finding(other, value, reason));
+                }
+            }
+        }
+    }
+
+    /// Names a limit in the route with these conditions.
+    fn name_in_route(&mut self, name: String, conditions: &[Condition]) {
+        let routes = &mut self.converted.routes;
+        match routes.iter_mut().find(|route| route.conditions == conditions) {
+            Some(route) => route.limits.push(name),
+            None => routes.push(Route {
+                path: "/*".to_owned(),
+                conditions: conditions.to_vec(),
+                limits: vec![name],
+                target: Target::Upstream(SERVER.to_owned()),
+                ..Route::default()
+            }),
+        }
+    }
+
+    /// Completes the routes: those with more conditions come first, and have the limits of the others, too.
+    fn add_route(&mut self) {
+        let routes = &mut self.converted.routes;
+        routes.sort_by_key(|route| std::cmp::Reverse(route.conditions.len()));
+        if routes.last().is_none_or(|route| !route.conditions.is_empty()) {
+            routes.push(Route {
+                path: "/*".to_owned(),
+                target: Target::Upstream(SERVER.to_owned()),
+                ..Route::default()
+            });
+        }
+        for index in 0..routes.len() {
+            let (before, rest) = routes.split_at_mut(index + 1);
+            let route = &mut before[index];
+            let implied =
+                rest.iter().filter(|other| other.conditions.iter().all(|it| route.conditions.contains(it)));
+            let limits: Vec<String> = implied.flat_map(|other| other.limits.clone()).collect();
+            route.limits.extend(limits);
+        }
+        let text = "The rate-limit service has no routes: Envoy's routes decide which descriptors they send. Write its routes and \
+                    servers here, and name in each the limits of its descriptors.";
+        routes[0].notes.push(Note::text(text));
+    }
+}
+
+/// The key part of a descriptor's key.
+fn part(key: &str) -> Part {
+    let key = match key {
+        "generic_key" | "destination_cluster" | "source_cluster" | "header_match" => return Part::OfRoute,
+        "remote_address" | "masked_remote_address" | "client_ip" => "client_ip".to_owned(),
+        "path" | ":path" => "path".to_owned(),
+        "method" | ":method" => "method".to_owned(),
+        "host" | ":authority" | "authority" => "host".to_owned(),
+        header => format!("header:{}", header.to_ascii_lowercase().replace('_', "-")),
+    };
+    Part::Key(key)
+}
+
+/// The condition that a part of a key has this value.
+fn condition(part: &str, value: &str) -> Option<Condition> {
+    let name = part.strip_prefix("header:")?.to_owned();
+    // `*` at the end of a value matches any rest in both.
+    let test = Test::Any(vec![value.replace('\\', "\\\\")]);
+    Some(Condition { kind: ConditionKind::Header, name, test })
+}
+
+/// The rate of a descriptor, in windows that start at multiples of their length, as those of the service do.
+fn rate(node: &Node) -> Option<String> {
+    let limit = node.get("rate_limit");
+    let units = limit.get("requests_per_unit").number().filter(|units| *units > 0)?;
+    let period = match &*limit.get("unit").text()?.to_ascii_lowercase() {
+        "second" => "s",
+        "minute" => "minute",
+        "hour" => "hour",
+        "day" => "day",
+        // Weeks, months and years of the service are multiples of days, and not those of the calendar.
+        "week" => "168h",
+        "month" => "720h",
+        "year" => "8760h",
+        _ => return None,
+    };
+    Some(format!("{units}/{period}"))
+}

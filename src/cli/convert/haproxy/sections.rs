@@ -1,0 +1,140 @@
+//! The sections and lines of a configuration of `HAProxy`.
+
+use std::rc::Rc;
+
+use crate::cli::convert::note::{Note, Place, SyntaxError};
+
+/// A line of a section.
+#[derive(Clone, Debug)]
+pub(super) struct Line {
+    /// One or more.
+    pub words: Vec<String>,
+    pub place: Place,
+}
+
+impl Line {
+    /// A word, or an empty text.
+    pub fn word(&self, index: usize) -> &str {
+        self.words.get(index).map_or("", String::as_str)
+    }
+
+    /// Whether it begins with these words.
+    pub fn begins(&self, words: &[&str]) -> bool {
+        words.iter().enumerate().all(|(index, word)| self.word(index) == *word)
+    }
+
+    /// The word after this one.
+    pub fn after(&self, word: &str) -> Option<&str> {
+        let index = self.words.iter().position(|other| other == word)?;
+        self.words.get(index + 1).map(String::as_str)
+    }
+
+    /// A note that it is not converted.
+    pub fn finding(&self, reason: impl Into<String>) -> Note {
+        Note::finding(&self.place, &self.words.join(" "), reason)
+    }
+}
+
+/// A section, such as `frontend www`.
+#[derive(Debug)]
+pub(super) struct Section {
+    pub header: Line,
+    pub lines: Vec<Line>,
+}
+
+impl Section {
+    /// Its kind, such as `frontend`.
+    pub fn kind(&self) -> &str {
+        self.header.word(0)
+    }
+
+    /// Its name, or an empty text.
+    pub fn name(&self) -> &str {
+        self.header.word(1)
+    }
+
+    /// The lines that begin with these words.
+    pub fn find<'s>(&'s self, words: &'s [&str]) -> impl Iterator<Item = &'s Line> {
+        self.lines.iter().filter(move |line| line.begins(words))
+    }
+}
+
+const KINDS: [&str; 13] = [
+    "backend",
+    "cache",
+    "defaults",
+    "fcgi-app",
+    "frontend",
+    "global",
+    "http-errors",
+    "listen",
+    "mailers",
+    "peers",
+    "program",
+    "resolvers",
+    "ring",
+];
+
+/// The sections of a file.
+///
+/// # Errors
+/// A quote is not closed, or a line is before the first section.
+pub(super) fn sections(file: &str, text: &str) -> Result<Vec<Section>, SyntaxError> {
+    let file: Rc<str> = Rc::from(file);
+    let mut sections: Vec<Section> = Vec::new();
+    for (index, text) in text.lines().enumerate() {
+        let place = Place { order: 0, file: Rc::clone(&file), line: index + 1 };
+        let words = words(text).ok_or_else(|| SyntaxError {
+            place: place.clone(),
+            message: "a quote is not closed".to_owned(),
+        })?;
+        let Some(first) = words.first() else { continue };
+        let is_header = KINDS.contains(&&**first) || first == "userlist";
+        let line = Line { words, place };
+        if is_header {
+            sections.push(Section { header: line, lines: Vec::new() });
+        } else if let Some(section) = sections.last_mut() {
+            section.lines.push(line);
+        } else {
+            let message = format!("`{}` is not in a section", line.word(0));
+            return Err(SyntaxError { place: line.place, message });
+        }
+    }
+    Ok(sections)
+}
+
+/// The words of a line, without comments; `None` if a quote is not closed.
+fn words(line: &str) -> Option<Vec<String>> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut quote = None;
+    let mut rest = line.chars();
+    while let Some(c) = rest.next() {
+        match (c, quote) {
+            ('\\', None | Some('"')) => word.get_or_insert_default().push(rest.next().unwrap_or('\\')),
+            (c, Some(open)) if c == open => quote = None,
+            ('"' | '\'', None) => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            ('#', None) => break,
+            (c, None) if c.is_whitespace() => words.extend(word.take()),
+            (c, _) => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    quote.is_none().then_some(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_have_quotes_and_escapes() {
+        let found = words(r##"  acl a path_beg "/a b" /c\ d 'e"#' # "comment"##).unwrap();
+        assert_eq!(found, ["acl", "a", "path_beg", "/a b", "/c d", "e\"#"]);
+        assert_eq!(words("a \"b"), None);
+        assert_eq!(words(" # "), Some(Vec::new()));
+    }
+}

@@ -1,0 +1,224 @@
+//! Services and routes of Kong.
+
+use super::plugins::{Plugins, Scope};
+use crate::cli::convert::document::{Document, Node};
+use crate::cli::convert::model::{Condition, ConditionKind, Route, Target, Test, Upstream};
+use crate::cli::convert::names::Names;
+use crate::cli::convert::note::Note;
+
+/// The highest weight of a server.
+const MOST_WEIGHT: u64 = 1_000;
+
+/// The services of a file as upstreams.
+pub(super) struct Services<'d> {
+    document: &'d Document,
+    root: &'d Node,
+    names: Names,
+    made: Vec<(usize, String)>,
+    pub upstreams: Vec<Upstream>,
+}
+
+impl<'d> Services<'d> {
+    pub fn of(document: &'d Document, root: &'d Node) -> Self {
+        Self { document, root, names: Names::default(), made: Vec::new(), upstreams: Vec::new() }
+    }
+
+    /// The name of a service's upstream, which is made if it is new.
+    fn upstream(&mut self, service: &Node) -> String {
+        if let Some((_, name)) = self.made.iter().find(|(line, _)| *line == service.line) {
+            return name.clone();
+        }
+        let text = |key: &str| service.get(key).text();
+        let name = self.names.unique(text("name").unwrap_or("service"));
+        let mut upstream = Upstream { name: name.clone(), ..Upstream::default() };
+        upstream.notes.push(self.document.origin(service, &format!("service {name}")));
+        let known = [
+            "enabled", "host", "name", "path", "plugins", "port", "protocol", "retries", "routes", "tags",
+            "url",
+        ];
+        upstream.notes.extend(self.document.remarks(service, &known));
+        let written = || {
+            let protocol = text("protocol").unwrap_or("http");
+            let port = text("port")
+                .map_or_else(|| if protocol == "https" { "443" } else { "80" }.to_owned(), str::to_owned);
+            format!(
+                "{protocol}://{}:{port}{}",
+                text("host").unwrap_or("127.0.0.1"),
+                text("path").unwrap_or("")
+            )
+        };
+        let url = text("url").map_or_else(written, str::to_owned);
+        let (scheme, rest) = url.split_once("://").unwrap_or(("http", &url));
+        let scheme = match scheme {
+            "grpc" => {
+                upstream.speaks_h2 = true;
+                "http"
+            }
+            "grpcs" => {
+                upstream.speaks_h2 = true;
+                "https"
+            }
+            other => other,
+        };
+        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let path = path.trim_end_matches('/');
+        let host = authority.split(':').next().unwrap_or("");
+        let group =
+            self.root.get("upstreams").items().iter().find(|group| group.get("name").text() == Some(host));
+        match group {
+            Some(group) => self.add_targets(group, (scheme, path), &mut upstream),
+            None => upstream.servers.push((format!("{scheme}://{authority}{path}"), 1)),
+        }
+        upstream.retries = service.get("retries").number().map(|retries| retries.min(5));
+        self.upstreams.push(upstream);
+        self.made.push((service.line, name.clone()));
+        name
+    }
+
+    /// Adds the targets of a group of Kong to an upstream.
+    fn add_targets(&self, group: &Node, (scheme, path): (&str, &str), upstream: &mut Upstream) {
+        for target in group.get("targets").items() {
+            let weight = target.get("weight").number().unwrap_or(100).min(MOST_WEIGHT);
+            let address = target.get("target").text().unwrap_or("127.0.0.1");
+            if weight > 0 {
+                upstream.servers.push((format!("{scheme}://{address}{path}"), weight));
+            }
+        }
+        if group.get("algorithm").text() == Some("least-connections") {
+            upstream.balance = Some("least_requests".to_owned());
+        }
+        upstream.notes.extend(self.document.remarks(group, &["name", "targets", "algorithm", "tags"]));
+    }
+}
+
+/// The routes of a file, in the order in which Kong prefers them.
+pub(super) fn routes(
+    document: &Document,
+    root: &Node,
+    services: &mut Services<'_>,
+    plugins: &mut Plugins<'_>,
+) -> Vec<Route> {
+    let all = root.get("services").items();
+    let mut with_services: Vec<(&Node, Option<&Node>)> = Vec::new();
+    for service in all {
+        with_services.extend(service.get("routes").items().iter().map(|route| (route, Some(service))));
+    }
+    for route in root.get("routes").items() {
+        let name = route.get("service").text().or(route.get("service").get("name").text());
+        with_services
+            .push((route, all.iter().find(|service| service.get("name").text() == name && name.is_some())));
+    }
+    let mut found: Vec<((usize, usize), Route)> = Vec::new();
+    for (node, service) in with_services {
+        let scope =
+            Scope { service: service.and_then(|it| it.get("name").text()), route: node.get("name").text() };
+        let upstream = service.map(|service| services.upstream(service));
+        let mut base = base(document, node, upstream);
+        plugins.apply(scope, &mut base);
+        let (routes, notes) = combinations(document, node, &base);
+        plugins.notes.extend(notes);
+        for (index, route) in routes.into_iter().enumerate() {
+            let notes = if index == 0 { route.notes.clone() } else { Vec::new() };
+            let count = usize::from(route.host.is_some())
+                + usize::from(!route.methods.is_empty())
+                + usize::from(!route.conditions.is_empty())
+                + usize::from(route.path != "/*");
+            found.push(((count, route.path.len()), Route { notes, ..route }));
+        }
+    }
+    // More conditions and longer paths are preferred; the sort keeps the order of others.
+    found.sort_by_key(|(rank, _)| std::cmp::Reverse(*rank));
+    found.into_iter().map(|(_, route)| route).collect()
+}
+
+/// A route without its hosts and paths.
+fn base(document: &Document, node: &Node, upstream: Option<String>) -> Route {
+    let mut route = Route::default();
+    let name = node.get("name").text().unwrap_or("without a name");
+    route.notes.push(document.origin(node, &format!("route {name}")));
+    let known = [
+        "headers",
+        "hosts",
+        "methods",
+        "name",
+        "paths",
+        "plugins",
+        "preserve_host",
+        "protocols",
+        "regex_priority",
+        "service",
+        "strip_path",
+        "tags",
+        "request_buffering",
+        "response_buffering",
+        "path_handling",
+        "https_redirect_status_code",
+    ];
+    route.notes.extend(document.remarks(node, &known));
+    route.methods = node.get("methods").texts();
+    for (header, values) in node.get("headers").entries() {
+        let test = Test::Any(values.texts().iter().map(|value| value.replace('*', "\\*")).collect());
+        route.conditions.push(Condition {
+            kind: ConditionKind::Header,
+            name: header.to_ascii_lowercase(),
+            test,
+        });
+    }
+    route.target = if let Some(name) = upstream {
+        Target::Upstream(name)
+    } else {
+        let reason = "it has no service: requests get 501";
+        route.notes.push(document.finding(node, &format!("route {name}"), reason));
+        Target::missing()
+    };
+    if !node.get("preserve_host").is_true() {
+        route.rewrite_host = Some("upstream".to_owned());
+    }
+    route
+}
+
+/// A route for each of its hosts and paths, and notes on those that can't be converted.
+fn combinations(document: &Document, node: &Node, base: &Route) -> (Vec<Route>, Vec<Note>) {
+    let mut notes: Vec<Note> = Vec::new();
+    let mut hosts: Vec<Option<String>> = Vec::new();
+    for host in node.get("hosts").texts() {
+        let host = host.split(':').next().unwrap_or("").to_ascii_lowercase();
+        if host.strip_prefix("*.").unwrap_or(&host).contains('*') {
+            notes.push(document.finding(
+                node.get("hosts"),
+                &host,
+                "the host of a route is a name, or `*.` and a name",
+            ));
+        } else {
+            hosts.push(Some(host));
+        }
+    }
+    if !node.get("hosts").is_present() {
+        hosts.push(None);
+    }
+    let mut paths: Vec<(String, Option<String>)> = Vec::new();
+    let strips = node.get("strip_path").text() != Some("false");
+    for path in node.get("paths").texts() {
+        if !path.starts_with('/') || path.contains(['*', '{']) {
+            notes.push(document.finding(
+                node.get("paths"),
+                &path,
+                "a route's path has no regular expressions",
+            ));
+            continue;
+        }
+        let prefix = path.trim_end_matches('/');
+        paths.push((format!("{path}*"), (strips && !prefix.is_empty()).then(|| prefix.to_owned())));
+    }
+    if !node.get("paths").is_present() {
+        paths.push(("/*".to_owned(), None));
+    }
+    let mut routes = Vec::new();
+    for host in &hosts {
+        for (path, strip_prefix) in &paths {
+            let (host, path, strip_prefix) = (host.clone(), path.clone(), strip_prefix.clone());
+            routes.push(Route { host, path, strip_prefix, ..base.clone() });
+        }
+    }
+    (routes, notes)
+}

@@ -1,0 +1,71 @@
+//! Services of Traefik as upstreams.
+
+use crate::cli::convert::document::{Document, Node};
+use crate::cli::convert::model::Upstream;
+use crate::cli::convert::names::Names;
+
+/// The highest weight of a server.
+const MOST_WEIGHT: u64 = 1_000;
+
+/// The upstreams that were made so far.
+pub(super) struct Services<'d> {
+    document: &'d Document,
+    nodes: &'d Node,
+    names: Names,
+    made: Vec<(String, String)>,
+    pub upstreams: Vec<Upstream>,
+}
+
+impl<'d> Services<'d> {
+    pub fn new(document: &'d Document, nodes: &'d Node) -> Self {
+        Self { document, nodes, names: Names::default(), made: Vec::new(), upstreams: Vec::new() }
+    }
+
+    /// The name of a service's upstream, and the Host header that its servers get, if it is not the client's.
+    ///
+    /// # Errors
+    /// Why it can't be converted.
+    pub fn upstream(&mut self, service: &str) -> Result<(String, Option<String>), String> {
+        let plain = service.split('@').next().unwrap_or("");
+        let node = self.nodes.get(plain);
+        let balancer = node.get("loadBalancer");
+        if !balancer.is_present() {
+            let reason = if node.is_present() {
+                "only `loadBalancer` can be converted"
+            } else {
+                "there is no such service"
+            };
+            return Err(format!("{reason}: requests get 501"));
+        }
+        let passes_host = balancer.get("passHostHeader").text() != Some("false");
+        let host = (!passes_host).then(|| "upstream".to_owned());
+        if let Some((_, name)) = self.made.iter().find(|(known, _)| known == plain) {
+            return Ok((name.clone(), host));
+        }
+        let mut upstream = Upstream { name: self.names.unique(plain), ..Upstream::default() };
+        upstream.notes.push(self.document.origin(node, &format!("service {plain}")));
+        let known = ["healthCheck", "passHostHeader", "servers", "strategy"];
+        upstream.notes.extend(self.document.remarks(balancer, &known));
+        for server in balancer.get("servers").items() {
+            let url = server.get("url").text().unwrap_or("").trim_end_matches('/');
+            if !(url.starts_with("http://") || url.starts_with("https://")) {
+                let reason = "the URL of a server begins with `http://` or `https://`";
+                upstream.notes.push(self.document.finding(server, &format!("url: {url}"), reason));
+                continue;
+            }
+            let weight = server.get("weight").number().unwrap_or(1).clamp(1, MOST_WEIGHT);
+            upstream.servers.push((url.to_owned(), weight));
+        }
+        if upstream.servers.is_empty() {
+            return Err("none of its servers can be converted: requests get 501".to_owned());
+        }
+        if balancer.get("strategy").text() == Some("p2c") {
+            upstream.balance = Some("power_of_two".to_owned());
+        }
+        upstream.health_path = balancer.get("healthCheck").get("path").text().map(str::to_owned);
+        let name = upstream.name.clone();
+        self.upstreams.push(upstream);
+        self.made.push((plain.to_owned(), name.clone()));
+        Ok((name, host))
+    }
+}
