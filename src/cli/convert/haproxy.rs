@@ -13,7 +13,7 @@ use std::path::Path;
 use self::backends::Backends;
 use self::conditions::{Acls, Criterion};
 use self::limits::Limits;
-use self::matches::{Match, Restricted, limited, matches, narrowed};
+use self::matches::{Match, Restricted, limited, matches, narrowed, without_repetitions};
 use self::remarks::remark;
 use self::sections::{Line, Section, sections};
 use super::model::{Converted, Denied, Limit, Listener, Route, Target};
@@ -78,6 +78,9 @@ pub(super) fn convert(file: &str, text: &str, directory: &Path) -> Result<Conver
             _ => converted.notes.push(section.header.finding("tidegate has no counterpart")),
         }
     }
+    let (routes, notes) = without_repetitions(std::mem::take(&mut converted.routes));
+    converted.routes = routes;
+    converted.notes.extend(notes);
     converted.denied = denied(&maker.statuses, &mut converted.notes);
     converted.limits = maker.limits.all;
     converted.upstreams = maker.backends.upstreams;

@@ -2,6 +2,7 @@
 
 use super::conditions::{Conjunction, Criterion};
 use crate::cli::convert::model::{Condition, Route, Test};
+use crate::cli::convert::note::Note;
 
 /// Requests that a route can select.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -148,10 +149,12 @@ pub(super) fn limited(route: Route, limits: &[&Restricted]) -> Vec<Route> {
     }
     let mut routes: Vec<(Route, Vec<&Match>)> = vec![(route, Vec::new())];
     for selection in selections {
-        let mut refined = Vec::new();
+        let mut refined: Vec<(Route, Vec<&Match>)> = Vec::new();
         for (route, mut holding) in routes {
             match narrowed(&route, selection) {
                 Some(narrow) if is_same(&narrow, &route) => holding.push(selection),
+                // An earlier route gets these requests already.
+                Some(narrow) if refined.iter().any(|(earlier, _)| is_same(earlier, &narrow)) => {}
                 Some(narrow) => {
                     let holding = holding.iter().copied().chain([selection]).collect();
                     refined.push((narrow, holding));
@@ -173,6 +176,19 @@ pub(super) fn limited(route: Route, limits: &[&Restricted]) -> Vec<Route> {
         route
     };
     routes.into_iter().enumerate().map(finish).collect()
+}
+
+/// Removes routes that select the same requests as an earlier one, which gets them; returns their notes.
+pub(super) fn without_repetitions(routes: Vec<Route>) -> (Vec<Route>, Vec<Note>) {
+    let (mut kept, mut notes): (Vec<Route>, Vec<Note>) = (Vec::new(), Vec::new());
+    for route in routes {
+        if kept.iter().any(|earlier| is_same(earlier, &route)) {
+            notes.extend(route.notes.into_iter().filter(|note| matches!(note, Note::Finding(_))));
+        } else {
+            kept.push(route);
+        }
+    }
+    (kept, notes)
 }
 
 /// Whether two routes select the same requests.

@@ -85,6 +85,25 @@ fn traefik_is_read_from_yaml_and_toml() {
     assert_eq!(toml, yaml);
 }
 
+/// The first block of each page in `docs/migrating` is converted to the second one.
+#[test]
+fn the_documented_examples_are_the_output() {
+    let directory = tempfile::tempdir().unwrap();
+    let lines = |text: &str| {
+        let is_content = |line: &&str| !line.is_empty() && !line.starts_with('#');
+        text.lines().filter(is_content).map(str::to_owned).collect::<Vec<_>>()
+    };
+    for origin in ["nginx", "haproxy", "traefik", "kong", "envoy-ratelimit"] {
+        let page = repository().join(format!("docs/migrating/{origin}.md"));
+        let page = fs::read_to_string(page).unwrap();
+        let blocks: Vec<&str> = page.split("\n```").skip(1).step_by(2).take(2).collect();
+        let [input, output] = [blocks[0], blocks[1]].map(|block| block.split_once('\n').unwrap().1);
+        fs::write(directory.path().join("file"), input.to_owned() + "\n").unwrap();
+        let found = tidegate(directory.path(), &["convert", origin, "file"]);
+        assert_eq!(lines(&found.stdout), lines(output), "{origin}: {}", found.stderr);
+    }
+}
+
 #[test]
 fn standard_input_is_converted() {
     let file = folder("nginx").join("limits.conf");
