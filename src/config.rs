@@ -1,5 +1,8 @@
 //! The configuration file: from text to checked types, or to a report of all its errors.
 
+mod acme;
+mod acme_hosts;
+mod acme_names;
 mod admin;
 mod ahead_lints;
 mod answers;
@@ -61,7 +64,6 @@ pub use written::WrittenLimit;
 
 use self::consumers::ReadConsumers;
 use self::geo::ReadGeo;
-use self::item::Item;
 use self::keys::TOP;
 use self::limits::{Counting, Naming, Policies, ReadLimits};
 use self::log::ReadLog;
@@ -73,6 +75,7 @@ use self::store::ReadStore;
 use self::syntax::with_syntax_errors;
 use self::table::{Reported, Table};
 use self::upstreams::ReadUpstreams;
+use crate::acme::AcmeSpec;
 use crate::admin::AdminSpec;
 use crate::gate::{ClientIp, Gate, RouteTable};
 use crate::id_vec::IdVec;
@@ -112,6 +115,8 @@ pub struct Config {
     pub tracing: Option<TracingSpec>,
     /// The admin interface, if there is one.
     pub admin: Option<AdminSpec>,
+    /// From where certificates are obtained, if listeners ask for that.
+    pub acme: Option<AcmeSpec>,
 }
 
 /// A configuration, with its warnings and facts about its file.
@@ -154,7 +159,8 @@ impl std::fmt::Debug for Variables {
 /// # Errors
 /// All errors of the file.
 pub fn load(path: &Path) -> Result<Loaded, Report> {
-    parse(&source::read(path)?, &path.display().to_string(), &source::variable)
+    let (text, file) = (source::read(path)?, path.display().to_string());
+    supported(parse(&text, &file, &source::variable)?, &file, &text)
 }
 
 /// Reads a configuration from a stream, such as standard input, with the variables of this process. `name` is its name in
@@ -163,7 +169,16 @@ pub fn load(path: &Path) -> Result<Loaded, Report> {
 /// # Errors
 /// All errors of the configuration.
 pub fn load_from(stream: impl Read, name: &str) -> Result<Loaded, Report> {
-    parse(&source::read_from(stream, name)?, name, &source::variable)
+    let text = source::read_from(stream, name)?;
+    supported(parse(&text, name, &source::variable)?, name, &text)
+}
+
+/// Rejects a configuration that needs what this build does not have.
+fn supported(loaded: Loaded, file: &str, text: &str) -> Result<Loaded, Report> {
+    if loaded.config.acme.is_some() && !cfg!(feature = "acme") {
+        return Err(Report::new(file, text, vec![acme::not_built()]));
+    }
+    Ok(loaded)
 }
 
 /// Reads the text of a file. `file` is its name in messages, and other files are relative to its directory; `env` looks
@@ -231,6 +246,7 @@ struct Sections<'a> {
     log: Option<ReadLog>,
     tracing: Result<Option<TracingSpec>, Reported>,
     admin: Result<Option<AdminSpec>, Reported>,
+    acme: Result<Option<AcmeSpec>, Reported>,
 }
 
 /// Reads the whole file, with the file of consumers if there is one; `None` if any part of them is
@@ -260,7 +276,7 @@ impl<'a> Sections<'a> {
         let counting = store.as_ref().map_or(Counting::InRedis, |store| Counting::of(&store.spec));
         let limits = limits::limits(top.given("limits"), &naming, &consumers, counting);
         consumer_checks::check_limits(&consumers, &limits);
-        let defaults = default_limits(top.item("default_limits"), &limits);
+        let defaults = routes::default_limits(top.item("default_limits"), &limits);
         let mut upstreams = upstreams::upstreams(top.given("upstreams"), directory);
         let geo = ReadGeo::read(top.given("geo"), directory);
         let mut names = routes::Names {
@@ -273,6 +289,11 @@ impl<'a> Sections<'a> {
         let routes = routes::routes(top.given("routes"), &mut names);
         let admin = top.optional("admin", |item| admin::admin(item, directory, listeners.as_deref()));
         let log = top.section("log").and_then(|table| log::log(table, &consumers));
+        let acme = top.optional("acme", |item| acme::acme(item, directory));
+        let acme = acme.and_then(|acme| {
+            let (listeners, routes) = (listeners.as_ref().ok_or(Reported)?, routes.as_ref().ok_or(Reported)?);
+            acme_names::assign(acme, top.given("listeners"), listeners, routes)
+        });
         Self {
             process: process(top),
             client_ip,
@@ -290,6 +311,7 @@ impl<'a> Sections<'a> {
             log,
             tracing: top.optional("tracing", traces::tracing),
             admin,
+            acme,
         }
     }
 
@@ -369,17 +391,8 @@ impl<'a> Sections<'a> {
             log,
             tracing: self.tracing.ok()?,
             admin: self.admin.ok()?,
+            acme: self.acme.ok()?,
         };
         Some((config, written))
     }
-}
-
-/// Reads the limits of every route, which also apply to requests without one: they have the same bound as a route's.
-fn default_limits(item: Item<'_>, limits: &ReadLimits) -> Vec<(PolicyId, Range<usize>)> {
-    let defaults = limits.resolve_all(item);
-    if defaults.len() > routes::MAX_LIMITS {
-        let problem = item.error(format!("there are {} default limits", defaults.len()));
-        item.reject::<()>(problem.help(format!("a request has at most {}", routes::MAX_LIMITS)));
-    }
-    defaults
 }

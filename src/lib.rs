@@ -2,9 +2,10 @@
 //!
 //! ARCHITECTURE.md describes the modules. Each may import only those to its left:
 //!
-//! `text < suggest < id_vec < sharded < generations < time < plot < limit < http1 < telemetry < socket < tls < otlp < store <
+//! `text < suggest < id_vec < sharded < generations < time < plot < limit < http1 < telemetry < socket < tls < acme < otlp < store <
 //! limiter < upstream < jwt < consumers < gate < proxy < server < admin < config < reload < replay < app < cli`
 
+pub mod acme;
 pub mod admin;
 pub mod app;
 pub mod cli;

@@ -1,6 +1,7 @@
 //! The proxy: takes a request from the client's connection, applies the limits of its route, forwards it to an upstream
 //! or rejects it, and returns the response. The pipeline is in `proxy::exchange`.
 
+mod acme_challenge;
 mod active;
 mod blocked;
 mod client;

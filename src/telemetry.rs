@@ -1,6 +1,7 @@
 //! Observability: the log on standard error, the access log on standard output, and the metrics.
 
 mod access;
+mod acme_counts;
 mod activity;
 mod charge_back;
 mod colours;
@@ -23,6 +24,7 @@ mod trace;
 mod upstreams;
 
 pub use access::{AccessOutput, AccessWriter, Forwarding, Record, RequestText};
+pub use acme_counts::{AcmeCounts, AcmeValues};
 pub use activity::{CounterSums, Frame};
 pub use charge_back::ChargeBack;
 pub use colours::has_colours;

@@ -126,6 +126,13 @@ impl Timestamp {
         u64::try_from(time.as_microsecond()).ok().map(Self)
     }
 
+    /// The time as RFC 3339 writes it, in UTC and in whole seconds.
+    #[must_use]
+    pub fn rfc3339(self) -> String {
+        let time = UNIX_EPOCH.checked_add(Duration::from_micros(self.0));
+        time.map_or_else(String::new, |time| humantime::format_rfc3339_seconds(time).to_string())
+    }
+
     /// This time plus `span`, saturating.
     #[must_use]
     pub fn after(self, span: Micros) -> Self {
@@ -178,6 +185,13 @@ impl Micros {
     #[must_use]
     pub fn as_secs_f64(self) -> f64 {
         Duration::from(self).as_secs_f64()
+    }
+}
+
+/// Times before 1970 become the epoch.
+impl From<SystemTime> for Timestamp {
+    fn from(time: SystemTime) -> Self {
+        Self(Micros::from(time.duration_since(UNIX_EPOCH).unwrap_or_default()).0)
     }
 }
 
@@ -251,9 +265,9 @@ pub enum Clock {
 static ANCHOR: LazyLock<(std::time::Instant, Timestamp)> =
     LazyLock::new(|| (std::time::Instant::now(), wall_time()));
 
-/// The system's wall time. Before 1970 it reads as the epoch.
+/// The system's wall time.
 fn wall_time() -> Timestamp {
-    Timestamp(Micros::from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()).0)
+    SystemTime::now().into()
 }
 
 impl Clock {

@@ -3,12 +3,16 @@
 mod certificate;
 mod client;
 mod fault;
+mod identity;
+mod resolver;
 mod server;
 mod subject;
 mod transport;
+mod validation;
 
 pub use certificate::CertificateInfo;
 pub use client::{ClientTls, ClientTlsSpec, TlsError};
 pub use fault::HandshakeFault;
-pub use server::{Identity, ServerTls, ServerTlsSpec};
+pub use identity::Identity;
+pub use server::{ServerTls, ServerTlsSpec};
 pub use transport::Transport;

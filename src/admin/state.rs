@@ -16,8 +16,8 @@ use crate::proxy::ConfigSnapshot;
 use crate::server::{ConnectionLimiter, Lifecycle, ListenerHandle};
 use crate::store::{Memory, Store};
 use crate::telemetry::{
-    AccessOutput, GaugeValues, ListenerValues, Metrics, SpanCounts, StoreValues, TopKeys, UpstreamValues,
-    dropped_log_lines,
+    AccessOutput, AcmeCounts, GaugeValues, ListenerValues, Metrics, SpanCounts, StoreValues, TopKeys,
+    UpstreamValues, dropped_log_lines,
 };
 use crate::time::Clock;
 use crate::tls::ServerTls;
@@ -75,6 +75,8 @@ pub struct GaugeSources {
     pub access: Option<AccessOutput>,
     /// Exported and dropped spans.
     pub spans: Arc<SpanCounts>,
+    /// Certificates from an ACME server.
+    pub acme: Arc<AcmeCounts>,
     /// The upstreams.
     pub upstreams: Vec<Arc<SharedUpstream>>,
 }
@@ -114,7 +116,8 @@ impl Admin {
 
     /// Reads the gauges other than the numbers of denied keys and the granted units, which take long if there are many.
     pub(super) fn gauge_values(&self) -> GaugeValues {
-        let GaugeSources { listeners, breakers, memory, ledger, access, spans, upstreams, .. } = &self.gauges;
+        let GaugeSources { listeners, breakers, memory, ledger, access, spans, acme, upstreams, .. } =
+            &self.gauges;
         let listener = |ListenerSource { address, limiter, tls }: &ListenerSource| {
             let [over_limit, over_client_limit] = limiter.refused();
             ListenerValues {
@@ -138,6 +141,7 @@ impl Admin {
             keys: memory.len(),
             evictions: memory.evictions(),
             spans: spans.totals(),
+            acme: acme.values(),
             denied_keys: BTreeMap::new(),
             grants: BTreeMap::new(),
             dropped_log_lines: dropped_log_lines(),

@@ -11,21 +11,22 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::admin_interface::AdminInterface;
-use super::listeners::listen;
+use super::listeners::{KeptListeners, listen, match_listeners, tls_of};
 use super::summary;
 use super::tasks::{monitor, refresh_keys, sweep};
 use super::traces::Tracing;
+use crate::acme::Acme;
 use crate::admin::{self, Activity, Admin, AdminSpec, ConfigControl, GaugeSources, ListenerSource};
 use crate::config::{Change, Config, Part};
 use crate::limiter::SharedState;
 use crate::proxy::{ConfigSnapshot, ProxyConfig};
 use crate::server::{
-    InheritedSockets, Lifecycle, ListenError, Listener, ListenerHandle, ListenerSpec, Worker, WorkerUpdate,
+    InheritedSockets, Lifecycle, ListenError, Listener, ListenerHandle, Worker, WorkerUpdate,
 };
 use crate::store::{Memory, Store, StoreSpec};
 use crate::telemetry::{
-    AccessLog, AccessOutput, DroppedLines, LogKeys, LogSpec, Metrics, StoreCounts, TopKeys, UpstreamCounts,
-    dropped_log_lines,
+    AccessLog, AccessOutput, AcmeCounts, DroppedLines, LogKeys, LogSpec, Metrics, StoreCounts, TopKeys,
+    UpstreamCounts, dropped_log_lines,
 };
 use crate::time::{Clock, monotonic};
 use crate::upstream::{ServerSpec, SharedUpstream, UpstreamSpec};
@@ -51,6 +52,9 @@ pub(super) struct Running {
     /// The configuration that is served.
     snapshot: Arc<ConfigSnapshot>,
     upstreams: Vec<Arc<SharedUpstream>>,
+    /// Obtains certificates, if listeners ask for that.
+    acme: Option<Acme>,
+    acme_counts: Arc<AcmeCounts>,
     /// Name resolution and health checks of the upstreams.
     monitor: JoinSet<()>,
     store: StoreSpec,
@@ -62,10 +66,6 @@ pub(super) struct Running {
     shutdown_grace: Duration,
     max_keys: usize,
 }
-
-/// Listeners that are open already, by their index in [`Running::listeners`], with their settings in the next
-/// configuration.
-type KeptListeners = Vec<(usize, ListenerSpec)>;
 
 impl Running {
     /// Starts serving.
@@ -91,9 +91,9 @@ impl Running {
         let shared = SharedState::new(Arc::clone(&memory), config.snapshot.gate.limits.instances);
         let key_refresh = refresh_keys(config.snapshot.gate.jwt.as_ref()).await;
         let upstreams: Vec<_> = config.snapshot.upstreams.iter().map(SharedUpstream::new).collect();
+        let acme_counts = Arc::<AcmeCounts>::default();
         let mut running = Self {
             workers: Vec::new(),
-            listeners,
             inherited,
             metrics: Arc::new(Metrics::new(Clock::System.now())),
             top: admin.is_some().then(|| Arc::new(TopKeys::new(monotonic()))),
@@ -108,7 +108,10 @@ impl Running {
             config_control,
             key_refresh,
             sweeper: tokio::spawn(sweep(Arc::clone(&memory))),
+            acme: config.acme.map(|spec| Acme::start(spec, tls_of(&listeners), &acme_counts)),
+            acme_counts,
             monitor: monitor(&upstreams).await,
+            listeners,
             upstreams,
             snapshot: Arc::new(config.snapshot),
             control: Store::open(&config.store, &memory, StoreCounts::default()),
@@ -152,10 +155,12 @@ impl Running {
         let has_changed =
             |table: &str| changes.iter().any(|(part, _)| *part == Part::Table(table.to_owned()));
         // Steps that can fail come first, so that a failed reload changes nothing.
-        let (kept, new) = self.match_listeners(std::mem::take(&mut config.listeners));
+        let (kept, new) = match_listeners(&self.listeners, std::mem::take(&mut config.listeners));
         let ours: Vec<SocketAddr> = self.listeners.iter().map(ListenerHandle::address).collect();
         let (opened, sockets) = listen(&new, self.workers.len(), &self.inherited, &ours)?;
         self.warn_of_restart(&config);
+        let new_tls = kept.iter().filter_map(|(_, spec)| spec.tls.clone()).chain(tls_of(&opened)).collect();
+        self.acme = Acme::next(self.acme.take(), config.acme.take(), new_tls, &self.acme_counts);
         if has_changed("jwt") {
             let key_refresh = refresh_keys(config.snapshot.gate.jwt.as_ref()).await;
             std::mem::replace(&mut self.key_refresh, key_refresh).inspect(JoinHandle::abort);
@@ -182,6 +187,8 @@ impl Running {
         self.shared.denials.clear();
         self.shared.grants.adopt(&self.snapshot.gate.limits.policies);
         self.replace_listeners(opened, kept).await;
+        // Listeners that are kept have adopted the settings of the new configuration.
+        self.acme.iter().for_each(|acme| acme.set_listeners(tls_of(&self.listeners)));
         let upstreams = self.upstreams.iter().map(|upstream| upstream.spec().label());
         let policies = &self.snapshot.gate.limits.policies;
         self.metrics.record_reload(Clock::System.now(), policies, self.routes(), upstreams);
@@ -258,21 +265,6 @@ impl Running {
         log.report(dropped_log_lines());
     }
 
-    /// Splits the listeners of a configuration into those that are open already and those to be opened.
-    fn match_listeners(&self, specs: Vec<ListenerSpec>) -> (KeptListeners, Vec<ListenerSpec>) {
-        let (mut kept, mut new): (KeptListeners, _) = (Vec::new(), Vec::new());
-        for spec in specs {
-            let is_same = |(index, listener): &(usize, &ListenerHandle)| {
-                listener.spec().address == spec.address && kept.iter().all(|(other, _)| other != index)
-            };
-            match self.listeners.iter().enumerate().find(is_same) {
-                Some((index, _)) => kept.push((index, spec)),
-                None => new.push(spec),
-            }
-        }
-        (kept, new)
-    }
-
     /// The upstreams of another configuration. Unchanged ones are kept, with their connections and health.
     fn next_upstreams(
         &self,
@@ -315,6 +307,7 @@ impl Running {
             top: self.top.as_ref().map(|top| top.recorder(worker, policies, self.log.keys)),
             access: self.access.as_ref().and_then(|output| output.writer(self.log)),
             tracer: self.tracing.tracer(),
+            challenges: self.acme.as_ref().map(Acme::http_challenges),
         }
     }
 
@@ -365,6 +358,7 @@ impl Running {
                 grants: Arc::clone(&self.shared.grants),
                 access: self.access.clone(),
                 spans: Arc::clone(self.tracing.counts()),
+                acme: Arc::clone(&self.acme_counts),
                 upstreams: self.upstreams.clone(),
             },
             lifecycle: self.stage.clone(),

@@ -122,11 +122,15 @@ fn summary(config: &Config) -> String {
         StoreSpec::Memory => "counts in this process".to_owned(),
         StoreSpec::Redis(redis) => format!("store {}", redis.target),
     };
-    let counts = [
+    let mut counts = vec![
         counted(snapshot.gate.routes.routes().len(), "route"),
         counted(snapshot.gate.limit_rules.len(), "limit"),
         counted(snapshot.upstreams.len(), "upstream"),
         store,
     ];
+    let acme = config.acme.as_ref();
+    counts.extend(
+        acme.map(|acme| format!("{} from {}", counted(acme.names.len(), "certificate"), acme.server())),
+    );
     counts.join(", ")
 }

@@ -30,7 +30,7 @@ pub(super) fn admin(item: Item<'_>, directory: &Path, others: Option<&[ListenerS
             let problem = item.error("`tls` is for an address with a port, and `listen` is a Unix socket");
             item.reject(problem.help("leave it out: what is sent over a Unix socket stays on this machine"))
         }
-        _ => tls::server(item, directory, &PROTOCOLS),
+        _ => tls::admin(item, directory, &PROTOCOLS),
     });
     table.close();
     let (address, listen, tls) = (address?, listen?, tls.ok()?);

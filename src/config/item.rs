@@ -252,6 +252,12 @@ impl<'a> Item<'a> {
         entries.or_else(|| self.wrong_type("a table", help))
     }
 
+    /// The value that a table has for a key; none if this is no table.
+    pub fn value_of(self, key: &'a str) -> Option<Self> {
+        let value = self.value.get_ref().as_table()?.get(key)?;
+        Some(Self { name: key, value, ..self })
+    }
+
     /// The string without variables that a table has for a key.
     pub fn text_of(self, key: &str) -> Option<&'a str> {
         let value = self.value.get_ref().as_table()?.get(key)?;

@@ -3,6 +3,7 @@
 //!
 //! A new key is one entry here, and its use in the reader of its table.
 
+mod acme;
 mod admin;
 mod answers;
 mod client_ip;
@@ -26,6 +27,7 @@ mod tracing;
 mod units;
 mod upstreams;
 
+pub use self::acme::{ACME, EAB};
 pub use self::admin::ADMIN;
 pub use self::answers::{ANSWER, ANSWERS};
 pub use self::client_ip::CLIENT_IP;
@@ -37,7 +39,7 @@ pub use self::geo::{ASN_NOT, COUNTRY_NOT, GEO};
 pub use self::jwt::JWT;
 pub use self::key::{Default, Key, Keys, Kind};
 pub use self::limits::{BAN, LIMIT, NUMBERS, TIERS};
-pub use self::listeners::{CERTIFICATE, LISTENER, SERVER_TLS};
+pub use self::listeners::{CERTIFICATE, LISTENER, LISTENER_TLS, SERVER_TLS};
 pub use self::mistaken::cure;
 pub use self::places::places;
 pub use self::reference::{Block, reference};

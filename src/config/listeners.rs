@@ -91,7 +91,7 @@ fn settings(
 ) -> Option<ListenerSpec> {
     let protocols = protocols(&table);
     let offered = protocols.map(Protocols::by_alpn).unwrap_or_default();
-    let tls = table.optional("tls", |item| tls::server(item, directory, &offered));
+    let tls = table.optional("tls", |item| tls::listener(item, directory, &offered));
     let proxy_protocol = proxy_protocol(table.item("proxy_protocol"), client_ip);
     let max_connections = table.count("max_connections");
     let per_client = table.count("max_connections_per_client");

@@ -64,6 +64,16 @@ pub(super) fn routes(item: Option<Item<'_>>, names: &mut Names<'_>) -> Option<Ve
     routes.into_iter().collect()
 }
 
+/// Reads the limits of every route, which also apply to requests without one: they have the same bound as a route's.
+pub(super) fn default_limits(item: Item<'_>, limits: &ReadLimits) -> Vec<(PolicyId, Range<usize>)> {
+    let defaults = limits.resolve_all(item);
+    if defaults.len() > MAX_LIMITS {
+        let problem = item.error(format!("there are {} default limits", defaults.len()));
+        item.reject::<()>(problem.help(format!("a request has at most {MAX_LIMITS}")));
+    }
+    defaults
+}
+
 fn route(number: usize, item: Item<'_>, names: &mut Names<'_>) -> Option<ReadRoute> {
     let table = Table::of(item, format!("route {number}"), &ROUTE)?;
     let path = table.required("path").and_then(path);

@@ -3,8 +3,9 @@
 use std::ops::Range;
 
 /// Keys whose values are secrets in any table.
-const KEYS: [&str; 8] = [
+const KEYS: [&str; 9] = [
     "hash_key",
+    "hmac_key",
     "sentinel_password",
     "token",
     "read_token",

@@ -1,16 +1,16 @@
 //! The tables `tls` of a listener, of an upstream and of Redis.
 
 use std::path::Path;
-use std::time::{Duration, UNIX_EPOCH};
 
 use rustls::pki_types::pem::{Error as PemError, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 
+use super::acme_hosts::{self, AcmeNames};
 use super::item::{Item, Text};
-use super::keys::{CERTIFICATE, CLIENT_TLS, SERVER_TLS};
+use super::keys::{CERTIFICATE, CLIENT_TLS, LISTENER_TLS, SERVER_TLS};
 use super::report::Problem;
 use super::table::{Reported, Table};
-use crate::time::{Clock, Timestamp};
+use crate::time::Clock;
 use crate::tls::{ClientTls, ClientTlsSpec, Identity, ServerTls, ServerTlsSpec, TlsError};
 
 /// A certificate with its intermediate certificates, and its key.
@@ -43,9 +43,38 @@ pub(super) fn client(item: Item<'_>, directory: &Path, protocols: &[&[u8]]) -> O
 }
 
 /// Reads how connections of clients are encrypted.
-pub(super) fn server(item: Item<'_>, directory: &Path, protocols: &[&[u8]]) -> Option<ServerTls> {
+pub(super) fn listener(item: Item<'_>, directory: &Path, protocols: &[&[u8]]) -> Option<ServerTls> {
+    const HELP: &str = "write certificates = [{ cert = \"api.pem\", key = \"api.key\" }], or acme = true";
+    let table = Table::of_or(item, "`tls`", &LISTENER_TLS, HELP)?;
+    let names = table.optional("acme", acme_hosts::names);
+    let is_managed = !matches!(names, Ok(None | Some(AcmeNames::Off)));
+    let identities = match table.given("certificates") {
+        Some(item) => identities(item, directory),
+        None if is_managed => Some(Vec::new()),
+        None => {
+            let problem =
+                item.error("TLS needs a certificate, and `tls` has neither `certificates` nor `acme`");
+            item.reject(problem.help(HELP).derived())
+        }
+    };
+    let tls = finish(item, table, identities, (directory, protocols))?;
+    names.is_ok().then_some(tls)
+}
+
+/// Reads how connections to the admin interface are encrypted.
+pub(super) fn admin(item: Item<'_>, directory: &Path, protocols: &[&[u8]]) -> Option<ServerTls> {
     let table = Table::of(item, "`tls`", &SERVER_TLS)?;
     let identities = table.required("certificates").and_then(|item| identities(item, directory));
+    finish(item, table, identities, (directory, protocols))
+}
+
+/// Reads the keys of both, and makes the settings.
+fn finish(
+    item: Item<'_>,
+    table: Table<'_>,
+    identities: Option<Vec<Identity>>,
+    (directory, protocols): (&Path, &[&[u8]]),
+) -> Option<ServerTls> {
     let client_ca = table.given("client_ca");
     let authorities = table.optional("client_ca", |item| certificates(item, directory));
     table.close();
@@ -86,10 +115,10 @@ fn identity(item: Item<'_>, is_first: bool, directory: &Path) -> Option<Identity
     };
     let now = Clock::System.now();
     if identity.not_after() < now {
-        let title = format!("this certificate expired at {}", date(identity.not_after()));
+        let title = format!("this certificate expired at {}", identity.not_after().rfc3339());
         cert.reader.report(Problem::warning(cert.span(), title).help("clients reject it; renew it"));
     } else if now < identity.not_before() {
-        let title = format!("this certificate is not valid before {}", date(identity.not_before()));
+        let title = format!("this certificate is not valid before {}", identity.not_before().rfc3339());
         let help = "clients reject it until then; check the clock of this machine";
         cert.reader.report(Problem::warning(cert.span(), title).help(help));
     }
@@ -100,12 +129,6 @@ fn identity(item: Item<'_>, is_first: bool, directory: &Path) -> Option<Identity
         cert.reader.report(Problem::warning(cert.span(), title).help(help));
     }
     Some(identity)
-}
-
-fn date(time: Timestamp) -> String {
-    UNIX_EPOCH
-        .checked_add(Duration::from_micros(time.0))
-        .map_or_else(String::new, |time| humantime::format_rfc3339_seconds(time).to_string())
 }
 
 /// Reads `cert` and `key`: both or neither.
@@ -130,7 +153,7 @@ fn pair(table: &Table<'_>, directory: &Path) -> Result<Option<Pair>, Reported> {
     Ok(certificate?.zip(private_key?))
 }
 
-fn certificates(item: Item<'_>, directory: &Path) -> Option<Vec<CertificateDer<'static>>> {
+pub(super) fn certificates(item: Item<'_>, directory: &Path) -> Option<Vec<CertificateDer<'static>>> {
     let text = file(item)?;
     let (shown, pem) = read(&text, directory)?;
     match CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>() {

@@ -1,6 +1,6 @@
 //! The request pipeline: one request, from its head to its response.
 //!
-//! Steps, in order: normalize, begin, preflight, plan, admit, wait, dispatch, settle, finish. A step that ends the request
+//! Steps, in order: normalize, begin, challenge, preflight, plan, admit, wait, dispatch, settle, finish. A step that ends the request
 //! early returns a [`Rejection`], which becomes a response in [`Exchange::reject`] and nowhere else. No rejections are a CORS
 //! preflight, a route with `respond`, and an OPTIONS request whose Max-Forwards is used up: their responses are made in the
 //! steps preflight and dispatch.
@@ -8,6 +8,7 @@
 use bytes::Bytes;
 use http::{Method, StatusCode};
 
+use super::acme_challenge;
 use super::client::ClientConnection;
 use super::client_body::ClientBody;
 use super::cors::{CorsRequest, CorsRules};
@@ -80,6 +81,12 @@ pub async fn serve(
 ) -> ProxyResponse {
     let normalized = http2::normalize(&mut head, connect.as_ref(), client.max_headers());
     let mut exchange = Exchange::begin(proxy, client, &head, (body, connect));
+    if let Some(challenges) = &proxy.challenges
+        && let Some(response) = acme_challenge::reply(challenges, head.uri.path()).await
+    {
+        exchange.describe_match(&head, None);
+        return exchange.finish(response).await;
+    }
     let mut response = match exchange.run(normalized, head).await {
         Ok(response) => response,
         Err(rejection) => exchange.reject(&rejection),

@@ -10,6 +10,7 @@ use super::consumer_forwarding::ConsumerForwarding;
 use super::cors::CorsRules;
 use super::response_policy::ResponsePolicy;
 use super::route_action::RouteAction;
+use crate::acme::HttpChallenges;
 use crate::gate::{Gate, RouteId};
 use crate::id_vec::IdVec;
 use crate::limiter::{Limiter, SharedState};
@@ -59,6 +60,8 @@ pub struct ProxyConfig {
     pub access: Option<AccessWriter>,
     /// Starts the traces of requests, if tracing is on.
     pub tracer: Option<Tracer>,
+    /// The requests of an ACME server that validates names, if certificates are obtained so.
+    pub challenges: Option<Arc<HttpChallenges>>,
 }
 
 /// One worker's proxy, over one snapshot of the configuration.
@@ -72,6 +75,7 @@ pub struct Proxy {
     pub(super) counts: Arc<Counts>,
     pub(super) top: Option<TopRecorder>,
     pub(super) clock: Clock,
+    pub(super) challenges: Option<Arc<HttpChallenges>>,
 }
 
 impl Proxy {
@@ -82,14 +86,14 @@ impl Proxy {
         earlier: &[Rc<Upstream>],
         waker: &WorkerWaker,
     ) -> Self {
-        let ProxyConfig { snapshot, upstreams, counts, top, access, tracer, .. } = config;
+        let ProxyConfig { snapshot, upstreams, counts, top, access, tracer, challenges, .. } = config;
         let upstream = |(shared, counts)| {
             let kept = earlier.iter().find(|upstream| upstream.is_client_of(&shared));
             kept.map_or_else(|| Rc::new(Upstream::new(shared, counts, waker)), Rc::clone)
         };
         let upstreams = upstreams.into_iter().map(upstream).collect();
         let limiter = limiter.with_counts(Arc::clone(&counts));
-        Self { snapshot, limiter, upstreams, access, tracer, counts, top, clock: Clock::System }
+        Self { snapshot, limiter, upstreams, access, tracer, counts, top, clock: Clock::System, challenges }
     }
 
     /// Whether the client's address is taken from the headers of requests from this address.

@@ -37,17 +37,19 @@ enum HandshakeError {
     PlainHttp,
     #[error("TLS handshake failed: {0}")]
     Tls(#[from] io::Error),
+    #[error("the peer was an ACME server that validates a name")]
+    Validation,
     #[error("handshake not complete within {0:?} (`handshake_timeout`)")]
     Timeout(Duration),
 }
 
 impl HandshakeError {
-    /// The failure to count; none for a connection that is counted as refused.
+    /// The failure to count; none for a connection that is counted as refused, and for a validation, which succeeds.
     fn failure(&self) -> Option<HandshakeFailure> {
         match self {
             Self::UntrustedPeer => Some(HandshakeFailure::Untrusted),
             Self::ProxyHeader(_) => Some(HandshakeFailure::ProxyHeader),
-            Self::TooManyConnections(_) => None,
+            Self::TooManyConnections(_) | Self::Validation => None,
             Self::PlainHttp | Self::Tls(_) => Some(HandshakeFailure::Tls),
             Self::Timeout(_) => Some(HandshakeFailure::Timeout),
         }
@@ -135,7 +137,7 @@ async fn handshake(
                 plain_http::reject(stream).await?;
                 return Err(HandshakeError::PlainHttp);
             }
-            Box::pin(tls.accept(stream)).await?
+            Box::pin(tls.accept_or_validate(stream)).await?.ok_or(HandshakeError::Validation)?
         }
         None => Transport::Plain(stream),
     };

@@ -1,40 +1,32 @@
 //! TLS on the connections of clients: server certificates by name (SNI), and client certificates.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use rustls::crypto::aws_lc_rs::{Ticketer, default_provider};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{
-    ClientHello, NoClientAuth, ResolvesServerCert, ServerSessionMemoryCache, WebPkiClientVerifier,
-};
-use rustls::sign::CertifiedKey;
-use rustls::{InconsistentKeys, RootCertStore, ServerConfig};
+use rustls::pki_types::CertificateDer;
+use rustls::server::{NoClientAuth, ServerSessionMemoryCache, WebPkiClientVerifier};
+use rustls::{RootCertStore, ServerConfig};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
 use super::certificate::CertificateInfo;
+use super::identity::{Identity, fingerprint};
+use super::resolver::CertificateResolver;
+use super::validation::Validations;
 use super::{TlsError, Transport};
 use crate::time::Timestamp;
 
 /// TLS 1.2 sessions that are kept for clients without support for tickets.
 const SESSIONS: usize = 16 * 1024;
 
-/// A server certificate with its key.
-#[derive(Clone, Debug)]
-pub struct Identity {
-    key: Arc<CertifiedKey>,
-    info: Arc<CertificateInfo>,
-    /// A hash of the certificate chain and the key.
-    fingerprint: blake3::Hash,
-}
-
 /// The settings that [`ServerTls`] is made from.
 #[derive(Debug)]
 pub struct ServerTlsSpec {
-    /// At least one certificate. It is selected by the name that the client sends (SNI); the first is the default.
+    /// The certificates. One is selected by the name that the client sends (SNI); the first is the default. Empty only if
+    /// there are [managed](ServerTls::manage) ones.
     pub identities: Vec<Identity>,
     /// The authorities that may have signed client certificates; if none, client certificates are not required.
     pub client_authorities: Option<Vec<CertificateDer<'static>>>,
@@ -46,46 +38,21 @@ pub struct ServerTlsSpec {
 #[derive(Clone)]
 pub struct ServerTls(Arc<ArcSwap<Settings>>);
 
+#[derive(Clone)]
 struct Settings {
     config: Arc<ServerConfig>,
+    /// While an ACME server is expected to validate names.
+    validations: Option<Validations>,
+    /// The certificates of the configuration.
+    identities: Arc<[Identity]>,
+    /// The names whose certificates are obtained from an ACME server.
+    managed_names: Arc<[String]>,
     /// A hash of all that the settings were made from.
     fingerprint: blake3::Hash,
     /// A hash of the trusted client authorities.
     trust_fingerprint: blake3::Hash,
     requires_client_certificate: bool,
     certificates: Vec<Arc<CertificateInfo>>,
-}
-
-impl Identity {
-    /// A certificate, followed by the chain to its authority, and its key.
-    ///
-    /// # Errors
-    /// When the certificate and the key do not match, or can't be used.
-    pub fn new(chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> Result<Self, TlsError> {
-        let info = chain.first().and_then(CertificateInfo::parse);
-        let info = info.ok_or_else(|| TlsError::Identity("malformed certificate".to_owned()))?;
-        let fingerprint = fingerprint(chain.iter().map(|one| &**one).chain([key.secret_der()]));
-        let key = certified(chain, key)?;
-        Ok(Self { key: Arc::new(key), info: Arc::new(info), fingerprint })
-    }
-
-    /// The DNS names of the certificate in lower case, wildcards as `*.example.com`.
-    #[must_use]
-    pub fn names(&self) -> &[String] {
-        &self.info.names
-    }
-
-    /// When the certificate starts to be valid.
-    #[must_use]
-    pub fn not_before(&self) -> Timestamp {
-        self.info.not_before
-    }
-
-    /// When the certificate expires.
-    #[must_use]
-    pub fn not_after(&self) -> Timestamp {
-        self.info.not_after
-    }
 }
 
 impl ServerTls {
@@ -96,15 +63,77 @@ impl ServerTls {
     pub fn new(spec: ServerTlsSpec) -> Result<Self, TlsError> {
         let authorities = spec.client_authorities.as_deref();
         let trust_fingerprint = fingerprint(authorities.unwrap_or_default().iter().map(|one| &**one));
-        let identities = spec.identities.iter().map(|identity| &identity.fingerprint.as_bytes()[..]);
+        let identities: Arc<[Identity]> = spec.identities.clone().into();
+        let hashes = identities.iter().map(|identity| &identity.fingerprint.as_bytes()[..]);
         let protocols = spec.protocols.iter().map(|protocol| &**protocol);
-        let fingerprint = fingerprint(identities.chain([&trust_fingerprint.as_bytes()[..]]).chain(protocols));
+        let fingerprint = fingerprint(hashes.chain([&trust_fingerprint.as_bytes()[..]]).chain(protocols));
         let requires_client_certificate = authorities.is_some();
-        let certificates = spec.identities.iter().map(|identity| Arc::clone(&identity.info)).collect();
+        let certificates = infos(&identities);
         let config = Arc::new(config(spec)?);
-        let settings =
-            Settings { config, fingerprint, trust_fingerprint, requires_client_certificate, certificates };
-        Ok(Self(Arc::new(ArcSwap::from_pointee(settings))))
+        Ok(Self(Arc::new(ArcSwap::from_pointee(Settings {
+            config,
+            validations: None,
+            identities,
+            managed_names: Arc::default(),
+            fingerprint,
+            trust_fingerprint,
+            requires_client_certificate,
+            certificates,
+        }))))
+    }
+
+    /// Has the certificates of these names managed: they are not part of the settings, but [installed](Self::install). Until
+    /// then the handshakes for such a name fail, unless another certificate has it.
+    pub fn manage(&self, names: Vec<String>) {
+        let old = self.0.load_full();
+        let parts = [&old.fingerprint.as_bytes()[..]].into_iter().chain(names.iter().map(String::as_bytes));
+        let (fingerprint, managed_names) = (fingerprint(parts), Arc::from(names));
+        self.0.store(Arc::new(Settings { managed_names, fingerprint, ..Settings::clone(&old) }));
+        self.show(&[]);
+    }
+
+    /// The names whose certificates are managed.
+    #[must_use]
+    pub fn managed_names(&self) -> Arc<[String]> {
+        Arc::clone(&self.0.load().managed_names)
+    }
+
+    /// Whether a certificate of the configuration is for this name, which may be a wildcard.
+    #[must_use]
+    pub fn has_certificate_for(&self, name: &str) -> bool {
+        let is_for = |own: &str| {
+            own == name
+                || own
+                    .strip_prefix("*.")
+                    .is_some_and(|own| name.split_once('.').is_some_and(|(_, rest)| own == rest))
+        };
+        self.0.load().identities.iter().flat_map(Identity::names).any(|own| is_for(own))
+    }
+
+    /// Uses those of these certificates that have managed names for new connections, in place of the managed ones so far.
+    /// `validations` are certificates for an ACME server that validates names (TLS-ALPN-01).
+    ///
+    /// # Errors
+    /// When TLS can't be set up for validations; then nothing has changed.
+    pub fn install(&self, managed: &[Identity], validations: &[Identity]) -> Result<(), TlsError> {
+        let names = self.managed_names();
+        let is_own = |identity: &&Identity| identity.names().iter().any(|name| names.contains(name));
+        let own: Vec<Identity> = managed.iter().filter(is_own).cloned().collect();
+        let validations = if names.is_empty() { None } else { Validations::new(validations)? };
+        self.0.rcu(|old| Settings { validations: validations.clone(), ..Settings::clone(old) });
+        self.show(&own);
+        Ok(())
+    }
+
+    /// Shows these managed certificates to new connections, after those of the configuration.
+    fn show(&self, managed: &[Identity]) {
+        self.0.rcu(|old| {
+            let identities: Vec<Identity> = old.identities.iter().chain(managed).cloned().collect();
+            let mut config = ServerConfig::clone(&old.config);
+            config.cert_resolver = Arc::new(CertificateResolver::new(&identities, &old.managed_names));
+            let certificates = infos(&identities);
+            Settings { config: Arc::new(config), certificates, ..Settings::clone(old) }
+        });
     }
 
     /// Replaces the settings by those of `newer` for new connections. Clients can still resume their sessions, unless the
@@ -118,11 +147,7 @@ impl ServerTls {
             config.ticketer = Arc::clone(&old.config.ticketer);
             config.session_storage = Arc::clone(&old.config.session_storage);
         }
-        self.0.store(Arc::new(Settings {
-            config: Arc::new(config),
-            certificates: new.certificates.clone(),
-            ..*new
-        }));
+        self.0.store(Arc::new(Settings { config: Arc::new(config), ..Settings::clone(&new) }));
     }
 
     /// Whether a client has to send a certificate.
@@ -165,6 +190,25 @@ impl ServerTls {
         let stream = acceptor.accept(stream).await?;
         Ok(Transport::Tls(Box::new(stream.into())))
     }
+
+    /// The same, or the handshake with an ACME server that validates a name: then there is no connection to serve.
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn accept_or_validate(&self, stream: TcpStream) -> io::Result<Option<Transport>> {
+        let settings = self.0.load_full();
+        match &settings.validations {
+            None => self.accept(stream).await.map(Some),
+            // Rare, so it must not enlarge the future of every handshake.
+            Some(validations) => {
+                Box::pin(validations.clone().accept(stream, Arc::clone(&settings.config))).await
+            }
+        }
+    }
+}
+
+fn infos(identities: &[Identity]) -> Vec<Arc<CertificateInfo>> {
+    identities.iter().map(|identity| Arc::clone(&identity.info)).collect()
 }
 
 /// Settings are equal if they were made from the same specification.
@@ -179,29 +223,6 @@ impl Eq for ServerTls {}
 impl std::fmt::Debug for ServerTls {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("ServerTls")
-    }
-}
-
-/// A certificate with its key, if they match.
-fn certified(
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
-) -> Result<CertifiedKey, TlsError> {
-    let key = default_provider().key_provider.load_private_key(key).map_err(|_| {
-        TlsError::Identity("the key is none of RSA with at least 2048 bits, ECDSA or Ed25519".to_owned())
-    })?;
-    let is_pair = |chain: Vec<_>| match CertifiedKey::new(chain, Arc::clone(&key)).keys_match() {
-        // rustls can't compare every kind of key; those are accepted as well.
-        Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(()),
-        result => result,
-    };
-    match is_pair(chain.clone()) {
-        Ok(()) => Ok(CertifiedKey::new(chain, key)),
-        Err(_) if chain.iter().skip(1).any(|one| is_pair(vec![one.clone()]).is_ok()) => {
-            let hint = "the key belongs to a later certificate of the file: put that one first";
-            Err(TlsError::Identity(hint.to_owned()))
-        }
-        Err(error) => Err(TlsError::from_identity(&error)),
     }
 }
 
@@ -222,61 +243,11 @@ fn config(spec: ServerTlsSpec) -> Result<ServerConfig, TlsError> {
     };
     let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let config = config.map_err(|error| setup(&error))?.with_client_cert_verifier(clients);
-    let mut config = config.with_cert_resolver(Arc::new(CertificateResolver::new(&spec.identities)));
+    let mut config = config.with_cert_resolver(Arc::new(CertificateResolver::new(&spec.identities, &[])));
     config.alpn_protocols = spec.protocols;
     config.ticketer = Ticketer::new().map_err(|error| setup(&error))?;
     config.session_storage = ServerSessionMemoryCache::new(SESSIONS);
     // One is enough: each connection brings a ticket for the next.
     config.send_tls13_tickets = 1;
     Ok(config)
-}
-
-/// Selects a certificate by the name that the client sends (SNI): one with the exact name before one with a wildcard,
-/// which matches the whole first label (RFC 6125 §6.4.3).
-#[derive(Debug)]
-struct CertificateResolver {
-    all: Vec<Arc<CertifiedKey>>,
-    exact: HashMap<String, Vec<Arc<CertifiedKey>>>,
-    /// By the name after `*.`.
-    wildcard: HashMap<String, Vec<Arc<CertifiedKey>>>,
-}
-
-impl CertificateResolver {
-    fn new(identities: &[Identity]) -> Self {
-        let (mut exact, mut wildcard) = (HashMap::<_, Vec<_>>::new(), HashMap::<_, Vec<_>>::new());
-        for identity in identities {
-            for name in identity.names() {
-                let (names, name) = match name.strip_prefix("*.") {
-                    Some(rest) => (&mut wildcard, rest),
-                    None => (&mut exact, name.as_str()),
-                };
-                names.entry(name.to_owned()).or_default().push(Arc::clone(&identity.key));
-            }
-        }
-        Self { all: identities.iter().map(|identity| Arc::clone(&identity.key)).collect(), exact, wildcard }
-    }
-
-    fn named(&self, name: &str) -> Option<&Vec<Arc<CertifiedKey>>> {
-        self.exact.get(name).or_else(|| self.wildcard.get(name.split_once('.')?.1))
-    }
-}
-
-impl ResolvesServerCert for CertificateResolver {
-    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        // rustls returns the name in lower case.
-        let matching = hello.server_name().and_then(|name| self.named(name)).unwrap_or(&self.all);
-        // Of several for one name, such as RSA and ECDSA, the first whose signatures the client supports.
-        let is_supported =
-            |one: &&Arc<CertifiedKey>| one.key.choose_scheme(hello.signature_schemes()).is_some();
-        matching.iter().find(is_supported).cloned()
-    }
-}
-
-/// A hash over several parts, with their lengths, so that parts can't be shifted into each other.
-fn fingerprint<'a>(parts: impl Iterator<Item = &'a [u8]>) -> blake3::Hash {
-    let mut hasher = blake3::Hasher::new();
-    for part in parts {
-        hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
-    }
-    hasher.finalize()
 }

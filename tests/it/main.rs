@@ -15,6 +15,15 @@ mod access_log {
     mod replay;
     mod upstream_fields;
 }
+/// Certificates that are obtained from an ACME server, a real Pebble.
+#[cfg(feature = "acme")]
+mod acme {
+    mod challenges;
+    mod failures;
+    mod obtaining;
+    mod renewal;
+    pub mod setup;
+}
 /// The admin interface: metrics, readiness, limits and keys.
 mod admin {
     mod bounds;

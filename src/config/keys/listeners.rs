@@ -21,7 +21,7 @@ pub static LISTENER: Keys = Keys {
         },
         Key {
             name: "tls",
-            kind: Kind::Table(&SERVER_TLS),
+            kind: Kind::Table(&LISTENER_TLS),
             default: Default::Words("none"),
             doc: "TLS; see [below](#tls-to-clients)",
         },
@@ -101,6 +101,26 @@ pub static LISTENER: Keys = Keys {
 };
 
 /// The keys of `tls` in a listener.
+pub static LISTENER_TLS: Keys = Keys {
+    all: &[
+        Key {
+            name: "certificates",
+            kind: Kind::List(&Kind::Table(&CERTIFICATE)),
+            default: Default::Words("none"),
+            doc: "A table for each certificate; required without `acme`",
+        },
+        Key {
+            name: "acme",
+            kind: Kind::Either(&[Kind::Boolean, Kind::List(&Kind::Text)]),
+            default: Default::Words("none"),
+            doc: "Certificates that [`[acme]`](#acme) obtains: `true` for the hosts of all routes, or a list of names",
+        },
+        CLIENT_CA,
+    ],
+    has_own_table: true,
+};
+
+/// The keys of `tls` in `[admin]`.
 pub static SERVER_TLS: Keys = Keys {
     all: &[
         Key {
@@ -109,15 +129,16 @@ pub static SERVER_TLS: Keys = Keys {
             default: Default::Required("certificates = [{ cert = \"api.pem\", key = \"api.key\" }]"),
             doc: "A table for each certificate",
         },
-        Key {
-            name: "client_ca",
-            kind: Kind::Text,
-            default: Default::Words("none"),
-            doc: "A file with certificate authorities: every client must show a certificate that one of them \
-              has signed",
-        },
+        CLIENT_CA,
     ],
     has_own_table: true,
+};
+
+const CLIENT_CA: Key = Key {
+    name: "client_ca",
+    kind: Kind::Text,
+    default: Default::Words("none"),
+    doc: "A file with certificate authorities: every client must show a certificate that one of them has signed",
 };
 
 /// The keys of a certificate of a listener.

@@ -1,11 +1,12 @@
 //! Names that people try in a table because other programs have them, each with what to write instead.
 
+use super::acme::ACME;
 use super::admin::ADMIN;
 use super::answers::LOG;
 use super::client_tls::CLIENT_TLS;
 use super::key::Keys;
 use super::limits::{LIMIT, NUMBERS};
-use super::listeners::{LISTENER, SERVER_TLS};
+use super::listeners::{LISTENER, LISTENER_TLS, SERVER_TLS};
 use super::routes::ROUTE;
 use super::store::STORE;
 use super::top::TOP;
@@ -14,9 +15,11 @@ use super::upstreams::{HEALTH, UPSTREAM};
 /// Names that have the same cure.
 type Mistaken = (&'static [&'static str], &'static str);
 
-static ALL: [(&Keys, &[Mistaken]); 12] = [
+static ALL: [(&Keys, &[Mistaken]); 14] = [
     (&TOP, &IN_TOP),
     (&LISTENER, &IN_LISTENER),
+    (&ACME, &IN_ACME),
+    (&LISTENER_TLS, &[CERTIFICATE_FILES]),
     (&SERVER_TLS, &[CERTIFICATE_FILES]),
     (&LIMIT, &IN_LIMIT),
     (&NUMBERS, &[CAPACITY, IN_FLIGHT]),
@@ -72,6 +75,20 @@ const IN_TOP: [Mistaken; 12] = [
     (
         &["include", "includes", "import"],
         "the configuration is one file: include other files when you generate it",
+    ),
+];
+
+const IN_ACME: [Mistaken; 5] = [
+    (
+        &["ca_server", "caserver", "server", "acme_ca", "url", "endpoint"],
+        "write directory = \"https://acme-v02.api.letsencrypt.org/directory\"",
+    ),
+    (&["agree_to_terms", "agree_tos", "terms_agreed", "tos"], "write terms_of_service_agreed = true"),
+    (&["domains", "names", "hosts"], "name them in a listener: tls = { acme = [\"api.example.com\"] }"),
+    (&["contact", "account_email", "mail"], "write email = \"ops@example.com\""),
+    (
+        &["http_challenge", "httpchallenge", "tls_challenge", "tlschallenge", "dns_challenge", "challenges"],
+        "write challenge = \"http-01\" or \"tls-alpn-01\"; DNS-01 is not offered",
     ),
 ];
 

@@ -1,5 +1,6 @@
 //! The top level of the file.
 
+use super::acme::ACME;
 use super::admin::ADMIN;
 use super::answers::{ANSWERS, LOG};
 use super::client_ip::CLIENT_IP;
@@ -31,6 +32,12 @@ pub static TOP: Keys = Keys {
             kind: Kind::List(&Kind::Table(&LISTENER)),
             default: Default::Words(""),
             doc: "Where clients connect",
+        },
+        Key {
+            name: "acme",
+            kind: Kind::Table(&ACME),
+            default: Default::Words(""),
+            doc: "Certificates from an ACME server, such as Let's Encrypt",
         },
         Key {
             name: "workers",

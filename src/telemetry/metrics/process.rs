@@ -35,5 +35,13 @@ pub(super) fn write(scrape: &Scrape<'_>, out: &mut Exposition<impl Write>) -> io
     for (outcome, count) in ["exported", "dropped"].into_iter().zip(scrape.gauges.spans) {
         out.series(&[("outcome", outcome)], count)?;
     }
-    Ok(())
+    let help = "Attempts to obtain a certificate from the ACME server, by outcome.";
+    out.start(Kind::Counter, "tidegate_acme_orders_total", help)?;
+    for (outcome, count) in ["obtained", "failed"].into_iter().zip(scrape.gauges.acme.orders) {
+        out.series(&[("outcome", outcome)], count)?;
+    }
+    let help =
+        "Names for which a certificate is to be obtained from the ACME server, and that have no valid one.";
+    out.start(Kind::Gauge, "tidegate_acme_missing_certificates", help)?;
+    out.series(&[], scrape.gauges.acme.missing)
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::limit::Policy;
+use crate::telemetry::acme_counts::AcmeValues;
 use crate::telemetry::charge_back::ChargeBack;
 use crate::telemetry::grant_event::GrantValues;
 use crate::telemetry::listeners::ListenerValues;
@@ -27,6 +28,8 @@ pub struct GaugeValues {
     pub dropped_log_lines: u64,
     /// Spans that were exported and dropped since the start.
     pub spans: [u64; 2],
+    /// Of certificates from an ACME server.
+    pub acme: AcmeValues,
     /// How many keys each limit denied in the last minute; none for limits without denials.
     pub denied_keys: BTreeMap<Box<str>, usize>,
     /// Units that the store has granted, of each limit.

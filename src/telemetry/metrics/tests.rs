@@ -7,8 +7,8 @@ use http::StatusCode;
 use super::*;
 use crate::limit::{Ahead, PolicyId, Quota, Rate};
 use crate::telemetry::{
-    Attempt, DecisionSource, Event, GrantValues, Handshake, HandshakeFailure, ListenerCounts, ListenerValues,
-    Outcome, ServerValues, StoreRequest, TraceId, UpstreamValues,
+    AcmeValues, Attempt, DecisionSource, Event, GrantValues, Handshake, HandshakeFailure, ListenerCounts,
+    ListenerValues, Outcome, ServerValues, StoreRequest, TraceId, UpstreamValues,
 };
 use crate::time::Micros;
 
@@ -51,6 +51,7 @@ fn gauges() -> GaugeValues {
         dropped_lines: 4,
         dropped_log_lines: 5,
         spans: [7, 3],
+        acme: AcmeValues { orders: [6, 2], missing: 1 },
         denied_keys: [("per-key".into(), 2)].into(),
         grants: [("granting".into(), GrantValues { events: [9, 5, 2, 1], held: 1 })].into(),
         upstreams: vec![UpstreamValues { label: "api".into(), pending: 6, servers: vec![server] }],
@@ -97,6 +98,9 @@ fn every_metric_is_in_the_text() {
         "tidegate_access_log_dropped_lines_total 4",
         "tidegate_log_dropped_lines_total 5",
         "tidegate_spans_total{outcome=\"dropped\"} 3",
+        "tidegate_acme_orders_total{outcome=\"obtained\"} 6",
+        "tidegate_acme_orders_total{outcome=\"failed\"} 2",
+        "tidegate_acme_missing_certificates 1",
         "tidegate_connections{listener=\"127.0.0.1:8080\"} 3",
         "tidegate_connections_accepted_total{listener=\"127.0.0.1:8080\"} 1",
         "tidegate_connections_refused_total{listener=\"127.0.0.1:8080\",bound=\"max_connections\"} 4",

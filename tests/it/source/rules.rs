@@ -8,7 +8,7 @@ use tidegate::store::redis::{CHANGE, RAISES, TAKE};
 use super::files::{files_below, parsed, sources};
 
 /// The modules in their order: each may import only the modules before it.
-const ORDER: [&str; 28] = [
+const ORDER: [&str; 29] = [
     "text",
     "suggest",
     "id_vec",
@@ -21,6 +21,7 @@ const ORDER: [&str; 28] = [
     "telemetry",
     "socket",
     "tls",
+    "acme",
     "otlp",
     "store",
     "limiter",
@@ -40,8 +41,9 @@ const ORDER: [&str; 28] = [
 ];
 
 /// Libraries that only this module uses.
-const LIBRARIES: [(&str, &[&str]); 12] = [
+const LIBRARIES: [(&str, &[&str]); 13] = [
     ("fred::", &["src/store/redis"]),
+    ("instant_acme::", &["src/acme"]),
     ("jsonwebtoken::", &["src/jwt"]),
     ("hickory_resolver::", &["src/upstream/resolver"]),
     ("clap::", &["src/cli"]),

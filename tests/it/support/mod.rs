@@ -14,6 +14,8 @@ mod json_schema;
 mod log;
 mod message;
 pub mod mmdb;
+#[cfg(feature = "acme")]
+mod pebble;
 mod picture;
 mod problem;
 mod prometheus;
@@ -44,6 +46,8 @@ pub use http2::{Asked, Http2, Http2Server};
 pub use issuer::{Issuer, jwks};
 pub use json_schema::schema_problems;
 pub use message::Message;
+#[cfg(feature = "acme")]
+pub use pebble::Pebble;
 pub use picture::keep_picture;
 pub use problem::assert_problem;
 pub use prometheus::{Prometheus, Sample};

@@ -1,7 +1,13 @@
 //! Certificates of listeners: selection, checks, reload.
 
+use std::sync::Arc;
+
 use rcgen::{CertificateParams, KeyPair, PKCS_RSA_SHA256};
-use rustls::version::TLS13;
+use rustls::ClientConfig;
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::version::{TLS12, TLS13};
+use tidegate::tls::{Identity, ServerTls, ServerTlsSpec};
 
 use super::downstream::{RESPOND, config, named, read, serve, strs};
 use crate::support::{Authority, Tidegate, TlsClient, curl, eventually};
@@ -79,6 +85,82 @@ fn adopted_certificates_apply_to_new_handshakes_only() {
     // The ticket is valid again with the authority.
     tls.adopt(&newer);
     assert_eq!(connect(&known).unwrap().get("/").unwrap().status(), 200);
+}
+
+/// The certificate of an authority's file, with its key.
+fn identity(authority: &Authority, file: &str) -> Identity {
+    let key = PrivateKeyDer::from_pem_file(authority.file(&format!("{file}.key"))).unwrap();
+    Identity::new(vec![authority.certificate(file)], key).unwrap()
+}
+
+#[test]
+fn installed_certificates_are_those_of_managed_names() {
+    let authority = Authority::new();
+    for file in ["own", "managed", "newer"] {
+        authority.sign_names(file, &[if file == "own" { "own.test" } else { "managed.test" }]);
+    }
+    let spec = ServerTlsSpec {
+        identities: vec![identity(&authority, "own")],
+        client_authorities: None,
+        protocols: vec![b"http/1.1".to_vec()],
+    };
+    let tls = ServerTls::new(spec).unwrap();
+    tls.manage(vec!["managed.test".to_owned()]);
+    assert!(tls.has_certificate_for("own.test") && !tls.has_certificate_for("managed.test"));
+    let address = serve(tls.clone());
+    let client = || authority.client(None, &[&TLS13]);
+    let shown = |client: &_, name| TlsClient::connect(client, name, address).map(|tls| tls.certificate());
+    // Not the certificate of another name.
+    let error = shown(&client(), "managed.test").unwrap_err().to_string();
+    assert!(error.contains("AccessDenied"), "{error}");
+    let known = client();
+    for file in ["managed", "newer"] {
+        let others = ["own", "managed", "newer"].map(|file| identity(&authority, file));
+        let own: Vec<Identity> = others.into_iter().filter(|one| one.names() == ["own.test"]).collect();
+        let installed: Vec<Identity> = own.into_iter().chain([identity(&authority, file)]).collect();
+        tls.install(&installed, &[]).unwrap();
+        assert_eq!(shown(&client(), "managed.test").unwrap(), authority.certificate(file));
+        assert_eq!(shown(&client(), "own.test").unwrap(), authority.certificate("own"));
+        let mut connection = TlsClient::connect(&known, "managed.test", address).unwrap();
+        assert_eq!(connection.is_resumed(), file == "newer", "sessions stay valid");
+        assert_eq!(connection.get("/").unwrap().status(), 200);
+    }
+    let names: Vec<Box<str>> = tls.expiries().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["managed.test".into(), "own.test".into()] as [Box<str>; 2]);
+}
+
+#[test]
+fn validations_are_answered_while_they_are_expected() {
+    let authority = Authority::new();
+    authority.sign_names("own", &["a.test"]);
+    authority.sign_names("proof", &["a.test"]);
+    // Clients need a certificate, and the ACME server has none.
+    let tls = read(&authority, "own", &authority);
+    tls.manage(vec!["a.test".to_owned()]);
+    let address = serve(tls.clone());
+    authority.sign_client("worker");
+    for version in [&TLS12, &TLS13] {
+        let client = |file, protocols: &[&[u8]]| {
+            let mut config = ClientConfig::clone(&authority.client(file, &[version]));
+            config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+            Arc::new(config)
+        };
+        let validates = |protocols: &[&[u8]]| TlsClient::connect(&client(None, protocols), "a.test", address);
+        let serves = || TlsClient::connect(&client(Some("worker"), &[b"http/1.1"]), "a.test", address);
+        let own = authority.certificate("own");
+        assert!(validates(&[b"acme-tls/1"]).is_err());
+        tls.install(&[], &[identity(&authority, "proof")]).unwrap();
+        let mut validation = validates(&[b"acme-tls/1"]).unwrap();
+        assert_eq!(validation.protocol(), Some(&b"acme-tls/1"[..]));
+        assert_eq!(validation.certificate(), authority.certificate("proof"));
+        assert!(validation.is_ended().unwrap(), "no request follows");
+        // A client that offers other protocols too is no ACME server.
+        let connection = serves().unwrap();
+        assert_eq!((connection.certificate(), connection.protocol()), (own, Some(&b"http/1.1"[..])));
+        tls.install(&[], &[]).unwrap();
+        assert!(validates(&[b"acme-tls/1"]).is_err());
+        assert_eq!(serves().unwrap().get("/").unwrap().status(), 200);
+    }
 }
 
 #[test]

@@ -302,7 +302,7 @@ pub fn serve(tls: ServerTls) -> SocketAddr {
             while let Ok((stream, _)) = listener.accept().await {
                 let tls = tls.clone();
                 tokio::spawn(async move {
-                    let Ok(mut stream) = tls.accept(stream).await else { return };
+                    let Ok(Some(mut stream)) = tls.accept_or_validate(stream).await else { return };
                     let mut head = [0; 1024];
                     while matches!(stream.read(&mut head).await, Ok(1..)) {
                         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;

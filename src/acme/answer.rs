@@ -1,0 +1,65 @@
+//! The answer to a challenge, while the ACME server validates a name.
+
+use std::sync::Arc;
+
+use rcgen::{CertificateParams, CustomExtension, KeyPair};
+use rustls::pki_types::PrivateKeyDer;
+
+use super::error::ObtainError;
+use super::shared::Shared;
+use super::storage::write;
+use crate::tls::Identity;
+
+/// The answer to a challenge, which is given until this is dropped.
+#[derive(Debug)]
+pub(super) struct Answer {
+    shared: Arc<Shared>,
+    to: Question,
+}
+
+#[derive(Debug)]
+enum Question {
+    /// A request with this token.
+    Http(String),
+    /// A handshake for this name.
+    Tls(String),
+}
+
+impl Answer {
+    /// Answers requests with this token (HTTP-01), also those that other processes get.
+    pub fn http(shared: &Arc<Shared>, token: &str, authorization: &str) -> Result<Self, ObtainError> {
+        let path = shared.storage.challenges().join(token);
+        shared.http.insert(token, authorization);
+        let answer = Self { shared: Arc::clone(shared), to: Question::Http(token.to_owned()) };
+        write(&path, authorization.as_bytes())
+            .map_err(|error| ObtainError::unavailable(format!("can't write {}: {error}", path.display())))?;
+        Ok(answer)
+    }
+
+    /// Answers handshakes for this name (TLS-ALPN-01) with a certificate that has the hash of the key authorization
+    /// (RFC 8737 §3).
+    pub fn tls(shared: &Arc<Shared>, name: &str, hash: &[u8]) -> Result<Self, ObtainError> {
+        let failed = |error: rcgen::Error| ObtainError::unavailable(error);
+        let mut params = CertificateParams::new(vec![name.to_owned()]).map_err(failed)?;
+        params.custom_extensions = vec![CustomExtension::new_acme_identifier(hash)];
+        let key = KeyPair::generate().map_err(failed)?;
+        let certificate = params.self_signed(&key).map_err(failed)?.der().clone();
+        let key = PrivateKeyDer::Pkcs8(key.serialize_der().into());
+        let identity = Identity::for_validation(certificate, key).map_err(ObtainError::unavailable)?;
+        shared.set_validation(name, identity);
+        Ok(Self { shared: Arc::clone(shared), to: Question::Tls(name.to_owned()) })
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        match &self.to {
+            Question::Http(token) => {
+                self.shared.http.remove(token);
+                // It may not have been written.
+                let _ = std::fs::remove_file(self.shared.storage.challenges().join(token));
+            }
+            Question::Tls(name) => self.shared.remove_validation(name),
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! Why a certificate could not be obtained.
+
+use std::fmt;
+use std::time::Duration;
+
+/// Why a certificate could not be obtained.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ObtainError {
+    pub kind: ErrorKind,
+    /// What has happened, with the text of the ACME server.
+    pub message: String,
+    /// How long the ACME server asks to wait.
+    pub retry_after: Option<Duration>,
+}
+
+/// What the next attempt depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ErrorKind {
+    /// The ACME server gave no answer, or files could not be written: nothing was asked of it that it counts.
+    Unavailable,
+    /// The ACME server has refused. Servers limit how often a validation may fail.
+    Rejected,
+}
+
+impl ObtainError {
+    pub fn unavailable(message: impl fmt::Display) -> Self {
+        Self { kind: ErrorKind::Unavailable, message: message.to_string(), retry_after: None }
+    }
+
+    pub fn rejected(message: impl fmt::Display) -> Self {
+        Self { kind: ErrorKind::Rejected, message: message.to_string(), retry_after: None }
+    }
+}

@@ -1,0 +1,63 @@
+//! Proxies that obtain certificates from a Pebble.
+
+use std::fs::Permissions;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::support::{Message, Pebble, Tidegate, curl};
+
+/// A proxy's file: a plain listener and one with TLS where Pebble validates names, `tls` of the latter, and a route for each
+/// host.
+pub fn config(pebble: &Pebble, tls: &str, hosts: &[&str], acme: &str) -> String {
+    let route = |host: &&str| {
+        format!(
+            "[[routes]]\nhost = \"{host}\"\npath = \"/*\"\nrespond = {{ status = 200, body = \"{host}\\n\" }}\n"
+        )
+    };
+    let routes: Vec<String> = hosts.iter().map(route).collect();
+    format!(
+        "[[listeners]]\naddress = \"{}\"\n[[listeners]]\naddress = \"{}\"\ntls = {{ {tls} }}\n{acme}{}",
+        pebble.http(),
+        pebble.tls(),
+        routes.concat(),
+    )
+}
+
+/// A directory that only this user can read.
+pub fn storage() -> TempDir {
+    tempfile::Builder::new().permissions(Permissions::from_mode(0o700)).tempdir().unwrap()
+}
+
+/// Starts a proxy for these hosts, which obtains their certificates.
+#[track_caller]
+pub fn start(pebble: &Pebble, storage: &Path, hosts: &[&str]) -> Tidegate {
+    Tidegate::start(&config(pebble, "acme = true", hosts, &pebble.acme(storage, "")))
+}
+
+/// Waits until the certificate for a name is obtained.
+#[track_caller]
+pub fn wait_obtained(proxy: &Tidegate, name: &str) {
+    proxy.wait_log(&format!("the certificate for {name} is obtained"));
+}
+
+/// Requests `/` of a host by TLS, and verifies its certificate up to this root.
+#[track_caller]
+pub fn request(address: SocketAddr, name: &str, root: &str) -> Message {
+    let port = address.port();
+    let (to, url) = (format!("{name}:{port}:127.0.0.1"), format!("https://{name}:{port}/"));
+    let (status, response, _) = curl(&["--resolve", &to, "--cacert", root, &url]);
+    assert_eq!(status, 200);
+    response
+}
+
+/// Whether a request by TLS succeeds.
+pub fn is_served(address: SocketAddr, name: &str, root: &str) -> bool {
+    let port = address.port();
+    let (to, url) = (format!("{name}:{port}:127.0.0.1"), format!("https://{name}:{port}/"));
+    let curl = Command::new("curl").args(["-q", "-sf", "--resolve", &to, "--cacert", root, &url]).output();
+    curl.expect("curl is installed").status.success()
+}

@@ -1,0 +1,198 @@
+//! An ACME server: the real Pebble, with a name server that has 127.0.0.1 for every name.
+
+use std::fs::{self, File};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+use tempfile::TempDir;
+
+use super::{Authority, PATIENCE, curl, free_address};
+
+/// A running Pebble, or one that is yet to be started.
+pub struct Pebble {
+    server: Option<Child>,
+    names: Child,
+    address: SocketAddr,
+    management: SocketAddr,
+    name_server: SocketAddr,
+    /// Where it validates names.
+    http: SocketAddr,
+    tls: SocketAddr,
+    environment: Vec<(String, String)>,
+    /// Has signed the certificate of the server itself.
+    authority: Authority,
+    directory: TempDir,
+}
+
+impl Pebble {
+    /// Starts one that rejects no nonce.
+    #[track_caller]
+    pub fn start() -> Self {
+        Self::start_with("", &[("PEBBLE_WFE_NONCEREJECT", "0")])
+    }
+
+    /// Starts one with further members of its configuration, and variables of the environment.
+    #[track_caller]
+    pub fn start_with(settings: &str, environment: &[(&str, &str)]) -> Self {
+        let mut pebble = Self::absent_with(settings, environment);
+        pebble.restart();
+        pebble
+    }
+
+    /// One that is not started yet.
+    #[track_caller]
+    pub fn absent() -> Self {
+        Self::absent_with("", &[("PEBBLE_WFE_NONCEREJECT", "0")])
+    }
+
+    #[track_caller]
+    fn absent_with(settings: &str, environment: &[(&str, &str)]) -> Self {
+        let (directory, authority) = (tempfile::tempdir().unwrap(), Authority::new());
+        authority.sign_names("pebble", &["127.0.0.1"]);
+        let [address, management, http, tls] = [(); 4].map(|()| free_address());
+        let (names, name_server) = name_server();
+        let configuration = format!(
+            "{{\"pebble\": {{\"listenAddress\": \"{address}\", \"managementListenAddress\": \"{management}\",
+              \"certificate\": \"{}\", \"privateKey\": \"{}\", \"httpPort\": {}, \"tlsPort\": {},
+              \"ocspResponderURL\": \"\"{settings}}}}}",
+            authority.file("pebble.pem").display(),
+            authority.file("pebble.key").display(),
+            http.port(),
+            tls.port(),
+        );
+        fs::write(directory.path().join("pebble.json"), configuration).unwrap();
+        let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        Self {
+            server: None,
+            names,
+            address,
+            management,
+            name_server,
+            http,
+            tls,
+            environment: environment.collect(),
+            authority,
+            directory,
+        }
+    }
+
+    /// Starts it anew: it forgets accounts and orders, and has another root certificate.
+    #[track_caller]
+    pub fn restart(&mut self) {
+        self.stop();
+        let log = File::create(self.directory.path().join("log")).unwrap();
+        let server = Command::new("pebble")
+            .arg("-config")
+            .arg(self.directory.path().join("pebble.json"))
+            .args(["-dnsserver", &self.name_server.to_string()])
+            .env("PEBBLE_VA_NOSLEEP", "1")
+            .envs(self.environment.clone())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .expect("pebble is installed");
+        self.server = Some(server);
+        wait_listening(self.address);
+        wait_listening(self.management);
+    }
+
+    /// Ends it at once.
+    pub fn stop(&mut self) {
+        if let Some(mut server) = self.server.take() {
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+    }
+
+    /// The address at which it sends requests to validate names (HTTP-01).
+    pub fn http(&self) -> SocketAddr {
+        self.http
+    }
+
+    /// The address at which it does handshakes to validate names (TLS-ALPN-01).
+    pub fn tls(&self) -> SocketAddr {
+        self.tls
+    }
+
+    /// `[acme]` for it, with these further lines.
+    pub fn acme(&self, storage: &std::path::Path, more: &str) -> String {
+        format!(
+            "[acme]\nterms_of_service_agreed = true\ndirectory = \"https://{}/dir\"\nca = \"{}\"\nstorage = \"{}\"\n\
+             {more}\n",
+            self.address,
+            self.authority.file("ca.pem").display(),
+            storage.display(),
+        )
+    }
+
+    /// The directory of its certificates in a storage.
+    pub fn certificates(&self, storage: &std::path::Path) -> PathBuf {
+        storage.join(format!("127.0.0.1-{}-dir", self.address.port())).join("certificates")
+    }
+
+    /// Writes its root certificate to a file.
+    #[track_caller]
+    pub fn root(&self) -> String {
+        let ca = self.authority.file("ca.pem");
+        let url = format!("https://{}/roots/0", self.management);
+        let (status, _, root) = curl(&["--cacert", ca.to_str().unwrap(), &url]);
+        assert_eq!(status, 200);
+        let file = self.directory.path().join("root.pem");
+        fs::write(&file, root).unwrap();
+        file.display().to_string()
+    }
+
+    /// What it has logged.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Pebble {
+    fn drop(&mut self) {
+        self.stop();
+        let _ = self.names.kill();
+        let _ = self.names.wait();
+        if std::thread::panicking() {
+            eprintln!("the log of Pebble: {}", self.log());
+        }
+    }
+}
+
+/// A name server that has 127.0.0.1 for every name.
+#[track_caller]
+fn name_server() -> (Child, SocketAddr) {
+    for _ in 0..10 {
+        let (address, management) = (free_address(), free_address());
+        // It answers over UDP too.
+        if UdpSocket::bind(address).is_err() {
+            continue;
+        }
+        let mut server = Command::new("pebble-challtestsrv")
+            .args(["-defaultIPv6", "", "-http01", "", "-https01", "", "-tlsalpn01", ""])
+            .args(["-dns01", &address.to_string(), "-management", &management.to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("pebble-challtestsrv is installed");
+        wait_listening(address);
+        if server.try_wait().unwrap().is_none() {
+            return (server, address);
+        }
+    }
+    panic!("no free port for a name server");
+}
+
+#[track_caller]
+fn wait_listening(address: SocketAddr) {
+    let deadline = Instant::now() + PATIENCE;
+    while TcpStream::connect(address).is_err() {
+        assert!(Instant::now() < deadline, "nothing listens on {address}");
+        // Without a pause, polling would take the processor from the process that it waits for.
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
