@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
 use super::setup::{config, request, start, storage, wait_obtained};
-use crate::support::{Authority, Pebble, Tidegate, free_address};
+use crate::support::{Authority, Pebble, Tidegate};
 
 /// The line of the log about an attempt for `a.test` that has failed.
 #[track_caller]
@@ -18,22 +18,20 @@ fn the_log_has_the_text_of_the_authority() {
     let pebble = Pebble::start_with(settings, &[("PEBBLE_WFE_NONCEREJECT", "0")]);
     let storage = storage();
     let message = failure(&start(&pebble, storage.path(), &["a.test"]));
-    let expected = "the ACME server 127.0.0.1 refuses: Order included an identifier for which issuance is forbidden by \
-                    policy: \"a.test\" (rejectedIdentifier); next attempt in 2m";
-    assert!(message.contains(expected), "{message}");
+    let server = format!("the ACME server {} refuses: ", pebble.ip());
+    let reason = "Order included an identifier for which issuance is forbidden by policy: \"a.test\" (rejectedIdentifier)";
+    assert!(message.contains(&format!("{server}{reason}; next attempt in 2m")), "{message}");
 }
 
 #[test]
 fn a_failed_validation_is_reported() {
-    for (kind, reason) in
-        [("http-01", "connection refused"), ("tls-alpn-01", "Failed to connect to 127.0.0.1")]
-    {
+    for (kind, reason) in [("http-01", "connection refused"), ("tls-alpn-01", "Failed to connect to 127.")] {
         let (pebble, storage) = (Pebble::start(), storage());
         let acme = pebble.acme(storage.path(), &format!("challenge = \"{kind}\""));
         // Nothing listens where the authority asks.
         let text = config(&pebble, "acme = true", &["a.test"], &acme);
-        let text = text.replace(&pebble.http().to_string(), &free_address().to_string());
-        let text = text.replace(&pebble.tls().to_string(), &free_address().to_string());
+        let text = text.replace(&pebble.http().to_string(), "127.0.0.1:0");
+        let text = text.replace(&pebble.tls().to_string(), "127.0.0.2:0");
         let proxy = Tidegate::start(&text);
         let message = failure(&proxy);
         assert!(message.contains(&format!("the validation by {kind} failed: ")), "{message}");
@@ -92,7 +90,8 @@ fn the_acme_server_has_to_be_trusted() {
     let acme = acme.replace(ca, &format!("ca = \"{}\"", other.file("ca.pem").display()));
     let message = failure(&Tidegate::start(&config(&pebble, "acme = true", &["a.test"], &acme)));
     assert!(
-        message.contains("the ACME server 127.0.0.1 is unavailable: invalid peer certificate"),
+        message
+            .contains(&format!("the ACME server {} is unavailable: invalid peer certificate", pebble.ip())),
         "{message}"
     );
     assert!(

@@ -16,7 +16,7 @@ fn certificates_are_obtained_for_the_hosts_of_routes() {
         wait_obtained(&proxy, name);
         assert_eq!(request(pebble.tls(), name, &root).text(), format!("{name}\n"));
     }
-    proxy.wait_log("an account is registered with the ACME server 127.0.0.1");
+    proxy.wait_log(&format!("an account is registered with the ACME server {}", pebble.ip()));
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
     let files = pebble.certificates(&storage.path().join("acme"));
     assert_eq!(mode(&files.join("a.test.pem")), 0o600);
@@ -72,12 +72,15 @@ fn only_expected_validations_are_answered_before_routes() {
 fn handshakes_fail_until_a_certificate_is_obtained() {
     let (mut pebble, storage) = (Pebble::absent(), storage());
     let proxy = start(&pebble, storage.path(), &["a.test"]);
-    proxy.wait_log("TLS handshakes fail until certificates are obtained from 127.0.0.1 by http-01: a.test");
+    let from = pebble.ip();
+    proxy.wait_log(&format!(
+        "TLS handshakes fail until certificates are obtained from {from} by http-01: a.test"
+    ));
     let message =
         proxy.wait_log("no certificate for a.test, so that TLS handshakes for it fail: the ACME server");
     assert!(message.contains("Connection refused") && message.contains("next attempt in 5s"), "{message}");
     let port = pebble.tls().port();
-    let to = format!("a.test:{port}:127.0.0.1");
+    let to = format!("a.test:{port}:{from}");
     let output = std::process::Command::new("curl")
         .args(["-q", "-sS", "-k", "--resolve", &to, &format!("https://a.test:{port}/")])
         .output();

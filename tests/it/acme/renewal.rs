@@ -5,7 +5,7 @@ use std::fs;
 use rcgen::{CertificateParams, KeyPair};
 
 use super::setup::{config, is_served, request, start, storage, wait_obtained};
-use crate::support::{Authority, Pebble, Tidegate, eventually, free_address};
+use crate::support::{Authority, Pebble, Tidegate, eventually};
 
 /// A Pebble whose certificates are valid for so many seconds.
 fn short_lived(seconds: u64) -> Pebble {
@@ -46,7 +46,7 @@ fn expired_certificates_are_used_and_renewed() {
     let port = pebble.tls().port();
     let output = std::process::Command::new("curl")
         .args(["-q", "-sS", "--cacert", authority.file("ca.pem").to_str().unwrap()])
-        .args(["--resolve", &format!("a.test:{port}:127.0.0.1"), &format!("https://a.test:{port}/")])
+        .args(["--resolve", &format!("a.test:{port}:{}", pebble.ip()), &format!("https://a.test:{port}/")])
         .output();
     let errors = String::from_utf8(output.unwrap().stderr).unwrap();
     assert!(errors.contains("certificate has expired"), "{errors}");
@@ -92,7 +92,7 @@ fn proxies_share_certificates_and_validations() {
     let first = start(&pebble, storage.path(), &["a.test"]);
     wait_obtained(&first, "a.test");
     let text = config(&pebble, "acme = true", &["a.test", "b.test"], &pebble.acme(storage.path(), ""));
-    let (http, tls) = (free_address(), free_address());
+    let (http, tls) = (pebble.free_address(), pebble.free_address());
     let moved = text.replace(&pebble.http().to_string(), &http.to_string());
     let second = Tidegate::start(&moved.replace(&pebble.tls().to_string(), &tls.to_string()));
     let root = pebble.root();
@@ -111,7 +111,7 @@ fn proxies_share_certificates_and_validations() {
 fn a_certificate_that_another_proxy_obtains_is_used() {
     let (pebble, storage) = (Pebble::start(), storage());
     let text = config(&pebble, "acme = true", &["a.test"], &pebble.acme(storage.path(), ""));
-    let (http, tls) = (free_address(), free_address());
+    let (http, tls) = (pebble.free_address(), pebble.free_address());
     let moved = text.replace(&pebble.http().to_string(), &http.to_string());
     let moved = moved.replace(&pebble.tls().to_string(), &tls.to_string());
     // Another process has the lock.

@@ -47,8 +47,8 @@ pub fn wait_obtained(proxy: &Tidegate, name: &str) {
 /// Requests `/` of a host by TLS, and verifies its certificate up to this root.
 #[track_caller]
 pub fn request(address: SocketAddr, name: &str, root: &str) -> Message {
-    let port = address.port();
-    let (to, url) = (format!("{name}:{port}:127.0.0.1"), format!("https://{name}:{port}/"));
+    let (ip, port) = (address.ip(), address.port());
+    let (to, url) = (format!("{name}:{port}:{ip}"), format!("https://{name}:{port}/"));
     let (status, response, _) = curl(&["--resolve", &to, "--cacert", root, &url]);
     assert_eq!(status, 200);
     response
@@ -56,8 +56,8 @@ pub fn request(address: SocketAddr, name: &str, root: &str) -> Message {
 
 /// Whether a request by TLS succeeds.
 pub fn is_served(address: SocketAddr, name: &str, root: &str) -> bool {
-    let port = address.port();
-    let (to, url) = (format!("{name}:{port}:127.0.0.1"), format!("https://{name}:{port}/"));
+    let (ip, port) = (address.ip(), address.port());
+    let (to, url) = (format!("{name}:{port}:{ip}"), format!("https://{name}:{port}/"));
     let curl = Command::new("curl").args(["-q", "-sf", "--resolve", &to, "--cacert", root, &url]).output();
     curl.expect("curl is installed").status.success()
 }

@@ -1,14 +1,15 @@
-//! An ACME server: the real Pebble, with a name server that has 127.0.0.1 for every name.
+//! An ACME server: the real Pebble, with a name server that has the same address for every name.
 
 use std::fs::{self, File};
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Instant;
 
 use tempfile::TempDir;
 
-use super::{Authority, PATIENCE, curl, free_address};
+use super::{Authority, PATIENCE, curl};
 
 /// A running Pebble, or one that is yet to be started.
 pub struct Pebble {
@@ -50,9 +51,10 @@ impl Pebble {
     #[track_caller]
     fn absent_with(settings: &str, environment: &[(&str, &str)]) -> Self {
         let (directory, authority) = (tempfile::tempdir().unwrap(), Authority::new());
-        authority.sign_names("pebble", &["127.0.0.1"]);
-        let [address, management, http, tls] = [(); 4].map(|()| free_address());
-        let (names, name_server) = name_server();
+        let ip = own_ip();
+        authority.sign_names("pebble", &[&ip.to_string()]);
+        let [address, management, http, tls] = [(); 4].map(|()| free_address(ip));
+        let (names, name_server) = name_server(ip);
         let configuration = format!(
             "{{\"pebble\": {{\"listenAddress\": \"{address}\", \"managementListenAddress\": \"{management}\",
               \"certificate\": \"{}\", \"privateKey\": \"{}\", \"httpPort\": {}, \"tlsPort\": {},
@@ -107,6 +109,16 @@ impl Pebble {
         }
     }
 
+    /// Its own address, that of all names.
+    pub fn ip(&self) -> IpAddr {
+        self.address.ip()
+    }
+
+    /// A further address of the same IP address, where nothing listens.
+    pub fn free_address(&self) -> SocketAddr {
+        free_address(self.ip())
+    }
+
     /// The address at which it sends requests to validate names (HTTP-01).
     pub fn http(&self) -> SocketAddr {
         self.http
@@ -130,7 +142,7 @@ impl Pebble {
 
     /// The directory of its certificates in a storage.
     pub fn certificates(&self, storage: &std::path::Path) -> PathBuf {
-        storage.join(format!("127.0.0.1-{}-dir", self.address.port())).join("certificates")
+        storage.join(format!("{}-{}-dir", self.address.ip(), self.address.port())).join("certificates")
     }
 
     /// Writes its root certificate to a file.
@@ -162,17 +174,39 @@ impl Drop for Pebble {
     }
 }
 
-/// A name server that has 127.0.0.1 for every name.
+/// A loopback address that no other test uses, so that no connection gets a port that is free until a server listens there.
+fn own_ip() -> IpAddr {
+    static LAST: AtomicU8 = AtomicU8::new(0);
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    Ipv4Addr::new(127, 100 + LAST.fetch_add(1, Ordering::Relaxed) % 100, high, low.max(1)).into()
+}
+
+fn free_address(ip: IpAddr) -> SocketAddr {
+    TcpListener::bind((ip, 0)).unwrap().local_addr().unwrap()
+}
+
+/// A name server that has this address for every name, and listens there.
 #[track_caller]
-fn name_server() -> (Child, SocketAddr) {
+fn name_server(ip: IpAddr) -> (Child, SocketAddr) {
     for _ in 0..10 {
-        let (address, management) = (free_address(), free_address());
+        let (address, management) = (free_address(ip), free_address(ip));
         // It answers over UDP too.
         if UdpSocket::bind(address).is_err() {
             continue;
         }
         let mut server = Command::new("pebble-challtestsrv")
-            .args(["-defaultIPv6", "", "-http01", "", "-https01", "", "-tlsalpn01", ""])
+            .args([
+                "-defaultIPv4",
+                &ip.to_string(),
+                "-defaultIPv6",
+                "",
+                "-http01",
+                "",
+                "-https01",
+                "",
+                "-tlsalpn01",
+                "",
+            ])
             .args(["-dns01", &address.to_string(), "-management", &management.to_string()])
             .stdin(Stdio::null())
             .stdout(Stdio::null())

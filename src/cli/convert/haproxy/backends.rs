@@ -40,7 +40,10 @@ fn upstream(section: &Section, name: String) -> Upstream {
     let header = &section.header;
     let notes = vec![Note::text(format!("{}: {}", header.place, header.words.join(" ")))];
     let mut upstream = Upstream { notes, name, ..Upstream::default() };
-    let is_checked = section.find(&["server"]).any(|line| line.words.iter().any(|word| word == "check"));
+    let checked = section
+        .lines
+        .iter()
+        .find(|line| line.word(0) == "server" && line.words.iter().any(|word| word == "check"));
     for line in &section.lines {
         match line.word(0) {
             "server" => server(line, &mut upstream),
@@ -51,7 +54,7 @@ fn upstream(section: &Section, name: String) -> Upstream {
             "retries" => {
                 upstream.retries = line.word(1).parse().ok().map(|retries: u64| retries.min(MOST_RETRIES));
             }
-            "option" if line.word(1) == "httpchk" && is_checked => {
+            "option" if line.word(1) == "httpchk" && checked.is_some() => {
                 let path = line.words[2..].iter().find(|word| word.starts_with('/'));
                 upstream.health_path = Some(path.map_or("/", String::as_str).to_owned());
             }
@@ -60,6 +63,11 @@ fn upstream(section: &Section, name: String) -> Upstream {
             }
             _ => {}
         }
+    }
+    if let Some(line) = checked.filter(|_| upstream.health_path.is_none()) {
+        let cure =
+            "for `check`: tidegate checks servers with HTTP requests, by `health.path` of the upstream";
+        upstream.notes.push(line.finding(cure));
     }
     upstream
 }

@@ -220,7 +220,8 @@ mod tests {
         let found: Vec<String> = limited(route, &limits.each_ref()).iter().map(describe).collect();
         assert_eq!(found, ["POST /api/v1/* all,api,posts", " /api/v1/* all,api"]);
         let all = Route { path: "/*".to_owned(), ..Route::default() };
-        let found: Vec<String> = limited(all, &limits.each_ref()[..2]).iter().map(describe).collect();
+        let (routes, _) = without_repetitions(limited(all, &limits.each_ref()[..2]));
+        let found: Vec<String> = routes.iter().map(describe).collect();
         assert_eq!(found, [" /api/health all", " /api/* all,api", " /* all"]);
     }
 }
