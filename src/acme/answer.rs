@@ -6,6 +6,7 @@ use rcgen::{CertificateParams, CustomExtension, KeyPair};
 use rustls::pki_types::PrivateKeyDer;
 
 use super::error::ObtainError;
+use super::http_challenges::HttpChallenges;
 use super::shared::Shared;
 use super::storage::write;
 use crate::tls::Identity;
@@ -27,7 +28,14 @@ enum Question {
 
 impl Answer {
     /// Answers requests with this token (HTTP-01), also those that other processes get.
+    ///
+    /// # Errors
+    /// If the token can't be the name of a file, or the file can't be written.
     pub fn http(shared: &Arc<Shared>, token: &str, authorization: &str) -> Result<Self, ObtainError> {
+        // The token comes from the ACME server, and names a file.
+        if !HttpChallenges::is_token(token) {
+            return Err(ObtainError::rejected(format!("the ACME server sent an invalid token: {token:?}")));
+        }
         let path = shared.storage.challenges().join(token);
         shared.http.insert(token, authorization);
         let answer = Self { shared: Arc::clone(shared), to: Question::Http(token.to_owned()) };

@@ -16,9 +16,10 @@ pub(super) struct ObtainError {
 /// What the next attempt depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ErrorKind {
-    /// The ACME server gave no answer, or files could not be written: nothing was asked of it that it counts.
+    /// The ACME server gave no answer, or files could not be written before it was asked for a certificate.
     Unavailable,
-    /// The ACME server has refused. Servers limit how often a validation may fail.
+    /// The ACME server has refused, or its certificate could not be stored. Servers limit how often a validation may fail, and how
+    /// many certificates a name gets.
     Rejected,
 }
 

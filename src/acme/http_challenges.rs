@@ -35,9 +35,13 @@ impl HttpChallenges {
     /// The token that a path asks for, if it is that of an ACME server.
     #[must_use]
     pub fn token(path: &str) -> Option<&str> {
-        let token = path.strip_prefix(PREFIX)?;
+        path.strip_prefix(PREFIX).filter(|token| Self::is_token(token))
+    }
+
+    /// Whether a text may be a token (RFC 8555 §8.3), so that it is also the name of a file.
+    pub(super) fn is_token(text: &str) -> bool {
         let is_base64url = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
-        (TOKEN.contains(&token.len()) && token.bytes().all(is_base64url)).then_some(token)
+        TOKEN.contains(&text.len()) && text.bytes().all(is_base64url)
     }
 
     /// The key authorization that answers for a [token](Self::token); none if none is expected.
@@ -79,6 +83,14 @@ mod tests {
             assert_eq!(HttpChallenges::token(&format!("/.well-known/acme-challenge/{end}")), None, "{end}");
         }
         assert_eq!(HttpChallenges::token(&format!("/{TOKEN}")), None);
+        for text in [
+            "../account.json",
+            "/etc/passwd-of-a-length-that-fits",
+            "..",
+            "AAAAAAAAAAAAAAAAAAAAAA/../account",
+        ] {
+            assert!(!HttpChallenges::is_token(text), "{text}");
+        }
     }
 
     #[tokio::test]

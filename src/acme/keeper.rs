@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::certificate_file;
 use super::client::Client;
-use super::error::ObtainError;
+use super::error::{ErrorKind, ObtainError};
 use super::managed::Managed;
 use super::schedule::until;
 use super::shared::Shared;
@@ -173,7 +173,8 @@ impl Keeper {
         let path = self.shared.storage.certificate(&name);
         let (file, bytes) = (path.clone(), pem.clone().into_bytes());
         let written = blocking(move || write(&file, &bytes)).await;
-        written.map_err(|error| unwritable(&path, &error))?;
+        // Each further order counts towards the limits of the ACME server.
+        written.map_err(|error| ObtainError { kind: ErrorKind::Rejected, ..unwritable(&path, &error) })?;
         self.use_file(index, pem.as_bytes())
             .map_err(|error| ObtainError::rejected(format!("the new certificate can't be used: {error}")))?;
         self.shared.counts.record_obtained();

@@ -63,9 +63,13 @@ impl Managed {
         }
     }
 
-    /// Renews the certificate at this time.
+    /// Renews the certificate at this time, or a tenth of its lifetime before it expires if that is earlier.
     pub fn renew_then(&mut self, time: Timestamp) {
-        self.current.iter_mut().for_each(|current| current.renew_at = time);
+        if let Some(current) = &mut self.current {
+            let (start, end) = (current.identity.not_before(), current.identity.not_after());
+            let latest = Timestamp(end.0.saturating_sub(end.since(start).0 / 10));
+            current.renew_at = time.min(latest);
+        }
     }
 
     /// Allows the next attempt at once.

@@ -46,8 +46,8 @@ pub(super) async fn ask(certificates: &mut [Managed], shared: &Arc<Shared>) {
 /// Renews a certificate as suggested; returns when to ask again.
 fn follow(one: &mut Managed, suggestion: &Suggestion) -> Duration {
     let (start, end) = suggestion.window;
-    // A time that was chosen earlier stays if it is within the window.
-    if one.renew_at().is_none_or(|time| time < start || end < time) {
+    // A time that was chosen earlier stays if it is within the window. An empty window is invalid (RFC 9773 §4.2).
+    if start < end && one.renew_at().is_none_or(|time| time < start || end < time) {
         let time = within(suggestion.window, fastrand::f64());
         tracing::info!("the ACME server suggests to renew {} at {}", one.name, time.rfc3339());
         one.renew_then(time);

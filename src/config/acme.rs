@@ -89,6 +89,10 @@ fn directory(item: Item<'_>) -> Option<Url> {
         let problem = text.error("an ACME server is asked over https:// only (RFC 8555 §6.1)");
         return text.reject(problem.help(help));
     }
+    if !url.username().is_empty() || url.password().is_some() {
+        let problem = text.error("an ACME server has accounts, and no user names in its URL");
+        return text.reject(problem.help("to bind the account to one of the authority, use `eab`"));
+    }
     Some(url)
 }
 
