@@ -93,6 +93,7 @@ fn uncovered_hosts(config: &Config) -> Vec<Connection> {
     for route in config.snapshot.gate.routes.routes() {
         if let Some(host @ HostPattern::Exact(name)) = &route.host
             && !certificates.iter().any(|info| info.covers(name))
+            && !tls.iter().any(|tls| tls.managed_names().iter().any(|managed| **managed == **name))
         {
             let target = format!("certificate for {host}");
             if uncovered.iter().all(|known: &Connection| known.target != target) {

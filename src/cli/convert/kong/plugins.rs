@@ -48,7 +48,7 @@ pub(super) struct Plugins<'d> {
     document: &'d Document,
     all: Vec<Plugin<'d>>,
     names: Names,
-    /// The lines of the plugins that were converted, with the names of their limits.
+    /// The indices of the plugins that were converted, with the names of their limits.
     made: Vec<(usize, Vec<String>)>,
     pub notes: Vec<Note>,
     pub limits: Vec<Limit>,
@@ -146,7 +146,7 @@ impl<'d> Plugins<'d> {
     /// The names of the limits of a plugin, which are made if it is used for the first time.
     fn limits_of(&mut self, index: usize) -> Vec<String> {
         let Plugin { node, scope: own, .. } = self.all[index];
-        if let Some((_, names)) = self.made.iter().find(|(line, _)| *line == node.line) {
+        if let Some((_, names)) = self.made.iter().find(|(made, _)| *made == index) {
             return names.clone();
         }
         let config = node.get("config");
@@ -165,7 +165,7 @@ impl<'d> Plugins<'d> {
             names.push(name);
         }
         self.settings(node, config);
-        self.made.push((node.line, names.clone()));
+        self.made.push((index, names.clone()));
         names
     }
 

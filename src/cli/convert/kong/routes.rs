@@ -14,7 +14,8 @@ pub(super) struct Services<'d> {
     document: &'d Document,
     root: &'d Node,
     names: Names,
-    made: Vec<(usize, String)>,
+    /// By their nodes.
+    made: Vec<(*const Node, String)>,
     pub upstreams: Vec<Upstream>,
 }
 
@@ -25,7 +26,7 @@ impl<'d> Services<'d> {
 
     /// The name of a service's upstream, which is made if it is new.
     fn upstream(&mut self, service: &Node) -> String {
-        if let Some((_, name)) = self.made.iter().find(|(line, _)| *line == service.line) {
+        if let Some((_, name)) = self.made.iter().find(|(node, _)| std::ptr::eq(*node, service)) {
             return name.clone();
         }
         let text = |key: &str| service.get(key).text();
@@ -71,7 +72,7 @@ impl<'d> Services<'d> {
         }
         upstream.retries = service.get("retries").number().map(|retries| retries.min(5));
         self.upstreams.push(upstream);
-        self.made.push((service.line, name.clone()));
+        self.made.push((std::ptr::from_ref(service), name.clone()));
         name
     }
 
