@@ -92,7 +92,7 @@ fn proxies_share_certificates_and_validations() {
     let first = start(&pebble, storage.path(), &["a.test"]);
     wait_obtained(&first, "a.test");
     let text = config(&pebble, "acme = true", &["a.test", "b.test"], &pebble.acme(storage.path(), ""));
-    let (http, tls) = (pebble.free_address(), pebble.free_address());
+    let [http, tls] = pebble.further_addresses();
     let moved = text.replace(&pebble.http().to_string(), &http.to_string());
     let second = Tidegate::start(&moved.replace(&pebble.tls().to_string(), &tls.to_string()));
     let root = pebble.root();
@@ -111,7 +111,7 @@ fn proxies_share_certificates_and_validations() {
 fn a_certificate_that_another_proxy_obtains_is_used() {
     let (pebble, storage) = (Pebble::start(), storage());
     let text = config(&pebble, "acme = true", &["a.test"], &pebble.acme(storage.path(), ""));
-    let (http, tls) = (pebble.free_address(), pebble.free_address());
+    let [http, tls] = pebble.further_addresses();
     let moved = text.replace(&pebble.http().to_string(), &http.to_string());
     let moved = moved.replace(&pebble.tls().to_string(), &tls.to_string());
     // Another process has the lock.

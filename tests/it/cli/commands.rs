@@ -206,7 +206,11 @@ fn version_shows_what_the_binary_was_built_from() {
     assert_eq!(status, 0);
     let names: Vec<&str> = stdout.lines().filter_map(|line| line.split_whitespace().next()).collect();
     assert_eq!(names, ["tidegate", "commit", "target", "features", "profile"]);
-    let allocator = if cfg!(feature = "mimalloc") { "mimalloc" } else { "none" };
-    assert!(stdout.contains(&format!("\nfeatures  {allocator}\n")), "{stdout}");
+    let features: Vec<&str> = [("acme", cfg!(feature = "acme")), ("mimalloc", cfg!(feature = "mimalloc"))]
+        .iter()
+        .filter_map(|(name, is_on)| is_on.then_some(*name))
+        .collect();
+    let features = if features.is_empty() { "none".to_owned() } else { features.join(", ") };
+    assert!(stdout.contains(&format!("\nfeatures  {features}\n")), "{stdout}");
     assert!(stdout.contains(std::env::consts::ARCH), "{stdout}");
 }

@@ -1,7 +1,7 @@
 //! An ACME server: the real Pebble, with a name server that has the same address for every name.
 
 use std::fs::{self, File};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -53,8 +53,9 @@ impl Pebble {
         let (directory, authority) = (tempfile::tempdir().unwrap(), Authority::new());
         let ip = own_ip();
         authority.sign_names("pebble", &[&ip.to_string()]);
-        let [address, management, http, tls] = [(); 4].map(|()| free_address(ip));
-        let (names, name_server) = name_server(ip);
+        let [address, management, http, tls, name_server, names] =
+            [14000, 15000, 5002, 5001, 8053, 8055].map(|port| SocketAddr::new(ip, port));
+        let names = start_name_server(name_server, names);
         let configuration = format!(
             "{{\"pebble\": {{\"listenAddress\": \"{address}\", \"managementListenAddress\": \"{management}\",
               \"certificate\": \"{}\", \"privateKey\": \"{}\", \"httpPort\": {}, \"tlsPort\": {},
@@ -114,9 +115,9 @@ impl Pebble {
         self.address.ip()
     }
 
-    /// A further address of the same IP address, where nothing listens.
-    pub fn free_address(&self) -> SocketAddr {
-        free_address(self.ip())
+    /// Addresses for another proxy, where nothing listens: for HTTP and for TLS.
+    pub fn further_addresses(&self) -> [SocketAddr; 2] {
+        [5012, 5011].map(|port| SocketAddr::new(self.ip(), port))
     }
 
     /// The address at which it sends requests to validate names (HTTP-01).
@@ -174,51 +175,27 @@ impl Drop for Pebble {
     }
 }
 
-/// A loopback address that no other test uses, so that no connection gets a port that is free until a server listens there.
+/// A loopback address that no other test uses, so that all of its ports are free.
 fn own_ip() -> IpAddr {
     static LAST: AtomicU8 = AtomicU8::new(0);
     let [_, _, high, low] = std::process::id().to_be_bytes();
     Ipv4Addr::new(127, 100 + LAST.fetch_add(1, Ordering::Relaxed) % 100, high, low.max(1)).into()
 }
 
-fn free_address(ip: IpAddr) -> SocketAddr {
-    TcpListener::bind((ip, 0)).unwrap().local_addr().unwrap()
-}
-
-/// A name server that has this address for every name, and listens there.
+/// Starts a name server that has its own IP address for every name.
 #[track_caller]
-fn name_server(ip: IpAddr) -> (Child, SocketAddr) {
-    for _ in 0..10 {
-        let (address, management) = (free_address(ip), free_address(ip));
-        // It answers over UDP too.
-        if UdpSocket::bind(address).is_err() {
-            continue;
-        }
-        let mut server = Command::new("pebble-challtestsrv")
-            .args([
-                "-defaultIPv4",
-                &ip.to_string(),
-                "-defaultIPv6",
-                "",
-                "-http01",
-                "",
-                "-https01",
-                "",
-                "-tlsalpn01",
-                "",
-            ])
-            .args(["-dns01", &address.to_string(), "-management", &management.to_string()])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("pebble-challtestsrv is installed");
-        wait_listening(address);
-        if server.try_wait().unwrap().is_none() {
-            return (server, address);
-        }
-    }
-    panic!("no free port for a name server");
+fn start_name_server(address: SocketAddr, management: SocketAddr) -> Child {
+    let server = Command::new("pebble-challtestsrv")
+        .args(["-defaultIPv4", &address.ip().to_string(), "-defaultIPv6", ""])
+        .args(["-http01", "", "-https01", "", "-tlsalpn01", ""])
+        .args(["-dns01", &address.to_string(), "-management", &management.to_string()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("pebble-challtestsrv is installed");
+    wait_listening(address);
+    server
 }
 
 #[track_caller]
