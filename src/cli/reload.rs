@@ -21,7 +21,7 @@ Examples:
 Without an admin interface, SIGHUP does the same, and the log has the outcome.
 
 Exit status: 0 if the configuration is served, 1 if it can't be applied (as when a port is in use) or the proxy can't be \
-reached, 2 if the configuration is invalid or for wrong usage. Unless it is 0, the earlier configuration is still served.";
+reached, 2 if the configuration is invalid or for wrong usage. Unless it is 0, the earlier configuration is still served, except if the proxy did not respond in time.";
 
 /// The arguments of `tidegate reload`.
 #[derive(Debug, Args)]

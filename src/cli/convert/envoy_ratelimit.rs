@@ -154,7 +154,12 @@ impl Maker<'_> {
         };
         for other in siblings.items().iter().filter(is_other) {
             let Some(value) = other.get("value").text() else { continue };
-            let names = if limit.key.len() == 1 { value.replace('|', "\\|") } else { continue };
+            if limit.key.len() != 1 {
+                let reason = "the limit of this value is not converted: it has that of all other values";
+                limit.notes.push(self.document.finding(other, value, reason));
+                continue;
+            }
+            let names = value.replace('|', "\\|");
             match rate(other) {
                 _ if other.get("rate_limit").get("unlimited").is_true() => {
                     limit.allow.push(format!("key:{names}"));

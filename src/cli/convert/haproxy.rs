@@ -60,7 +60,7 @@ pub(super) fn convert(file: &str, text: &str, directory: &Path) -> Result<Conver
     for section in &sections {
         match section.kind() {
             "global" => {}
-            "defaults" => converted.notes.extend(section.lines.iter().filter_map(remark)),
+            "defaults" => converted.notes.extend(section.lines.iter().filter_map(default_remark)),
             _ if section.find(&["mode", "tcp"]).next().is_some() => {
                 converted.notes.push(section.header.finding("tidegate forwards HTTP only"));
             }
@@ -296,9 +296,29 @@ fn listen(section: &Section, directory: &Path, converted: &mut Converted) {
     }
 }
 
+/// A note on a line of `defaults`, unless it needs no counterpart: its rules and backends are not those of any section here.
+fn default_remark(line: &Line) -> Option<Note> {
+    let rules = ["acl", "default_backend", "http-request", "http-response", "tcp-request", "use_backend"];
+    if rules.contains(&line.word(0)) {
+        return Some(line.finding("rules are converted where they are written: repeat it in each section"));
+    }
+    remark(line)
+}
+
 /// Adds the certificates of a `bind` line, each of which is one file with its key.
 fn tls(line: &Line, directory: &Path, listener: &mut Listener) {
     let files = line.words.windows(2).filter(|pair| pair[0] == "crt").map(|pair| directory.join(&pair[1]));
+    for (word, reason) in [
+        (
+            "crt-list",
+            "tidegate reads no list of certificates: add `tls` to the listener, which has no TLS yet",
+        ),
+        ("verify", "client certificates are not required yet: set `client_ca` of the listener's `tls`"),
+    ] {
+        if line.after(word).is_some_and(|value| value != "none") {
+            listener.notes.push(line.finding(reason));
+        }
+    }
     for file in files {
         let name = file.display().to_string();
         match File::open(&file) {

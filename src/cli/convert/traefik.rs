@@ -87,6 +87,17 @@ fn routes(
             base.target = Target::missing();
         }
     }
+    let options = router.get("tls").get("options");
+    if let Some(text) = options.text() {
+        let reason = "they may require client certificates: requests get 501 until you set `client_ca` of the listener's `tls`";
+        base.notes.push(document.finding(options, &format!("tls.options: {text}"), reason));
+        base.target = Target::missing();
+    }
+    let points = router.get("entryPoints");
+    if !points.items().is_empty() {
+        let reason = "the route is served by all listeners: serve those that only some clients may reach by another process";
+        base.notes.push(document.finding(points, "entryPoints", reason));
+    }
     middlewares.apply(name, router.get("middlewares"), &mut base);
     let route = |(index, matched): (usize, Route)| {
         let notes = if index == 0 { base.notes.clone() } else { Vec::new() };

@@ -160,6 +160,9 @@ fn criterion(words: &[String]) -> Result<Option<Criterion>, String> {
     let mut is_value = false;
     while let Some(word) = flags.next() {
         match word {
+            "-i" if !is_value && (fetch.starts_with("path") || fetch.starts_with("url")) => {
+                return Err("paths are case-sensitive in tidegate".to_owned());
+            }
             "-i" | "-n" if !is_value => {}
             "-m" if !is_value => method = flags.next().unwrap_or(""),
             "-f" | "-M" if !is_value => return Err("values in a file have no counterpart".to_owned()),

@@ -14,20 +14,32 @@ const PERIODS: [(&str, &str); 6] = [
     ("month", "month"),
     ("year", "year"),
 ];
-/// Plugins that restrict access.
-const GUARDS: [&str; 12] = [
-    "acl",
-    "basic-auth",
-    "bot-detection",
-    "hmac-auth",
-    "ip-restriction",
-    "jwt",
-    "key-auth",
-    "ldap-auth",
-    "mtls-auth",
-    "oauth2",
-    "openid-connect",
-    "pre-function",
+/// Plugins that restrict no access. All others may do so.
+const HARMLESS: [&str; 24] = [
+    "acme",
+    "aws-lambda",
+    "correlation-id",
+    "cors",
+    "datadog",
+    "file-log",
+    "grpc-web",
+    "http-log",
+    "kafka-log",
+    "loggly",
+    "opentelemetry",
+    "prometheus",
+    "proxy-cache",
+    "rate-limiting",
+    "rate-limiting-advanced",
+    "request-transformer",
+    "response-ratelimiting",
+    "response-transformer",
+    "session",
+    "statsd",
+    "syslog",
+    "tcp-log",
+    "udp-log",
+    "zipkin",
 ];
 
 /// What a plugin is configured for.
@@ -128,8 +140,8 @@ impl<'d> Plugins<'d> {
             if name == "rate-limiting" {
                 let limits = self.limits_of(index);
                 route.limits.extend(limits);
-            } else if GUARDS.contains(&name) {
-                let reason = "it restricts access, which is not converted: requests get 501 until you replace it, such as by \
+            } else if !HARMLESS.contains(&name) {
+                let reason = "it may restrict access, which is not converted: requests get 501 until you replace it, such as by \
                               `[consumers]` or `[jwt]`";
                 route.notes.push(self.document.finding(node, &text, reason));
                 route.target = Target::missing();

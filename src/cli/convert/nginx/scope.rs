@@ -15,13 +15,17 @@ const SINGLE: [&str; 5] = [
 /// Directives of which a block has all of its own, or else those of the block around it.
 const LISTS: [&str; 4] = ["limit_req", "limit_conn", "proxy_set_header", "add_header"];
 /// Directives that restrict access.
-const GUARDS: [&str; 9] = [
+const GUARDS: [&str; 13] = [
+    "access_by_lua_block",
+    "access_by_lua_file",
     "allow",
     "auth_basic",
     "auth_jwt",
+    "auth_jwt_require",
     "auth_request",
     "deny",
     "if",
+    "internal",
     "limit_except",
     "secure_link",
     "ssl_verify_client",
