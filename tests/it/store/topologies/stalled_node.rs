@@ -34,6 +34,11 @@ fn a_stalled_node_delays_no_request_after_one_deadline() {
         let (first, second) = tokio::join!(take(stalled[0]), take(other[0]));
         assert!(matches!(first, Err(StoreError::Deadline)), "{first:?}");
         assert!(second.is_ok(), "{second:?}");
+        // The deadline of the request and that of the call are the same: either may be noticed first.
+        eventually_async("requests for the node fail at once", async || {
+            matches!(take(stalled[0]).now_or_never(), Some(Err(StoreError::Unsent)))
+        })
+        .await;
         for key in &stalled {
             let decided = take(*key).now_or_never();
             assert!(matches!(decided, Some(Err(StoreError::Unsent))), "{decided:?}");
