@@ -15,7 +15,7 @@ pub(super) const HELP: &str = "The configuration file, or - for standard input; 
                                the current directory, or /etc/tidegate/tidegate.toml";
 /// The variable that names the file where no argument does.
 const VARIABLE: &str = "TIDEGATE_CONFIG";
-/// The argument that stands for standard input.
+/// The argument for standard input.
 const STDIN: &str = "-";
 /// The name of standard input in messages.
 const STDIN_NAME: &str = "<stdin>";

@@ -74,13 +74,13 @@ fn everything_that_works_is_ok() {
 #[test]
 fn what_does_not_work_is_named_with_its_cure() {
     let directory = tempfile::tempdir().unwrap();
-    let nobody = [free_address(), free_address(), free_address()];
+    let unused = [free_address(), free_address(), free_address()];
     let text = format!(
         "{LISTEN}[store]\nurl = \"redis://{}\"\n[jwt]\njwks = \"http://{}/keys\"\nalgorithms = [\"ES256\"]\n\
          [limits.a]\nrate = \"1/s\"\nkey = [\"jwt:sub\", \"client_ip\"]\n\
          [upstreams.api]\nservers = [\"http://{}\", \"http://missing.invalid\"]\n\
          [[routes]]\npath = \"/*\"\nlimits = [\"a\"]\nupstream = \"api\"\n",
-        nobody[0], nobody[1], nobody[2]
+        unused[0], unused[1], unused[2]
     );
     let checked = connect(directory.path(), &text, &[]);
     assert_eq!((checked.status, checked.stderr.as_str()), (1, "error: 4 of 4 checks failed\n"));

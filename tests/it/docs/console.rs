@@ -44,7 +44,7 @@ impl Step {
         self.expected.iter().all(|line| line == "…")
     }
 
-    /// Whether an output is the expected one; any is if none is written. A line of `…` stands for any lines, and `…`
+    /// Whether an output is as expected; without an expected output any is. A line of `…` matches any lines, and `…`
     /// within a line for any text.
     pub fn accepts(&self, output: &str) -> bool {
         if self.expected.is_empty() {

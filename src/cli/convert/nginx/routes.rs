@@ -12,7 +12,7 @@ use super::upstreams::Upstreams;
 use crate::cli::convert::model::{Condition, Route, Target};
 use crate::cli::convert::note::Note;
 
-/// The status of a denial, unless nginx is told another one.
+/// The default status of a denial by nginx.
 const DEFAULT_STATUS: u16 = 503;
 /// Limits of one location that apply to some requests only: each doubles the routes.
 const MOST_CONDITIONS: usize = 3;
