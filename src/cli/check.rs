@@ -51,7 +51,7 @@ pub(super) struct CheckArgs {
     /// server, with TLS and health check; the collector of `[tracing]`; and whether certificates expire
     #[arg(long)]
     connect: bool,
-    /// How long each check of --connect may take
+    /// How long each step of a check of --connect may take
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration, requires = "connect")]
     timeout: Duration,
 }

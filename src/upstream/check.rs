@@ -55,7 +55,8 @@ pub enum ServerCheckError {
     },
 }
 
-/// Connects to every address of every server, with TLS and a health check if they are configured, within `limit` each.
+/// Connects to every address of every server, with TLS and a health check if they are configured. Name
+/// resolution, connection and health check take `limit` each at most.
 pub async fn check_servers(upstream: &UpstreamSpec, limit: Duration) -> Vec<ServerCheck> {
     let shared = SharedUpstream::new(upstream);
     let named = upstream.servers.iter().enumerate().filter(|(_, server)| server.literal().is_none());
@@ -90,12 +91,12 @@ async fn resolve(name: &str) -> Result<Vec<IpAddr>, String> {
 
 async fn check(member: &Member, upstream: &UpstreamSpec, limit: Duration) -> ServerCheck {
     let started = monotonic();
-    let limit = limit.min(upstream.connect_timeout);
-    let result = tokio::time::timeout(limit, connect(member, upstream)).await;
+    let connect_limit = limit.min(upstream.connect_timeout);
+    let result = tokio::time::timeout(connect_limit, connect(member, upstream)).await;
     let server = &upstream.servers[member.endpoint.server];
-    let late = ServerCheckError::TimedOut { limit, is_tls: server.is_tls };
+    let late = ServerCheckError::TimedOut { limit: connect_limit, is_tls: server.is_tls };
     let result = match result.unwrap_or(Err(late)) {
-        Ok(found) => check_health(member, upstream).await.map(|health| found + &health),
+        Ok(found) => check_health(member, upstream, limit).await.map(|health| found + &health),
         Err(error) => Err(error),
     };
     ServerCheck {
@@ -115,11 +116,16 @@ async fn connect(member: &Member, upstream: &UpstreamSpec) -> Result<String, Ser
     Ok(if server.is_tls { "connected by TLS" } else { "connected" }.to_owned())
 }
 
-/// Does a health check, if there are any; it has a timeout of its own.
-async fn check_health(member: &Member, upstream: &UpstreamSpec) -> Result<String, ServerCheckError> {
+/// Does a health check, if there are any, within `limit` and the timeout of health checks.
+async fn check_health(
+    member: &Member,
+    upstream: &UpstreamSpec,
+    limit: Duration,
+) -> Result<String, ServerCheckError> {
     let Some(health) = &upstream.health else { return Ok(String::new()) };
     let failed =
         |error: ProbeError| ServerCheckError::Health { path: health.path.clone(), error: error.to_string() };
-    probe(member, upstream, health).await.map_err(failed)?;
+    let probed = tokio::time::timeout(limit, probe(member, upstream, health)).await;
+    probed.unwrap_or(Err(ProbeError::Late)).map_err(failed)?;
     Ok(format!(", healthy ({})", health.path))
 }

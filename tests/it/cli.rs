@@ -2,6 +2,7 @@
 
 mod check;
 mod check_connect;
+mod check_redis;
 mod commands;
 mod convert;
 mod explain;

@@ -97,6 +97,12 @@ pub(super) fn of_store(error: &StoreError, spec: &RedisSpec) -> Fault {
             "give the user the permissions of docs/redis.md: +evalsha +eval +mget +set +setrange +del +pttl +time",
         ),
         _ if text.contains("READONLY") => Some("name the master: this is a replica"),
+        _ if text.contains("MOVED") => {
+            Some("it belongs to a cluster: write redis-cluster:// in `url` of [store]")
+        }
+        _ if text.contains("reset by peer") || text.contains("closed") => {
+            Some("see the log of Redis; if it expects TLS, write rediss:// in `url` of [store]")
+        }
         _ if text.contains("no reply") => Some(UNREACHABLE),
         _ => None,
     };

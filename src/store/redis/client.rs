@@ -32,7 +32,8 @@ pub(super) struct RedisClient {
     prefix: Box<str>,
     timeout: Duration,
     is_cluster: bool,
-    uses_tls: bool,
+    /// Why there is no connection if the server does not reply in time, and what to change.
+    no_reply: String,
     clock: TakeClock,
     counts: StoreCounts,
     /// Dropped with this client: then the reconnector closes the connection.
@@ -61,6 +62,23 @@ pub(super) enum TakeClock {
     },
 }
 
+/// Why there is no connection if the server does not reply in time, and what to change.
+fn no_reply(spec: &RedisSpec) -> String {
+    match &spec.target.address {
+        // Redis takes a TLS handshake for the beginning of a command, and waits for more.
+        _ if spec.target.tls.is_some() => {
+            "no reply; if it does not speak TLS, its URL must begin with redis://".to_owned()
+        }
+        // fred waits for an address when a Sentinel does not know the service.
+        RedisAddress::Sentinel { service, .. } => {
+            format!(
+                "no reply; correct the address of the Sentinel, or `service`: it has no `sentinel monitor {service}`"
+            )
+        }
+        _ => "no reply".to_owned(),
+    }
+}
+
 impl RedisClient {
     pub fn new(
         client: Client,
@@ -77,7 +95,7 @@ impl RedisClient {
             prefix,
             timeout: spec.timeout,
             is_cluster,
-            uses_tls: spec.target.tls.is_some(),
+            no_reply: no_reply(spec),
             clock,
             counts,
             _dropped: dropped,
@@ -96,10 +114,8 @@ impl RedisClient {
     }
 
     /// Why there is no connection if the server does not reply in time.
-    pub fn no_reply(&self) -> &'static str {
-        // Redis takes a TLS handshake for the beginning of a command, and waits for more.
-        let is_tls = "no reply; if it does not speak TLS, its URL must begin with redis://";
-        if self.uses_tls { is_tls } else { "no reply" }
+    pub fn no_reply(&self) -> &str {
+        &self.no_reply
     }
 
     /// The error of calls while there is no connection.
