@@ -151,5 +151,5 @@ bench: ## Benchmark the parts: an algorithm's step, a route match, a key, a stor
 bench-compare: ## Measure side by side with nginx and HAProxy (four minutes, after a release build)
 	@benches/compare.sh
 
-bench-instructions: ## Count instructions per request, and compare with benches/baseline.json (needs valgrind)
-	@benches/instructions.py
+bench-instructions: ## Count instructions per request, and compare with benches/baseline.json (STRICT=1: fail above 3 %)
+	@python3 -B benches/instructions

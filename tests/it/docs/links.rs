@@ -55,12 +55,14 @@ fn the_documented_instructions_are_within_a_tenth_of_the_baseline() {
     let read = |path: &str| std::fs::read_to_string(root().join(path)).unwrap();
     let baseline: serde_json::Value = serde_json::from_str(&read("benches/baseline.json")).unwrap();
     let document = read("docs/performance.md");
-    for (name, count) in baseline.as_object().unwrap() {
+    for (name, count) in baseline["instructions"].as_object().unwrap() {
         let (_, cell) =
             document.split_once(&format!("`{name}` | ")).unwrap_or_else(|| panic!("no row for {name}"));
         let documented: u64 = cell.split(' ').next().unwrap().replace(',', "").parse().unwrap();
         let count = count.as_u64().unwrap();
-        assert!(documented.abs_diff(count) * 10 <= count, "docs/performance.md: {name} takes {count}");
+        // The page has the figures of a release, so that only a baseline of one can be compared.
+        let is_near = documented.abs_diff(count) * 10 <= count || baseline["profile"] != "release";
+        assert!(is_near, "docs/performance.md: {name} takes {count}");
     }
 }
 
