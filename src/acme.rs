@@ -5,6 +5,8 @@
 //! `acme` includes.
 
 #[cfg(feature = "acme")]
+mod account;
+#[cfg(feature = "acme")]
 mod answer;
 mod certificate_file;
 #[cfg(feature = "acme")]
@@ -13,19 +15,29 @@ mod client;
 #[path = "acme/without_client.rs"]
 mod client;
 mod error;
+mod files;
 #[cfg(feature = "acme")]
 mod http;
 mod http_challenges;
 mod keeper;
 mod managed;
+#[cfg(feature = "acme")]
+mod problem;
+#[cfg(feature = "acme")]
+mod renewal_info;
+#[cfg(not(feature = "acme"))]
+#[path = "acme/without_renewal_info.rs"]
+mod renewal_info;
 mod schedule;
 mod service;
 mod shared;
 mod spec;
+mod status;
 mod storage;
 mod suggestion;
 
 pub use http_challenges::HttpChallenges;
-pub use service::Acme;
+pub use service::{Acme, AcmeStatus};
 pub use spec::{AcmeSpec, ChallengeKind, ExternalAccount};
+pub use status::{CertificateStatus, Failure};
 pub use storage::{StorageError, check_storage};

@@ -8,10 +8,10 @@ use rustls::pki_types::PrivateKeyDer;
 use super::error::ObtainError;
 use super::http_challenges::HttpChallenges;
 use super::shared::Shared;
-use super::storage::write;
+use super::storage::Lock;
 use crate::tls::Identity;
 
-/// The answer to a challenge, which is given until this is dropped.
+/// The answer to a challenge, which this process gives until this is dropped.
 #[derive(Debug)]
 pub(super) struct Answer {
     shared: Arc<Shared>,
@@ -27,11 +27,16 @@ enum Question {
 }
 
 impl Answer {
-    /// Answers requests with this token (HTTP-01), also those that other processes get.
+    /// Answers requests with this token (HTTP-01), also those that other processes get: these read the answer from the storage.
     ///
     /// # Errors
     /// If the token can't be the name of a file, or the file can't be written.
-    pub fn http(shared: &Arc<Shared>, token: &str, authorization: &str) -> Result<Self, ObtainError> {
+    pub async fn http(
+        shared: &Arc<Shared>,
+        lock: &Lock,
+        token: &str,
+        authorization: &str,
+    ) -> Result<Self, ObtainError> {
         // The token comes from the ACME server, and names a file.
         if !HttpChallenges::is_token(token) {
             return Err(ObtainError::rejected(format!("the ACME server sent an invalid token: {token:?}")));
@@ -39,7 +44,8 @@ impl Answer {
         let path = shared.storage.challenges().join(token);
         shared.http.insert(token, authorization);
         let answer = Self { shared: Arc::clone(shared), to: Question::Http(token.to_owned()) };
-        write(&path, authorization.as_bytes())
+        let written = lock.write(path.clone(), authorization.into()).await;
+        written
             .map_err(|error| ObtainError::unavailable(format!("can't write {}: {error}", path.display())))?;
         Ok(answer)
     }
@@ -62,11 +68,8 @@ impl Answer {
 impl Drop for Answer {
     fn drop(&mut self) {
         match &self.to {
-            Question::Http(token) => {
-                self.shared.http.remove(token);
-                // It may not have been written.
-                let _ = std::fs::remove_file(self.shared.storage.challenges().join(token));
-            }
+            // Its file is removed with the others, when the lock is taken or the validation has ended.
+            Question::Http(token) => self.shared.http.remove(token),
             Question::Tls(name) => self.shared.remove_validation(name),
         }
     }

@@ -1,102 +1,62 @@
-//! The protocol: an account with an ACME server, and orders for certificates.
+//! The protocol: orders for certificates.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use instant_acme::{
-    Account, AccountCredentials, AuthorizationHandle, AuthorizationStatus, CertificateIdentifier,
-    ChallengeType, Error, ExternalAccountKey, Identifier, NewAccount, NewOrder, Order, OrderStatus, Problem,
-    RetryPolicy,
+    Account, AuthorizationHandle, AuthorizationStatus, ChallengeType, Error, Identifier, NewOrder, Order,
+    OrderStatus, Problem, RetryPolicy,
 };
-use serde::{Deserialize, Serialize};
 
+use super::account::{StoredAccount, account, broken, http};
 use super::answer::Answer;
-use super::error::{ErrorKind, ObtainError};
+use super::error::ObtainError;
 use super::http::Http;
+use super::problem::{asks_to_wait, describe, failure, is_temporary};
+use super::renewal_info::identifier;
 use super::shared::Shared;
-use super::spec::{AcmeSpec, ChallengeKind};
-use super::storage::{read, write};
-use crate::time::{Micros, Timestamp};
-use crate::tls::{ClientTls, ClientTlsSpec, Identity};
+use super::spec::ChallengeKind;
+use super::storage::Lock;
+use crate::tls::Identity;
 
 /// How long an ACME server may take to validate a name, and then to issue a certificate.
 const PATIENCE: RetryPolicy = RetryPolicy::new().backoff(1.5).timeout(Duration::from_mins(2));
-/// The begin of the types of errors of the protocol (RFC 8555 §6.7).
-const ERROR: &str = "urn:ietf:params:acme:error:";
 
-/// An account with an ACME server.
+/// An account with an ACME server, to order certificates. It holds the lock of the storage.
 pub(super) struct Client {
     account: Account,
     http: Http,
     shared: Arc<Shared>,
-}
-
-/// When an ACME server suggests to renew a certificate (ARI, RFC 9773).
-pub(super) struct Suggestion {
-    pub window: (Timestamp, Timestamp),
-    /// When to ask again.
-    pub ask_again: Duration,
-}
-
-/// The file of the account.
-#[derive(Serialize, Deserialize)]
-struct StoredAccount {
-    /// The address that the ACME server knows.
-    email: Option<String>,
-    credentials: AccountCredentials,
+    lock: Lock,
 }
 
 impl Client {
     /// Opens the account in the storage, or registers one.
-    pub async fn open(shared: &Arc<Shared>) -> Result<Self, ObtainError> {
-        let (spec, path) = (&shared.spec, shared.storage.account());
-        let tls = ClientTlsSpec { authorities: spec.authorities.clone(), ..ClientTlsSpec::default() };
-        let http = Http::new(ClientTls::new(tls).map_err(ObtainError::unavailable)?);
-        let broken = |error: &dyn std::fmt::Display| {
-            ObtainError::unavailable(format!("the account in {}: {error}", path.display()))
-        };
-        let stored = match read(&path).map_err(|error| broken(&error))? {
-            None => None,
-            Some(text) => Some(serde_json::from_slice(&text).map_err(|error| broken(&error))?),
-        };
+    pub async fn open(shared: &Arc<Shared>, lock: &Lock) -> Result<Self, ObtainError> {
+        let (spec, stored) = (&shared.spec, StoredAccount::read(shared).await?);
+        let http = http(spec).await?;
         let (account, changed) =
-            account(spec, &http, stored).await.map_err(|error| failure(shared, &http, error))?;
+            account(spec, &http, stored).await.map_err(|error| failure(spec, &http, error))?;
         if let Some(stored) = changed {
-            let text = serde_json::to_vec_pretty(&stored).map_err(|error| broken(&error))?;
-            write(&path, &text).map_err(|error| broken(&error))?;
+            let text = serde_json::to_vec_pretty(&stored).map_err(|error| broken(shared, error))?;
+            let written = lock.write(shared.storage.account(), text).await;
+            written.map_err(|error| broken(shared, error))?;
         }
-        Ok(Self { account, http, shared: Arc::clone(shared) })
+        Ok(Self { account, http, shared: Arc::clone(shared), lock: lock.clone() })
     }
 
     /// Obtains a certificate for a name, in place of `replaced` if there is one; returns its key and its chain as PEM.
     pub async fn obtain(&self, name: &str, replaced: Option<&Identity>) -> Result<String, ObtainError> {
         let mut order = self.order(name, replaced).await?;
-        let answers = self.answer(&mut order, name).await?;
-        match order.poll_ready(&PATIENCE).await {
-            Ok(OrderStatus::Ready) => {}
-            result => return Err(self.reason(&mut order, name, result.err()).await),
+        let validated = self.validate(&mut order, name).await;
+        if let Err(error) = self.lock.remove_answers().await {
+            // They are harmless, and removed before the next order.
+            tracing::debug!("can't remove the answers to challenges: {error}");
         }
-        drop(answers);
+        validated?;
         let key = order.finalize().await.map_err(|error| self.failure(error))?;
         let chain = order.poll_certificate(&PATIENCE).await.map_err(|error| self.failure(error))?;
         Ok(key + &chain)
-    }
-
-    /// When the ACME server suggests to renew a certificate; none if it makes no suggestions.
-    pub async fn suggestion(&self, certificate: &Identity) -> Result<Option<Suggestion>, ObtainError> {
-        let Some(id) = identifier(certificate) else { return Ok(None) };
-        match self.account.renewal_info(&id).await {
-            Ok((info, ask_again)) => {
-                let time = |seconds: i64| {
-                    Timestamp(u64::try_from(seconds).unwrap_or(0).saturating_mul(Micros::SECOND.0))
-                };
-                let window = info.suggested_window;
-                let window = (time(window.start.unix_timestamp()), time(window.end.unix_timestamp()));
-                Ok(Some(Suggestion { window, ask_again }))
-            }
-            Err(Error::Unsupported(_)) => Ok(None),
-            Err(error) => Err(self.failure(error)),
-        }
     }
 
     async fn order(&self, name: &str, replaced: Option<&Identity>) -> Result<Order, ObtainError> {
@@ -105,12 +65,25 @@ impl Client {
             match self.account.new_order(&NewOrder::new(&identifiers).replaces(id)).await {
                 Ok(order) => return Ok(order),
                 Err(Error::Unsupported(_)) => {}
-                // Such as a certificate of another account: it can be renewed all the same.
+                Err(Error::Api(problem)) if asks_to_wait(&problem) => {
+                    return Err(self.failure(Error::Api(problem)));
+                }
+                // Such as a certificate of another account, or a server that takes no notice of the member: it can be renewed
+                // all the same.
                 Err(error) => tracing::debug!("the order for {name} is repeated without `replaces`: {error}"),
             }
         }
         let order = self.account.new_order(&NewOrder::new(&identifiers)).await;
         order.map_err(|error| self.failure(error))
+    }
+
+    /// Proves the control of the name of an order.
+    async fn validate(&self, order: &mut Order, name: &str) -> Result<(), ObtainError> {
+        let _answers = self.answer(order, name).await?;
+        match order.poll_ready(&PATIENCE).await {
+            Ok(OrderStatus::Ready) => Ok(()),
+            result => Err(self.reason(order, name, result.err()).await),
+        }
     }
 
     /// Answers the challenges of an order, and has the ACME server validate them.
@@ -147,7 +120,10 @@ impl Client {
         };
         let authorization = challenge.key_authorization();
         let answer = match kind {
-            ChallengeKind::Http01 => Answer::http(&self.shared, &challenge.token, authorization.as_str())?,
+            ChallengeKind::Http01 => {
+                let (token, text) = (&challenge.token, authorization.as_str());
+                Answer::http(&self.shared, &self.lock, token, text).await?
+            }
             ChallengeKind::TlsAlpn01 => Answer::tls(&self.shared, name, authorization.digest().as_ref())?,
         };
         match challenge.set_ready().await {
@@ -183,83 +159,6 @@ impl Client {
     }
 
     fn failure(&self, error: Error) -> ObtainError {
-        failure(&self.shared, &self.http, error)
+        failure(&self.shared.spec, &self.http, error)
     }
-}
-
-/// The stored account, or a new one; with the account to store, if that has changed.
-async fn account(
-    spec: &AcmeSpec,
-    http: &Http,
-    stored: Option<StoredAccount>,
-) -> Result<(Account, Option<StoredAccount>), Error> {
-    let builder = Account::builder_with_http(Box::new(http.clone()));
-    let contact: Vec<String> = spec.email.iter().map(|email| format!("mailto:{email}")).collect();
-    let contact: Vec<&str> = contact.iter().map(String::as_str).collect();
-    let email = spec.email.clone();
-    if let Some(stored) = stored {
-        // The library takes the credentials and does not give them back.
-        let copy = serde_json::from_value(serde_json::to_value(&stored.credentials)?)?;
-        let account = builder.from_credentials(stored.credentials).await?;
-        if stored.email == email {
-            return Ok((account, None));
-        }
-        account.update_contacts(&contact).await?;
-        return Ok((account, Some(StoredAccount { email, credentials: copy })));
-    }
-    let new = NewAccount { contact: &contact, terms_of_service_agreed: true, only_return_existing: false };
-    let binding = spec.external_account.as_ref();
-    let binding = binding.map(|own| ExternalAccountKey::new(own.key_id.clone(), &own.key));
-    let (account, credentials) = builder.create(&new, spec.directory.to_string(), binding.as_ref()).await?;
-    tracing::info!("an account is registered with the ACME server {}", spec.server());
-    Ok((account, Some(StoredAccount { email, credentials })))
-}
-
-/// The identifier of a certificate for the ACME server; none if the certificate does not name the key of its authority.
-fn identifier(certificate: &Identity) -> Option<CertificateIdentifier<'static>> {
-    let id = CertificateIdentifier::try_from(certificate.certificate()?).ok()?;
-    Some(id.into_owned())
-}
-
-fn failure(shared: &Shared, http: &Http, error: Error) -> ObtainError {
-    let server = shared.spec.server();
-    let (kind, message) = match error {
-        Error::Api(problem) if kind_of(&problem) == "accountDoesNotExist" => {
-            // Such as that of a test server that has started anew. The next attempt registers another one.
-            let _ = std::fs::remove_file(shared.storage.account());
-            let message = "the ACME server does not know the account: another one is registered";
-            (ErrorKind::Unavailable, message.to_owned())
-        }
-        Error::Api(problem) => {
-            let message = format!("the ACME server {server} refuses: {}", describe(&problem));
-            let kind = if is_temporary(&problem) { ErrorKind::Unavailable } else { ErrorKind::Rejected };
-            (kind, message)
-        }
-        error => (ErrorKind::Unavailable, format!("the ACME server {server} is unavailable: {error}")),
-    };
-    ObtainError { kind, message, retry_after: http.retry_after() }
-}
-
-/// The text of the ACME server.
-fn describe(problem: &Problem) -> String {
-    let kind = kind_of(problem);
-    let detail = problem.detail.as_deref().unwrap_or_default();
-    let parts = problem.subproblems.iter().filter_map(|part| part.detail.as_deref());
-    let all: Vec<&str> = [detail].into_iter().chain(parts).filter(|text| !text.is_empty()).collect();
-    match (all.is_empty(), kind) {
-        (true, kind) => kind.to_owned(),
-        (false, "") => all.join("; "),
-        (false, kind) => format!("{} ({kind})", all.join("; ")),
-    }
-}
-
-/// The type of an error without its namespace.
-fn kind_of(problem: &Problem) -> &str {
-    let kind = problem.r#type.as_deref().unwrap_or_default();
-    kind.strip_prefix(ERROR).unwrap_or(kind)
-}
-
-/// Whether the ACME server has a problem that may be gone soon.
-fn is_temporary(problem: &Problem) -> bool {
-    problem.status.is_some_and(|status| status >= 500) || kind_of(problem) == "badNonce"
 }

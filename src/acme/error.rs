@@ -21,6 +21,8 @@ pub(super) enum ErrorKind {
     /// The ACME server has refused, or its certificate could not be stored. Servers limit how often a validation may fail, and how
     /// many certificates a name gets.
     Rejected,
+    /// The ACME server does not know the stored account, such as that of a test server that has started anew.
+    UnknownAccount,
 }
 
 impl ObtainError {

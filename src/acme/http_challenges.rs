@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use parking_lot::RwLock;
 use tokio::sync::Semaphore;
 
-use super::storage::read;
+use super::files::read;
 
 /// Where an ACME server asks, before the token.
 const PREFIX: &str = "/.well-known/acme-challenge/";

@@ -10,19 +10,21 @@ use tokio::time::Instant;
 use super::certificate_file;
 use super::client::Client;
 use super::error::{ErrorKind, ObtainError};
+use super::files::{blocking, read};
 use super::managed::Managed;
-use super::schedule::until;
+use super::schedule::{asked_wait, until};
 use super::shared::Shared;
-use super::storage::{Lock, read, write};
+use super::status::CertificateStatus;
+use super::storage::Lock;
 use super::suggestion::ask;
 use crate::text::counted;
-use crate::time::{Clock, monotonic};
+use crate::time::{Clock, format_duration, monotonic};
 
 /// How often files are read again, since another process may have renewed them.
 const READ_AGAIN: Duration = Duration::from_secs(30);
 /// How long to wait while another process obtains certificates.
 const LOCKED: Duration = Duration::from_secs(2);
-/// The most names in a line of the log.
+/// The most names in the log at a time.
 const MAX_NAMES: usize = 20;
 
 /// The task.
@@ -33,23 +35,33 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    /// A task for these names. Certificates that are stored already are used at once.
-    pub fn new(shared: &Arc<Shared>) -> Self {
-        let certificates = shared.spec.names.iter().cloned().map(Managed::new).collect();
+    /// A task for these names. Certificates that are stored already are used at once. `earlier` is the state of certificates
+    /// of the same ACME server.
+    pub async fn new(shared: &Arc<Shared>, earlier: &[CertificateStatus]) -> Self {
+        let certificates = shared.spec.names.iter().map(|name| {
+            let mut one = Managed::new(name.clone());
+            if let Some(earlier) = earlier.iter().find(|earlier| earlier.name == *name) {
+                one.inherit(earlier);
+            }
+            one
+        });
+        let certificates = certificates.collect();
         let mut keeper = Self { shared: Arc::clone(shared), certificates, last_read: monotonic() };
-        if let Err(error) = shared.storage.create() {
+        let storage = shared.storage.clone();
+        if let Err(error) = blocking(move || storage.create()).await {
             tracing::error!("{}", unwritable(&shared.spec.storage, &error).message);
         }
-        let files = keeper.paths().iter().map(|path| read_logged(path)).collect();
-        keeper.use_files(files);
+        keeper.read_files().await;
         keeper.log_start();
+        keeper.log_waits();
+        keeper.publish();
         keeper
     }
 
     /// Obtains and renews certificates for ever.
     pub async fn run(mut self) {
         loop {
-            self.count_missing();
+            self.publish();
             let (now, wall) = (monotonic(), Clock::System.now());
             let waits = self.certificates.iter().map(|one| {
                 let ask = one.ask_at.map_or(READ_AGAIN, |time| time.saturating_duration_since(now));
@@ -59,7 +71,8 @@ impl Keeper {
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 () = self.shared.retry.notified() => {
-                    self.certificates.iter_mut().for_each(Managed::forget_failures);
+                    self.certificates.iter_mut().for_each(Managed::forget_backoff);
+                    self.log_waits();
                 }
             }
             if self.last_read.elapsed() >= READ_AGAIN {
@@ -111,12 +124,13 @@ impl Keeper {
         Ok(())
     }
 
-    /// Counts the names that have no valid certificate.
-    fn count_missing(&self) {
-        let now = Clock::System.now();
-        let is_valid = |one: &&Managed| one.identity().is_some_and(|identity| now < identity.not_after());
-        let valid = self.certificates.iter().filter(is_valid).count();
-        self.shared.counts.set_missing(self.certificates.len() - valid);
+    /// Publishes the state of all certificates.
+    fn publish(&self) {
+        let (now, wall) = (monotonic(), Clock::System.now());
+        let statuses: Vec<_> = self.certificates.iter().map(|one| one.status(now, wall)).collect();
+        let valid = statuses.iter().filter(|one| one.not_after.is_some_and(|end| wall < end)).count();
+        self.shared.counts.set_missing(statuses.len() - valid);
+        self.shared.statuses.store(Arc::new(statuses));
     }
 
     fn log_start(&self) {
@@ -133,12 +147,27 @@ impl Keeper {
         }
     }
 
+    /// Logs which attempts a reload does not repeat.
+    fn log_waits(&self) {
+        let (now, wall) = (monotonic(), Clock::System.now());
+        let held = self.certificates.iter().filter_map(|one| Some((one, one.held_by_server(now, wall)?)));
+        for (one, wait) in held.take(MAX_NAMES) {
+            let (name, wait) = (&one.name, format_duration(Duration::from_secs(wait.as_secs())));
+            tracing::info!(
+                "the ACME server has asked to wait: the next attempt to obtain a certificate for {name} is in {wait}"
+            );
+        }
+    }
+
     /// Obtains a certificate, unless another process does so.
     async fn obtain(&mut self, index: usize) {
-        let result = match self.lock().await {
+        let result = match self.shared.storage.lock().await {
             Ok(Some(lock)) => {
-                let result = self.obtain_locked(index).await;
-                drop(lock);
+                let result = self.obtain_locked(index, &lock).await;
+                if result.as_ref().is_err_and(|error| error.kind == ErrorKind::UnknownAccount) {
+                    self.remove_account(&lock).await;
+                }
+                lock.release().await;
                 result
             }
             Ok(None) => {
@@ -146,16 +175,36 @@ impl Keeper {
                 self.certificates[index].postpone(monotonic() + LOCKED);
                 self.read_file(index).await
             }
-            Err(error) => Err(error),
+            Err(error) => Err(unwritable(&self.shared.spec.storage, &error)),
         };
         if let Err(error) = result {
-            self.shared.counts.record_failed();
-            let message = self.certificates[index].fail(&error, monotonic(), Clock::System.now());
-            tracing::warn!("{message}");
+            self.fail(index, &error);
         }
     }
 
-    async fn obtain_locked(&mut self, index: usize) -> Result<(), ObtainError> {
+    /// Records that an attempt has failed.
+    fn fail(&mut self, index: usize, error: &ObtainError) {
+        let (now, wall) = (monotonic(), Clock::System.now());
+        self.shared.counts.record_failed();
+        if error.kind == ErrorKind::Unavailable
+            && let Some(wait) = asked_wait(error)
+        {
+            // It asks for no request at all.
+            self.certificates.iter_mut().for_each(|one| one.wait_for_server(now + wait));
+        }
+        let message = self.certificates[index].fail(error, now, wall);
+        tracing::warn!("{message}");
+    }
+
+    /// Removes the stored account, so that the next attempt registers another one.
+    async fn remove_account(&self, lock: &Lock) {
+        let path = self.shared.storage.account();
+        if let Err(error) = lock.remove(path.clone()).await {
+            tracing::warn!("can't remove {}: {error}", path.display());
+        }
+    }
+
+    async fn obtain_locked(&mut self, index: usize, lock: &Lock) -> Result<(), ObtainError> {
         // Another process may have obtained it since the file was read.
         self.read_file(index).await?;
         let one = &self.certificates[index];
@@ -168,11 +217,10 @@ impl Keeper {
             spec.server(),
             spec.challenge.name()
         );
-        let client = Client::open(&self.shared).await?;
+        let client = Client::open(&self.shared, lock).await?;
         let pem = client.obtain(&name, one.identity()).await?;
         let path = self.shared.storage.certificate(&name);
-        let (file, bytes) = (path.clone(), pem.clone().into_bytes());
-        let written = blocking(move || write(&file, &bytes)).await;
+        let written = lock.write(path.clone(), pem.clone().into_bytes()).await;
         // Each further order counts towards the limits of the ACME server.
         written.map_err(|error| ObtainError { kind: ErrorKind::Rejected, ..unwritable(&path, &error) })?;
         self.use_file(index, pem.as_bytes())
@@ -211,21 +259,6 @@ impl Keeper {
         }
         Ok(())
     }
-
-    /// The lock of the storage; none if another process has it.
-    async fn lock(&self) -> Result<Option<Lock>, ObtainError> {
-        let storage = self.shared.storage.clone();
-        let lock = blocking(move || {
-            storage.create()?;
-            storage.lock()
-        });
-        lock.await.map_err(|error| unwritable(&self.shared.spec.storage, &error))
-    }
-}
-
-/// Runs code that may block on another thread, since other tasks share this one.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 
 /// Reads a file; none if there is none, or if it can't be read, which is logged.

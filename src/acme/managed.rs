@@ -5,7 +5,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::error::ObtainError;
-use super::schedule::{backoff, first_question, renewal, until};
+use super::schedule::{asked_wait, backoff, first_question, renewal, until};
+use super::status::{CertificateStatus, Failure};
 use crate::time::{Timestamp, format_duration};
 use crate::tls::Identity;
 
@@ -16,8 +17,12 @@ pub(super) struct Managed {
     current: Option<Current>,
     /// How many attempts have failed in a row.
     failures: u32,
-    /// No attempt is made before this time.
-    not_before: Option<Instant>,
+    /// The last attempt, if it has failed.
+    failure: Option<Failure>,
+    /// After a failure no attempt is made before this time, unless the configuration is reloaded.
+    backoff_until: Option<Instant>,
+    /// The ACME server has asked to make no attempt before this time.
+    server_wait_until: Option<Instant>,
     /// When the ACME server is asked when it suggests to renew the certificate.
     pub ask_at: Option<Instant>,
 }
@@ -32,7 +37,21 @@ struct Current {
 
 impl Managed {
     pub fn new(name: String) -> Self {
-        Self { name, current: None, failures: 0, not_before: None, ask_at: None }
+        Self {
+            name,
+            current: None,
+            failures: 0,
+            failure: None,
+            backoff_until: None,
+            server_wait_until: None,
+            ask_at: None,
+        }
+    }
+
+    /// Goes on after another configuration for the same ACME server, whose backoff is forgotten.
+    pub fn inherit(&mut self, earlier: &CertificateStatus) {
+        self.failure.clone_from(&earlier.failure);
+        self.server_wait_until = earlier.server_wait_until;
     }
 
     /// The certificate in use.
@@ -59,7 +78,8 @@ impl Managed {
         self.current = Some(Current { identity, hash, renew_at });
         // With a wrong clock every new certificate is to be renewed at once; then waits still become longer.
         if renew_at > wall {
-            self.forget_failures();
+            self.failure = None;
+            self.forget_backoff();
         }
     }
 
@@ -72,28 +92,63 @@ impl Managed {
         }
     }
 
-    /// Allows the next attempt at once.
-    pub fn forget_failures(&mut self) {
-        (self.failures, self.not_before) = (0, None);
+    /// Allows the next attempt at once, unless the ACME server has asked to wait.
+    pub fn forget_backoff(&mut self) {
+        (self.failures, self.backoff_until) = (0, None);
     }
 
     /// Delays the next attempt, without a failure.
     pub fn postpone(&mut self, until: Instant) {
-        self.not_before = Some(until);
+        self.backoff_until = Some(until);
+    }
+
+    /// Delays the next attempt because the ACME server asks for it.
+    pub fn wait_for_server(&mut self, until: Instant) {
+        self.server_wait_until = self.server_wait_until.max(Some(until));
     }
 
     /// How long to wait until the next attempt.
     pub fn wait(&self, now: Instant, wall: Timestamp) -> Duration {
-        let due = self.renew_at().map_or(Duration::ZERO, |renew_at| until(renew_at, wall));
-        let allowed = self.not_before.map_or(Duration::ZERO, |time| time.saturating_duration_since(now));
-        due.max(allowed)
+        let backoff = self.backoff_until.map_or(Duration::ZERO, |time| time.saturating_duration_since(now));
+        self.due(wall).max(backoff).max(self.server_wait(now))
+    }
+
+    /// For how long only the ACME server, which has asked to wait, delays the next attempt.
+    pub fn held_by_server(&self, now: Instant, wall: Timestamp) -> Option<Duration> {
+        let wait = self.server_wait(now);
+        (wait > self.due(wall)).then_some(wait)
+    }
+
+    fn due(&self, wall: Timestamp) -> Duration {
+        self.renew_at().map_or(Duration::ZERO, |renew_at| until(renew_at, wall))
+    }
+
+    fn server_wait(&self, now: Instant) -> Duration {
+        self.server_wait_until.map_or(Duration::ZERO, |time| time.saturating_duration_since(now))
+    }
+
+    /// The state at this time.
+    pub fn status(&self, now: Instant, wall: Timestamp) -> CertificateStatus {
+        CertificateStatus {
+            name: self.name.clone(),
+            not_after: self.identity().map(Identity::not_after),
+            failure: self.failure.clone(),
+            next_attempt: wall.after(self.wait(now, wall).into()),
+            server_wait_until: self.server_wait_until,
+        }
     }
 
     /// Records that an attempt has failed; returns what to log.
     pub fn fail(&mut self, error: &ObtainError, now: Instant, wall: Timestamp) -> String {
+        self.failure = Some(Failure { at: wall, error: error.message.clone() });
         self.failures = self.failures.saturating_add(1);
-        let wait = backoff(self.failures, error, fastrand::f64());
-        self.not_before = Some(now + wait);
+        let backoff = backoff(self.failures, error, fastrand::f64());
+        self.backoff_until = Some(now + backoff);
+        if let Some(wait) = asked_wait(error) {
+            self.wait_for_server(now + wait);
+        }
+        let asked = self.server_wait(now);
+        let (wait, who) = if asked > backoff { (asked, ", as the ACME server asks") } else { (backoff, "") };
         let (name, next) = (&self.name, format_duration(Duration::from_secs(wait.as_secs())));
         let state = match self.identity().map(Identity::not_after) {
             None => format!("no certificate for {name}, so that TLS handshakes for it fail"),
@@ -104,6 +159,44 @@ impl Managed {
                 format!("the certificate for {name} is not renewed, and expires at {}", expiry.rfc3339())
             }
         };
-        format!("{state}: {}; next attempt in {next}", error.message)
+        format!("{state}: {}; next attempt in {next}{who}", error.message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::monotonic;
+
+    fn refused(retry_after: u64) -> ObtainError {
+        let retry_after = Some(Duration::from_secs(retry_after));
+        ObtainError { retry_after, ..ObtainError::rejected("rejected") }
+    }
+
+    #[test]
+    fn a_reload_forgets_the_backoff_and_not_the_wait_of_the_server() {
+        let (mut one, now, wall) = (Managed::new("a.test".to_owned()), monotonic(), Timestamp(1_000_000));
+        assert_eq!(one.wait(now, wall), Duration::ZERO);
+        let message = one.fail(&ObtainError::rejected("refused"), now, wall);
+        assert!(message.contains(": refused; next attempt in 2m") && !message.contains("asks"), "{message}");
+        assert!(one.wait(now, wall) >= Duration::from_mins(2));
+        one.forget_backoff();
+        assert_eq!((one.wait(now, wall), one.held_by_server(now, wall)), (Duration::ZERO, None));
+        let message = one.fail(&refused(3_600), now, wall);
+        assert!(message.ends_with("; next attempt in 1h, as the ACME server asks"), "{message}");
+        // A later failure does not shorten the wait.
+        let message = one.fail(&refused(1), now, wall);
+        assert!(message.ends_with("; next attempt in 1h, as the ACME server asks"), "{message}");
+        one.forget_backoff();
+        let hour = Duration::from_hours(1);
+        assert_eq!((one.wait(now, wall), one.held_by_server(now, wall)), (hour, Some(hour)));
+        let status = one.status(now, wall);
+        assert_eq!(status.next_attempt, Timestamp(3_601_000_000));
+        assert_eq!(status.failure, Some(Failure { at: wall, error: "rejected".to_owned() }));
+        // The next configuration.
+        let mut next = Managed::new("a.test".to_owned());
+        next.inherit(&status);
+        assert_eq!(next.wait(now, wall), hour);
+        assert_eq!(next.wait(now + hour, wall), Duration::ZERO);
     }
 }

@@ -19,6 +19,13 @@ const JITTER: f64 = 0.2;
 /// The longest wait that an ACME server may ask for.
 const MAX_RETRY_AFTER: Duration = Duration::from_hours(24 * 7);
 
+/// When an ACME server suggests to renew a certificate (ARI, RFC 9773).
+pub(super) struct Suggestion {
+    pub window: (Timestamp, Timestamp),
+    /// When to ask again.
+    pub ask_again: Duration,
+}
+
 /// When a certificate is to be renewed; `random` is from 0 to 1.
 pub(super) fn renewal(not_before: Timestamp, not_after: Timestamp, random: f64) -> Timestamp {
     let lifetime = not_after.since(not_before).0;
@@ -39,12 +46,16 @@ pub(super) fn within((start, end): (Timestamp, Timestamp), random: f64) -> Times
 /// How long to wait after so many failures in a row, of which this is the last; `random` is from 0 to 1.
 pub(super) fn backoff(failures: u32, error: &ObtainError, random: f64) -> Duration {
     let (first, longest) = match error.kind {
-        ErrorKind::Unavailable => UNAVAILABLE,
+        ErrorKind::Unavailable | ErrorKind::UnknownAccount => UNAVAILABLE,
         ErrorKind::Rejected => REJECTED,
     };
     let doublings = failures.saturating_sub(1).min(20);
-    let wait = first.saturating_mul(1 << doublings).min(longest).mul_f64(1.0 + JITTER * random);
-    error.retry_after.map_or(wait, |asked| asked.min(MAX_RETRY_AFTER).max(wait))
+    first.saturating_mul(1 << doublings).min(longest).mul_f64(1.0 + JITTER * random)
+}
+
+/// How long the ACME server asks to wait: at most a week.
+pub(super) fn asked_wait(error: &ObtainError) -> Option<Duration> {
+    error.retry_after.map(|asked| asked.min(MAX_RETRY_AFTER))
 }
 
 /// A share of a whole number.
@@ -97,12 +108,13 @@ mod tests {
     }
 
     #[test]
-    fn the_server_can_ask_for_a_longer_wait() {
+    fn the_server_can_ask_for_a_wait() {
         let asked = |seconds| ObtainError {
             retry_after: Some(Duration::from_secs(seconds)),
             ..ObtainError::rejected("")
         };
-        let waits = [1, 3_600, u64::MAX].map(|seconds| backoff(1, &asked(seconds), 0.0));
-        assert_eq!(waits.map(|wait| wait.as_secs()), [120, 3_600, 7 * 86_400]);
+        let waits = [1, 3_600, u64::MAX].map(|seconds| asked_wait(&asked(seconds)).unwrap());
+        assert_eq!(waits.map(|wait| wait.as_secs()), [1, 3_600, 7 * 86_400]);
+        assert_eq!(asked_wait(&ObtainError::rejected("")), None);
     }
 }

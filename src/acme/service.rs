@@ -8,6 +8,7 @@ use super::http_challenges::HttpChallenges;
 use super::keeper::Keeper;
 use super::shared::Shared;
 use super::spec::AcmeSpec;
+use super::status::CertificateStatus;
 use crate::telemetry::AcmeCounts;
 use crate::tls::ServerTls;
 
@@ -18,20 +19,28 @@ pub struct Acme {
     task: JoinHandle<()>,
 }
 
+/// What is known of the certificates of an ACME server, also later.
+#[derive(Clone, Debug)]
+pub struct AcmeStatus(Arc<Shared>);
+
 impl Acme {
-    /// Uses the certificates that are stored already, and starts to obtain the others. `listeners` are those of clients.
-    #[must_use]
-    pub fn start(spec: AcmeSpec, listeners: Vec<ServerTls>, counts: &Arc<AcmeCounts>) -> Self {
+    /// Uses the certificates that are stored already, and starts to obtain the others. `earlier` is the state in which another
+    /// configuration for the same ACME server has left certificates.
+    async fn start(
+        spec: AcmeSpec,
+        earlier: &[CertificateStatus],
+        listeners: Vec<ServerTls>,
+        counts: &Arc<AcmeCounts>,
+    ) -> Self {
         let shared = Arc::new(Shared::new(spec, Arc::clone(counts)));
-        let keeper = Keeper::new(&shared);
+        let keeper = Keeper::new(&shared, earlier).await;
         shared.set_listeners(listeners);
         Self { shared, task: tokio::spawn(keeper.run()) }
     }
 
-    /// Goes on with the settings of another configuration, whose listeners are not served yet. With equal settings failed
-    /// attempts are repeated at once.
-    #[must_use]
-    pub fn next(
+    /// Starts, or goes on with the settings of another configuration, whose listeners are not served yet: those of clients.
+    /// Failed attempts are repeated at once, unless the ACME server has asked to wait.
+    pub async fn next(
         earlier: Option<Self>,
         spec: Option<AcmeSpec>,
         listeners: Vec<ServerTls>,
@@ -47,8 +56,20 @@ impl Acme {
                 acme.shared.retry.notify_one();
                 Some(acme)
             }
-            _ => Some(Self::start(spec, listeners, counts)),
+            Some(acme) if acme.shared.spec.directory == spec.directory => {
+                let statuses = acme.shared.statuses.load_full();
+                // Stops its task, which then releases the lock.
+                drop(acme);
+                Some(Self::start(spec, &statuses, listeners, counts).await)
+            }
+            _ => Some(Self::start(spec, &[], listeners, counts).await),
         }
+    }
+
+    /// What is known of the certificates.
+    #[must_use]
+    pub fn status(&self) -> AcmeStatus {
+        AcmeStatus(Arc::clone(&self.shared))
     }
 
     /// Installs certificates in these listeners from now on.
@@ -66,5 +87,19 @@ impl Acme {
 impl Drop for Acme {
     fn drop(&mut self) {
         self.task.abort();
+    }
+}
+
+impl AcmeStatus {
+    /// The URL of the directory of the ACME server.
+    #[must_use]
+    pub fn directory(&self) -> &str {
+        self.0.spec.directory.as_str()
+    }
+
+    /// The state of each certificate, in the order in which they are obtained.
+    #[must_use]
+    pub fn certificates(&self) -> Arc<Vec<CertificateStatus>> {
+        self.0.statuses.load_full()
     }
 }

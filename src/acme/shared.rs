@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::http_challenges::HttpChallenges;
 use super::spec::AcmeSpec;
+use super::status::CertificateStatus;
 use super::storage::Storage;
 use crate::telemetry::AcmeCounts;
 use crate::tls::{Identity, ServerTls};
@@ -18,9 +20,11 @@ pub(super) struct Shared {
     pub spec: AcmeSpec,
     pub storage: Storage,
     pub http: Arc<HttpChallenges>,
-    /// Wakes the task, which then repeats failed attempts at once.
+    /// Wakes the task, which then repeats failed attempts at once, unless the ACME server has asked to wait.
     pub retry: Notify,
     pub counts: Arc<AcmeCounts>,
+    /// The state of each certificate, which the task updates.
+    pub statuses: ArcSwap<Vec<CertificateStatus>>,
     installed: Mutex<Installed>,
 }
 
@@ -38,7 +42,8 @@ impl Shared {
     pub fn new(spec: AcmeSpec, counts: Arc<AcmeCounts>) -> Self {
         let storage = Storage::new(&spec.storage, &spec.directory);
         let http = Arc::new(HttpChallenges::new(storage.challenges()));
-        Self { spec, storage, http, retry: Notify::new(), counts, installed: Mutex::default() }
+        let (retry, statuses) = (Notify::new(), ArcSwap::default());
+        Self { spec, storage, http, retry, counts, statuses, installed: Mutex::default() }
     }
 
     /// Installs the certificates in these listeners, and from now on every new one.

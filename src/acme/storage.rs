@@ -4,16 +4,18 @@
 //! `SERVER/account.json`, `SERVER/lock`, `SERVER/certificates/NAME.pem` and `SERVER/challenges/TOKEN`.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{self, Write as _};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{Access, access};
 use url::Url;
 
+use super::files::{self, FILE_MODE, blocking};
+
 /// Only the user that runs the proxy may read private keys.
 const DIRECTORY_MODE: u32 = 0o700;
-const FILE_MODE: u32 = 0o600;
 /// The permissions of everyone else.
 const OTHERS: u32 = 0o077;
 
@@ -85,9 +87,14 @@ pub(super) struct Storage {
     directory: PathBuf,
 }
 
-/// Held by the one process that obtains certificates; the system releases it when the process ends.
-#[derive(Debug)]
-pub(super) struct Lock(#[expect(dead_code, reason = "closing the file releases the lock")] File);
+/// Held by the one process that obtains certificates: without it no file is changed. Clones are the same lock; the system
+/// releases it with the last one, also when the process ends.
+#[derive(Clone, Debug)]
+pub(super) struct Lock {
+    storage: Storage,
+    #[expect(dead_code, reason = "closing the file releases the lock")]
+    file: Arc<File>,
+}
 
 impl Storage {
     pub fn new(root: &Path, server: &Url) -> Self {
@@ -108,15 +115,32 @@ impl Storage {
     }
 
     /// The lock; none if another process has it.
-    pub fn lock(&self) -> io::Result<Option<Lock>> {
+    pub async fn lock(&self) -> io::Result<Option<Lock>> {
+        let storage = self.clone();
+        blocking(move || storage.try_lock()).await
+    }
+
+    fn try_lock(&self) -> io::Result<Option<Lock>> {
+        self.create()?;
         let mut options = OpenOptions::new();
         let file = options.write(true).create(true).truncate(false).mode(FILE_MODE);
         let file = file.open(self.directory.join("lock"))?;
         match file.try_lock() {
-            Ok(()) => Ok(Some(Lock(file))),
+            Ok(()) => {
+                let lock = Lock { storage: self.clone(), file: Arc::new(file) };
+                self.clear()?;
+                Ok(Some(lock))
+            }
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => Err(error),
         }
+    }
+
+    /// Removes the answers to challenges, and what a process has left that was killed while it wrote a file.
+    fn clear(&self) -> io::Result<()> {
+        files::clear(&self.challenges(), true)?;
+        files::clear(&self.certificates(), false)?;
+        files::clear(&self.directory, false)
     }
 
     pub fn account(&self) -> PathBuf {
@@ -136,25 +160,46 @@ impl Storage {
     }
 }
 
-/// Reads a file; none if there is none.
-pub(super) fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    match fs::read(path) {
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
+impl Lock {
+    /// Writes a file of the storage as a whole: others see the old content or the new one, also after a crash.
+    pub async fn write(&self, path: PathBuf, bytes: Vec<u8>) -> io::Result<()> {
+        self.change(move |_| files::write(&path, &bytes)).await
     }
-}
 
-/// Writes a file as a whole: others see the old content or the new one, also after a crash.
-pub(super) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.new", std::process::id()));
-    let new = path.with_file_name(name);
-    let mut options = OpenOptions::new();
-    let mut file = options.write(true).create(true).truncate(true).mode(FILE_MODE).open(&new)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&new, path)
+    /// Removes a file of the storage, if there is one.
+    pub async fn remove(&self, path: PathBuf) -> io::Result<()> {
+        self.change(move |_| files::remove(&path)).await
+    }
+
+    /// Removes the answers to challenges.
+    #[cfg(feature = "acme")]
+    pub async fn remove_answers(&self) -> io::Result<()> {
+        self.change(Storage::clear).await
+    }
+
+    /// Releases the lock, unless there are clones.
+    pub async fn release(self) {
+        // Nothing can fail.
+        let _ = blocking(move || {
+            drop(self);
+            Ok(())
+        })
+        .await;
+    }
+
+    /// Makes a change. The lock is held until it is made, even if the task that waits for it is aborted.
+    async fn change(
+        &self,
+        change: impl FnOnce(&Storage) -> io::Result<()> + Send + 'static,
+    ) -> io::Result<()> {
+        let lock = self.clone();
+        blocking(move || {
+            // As a whole: a closure captures single fields.
+            let held = lock;
+            change(&held.storage)
+        })
+        .await
+    }
 }
 
 #[cfg(test)]
@@ -177,23 +222,63 @@ mod tests {
         let file = storage.certificate("a.test");
         assert_eq!(file, root.join("ca.test-14000-dir/certificates/a.test.pem"));
         for content in [&b"first"[..], b"second"] {
-            write(&file, content).unwrap();
-            assert_eq!(read(&file).unwrap().as_deref(), Some(content));
+            files::write(&file, content).unwrap();
+            assert_eq!(files::read(&file).unwrap().as_deref(), Some(content));
         }
         assert_eq!(fs::read_dir(file.parent().unwrap()).unwrap().count(), 1);
         assert_eq!((mode(&root), mode(&file)), (0o700, 0o600));
-        assert_eq!(read(&root.join("none")).unwrap(), None);
+        assert_eq!(files::read(&root.join("none")).unwrap(), None);
     }
 
-    #[test]
-    fn one_process_has_the_lock() {
+    #[tokio::test]
+    async fn one_process_has_the_lock() {
+        let root = tempfile::tempdir().unwrap();
+        let storage = Storage::new(root.path(), &Url::parse("https://ca.test/").unwrap());
+        let lock = storage.lock().await.unwrap().unwrap();
+        let clone = lock.clone();
+        lock.release().await;
+        assert!(storage.lock().await.unwrap().is_none());
+        drop(clone);
+        assert!(storage.lock().await.unwrap().is_some());
+    }
+
+    #[tokio::test]
+    async fn a_lock_is_held_until_the_change_is_made() {
+        let root = tempfile::tempdir().unwrap();
+        let storage = Storage::new(root.path(), &Url::parse("https://ca.test/").unwrap());
+        let lock = storage.lock().await.unwrap().unwrap();
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let change = tokio::spawn(async move {
+            lock.change(move |_| {
+                let _ = wait.recv();
+                Ok(())
+            })
+            .await
+        });
+        tokio::task::yield_now().await;
+        change.abort();
+        assert!(change.await.unwrap_err().is_cancelled());
+        assert!(storage.lock().await.unwrap().is_none());
+        drop(go);
+        while storage.lock().await.unwrap().is_none() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn what_a_killed_process_has_left_is_removed() {
         let root = tempfile::tempdir().unwrap();
         let storage = Storage::new(root.path(), &Url::parse("https://ca.test/").unwrap());
         storage.create().unwrap();
-        let lock = storage.lock().unwrap();
-        assert!(lock.is_some() && storage.lock().unwrap().is_none());
-        drop(lock);
-        assert!(storage.lock().unwrap().is_some());
+        let kept = [storage.account(), storage.certificate("a.test")];
+        let left = [
+            storage.challenges().join("LoqXcYV8q5ONbJQxbmR7SCTNo3tiAXDfowyjxAjEuX0"),
+            storage.certificates().join("00ff00ff00ff00ff.new"),
+            storage.directory.join("00ff00ff00ff00ff.new"),
+        ];
+        kept.iter().chain(&left).for_each(|path| fs::write(path, "").unwrap());
+        let _lock = storage.lock().await.unwrap().unwrap();
+        assert!(kept.iter().all(|path| path.exists()) && !left.iter().any(|path| path.exists()));
     }
 
     #[test]

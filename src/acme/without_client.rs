@@ -3,30 +3,20 @@
 #![expect(clippy::unused_async, reason = "the functions are those of the client with the feature")]
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::error::ObtainError;
 use super::shared::Shared;
-use crate::time::Timestamp;
+use super::storage::Lock;
 use crate::tls::Identity;
 
 pub(super) enum Client {}
 
-pub(super) struct Suggestion {
-    pub window: (Timestamp, Timestamp),
-    pub ask_again: Duration,
-}
-
 impl Client {
-    pub async fn open(_: &Arc<Shared>) -> Result<Self, ObtainError> {
+    pub async fn open(_: &Arc<Shared>, _: &Lock) -> Result<Self, ObtainError> {
         Err(ObtainError::rejected("this build has no ACME (the feature `acme`)"))
     }
 
     pub async fn obtain(&self, _: &str, _: Option<&Identity>) -> Result<String, ObtainError> {
-        match *self {}
-    }
-
-    pub async fn suggestion(&self, _: &Identity) -> Result<Option<Suggestion>, ObtainError> {
         match *self {}
     }
 }

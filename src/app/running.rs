@@ -108,7 +108,7 @@ impl Running {
             config_control,
             key_refresh,
             sweeper: tokio::spawn(sweep(Arc::clone(&memory))),
-            acme: config.acme.map(|spec| Acme::start(spec, tls_of(&listeners), &acme_counts)),
+            acme: Acme::next(None, config.acme, tls_of(&listeners), &acme_counts).await,
             acme_counts,
             monitor: monitor(&upstreams).await,
             listeners,
@@ -160,7 +160,7 @@ impl Running {
         let (opened, sockets) = listen(&new, self.workers.len(), &self.inherited, &ours)?;
         self.warn_of_restart(&config);
         let new_tls = kept.iter().filter_map(|(_, spec)| spec.tls.clone()).chain(tls_of(&opened)).collect();
-        self.acme = Acme::next(self.acme.take(), config.acme.take(), new_tls, &self.acme_counts);
+        self.acme = Acme::next(self.acme.take(), config.acme.take(), new_tls, &self.acme_counts).await;
         if has_changed("jwt") {
             let key_refresh = refresh_keys(config.snapshot.gate.jwt.as_ref()).await;
             std::mem::replace(&mut self.key_refresh, key_refresh).inspect(JoinHandle::abort);

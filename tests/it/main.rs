@@ -20,9 +20,12 @@ mod access_log {
 mod acme {
     mod challenges;
     mod failures;
+    mod front;
     mod obtaining;
     mod renewal;
+    mod renewal_info;
     pub mod setup;
+    mod waits;
 }
 /// The admin interface: metrics, readiness, limits and keys.
 mod admin {

@@ -4,14 +4,8 @@ use std::fs;
 
 use rcgen::{CertificateParams, KeyPair};
 
-use super::setup::{config, is_served, request, start, storage, wait_obtained};
+use super::setup::{config, is_served, request, short_lived, start, storage, wait_obtained};
 use crate::support::{Authority, Pebble, Tidegate, eventually};
-
-/// A Pebble whose certificates are valid for so many seconds.
-fn short_lived(seconds: u64) -> Pebble {
-    let settings = format!(", \"certificateValidityPeriod\": {seconds}");
-    Pebble::start_with(&settings, &[("PEBBLE_WFE_NONCEREJECT", "0")])
-}
 
 #[test]
 fn certificates_are_renewed_when_a_third_of_their_lifetime_remains() {

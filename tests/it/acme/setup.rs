@@ -27,6 +27,13 @@ pub fn config(pebble: &Pebble, tls: &str, hosts: &[&str], acme: &str) -> String 
     )
 }
 
+/// A Pebble whose certificates are valid for so many seconds.
+#[track_caller]
+pub fn short_lived(seconds: u64) -> Pebble {
+    let settings = format!(", \"certificateValidityPeriod\": {seconds}");
+    Pebble::start_with(&settings, &[("PEBBLE_WFE_NONCEREJECT", "0")])
+}
+
 /// A directory that only this user can read.
 pub fn storage() -> TempDir {
     tempfile::Builder::new().permissions(Permissions::from_mode(0o700)).tempdir().unwrap()

@@ -133,12 +133,28 @@ impl Pebble {
     /// `[acme]` for it, with these further lines.
     pub fn acme(&self, storage: &std::path::Path, more: &str) -> String {
         format!(
-            "[acme]\nterms_of_service_agreed = true\ndirectory = \"https://{}/dir\"\nca = \"{}\"\nstorage = \"{}\"\n\
-             {more}\n",
-            self.address,
-            self.authority.file("ca.pem").display(),
+            "[acme]\nterms_of_service_agreed = true\ndirectory = \"{}\"\nca = \"{}\"\nstorage = \"{}\"\n{more}\n",
+            self.directory(),
+            self.authority().display(),
             storage.display(),
         )
+    }
+
+    /// The URL of its directory.
+    pub fn directory(&self) -> String {
+        format!("https://{}/dir", self.address)
+    }
+
+    /// The certificate of the authority that has signed that of the server itself.
+    pub fn authority(&self) -> PathBuf {
+        self.authority.file("ca.pem")
+    }
+
+    /// An address for a proxy that serves its directory, and `tls` of that listener, with a certificate of the same authority.
+    #[track_caller]
+    pub fn front(&self) -> (SocketAddr, String) {
+        self.authority.sign_names("front", &[&self.ip().to_string()]);
+        (SocketAddr::new(self.ip(), 14001), self.authority.listener("front"))
     }
 
     /// The directory of its certificates in a storage.
@@ -149,7 +165,7 @@ impl Pebble {
     /// Writes its root certificate to a file.
     #[track_caller]
     pub fn root(&self) -> String {
-        let ca = self.authority.file("ca.pem");
+        let ca = self.authority();
         let url = format!("https://{}/roots/0", self.management);
         let (status, _, root) = curl(&["--cacert", ca.to_str().unwrap(), &url]);
         assert_eq!(status, 200);
