@@ -318,11 +318,9 @@ impl<'p> Exchange<'p> {
     async fn finish(&mut self, mut response: ProxyResponse<BodySource>) -> ProxyResponse {
         self.rate_headers().write(&mut response.head.fields, self.retry_after);
         self.add_request_id(&mut response);
-        if let Some(draining) = std::mem::take(&mut self.body).drain()
-            && response.body.is_empty()
-        {
-            // curl 7.88 misses a response without a body that arrives while it is still sending.
-            draining.await;
+        if !self.body.is_none() && response.body.is_empty() {
+            // curl 7.88 misses a response without a body that arrives while it is still sending. Boxed because it is rare.
+            Box::pin(std::mem::take(&mut self.body).drain(self.client)).await;
         }
         if self.client.is_multiplexed() {
             http2::drop_forbidden_body(&mut response, self.is_head);

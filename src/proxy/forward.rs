@@ -78,10 +78,7 @@ impl ForwardedRequest<'_> {
         let request = UpstreamRequest { head, body };
         match proxy.upstreams[upstream].forward(permit, request, options, self.log).await {
             Ok(response) => Ok(prepare_response(response, handshake.as_deref())?),
-            Err(failure) => {
-                self.body.restore(failure.unread_body);
-                Err(Rejection::Upstream(failure.error))
-            }
+            Err(error) => Err(Rejection::Upstream(error)),
         }
     }
 }

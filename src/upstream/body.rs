@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
 
 use super::body_channel::BodyReceiver;
@@ -18,6 +18,7 @@ use super::error::BodyError;
 use super::scrub::HeaderScrub;
 use super::stream::ClientStream;
 use super::trailers::{self, may_be_trailer};
+use super::unread_bodies::StreamBody;
 use super::upload::UploadProgress;
 use crate::time::cached_now;
 
@@ -65,7 +66,7 @@ enum Source {
     /// A client's HTTP/1.1 connection.
     Channel(BodyReceiver),
     /// A client's HTTP/2 stream.
-    Stream(Box<Incoming>, Box<ClientStream>),
+    Stream(Box<StreamBody>, Box<ClientStream>),
     /// None any more: a connection has taken the body.
     Sent,
 }
@@ -85,7 +86,7 @@ impl RequestBody {
 
     /// A body that arrives over a client's HTTP/2 stream.
     #[must_use]
-    pub fn streaming(incoming: Incoming, client: ClientStream) -> Self {
+    pub fn streaming(incoming: StreamBody, client: ClientStream) -> Self {
         Self::new(Source::Stream(Box::new(incoming), Box::new(client)))
     }
 
@@ -189,14 +190,6 @@ impl RequestBody {
             self.source = Source::Stored(Box::new(RecordedBody::new(read, None)));
         }
         self
-    }
-
-    /// Takes back a body over HTTP/2 of which nothing was sent, so that the rest of it can be drained.
-    pub fn take_unread(&mut self) -> Option<Incoming> {
-        match std::mem::take(&mut self.source) {
-            Source::Stream(incoming, _) => Some(*incoming),
-            _ => None,
-        }
     }
 
     /// Whether the server may switch protocols.

@@ -17,7 +17,7 @@ use super::endpoint_set::{EndpointSet, Selection};
 use super::error::ForwardError;
 use super::in_flight::InFlight;
 use super::pool::Pool;
-use super::request::{ForwardFailure, ForwardOptions, UpstreamRequest};
+use super::request::{ForwardOptions, UpstreamRequest};
 use super::response::ResponseBody;
 use super::retry::{Attempts, Retry};
 use super::shared::SharedUpstream;
@@ -90,19 +90,9 @@ impl Upstream {
         permit: Permit,
         mut request: UpstreamRequest,
         options: ForwardOptions<'_>,
-        log: AttemptLog<'_>,
-    ) -> Result<(ResponseHead, ResponseBody), ForwardFailure> {
-        let result = self.forward_with_retries(permit, &mut request, options, log).await;
-        result.map_err(|error| ForwardFailure { error, unread_body: request.body.take_unread() })
-    }
-
-    async fn forward_with_retries(
-        &self,
-        permit: Permit,
-        request: &mut UpstreamRequest,
-        options: ForwardOptions<'_>,
         mut log: AttemptLog<'_>,
     ) -> Result<(ResponseHead, ResponseBody), ForwardError> {
+        let request = &mut request;
         // First, so that a rejected request neither waits for a connection nor adds to the retry budget.
         let client_permit = self.shared.admit_client(options.client)?.map(Rc::new);
         // Each attempt prefixes the original target with the base path of its server.

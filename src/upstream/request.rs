@@ -2,10 +2,7 @@
 
 use std::net::IpAddr;
 
-use hyper::body::Incoming;
-
 use super::body::RequestBody;
-use super::error::ForwardError;
 use super::spec::HostRule;
 use crate::http1::RequestHead;
 
@@ -31,13 +28,4 @@ pub struct ForwardOptions<'a> {
     pub polls_upload: bool,
     /// Hash of the key that selects the server, if the upstream balances by a key.
     pub hash_key: Option<u64>,
-}
-
-/// A request that got no response.
-#[derive(Debug)]
-pub struct ForwardFailure {
-    /// Why there is no response.
-    pub error: ForwardError,
-    /// The request's body, if it comes over HTTP/2 and none of it was read: the client still has to send it.
-    pub unread_body: Option<Incoming>,
 }

@@ -6,10 +6,11 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::body::{Body as _, Frame, Incoming};
+use hyper::body::{Body, Frame};
 use tokio::time::Instant;
 
 use super::error::BodyError;
+use super::unread_bodies::StreamBody;
 use crate::socket::Deadline;
 
 type Polled = Poll<Option<Result<Frame<Bytes>, BodyError>>>;
@@ -45,7 +46,7 @@ impl ClientStream {
     }
 
     /// Polls the next part of the body; an error if it has not arrived in time.
-    pub(super) fn poll_frame(&mut self, incoming: &mut Incoming, cx: &mut Context<'_>) -> Polled {
+    pub(super) fn poll_frame(&mut self, incoming: &mut StreamBody, cx: &mut Context<'_>) -> Polled {
         let frame = self.next(incoming, cx);
         if let Poll::Ready(Some(Ok(frame))) = &frame {
             self.deadline.add_bytes(frame.data_ref().map_or(0, Bytes::len));
@@ -53,7 +54,7 @@ impl ClientStream {
         self.deadline.bound(frame, cx).map(|frame| frame.unwrap_or_else(|late| Some(Err(late.into()))))
     }
 
-    fn next(&mut self, incoming: &mut Incoming, cx: &mut Context<'_>) -> Polled {
+    fn next(&mut self, incoming: &mut StreamBody, cx: &mut Context<'_>) -> Polled {
         if self.held.as_ref().is_some_and(Frame::is_trailers) {
             return Poll::Ready(self.held.take().map(Ok));
         }
@@ -87,7 +88,10 @@ impl ClientStream {
 
 /// Polls the next part of a body over HTTP/2. hyper reports a stream that was reset with `NO_ERROR` like a complete one;
 /// here it is an error.
-pub(super) fn poll_whole(incoming: &mut Incoming, cx: &mut Context<'_>) -> Polled {
+pub(super) fn poll_whole<B>(incoming: &mut B, cx: &mut Context<'_>) -> Polled
+where
+    B: Body<Data = Bytes, Error = hyper::Error> + Unpin,
+{
     match ready!(Pin::new(&mut *incoming).poll_frame(cx)) {
         None if !incoming.is_end_stream() => Poll::Ready(Some(Err(BodyError::Aborted))),
         frame => Poll::Ready(frame.map(|frame| frame.map_err(BodyError::Broken))),

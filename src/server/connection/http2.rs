@@ -30,6 +30,7 @@ use crate::server::spec::ListenerSpec;
 use crate::socket::{BufferedStream, LazyTimer, TimedStream};
 use crate::time::monotonic;
 use crate::tls::Transport;
+use crate::upstream::{StreamBody, UnreadBodies};
 
 /// Requests at once on a connection.
 const MAX_STREAMS: u32 = 128;
@@ -105,7 +106,10 @@ pub(super) async fn serve(
     let activity = Rc::clone(stream.activity());
     let streams = StreamTracker::new(spec.idle_timeout, spec.min_body_rate);
     let (counted, proxy) = (streams.clone(), Rc::clone(proxy));
+    let unread = Rc::new(UnreadBodies::default());
+    let draining = Rc::clone(&unread);
     let service = service_fn(move |request: Request<Incoming>| {
+        let request = request.map(|body| StreamBody::new(body, Rc::clone(&unread)));
         // Boxed because it is large, and hyper moves it several times on its way into a task.
         Box::pin(respond(proxy.current(), Rc::clone(&client), counted.start(), request))
     });
@@ -117,6 +121,7 @@ pub(super) async fn serve(
             check.start_shutdown();
             connection.as_mut().graceful_shutdown();
         }
+        draining.poll(cx);
         loop {
             if let Poll::Ready(closed) = connection.as_mut().poll(cx) {
                 return Poll::Ready(closed.map_err(Into::into));
@@ -145,7 +150,7 @@ async fn respond(
     proxy: Rc<Proxy>,
     client: Rc<ClientConnection>,
     progress: Rc<StreamProgress>,
-    request: Request<Incoming>,
+    request: Request<StreamBody>,
 ) -> Result<Response<TrackedBody>, Infallible> {
     let (mut head, body) = request.into_parts();
     let protocol = head.extensions.remove::<Protocol>();

@@ -249,6 +249,25 @@ fn curl_gets_a_local_reply_while_it_uploads() {
 }
 
 #[test]
+fn curl_gets_an_early_response_while_it_uploads() {
+    let server = Tidegate::start(
+        "[[routes]]\npath = \"/empty\"\nrespond = { status = 401 }\n\
+         [[routes]]\npath = \"/own\"\nrespond = { status = 403, body = \"no\" }\n",
+    );
+    let proxy =
+        Tidegate::start(&format!("[[routes]]\npath = \"/*\"\nupstream = \"http://{}\"\n", server.addr()));
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(4 << 20).unwrap();
+    let body = format!("@{}", file.path().to_str().unwrap());
+    for (path, status) in [("/empty", "401"), ("/own", "403")] {
+        for _ in 0..20 {
+            let report = transfer(&["--http2-prior-knowledge", "--data-binary", &body, &proxy.url(path)]);
+            assert!(report.starts_with(status), "{path}: {report}");
+        }
+    }
+}
+
+#[test]
 fn curl_gets_100_continue_over_each_protocol() {
     let (server, other) = (large_h1(), large_h2(channel().0));
     let proxy = proxy_for(&server, &other, "");
