@@ -1,7 +1,8 @@
-//! Benchmarks of single parts: a step of each algorithm, a route match, a request's keys, a token, a charge in memory.
+//! Benchmarks of single parts: a step of each algorithm, a route match, a request's keys, a token, a charge in memory, the
+//! choice of a server.
 
 use std::hint::black_box;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroU64;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
@@ -22,6 +23,7 @@ use tidegate::limit::{
 use tidegate::limiter::{Limits, OnStoreFailure};
 use tidegate::store::Memory;
 use tidegate::time::{Clock, Micros, Timestamp};
+use tidegate::upstream::{Balance, ServerSpec, SharedUpstream, UpstreamSpec};
 
 const NOW: u64 = 1_790_000_000_000_000;
 
@@ -284,5 +286,36 @@ fn tokens(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, steps, route_match, plan, memory_take, record_decision, tokens);
+/// Selects a server, by each method and among few and many.
+fn balance(c: &mut Criterion) {
+    let mut group = c.benchmark_group("select a server");
+    for (name, balance) in [
+        ("round_robin", Balance::RoundRobin),
+        ("least_requests", Balance::LeastRequests),
+        ("power_of_two", Balance::PowerOfTwo),
+        ("hash", Balance::Hash),
+    ] {
+        for count in [1, 10, 100, 1_000] {
+            let server = |number: u32| ServerSpec {
+                is_tls: false,
+                host: Ipv4Addr::from_bits(0x0a00_0000 + number).to_string().into(),
+                port: 80,
+                base_path: "".into(),
+                weight: 1,
+            };
+            let spec = config::defaults::upstream("u", (0..count).map(server).collect());
+            let balancer = SharedUpstream::new(&UpstreamSpec { balance, ..spec }).present_balancer();
+            let mut key = 0_u64;
+            group.bench_function(BenchmarkId::new(name, count), |b| {
+                b.iter(|| {
+                    key = key.wrapping_add(0x9E37_79B9_7F4A_7C15);
+                    balancer.pick(&[], black_box(Some(key)))
+                });
+            });
+        }
+    }
+    group.finish();
+}
+
+criterion_group!(benches, steps, route_match, plan, memory_take, record_decision, tokens, balance);
 criterion_main!(benches);

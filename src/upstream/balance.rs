@@ -1,272 +1,264 @@
-//! Load balancing: the endpoint for a request.
+//! Load balancing: the endpoint for a request, in constant or logarithmic time. Shares change seldom: what depends on them is
+//! computed when they have changed.
 
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use super::endpoint::Endpoint;
+use smallvec::SmallVec;
+
+use super::members::Members;
+use super::ring::{Ring, mix};
 use super::spec::Balance;
+use super::steps::count_step;
+use super::turns::Turns;
+
+/// The most endpoints whose requests in flight are compared.
+const COMPARED: usize = 8;
+/// How many draws may hit an endpoint that was tried, before another one is looked for.
+const DRAWS: usize = 4;
+
+/// What the load balancers of all workers share.
+#[derive(Debug, Default)]
+pub(super) struct SharedLoad {
+    /// Increased after each change of shares.
+    version: AtomicU64,
+    /// Requests in flight at all endpoints; counted if they are bounded by `hash_balance_factor`.
+    in_flight: AtomicUsize,
+}
 
 /// One worker's load balancer over the endpoints of an upstream.
 #[derive(Debug, Default)]
-pub(super) struct Balancer {
+pub struct Balancer {
     balance: Balance,
-    round_robin: RoundRobin,
+    /// The most requests in flight at an endpoint relative to its share, if a hash selects it.
+    factor: Option<f64>,
+    members: Arc<Members>,
+    load: Arc<SharedLoad>,
+    view: RefCell<View>,
 }
 
-/// Smooth weighted round robin, as in nginx: a server of weight 2 among two of weight 1 gets every other request, not
-/// two in a row. At each request every server gains credit by its weight, and the one with the most pays the sum of all
-/// weights.
+/// What a worker has computed from the shares.
 #[derive(Debug, Default)]
-struct RoundRobin {
-    credits: RefCell<Vec<i64>>,
-}
-
-impl Balancer {
-    pub fn new(balance: Balance) -> Self {
-        Self { balance, round_robin: RoundRobin::default() }
-    }
-
-    /// The index of the endpoint for a request, by the hash of its key if it has one; none if there are no endpoints.
-    /// Unavailable endpoints are chosen only if no available one is left, and `tried` ones only if no other is left.
-    pub fn pick(&self, endpoints: &[Arc<Endpoint>], tried: &[usize], hash_key: Option<u64>) -> Option<usize> {
-        if endpoints.len() <= 1 {
-            return (!endpoints.is_empty()).then_some(0);
-        }
-        let is_new = |index: usize| !tried.contains(&index);
-        let share = |index: usize| if is_new(index) { endpoints[index].share() } else { 0 };
-        let available = self.among(endpoints, share, hash_key);
-        if available.is_some() {
-            return available;
-        }
-        let untried = self.among(endpoints, |index| u32::from(is_new(index)), hash_key);
-        untried.or_else(|| self.among(endpoints, |_| 1, hash_key))
-    }
-
-    /// The index of an endpoint with a share above 0.
-    fn among(
-        &self,
-        endpoints: &[Arc<Endpoint>],
-        share: impl Fn(usize) -> u32,
-        hash_key: Option<u64>,
-    ) -> Option<usize> {
-        let count = endpoints.len();
-        let load = |index: usize| Load { in_flight: endpoints[index].in_flight(), share: share(index) };
-        match (self.balance, hash_key) {
-            (Balance::LeastRequests, _) => {
-                let least = (0..count).map(load).filter(|load| load.share > 0).reduce(Load::less)?;
-                // Endpoints with equal load take turns.
-                let share = |index: usize| {
-                    let load = load(index);
-                    if load.is_over(least) { 0 } else { load.share }
-                };
-                self.round_robin.next(count, share)
-            }
-            (Balance::PowerOfTwo, _) => {
-                let one = draw(count, &share)?;
-                let other = draw(count, |index| if index == one { 0 } else { share(index) });
-                Some(other.filter(|&other| load(one).is_over(load(other))).unwrap_or(one))
-            }
-            (Balance::Hash, Some(key)) => rendezvous(endpoints, share, key),
-            (Balance::RoundRobin | Balance::Hash, _) => self.round_robin.next(count, share),
-        }
-    }
+struct View {
+    /// The version of the shares.
+    version: Option<u64>,
+    /// The share of each endpoint.
+    shares: Vec<u32>,
+    /// The endpoints with a share above 0.
+    available: Vec<usize>,
+    /// For each of them the sum of the shares up to its own.
+    sums: Vec<u64>,
+    turns: Turns,
+    ring: Ring,
 }
 
 /// Requests in flight, relative to a share.
 #[derive(Clone, Copy, Debug)]
 struct Load {
-    in_flight: usize,
+    in_flight: u64,
     share: u32,
+}
+
+impl SharedLoad {
+    /// Makes every worker read the shares again.
+    pub fn shares_changed(&self) {
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// Counts a request.
+    pub fn request_started(&self) {
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts the end of a request.
+    pub fn request_finished(&self) {
+        self.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Balancer {
+    pub(super) fn new(
+        balance: Balance,
+        factor: Option<f64>,
+        members: Arc<Members>,
+        load: &Arc<SharedLoad>,
+    ) -> Self {
+        Self { balance, factor, members, load: Arc::clone(load), view: RefCell::default() }
+    }
+
+    /// The index of the endpoint for a request, by the hash of its key if it has one; none if there are no endpoints.
+    /// Unavailable endpoints are chosen only if no available one is left, and `tried` ones only if no other is left.
+    pub fn pick(&self, tried: &[usize], hash_key: Option<u64>) -> Option<usize> {
+        let count = self.members.len();
+        if count <= 1 {
+            return (count == 1).then_some(0);
+        }
+        let view = &mut *self.view.borrow_mut();
+        let version = self.load.version.load(Ordering::Acquire);
+        if view.version != Some(version) {
+            view.update(&self.members, self.balance);
+            view.version = Some(version);
+        }
+        let is_new = |index: usize| {
+            count_step();
+            !tried.contains(&index)
+        };
+        // This search and the one below end after one endpoint more than were tried.
+        if view.available.iter().any(|index| is_new(*index)) {
+            return self.among_available(view, is_new, hash_key);
+        }
+        let start = below(count, hash_key.map_or_else(|| fastrand::u64(..), mix));
+        (start..count).chain(0..start).find(|index| is_new(*index)).or(Some(start))
+    }
+
+    /// The index of an available endpoint that is new; there is one.
+    fn among_available(
+        &self,
+        view: &mut View,
+        is_new: impl Fn(usize) -> bool,
+        hash_key: Option<u64>,
+    ) -> Option<usize> {
+        match (self.balance, hash_key) {
+            (Balance::LeastRequests, _) if view.available.len() <= COMPARED => self.least(view, is_new),
+            (Balance::LeastRequests, _) => self.least_of_some(view, is_new),
+            (Balance::PowerOfTwo, _) => self.less_of_two(view, is_new),
+            (Balance::Hash, Some(key)) => self.by_hash(view, is_new, key),
+            (Balance::RoundRobin | Balance::Hash, _) => view.turns.next(is_new),
+        }
+    }
+
+    /// The endpoint with the least load; those with equal load take turns.
+    fn least(&self, view: &mut View, is_new: impl Fn(usize) -> bool) -> Option<usize> {
+        let loads: SmallVec<[(usize, Load); COMPARED]> = view
+            .available
+            .iter()
+            .filter(|index| is_new(**index))
+            .map(|&index| (index, self.load(view, index)))
+            .collect();
+        let least = loads.iter().map(|(_, load)| *load).reduce(Load::less)?;
+        let is_least = |index| loads.iter().any(|(other, load)| *other == index && !load.is_over(least));
+        view.turns.next(is_least)
+    }
+
+    /// The endpoint whose turn it is, unless one of some others has less load.
+    fn least_of_some(&self, view: &mut View, is_new: impl Fn(usize) -> bool) -> Option<usize> {
+        let first = view.turns.next(&is_new)?;
+        let mut best = (first, self.load(view, first));
+        let mut bits = fastrand::u64(..);
+        for _ in 1..COMPARED {
+            // A linear congruential generator (Knuth): the upper bits, which are used, differ enough.
+            bits = bits.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            let index = view.available[below(view.available.len(), bits)];
+            let load = self.load(view, index);
+            if best.1.is_over(load) && is_new(index) {
+                best = (index, load);
+            }
+        }
+        Some(best.0)
+    }
+
+    /// Of two endpoints that are drawn by their shares, the one with less load.
+    fn less_of_two(&self, view: &mut View, is_new: impl Fn(usize) -> bool) -> Option<usize> {
+        let drawn = (0..DRAWS).find_map(|_| view.draw(None).filter(|place| is_new(view.available[*place])));
+        let Some(place) = drawn else { return view.turns.next(is_new) };
+        let one = view.available[place];
+        let other = view.draw(Some(place)).map(|place| view.available[place]);
+        let is_better =
+            |other: &usize| self.load(view, one).is_over(self.load(view, *other)) && is_new(*other);
+        other.filter(is_better).or(Some(one))
+    }
+
+    /// The endpoint of a key, or with `hash_balance_factor` the next one that has room.
+    fn by_hash(&self, view: &View, is_new: impl Fn(usize) -> bool, key: u64) -> Option<usize> {
+        let mut endpoints = view.ring.endpoints(key).filter(|index| is_new(*index));
+        let Some(factor) = self.factor else { return endpoints.next() };
+        let own = endpoints.next()?;
+        let sum = view.sums.last().copied().unwrap_or_default();
+        let all = self.load.in_flight.load(Ordering::Relaxed);
+        let has_room = |index: &usize| self.load(view, *index).has_room(factor, all, sum);
+        if has_room(&own) { Some(own) } else { endpoints.find(has_room).or(Some(own)) }
+    }
+
+    fn load(&self, view: &View, index: usize) -> Load {
+        count_step();
+        Load { in_flight: self.members[index].endpoint.in_flight() as u64, share: view.shares[index] }
+    }
+}
+
+impl View {
+    /// Reads the shares.
+    fn update(&mut self, members: &Members, balance: Balance) {
+        self.shares.clear();
+        self.shares.extend(members.iter().map(|member| member.endpoint.share()));
+        self.turns.set_shares(&self.shares);
+        self.available.clear();
+        self.sums.clear();
+        let mut sum = 0;
+        for (index, share) in self.shares.iter().enumerate().filter(|(_, share)| **share > 0) {
+            sum += u64::from(*share);
+            self.available.push(index);
+            self.sums.push(sum);
+        }
+        if balance == Balance::Hash {
+            self.ring = members.ring().with_parts(&parts(members, &self.shares));
+        }
+    }
+
+    /// The place of an available endpoint that is drawn with a probability in proportion to its share; `other` is not drawn.
+    fn draw(&self, other: Option<usize>) -> Option<usize> {
+        let start = |place: usize| place.checked_sub(1).map_or(0, |before| self.sums[before]);
+        let (from, to) = other.map_or((0, 0), |place| (start(place), self.sums[place]));
+        let sum = self.sums.last()? - (to - from);
+        if sum == 0 {
+            return None;
+        }
+        let drawn = fastrand::u64(..sum);
+        let drawn = if other.is_some() && drawn >= from { drawn + (to - from) } else { drawn };
+        Some(self.sums.partition_point(|sum| {
+            count_step();
+            *sum <= drawn
+        }))
+    }
 }
 
 impl Load {
     /// Whether this load is higher. The fractions are compared by cross-multiplication.
     fn is_over(self, other: Self) -> bool {
-        let cross = |one: Self, other: Self| one.in_flight as u128 * u128::from(other.share);
+        let cross = |one: Self, other: Self| one.in_flight * u64::from(other.share);
         cross(self, other) > cross(other, self)
     }
 
     fn less(self, other: Self) -> Self {
         if self.is_over(other) { other } else { self }
     }
-}
 
-impl RoundRobin {
-    /// The next of `count` indices; none if none has a share above 0.
-    fn next(&self, count: usize, share: impl Fn(usize) -> u32) -> Option<usize> {
-        let mut credits = self.credits.borrow_mut();
-        credits.resize(count, 0);
-        let (mut sum, mut richest) = (0, None);
-        for index in 0..count {
-            let share = i64::from(share(index));
-            if share == 0 {
-                // An unavailable endpoint collects no credit.
-                credits[index] = credits[index].min(0);
-                continue;
-            }
-            credits[index] += share;
-            sum += share;
-            if richest.is_none_or(|richest: usize| credits[index] > credits[richest]) {
-                richest = Some(index);
-            }
-        }
-        credits[richest?] -= sum;
-        richest
+    /// Whether one more request is within `factor` times the fair part of all requests (Mirrokni, Thorup and
+    /// Zadimoghaddam, 2018), where `sum` is the sum of all shares.
+    #[expect(clippy::cast_precision_loss, reason = "a bound of load needs no more than 53 bits")]
+    fn has_room(self, factor: f64, all: usize, sum: u64) -> bool {
+        (self.in_flight as f64) * (sum as f64) < factor * (all + 1) as f64 * f64::from(self.share)
     }
 }
 
-/// An index drawn at random, with a probability proportional to its share.
-fn draw(count: usize, share: impl Fn(usize) -> u32) -> Option<usize> {
-    let sum: u64 = (0..count).map(|index| u64::from(share(index))).sum();
-    if sum == 0 {
-        return None;
-    }
-    let mut rest = fastrand::u64(..sum);
-    (0..count).find(|&index| {
-        let share = u64::from(share(index));
-        let is_drawn = rest < share;
-        rest = rest.saturating_sub(share);
-        is_drawn
-    })
+/// The part 1, in units of 2^-32.
+const WHOLE: f64 = 4_294_967_296.0;
+
+/// The part of each endpoint's weight that its share is, relative to the largest such part, in units of 2^-32.
+fn parts(members: &Members, shares: &[u32]) -> Vec<u64> {
+    let part = |(index, share): (usize, &u32)| f64::from(*share) / f64::from(members[index].weight.max(1));
+    let largest = shares.iter().enumerate().map(part).fold(f64::MIN_POSITIVE, f64::max);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to 2^32")]
+    let scaled = |part: f64| (part / largest * WHOLE) as u64;
+    shares.iter().enumerate().map(part).map(scaled).collect()
 }
 
-/// Weighted rendezvous hashing (Schindelhauer and Schomaker, 2005): each endpoint gets a score from the key, its id and
-/// its share, and the highest wins. When an endpoint is removed, only its own keys move.
-#[expect(clippy::cast_precision_loss, reason = "a score needs no more than 53 bits")]
-fn rendezvous(endpoints: &[Arc<Endpoint>], share: impl Fn(usize) -> u32, key: u64) -> Option<usize> {
-    let score = |index: usize| {
-        let uniform = ((mix(key ^ endpoints[index].id) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
-        -f64::from(share(index)) / uniform.ln()
-    };
-    let indices = (0..endpoints.len()).filter(|&index| share(index) > 0);
-    indices
-        .map(|index| (index, score(index)))
-        .max_by(|one, other| one.1.total_cmp(&other.1))
-        .map(|best| best.0)
-}
-
-/// The finalizer of `SplitMix64` (Steele, Lea and Flood, 2014): each bit of its input changes half of its output.
-fn mix(mut bits: u64) -> u64 {
-    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    bits ^ (bits >> 31)
+/// A number below `count` from random bits.
+fn below(count: usize, bits: u64) -> usize {
+    #[expect(clippy::cast_possible_truncation, reason = "it is below `count`")]
+    let index = ((u128::from(bits) * count as u128) >> 64) as usize;
+    index
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Endpoints with these shares.
-    fn endpoints(shares: &[u32]) -> Vec<Arc<Endpoint>> {
-        let endpoint = |(number, share): (u8, &u32)| {
-            let endpoint = Endpoint::new(0, "http://a", ([10, 0, 0, number], 80).into(), 1);
-            endpoint.set_share(*share);
-            Arc::new(endpoint)
-        };
-        (0..).zip(shares).map(endpoint).collect()
-    }
-
-    fn turns(shares: &[u32], count: usize) -> Vec<usize> {
-        let (balancer, endpoints) = (Balancer::new(Balance::RoundRobin), endpoints(shares));
-        (0..count).map(|_| balancer.pick(&endpoints, &[], None).unwrap()).collect()
-    }
-
-    /// How often each index was picked.
-    fn tally(indices: &[usize], count: usize) -> Vec<usize> {
-        (0..count).map(|index| indices.iter().filter(|picked| **picked == index).count()).collect()
-    }
-
-    #[test]
-    fn endpoints_of_equal_weight_take_turns() {
-        assert_eq!(turns(&[1, 1, 1], 6), [0, 1, 2, 0, 1, 2]);
-        assert_eq!(turns(&[7], 3), [0, 0, 0]);
-    }
-
-    #[test]
-    fn requests_are_spread_evenly_by_weight() {
-        assert_eq!(turns(&[1, 2, 1], 8), [1, 0, 2, 1, 1, 0, 2, 1]);
-        assert_eq!(tally(&turns(&[5, 1], 600), 2), [500, 100]);
-    }
-
-    #[test]
-    fn unavailable_endpoints_get_no_requests_and_no_credit() {
-        assert_eq!(turns(&[1, 0, 1], 4), [0, 2, 0, 2]);
-        let (balancer, endpoints) = (Balancer::new(Balance::RoundRobin), endpoints(&[1, 0]));
-        let pick = || balancer.pick(&endpoints, &[], None).unwrap();
-        assert_eq!([(); 50].map(|()| pick()), [0; 50]);
-        endpoints[1].set_share(1);
-        assert_eq!(tally(&[(); 10].map(|()| pick()), 2), [5, 5]);
-    }
-
-    #[test]
-    fn tried_endpoints_come_last_after_unavailable_ones() {
-        for balance in [Balance::RoundRobin, Balance::LeastRequests, Balance::PowerOfTwo, Balance::Hash] {
-            let (balancer, endpoints) = (Balancer::new(balance), endpoints(&[1, 1, 0]));
-            for key in 0..20 {
-                let pick = |tried: &[usize]| balancer.pick(&endpoints, tried, Some(key)).unwrap();
-                assert_eq!((pick(&[0]), pick(&[1]), pick(&[0, 1])), (1, 0, 2), "{balance:?}");
-                assert!(pick(&[0, 1, 2]) < 3);
-            }
-            assert_eq!(balancer.pick(&[], &[], Some(1)), None);
-        }
-    }
-
-    #[test]
-    fn least_requests_balances_by_weight() {
-        let (balancer, endpoints) = (Balancer::new(Balance::LeastRequests), endpoints(&[1, 2, 1]));
-        for _ in 0..40 {
-            endpoints[balancer.pick(&endpoints, &[], None).unwrap()].request_started();
-        }
-        assert_eq!([0, 1, 2].map(|index: usize| endpoints[index].in_flight()), [10, 20, 10]);
-        // An endpoint that finishes requests gets more.
-        (0..7).for_each(|_| endpoints[2].request_finished());
-        let more: Vec<usize> = (0..7)
-            .map(|_| {
-                let index = balancer.pick(&endpoints, &[], None).unwrap();
-                endpoints[index].request_started();
-                index
-            })
-            .collect();
-        assert_eq!(more, [2; 7]);
-    }
-
-    #[test]
-    fn power_of_two_takes_the_endpoint_with_fewer_requests() {
-        let (balancer, endpoints) = (Balancer::new(Balance::PowerOfTwo), endpoints(&[1, 1, 1]));
-        (0..5).for_each(|_| endpoints[0].request_started());
-        let indices: Vec<usize> = (0..300).map(|_| balancer.pick(&endpoints, &[], None).unwrap()).collect();
-        let tally = tally(&indices, 3);
-        // The busy one loses against any other.
-        assert_eq!(tally[0], 0);
-        assert!(tally[1] > 75 && tally[2] > 75, "{tally:?}");
-    }
-
-    #[test]
-    fn keys_are_spread_by_weight_and_move_only_when_they_must() {
-        let (balancer, endpoints) = (Balancer::new(Balance::Hash), endpoints(&[1000, 2000, 1000, 0]));
-        let indices = || -> Vec<usize> {
-            let key = |number: u64| mix(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-            (0..4000).map(|number| balancer.pick(&endpoints, &[], Some(key(number))).unwrap()).collect()
-        };
-        let before = indices();
-        assert_eq!(before, indices());
-        let tally = tally(&before, 4);
-        assert!((800..1200).contains(&tally[0]) && (1750..2250).contains(&tally[1]), "{tally:?}");
-        endpoints[0].set_share(0);
-        for (before, after) in before.iter().zip(indices()) {
-            assert!(*before == 0 || *before == after);
-            assert_ne!(after, 0);
-        }
-        // A new endpoint takes keys from all others, and no other key moves.
-        endpoints[0].set_share(1000);
-        endpoints[3].set_share(1000);
-        let moved: Vec<usize> = before
-            .iter()
-            .zip(indices())
-            .filter(|(before, after)| *before != after)
-            .map(|pair| pair.1)
-            .collect();
-        assert!(moved.iter().all(|after| *after == 3));
-        assert!((600..1000).contains(&moved.len()), "{}", moved.len());
-    }
-}
+mod tests;

@@ -182,9 +182,9 @@ impl Upstream {
         }
         let new_pool =
             |member: &_| Pool::new(&self.shared, member, self.counts.clone(), Arc::clone(&self.worker));
-        let updated = endpoints.updated(members, self.shared.spec().balance, new_pool);
-        let is_kept = |pool: &Rc<Pool>| updated.pools.iter().any(|kept| Rc::ptr_eq(kept, pool));
-        for removed in endpoints.pools.iter().filter(|pool| !is_kept(pool)) {
+        let balancer = self.shared.balancer(&members);
+        let updated = endpoints.updated(members, balancer, new_pool);
+        for removed in endpoints.pools_without(&updated) {
             removed.connections().retire();
         }
         *endpoints = Rc::new(updated);

@@ -27,7 +27,7 @@ pub(super) struct Endpoint {
     pub id: u64,
     /// Its share of the requests, relative to the others; 0 while it is unavailable.
     share: AtomicU32,
-    /// Requests whose response is incomplete; counted if the load balancer compares them.
+    /// Requests whose response is incomplete; counted if load balancing depends on them.
     in_flight: AtomicUsize,
     /// Consecutive failures.
     pub failures: AtomicU32,
@@ -65,8 +65,9 @@ impl Endpoint {
         self.share.load(Ordering::Relaxed)
     }
 
-    pub fn set_share(&self, share: u32) {
-        self.share.store(share, Ordering::Relaxed);
+    /// Sets its share; returns whether that has changed.
+    pub fn set_share(&self, share: u32) -> bool {
+        self.share.swap(share, Ordering::Relaxed) != share
     }
 
     /// Requests whose response is incomplete.

@@ -1,5 +1,6 @@
 //! One worker's view of an upstream's endpoints at one time.
 
+use std::collections::{HashMap, HashSet};
 use std::iter::once;
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -14,15 +15,13 @@ use super::connection_limit::ConnectionPermit;
 use super::endpoint::Endpoint;
 use super::error::ForwardError;
 use super::idle::IdleConnections;
-use super::members::Member;
+use super::members::{Member, Members};
 use super::pool::Pool;
-use super::spec::Balance;
 
 /// The endpoints at one time, with this worker's connection pools at the same indices.
 #[derive(Debug, Default)]
 pub(super) struct EndpointSet {
-    members: Arc<Vec<Member>>,
-    endpoints: Vec<Arc<Endpoint>>,
+    members: Arc<Members>,
     pub pools: Vec<Rc<Pool>>,
     balancer: Balancer,
 }
@@ -40,34 +39,37 @@ pub(super) enum Selection {
 
 impl EndpointSet {
     /// Whether the set was built from these members.
-    pub fn was_built_from(&self, members: &Arc<Vec<Member>>) -> bool {
+    pub fn was_built_from(&self, members: &Arc<Members>) -> bool {
         Arc::ptr_eq(&self.members, members)
     }
 
     /// A set of these members; endpoints that are in both sets keep their pools.
     pub fn updated(
         &self,
-        members: Arc<Vec<Member>>,
-        balance: Balance,
+        members: Arc<Members>,
+        balancer: Balancer,
         new_pool: impl Fn(&Member) -> Pool,
     ) -> Self {
+        let old: HashMap<*const Endpoint, &Rc<Pool>> =
+            self.pools.iter().map(|pool| (Arc::as_ptr(pool.endpoint()), pool)).collect();
         let pool = |member: &Member| {
-            let old = self.pools.iter().find(|pool| Arc::ptr_eq(pool.endpoint(), &member.endpoint));
+            let old = old.get(&Arc::as_ptr(&member.endpoint));
             old.inspect(|pool| pool.set_fallback(member.fallback))
-                .map_or_else(|| Rc::new(new_pool(member)), Rc::clone)
+                .map_or_else(|| Rc::new(new_pool(member)), |pool| Rc::clone(pool))
         };
-        Self {
-            endpoints: members.iter().map(|member| Arc::clone(&member.endpoint)).collect(),
-            pools: members.iter().map(pool).collect(),
-            balancer: Balancer::new(balance),
-            members,
-        }
+        Self { pools: members.iter().map(pool).collect(), balancer, members }
+    }
+
+    /// The pools that another set does not have.
+    pub fn pools_without<'s>(&'s self, other: &Self) -> impl Iterator<Item = &'s Rc<Pool>> {
+        let kept: HashSet<*const Pool> = other.pools.iter().map(Rc::as_ptr).collect();
+        self.pools.iter().filter(move |pool| !kept.contains(&Rc::as_ptr(pool)))
     }
 
     /// Selects the endpoint for a request; none if there are no endpoints. If all connections of the balancer's choice
     /// are in use, another endpoint is better than a wait, unless the hash of a key has selected this one.
     pub fn select(&self, tried: &[usize], hash_key: Option<u64>) -> Option<Selection> {
-        let chosen = self.balancer.pick(&self.endpoints, tried, hash_key)?;
+        let chosen = self.balancer.pick(tried, hash_key)?;
         if self.pools.len() == 1 || hash_key.is_some() {
             return Some(Selection::At(chosen));
         }
@@ -114,6 +116,6 @@ impl EndpointSet {
     fn alternatives(&self, chosen: usize, tried: &[usize]) -> impl Iterator<Item = usize> {
         let count = self.pools.len();
         let others = (1..count).map(move |step| (chosen + step) % count);
-        others.filter(|index| !tried.contains(index) && self.endpoints[*index].share() > 0)
+        others.filter(|index| !tried.contains(index) && self.members[*index].endpoint.share() > 0)
     }
 }

@@ -1,13 +1,15 @@
 //! The members of an upstream: the addresses of its servers.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
 
 use tokio::time::Instant;
 
 use super::endpoint::Endpoint;
 use super::health_state::HealthState;
-use super::spec::UpstreamSpec;
+use super::ring::Ring;
+use super::spec::{ServerSpec, UpstreamSpec};
 
 /// The share of weight 1: fine enough to divide a weight between the addresses of a name, and to grow during slow start.
 const WEIGHT_UNIT: u32 = 1_000;
@@ -22,6 +24,41 @@ pub(super) struct Member {
     pub weight: u32,
     /// The address to connect to if the endpoint's fails: this machine may reach only one of IPv4 and IPv6.
     pub fallback: Option<SocketAddr>,
+}
+
+/// The endpoints of an upstream at one time, in the order of the servers.
+#[derive(Debug, Default)]
+pub(super) struct Members {
+    all: Vec<Member>,
+    /// Made when it is first needed, for all workers.
+    ring: OnceLock<Ring>,
+}
+
+impl Members {
+    pub fn new(all: Vec<Member>) -> Self {
+        Self { all, ring: OnceLock::new() }
+    }
+
+    /// The members whose servers have an address instead of a name.
+    pub fn literal(spec: &UpstreamSpec, now: Instant) -> Self {
+        let literal =
+            |(server, one): (usize, &ServerSpec)| with_addresses(&[], spec, server, &[one.literal()?], now);
+        Self::new(spec.servers.iter().enumerate().filter_map(literal).flatten().collect())
+    }
+
+    /// The points of all endpoints for consistent hashing.
+    pub fn ring(&self) -> &Ring {
+        let endpoints = self.all.iter().map(|member| (member.endpoint.id, member.weight));
+        self.ring.get_or_init(|| Ring::new(endpoints))
+    }
+}
+
+impl Deref for Members {
+    type Target = [Member];
+
+    fn deref(&self) -> &[Member] {
+        &self.all
+    }
 }
 
 impl Member {

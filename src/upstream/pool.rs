@@ -20,7 +20,7 @@ use super::http2::Http2Pool;
 use super::idle::IdleConnections;
 use super::members::Member;
 use super::shared::SharedUpstream;
-use super::spec::{Balance, ServerSpec};
+use super::spec::ServerSpec;
 use crate::telemetry::{Attempt, UpstreamCounts};
 use crate::time::{Nanos, monotonic};
 
@@ -35,8 +35,10 @@ pub struct Pool {
     label: Rc<str>,
     authority: HeaderValue,
     counts: UpstreamCounts,
-    /// Whether the load balancer compares requests in flight.
+    /// Whether load balancing depends on the requests in flight at the endpoint.
     counts_in_flight: bool,
+    /// Whether it depends on those at all endpoints.
+    counts_all: bool,
     connections: IdleConnections,
 }
 
@@ -59,7 +61,8 @@ impl Pool {
             server,
             endpoint: Arc::clone(&member.endpoint),
             fallback: Cell::new(member.fallback),
-            counts_in_flight: matches!(spec.balance, Balance::LeastRequests | Balance::PowerOfTwo),
+            counts_in_flight: spec.counts_in_flight(),
+            counts_all: spec.hash_balance_factor.is_some(),
             connections: IdleConnections::new(shared, &member.endpoint, worker, counts.clone()),
             counts,
             shared: Arc::clone(shared),
@@ -137,10 +140,13 @@ impl Pool {
         within(self.shared.spec().pending_timeout, deadline)
     }
 
-    /// Counts a request, if the load balancer compares requests in flight.
+    /// Counts a request, if load balancing depends on the requests in flight.
     pub(super) fn request_started(&self) {
         if self.counts_in_flight {
             self.endpoint.request_started();
+        }
+        if self.counts_all {
+            self.shared.load.request_started();
         }
     }
 
@@ -148,6 +154,9 @@ impl Pool {
     pub(super) fn request_finished(&self) {
         if self.counts_in_flight {
             self.endpoint.request_finished();
+        }
+        if self.counts_all {
+            self.shared.load.request_finished();
         }
     }
 

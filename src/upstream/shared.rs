@@ -1,5 +1,6 @@
 //! The state of one upstream that all workers share: its endpoints and their health.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -9,13 +10,13 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::balance::Balancer;
+use super::balance::{Balancer, SharedLoad};
 use super::client_counts::{ClientCounts, ClientPermit};
 use super::connection_limit::WorkerWaker;
 use super::endpoint::Endpoint;
 use super::error::ForwardError;
 use super::health_state::HealthState;
-use super::members::{self, Member};
+use super::members::{self, Member, Members};
 use super::spec::{HealthSpec, ServerSpec, UpstreamSpec};
 use crate::telemetry::{Attempt, ServerValues, UpstreamValues};
 use crate::time::{cached_now, monotonic};
@@ -24,7 +25,9 @@ use crate::time::{cached_now, monotonic};
 #[derive(Debug)]
 pub struct SharedUpstream {
     spec: UpstreamSpec,
-    members: ArcSwap<Vec<Member>>,
+    members: ArcSwap<Members>,
+    /// What the load balancers of all workers share.
+    pub(super) load: Arc<SharedLoad>,
     /// Locked while members or shares are changed.
     updating: Mutex<()>,
     /// Whether fewer endpoints than the panic threshold are available, so that all get requests.
@@ -47,9 +50,11 @@ impl SharedUpstream {
     /// A new upstream. Servers with a host name have no endpoints until it is resolved.
     #[must_use]
     pub fn new(spec: &UpstreamSpec) -> Arc<Self> {
+        let now = cached_now();
         let shared = Self {
             spec: spec.clone(),
-            members: ArcSwap::default(),
+            members: ArcSwap::from_pointee(Members::literal(spec, now)),
+            load: Arc::default(),
             updating: Mutex::default(),
             is_in_panic: AtomicBool::new(false),
             health_changed: Notify::new(),
@@ -58,11 +63,7 @@ impl SharedUpstream {
             workers: Mutex::default(),
             ejections: spec.servers.iter().map(|_| AtomicU64::new(0)).collect(),
         };
-        for (server, address) in
-            spec.servers.iter().enumerate().filter_map(|(n, one)| Some((n, one.literal()?)))
-        {
-            shared.set_addresses(server, &[address], cached_now());
-        }
+        shared.update_shares(now);
         Arc::new(shared)
     }
 
@@ -116,14 +117,24 @@ impl SharedUpstream {
     pub fn server_for_key(&self, hash_key: u64) -> Option<usize> {
         let members = self.members();
         let are_all_literal = self.spec.servers.iter().all(|server| server.literal().is_some());
-        let endpoints: Vec<Arc<Endpoint>> =
-            members.iter().map(|member| Arc::clone(&member.endpoint)).collect();
-        let index = Balancer::new(self.spec.balance).pick(&endpoints, &[], Some(hash_key));
-        index.filter(|_| are_all_literal).map(|index| endpoints[index].server)
+        let index = self.balancer(&members).pick(&[], Some(hash_key));
+        index.filter(|_| are_all_literal).map(|index| members[index].endpoint.server)
+    }
+
+    /// A load balancer for one worker over the present endpoints.
+    #[must_use]
+    pub fn present_balancer(&self) -> Balancer {
+        self.balancer(&self.members())
+    }
+
+    /// A load balancer for one worker over these endpoints.
+    pub(super) fn balancer(&self, members: &Arc<Members>) -> Balancer {
+        let UpstreamSpec { balance, hash_balance_factor, .. } = self.spec;
+        Balancer::new(balance, hash_balance_factor, Arc::clone(members), &self.load)
     }
 
     /// The present endpoints, in the order of the servers.
-    pub(super) fn members(&self) -> Arc<Vec<Member>> {
+    pub(super) fn members(&self) -> Arc<Members> {
         self.members.load_full()
     }
 
@@ -170,11 +181,11 @@ impl SharedUpstream {
         else {
             return false;
         };
-        if *self.members() == members {
+        if **self.members() == *members {
             return false;
         }
         let is_same = members::are_same(&self.members(), &members);
-        self.members.store(Arc::new(members));
+        self.members.store(Arc::new(Members::new(members)));
         drop(updating);
         self.update_shares(now);
         self.health_changed.notify_one();
@@ -254,9 +265,13 @@ impl SharedUpstream {
             next = [next, change].into_iter().flatten().min();
         }
         let is_in_panic = self.is_below_panic_threshold(available, members.len());
+        let mut is_changed = false;
         for Member { endpoint, weight, .. } in members.iter() {
             let share = endpoint.health.lock().share(*weight, self.spec.slow_start, now);
-            endpoint.set_share(if is_in_panic { *weight } else { share });
+            is_changed |= endpoint.set_share(if is_in_panic { *weight } else { share });
+        }
+        if is_changed {
+            self.load.shares_changed();
         }
         if is_in_panic != self.is_in_panic.swap(is_in_panic, Ordering::Relaxed) {
             let (name, all) = (self.spec.label(), members.len());
@@ -284,23 +299,32 @@ impl SharedUpstream {
     /// The present values for the metrics.
     #[must_use]
     pub fn values(&self) -> UpstreamValues {
-        let members = self.members();
         let mut servers: Vec<ServerValues> = Vec::new();
-        for (index, spec) in self.spec.servers.iter().enumerate() {
-            let label = spec.label();
-            // Servers that differ only in their base path share a label.
-            let same = servers.iter().position(|server| *server.label == label);
-            let mut values = same.map_or_else(ServerValues::default, |same| servers.swap_remove(same));
-            for Member { endpoint, .. } in members.iter().filter(|member| member.endpoint.server == index) {
-                values.addresses += 1;
-                let health = endpoint.health.lock();
-                values.healthy += usize::from(health.is_available());
-                values.ejected += usize::from(health.is_ejected());
-                drop(health);
-                values.connections += endpoint.connection_limit.open_connections();
-            }
-            values.ejections += self.ejections.get(index).map_or(0, |count| count.load(Ordering::Relaxed));
-            servers.push(ServerValues { label: label.into(), ..values });
+        // Servers that differ only in their base path share a label.
+        let mut labels: HashMap<Box<str>, usize> = HashMap::new();
+        let places: Vec<usize> = self
+            .spec
+            .servers
+            .iter()
+            .zip(&self.ejections)
+            .map(|(spec, ejections)| {
+                let label: Box<str> = spec.label().into();
+                let place = *labels.entry(label.clone()).or_insert(servers.len());
+                if place == servers.len() {
+                    servers.push(ServerValues { label, ..ServerValues::default() });
+                }
+                servers[place].ejections += ejections.load(Ordering::Relaxed);
+                place
+            })
+            .collect();
+        for Member { endpoint, .. } in self.members().iter() {
+            let values = &mut servers[places[endpoint.server]];
+            values.addresses += 1;
+            let health = endpoint.health.lock();
+            values.healthy += usize::from(health.is_available());
+            values.ejected += usize::from(health.is_ejected());
+            drop(health);
+            values.connections += endpoint.connection_limit.open_connections();
         }
         let pending = self.pending.load(Ordering::Relaxed);
         UpstreamValues { label: self.spec.label().into(), pending, servers }

@@ -46,6 +46,8 @@ pub struct UpstreamSpec {
     pub total_timeout: Option<Duration>,
     /// The load-balancing algorithm.
     pub balance: Balance,
+    /// The most requests in flight at an address that a hash selects, as a multiple of its share of all, if that is bounded.
+    pub hash_balance_factor: Option<f64>,
     /// The most retries of a request without a response, if it is safe to send it again.
     pub retries: u32,
     /// The share of requests that may be retried, from 0 to 1.
@@ -71,14 +73,14 @@ pub struct UpstreamSpec {
 /// A load-balancing algorithm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Balance {
-    /// Smooth weighted round robin.
+    /// Weighted round robin; the turns of a server are spread evenly.
     #[default]
     RoundRobin,
-    /// The server with the fewest requests in flight relative to its weight.
+    /// The server with the fewest requests in flight relative to its weight, of up to eight.
     LeastRequests,
     /// Of two servers drawn at random by weight, the one with fewer requests in flight relative to its weight.
     PowerOfTwo,
-    /// Weighted rendezvous hashing of a key of the request.
+    /// Consistent hashing of a key of the request, by weight.
     Hash,
 }
 
@@ -141,6 +143,15 @@ impl UpstreamSpec {
         let host = scheme + "://".len();
         let path = self.name[host..].find('/').map_or(self.name.len(), |at| host + at);
         &self.name[..path]
+    }
+
+    /// Whether load balancing depends on the requests in flight.
+    pub(super) fn counts_in_flight(&self) -> bool {
+        match self.balance {
+            Balance::LeastRequests | Balance::PowerOfTwo => true,
+            Balance::Hash => self.hash_balance_factor.is_some(),
+            Balance::RoundRobin => false,
+        }
     }
 }
 

@@ -20,6 +20,13 @@ pub static UPSTREAM: Keys = Keys {
             doc: "How the server of a request is chosen; see [below](#which-server)",
         },
         Key {
+            name: "hash_balance_factor",
+            kind: Kind::Decimal(0.0, 10.0),
+            default: Default::Toml("0"),
+            doc: "With `hash`: the most requests in flight at a server, as a multiple of its fair part of all, at least 1; \
+              others go to the next server. 0 for no bound; see [below](#which-server)",
+        },
+        Key {
             name: "tls",
             kind: Kind::Table(&CLIENT_TLS),
             default: Default::Words("none"),

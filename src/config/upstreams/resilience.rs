@@ -47,6 +47,28 @@ pub(super) fn balance(item: Item<'_>) -> Option<(Balance, Option<KeySpec>)> {
     })
 }
 
+/// Reads `hash_balance_factor`; `None` for 0.
+pub(super) fn hash_balance_factor(
+    balance: Option<Balance>,
+    table: &Table<'_>,
+) -> Result<Option<f64>, Reported> {
+    let factor = table.decimal("hash_balance_factor").ok_or(Reported)?;
+    let item = table.item("hash_balance_factor");
+    let problem = if factor == 0.0 {
+        return Ok(None);
+    } else if factor < 1.0 {
+        let problem = item.error("with less than 1 the servers together could not get every request");
+        problem.help("write 1.25 for a quarter more than the fair part, or 0 for no bound")
+    } else if balance.is_some_and(|balance| balance != Balance::Hash) {
+        let problem = item.error("`hash_balance_factor` is only for a hash");
+        problem.help("such as balance = \"hash:client_ip\"")
+    } else {
+        return Ok(Some(factor));
+    };
+    item.reject::<()>(problem);
+    Err(Reported)
+}
+
 /// Reads the health checks.
 pub(super) fn health(item: Item<'_>) -> Option<HealthSpec> {
     let table = Table::of(item, "`health`", &HEALTH)?;

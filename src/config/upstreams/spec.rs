@@ -72,6 +72,7 @@ fn settings(name: &str, balance: Option<Balance>, table: &Table<'_>) -> Option<U
     let (retry_budget, panic_threshold) = (table.decimal("retry_budget"), table.decimal("panic_threshold"));
     let (max_connections, max_pending) = (table.count("max_connections"), table.count("max_pending"));
     let per_client = table.count("max_requests_per_client");
+    let hash_balance_factor = resilience::hash_balance_factor(balance, table);
     let health = table.optional("health", resilience::health);
     let eject = resilience::eject(table.item("eject"));
     let slow_start = table.duration("slow_start");
@@ -87,6 +88,7 @@ fn settings(name: &str, balance: Option<Balance>, table: &Table<'_>) -> Option<U
         stall_timeout: timeouts.stall,
         total_timeout: timeouts.total,
         balance: balance?,
+        hash_balance_factor: hash_balance_factor.ok()?,
         retries: retries?,
         retry_budget: retry_budget?,
         retry_for: retry_for.ok()?,
@@ -139,7 +141,7 @@ fn warn_of_one(table: &Table<'_>, servers: Option<&[ServerSpec]>) {
     if server.literal().is_none() {
         return;
     }
-    for key in ["balance", "health", "eject", "panic_threshold", "slow_start"] {
+    for key in ["balance", "hash_balance_factor", "health", "eject", "panic_threshold", "slow_start"] {
         if let Some(span) = table.key_span(key) {
             let title = format!("`{key}` changes nothing here: all requests go to the only server");
             table.reader.report(Problem::warning(span, title).help("add another one to `servers`"));

@@ -218,6 +218,7 @@ fn upstreams_are_read() {
         pending_timeout: second / 2,
         total_timeout: Some(600 * second),
         balance: Balance::Hash,
+        hash_balance_factor: Some(1.5),
         retries: 2,
         retry_budget: 0.1,
         retry_for: Some(2 * second),
