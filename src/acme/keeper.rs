@@ -129,7 +129,8 @@ impl Keeper {
         let (now, wall) = (monotonic(), Clock::System.now());
         let statuses: Vec<_> = self.certificates.iter().map(|one| one.status(now, wall)).collect();
         let valid = statuses.iter().filter(|one| one.not_after.is_some_and(|end| wall < end)).count();
-        self.shared.counts.set_missing(statuses.len() - valid);
+        let failing = statuses.iter().filter(|one| one.failure.is_some()).count();
+        self.shared.counts.set_names(statuses.len() - valid, failing);
         self.shared.statuses.store(Arc::new(statuses));
     }
 
@@ -185,7 +186,7 @@ impl Keeper {
     /// Records that an attempt has failed.
     fn fail(&mut self, index: usize, error: &ObtainError) {
         let (now, wall) = (monotonic(), Clock::System.now());
-        self.shared.counts.record_failed();
+        self.shared.counts.record_failed(wall);
         if error.kind == ErrorKind::Unavailable
             && let Some(wait) = asked_wait(error)
         {

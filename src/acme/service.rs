@@ -47,7 +47,7 @@ impl Acme {
         counts: &Arc<AcmeCounts>,
     ) -> Option<Self> {
         let Some(spec) = spec else {
-            counts.set_missing(0);
+            counts.set_names(0, 0);
             return None;
         };
         match earlier {
@@ -91,10 +91,10 @@ impl Drop for Acme {
 }
 
 impl AcmeStatus {
-    /// The URL of the directory of the ACME server.
+    /// The host of the ACME server.
     #[must_use]
-    pub fn directory(&self) -> &str {
-        self.0.spec.directory.as_str()
+    pub fn server(&self) -> &str {
+        self.0.spec.server()
     }
 
     /// The state of each certificate, in the order in which they are obtained.

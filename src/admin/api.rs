@@ -3,8 +3,8 @@
 mod process;
 
 pub use process::{
-    ConfigError, ConfigInfo, LimitStatusInfo, ListenerInfo, ProblemInfo, ReloadError, ReloadInfo,
-    ReloadRequest, ServerInfo, StatusInfo, StoreInfo, UpstreamInfo,
+    AcmeCertificateInfo, AcmeErrorInfo, AcmeInfo, ConfigError, ConfigInfo, LimitStatusInfo, ListenerInfo,
+    ProblemInfo, ReloadError, ReloadInfo, ReloadRequest, ServerInfo, StatusInfo, StoreInfo, UpstreamInfo,
 };
 
 use serde::{Deserialize, Serialize};

@@ -11,6 +11,7 @@ use super::client::Operator;
 use super::control::ConfigControl;
 use super::keys::Keys;
 use super::spec::AdminSpec;
+use crate::acme::AcmeStatus;
 use crate::limiter::{Breakers, DenialCache, GrantTable, KeptSlots, OutageLedger, Raises};
 use crate::proxy::ConfigSnapshot;
 use crate::server::{ConnectionLimiter, Lifecycle, ListenerHandle};
@@ -52,6 +53,8 @@ pub struct Admin {
     pub shows_key_names: bool,
     /// Sources of values that are read at each scrape.
     pub gauges: GaugeSources,
+    /// The certificates of an ACME server.
+    pub acme: Option<AcmeStatus>,
     /// Whether the server is serving, not ready any more, or draining.
     pub lifecycle: watch::Receiver<Lifecycle>,
     /// The wall clock.

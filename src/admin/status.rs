@@ -1,9 +1,13 @@
 //! Reports the state of the process.
 
-use super::api::{LimitStatusInfo, ListenerInfo, ServerInfo, StatusInfo, StoreInfo, UpstreamInfo};
+use super::api::{
+    AcmeCertificateInfo, AcmeErrorInfo, AcmeInfo, LimitStatusInfo, ListenerInfo, ServerInfo, StatusInfo,
+    StoreInfo, UpstreamInfo,
+};
 use super::control::rfc3339;
 use super::limits;
 use super::state::Admin;
+use crate::acme::{AcmeStatus, CertificateStatus};
 use crate::limit::Policy;
 use crate::server::Lifecycle;
 use crate::store::Store;
@@ -30,6 +34,7 @@ pub(super) fn report(admin: &Admin) -> StatusInfo {
         limits: gate.limits().zip(numbers).map(|((_, policy), numbers)| limit(policy, numbers)).collect(),
         store: store(admin, &values),
         upstreams: values.upstreams.into_iter().map(|values| upstream(admin, values)).collect(),
+        acme: admin.acme.as_ref().map(acme),
     }
 }
 
@@ -83,5 +88,29 @@ fn upstream(admin: &Admin, values: UpstreamValues) -> UpstreamInfo {
         health_checks,
         pending: values.pending,
         servers: values.servers.into_iter().map(server).collect(),
+    }
+}
+
+fn acme(status: &AcmeStatus) -> AcmeInfo {
+    let certificates = status.certificates();
+    AcmeInfo {
+        server: status.server().to_owned(),
+        certificates: certificates.iter().map(certificate).collect(),
+    }
+}
+
+fn certificate(status: &CertificateStatus) -> AcmeCertificateInfo {
+    let state = match (&status.failure, status.not_after) {
+        (Some(_), _) => "failed",
+        (None, Some(_)) => "obtained",
+        (None, None) => "pending",
+    };
+    let failure = status.failure.as_ref();
+    AcmeCertificateInfo {
+        name: status.name.clone(),
+        state: state.to_owned(),
+        not_after: status.not_after.map(rfc3339),
+        next_attempt: rfc3339(status.next_attempt),
+        last_error: failure.map(|last| AcmeErrorInfo { at: rfc3339(last.at), error: last.error.clone() }),
     }
 }

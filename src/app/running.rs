@@ -361,6 +361,7 @@ impl Running {
                 acme: Arc::clone(&self.acme_counts),
                 upstreams: self.upstreams.clone(),
             },
+            acme: self.acme.as_ref().map(Acme::status),
             lifecycle: self.stage.clone(),
             clock: Clock::System,
         }

@@ -10,7 +10,7 @@ use super::outcome::Outcome;
 use super::output::print;
 use super::problems;
 use super::table::aligned;
-use crate::admin::api::{ConfigInfo, ServerInfo, StatusInfo, StoreInfo, UpstreamInfo};
+use crate::admin::api::{AcmeInfo, ConfigInfo, ServerInfo, StatusInfo, StoreInfo, UpstreamInfo};
 use crate::telemetry::escaped;
 use crate::text::counted;
 use crate::time::format_duration;
@@ -69,6 +69,10 @@ fn lines(status: &StatusInfo) -> Vec<String> {
     if !status.upstreams.is_empty() {
         lines.push(String::new());
         lines.extend(upstreams(&status.upstreams));
+    }
+    if let Some(acme) = &status.acme {
+        lines.push(String::new());
+        lines.extend(certificates(acme));
     }
     lines
 }
@@ -132,4 +136,18 @@ fn health(server: &ServerInfo, is_checked: bool) -> String {
         (addresses, healthy) if addresses == healthy => format!("healthy{ejected}"),
         (addresses, healthy) => format!("{healthy} of {addresses} addresses healthy{ejected}"),
     }
+}
+
+/// The certificates of an ACME server, and why attempts to obtain them have failed.
+fn certificates(acme: &AcmeInfo) -> Vec<String> {
+    let rows = acme.certificates.iter().map(|one| {
+        let expires = one.not_after.clone().unwrap_or_else(|| "none".to_owned());
+        [one.name.clone(), one.state.clone(), expires, one.next_attempt.clone()]
+    });
+    let mut lines = aligned(["CERTIFICATE", "STATE", "EXPIRES", "NEXT ATTEMPT"], rows);
+    let failed = acme.certificates.iter().filter_map(|one| Some((&one.name, one.last_error.as_ref()?)));
+    lines.extend(
+        failed.map(|(name, last)| row("last error", &format!("{name}, {}: {}", last.at, last.error))),
+    );
+    lines
 }

@@ -80,6 +80,9 @@ pub struct StatusInfo {
     pub store: StoreInfo,
     /// The upstreams, by name.
     pub upstreams: Vec<UpstreamInfo>,
+    /// The certificates of `[acme]`; none without it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub acme: Option<AcmeInfo>,
 }
 
 /// The configuration that is served.
@@ -179,4 +182,39 @@ pub struct ServerInfo {
     pub ejected: usize,
     /// Open connections to it.
     pub connections: usize,
+}
+
+/// The certificates that are obtained from an ACME server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AcmeInfo {
+    /// Its host.
+    pub server: String,
+    /// One for each name.
+    pub certificates: Vec<AcmeCertificateInfo>,
+}
+
+/// The certificate of a name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AcmeCertificateInfo {
+    /// The name.
+    pub name: String,
+    /// `obtained`; `pending` before the first attempt; or `failed` if the last attempt has.
+    pub state: String,
+    /// When the certificate in use expires, in RFC 3339; none if there is none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub not_after: Option<String>,
+    /// When it is obtained or renewed next, in RFC 3339.
+    pub next_attempt: String,
+    /// Why the last attempt has failed.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub last_error: Option<AcmeErrorInfo>,
+}
+
+/// Why a certificate was not obtained.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AcmeErrorInfo {
+    /// When, in RFC 3339.
+    pub at: String,
+    /// Why, with the text of the ACME server.
+    pub error: String,
 }

@@ -11,7 +11,7 @@ function finding(kind, id, ...content) {
 
 function showFindings(frame, now) {
   const recent = totals(60, now, false);
-  const found = [...storeFindings(frame.store, recent), ...serverFindings(frame), ...errorFindings(recent), ...limitFindings(recent), ...foreignDenials(recent)];
+  const found = [...storeFindings(frame.store, recent), ...serverFindings(frame), ...certificateFindings(frame), ...errorFindings(recent), ...limitFindings(recent), ...foreignDenials(recent)];
   if (found.length === 0) {
     const text = recent.requests === 0 ? "No requests in the last minute." : "No denials in the last minute, and all servers respond.";
     found.push(finding("ok", "nothing", text));
@@ -66,6 +66,13 @@ function serverFindings({ upstreams }) {
 function serverProblem({ server, state: word, healthy, addresses }) {
   const some = addresses > 1 ? ` (${healthy} of ${addresses} addresses available)` : "";
   return `${server} is ${word}${some}`;
+}
+
+// Certificates of an ACME server.
+function certificateFindings({ certificates_missing: missing, certificates_failing: failing }) {
+  const why = failing > 0 ? ". tidegate status shows why" : "";
+  if (missing > 0) return [finding("bad", "certificates", `No valid certificate for ${plural(missing, "name")}: TLS handshakes fail${why}`)];
+  return failing > 0 ? [finding("warn", "certificates", `${plural(failing, "certificate")} can't be renewed${why}`)] : [];
 }
 
 function errorFindings(recent) {

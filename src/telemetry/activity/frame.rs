@@ -29,6 +29,8 @@ pub struct Frame {
     store: StoreActivity,
     upstreams: Vec<UpstreamActivity>,
     servers_left_out: usize,
+    certificates_missing: u64,
+    certificates_failing: u64,
 }
 
 impl Frame {
@@ -58,6 +60,8 @@ impl Frame {
             store: StoreActivity::between(&earlier.workers, &later.workers, gauges.store.as_ref()),
             upstreams,
             servers_left_out,
+            certificates_missing: gauges.acme.missing,
+            certificates_failing: gauges.acme.failing,
         }
     }
 }

@@ -43,5 +43,11 @@ pub(super) fn write(scrape: &Scrape<'_>, out: &mut Exposition<impl Write>) -> io
     let help =
         "Names for which a certificate is to be obtained from the ACME server, and that have no valid one.";
     out.start(Kind::Gauge, "tidegate_acme_missing_certificates", help)?;
-    out.series(&[], scrape.gauges.acme.missing)
+    out.series(&[], scrape.gauges.acme.missing)?;
+    let help = "Names for which the last attempt to obtain a certificate from the ACME server has failed.";
+    out.start(Kind::Gauge, "tidegate_acme_failing_certificates", help)?;
+    out.series(&[], scrape.gauges.acme.failing)?;
+    let help = "When an attempt to obtain a certificate has failed last, in Unix time; 0 if none has.";
+    out.start(Kind::Gauge, "tidegate_acme_last_failure_timestamp_seconds", help)?;
+    out.seconds(&[], unix_time(scrape.gauges.acme.last_failure))
 }

@@ -1,6 +1,6 @@
 //! Proxies that obtain certificates from a Pebble.
 
-use std::fs::Permissions;
+use std::fs::{self, Permissions};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::support::{Message, Pebble, Tidegate, curl};
+use crate::support::{Authority, Message, Pebble, Tidegate, curl};
 
 /// A proxy's file: a plain listener and one with TLS where Pebble validates names, `tls` of the latter, and a route for each
 /// host.
@@ -43,6 +43,27 @@ pub fn storage() -> TempDir {
 #[track_caller]
 pub fn start(pebble: &Pebble, storage: &Path, hosts: &[&str]) -> Tidegate {
     Tidegate::start(&config(pebble, "acme = true", hosts, &pebble.acme(storage, "")))
+}
+
+/// A proxy that has a certificate for `a.test` in its storage, and has failed to obtain one for `b.test`, since nothing listens
+/// where the ACME server should be.
+#[track_caller]
+pub fn without_server() -> (Tidegate, TempDir) {
+    let (storage, authority) = (storage(), Authority::new());
+    authority.sign("a.test");
+    let certificates = storage.path().join("127.0.0.1-1-dir/certificates");
+    fs::create_dir_all(&certificates).unwrap();
+    let read = |file: &str| fs::read_to_string(authority.file(file)).unwrap();
+    fs::write(certificates.join("a.test.pem"), read("a.test.key") + &read("a.test.pem")).unwrap();
+    let proxy = Tidegate::start(&format!(
+        "[[listeners]]\naddress = \"127.0.0.1:0\"\n[[listeners]]\naddress = \"127.0.0.2:0\"\n\
+         tls = {{ acme = [\"a.test\", \"b.test\"] }}\n[admin]\nlisten = \"127.0.0.1:0\"\n[acme]\n\
+         terms_of_service_agreed = true\ndirectory = \"https://127.0.0.1:1/dir\"\nstorage = \"{}\"\n\
+         [[routes]]\npath = \"/*\"\nrespond = {{ body = \"ok\" }}\n",
+        storage.path().display(),
+    ));
+    proxy.wait_log("no certificate for b.test");
+    (proxy, storage)
 }
 
 /// Waits until the certificate for a name is obtained.

@@ -300,3 +300,13 @@ fn it_connects_again() {
     browser.wait_text("#connection", "Connected");
     browser.wait_text("#denied-rows", "dave");
 }
+
+#[cfg(feature = "acme")]
+#[test]
+fn missing_certificates_are_found() {
+    let (proxy, _storage) = crate::acme::setup::without_server();
+    let mut browser = open(&proxy);
+    let finding = "No valid certificate for 1 name: TLS handshakes fail. tidegate status shows why";
+    browser.wait_text("#findings", finding);
+    assert_eq!(browser.text("#findings li[data-state=bad]"), finding);
+}

@@ -32,6 +32,34 @@ fn config(server: &str, rate: &str) -> String {
     )
 }
 
+#[cfg(feature = "acme")]
+#[test]
+fn certificates_of_an_acme_server_are_shown() {
+    let (proxy, _storage) = crate::acme::setup::without_server();
+    let shown = status(&proxy, &[]);
+    let words = |start: &str| line(&shown, start).split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(words("CERTIFICATE").join(" "), "CERTIFICATE STATE EXPIRES NEXT ATTEMPT");
+    assert_eq!(words("a.test")[..3], ["a.test", "obtained", "4096-01-01T00:00:00Z"]);
+    assert_eq!(words("b.test")[..3], ["b.test", "failed", "none"]);
+    let error = line(&shown, "last error     b.test, 20");
+    assert!(error.contains("Z: the ACME server 127.0.0.1 is unavailable: Connection refused"), "{error}");
+    let acme = &json_of(&proxy)["acme"];
+    assert_eq!(acme["server"], "127.0.0.1");
+    let [obtained, failed] = [0, 1].map(|index| &acme["certificates"][index]);
+    assert_eq!((&obtained["name"], &obtained["state"]), (&json!("a.test"), &json!("obtained")));
+    assert_eq!(
+        (&obtained["not_after"], &obtained["last_error"]),
+        (&json!("4096-01-01T00:00:00Z"), &Value::Null)
+    );
+    assert_eq!((&failed["name"], &failed["not_after"]), (&json!("b.test"), &Value::Null));
+    let [at, next] =
+        [&failed["last_error"]["at"], &failed["next_attempt"]].map(|time| time.as_str().unwrap());
+    assert!(at < next && next < obtained["next_attempt"].as_str().unwrap(), "{acme:#}");
+    for (name, count) in [("missing", 1), ("failing", 1)] {
+        assert_eq!(proxy.metric(&format!("tidegate_acme_{name}_certificates")), count, "{name}");
+    }
+}
+
 #[test]
 fn the_state_of_a_process_is_shown() {
     let server = Upstream::echo();
@@ -56,7 +84,7 @@ fn the_state_of_a_process_is_shown() {
         format!("api {} not checked 0", server.url())
     );
     assert_eq!(words(line(&shown, "api       http://missing")), "api http://missing.invalid no address 0");
-    assert!(!shown.stdout.contains("last error"));
+    assert!(!shown.stdout.contains("last error") && !shown.stdout.contains("CERTIFICATE"));
 }
 
 #[test]
