@@ -1,46 +1,38 @@
 //! Converts configurations of `HAProxy`.
 
+mod actions;
 mod backends;
 mod conditions;
+mod criteria;
 mod limits;
 mod matches;
 mod remarks;
+mod rules;
 mod sections;
 
 use std::fs::File;
 use std::path::Path;
 
+use self::actions::restricts;
 use self::backends::Backends;
-use self::conditions::{Acls, Criterion};
+use self::conditions::Acls;
 use self::limits::Limits;
-use self::matches::{Match, Restricted, limited, matches, narrowed, without_repetitions};
+use self::matches::{Match, Restricted, limited, matches, narrowed, selected, widest, without_repetitions};
 use self::remarks::remark;
-use self::sections::{Line, Section, sections};
+use self::rules::{RuleMaker, Rules};
+use self::sections::{Line, Section, inherit, is_inherited, sections};
 use super::model::{Converted, Denied, Limit, Listener, Route, Target};
 use super::note::{Note, SyntaxError};
 
-/// The status of a denial, unless the rule has another one.
-const DEFAULT_STATUS: u16 = 403;
+/// What the second section with listeners means for all.
+const ALL_LISTENERS: &str = "ACCESS IS OPEN on all listeners: they all serve the routes of all sections, those of earlier sections first. \
+                             Serve sections that only some clients may reach by another process";
 
 /// What is made while the sections are converted.
 struct Maker<'s> {
     sections: &'s [Section],
-    limits: Limits<'s>,
+    rules: RuleMaker<'s>,
     backends: Backends,
-    /// The statuses of denials by limits, each with the first rule that has it.
-    statuses: Vec<(u16, &'s Line)>,
-}
-
-/// The rules of a section for requests.
-#[derive(Default)]
-struct Rules {
-    notes: Vec<Note>,
-    limits: Vec<Restricted>,
-    /// Routes for requests that are refused.
-    refused: Vec<Route>,
-    set_headers: Vec<(String, String)>,
-    remove_headers: Vec<String>,
-    set_response_headers: Vec<(String, String)>,
 }
 
 /// Converts a file with this name and text. Files that it names are relative to `directory`.
@@ -48,28 +40,28 @@ struct Rules {
 /// # Errors
 /// The place of an error of syntax.
 pub(super) fn convert(file: &str, text: &str, directory: &Path) -> Result<Converted, SyntaxError> {
-    let sections = sections(file, text)?;
+    let mut sections = sections(file, text)?;
+    inherit(&mut sections);
     let mut converted = Converted::default();
-    let mut maker = Maker {
-        sections: &sections,
-        limits: Limits::new(&sections),
-        backends: Backends::default(),
-        statuses: Vec::new(),
-    };
+    let rules = RuleMaker { limits: Limits::new(&sections), statuses: Vec::new() };
+    let mut maker = Maker { sections: &sections, rules, backends: Backends::default() };
     let mut frontends = 0;
     for section in &sections {
         match section.kind() {
             "global" => {}
-            "defaults" => converted.notes.extend(section.lines.iter().filter_map(default_remark)),
-            _ if section.find(&["mode", "tcp"]).next().is_some() => {
+            "defaults" => {
+                let lines = section.lines.iter().filter(|line| !is_inherited(line));
+                converted.notes.extend(lines.filter_map(remark));
+            }
+            _ if section.find(&["mode"]).last().is_some_and(|line| line.word(1) == "tcp") => {
                 converted.notes.push(section.header.finding("tidegate forwards HTTP only"));
             }
             "frontend" | "listen" => {
-                let routes = maker.frontend(section);
+                let (routes, notes) = maker.frontend(section);
+                converted.notes.extend(notes);
                 frontends += usize::from(!routes.is_empty());
                 if frontends > 1 && !routes.is_empty() {
-                    let reason = "routes of tidegate are the same for all listeners: those of earlier sections come first";
-                    converted.notes.push(section.header.finding(reason));
+                    converted.notes.push(section.header.finding(ALL_LISTENERS));
                 }
                 listen(section, directory, &mut converted);
                 converted.routes.extend(routes);
@@ -81,8 +73,8 @@ pub(super) fn convert(file: &str, text: &str, directory: &Path) -> Result<Conver
     let (routes, notes) = without_repetitions(std::mem::take(&mut converted.routes));
     converted.routes = routes;
     converted.notes.extend(notes);
-    converted.denied = denied(&maker.statuses, &mut converted.notes);
-    converted.limits = maker.limits.all;
+    converted.denied = denied(&maker.rules.statuses, &mut converted.notes);
+    converted.limits = maker.rules.limits.all;
     converted.upstreams = maker.backends.upstreams;
     if converted.limits.iter().any(|limit: &Limit| limit.key == ["client_ip"]) {
         converted.client_ip.ipv6_prefix = Some(128);
@@ -94,9 +86,9 @@ pub(super) fn convert(file: &str, text: &str, directory: &Path) -> Result<Conver
 }
 
 impl<'s> Maker<'s> {
-    /// The routes of a section with listeners.
-    fn frontend(&mut self, section: &'s Section) -> Vec<Route> {
-        let own = self.rules(section);
+    /// The routes of a section with listeners; its notes, if it has no routes.
+    fn frontend(&mut self, section: &'s Section) -> (Vec<Route>, Vec<Note>) {
+        let own = self.rules.rules(section);
         let acls = Acls::of(section);
         let mut routes = own.refused.clone();
         let mut notes: Vec<Note> =
@@ -104,58 +96,74 @@ impl<'s> Maker<'s> {
         for line in section.find(&["use_backend"]) {
             match acls.condition(line).and_then(|alternatives| matches(&alternatives)) {
                 Ok(selections) => {
-                    for (number, selection) in selections.iter().enumerate() {
-                        routes.extend(self.backend(line, selection, &own, number == 0));
+                    for selection in &selections {
+                        let found = self.backend(line, selection, &own);
+                        add_routes(&mut routes, found);
                     }
+                }
+                Err(reason) if self.backend_restricts(line) => {
+                    let reason = format!(
+                        "{reason}: the backend restricts access, so the requests that it may get are answered with 501 until you replace \
+                         this route"
+                    );
+                    let refused = |it: &Match| Route {
+                        notes: vec![line.finding(reason.clone())],
+                        target: Target::missing(),
+                        ..selected(it)
+                    };
+                    add_routes(&mut routes, widest(&acls.alternatives(line)).iter().map(refused).collect());
                 }
                 Err(reason) => notes.push(line.finding(reason)),
             }
         }
         let last = section.find(&["default_backend"]).last();
         if let Some(line) = last {
-            routes.extend(self.backend(line, &Match::default(), &own, true));
+            let found = self.backend(line, &Match::default(), &own);
+            add_routes(&mut routes, found);
         } else if section.find(&["server"]).next().is_some() {
-            routes.extend(self.forward(section, &section.header, &Match::default(), &own));
+            let found = self.forward(section, &section.header, &Match::default(), &own, None);
+            add_routes(&mut routes, found);
         }
-        match routes.first_mut() {
-            Some(first) => drop(first.notes.splice(0..0, notes)),
-            None if notes.is_empty() => {}
-            None => routes.push(Route { notes, path: "/*".to_owned(), ..Route::default() }),
+        if let Some(first) = routes.first_mut() {
+            first.notes.splice(0..0, notes.drain(..));
         }
-        routes
+        (routes, notes)
+    }
+
+    /// The section of the backend that a line names.
+    fn backend_section(&self, line: &Line) -> Option<&'s Section> {
+        let is_backend = |section: &&Section| matches!(section.kind(), "backend" | "listen");
+        self.sections.iter().filter(is_backend).find(|section| section.name() == line.word(1))
+    }
+
+    /// Whether the backend that a line names may refuse requests.
+    fn backend_restricts(&self, line: &Line) -> bool {
+        self.backend_section(line).is_none_or(restricts)
     }
 
     /// The routes to the backend that a line names.
-    fn backend(&mut self, line: &'s Line, selection: &Match, own: &Rules, is_first: bool) -> Vec<Route> {
-        let name = line.word(1);
-        let section = self
-            .sections
-            .iter()
-            .find(|section| matches!(section.kind(), "backend" | "listen") && section.name() == name);
-        let Some(section) = section else {
-            let mut route =
-                narrowed(&Route { path: "/*".to_owned(), ..Route::default() }, selection).unwrap_or_default();
-            route.notes.push(line.finding("there is no section for this backend: requests get 501"));
-            route.target = Target::missing();
-            return vec![route];
+    fn backend(&mut self, line: &'s Line, selection: &Match, own: &Rules) -> Vec<Route> {
+        let Some(section) = self.backend_section(line) else {
+            let notes = vec![line.finding("there is no section for this backend: requests get 501")];
+            return vec![Route { notes, target: Target::missing(), ..selected(selection) }];
         };
-        let mut routes = self.forward(section, line, selection, own);
-        if !is_first {
-            for route in &mut routes {
-                route.notes.clear();
-            }
-        }
-        routes
+        let rules = self.rules.rules(section);
+        self.forward(section, line, selection, own, Some(&rules))
     }
 
-    /// The routes of requests that a section's servers get.
-    fn forward(&mut self, section: &'s Section, line: &Line, selection: &Match, own: &Rules) -> Vec<Route> {
-        let is_backend = section.kind() == "backend";
-        let rules = if is_backend { self.rules(section) } else { Rules::default() };
-        let all = Route { path: "/*".to_owned(), ..Route::default() };
-        let mut route = narrowed(&all, selection).unwrap_or(all);
+    /// The routes of requests that a section's servers get. The rules of the frontend are `own`, those
+    /// of another section `rules`.
+    fn forward(
+        &mut self,
+        section: &'s Section,
+        line: &Line,
+        selection: &Match,
+        own: &Rules,
+        rules: Option<&Rules>,
+    ) -> Vec<Route> {
+        let mut route = selected(selection);
         route.notes.push(Note::text(format!("{}: {}", line.place, line.words.join(" "))));
-        if is_backend {
+        if let Some(rules) = rules {
             route.notes.extend(section.lines.iter().filter_map(remark).chain(rules.notes.iter().cloned()));
         }
         route.target = if let Some(name) = self.backends.name(section) {
@@ -165,109 +173,34 @@ impl<'s> Maker<'s> {
             route.notes.push(section.header.finding(reason));
             Target::missing()
         };
-        for of in [own, &rules] {
+        for of in [Some(own), rules].into_iter().flatten() {
             route.set_headers.extend(of.set_headers.iter().cloned());
             route.remove_headers.extend(of.remove_headers.iter().cloned());
             route.set_response_headers.extend(of.set_response_headers.iter().cloned());
+            route.remove_response_headers.extend(of.remove_response_headers.iter().cloned());
         }
-        let refused = rules.refused.iter().filter_map(|refused| {
-            let narrow = narrowed(refused, selection)?;
-            Some(Route { host: narrow.host.or(route.host.clone()), ..narrow })
+        let refused = rules.map_or(&[][..], |rules| &rules.refused).iter().filter_map(|refused| {
+            narrowed(refused, selection).unwrap_or_else(|reason| {
+                let reason = format!(
+                    "{reason}: it can't be combined with a rule of backend {} that refuses requests: requests get 501",
+                    section.name()
+                );
+                let notes = vec![line.finding(reason)];
+                Some(Route { notes, target: Target::missing(), ..selected(selection) })
+            })
         });
         let refused: Vec<Route> = refused.collect();
-        let limits: Vec<&Restricted> = own.limits.iter().chain(&rules.limits).collect();
+        let limits: Vec<&Restricted> =
+            own.limits.iter().chain(rules.map_or(&[][..], |rules| &rules.limits)).collect();
         refused.into_iter().chain(limited(route, &limits)).collect()
-    }
-
-    /// The rules of a section.
-    fn rules(&mut self, section: &'s Section) -> Rules {
-        let acls = Acls::of(section);
-        let mut rules = Rules::default();
-        let mut exempt: Vec<String> = Vec::new();
-        for line in &section.lines {
-            match (line.word(0), line.word(1)) {
-                ("http-request", "allow") => match acls.condition(line).as_deref() {
-                    Ok([terms]) if matches!(&terms[..], [term] if !term.is_negated) => {
-                        match &terms[0].criterion {
-                            Criterion::Source(networks) => exempt.extend(networks.iter().cloned()),
-                            _ => rules.notes.push(
-                                line.finding("only networks can be exempted from the rules that follow"),
-                            ),
-                        }
-                    }
-                    _ => rules
-                        .notes
-                        .push(line.finding("only networks can be exempted from the rules that follow")),
-                },
-                ("http-request", "deny" | "tarpit") => self.deny(section, line, &exempt, &mut rules),
-                ("http-request" | "http-response", "set-header" | "del-header") => header(line, &mut rules),
-                _ => {}
-            }
-        }
-        rules
-    }
-
-    /// Adds the limits or the routes of a rule that denies.
-    fn deny(&mut self, section: &'s Section, line: &'s Line, exempt: &[String], rules: &mut Rules) {
-        let status =
-            line.after("deny_status").or(line.after("status")).and_then(|status| status.parse().ok());
-        let status = status.unwrap_or(DEFAULT_STATUS);
-        let limits = match self.limits.of_rule(section, line, exempt) {
-            Ok(limits) => limits,
-            Err(note) => {
-                rules.notes.push(note);
-                return;
-            }
-        };
-        if line.word(1) == "tarpit" {
-            rules.notes.push(line.finding("tidegate denies at once, and does not hold the request"));
-        }
-        if !limits.is_empty() {
-            rules.limits.extend(limits);
-            if self.statuses.iter().all(|(known, _)| *known != status) {
-                self.statuses.push((status, line));
-            }
-            return;
-        }
-        let found = Acls::of(section).condition(line).and_then(|alternatives| matches(&alternatives));
-        match found {
-            Ok(selections) => {
-                let all = Route { path: "/*".to_owned(), ..Route::default() };
-                let mut refused: Vec<Route> = selections.iter().filter_map(|it| narrowed(&all, it)).collect();
-                for route in &mut refused {
-                    let body = String::new();
-                    route.target =
-                        if status == 403 { Target::Block } else { Target::Respond { status, body } };
-                }
-                if let Some(first) = refused.first_mut() {
-                    first.notes.push(Note::text(format!("{}: {}", line.place, line.words.join(" "))));
-                }
-                rules.refused.extend(refused);
-            }
-            Err(reason) => rules.notes.push(line.finding(reason)),
-        }
     }
 }
 
-/// Adds the change of a header that a rule makes.
-fn header(line: &Line, rules: &mut Rules) {
-    let (name, value) = (line.word(2).to_ascii_lowercase(), line.word(3));
-    let is_own =
-        matches!(&*name, "x-forwarded-proto" | "x-forwarded-for" | "x-forwarded-host" | "x-forwarded-port");
-    if line.words.iter().any(|word| word == "if" || word == "unless") || value.contains('%') {
-        // tidegate sets these itself.
-        if !is_own {
-            rules.notes.push(
-                line.finding("headers of a route have constant values, and no conditions of their own"),
-            );
-        }
-        return;
-    }
-    match (line.word(0), line.word(1)) {
-        ("http-request", "set-header") if !is_own => rules.set_headers.push((name, value.to_owned())),
-        ("http-request", "del-header") => rules.remove_headers.push(name),
-        ("http-response", "set-header") => rules.set_response_headers.push((name, value.to_owned())),
-        _ => {}
+/// Adds routes, without the notes that earlier routes have already.
+fn add_routes(routes: &mut Vec<Route>, added: Vec<Route>) {
+    for mut route in added {
+        route.notes.retain(|note| !routes.iter().any(|earlier| earlier.notes.contains(note)));
+        routes.push(route);
     }
 }
 
@@ -296,28 +229,17 @@ fn listen(section: &Section, directory: &Path, converted: &mut Converted) {
     }
 }
 
-/// A note on a line of `defaults`, unless it needs no counterpart: its rules and backends are not those of any section here.
-fn default_remark(line: &Line) -> Option<Note> {
-    let rules = ["acl", "default_backend", "http-request", "http-response", "tcp-request", "use_backend"];
-    if rules.contains(&line.word(0)) {
-        return Some(line.finding("rules are converted where they are written: repeat it in each section"));
-    }
-    remark(line)
-}
-
 /// Adds the certificates of a `bind` line, each of which is one file with its key.
 fn tls(line: &Line, directory: &Path, listener: &mut Listener) {
     let files = line.words.windows(2).filter(|pair| pair[0] == "crt").map(|pair| directory.join(&pair[1]));
-    for (word, reason) in [
-        (
-            "crt-list",
-            "tidegate reads no list of certificates: add `tls` to the listener, which has no TLS yet",
-        ),
-        ("verify", "client certificates are not required yet: set `client_ca` of the listener's `tls`"),
-    ] {
-        if line.after(word).is_some_and(|value| value != "none") {
-            listener.notes.push(line.finding(reason));
-        }
+    if line.after("crt-list").is_some() {
+        let reason =
+            "tidegate reads no list of certificates: add `tls` to the listener, which has no TLS yet";
+        listener.notes.push(line.finding(reason));
+    }
+    if line.after("verify") == Some("optional") {
+        let reason = "client certificates are not checked yet: set `client_ca` of the listener's `tls`";
+        listener.notes.push(line.finding(reason));
     }
     for file in files {
         let name = file.display().to_string();
@@ -336,7 +258,8 @@ fn denied(statuses: &[(u16, &Line)], notes: &mut Vec<Note>) -> Option<Denied> {
     let first = statuses.iter().map(|(status, _)| *status).min_by_key(|status| *status != 429)?;
     let other = statuses.iter().filter(|(status, _)| *status != first);
     notes.extend(other.map(|(status, line)| {
-        line.finding(format!("denials have one status for all limits: {first}, not {status}"))
+        let reason = format!("denials have one status for all limits: {first}, not {status}");
+        Note::finding(&line.place, &format!("deny_status {status}"), reason)
     }));
     if first == 429 {
         return None;

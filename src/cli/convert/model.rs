@@ -72,6 +72,8 @@ pub(super) struct Limit {
     pub on_missing: Option<&'static str>,
     /// Networks, and names of keys, to which the limit does not apply.
     pub allow: Vec<String>,
+    /// Names of keys that are denied.
+    pub block: Vec<String>,
     /// The statuses that are charged; all if there are none.
     pub charge_on: Vec<u16>,
     pub is_shadow: bool,
@@ -128,6 +130,7 @@ pub(super) struct Route {
     pub set_headers: Vec<(String, String)>,
     pub remove_headers: Vec<String>,
     pub set_response_headers: Vec<(String, String)>,
+    pub remove_response_headers: Vec<String>,
     /// A size, such as `"10MiB"`.
     pub max_body: Option<String>,
 }
@@ -194,6 +197,7 @@ impl Limit {
             key,
             on_missing: None,
             allow: Vec::new(),
+            block: Vec::new(),
             charge_on: Vec::new(),
             is_shadow: false,
             on_store_failure: None,

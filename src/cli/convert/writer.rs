@@ -190,6 +190,7 @@ fn write_limit(out: &mut Writer, limit: &Limit) {
     }
     out.some("on_missing", limit.on_missing);
     out.list("allow", &limit.allow);
+    out.list("block", &limit.block);
     if !limit.charge_on.is_empty() {
         let statuses: Vec<String> = limit.charge_on.iter().map(u16::to_string).collect();
         out.value("charge_on", format!("[{}]", statuses.join(", ")));
@@ -281,9 +282,7 @@ fn write_route(out: &mut Writer, route: &Route) {
     if matches!(route.target, Target::Upstream(_)) {
         write_request_changes(out, route);
     }
-    if !route.set_response_headers.is_empty() {
-        out.table("response_headers", &[("set".to_owned(), inline(&route.set_response_headers))]);
-    }
+    out.table("response_headers", &changes(&route.set_response_headers, &route.remove_response_headers));
     out.some("max_body", route.max_body.as_deref());
 }
 
@@ -292,14 +291,14 @@ fn write_request_changes(out: &mut Writer, route: &Route) {
     let rewrite =
         rewrite.into_iter().filter_map(|(key, value)| Some((key.to_owned(), quoted(value.as_ref()?))));
     out.table("rewrite", &rewrite.collect::<Vec<_>>());
-    let mut changes = Vec::new();
-    if !route.set_headers.is_empty() {
-        changes.push(("set".to_owned(), inline(&route.set_headers)));
-    }
-    if !route.remove_headers.is_empty() {
-        changes.push(("remove".to_owned(), strings(&route.remove_headers)));
-    }
-    out.table("request_headers", &changes);
+    out.table("request_headers", &changes(&route.set_headers, &route.remove_headers));
+}
+
+/// The entries of a table of changes of headers.
+fn changes(set: &[(String, String)], remove: &[String]) -> Vec<(String, String)> {
+    let set = (!set.is_empty()).then(|| ("set".to_owned(), inline(set)));
+    let remove = (!remove.is_empty()).then(|| ("remove".to_owned(), strings(remove)));
+    set.into_iter().chain(remove).collect()
 }
 
 fn inline(entries: &[(String, String)]) -> String {

@@ -10,6 +10,22 @@ const MOST_WEIGHT: u64 = 1_000;
 /// The most retries of an upstream.
 const MOST_RETRIES: u64 = 5;
 
+/// Settings of servers without a value.
+const FLAGS: [&str; 12] = [
+    "agent-check",
+    "allow-0rtt",
+    "check-send-proxy",
+    "check-ssl",
+    "no-backup",
+    "no-check",
+    "no-ssl",
+    "non-stick",
+    "send-proxy",
+    "send-proxy-v2",
+    "stick",
+    "tfo",
+];
+
 /// The upstreams of the sections with servers.
 #[derive(Default)]
 pub(super) struct Backends {
@@ -102,7 +118,33 @@ fn server(line: &Line, upstream: &mut Upstream) {
             .push(line.finding("tidegate verifies the certificate: name its authority in `tls.ca`"));
     }
     upstream.speaks_h2 |= line.after("proto") == Some("h2");
+    let other = other_settings(line);
+    if !other.is_empty() {
+        let reason = format!(
+            "tidegate has no counterpart of {} in `servers`: see the keys of upstreams",
+            other.join(", ")
+        );
+        upstream.notes.push(line.finding(reason));
+    }
     upstream.servers.push((format!("{scheme}://{address}"), weight.min(MOST_WEIGHT)));
+}
+
+/// The settings of a server that are not converted.
+fn other_settings(line: &Line) -> Vec<String> {
+    let mut other = Vec::new();
+    let mut words = line.words.iter().skip(3);
+    while let Some(word) = words.next() {
+        match &**word {
+            "check" | "ssl" | "enabled" => {}
+            "weight" | "maxconn" | "verify" | "proto" | "alpn" | "id" => drop(words.next()),
+            flag if FLAGS.contains(&flag) => other.push(format!("`{flag}`")),
+            name => {
+                other.push(format!("`{name}`"));
+                words.next();
+            }
+        }
+    }
+    other
 }
 
 /// The balancing of a line; `None` is the default.

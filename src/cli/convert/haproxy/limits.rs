@@ -1,6 +1,7 @@
 //! Stick tables, and the rules that deny by their counters, as limits.
 
-use super::conditions::{Acls, Conjunction, Counter, Criterion, Term, without_converters};
+use super::conditions::{Acls, Conjunction};
+use super::criteria::{Counter, Criterion, Term, without_converters};
 use super::matches::{Match, Restricted, both, matches};
 use super::sections::{Line, Section};
 use crate::cli::convert::model::{Algorithm, Limit};
@@ -47,7 +48,8 @@ impl<'s> Limits<'s> {
         Self { sections, names: Names::default(), made: Vec::new(), all: Vec::new() }
     }
 
-    /// The limits of a rule that denies; none if it does not deny by a counter. `exempt` are networks that earlier rules admit.
+    /// The limits of a rule that denies if all of these tests hold, of which one or more compare counters. `exempt` are
+    /// networks that earlier rules admit.
     ///
     /// # Errors
     /// A note on why there is none.
@@ -55,32 +57,32 @@ impl<'s> Limits<'s> {
         &mut self,
         section: &'s Section,
         deny: &'s Line,
+        conjunction: &Conjunction,
         exempt: &[String],
     ) -> Result<Vec<Restricted>, Note> {
-        let acls = Acls::of(section);
         let fail = |reason: String| deny.finding(reason);
-        let alternatives = acls.condition(deny).map_err(fail)?;
-        let mut restricted = Vec::new();
-        for conjunction in alternatives {
-            let is_counter = |term: &&Term| matches!(term.criterion, Criterion::Counter(..));
-            let (counters, others): (Vec<_>, Vec<_>) = conjunction.iter().partition(is_counter);
-            let [Term { is_negated: false, criterion: Criterion::Counter(counter, number) }] = counters[..]
-            else {
-                if counters.is_empty() {
-                    continue;
-                }
-                return Err(fail("a limit has one counter, and denies what exceeds it".to_owned()));
-            };
-            let mut scope = Scope { allow: exempt.to_vec(), ..Scope::default() };
-            scope.add(&others.into_iter().cloned().collect::<Vec<_>>()).map_err(fail)?;
-            for track in self.tracks(section, counter).map_err(fail)? {
-                let mut scope = scope.clone();
-                if !scope.track(&track).map_err(|reason| track.line.finding(reason))? {
-                    continue;
-                }
-                let name = self.limit(&track, (counter, *number), deny, &scope)?;
-                restricted.push(Restricted { name, only: scope.only, except: scope.except });
+        for term in conjunction {
+            if let Criterion::Other(it) = &term.criterion {
+                return Err(fail(it.reason.clone()));
             }
+        }
+        let (counters, others): (Vec<_>, Vec<_>) =
+            conjunction.iter().partition(|term| term.criterion.is_counter());
+        let [Term { is_negated: false, criterion: Criterion::Counter(counter, number) }] = counters[..]
+        else {
+            return Err(fail("a limit has one counter, and denies what exceeds it".to_owned()));
+        };
+        let mut scope = Scope { allow: exempt.to_vec(), ..Scope::default() };
+        scope.add(&others.into_iter().cloned().collect::<Vec<_>>()).map_err(fail)?;
+        let mut restricted = Vec::new();
+        for track in self.tracks(section, counter).map_err(fail)? {
+            let mut scope = scope.clone();
+            if !scope.track(&track).map_err(|reason| track.line.finding(reason))? {
+                continue;
+            }
+            let name = self.limit(&track, (counter, *number), deny, &scope)?;
+            let line = Some(deny.clone());
+            restricted.push(Restricted { name, only: scope.only, except: scope.except, line });
         }
         Ok(restricted)
     }
@@ -189,7 +191,8 @@ impl Scope {
             _ => {
                 let tracked = matches(&alternatives)?;
                 let pairs = self.only.iter().flat_map(|only| tracked.iter().map(move |other| (only, other)));
-                self.only = pairs.filter_map(|(only, other)| both(only, other)).collect();
+                let common = pairs.filter_map(|(only, other)| both(only, other).transpose());
+                self.only = common.collect::<Result<_, _>>()?;
                 return Ok(!self.only.is_empty());
             }
         }

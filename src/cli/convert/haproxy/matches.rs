@@ -1,7 +1,9 @@
 //! Conditions as parts of routes, and routes for the requests for which a condition holds.
 
-use super::conditions::{Conjunction, Criterion};
-use crate::cli::convert::model::{Condition, Route, Test};
+use super::conditions::Conjunction;
+use super::criteria::{Criterion, Term};
+use super::sections::Line;
+use crate::cli::convert::model::{Condition, Route, Target, Test};
 use crate::cli::convert::note::Note;
 
 /// Requests that a route can select.
@@ -13,55 +15,53 @@ pub(super) struct Match {
     pub conditions: Vec<Condition>,
 }
 
-/// The selections of alternatives, one of which must match.
+/// The selections of alternatives, one of which must match; none if the condition never holds.
 ///
 /// # Errors
-/// Why a route can't select the requests.
+/// Why routes can't select the requests.
 pub(super) fn matches(alternatives: &[Conjunction]) -> Result<Vec<Match>, String> {
     let mut all = Vec::new();
     for conjunction in alternatives {
-        let mut found = vec![Match::default()];
-        for term in conjunction {
-            found = match (&term.criterion, term.is_negated) {
-                (Criterion::Path(paths), false) => {
-                    each(&found, paths, |it, path| it.path = Some(path.to_owned()))
-                }
-                (Criterion::Host(hosts), false) => {
-                    each(&found, hosts, |it, host| it.host = Some(host.to_owned()))
-                }
-                (Criterion::Method(methods), false) => {
-                    found.iter().map(|it| Match { methods: methods.clone(), ..it.clone() }).collect()
-                }
-                (Criterion::Value(condition), is_negated) => {
-                    let condition = if is_negated { opposite(condition) } else { condition.clone() };
-                    for it in &mut found {
-                        it.conditions.push(condition.clone());
-                    }
-                    found
-                }
-                (Criterion::Source(_), _) => return Err("routes have no condition on addresses".to_owned()),
-                (Criterion::Counter(..), _) => return Err("routes have no condition on counters".to_owned()),
-                (_, true) => {
-                    return Err("routes select paths, hosts and methods, and can't exclude them".to_owned());
-                }
-            };
-        }
-        all.extend(found);
+        all.extend(conjunction.iter().try_fold(vec![Match::default()], |found, term| joined(&found, term))?);
     }
     Ok(all)
 }
 
-fn each(found: &[Match], values: &[String], set: impl Fn(&mut Match, &str)) -> Vec<Match> {
-    let with = |it: &Match, value: &String| {
-        let mut it = it.clone();
-        set(&mut it, value);
-        it
-    };
-    found
-        .iter()
-        .flat_map(|it| values.iter().map(move |value| (it, value)))
-        .map(|(it, value)| with(it, value))
-        .collect()
+/// Selections of all requests for which a condition may hold: tests that routes do not have are left out.
+pub(super) fn widest(alternatives: &[Conjunction]) -> Vec<Match> {
+    let wider = |found: Vec<Match>, term: &Term| joined(&found, term).unwrap_or(found);
+    let selections = |conjunction: &Conjunction| conjunction.iter().fold(vec![Match::default()], wider);
+    alternatives.iter().flat_map(selections).collect()
+}
+
+/// The selections of requests that pass one more test.
+fn joined(found: &[Match], term: &Term) -> Result<Vec<Match>, String> {
+    let all = options(term)?;
+    let pairs = found.iter().flat_map(|it| all.iter().map(move |other| both(it, other)));
+    pairs.filter_map(Result::transpose).collect()
+}
+
+/// The selections of a single test.
+fn options(term: &Term) -> Result<Vec<Match>, String> {
+    let host = |host: &String| Match { host: Some(host.clone()), ..Match::default() };
+    let path = |path: &String| Match { path: Some(path.clone()), ..Match::default() };
+    Ok(match (&term.criterion, term.is_negated) {
+        (Criterion::Path(paths), false) => paths.iter().map(path).collect(),
+        (Criterion::Host(hosts), false) => hosts.iter().map(host).collect(),
+        (Criterion::Method(methods), false) => {
+            vec![Match { methods: methods.clone(), ..Match::default() }]
+        }
+        (Criterion::Value(condition), is_negated) => {
+            let condition = if is_negated { opposite(condition) } else { condition.clone() };
+            vec![Match { conditions: vec![condition], ..Match::default() }]
+        }
+        (Criterion::Source(_), _) => return Err("routes have no condition on addresses".to_owned()),
+        (Criterion::Counter(..), _) => return Err("routes have no condition on counters".to_owned()),
+        (Criterion::Other(it), _) => return Err(it.reason.clone()),
+        (_, true) => {
+            return Err("routes select paths, hosts and methods, and can't exclude them".to_owned());
+        }
+    })
 }
 
 fn opposite(condition: &Condition) -> Condition {
@@ -73,35 +73,68 @@ fn opposite(condition: &Condition) -> Condition {
     Condition { test, ..condition.clone() }
 }
 
-/// The part of a route that a selection matches: `None` if there is none, or if both have a condition on the same value.
-pub(super) fn narrowed(route: &Route, by: &Match) -> Option<Route> {
+/// The part of a route that a selection matches: `None` if they have no requests in common.
+///
+/// # Errors
+/// A route can't select what they have in common, if anything.
+pub(super) fn narrowed(route: &Route, by: &Match) -> Result<Option<Route>, String> {
     let mut narrow = route.clone();
-    narrow.host = narrower(route.host.as_deref(), by.host.as_deref(), host_within)?;
-    narrow.path = narrower(Some(&route.path), by.path.as_deref(), path_within)??;
+    let Some(host) = narrower(route.host.as_deref(), by.host.as_deref(), host_within) else {
+        return Ok(None);
+    };
+    let Some(Some(path)) = narrower(Some(&route.path), by.path.as_deref(), path_within) else {
+        return Ok(None);
+    };
+    (narrow.host, narrow.path) = (host, path);
     if narrow.methods.is_empty() {
         narrow.methods.clone_from(&by.methods);
     } else if !by.methods.is_empty() {
-        narrow.methods.retain(|method| by.methods.contains(method));
+        narrow.methods = common_methods(&route.methods, &by.methods);
         if narrow.methods.is_empty() {
-            return None;
+            return Ok(None);
         }
     }
     for condition in &by.conditions {
         let same = |known: &&Condition| known.kind == condition.kind && known.name == condition.name;
         match narrow.conditions.iter().find(same) {
             Some(known) if known == condition => {}
-            Some(_) => return None,
+            Some(_) => return Err(format!("a route has one condition on `{}`", condition.name)),
             None => narrow.conditions.push(condition.clone()),
         }
     }
-    Some(narrow)
+    Ok(Some(narrow))
+}
+
+/// The methods of two routes. One for GET also matches HEAD.
+fn common_methods(a: &[String], b: &[String]) -> Vec<String> {
+    let matches = |list: &[String], method: &str| {
+        list.iter().any(|known| known == method || known == "GET" && method == "HEAD")
+    };
+    let (of_a, of_b) = (a.iter().filter(|it| matches(b, it)), b.iter().filter(|it| matches(a, it)));
+    let mut common: Vec<String> = Vec::new();
+    for method in of_a.chain(of_b) {
+        if !common.contains(method) {
+            common.push(method.clone());
+        }
+    }
+    common
 }
 
 /// The requests that two selections match, if there are some.
-pub(super) fn both(a: &Match, b: &Match) -> Option<Match> {
-    let route = narrowed(&Route { path: "/*".to_owned(), ..Route::default() }, a)?;
-    let Route { host, path, methods, conditions, .. } = narrowed(&route, b)?;
-    Some(Match { host, path: (path != "/*").then_some(path), methods, conditions })
+///
+/// # Errors
+/// A route can't select them.
+pub(super) fn both(a: &Match, b: &Match) -> Result<Option<Match>, String> {
+    let all = Route { path: "/*".to_owned(), ..Route::default() };
+    let Some(route) = narrowed(&all, a)? else { return Ok(None) };
+    let Some(Route { host, path, methods, conditions, .. }) = narrowed(&route, b)? else { return Ok(None) };
+    Ok(Some(Match { host, path: (path != "/*").then_some(path), methods, conditions }))
+}
+
+/// The route for these requests, without a target.
+pub(super) fn selected(by: &Match) -> Route {
+    let Match { host, path, methods, conditions } = by.clone();
+    Route { host, path: path.unwrap_or_else(|| "/*".to_owned()), methods, conditions, ..Route::default() }
 }
 
 /// The narrower one of two patterns, where one is within the other.
@@ -137,10 +170,22 @@ pub(super) struct Restricted {
     pub only: Vec<Match>,
     /// But not to these.
     pub except: Vec<Match>,
+    /// The rule that denies.
+    pub line: Option<Line>,
 }
 
 /// A route with its limits: as many routes as are needed to tell the requests apart to which they apply.
-pub(super) fn limited(route: Route, limits: &[&Restricted]) -> Vec<Route> {
+pub(super) fn limited(mut route: Route, limits: &[&Restricted]) -> Vec<Route> {
+    for limit in limits {
+        let failed = limit.only.iter().find_map(|selection| narrowed(&route, selection).err());
+        let note = failed.zip(limit.line.as_ref()).map(|(reason, line)| {
+            line.finding(format!(
+                "{reason}: the limit `{}` does not apply to all of its requests",
+                limit.name
+            ))
+        });
+        route.notes.extend(note);
+    }
     let mut selections: Vec<&Match> = Vec::new();
     for selection in limits.iter().flat_map(|limit| limit.only.iter().chain(&limit.except)) {
         if !selections.contains(&selection) {
@@ -152,14 +197,14 @@ pub(super) fn limited(route: Route, limits: &[&Restricted]) -> Vec<Route> {
         let mut refined: Vec<(Route, Vec<&Match>)> = Vec::new();
         for (route, mut holding) in routes {
             match narrowed(&route, selection) {
-                Some(narrow) if is_same(&narrow, &route) => holding.push(selection),
+                Ok(Some(narrow)) if is_same(&narrow, &route) => holding.push(selection),
                 // An earlier route gets these requests already.
-                Some(narrow) if refined.iter().any(|(earlier, _)| is_same(earlier, &narrow)) => {}
-                Some(narrow) => {
+                Ok(Some(narrow)) if refined.iter().any(|(earlier, _)| is_same(earlier, &narrow)) => {}
+                Ok(Some(narrow)) => {
                     let holding = holding.iter().copied().chain([selection]).collect();
                     refined.push((narrow, holding));
                 }
-                None => {}
+                Ok(None) | Err(_) => {}
             }
             refined.push((route, holding));
         }
@@ -178,14 +223,23 @@ pub(super) fn limited(route: Route, limits: &[&Restricted]) -> Vec<Route> {
     routes.into_iter().enumerate().map(finish).collect()
 }
 
-/// Removes routes that select the same requests as an earlier one, which gets them; returns their notes.
+/// Removes routes that select the same requests as an earlier one, which gets them; returns their notes. A route behind one
+/// with 501 is kept, for the time when that is replaced.
 pub(super) fn without_repetitions(routes: Vec<Route>) -> (Vec<Route>, Vec<Note>) {
     let (mut kept, mut notes): (Vec<Route>, Vec<Note>) = (Vec::new(), Vec::new());
+    let is_missing = |route: &Route| route.target == Target::missing();
     for route in routes {
-        if kept.iter().any(|earlier| is_same(earlier, &route)) {
-            notes.extend(route.notes.into_iter().filter(|note| matches!(note, Note::Finding(_))));
-        } else {
+        let hides =
+            |earlier: &&mut Route| is_same(earlier, &route) && (!is_missing(earlier) || is_missing(&route));
+        let Some(earlier) = kept.iter_mut().find(hides) else {
             kept.push(route);
+            continue;
+        };
+        let to = if is_missing(earlier) { &mut earlier.notes } else { &mut notes };
+        for note in route.notes {
+            if matches!(note, Note::Finding(_)) && !to.contains(&note) {
+                to.push(note);
+            }
         }
     }
     (kept, notes)
@@ -199,6 +253,30 @@ fn is_same(a: &Route, b: &Route) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::convert::model::ConditionKind;
+
+    #[test]
+    fn requests_in_common_are_found_or_there_are_none() {
+        let methods = |methods: &[&str]| Match {
+            methods: methods.iter().map(|it| (*it).to_owned()).collect(),
+            ..Match::default()
+        };
+        let path = |path: &str| Match { path: Some(path.to_owned()), ..Match::default() };
+        let header = |value: &str| {
+            let test = Test::Any(vec![value.to_owned()]);
+            let condition = Condition { kind: ConditionKind::Header, name: "x".to_owned(), test };
+            Match { conditions: vec![condition], ..Match::default() }
+        };
+        assert_eq!(
+            both(&methods(&["GET", "POST"]), &methods(&["HEAD", "PUT"])),
+            Ok(Some(methods(&["HEAD"])))
+        );
+        assert_eq!(both(&methods(&["GET"]), &methods(&["POST"])), Ok(None));
+        assert_eq!(both(&path("/a*"), &path("/a/b")), Ok(Some(path("/a/b"))));
+        assert_eq!(both(&path("/a*"), &path("/b*")), Ok(None));
+        assert_eq!(both(&header("a"), &header("a")), Ok(Some(header("a"))));
+        assert!(both(&header("a"), &header("*")).is_err());
+    }
 
     #[test]
     fn routes_are_split_where_limits_differ() {
@@ -210,6 +288,7 @@ mod tests {
                 name: "api".to_owned(),
                 only: vec![path("/api/*")],
                 except: vec![path("/api/health")],
+                ..Restricted::default()
             },
             Restricted { name: "posts".to_owned(), only: vec![post], ..Restricted::default() },
             Restricted { name: "other".to_owned(), only: vec![path("/other")], ..Restricted::default() },

@@ -126,6 +126,52 @@ fn words(line: &str) -> Option<Vec<String>> {
     quote.is_none().then_some(words)
 }
 
+/// Lines of `defaults` that apply to the rules of each section.
+const RULES: [&str; 4] = ["acl", "http-request", "http-response", "tcp-request"];
+
+/// Whether a line of `defaults` is converted in the sections that inherit it.
+pub(super) fn is_inherited(line: &Line) -> bool {
+    RULES.contains(&line.word(0)) || line.word(0) == "default_backend" || is_of_server(line)
+}
+
+/// Whether a line is one about servers that backends inherit.
+fn is_of_server(line: &Line) -> bool {
+    matches!(line.word(0), "mode" | "balance" | "retries" | "http-check")
+        || line.begins(&["option", "httpchk"])
+}
+
+/// Adds the lines of `defaults` to the sections that inherit them, before their own. Where listeners have the rules of
+/// `defaults`, backends do not need them.
+pub(super) fn inherit(sections: &mut [Section]) {
+    let has_listeners = |section: &Section| matches!(section.kind(), "frontend" | "listen");
+    let mut defaults: Vec<Option<usize>> = Vec::new();
+    for (index, section) in sections.iter().enumerate() {
+        let known = || (0..index).rev().filter(|it| sections[*it].kind() == "defaults");
+        defaults.push(match section.header.after("from") {
+            Some(name) => known().find(|it| sections[*it].name() == name),
+            None if section.kind() == "defaults" => None,
+            None => known().next(),
+        });
+    }
+    for index in 0..sections.len() {
+        let Some(from) = defaults[index] else { continue };
+        let is_guarded =
+            (0..sections.len()).any(|other| defaults[other] == Some(from) && has_listeners(&sections[other]));
+        let (kind, has_own) = (sections[index].kind(), has_listeners(&sections[index]));
+        let is_wanted = |line: &&Line| match kind {
+            "defaults" => true,
+            "frontend" | "listen" | "backend" => {
+                let is_rule = RULES.contains(&line.word(0)) && (has_own || !is_guarded);
+                let is_backend = line.word(0) == "default_backend" && has_own;
+                is_rule || is_backend || is_of_server(line) && (kind != "frontend" || line.word(0) == "mode")
+            }
+            _ => false,
+        };
+        let lines: Vec<Line> = sections[from].lines.iter().filter(is_wanted).cloned().collect();
+        sections[index].lines.splice(0..0, lines);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
