@@ -20,11 +20,11 @@ use self::limits::Limits;
 pub(super) use self::patterns::literal;
 use self::remarks::remarks;
 use self::routes::RouteMaker;
-use self::scope::Scope;
+use self::scope::{Scope, is_restricted};
 use self::servers::{Server, Servers};
 use self::tree::{Directive, Tree};
 use self::upstreams::Upstreams;
-use super::model::{ClientIp, Converted, Denied, Route};
+use super::model::{ClientIp, Converted, Denied, Route, Target};
 use super::note::{Note, SyntaxError};
 
 /// Converts a file with this name and text. Files that it names are relative to `directory`.
@@ -50,7 +50,7 @@ pub(super) fn convert(file: &str, text: &str, directory: &Path) -> Result<Conver
     converted.client_ip = client_ip(block);
     let mut maker =
         RouteMaker { limits: Limits::new(block), upstreams: Upstreams::new(block), statuses: Vec::new() };
-    add_routes(&mut converted, &servers.all, &mut maker, &scope);
+    add_routes(&mut converted, &servers, &mut maker, &scope);
     converted.listeners = servers.listeners;
     converted.notes.extend(maker.limits.unused());
     converted.denied = denied(&maker, &mut converted.notes);
@@ -69,7 +69,7 @@ pub(super) fn convert(file: &str, text: &str, directory: &Path) -> Result<Conver
 /// Adds the routes of all servers: exact hosts first, then longer wildcards before shorter ones, then the default server.
 fn add_routes<'d>(
     converted: &mut Converted,
-    servers: &[Server<'d>],
+    Servers { all: servers, listeners, .. }: &Servers<'d>,
     maker: &mut RouteMaker<'d>,
     scope: &Scope<'d>,
 ) {
@@ -87,6 +87,7 @@ fn add_routes<'d>(
             continue;
         }
         let routes = maker.server(server.directive, scope, number);
+        converted.notes.extend(server.exposed(listeners));
         converted.notes.extend(server.notes.iter().cloned());
         let is_first_default = server.is_default && defaults.is_empty();
         let own = server.hosts.iter().filter(|host| !is_first_default || is_covered(host));
@@ -102,11 +103,24 @@ fn add_routes<'d>(
     // A sort that keeps the order of equal ones; the length counts for wildcards only.
     by_host.sort_by_key(|(is_wildcard, length, ..)| (*is_wildcard, if *is_wildcard { *length } else { 0 }));
     for (_, _, host, mut routes) in by_host {
-        if !routes.iter().any(|route| route.path == "/*") {
+        if routes.last().is_none_or(|route| route.path != "/*") {
             let notes = vec![Note::text("nginx has no location for other paths of this host.")];
             routes.push(Route { notes, path: "/*".to_owned(), ..Route::default() });
         }
         converted.routes.extend(routes.into_iter().map(|route| Route { host: Some(host.clone()), ..route }));
+    }
+    // Hosts that can't be converted are matched after all others.
+    let lost = servers.iter().filter(|server| server.has_lost_names && !server.is_default);
+    for server in lost.filter(|server| is_restricted(server.directive.directives())) {
+        let reason = "it restricts access for hosts that are not converted: requests for hosts without a route of their own get 501 \
+                      until you replace this route";
+        let notes = vec![server.directive.finding(reason)];
+        converted.routes.push(Route {
+            notes,
+            path: "/*".to_owned(),
+            target: Target::missing(),
+            ..Route::default()
+        });
     }
     let mut defaults = defaults.into_iter();
     if let Some((_, routes)) = defaults.next() {
@@ -172,10 +186,11 @@ fn client_ip(block: &[Directive]) -> ClientIp {
 
 /// The response to denied requests, if the status is not that of tidegate.
 fn denied(maker: &RouteMaker<'_>, notes: &mut Vec<Note>) -> Option<Denied> {
-    let first = maker.statuses.iter().map(|(status, _)| *status).min_by_key(|status| *status != 429)?;
-    let other = maker.statuses.iter().filter(|(status, _)| *status != first);
-    notes.extend(other.map(|(status, place)| {
-        place.finding(format!("denials have one status for all limits: {first}, not {status}"))
+    let first = maker.statuses.iter().map(|it| it.status).min_by_key(|status| *status != 429)?;
+    let other = maker.statuses.iter().filter(|it| it.status != first);
+    notes.extend(other.map(|it| {
+        let reason = format!("denials have one status for all limits: {first}, not {}", it.status);
+        Note::finding(it.place, &it.text, reason)
     }));
     if first == 429 {
         return None;

@@ -1,7 +1,7 @@
 //! Locations, in the order in which nginx prefers them, as paths of routes.
 
-use super::patterns::path_of_regex;
-use super::scope::Scope;
+use super::patterns::{path_of_regex, start_of_regex};
+use super::scope::{Scope, is_restricted};
 use super::tree::Directive;
 use crate::cli::convert::note::Note;
 
@@ -14,6 +14,8 @@ pub(super) struct Location<'d> {
     /// The prefix, of which `proxy_pass` may replace the path.
     pub prefix: &'d str,
     pub scope: Scope<'d>,
+    /// Why it can't be converted; requests that it may match must not reach another location, which lacks its restrictions.
+    pub lost: Option<String>,
     rank: Rank,
 }
 
@@ -41,34 +43,76 @@ pub(super) struct Locations<'d> {
 
 /// The locations of a block, in the order of routes.
 pub(super) fn locations<'d>(block: &'d [Directive], scope: &Scope<'d>) -> Locations<'d> {
-    let mut found = Locations { locations: Vec::new(), notes: Vec::new() };
-    collect(block, scope, &mut found);
-    hide_regexes(&mut found.locations);
-    found.locations.sort_by_key(|location| location.rank);
-    found
-}
-
-fn collect<'d>(block: &'d [Directive], scope: &Scope<'d>, found: &mut Locations<'d>) {
-    for directive in block.iter().filter(|directive| directive.name == "location") {
-        let inner = scope.within(directive.directives());
-        let (modifier, text) = match &directive.args[..] {
-            [text] if text.starts_with('@') => {
-                found.notes.push(directive.finding("tidegate has no internal locations"));
-                continue;
-            }
-            [text] => ("", &**text),
-            [modifier, text] => (&**modifier, &**text),
-            _ => continue,
-        };
-        match path(modifier, text, found.locations.len()) {
-            Ok((path, rank)) => {
-                let prefix = if modifier.starts_with('~') { "" } else { text };
-                found.locations.push(Location { directive, path, prefix, scope: inner.clone(), rank });
-                collect(directive.directives(), &inner, found);
-            }
-            Err(reason) => found.notes.push(directive.finding(reason)),
+    let mut collector = Collector::default();
+    collector.collect(block, scope, "/");
+    let mut found = collector.found;
+    for lost in collector.lost {
+        let inherits_more = found.iter().any(|other| lost.scope.restricts_more_than(&other.scope));
+        if inherits_more || is_restricted(lost.directive.directives()) {
+            found.push(lost);
+        } else {
+            collector.notes.push(lost.directive.finding(lost.lost.unwrap_or_default()));
         }
     }
+    hide_regexes(&mut found);
+    found.sort_by_key(|location| location.rank);
+    Locations { locations: found, notes: collector.notes }
+}
+
+#[derive(Default)]
+struct Collector<'d> {
+    found: Vec<Location<'d>>,
+    /// Locations that can't be converted, with paths that include theirs.
+    lost: Vec<Location<'d>>,
+    notes: Vec<Note>,
+}
+
+impl<'d> Collector<'d> {
+    /// Adds the locations of a block, whose own location has this prefix.
+    fn collect(&mut self, block: &'d [Directive], scope: &Scope<'d>, within: &str) {
+        for directive in block.iter().filter(|directive| directive.name == "location") {
+            let inner = scope.within(directive.directives());
+            let (modifier, text) = match &directive.args[..] {
+                [text] if text.starts_with('@') => {
+                    self.notes.push(directive.finding("tidegate has no internal locations"));
+                    continue;
+                }
+                [text] => ("", &**text),
+                [modifier, text] => (&**modifier, &**text),
+                _ => continue,
+            };
+            let number = self.found.len() + self.lost.len();
+            match path(modifier, text, number) {
+                Ok((path, rank)) => {
+                    let prefix = if modifier.starts_with('~') { "" } else { text };
+                    let scope = inner.clone();
+                    self.found.push(Location { directive, path, prefix, scope, lost: None, rank });
+                    self.collect(
+                        directive.directives(),
+                        &inner,
+                        if prefix.is_empty() { within } else { prefix },
+                    );
+                }
+                Err(reason) => {
+                    let start = start(modifier, text);
+                    let longer = if start.starts_with(within) { &start } else { within };
+                    let (path, rank) = (format!("{longer}*"), Rank::Regex(number));
+                    let lost = Some(reason);
+                    self.lost.push(Location { directive, path, prefix: "", scope: inner, lost, rank });
+                }
+            }
+        }
+    }
+}
+
+/// The text with which all paths begin that a location matches.
+fn start(modifier: &str, text: &str) -> String {
+    let start = match modifier {
+        "~" => start_of_regex(text, true),
+        "~*" => start_of_regex(text, false),
+        _ => text.split(['*', '{', '}']).next().unwrap_or("").to_owned(),
+    };
+    if start.starts_with('/') { start } else { "/".to_owned() }
 }
 
 /// The path and the rank of a location.

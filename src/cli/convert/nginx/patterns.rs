@@ -56,6 +56,49 @@ pub(super) fn path_of_regex(regex: &str) -> Option<String> {
     (is_valid && (is_whole || !ends_in_part)).then_some(path)
 }
 
+/// The text with which all paths begin that a regular expression matches.
+pub(super) fn start_of_regex(regex: &str, is_case_sensitive: bool) -> String {
+    let Some(body) = regex.strip_prefix('^').filter(|body| !has_alternatives(body)) else {
+        return String::new();
+    };
+    let mut start = String::new();
+    let mut rest = body.chars();
+    while let Some(c) = rest.next() {
+        let next = match c {
+            '\\' => rest.next().filter(|c| !c.is_alphanumeric()),
+            '?' | '{' | '*' => {
+                // The character before it may be missing.
+                start.pop();
+                None
+            }
+            '.' | '+' | '(' | ')' | '[' | ']' | '}' | '|' | '^' | '$' => None,
+            _ => Some(c),
+        };
+        // A path of a route has no such characters.
+        match next.filter(|c| !matches!(c, '*' | '{' | '}') && (is_case_sensitive || !c.is_alphabetic())) {
+            Some(c) => start.push(c),
+            None => break,
+        }
+    }
+    start
+}
+
+/// Whether a regular expression has alternatives that are not in parentheses.
+fn has_alternatives(regex: &str) -> bool {
+    let (mut depth, mut is_escaped) = (0_usize, false);
+    for c in regex.chars() {
+        match c {
+            _ if is_escaped => {}
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            '|' if depth == 0 => return true,
+            _ => {}
+        }
+        is_escaped = c == '\\' && !is_escaped;
+    }
+    false
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,5 +128,22 @@ mod tests {
         for (regex, path) in cases {
             assert_eq!(path_of_regex(regex).as_deref(), path, "{regex}");
         }
+    }
+
+    #[test]
+    fn expressions_begin_with_a_text() {
+        let cases = [
+            ("^/admin/.*\\.php$", "/admin/"),
+            ("^/v1\\.0/(a|b)", "/v1.0/"),
+            ("^/colou?r", "/colo"),
+            ("^/a+b", "/a"),
+            ("^/a|^/b", ""),
+            ("\\.php$", ""),
+            ("^/\\d", "/"),
+        ];
+        for (regex, expected) in cases {
+            assert_eq!(start_of_regex(regex, true), expected, "{regex}");
+        }
+        assert_eq!(start_of_regex("^/-/admin", false), "/-/");
     }
 }

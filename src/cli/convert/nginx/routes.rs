@@ -10,7 +10,7 @@ use super::template::is_constant;
 use super::tree::Directive;
 use super::upstreams::Upstreams;
 use crate::cli::convert::model::{Condition, Route, Target};
-use crate::cli::convert::note::Note;
+use crate::cli::convert::note::{Note, Place};
 
 /// The default status of a denial by nginx.
 const DEFAULT_STATUS: u16 = 503;
@@ -21,8 +21,17 @@ const MOST_CONDITIONS: usize = 3;
 pub(super) struct RouteMaker<'d> {
     pub limits: Limits<'d>,
     pub upstreams: Upstreams<'d>,
-    /// The statuses of denials, each with the place where it is first used.
-    pub statuses: Vec<(u16, &'d Directive)>,
+    /// The statuses of denials.
+    pub statuses: Vec<Status<'d>>,
+}
+
+/// The status of denials by some limits.
+pub(super) struct Status<'d> {
+    pub status: u16,
+    /// Where it is first used.
+    pub place: &'d Place,
+    /// The directive that sets it.
+    pub text: String,
 }
 
 impl<'d> RouteMaker<'d> {
@@ -50,6 +59,13 @@ impl<'d> RouteMaker<'d> {
 
     fn location(&mut self, location: &Location<'d>, server: usize) -> Vec<Route> {
         let (directive, scope) = (location.directive, &location.scope);
+        if let Some(reason) = &location.lost {
+            let reason = format!(
+                "{reason}: it restricts access, so the requests that it may match get 501 until you replace this route"
+            );
+            let (notes, path) = (vec![directive.finding(reason)], location.path.clone());
+            return vec![Route { notes, path, target: Target::missing(), ..Route::default() }];
+        }
         let mut route = Route { path: location.path.clone(), ..Route::default() };
         route.notes.push(Note::text(format!("{}: {}", directive.place, directive.text())));
         route.notes.extend(remarks(directive.directives()));
@@ -72,6 +88,12 @@ impl<'d> RouteMaker<'d> {
             route.notes.push(directive.finding("it does not forward requests by proxy_pass: they get 501"));
             route.target = Target::missing();
         }
+        if directive.directives().iter().any(rewrites) {
+            route.notes.push(Note::text(
+                "Servers would get other paths: requests get 501 until you replace the rewrite.",
+            ));
+            route.target = Target::missing();
+        }
         set_response_headers(&mut route, scope);
         let refused = guard(&mut route, scope);
         match max_body(scope) {
@@ -89,7 +111,7 @@ impl<'d> RouteMaker<'d> {
             ("limit_conn", "limit_conn_status", "limit_conn_dry_run"),
         ] {
             let is_dry_run = scope.is_on(dry_run);
-            for directive in scope.all(kind) {
+            for &directive in scope.all(kind) {
                 let usage = Usage { directive, is_dry_run, server };
                 let made = match kind {
                     "limit_req" => self.limits.requests(&usage),
@@ -98,7 +120,7 @@ impl<'d> RouteMaker<'d> {
                 match made {
                     Ok((applied, notes)) => {
                         route.notes.extend(notes);
-                        all.push(applied);
+                        all.push((applied, directive));
                         self.note_status(scope, status, directive);
                     }
                     Err(note) => route.notes.push(note),
@@ -109,12 +131,12 @@ impl<'d> RouteMaker<'d> {
     }
 
     fn note_status(&mut self, scope: &Scope<'d>, name: &str, directive: &'d Directive) {
-        let (status, place) = match scope.last(name) {
-            Some(set) => (set.arg(0).parse().unwrap_or(DEFAULT_STATUS), set),
-            None => (DEFAULT_STATUS, directive),
+        let (status, place, text) = match scope.last(name) {
+            Some(set) => (set.arg(0).parse().unwrap_or(DEFAULT_STATUS), set, set.text()),
+            None => (DEFAULT_STATUS, directive, format!("{name} {DEFAULT_STATUS} (the default)")),
         };
-        if self.statuses.iter().all(|(known, _)| *known != status) {
-            self.statuses.push((status, place));
+        if self.statuses.iter().all(|known| known.status != status) {
+            self.statuses.push(Status { status, place: &place.place, text });
         }
     }
 }
@@ -147,6 +169,13 @@ fn guard(route: &mut Route, scope: &Scope<'_>) -> Vec<Route> {
         route.target = Target::missing();
     }
     refused
+}
+
+/// Whether a directive changes the path that servers get, and does not redirect.
+fn rewrites(directive: &Directive) -> bool {
+    let redirects =
+        directive.has("redirect") || directive.has("permanent") || directive.arg(1).starts_with("http");
+    directive.name == "rewrite" && !redirects
 }
 
 /// The condition of an `if`, such as `($http_user_agent ~* (bot|crawler))`, if a route can have it.
@@ -200,14 +229,15 @@ enum Split {
 }
 
 /// A route for each combination of the limits that apply to some requests only; those with more conditions come first.
-fn variants(mut route: Route, all: Vec<Applied>) -> Vec<Route> {
-    let mut splits: Vec<(When, Vec<String>)> = Vec::new();
-    for applied in all {
+fn variants(mut route: Route, all: Vec<(Applied, &Directive)>) -> Vec<Route> {
+    let mut splits: Vec<(When, Vec<(String, &Directive)>)> = Vec::new();
+    for (applied, directive) in all {
+        let named = (applied.name, directive);
         match applied.when {
-            None => route.limits.push(applied.name),
+            None => route.limits.push(named.0),
             Some(when) => match splits.iter_mut().find(|(known, _)| *known == when) {
-                Some((_, names)) => names.push(applied.name),
-                None => splits.push((when, vec![applied.name])),
+                Some((_, names)) => names.push(named),
+                None => splits.push((when, vec![named])),
             },
         }
     }
@@ -220,11 +250,8 @@ fn variants(mut route: Route, all: Vec<Applied>) -> Vec<Route> {
             When::Holds(condition) => (Split::Condition(condition), true),
         };
         if number == MOST_CONDITIONS || routes.iter().any(|route| conflicts(route, &split)) {
-            for route in &mut routes {
-                let text =
-                    format!("The limits {names:?} are left out: this route has too many conditions already.");
-                route.notes.push(Note::text(text));
-            }
+            let reason = "the limit is left out: this route has too many conditions already";
+            routes[0].notes.extend(names.iter().map(|(_, directive)| directive.finding(reason)));
             continue;
         }
         let pair = |route: Route| {
@@ -234,7 +261,7 @@ fn variants(mut route: Route, all: Vec<Applied>) -> Vec<Route> {
                 Split::Condition(condition) => first.conditions.push(condition.clone()),
             }
             let limited = if first_is_limited { &mut first } else { &mut second };
-            limited.limits.extend(names.iter().cloned());
+            limited.limits.extend(names.iter().map(|(name, _)| name.clone()));
             [first, second]
         };
         routes = routes.into_iter().flat_map(pair).collect();

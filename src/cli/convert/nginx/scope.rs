@@ -65,6 +65,12 @@ impl<'d> Scope<'d> {
         scope
     }
 
+    /// Whether it has a restriction of access that another one lacks.
+    pub fn restricts_more_than(&self, other: &Self) -> bool {
+        let has = |guard: &Directive| other.guards.iter().any(|known| std::ptr::eq(*known, guard));
+        self.guards.iter().any(|guard| !has(guard))
+    }
+
     /// The directive of this name, of which the last one applies.
     pub fn last(&self, name: &str) -> Option<&'d Directive> {
         self.single.get(name).copied()
@@ -91,4 +97,11 @@ pub(super) fn restricts(guard: &Directive) -> bool {
             .any(|inner| inner.name == "deny" || inner.name == "return" && inner.arg(0).starts_with('4')),
         _ => guard.arg(0) != "off",
     }
+}
+
+/// Whether a block, or one within it, restricts access.
+pub(super) fn is_restricted(block: &[Directive]) -> bool {
+    let refuses = |directive: &Directive| directive.name == "return" && directive.arg(0).starts_with('4');
+    let is_guard = |directive: &Directive| GUARDS.contains(&&*directive.name) && restricts(directive);
+    block.iter().any(|it| refuses(it) || is_guard(it) || is_restricted(it.directives()))
 }

@@ -14,7 +14,40 @@ pub(super) struct Server<'d> {
     pub hosts: Vec<String>,
     /// Whether it gets the requests for hosts that no server names, on one of its addresses.
     pub is_default: bool,
+    /// Whether it has names that can't be hosts of routes.
+    pub has_lost_names: bool,
     pub notes: Vec<Note>,
+    /// Where nginx serves it.
+    addresses: Vec<String>,
+}
+
+impl Server<'_> {
+    /// A note if listeners serve it on which nginx does not. Ports 80 and 443 are usually meant for the same clients, and those
+    /// of loopback addresses reach the others as well.
+    pub fn exposed(&self, listeners: &[Listener]) -> Option<Note> {
+        let place = |address: &String| {
+            let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
+            let host = if host == "[::]" { "0.0.0.0" } else { host };
+            (host.to_owned(), if port == "443" { "80".to_owned() } else { port.to_owned() })
+        };
+        let own: Vec<_> = self.addresses.iter().map(place).collect();
+        let is_other = |address: &&String| {
+            let (host, port) = place(address);
+            let is_loopback = host.starts_with("127.") || host == "[::1]";
+            !is_loopback
+                && !own.iter().any(|(own_host, own_port)| {
+                    (*own_host == host || own_host == "0.0.0.0") && *own_port == port
+                })
+        };
+        let other: Vec<&str> =
+            listeners.iter().map(|it| &it.address).filter(is_other).map(String::as_str).collect();
+        let reason = format!(
+            "ACCESS IS OPEN on {}: all listeners serve the routes of all servers. Serve servers that only some clients may reach by \
+             another process",
+            other.join(", ")
+        );
+        (!other.is_empty()).then(|| self.directive.finding(reason))
+    }
 }
 
 /// The servers and their listeners.
@@ -41,7 +74,14 @@ impl<'d> Servers<'d> {
     }
 
     fn add(&mut self, directive: &'d Directive, directory: &Path) {
-        let mut server = Server { directive, hosts: Vec::new(), is_default: false, notes: Vec::new() };
+        let mut server = Server {
+            directive,
+            hosts: Vec::new(),
+            is_default: false,
+            has_lost_names: false,
+            notes: Vec::new(),
+            addresses: Vec::new(),
+        };
         for names in directive.directives().iter().filter(|inner| inner.name == "server_name") {
             for name in &names.args {
                 add_host(&mut server, names, name);
@@ -53,12 +93,17 @@ impl<'d> Servers<'d> {
         for listen in listens {
             count += 1;
             match address(listen.arg(0)) {
-                Some(address) => self.listen(listen, address, number),
+                Some(address) => {
+                    server.addresses.push(address.clone());
+                    self.listen(listen, address, number);
+                }
                 None => server.notes.push(listen.finding("tidegate listens on IP addresses with a port")),
             }
         }
         if count == 0 {
-            self.listen(directive, "0.0.0.0:80".to_owned(), number);
+            let address = "0.0.0.0:80".to_owned();
+            server.addresses.push(address.clone());
+            self.listen(directive, address, number);
         }
         self.add_certificates(directive, directory, &mut server);
         self.all.push(server);
@@ -130,6 +175,7 @@ fn add_host(server: &mut Server<'_>, names: &Directive, name: &str) {
         server.hosts.push(name);
     } else if !name.is_empty() && name != "_" {
         let reason = "the host of a route is a name, or `*.` and a name";
+        server.has_lost_names = true;
         server.notes.push(Note::finding(&names.place, &format!("server_name {name}"), reason));
     }
 }

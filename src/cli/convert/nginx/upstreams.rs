@@ -113,7 +113,7 @@ fn upstream(name: &str, group: &Directive, scheme: &str, base: &str) -> Result<U
     let mut upstream = Upstream { name: name.to_owned(), ..Upstream::default() };
     upstream.notes.push(Note::text(format!("{}: {}", group.place, group.text())));
     if scheme == "https" {
-        let text = "nginx does not verify certificates of servers unless it is told to; tidegate does";
+        let text = "nginx verifies the certificates of servers only with `proxy_ssl_verify on`; tidegate always does";
         upstream.notes.push(Note::text(text));
     }
     let mut ejections = Vec::new();
