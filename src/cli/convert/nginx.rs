@@ -17,7 +17,7 @@ mod upstreams;
 use std::path::Path;
 
 use self::limits::Limits;
-pub(super) use self::patterns::literal;
+pub(super) use self::patterns::{literal, start_of_regex};
 use self::remarks::remarks;
 use self::routes::RouteMaker;
 use self::scope::{Scope, is_restricted};
@@ -150,8 +150,8 @@ fn redirect(server: &Directive, servers: usize) -> Option<Note> {
     let is_redirect = returned.arg(0).starts_with("30") || returned.arg(0).starts_with("http");
     (servers > 1 && is_redirect && returned.args.iter().any(|arg| arg.contains('$'))).then(|| {
         returned.finding(
-            "redirects with variables are not supported, and routes are the same for all listeners: this server is left out, \
-             and its listener serves the routes of the others",
+            "ACCESS IS OPEN over plain HTTP if this redirects to HTTPS: tidegate does not redirect, and the listener of this server \
+             serves the routes of the others. Leave it out",
         )
     })
 }

@@ -7,7 +7,7 @@ mod services;
 use std::path::Path;
 
 use self::middlewares::Middlewares;
-use self::rule::alternatives;
+use self::rule::{alternatives, widest};
 use self::services::Services;
 use super::document::{Document, Node};
 use super::model::{Converted, Route, Target};
@@ -26,11 +26,16 @@ pub(super) fn convert(file: &str, text: &str) -> Result<Converted, SyntaxError> 
         let http = root.get("http");
         converted.notes.extend(document.remarks(root, &["http"]));
         converted.notes.extend(document.remarks(http, &["routers", "services", "middlewares"]));
-        let mut middlewares = Middlewares::new(&document, http.get("middlewares"), http.get("routers"));
-        let mut services = Services::new(&document, http.get("services"));
+        let routers = http.get("routers");
+        let mut maker = Maker {
+            document: &document,
+            routers,
+            middlewares: Middlewares::new(&document, http.get("middlewares"), routers),
+            services: Services::new(&document, http.get("services")),
+        };
         let mut found: Vec<(u64, Vec<Route>)> = Vec::new();
-        for (name, router) in http.get("routers").entries() {
-            match routes(&document, name, router, &mut middlewares, &mut services) {
+        for (name, router) in routers.entries() {
+            match maker.routes(name, router) {
                 Ok(routes) => found.push((priority(router), routes)),
                 Err(note) => converted.notes.push(note),
             }
@@ -38,9 +43,9 @@ pub(super) fn convert(file: &str, text: &str) -> Result<Converted, SyntaxError> 
         // The sort keeps the order of routers with the same priority.
         found.sort_by_key(|(priority, _)| std::cmp::Reverse(*priority));
         converted.routes.extend(found.into_iter().flat_map(|(_, routes)| routes));
-        converted.notes.append(&mut middlewares.notes);
-        converted.limits.append(&mut middlewares.limits);
-        converted.upstreams.append(&mut services.upstreams);
+        converted.notes.append(&mut maker.middlewares.notes);
+        converted.limits.append(&mut maker.middlewares.limits);
+        converted.upstreams.append(&mut maker.services.upstreams);
     }
     let text = "Addresses of clients, certificates and entry points are in Traefik's static configuration: write `listen`, and \
                 `trusted_proxies` of `[client_ip]` behind other proxies.";
@@ -60,52 +65,120 @@ fn priority(router: &Node) -> u64 {
     set.unwrap_or_else(|| router.get("rule").text().map_or(0, str::len) as u64)
 }
 
-/// The routes of a router.
-fn routes(
-    document: &Document,
-    name: &str,
-    router: &Node,
-    middlewares: &mut Middlewares<'_>,
-    services: &mut Services<'_>,
-) -> Result<Vec<Route>, Note> {
-    let text = router.get("rule").text().unwrap_or("");
-    let matches = alternatives(text)
-        .map_err(|reason| document.finding(router.get("rule"), &format!("rule: {text}"), reason))?;
-    let mut base = Route::default();
-    base.notes.push(document.origin(router, &format!("router {name}: {text}")));
-    let known =
-        ["entryPoints", "middlewares", "priority", "rule", "ruleSyntax", "service", "tls", "observability"];
-    base.notes.extend(document.remarks(router, &known));
-    let service = router.get("service").text().unwrap_or("");
-    match services.upstream(service) {
-        Ok((upstream, host)) => {
-            base.target = Target::Upstream(upstream);
-            base.rewrite_host = host;
-        }
-        Err(reason) => {
-            base.notes.push(document.finding(router.get("service"), &format!("service: {service}"), reason));
+/// Makes the routes of routers, with the limits and upstreams that they name.
+struct Maker<'d> {
+    document: &'d Document,
+    routers: &'d Node,
+    middlewares: Middlewares<'d>,
+    services: Services<'d>,
+}
+
+impl Maker<'_> {
+    /// The routes of a router.
+    ///
+    /// # Errors
+    /// A note on why there are none.
+    fn routes(&mut self, name: &str, router: &Node) -> Result<Vec<Route>, Note> {
+        let text = router.get("rule").text().unwrap_or("");
+        let restricts = self.middlewares.restrict(router.get("middlewares"))
+            || router.get("tls").get("options").is_present();
+        let mut base = Route::default();
+        let failed =
+            |reason: String| self.document.finding(router.get("rule"), &format!("rule: {text}"), reason);
+        let (matches, is_lost) = match alternatives(text) {
+            Ok(matches) => (matches, false),
+            Err(reason) if restricts => {
+                let reason = format!(
+                    "{reason}: the router restricts access, so the requests that it may match get 501"
+                );
+                base.notes.push(failed(reason));
+                (widest(text), true)
+            }
+            Err(reason) => return Err(failed(reason)),
+        };
+        base.notes.push(self.document.origin(router, &format!("router {name}: {text}")));
+        let known = [
+            "entryPoints",
+            "middlewares",
+            "priority",
+            "rule",
+            "ruleSyntax",
+            "service",
+            "tls",
+            "observability",
+        ];
+        base.notes.extend(self.document.remarks(router, &known));
+        self.set_target(router, &mut base);
+        base.notes.extend(exposed(self.document, router, self.routers));
+        let prefixes = self.middlewares.apply(name, router.get("middlewares"), &mut base);
+        if is_lost {
             base.target = Target::missing();
         }
+        let with_base = |matched: Route| {
+            let Route { host, path, methods, conditions, .. } = matched;
+            Route { notes: Vec::new(), host, path, methods, conditions, ..base.clone() }
+        };
+        let stripped = matches.into_iter().flat_map(|matched| stripped(&with_base(matched), &prefixes));
+        let mut routes: Vec<Route> = stripped.collect();
+        if let Some(first) = routes.first_mut() {
+            first.notes.clone_from(&base.notes);
+        }
+        Ok(routes)
     }
-    let options = router.get("tls").get("options");
-    if let Some(text) = options.text() {
-        let reason = "they may require client certificates: requests get 501 until you set `client_ca` of the listener's `tls`";
-        base.notes.push(document.finding(options, &format!("tls.options: {text}"), reason));
-        base.target = Target::missing();
+
+    fn set_target(&mut self, router: &Node, route: &mut Route) {
+        let service = router.get("service").text().unwrap_or("");
+        match self.services.upstream(service) {
+            Ok((upstream, host)) => {
+                route.target = Target::Upstream(upstream);
+                route.rewrite_host = host;
+            }
+            Err(reason) => {
+                let text = format!("service: {service}");
+                route.notes.push(self.document.finding(router.get("service"), &text, reason));
+                route.target = Target::missing();
+            }
+        }
+        let options = router.get("tls").get("options");
+        if let Some(text) = options.text() {
+            let reason = "they may require client certificates: requests get 501 until you set `client_ca` of the listener's `tls`";
+            route.notes.push(self.document.finding(options, &format!("tls.options: {text}"), reason));
+            route.target = Target::missing();
+        }
     }
+}
+
+/// Notes on listeners that serve a router on which Traefik does not.
+fn exposed(document: &Document, router: &Node, routers: &Node) -> Vec<Note> {
+    let mut notes = Vec::new();
     let points = router.get("entryPoints");
-    if !points.items().is_empty() {
-        let reason = "the route is served by all listeners: serve those that only some clients may reach by another process";
-        base.notes.push(document.finding(points, "entryPoints", reason));
+    let is_other = |(_, other): &(String, Node)| other.get("entryPoints").texts() != points.texts();
+    if !points.items().is_empty() && routers.entries().iter().any(is_other) {
+        let reason = "ACCESS IS OPEN on all listeners: they all serve this route. Serve routes that only some clients may reach by \
+                      another process";
+        notes.push(document.finding(points, "entryPoints", reason));
     }
-    middlewares.apply(name, router.get("middlewares"), &mut base);
-    let route = |(index, matched): (usize, Route)| {
-        let notes = if index == 0 { base.notes.clone() } else { Vec::new() };
-        let Route { host, path, methods, conditions, .. } = matched;
-        // A prefix can be removed only where the path has it.
-        let has_prefix = |prefix: &String| path.starts_with(&**prefix);
-        let strip_prefix = base.strip_prefix.clone().filter(has_prefix);
-        Route { notes, host, path, methods, conditions, strip_prefix, ..base.clone() }
-    };
-    Ok(matches.into_iter().enumerate().map(route).collect())
+    let tls = router.get("tls");
+    if tls.is_present() {
+        let reason = "ACCESS IS OPEN over plain HTTP: Traefik serves this router with TLS only. Leave out listeners without `tls`";
+        notes.push(document.finding(tls, "tls", reason));
+    }
+    notes
+}
+
+/// A route that removes one of these prefixes from paths: routes for the paths that have it, and one for all others.
+fn stripped(route: &Route, prefixes: &[String]) -> Vec<Route> {
+    let strip =
+        |path: String, prefix: &String| Route { path, strip_prefix: Some(prefix.clone()), ..route.clone() };
+    let whole = prefixes.iter().find(|prefix| route.path.starts_with(&***prefix));
+    if let Some(prefix) = whole {
+        return vec![strip(route.path.clone(), prefix)];
+    }
+    let start = route.path.strip_suffix('*').unwrap_or(&route.path);
+    let inner = prefixes.iter().filter(|prefix| start.len() < route.path.len() && prefix.starts_with(start));
+    let routes =
+        inner.flat_map(|prefix| [prefix.clone(), format!("{prefix}/*")].map(|path| strip(path, prefix)));
+    let mut routes: Vec<Route> = routes.collect();
+    routes.push(route.clone());
+    routes
 }

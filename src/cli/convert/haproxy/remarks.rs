@@ -34,15 +34,20 @@ const KNOWN: &[&[&str]] = &[
     &["unique-id-format"],
     &["use_backend"],
 ];
+/// What a missing redirect to HTTPS means.
+const PLAIN_HTTP: &str =
+    "ACCESS IS OPEN over plain HTTP: tidegate does not redirect. Leave out listeners without `tls`";
 /// What to do about lines without a counterpart, by their first words.
 const ADVICE: &[(&[&str], &str)] = &[
     (&["compression"], "tidegate does not compress responses"),
     (&["cookie"], "for the same server for a client use `balance = \"hash:cookie:NAME\"`"),
     (&["default-server"], "write its settings to the upstream"),
     (&["errorfile"], "see `[answers]` for the bodies of tidegate's own responses"),
+    (&["http-request", "redirect", "scheme"], PLAIN_HTTP),
     (&["http-request", "redirect"], "tidegate does not redirect"),
     (&["maxconn"], "set `max_connections` of `[[listeners]]`"),
     (&["rate-limit"], "tidegate limits requests, not new connections; see `max_connections_per_client`"),
+    (&["redirect", "scheme"], PLAIN_HTTP),
     (&["redirect"], "tidegate does not redirect"),
     (&["stats"], "see `[admin]`"),
     (&["stick"], "for the same server for a client use `balance = \"hash:PART\"`"),

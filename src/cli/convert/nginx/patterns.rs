@@ -57,7 +57,7 @@ pub(super) fn path_of_regex(regex: &str) -> Option<String> {
 }
 
 /// The text with which all paths begin that a regular expression matches.
-pub(super) fn start_of_regex(regex: &str, is_case_sensitive: bool) -> String {
+pub(in crate::cli::convert) fn start_of_regex(regex: &str, is_case_sensitive: bool) -> String {
     let Some(body) = regex.strip_prefix('^').filter(|body| !has_alternatives(body)) else {
         return String::new();
     };

@@ -5,9 +5,13 @@ use crate::cli::convert::model::{Algorithm, Limit, Route, Target};
 use crate::cli::convert::names::Names;
 use crate::cli::convert::note::Note;
 
-/// Middlewares that restrict access.
-const GUARDS: [&str; 7] =
-    ["basicAuth", "digestAuth", "forwardAuth", "ipAllowList", "ipWhiteList", "passTLSClientCert", "plugin"];
+/// Middlewares that restrict no access, and that change no paths. All others may do so.
+const HARMLESS: [&str; 7] =
+    ["circuitBreaker", "compress", "contentType", "errors", "grpcWeb", "redirectRegex", "retry"];
+/// Middlewares that are converted.
+const CONVERTED: [&str; 5] = ["buffering", "headers", "inFlightReq", "rateLimit", "stripPrefix"];
+/// Middlewares that change the path that servers get.
+const PATHS: [&str; 4] = ["addPrefix", "replacePath", "replacePathRegex", "stripPrefixRegex"];
 /// How deep chains contain each other at most.
 const DEPTH: usize = 8;
 /// The most requests in flight that a limit can have.
@@ -20,52 +24,97 @@ pub(super) struct Middlewares<'d> {
     /// How many routers name each middleware.
     routers: &'d Node,
     names: Names,
+    /// The prefixes that the middlewares of the present router remove.
+    prefixes: Vec<String>,
     pub notes: Vec<Note>,
     pub limits: Vec<Limit>,
 }
 
 impl<'d> Middlewares<'d> {
     pub fn new(document: &'d Document, nodes: &'d Node, routers: &'d Node) -> Self {
-        Self { document, nodes, routers, names: Names::default(), notes: Vec::new(), limits: Vec::new() }
+        let (names, prefixes) = (Names::default(), Vec::new());
+        Self { document, nodes, routers, names, prefixes, notes: Vec::new(), limits: Vec::new() }
     }
 
-    /// Adds to a route what the middlewares of its router do.
-    pub fn apply(&mut self, router: &str, names: &Node, route: &mut Route) {
+    /// Whether one of these middlewares may restrict access, or is missing.
+    pub fn restrict(&self, names: &Node) -> bool {
+        self.any_restricts(names, 0)
+    }
+
+    fn any_restricts(&self, names: &Node, depth: usize) -> bool {
+        let restricts = |name: &String| match self.find(name) {
+            Some(("chain", node)) if depth < DEPTH => self.any_restricts(node.get("middlewares"), depth + 1),
+            Some((kind, _)) => {
+                !CONVERTED.contains(&kind) && !HARMLESS.contains(&kind) && kind != "redirectScheme"
+            }
+            None => true,
+        };
+        names.texts().iter().any(restricts)
+    }
+
+    /// The kind and the settings of a middleware.
+    fn find(&self, name: &str) -> Option<(&'d str, &'d Node)> {
+        let (kind, node) = self.nodes.get(plain(name)).entries().first()?;
+        Some((&**kind, node))
+    }
+
+    /// Adds to a route what the middlewares of its router do. Returns the prefixes that they remove from paths.
+    pub fn apply(&mut self, router: &str, names: &Node, route: &mut Route) -> Vec<String> {
         self.apply_all(router, names, route, 0);
+        std::mem::take(&mut self.prefixes)
     }
 
     fn apply_all(&mut self, router: &str, names: &Node, route: &mut Route, depth: usize) {
         for name in names.texts() {
-            let plain = name.split('@').next().unwrap_or("").to_owned();
-            let middleware = self.nodes.get(&plain);
-            let Some((kind, node)) = middleware.entries().first() else {
-                let reason = "there is no such middleware in this file";
+            let Some((kind, node)) = self.find(&name) else {
+                let reason =
+                    "there is no such middleware in this file: it may restrict access, so requests get 501";
                 route.notes.push(self.document.finding(names, &format!("middlewares: {name}"), reason));
+                route.target = Target::missing();
                 continue;
             };
-            let text = format!("{plain}: {kind}");
-            match &**kind {
-                "rateLimit" => self.rate_limit(router, &plain, node, route),
-                "inFlightReq" => self.in_flight(router, &plain, node, route),
+            let name = plain(&name);
+            let text = format!("{name}: {kind}");
+            match kind {
+                "rateLimit" => self.rate_limit(router, name, node, route),
+                "inFlightReq" => self.in_flight(router, name, node, route),
                 "chain" if depth < DEPTH => self.apply_all(router, node.get("middlewares"), route, depth + 1),
-                "stripPrefix" => match &node.get("prefixes").texts()[..] {
-                    [prefix] => route.strip_prefix = Some(prefix.trim_end_matches('/').to_owned()),
-                    _ => route.notes.push(self.document.finding(node, &text, "a route removes one prefix")),
-                },
+                "stripPrefix" => self.strip_prefix(&text, node, route),
                 "headers" => headers(self.document, node, route),
                 "buffering" => {
                     let bytes = node.get("maxRequestBodyBytes").number().filter(|bytes| *bytes > 0);
                     route.max_body = bytes.map(|bytes| format!("{bytes}B"));
+                    route.notes.extend(self.document.remarks(node, &["maxRequestBodyBytes"]));
                 }
-                kind if GUARDS.contains(&kind) => {
-                    let reason =
-                        "it restricts access, which is not converted: requests get 501 until you replace it";
+                "redirectScheme" => {
+                    let reason = "ACCESS IS OPEN over plain HTTP: tidegate does not redirect. Leave out listeners without `tls`";
+                    route.notes.push(self.document.finding(node, &text, reason));
+                }
+                kind if HARMLESS.contains(&kind) => {
+                    route.notes.push(self.document.finding(node, &text, "tidegate has no counterpart"));
+                }
+                kind => {
+                    let reason = if PATHS.contains(&kind) {
+                        "servers would get other paths: requests get 501 until you replace it"
+                    } else {
+                        "it may restrict access, which is not converted: requests get 501 until you replace it"
+                    };
                     route.notes.push(self.document.finding(node, &text, reason));
                     route.target = Target::missing();
                 }
-                _ => route.notes.push(self.document.finding(node, &text, "tidegate has no counterpart")),
             }
         }
+    }
+
+    fn strip_prefix(&mut self, text: &str, node: &Node, route: &mut Route) {
+        let prefixes = node.get("prefixes").texts();
+        if prefixes.is_empty() {
+            route.notes.push(self.document.finding(node, text, "it names no prefix"));
+        }
+        route.notes.extend(self.document.remarks(node, &["prefixes"]));
+        let prefixes = prefixes.iter().map(|prefix| prefix.trim_end_matches('/'));
+        let plain = prefixes.filter(|prefix| prefix.starts_with('/') && !prefix.contains(['*', '{', '}']));
+        self.prefixes.extend(plain.map(str::to_owned));
     }
 
     /// The name of a limit: each router has counts of its own.
@@ -158,6 +207,11 @@ impl<'d> Middlewares<'d> {
     }
 }
 
+/// The name of a middleware without its provider.
+fn plain(name: &str) -> &str {
+    name.split('@').next().unwrap_or("")
+}
+
 /// The rate of an average in a period, such as `1m` or a number of seconds.
 fn rate(average: u64, period: &str) -> Option<String> {
     let digits = period.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -182,8 +236,9 @@ fn headers(document: &Document, node: &Node, route: &mut Route) {
         }
     }
     for (name, value) in node.get("customResponseHeaders").entries() {
-        if let Some(value) = value.text().filter(|value| !value.is_empty()) {
-            route.set_response_headers.push((name.to_ascii_lowercase(), value.to_owned()));
+        match value.text() {
+            Some("") | None => route.remove_response_headers.push(name.to_ascii_lowercase()),
+            Some(value) => route.set_response_headers.push((name.to_ascii_lowercase(), value.to_owned())),
         }
     }
     route.notes.extend(document.remarks(node, &["customRequestHeaders", "customResponseHeaders"]));

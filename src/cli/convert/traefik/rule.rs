@@ -1,7 +1,7 @@
 //! Rules of routers, such as ``Host(`a`) && (PathPrefix(`/b`) || Method(`POST`))``.
 
 use crate::cli::convert::model::{Condition, ConditionKind, Route, Test};
-use crate::cli::convert::nginx::literal;
+use crate::cli::convert::nginx::{literal, start_of_regex};
 
 /// A part of a rule.
 enum Rule {
@@ -23,6 +23,35 @@ pub(super) fn alternatives(text: &str) -> Result<Vec<Route>, String> {
     }
     let all = Route { path: "/*".to_owned(), ..Route::default() };
     routes(&rule, vec![all])
+}
+
+/// Routes for all requests that may match a rule: matchers that routes do not have are left out.
+pub(super) fn widest(text: &str) -> Vec<Route> {
+    let all = vec![Route { path: "/*".to_owned(), ..Route::default() }];
+    let mut reader = Reader { rest: text };
+    match reader.any() {
+        Ok(rule) if reader.rest.trim().is_empty() => widened(&rule, all),
+        _ => all,
+    }
+}
+
+fn widened(rule: &Rule, within: Vec<Route>) -> Vec<Route> {
+    match rule {
+        Rule::All(rules) => rules.iter().fold(within, |within, rule| widened(rule, within)),
+        Rule::Any(rules) => rules.iter().flat_map(|rule| widened(rule, within.clone())).collect(),
+        Rule::Matcher(name, values) if name == "PathRegexp" => {
+            let starts = values.iter().map(|regex| start_of_regex(regex, true));
+            let starts = starts.filter(|start| start.starts_with('/')).map(|start| format!("{start}*"));
+            let starts: Vec<String> = starts.collect();
+            let narrowed = |route: &Route| {
+                let with = |path: &String| Route { path: path.clone(), ..route.clone() };
+                starts.iter().map(with).collect::<Vec<_>>()
+            };
+            let can_narrow = starts.len() == values.len() && within.iter().all(|route| route.path == "/*");
+            if can_narrow { within.iter().flat_map(narrowed).collect() } else { within }
+        }
+        Rule::Not(_) | Rule::Matcher(..) => routes(rule, within.clone()).unwrap_or(within),
+    }
 }
 
 struct Reader<'t> {
@@ -187,6 +216,18 @@ mod tests {
         ];
         for (rule, expected) in cases {
             assert_eq!(describe(rule).as_deref(), expected, "{rule}");
+        }
+        let describe = |route: &Route| format!("{}{}", route.host.as_deref().unwrap_or(""), route.path);
+        let cases = [
+            ("Host(`a`) && PathRegexp(`^/admin`)", "a/admin*"),
+            ("PathRegexp(`\\.php$`)", "/*"),
+            ("ClientIP(`10.0.0.0/8`) && (Path(`/a`) || HostRegexp(`.*`))", "/a /*"),
+            ("PathPrefix(`/a`) && !Path(`/a/b`)", "/a*"),
+            ("Host(`a`", "/*"),
+        ];
+        for (rule, expected) in cases {
+            let found: Vec<String> = widest(rule).iter().map(describe).collect();
+            assert_eq!(found.join(" "), expected, "{rule}");
         }
     }
 }

@@ -3,6 +3,7 @@
 use crate::cli::convert::document::{Document, Node};
 use crate::cli::convert::model::Upstream;
 use crate::cli::convert::names::Names;
+use crate::cli::convert::note::Note;
 
 /// The highest weight of a server.
 const MOST_WEIGHT: u64 = 1_000;
@@ -48,24 +49,58 @@ impl<'d> Services<'d> {
         upstream.notes.extend(self.document.remarks(balancer, &known));
         for server in balancer.get("servers").items() {
             let url = server.get("url").text().unwrap_or("").trim_end_matches('/');
+            upstream.notes.extend(self.document.remarks(server, &["preservePath", "url", "weight"]));
             if !(url.starts_with("http://") || url.starts_with("https://")) {
                 let reason = "the URL of a server begins with `http://` or `https://`";
                 upstream.notes.push(self.document.finding(server, &format!("url: {url}"), reason));
                 continue;
             }
             let weight = server.get("weight").number().unwrap_or(1).clamp(1, MOST_WEIGHT);
-            upstream.servers.push((url.to_owned(), weight));
+            let origin = without_path(url);
+            if server.get("preservePath").is_true() {
+                upstream.servers.push((url.to_owned(), weight));
+            } else {
+                if origin.len() < url.len() {
+                    let text = format!("Traefik ignores the path of {url}, since `preservePath` is not set.");
+                    upstream.notes.push(Note::text(text));
+                }
+                upstream.servers.push((origin.to_owned(), weight));
+            }
         }
         if upstream.servers.is_empty() {
             return Err("none of its servers can be converted: requests get 501".to_owned());
         }
-        if balancer.get("strategy").text() == Some("p2c") {
-            upstream.balance = Some("power_of_two".to_owned());
+        let strategy = balancer.get("strategy");
+        match strategy.text() {
+            Some("p2c") => upstream.balance = Some("power_of_two".to_owned()),
+            None | Some("wrr") => {}
+            Some(name) => {
+                let reason = "see `balance` of the upstream";
+                upstream.notes.push(self.document.finding(strategy, &format!("strategy: {name}"), reason));
+            }
         }
-        upstream.health_path = balancer.get("healthCheck").get("path").text().map(str::to_owned);
+        let check = balancer.get("healthCheck");
+        upstream.health_path = check.get("path").text().map(str::to_owned);
+        for (name, value) in check.entries().iter().filter(|(name, _)| name != "path") {
+            let reason = match &**name {
+                "interval" | "timeout" => format!("set `health.{name}` of the upstream"),
+                "unhealthyInterval" => "set `health.interval` of the upstream".to_owned(),
+                _ => {
+                    "tidegate requests the path from each server with GET, and expects a status of 2xx or 3xx"
+                        .to_owned()
+                }
+            };
+            upstream.notes.push(self.document.finding(value, &format!("healthCheck.{name}"), reason));
+        }
         let name = upstream.name.clone();
         self.upstreams.push(upstream);
         self.made.push((plain.to_owned(), name.clone()));
         Ok((name, host))
     }
+}
+
+/// A URL up to its path.
+fn without_path(url: &str) -> &str {
+    let start = url.find("://").map_or(0, |scheme| scheme + 3);
+    url[start..].find('/').map_or(url, |path| &url[..start + path])
 }
