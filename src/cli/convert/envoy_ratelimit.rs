@@ -26,6 +26,16 @@ struct Path {
     names: Vec<String>,
     /// Constants that routes of Envoy send.
     of_routes: Vec<Note>,
+    /// Headers whose names are those of keys.
+    guesses: Vec<Note>,
+}
+
+/// What descriptors allow.
+enum Allowance {
+    /// So many requests in a period.
+    Rate(String),
+    /// No request.
+    None,
 }
 
 /// What a descriptor's key is in tidegate.
@@ -63,7 +73,7 @@ impl Maker<'_> {
             let has_default = |other: &Node| {
                 other.get("key").text() == Some(key)
                     && other.get("value").text().is_none()
-                    && rate(other).is_some()
+                    && allowance(other).is_some_and(|it| matches!(it, Allowance::Rate(_)))
             };
             match value {
                 // Part of the limit for all other values.
@@ -90,9 +100,15 @@ impl Maker<'_> {
                     "Envoy sends `{key}` = `{value}` on the routes that say so: name the limit in the same routes."
                 )));
             }
-            (Part::Key(part), None) => inner.parts.push(part),
+            (Part::Key(part), None) => {
+                inner.guesses.extend(guess(key, &part));
+                inner.parts.push(part);
+            }
             (Part::Key(part), Some(value)) => match condition(&part, value) {
-                Some(condition) => inner.conditions.push(condition),
+                Some(condition) => {
+                    inner.guesses.extend(guess(key, &part));
+                    inner.conditions.push(condition);
+                }
                 None => notes.push(self.document.finding(
                     node,
                     &text,
@@ -121,10 +137,15 @@ impl Maker<'_> {
             self.converted.notes.push(self.document.finding(limit, "unlimited: true", reason));
             return;
         }
-        let Some(rate) = rate(node) else {
-            let reason = "`unit` is second, minute, hour, day, week, month or year, and `requests_per_unit` a number above 0";
+        let Some(allowance) = allowance(node) else {
+            let reason =
+                "`unit` is second, minute, hour, day, week, month or year, and `requests_per_unit` a number";
             self.converted.notes.extend(notes.into_iter().filter(|note| matches!(note, Note::Finding(_))));
             self.converted.notes.push(self.document.finding(limit, "rate_limit", reason));
+            return;
+        };
+        let Allowance::Rate(rate) = allowance else {
+            self.deny(node, path, notes);
             return;
         };
         let key = if path.parts.is_empty() { vec!["global".to_owned()] } else { path.parts.clone() };
@@ -136,8 +157,8 @@ impl Maker<'_> {
         }
         made.is_shadow = node.get("shadow_mode").is_true();
         made.notes = notes;
-        made.notes.extend(path.of_routes.iter().cloned());
-        self.values(node, siblings, &mut made);
+        made.notes.extend(path.guesses.iter().chain(&path.of_routes).cloned());
+        self.values((node, siblings), path, &mut made);
         let name = made.name.clone();
         self.converted.limits.push(made);
         if path.of_routes.is_empty() {
@@ -145,8 +166,65 @@ impl Maker<'_> {
         }
     }
 
+    /// Adds a route that denies the requests with these descriptors, of which none are allowed.
+    fn deny(&mut self, node: &Node, path: &Path, mut notes: Vec<Note>) {
+        let limit = node.get("rate_limit");
+        if node.get("shadow_mode").is_true() {
+            notes.push(self.document.finding(
+                limit,
+                "requests_per_unit: 0",
+                "in shadow mode it denies nothing",
+            ));
+            self.converted.notes.extend(notes);
+            return;
+        }
+        if !path.of_routes.is_empty() {
+            let reason = "ACCESS IS OPEN: requests with this descriptor are denied, but its routes are not known here. Write them with \
+                          `respond = { status = 429 }`";
+            self.converted.notes.extend(notes);
+            self.converted.notes.push(self.document.finding(limit, "requests_per_unit: 0", reason));
+            return;
+        }
+        let mut conditions = path.conditions.clone();
+        for name in path.parts.iter().filter_map(|part| part.strip_prefix("header:")) {
+            if conditions.iter().all(|condition| condition.name != name) {
+                let (kind, name) = (ConditionKind::Header, name.to_owned());
+                conditions.push(Condition { kind, name, test: Test::Present(true) });
+            }
+        }
+        notes.extend(path.guesses.iter().cloned());
+        notes.push(Note::text("`requests_per_unit: 0` denies all requests."));
+        self.converted.routes.push(Route {
+            notes,
+            path: "/*".to_owned(),
+            conditions,
+            target: Target::Respond { status: 429, body: String::new() },
+            ..Route::default()
+        });
+    }
+
+    /// Adds a route that denies the requests with this value of the last part of a key.
+    fn deny_value(&mut self, node: &Node, value: &str, path: &Path) {
+        let mut path = path.clone();
+        let part = path.parts.pop().unwrap_or_default();
+        let text = format!("value: {value}");
+        match condition(&part, value) {
+            Some(condition) => {
+                path.conditions.push(condition);
+                let origin = self.document.origin(node, &text);
+                self.deny(node, &path, vec![origin]);
+            }
+            None => {
+                let reason = format!(
+                    "ACCESS IS OPEN: its requests are denied, but routes have no condition on `{part}`"
+                );
+                self.converted.notes.push(self.document.finding(node, &text, reason));
+            }
+        }
+    }
+
     /// Adds the limits of single values, which are overrides of the limit for all other values.
-    fn values(&mut self, node: &Node, siblings: &Node, limit: &mut Limit) {
+    fn values(&mut self, (node, siblings): (&Node, &Node), path: &Path, limit: &mut Limit) {
         let is_other = |other: &&Node| {
             node.get("value").text().is_none()
                 && other.get("key").text() == node.get("key").text()
@@ -154,17 +232,27 @@ impl Maker<'_> {
         };
         for other in siblings.items().iter().filter(is_other) {
             let Some(value) = other.get("value").text() else { continue };
+            let is_denied = matches!(allowance(other), Some(Allowance::None));
+            if is_denied && other.get("shadow_mode").is_true() {
+                continue;
+            }
+            if is_denied && limit.key.len() != 1 {
+                self.deny_value(other, value, path);
+                continue;
+            }
             if limit.key.len() != 1 {
                 let reason = "the limit of this value is not converted: it has that of all other values";
                 limit.notes.push(self.document.finding(other, value, reason));
                 continue;
             }
             let names = value.replace('|', "\\|");
-            match rate(other) {
+            match allowance(other) {
                 _ if other.get("rate_limit").get("unlimited").is_true() => {
                     limit.allow.push(format!("key:{names}"));
                 }
-                Some(rate) => limit.overrides.push((names, rate)),
+                Some(Allowance::Rate(rate)) => limit.overrides.push((names, rate)),
+                // A limit in shadow mode ignores `block`, as the service does.
+                Some(Allowance::None) => limit.block.push(format!("key:{names}")),
                 None => {
                     let reason = "`unit` and `requests_per_unit` are missing";
                     limit.notes.push(self.document.finding(other, value, reason));
@@ -176,7 +264,8 @@ impl Maker<'_> {
     /// Names a limit in the route with these conditions.
     fn name_in_route(&mut self, name: String, conditions: &[Condition]) {
         let routes = &mut self.converted.routes;
-        match routes.iter_mut().find(|route| route.conditions == conditions) {
+        let is_forwarded = |route: &Route| matches!(route.target, Target::Upstream(_));
+        match routes.iter_mut().find(|route| is_forwarded(route) && route.conditions == conditions) {
             Some(route) => route.limits.push(name),
             None => routes.push(Route {
                 path: "/*".to_owned(),
@@ -191,6 +280,10 @@ impl Maker<'_> {
     /// Completes the routes: those with more conditions come first, and have the limits of the others, too.
     fn add_route(&mut self) {
         let routes = &mut self.converted.routes;
+        // Of routes with the same conditions the one that denies comes first, and values come before the presence of any value.
+        let is_present = |condition: &&Condition| condition.test == Test::Present(true);
+        routes.sort_by_key(|route| matches!(route.target, Target::Upstream(_)));
+        routes.sort_by_key(|route| route.conditions.iter().filter(is_present).count());
         routes.sort_by_key(|route| std::cmp::Reverse(route.conditions.len()));
         if routes.last().is_none_or(|route| !route.conditions.is_empty()) {
             routes.push(Route {
@@ -202,6 +295,9 @@ impl Maker<'_> {
         for index in 0..routes.len() {
             let (before, rest) = routes.split_at_mut(index + 1);
             let route = &mut before[index];
+            if !matches!(route.target, Target::Upstream(_)) {
+                continue;
+            }
             let implied =
                 rest.iter().filter(|other| other.conditions.iter().all(|it| route.conditions.contains(it)));
             let limits: Vec<String> = implied.flat_map(|other| other.limits.clone()).collect();
@@ -226,6 +322,15 @@ fn part(key: &str) -> Part {
     Part::Key(key)
 }
 
+/// A note on a header whose name is only known from the key of a descriptor.
+fn guess(key: &str, part: &str) -> Option<Note> {
+    let name = part.strip_prefix("header:")?;
+    let text = format!(
+        "GUESSED: the key `{key}` is taken for the header {name}. Correct it if the action of Envoy's routes has another `header_name`."
+    );
+    Some(Note::text(text))
+}
+
 /// The condition that a part of a key has this value.
 fn condition(part: &str, value: &str) -> Option<Condition> {
     let name = part.strip_prefix("header:")?.to_owned();
@@ -234,10 +339,10 @@ fn condition(part: &str, value: &str) -> Option<Condition> {
     Some(Condition { kind: ConditionKind::Header, name, test })
 }
 
-/// The rate of a descriptor, in windows that start at multiples of their length, as those of the service do.
-fn rate(node: &Node) -> Option<String> {
+/// The allowance of a descriptor, in windows that start at multiples of their length, as those of the service do.
+fn allowance(node: &Node) -> Option<Allowance> {
     let limit = node.get("rate_limit");
-    let units = limit.get("requests_per_unit").number().filter(|units| *units > 0)?;
+    let units = limit.get("requests_per_unit").number()?;
     let period = match &*limit.get("unit").text()?.to_ascii_lowercase() {
         "second" => "s",
         "minute" => "minute",
@@ -249,5 +354,5 @@ fn rate(node: &Node) -> Option<String> {
         "year" => "8760h",
         _ => return None,
     };
-    Some(format!("{units}/{period}"))
+    Some(if units == 0 { Allowance::None } else { Allowance::Rate(format!("{units}/{period}")) })
 }

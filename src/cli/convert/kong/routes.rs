@@ -4,6 +4,7 @@ use super::plugins::{Plugins, Scope};
 use crate::cli::convert::document::{Document, Node};
 use crate::cli::convert::model::{Condition, ConditionKind, Route, Target, Test, Upstream};
 use crate::cli::convert::names::Names;
+use crate::cli::convert::nginx::start_of_regex;
 use crate::cli::convert::note::Note;
 
 /// The highest weight of a server.
@@ -111,6 +112,10 @@ pub(super) fn routes(
     }
     let mut found: Vec<((usize, usize), Route)> = Vec::new();
     for (node, service) in with_services {
+        if let Some(note) = left_out(document, node, service) {
+            plugins.notes.push(note);
+            continue;
+        }
         let scope =
             Scope { service: service.and_then(|it| it.get("name").text()), route: node.get("name").text() };
         let upstream = service.map(|service| services.upstream(service));
@@ -118,18 +123,68 @@ pub(super) fn routes(
         plugins.apply(scope, &mut base);
         let (routes, notes) = combinations(document, node, &base);
         plugins.notes.extend(notes);
-        for (index, route) in routes.into_iter().enumerate() {
+        let count =
+            ["hosts", "methods", "headers", "paths"].iter().filter(|key| node.get(key).is_present()).count();
+        for (index, (route, is_regex)) in routes.into_iter().enumerate() {
             let notes = if index == 0 { route.notes.clone() } else { Vec::new() };
-            let count = usize::from(route.host.is_some())
-                + usize::from(!route.methods.is_empty())
-                + usize::from(!route.conditions.is_empty())
-                + usize::from(route.path != "/*");
-            found.push(((count, route.path.len()), Route { notes, ..route }));
+            // Kong tries regular expressions first.
+            let length = if is_regex { usize::MAX } else { route.path.len() };
+            found.push(((count, length), Route { notes, ..route }));
         }
     }
     // More conditions and longer paths are preferred; the sort keeps the order of others.
     found.sort_by_key(|(rank, _)| std::cmp::Reverse(*rank));
     found.into_iter().map(|(_, route)| route).collect()
+}
+
+/// A note on a route that Kong does not serve over HTTP, if it is one.
+fn left_out(document: &Document, node: &Node, service: Option<&Node>) -> Option<Note> {
+    let protocols = node.get("protocols");
+    let is_stream = |name: &String| matches!(&**name, "tcp" | "tls" | "tls_passthrough" | "udp");
+    if !protocols.texts().is_empty() && protocols.texts().iter().all(is_stream) {
+        return Some(document.finding(protocols, &listed(protocols), "tidegate forwards HTTP only"));
+    }
+    let enabled = service?.get("enabled");
+    let reason = "the service is disabled: its routes are left out";
+    (enabled.text() == Some("false")).then(|| document.finding(enabled, "enabled: false", reason))
+}
+
+/// The protocols of a route, as in its line.
+fn listed(protocols: &Node) -> String {
+    format!("protocols: {}", protocols.texts().join(", "))
+}
+
+/// Notes on conditions of a route that are not converted; it gets 501 if it would match more requests without them.
+fn restrict(document: &Document, node: &Node, route: &mut Route) {
+    let protocols = node.get("protocols");
+    let is_plain = |name: &String| matches!(&**name, "http" | "grpc" | "ws");
+    if !protocols.texts().is_empty() && !protocols.texts().iter().any(is_plain) {
+        let status = node.get("https_redirect_status_code").text().unwrap_or("426");
+        let reason = format!(
+            "ACCESS IS OPEN over plain HTTP, where Kong responds with {status}. Leave out listeners without `tls`"
+        );
+        route.notes.push(document.finding(protocols, &listed(protocols), reason));
+    }
+    for key in ["destinations", "expression", "snis", "sources"] {
+        let value = node.get(key);
+        if value.is_present() {
+            let text = value.text().map_or_else(|| key.to_owned(), |text| format!("{key}: {text}"));
+            let reason = "routes have no such condition: requests get 501 until you replace it";
+            route.notes.push(document.finding(value, &text, reason));
+            route.target = Target::missing();
+        }
+    }
+    for (header, values) in node.get("headers").entries() {
+        if values.texts().iter().any(|value| value.starts_with("~*")) {
+            let reason =
+                "values are compared with texts: requests that have the header get 501 until you replace it";
+            route.notes.push(document.finding(values, &format!("headers.{header}"), reason));
+            route.target = Target::missing();
+            let name = header.to_ascii_lowercase();
+            let same = route.conditions.iter_mut().filter(|condition| condition.name == name);
+            same.for_each(|condition| condition.test = Test::Present(true));
+        }
+    }
 }
 
 /// A route without its hosts and paths.
@@ -138,6 +193,8 @@ fn base(document: &Document, node: &Node, upstream: Option<String>) -> Route {
     let name = node.get("name").text().unwrap_or("without a name");
     route.notes.push(document.origin(node, &format!("route {name}")));
     let known = [
+        "destinations",
+        "expression",
         "headers",
         "hosts",
         "methods",
@@ -148,6 +205,8 @@ fn base(document: &Document, node: &Node, upstream: Option<String>) -> Route {
         "protocols",
         "regex_priority",
         "service",
+        "snis",
+        "sources",
         "strip_path",
         "tags",
         "request_buffering",
@@ -172,24 +231,25 @@ fn base(document: &Document, node: &Node, upstream: Option<String>) -> Route {
         route.notes.push(document.finding(node, &format!("route {name}"), reason));
         Target::missing()
     };
+    restrict(document, node, &mut route);
     if !node.get("preserve_host").is_true() {
         route.rewrite_host = Some("upstream".to_owned());
     }
     route
 }
 
-/// A route for each of its hosts and paths, and notes on those that can't be converted.
-fn combinations(document: &Document, node: &Node, base: &Route) -> (Vec<Route>, Vec<Note>) {
+/// A route for each of its hosts and paths, and whether its path is a regular expression; and notes on those that can't be
+/// converted. Where the route restricts access, routes with 501 have their requests, and no other route.
+fn combinations(document: &Document, node: &Node, base: &Route) -> (Vec<(Route, bool)>, Vec<Note>) {
     let mut notes: Vec<Note> = Vec::new();
+    let restricts = base.target == Target::missing();
     let mut hosts: Vec<Option<String>> = Vec::new();
     for host in node.get("hosts").texts() {
         let host = host.split(':').next().unwrap_or("").to_ascii_lowercase();
         if host.strip_prefix("*.").unwrap_or(&host).contains('*') {
-            notes.push(document.finding(
-                node.get("hosts"),
-                &host,
-                "the host of a route is a name, or `*.` and a name",
-            ));
+            let reason = "the host of a route is a name, or `*.` and a name";
+            notes.push(document.finding(node.get("hosts"), &host, reason));
+            hosts.extend(restricts.then_some(None));
         } else {
             hosts.push(Some(host));
         }
@@ -197,28 +257,28 @@ fn combinations(document: &Document, node: &Node, base: &Route) -> (Vec<Route>, 
     if !node.get("hosts").is_present() {
         hosts.push(None);
     }
-    let mut paths: Vec<(String, Option<String>)> = Vec::new();
+    let mut paths: Vec<(String, Option<String>, bool)> = Vec::new();
     let strips = node.get("strip_path").text() != Some("false");
     for path in node.get("paths").texts() {
-        if !path.starts_with('/') || path.contains(['*', '{']) {
-            notes.push(document.finding(
-                node.get("paths"),
-                &path,
-                "a route's path has no regular expressions",
-            ));
+        if !path.starts_with('/') || path.contains(['*', '{', '[', '\\', '^']) {
+            let reason = "a route's path has no regular expressions";
+            notes.push(document.finding(node.get("paths"), &path, reason));
+            let start = start_of_regex(&format!("^{}", path.trim_start_matches('~')), true);
+            let start = if start.starts_with('/') { start } else { "/".to_owned() };
+            paths.extend(restricts.then(|| (format!("{start}*"), None, true)));
             continue;
         }
         let prefix = path.trim_end_matches('/');
-        paths.push((format!("{path}*"), (strips && !prefix.is_empty()).then(|| prefix.to_owned())));
+        paths.push((format!("{path}*"), (strips && !prefix.is_empty()).then(|| prefix.to_owned()), false));
     }
     if !node.get("paths").is_present() {
-        paths.push(("/*".to_owned(), None));
+        paths.push(("/*".to_owned(), None, false));
     }
     let mut routes = Vec::new();
     for host in &hosts {
-        for (path, strip_prefix) in &paths {
+        for (path, strip_prefix, is_regex) in &paths {
             let (host, path, strip_prefix) = (host.clone(), path.clone(), strip_prefix.clone());
-            routes.push(Route { host, path, strip_prefix, ..base.clone() });
+            routes.push((Route { host, path, strip_prefix, ..base.clone() }, *is_regex));
         }
     }
     (routes, notes)
