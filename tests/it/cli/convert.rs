@@ -1,9 +1,11 @@
 //! `tidegate convert`: what it writes, and that tidegate then decides as the origin does.
 
+mod access;
 mod golden;
 mod haproxy;
 mod nginx;
 mod origin;
+mod traefik;
 mod traffic;
 
 use super::{Finished, repository, tidegate};

@@ -140,8 +140,7 @@ fn is_of_server(line: &Line) -> bool {
         || line.begins(&["option", "httpchk"])
 }
 
-/// Adds the lines of `defaults` to the sections that inherit them, before their own. Where listeners have the rules of
-/// `defaults`, backends do not need them.
+/// Adds the lines of `defaults` to the sections that inherit them, before their own.
 pub(super) fn inherit(sections: &mut [Section]) {
     let has_listeners = |section: &Section| matches!(section.kind(), "frontend" | "listen");
     let mut defaults: Vec<Option<usize>> = Vec::new();
@@ -155,15 +154,13 @@ pub(super) fn inherit(sections: &mut [Section]) {
     }
     for index in 0..sections.len() {
         let Some(from) = defaults[index] else { continue };
-        let is_guarded =
-            (0..sections.len()).any(|other| defaults[other] == Some(from) && has_listeners(&sections[other]));
         let (kind, has_own) = (sections[index].kind(), has_listeners(&sections[index]));
         let is_wanted = |line: &&Line| match kind {
             "defaults" => true,
             "frontend" | "listen" | "backend" => {
-                let is_rule = RULES.contains(&line.word(0)) && (has_own || !is_guarded);
                 let is_backend = line.word(0) == "default_backend" && has_own;
-                is_rule || is_backend || is_of_server(line) && (kind != "frontend" || line.word(0) == "mode")
+                let is_of_server = is_of_server(line) && (kind != "frontend" || line.word(0) == "mode");
+                RULES.contains(&line.word(0)) || is_backend || is_of_server
             }
             _ => false,
         };

@@ -2,22 +2,15 @@
 //!
 //! Decisions are equal as long as a client pauses after a denial, since `HAProxy` counts denied requests as well.
 
-use std::fs;
 use std::net::Ipv4Addr;
 
-use super::origin::{MARGIN, READY, slow_upstream};
+use super::origin::{MARGIN, haproxy, slow_upstream};
 use super::traffic::{Burst, Compared, Scenario, bursts, compare, converted, table};
 use crate::support::{Tidegate, Upstream, WebServer};
 
 /// `HAProxy` with the file `verdicts.cfg`, and tidegate with the converted one.
 fn both(upstream: &Upstream) -> (WebServer, Tidegate) {
-    let text = fs::read_to_string(super::repository().join("tests/it/cli/convert/verdicts.cfg")).unwrap();
-    let authority = upstream.addr().to_string();
-    let server = WebServer::start("haproxy", READY, |directory, port| {
-        let text = text.replace("LISTEN", &format!("127.0.0.1:{port}")).replace("UPSTREAM", &authority);
-        fs::write(directory.join("haproxy.cfg"), text).unwrap();
-        ["-db", "-f", "haproxy.cfg"].map(str::to_owned).to_vec()
-    });
+    let server = haproxy("verdicts.cfg", upstream);
     let tidegate = converted("haproxy", &server, "haproxy.cfg");
     (server, tidegate)
 }

@@ -3,24 +3,10 @@
 //! Decisions are equal where no request arrives within a margin of the instant at which it would be decided otherwise. All
 //! plans here keep a margin of 300 ms or more, and a burst that is sent later than that is repeated.
 
-use std::fs;
 use std::net::Ipv4Addr;
 
-use super::origin::{MARGIN, READY, slow_upstream};
+use super::origin::{MARGIN, nginx, slow_upstream};
 use super::traffic::{Burst, Compared, Scenario, bursts, compare, converted, table};
-use crate::support::{Upstream, WebServer};
-
-/// nginx with the file `verdicts.conf`.
-fn nginx(upstream: &Upstream) -> WebServer {
-    let text = fs::read_to_string(super::repository().join("tests/it/cli/convert/verdicts.conf")).unwrap();
-    let authority = upstream.addr().to_string();
-    WebServer::start("nginx", READY, |directory, port| {
-        let text = text.replace("LISTEN", &format!("127.0.0.1:{port}")).replace("UPSTREAM", &authority);
-        fs::write(directory.join("nginx.conf"), text).unwrap();
-        ["-p", directory.to_str().unwrap(), "-c", "nginx.conf", "-e", "stderr"].map(str::to_owned).to_vec()
-    })
-}
-
 fn scenario(name: &'static str, bursts: Vec<Burst>) -> Scenario {
     Scenario { name, bursts, margin: MARGIN }
 }
@@ -88,7 +74,7 @@ fn scenarios() -> Vec<Scenario> {
 #[test]
 fn tidegate_decides_as_nginx_does() {
     let upstream = slow_upstream();
-    let server = nginx(&upstream);
+    let server = nginx("verdicts.conf", &upstream);
     let tidegate = converted("nginx", &server, "nginx.conf");
     let origin = server.addr(Ipv4Addr::LOCALHOST.into());
     let compared = compare(origin, tidegate.addr(), scenarios());

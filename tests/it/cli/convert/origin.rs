@@ -1,9 +1,13 @@
 //! What the tests with real origins have in common.
 
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use crate::support::Upstream;
+use super::repository;
+use crate::support::{Upstream, WebServer, Wire, connect_from, eventually};
 
 /// A request that finds out whether a server is ready.
 pub const READY: &[u8] = b"GET /ready HTTP/1.1\r\nHost: api.test\r\nConnection: close\r\n\r\n";
@@ -25,4 +29,48 @@ pub fn slow_upstream() -> Upstream {
             }
         }
     })
+}
+
+/// nginx with a file of this folder.
+pub fn nginx(file: &str, upstream: &Upstream) -> WebServer {
+    WebServer::start("nginx", READY, |directory, port| {
+        configure(file, directory.join("nginx.conf"), port, upstream);
+        ["-p", directory.to_str().unwrap(), "-c", "nginx.conf", "-e", "stderr"].map(str::to_owned).to_vec()
+    })
+}
+
+/// `HAProxy` with a file of this folder.
+pub fn haproxy(file: &str, upstream: &Upstream) -> WebServer {
+    WebServer::start("haproxy", READY, |directory, port| {
+        configure(file, directory.join("haproxy.cfg"), port, upstream);
+        ["-db", "-f", "haproxy.cfg"].map(str::to_owned).to_vec()
+    })
+}
+
+/// Traefik with a dynamic configuration of this folder, which it has read.
+pub fn traefik(file: &str, upstream: &Upstream) -> WebServer {
+    let server = WebServer::start("traefik", READY, |directory, port| {
+        configure(file, directory.join("dynamic.yaml"), port, upstream);
+        let entry = format!("--entryPoints.web.address=127.0.0.1:{port}");
+        let provider = "--providers.file.filename=dynamic.yaml";
+        let quiet =
+            ["--global.checkNewVersion=false", "--global.sendAnonymousUsage=false", "--log.level=ERROR"];
+        [entry, provider.to_owned()].into_iter().chain(quiet.map(str::to_owned)).collect()
+    });
+    // Until then it responds with 404.
+    let status = || {
+        let address = server.addr(Ipv4Addr::LOCALHOST.into());
+        let mut wire = Wire::over(connect_from("127.0.0.1", address).unwrap());
+        wire.send(READY);
+        wire.read_response("GET").unwrap().status()
+    };
+    eventually("Traefik has its configuration", || status() == 200);
+    server
+}
+
+/// Writes a file of this folder with the addresses of a listener and of a server.
+fn configure(file: &str, to: impl AsRef<Path>, port: u16, upstream: &Upstream) {
+    let text = fs::read_to_string(repository().join("tests/it/cli/convert").join(file)).unwrap();
+    let text = text.replace("LISTEN", &format!("127.0.0.1:{port}"));
+    fs::write(to, text.replace("UPSTREAM", &upstream.addr().to_string())).unwrap();
 }

@@ -65,9 +65,13 @@ pub fn converted(origin: &str, server: &WebServer, file: &str) -> Tidegate {
     let directory = path.parent().unwrap();
     let super::Finished { status, stdout, stderr } = super::tidegate(directory, &["convert", origin, file]);
     assert_eq!(status, 0, "{stderr}");
-    let address = server.addr([127, 0, 0, 1].into());
+    // Traefik has its addresses in another file.
+    let address = match origin {
+        "traefik" => "127.0.0.1:8080".to_owned(),
+        _ => server.addr([127, 0, 0, 1].into()).to_string(),
+    };
     assert!(stdout.contains(&format!("\"{address}\"")), "{stdout}");
-    Tidegate::start(&stdout.replace(&address.to_string(), "127.0.0.1:0"))
+    Tidegate::start(&stdout.replace(&address, "127.0.0.1:0"))
 }
 
 /// Sends the scenarios to both servers, all at once. Returns what they have decided, in the order of the scenarios.

@@ -1,0 +1,79 @@
+//! The real Traefik, and tidegate with its converted configuration, get the same requests.
+//!
+//! Traefik delays a request that comes less than half a second early, where tidegate denies it: the plans here keep away from
+//! that, except for the test of this difference.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use super::origin::{MARGIN, slow_upstream, traefik};
+use super::traffic::{Burst, Compared, Scenario, bursts, compare, converted, table};
+
+fn scenario(name: &'static str, bursts: Vec<Burst>) -> Scenario {
+    Scenario { name, bursts, margin: MARGIN }
+}
+
+/// The traffic for each path of `verdicts.yaml`.
+fn scenarios() -> Vec<Scenario> {
+    let keys = ["X-Api-Key: a-ATTEMPT\r\n", "X-Api-Key: b-ATTEMPT\r\n"];
+    let keys = keys.map(|headers| Burst { headers, ..bursts("GET /header", &[(0, 4)])[0] });
+    vec![
+        scenario("average=1 burst=3", bursts("GET /burst", &[(0, 6), (2_200, 4), (8_000, 5)])),
+        scenario("average=1", bursts("GET /plain", &[(0, 3), (2_000, 2)])),
+        scenario("average=30 period=1m", bursts("GET /minute", &[(0, 4), (3_000, 2), (9_000, 3)])),
+        scenario("key: header", keys.to_vec()),
+        scenario("two middlewares", bursts("GET /both", &[(0, 5)])),
+        scenario("inFlightReq by host", bursts("GET /slow", &[(0, 5), (250, 1), (1200, 2)])),
+        scenario("inFlightReq by address", bursts("GET /slow-address", &[(0, 5), (250, 1), (1200, 2)])),
+        scenario("average=0", bursts("GET /unlimited", &[(0, 5)])),
+    ]
+}
+
+#[test]
+fn tidegate_decides_as_traefik_does() {
+    let upstream = slow_upstream();
+    let server = traefik("verdicts.yaml", &upstream);
+    let tidegate = converted("traefik", &server, "dynamic.yaml");
+    let compared = compare(server.addr(Ipv4Addr::LOCALHOST.into()), tidegate.addr(), scenarios());
+    let table = table("Traefik", &compared);
+    println!("{table}");
+    for Compared { name, bursts } in &compared {
+        for (burst, origin, tidegate) in bursts {
+            assert_eq!(origin.statuses, tidegate.statuses, "{name}: {burst:?}\n{table}");
+        }
+    }
+    let denied = |name: &str| {
+        let of_name = compared.iter().filter(|it| it.name == name).flat_map(|it| &it.bursts);
+        of_name.flat_map(|(_, _, tidegate)| &tidegate.statuses).filter(|status| **status == 429).count()
+    };
+    // The expected numbers, so that the comparison is not one of servers that allow everything.
+    let expected = [
+        ("average=1 burst=3", 7),
+        ("average=1", 3),
+        ("average=30 period=1m", 4),
+        ("inFlightReq by host", 4),
+        ("average=0", 0),
+    ];
+    for (name, expected) in expected {
+        assert_eq!(denied(name), expected, "{name}\n{table}");
+    }
+}
+
+#[test]
+fn traefik_delays_early_requests_and_tidegate_denies_them() {
+    let upstream = slow_upstream();
+    let server = traefik("verdicts.yaml", &upstream);
+    let tidegate = converted("traefik", &server, "dynamic.yaml");
+    // Each request may be sent at most 100 ms late: the third one then comes between 150 and 450 ms early.
+    let early = Scenario {
+        margin: Duration::from_millis(100),
+        ..scenario("700 ms after another", bursts("GET /early", &[(0, 1), (700, 1)]))
+    };
+    let compared = compare(server.addr(Ipv4Addr::LOCALHOST.into()), tidegate.addr(), vec![early]);
+    let table = table("Traefik", &compared);
+    println!("{table}");
+    let [first, second] = &compared[0].bursts[..] else { panic!("{table}") };
+    assert_eq!((&first.1.statuses, &first.2.statuses), (&vec![200], &vec![200]), "{table}");
+    assert_eq!((&second.1.statuses, &second.2.statuses), (&vec![200], &vec![429]), "{table}");
+    assert!(second.1.times[0] >= Duration::from_millis(150), "{:?}", second.1.times);
+}
