@@ -109,19 +109,7 @@ fn add_routes<'d>(
         }
         converted.routes.extend(routes.into_iter().map(|route| Route { host: Some(host.clone()), ..route }));
     }
-    // Hosts that can't be converted are matched after all others.
-    let lost = servers.iter().filter(|server| server.has_lost_names && !server.is_default);
-    for server in lost.filter(|server| is_restricted(server.directive.directives())) {
-        let reason = "it restricts access for hosts that are not converted: requests for hosts without a route of their own get 501 \
-                      until you replace this route";
-        let notes = vec![server.directive.finding(reason)];
-        converted.routes.push(Route {
-            notes,
-            path: "/*".to_owned(),
-            target: Target::missing(),
-            ..Route::default()
-        });
-    }
+    converted.routes.extend(servers.iter().filter_map(lost_hosts));
     let mut defaults = defaults.into_iter();
     if let Some((_, routes)) = defaults.next() {
         converted.routes.extend(routes);
@@ -131,6 +119,18 @@ fn add_routes<'d>(
                       first default server on this port, too";
         converted.notes.push(other.directive.finding(reason));
     }
+}
+
+/// A route for the hosts of a server that can't be converted, if it restricts access. They are matched after all others.
+fn lost_hosts(server: &Server<'_>) -> Option<Route> {
+    let is_lost = server.has_lost_names && !server.is_default;
+    if !is_lost || !is_restricted(server.directive.directives()) {
+        return None;
+    }
+    let reason = "it restricts access for hosts that are not converted: requests for hosts without a route of their own get 501 \
+                  until you replace this route";
+    let notes = vec![server.directive.finding(reason)];
+    Some(Route { notes, path: "/*".to_owned(), target: Target::missing(), ..Route::default() })
 }
 
 /// The routes of a server for another host, without their notes.

@@ -48,28 +48,41 @@ impl<'d> Services<'d> {
         let known = ["healthCheck", "passHostHeader", "servers", "strategy"];
         upstream.notes.extend(self.document.remarks(balancer, &known));
         for server in balancer.get("servers").items() {
-            let url = server.get("url").text().unwrap_or("").trim_end_matches('/');
-            upstream.notes.extend(self.document.remarks(server, &["preservePath", "url", "weight"]));
-            if !(url.starts_with("http://") || url.starts_with("https://")) {
-                let reason = "the URL of a server begins with `http://` or `https://`";
-                upstream.notes.push(self.document.finding(server, &format!("url: {url}"), reason));
-                continue;
-            }
-            let weight = server.get("weight").number().unwrap_or(1).clamp(1, MOST_WEIGHT);
-            let origin = without_path(url);
-            if server.get("preservePath").is_true() {
-                upstream.servers.push((url.to_owned(), weight));
-            } else {
-                if origin.len() < url.len() {
-                    let text = format!("Traefik ignores the path of {url}, since `preservePath` is not set.");
-                    upstream.notes.push(Note::text(text));
-                }
-                upstream.servers.push((origin.to_owned(), weight));
-            }
+            self.add_server(server, &mut upstream);
         }
         if upstream.servers.is_empty() {
             return Err("none of its servers can be converted: requests get 501".to_owned());
         }
+        self.add_settings(balancer, &mut upstream);
+        let name = upstream.name.clone();
+        self.upstreams.push(upstream);
+        self.made.push((plain.to_owned(), name.clone()));
+        Ok((name, host))
+    }
+
+    fn add_server(&self, server: &Node, upstream: &mut Upstream) {
+        let url = server.get("url").text().unwrap_or("").trim_end_matches('/');
+        upstream.notes.extend(self.document.remarks(server, &["preservePath", "url", "weight"]));
+        if !(url.starts_with("http://") || url.starts_with("https://")) {
+            let reason = "the URL of a server begins with `http://` or `https://`";
+            upstream.notes.push(self.document.finding(server, &format!("url: {url}"), reason));
+            return;
+        }
+        let weight = server.get("weight").number().unwrap_or(1).clamp(1, MOST_WEIGHT);
+        let origin = without_path(url);
+        if server.get("preservePath").is_true() {
+            upstream.servers.push((url.to_owned(), weight));
+        } else {
+            if origin.len() < url.len() {
+                let text = format!("Traefik ignores the path of {url}, since `preservePath` is not set.");
+                upstream.notes.push(Note::text(text));
+            }
+            upstream.servers.push((origin.to_owned(), weight));
+        }
+    }
+
+    /// Adds the balancing and the health checks of a service.
+    fn add_settings(&self, balancer: &Node, upstream: &mut Upstream) {
         let strategy = balancer.get("strategy");
         match strategy.text() {
             Some("p2c") => upstream.balance = Some("power_of_two".to_owned()),
@@ -92,10 +105,6 @@ impl<'d> Services<'d> {
             };
             upstream.notes.push(self.document.finding(value, &format!("healthCheck.{name}"), reason));
         }
-        let name = upstream.name.clone();
-        self.upstreams.push(upstream);
-        self.made.push((plain.to_owned(), name.clone()));
-        Ok((name, host))
     }
 }
 
