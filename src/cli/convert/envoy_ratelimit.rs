@@ -208,18 +208,14 @@ impl Maker<'_> {
         let mut path = path.clone();
         let part = path.parts.pop().unwrap_or_default();
         let text = format!("value: {value}");
-        match condition(&part, value) {
-            Some(condition) => {
-                path.conditions.push(condition);
-                let origin = self.document.origin(node, &text);
-                self.deny(node, &path, vec![origin]);
-            }
-            None => {
-                let reason = format!(
-                    "ACCESS IS OPEN: its requests are denied, but routes have no condition on `{part}`"
-                );
-                self.converted.notes.push(self.document.finding(node, &text, reason));
-            }
+        if let Some(condition) = condition(&part, value) {
+            path.conditions.push(condition);
+            let origin = self.document.origin(node, &text);
+            self.deny(node, &path, vec![origin]);
+        } else {
+            let reason =
+                format!("ACCESS IS OPEN: its requests are denied, but routes have no condition on `{part}`");
+            self.converted.notes.push(self.document.finding(node, &text, reason));
         }
     }
 

@@ -186,10 +186,10 @@ fn client_ip(block: &[Directive]) -> ClientIp {
 
 /// The response to denied requests, if the status is not that of tidegate.
 fn denied(maker: &RouteMaker<'_>, notes: &mut Vec<Note>) -> Option<Denied> {
-    let first = maker.statuses.iter().map(|it| it.status).min_by_key(|status| *status != 429)?;
-    let other = maker.statuses.iter().filter(|it| it.status != first);
+    let first = maker.statuses.iter().map(|it| it.code).min_by_key(|status| *status != 429)?;
+    let other = maker.statuses.iter().filter(|it| it.code != first);
     notes.extend(other.map(|it| {
-        let reason = format!("denials have one status for all limits: {first}, not {}", it.status);
+        let reason = format!("denials have one status for all limits: {first}, not {}", it.code);
         Note::finding(it.place, &it.text, reason)
     }));
     if first == 429 {

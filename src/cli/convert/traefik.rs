@@ -36,7 +36,7 @@ pub(super) fn convert(file: &str, text: &str) -> Result<Converted, SyntaxError> 
         let mut found: Vec<(u64, Vec<Route>)> = Vec::new();
         for (name, router) in routers.entries() {
             match maker.routes(name, router) {
-                Ok(routes) => found.push((priority(router), routes)),
+                Ok(made) => found.push((priority(router), made)),
                 Err(note) => converted.notes.push(note),
             }
         }
@@ -119,11 +119,11 @@ impl Maker<'_> {
             Route { notes: Vec::new(), host, path, methods, conditions, ..base.clone() }
         };
         let stripped = matches.into_iter().flat_map(|matched| stripped(&with_base(matched), &prefixes));
-        let mut routes: Vec<Route> = stripped.collect();
-        if let Some(first) = routes.first_mut() {
+        let mut all: Vec<Route> = stripped.collect();
+        if let Some(first) = all.first_mut() {
             first.notes.clone_from(&base.notes);
         }
-        Ok(routes)
+        Ok(all)
     }
 
     fn set_target(&mut self, router: &Node, route: &mut Route) {

@@ -42,13 +42,14 @@ impl<'s> RuleMaker<'s> {
         let mut exempt: Vec<String> = Vec::new();
         for line in &section.lines {
             match action(line) {
-                Some(Action::Allow) => match exempted(&acls, line) {
-                    Some(networks) => exempt.extend_from_slice(&networks),
-                    None => {
+                Some(Action::Allow) => {
+                    if let Some(networks) = exempted(&acls, line) {
+                        exempt.extend(networks);
+                    } else {
                         let reason = "only networks can be exempted from the rules that follow";
                         rules.notes.push(line.finding(reason));
                     }
-                },
+                }
                 Some(Action::Refuse { status, target, note }) => {
                     let others = self.count(section, line, status, &exempt, &mut rules);
                     rules.notes.extend(note.filter(|_| !others.is_empty()));

@@ -27,7 +27,7 @@ pub(super) struct RouteMaker<'d> {
 
 /// The status of denials by some limits.
 pub(super) struct Status<'d> {
-    pub status: u16,
+    pub code: u16,
     /// Where it is first used.
     pub place: &'d Place,
     /// The directive that sets it.
@@ -135,8 +135,8 @@ impl<'d> RouteMaker<'d> {
             Some(set) => (set.arg(0).parse().unwrap_or(DEFAULT_STATUS), set, set.text()),
             None => (DEFAULT_STATUS, directive, format!("{name} {DEFAULT_STATUS} (the default)")),
         };
-        if self.statuses.iter().all(|known| known.status != status) {
-            self.statuses.push(Status { status, place: &place.place, text });
+        if self.statuses.iter().all(|known| known.code != status) {
+            self.statuses.push(Status { code: status, place: &place.place, text });
         }
     }
 }
@@ -232,12 +232,12 @@ enum Split {
 fn variants(mut route: Route, all: Vec<(Applied, &Directive)>) -> Vec<Route> {
     let mut splits: Vec<(When, Vec<(String, &Directive)>)> = Vec::new();
     for (applied, directive) in all {
-        let named = (applied.name, directive);
+        let limit = (applied.name, directive);
         match applied.when {
-            None => route.limits.push(named.0),
+            None => route.limits.push(limit.0),
             Some(when) => match splits.iter_mut().find(|(known, _)| *known == when) {
-                Some((_, names)) => names.push(named),
-                None => splits.push((when, vec![named])),
+                Some((_, names)) => names.push(limit),
+                None => splits.push((when, vec![limit])),
             },
         }
     }
