@@ -6,8 +6,8 @@ use smallvec::SmallVec;
 
 use super::client_ip::ClientIp;
 use super::error::RequestError;
-use super::key_spec::KeyLookup;
-use super::limit_rule::{LimitMatch, LimitRule, PolicySource, Trust};
+use super::key_spec::{KeyLookup, KeySpec};
+use super::limit_rule::{Cost, LimitMatch, LimitRule, PolicySource, Trust};
 use super::missing::MissingPart;
 use super::plan::LimitMatches;
 use super::subject::Subject;
@@ -27,7 +27,24 @@ pub(super) struct LimitMatcher<'g> {
 impl<'g> LimitMatcher<'g> {
     /// The treatment of a request whose key under this limit is `key`. The first of these applies: block, allow,
     /// override, tier, the limit's own policy. A limit in shadow mode rejects no request.
+    #[inline]
     pub fn match_limit<'a>(self, limit: PolicyId, subject: &Subject<'_>, key: &'a KeyLookup) -> LimitMatch<'a>
+    where
+        'g: 'a,
+    {
+        let rule = &self.rules[limit];
+        // Most limits charge every request that has a key by their own numbers.
+        if let (KeyLookup::Key(key), Cost::Fixed(cost), None) = (key, &rule.cost, &rule.tiers)
+            && rule.rules.is_empty()
+        {
+            let charge = Charge::take(limit, *key, *cost);
+            return LimitMatch::Charged { charge, source: PolicySource::Base };
+        }
+        self.match_rules(limit, subject, key)
+    }
+
+    /// The same for a limit with rules, tiers or a cost from a header, or a request without a single key.
+    fn match_rules<'a>(self, limit: PolicyId, subject: &Subject<'_>, key: &'a KeyLookup) -> LimitMatch<'a>
     where
         'g: 'a,
     {
@@ -76,13 +93,16 @@ impl<'g> LimitMatcher<'g> {
             }
         }
         let mut matches = LimitMatches::default();
-        let mut keys: SmallVec<[KeyLookup; 4]> = SmallVec::new();
-        for (index, &limit) in limits.iter().enumerate() {
+        let mut keys: SmallVec<[(&KeySpec, KeyLookup); 4]> = SmallVec::new();
+        for &limit in limits {
             let spec = &self.rules[limit].key;
             // Limits often share a key: hash it once.
-            let same = limits[..index].iter().position(|other| self.rules[*other].key == *spec);
-            let key = same.map_or_else(|| spec.find(subject, self.hasher), |same| keys[same].clone());
-            match self.match_limit(limit, subject, &key) {
+            let known = keys.iter().position(|(other, _)| *other == spec);
+            let index = known.unwrap_or(keys.len());
+            if known.is_none() {
+                keys.push((spec, spec.find(subject, self.hasher)));
+            }
+            match self.match_limit(limit, subject, &keys[index].1) {
                 LimitMatch::Charged { charge, .. } => matches.charges.push(charge),
                 LimitMatch::Allowed(_) => matches.exempt.push(limit),
                 LimitMatch::Skipped => {}
@@ -94,7 +114,6 @@ impl<'g> LimitMatcher<'g> {
                     matches.missing.get_or_insert_with(missing);
                 }
             }
-            keys.push(key);
         }
         if subject.query.has_too_many_parameters() {
             return Err(RequestError::TooManyParameters);

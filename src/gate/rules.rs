@@ -125,6 +125,12 @@ impl Rules {
         all.into_iter()
     }
 
+    /// Whether there are no rules.
+    pub(super) fn is_empty(&self) -> bool {
+        let Self { block, allow, keys, first_parts } = self;
+        block.0.is_empty() && allow.0.is_empty() && keys.is_empty() && first_parts.is_empty()
+    }
+
     /// Whether there are rules for whole keys.
     pub(super) fn has_keys(&self) -> bool {
         !self.keys.is_empty()

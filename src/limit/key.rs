@@ -102,8 +102,9 @@ impl Parts {
             reason = "a part comes from a bounded head, file or request to the admin API"
         )]
         let length = u32::try_from(value.len()).expect("a part of a key is shorter than 4 GiB");
-        self.0.push(kind as u8);
-        self.0.extend_from_slice(&length.to_le_bytes());
+        let mut start = [kind as u8; 5];
+        start[1..].copy_from_slice(&length.to_le_bytes());
+        self.0.extend_from_slice(&start);
         self.0.extend_from_slice(value);
     }
 

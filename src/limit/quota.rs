@@ -159,6 +159,12 @@ impl Quota {
         }
     }
 
+    /// The bucket of a token bucket that refills continuously, or of a GCRA.
+    #[must_use]
+    pub fn bucket(&self) -> Option<&Bucket> {
+        if let Self::TokenBucket(bucket) | Self::Gcra(bucket) = self { Some(bucket) } else { None }
+    }
+
     /// `q` and `w` of the IETF draft: the units available at once, and the seconds in which they come back. If these are
     /// no whole number: the rate itself, over at least a second.
     #[must_use]

@@ -1,7 +1,5 @@
 //! Rate headers: `X-RateLimit-*`, and `RateLimit` with `RateLimit-Policy`. Written here only.
 
-use std::io::Write as _;
-
 use super::response_policy::{RateHeaders, ResponsePolicy};
 use crate::http1::names::{
     RATELIMIT, RATELIMIT_POLICY, X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING, X_RATELIMIT_RESET,
@@ -65,25 +63,30 @@ fn is_tighter_draft(fields: &Fields, ours: &Decision) -> bool {
 
 /// The value of `RateLimit-Policy`: an item for each limit.
 fn write_policies(out: &mut Vec<u8>, limits: &[Policy], statuses: &[LimitStatus]) {
-    let mut separator = "";
-    for status in statuses {
-        let name = &limits[status.policy].name;
+    for (index, status) in statuses.iter().enumerate() {
         let (units, window) = status.advertised(limits);
-        // Writing to memory can't fail.
-        let _ = write!(out, "{separator}\"{name}\";q={units};w={window}");
-        separator = ", ";
+        write_item(out, index, &limits[status.policy].name, [(b";q=", units), (b";w=", window)]);
     }
 }
 
 /// The value of `RateLimit`: an item for each limit. No limit is reset later than `retry_after` seconds.
 fn write_limits(out: &mut Vec<u8>, limits: &[Policy], statuses: &[LimitStatus], retry_after: Option<u64>) {
-    let mut separator = "";
-    for status in statuses {
-        let name = &limits[status.policy].name;
+    for (index, status) in statuses.iter().enumerate() {
         let Decision { remaining, reset_after, .. } = status.decision;
         let reset = retry_after.map_or(reset_after.ceil_secs(), |most| reset_after.ceil_secs().min(most));
-        let _ = write!(out, "{separator}\"{name}\";r={remaining};t={reset}");
-        separator = ", ";
+        write_item(out, index, &limits[status.policy].name, [(b";r=", remaining), (b";t=", reset)]);
+    }
+}
+
+/// Writes an item of a list: the name of a limit as a string, and parameters with their numbers. A name has no characters
+/// that would have to be escaped.
+fn write_item(out: &mut Vec<u8>, index: usize, name: &str, parameters: [(&[u8; 3], u64); 2]) {
+    out.extend_from_slice(if index == 0 { b"\"" } else { b", \"" });
+    out.extend_from_slice(name.as_bytes());
+    out.push(b'"');
+    for (parameter, number) in parameters {
+        out.extend_from_slice(parameter);
+        push_decimal(out, number);
     }
 }
 

@@ -4,14 +4,17 @@
 //! Redis. Entries whose state equals no state are swept. If a shard is full of live entries, an entry of the limit that
 //! has the most of them is evicted: a flood of made-up keys evicts only such keys.
 
+mod debts;
+mod locked;
 mod present;
 mod shard;
 
 use std::borrow::Cow;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use smallvec::SmallVec;
 
+use self::locked::{LocatedCharge, LocatedCharges, LockedShards};
 use self::present::Present;
 use self::shard::{Address, EntryHasher, Meta, Shard};
 use super::types::{Change, Decisions, Granted};
@@ -36,24 +39,12 @@ pub struct Memory {
     clock: Clock,
 }
 
-/// One charge of a request, with its policy and the address of its entry.
-#[derive(Clone, Copy)]
-struct LocatedCharge<'a> {
-    policy: &'a Policy,
-    charge: &'a Charge,
-    at: Address,
-    shard: usize,
-}
-
 /// A request of several charges that is being decided.
 struct Transaction<'a> {
     now: Present<'a>,
-    charges: SmallVec<[LocatedCharge<'a>; 4]>,
+    charges: LocatedCharges<'a>,
     shards: LockedShards<'a>,
 }
-
-/// The shards of one request, locked; always in the order of their numbers, so that two requests never deadlock.
-struct LockedShards<'a>(SmallVec<[(usize, MutexGuard<'a, Shard>); 4]>);
 
 impl Memory {
     /// A store of at most `max_keys` keys, with the time of `clock`.
@@ -115,9 +106,12 @@ impl Memory {
         let at = self.hasher.address(EntryId::new(policy, charge.key));
         let mut shard = self.shard(at).lock();
         let now = self.present();
+        if let Some(decision) = debts::take_one(&mut shard, (policy, charge), at, now) {
+            return decision;
+        }
         let Outcome { decision, next } = now.decide(policy, shard.get(at).as_deref(), charge);
         if let Some(record) = next {
-            store(&mut shard, policy, at, record, now);
+            shard.store(policy, at, record, now);
         }
         decision
     }
@@ -136,7 +130,7 @@ impl Memory {
         let mut shard = self.shard(at).lock();
         let now = self.present();
         let record = now.make(policy, shard.get(at).as_deref(), make);
-        store(&mut shard, policy, at, record, now);
+        shard.store(policy, at, record, now);
     }
 
     /// Applies each charge independently; see `Store::apply`.
@@ -222,18 +216,15 @@ impl Memory {
 
 impl<'a> Transaction<'a> {
     fn new(memory: &'a Memory, policies: &'a [Policy], charges: &'a [Charge]) -> Self {
-        let locate = |charge: &'a Charge| {
-            let policy = &policies[charge.policy];
-            let at = memory.hasher.address(EntryId::new(policy, charge.key));
-            LocatedCharge { policy, charge, at, shard: at.shard(memory.shards.len()) }
-        };
-        let charges: SmallVec<[LocatedCharge<'_>; 4]> = charges.iter().map(locate).collect();
-        let shards = LockedShards::new(&memory.shards, &charges);
+        let (charges, shards) = locked::lock(&memory.shards, &memory.hasher, policies, charges);
         Self { now: memory.present(), charges, shards }
     }
 
     /// Decides all charges; returns whether the request passes, and the decisions.
     fn take(&mut self) -> (bool, Decisions) {
+        if let Some(decided) = debts::take(&self.charges, &mut self.shards, self.now) {
+            return decided;
+        }
         let (passes, outcomes) = self.enforce();
         let mut decisions: Decisions = outcomes.into_iter().map(|outcome| outcome.decision).collect();
         for (index, decision) in decisions.iter_mut().enumerate() {
@@ -333,42 +324,8 @@ impl<'a> Transaction<'a> {
 
     fn store(&mut self, charge: &LocatedCharge<'_>, record: Option<Record>) {
         if let Some(record) = record {
-            store(self.shards.shard_mut(charge), charge.policy, charge.at, record, self.now);
+            self.shards.shard_mut(charge).store(charge.policy, charge.at, record, self.now);
         }
-    }
-}
-
-/// Stores a record for as long as it differs from none.
-fn store(shard: &mut Shard, policy: &Policy, at: Address, record: Record, now: Present<'_>) {
-    match now.expiry(policy, &record) {
-        Some((expires, by_wall)) => {
-            let meta = Meta::new(policy.salt(), &record, expires, by_wall);
-            shard.put(at, record, meta, now);
-        }
-        None => shard.remove(at),
-    }
-}
-
-impl<'a> LockedShards<'a> {
-    fn new(shards: &'a [Mutex<Shard>], charges: &[LocatedCharge<'_>]) -> Self {
-        let mut numbers: SmallVec<[usize; 4]> = charges.iter().map(|charge| charge.shard).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        Self(numbers.into_iter().map(|number| (number, shards[number].lock())).collect())
-    }
-
-    #[expect(clippy::expect_used, reason = "`new` has locked the shard of every charge")]
-    fn index_of(&self, charge: &LocatedCharge<'_>) -> usize {
-        self.0.iter().position(|(number, _)| *number == charge.shard).expect("the shard is locked")
-    }
-
-    fn shard(&self, charge: &LocatedCharge<'_>) -> &Shard {
-        &self.0[self.index_of(charge)].1
-    }
-
-    fn shard_mut(&mut self, charge: &LocatedCharge<'_>) -> &mut Shard {
-        let index = self.index_of(charge);
-        &mut self.0[index].1
     }
 }
 

@@ -83,10 +83,17 @@ impl Lines {
             clippy::cast_possible_truncation,
             reason = "heads and what is added to them are far below 4 GiB"
         )]
-        let [name, name_length, value, value_length] = positions.map(|it| it as u32);
+        let line = Line {
+            name: positions[0] as u32,
+            name_length: positions[1] as u32,
+            value: positions[2] as u32,
+            value_length: positions[3] as u32,
+            id,
+            is_canonical,
+            is_sensitive: false,
+        };
         self.present.insert(id);
-        let is_sensitive = false;
-        self.positions.push(Line { name, name_length, value, value_length, id, is_canonical, is_sensitive });
+        self.positions.push(line);
     }
 
     /// Adds the lines of another head.

@@ -49,6 +49,10 @@ enum PackedRecord {
     Record(Box<Record>),
 }
 
+/// A record is not a debt alone.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NotOnlyDebt;
+
 /// The properties of an entry that eviction, sweep and list need, in one word: when it expires, in steps of
 /// 2^14 µs (40 bits); whether that is by the wall clock; whether it is strict; and 22 bits of its policy's salt.
 #[derive(Clone, Copy, Debug)]
@@ -86,27 +90,30 @@ impl EntryCount {
 impl PackedRecord {
     fn new(record: Record) -> Self {
         if let Record { state: Some(State::Debt(debt)), penalty: None } = &record {
-            let [unit @ .., _] = debt.unit.get().to_le_bytes();
-            return Self::Debt { stamp: debt.stamp.0, ticks: debt.ticks, unit };
+            return Self::of_debt(*debt);
         }
         Self::Record(Box::new(record))
     }
 
+    fn of_debt(debt: Debt) -> Self {
+        let [unit @ .., _] = debt.unit.get().to_le_bytes();
+        Self::Debt { stamp: debt.stamp.0, ticks: debt.ticks, unit }
+    }
+
+    /// The debt, if the record has nothing else.
+    fn debt(&self) -> Option<Debt> {
+        let Self::Debt { stamp, ticks, unit } = self else { return None };
+        let mut bytes = [0; 8];
+        bytes[..unit.len()].copy_from_slice(unit);
+        // The unit was packed from a `NonZeroU64` of at most 2^53.
+        let unit = NonZeroU64::new(u64::from_le_bytes(bytes))?;
+        Some(Debt { stamp: Timestamp(*stamp), ticks: *ticks, unit })
+    }
+
     fn unpack(&self) -> Cow<'_, Record> {
         match self {
-            Self::Debt { stamp, ticks, unit } => {
-                let mut bytes = [0; 8];
-                bytes[..unit.len()].copy_from_slice(unit);
-                let unit = u64::from_le_bytes(bytes);
-                #[expect(
-                    clippy::expect_used,
-                    reason = "the unit was packed from a `NonZeroU64` of at most 2^53"
-                )]
-                let unit = NonZeroU64::new(unit).expect("a unit is not zero");
-                let debt = Debt { stamp: Timestamp(*stamp), ticks: *ticks, unit };
-                Cow::Owned(Record { state: Some(State::Debt(debt)), penalty: None })
-            }
             Self::Record(record) => Cow::Borrowed(record),
+            Self::Debt { .. } => Cow::Owned(Record { state: self.debt().map(State::Debt), penalty: None }),
         }
     }
 }
@@ -120,10 +127,15 @@ impl Meta {
     pub fn new(salt: u128, record: &Record, expires: Timestamp, by_wall: bool) -> Self {
         let is_held = record.penalty.as_ref().and_then(Penalty::end).is_some();
         let is_strict = is_held || matches!(record.state, Some(State::Leases(_)));
-        // Rounded up: no entry may expire early.
-        let expires = ((expires.0 >> 14) + 1) << 24;
         let flag = |is_set, flag| if is_set { flag } else { 0 };
-        Self(expires | flag(by_wall, Self::BY_WALL) | flag(is_strict, Self::STRICT) | policy_bits(salt))
+        let flags = flag(by_wall, Self::BY_WALL) | flag(is_strict, Self::STRICT);
+        Self(flags | policy_bits(salt)).expiring(expires)
+    }
+
+    /// The same properties with another expiry.
+    fn expiring(self, expires: Timestamp) -> Self {
+        // Rounded up: no entry may expire early.
+        Self(((expires.0 >> 14) + 1) << 24 | self.0 & (Self::POLICY | Self::STRICT | Self::BY_WALL))
     }
 
     fn policy(self) -> u64 {
@@ -191,6 +203,38 @@ impl Shard {
 
     pub fn get(&self, at: Address) -> Option<Cow<'_, Record>> {
         self.table.find(at.hash, |entry| entry.id == at.id).map(|entry| entry.record.unpack())
+    }
+
+    /// The debt of a key; none for a key without a record.
+    ///
+    /// # Errors
+    /// The record of the key is not a debt alone.
+    pub fn debt(&self, at: Address) -> Result<Option<Debt>, NotOnlyDebt> {
+        match self.table.find(at.hash, |entry| entry.id == at.id) {
+            Some(entry) => entry.record.debt().map(Some).ok_or(NotOnlyDebt),
+            None => Ok(None),
+        }
+    }
+
+    /// Replaces the debt of a key that has nothing else; returns whether there was one. It expires at `expires`, by
+    /// monotonic time.
+    pub fn replace_debt(&mut self, at: Address, debt: Debt, expires: Timestamp) -> bool {
+        let found = self.table.find_mut(at.hash, |entry| entry.id == at.id);
+        let Some(entry @ Entry { record: PackedRecord::Debt { .. }, .. }) = found else { return false };
+        entry.record = PackedRecord::of_debt(debt);
+        entry.meta = entry.meta.expiring(expires);
+        true
+    }
+
+    /// Stores a record for as long as it differs from none.
+    pub fn store(&mut self, policy: &Policy, at: Address, record: Record, now: Present<'_>) {
+        match now.expiry(policy, &record) {
+            Some((expires, by_wall)) => {
+                let meta = Meta::new(policy.salt(), &record, expires, by_wall);
+                self.put(at, record, meta, now);
+            }
+            None => self.remove(at),
+        }
     }
 
     /// Stores a record.

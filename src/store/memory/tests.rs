@@ -243,3 +243,53 @@ fn evictions_of_live_state_are_counted() {
     (5_000..5_100).for_each(take);
     assert_eq!((memory.evictions(), memory.len()), (before, full));
 }
+
+/// A ban that never happens keeps a limit from the fast path, and changes no decision.
+#[test]
+fn the_fast_path_decides_as_the_general_one() {
+    let mut random = fastrand::Rng::with_seed(7);
+    let fast = policies();
+    let ban = Ban { after: 1_000_000, within: Micros::SECOND, length: Micros::SECOND };
+    let mut general = policies();
+    for policy in &mut general {
+        policy.ban = Some(ban);
+    }
+    let stores = [(memory(1_000), fast), (memory(1_000), general)];
+    let (mut now, mut allowed, mut denied) = (10_000_000_u64, 0, 0);
+    for _ in 0..20_000 {
+        // Now and then a clock is set back: by less than a second, and by more.
+        now = match random.u8(..) {
+            0 => now - random.u64(0..3_000_000),
+            1..64 => now,
+            _ => now + random.u64(0..300_000),
+        };
+        let charges: Vec<Charge> = (0..random.usize(1..4))
+            .map(|_| charge(random.u32(0..2), random.u8(0..3), random.u64(0..4)))
+            .collect();
+        let decisions = stores.each_ref().map(|(store, policies)| {
+            store.clock().set(Timestamp(now));
+            store.take(policies, &charges)
+        });
+        assert_eq!(decisions[0], decisions[1], "{charges:?} at {now}");
+        let passes = decisions[0].iter().all(|decision| decision.allowed);
+        *(if passes { &mut allowed } else { &mut denied }) += 1;
+    }
+    assert!(allowed > 1_000 && denied > 1_000, "{allowed} {denied}");
+}
+
+#[test]
+fn debts_that_have_drained_are_swept_and_other_records_stay() {
+    let (memory, policies) = (memory(1_000), policies());
+    let _ = memory.take(&policies, &[charge(0, 1, 2)]);
+    let _ = memory.take(&policies, &[charge(0, 1, 3), charge(1, 1, 1)]);
+    for (after, left) in [(490_000, 1), (600_000, 0)] {
+        memory.clock().set(Timestamp(1_000_000 + after));
+        memory.sweep(0, 1);
+        assert_eq!(memory.len(), left, "after {after}");
+    }
+    let blocked = (PolicyId(0), Key([1; 16]));
+    let _ = memory.change(&policies, &[blocked], Change::Block(Micros(5_000_000)));
+    for charges in [vec![charge(0, 1, 1)], vec![charge(0, 1, 1), charge(1, 1, 1)]] {
+        assert_eq!(memory.take(&policies, &charges)[0].reason, DenyReason::Block);
+    }
+}
