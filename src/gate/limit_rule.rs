@@ -169,13 +169,13 @@ impl LimitRule {
             let is_repeated = subject.head.fields.get_all(name).nth(1).is_some();
             is_repeated && matches!(key_part::header(subject.head, name), PartValue::Several(_))
         };
-        let mut parts = self.key.parts.iter().chain(self.tiers.as_ref().map(|tiers| &tiers.by));
-        let in_parts = parts.find_map(|part| match part {
+        let in_part = |part: &'a KeyPart| match part {
             KeyPart::Header(name) if differs(name) => Some(name),
             KeyPart::Jwt(_) => subject.token.differing_header(),
             _ => None,
-        });
-        in_parts.or(match &self.cost {
+        };
+        let in_key = self.key.parts.iter().find_map(in_part);
+        in_key.or_else(|| self.tiers.as_ref().and_then(|tiers| in_part(&tiers.by))).or(match &self.cost {
             Cost::Header { name, .. } if differs(name) => Some(name),
             _ => None,
         })

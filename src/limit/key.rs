@@ -2,7 +2,6 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use smallvec::SmallVec;
 
 /// 128 bits that identify the key parts of one request: a BLAKE3 hash over the kind, the length and the
 /// value of each part. No two lists of parts share one by accident, all have one length, and no API key
@@ -87,9 +86,23 @@ pub struct KeyHasher {
     secret: Option<[u8; 32]>,
 }
 
-/// The parts of one key.
-#[derive(Clone, Debug, Default)]
-pub struct Parts(SmallVec<[u8; 96]>);
+/// The parts of one key, as they are hashed. Few are longer than the inline bytes.
+#[derive(Clone, Debug)]
+pub struct Parts {
+    inline: [u8; INLINE_BYTES],
+    length: usize,
+    /// All bytes, if they are more.
+    spilled: Vec<u8>,
+}
+
+/// How many bytes of parts need no allocation.
+const INLINE_BYTES: usize = 96;
+
+impl Default for Parts {
+    fn default() -> Self {
+        Self { inline: [0; INLINE_BYTES], length: 0, spilled: Vec::new() }
+    }
+}
 
 impl Parts {
     /// Adds one part.
@@ -104,16 +117,40 @@ impl Parts {
         let length = u32::try_from(value.len()).expect("a part of a key is shorter than 4 GiB");
         let mut start = [kind as u8; 5];
         start[1..].copy_from_slice(&length.to_le_bytes());
-        self.0.extend_from_slice(&start);
-        self.0.extend_from_slice(value);
+        self.extend(&start);
+        self.extend(value);
     }
 
     /// These parts, and then others.
     #[must_use]
     pub fn followed_by(&self, others: &Self) -> Self {
         let mut all = self.clone();
-        all.0.extend_from_slice(&others.0);
+        all.extend(others.bytes());
         all
+    }
+
+    #[inline]
+    fn extend(&mut self, bytes: &[u8]) {
+        let end = self.length + bytes.len();
+        match self.inline.get_mut(self.length..end) {
+            Some(free) if self.spilled.is_empty() => {
+                free.copy_from_slice(bytes);
+                self.length = end;
+            }
+            _ => self.spill(bytes),
+        }
+    }
+
+    #[cold]
+    fn spill(&mut self, bytes: &[u8]) {
+        if self.spilled.is_empty() {
+            self.spilled.extend_from_slice(&self.inline[..self.length]);
+        }
+        self.spilled.extend_from_slice(bytes);
+    }
+
+    fn bytes(&self) -> &[u8] {
+        if self.spilled.is_empty() { &self.inline[..self.length] } else { &self.spilled }
     }
 }
 
@@ -129,8 +166,8 @@ impl KeyHasher {
     #[must_use]
     pub fn key(&self, parts: &Parts) -> Key {
         let hash = match &self.secret {
-            Some(secret) => blake3::keyed_hash(secret, &parts.0),
-            None => blake3::hash(&parts.0),
+            Some(secret) => blake3::keyed_hash(secret, parts.bytes()),
+            None => blake3::hash(parts.bytes()),
         };
         let mut key = [0; 16];
         key.copy_from_slice(&hash.as_bytes()[..16]);
@@ -156,6 +193,21 @@ mod tests {
         assert_ne!(key(&[(Header, "a|b"), (Header, "c")]), key(&[(Header, "a"), (Header, "b|c")]));
         assert_ne!(key(&[(Header, "ab"), (Header, "")]), key(&[(Header, "a"), (Header, "b")]));
         assert_ne!(key(&[(Header, "a")]), key(&[(Header, "a"), (Header, "")]));
+    }
+
+    #[test]
+    fn long_parts_are_hashed_like_short_ones() {
+        for length in 80..100 {
+            let value = "x".repeat(length);
+            let mut bytes = vec![PartKind::Header as u8];
+            bytes.extend_from_slice(&u32::try_from(length).unwrap().to_le_bytes());
+            bytes.extend_from_slice(value.as_bytes());
+            let twice = [bytes.clone(), bytes.clone()].concat();
+            for (parts, hashed) in [(1, bytes), (2, twice)] {
+                let parts = vec![(PartKind::Header, &*value); parts];
+                assert_eq!(key(&parts).0, blake3::hash(&hashed).as_bytes()[..16]);
+            }
+        }
     }
 
     #[test]

@@ -89,8 +89,8 @@ impl OutboundHead<'_> {
         let ClientIp { header, remove_headers, .. } = self.client_ip;
         let header = FieldName::from(header);
         let is_trusted = self.client_ip.is_trusted(self.client.ip());
-        let is_spoofed = |name: FieldName<'_>| {
-            if name.has_underscore() && name != header {
+        let is_spoofed = |name: FieldName<'_>, has_underscore: bool| {
+            if has_underscore && name != header {
                 return remove_headers.contains(name.as_bytes());
             }
             if is_trusted {
@@ -98,7 +98,12 @@ impl OutboundHead<'_> {
             }
             name == header || remove_headers.contains(name.as_bytes())
         };
-        fields.retain(|field| !self.protected.is_variant(field.name) && !is_spoofed(field.name));
+        fields.retain(|field| {
+            let has_underscore = field.name.has_underscore();
+            let is_variant =
+                self.protected.may_be_variant(has_underscore) && self.protected.is_variant(field.name);
+            !is_variant && !is_spoofed(field.name, has_underscore)
+        });
     }
 }
 

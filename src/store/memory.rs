@@ -96,8 +96,17 @@ impl Memory {
     pub fn take(&self, policies: &[Policy], charges: &[Charge]) -> Decisions {
         match charges {
             [charge] => std::iter::once(self.take_one(policies, charge)).collect(),
-            _ => Transaction::new(self, policies, charges).take().1,
+            _ => self.take_several(policies, charges),
         }
+    }
+
+    fn take_several(&self, policies: &[Policy], charges: &[Charge]) -> Decisions {
+        let (charges, mut shards) = locked::lock(&self.shards, &self.hasher, policies, charges);
+        let now = self.present();
+        if let Some(decisions) = debts::take(&charges, &mut shards, now) {
+            return decisions;
+        }
+        Transaction { now, charges, shards }.take().1
     }
 
     /// Like [`Memory::take`] for a single charge, which most requests have; it depends on no other.
@@ -222,9 +231,6 @@ impl<'a> Transaction<'a> {
 
     /// Decides all charges; returns whether the request passes, and the decisions.
     fn take(&mut self) -> (bool, Decisions) {
-        if let Some(decided) = debts::take(&self.charges, &mut self.shards, self.now) {
-            return decided;
-        }
         let (passes, outcomes) = self.enforce();
         let mut decisions: Decisions = outcomes.into_iter().map(|outcome| outcome.decision).collect();
         for (index, decision) in decisions.iter_mut().enumerate() {

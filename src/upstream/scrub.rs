@@ -33,10 +33,17 @@ impl HeaderScrub {
     /// Whether a header is a variant of a protected one: its name differs only in underscores, which some servers ignore.
     #[must_use]
     pub fn is_variant(&self, name: FieldName<'_>) -> bool {
-        // Checked first because hardly any request has an underscore in a name.
-        (self.has_underscores || name.has_underscore())
-            && !self.names.contains(name.as_str())
-            && self.hyphenated.contains(&hyphenated(name.as_str()))
+        self.may_be_variant(name.has_underscore()) && self.differs_in_underscores(name)
+    }
+
+    /// Whether a header may be a variant of a protected one, by whether its name has an underscore: hardly any has.
+    #[must_use]
+    pub fn may_be_variant(&self, has_underscore: bool) -> bool {
+        self.has_underscores || has_underscore
+    }
+
+    fn differs_in_underscores(&self, name: FieldName<'_>) -> bool {
+        !self.names.contains(name.as_str()) && self.hyphenated.contains(&hyphenated(name.as_str()))
     }
 
     /// Whether a trailer of a request may have this name: it is neither a protected name nor a variant of one.

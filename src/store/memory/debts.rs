@@ -8,6 +8,7 @@ use super::present::Present;
 use super::shard::{Address, Shard};
 use crate::limit::{Bucket, Charge, ChargeKind, Debt, Decision, Policy, Record, State, Step};
 use crate::store::types::Decisions;
+use crate::time::Micros;
 
 /// Takes a single charge; none if the fast path does not decide it.
 pub(super) fn take_one(
@@ -16,40 +17,47 @@ pub(super) fn take_one(
     at: Address,
     now: Present<'_>,
 ) -> Option<Decision> {
-    let step = step(shard, (policy, charge), at, now)?;
-    store(shard, policy, at, &step, now);
-    Some(step.decision)
+    let Step { decision, next } = step(shard, (policy, charge), at, now)?;
+    if let Some(debt) = next {
+        store(shard, (policy, at), debt, decision.reset_after, now);
+    }
+    Some(decision)
 }
 
 /// Takes all charges of a request or none; none if the fast path does not decide every one of them.
+#[inline]
 pub(super) fn take(
     charges: &[LocatedCharge<'_>],
     shards: &mut LockedShards<'_>,
     now: Present<'_>,
-) -> Option<(bool, Decisions)> {
-    let mut steps: SmallVec<[Step<Debt>; 4]> = SmallVec::new();
+) -> Option<Decisions> {
+    let mut decisions = Decisions::new();
+    let mut debts: SmallVec<[Option<Debt>; 4]> = SmallVec::new();
+    let mut passes = true;
     for (index, located) in charges.iter().enumerate() {
         let is_repeated = charges[..index].iter().any(|earlier| earlier.at.id == located.at.id);
         if located.policy.shadow || is_repeated {
             return None;
         }
-        let step = step(shards.shard(located), (located.policy, located.charge), located.at, now)?;
-        if !step.decision.allowed && step.next.is_some() {
+        let Step { decision, next } =
+            step(shards.shard(located), (located.policy, located.charge), located.at, now)?;
+        if !decision.allowed && next.is_some() {
             // The clock was set back.
             return None;
         }
-        steps.push(step);
+        passes &= decision.allowed;
+        decisions.push(decision);
+        debts.push(next);
     }
-    let passes = steps.iter().all(|step| step.decision.allowed);
-    for (located, step) in charges.iter().zip(&mut steps) {
+    for ((located, decision), debt) in charges.iter().zip(&mut decisions).zip(debts) {
         let shard = shards.shard_mut(located);
-        if passes {
-            store(shard, located.policy, located.at, step, now);
-        } else if step.decision.allowed {
-            *step = self::step(shard, (located.policy, &located.charge.peek()), located.at, now)?;
+        if !passes && decision.allowed {
+            *decision = step(shard, (located.policy, &located.charge.peek()), located.at, now)?.decision;
+        } else if let Some(debt) = debt {
+            store(shard, (located.policy, located.at), debt, decision.reset_after, now);
         }
     }
-    Some((passes, steps.into_iter().map(|step| step.decision).collect()))
+    Some(decisions)
 }
 
 /// Decides a charge from the debt of its key; none if that needs more than a debt.
@@ -73,11 +81,15 @@ fn plain_bucket<'a>(policy: &'a Policy, charge: &Charge) -> Option<&'a Bucket> {
     policy.quota.bucket()
 }
 
-/// Stores the debt after a step, if it has changed.
-fn store(shard: &mut Shard, policy: &Policy, at: Address, step: &Step<Debt>, now: Present<'_>) {
-    let Some(debt) = step.next else { return };
-    // A debt expires when it has drained, which is when all units are available again.
-    let expires = now.time.after(step.decision.reset_after);
+/// Stores the debt of a key, which has drained after `reset_after`: then all units are available again.
+fn store(
+    shard: &mut Shard,
+    (policy, at): (&Policy, Address),
+    debt: Debt,
+    reset_after: Micros,
+    now: Present<'_>,
+) {
+    let expires = now.time.after(reset_after);
     if expires > now.time && shard.replace_debt(at, debt, expires) {
         return;
     }

@@ -24,6 +24,7 @@ pub(super) struct LockedShards<'a>(SmallVec<[MutexGuard<'a, Shard>; 4]>);
 
 /// Locates the entries of charges, and locks their shards: always in the order of their numbers, so that two requests never
 /// deadlock.
+#[inline]
 pub(super) fn lock<'a>(
     shards: &'a [Mutex<Shard>],
     hasher: &EntryHasher,
