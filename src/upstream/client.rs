@@ -92,7 +92,6 @@ impl Upstream {
         options: ForwardOptions<'_>,
         mut log: AttemptLog<'_>,
     ) -> Result<(ResponseHead, ResponseBody), ForwardError> {
-        let request = &mut request;
         // First, so that a rejected request neither waits for a connection nor adds to the retry budget.
         let client_permit = self.shared.admit_client(options.client)?.map(Rc::new);
         // Each attempt prefixes the original target with the base path of its server.
@@ -122,11 +121,11 @@ impl Upstream {
             };
             let pool = &endpoints.pools[index];
             log.select(pool, attempts.number());
-            address(request, target.as_ref(), pool, options.host, &mut log)?;
+            address(&mut request, target.as_ref(), pool, options.host, &mut log)?;
             let attempt_options = AttemptOptions::new(options, &attempts, &endpoints, spec.retries, deadline);
             let mut in_flight = InFlight::start(pool);
             let detachable = Detachable::of(&permit, client_permit.as_ref(), spec.response_timeout);
-            match attempt(pool, acquired, request, attempt_options, detachable).await {
+            match attempt(pool, acquired, &mut request, attempt_options, detachable).await {
                 Ok((head, stream)) => {
                     log.head(head.status);
                     in_flight.report_response(outcome(head.status));
