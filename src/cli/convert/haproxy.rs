@@ -121,7 +121,7 @@ impl<'s> Maker<'s> {
             let found = self.backend(line, &Match::default(), &own);
             add_routes(&mut routes, found);
         } else if section.find(&["server"]).next().is_some() {
-            let found = self.forward(section, &section.header, &Match::default(), &own, None);
+            let found = self.forward(section, &section.header, &Match::default(), (&own, None));
             add_routes(&mut routes, found);
         }
         if let Some(first) = routes.first_mut() {
@@ -148,7 +148,7 @@ impl<'s> Maker<'s> {
             return vec![Route { notes, target: Target::missing(), ..selected(selection) }];
         };
         let rules = self.rules.rules(section);
-        self.forward(section, line, selection, own, Some(&rules))
+        self.forward(section, line, selection, (own, Some(&rules)))
     }
 
     /// The routes of requests that a section's servers get. The rules of the frontend are `own`, those
@@ -158,8 +158,7 @@ impl<'s> Maker<'s> {
         section: &'s Section,
         line: &Line,
         selection: &Match,
-        own: &Rules,
-        rules: Option<&Rules>,
+        (own, rules): (&Rules, Option<&Rules>),
     ) -> Vec<Route> {
         let mut route = selected(selection);
         route.notes.push(Note::text(format!("{}: {}", line.place, line.words.join(" "))));

@@ -51,7 +51,7 @@ impl<'s> RuleMaker<'s> {
                     }
                 }
                 Some(Action::Refuse { status, target, note }) => {
-                    let others = self.count(section, line, status, &exempt, &mut rules);
+                    let others = self.count(section, (line, status), &exempt, &mut rules);
                     rules.notes.extend(note.filter(|_| !others.is_empty()));
                     refuse(line, &others, &target, !exempt.is_empty(), &mut rules);
                 }
@@ -63,12 +63,11 @@ impl<'s> RuleMaker<'s> {
         rules
     }
 
-    /// Adds the limits of a rule. Returns the alternatives of its condition that compare no counter.
+    /// Adds the limits of a rule with this status. Returns the alternatives of its condition that compare no counter.
     fn count(
         &mut self,
         section: &'s Section,
-        line: &'s Line,
-        status: Option<u16>,
+        (line, status): (&'s Line, Option<u16>),
         exempt: &[String],
         rules: &mut Rules,
     ) -> Vec<Conjunction> {
