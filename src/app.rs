@@ -24,7 +24,7 @@ use crate::reload::{ConfigSource, FileWatcher, describe};
 use crate::server::{self, InheritedSockets, Lifecycle, LifecycleSender, ListenError};
 use crate::telemetry::{AccessOutput, set_log_level, write_log};
 use crate::text::counted;
-use crate::time::Clock;
+use crate::time::{Clock, periodic};
 
 /// How long shutdown waits until the last lines of the access log are written.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
@@ -120,6 +120,9 @@ async fn shut_down(
     Ok(access)
 }
 
+/// How often the workers and the logs are checked.
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
+
 /// Applies signals and changed files to the running server.
 struct Supervisor {
     running: Running,
@@ -137,7 +140,7 @@ impl Supervisor {
     /// # Errors
     /// If a worker ends.
     async fn run_until_shutdown(&mut self, signals: &mut Signals) -> anyhow::Result<&'static str> {
-        let mut check = tokio::time::interval(Duration::from_secs(1));
+        let mut check = periodic(CHECK_INTERVAL);
         loop {
             tokio::select! {
                 event = signals.next() => match event {

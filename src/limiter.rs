@@ -20,6 +20,7 @@ mod simulated_proxy;
 mod slots;
 mod status;
 mod store_client;
+mod users;
 
 use std::num::NonZeroU64;
 use std::rc::Rc;
@@ -35,6 +36,7 @@ pub use self::grants::GrantTable;
 pub use self::kept_slots::KeptSlots;
 pub use self::limits::{Limits, OnStoreFailure};
 pub use self::outage_ledger::OutageLedger;
+pub use self::raise_reader::keep_raises;
 pub use self::raises::{ActiveRaise, Raises};
 pub use self::reservation::Reservation;
 pub use self::shared_state::SharedState;
@@ -50,6 +52,7 @@ use self::raised_limits::RaisedLimits;
 use self::reservation::Origin;
 use self::slots::{SlotSet, Slots};
 use self::store_client::StoreClient;
+use self::users::Users;
 use crate::limit::{Charge, Decision, Policy};
 use crate::store::{Memory, Redis, Store, StoreError};
 use crate::telemetry::{Counts, DecisionSource, Outcome};
@@ -66,14 +69,12 @@ pub struct Limiter {
     grants: Arc<GrantTable>,
     raises: Arc<Raises>,
     raised: Rc<RaisedLimits>,
+    users: Users,
 }
 
 /// How long after an outage charges are also taken from the shares, if there are other proxies. In this time they notice that
 /// the store is available again, and pay: at most half a second until they are connected, and as long until they probe it.
 const TRIAL: Duration = Duration::from_millis(1_500);
-/// How often a limiter checks whether it is still used.
-const UNUSED_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-
 impl Limiter {
     /// One worker's limiter over its connection to the store.
     #[must_use]
@@ -100,6 +101,7 @@ impl Limiter {
             grants,
             raises,
             raised,
+            users: Users::default(),
         }
     }
 
@@ -356,29 +358,30 @@ impl Limiter {
     /// Waits for the first connection to the store and probes it, for half a second at most.
     pub async fn connect(&self) {
         self.client.fallback.breaker.connect(&self.client.store).await;
-        raise_reader::update(&self.client, &self.raises).await;
+        if !self.client.fallback.breaker.is_open() {
+            // What can't be read now is read by the main thread.
+            let _ = raise_reader::update(&self.client.store, &self.raises).await;
+        }
     }
 
     /// Runs the background work for as long as the limiter has another clone or a slot: releases slots, renews their leases,
     /// returns grants that would lapse, probes a store that does not reply or is idle, and pays debts.
-    pub async fn run_maintenance(self) {
+    pub async fn run_maintenance(mut self) {
+        self.users.leave();
         tokio::select! {
             () = self.client.fallback.slots.run_maintenance(&self.client.store) => {}
             () = self.client.fallback.slots.run_sweeps() => {}
             () = self.client.run_probes(&self.denials) => {}
             () = self.client.run_payments() => {}
             () = grants::run_returns(&self.client, &self.grants) => {}
-            () = raise_reader::run(&self.client, &self.raises) => {}
             () = self.wait_until_unused() => self.release_slots().await,
         }
     }
 
     async fn wait_until_unused(&self) {
         let LocalFallback { breaker, slots, .. } = &self.client.fallback;
-        let mut interval = tokio::time::interval(UNUSED_CHECK_INTERVAL);
-        while Rc::strong_count(breaker) > 1 || !slots.is_empty() {
-            interval.tick().await;
-        }
+        // The last requests may still have slots and reservations.
+        self.users.gone(|| Rc::strong_count(breaker) == 1 && slots.is_empty()).await;
     }
 
     /// Releases the slots of a worker's last requests in the store, returns the grants of the process, and pays debts.

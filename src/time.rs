@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tokio::time::Instant;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use crate::text::plural;
 
@@ -42,6 +42,17 @@ pub fn monotonic() -> Instant {
     CACHED_NOW.set(Some(now));
     CACHED_NANOS.set(None);
     now
+}
+
+/// An interval whose ticks coincide with those of others of this period, or of a multiple of it: what is done periodically on
+/// a thread wakes it once. Missed ticks are skipped.
+#[must_use]
+pub fn periodic(period: Duration) -> Interval {
+    let base = Instant::from_std(*BASE);
+    let past = Instant::now().saturating_duration_since(base).div_duration_f64(period).ceil();
+    let mut interval = interval_at(base + period.mul_f64(past), period);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    interval
 }
 
 /// The last result of [`monotonic`] on this thread, without a read of the clock. Everything that waits (sockets, calls to

@@ -97,11 +97,16 @@ impl Activity {
         frames
     }
 
+    /// Whether a client watches.
+    pub(super) fn is_watched(&self) -> bool {
+        self.live.receiver_count() > 0
+    }
+
     /// The frames that are due.
     pub(super) fn due(&self) -> Due {
         let now = monotonic();
         let mut read = self.read.lock();
-        let is_watched = self.live.receiver_count() > 0;
+        let is_watched = self.is_watched();
         if !is_watched && read.live.take().is_some() {
             self.live.send_replace(None);
         }

@@ -4,20 +4,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tokio::time::MissedTickBehavior;
 
 use super::activity::LIVE_SECONDS;
 use super::state::Admin;
+use crate::time::periodic;
+
+/// The time between two checks while no client watches: the frames of the history have a multiple of it.
+const IDLE_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Makes the frames of the history and of event streams, until it is dropped. Counters and gauges are read on a blocking
 /// thread, since there may be many routes and servers.
 pub async fn record_activity(current: &ArcSwap<Admin>) {
     let activity = Arc::clone(&current.load().activity);
-    let mut tick = tokio::time::interval(Duration::from_secs(LIVE_SECONDS));
-    tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let mut live = periodic(Duration::from_secs(LIVE_SECONDS));
+    let mut idle = periodic(IDLE_INTERVAL);
     loop {
+        let is_watched = activity.is_watched();
         tokio::select! {
-            _ = tick.tick() => {}
+            _ = live.tick(), if is_watched => {}
+            _ = idle.tick(), if !is_watched => {}
             () = activity.subscribed() => {}
         }
         let (due, admin) = (activity.due(), current.load_full());

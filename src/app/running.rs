@@ -13,7 +13,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use super::admin_interface::AdminInterface;
 use super::listeners::{KeptListeners, listen, match_listeners, tls_of};
 use super::summary;
-use super::tasks::{monitor, refresh_keys, sweep};
+use super::tasks::{keep_raises, monitor, refresh_keys, sweep};
 use super::traces::Tracing;
 use crate::acme::Acme;
 use crate::admin::{self, Activity, Admin, AdminSpec, ConfigControl, GaugeSources, ListenerSource};
@@ -61,6 +61,8 @@ pub(super) struct Running {
     shared: SharedState,
     /// The main thread's own connection to the store.
     control: Store,
+    /// Reads the raises of keys over it.
+    raises: JoinSet<()>,
     log: LogSpec,
     shutdown_delay: Duration,
     shutdown_grace: Duration,
@@ -92,6 +94,7 @@ impl Running {
         let key_refresh = refresh_keys(config.snapshot.gate.jwt.as_ref()).await;
         let upstreams: Vec<_> = config.snapshot.upstreams.iter().map(SharedUpstream::new).collect();
         let acme_counts = Arc::<AcmeCounts>::default();
+        let control = Store::open(&config.store, &memory, StoreCounts::default());
         let mut running = Self {
             workers: Vec::new(),
             inherited,
@@ -100,10 +103,7 @@ impl Running {
             stage,
             access: None,
             tracing: Tracing::start(config.tracing),
-            dropped_lines: [
-                DroppedLines::new("access log", "standard output"),
-                DroppedLines::new("log", "standard error"),
-            ],
+            dropped_lines: DroppedLines::of_logs(),
             admin: None,
             config_control,
             key_refresh,
@@ -114,7 +114,8 @@ impl Running {
             listeners,
             upstreams,
             snapshot: Arc::new(config.snapshot),
-            control: Store::open(&config.store, &memory, StoreCounts::default()),
+            raises: keep_raises(&control, &shared),
+            control,
             store: config.store,
             shared,
             memory,
@@ -207,6 +208,7 @@ impl Running {
             StoreSpec::Memory => next,
         };
         self.control = Store::open(&store, &self.memory, StoreCounts::default());
+        self.raises = keep_raises(&self.control, &self.shared);
         self.store = store;
         self.log_store();
     }

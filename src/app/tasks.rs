@@ -8,13 +8,16 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::admin::{self, Admin, AdminListener};
 use crate::jwt::{Refresher, Verifier};
-use crate::store::Memory;
+use crate::limiter::{self, SharedState};
+use crate::store::{Memory, Store};
 use crate::telemetry::TopKeys;
-use crate::time::monotonic;
+use crate::time::{monotonic, periodic};
 use crate::upstream::{HealthMonitor, SharedUpstream};
 
-/// The number of parts of the in-process store, of which one is swept each second.
-const SWEEP_PARTS: usize = 60;
+/// The number of parts of the in-process store, of which one is swept each time.
+const SWEEP_PARTS: usize = 30;
+/// The time between two sweeps.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Fetches the keys of tokens, and starts refreshing them. Listeners accept connections meanwhile, but serve them only
 /// afterwards: without keys, tokens would count as missing.
@@ -31,6 +34,14 @@ pub(super) async fn monitor(upstreams: &[Arc<SharedUpstream>]) -> JoinSet<()> {
     monitor.start()
 }
 
+/// Keeps the raises of the workers up to date over the main thread's connection, until the returned value is dropped.
+pub(super) fn keep_raises(store: &Store, shared: &SharedState) -> JoinSet<()> {
+    let (store, shared) = (store.clone(), shared.clone());
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move { limiter::keep_raises(&store, &shared).await });
+    tasks
+}
+
 /// Serves the admin interface, and records what it shows.
 pub(super) async fn serve_admin(admin: Arc<ArcSwap<Admin>>, listener: AdminListener) {
     let served = tokio::select! {
@@ -44,7 +55,7 @@ pub(super) async fn serve_admin(admin: Arc<ArcSwap<Admin>>, listener: AdminListe
 
 /// Takes what the workers have counted for the most frequent keys, on a blocking thread since there may be many limits.
 pub(super) async fn take_top_keys(top: Arc<TopKeys>) {
-    let mut tick = tokio::time::interval(TopKeys::INTERVAL);
+    let mut tick = periodic(TopKeys::INTERVAL);
     loop {
         tick.tick().await;
         let top = Arc::clone(&top);
@@ -55,7 +66,7 @@ pub(super) async fn take_top_keys(top: Arc<TopKeys>) {
 
 /// Removes expired records from the in-process store.
 pub(super) async fn sweep(memory: Arc<Memory>) {
-    let mut tick = tokio::time::interval(Duration::from_secs(1));
+    let mut tick = periodic(SWEEP_INTERVAL);
     for part in (0..SWEEP_PARTS).cycle() {
         tick.tick().await;
         memory.sweep(part, SWEEP_PARTS);

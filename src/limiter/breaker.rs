@@ -29,8 +29,8 @@ const SPAN: Duration = Duration::from_millis(100);
 /// The interval of probes. Longer than the client library's timeout of an unresponsive server, which it does not detect
 /// while commands are being sent.
 const PROBE_INTERVAL: Duration = Duration::from_millis(500);
-/// A store without a reply for so long is probed, by every worker.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
+/// A store without a reply for so long is probed, by every worker; earlier if another connection has had no reply.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long the first connection may take before it counts as a failure.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 /// The least interval between log messages about error replies.
@@ -53,11 +53,13 @@ pub(super) struct Breaker {
     probe: Cell<Option<Instant>>,
     /// On trial: when a reply may end it.
     trial_until: Cell<Option<Instant>>,
-    /// Whether there was a reply since the last check.
-    has_reply: Cell<bool>,
+    /// The last reply since the last check.
+    replied: Cell<Option<Instant>>,
     /// An error reply while the breaker was closed.
     error_reply: RefCell<Option<String>>,
     opened: Notify,
+    /// Notified at the first of consecutive failures, after which the store is probed.
+    failed: Notify,
 }
 
 /// The breakers of all workers. A breaker on trial counts as open here: a message is logged when the first opens, and when
@@ -68,6 +70,8 @@ pub struct Breakers {
     openings: AtomicU64,
     /// When error replies were last logged.
     logged: Mutex<Option<Instant>>,
+    /// Notified when a connection beside those of the workers has had no reply.
+    suspected: Notify,
 }
 
 impl Breakers {
@@ -75,6 +79,11 @@ impl Breakers {
     #[must_use]
     pub fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
+    }
+
+    /// Makes every worker probe the store: a connection beside theirs has had no reply.
+    pub(super) fn suspect(&self) {
+        self.suspected.notify_waiters();
     }
 
     /// How often a breaker has opened since the start.
@@ -111,7 +120,7 @@ impl Breaker {
 
     /// Records the reply to a request.
     pub fn record_success(&self) {
-        self.has_reply.set(true);
+        self.replied.set(Some(cached_now()));
         if self.failures.replace(0) > 0 {
             self.first_failure.set(None);
         }
@@ -136,6 +145,7 @@ impl Breaker {
         }
         if let StoreError::ErrorReply(message) = error {
             self.error_reply.borrow_mut().get_or_insert_with(|| message.clone());
+            self.failed.notify_one();
             if self.has_several_nodes {
                 // Nothing waits for such a reply; `wait_until_open` probes the other nodes.
                 return;
@@ -154,6 +164,9 @@ impl Breaker {
         let now = cached_now();
         let first = self.first_failure.get().unwrap_or(now);
         self.first_failure.set(Some(first));
+        if self.failures.get() == 0 {
+            self.failed.notify_one();
+        }
         self.failures.set(self.failures.get().saturating_add(1));
         now.saturating_duration_since(first) >= SPAN
     }
@@ -210,22 +223,20 @@ impl Breaker {
     pub async fn wait_until_open(&self, store: &Store) {
         let mut last_reply = monotonic();
         loop {
-            // Wakes up at once when a request opens the breaker.
-            let _ = tokio::time::timeout(PROBE_INTERVAL, self.opened.notified()).await;
+            let is_suspected = self.wait_until_due(last_reply).await;
             let now = monotonic();
             if self.is_open() {
                 return;
             }
-            let has_reply = self.has_reply.replace(false);
-            if has_reply {
-                last_reply = now;
-            }
+            let reply = self.replied.take();
+            let has_reply = reply.is_some();
+            last_reply = reply.unwrap_or(last_reply);
             // After a failure the store is probed, since no request may follow. A trial without requests ends here.
             let is_unanswered = !has_reply && self.error_reply.borrow().is_some();
             if self.failures.get() == 0 && !is_unanswered {
                 self.end_trial();
                 self.log_error_replies();
-                if now.saturating_duration_since(last_reply) < IDLE_TIMEOUT {
+                if !is_suspected && now.saturating_duration_since(last_reply) < IDLE_TIMEOUT {
                     continue;
                 }
             }
@@ -238,6 +249,24 @@ impl Breaker {
                 Err(_) => {}
             }
         }
+    }
+
+    /// Waits until the state is to be checked: when the breaker opens, periodically after a failure and on trial, and
+    /// otherwise when the store has been idle for long enough, or is suspected to have failed; returns whether it is.
+    async fn wait_until_due(&self, last_reply: Instant) -> bool {
+        let has_failed = || self.failures.get() > 0 || self.error_reply.borrow().is_some();
+        if !has_failed() && self.trial_until.get().is_none() {
+            let idle = (last_reply + IDLE_TIMEOUT).max(monotonic() + PROBE_INTERVAL);
+            tokio::select! {
+                () = tokio::time::sleep_until(idle) => return false,
+                () = self.opened.notified() => return false,
+                () = self.all.suspected.notified() => return true,
+                () = self.failed.notified() => {}
+            }
+        }
+        // Returns at once when a request opens the breaker.
+        let _ = tokio::time::timeout(PROBE_INTERVAL, self.opened.notified()).await;
+        false
     }
 
     /// Waits until a probe succeeds; the breaker stays open.

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use super::limits::Limits;
 use crate::limit::{Admitted, Charge, Decision, EntryId, Key, OwedCharges, Policy, PolicyId};
@@ -35,6 +36,8 @@ pub struct OutageLedger {
     units: [AtomicU64; ChargeBack::COUNT],
     /// The most keys of one shard.
     max_per_shard: usize,
+    /// Notified of the first debt.
+    added: Notify,
 }
 
 /// The debt of one key.
@@ -66,6 +69,22 @@ impl OutageLedger {
             pending_count: AtomicUsize::new(0),
             units: std::array::from_fn(|_| AtomicU64::new(0)),
             max_per_shard: max_keys.div_ceil(SHARDS),
+            added: Notify::new(),
+        }
+    }
+
+    /// Waits until there are debts.
+    pub(super) async fn owes(&self) {
+        // Created before the debts are counted, so that it notices each later one.
+        let added = self.added.notified();
+        if self.is_empty() {
+            added.await;
+        }
+    }
+
+    fn count_key(&self) {
+        if self.keys.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.added.notify_waiters();
         }
     }
 
@@ -131,7 +150,7 @@ impl OutageLedger {
                 error_replies: 0,
             },
         );
-        self.keys.fetch_add(1, Ordering::Relaxed);
+        self.count_key();
     }
 
     /// Records a charge that the share has admitted and that is not owed, since the store may have made it.
@@ -205,7 +224,7 @@ impl OutageLedger {
             known.owed.merge(earlier, &own);
         } else {
             shard.insert(id, debt);
-            self.keys.fetch_add(1, Ordering::Relaxed);
+            self.count_key();
         }
     }
 

@@ -1,39 +1,49 @@
 //! Keeps the raises of this process up to date: removes those that have ended, and reads those in Redis, so that a raise on
-//! another proxy takes effect within a second.
+//! another proxy takes effect within about a second.
 
 use std::time::Duration;
 
 use super::raises::Raises;
-use super::store_client::StoreClient;
-use crate::store::Store;
-use crate::time::monotonic;
+use super::shared_state::SharedState;
+use crate::store::{Store, StoreError};
+use crate::time::{monotonic, periodic};
 
-/// How often a worker does so.
-const INTERVAL: Duration = Duration::from_millis(500);
+/// How often that is done, once for all workers.
+const READ_INTERVAL: Duration = Duration::from_secs(1);
+/// How often ended raises are removed if none are read. They have no effect any more.
+const REMOVE_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Keeps the raises up to date; never returns.
-pub(super) async fn run(client: &StoreClient, raises: &Raises) {
-    let mut interval = tokio::time::interval(INTERVAL);
-    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+/// Keeps the raises up to date over a connection to their store; never returns. If the store does not reply, the workers probe
+/// it as well, so that they notice its failure while they are idle.
+pub async fn keep_raises(store: &Store, shared: &SharedState) {
+    let mut interval = periodic(match store {
+        Store::Redis(_) => READ_INTERVAL,
+        Store::Memory(_) => REMOVE_INTERVAL,
+    });
     loop {
         interval.tick().await;
-        update(client, raises).await;
+        match update(store, &shared.raises).await {
+            // A missing permission for this command says nothing about the calls of limits.
+            Ok(()) | Err(StoreError::ErrorReply(_)) => {}
+            Err(_) => shared.breakers.suspect(),
+        }
     }
 }
 
-/// Updates the raises once. While the store is unavailable they stay until their ends.
-pub(super) async fn update(client: &StoreClient, raises: &Raises) {
+/// Updates the raises once, unless they were read just before. While the store is unavailable they stay until their ends.
+///
+/// # Errors
+/// When the store does not reply.
+pub(super) async fn update(store: &Store, raises: &Raises) -> Result<(), StoreError> {
     let now = monotonic();
     raises.remove_ended(now);
-    let Store::Redis(redis) = &client.store else { return };
-    if client.fallback.breaker.is_open() {
-        return;
-    }
-    let Some(known) = raises.due(now) else { return };
+    let Store::Redis(redis) = store else { return Ok(()) };
+    let Some(known) = raises.due(now) else { return Ok(()) };
     // Boxed because it would enlarge the futures of all background work.
-    match Box::pin(redis.raises(known)).await {
-        Ok(Some(list)) => raises.replace(list, now),
-        Ok(None) => {}
-        Err(error) => tracing::debug!("the raises of keys can't be read: {error}"),
+    let list = Box::pin(redis.raises(known)).await;
+    let list = list.inspect_err(|error| tracing::debug!("the raises of keys can't be read: {error}"))?;
+    if let Some(list) = list {
+        raises.replace(list, now);
     }
+    Ok(())
 }

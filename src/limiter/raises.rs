@@ -12,7 +12,7 @@ use crate::limit::{Factor, Key};
 use crate::store::{MAX_RAISES, Raise, RaiseChange, RaiseError, RaiseList};
 use crate::time::monotonic;
 
-/// The least time between two reads of the store, of which one worker at a time makes the next.
+/// The least time between two reads of the store: workers read it when they connect, and the main thread regularly.
 const READ_INTERVAL: Duration = Duration::from_millis(400);
 
 /// The raises of single keys, shared by all workers.

@@ -15,7 +15,7 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::time::{Instant, MissedTickBehavior};
 
 use super::held_slot::{HeldSlot, SlotOwner, apply};
 use super::kept_slots::{KeptSlot, KeptSlots};
@@ -36,6 +36,8 @@ const SWEEP_INTERVAL: Duration = Duration::from_millis(25);
 pub(super) struct Slots {
     live: Mutex<LiveLeases>,
     released: Notify,
+    /// Wakes `run_maintenance` at the first slot.
+    watched: Notify,
     /// Those of all workers.
     kept: Arc<KeptSlots>,
     /// Wakes `run_sweeps`.
@@ -51,6 +53,8 @@ struct LiveLeases {
     is_releasing: bool,
     /// Whether the worker ends, and keeps no slots any more.
     is_ending: bool,
+    /// Whether `run_maintenance` waits for the first slot.
+    is_unwatched: bool,
 }
 
 /// The slots that a request has requested, or has; dropping it releases them.
@@ -114,18 +118,28 @@ impl Slots {
     /// Releases slots in the store and renews leases; never returns.
     pub async fn run_maintenance(&self, store: &Store) {
         let mut interval = tokio::time::interval(CHECK_INTERVAL);
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut is_available = true;
         loop {
+            let is_idle = self.live.lock().is_idle();
             let renews = tokio::select! {
                 // While the store releases none, every request adds one: sending all of them each time would
                 // keep the worker from everything else.
                 () = self.released.notified(), if is_available => false,
-                _ = interval.tick() => true,
+                () = self.watched.notified(), if is_idle => continue,
+                _ = interval.tick(), if !is_idle => true,
             };
             is_available = self.release(store).await;
             if renews {
                 self.renew(store).await;
             }
+        }
+    }
+
+    /// Wakes `run_maintenance` if it waits for a slot.
+    fn watch(&self, live: &mut LiveLeases) {
+        if std::mem::take(&mut live.is_unwatched) {
+            self.watched.notify_one();
         }
     }
 
@@ -169,7 +183,9 @@ impl Slots {
             if held.owner.in_store {
                 is_in_store = true;
                 held.due = now + held.lease();
-                self.live.lock().released.push(held);
+                let mut live = self.live.lock();
+                live.released.push(held);
+                self.watch(&mut live);
             }
         }
         if is_in_store {
@@ -262,6 +278,14 @@ impl Slots {
     }
 }
 
+impl LiveLeases {
+    /// Whether no slot is held or waits for its release, until [`Slots::watch`] is called.
+    fn is_idle(&mut self) -> bool {
+        self.is_unwatched = self.held.is_empty() && self.released.is_empty();
+        self.is_unwatched
+    }
+}
+
 impl SlotSet {
     /// The charges that the store must decide: all but those that have a kept slot.
     pub fn missing<'c>(&self, charges: &'c [Charge]) -> Cow<'c, [Charge]> {
@@ -318,6 +342,7 @@ impl SlotSet {
         self.charges = slots.iter().map(|held| held.charge).collect();
         let mut live = self.slots.live.lock();
         live.held.extend(slots.into_iter().map(|held| (held.charge.holder, held)));
+        self.slots.watch(&mut live);
         drop(live);
         (!self.charges.is_empty()).then_some(self)
     }

@@ -135,6 +135,10 @@ impl StoreClient {
     /// Waits for failures of the store, and each time until it is available again; never returns.
     pub async fn run_probes(&self, denials: &DenialCache) {
         let StoreClient { store, fallback, .. } = self;
+        if let Store::Memory(_) = store {
+            // It is always available.
+            return std::future::pending().await;
+        }
         let LocalFallback { memory, breaker, slots, .. } = fallback;
         loop {
             breaker.wait_until_open(store).await;
@@ -151,9 +155,10 @@ impl StoreClient {
         }
     }
 
-    /// Pays debts as soon as the store replies, and periodically.
+    /// Pays debts as soon as the store replies, and periodically while there are some; never returns.
     pub async fn run_payments(&self) {
         loop {
+            self.fallback.ledger.owes().await;
             let _ = tokio::time::timeout(PAYMENT_INTERVAL, self.payable.notified()).await;
             // Refreshes the thread's cached time after the wait.
             let _ = monotonic();

@@ -3,9 +3,10 @@
 //! A request keeps the proxy that it started with. Two things pass from one proxy to the next: the connection to the
 //! store, with its circuit breaker and concurrency slots, and the connection pools of upstreams.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use super::snapshot::{Proxy, ProxyConfig};
@@ -19,8 +20,22 @@ pub struct ActiveProxy {
     current: RefCell<Rc<Proxy>>,
     /// The background work of limiters: of the current one, and of earlier ones until no request uses them.
     maintenance: RefCell<JoinSet<()>>,
-    /// Wakes this worker when other workers wait for connections that it keeps idle.
+    /// Wakes this worker when other workers wait for connections that it keeps idle, or endpoints have changed.
     waker: WorkerWaker,
+    /// The number of connections of clients.
+    open: Cell<usize>,
+    /// Notified when there is a first one.
+    opened: Notify,
+}
+
+/// A connection of a client, until it is dropped.
+#[derive(Debug)]
+pub struct OpenConnection(Rc<ActiveProxy>);
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.0.open.update(|open| open - 1);
+    }
 }
 
 impl ActiveProxy {
@@ -31,7 +46,13 @@ impl ActiveProxy {
         let limiter = start_limiter(&first, &mut maintenance).await;
         let waker = WorkerWaker::default();
         let proxy = Proxy::new(first, &limiter, &[], &waker);
-        Self { current: RefCell::new(Rc::new(proxy)), maintenance: RefCell::new(maintenance), waker }
+        Self {
+            current: RefCell::new(Rc::new(proxy)),
+            maintenance: RefCell::new(maintenance),
+            waker,
+            open: Cell::new(0),
+            opened: Notify::new(),
+        }
     }
 
     /// The proxy for a request that starts now.
@@ -59,9 +80,35 @@ impl ActiveProxy {
         self.current.replace(next);
     }
 
-    /// Waits until other workers want room for connections ([`Proxy::release_idle_connections`]).
-    pub async fn capacity_requested(&self) {
+    /// Counts a connection of a client. While there is none, no request can start.
+    pub fn open_connection(self: &Rc<Self>) -> OpenConnection {
+        if self.open.replace(self.open.get() + 1) == 0 {
+            self.opened.notify_one();
+        }
+        OpenConnection(Rc::clone(self))
+    }
+
+    /// Waits until a client connects while no other is connected. It may be closed by now.
+    pub async fn connection_opened(&self) {
+        self.opened.notified().await;
+    }
+
+    /// Closes upstream connections that have been idle for too long; returns whether any connection is left, of a client or
+    /// to a server.
+    pub fn sweep(&self) -> bool {
+        let proxy = self.current();
+        proxy.close_expired_connections();
+        self.open.get() > 0 || proxy.has_upstream_connections()
+    }
+
+    /// Waits until other workers want room for connections, or endpoints have changed ([`ActiveProxy::adopt_changes`]).
+    pub async fn notified(&self) {
         self.waker.notified().await;
+    }
+
+    /// Adopts changes of endpoints, and releases idle connections for other workers.
+    pub fn adopt_changes(&self) {
+        self.current().adopt_changes();
     }
 
     /// Releases the concurrency slots of the last requests.

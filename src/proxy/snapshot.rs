@@ -117,10 +117,15 @@ impl Proxy {
         }
     }
 
-    /// Closes idle connections for which requests of other workers wait.
-    pub fn release_idle_connections(&self) {
+    /// Whether there are connections to servers, also in use.
+    pub(super) fn has_upstream_connections(&self) -> bool {
+        self.upstreams.iter().any(|upstream| upstream.has_connections())
+    }
+
+    /// Adopts changes of endpoints, and closes idle connections for which requests of other workers wait.
+    pub(super) fn adopt_changes(&self) {
         for upstream in &self.upstreams {
-            upstream.close_idle_for_waiters();
+            upstream.adopt_changes();
         }
     }
 }

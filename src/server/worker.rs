@@ -19,11 +19,12 @@ use super::spec::ListenerSpec;
 use super::transport;
 use crate::proxy::{ActiveProxy, ProxyConfig};
 use crate::telemetry::LogThrottle;
+use crate::time::periodic;
 
-/// How often idle upstream connections are checked.
+/// How often idle upstream connections are checked, and freed memory is returned to the system.
 const SWEEP: Duration = Duration::from_secs(1);
-/// How often freed memory is returned to the system.
-const RELEASE: Duration = Duration::from_millis(250);
+/// How often that is done after the last connection was closed: the allocator returns memory only after a while.
+const LAST_SWEEPS: u32 = 4;
 /// Larger than the blocks that the allocator caches, in bytes.
 const LARGE_BLOCK: usize = 1024 * 1024;
 /// How long to wait when no connection can be accepted, for example for lack of file descriptors.
@@ -201,9 +202,9 @@ impl Acceptor<'_> {
             }
         };
         let (spec, proxy) = (Arc::clone(&self.spec), Rc::clone(&self.proxy));
-        let tracker = self.connections.open(permit.status());
+        let (tracker, open) = (self.connections.open(permit.status()), proxy.open_connection());
         tokio::task::spawn_local(async move {
-            let mut permit = permit;
+            let (mut permit, _open) = (permit, open);
             let accepted = transport::accept(stream, address, &spec, &proxy, &mut permit).await;
             if let Some(accepted) = accepted {
                 serve(accepted, &spec, &proxy, &tracker).await;
@@ -231,13 +232,22 @@ fn is_about_one_connection(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
+/// Sweeps while there are connections, and for a while afterwards; an idle worker has no timer.
 async fn sweep(proxy: Rc<ActiveProxy>) {
-    let (mut tick, mut release) = (tokio::time::interval(SWEEP), tokio::time::interval(RELEASE));
     loop {
+        let (mut tick, mut last) = (periodic(SWEEP), 0);
+        while last < LAST_SWEEPS {
+            tokio::select! {
+                _ = tick.tick() => {
+                    last = if proxy.sweep() { 0 } else { last + 1 };
+                    release_memory();
+                }
+                () = proxy.notified() => proxy.adopt_changes(),
+            }
+        }
         tokio::select! {
-            _ = tick.tick() => proxy.current().close_expired_connections(),
-            _ = release.tick() => release_memory(),
-            () = proxy.capacity_requested() => proxy.current().release_idle_connections(),
+            () = proxy.connection_opened() => {}
+            () = proxy.notified() => proxy.adopt_changes(),
         }
     }
 }

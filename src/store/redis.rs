@@ -11,6 +11,7 @@ mod cross_slot;
 mod raises;
 mod reply;
 mod script;
+mod script_call;
 mod spec;
 mod url;
 mod wire;

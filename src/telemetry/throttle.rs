@@ -36,6 +36,12 @@ pub struct DroppedLines {
 }
 
 impl DroppedLines {
+    /// Those of the access log and of the log, as they are written by default.
+    #[must_use]
+    pub fn of_logs() -> [Self; 2] {
+        [Self::new("access log", "standard output"), Self::new("log", "standard error")]
+    }
+
     /// Reports lines of `log`, which is written to `reader`.
     #[must_use]
     pub fn new(log: &'static str, reader: &'static str) -> Self {

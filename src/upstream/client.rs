@@ -42,7 +42,7 @@ pub struct Upstream {
 
 impl Upstream {
     /// A worker's client of an upstream, without connections yet; to be used within the worker's runtime. `worker` is
-    /// notified when the worker has to call [`Upstream::close_idle_for_waiters`].
+    /// notified when the worker has to call [`Upstream::adopt_changes`].
     #[must_use]
     pub fn new(shared: Arc<SharedUpstream>, counts: UpstreamCounts, worker: &WorkerWaker) -> Self {
         let spec = shared.spec();
@@ -155,8 +155,16 @@ impl Upstream {
         }
     }
 
-    /// Closes idle connections while requests of other workers wait for a connection.
-    pub fn close_idle_for_waiters(&self) {
+    /// Whether there are connections, idle or in use.
+    pub fn has_connections(&self) -> bool {
+        // Each request holds the pool of its connection.
+        let is_used = |pool: &Rc<Pool>| Rc::strong_count(pool) > 1 || pool.connections().has_idle();
+        self.endpoints.borrow().pools.iter().any(is_used)
+    }
+
+    /// Adopts changes of the endpoints, and closes idle connections while requests of other workers wait for a connection.
+    pub fn adopt_changes(&self) {
+        self.update_endpoints();
         for pool in &self.endpoints.borrow().pools {
             pool.connections().close_idle_for_waiters();
         }

@@ -16,7 +16,7 @@ use super::fair_queue::FairQueue;
 /// How long to skip the search after it found no connection to reclaim: each waiting request repeats it.
 const RECLAIM_PAUSE: Duration = Duration::from_millis(50);
 
-/// Notifies one worker that requests of other workers wait for connections that it keeps idle.
+/// Notifies one worker that requests of other workers wait for connections that it keeps idle, or that endpoints have changed.
 pub type WorkerWaker = Arc<Notify>;
 
 /// The limit of connections to one endpoint, shared by all workers. It is locked when a connection is opened or closed;

@@ -77,6 +77,11 @@ impl IdleConnections {
         }
     }
 
+    /// Whether connections are kept that are to be swept.
+    pub fn has_idle(&self) -> bool {
+        self.http2.as_ref().is_some_and(|http2| !http2.is_empty()) || !self.idle.borrow().is_empty()
+    }
+
     pub fn connection_limit(&self) -> &Arc<ConnectionLimit> {
         &self.endpoint.connection_limit
     }

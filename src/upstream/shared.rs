@@ -138,7 +138,8 @@ impl SharedUpstream {
         self.members.load_full()
     }
 
-    /// Registers a worker whose idle connections requests of other workers may need.
+    /// Registers a worker, which is notified of changed endpoints, and whose idle connections requests of other workers may
+    /// need.
     pub(super) fn register_worker(&self, worker: &WorkerWaker) {
         let mut workers = self.workers.lock();
         workers.retain(|known| known.strong_count() > 0);
@@ -189,6 +190,7 @@ impl SharedUpstream {
         drop(updating);
         self.update_shares(now);
         self.health_changed.notify_one();
+        self.workers.lock().iter().filter_map(Weak::upgrade).for_each(|worker| worker.notify_one());
         !is_same
     }
 

@@ -123,6 +123,7 @@ mod lifecycle {
     mod accept;
     mod connection_limits;
     pub mod drain;
+    mod idle;
     mod reload;
     mod reload_state;
     mod start;

@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -14,8 +15,9 @@ use fred::types::{ClusterHash, CustomCommand, FromValue, Value};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::cluster::{self, Command};
+use super::cluster;
 use super::script::{Script, TAKE};
+use super::script_call::{ScriptCall, options};
 use super::spec::RedisSpec;
 use super::url::RedisAddress;
 use super::wire::Call;
@@ -23,6 +25,14 @@ use crate::store::types::StoreError;
 use crate::telemetry::StoreCounts;
 use crate::time::{Clock, monotonic};
 use crate::tls::HandshakeFault;
+
+/// The connection is closed if a server that has a pending command is silent for so long: less than the interval of the circuit
+/// breaker's probes, in which nothing is sent to the server.
+const UNRESPONSIVE_TIMEOUT: Duration = Duration::from_millis(300);
+/// How much longer than a call's timeout that is at least.
+const UNRESPONSIVE_MARGIN: Duration = Duration::from_millis(200);
+/// How much later fred is woken, to find that.
+const WATCH_MARGIN: Duration = Duration::from_millis(10);
 
 /// Calls over one connection, which the `Reconnector` replaces when it fails.
 pub(super) struct RedisClient {
@@ -36,6 +46,8 @@ pub(super) struct RedisClient {
     no_reply: String,
     clock: TakeClock,
     counts: StoreCounts,
+    /// Whether fred is being woken, since the server may be silent.
+    is_watched: AtomicBool,
     /// Dropped with this client: then the reconnector closes the connection.
     _dropped: oneshot::Sender<()>,
 }
@@ -98,6 +110,7 @@ impl RedisClient {
             no_reply: no_reply(spec),
             clock,
             counts,
+            is_watched: AtomicBool::new(false),
             _dropped: dropped,
         }
     }
@@ -188,22 +201,27 @@ impl RedisClient {
     }
 
     /// Counts a call that has ended, and reads its reply; none if the deadline has passed.
-    fn ended(&self, started: Instant, reply: Option<Result<Value, Error>>) -> Result<Bytes, StoreError> {
+    fn ended(
+        self: &Arc<Self>,
+        started: Instant,
+        reply: Option<Result<Value, Error>>,
+    ) -> Result<Bytes, StoreError> {
         // Also refreshes the thread's cached time after the wait.
         self.counts.record_call(monotonic() - started);
-        let reply = reply.ok_or(StoreError::Deadline)?.map_err(|error| self.store_error(&error))?;
+        let reply = self.watched(reply)?;
         let no_string = || StoreError::Malformed("the script's reply is no string".to_owned());
         reply.into_bytes().ok_or_else(no_string)
     }
 
     /// Waits until the server that has this hash slot replies to a script without effect, or its connection is replaced. A
     /// script, since a server whose writes are paused replies to some other commands.
-    pub async fn wait_for_reply(&self, slot: u16) {
+    pub async fn wait_for_reply(self: &Arc<Self>, slot: u16) {
         let cluster_hash = Some(ClusterHash::Custom(slot));
         // Without a timeout: fred ends the command with its connection.
         let options = Options { timeout: Some(Duration::ZERO), cluster_hash, ..options() };
         let command = CustomCommand::new_static("EVAL", ClusterHash::FirstKey, false);
         let client = self.client();
+        self.watch_silence(Duration::ZERO);
         // An error is a reply as well.
         let _: Result<Value, Error> =
             client.with_options(&options).custom(command, vec!["return 0", "0"]).await;
@@ -216,8 +234,55 @@ impl RedisClient {
         &self.counts
     }
 
+    /// The result of a call; none if the deadline has passed.
+    fn watched<T>(self: &Arc<Self>, reply: Option<Result<T, Error>>) -> Result<T, StoreError> {
+        let result =
+            reply.map_or(Err(StoreError::Deadline), |reply| reply.map_err(|error| self.store_error(&error)));
+        if let Err(StoreError::Deadline) = result {
+            self.watch_silence(self.timeout);
+        }
+        result
+    }
+
+    /// Makes fred close the connection if its server stays silent, after a command that has been pending for `pending`. fred
+    /// checks that only when its task wakes up, or periodically, also while nothing is pending. So its task is woken by further
+    /// commands, until one has a reply or fails with the connection.
+    fn watch_silence(self: &Arc<Self>, pending: Duration) {
+        if self.is_watched.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let (client, silent) = (Arc::downgrade(self), unresponsive_timeout(self.timeout) + WATCH_MARGIN);
+        tokio::spawn(async move {
+            tokio::time::sleep(silent.saturating_sub(pending)).await;
+            while let Some(client) = client.upgrade() {
+                // A script, since a server whose writes are paused replies to some other commands.
+                let script: Vec<Value> = vec!["return 0".into(), "0".into()];
+                let reply = client.unwatched::<Value>("EVAL", script, None).await;
+                if !matches!(reply, Err(StoreError::Deadline)) {
+                    client.is_watched.store(false, Ordering::Relaxed);
+                    return;
+                }
+                drop(client);
+                tokio::time::sleep(silent).await;
+            }
+        });
+    }
+
     /// Sends one command to a node of a cluster, or to the single server.
     pub async fn command<R: FromValue>(
+        self: &Arc<Self>,
+        name: &'static str,
+        args: Vec<Value>,
+        node: Option<&Server>,
+    ) -> Result<R, StoreError> {
+        let result = self.unwatched(name, args, node).await;
+        if let Err(StoreError::Deadline) = result {
+            self.watch_silence(self.timeout);
+        }
+        result
+    }
+
+    async fn unwatched<R: FromValue>(
         &self,
         name: &'static str,
         args: Vec<Value>,
@@ -281,57 +346,9 @@ impl RedisClient {
     }
 }
 
-/// A call of a script. Only after a redirection and NOSCRIPT is it sent again, since these prove that nothing was charged.
-struct ScriptCall {
-    command: Command,
-    script: &'static Script,
-}
-
-impl ScriptCall {
-    /// `args` without the script.
-    fn new(client: Arc<Client>, script: &'static Script, mut args: Vec<Value>) -> Self {
-        args.insert(0, script.sha.as_str().into());
-        // A custom command of fred, because only these honour the options: fail at once while there is no connection, and never
-        // send again.
-        Self { command: Command::new(client, "EVALSHA", args, options()), script }
-    }
-
-    /// Runs it, until it is redirected.
-    async fn run(&mut self) -> Result<Value, Error> {
-        loop {
-            let reply = self.command.send().await;
-            if !self.sends_source(&reply) {
-                return reply;
-            }
-        }
-    }
-
-    /// Runs it after `error`, a redirection, and follows all of them.
-    async fn run_again(&mut self, mut error: Error, deadline: Instant) -> Result<Value, Error> {
-        loop {
-            let reply = self.command.send_again(error, deadline).await;
-            if !self.sends_source(&reply) {
-                return reply;
-            }
-            match self.run().await {
-                Err(next) if cluster::may_be_retried(&next) => error = next,
-                reply => return reply,
-            }
-        }
-    }
-
-    /// Changes the command to one with the script's source if the server does not have it; returns whether.
-    fn sends_source(&mut self, reply: &Result<Value, Error>) -> bool {
-        let is_missing = reply.as_ref().is_err_and(|error| error.details().starts_with("NOSCRIPT"));
-        if is_missing {
-            self.command.rename("EVAL", self.script.source.into());
-        }
-        is_missing
-    }
-}
-
-fn options() -> Options {
-    Options { fail_fast: true, max_attempts: Some(1), ..Options::default() }
+/// After so long without a reply to a pending command a connection is closed, if the timeout of calls is `timeout`.
+pub(super) fn unresponsive_timeout(timeout: Duration) -> Duration {
+    UNRESPONSIVE_TIMEOUT.max(timeout + UNRESPONSIVE_MARGIN)
 }
 
 /// fred's error of a connection in readable form: it has system errors in their debug format.

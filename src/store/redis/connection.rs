@@ -14,7 +14,7 @@ use fred::types::config::{
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{Notify, oneshot};
 
-use super::client::RedisClient;
+use super::client::{RedisClient, unresponsive_timeout};
 use super::spec::RedisSpec;
 use super::url::{Node, RedisAddress};
 use crate::time::monotonic;
@@ -24,11 +24,6 @@ const MIN_CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 const MAX_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How many times the timeout of a call connecting may take, since it takes several round trips.
 const CONNECT_FACTOR: u32 = 5;
-/// The connection is closed if a server that has a pending command is silent for so long: less than the interval of the circuit
-/// breaker's probes, in which nothing is sent to the server.
-const UNRESPONSIVE_TIMEOUT: Duration = Duration::from_millis(300);
-/// How much longer than a call's timeout that is at least.
-const UNRESPONSIVE_MARGIN: Duration = Duration::from_millis(200);
 /// By how much fred's timeout is shorter than ours: a command that fred has timed out is not sent any more.
 const FRED_MARGIN: Duration = Duration::from_millis(2);
 /// The pause before a client that did not connect, or has ended, is replaced.
@@ -76,8 +71,9 @@ fn build(spec: &RedisSpec, turn: usize, known: &[Server]) -> Client {
         // bounded by `MAX_PENDING` of the batcher.
         max_command_buffer_len: 0,
         unresponsive: UnresponsiveConfig {
-            max_timeout: Some(UNRESPONSIVE_TIMEOUT.max(spec.timeout + UNRESPONSIVE_MARGIN)),
-            interval: Duration::from_millis(50),
+            max_timeout: Some(unresponsive_timeout(spec.timeout)),
+            // fred also checks whenever its task wakes up, which `RedisClient::watch_silence` sees to.
+            interval: Duration::from_hours(1),
         },
         tcp: TcpConfig {
             nodelay: Some(true),

@@ -340,6 +340,20 @@ impl Tidegate {
         Duration::from_millis(ticks * 10)
     }
 
+    /// How often its threads have gone to sleep, and so were woken.
+    #[track_caller]
+    pub fn sleeps(&self) -> u64 {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.process.id())).unwrap();
+        // A thread may end meanwhile.
+        let statuses =
+            tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("status")).ok());
+        let count = |status: String| -> u64 {
+            let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+            line.unwrap().trim().parse().unwrap()
+        };
+        statuses.map(count).sum()
+    }
+
     #[track_caller]
     pub fn status(&self, name: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
