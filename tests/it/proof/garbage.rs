@@ -98,14 +98,15 @@ fn prod(stores: &Stores, policies: &[Policy], policy: u32, key: Key, written: &[
     send(9, 3, ChargeKind::Take);
     // Two days are longer than any of these limits remembers, and the latest time that is written here is two days ahead.
     let mut later = START + 97 * HOUR;
-    if matches!(first.reason, DenyReason::Ban | DenyReason::Block) {
-        // A ban or a block that is plausible in all its numbers is one, and ends when it says. The state behind it is not
-        // read before, and may have the same time, so that it is a valid one when they end.
+    let is_held = matches!(first.reason, DenyReason::Ban | DenyReason::Block);
+    if is_held {
+        // A ban or a block that is plausible in all its numbers is one, and ends when it says.
         later += first.retry_after.unwrap().0;
     }
     stores.set_clock(later);
-    if policies[policy as usize].ahead.is_some() {
-        // The units of all grants that have ended are charged now.
+    if is_held || policies[policy as usize].ahead.is_some() {
+        // The state behind a ban is read now for the first time, which moves entries of the future to the present; and the
+        // units of all grants that have ended are charged now.
         send(1, 4, ChargeKind::Take);
         later += HOUR * 97;
         stores.set_clock(later);
@@ -249,6 +250,30 @@ fn absurd_numbers_deny_no_key_forever() {
             .collect();
         prod_all(&server, &stores, &policies, &values, round * 1_000);
     }
+}
+
+/// Entries of the future behind a ban are read only when it has ended.
+#[test]
+fn entries_of_the_future_behind_a_ban_deny_no_key_forever() {
+    const START: f64 = 1_790_000_000_000_000.0;
+    let server = RedisServer::start();
+    let (stores, policies) = (Stores::new(&server), limits());
+    let state = [
+        -1.0,
+        f64::NEG_INFINITY,
+        f64::INFINITY,
+        START + 1e12,
+        3.0,
+        1.0,
+        1e300,
+        0.5,
+        1.0,
+        9_007_199_254_740_992.0,
+    ];
+    let behind = [START + 1e12, -0.0, START + 5e5, -0.0, START + 5e5, 0.0];
+    let mut bytes: Vec<u8> = state.iter().chain(&behind).flat_map(|number| number.to_le_bytes()).collect();
+    bytes.push(b'h');
+    prod_all(&server, &stores, &policies, &[bytes], 0);
 }
 
 /// Valid states with one number replaced.
