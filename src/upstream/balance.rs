@@ -104,6 +104,9 @@ impl Balancer {
             count_step();
             !tried.contains(&index)
         };
+        if let Some(&failed) = tried.last() {
+            view.turns.lose(failed);
+        }
         // This search and the one below end after one endpoint more than were tried.
         if view.available.iter().any(|index| is_new(*index)) {
             return self.among_available(view, is_new, hash_key);

@@ -19,6 +19,8 @@ const LATEST: u64 = 1 << 62;
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     queue: BinaryHeap<Turn>,
+    /// Whether each endpoint loses its next turn.
+    losing: Vec<bool>,
     /// The time of the last turn that was taken.
     now: u64,
 }
@@ -62,6 +64,15 @@ impl Turns {
             }));
         }
         self.queue = turns.into();
+        self.losing.resize(shares.len(), false);
+    }
+
+    /// Makes an endpoint that has failed lose its next turn. The retry takes a turn of another endpoint; without this, the
+    /// failed one would be first again for the next request.
+    pub fn lose(&mut self, index: usize) {
+        if let Some(is_losing) = self.losing.get_mut(index) {
+            *is_losing = true;
+        }
     }
 
     /// Takes the next turn of an eligible endpoint, and returns its index; none if there is no such endpoint. Endpoints
@@ -70,6 +81,10 @@ impl Turns {
         let mut passed: SmallVec<[Turn; 8]> = SmallVec::new();
         let taken = loop {
             let Some(mut turn) = self.queue.peek_mut() else { break None };
+            if std::mem::take(&mut self.losing[turn.index]) {
+                turn.at += turn.stride;
+                continue;
+            }
             if is_eligible(turn.index) {
                 self.now = turn.at;
                 turn.at += turn.stride;
@@ -171,6 +186,21 @@ mod tests {
         assert!(taken.iter().filter(|one| **one == 1).count() <= 4, "{taken:?}");
         assert_eq!(turns.next(|_| false), None);
         assert_eq!(take(&mut turns, 3).len(), 3);
+    }
+
+    #[test]
+    fn a_failed_endpoint_loses_a_turn() {
+        let mut turns = turns(&[1; 2]);
+        let mut first = Vec::new();
+        for _ in 0..6 {
+            let index = turns.next(|_| true).unwrap();
+            first.push(index);
+            if index == 0 {
+                turns.lose(0);
+                assert_eq!(turns.next(|index| index != 0), Some(1));
+            }
+        }
+        assert_eq!(first, [0, 1, 0, 1, 0, 1]);
     }
 
     #[test]
