@@ -67,4 +67,4 @@ pub use shared::SharedUpstream;
 pub use spec::{Balance, EjectSpec, HealthSpec, HostRule, ServerSpec, UpstreamId, UpstreamSpec};
 pub use stream::ClientStream;
 pub use trailers::{is_token, may_be_trailer};
-pub use unread_bodies::{MAX_DRAIN, MAX_DRAIN_TIME, StreamBody, UnreadBodies};
+pub use unread_bodies::{StreamBody, UnreadBodies};

@@ -47,7 +47,7 @@ pub(super) fn is_temporary(problem: &Problem) -> bool {
         || ["badNonce", "serverInternal"].contains(&kind_of(problem))
 }
 
-/// Whether the ACME server wants no further request for now.
+/// Whether the client has to wait before its next request: the problem is temporary, or a rate limit is reached.
 pub(super) fn asks_to_wait(problem: &Problem) -> bool {
     is_temporary(problem) || kind_of(problem) == "rateLimited"
 }

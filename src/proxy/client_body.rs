@@ -1,12 +1,9 @@
 //! The body of a request as it arrives from a client.
 
-use bytes::Bytes;
-use http_body_util::BodyExt as _;
 use hyper::body::Body as _;
-use tokio::time::timeout;
 
 use super::ClientConnection;
-use crate::upstream::{BodyReceiver, MAX_DRAIN, MAX_DRAIN_TIME, RequestBody, StreamBody};
+use crate::upstream::{BodyReceiver, RequestBody, StreamBody};
 
 /// The body of a request as it arrives from a client.
 #[derive(Debug, Default)]
@@ -51,20 +48,14 @@ impl ClientBody {
 
     /// Reads and drops the rest of the body of a rejected request over HTTP/2, for a while. Over HTTP/1.1 the connection does
     /// this.
-    pub(super) async fn drain(mut self, client: &ClientConnection) {
-        if client.is_multiplexed()
-            && let Some(mut body) = self.take(client, false)
-        {
-            let mut drained = 0;
-            let draining = async {
-                while let Some(Ok(frame)) = body.frame().await
-                    && drained < MAX_DRAIN
-                {
-                    drained += frame.data_ref().map_or(0, Bytes::len);
-                }
-            };
-            // The response follows in any case.
-            let _ = timeout(MAX_DRAIN_TIME, draining).await;
+    pub(super) async fn drain(self) {
+        let unread = match self {
+            Self::Http2(body) => Some(body),
+            Self::Read(mut body) => body.take_unread(),
+            Self::None | Self::Http1(_) => None,
+        };
+        if let Some(unread) = unread {
+            unread.drain().await;
         }
     }
 }

@@ -320,7 +320,7 @@ impl<'p> Exchange<'p> {
         self.add_request_id(&mut response);
         if !self.body.is_none() && response.body.is_empty() {
             // curl 7.88 misses a response without a body that arrives while it is still sending. Boxed because it is rare.
-            Box::pin(std::mem::take(&mut self.body).drain(self.client)).await;
+            Box::pin(std::mem::take(&mut self.body).drain()).await;
         }
         if self.client.is_multiplexed() {
             http2::drop_forbidden_body(&mut response, self.is_head);

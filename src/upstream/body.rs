@@ -192,6 +192,14 @@ impl RequestBody {
         self
     }
 
+    /// Takes the rest of a body over HTTP/2 of which nothing was sent, to drain it.
+    pub fn take_unread(&mut self) -> Option<StreamBody> {
+        match std::mem::take(&mut self.source) {
+            Source::Stream(body, _) => Some(*body),
+            _ => None,
+        }
+    }
+
     /// Whether the server may switch protocols.
     pub(super) fn is_handshake(&self) -> bool {
         matches!(self.source, Source::Handshake)

@@ -4,6 +4,7 @@
 //! (RFC 9113 §8.1). So the client's connection reads and drops the rest of such a body for a while.
 
 use std::cell::RefCell;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -11,15 +12,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use crate::socket::LazyTimer;
 use crate::time::monotonic;
 
 /// The most bytes that are drained from a body: more than a client can have sent before it could read the response.
-pub const MAX_DRAIN: usize = 256 * 1024;
+const MAX_DRAIN: usize = 256 * 1024;
 /// The longest time for which a body is drained.
-pub const MAX_DRAIN_TIME: Duration = Duration::from_secs(1);
+const MAX_DRAIN_TIME: Duration = Duration::from_secs(1);
 
 /// The request bodies of one connection that are being drained.
 #[derive(Debug, Default)]
@@ -72,8 +73,7 @@ impl UnreadBodies {
 
     fn drain(&self, incoming: Incoming) {
         let mut state = self.state.borrow_mut();
-        let deadline = monotonic() + MAX_DRAIN_TIME;
-        state.draining.push(Draining { incoming, drained: 0, deadline });
+        state.draining.push(Draining::new(incoming));
         if let Some(waker) = &state.waker {
             waker.wake_by_ref();
         }
@@ -81,6 +81,10 @@ impl UnreadBodies {
 }
 
 impl Draining {
+    fn new(incoming: Incoming) -> Self {
+        Self { incoming, drained: 0, deadline: monotonic() + MAX_DRAIN_TIME }
+    }
+
     /// Ready when nothing more is to be read.
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while self.drained < MAX_DRAIN {
@@ -99,6 +103,16 @@ impl StreamBody {
     #[must_use]
     pub fn new(incoming: Incoming, unread: Rc<UnreadBodies>) -> Self {
         Self { incoming: Some(incoming), unread }
+    }
+
+    /// Drains the body now, before its response is sent.
+    pub async fn drain(mut self) {
+        if let Some(incoming) = self.incoming.take() {
+            let mut draining = Draining::new(incoming);
+            let deadline = draining.deadline;
+            // The response follows in any case.
+            let _ = timeout_at(deadline, poll_fn(|cx| draining.poll_end(cx))).await;
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use super::origin::{haproxy, nginx, slow_upstream, traefik};
 use super::traffic::converted;
 use crate::support::{Wire, connect_from};
 
-/// What stands for a connection that is closed without a response.
+/// The status that is compared if the connection is closed without a response.
 const CLOSED: u16 = 999;
 
 /// The status of the response to a request for a host and a path, with a header line or none.

@@ -5,7 +5,7 @@
 use std::net::Ipv4Addr;
 
 use super::origin::{MARGIN, haproxy, slow_upstream};
-use super::traffic::{Burst, Compared, Scenario, bursts, compare, converted, table};
+use super::traffic::{Burst, Compared, Scenario, bursts, compare, converted, denied, table};
 use crate::support::{Tidegate, Upstream, WebServer};
 
 /// `HAProxy` with the file `verdicts.cfg`, and tidegate with the converted one.
@@ -50,14 +50,10 @@ fn tidegate_decides_as_haproxy_does() {
             assert_eq!(origin.statuses, tidegate.statuses, "{name}: {burst:?}\n{table}");
         }
     }
-    let denied = |name: &str| {
-        let of_name = compared.iter().filter(|it| it.name == name).flat_map(|it| &it.bursts);
-        of_name.flat_map(|(_, _, tidegate)| &tidegate.statuses).filter(|status| **status == 429).count()
-    };
     // The expected numbers, so that the comparison is not one of servers that allow everything.
     for (name, expected) in [("http_req_rate(10s) gt 3", 5), ("conn_cur gt 2", 4), ("http_err_rate gt 2", 1)]
     {
-        assert_eq!(denied(name), expected, "{name}\n{table}");
+        assert_eq!(denied(&compared, name), expected, "{name}\n{table}");
     }
 }
 

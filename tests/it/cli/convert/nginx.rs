@@ -6,7 +6,7 @@
 use std::net::Ipv4Addr;
 
 use super::origin::{MARGIN, nginx, slow_upstream};
-use super::traffic::{Burst, Compared, Scenario, bursts, compare, converted, table};
+use super::traffic::{Burst, Compared, Scenario, bursts, compare, converted, denied, table};
 fn scenario(name: &'static str, bursts: Vec<Burst>) -> Scenario {
     Scenario { name, bursts, margin: MARGIN }
 }
@@ -93,14 +93,10 @@ fn tidegate_decides_as_nginx_does() {
             }
         }
     }
-    let denied = |name: &str| {
-        let of_name = compared.iter().filter(|it| it.name == name).flat_map(|it| &it.bursts);
-        of_name.flat_map(|(_, _, tidegate)| &tidegate.statuses).filter(|status| **status == 429).count()
-    };
     // The expected numbers, so that the comparison is not one of servers that allow everything.
     for (name, expected) in
         [("rate=1r/s", 4), ("burst=3 nodelay", 6), ("limit_conn 2", 4), ("limit_req_dry_run", 0)]
     {
-        assert_eq!(denied(name), expected, "{name}\n{table}");
+        assert_eq!(denied(&compared, name), expected, "{name}\n{table}");
     }
 }

@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use super::origin::{slow_upstream, traefik};
-use super::traffic::{Burst, Compared, Scenario, bursts, compare, converted, table};
+use super::traffic::{Burst, Compared, Scenario, bursts, compare, converted, denied, table};
 
 /// How much later than planned requests may be sent.
 const MARGIN: Duration = Duration::from_millis(200);
@@ -49,10 +49,6 @@ fn tidegate_decides_as_traefik_does() {
             assert_eq!(origin.statuses, tidegate.statuses, "{name}: {burst:?}\n{table}");
         }
     }
-    let denied = |name: &str| {
-        let of_name = compared.iter().filter(|it| it.name == name).flat_map(|it| &it.bursts);
-        of_name.flat_map(|(_, _, tidegate)| &tidegate.statuses).filter(|status| **status == 429).count()
-    };
     // The expected numbers, so that the comparison is not one of servers that allow everything.
     let expected = [
         ("average=1 burst=3", 5),
@@ -63,7 +59,7 @@ fn tidegate_decides_as_traefik_does() {
         ("average=0", 0),
     ];
     for (name, expected) in expected {
-        assert_eq!(denied(name), expected, "{name}\n{table}");
+        assert_eq!(denied(&compared, name), expected, "{name}\n{table}");
     }
 }
 

@@ -46,6 +46,12 @@ pub struct Compared {
     pub bursts: Vec<(Burst, Outcome, Outcome)>,
 }
 
+/// How many requests of the scenario with this name tidegate has denied.
+pub fn denied(compared: &[Compared], name: &str) -> usize {
+    let of_name = compared.iter().filter(|it| it.name == name).flat_map(|it| &it.bursts);
+    of_name.flat_map(|(_, _, tidegate)| &tidegate.statuses).filter(|status| **status == 429).count()
+}
+
 /// Bursts of GET requests at these milliseconds.
 pub fn bursts(path: &'static str, plan: &[(u64, usize)]) -> Vec<Burst> {
     let burst = |&(at, requests): &(u64, usize)| Burst {
