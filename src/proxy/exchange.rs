@@ -34,7 +34,7 @@ use crate::gate::{BodyFields, RequestError, RequestPlan, RouteId, RouteMatch};
 use crate::http1::{RequestHead, ResponseHead, names};
 use crate::id_vec::Id as _;
 use crate::limiter::{Admission, LimitStatuses, Permit, Reservation, StatusSource};
-use crate::telemetry::{DecisionSource, RequestCounts};
+use crate::telemetry::{DecisionSource, Interface, RequestCounts, Verdict};
 use crate::time::{Micros, Stopwatch};
 
 /// One request and what is known of it, until its response is handed to the client's connection. If it is dropped before
@@ -57,6 +57,8 @@ pub(super) struct Exchange<'p> {
     statuses: LimitStatuses,
     /// Where they come from.
     status_source: StatusSource,
+    /// How the request was decided; none before that, and for a request that needs no decision.
+    verdict: Option<Verdict>,
     /// The `Retry-After` of a denial, in seconds.
     retry_after: Option<u64>,
     /// Units that limits with `charge_on` reserve until the final status is known.
@@ -122,6 +124,7 @@ impl<'p> Exchange<'p> {
             cors,
             statuses: LimitStatuses::new(),
             status_source: StatusSource::Store,
+            verdict: None,
             retry_after: None,
             reservation: None,
             is_finished: false,
@@ -160,6 +163,7 @@ impl<'p> Exchange<'p> {
             };
             self.route = plan.route;
             let (permit, delay) = self.admit(&head, plan).await?;
+            self.verdict = Some(Verdict::Allowed);
             if let Some(error) = plan.identity.error {
                 return Err(Rejection::Unidentified(error));
             }
@@ -280,6 +284,7 @@ impl<'p> Exchange<'p> {
             let route = self.route.map_or("", |route| &gate.routes.get(route).name);
             tracing::debug!(route, "{error}");
         }
+        self.verdict = rejection.verdict().or(self.verdict);
         self.record.describe_rejection(gate, rejection);
         let policy = &self.proxy.snapshot.response_policy;
         let credential = gate.consumers.as_ref().map(|rules| &rules.source);
@@ -347,6 +352,7 @@ impl<'p> Exchange<'p> {
     /// Counts the response, and returns the record, which lasts until the end of its body.
     fn record_status(&mut self, status: StatusCode) -> RequestRecord {
         self.is_finished = true;
+        self.count_verdict();
         self.counts().record_response(status);
         self.record.set_status(status);
         std::mem::take(&mut self.record)
@@ -370,6 +376,12 @@ impl<'p> Exchange<'p> {
         }
     }
 
+    fn count_verdict(&self) {
+        if let Some(verdict) = self.verdict {
+            self.proxy.counts.record_request(Interface::Proxy, verdict);
+        }
+    }
+
     fn counts(&self) -> &RequestCounts {
         self.proxy.counts.requests(self.route.map(RouteId::index))
     }
@@ -380,6 +392,7 @@ impl Drop for Exchange<'_> {
         if self.is_finished {
             return;
         }
+        self.count_verdict();
         self.counts().record_disconnect();
         self.record.finish(false);
     }

@@ -1,13 +1,13 @@
 //! Why the proxy itself responds to a request, in place of an upstream.
 
-use http::Method;
+use http::{Method, StatusCode};
 
 use crate::consumers::ConsumerError;
 use crate::gate::{MissingPart, RequestError};
 use crate::http1::RequestHead;
 use crate::limit::PolicyId;
 use crate::limiter::Denial;
-use crate::telemetry::Outcome;
+use crate::telemetry::{Outcome, Verdict};
 use crate::upstream::ForwardError;
 
 /// Why a request is rejected.
@@ -51,6 +51,27 @@ impl Rejection {
             Self::Malformed(RequestError::Blocked(limit)) => Some((*limit, Outcome::Blocked)),
             Self::MissingKey(missing) => Some((missing.limit, Outcome::MissingKey)),
             _ => None,
+        }
+    }
+
+    /// How the request is decided by this; none if something else than its limits and its route rejects it.
+    pub fn verdict(&self) -> Option<Verdict> {
+        match self {
+            Self::Unidentified(error) if error.status() == StatusCode::SERVICE_UNAVAILABLE => {
+                Some(Verdict::Error)
+            }
+            Self::Malformed(RequestError::Blocked(_))
+            | Self::Denied(Denial::Limited)
+            | Self::MissingKey(_)
+            | Self::Unidentified(_)
+            | Self::NoRoute
+            | Self::BlockedByRoute => Some(Verdict::Denied),
+            Self::Malformed(_) | Self::Denied(Denial::Unavailable { .. }) => Some(Verdict::Error),
+            Self::OptionsAsterisk
+            | Self::MaxForwards
+            | Self::Trace
+            | Self::Upstream(_)
+            | Self::NotSwitched => None,
         }
     }
 }

@@ -12,6 +12,7 @@ use http::StatusCode;
 use super::counters::{Counters, OnDemand};
 use super::exemplars::{BucketExemplars, Exemplar, Exemplars};
 use super::histogram::{DurationSums, Durations, SizeSums, Sizes};
+use super::interface::{INTERFACE_CELLS, Interface, Verdict};
 use super::outcome::{DECISION_CELLS, DecisionSource, Outcome, StoreRequest};
 use super::trace::TraceId;
 use crate::id_vec::IdVec;
@@ -64,6 +65,7 @@ pub(super) struct RouteCounters {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct WorkerCounters {
+    requests: Counters<INTERFACE_CELLS>,
     decisions: Durations,
     delays: Durations,
     store_requests: Counters<{ StoreRequest::ALL.len() }>,
@@ -87,6 +89,7 @@ pub(super) struct RouteSums {
 /// The sums of the counters that belong to no limit and no route.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WorkerSums {
+    pub requests: [u64; INTERFACE_CELLS],
     pub decisions: DurationSums,
     pub delays: DurationSums,
     pub store_requests: [u64; StoreRequest::ALL.len()],
@@ -116,6 +119,11 @@ impl Counts {
             let id = policy.configured(charge.policy);
             self.record_decision(id, Outcome::of(policy, decision), source);
         }
+    }
+
+    /// Counts a request that was decided.
+    pub fn record_request(&self, interface: Interface, verdict: Verdict) {
+        self.worker.requests.add(interface.cell(verdict), 1);
     }
 
     /// Counts how long the decision on a request took.
@@ -214,6 +222,7 @@ impl RouteCounters {
 
 impl WorkerCounters {
     pub fn sum_into(&self, sums: &mut WorkerSums) {
+        self.requests.sum_into(&mut sums.requests);
         self.decisions.sum_into(&mut sums.decisions);
         self.delays.sum_into(&mut sums.delays);
         self.store_requests.sum_into(&mut sums.store_requests);

@@ -132,6 +132,7 @@ impl Metrics {
         let mut out = Exposition::new(out, format);
         process::write(&scrape, &mut out)?;
         listeners::write(&scrape, &mut out)?;
+        requests::write_interfaces(&scrape, &mut out)?;
         requests::write_decisions(&scrape, &mut out)?;
         store::write(&scrape, &mut out)?;
         upstreams::write(&scrape, &mut out)?;

@@ -7,7 +7,22 @@ use super::scrape::Scrape;
 use crate::telemetry::counts::{CLASSES, LimitSums, RouteSums};
 use crate::telemetry::grant_event::GrantEvent;
 use crate::telemetry::histogram::DURATION_BUCKETS;
+use crate::telemetry::interface::{Interface, Verdict};
 use crate::telemetry::outcome::{DecisionSource, Outcome};
+
+/// Writes the requests by interface.
+pub(super) fn write_interfaces(scrape: &Scrape<'_>, out: &mut Exposition<impl Write>) -> io::Result<()> {
+    let requests = scrape.registry.workers().requests;
+    let help = "Requests that were decided, by the interface through which they came.";
+    out.start(Kind::Counter, "tidegate_interface_requests_total", help)?;
+    for (interface, interface_name) in Interface::ALL {
+        for (verdict, verdict_name) in Verdict::ALL {
+            let labels = [("interface", interface_name), ("outcome", verdict_name)];
+            out.series(&labels, requests[interface.cell(verdict)])?;
+        }
+    }
+    Ok(())
+}
 
 /// Writes the metrics of decisions and delays.
 pub(super) fn write_decisions(scrape: &Scrape<'_>, out: &mut Exposition<impl Write>) -> io::Result<()> {

@@ -7,8 +7,8 @@ use http::StatusCode;
 use super::*;
 use crate::limit::{Ahead, PolicyId, Quota, Rate};
 use crate::telemetry::{
-    AcmeValues, Attempt, DecisionSource, Event, GrantValues, Handshake, HandshakeFailure, ListenerCounts,
-    ListenerValues, Outcome, ServerValues, StoreRequest, TraceId, UpstreamValues,
+    AcmeValues, Attempt, DecisionSource, Event, GrantValues, Handshake, HandshakeFailure, Interface,
+    ListenerCounts, ListenerValues, Outcome, ServerValues, StoreRequest, TraceId, UpstreamValues, Verdict,
 };
 use crate::time::Micros;
 
@@ -69,6 +69,7 @@ fn metrics(policies: &[Policy]) -> Metrics {
         let counts = metrics.counts(worker, policies, ["say \"a\"", "quiet"].into_iter());
         counts.record_decision(PolicyId(0), Outcome::Denied, DecisionSource::Cache);
         counts.record_decision_duration(Duration::from_micros(300));
+        counts.record_request(Interface::EnvoyRateLimit, Verdict::Denied);
         counts.record_delay(Duration::from_millis(20));
         counts.requests(Some(0)).record_response(StatusCode::TOO_MANY_REQUESTS);
         counts.requests(Some(0)).record_duration(Duration::from_micros(300), None);
@@ -116,6 +117,8 @@ fn every_metric_is_in_the_text() {
         "tidegate_tls_handshakes_total{listener=\"127.0.0.1:8080\",version=\"TLSv1.2\",resumed=\"false\"} 0",
         "tidegate_handshake_failures_total{listener=\"127.0.0.1:8080\",reason=\"timeout\"} 1",
         "tidegate_certificate_expiry_timestamp_seconds{listener=\"127.0.0.1:8080\",certificate=\"api.example\"} 1800000000",
+        "tidegate_interface_requests_total{interface=\"proxy\",outcome=\"denied\"} 0",
+        "tidegate_interface_requests_total{interface=\"envoy_ratelimit\",outcome=\"denied\"} 2",
         "tidegate_decisions_total{limit=\"per-key\",outcome=\"denied\",source=\"cache\"} 2",
         "tidegate_decisions_total{limit=\"per-key\",outcome=\"denied\",source=\"store\"} 0",
         "tidegate_decisions_total{limit=\"per-key\",outcome=\"near_limit\",source=\"store\"} 0",

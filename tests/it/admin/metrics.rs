@@ -91,6 +91,12 @@ fn requests_and_decisions_are_counted() {
     assert_eq!((busy.requests("limited", "4xx"), busy.requests("free", "5xx")), (0, 4));
     assert_eq!(busy.requests("", "4xx"), 2);
     for (name, count) in [
+        // Three of `limited` and four of `free`.
+        ("tidegate_interface_requests_total{interface=\"proxy\",outcome=\"allowed\"}", 7),
+        // Seven by the limit, and one without a route.
+        ("tidegate_interface_requests_total{interface=\"proxy\",outcome=\"denied\"}", 8),
+        ("tidegate_interface_requests_total{interface=\"proxy\",outcome=\"error\"}", 1),
+        ("tidegate_interface_requests_total{interface=\"forward_auth\",outcome=\"allowed\"}", 0),
         ("tidegate_denied_keys{limit=\"three\"}", 1),
         ("tidegate_denied_keys{limit=\"wide\"}", 0),
         ("tidegate_request_duration_seconds_bucket{route=\"limited\",le=\"+Inf\"}", 10),

@@ -1,0 +1,57 @@
+//! What is counted of requests by the interface through which they came.
+
+/// The interface through which a request for a decision came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interface {
+    /// The reverse proxy: what is allowed is forwarded, or gets the response of its route.
+    Proxy,
+    /// Forward authentication: another proxy asks whether to forward a request.
+    ForwardAuth,
+    /// Envoy's rate limit service.
+    EnvoyRateLimit,
+}
+
+/// How a request was decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It was allowed, whatever response it got then.
+    Allowed,
+    /// A limit, the route or a missing credential has denied it.
+    Denied,
+    /// There was no decision: the request was malformed, or the limits could not be checked.
+    Error,
+}
+
+/// The number of counters: of each verdict by each interface.
+pub(super) const INTERFACE_CELLS: usize = Interface::ALL.len() * Verdict::ALL.len();
+
+impl Interface {
+    /// Every variant with its label, in the order of the type.
+    pub(super) const ALL: [(Self, &'static str); 3] = [
+        (Self::Proxy, "proxy"),
+        (Self::ForwardAuth, "forward_auth"),
+        (Self::EnvoyRateLimit, "envoy_ratelimit"),
+    ];
+
+    /// The index of the counter of this verdict.
+    pub(super) fn cell(self, verdict: Verdict) -> usize {
+        self as usize * Verdict::ALL.len() + verdict as usize
+    }
+}
+
+impl Verdict {
+    /// Every variant with its label, in the order of the type.
+    pub(super) const ALL: [(Self, &'static str); 3] =
+        [(Self::Allowed, "allowed"), (Self::Denied, "denied"), (Self::Error, "error")];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_in_the_order_of_the_types() {
+        assert!(Interface::ALL.iter().enumerate().all(|(index, (it, _))| *it as usize == index));
+        assert!(Verdict::ALL.iter().enumerate().all(|(index, (it, _))| *it as usize == index));
+    }
+}
