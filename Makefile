@@ -78,7 +78,7 @@ lint: ## Check format, lints, documentation, dependencies and shell scripts
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --locked $(FEATURES) --no-deps --document-private-items
 	$(CARGO) deny --locked check licenses bans sources
 	$(CARGO) machete
-	shellcheck scripts/setup benches/compare.sh config/demo/load.sh packaging/build-deb packaging/release packaging/sbom .ci/run
+	shellcheck scripts/setup config/demo/load.sh packaging/build-deb packaging/release packaging/sbom .ci/run
 
 fmt: ## Format the code
 	@scripts/setup rustfmt
@@ -148,8 +148,8 @@ bench: ## Benchmark the parts: an algorithm's step, a route match, a key, a stor
 	@scripts/setup cc
 	$(CARGO) bench --locked --bench parts --bench stores
 
-bench-compare: ## Measure side by side with nginx and HAProxy (four minutes, after a release build)
-	@benches/compare.sh
+bench-compare: ## Measure side by side with nginx, HAProxy, and nginx with Lua and Redis (nine minutes, after a release build)
+	@python3 -B benches/compare
 
 bench-instructions: ## Count instructions per request, and compare with benches/baseline.json (STRICT=1: fail above 3 %)
 	@python3 -B benches/instructions

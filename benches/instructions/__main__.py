@@ -20,15 +20,17 @@ Settings, as environment variables:
 """
 
 import os
-import shutil
 import sys
 import tempfile
 from pathlib import Path
 
-from baseline import Baseline, Build, compare, print_row
-from callgrind import count
-from processes import Ports, binary, fail, proxy_config, redis, upstream
-from scenarios import SCENARIOS, Client
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "common"))
+
+from baseline import Baseline, Build, compare, print_row  # noqa: E402
+from callgrind import count  # noqa: E402
+from processes import Ports, proxy_config, redis, upstream  # noqa: E402
+from programs import binary, enter_repository, fail, missing  # noqa: E402
+from scenarios import SCENARIOS, Client  # noqa: E402
 
 PACKAGES = {
     "valgrind": "valgrind",
@@ -45,7 +47,7 @@ def missing_packages(scenarios):
     for scenario in scenarios:
         tools |= {Client.TLS: {"openssl"}, Client.HTTP2: {"openssl", "h2load"}}.get(scenario.client, set())
         tools |= {"redis-server"} if scenario.uses_redis else set()
-    return sorted({PACKAGES[tool] for tool in tools if not shutil.which(tool)})
+    return missing(PACKAGES, tools)
 
 
 def chosen_scenarios():
@@ -57,11 +59,10 @@ def chosen_scenarios():
 
 
 def main():
-    os.environ["PATH"] += os.pathsep + "/usr/sbin"
-    os.chdir(Path(__file__).resolve().parent.parent.parent)
+    enter_repository()
     scenarios = chosen_scenarios()
-    if missing := missing_packages(scenarios.values()):
-        fail(f"please install {' '.join(missing)} (on Debian: apt-get install {' '.join(missing)})")
+    if packages := missing_packages(scenarios.values()):
+        fail(f"please install {' '.join(packages)} (on Debian: apt-get install {' '.join(packages)})")
     tidegate = binary(os.environ.get("TIDEGATE"), os.environ.get("PROFILE", "release"))
     build = Build.of(tidegate)
     baseline = Baseline.read(os.environ.get("BASELINE", "benches/baseline.json"))

@@ -4,7 +4,7 @@ import re
 import subprocess
 
 from clients import client
-from processes import fail, running
+from programs import fail, running
 
 WARM_UP = 20
 

@@ -5,7 +5,7 @@ import socket
 import ssl
 import subprocess
 
-from processes import HOST, fail
+from programs import HOST, fail
 from scenarios import Client
 
 

@@ -1,17 +1,10 @@
-"""Builds the binary, writes its configuration, and starts the processes around the measured one."""
+"""Writes the configuration of the measured process, and starts the processes around it."""
 
 import contextlib
-import json
-import socket
-import subprocess
-import sys
-import time
 from dataclasses import dataclass
-from pathlib import Path
 
+from programs import HOST, running, write_certificate
 from scenarios import Client
-
-HOST = "127.0.0.1"
 
 
 @dataclass(frozen=True)
@@ -31,44 +24,6 @@ class Ports:
     @property
     def redis(self):
         return self.upstream + 3
-
-
-def fail(message):
-    sys.exit(f"instructions: {message}")
-
-
-def binary(given, profile):
-    """The binary to measure; it is built unless one is given."""
-    if given:
-        return Path(given)
-    subprocess.run(["cargo", "build", "--locked", "--profile", profile], check=True)
-    metadata = ["cargo", "metadata", "--locked", "--no-deps", "--format-version", "1"]
-    found = json.loads(subprocess.run(metadata, check=True, capture_output=True).stdout)
-    return Path(found["target_directory"]) / profile / "tidegate"
-
-
-def wait_for_port(port, process):
-    for _ in range(300):
-        if process.poll() is not None:
-            fail(f"the process for port {port} has ended with {process.returncode}")
-        try:
-            socket.create_connection((HOST, port)).close()
-            return
-        except OSError:
-            time.sleep(0.1)
-    fail(f"nothing listens on port {port}")
-
-
-@contextlib.contextmanager
-def running(command, port, log=subprocess.DEVNULL):
-    """A process that listens on a port, until the end of the block."""
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log)
-    try:
-        wait_for_port(port, process)
-        yield process
-    finally:
-        process.terminate()
-        process.wait(30)
 
 
 def upstream(tidegate, ports, directory):
@@ -105,10 +60,3 @@ def proxy_config(scenario, ports, directory):
         f'upstream = "http://{server}"\n[log]\naccess = "{scenario.access}"\n'
     )
     return config
-
-
-def write_certificate(directory):
-    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", "tls.key"]
-    subject = ["-subj", "/CN=bench.example", "-addext", "subjectAltName=DNS:bench.example", "-days", "2"]
-    command = ["openssl", "req", "-x509", *key, *subject, "-out", "tls.pem"]
-    subprocess.run(command, cwd=directory, check=True, stderr=subprocess.DEVNULL)

@@ -1,0 +1,253 @@
+/* A load generator for HTTP/1.1 on the loopback interface, in one thread.
+ *
+ *   load [-c CONNECTIONS] [-d SECONDS] [-r RATE] [-k KEYS] [-H LINE]... [-n] PORT PATH
+ *
+ * Without -r each connection sends its next request as soon as it has the response (a closed loop). With -r requests
+ * arrive at random with that mean rate per second (an open loop, with the same arrivals in each run), and the latency of
+ * one counts from its arrival, also if all connections are in use, so that a proxy that stalls can't hide it.
+ * -k sends the header X-Api-Key with that many values in turn, -H adds a header line, and -n opens a new connection for
+ * each request.
+ *
+ * Output, in one line of JSON: seconds, the responses by class of status, failed connections, and the median, 99th
+ * percentile and maximum of the latency of the responses with status 200, in microseconds. `late` counts the arrivals that
+ * this program itself has served more than 1 ms late, because it had too little CPU time.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <math.h>
+#include <netinet/tcp.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#define HEAD_BYTES 16384
+#define READ_BYTES 65536
+#define MOST_LATENCIES 20000000L
+#define MOST_WAITING (1 << 20)
+
+typedef struct {
+    int fd, is_busy, status;
+    double since;
+    /* The head of the response as far as it has come, and the bytes of the body that are missing. */
+    char head[HEAD_BYTES];
+    long head_length, missing;
+} connection;
+
+static int port, key_count = 0, is_fresh = 0, events, timer;
+static long connection_count = 64;
+static double seconds = 2, rate = 0;
+static char request[HEAD_BYTES];
+static size_t request_length, key_at;
+static long sent, classes[6], ok, failed, late;
+static connection *connections, **idle;
+static long idle_count;
+static uint32_t *latencies;
+/* Arrivals that wait for a connection, a ring. */
+static double *waiting;
+static long waiting_from, waiting_count;
+
+static void fail(const char *what) {
+    perror(what);
+    exit(1);
+}
+
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec + time.tv_nsec * 1e-9;
+}
+
+/* Exponentially distributed times between arrivals, by xorshift with a fixed seed. */
+static double until_next_arrival(void) {
+    static uint64_t state = 88172645463325252ull;
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return -log(((state >> 11) + 1) / 9007199254740993.0) / rate;
+}
+
+static void open_connection(connection *it) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int one = 1;
+    it->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (it->fd < 0) fail("socket");
+    setsockopt(it->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    for (int tries = 0; connect(it->fd, (struct sockaddr *)&address, sizeof address) < 0; tries++) {
+        if (tries == 200) fail("connect");
+        failed++;
+        usleep(1000);
+    }
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = it};
+    if (epoll_ctl(events, EPOLL_CTL_ADD, it->fd, &event) < 0) fail("epoll_ctl");
+}
+
+static void send_request(connection *it, double since) {
+    if (it->fd < 0) open_connection(it);
+    if (key_count) {
+        char digits[12];
+        snprintf(digits, sizeof digits, "%07d", (int)(sent % key_count));
+        memcpy(request + key_at, digits, 7);
+    }
+    sent++;
+    it->is_busy = 1;
+    it->since = since;
+    it->head_length = it->missing = 0;
+    it->status = 0;
+    if (send(it->fd, request, request_length, MSG_NOSIGNAL) != (ssize_t)request_length) {
+        /* The proxy has closed the connection; the read finds the end. */
+        if (errno != EPIPE && errno != ECONNRESET) fail("send");
+    }
+}
+
+/* After a response: the next request of a closed loop, or the one that waits longest. */
+static void proceed(connection *it, double time) {
+    it->is_busy = 0;
+    if (is_fresh && it->fd >= 0) {
+        close(it->fd);
+        it->fd = -1;
+    }
+    if (rate == 0) {
+        send_request(it, time);
+    } else if (waiting_count) {
+        double since = waiting[waiting_from];
+        waiting_from = (waiting_from + 1) % MOST_WAITING;
+        waiting_count--;
+        send_request(it, since);
+    } else {
+        idle[idle_count++] = it;
+    }
+}
+
+static void finish(connection *it, double time) {
+    classes[it->status / 100]++;
+    if (it->status == 200 && ok < MOST_LATENCIES) latencies[ok++] = (uint32_t)((time - it->since) * 1e6);
+    proceed(it, time);
+}
+
+static void reconnect(connection *it) {
+    close(it->fd);
+    it->fd = -1;
+    if (it->is_busy) {
+        failed++;
+        proceed(it, now());
+    }
+}
+
+/* Reads the head: the status, and the length of the body after `end`. */
+static void read_head(connection *it, char *end) {
+    *end = 0;
+    it->status = atoi(it->head + 9);
+    if (it->status < 100 || it->status > 599) {
+        fprintf(stderr, "load: no status in %s\n", it->head);
+        exit(1);
+    }
+    char *length = strcasestr(it->head, "\ncontent-length:");
+    if (!length && it->status != 204) {
+        fprintf(stderr, "load: a response without Content-Length: %s\n", it->head);
+        exit(1);
+    }
+    it->missing = (length ? atol(length + 16) : 0) - (it->head + it->head_length - end - 4);
+}
+
+static void receive(connection *it) {
+    static char body[READ_BYTES];
+    if (it->status) {
+        ssize_t got = recv(it->fd, body, sizeof body, 0);
+        if (got <= 0) return reconnect(it);
+        it->missing -= got;
+    } else {
+        ssize_t got = recv(it->fd, it->head + it->head_length, HEAD_BYTES - 1 - it->head_length, 0);
+        if (got <= 0) return reconnect(it);
+        it->head_length += got;
+        it->head[it->head_length] = 0;
+        char *end = strstr(it->head, "\r\n\r\n");
+        if (!end) return;
+        read_head(it, end);
+    }
+    if (it->missing <= 0) finish(it, now());
+}
+
+static void arrive(double since, double time) {
+    if (time - since > 0.001) late++;
+    if (idle_count) {
+        send_request(idle[--idle_count], since);
+    } else if (waiting_count < MOST_WAITING) {
+        waiting[(waiting_from + waiting_count++) % MOST_WAITING] = since;
+    }
+}
+
+static void run(double start) {
+    struct epoll_event ready[256];
+    double next = start + (rate ? until_next_arrival() : seconds);
+    for (double time = start; time < start + seconds;) {
+        if (rate) {
+            struct itimerspec at = {.it_value = {(time_t)next, (long)((next - (time_t)next) * 1e9)}};
+            timerfd_settime(timer, TFD_TIMER_ABSTIME, &at, NULL);
+        }
+        int count = epoll_wait(events, ready, 256, 100);
+        for (int i = 0; i < count; i++)
+            if (ready[i].data.ptr) receive(ready[i].data.ptr);
+        for (time = now(); rate && next <= time; next += until_next_arrival()) arrive(next, time);
+    }
+}
+
+static int by_size(const void *a, const void *b) {
+    return (*(uint32_t *)a > *(uint32_t *)b) - (*(uint32_t *)a < *(uint32_t *)b);
+}
+
+static uint32_t percentile(double share) { return ok ? latencies[(long)(share * (ok - 1))] : 0; }
+
+int main(int count, char **arguments) {
+    char headers[HEAD_BYTES / 2] = "";
+    for (int option; (option = getopt(count, arguments, "c:d:r:k:H:n")) != -1;) {
+        if (option == 'c') connection_count = atol(optarg);
+        else if (option == 'd') seconds = atof(optarg);
+        else if (option == 'r') rate = atof(optarg);
+        else if (option == 'k') key_count = atoi(optarg);
+        else if (option == 'n') is_fresh = 1;
+        else if (option == 'H' && strlen(headers) + strlen(optarg) + 3 < sizeof headers)
+            strcat(strcat(headers, optarg), "\r\n");
+        else return 2;
+    }
+    if (optind + 2 != count) return 2;
+    port = atoi(arguments[optind]);
+    if (key_count) strcat(headers, "X-Api-Key: k0000000\r\n");
+    if (is_fresh) strcat(headers, "Connection: close\r\n");
+    request_length = snprintf(request, sizeof request, "GET %s HTTP/1.1\r\nHost: bench.example\r\n%s\r\n",
+                              arguments[optind + 1], headers);
+    if (key_count) key_at = strstr(request, "X-Api-Key: k") + 12 - request;
+
+    signal(SIGPIPE, SIG_IGN);
+    events = epoll_create1(EPOLL_CLOEXEC);
+    timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    struct epoll_event event = {.events = EPOLLIN | EPOLLET};
+    epoll_ctl(events, EPOLL_CTL_ADD, timer, &event);
+    connections = calloc(connection_count, sizeof *connections);
+    idle = calloc(connection_count, sizeof *idle);
+    latencies = malloc(MOST_LATENCIES * sizeof *latencies);
+    waiting = malloc(MOST_WAITING * sizeof *waiting);
+    for (long i = 0; i < connection_count; i++) {
+        connections[i].fd = -1;
+        if (!is_fresh) open_connection(&connections[i]);
+    }
+    double start = now();
+    for (long i = 0; i < connection_count; i++) proceed(&connections[i], start);
+    run(start);
+    double spent = now() - start;
+    qsort(latencies, ok, sizeof *latencies, by_size);
+    printf("{\"seconds\": %.6f, \"1xx\": %ld, \"2xx\": %ld, \"3xx\": %ld, \"4xx\": %ld, \"5xx\": %ld, \"failed\": %ld, "
+           "\"late\": %ld, \"p50\": %u, \"p99\": %u, \"max\": %u}\n",
+           spent, classes[1], classes[2], classes[3], classes[4], classes[5], failed, late, percentile(0.5),
+           percentile(0.99), percentile(1));
+    return 0;
+}

@@ -1,0 +1,157 @@
+"""One measurement: a proxy is started, checked with a request, warmed up, and put under load."""
+
+import contextlib
+import http.client
+import os
+import ssl
+import subprocess
+from dataclasses import dataclass, field
+
+from environment import Environment
+from load import Generator
+from machine import Cores, Moment, cpu_seconds
+from peer_nginx import upstream_command
+from peers import PEERS
+from programs import HOST, compiled, fail, stop, wait_for_port
+from scenarios import Store
+
+BODY_BYTES = 128
+CONNECTIONS = 64
+WARM_UP_SECONDS = 0.5
+# In each direction.
+REDIS_MILLISECONDS = 1
+SERVER_MILLISECONDS = 5
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a load has cost and brought. Times are in microseconds."""
+
+    cpu: float
+    redis_cpu: float
+    per_second: float
+    p50: float
+    p99: float
+    denied_share: float
+    steal: float
+    # What the load generator itself has sent too late.
+    late: int = 0
+    # The same with CONNECTIONS instead of an overload, and by share of the capacity.
+    calm: "Measured | None" = None
+    by_share: dict = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What all measurements share."""
+
+    environment: Environment
+    cores: Cores
+    generator: Generator
+    seconds: float
+
+    @contextlib.contextmanager
+    def process(self, command, port, cores, name):
+        """A process on some cores, which writes to a file, until the end of the block."""
+        path = self.environment.directory / f"{name}.out"
+        pin = lambda: os.sched_setaffinity(0, cores)  # noqa: E731
+        with path.open("w") as out:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, preexec_fn=pin)
+            try:
+                wait_for_port(port, process, path)
+                yield process
+            finally:
+                stop(process)
+
+    def upstream(self):
+        command = upstream_command(self.environment)
+        return self.process(command, self.environment.ports.upstream, self.cores.others, "upstream")
+
+    @contextlib.contextmanager
+    def redis(self, scenario):
+        """Redis, if the scenario uses one, behind a relay if it is far."""
+        if not scenario.uses_redis:
+            yield None
+            return
+        ports = self.environment.ports
+        options = ["--bind", HOST, "--port", str(ports.redis), "--save", "", "--appendonly", "no"]
+        with self.process(["redis-server", *options], ports.redis, self.cores.others, "redis") as redis:
+            if scenario.limit.store != Store.FAR:
+                yield redis
+                return
+            with self.relay(ports.far_redis, ports.redis, REDIS_MILLISECONDS):
+                yield redis
+
+    def relay(self, port, target, milliseconds):
+        program = compiled("delay", self.environment.directory)
+        return self.process([str(program), str(port), str(target), str(milliseconds)], port, self.cores.others, "delay")
+
+    def slow_server(self, scenario):
+        """The delay of the server, if the scenario has one."""
+        ports = self.environment.ports
+        is_slow = scenario.bound is not None
+        return self.relay(ports.slow_upstream, ports.upstream, SERVER_MILLISECONDS) if is_slow else contextlib.nullcontext()
+
+    @contextlib.contextmanager
+    def proxy(self, peer, scenario):
+        command = PEERS[peer].command(self.environment, scenario)
+        with self.process(command, self.environment.ports.proxy, self.cores.proxy, peer) as process:
+            check(peer, self.environment.ports.proxy, scenario)
+            yield process
+
+    def measure(self, peer, scenario, capacity):
+        with self.slow_server(scenario), self.redis(scenario) as redis, self.proxy(peer, scenario) as proxy:
+            self.load(scenario, WARM_UP_SECONDS)
+            if scenario.shares:
+                steps = {share: self.cost(proxy, redis, scenario, rate=share * capacity) for share in scenario.shares}
+                return Measured(0, 0, capacity, 0, 0, 0, max(step.steal for step in steps.values()), by_share=steps)
+            if scenario.bound:
+                calm = self.cost(proxy, redis, scenario, connections=scenario.bound)
+                return self.cost(proxy, redis, scenario, connections=scenario.bound * 3 // 2, calm=calm)
+            measured = self.cost(proxy, redis, scenario)
+        is_wrong = measured.denied_share < 0.9 if scenario.is_denied else measured.denied_share > 0.001
+        if is_wrong:
+            fail(f"{peer} denies {measured.denied_share:.1%}")
+        return measured
+
+    def cost(self, proxy, redis, scenario, calm=None, **load):
+        before, start = [cpu_seconds(it.pid) if it else 0 for it in (proxy, redis)], Moment.now()
+        result = self.load(scenario, self.seconds, **load)
+        after, end = [cpu_seconds(it.pid) if it else 0 for it in (proxy, redis)], Moment.now()
+        cpu, redis_cpu = ((late - early) * 1e6 / result.responses for early, late in zip(before, after))
+        if result.failed > result.responses / 1000:
+            fail(f"{result.failed} of {result.responses} connections have failed")
+        per_second, denied = result.successes / result.seconds, result.denied_share
+        # Where nearly all are denied, the responses count.
+        per_second = result.responses / result.seconds if scenario.is_denied else per_second
+        times = (result.p50, result.p99)
+        return Measured(cpu, redis_cpu, per_second, *times, denied, end.steal_since(start), result.late, calm)
+
+    def load(self, scenario, seconds, connections=CONNECTIONS, rate=0):
+        if scenario.is_http2:
+            return self.generator.http2(seconds)
+        keys = scenario.limit.keys if scenario.limit else 0
+        return self.generator.http1(seconds, connections, rate, keys, scenario.is_fresh)
+
+    def capacity(self, scenario):
+        """The requests per second of nginx, from which shares are counted."""
+        with self.proxy("nginx", scenario):
+            self.load(scenario, WARM_UP_SECONDS)
+            result = self.load(scenario, self.seconds)
+        return result.successes / result.seconds
+
+
+def check(peer, port, scenario):
+    """One request: the status is 200, and the body is that of the server."""
+    if scenario.is_http2:
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        connection = http.client.HTTPSConnection(HOST, port, timeout=10, context=context)
+    else:
+        connection = http.client.HTTPConnection(HOST, port, timeout=10)
+    connection.request("GET", "/some/path", headers={"X-Api-Key": "first"})
+    response = connection.getresponse()
+    length = len(response.read())
+    connection.close()
+    if (response.status, length) != (200, BODY_BYTES) or not response.getheader("x-request-id"):
+        fail(f"{peer} responds {response.status} with {length} bytes and the headers {response.getheaders()}")

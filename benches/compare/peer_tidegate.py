@@ -1,0 +1,33 @@
+"""tidegate, with one worker."""
+
+from programs import HOST
+
+
+def command(environment, scenario):
+    ports, limit, head, route = environment.ports, scenario.limit, "", ""
+    if scenario.is_http2:
+        head += f'tls = {{ certificates = [{{ cert = "{environment.directory}/tls.pem", '
+        head += f'key = "{environment.directory}/tls.key" }}] }}\n'
+    if scenario.uses_redis:
+        head += f'[store]\nurl = "redis://{HOST}:{ports.redis_of(limit)}"\n'
+    if limit:
+        head += f'[limits.each]\nrate = "{limit.rate}/s"\nburst = {limit.burst}\nkey = "header:x-api-key"\n'
+        route = 'limits = ["each"]\n'
+    bound = "max_connections = 48\nmax_pending = 16\n" if scenario.bound else ""
+    path = environment.write(
+        "tidegate.toml",
+        f"""workers = 1
+[[listeners]]
+address = "{HOST}:{ports.proxy}"
+{head}
+[[routes]]
+path = "/*"
+{route}upstream = "up"
+[upstreams.up]
+servers = ["http://{HOST}:{ports.upstream_of(scenario)}"]
+{bound}[log]
+access = "{"json" if scenario.is_logged else "off"}"
+level = "error"
+""",
+    )
+    return [str(environment.tidegate), "run", "-c", path]

@@ -1,0 +1,45 @@
+"""The proxies that are compared."""
+
+import shutil
+import subprocess
+from dataclasses import dataclass
+from typing import Callable
+
+import peer_haproxy
+import peer_nginx
+import peer_tidegate
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A proxy: its command for a scenario, and how to learn whether it is there."""
+
+    command: Callable
+    program: str
+    version: list
+    packages: tuple = ()
+    files: tuple = ()
+
+    @property
+    def is_installed(self):
+        return shutil.which(self.program) is not None and all(path.exists() for path in self.files)
+
+
+PEERS = {
+    "tidegate": Peer(peer_tidegate.command, "sh", []),
+    "nginx": Peer(peer_nginx.command, "nginx", ["nginx", "-v"], ("nginx",)),
+    "haproxy": Peer(peer_haproxy.command, "haproxy", ["haproxy", "-v"], ("haproxy",)),
+    "nginx-lua": Peer(
+        peer_nginx.command_with_lua,
+        "nginx",
+        [],
+        ("nginx", *peer_nginx.LUA_PACKAGES),
+        (*peer_nginx.LUA_MODULES, peer_nginx.LUA_LIBRARY),
+    ),
+}
+
+
+def version(command):
+    """The first line of what a program says of its version, without the date."""
+    done = subprocess.run(command, capture_output=True, text=True)
+    return (done.stdout + done.stderr).splitlines()[0].removeprefix("nginx version: ").split(" 20")[0]
