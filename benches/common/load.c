@@ -1,12 +1,12 @@
 /* A load generator for HTTP/1.1 on the loopback interface, in one thread.
  *
- *   load [-c CONNECTIONS] [-d SECONDS] [-r RATE] [-k KEYS] [-H LINE]... [-n] PORT PATH
+ *   load [-c CONNECTIONS] [-d SECONDS] [-r RATE] [-k KEYS] [-m MOST] [-H LINE]... [-n] PORT PATH
  *
  * Without -r each connection sends its next request as soon as it has the response (a closed loop). With -r requests
  * arrive at random with that mean rate per second (an open loop, with the same arrivals in each run), and the latency of
  * one counts from its arrival, also if all connections are in use, so that a proxy that stalls can't hide it.
  * -k sends the header X-Api-Key with that many values in turn, -H adds a header line, and -n opens a new connection for
- * each request.
+ * each request. -m ends the load after that many responses.
  *
  * Output, in one line of JSON: seconds, the responses by class of status, failed connections, and the median, 99th
  * percentile and maximum of the latency of the responses with status 200, in microseconds. `late` counts the arrivals that
@@ -43,7 +43,7 @@ typedef struct {
 } connection;
 
 static int port, key_count = 0, is_fresh = 0, events, timer;
-static long connection_count = 64;
+static long connection_count = 64, most = 0, done;
 static double seconds = 2, rate = 0;
 static char request[HEAD_BYTES];
 static size_t request_length, key_at;
@@ -130,6 +130,7 @@ static void proceed(connection *it, double time) {
 
 static void finish(connection *it, double time) {
     classes[it->status / 100]++;
+    done++;
     if (it->status == 200 && ok < MOST_LATENCIES) latencies[ok++] = (uint32_t)((time - it->since) * 1e6);
     proceed(it, time);
 }
@@ -189,7 +190,7 @@ static void arrive(double since, double time) {
 static void run(double start) {
     struct epoll_event ready[256];
     double next = start + (rate ? until_next_arrival() : seconds);
-    for (double time = start; time < start + seconds;) {
+    for (double time = start; time < start + seconds && (!most || done < most);) {
         if (rate) {
             struct itimerspec at = {.it_value = {(time_t)next, (long)((next - (time_t)next) * 1e9)}};
             timerfd_settime(timer, TFD_TIMER_ABSTIME, &at, NULL);
@@ -209,11 +210,12 @@ static uint32_t percentile(double share) { return ok ? latencies[(long)(share * 
 
 int main(int count, char **arguments) {
     char headers[HEAD_BYTES / 2] = "";
-    for (int option; (option = getopt(count, arguments, "c:d:r:k:H:n")) != -1;) {
+    for (int option; (option = getopt(count, arguments, "c:d:r:k:m:H:n")) != -1;) {
         if (option == 'c') connection_count = atol(optarg);
         else if (option == 'd') seconds = atof(optarg);
         else if (option == 'r') rate = atof(optarg);
         else if (option == 'k') key_count = atoi(optarg);
+        else if (option == 'm') most = atol(optarg);
         else if (option == 'n') is_fresh = 1;
         else if (option == 'H' && strlen(headers) + strlen(optarg) + 3 < sizeof headers)
             strcat(strcat(headers, optarg), "\r\n");

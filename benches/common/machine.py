@@ -3,6 +3,7 @@
 import os
 import platform
 import re
+import resource
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +50,13 @@ def memory_bytes(pid):
     """The proportional set size of a process and its children: shared pages count once."""
     texts = (Path(f"/proc/{member}/smaps_rollup").read_text() for member in family(pid))
     return sum(int(re.search(r"^Pss:\s+(\d+)", text, re.M)[1]) for text in texts) * 1024
+
+
+def raise_open_files():
+    """Allows this process and its children as many open files as the system does; how many these are."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return most
 
 
 @dataclass(frozen=True)

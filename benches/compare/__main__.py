@@ -29,12 +29,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "common"))
 
 from environment import Environment, Ports  # noqa: E402
 from load import Generator  # noqa: E402
-from machine import Cores, Moment, description, load_average  # noqa: E402
+from machine import Cores, Moment, description, load_average, raise_open_files  # noqa: E402
 from measure import Bench, WARM_UP_SECONDS  # noqa: E402
 from peers import PEERS, version  # noqa: E402
 from programs import binary, enter_repository, fail, missing, write_certificate  # noqa: E402
 from report import table  # noqa: E402
-from scenarios import SCENARIOS  # noqa: E402
+from scenarios import IDLE_CONNECTIONS, SCENARIOS  # noqa: E402
 
 PACKAGES = {
     "cc": "build-essential",
@@ -79,6 +79,8 @@ def minutes(rounds, seconds, peers, scenarios):
     """What the measurements take about."""
     total = 0
     for scenario in scenarios:
+        if scenario.is_memory:
+            continue
         steps = len(scenario.shares) or (2 if scenario.bound else 1)
         total += sum(peer in peers for peer in scenario.peers) * (steps * seconds + WARM_UP_SECONDS + 0.4)
     return rounds * total / 60
@@ -89,6 +91,8 @@ def run(bench, rounds, peers, scenarios):
     results = {name: {peer: [] for peer in peers if peer in it.peers} for name, it in scenarios.items()}
     for at in range(rounds):
         for name, scenario in scenarios.items():
+            if scenario.is_memory and at > 0:
+                continue
             say(f"round {at + 1} of {rounds}: {name}")
             order = list(results[name])
             turned = order[at % len(order) :] + order[: at % len(order)] if order else []
@@ -110,6 +114,9 @@ def main():
         say("WARNING: one core only. Load, proxy and server share it, so compare CPU times and nothing else.")
     versions = [f"{version([str(tidegate), '--version'])}"]
     versions += [version(PEERS[name].version) for name in peers if PEERS[name].version]
+    if any(scenario.is_memory for scenario in scenarios.values()) and raise_open_files() < 2 * IDLE_CONNECTIONS:
+        say(f"memory is left out: it needs {2 * IDLE_CONNECTIONS} open files (ulimit -Hn)")
+        scenarios = {name: scenario for name, scenario in scenarios.items() if not scenario.is_memory}
     start, began, load_before = time.monotonic(), Moment.now(), load_average()
     say(f"about {minutes(rounds, seconds, peers, scenarios.values()):.0f} minutes; {rounds} rounds of {seconds:g} s")
     with tempfile.TemporaryDirectory() as temporary:

@@ -8,12 +8,12 @@ import subprocess
 from dataclasses import dataclass, field
 
 from environment import Environment
-from load import Generator
-from machine import Cores, Moment, cpu_seconds
+from load import Generator, used_connection
+from machine import Cores, Moment, cpu_seconds, memory_bytes
 from peer_nginx import upstream_command
 from peers import PEERS
 from programs import HOST, compiled, fail, stop, wait_for_port
-from scenarios import Store
+from scenarios import IDLE_CONNECTIONS, MEMORY_KEYS, Store
 
 BODY_BYTES = 128
 CONNECTIONS = 64
@@ -21,6 +21,15 @@ WARM_UP_SECONDS = 0.5
 # In each direction.
 REDIS_MILLISECONDS = 1
 SERVER_MILLISECONDS = 5
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of a process after some load, and for each key and idle connection."""
+
+    process: float
+    key: float
+    connection: float
 
 
 @dataclass(frozen=True)
@@ -38,6 +47,7 @@ class Measured:
     late: int = 0
     # The same with CONNECTIONS instead of an overload, and by share of the capacity.
     calm: "Measured | None" = None
+    memory: Memory | None = None
     by_share: dict = field(default_factory=dict)
 
 
@@ -100,6 +110,8 @@ class Bench:
             yield process
 
     def measure(self, peer, scenario, capacity):
+        if scenario.is_memory:
+            return Measured(0, 0, 0, 0, 0, 0, 0, memory=self.memory(peer, scenario))
         with self.slow_server(scenario), self.redis(scenario) as redis, self.proxy(peer, scenario) as proxy:
             self.load(scenario, WARM_UP_SECONDS)
             if scenario.shares:
@@ -132,6 +144,21 @@ class Bench:
             return self.generator.http2(seconds)
         keys = scenario.limit.keys if scenario.limit else 0
         return self.generator.http1(seconds, connections, rate, keys, scenario.is_fresh)
+
+    def memory(self, peer, scenario):
+        with self.proxy(peer, scenario) as proxy:
+            self.generator.http1(WARM_UP_SECONDS, CONNECTIONS)
+            empty = memory_bytes(proxy.pid)
+            self.generator.http1(600, CONNECTIONS, keys=MEMORY_KEYS, most=MEMORY_KEYS)
+            keys = memory_bytes(proxy.pid) - empty
+        with self.proxy(peer, scenario) as proxy:
+            self.generator.http1(WARM_UP_SECONDS, CONNECTIONS)
+            before = memory_bytes(proxy.pid)
+            streams = [used_connection(self.environment.ports.proxy) for _ in range(IDLE_CONNECTIONS)]
+            connections = memory_bytes(proxy.pid) - before
+            for stream in streams:
+                stream.close()
+        return Memory(empty, keys / MEMORY_KEYS, connections / IDLE_CONNECTIONS)
 
     def capacity(self, scenario):
         """The requests per second of nginx, from which shares are counted."""

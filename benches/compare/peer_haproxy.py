@@ -19,7 +19,7 @@ LOG_FORMAT = (
 
 
 def limit_rules(limit):
-    return f"""  stick-table type string len 64 size 100k expire 600s store http_req_rate(1s)
+    return f"""  stick-table type string len 64 size 200k expire 600s store http_req_rate(1s)
   http-request track-sc0 req.hdr(x-api-key)
   http-request set-var(txn.used) sc_http_req_rate(0)
   http-request deny deny_status 429 if {{ sc_http_req_rate(0) gt {limit.rate} }}

@@ -61,7 +61,7 @@ return limit
 def command(environment, scenario):
     ports, limit, http, location = environment.ports, scenario.limit, "", ""
     if limit:
-        http += f"limit_req_zone $http_x_api_key zone=each:16m rate={limit.rate}r/s; limit_req_status 429; "
+        http += f"limit_req_zone $http_x_api_key zone=each:16m rate={limit.rate}r/{limit.unit[0]}; limit_req_status 429; "
         http += "limit_req_log_level info;"
         location += f"limit_req zone=each burst={limit.burst} nodelay; add_header X-RateLimit-Limit {limit.burst} always;"
     if scenario.bound:

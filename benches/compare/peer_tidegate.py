@@ -11,7 +11,7 @@ def command(environment, scenario):
     if scenario.uses_redis:
         head += f'[store]\nurl = "redis://{HOST}:{ports.redis_of(limit)}"\n'
     if limit:
-        head += f'[limits.each]\nrate = "{limit.rate}/s"\nburst = {limit.burst}\nkey = "header:x-api-key"\n'
+        head += f'[limits.each]\nrate = "{limit.rate}/{limit.unit}"\nburst = {limit.burst}\nkey = "header:x-api-key"\n'
         route = 'limits = ["each"]\n'
     bound = "max_connections = 48\nmax_pending = 16\n" if scenario.bound else ""
     path = environment.write(

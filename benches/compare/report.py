@@ -54,6 +54,12 @@ OVERLOAD_COLUMNS = {
     "p99 ms with 64": lambda it: it.values(lambda one: one.calm.p99 / 1000),
 }
 
+MEMORY_COLUMNS = {
+    "MiB of the process": lambda it: it.values(lambda one: one.memory.process / 2**20),
+    "bytes for each key": lambda it: it.values(lambda one: one.memory.key),
+    "KiB for each connection": lambda it: it.values(lambda one: one.memory.connection / 1024),
+}
+
 
 def latency_columns(scenario):
     def column(share, name):
@@ -67,6 +73,8 @@ def table(name, scenario, results):
     columns = cost_columns(scenario)
     if scenario.bound:
         columns = OVERLOAD_COLUMNS
+    elif scenario.is_memory:
+        columns = MEMORY_COLUMNS
     elif scenario.shares:
         columns = latency_columns(scenario)
     rows = [["", *columns]]
@@ -82,8 +90,14 @@ def table(name, scenario, results):
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     for row in rows:
         yield "  " + "  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))])
+    if not scenario.is_memory:
+        yield disturbances(results)
+    yield from (f"  {note}" for note in scenario.notes)
+
+
+def disturbances(results):
+    """What has made the figures less certain."""
     steal = [measured.steal for rounds in results.values() for measured in rounds]
     late = sum(step.late for rounds in results.values() for one in rounds for step in [one, *one.by_share.values()])
     lateness = f"; {late:,} requests were sent over 1 ms late by the load generator" if late else ""
-    yield f"  steal {median(steal):.1%}, at most {max(steal):.1%}{lateness}"
-    yield from (f"  {note}" for note in scenario.notes)
+    return f"  steal {median(steal):.1%}, at most {max(steal):.1%}{lateness}"

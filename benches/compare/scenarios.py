@@ -19,6 +19,8 @@ class Limit:
     keys: int
     rate: int
     burst: int
+    # Of the rate: "s" or "min".
+    unit: str = "s"
     store: Store = Store.PROCESS
 
 
@@ -39,6 +41,8 @@ class Scenario:
     is_denied: bool = False
     # Requests that a proxy has at a time at most, in the service and waiting for it; none: no bound.
     bound: int | None = None
+    # Memory is measured, in one round: it hardly differs between rounds.
+    is_memory: bool = False
     # Shares of the capacity at which the latency is measured.
     shares: tuple = ()
 
@@ -50,6 +54,8 @@ class Scenario:
 # No request comes near it.
 WIDE = {"keys": 10_000, "rate": 100, "burst": 200}
 BOUND = 64
+MEMORY_KEYS = 100_000
+IDLE_CONNECTIONS = 5000
 LOADS = (0.1, 0.3, 0.5, 0.7, 0.9)
 
 ALGORITHMS = (
@@ -124,5 +130,14 @@ SCENARIOS = {
             "The same rates for all. At the highest, load generator and server, which share the other cores, add most of it.",
         ),
         shares=LOADS,
+    ),
+    "memory": Scenario(
+        f"{MEMORY_KEYS:,} keys of a limit, and {IDLE_CONNECTIONS:,} idle connections; the proportional set size",
+        (
+            "Each connection has had a response. The kernel's memory for sockets comes on top, and is the same for all.",
+            "nginx: keys are in a zone of shared memory whose size is fixed, as is the number of HAProxy's entries.",
+        ),
+        Limit(MEMORY_KEYS, 1, 1_000_000, "min"),
+        is_memory=True,
     ),
 }
