@@ -44,7 +44,7 @@ ADAPT := $(WRITE) sed -e 's|/usr/local/bin/|$(BINDIR)/|g' -e 's|/etc/tidegate/|$
 SOURCES := build.rs Cargo.toml Cargo.lock rust-toolchain.toml $(shell find src lua -type f)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint fmt build install uninstall release deb reference pictures bench bench-compare bench-instructions
+.PHONY: help run test lint fmt build install uninstall release deb reference pictures bench bench-compare bench-growth bench-instructions
 
 help: ## Show this list
 	@printf 'tidegate, a reverse proxy with rate limiting built in\n\n'
@@ -150,6 +150,9 @@ bench: ## Benchmark the parts: an algorithm's step, a route match, a key, a stor
 
 bench-compare: ## Measure side by side with nginx, HAProxy, and nginx with Lua and Redis (nine minutes, after a release build)
 	@python3 -B benches/compare
+
+bench-growth: ## Measure how costs grow with routes, limits, keys and more, and draw docs/pictures/growth-*.svg (ten minutes)
+	@python3 -B benches/growth
 
 bench-instructions: ## Count instructions per request, and compare with benches/baseline.json (STRICT=1: fail above 3 %)
 	@python3 -B benches/instructions

@@ -89,5 +89,5 @@ def description():
     is_virtual = " hypervisor" in cpuinfo
     return (
         f"{model[1] if model else platform.machine()}{', virtual' if is_virtual else ''}, {os.cpu_count()} cores, "
-        f"{memory / 2**20:.0f} GiB, Linux {platform.release()}, {time.strftime('%Y-%m-%d')}"
+        f"{memory / 2**20:.0f} GiB, Linux {platform.release().split('-')[0]}, {time.strftime('%Y-%m-%d')}"
     )

@@ -50,15 +50,17 @@ def compiled(name, directory):
 
 
 def wait_for_port(port, process, log=None):
-    for _ in range(300):
+    for _ in range(1500):
         if process.poll() is not None:
             said = Path(log).read_text(errors="replace") if log else ""
             fail(f"the process for port {port} has ended with {process.returncode} {said}")
         try:
             socket.create_connection((HOST, port)).close()
+            # tidegate first opens the port to learn whether another process has it, and resets the connections of that moment.
+            time.sleep(0.2)
             return
         except OSError:
-            time.sleep(0.1 if log is None else 0.02)
+            time.sleep(0.02)
     fail(f"nothing listens on port {port}")
 
 
@@ -91,3 +93,20 @@ def write_certificate(directory):
     subprocess.run(command, cwd=directory, check=True, stderr=subprocess.DEVNULL)
     parts = [(Path(directory) / name).read_text() for name in ("tls.pem", "tls.key")]
     (Path(directory) / "both.pem").write_text("".join(parts))
+
+
+def write_lines(path, tables):
+    """Writes measurements as JSON, with a line for each entry of each table, and numbers rounded to five digits."""
+    parts = []
+    for name, table in tables.items():
+        rows = (f"  {json.dumps(key)}: {json.dumps(rounded(value))}" for key, value in table.items())
+        parts.append(f" {json.dumps(name)}: {{\n" + ",\n".join(rows) + "\n }")
+    Path(path).write_text("{\n" + ",\n".join(parts) + "\n}\n")
+
+
+def rounded(value):
+    if isinstance(value, dict):
+        return {key: rounded(it) for key, it in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [rounded(it) for it in value]
+    return float(f"{value:.5g}") if isinstance(value, float) else value

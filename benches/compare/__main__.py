@@ -17,7 +17,6 @@ Settings, as environment variables:
   OUT=FILE (all results as JSON)   BASE_PORT=27400 (five ports from there on)
 """
 
-import json
 import os
 import sys
 import tempfile
@@ -32,7 +31,7 @@ from load import Generator  # noqa: E402
 from machine import Cores, Moment, description, load_average, raise_open_files  # noqa: E402
 from measure import Bench, WARM_UP_SECONDS  # noqa: E402
 from peers import PEERS, version  # noqa: E402
-from programs import binary, enter_repository, fail, missing, write_certificate  # noqa: E402
+from programs import binary, enter_repository, fail, missing, write_certificate, write_lines  # noqa: E402
 from report import table  # noqa: E402
 from scenarios import IDLE_CONNECTIONS, SCENARIOS  # noqa: E402
 
@@ -144,7 +143,7 @@ def main():
         print("\n".join(table(name, scenario, results[name])))
     if out := os.environ.get("OUT"):
         plain = {name: {peer: [asdict(it) for it in its] for peer, its in it.items()} for name, it in results.items()}
-        Path(out).write_text(json.dumps({"about": about, "results": plain}, indent=1) + "\n")
+        write_lines(out, {"about": about, "results": plain})
 
 
 if __name__ == "__main__":
