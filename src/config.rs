@@ -15,6 +15,7 @@ mod cors_lints;
 pub mod defaults;
 mod encoded_slash;
 mod fingerprint;
+mod forward_auth;
 mod geo;
 mod headers;
 mod interfaces;
@@ -323,6 +324,7 @@ impl<'a> Sections<'a> {
         consumer_checks::check_store(&self.consumers, self.store.as_ref(), reader);
         consumer_checks::check_parts(self.consumers.is_there(), &self.limits, &self.upstreams, reader);
         self.geo.check_parts(&self.limits, &self.upstreams, reader);
+        lints::check_trust(self.routes.as_deref(), self.client_ip.as_ref(), reader);
     }
 
     /// Warns of suspicious combinations of valid sections.

@@ -25,7 +25,8 @@ pub(super) fn listening(listener: &ListenerHandle, workers: usize) -> String {
         Some(_) => " by TLS",
     };
     let proxy = if spec.proxy_protocol { " behind proxies that send PROXY headers" } else { "" };
-    format!("listening on {}{tls}{proxy} with {}", listener.address(), counted(workers, "worker"))
+    let purpose = if spec.forward_auth.is_some() { " for forward auth" } else { "" };
+    format!("listening on {}{tls}{proxy}{purpose} with {}", listener.address(), counted(workers, "worker"))
 }
 
 /// The lines about routes, limits and upstreams; `file` is the name of the configuration file.

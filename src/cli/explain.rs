@@ -1,6 +1,7 @@
 //! `tidegate explain`.
 
 mod cors;
+mod decision;
 mod forwarding;
 mod json;
 mod limits;

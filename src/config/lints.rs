@@ -1,11 +1,14 @@
 //! Lints: valid but suspicious configuration.
 
+mod forward_auth;
+
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
 use http::Method;
 
+pub(super) use self::forward_auth::check_trust;
 use super::limits::{ReadLimit, ReadLimits};
 use super::redis::is_loopback;
 use super::report::Problem;
@@ -44,6 +47,7 @@ pub(super) fn warnings(sections: &Sections<'_>) -> Vec<Problem> {
     problems.extend(upstreams.unused().map(unused));
     problems.extend(loops(upstreams, sections.listeners));
     problems.extend(missing_instances(limits, sections.store));
+    problems.extend(forward_auth::problems(routes, limits, defaults, sections.listeners));
     problems.extend(only_root_route(routes));
     problems.extend(routes_without_limits_to_show(routes));
     if routes.is_empty() {

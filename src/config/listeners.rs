@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::Path;
 
+use super::forward_auth;
 use super::item::Item;
 use super::keys::LISTENER;
 use super::limits::ReadLimits;
@@ -93,6 +94,7 @@ fn settings(
     let offered = protocols.map(Protocols::by_alpn).unwrap_or_default();
     let tls = table.optional("tls", |item| tls::listener(item, directory, &offered));
     let proxy_protocol = proxy_protocol(table.item("proxy_protocol"), client_ip);
+    let forward_auth = forward_auth::of_listener(&table, client_ip);
     let max_connections = table.count("max_connections");
     let per_client = table.count("max_connections_per_client");
     let times = [
@@ -112,6 +114,7 @@ fn settings(
         protocols: protocols?,
         tls: tls.ok()?,
         proxy_protocol: proxy_protocol?,
+        forward_auth: forward_auth.ok()?,
         max_connections: max_connections?,
         max_connections_per_client: NonZeroUsize::new(per_client?),
         handshake_timeout: handshake_timeout?,

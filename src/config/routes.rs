@@ -9,6 +9,7 @@ use super::answers::status;
 use super::conditions::conditions;
 use super::consumers::ReadConsumers;
 use super::cors::{RouteCors, route_cors};
+use super::forward_auth;
 use super::geo::ReadGeo;
 use super::headers;
 use super::item::Item;
@@ -79,12 +80,18 @@ fn route(number: usize, item: Item<'_>, names: &mut Names<'_>) -> Option<ReadRou
     let path = table.required("path").and_then(path);
     let conditions = conditions(&table, names.geo);
     let name = table.optional("name", name);
-    let limits = limits(&table, path.as_ref(), number, names);
+    let mut limits = limits(&table, path.as_ref(), number, names);
     let keeps_encoded_slash = table.choice("encoded_slash", &[("refuse", false), ("keep", true)]);
     let max_body = table.optional("max_body", |item| table.size_in("max_body", item));
     let access = access(&table, names.consumers);
     let cors = route_cors(&table);
     let action = action(&table, path.as_ref(), number, names.upstreams);
+    if action.as_ref().is_some_and(|action| matches!(action.target, Target::Decide(_))) {
+        forward_auth::reject_limits(&table);
+        limits = limits.map(|_| Vec::new());
+    } else {
+        forward_auth::reject_deny_status(&table);
+    }
     let span_of = |key| table.given(key).map(Item::span);
     let (span, name_span, slash_span) = (table.span(), span_of("name"), span_of("encoded_slash"));
     table.close();
@@ -306,7 +313,9 @@ fn no_action<T>(table: &Table<'_>) -> Option<T> {
 
 fn respond(route: &Table<'_>, item: Item<'_>) -> Option<Target> {
     if !item.is_table() {
-        return route.choice_in("respond", item, &[("limits", ())]).map(|()| Target::Limits);
+        let decides = route.choice_in("respond", item, &[("limits", false), ("decide", true)])?;
+        let settings = || forward_auth::settings(route).map(Target::Decide);
+        return if decides { settings() } else { Some(Target::Limits) };
     }
     let table = Table::of(item, "`respond`", &RESPOND)?;
     let status = status(&table, "status");

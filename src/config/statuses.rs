@@ -35,6 +35,8 @@ pub(super) fn warnings<'a>(
                 // The request is not charged, unless it is rejected.
                 Target::Limits => return denies_missing_parts(read, limits),
                 Target::Block => StatusCode::FORBIDDEN,
+                // Such a route has no limits.
+                Target::Decide(_) => return false,
             };
             charge_on.contains(&own.as_u16()) || denies_missing_parts(read, limits)
         };

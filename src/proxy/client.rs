@@ -8,6 +8,7 @@ use std::time::Duration;
 use http::Version;
 use smallvec::SmallVec;
 
+use super::forward_auth::ForwardAuth;
 use super::via;
 use crate::gate::{ClientIdentity, RouteId};
 use crate::http1::Fields;
@@ -37,6 +38,8 @@ pub struct ClientConnection {
     tls_subject: Option<String>,
     /// The most headers of a request over HTTP/2; none over HTTP/1.1, where the parser limits them.
     max_http2_headers: Option<usize>,
+    /// How decisions are returned, if all requests ask for one.
+    forward_auth: Option<ForwardAuth>,
     /// Whether a request of this connection is delayed: a client that closes its sending side then counts as gone.
     is_delayed: Cell<bool>,
     /// The address as it is written in X-Forwarded-For.
@@ -80,6 +83,7 @@ impl ClientConnection {
             address,
             timeouts,
             max_http2_headers: None,
+            forward_auth: None,
             is_delayed: Cell::new(false),
             scheme: "http",
             tls_subject: None,
@@ -112,6 +116,17 @@ impl ClientConnection {
     #[must_use]
     pub fn over_http2(self, max_headers: usize) -> Self {
         Self { max_http2_headers: Some(max_headers), ..self }
+    }
+
+    /// The same connection to a listener whose requests ask for decisions, if `settings` are given.
+    #[must_use]
+    pub fn asking(self, settings: Option<ForwardAuth>) -> Self {
+        Self { forward_auth: settings, ..self }
+    }
+
+    /// How decisions are returned, if all requests ask for one.
+    pub(super) fn forward_auth(&self) -> Option<ForwardAuth> {
+        self.forward_auth
     }
 
     /// Whether a request of this connection is delayed: if its client disconnects meanwhile, nothing is forwarded.

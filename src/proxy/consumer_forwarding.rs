@@ -4,7 +4,7 @@ use http::header::HeaderName;
 
 use crate::consumers::Consumer;
 use crate::gate::{CredentialSource, remove_credential};
-use crate::http1::RequestHead;
+use crate::http1::{Fields, RequestHead};
 use crate::upstream::ForwardError;
 
 /// What an upstream learns about the consumer of a request. Clients can't set these headers: they are among those that
@@ -38,11 +38,17 @@ impl ConsumerForwarding {
             head.fields.remove(&self.name_header);
             head.fields.remove(&self.tier_header);
         }
-        let Some(consumer) = consumer else { return Ok(()) };
-        head.fields.push(&self.name_header, consumer.name.as_bytes());
-        if let Some(tier) = &consumer.tier {
-            head.fields.push(&self.tier_header, tier.as_bytes());
+        if let Some(consumer) = consumer {
+            self.add_consumer(&mut head.fields, consumer);
         }
         Ok(())
+    }
+
+    /// Adds the name and the tier of a consumer.
+    pub(super) fn add_consumer(&self, fields: &mut Fields, consumer: &Consumer) {
+        fields.push(&self.name_header, consumer.name.as_bytes());
+        if let Some(tier) = &consumer.tier {
+            fields.push(&self.tier_header, tier.as_bytes());
+        }
     }
 }

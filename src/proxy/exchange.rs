@@ -13,6 +13,7 @@ use super::client::ClientConnection;
 use super::client_body::ClientBody;
 use super::cors::{CorsRequest, CorsRules};
 use super::forward::ForwardedRequest;
+use super::forward_auth::ForwardAuth;
 use super::forward_plan::ForwardPlan;
 use super::grpc_error::to_grpc_error;
 use super::http2::Connect;
@@ -22,19 +23,20 @@ use super::log_entry::PlannedRequest;
 use super::rate_headers::RateHeaderSource;
 use super::read_missing::{read_missing, replan};
 use super::rejection::Rejection;
-use super::request_id::{RequestId, X_REQUEST_ID};
+use super::request_decision::RequestDecision;
+use super::request_id::RequestId;
 use super::request_record::RequestRecord;
 use super::response::ProxyResponse;
 use super::response_body::{BodySource, ReplyBody, RequestTiming};
 use super::route_action::Target;
 use super::settlement::settle;
 use super::snapshot::Proxy;
-use super::{decision_counts, grpc, http2, max_forwards, own_limits, top_keys, tunnel};
+use super::{decision_counts, grpc, http2, max_forwards, original_request, own_limits, top_keys, tunnel};
 use crate::gate::{BodyFields, RequestError, RequestPlan, RouteId, RouteMatch};
-use crate::http1::{RequestHead, ResponseHead, names};
+use crate::http1::{RequestHead, ResponseHead};
 use crate::id_vec::Id as _;
 use crate::limiter::{Admission, LimitStatuses, Permit, Reservation, StatusSource};
-use crate::telemetry::{DecisionSource, Interface, RequestCounts, Verdict};
+use crate::telemetry::{DecisionSource, RequestCounts};
 use crate::time::{Micros, Stopwatch};
 
 /// One request and what is known of it, until its response is handed to the client's connection. If it is dropped before
@@ -49,6 +51,7 @@ pub(super) struct Exchange<'p> {
     /// The body, until it is sent upstream.
     body: ClientBody,
     connect: Option<Connect>,
+    decision: RequestDecision,
     route: Option<RouteId>,
     record: RequestRecord,
     /// For the CORS headers of the response, where there are any.
@@ -57,8 +60,6 @@ pub(super) struct Exchange<'p> {
     statuses: LimitStatuses,
     /// Where they come from.
     status_source: StatusSource,
-    /// How the request was decided; none before that, and for a request that needs no decision.
-    verdict: Option<Verdict>,
     /// The `Retry-After` of a denial, in seconds.
     retry_after: Option<u64>,
     /// Units that limits with `charge_on` reserve until the final status is known.
@@ -82,19 +83,35 @@ pub async fn serve(
     connect: Option<Connect>,
 ) -> ProxyResponse {
     let normalized = http2::normalize(&mut head, connect.as_ref(), client.max_headers());
+    let (forward_auth, is_head) =
+        (original_request::settings(proxy, client, &head), head.method == Method::HEAD);
+    let mut unasked = None;
+    if forward_auth.is_some() && normalized.is_ok() {
+        let restored = original_request::restore(proxy, client, &mut head, connect.is_some());
+        unasked = restored.err().map(Box::new);
+    }
     let mut exchange = Exchange::begin(proxy, client, &head, (body, connect));
-    if let Some(challenges) = &proxy.challenges
+    if let Some(settings) = forward_auth {
+        exchange.ask(settings, is_head);
+    } else if let Some(challenges) = &proxy.challenges
         && let Some(response) = acme_challenge::reply(challenges, head.uri.path()).await
     {
         exchange.describe_match(&head, None);
         return exchange.finish(response).await;
     }
-    let mut response = match exchange.run(normalized, head).await {
+    let result = match unasked {
+        Some(rejection) => Err(exchange.rejected(&head, *rejection)),
+        None => exchange.run(normalized, head).await,
+    };
+    let mut response = match result {
         Ok(response) => response,
         Err(rejection) => exchange.reject(&rejection),
     };
-    if let Some(reservation) = exchange.reservation.take() {
-        response = exchange.settle(reservation, response).await;
+    if let Some(reservation) = exchange.reservation.take()
+        && !exchange.decision.is_served_elsewhere()
+    {
+        // Boxed so that a reservation, which few requests have, does not enlarge every request's future.
+        response = Box::pin(settle(reservation, response, exchange.is_grpc, &mut exchange.statuses)).await;
     }
     exchange.finish(response).await
 }
@@ -119,16 +136,25 @@ impl<'p> Exchange<'p> {
             is_grpc: grpc::is_call(head),
             body,
             connect,
+            decision: RequestDecision::default(),
             route: None,
             record,
             cors,
             statuses: LimitStatuses::new(),
             status_source: StatusSource::Store,
-            verdict: None,
             retry_after: None,
             reservation: None,
             is_finished: false,
         }
+    }
+
+    /// Makes this the decision on a request that another proxy serves if it is allowed. Method and body are those of the
+    /// request for the decision, and the response is for the proxy.
+    #[cold]
+    fn ask(&mut self, settings: ForwardAuth, is_head: bool) {
+        self.decision = RequestDecision::asked(settings);
+        (self.is_head, self.is_grpc, self.cors, self.body) = (is_head, false, None, ClientBody::None);
+        self.record.set_interface(self.decision.interface());
     }
 
     /// Runs the steps from plan to dispatch.
@@ -140,7 +166,7 @@ impl<'p> Exchange<'p> {
         if let Err(error) = normalized {
             return Err(self.rejected(&head, Rejection::Malformed(error)));
         }
-        if let Some(rules) = self.proxy.snapshot.cors.as_deref()
+        if let Some(rules) = self.proxy.snapshot.cors.as_deref().filter(|_| self.cors.is_some())
             && let Some(response) = self.preflight(rules, &head)
         {
             return Ok(response);
@@ -163,7 +189,6 @@ impl<'p> Exchange<'p> {
             };
             self.route = plan.route;
             let (permit, delay) = self.admit(&head, plan).await?;
-            self.verdict = Some(Verdict::Allowed);
             if let Some(error) = plan.identity.error {
                 return Err(Rejection::Unidentified(error));
             }
@@ -174,15 +199,17 @@ impl<'p> Exchange<'p> {
             Admitted { plan, permit, delay }
         };
         self.client.wait(delay, &self.proxy.counts).await;
-        let Some(plan) = plan else { return Err(Rejection::no_route(&head)) };
+        let Some(plan) = plan else { return Err(self.decision.no_route(&head)) };
         // Part of this function, because each layer of futures costs every request.
         let action = &self.proxy.snapshot.actions[plan.route];
         let mut response = match &action.target {
+            _ if self.decision.is_asked() => return self.decision.decide(self.proxy, action, &plan),
             Target::Respond { status, body } => {
                 local_reply::reply(*status, b"text/plain; charset=utf-8", body.clone())
             }
             Target::Limits => own_limits::reply(self.rate_headers(), self.status_source),
             Target::Block => return Err(Rejection::BlockedByRoute),
+            Target::Decide(_) => return Err(Rejection::NoRoute),
             Target::Forward { upstream, rewrite, .. } => match max_forwards::decrement(&mut head)? {
                 Some(reply) => reply,
                 None => self.forwarded().forward((*upstream, rewrite), &plan, head, permit).await?,
@@ -259,6 +286,7 @@ impl<'p> Exchange<'p> {
         let Admission { verdict, reservation, delay, statuses, source, .. } = admission;
         (self.statuses, self.status_source) = (statuses, source);
         self.reservation = reservation;
+        self.decision.admit(verdict.is_ok());
         verdict.map(|permit| (permit, delay)).map_err(Rejection::Denied)
     }
 
@@ -284,7 +312,7 @@ impl<'p> Exchange<'p> {
             let route = self.route.map_or("", |route| &gate.routes.get(route).name);
             tracing::debug!(route, "{error}");
         }
-        self.verdict = rejection.verdict().or(self.verdict);
+        self.decision.reject(rejection);
         self.record.describe_rejection(gate, rejection);
         let policy = &self.proxy.snapshot.response_policy;
         let credential = gate.consumers.as_ref().map(|rules| &rules.source);
@@ -304,25 +332,11 @@ impl<'p> Exchange<'p> {
         }
     }
 
-    /// Refunds the units that a request with this final status does not pay.
-    async fn settle(
-        &mut self,
-        reservation: Box<Reservation>,
-        response: ProxyResponse<BodySource>,
-    ) -> ProxyResponse<BodySource> {
-        // Boxed so that a reservation, which few requests have, does not enlarge every request's future.
-        let (response, updated) = Box::pin(settle(reservation, response, self.is_grpc)).await;
-        for after in updated {
-            let earlier = self.statuses.iter_mut().filter(|before| before.policy == after.policy);
-            earlier.for_each(|status| *status = after);
-        }
-        response
-    }
-
     /// Completes the response for the client. The record moves into the body, which finishes it at its end.
     async fn finish(&mut self, mut response: ProxyResponse<BodySource>) -> ProxyResponse {
         self.rate_headers().write(&mut response.head.fields, self.retry_after);
-        self.add_request_id(&mut response);
+        let edits = self.route.map(|route| &self.proxy.snapshot.actions[route].response_headers);
+        self.id.add_to(&mut response.head.fields, edits);
         if !self.body.is_none() && response.body.is_empty() {
             // curl 7.88 misses a response without a body that arrives while it is still sending. Boxed because it is rare.
             Box::pin(std::mem::take(&mut self.body).drain()).await;
@@ -339,6 +353,7 @@ impl<'p> Exchange<'p> {
             cors.write(self.route, &mut response.head.fields);
         }
         let mut record = self.record_status(response.head.status);
+        self.decision.finish(&self.proxy.counts, Some(&mut response.head));
         if self.is_grpc {
             to_grpc_error(&mut response);
         }
@@ -352,18 +367,9 @@ impl<'p> Exchange<'p> {
     /// Counts the response, and returns the record, which lasts until the end of its body.
     fn record_status(&mut self, status: StatusCode) -> RequestRecord {
         self.is_finished = true;
-        self.count_verdict();
         self.counts().record_response(status);
         self.record.set_status(status);
         std::mem::take(&mut self.record)
-    }
-
-    /// Adds X-Request-Id to the response, unless the server or the route has set it.
-    fn add_request_id(&self, response: &mut ProxyResponse<BodySource>) {
-        let edits = self.route.map(|route| &self.proxy.snapshot.actions[route].response_headers);
-        if !edits.is_some_and(|edits| edits.affects(&X_REQUEST_ID)) {
-            response.head.fields.set_default(names::X_REQUEST_ID, self.id.as_bytes());
-        }
     }
 
     fn rate_headers(&self) -> RateHeaderSource<'_> {
@@ -373,12 +379,6 @@ impl<'p> Exchange<'p> {
             limits: &snapshot.gate.limits.policies,
             statuses: &self.statuses,
             clock,
-        }
-    }
-
-    fn count_verdict(&self) {
-        if let Some(verdict) = self.verdict {
-            self.proxy.counts.record_request(Interface::Proxy, verdict);
         }
     }
 
@@ -392,7 +392,7 @@ impl Drop for Exchange<'_> {
         if self.is_finished {
             return;
         }
-        self.count_verdict();
+        self.decision.finish(&self.proxy.counts, None);
         self.counts().record_disconnect();
         self.record.finish(false);
     }

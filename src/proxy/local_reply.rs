@@ -135,6 +135,7 @@ impl<'a> RejectedRequest<'a> {
             Rejection::Malformed(error) => self.malformed(error),
             Rejection::MissingKey(missing) => self.missing_key(missing),
             Rejection::Unidentified(error) => self.unidentified(*error),
+            Rejection::ForwardAuth(error) => self.explained(error.status(), &error.to_string(), None),
             Rejection::NoRoute => {
                 self.explained(StatusCode::NOT_FOUND, "no route matches this request", None)
             }

@@ -2,6 +2,7 @@
 
 use http::{Method, StatusCode};
 
+use super::forward_auth::ForwardAuthError;
 use crate::consumers::ConsumerError;
 use crate::gate::{MissingPart, RequestError};
 use crate::http1::RequestHead;
@@ -21,6 +22,8 @@ pub(super) enum Rejection {
     MissingKey(Box<MissingPart>),
     /// The request is not served as a consumer's.
     Unidentified(ConsumerError),
+    /// It asks for a decision, and does not get one.
+    ForwardAuth(ForwardAuthError),
     /// No route matches.
     NoRoute,
     /// The route refuses all of its requests.
@@ -66,7 +69,9 @@ impl Rejection {
             | Self::Unidentified(_)
             | Self::NoRoute
             | Self::BlockedByRoute => Some(Verdict::Denied),
-            Self::Malformed(_) | Self::Denied(Denial::Unavailable { .. }) => Some(Verdict::Error),
+            Self::Malformed(_) | Self::Denied(Denial::Unavailable { .. }) | Self::ForwardAuth(_) => {
+                Some(Verdict::Error)
+            }
             Self::OptionsAsterisk
             | Self::MaxForwards
             | Self::Trace

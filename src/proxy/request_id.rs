@@ -3,6 +3,7 @@
 use http::header::HeaderName;
 use smallvec::SmallVec;
 
+use super::route_action::HeaderEdits;
 use crate::http1::{Fields, names};
 use crate::telemetry::TraceId;
 use crate::text::hex_digits;
@@ -38,6 +39,13 @@ impl RequestId {
     /// The ID as that of a trace, if it is valid as one.
     pub fn as_trace_id(&self) -> Option<TraceId> {
         self.text.as_slice().try_into().ok().filter(|_| self.is_trace_id).map(TraceId::from_digits)
+    }
+
+    /// Adds the ID to a response, unless the server or these edits of the route have set it.
+    pub fn add_to(&self, response: &mut Fields, edits: Option<&HeaderEdits>) {
+        if !edits.is_some_and(|edits| edits.affects(&X_REQUEST_ID)) {
+            response.set_default(names::X_REQUEST_ID, self.as_bytes());
+        }
     }
 
     pub fn as_bytes(&self) -> &[u8] {

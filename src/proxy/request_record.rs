@@ -17,7 +17,7 @@ use crate::gate::{BodyFields, Gate, RouteMatch};
 use crate::http1::RequestHead;
 use crate::limit::PolicyId;
 use crate::limiter::Admission;
-use crate::telemetry::{RequestTrace, TraceId};
+use crate::telemetry::{Interface, RequestTrace, TraceId};
 use crate::upstream::{AttemptLog, BodyError};
 
 /// What is recorded of a request until its response has ended. A single pointer, since it moves with each request: none for
@@ -102,6 +102,17 @@ impl RequestRecord {
         }
         if let Some(trace) = trace {
             server_span::describe_rejection(trace, gate, rejection);
+        }
+    }
+
+    /// Records through which interface the request came, if that is not the proxy.
+    pub fn set_interface(&mut self, interface: Interface) {
+        let Some(Recorders { log, trace, .. }) = self.0.as_deref_mut() else { return };
+        if let Some(entry) = log {
+            entry.record.interface = Some(interface.label());
+        }
+        if let Some(span) = trace.as_mut().and_then(RequestTrace::server_span) {
+            span.attribute("tidegate.interface", interface.label());
         }
     }
 

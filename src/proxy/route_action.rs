@@ -4,6 +4,7 @@ use bytes::Bytes;
 use http::header::HeaderName;
 use http::{HeaderValue, StatusCode};
 
+use super::forward_auth::ForwardAuth;
 use crate::gate::{KeySpec, strip_prefix};
 use crate::http1::{FieldName, Fields};
 use crate::upstream::{HostRule, UpstreamId};
@@ -44,6 +45,8 @@ pub enum Target {
     Limits,
     /// Nowhere: the route refuses them with 403.
     Block,
+    /// Nowhere: they ask for decisions on the requests that they describe.
+    Decide(ForwardAuth),
 }
 
 /// Changes to a request's target.

@@ -1,5 +1,6 @@
 //! A snapshot of the configuration, and one worker's proxy over it.
 
+use std::cell::RefCell;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -9,13 +10,13 @@ use http::header::HeaderName;
 use super::consumer_forwarding::ConsumerForwarding;
 use super::cors::CorsRules;
 use super::response_policy::ResponsePolicy;
-use super::route_action::RouteAction;
+use super::route_action::{RouteAction, Target};
 use crate::acme::HttpChallenges;
 use crate::gate::{Gate, RouteId};
 use crate::id_vec::IdVec;
 use crate::limiter::{Limiter, SharedState};
 use crate::store::StoreSpec;
-use crate::telemetry::{AccessWriter, Counts, TopRecorder, Tracer, UpstreamCounts};
+use crate::telemetry::{AccessWriter, Counts, LogThrottle, TopRecorder, Tracer, UpstreamCounts};
 use crate::time::Clock;
 use crate::upstream::{HeaderScrub, SharedUpstream, Upstream, UpstreamId, UpstreamSpec, WorkerWaker};
 
@@ -76,6 +77,10 @@ pub struct Proxy {
     pub(super) top: Option<TopRecorder>,
     pub(super) clock: Clock,
     pub(super) challenges: Option<Arc<HttpChallenges>>,
+    /// Whether a route is for requests that ask for decisions.
+    pub(super) has_decisions: bool,
+    /// Of requests for decisions that get none.
+    pub(super) warnings: RefCell<LogThrottle>,
 }
 
 impl Proxy {
@@ -93,7 +98,20 @@ impl Proxy {
         };
         let upstreams = upstreams.into_iter().map(upstream).collect();
         let limiter = limiter.with_counts(Arc::clone(&counts));
-        Self { snapshot, limiter, upstreams, access, tracer, counts, top, clock: Clock::System, challenges }
+        let has_decisions = snapshot.actions.iter().any(|action| matches!(action.target, Target::Decide(_)));
+        Self {
+            snapshot,
+            limiter,
+            upstreams,
+            access,
+            tracer,
+            counts,
+            top,
+            clock: Clock::System,
+            challenges,
+            has_decisions,
+            warnings: RefCell::default(),
+        }
     }
 
     /// Whether the client's address is taken from the headers of requests from this address.

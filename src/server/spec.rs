@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
-use crate::proxy::ClientTimeouts;
+use crate::proxy::{ClientTimeouts, ForwardAuth};
 use crate::tls::ServerTls;
 
 /// A listener: where and how clients connect.
@@ -18,6 +18,8 @@ pub struct ListenerSpec {
     pub tls: Option<ServerTls>,
     /// Whether each connection comes from a trusted proxy and starts with a PROXY header.
     pub proxy_protocol: bool,
+    /// How decisions are returned, if all requests ask for one.
+    pub forward_auth: Option<ForwardAuth>,
     /// The most open connections, over all workers.
     pub max_connections: usize,
     /// The most open connections of one client, if that is limited.

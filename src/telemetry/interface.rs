@@ -33,6 +33,12 @@ impl Interface {
         (Self::EnvoyRateLimit, "envoy_ratelimit"),
     ];
 
+    /// The interface in metrics and logs, such as `proxy`.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
+
     /// The index of the counter of this verdict.
     pub(super) fn cell(self, verdict: Verdict) -> usize {
         self as usize * Verdict::ALL.len() + verdict as usize

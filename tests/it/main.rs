@@ -72,6 +72,14 @@ mod docs {
     mod snippets;
     mod stage;
 }
+/// Forward auth: decisions for other proxies, and the recipes of its page with the real ones.
+mod forward_auth {
+    mod configuration;
+    mod decisions;
+    mod recipes;
+    mod responses;
+    pub mod setup;
+}
 /// What is forwarded: headers, paths, statuses and Via, in both directions.
 mod forwarding {
     mod client_headers;

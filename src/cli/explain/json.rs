@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use http::{Method, StatusCode};
 use serde::Serialize;
 
+use super::decision;
 use super::report::body_fields;
 use crate::config::Loaded;
 use crate::consumers::ConsumerError;
@@ -80,7 +81,7 @@ struct KeyPartInfo {
 /// What the client gets, if no limit denies the request.
 #[derive(Debug, Default, Serialize)]
 struct ResponseInfo {
-    /// `forward`, `respond`, `limits`, `block`, `preflight` or `reject`; `unknown` if a consumer in Redis decides.
+    /// `forward`, `respond`, `limits`, `block`, `preflight` or `reject`; `allow` for a decision; `unknown` if a consumer in Redis decides.
     kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<u16>,
@@ -112,16 +113,52 @@ pub(super) fn explain(
     head: &RequestHead,
     body: Option<&[u8]>,
 ) -> Explained {
-    let gate = &loaded.config.snapshot.gate;
     let request =
         RequestInfo { method: head.method.to_string(), url: head.uri.to_string(), from: Some(peer.address) };
     let explained = Explained { request, ..Explained::default() };
+    match decision::asked(loaded, peer, head) {
+        None => explain_request(explained, loaded, peer, (head, body)),
+        Some(Ok(original)) => {
+            let explained = explain_known(explained, loaded, peer, &original, None);
+            let is_allowed = match explained.response.kind {
+                "forward" | "limits" => true,
+                "respond" => explained.response.status.is_some_and(|status| status < 300),
+                _ => false,
+            };
+            let response =
+                if is_allowed { ResponseInfo::new("allow", StatusCode::OK) } else { explained.response };
+            Explained { response, ..explained }
+        }
+        Some(Err((status, why))) => Explained { response: ResponseInfo::rejected(status, &why), ..explained },
+    }
+}
+
+/// Explains a request that is served here.
+fn explain_request(
+    explained: Explained,
+    loaded: &Loaded,
+    peer: ClientIdentity<'_>,
+    (head, body): (&RequestHead, Option<&[u8]>),
+) -> Explained {
+    let gate = &loaded.config.snapshot.gate;
     let rules = loaded.config.snapshot.cors.as_deref();
     if let Some(preflight) = rules.and_then(|rules| rules.preflight(gate, peer, head)) {
         let route = preflight.matched.as_ref().and_then(|matched| matched.route);
         let response = ResponseInfo::new("preflight", StatusCode::NO_CONTENT);
         return Explained { route: route_name(gate, route), response, ..explained };
     }
+    explain_known(explained, loaded, peer, head, body)
+}
+
+/// Explains a request that is no preflight.
+fn explain_known(
+    explained: Explained,
+    loaded: &Loaded,
+    peer: ClientIdentity<'_>,
+    head: &RequestHead,
+    body: Option<&[u8]>,
+) -> Explained {
+    let gate = &loaded.config.snapshot.gate;
     let fields = body_fields(gate, peer, head, body);
     let location = gate.locate(peer, head);
     match gate.plan(peer, head, fields.as_ref()) {
@@ -245,6 +282,7 @@ fn response(loaded: &Loaded, plan: &RequestPlan<'_>, subject: &Subject<'_>) -> R
         Target::Respond { status, .. } => ResponseInfo::new("respond", *status),
         Target::Limits => ResponseInfo::new("limits", StatusCode::OK),
         Target::Block => ResponseInfo::new("block", StatusCode::FORBIDDEN),
+        Target::Decide(_) => ResponseInfo::rejected(StatusCode::NOT_FOUND, &"it asks for a decision itself"),
         Target::Forward { upstream, rewrite, .. } => {
             let upstream = &snapshot.upstreams[*upstream];
             let query = head.uri.query().map_or_else(String::new, |query| format!("?{query}"));

@@ -5,14 +5,14 @@ use std::fmt::{Display, Write as _};
 use http::{Method, StatusCode};
 
 use super::rows::Rows;
-use super::{cors, forwarding, limits, routing};
+use super::{cors, decision, forwarding, limits, routing};
 use crate::config::Loaded;
 use crate::consumers::ConsumerError;
 use crate::gate::{
     BodyFields, ClientIdentity, ClientLocation, ConsumerRules, Gate, Identity, MAX_READ_BODY, NoField,
     RequestError, RequestPlan, RequestView, RouteId, Subject, normalize,
 };
-use crate::http1::RequestHead;
+use crate::http1::{RequestHead, names};
 use crate::id_vec::Id as _;
 use crate::proxy::ConfigSnapshot;
 use crate::store::StoreSpec;
@@ -24,22 +24,53 @@ pub(super) fn explain(
     head: &RequestHead,
     body: Option<&[u8]>,
 ) -> String {
-    let gate = &loaded.config.snapshot.gate;
     let mut rows = Rows::default();
     rows.row("request", format!("{} {} from {}", head.method, head.uri, peer.address));
-    let rules = loaded.config.snapshot.cors.as_deref();
-    if let Some(preflight) = rules.and_then(|rules| rules.preflight(gate, peer, head)) {
-        cors::explain_preflight(&mut rows, gate, head, &preflight);
-        return rows.into_text();
-    }
-    let fields = body_fields(gate, peer, head, body);
-    match gate.plan(peer, head, fields.as_ref()) {
-        Ok(plan) => explain_plan(&mut rows, loaded, peer, head, &plan),
-        Err(error) => {
-            explain_error(&mut rows, &loaded.config.snapshot, peer, (head, fields.as_ref()), &error);
+    match decision::asked(loaded, peer, head) {
+        None => explain_request(&mut rows, loaded, peer, (head, body)),
+        Some(Ok(original)) => {
+            let host = original.fields.get_str(names::HOST).unwrap_or_default();
+            rows.row("asks for", format!("a decision on {} {} of {host}", original.method, original.uri));
+            explain_known(&mut rows, loaded, peer, &original, None);
+            rows.row("decision", "200 OK if the request passes, in place of what follows its limits above");
         }
+        Some(Err((status, why))) => rows.row("response", format!("{status}: {why}")),
     }
     rows.into_text()
+}
+
+/// Explains a request that is served here.
+fn explain_request(
+    rows: &mut Rows,
+    loaded: &Loaded,
+    peer: ClientIdentity<'_>,
+    (head, body): (&RequestHead, Option<&[u8]>),
+) {
+    let gate = &loaded.config.snapshot.gate;
+    let rules = loaded.config.snapshot.cors.as_deref();
+    if let Some(preflight) = rules.and_then(|rules| rules.preflight(gate, peer, head)) {
+        cors::explain_preflight(rows, gate, head, &preflight);
+        return;
+    }
+    explain_known(rows, loaded, peer, head, body);
+}
+
+/// Explains a request that is no preflight.
+fn explain_known(
+    rows: &mut Rows,
+    loaded: &Loaded,
+    peer: ClientIdentity<'_>,
+    head: &RequestHead,
+    body: Option<&[u8]>,
+) {
+    let gate = &loaded.config.snapshot.gate;
+    let fields = body_fields(gate, peer, head, body);
+    match gate.plan(peer, head, fields.as_ref()) {
+        Ok(plan) => explain_plan(rows, loaded, peer, head, &plan),
+        Err(error) => {
+            explain_error(rows, &loaded.config.snapshot, peer, (head, fields.as_ref()), &error);
+        }
+    }
 }
 
 /// The fields of the body that the limits of the request's route name, as a proxy would read them.

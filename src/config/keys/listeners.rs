@@ -1,6 +1,7 @@
 //! `[[listeners]]`.
 
 use super::key::{Default, Key, Keys, Kind};
+use super::routes::DENY_STATUS;
 use super::units::{DAY, MILLISECOND};
 
 /// The keys of a listener.
@@ -31,6 +32,14 @@ pub static LISTENER: Keys = Keys {
             default: Default::Toml("false"),
             doc: "Whether connections start with a PROXY header; see [below](#proxy-protocol)",
         },
+        Key {
+            name: "respond",
+            kind: Kind::Choice(&["decide"]),
+            default: Default::Words("as their routes say"),
+            doc: "`\"decide\"`: each request here is one of another proxy, which asks whether to serve the request that it \
+              describes; see [forward auth](forward-auth.md)",
+        },
+        DENY_STATUS,
         Key {
             name: "max_connections",
             kind: Kind::Integer(1, 10_000_000),

@@ -109,11 +109,13 @@ pub static ROUTE: Keys = Keys {
         },
         Key {
             name: "respond",
-            kind: Kind::Either(&[Kind::Choice(&["limits"]), Kind::Table(&RESPOND)]),
+            kind: Kind::Either(&[Kind::Choice(&["limits", "decide"]), Kind::Table(&RESPOND)]),
             default: Default::Words("none"),
             doc: "A response of tidegate itself, such as `{ body = \"ok\" }`; limits apply as well. `\"limits\"` \
-              responds with the limits of the client and charges nothing; see [own limits](#own-limits)",
+              responds with the limits of the client and charges nothing; see [own limits](#own-limits). `\"decide\"` \
+              decides for another proxy on the request that it describes; see [forward auth](forward-auth.md)",
         },
+        DENY_STATUS,
         Key {
             name: "block",
             kind: Kind::Boolean,
@@ -142,6 +144,15 @@ pub static ROUTE: Keys = Keys {
         },
     ],
     has_own_table: false,
+};
+
+/// The status of denials, for a route or a listener whose requests ask for decisions.
+pub const DENY_STATUS: Key = Key {
+    name: "deny_status",
+    kind: Kind::Integer(400, 599),
+    default: Default::Words("that of the denial"),
+    doc: "With `respond = \"decide\"`: the status of every denial, for a proxy that accepts no other one; \
+      `X-Tidegate-Status` has the status that the client should get",
 };
 
 /// A condition on the values of a header, a query parameter or a cookie.

@@ -65,6 +65,10 @@ fn push_json_outcome(line: &mut Vec<u8>, record: &Record, texts: &Texts<'_>) {
         line.extend_from_slice(b"\",\"trace_id\":\"");
         texts.push(line, id);
     }
+    if let Some(interface) = record.interface {
+        line.extend_from_slice(b"\",\"interface\":\"");
+        line.extend_from_slice(interface.as_bytes());
+    }
     if let Some(route) = record.route {
         line.extend_from_slice(b"\",\"route\":\"");
         texts.push(line, route);
@@ -162,6 +166,10 @@ fn push_text_outcome(line: &mut Vec<u8>, record: &Record, texts: &Texts<'_>) {
     if let Some(id) = record.trace_id {
         line.extend_from_slice(b" trace_id=");
         texts.push(line, id);
+    }
+    if let Some(interface) = record.interface {
+        line.extend_from_slice(b" interface=");
+        line.extend_from_slice(interface.as_bytes());
     }
     if let Some(route) = record.route {
         line.extend_from_slice(b" route=");

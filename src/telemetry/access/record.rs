@@ -40,6 +40,8 @@ pub struct Record {
     pub time: Timestamp,
     /// The client's address.
     pub client: IpAddr,
+    /// The interface through which it came, if that is not the proxy.
+    pub interface: Option<&'static str>,
     /// Where it was forwarded.
     pub forwarding: Forwarding,
     /// Whether a limit denied it.
@@ -87,6 +89,7 @@ impl Record {
         Self {
             time,
             client,
+            interface: None,
             forwarding: Forwarding::default(),
             is_denied: false,
             error: None,

@@ -17,6 +17,8 @@ use self::document::{Default, Row};
 
 /// A valid configuration that has every table.
 const SCAFFOLD: &str = include_str!("reference.toml");
+/// The same for the keys of decisions, which need others beside them.
+const DECISIONS: &str = include_str!("reference_decisions.toml");
 
 /// The length of the longest text to try.
 const MAX_TEXT: i64 = 10_000;
@@ -79,9 +81,15 @@ struct Changed {
     is_replaced: bool,
 }
 
-/// The scaffold with this value at the end of a path.
-fn scaffold_with(path: &[Step], new: &Value) -> Option<Changed> {
-    let mut root = Value::Table(SCAFFOLD.parse().unwrap());
+/// The scaffold in which a key can be set.
+fn scaffold_of(path: &str) -> Table {
+    let text = if path.ends_with(".deny_status") { DECISIONS } else { SCAFFOLD };
+    text.parse().unwrap()
+}
+
+/// A scaffold with this value at the end of a path.
+fn scaffold_with(scaffold: Table, path: &[Step], new: &Value) -> Option<Changed> {
+    let mut root = Value::Table(scaffold);
     let (last, parents) = path.split_last()?;
     let mut value = &mut root;
     for step in parents {
@@ -97,10 +105,10 @@ fn scaffold_with(path: &[Step], new: &Value) -> Option<Changed> {
 
 /// Every configuration that is the scaffold with this value for the key.
 fn scaffolds_with(path: &str, value: &Value) -> Vec<Changed> {
-    let path: Vec<&str> = path.split('.').collect();
+    let (scaffold, path): (Table, Vec<&str>) = (scaffold_of(path), path.split('.').collect());
     let mut found = Vec::new();
-    paths_to(&Value::Table(SCAFFOLD.parse().unwrap()), &path, &[], &mut found);
-    found.iter().filter_map(|path| scaffold_with(path, value)).collect()
+    paths_to(&Value::Table(scaffold.clone()), &path, &[], &mut found);
+    found.iter().filter_map(|path| scaffold_with(scaffold.clone(), path, value)).collect()
 }
 
 /// Returns an error if the documented default is not the value without the key.
@@ -118,7 +126,8 @@ fn check_default(row: &Row, literal: &Value, plain: &str) -> Result<(), String> 
 }
 
 /// Returns an error if a bound is rejected, the next value beyond a bound is accepted, or no value has an effect.
-fn check_range(row: &Row, range: &Range, code: &CodeKeys, plain: &str) -> Result<(), String> {
+fn check_range(row: &Row, range: &Range, code: &CodeKeys) -> Result<(), String> {
+    let plain = debug_text(&scaffold_of(&row.path))?;
     for (value, is_inside) in range.edges() {
         if code.is_in_range(&row.path, &value) != is_inside {
             let verb = if is_inside { "rejected" } else { "accepted" };
@@ -205,13 +214,12 @@ fn empty_tables_change_nothing() {
 #[test]
 fn ranges_are_those_of_the_documentation() {
     let code = CodeKeys::from_errors();
-    let plain = debug_text(&SCAFFOLD.parse().unwrap()).unwrap();
     let mut wrong = Vec::new();
     for row in document::rows() {
         match (row.range, code.range(&row.path)) {
             (None, None) => {}
             (Some((low, high)), Some(range)) if (range.low, range.high) == (low, high) => {
-                wrong.extend(check_range(&row, range, &code, &plain).err());
+                wrong.extend(check_range(&row, range, &code).err());
             }
             (Some((low, high)), None) => wrong.extend(check_length(&row, low, high, &code).err()),
             (found, Some(range)) => {

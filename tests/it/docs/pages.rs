@@ -72,7 +72,8 @@ impl Page {
     /// Whether its console blocks are run.
     pub fn is_played(&self) -> bool {
         self.path.starts_with("docs/recipes/")
-            || ["README.md", "docs/getting-started.md", "docs/consumers.md"].contains(&&*self.path)
+            || ["README.md", "docs/getting-started.md", "docs/consumers.md", "docs/forward-auth.md"]
+                .contains(&&*self.path)
     }
 
     /// Its fenced code blocks, in order.

@@ -1,0 +1,244 @@
+//! The original request that a request for a decision describes (forward authentication).
+//!
+//! A proxy that asks whether to serve a request describes it in headers: Traefik and Caddy with X-Forwarded-Method,
+//! X-Forwarded-Host and X-Forwarded-Uri; nginx with the headers that its file sets, by convention X-Original-Method and
+//! X-Original-URI with X-Forwarded-Host, or X-Original-URL. All other headers are those of the original request. Each
+//! header of one such form is required, and headers of two forms are an error: an optional one that the proxy does not
+//! set could be set by its client.
+
+use http::header::HeaderName;
+use http::{Method, Uri};
+
+use crate::http1::names::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
+use crate::http1::{Fields, RequestHead};
+
+const FORWARDED_METHOD: HeaderName = HeaderName::from_static("x-forwarded-method");
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
+const ORIGINAL_METHOD: HeaderName = HeaderName::from_static("x-original-method");
+const ORIGINAL_URI: HeaderName = HeaderName::from_static("x-original-uri");
+const ORIGINAL_URL: HeaderName = HeaderName::from_static("x-original-url");
+
+/// Why a request describes no original request.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OriginalError {
+    /// No header has the target of the original request.
+    #[error(
+        "this request asks for a decision, and no header names the original request. Traefik and Caddy send \
+         X-Forwarded-Method, X-Forwarded-Host and X-Forwarded-Uri by themselves; for nginx add: proxy_set_header \
+         X-Original-Method $request_method; proxy_set_header X-Forwarded-Host $host; proxy_set_header X-Original-URI \
+         $request_uri;"
+    )]
+    NoTarget,
+    /// Headers of two forms have a target, of which a client may have sent one.
+    #[error(
+        "both {0} and {1} name the original request. Let the proxy remove the one that it does not set, for nginx: \
+         proxy_set_header {1} \"\";"
+    )]
+    TwoTargets(HeaderName, HeaderName),
+    /// A header is missing that belongs to the others.
+    #[error(
+        "the header {name} is missing, which tells {meaning}. For nginx add: proxy_set_header {name} {variable};"
+    )]
+    Missing {
+        /// Its name.
+        name: HeaderName,
+        /// What it tells.
+        meaning: &'static str,
+        /// The variable of nginx that has it.
+        variable: &'static str,
+    },
+    /// A header occurs more than once, or is malformed.
+    #[error("there must be exactly one valid {0} header, which the proxy that asks for the decision sets")]
+    Malformed(HeaderName),
+}
+
+/// The original request that a request describes. The result has its method, target and host, and all other headers but those
+/// of the body, which is not sent along. `client_header` is the header that names the client.
+///
+/// # Errors
+/// Headers that are missing, malformed or contradict each other.
+pub fn original(head: &RequestHead, client_header: &HeaderName) -> Result<RequestHead, OriginalError> {
+    let fields = &head.fields;
+    let [uri, path, url] = [FORWARDED_URI, ORIGINAL_URI, ORIGINAL_URL].map(|name| one(fields, name));
+    let (method, host, uri) = match (uri?, path?, url?) {
+        (Some(uri), None, None) => {
+            (method(fields, FORWARDED_METHOD)?, forwarded_host(fields)?, target(uri, FORWARDED_URI)?)
+        }
+        (None, Some(path), None) => {
+            (method(fields, ORIGINAL_METHOD)?, forwarded_host(fields)?, target(path, ORIGINAL_URI)?)
+        }
+        (None, None, Some(url)) => {
+            let (host, path) = split(url).ok_or(OriginalError::Malformed(ORIGINAL_URL))?;
+            (method(fields, ORIGINAL_METHOD)?, host, target(path, ORIGINAL_URL)?)
+        }
+        (None, None, None) => return Err(OriginalError::NoTarget),
+        (None, ..) => return Err(OriginalError::TwoTargets(ORIGINAL_URI, ORIGINAL_URL)),
+        (_, Some(_), _) => return Err(OriginalError::TwoTargets(ORIGINAL_URI, FORWARDED_URI)),
+        _ => return Err(OriginalError::TwoTargets(ORIGINAL_URL, FORWARDED_URI)),
+    };
+    if !fields.contains(client_header) {
+        return Err(OriginalError::Missing {
+            name: client_header.clone(),
+            meaning: "the address of the client",
+            variable: "$remote_addr",
+        });
+    }
+    let mut fields = fields.clone();
+    fields.set(HOST, host.as_bytes());
+    fields.remove(CONTENT_LENGTH);
+    fields.remove(TRANSFER_ENCODING);
+    for name in [FORWARDED_METHOD, FORWARDED_URI, ORIGINAL_METHOD, ORIGINAL_URI, ORIGINAL_URL] {
+        fields.remove(&name);
+    }
+    Ok(RequestHead { method, uri, version: head.version, fields })
+}
+
+/// The value of a header that may occur once; none if it is missing or empty.
+fn one(fields: &Fields, name: HeaderName) -> Result<Option<&str>, OriginalError> {
+    let mut values = fields.get_all(&name);
+    let (value, other) = (values.next(), values.next());
+    let text = value.map(std::str::from_utf8).transpose();
+    match text {
+        Ok(text) if other.is_none() => Ok(text.map(str::trim).filter(|text| !text.is_empty())),
+        _ => Err(OriginalError::Malformed(name)),
+    }
+}
+
+fn method(fields: &Fields, name: HeaderName) -> Result<Method, OriginalError> {
+    let Some(method) = one(fields, name.clone())? else {
+        let (meaning, variable) = ("the method of the original request", "$request_method");
+        return Err(OriginalError::Missing { name, meaning, variable });
+    };
+    Method::from_bytes(method.as_bytes()).map_err(|_| OriginalError::Malformed(name))
+}
+
+fn forwarded_host(fields: &Fields) -> Result<&str, OriginalError> {
+    one(fields, FORWARDED_HOST)?.ok_or(OriginalError::Missing {
+        name: FORWARDED_HOST,
+        meaning: "the host of the original request",
+        variable: "$host",
+    })
+}
+
+/// A target in origin-form, or `*`.
+fn target(text: &str, name: HeaderName) -> Result<Uri, OriginalError> {
+    let is_target = text.starts_with('/') || text == "*";
+    let uri = text.parse().ok().filter(|_| is_target);
+    uri.ok_or(OriginalError::Malformed(name))
+}
+
+/// The authority and the rest of a URL. The authority has to end with a slash: a proxy joins it and the target, and the Host
+/// of a client could have a `?`, so that the path would seem to begin there.
+fn split(url: &str) -> Option<(&str, &str)> {
+    let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"))?;
+    let end = rest.find(['/', '?', '#', '\\', '@'])?;
+    let (host, path) = rest.split_at(end);
+    (!host.is_empty() && path.starts_with('/')).then_some((host, path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLIENT: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+    fn read(fields: &[(&str, &str)]) -> Result<String, String> {
+        let mut head = RequestHead::new(Method::GET, "/decide".parse().unwrap());
+        head.fields = fields.iter().copied().collect();
+        head.fields.push(HOST, b"tidegate");
+        let head = original(&head, &CLIENT).map_err(|error| error.to_string())?;
+        let host = head.fields.get_str(HOST).unwrap();
+        Ok(format!("{} {host} {}", head.method, head.uri))
+    }
+
+    fn forwarded<'a>(uri: &'a str, more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
+        let mut fields = vec![
+            ("x-forwarded-method", "POST"),
+            ("x-forwarded-host", "a.test:8443"),
+            ("x-forwarded-for", "192.0.2.1"),
+            ("x-forwarded-uri", uri),
+        ];
+        fields.extend(more);
+        fields
+    }
+
+    #[test]
+    fn each_form_describes_the_original_request() {
+        assert_eq!(read(&forwarded("/a%20b?c=1", &[])).unwrap(), "POST a.test:8443 /a%20b?c=1");
+        let client = ("x-forwarded-for", "192.0.2.1");
+        let method = ("x-original-method", "DELETE");
+        let fields = [client, method, ("x-original-uri", "/a?b"), ("x-forwarded-host", "a.test")];
+        assert_eq!(read(&fields).unwrap(), "DELETE a.test /a?b");
+        let fields = [client, method, ("x-original-url", "https://a.test:1/a?b"), ("x-forwarded-host", "b")];
+        assert_eq!(read(&fields).unwrap(), "DELETE a.test:1 /a?b");
+    }
+
+    #[test]
+    fn headers_of_the_question_are_not_part_of_the_original_request() {
+        let more = [
+            ("content-length", "7"),
+            ("transfer-encoding", "chunked"),
+            ("x-key", "k"),
+            ("x-original-method", "PUT"),
+        ];
+        let mut head = RequestHead::new(Method::GET, "/decide".parse().unwrap());
+        head.fields = forwarded("/a", &more).into_iter().collect();
+        let head = original(&head, &CLIENT).unwrap();
+        let names: Vec<&str> = head.fields.iter().map(|field| field.name.as_str()).collect();
+        assert_eq!(names, ["x-forwarded-host", "x-forwarded-for", "x-key", "host"]);
+    }
+
+    #[test]
+    fn a_missing_header_is_named_with_its_cure() {
+        let all = forwarded("/a", &[]);
+        for (index, (name, _)) in all.iter().enumerate() {
+            let mut fields = all.clone();
+            fields.remove(index);
+            let error = read(&fields).unwrap_err();
+            assert!(error.to_lowercase().contains(name), "{name}: {error}");
+            assert!(error.contains("proxy_set_header"), "{name}: {error}");
+            fields.push((name, " "));
+            assert_eq!(read(&fields).unwrap_err(), error, "an empty {name}");
+        }
+        let url = [("x-forwarded-for", "192.0.2.1"), ("x-original-url", "http://a/")];
+        assert!(read(&url).unwrap_err().contains("x-original-method"));
+    }
+
+    #[test]
+    fn contradictions_are_errors() {
+        for more in [
+            ("x-original-uri", "/b"),
+            ("x-original-url", "http://b/b"),
+            ("x-forwarded-uri", "/b"),
+            ("x-forwarded-method", "GET"),
+            ("x-forwarded-host", "b.test"),
+        ] {
+            assert!(read(&forwarded("/a", &[more])).is_err(), "{more:?}");
+        }
+        let two = [("x-original-uri", "/a"), ("x-original-url", "http://a/a")];
+        assert!(read(&two).unwrap_err().contains("both x-original-uri and x-original-url"));
+    }
+
+    #[test]
+    fn a_target_that_could_be_read_in_two_ways_is_an_error() {
+        for uri in ["a", "http://a/b", "//a b", "?a", "/a b", "\u{e4}"] {
+            assert!(read(&forwarded(uri, &[])).is_err(), "{uri}");
+        }
+        assert_eq!(read(&forwarded("//a/b", &[])).unwrap(), "POST a.test:8443 //a/b");
+        for url in [
+            "http://a?/b",
+            "http://a#/b",
+            "http://a\\/b",
+            "http://u@a/b",
+            "http:///b",
+            "http://a",
+            "ftp://a/b",
+            "/b",
+        ] {
+            let fields =
+                [("x-forwarded-for", "192.0.2.1"), ("x-original-method", "GET"), ("x-original-url", url)];
+            assert!(read(&fields).is_err(), "{url}");
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Forward authentication: another proxy asks whether to serve a request, which it describes in headers, and serves it only
+//! if the response is a success.
+
+use http::StatusCode;
+use http::header::HeaderName;
+
+use crate::gate::OriginalError;
+use crate::http1::{ResponseHead, push_decimal};
+
+/// The status of a denial that is sent with another one.
+const STATUS: HeaderName = HeaderName::from_static("x-tidegate-status");
+
+/// How decisions are returned to the proxy that asks for them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ForwardAuth {
+    /// The status of every denial, for proxies that accept no other one.
+    pub deny_status: Option<StatusCode>,
+}
+
+/// Why a request for a decision gets none.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ForwardAuthError {
+    /// Its headers could be those of a client.
+    #[error(
+        "decisions are for trusted proxies only, and this address is none: see trusted_proxies of [client_ip]"
+    )]
+    Untrusted,
+    /// Its headers do not describe a request.
+    #[error("{0}")]
+    Original(OriginalError),
+}
+
+impl ForwardAuthError {
+    /// The status of the response.
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::Untrusted => StatusCode::FORBIDDEN,
+            Self::Original(_) => StatusCode::BAD_REQUEST,
+        }
+    }
+}
+
+impl ForwardAuth {
+    /// Completes the response to a request that is not allowed: with the status that the proxy expects, and never with that of
+    /// a success, which a file can set for responses of the proxy itself.
+    #[cold]
+    pub(super) fn deny(self, head: &mut ResponseHead) {
+        let is_success = head.status.is_success() || head.status.is_informational();
+        let status = self.deny_status.or(is_success.then_some(StatusCode::FORBIDDEN));
+        let Some(status) = status else { return };
+        let own = u64::from(head.status.as_u16());
+        head.fields.set_with(&STATUS, |out| push_decimal(out, own));
+        head.status = status;
+        head.reason = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_denial_is_never_a_success() {
+        for (deny_status, own, sent, shown) in [
+            (None, 429, 429, None),
+            (Some(403), 429, 403, Some("429")),
+            (Some(403), 403, 403, Some("403")),
+            (None, 200, 403, Some("200")),
+            (Some(401), 204, 401, Some("204")),
+        ] {
+            let status = |code| StatusCode::from_u16(code).unwrap();
+            let mut head = ResponseHead::new(status(own));
+            ForwardAuth { deny_status: deny_status.map(status) }.deny(&mut head);
+            assert_eq!((head.status, head.fields.get_str(&STATUS)), (status(sent), shown), "{own}");
+        }
+    }
+}

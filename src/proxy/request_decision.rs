@@ -1,0 +1,95 @@
+//! Through which interface a request came, and how it is decided.
+
+use super::forward_auth::ForwardAuth;
+use super::forward_plan::ForwardPlan;
+use super::local_reply::LocalReply;
+use super::original_request;
+use super::rejection::Rejection;
+use super::route_action::RouteAction;
+use super::snapshot::Proxy;
+use crate::http1::{RequestHead, ResponseHead};
+use crate::telemetry::{Counts, Interface, Verdict};
+
+/// Through which interface a request came, and how it is decided.
+#[derive(Debug, Default)]
+pub(super) struct RequestDecision {
+    /// How the decision is returned, if the request asks for one.
+    forward_auth: Option<ForwardAuth>,
+    is_asked: bool,
+    /// None before the decision, and for a request that needs none.
+    verdict: Option<Verdict>,
+}
+
+impl RequestDecision {
+    /// Of a request that asks for it.
+    pub fn asked(settings: ForwardAuth) -> Self {
+        Self { forward_auth: Some(settings), is_asked: true, verdict: None }
+    }
+
+    /// The interface through which the request came.
+    pub fn interface(&self) -> Interface {
+        if self.is_asked { Interface::ForwardAuth } else { Interface::Proxy }
+    }
+
+    /// Whether the request asks for the decision, and does not want to be served.
+    pub fn is_asked(&self) -> bool {
+        self.is_asked
+    }
+
+    /// Whether another proxy serves the request now, so that its status stays unknown.
+    pub fn is_served_elsewhere(&self) -> bool {
+        self.is_asked && self.verdict == Some(Verdict::Allowed)
+    }
+
+    /// Records whether limits allow the request.
+    pub fn admit(&mut self, is_allowed: bool) {
+        self.verdict = is_allowed.then_some(Verdict::Allowed);
+    }
+
+    /// Records a rejection.
+    pub fn reject(&mut self, rejection: &Rejection) {
+        self.verdict = rejection.verdict().or(self.verdict);
+        if let Rejection::ForwardAuth(_) = rejection {
+            // This is no decision, so it has its own status.
+            self.forward_auth = None;
+        }
+    }
+
+    /// The rejection of a request that matches no route.
+    #[cold]
+    pub fn no_route(&self, head: &RequestHead) -> Rejection {
+        // Another proxy may give `OPTIONS *` to a server.
+        if self.is_asked { Rejection::NoRoute } else { Rejection::no_route(head) }
+    }
+
+    /// The decision on a request that its limits allow.
+    ///
+    /// # Errors
+    /// A route that denies its requests.
+    #[cold]
+    pub fn decide(
+        &mut self,
+        proxy: &Proxy,
+        action: &RouteAction,
+        plan: &ForwardPlan,
+    ) -> Result<LocalReply, Rejection> {
+        let forwarding = proxy.snapshot.consumer_forwarding.as_ref();
+        let mut response = original_request::decide(action, forwarding, plan.consumer.as_deref())?;
+        if !response.head.status.is_success() {
+            self.verdict = Some(Verdict::Denied);
+        }
+        action.response_headers.apply(&mut response.head.fields);
+        Ok(response)
+    }
+
+    /// Counts the request, and completes the response to one that asks and is denied.
+    pub fn finish(&self, counts: &Counts, response: Option<&mut ResponseHead>) {
+        let Some(verdict) = self.verdict else { return };
+        counts.record_request(self.interface(), verdict);
+        if let (Some(settings), Some(head)) = (self.forward_auth, response)
+            && verdict != Verdict::Allowed
+        {
+            settings.deny(head);
+        }
+    }
+}

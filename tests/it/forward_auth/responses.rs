@@ -1,0 +1,144 @@
+//! Statuses, headers and log lines of decisions, and requests that get none.
+
+use http::Request;
+
+use super::setup::{ASKING, PROXY, ask, asking};
+use crate::support::{Http2, Tidegate, get};
+
+const LIMITED: &str = "
+    [limits.one]
+    rate = \"1/hour\"
+    [[routes]]
+    name = \"orders\"
+    path = \"/orders\"
+    limits = [\"one\"]
+    respond = { status = 200 }
+    [[routes]]
+    path = \"/secret\"
+    block = true";
+
+#[test]
+fn decisions_have_the_headers_of_responses() {
+    let proxy = Tidegate::start(&format!("{ASKING}{LIMITED}"));
+    let decide = || ask(proxy.addr(), "GET a.test /orders", "192.0.2.1", &[]);
+    let allowed = decide();
+    assert_eq!((allowed.status(), allowed.text()), (200, ""));
+    assert_eq!(allowed.header("x-ratelimit-limit"), Some("1"));
+    assert_eq!(allowed.header("x-ratelimit-remaining"), Some("0"));
+    assert!(allowed.header("x-request-id").is_some());
+    assert_eq!((allowed.header("retry-after"), allowed.header("x-tidegate-status")), (None, None));
+    let denied = decide();
+    assert_eq!(denied.status(), 429);
+    assert_eq!(denied.header("retry-after"), Some("3600"));
+    assert_eq!(denied.header("x-ratelimit-remaining"), Some("0"));
+    assert!(denied.text().contains("\"violated-policies\":[\"one\"]"), "{}", denied.text());
+    assert_eq!(denied.header("x-tidegate-status"), None);
+}
+
+#[test]
+fn every_denial_has_the_status_that_the_proxy_expects() {
+    let asking = ASKING.replace("\"decide\"\n", "\"decide\"\ndeny_status = 403\n");
+    let proxy = Tidegate::start(&format!("{asking}{LIMITED}"));
+    let decide = |request: &str| {
+        let response = ask(proxy.addr(), request, "192.0.2.1", &[]);
+        (response.status(), response.header("x-tidegate-status").map(str::to_owned))
+    };
+    let denied = |status: &str| (403, Some(status.to_owned()));
+    assert_eq!(decide("GET a /orders"), (200, None));
+    assert_eq!(decide("GET a /orders"), denied("429"));
+    assert_eq!(decide("GET a /secret"), denied("403"));
+    assert_eq!(decide("GET a /nowhere"), denied("404"));
+    assert_eq!(decide("GET a /a%2fb"), denied("400"));
+    let response = ask(proxy.addr(), "GET a /orders", "192.0.2.1", &[]);
+    assert_eq!((response.status(), response.header("retry-after")), (403, Some("3600")));
+    // A question that is none keeps its status, since the file of the proxy is wrong.
+    let response = ask(proxy.addr(), "GET a nothing", "192.0.2.1", &[]);
+    assert_eq!((response.status(), response.header("x-tidegate-status")), (400, None));
+}
+
+/// A gRPC client gets the status of a denial in a response with 200, which a proxy would take for permission.
+#[test]
+fn a_denied_grpc_call_is_no_success() {
+    let proxy = Tidegate::start(&format!("{}{LIMITED}", ASKING.replace(PROXY, "127.0.0.1")));
+    let client = Http2::connect(proxy.addr());
+    let decide = || {
+        let request = Request::post(proxy.url("/"))
+            .header("content-type", "application/grpc")
+            .header("te", "trailers")
+            .header("x-forwarded-method", "POST")
+            .header("x-forwarded-host", "a.test")
+            .header("x-forwarded-uri", "/orders")
+            .header("x-forwarded-for", "192.0.2.1");
+        let answer = client.ask(request.body(()).unwrap(), b"body");
+        assert!(!answer.response.headers().contains_key("grpc-status"));
+        answer.status()
+    };
+    assert_eq!((decide(), decide()), (200, 429));
+}
+
+#[test]
+fn the_log_has_the_original_request() {
+    let proxy = Tidegate::start(&format!("{ASKING}[log]\naccess = \"json\"\n{LIMITED}"));
+    for _ in 0..2 {
+        ask(proxy.addr(), "POST a.test /orders?x=1", "192.0.2.1", &[]);
+    }
+    let lines = proxy.accesses(2);
+    for (line, status) in lines.iter().zip([200, 429]) {
+        for part in [
+            "\"client\":\"192.0.2.1\"",
+            "\"method\":\"POST\",\"host\":\"a.test\",\"target\":\"/orders?x=1\"",
+            &format!("\"status\":{status},"),
+            "\"interface\":\"forward_auth\",\"route\":\"orders\"",
+        ] {
+            assert!(line.contains(part), "{part} is not in {line}");
+        }
+    }
+    assert!(lines[1].contains("\"denied_by\":\"one\""), "{}", lines[1]);
+}
+
+#[test]
+fn only_trusted_proxies_get_decisions() {
+    let proxy = Tidegate::start(&format!("{ASKING}{LIMITED}"));
+    let headers = [
+        "X-Forwarded-Method: GET",
+        "X-Forwarded-Host: a",
+        "X-Forwarded-Uri: /orders",
+        "X-Forwarded-For: 192.0.2.1",
+    ];
+    for _ in 0..3 {
+        let refused = get(proxy.addr(), "/", &headers);
+        assert_eq!(refused.status(), 403);
+        assert!(refused.text().contains("decisions are for trusted proxies only"), "{}", refused.text());
+        assert_eq!(refused.header("x-ratelimit-limit"), None);
+    }
+    let line = proxy.wait_log("a request for a decision got none");
+    assert!(line.contains("127.0.0.1") && line.contains("trusted_proxies"), "{line}");
+    assert_eq!(proxy.logged("a request for a decision got none"), 1, "the log is not flooded");
+    // Nothing was charged.
+    assert_eq!(asking(proxy.addr(), "/", &headers).status(), 200);
+}
+
+#[test]
+fn a_question_without_a_request_says_what_is_missing() {
+    let proxy = Tidegate::start(&format!("{ASKING}{LIMITED}"));
+    let uri = "X-Forwarded-Uri: /orders";
+    let (method, host, client) =
+        ("X-Forwarded-Method: GET", "X-Forwarded-Host: a", "X-Forwarded-For: 192.0.2.1");
+    for (headers, why) in [
+        (&[][..], "no header names the original request"),
+        (&[uri, host, client], "x-forwarded-method is missing"),
+        (&[uri, method, client], "x-forwarded-host is missing"),
+        (&[uri, method, host], "x-forwarded-for is missing"),
+        (&[uri, method, host, client, "X-Original-URI: /free"], "both x-original-uri and x-forwarded-uri"),
+        (&[uri, method, host, client, "X-Original-URL: http://a/free"], "both x-original-url"),
+        (&[uri, method, host, client, "X-Forwarded-Uri: /free"], "exactly one valid x-forwarded-uri"),
+        (&[uri, method, host, client, host], "exactly one valid x-forwarded-host"),
+        (&[method, host, client, "X-Forwarded-Uri: http://b/x"], "exactly one valid x-forwarded-uri"),
+    ] {
+        let response = asking(proxy.addr(), "/", headers);
+        assert_eq!(response.status(), 400, "{headers:?}");
+        assert!(response.text().contains(why), "{headers:?}: {}", response.text());
+    }
+    // Nothing was charged.
+    assert_eq!(ask(proxy.addr(), "GET a /orders", "192.0.2.1", &[]).status(), 200);
+}
