@@ -16,7 +16,7 @@ fn both(upstream: &Upstream) -> (WebServer, Tidegate) {
 }
 
 fn scenario(name: &'static str, bursts: Vec<Burst>) -> Scenario {
-    Scenario { name, bursts, margin: MARGIN }
+    Scenario { name, bursts, margin: MARGIN, longest: None }
 }
 
 /// The traffic for each path of `verdicts.cfg`.

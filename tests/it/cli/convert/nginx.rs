@@ -8,7 +8,7 @@ use std::net::Ipv4Addr;
 use super::origin::{MARGIN, nginx, slow_upstream};
 use super::traffic::{Burst, Compared, Scenario, bursts, compare, converted, denied, table};
 fn scenario(name: &'static str, bursts: Vec<Burst>) -> Scenario {
-    Scenario { name, bursts, margin: MARGIN }
+    Scenario { name, bursts, margin: MARGIN, longest: None }
 }
 
 /// Bursts of GET requests with this header.

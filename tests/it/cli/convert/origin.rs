@@ -14,7 +14,7 @@ pub const READY: &[u8] = b"GET /ready HTTP/1.1\r\nHost: api.test\r\nConnection: 
 /// How much later than planned requests may be sent.
 pub const MARGIN: Duration = Duration::from_millis(300);
 /// How long the server holds responses to `/slow`.
-const HOLD: Duration = Duration::from_millis(600);
+pub const HOLD: Duration = Duration::from_millis(600);
 
 /// A server that responds to `/slow` after [`HOLD`], and to `/missing` with 404.
 pub fn slow_upstream() -> Upstream {

@@ -6,14 +6,22 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use super::origin::{slow_upstream, traefik};
+use super::origin::{HOLD, slow_upstream, traefik};
 use super::traffic::{Burst, Compared, Scenario, bursts, compare, converted, denied, table};
 
-/// How much later than planned requests may be sent.
+/// How much later than planned requests may be sent and handled.
 const MARGIN: Duration = Duration::from_millis(200);
 
+/// The longest delay of a request that comes early.
+const MAX_DELAY: Duration = Duration::from_millis(500);
+
 fn scenario(name: &'static str, bursts: Vec<Burst>) -> Scenario {
-    Scenario { name, bursts, margin: MARGIN }
+    Scenario { name, bursts, margin: MARGIN, longest: Some(Duration::ZERO) }
+}
+
+/// The same with responses that take this long by design.
+fn slow_scenario(name: &'static str, bursts: Vec<Burst>, longest: Duration) -> Scenario {
+    Scenario { longest: Some(longest), ..scenario(name, bursts) }
 }
 
 /// The traffic for each path of `verdicts.yaml`.
@@ -30,8 +38,12 @@ fn scenarios() -> Vec<Scenario> {
         scenario("average=30 period=1m", bursts("GET /minute", &[(0, 4), (1_200, 2), (9_000, 3)])),
         scenario("key: header", keys.to_vec()),
         scenario("two middlewares", bursts("GET /both", &[(0, 5)])),
-        scenario("inFlightReq by host", bursts("GET /slow", &[(0, 5), (250, 1), (1200, 2)])),
-        scenario("inFlightReq by address", bursts("GET /slow-address", &[(0, 5), (250, 1), (1200, 2)])),
+        slow_scenario("inFlightReq by host", bursts("GET /slow", &[(0, 5), (250, 1), (1200, 2)]), HOLD),
+        slow_scenario(
+            "inFlightReq by address",
+            bursts("GET /slow-address", &[(0, 5), (250, 1), (1200, 2)]),
+            HOLD,
+        ),
         scenario("average=0", bursts("GET /unlimited", &[(0, 5)])),
     ]
 }
@@ -69,7 +81,8 @@ fn traefik_delays_early_requests_and_tidegate_denies_them() {
     let server = traefik("verdicts.yaml", &upstream);
     let tidegate = converted("traefik", &server, "dynamic.yaml");
     // With the margin the second request comes between 50 and 450 ms early.
-    let early = scenario("750 ms after another", bursts("GET /early", &[(0, 1), (750, 1)]));
+    let early = bursts("GET /early", &[(0, 1), (750, 1)]);
+    let early = slow_scenario("750 ms after another", early, MAX_DELAY);
     let compared = compare(server.addr(Ipv4Addr::LOCALHOST.into()), tidegate.addr(), vec![early]);
     let table = table("Traefik", &compared);
     println!("{table}");
