@@ -37,7 +37,6 @@ from usage import Usage  # noqa: E402
 
 POINTS, COMPARISON, PICTURES = Path("benches/growth.json"), Path("benches/comparison.json"), Path("docs/pictures")
 MEASURED = [*GROWTHS, "keys", "connections", "body-times"]
-CPU_LINE = "tidegate"
 
 
 def counted(growth, tidegate, ports, rounds):
@@ -59,12 +58,10 @@ def counted(growth, tidegate, ports, rounds):
 
 
 def used(name, usage):
-    """The points of CPU time and memory; those of several pictures."""
-    if name == "body-times":
-        return {"body-times": {CPU_LINE: usage.bodies()}}
-    memory, cpu = usage.keys() if name == "keys" else usage.connections()
-    print(f"{name}: memory in MiB {memory}, CPU time in us {cpu}", flush=True)
-    return {name: {CPU_LINE: memory}, f"{name}-times": {CPU_LINE: cpu}}
+    """The points of memory in MiB, or of CPU time in microseconds."""
+    points = {"keys": usage.keys, "connections": usage.connections, "body-times": usage.bodies}[name]()
+    print(f"{name}: {points}", flush=True)
+    return {"tidegate": points}
 
 
 def measure(names, tidegate):
@@ -80,7 +77,7 @@ def measure(names, tidegate):
             if name in GROWTHS:
                 found["points"][name] = counted(GROWTHS[name], tidegate, ports, rounds)
             else:
-                found["points"].update(used(name, usage))
+                found["points"][name] = used(name, usage)
             found["about"] = {"machine": description(), **asdict(Build.of(tidegate))}
             write_lines(POINTS, found)
 
@@ -94,9 +91,7 @@ def charts():
             yield name, Chart(it.title, it.x, it.y, points[name], it.is_log_x, labels=it.labels)
     usages = {
         "keys": ("Memory by keys of a token bucket", "keys", "MiB of the process", many),
-        "keys-times": ("CPU time by keys of a token bucket", "keys", "µs of a request", many),
         "connections": ("Memory by idle connections", "connections", "MiB of the process", {}),
-        "connections-times": ("CPU time by idle connections", "connections", "µs of a request", {}),
         "body-times": ("Response bodies, CPU time", "body", "µs of a request", {**many, "labels": BODY_LABELS}),
     }
     for name, (title, x, y, more) in usages.items():

@@ -1,4 +1,4 @@
-"""Memory and CPU time of a process that holds many keys or connections, or forwards large bodies."""
+"""Memory of a process that holds many keys or connections, and CPU time of one that forwards large bodies."""
 
 import contextlib
 import os
@@ -53,18 +53,17 @@ class Usage:
         return (cpu_seconds(proxy.pid) - before) * 1e6 / result.responses
 
     def keys(self):
-        """Points of memory in MiB and CPU time in microseconds, by the number of known keys."""
-        memory, cpu = [], []
+        """Points of memory in MiB, by the number of known keys."""
+        points = []
         with self.proxy(Setup(tables=LIMIT, route='limits = ["each"]\n')) as proxy:
             for count in KEYS:
                 self.generator.http1(600, keys=count, most=max(count, 1000) + 64)
-                memory.append((count, memory_bytes(proxy.pid) / MIB))
-                cpu.append((count, self.cpu(proxy, keys=count)))
-        return memory, cpu
+                points.append((count, memory_bytes(proxy.pid) / MIB))
+        return points
 
     def connections(self):
         """The same by the number of idle connections."""
-        most, (memory, cpu, streams) = raise_open_files(), ([], [], [])
+        most, (points, streams) = raise_open_files(), ([], [])
         with self.proxy(Setup()) as proxy:
             self.generator.http1(0.5)
             for count in CONNECTIONS:
@@ -72,11 +71,10 @@ class Usage:
                     break
                 while len(streams) < count:
                     streams.append(used_connection(self.ports.proxy))
-                memory.append((count, memory_bytes(proxy.pid) / MIB))
-                cpu.append((count, self.cpu(proxy)))
+                points.append((count, memory_bytes(proxy.pid) / MIB))
             for stream in streams:
                 stream.close()
-        return memory, cpu
+        return points
 
     def bodies(self):
         """CPU time in microseconds by the bytes of the response body."""
