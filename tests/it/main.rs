@@ -66,6 +66,7 @@ mod consumers {
 mod docs {
     mod console;
     mod links;
+    mod measurements;
     mod pages;
     mod recipes;
     mod server;
