@@ -168,6 +168,7 @@ fn gate(parts: &[&str]) -> Gate {
         limits: Limits::new(vec![(policy, OnStoreFailure::Local)], NonZeroU64::MIN),
         limit_rules: vec![rule].into(),
         variants: Vec::new(),
+        descriptor_rules: tidegate::gate::DescriptorTable::default(),
         default_limits: Vec::new(),
         hasher: KeyHasher::new(Some(b"sixteen bytes or more")),
         jwt: None,

@@ -13,6 +13,7 @@ mod consumers;
 mod cors;
 mod cors_lints;
 pub mod defaults;
+mod descriptors;
 mod encoded_slash;
 mod fingerprint;
 mod forward_auth;
@@ -64,6 +65,7 @@ pub use report::Report;
 pub use written::WrittenLimit;
 
 use self::consumers::ReadConsumers;
+use self::descriptors::ReadDescriptors;
 use self::geo::ReadGeo;
 use self::keys::TOP;
 use self::limits::{Counting, Naming, Policies, ReadLimits};
@@ -72,6 +74,7 @@ use self::process::{Process, process};
 use self::reader::Reader;
 use self::report::Problem;
 use self::routes::ReadRoute;
+use self::secrets::Variables;
 use self::store::ReadStore;
 use self::syntax::with_syntax_errors;
 use self::table::{Reported, Table};
@@ -138,20 +141,11 @@ pub struct Loaded {
     variables: Variables,
 }
 
-/// The variables of the environment that the file names, with their values, which may be secrets.
-struct Variables(Vec<(String, String)>);
-
 impl Loaded {
     /// The text with `${NAME}` in place of the value of each variable that the file names.
     #[must_use]
     pub fn without_variables(&self, text: &str) -> String {
         secrets::without_values(text, &self.variables.0)
-    }
-}
-
-impl std::fmt::Debug for Variables {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Variables(…)")
     }
 }
 
@@ -240,6 +234,7 @@ struct Sections<'a> {
     jwt: Result<Option<JwtSpec>, Reported>,
     limits: ReadLimits,
     defaults: Vec<(PolicyId, Range<usize>)>,
+    descriptors: Option<ReadDescriptors>,
     upstreams: ReadUpstreams,
     routes: Option<Vec<ReadRoute>>,
     answers: Option<ResponsePolicy>,
@@ -278,6 +273,7 @@ impl<'a> Sections<'a> {
         let limits = limits::limits(top.given("limits"), &naming, &consumers, counting);
         consumer_checks::check_limits(&consumers, &limits);
         let defaults = routes::default_limits(top.item("default_limits"), &limits);
+        let descriptors = descriptors::descriptors(top.given("descriptors"), &limits);
         let mut upstreams = upstreams::upstreams(top.given("upstreams"), directory);
         let geo = ReadGeo::read(top.given("geo"), directory);
         let mut names = routes::Names {
@@ -305,6 +301,7 @@ impl<'a> Sections<'a> {
             jwt: top.optional("jwt", |item| jwt::jwt(item, directory)),
             limits,
             defaults,
+            descriptors,
             upstreams,
             routes,
             answers: top.section("answers").and_then(answers::answers),
@@ -325,6 +322,7 @@ impl<'a> Sections<'a> {
         consumer_checks::check_parts(self.consumers.is_there(), &self.limits, &self.upstreams, reader);
         self.geo.check_parts(&self.limits, &self.upstreams, reader);
         lints::check_trust(self.routes.as_deref(), self.client_ip.as_ref(), reader);
+        descriptors::check_requests(self.routes.as_deref(), &self.defaults, &self.limits, reader);
     }
 
     /// Warns of suspicious combinations of valid sections.
@@ -335,6 +333,7 @@ impl<'a> Sections<'a> {
             limits: &self.limits,
             upstreams: &self.upstreams,
             defaults: &self.defaults,
+            descriptors: self.descriptors.as_ref(),
             listeners: self.listeners.as_deref().unwrap_or_default(),
             store: self.store.as_ref(),
         };
@@ -364,6 +363,7 @@ impl<'a> Sections<'a> {
             limits: Limits::new(policies, store.instances),
             limit_rules: rules,
             variants,
+            descriptor_rules: self.descriptors?.table,
             default_limits: self.defaults.into_iter().map(|(id, _)| id).collect(),
             hasher: store.hasher,
             jwt: self.jwt.ok()?.map(|spec| Verifier::new(spec, Clock::System).into()),

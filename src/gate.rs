@@ -33,6 +33,8 @@ mod canonical;
 mod client_ip;
 mod consumer_rules;
 mod credential_removal;
+mod descriptor;
+mod descriptor_plan;
 mod error;
 mod form;
 mod geo;
@@ -51,6 +53,7 @@ mod original;
 mod path;
 mod path_pattern;
 mod plan;
+mod planned_descriptor;
 mod query;
 mod recorded;
 mod requested_host;
@@ -62,13 +65,12 @@ mod table;
 mod value_condition;
 mod value_pattern;
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::Method;
 
 use self::key_text::key_name;
-use self::limit_matching::{LimitMatcher, trusts_headers_of};
+use self::limit_matching::LimitMatcher;
 use self::plan::LimitMatches;
 use self::route_match::find_match;
 pub use access::{Access, Identity};
@@ -76,6 +78,8 @@ pub use body_fields::{BodyField, BodyFields, MAX_READ_BODY, NoField};
 pub use client_ip::{ClientIp, forwarded_value};
 pub use consumer_rules::{ConsumerRules, CredentialSource};
 pub use credential_removal::{hide_credential, remove_credential};
+pub use descriptor::{Descriptor, DescriptorRule, DescriptorTable, EntryPattern};
+pub use descriptor_plan::DescriptorPlanner;
 pub use error::RequestError;
 pub use geo::{ClientLocation, Country, Database, GeoCondition, GeoDatabases};
 pub use host::{HostPattern, host_of};
@@ -83,6 +87,7 @@ pub use json_pointer::JsonPointer;
 pub use key_name::{NameError, Named};
 pub use key_part::{KeyPart, PartValue};
 pub use key_spec::{KeyLookup, KeySpec, OnMissing};
+pub use limit_matching::trusts_headers_of;
 pub use limit_rule::{Cost, LimitMatch, LimitRule, PolicySource, Tiers, Trust};
 pub use method::{OTHER_METHOD, is_method_value};
 pub use missing::MissingPart;
@@ -91,6 +96,7 @@ pub use original::{OriginalError, original};
 pub use path::{NormalPath, PathError, normalize, strip_prefix};
 pub use path_pattern::{PathPattern, PatternError};
 pub use plan::{Charges, ClientIdentity, RequestPlan, RouteMatch};
+pub use planned_descriptor::{DescriptorError, DescriptorPlan};
 pub use query::{MAX_PARAMETERS, Query};
 pub use recorded::RecordedParts;
 pub use route::{RequestView, Route, Unmet};
@@ -124,6 +130,8 @@ pub struct Gate {
     pub variants: Vec<PolicyId>,
     /// Limits of a request that matches no route.
     pub default_limits: Vec<PolicyId>,
+    /// The rules for descriptors of the rate-limit service.
+    pub descriptor_rules: DescriptorTable,
     /// Hashes the keys of requests.
     pub hasher: KeyHasher,
     /// Verifies tokens, if there is a `[jwt]`; only then can keys have claims as parts.
@@ -262,6 +270,7 @@ impl Gate {
             route: matched.route.map(|id| self.routes.get(id)),
             body: None,
             recorded: None,
+            descriptor: None,
             token: Token::new(self.jwt.as_deref(), &head.fields),
             identity: Identity::default(),
         };
@@ -317,6 +326,7 @@ impl Gate {
             route: plan.route.map(|id| self.routes.get(id)),
             body: plan.body,
             recorded: None,
+            descriptor: None,
             token: Token::new(self.jwt.as_deref(), &head.fields),
             identity: plan.identity.clone(),
         }
@@ -330,14 +340,6 @@ impl Gate {
         // A value may have a form that is not parsed back, such as one that ends with a backslash.
         let is_parsed = self.keys(limit).named(&name).is_ok_and(|named| named.key == key);
         is_parsed.then_some(name)
-    }
-
-    /// The hash by which an upstream with a key selects a server: the same for equal keys, on every proxy with this
-    /// `hash_key`. None if the request has no key.
-    #[must_use]
-    pub fn balance_hash(&self, key: &KeySpec, subject: &Subject<'_>) -> Option<u64> {
-        let Key(bytes) = key.find(subject, &self.hasher).key()?;
-        bytes.first_chunk().map(|first| u64::from_le_bytes(*first))
     }
 
     /// The limit that a policy belongs to: itself, or that of which it is a tier or an override.
@@ -364,12 +366,6 @@ impl Gate {
         KeyResolver { limit, rule: self.rule(limit), client_ip: &self.client_ip, hasher: &self.hasher }
     }
 
-    /// Whether a limit trusts the headers that set the cost and the tier of a request, when `peer` sends them.
-    #[must_use]
-    pub fn trusts_headers_of(&self, peer: IpAddr, trust: Trust) -> bool {
-        trusts_headers_of(&self.client_ip, peer, trust)
-    }
-
     /// The treatment of a request whose key under this limit is `key`. The first of these applies: block, allow,
     /// override, tier, the limit's own policy. A limit in shadow mode rejects no request.
     #[must_use]
@@ -380,6 +376,13 @@ impl Gate {
         key: &'a KeyLookup,
     ) -> LimitMatch<'a> {
         self.matcher().match_limit(limit, subject, key)
+    }
+
+    /// Plans descriptors of the rate-limit service.
+    #[must_use]
+    pub fn descriptors(&self) -> DescriptorPlanner<'_> {
+        let (rules, geo) = (&self.descriptor_rules, self.geo.as_deref());
+        DescriptorPlanner { rules, matcher: self.matcher(), geo }
     }
 
     #[inline]

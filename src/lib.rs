@@ -3,7 +3,8 @@
 //! ARCHITECTURE.md describes the modules. Each may import only those to its left:
 //!
 //! `text < suggest < id_vec < sharded < generations < time < plot < limit < http1 < telemetry < socket < tls < acme < otlp < store <
-//! limiter < upstream < jwt < consumers < gate < proxy < server < admin < config < reload < replay < app < cli`
+//! limiter < upstream < jwt < consumers < gate < proxy < ratelimit_service < server < admin < config < reload < replay < app <
+//! cli`
 
 pub mod acme;
 pub mod admin;
@@ -21,6 +22,7 @@ pub mod limiter;
 pub mod otlp;
 pub mod plot;
 pub mod proxy;
+pub mod ratelimit_service;
 pub mod reload;
 pub mod replay;
 pub mod server;

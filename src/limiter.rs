@@ -15,6 +15,7 @@ mod raise_reader;
 mod raised_limits;
 mod raises;
 mod reservation;
+mod sent_limits;
 mod shared_state;
 mod simulated_proxy;
 mod slots;
@@ -39,9 +40,9 @@ pub use self::outage_ledger::OutageLedger;
 pub use self::raise_reader::keep_raises;
 pub use self::raises::{ActiveRaise, Raises};
 pub use self::reservation::Reservation;
-pub use self::shared_state::SharedState;
 pub use self::simulated_proxy::{ProxyCall, ProxyDecision, ProxyResponse, SimulatedProxy};
 pub use self::status::{LimitStatus, LimitStatuses, StatusSource};
+pub use self::{sent_limits::SentLimits, shared_state::SharedState};
 
 use self::breaker::Breaker;
 use self::denial_cache::CacheLookup;

@@ -20,5 +20,5 @@ pub use drain::{Lifecycle, LifecycleSender, lifecycle};
 pub use inherit::InheritedSockets;
 pub use listen::{ListenError, Listener, ListenerHandle, listen};
 pub use proxy_protocol::{ProxyHeaderError, parse_proxy_header};
-pub use spec::{ListenerSpec, Protocols};
+pub use spec::{ListenerSpec, Protocols, Service};
 pub use worker::{Worker, WorkerUpdate};

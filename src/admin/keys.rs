@@ -276,7 +276,7 @@ fn key_status(policy: &Policy, key: Key, decision: &Decision, now: Timestamp) ->
         consumer: None,
         of: decision.limit,
         remaining: decision.remaining,
-        raised: policy.raised_from.map(|from| from.factor.to_string()),
+        raised: policy.derived_from.and_then(|from| from.factor).map(|factor| factor.to_string()),
         reset_after: decision.reset_after.as_secs_f64(),
         until: decision.retry_after.filter(|_| held).map(|rest| rfc3339(now.after(rest))),
     }

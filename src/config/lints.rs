@@ -9,6 +9,7 @@ use std::ops::Range;
 use http::Method;
 
 pub(super) use self::forward_auth::check_trust;
+use super::descriptors::{self, ReadDescriptors};
 use super::limits::{ReadLimit, ReadLimits};
 use super::redis::is_loopback;
 use super::report::Problem;
@@ -19,7 +20,7 @@ use crate::gate::{Cost, HostPattern, KeyPart, KeySpec, OnMissing, Route, ValueCo
 use crate::limit::PolicyId;
 use crate::limiter::OnStoreFailure;
 use crate::proxy::Target;
-use crate::server::ListenerSpec;
+use crate::server::{ListenerSpec, Service};
 use crate::upstream::ServerSpec;
 
 /// The sections of a file that lints compare.
@@ -28,6 +29,7 @@ pub(super) struct Sections<'s> {
     pub limits: &'s ReadLimits,
     pub upstreams: &'s ReadUpstreams,
     pub defaults: &'s [(PolicyId, Range<usize>)],
+    pub descriptors: Option<&'s ReadDescriptors>,
     pub listeners: &'s [ListenerSpec],
     pub store: Option<&'s ReadStore>,
 }
@@ -41,7 +43,7 @@ pub(super) fn warnings(sections: &Sections<'_>) -> Vec<Problem> {
     problems.extend(charging().filter_map(|read| evadable(read, limits)));
     problems.extend(skipping_limits(routes, limits, defaults));
     problems.extend(routes.iter().filter_map(|read| bodiless(read, limits)));
-    problems.extend(unused_limits(routes, limits, defaults));
+    problems.extend(unused_limits(sections));
     problems.extend(zero_cost_limits(limits));
     let unused = |span| Problem::warning(span, "no route uses this upstream");
     problems.extend(upstreams.unused().map(unused));
@@ -50,20 +52,20 @@ pub(super) fn warnings(sections: &Sections<'_>) -> Vec<Problem> {
     problems.extend(forward_auth::problems(routes, limits, defaults, sections.listeners));
     problems.extend(only_root_route(routes));
     problems.extend(routes_without_limits_to_show(routes));
-    if routes.is_empty() {
+    problems.extend(sections.descriptors.and_then(|read| descriptors::warnings(read, sections.listeners)));
+    let serves_routes = sections.listeners.iter().any(|listener| listener.service == Service::Proxy);
+    if routes.is_empty() && serves_routes {
         let problem = Problem::without_span("the file has no routes: every request gets 404");
         problems.push(problem.into_warning().help("add a [[routes]] table with a `path` and an `upstream`"));
     }
     problems
 }
 
-fn unused_limits(
-    routes: &[ReadRoute],
-    limits: &ReadLimits,
-    defaults: &[(PolicyId, Range<usize>)],
-) -> Vec<Problem> {
+fn unused_limits(sections: &Sections<'_>) -> Vec<Problem> {
+    let Sections { routes, limits, defaults, descriptors, .. } = *sections;
     let charging = routes.iter().filter(|read| !matches!(read.action.target, Target::Limits));
     let named = charging.flat_map(|read| &read.route.limits).chain(defaults.iter().map(|(id, _)| id));
+    let named = named.chain(descriptors.into_iter().flat_map(ReadDescriptors::limits));
     let used: HashSet<&PolicyId> = named.collect();
     let unused = limits.ids().filter(|id| !used.contains(id));
     let problem = |id| {
@@ -119,7 +121,9 @@ fn skipped_without<'l>(limit: &'l ReadLimit, route: Option<&ReadRoute>) -> Optio
         // With HTTP/1.0 a request may have none.
         KeyPart::Host => route.is_none_or(|read| read.route.host.is_none()),
         KeyPart::PathParam(_) | KeyPart::Route => route.is_none(),
-        KeyPart::Global | KeyPart::ClientIp | KeyPart::Path | KeyPart::Method => false,
+        KeyPart::Global | KeyPart::ClientIp | KeyPart::Path | KeyPart::Method | KeyPart::Descriptor(_) => {
+            false
+        }
     };
     if *on_missing == OnMissing::Skip { parts.iter().find(may_lack) } else { None }
 }

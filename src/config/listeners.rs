@@ -13,7 +13,7 @@ use super::report::Problem;
 use super::table::{Table, read_defaults};
 use super::tls;
 use crate::gate::{ClientIp, KeyPart};
-use crate::server::{ListenerSpec, Protocols};
+use crate::server::{ListenerSpec, Protocols, Service};
 use crate::tls::ServerTls;
 
 const FORM: &str =
@@ -90,6 +90,8 @@ fn settings(
     address: Option<SocketAddr>,
     (directory, client_ip): Context<'_>,
 ) -> Option<ListenerSpec> {
+    let service =
+        table.choice("serve", &[("proxy", Service::Proxy), ("envoy-ratelimit", Service::EnvoyRatelimit)]);
     let protocols = protocols(&table);
     let offered = protocols.map(Protocols::by_alpn).unwrap_or_default();
     let tls = table.optional("tls", |item| tls::listener(item, directory, &offered));
@@ -111,6 +113,7 @@ fn settings(
     let [handshake_timeout, header_timeout, body_timeout, idle_timeout, tunnel_timeout] = times;
     Some(ListenerSpec {
         address: address?,
+        service: service?,
         protocols: protocols?,
         tls: tls.ok()?,
         proxy_protocol: proxy_protocol?,

@@ -18,6 +18,9 @@ const KEYS: [&str; 9] = [
 /// Shorter values of variables are not replaced in messages.
 const MIN_SECRET: usize = 4;
 
+/// The variables of the environment that a file names, with their values, which may be secrets.
+pub(super) struct Variables(pub Vec<(String, String)>);
+
 /// Why a string's `${…}` can't be filled in.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ExpandError {
@@ -25,6 +28,12 @@ pub(super) enum ExpandError {
     Missing(String),
     /// `${` without a name and `}` after it.
     Malformed,
+}
+
+impl std::fmt::Debug for Variables {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Variables(…)")
+    }
 }
 
 /// A string in which `${NAME}` was read from the environment and `$${` is `${`.

@@ -47,6 +47,8 @@ pub enum KeyPart {
     Asn,
     /// `body:/POINTER` or `form:NAME`: a field of the body.
     Body(BodyField),
+    /// `descriptor:NAME`: the value of the entry with this key, in a descriptor of the rate-limit service.
+    Descriptor(Box<str>),
 }
 
 /// The value of a key part in one request.
@@ -62,7 +64,7 @@ pub enum PartValue<'a> {
 
 impl KeyPart {
     /// Every form a key part can take, for messages.
-    pub const FORMS: [&'static str; 17] = [
+    pub const FORMS: [&'static str; 18] = [
         "client_ip",
         "header:NAME",
         "cookie:NAME",
@@ -79,6 +81,7 @@ impl KeyPart {
         "asn",
         "body:/FIELD",
         "form:NAME",
+        "descriptor:NAME",
         "global",
     ];
 
@@ -105,6 +108,7 @@ impl KeyPart {
             ("jwt", _) => Self::Jwt(named?.into()),
             ("body", _) => Self::Body(BodyField::Json(JsonPointer::parse(named?)?)),
             ("form", _) => Self::Body(BodyField::Form(named?.into())),
+            ("descriptor", _) => Self::Descriptor(named?.into()),
             _ => return None,
         })
     }
@@ -119,6 +123,12 @@ impl KeyPart {
             Self::Cookie(name) => return cookie(subject.head, name),
             Self::Query(name) => return PartValue::of(subject.query.values(name).map(Cow::Borrowed)),
             Self::Body(field) => return body(subject, field),
+            Self::Descriptor(key) => {
+                // An empty value is a value too: a client must not escape its limit with it.
+                let value = subject.descriptor.and_then(|descriptor| descriptor.value(key));
+                return value
+                    .map_or(PartValue::Missing, |value| PartValue::One(Cow::Borrowed(value.as_bytes())));
+            }
             Self::ClientIp => Some(Cow::Owned(subject.client.to_string().into_bytes())),
             Self::Path => Some(Cow::Borrowed(subject.path.as_bytes())),
             Self::PathParam(name) => subject.path_param(name).map(|value| Cow::Borrowed(value.as_bytes())),
@@ -172,6 +182,7 @@ impl KeyPart {
             Self::Asn => PartKind::Asn,
             Self::Body(BodyField::Json(_)) => PartKind::Json,
             Self::Body(BodyField::Form(_)) => PartKind::Form,
+            Self::Descriptor(_) => PartKind::Descriptor,
         }
     }
 
@@ -182,12 +193,12 @@ impl KeyPart {
     }
 
     /// Whether a client can choose any value, and so get a fresh count at will. Claims of tokens are chosen by their
-    /// issuer, and subjects of certificates by their authority.
+    /// issuer, subjects of certificates by their authority, and descriptors by the proxy that sends them.
     #[must_use]
     pub fn is_freely_chosen(&self) -> bool {
-        use KeyPart::{Asn, ClientIp, Consumer, Country, Global, Jwt, Method, Route, TlsSubject};
+        use KeyPart::{Asn, ClientIp, Consumer, Country, Descriptor, Global, Jwt, Method, Route, TlsSubject};
         let is_fixed = matches!(self, Global | ClientIp | Country | Asn | Method | Route | TlsSubject);
-        !is_fixed && !matches!(self, Jwt(_) | Consumer)
+        !is_fixed && !matches!(self, Jwt(_) | Consumer | Descriptor(_))
     }
 
     /// Each value that a request has for this part, as a part of a key.
@@ -224,6 +235,7 @@ impl std::fmt::Display for KeyPart {
             Self::Country => f.write_str("country"),
             Self::Asn => f.write_str("asn"),
             Self::Body(field) => field.fmt(f),
+            Self::Descriptor(key) => write!(f, "descriptor:{key}"),
         }
     }
 }
@@ -304,6 +316,7 @@ mod tests {
             "asn",
             "body:/user/name",
             "form:user:name",
+            "descriptor:remote_address",
         ] {
             assert_eq!(KeyPart::parse(text).unwrap().to_string(), text);
         }
@@ -322,6 +335,7 @@ mod tests {
             "body:user",
             "body:",
             "form",
+            "descriptor:",
         ] {
             assert_eq!(KeyPart::parse(wrong), None, "{wrong}");
         }

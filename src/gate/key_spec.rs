@@ -84,6 +84,14 @@ impl KeySpec {
         if is_ambiguous { KeyLookup::Ambiguous { key, combinations } } else { KeyLookup::Key(key) }
     }
 
+    /// The hash by which an upstream with this key selects a server: the same for equal keys, on every proxy with this
+    /// `hash_key`. None if the request has no key.
+    #[must_use]
+    pub fn balance_hash(&self, subject: &Subject<'_>, hasher: &KeyHasher) -> Option<u64> {
+        let Key(bytes) = self.find(subject, hasher).key()?;
+        bytes.first_chunk().map(|first| u64::from_le_bytes(*first))
+    }
+
     /// The keys that the values of the first part alone would make, at most `most` of them.
     pub(super) fn first_parts(
         &self,

@@ -123,6 +123,7 @@ impl<'g> LimitMatcher<'g> {
 }
 
 /// Whether a limit trusts the headers that set the cost and the tier of a request, when `peer` sends them.
-pub(super) fn trusts_headers_of(client_ip: &ClientIp, peer: IpAddr, trust: Trust) -> bool {
+#[must_use]
+pub fn trusts_headers_of(client_ip: &ClientIp, peer: IpAddr, trust: Trust) -> bool {
     trust == Trust::Any || client_ip.is_trusted(peer)
 }

@@ -125,6 +125,12 @@ impl Rules {
         all.into_iter()
     }
 
+    /// Whether there are rules for networks.
+    #[must_use]
+    pub fn have_networks(&self) -> bool {
+        !self.block.0.is_empty() || !self.allow.0.is_empty()
+    }
+
     /// Whether there are no rules.
     pub(super) fn is_empty(&self) -> bool {
         let Self { block, allow, keys, first_parts } = self;

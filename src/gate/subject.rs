@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use super::access::Identity;
 use super::body_fields::BodyFields;
+use super::descriptor::Descriptor;
 use super::geo::ClientLocation;
 use super::query::Query;
 use super::recorded::RecordedParts;
@@ -37,6 +38,8 @@ pub struct Subject<'a> {
     pub body: Option<&'a BodyFields>,
     /// What a log has of the request in place of its head, if the request is from a log.
     pub recorded: Option<&'a RecordedParts>,
+    /// The descriptor, if a client of the rate-limit service has sent it in place of a request.
+    pub descriptor: Option<&'a Descriptor<'a>>,
     /// The token.
     pub token: Token<'a>,
     /// The consumer, and whether the request is rejected for it or for the lack of it.

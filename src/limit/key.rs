@@ -78,6 +78,8 @@ pub enum PartKind {
     Json = 15,
     /// A field of a form.
     Form = 16,
+    /// A value in a descriptor of the rate-limit service.
+    Descriptor = 17,
 }
 
 /// Turns key parts into [`Key`]s.

@@ -11,8 +11,8 @@ use super::grants::Granting;
 use super::key::Key;
 use super::penalty::{Ban, Penalty};
 use super::quota::{Quota, Taken};
-use super::raise::{Factor, raised};
-use super::rate::QuotaError;
+use super::raise::{DerivedFrom, Factor, raised};
+use super::rate::{QuotaError, Rate};
 use super::record::Record;
 use super::state::State;
 use super::window::Align;
@@ -39,18 +39,9 @@ pub struct Policy {
     pub ahead: Option<Ahead>,
     /// Concurrency limits: whether a freed slot stays with the process for a moment, for the next request of its key.
     pub keeps_slots: bool,
-    /// The policy whose numbers it raises; none for a policy of the configuration.
-    pub raised_from: Option<RaisedFrom>,
+    /// The policy that it has other numbers of; none for a policy of the configuration.
+    pub derived_from: Option<DerivedFrom>,
     salt: u128,
-}
-
-/// The source of raised numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RaisedFrom {
-    /// The policy in the configuration.
-    pub policy: PolicyId,
-    /// How many times its numbers are raised.
-    pub factor: Factor,
 }
 
 /// The decision of a policy on a charge, and the record to store if it changed.
@@ -106,7 +97,7 @@ impl Policy {
             charge_on: Arc::default(),
             ahead: None,
             keeps_slots: false,
-            raised_from: None,
+            derived_from: None,
             salt,
         }
     }
@@ -151,13 +142,31 @@ impl Policy {
     /// If the numbers are larger than the algorithm can count exactly.
     pub fn raised(&self, own: PolicyId, factor: Factor) -> Result<Self, QuotaError> {
         let quota = raised(&self.quota, factor)?;
-        Ok(Self { quota, raised_from: Some(RaisedFrom { policy: own, factor }), ..self.clone() })
+        Ok(Self {
+            quota,
+            derived_from: Some(DerivedFrom { policy: own, factor: Some(factor) }),
+            ..self.clone()
+        })
     }
 
-    /// The policy of the configuration that this one is, or whose numbers it raises; `own` is its id.
+    /// The policy with this rate in fixed windows, which a client of the rate-limit service has sent for one descriptor; `own`
+    /// is the id of the policy in the configuration. It has counts of its own.
+    ///
+    /// # Errors
+    /// Numbers that can't be counted.
+    pub fn with_rate(&self, own: PolicyId, rate: Rate) -> Result<Self, QuotaError> {
+        let quota = Quota::fixed_window(rate, Align::Clock)?;
+        // Names of limits and tiers have no `=`.
+        let stored = format!("{}.={}/{}", self.stored, rate.units(), rate.period().0);
+        let derived_from = Some(DerivedFrom { policy: own, factor: None });
+        let Self { ban, shadow, .. } = *self;
+        Ok(Self { ban, shadow, derived_from, ..Self::stored_as(&self.name, &stored, quota) })
+    }
+
+    /// The policy of the configuration that this one is, or of which it has other numbers; `own` is its id.
     #[must_use]
     pub fn configured(&self, own: PolicyId) -> PolicyId {
-        self.raised_from.map_or(own, |from| from.policy)
+        self.derived_from.map_or(own, |from| from.policy)
     }
 
     /// `q` and `w` of the IETF draft, with the numbers raised by `factor`; see [`Quota::advertised`].

@@ -4,6 +4,7 @@ use std::fmt;
 use std::num::NonZeroU32;
 
 use super::bucket::Bucket;
+use super::charge::PolicyId;
 use super::interval::Interval;
 use super::quota::Quota;
 use super::rate::{QuotaError, Rate};
@@ -18,6 +19,15 @@ const ONE: u32 = 1_000;
 /// How many times the numbers of a quota are raised: more than once, and at most 1,000 times. In thousandths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Factor(NonZeroU32);
+
+/// The policy that another one was made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DerivedFrom {
+    /// The policy in the configuration.
+    pub policy: PolicyId,
+    /// How many times its numbers are raised; none for numbers that a client of the rate-limit service has sent.
+    pub factor: Option<Factor>,
+}
 
 impl Factor {
     /// Parses a factor with an `x`, such as `2x` or `1.5x`.

@@ -13,7 +13,7 @@ pub const MAX_TICKS: u64 = 1 << 53;
 pub(super) const MAX_WAIT: u64 = MAX_TICKS - Micros::SECOND.0;
 
 /// `units` each `period`, neither of them zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
     units: NonZeroU64,
     period: NonZeroU64,

@@ -69,7 +69,7 @@ impl DenialCache {
             let id = EntryId::new(policy, charge.key);
             let denied = *self.denials.lock(&id).get(&id)?;
             let is_denied = !policy.shadow && charge.cost >= denied.cost && now < denied.until;
-            is_denied.then(|| LimitStatus::new(policy, charge.policy, denied.decision_at(now)))
+            is_denied.then(|| LimitStatus::new(policy, charge, denied.decision_at(now)))
         };
         let statuses: LimitStatuses = charges.iter().filter_map(known).collect();
         (!statuses.is_empty()).then_some(statuses)

@@ -70,8 +70,8 @@ impl Limits {
         self.have_ahead && charges.iter().any(|charge| self.policy(charge).ahead.is_some())
     }
 
-    /// These limits and a policy with raised numbers of one of them, and its id.
-    pub(super) fn with_raised(&self, raised: Policy) -> (Self, PolicyId) {
+    /// These limits and a policy with other numbers of one of them, and its id.
+    pub(super) fn with_policy(&self, raised: Policy) -> (Self, PolicyId) {
         let id = PolicyId::from_index(self.policies.len());
         let share = raised.shared_by(self.instances);
         let on_failure = self.on_failure[raised.configured(id)];
@@ -122,7 +122,7 @@ impl Limits {
             let is_denied = charge.cost > policy.quota.limit() && !policy.shadow;
             is_denied.then(|| {
                 let step = policy.quota.step(None, Timestamp::default(), charge.cost, charge.holder);
-                LimitStatus::new(policy, charge.policy, step.decision)
+                LimitStatus::new(policy, charge, step.decision)
             })
         };
         let denials: LimitStatuses = charges.iter().filter_map(denial).collect();

@@ -82,6 +82,10 @@ impl Prepared {
     /// The policy that decides a charge. The charge keeps its own if the raised numbers can't be counted.
     fn policy(&mut self, charge: &Charge, now: Instant) -> PolicyId {
         let own = &self.limits.policies[charge.policy];
+        if own.derived_from.is_some() {
+            // A client of the rate-limit service has sent the numbers.
+            return charge.policy;
+        }
         let is_of = |raise: &&ActiveRaise| raise.limit == own.name && now < raise.ends;
         let Some(raise) = self.raises.get(&charge.key).and_then(|raises| raises.iter().find(is_of)) else {
             return charge.policy;
@@ -92,7 +96,7 @@ impl Prepared {
         }
         let raised = match own.raised(charge.policy, raise.factor) {
             Ok(policy) => {
-                let (limits, added) = self.limits.with_raised(policy);
+                let (limits, added) = self.limits.with_policy(policy);
                 self.limits = Rc::new(limits);
                 added
             }

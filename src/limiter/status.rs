@@ -2,13 +2,15 @@
 
 use smallvec::SmallVec;
 
-use crate::limit::{Charge, Decision, Factor, Policy, PolicyId};
+use crate::limit::{Charge, Decision, Factor, Key, Policy, PolicyId};
 
 /// The decision of one limit on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitStatus {
     /// The limit.
     pub policy: PolicyId,
+    /// The key that it has decided on.
+    pub key: Key,
     /// How many times its numbers are raised for this key.
     pub raised: Option<Factor>,
     /// Its decision.
@@ -16,10 +18,10 @@ pub struct LimitStatus {
 }
 
 impl LimitStatus {
-    /// The decision of the policy with this id, which may be one with raised numbers.
-    pub(super) fn new(policy: &Policy, id: PolicyId, decision: Decision) -> Self {
-        let raised = policy.raised_from.map(|from| from.factor);
-        Self { policy: policy.configured(id), raised, decision }
+    /// The decision of a policy on this charge. It may be one with raised numbers.
+    pub(super) fn new(policy: &Policy, charge: &Charge, decision: Decision) -> Self {
+        let raised = policy.derived_from.and_then(|from| from.factor);
+        Self { policy: policy.configured(charge.policy), key: charge.key, raised, decision }
     }
 
     /// The quota that clients are sent: units, and the seconds in which they come back. `policies` are those of the
@@ -49,6 +51,6 @@ pub(super) fn enforced(policies: &[Policy], charges: &[Charge], decisions: &[Dec
         .iter()
         .zip(decisions)
         .filter(|(charge, _)| !policies[charge.policy].shadow)
-        .map(|(charge, decision)| LimitStatus::new(&policies[charge.policy], charge.policy, *decision))
+        .map(|(charge, decision)| LimitStatus::new(&policies[charge.policy], charge, *decision))
         .collect()
 }

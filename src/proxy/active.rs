@@ -26,6 +26,8 @@ pub struct ActiveProxy {
     open: Cell<usize>,
     /// Notified when there is a first one.
     opened: Notify,
+    /// Whether the process is ready, for health checks of services.
+    is_ready: Rc<Cell<bool>>,
 }
 
 /// A connection of a client, until it is dropped.
@@ -45,13 +47,15 @@ impl ActiveProxy {
         let mut maintenance = JoinSet::new();
         let limiter = start_limiter(&first, &mut maintenance).await;
         let waker = WorkerWaker::default();
-        let proxy = Proxy::new(first, &limiter, &[], &waker);
+        let is_ready = Rc::new(Cell::new(true));
+        let proxy = Proxy::new(first, &limiter, &[], &waker, &is_ready);
         Self {
             current: RefCell::new(Rc::new(proxy)),
             maintenance: RefCell::new(maintenance),
             waker,
             open: Cell::new(0),
             opened: Notify::new(),
+            is_ready,
         }
     }
 
@@ -72,12 +76,17 @@ impl ActiveProxy {
             self.maintenance.replace(maintenance);
             limiter
         };
-        let next = Rc::new(Proxy::new(next, &limiter, &earlier.upstreams, &self.waker));
+        let next = Rc::new(Proxy::new(next, &limiter, &earlier.upstreams, &self.waker, &self.is_ready));
         let stays = |upstream: &&Rc<Upstream>| next.upstreams.iter().any(|it| Rc::ptr_eq(it, upstream));
         for removed in earlier.upstreams.iter().filter(|upstream| !stays(upstream)) {
             removed.retire();
         }
         self.current.replace(next);
+    }
+
+    /// Lets health checks of services tell that the process is not ready any more.
+    pub fn set_not_ready(&self) {
+        self.is_ready.set(false);
     }
 
     /// Counts a connection of a client. While there is none, no request can start.

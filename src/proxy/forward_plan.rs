@@ -49,5 +49,5 @@ impl ForwardPlan {
 fn balance_hash(gate: &Gate, client: ClientIdentity<'_>, head: &RequestHead, key: &KeySpec) -> Option<u64> {
     let location = gate.locate(client, head);
     let matched = gate.match_route(head, &location).ok()?;
-    gate.balance_hash(key, &gate.subject(client, head, &matched, &location))
+    key.balance_hash(&gate.subject(client, head, &matched, &location), &gate.hasher)
 }

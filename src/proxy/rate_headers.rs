@@ -94,7 +94,7 @@ fn write_item(out: &mut Vec<u8>, index: usize, name: &str, parameters: [(&[u8; 3
 mod tests {
     use super::*;
     use crate::config;
-    use crate::limit::{DenyReason, PolicyId, Quota, Rate};
+    use crate::limit::{DenyReason, Key, PolicyId, Quota, Rate};
     use crate::time::Timestamp;
 
     fn written(upstream: &[(&str, &str)], policy: &ResponsePolicy, denied: Option<u64>) -> Vec<String> {
@@ -105,6 +105,7 @@ mod tests {
         ];
         let status = |limit: u32, remaining, reset: u64| LimitStatus {
             policy: PolicyId(limit),
+            key: Key([0; 16]),
             raised: None,
             decision: Decision {
                 allowed: denied.is_none(),

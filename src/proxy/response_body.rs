@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::HeaderMap;
 use hyper::body::{Body, Frame, SizeHint};
 
 use super::grpc_body::GrpcBody;
@@ -37,13 +38,15 @@ pub(super) enum BodySource {
     Upstream(ResponseBody),
     /// From an upstream server, for a gRPC call whose charge depends on its trailers.
     Grpc(Box<GrpcBody>),
+    /// From a service of this process, with trailers that were not sent yet.
+    WithTrailers(Bytes, Option<Box<HeaderMap>>),
 }
 
 impl BodySource {
     /// The body from an upstream server, if it has one.
     fn upstream_body(&self) -> Option<&ResponseBody> {
         match self {
-            Self::Local(_) => None,
+            Self::Local(_) | Self::WithTrailers(..) => None,
             Self::Upstream(body) => Some(body),
             Self::Grpc(body) => Some(body.upstream_body()),
         }
@@ -60,6 +63,7 @@ impl BodySource {
             Self::Local(bytes) => bytes.is_empty(),
             Self::Upstream(body) => body.is_end_stream(),
             Self::Grpc(body) => body.is_end_stream(),
+            Self::WithTrailers(_, trailers) => trailers.is_none(),
         }
     }
 
@@ -69,6 +73,7 @@ impl BodySource {
             Self::Local(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Self::Upstream(body) => body.size_hint(),
             Self::Grpc(body) => body.size_hint(),
+            Self::WithTrailers(..) => SizeHint::default(),
         }
     }
 }
@@ -121,9 +126,14 @@ impl Body for ReplyBody {
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let frame = match &mut self.source {
             BodySource::Local(bytes) if bytes.is_empty() => Poll::Ready(None),
-            BodySource::Local(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             BodySource::Upstream(body) => Pin::new(body).poll_frame(cx),
             BodySource::Grpc(body) => Pin::new(body).poll_frame(cx),
+            BodySource::WithTrailers(bytes, trailers) if bytes.is_empty() => {
+                Poll::Ready(trailers.take().map(|trailers| Ok(Frame::trailers(*trailers))))
+            }
+            BodySource::Local(bytes) | BodySource::WithTrailers(bytes, _) => {
+                Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes)))))
+            }
         };
         self.record.record_frame(&frame);
         frame

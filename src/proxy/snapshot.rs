@@ -1,6 +1,6 @@
 //! A snapshot of the configuration, and one worker's proxy over it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::route_action::{RouteAction, Target};
 use crate::acme::HttpChallenges;
 use crate::gate::{Gate, RouteId};
 use crate::id_vec::IdVec;
-use crate::limiter::{Limiter, SharedState};
+use crate::limiter::{Limiter, SentLimits, SharedState};
 use crate::store::StoreSpec;
 use crate::telemetry::{AccessWriter, Counts, LogThrottle, TopRecorder, Tracer, UpstreamCounts};
 use crate::time::Clock;
@@ -70,12 +70,14 @@ pub struct ProxyConfig {
 pub struct Proxy {
     pub(super) snapshot: Arc<ConfigSnapshot>,
     pub(super) limiter: Limiter,
+    pub(super) sent_limits: SentLimits,
     pub(super) upstreams: IdVec<UpstreamId, Rc<Upstream>>,
     pub(super) access: Option<AccessWriter>,
     pub(super) tracer: Option<Tracer>,
     pub(super) counts: Arc<Counts>,
     pub(super) top: Option<TopRecorder>,
     pub(super) clock: Clock,
+    pub(super) is_ready: Rc<Cell<bool>>,
     pub(super) challenges: Option<Arc<HttpChallenges>>,
     /// Whether a route is for requests that ask for decisions.
     pub(super) has_decisions: bool,
@@ -90,6 +92,7 @@ impl Proxy {
         limiter: &Limiter,
         earlier: &[Rc<Upstream>],
         waker: &WorkerWaker,
+        is_ready: &Rc<Cell<bool>>,
     ) -> Self {
         let ProxyConfig { snapshot, upstreams, counts, top, access, tracer, challenges, .. } = config;
         let upstream = |(shared, counts)| {
@@ -102,12 +105,14 @@ impl Proxy {
         Self {
             snapshot,
             limiter,
+            sent_limits: SentLimits::default(),
             upstreams,
             access,
             tracer,
             counts,
             top,
             clock: Clock::System,
+            is_ready: Rc::clone(is_ready),
             challenges,
             has_decisions,
             warnings: RefCell::default(),
@@ -126,6 +131,36 @@ impl Proxy {
     pub fn client_at(&self, address: IpAddr) -> Option<IpAddr> {
         let client_ip = &self.snapshot.gate.client_ip;
         (!client_ip.is_trusted(address)).then(|| client_ip.counted(address))
+    }
+
+    /// The routes and limits.
+    #[must_use]
+    pub fn gate(&self) -> &Gate {
+        &self.snapshot.gate
+    }
+
+    /// The limiter.
+    #[must_use]
+    pub fn limiter(&self) -> &Limiter {
+        &self.limiter
+    }
+
+    /// The limits with numbers that clients have sent.
+    #[must_use]
+    pub fn sent_limits(&self) -> &SentLimits {
+        &self.sent_limits
+    }
+
+    /// Whether the process is ready: not any more once it stops.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.is_ready.get()
+    }
+
+    /// Where requests are counted.
+    #[must_use]
+    pub fn counts(&self) -> &Counts {
+        &self.counts
     }
 
     /// Closes server connections that have been idle for too long.

@@ -12,6 +12,8 @@ use crate::tls::ServerTls;
 pub struct ListenerSpec {
     /// Address and port; with port 0 the system selects a free port.
     pub address: SocketAddr,
+    /// What clients find there.
+    pub service: Service,
     /// The versions of HTTP.
     pub protocols: Protocols,
     /// The TLS settings; none for plain connections.
@@ -40,6 +42,15 @@ pub struct ListenerSpec {
     pub max_header_bytes: usize,
     /// The most header lines of a request.
     pub max_headers: usize,
+}
+
+/// What clients of a listener find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// The routes.
+    Proxy,
+    /// The rate-limit service of Envoy.
+    EnvoyRatelimit,
 }
 
 /// Versions of HTTP, at least one of them.

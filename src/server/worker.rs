@@ -103,6 +103,7 @@ async fn serve_all(
         listening.spawn_local(listen(listener, Rc::clone(&proxy), lifecycle.clone()));
     }
     let sweeping = tokio::task::spawn_local(sweep(Rc::clone(&proxy)));
+    tokio::task::spawn_local(watch_readiness(Rc::clone(&proxy), lifecycle.clone()));
     loop {
         tokio::select! {
             Some((update, done)) = updates.recv() => {
@@ -122,6 +123,13 @@ async fn serve_all(
     sweeping.abort();
     proxy.release_slots().await;
     Ok(())
+}
+
+/// Tells the proxy when the process is not ready any more.
+async fn watch_readiness(proxy: Rc<ActiveProxy>, mut lifecycle: watch::Receiver<Lifecycle>) {
+    if lifecycle.wait_for(|stage| *stage != Lifecycle::Serving).await.is_ok() {
+        proxy.set_not_ready();
+    }
 }
 
 /// Serves a listener until it is removed or the server drains, and its last connection is closed.

@@ -81,6 +81,17 @@ mod forward_auth {
     mod responses;
     pub mod setup;
 }
+/// Envoy's rate-limit service.
+mod envoy {
+    mod matching;
+    mod messages;
+    mod protocol;
+    mod questions;
+    mod real_envoy;
+    mod reference;
+    mod setup;
+    mod stores;
+}
 /// What is forwarded: headers, paths, statuses and Via, in both directions.
 mod forwarding {
     mod client_headers;

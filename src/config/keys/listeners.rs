@@ -14,6 +14,13 @@ pub static LISTENER: Keys = Keys {
             doc: "Address and port, such as `\"0.0.0.0:8080\"` or `\"[::1]:8080\"`",
         },
         Key {
+            name: "serve",
+            kind: Kind::Choice(&["proxy", "envoy-ratelimit"]),
+            default: Default::Toml("\"proxy\""),
+            doc: "What clients find here: with `\"proxy\"` the routes, with `\"envoy-ratelimit\"` the rate-limit service of Envoy, which decides by \
+              [`[[descriptors]]`](#descriptors)",
+        },
+        Key {
             name: "protocols",
             kind: Kind::List(&Kind::Choice(&["h1", "h2"])),
             default: Default::Toml("[\"h2\", \"h1\"]"),

@@ -6,6 +6,7 @@ use super::answers::{ANSWERS, LOG};
 use super::client_ip::CLIENT_IP;
 use super::consumers::CONSUMERS;
 use super::cors::CORS;
+use super::descriptors::DESCRIPTOR;
 use super::geo::GEO;
 use super::jwt::JWT;
 use super::key::{Default, Key, Keys, Kind};
@@ -124,6 +125,12 @@ pub static TOP: Keys = Keys {
             kind: Kind::List(&Kind::Table(&ROUTE)),
             default: Default::Words(""),
             doc: "Which requests go where, and their limits",
+        },
+        Key {
+            name: "descriptors",
+            kind: Kind::List(&Kind::Table(&DESCRIPTOR)),
+            default: Default::Words(""),
+            doc: "What the rate-limit service of Envoy counts",
         },
         Key {
             name: "answers",

@@ -29,8 +29,9 @@ pub(super) fn balance(item: Item<'_>) -> Option<(Balance, Option<KeySpec>)> {
             let problem = text.error("one server would get every request: `global` is the same for all");
             return text.reject(problem.help("such as \"hash:client_ip\" or \"hash:header:x-user\""));
         }
-        if let KeyPart::Body(_) = part {
-            let problem = text.error("servers are not chosen by the body of a request");
+        if let KeyPart::Body(_) | KeyPart::Descriptor(_) = part {
+            let what = if matches!(part, KeyPart::Body(_)) { "the body of a request" } else { "descriptors" };
+            let problem = text.error(format!("servers are not chosen by {what}"));
             return text.reject(problem.help("such as \"hash:client_ip\" or \"hash:header:x-user\""));
         }
         return Some((Balance::Hash, Some(KeySpec { parts: vec![part], on_missing: OnMissing::ClientIp })));

@@ -209,6 +209,6 @@ impl Drop for TakenUnits {
 
 impl TakenCharge {
     fn status(&self, policies: &[Policy], decision: Decision) -> LimitStatus {
-        LimitStatus::new(&policies[self.charge.policy], self.charge.policy, decision)
+        LimitStatus::new(&policies[self.charge.policy], &self.charge, decision)
     }
 }

@@ -26,7 +26,7 @@ use super::frame_flood::FrameFloodGuard;
 use super::stream_tracker::{StreamProgress, StreamTracker, TrackedBody};
 use crate::proxy::{ActiveProxy, ClientConnection, Connect, Proxy, ProxyResponse};
 use crate::server::drain::ConnectionTracker;
-use crate::server::spec::ListenerSpec;
+use crate::server::spec::{ListenerSpec, Service};
 use crate::socket::{BufferedStream, LazyTimer, TimedStream};
 use crate::time::monotonic;
 use crate::tls::Transport;
@@ -108,13 +108,14 @@ pub(super) async fn serve(
     let (counted, proxy) = (streams.clone(), Rc::clone(proxy));
     let unread = Rc::new(UnreadBodies::default());
     let draining = Rc::clone(&unread);
-    let service = service_fn(move |request: Request<Incoming>| {
+    let service = spec.service;
+    let serve = service_fn(move |request: Request<Incoming>| {
         let request = request.map(|body| StreamBody::new(body, Rc::clone(&unread)));
         // Boxed because it is large, and hyper moves it several times on its way into a task.
-        Box::pin(respond(proxy.current(), Rc::clone(&client), counted.start(), request))
+        Box::pin(respond(service, (proxy.current(), Rc::clone(&client)), counted.start(), request))
     });
     let io = TokioIo::new(FrameFloodGuard::new(stream));
-    let mut connection = pin!(protocol(spec, streams.clone()).serve_connection(io, service));
+    let mut connection = pin!(protocol(spec, streams.clone()).serve_connection(io, serve));
     let mut check = IdleCheck::new(spec.idle_timeout);
     poll_fn(|cx| {
         if tracker.is_draining() && check.goaway_sent.is_none() {
@@ -145,17 +146,24 @@ pub(super) async fn serve(
     .await
 }
 
-/// Passes a request to the proxy.
+/// Passes a request to the proxy, or to the service of the listener.
 async fn respond(
-    proxy: Rc<Proxy>,
-    client: Rc<ClientConnection>,
+    service: Service,
+    (proxy, client): (Rc<Proxy>, Rc<ClientConnection>),
     progress: Rc<StreamProgress>,
     request: Request<StreamBody>,
 ) -> Result<Response<TrackedBody>, Infallible> {
     let (mut head, body) = request.into_parts();
     let protocol = head.extensions.remove::<Protocol>();
     let connect = head.extensions.remove::<OnUpgrade>().map(|stream| Connect { protocol, stream });
-    let response = crate::proxy::serve(&proxy, &client, Box::new(head.into()), body.into(), connect).await;
+    let (head, body) = (Box::new(head.into()), body.into());
+    let response = match service {
+        Service::Proxy => crate::proxy::serve(&proxy, &client, head, body, connect).await,
+        // Boxed so that it does not enlarge the future of requests to the proxy.
+        Service::EnvoyRatelimit => {
+            Box::pin(crate::ratelimit_service::serve(&proxy, &client, head, body)).await
+        }
+    };
     let ProxyResponse { head, body, .. } = response;
     Ok(head.into_response(progress.track_response(body)))
 }

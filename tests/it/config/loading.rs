@@ -13,6 +13,7 @@ use tidegate::jwt::Algorithm;
 use tidegate::limit::{Ahead, PolicyId};
 use tidegate::limiter::OnStoreFailure;
 use tidegate::proxy::Target;
+use tidegate::server::Service;
 use tidegate::store::StoreSpec;
 use tidegate::store::redis::RedisAddress;
 use tidegate::time::Micros;
@@ -85,6 +86,12 @@ fn every_key_is_read() {
     assert_eq!((public.min_body_rate, second.min_body_rate), (NonZeroU32::new(500), NonZeroU32::new(240)));
     assert_eq!(public.idle_timeout, Duration::from_mins(1));
     assert_eq!(second.address.to_string(), "[::1]:8081");
+    assert_eq!((public.service, second.service), (Service::Proxy, Service::EnvoyRatelimit));
+    let [late, replacing, closed] = config.snapshot.gate.descriptor_rules.rules() else {
+        panic!("three rules")
+    };
+    assert_eq!((late.charges_late, late.needs_address, late.name.as_deref()), (true, true, Some("checkout")));
+    assert_eq!((&*replacing.replaces[0], closed.blocks), ("checkout", true));
     assert!(second.tls.is_none() && safe.tls.as_ref().unwrap().requires_client_certificate());
     assert_eq!((safe.proxy_protocol, safe.handshake_timeout), (true, Duration::from_secs(5)));
     let admin = config.admin.as_ref().unwrap();

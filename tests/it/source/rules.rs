@@ -8,7 +8,7 @@ use tidegate::store::redis::{CHANGE, RAISES, TAKE};
 use super::files::{files_below, parsed, sources};
 
 /// The modules in their order: each may import only the modules before it.
-const ORDER: [&str; 29] = [
+const ORDER: [&str; 30] = [
     "text",
     "suggest",
     "id_vec",
@@ -30,6 +30,7 @@ const ORDER: [&str; 29] = [
     "consumers",
     "gate",
     "proxy",
+    "ratelimit_service",
     "server",
     "admin",
     "config",

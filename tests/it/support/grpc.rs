@@ -297,8 +297,10 @@ impl Heard {
     }
 }
 
+/// The path of a method, which is of the test's service unless it begins with a slash.
 fn path(method: &str) -> http::uri::PathAndQuery {
-    format!("/test.Calls/{method}").parse().unwrap()
+    let whole = if method.starts_with('/') { method.to_owned() } else { format!("/test.Calls/{method}") };
+    whole.parse().unwrap()
 }
 
 async fn within<T>(work: impl Future<Output = T>) -> T {

@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::task::{Context, Poll};
 
+use futures_util::future::Either;
 use http::Method;
 
 use super::error::ExchangeError;
@@ -14,7 +15,7 @@ use crate::http1::names::CONNECTION;
 use crate::http1::{Framing, ParsedRequest};
 use crate::proxy::{ActiveProxy, ClientConnection, ProxyResponse, Tunnel};
 use crate::server::drain::ConnectionTracker;
-use crate::server::spec::ListenerSpec;
+use crate::server::spec::{ListenerSpec, Service};
 
 /// The context that all requests of a connection share.
 pub(super) struct Session<'l> {
@@ -61,7 +62,14 @@ impl Session<'_> {
         // The request keeps this configuration if a reload replaces it meanwhile.
         let proxy = self.proxy.current();
         let response = {
-            let mut handling = pin!(crate::proxy::serve(&proxy, &self.client, head, body.into(), None));
+            let (client, body) = (&self.client, body.into());
+            let mut handling = pin!(match self.spec.service {
+                Service::Proxy => Either::Left(crate::proxy::serve(&proxy, client, head, body, None)),
+                // Boxed so that it does not enlarge the future of requests to the proxy.
+                Service::EnvoyRatelimit => {
+                    Either::Right(Box::pin(crate::ratelimit_service::serve(&proxy, client, head, body)))
+                }
+            });
             let (io, client) = (&mut *io, &self.client);
             poll_fn(|cx| {
                 loop {

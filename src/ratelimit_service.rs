@@ -1,0 +1,212 @@
+//! Envoy's rate-limit service: decisions for a proxy that forwards its requests itself.
+//!
+//! It is an adapter over the line that requests take: descriptors are planned by the [`Gate`](crate::gate::Gate), and decided by
+//! the limiter. A listener with `serve = "envoy-ratelimit"` has gRPC (`envoy.service.ratelimit.v3.RateLimitService` and
+//! `grpc.health.v1.Health`), `POST /json`, and `GET /healthcheck`.
+
+mod answer;
+mod grpc;
+mod json;
+mod json_input;
+mod messages;
+mod question;
+mod unit;
+mod verdict;
+
+use http::{Method, StatusCode};
+
+use self::answer::answer;
+use self::grpc::{GrpcCode, GrpcError};
+use self::messages::{
+    HealthCheckRequest, HealthCheckResponse, RateLimitRequest, RateLimitResponse, ServingStatus,
+};
+use self::question::Question;
+use self::verdict::VerdictError;
+use crate::http1::names::{ALLOW, CONTENT_TYPE, RETRY_AFTER};
+use crate::http1::{RequestHead, push_decimal};
+use crate::proxy::{
+    ClientBody, ClientConnection, Proxy, ProxyResponse, ServiceReply, ServiceRequest, UnreadBody,
+};
+use crate::telemetry::{Interface, Verdict};
+
+/// The longest message, in bytes.
+const MAX_MESSAGE: usize = 64 * 1024;
+
+const SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
+const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
+
+/// Why a question is not answered.
+enum Refusal {
+    Unread(UnreadBody),
+    Invalid(String),
+    Undecided(VerdictError),
+}
+
+/// Serves a request to the rate-limit service.
+pub async fn serve(
+    proxy: &Proxy,
+    client: &ClientConnection,
+    mut head: Box<RequestHead>,
+    body: ClientBody,
+) -> ProxyResponse {
+    let (mut request, normalized) = ServiceRequest::begin(proxy, client, &mut head, body);
+    let reply = match normalized {
+        Err(error) => text(StatusCode::BAD_REQUEST, &error.to_string()),
+        Ok(()) if request.is_grpc() => {
+            call(proxy, &head, &mut request).await.unwrap_or_else(|error| error.reply())
+        }
+        Ok(()) => match head.uri.path() {
+            "/json" => match with_method(&head, &Method::POST) {
+                Some(reply) => reply,
+                None => json_call(proxy, &mut request).await,
+            },
+            "/healthcheck" => with_method(&head, &Method::GET).unwrap_or_else(|| {
+                if proxy.is_ready() {
+                    text(StatusCode::OK, "OK")
+                } else {
+                    text(StatusCode::SERVICE_UNAVAILABLE, "the process stops")
+                }
+            }),
+            _ => text(
+                StatusCode::NOT_FOUND,
+                "this is a rate-limit service: it has gRPC, POST /json and GET /healthcheck",
+            ),
+        },
+    };
+    request.finish(reply).await
+}
+
+/// Answers a gRPC call, within the deadline that the client gives it.
+async fn call(
+    proxy: &Proxy,
+    head: &RequestHead,
+    request: &mut ServiceRequest<'_>,
+) -> Result<ServiceReply, GrpcError> {
+    let answering = answer_call(proxy, head.uri.path(), request);
+    let Some(deadline) = grpc::deadline(&head.fields) else { return answering.await };
+    let late = |_| Err(GrpcError::new(GrpcCode::DeadlineExceeded, "the deadline has passed"));
+    // Boxed because the timer would enlarge the future of every request.
+    Box::pin(tokio::time::timeout(deadline, answering)).await.unwrap_or_else(late)
+}
+
+async fn answer_call(
+    proxy: &Proxy,
+    method: &str,
+    request: &mut ServiceRequest<'_>,
+) -> Result<ServiceReply, GrpcError> {
+    if !matches!(method, SHOULD_RATE_LIMIT | HEALTH_CHECK) {
+        return Err(GrpcError::new(GrpcCode::Unimplemented, format!("there is no method {method}")));
+    }
+    let body = request.read_body(MAX_MESSAGE).await.map_err(Refusal::Unread)?;
+    if method == HEALTH_CHECK {
+        let HealthCheckRequest { service } = grpc::read(&body)?;
+        let status = match &*service {
+            "" | SERVICE if proxy.is_ready() => ServingStatus::Serving,
+            "" | SERVICE => ServingStatus::NotServing,
+            _ => ServingStatus::ServiceUnknown,
+        };
+        return Ok(grpc::reply(&HealthCheckResponse { status: status.into() }));
+    }
+    let message: RateLimitRequest = grpc::read(&body)?;
+    Ok(grpc::reply(&decide(proxy, &message).await?))
+}
+
+/// Answers a question in JSON: 200 if it is within its limits, 429 if it is not.
+async fn json_call(proxy: &Proxy, request: &mut ServiceRequest<'_>) -> ServiceReply {
+    match json_answer(proxy, request).await {
+        Ok(message) => {
+            let status = if message.is_over() { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::OK };
+            let mut reply = ServiceReply::new(status, json::response(&message));
+            reply.head.fields.push(CONTENT_TYPE, b"application/json");
+            reply
+        }
+        Err(refusal) => refusal.reply(),
+    }
+}
+
+async fn json_answer(proxy: &Proxy, request: &mut ServiceRequest<'_>) -> Result<RateLimitResponse, Refusal> {
+    let body = request.read_body(MAX_MESSAGE).await.map_err(Refusal::Unread)?;
+    let message: RateLimitRequest = serde_json::from_slice(&body)
+        .map_err(|error| Refusal::Invalid(format!("the message is not valid: {error}")))?;
+    decide(proxy, &message).await
+}
+
+/// Decides a question, and counts how.
+async fn decide(proxy: &Proxy, message: &RateLimitRequest) -> Result<RateLimitResponse, Refusal> {
+    let answer = answer_question(proxy, message).await;
+    let decided = match &answer {
+        Ok(answer) if answer.is_over() => Verdict::Denied,
+        Ok(_) => Verdict::Allowed,
+        Err(_) => Verdict::Error,
+    };
+    proxy.counts().record_request(Interface::EnvoyRateLimit, decided);
+    answer
+}
+
+async fn answer_question(proxy: &Proxy, message: &RateLimitRequest) -> Result<RateLimitResponse, Refusal> {
+    let question = Question::of(message).map_err(Refusal::Invalid)?;
+    let verdict = verdict::decide(proxy, &question).await.map_err(Refusal::Undecided)?;
+    Ok(answer(proxy, &verdict))
+}
+
+impl Refusal {
+    /// The response over HTTP.
+    fn reply(&self) -> ServiceReply {
+        let status = match self {
+            Self::Unread(UnreadBody::TooLong) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Unread(UnreadBody::NoMemory) | Self::Undecided(VerdictError::Unavailable(_)) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+            Self::Unread(UnreadBody::Broken) | Self::Invalid(_) | Self::Undecided(_) => {
+                StatusCode::BAD_REQUEST
+            }
+        };
+        let mut reply = text(status, &self.text());
+        if let Self::Undecided(VerdictError::Unavailable(wait)) = self {
+            reply.head.fields.set_with(RETRY_AFTER, |out| push_decimal(out, wait.ceil_secs().max(1)));
+        }
+        reply
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Self::Unread(UnreadBody::TooLong) => {
+                format!("a message has at most {} KiB", MAX_MESSAGE / 1024)
+            }
+            Self::Unread(UnreadBody::NoMemory) => "all memory for messages is in use".to_owned(),
+            Self::Unread(UnreadBody::Broken) => "the message has not arrived".to_owned(),
+            Self::Invalid(text) => text.clone(),
+            Self::Undecided(error) => error.to_string(),
+        }
+    }
+}
+
+impl From<Refusal> for GrpcError {
+    fn from(refusal: Refusal) -> Self {
+        let code = match &refusal {
+            Refusal::Unread(UnreadBody::TooLong | UnreadBody::NoMemory)
+            | Refusal::Undecided(VerdictError::TooMany) => GrpcCode::ResourceExhausted,
+            Refusal::Undecided(VerdictError::Unavailable(_)) => GrpcCode::Unavailable,
+            Refusal::Unread(UnreadBody::Broken) | Refusal::Invalid(_) | Refusal::Undecided(_) => {
+                GrpcCode::InvalidArgument
+            }
+        };
+        Self::new(code, refusal.text())
+    }
+}
+
+/// The response to a request that has another method; none if it has this one.
+fn with_method(head: &RequestHead, method: &Method) -> Option<ServiceReply> {
+    (head.method != *method).then(|| {
+        let mut reply = text(StatusCode::METHOD_NOT_ALLOWED, &format!("the method is {method}"));
+        reply.head.fields.push(ALLOW, method.as_str().as_bytes());
+        reply
+    })
+}
+
+fn text(status: StatusCode, text: &str) -> ServiceReply {
+    let mut reply = ServiceReply::new(status, format!("{text}\n"));
+    reply.head.fields.push(CONTENT_TYPE, b"text/plain; charset=utf-8");
+    reply
+}

@@ -1,0 +1,244 @@
+//! The verdict on a question: its descriptors as charges of limits, which the limiter decides like those of a request.
+//!
+//! All descriptors are one decision: their hits are charged together or not at all. First those without hits are checked; then
+//! the others are charged; last come hits that are charged late, as far as the limits allow.
+
+use std::rc::Rc;
+
+use smallvec::SmallVec;
+
+use super::question::{Question, Terms};
+use crate::gate::{DescriptorError, DescriptorPlan, Gate};
+use crate::limit::{Charge, PolicyId, QuotaError, Rate};
+use crate::limiter::{Admission, Denial, LimitStatus, Limiter, Limits, SentLimits};
+use crate::proxy::Proxy;
+use crate::telemetry::{Counts, DecisionSource, Outcome};
+use crate::time::{Micros, Stopwatch};
+
+/// The most charges of a question, as of a route.
+const MAX_CHARGES: usize = 1_000;
+/// How often a late charge is tried with what the limit has left, which others may take meanwhile.
+const LATE_ATTEMPTS: usize = 4;
+
+/// Why there is no verdict.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum VerdictError {
+    /// A descriptor can't be counted.
+    #[error("descriptor {0}: {1}")]
+    Descriptor(usize, DescriptorError),
+    /// There are too many charges.
+    #[error("the descriptors have more than {MAX_CHARGES} limits together")]
+    TooMany,
+    /// Sent numbers can't be counted.
+    #[error("a limit that was sent can't be counted: {0}")]
+    Sent(#[from] QuotaError),
+    /// The store is unavailable, and a limit has `on_store_failure = "deny"`.
+    #[error("the store that counts limits is unavailable")]
+    Unavailable(Micros),
+}
+
+/// The verdict on a question.
+pub(super) struct Verdict<'g> {
+    /// The descriptors, in their order.
+    pub rows: Vec<Row<'g>>,
+    /// The decisions that are known, on charges of all descriptors.
+    pub statuses: Vec<LimitStatus>,
+    /// The limits with the numbers that were sent, if there are any.
+    pub limits: Option<Rc<Limits>>,
+}
+
+/// A descriptor with its charges.
+pub(super) struct Row<'g> {
+    pub plan: DescriptorPlan<'g>,
+    pub terms: Terms,
+    /// Each charge, and the id of its policy in the configuration.
+    pub charges: SmallVec<[(PolicyId, Charge); 2]>,
+}
+
+/// How the hits of a descriptor are charged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Check,
+    Take,
+    Late,
+}
+
+impl Row<'_> {
+    fn kind(&self) -> Kind {
+        match (&self.plan.rule, self.terms.checks) {
+            (_, true) => Kind::Check,
+            (Some(rule), false) if rule.charges_late => Kind::Late,
+            _ => Kind::Take,
+        }
+    }
+
+    /// Whether it is over the limit whatever the counts are.
+    pub fn is_blocked(&self) -> bool {
+        let allows_none = self.terms.sent.is_some_and(|sent| sent.rate.is_none());
+        self.plan.is_blocked() || allows_none && !self.charges.is_empty()
+    }
+
+    /// The decisions on its charges, as far as they are known.
+    pub fn statuses<'s>(&'s self, all: &'s [LimitStatus]) -> impl Iterator<Item = &'s LimitStatus> {
+        let is_own = |status: &&LimitStatus| {
+            self.charges.iter().any(|(policy, charge)| (*policy, charge.key) == (status.policy, status.key))
+        };
+        all.iter().filter(is_own)
+    }
+}
+
+/// Decides a question.
+///
+/// # Errors
+/// A question that can't be decided.
+pub(super) async fn decide<'p>(
+    proxy: &'p Proxy,
+    question: &Question<'_>,
+) -> Result<Verdict<'p>, VerdictError> {
+    let (gate, limiter) = (proxy.gate(), proxy.limiter());
+    let (rows, limits) = rows(gate, proxy.sent_limits(), question)?;
+    record_rules(proxy.counts(), &rows);
+    if rows.iter().any(Row::is_blocked) {
+        return Ok(Verdict { rows, statuses: Vec::new(), limits });
+    }
+    let known = limits.as_deref().unwrap_or(&gate.limits);
+    let stopwatch = Stopwatch::start();
+    let statuses = decide_rows(limiter, known, &rows).await;
+    if rows.iter().any(|row| !row.charges.is_empty()) {
+        proxy.counts().record_decision_duration(stopwatch.elapsed());
+    }
+    Ok(Verdict { statuses: statuses?, rows, limits })
+}
+
+/// The descriptors with their charges, by the numbers that were sent where there are any.
+fn rows<'g>(
+    gate: &'g Gate,
+    sent_limits: &SentLimits,
+    question: &Question<'_>,
+) -> Result<(Vec<Row<'g>>, Option<Rc<Limits>>), VerdictError> {
+    let plans = gate.descriptors().plan(question.domain, &question.descriptors);
+    let plans = plans.map_err(|(index, error)| VerdictError::Descriptor(index, error))?;
+    let row = |(plan, terms): (DescriptorPlan<'g>, &Terms)| {
+        let charges = plan.charges.iter().map(|charge| (charge.policy, *charge)).collect();
+        Row { plan, terms: *terms, charges }
+    };
+    let mut rows: Vec<Row<'g>> = plans.into_iter().zip(&question.terms).map(row).collect();
+    if rows.iter().map(|row| row.charges.len()).sum::<usize>() > MAX_CHARGES {
+        return Err(VerdictError::TooMany);
+    }
+    let mut changed: Vec<(&mut Charge, Rate)> = Vec::new();
+    for row in &mut rows {
+        if let Some(rate) = row.terms.sent.and_then(|sent| sent.rate) {
+            changed.extend(row.charges.iter_mut().map(|(_, charge)| (charge, rate)));
+        }
+    }
+    if changed.is_empty() {
+        return Ok((rows, None));
+    }
+    let sent: Vec<(PolicyId, Rate)> = changed.iter().map(|(charge, rate)| (charge.policy, *rate)).collect();
+    let (limits, ids) = sent_limits.apply(&gate.limits, &sent)?;
+    for ((charge, _), id) in changed.into_iter().zip(ids) {
+        charge.policy = id;
+    }
+    Ok((rows, Some(limits)))
+}
+
+/// Decides the charges of all descriptors; returns the decisions that are known.
+async fn decide_rows(
+    limiter: &Limiter,
+    limits: &Limits,
+    rows: &[Row<'_>],
+) -> Result<Vec<LimitStatus>, VerdictError> {
+    let mut statuses = Vec::new();
+    let checks = charges(rows, Kind::Check);
+    if !checks.is_empty() {
+        statuses.extend(check(limiter, limits, &checks).await?);
+    }
+    let takes = charges(rows, Kind::Take);
+    let passes = statuses.iter().all(|status| status.decision.allowed);
+    if passes && !takes.is_empty() {
+        statuses.extend(known(limiter.decide(limits, &takes).await)?);
+    }
+    // These hits have been spent already, so they are charged whatever the other descriptors come to.
+    for charge in charges(rows, Kind::Late) {
+        statuses.extend(charge_late(limiter, limits, charge).await?);
+    }
+    Ok(statuses)
+}
+
+/// The charges of the rows of this kind. Those of one limit and key are one charge, as all are made or none.
+fn charges(rows: &[Row<'_>], kind: Kind) -> SmallVec<[Charge; 4]> {
+    let mut all: SmallVec<[Charge; 4]> = SmallVec::new();
+    for (_, charge) in rows.iter().filter(|row| row.kind() == kind).flat_map(|row| &row.charges) {
+        match all.iter_mut().find(|other| (other.policy, other.key) == (charge.policy, charge.key)) {
+            Some(other) => other.cost = other.cost.saturating_add(charge.cost),
+            None => all.push(*charge),
+        }
+    }
+    all
+}
+
+/// The decisions of an admission.
+fn known(admission: Admission) -> Result<impl Iterator<Item = LimitStatus>, VerdictError> {
+    match admission.verdict {
+        Err(Denial::Unavailable { retry_after }) => Err(VerdictError::Unavailable(retry_after)),
+        _ => Ok(admission.statuses.into_iter()),
+    }
+}
+
+/// Reads what is left, without a charge. Less than one hit is over the limit.
+async fn check(
+    limiter: &Limiter,
+    limits: &Limits,
+    charges: &[Charge],
+) -> Result<Vec<LimitStatus>, VerdictError> {
+    let statuses = known(limiter.peek(limits, charges).await)?;
+    let checked = |mut status: LimitStatus| {
+        let own = |charge: &&Charge| {
+            let policy = limits.policies[charge.policy].configured(charge.policy);
+            (policy, charge.key) == (status.policy, status.key)
+        };
+        let cost = charges.iter().find(own).map_or(1, |charge| charge.cost);
+        status.decision.allowed &= status.decision.remaining >= cost;
+        status
+    };
+    Ok(statuses.map(checked).collect())
+}
+
+/// Charges hits as far as the limit allows; they are over the limit if they do not all fit.
+async fn charge_late(
+    limiter: &Limiter,
+    limits: &Limits,
+    charge: Charge,
+) -> Result<Option<LimitStatus>, VerdictError> {
+    let mut fitting =
+        Charge { cost: charge.cost.min(limits.policies[charge.policy].quota.limit()), ..charge };
+    let mut last = None;
+    for _ in 0..LATE_ATTEMPTS {
+        let admission = limiter.decide(limits, &[fitting]).await;
+        let is_charged = admission.verdict.is_ok();
+        last = known(admission)?.next().or(last);
+        let Some(status) = &mut last else { break };
+        if is_charged {
+            status.decision.allowed = fitting.cost == charge.cost;
+            break;
+        }
+        fitting.cost = fitting.cost.min(status.decision.remaining);
+        if fitting.cost == 0 {
+            break;
+        }
+    }
+    Ok(last)
+}
+
+/// Counts what rules decide: blocks and exemptions.
+fn record_rules(counts: &Counts, rows: &[Row<'_>]) {
+    for plan in rows.iter().map(|row| &row.plan) {
+        let blocked = plan.blocked_by.map(|limit| (limit, Outcome::Blocked));
+        let lacking = plan.lacking_for.map(|limit| (limit, Outcome::MissingKey));
+        let exempt = plan.exempt.iter().map(|limit| (*limit, Outcome::Exempt));
+        for (limit, outcome) in blocked.into_iter().chain(lacking).chain(exempt) {
+            counts.record_decision(limit, outcome, DecisionSource::Config);
+        }
+    }
+}

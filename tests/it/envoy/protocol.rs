@@ -1,0 +1,106 @@
+//! The protocol: errors of gRPC, health, JSON over HTTP/1.1 and HTTP/2, deadlines.
+
+use bytes::Bytes;
+use prost::Message as _;
+use serde_json::json;
+use tonic::{Code, Request};
+
+use super::messages::{Health, HealthStatus, OK};
+use super::setup::{METHOD, Service, ask, file, json_descriptor, question};
+use crate::support::{Http2, Tidegate, curl, eventually, get};
+
+const RULES: &str = "[limits.one]\nkey = \"descriptor:user\"\nalgorithm = \"fixed_window\"\nrate = \"1/hour\"\n\
+                     [[descriptors]]\ndomain = \"d\"\nmatch = [\"user\"]\nlimits = [\"one\"]\n";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn invalid_calls_get_an_error_that_says_why() {
+    let service = Service::start(RULES);
+    let client = service.client().await;
+    let mut negative = question("d", &["user=a"]);
+    negative.descriptors[0].is_negative_hits = true;
+    for (message, text) in [
+        (question("", &["user=a"]).encode_to_vec(), "the domain is empty"),
+        (question("d", &[]).encode_to_vec(), "there are no descriptors"),
+        (question("d", &["user=a"; 101]).encode_to_vec(), "there are more than 100 descriptors"),
+        (
+            negative.encode_to_vec(),
+            "descriptor 0: negative hits are not supported: units can't be given back",
+        ),
+    ] {
+        let error = client.unary(METHOD, message).await.unwrap_err();
+        assert_eq!((error.code(), error.message()), (Code::InvalidArgument, text));
+    }
+    let error = client.unary(METHOD, Bytes::from_static(b"\x0a\x05a")).await.unwrap_err();
+    assert_eq!(error.code(), Code::InvalidArgument);
+    assert!(error.message().starts_with("the message is not valid: "), "{}", error.message());
+    let error = client.unary(METHOD, vec![0; 70 * 1024]).await.unwrap_err();
+    assert_eq!((error.code(), error.message()), (Code::ResourceExhausted, "a message has at most 64 KiB"));
+    let error = client.unary("/envoy.service.ratelimit.v3.RateLimitService/Other", vec![]).await.unwrap_err();
+    assert_eq!(error.code(), Code::Unimplemented);
+    // The connection serves on.
+    assert_eq!(ask(&client, &question("d", &["user=a"])).await.overall_code, OK);
+}
+
+#[test]
+fn compressed_messages_are_not_supported() {
+    let service = Service::start(RULES);
+    let request = http::Request::post("http://a/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit")
+        .header("content-type", "application/grpc")
+        .body(())
+        .unwrap();
+    let answer = Http2::connect(service.address).ask(request, b"\x01\0\0\0\x01x");
+    let status = answer.response.headers().get("grpc-status").unwrap();
+    assert_eq!((answer.status(), status.as_bytes()), (200, &b"12"[..]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn health_is_shown() {
+    let file = format!("shutdown_delay = \"1m\"\n{}", file(RULES));
+    let service = Service::of(Tidegate::start(&file));
+    let client = service.client().await;
+    let health = async |service: &str| {
+        let message = Health { service: service.to_owned() }.encode_to_vec();
+        let answer = client.unary("/grpc.health.v1.Health/Check", message).await.unwrap();
+        HealthStatus::decode(answer.into_inner()).unwrap().status
+    };
+    assert_eq!(health("").await, 1);
+    assert_eq!(health("envoy.service.ratelimit.v3.RateLimitService").await, 1);
+    assert_eq!(health("other").await, 3);
+    let answer = get(service.address, "/healthcheck", &[]);
+    assert_eq!((answer.status(), answer.text()), (200, "OK\n"));
+    // A process that stops says so first, and still answers.
+    service.proxy.signal("TERM");
+    eventually("it is not ready", || get(service.address, "/healthcheck", &[]).status() == 503);
+    assert_eq!(health("").await, 2);
+    assert_eq!(ask(&client, &question("d", &["user=a"])).await.overall_code, OK);
+}
+
+#[test]
+fn json_has_the_verdict_as_its_status() {
+    let service = Service::start(RULES);
+    let asked = json!({ "domain": "d", "descriptors": [json_descriptor("user=a")] });
+    let (status, answer) = service.json(&asked);
+    let first = &answer["statuses"][0];
+    assert_eq!((status, &answer["overallCode"], &first["code"]), (200, &json!("OK"), &json!("OK")));
+    assert_eq!(first["currentLimit"], json!({ "name": "one", "requestsPerUnit": 1, "unit": "HOUR" }));
+    let (status, answer) = service.json(&asked);
+    assert_eq!((status, &answer["overallCode"]), (429, &json!("OVER_LIMIT")));
+    assert_eq!(service.json(&json!({ "domain": "d" })).0, 400);
+    assert_eq!(service.json(&json!({ "domains": "d" })).0, 400);
+    let wrong = get(service.address, "/json", &[]);
+    assert_eq!((wrong.status(), wrong.header("allow")), (405, Some("POST")));
+    assert_eq!(get(service.address, "/other", &[]).status(), 404);
+    let url = format!("http://{}/json", service.address);
+    let text = asked.to_string();
+    let (_, over_http2, _) = curl(&["--http2-prior-knowledge", "-d", &text, &url]);
+    assert_eq!(over_http2.status(), 429);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_deadline_that_has_passed_is_an_error() {
+    let service = Service::start(RULES);
+    let client = service.client().await;
+    let mut request = Request::new(Bytes::from(question("d", &["user=a"]).encode_to_vec()));
+    request.metadata_mut().insert("grpc-timeout", "10S".parse().unwrap());
+    client.unary_with(METHOD, request).await.unwrap();
+}
