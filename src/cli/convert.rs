@@ -1,6 +1,8 @@
 //! `tidegate convert`.
 
 mod document;
+mod envoy_descriptors;
+mod envoy_rate;
 mod envoy_ratelimit;
 mod haproxy;
 mod kong;
@@ -48,6 +50,9 @@ pub(super) struct ConvertArgs {
     /// The file; `-` for standard input.
     #[arg(value_name = "FILE")]
     file: PathBuf,
+    /// Of Envoy's rate-limit service: make routes, for a tidegate in place of Envoy, instead of the rules of a service for Envoy.
+    #[arg(long)]
+    routes: bool,
     /// Write into this file, which must not exist, instead of to standard output.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -81,19 +86,30 @@ impl Origin {
         }
     }
 
-    fn convert(self, file: &str, text: &str, directory: &Path) -> Result<Converted, SyntaxError> {
+    /// Converts a file; `as_routes` applies to Envoy's rate-limit service only.
+    fn convert(
+        self,
+        (file, text): (&str, &str),
+        directory: &Path,
+        as_routes: bool,
+    ) -> Result<Converted, SyntaxError> {
         match self {
             Self::Nginx => nginx::convert(file, text, directory),
             Self::Haproxy => haproxy::convert(file, text, directory),
             Self::Traefik => traefik::convert(file, text),
             Self::Kong => kong::convert(file, text),
-            Self::EnvoyRatelimit => envoy_ratelimit::convert(file, text),
+            Self::EnvoyRatelimit if as_routes => envoy_ratelimit::convert(file, text),
+            Self::EnvoyRatelimit => envoy_descriptors::convert(file, text),
         }
     }
 }
 
 /// Converts a configuration; prints the result, and what was not converted.
 pub(super) fn convert(args: &ConvertArgs) -> Outcome {
+    if args.routes && args.origin != Origin::EnvoyRatelimit {
+        complain("error: --routes is for envoy-ratelimit: from the others there are always routes");
+        return Err(Failure::Usage);
+    }
     let is_stdin = args.file == Path::new("-");
     let name = if is_stdin { "<stdin>".to_owned() } else { args.file.display().to_string() };
     let text = if is_stdin { read_stdin() } else { fs::read_to_string(&args.file) };
@@ -104,11 +120,12 @@ pub(super) fn convert(args: &ConvertArgs) -> Outcome {
     let directory = args.file.parent().unwrap_or(Path::new(""));
     // Certificates keep their place, wherever the output is.
     let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
-    let converted =
-        args.origin.convert(&name, &text, &directory).map_err(|SyntaxError { place, message }| {
+    let converted = args.origin.convert((&name, &text), &directory, args.routes).map_err(
+        |SyntaxError { place, message }| {
             complain(format!("error: {place}: {message}"));
             Failure::Usage
-        })?;
+        },
+    )?;
     let title = format!("Converted from {} ({name}) by `tidegate convert`.", args.origin.name());
     let toml = writer::toml(&converted, &title);
     // The output is an invalid configuration only if a value has a form that this command does not know.
@@ -149,10 +166,12 @@ fn summarize(converted: &Converted) {
     for Finding { place, text, reason } in &findings {
         complain(format!("{place}: not converted: {text}\n  {reason}"));
     }
-    let counts = [
-        counted(converted.routes.len(), "route"),
-        counted(converted.limits.len(), "limit"),
-        counted(converted.upstreams.len(), "upstream"),
-    ];
+    let mut counts = vec![counted(converted.limits.len(), "limit")];
+    if converted.descriptors.is_empty() {
+        counts.insert(0, counted(converted.routes.len(), "route"));
+        counts.push(counted(converted.upstreams.len(), "upstream"));
+    } else {
+        counts.insert(0, counted(converted.descriptors.len(), "rule"));
+    }
     complain(format!("converted {}; {} not converted", counts.join(", "), counted(findings.len(), "line")));
 }

@@ -1,6 +1,7 @@
-//! Converts the limits of Envoy's rate-limit service (envoyproxy/ratelimit).
+//! Converts the limits of Envoy's rate-limit service (envoyproxy/ratelimit) to routes, for a tidegate in place of Envoy.
 
 use super::document::{Document, Node};
+use super::envoy_rate::{Allowance, allowance};
 use super::model::{Algorithm, Condition, ConditionKind, Converted, Limit, Route, Target, Test};
 use super::names::Names;
 use super::note::{Note, SyntaxError};
@@ -28,14 +29,6 @@ struct Path {
     of_routes: Vec<Note>,
     /// Headers whose names are those of keys.
     guesses: Vec<Note>,
-}
-
-/// What descriptors allow.
-enum Allowance {
-    /// So many requests in a period.
-    Rate(String),
-    /// No request.
-    None,
 }
 
 /// What a descriptor's key is in tidegate.
@@ -333,22 +326,4 @@ fn condition(part: &str, value: &str) -> Option<Condition> {
     // `*` at the end of a value matches any rest in both.
     let test = Test::Any(vec![value.replace('\\', "\\\\")]);
     Some(Condition { kind: ConditionKind::Header, name, test })
-}
-
-/// The allowance of a descriptor, in windows that start at multiples of their length, as those of the service do.
-fn allowance(node: &Node) -> Option<Allowance> {
-    let limit = node.get("rate_limit");
-    let units = limit.get("requests_per_unit").number()?;
-    let period = match &*limit.get("unit").text()?.to_ascii_lowercase() {
-        "second" => "s",
-        "minute" => "minute",
-        "hour" => "hour",
-        "day" => "day",
-        // Weeks, months and years of the service are multiples of days, and not those of the calendar.
-        "week" => "168h",
-        "month" => "720h",
-        "year" => "8760h",
-        _ => return None,
-    };
-    Some(if units == 0 { Allowance::None } else { Allowance::Rate(format!("{units}/{period}")) })
 }

@@ -23,6 +23,8 @@ pub(super) struct Converted {
     pub upstreams: Vec<Upstream>,
     /// `[[routes]]`, from the top.
     pub routes: Vec<Route>,
+    /// `[[descriptors]]`, from the top.
+    pub descriptors: Vec<Descriptor>,
 }
 
 /// `[[listeners]]`.
@@ -33,6 +35,8 @@ pub(super) struct Listener {
     /// Files with certificates and their keys.
     pub certificates: Vec<(String, String)>,
     pub proxy_protocol: bool,
+    /// `serve`, where it is not the default.
+    pub serves: Option<&'static str>,
 }
 
 /// `[client_ip]`; empty values are left out.
@@ -135,6 +139,20 @@ pub(super) struct Route {
     pub max_body: Option<String>,
 }
 
+/// `[[descriptors]]`.
+#[derive(Clone, Debug)]
+pub(super) struct Descriptor {
+    pub notes: Vec<Note>,
+    pub domain: String,
+    /// `match`: entries with their patterns.
+    pub entries: Vec<String>,
+    /// Names of limits.
+    pub limits: Vec<String>,
+    pub blocks: bool,
+    pub name: Option<String>,
+    pub replaces: Vec<String>,
+}
+
 /// What a route does with its requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Target {
@@ -187,6 +205,21 @@ pub(super) enum Test {
     Present(bool),
 }
 
+impl Descriptor {
+    /// A rule without limits.
+    pub fn new(domain: &str, entries: Vec<String>) -> Self {
+        Self {
+            notes: Vec::new(),
+            domain: domain.to_owned(),
+            entries,
+            limits: Vec::new(),
+            blocks: false,
+            name: None,
+            replaces: Vec::new(),
+        }
+    }
+}
+
 impl Limit {
     /// A limit with defaults for all that its name, algorithm and key do not say.
     pub fn new(name: String, algorithm: Algorithm, key: Vec<String>) -> Self {
@@ -216,7 +249,8 @@ impl Converted {
             .chain(self.denied.iter().map(|it| &it.notes))
             .chain(self.limits.iter().map(|it| &it.notes))
             .chain(self.upstreams.iter().map(|it| &it.notes))
-            .chain(self.routes.iter().map(|it| &it.notes));
+            .chain(self.routes.iter().map(|it| &it.notes))
+            .chain(self.descriptors.iter().map(|it| &it.notes));
         let mut findings: Vec<Finding> = Vec::new();
         for note in lists.flatten() {
             if let Note::Finding(finding) = note {

@@ -2,7 +2,9 @@
 
 use std::fmt::{Display, Write as _};
 
-use super::model::{Algorithm, ConditionKind, Converted, Limit, Listener, Route, Target, Test, Upstream};
+use super::model::{
+    Algorithm, ConditionKind, Converted, Descriptor, Limit, Listener, Route, Target, Test, Upstream,
+};
 use super::note::Note;
 use crate::text::toml_string;
 
@@ -28,6 +30,9 @@ pub(super) fn toml(converted: &Converted, title: &str) -> String {
     }
     for route in &converted.routes {
         write_route(&mut out, route);
+    }
+    for descriptor in &converted.descriptors {
+        write_descriptor(&mut out, descriptor);
     }
     out.text
 }
@@ -121,7 +126,9 @@ fn bare(name: &str) -> String {
 }
 
 fn write_top(out: &mut Writer, converted: &Converted) {
-    let is_short = |listener: &Listener| listener.certificates.is_empty() && !listener.proxy_protocol;
+    let is_short = |listener: &Listener| {
+        listener.certificates.is_empty() && !listener.proxy_protocol && listener.serves.is_none()
+    };
     match &converted.listeners[..] {
         [] => {
             out.line("");
@@ -148,6 +155,7 @@ fn write_top(out: &mut Writer, converted: &Converted) {
 fn write_listener(out: &mut Writer, listener: &Listener) {
     out.header(&listener.notes, "[[listeners]]");
     out.string("address", &listener.address);
+    out.some("serve", listener.serves);
     if listener.proxy_protocol {
         out.value("proxy_protocol", true);
     }
@@ -179,6 +187,18 @@ fn write_sections(out: &mut Writer, converted: &Converted) {
         let entries = [("status", denied.status.to_string()), ("body", quoted(&denied.body))];
         out.table("denied", &entries.map(|(name, value)| (name.to_owned(), value)));
     }
+}
+
+fn write_descriptor(out: &mut Writer, descriptor: &Descriptor) {
+    out.header(&descriptor.notes, "[[descriptors]]");
+    out.string("domain", &descriptor.domain);
+    out.list("match", &descriptor.entries);
+    out.list("limits", &descriptor.limits);
+    if descriptor.blocks {
+        out.value("block", true);
+    }
+    out.some("name", descriptor.name.as_deref());
+    out.list("replaces", &descriptor.replaces);
 }
 
 fn write_limit(out: &mut Writer, limit: &Limit) {

@@ -16,14 +16,21 @@ fn folder(origin: &str) -> PathBuf {
 /// instead.
 #[track_caller]
 fn check(origin: &str, ending: &str) {
-    let folder = folder(origin);
+    check_with(&[origin], origin, ending);
+}
+
+/// The same for a folder of another name, with these arguments.
+#[track_caller]
+fn check_with(arguments: &[&str], folder_name: &str, ending: &str) {
+    let folder = folder(folder_name);
     let files = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
     let cases: Vec<PathBuf> = files.filter(|path| path.extension().is_some_and(|it| it == ending)).collect();
     assert!(!cases.is_empty());
     let update = std::env::var_os("UPDATE").is_some();
     for case in cases {
         let name = case.file_name().unwrap().to_str().unwrap();
-        let Finished { status, stdout, stderr } = tidegate(&folder, &["convert", origin, name]);
+        let Finished { status, stdout, stderr } =
+            tidegate(&folder, &[&["convert"], arguments, &[name]].concat());
         assert_eq!(status, 0, "{name}: {stderr}");
         if let Err(report) = config::parse(&stdout, name, &|_| None) {
             panic!("{name}: {report}");
@@ -63,6 +70,18 @@ fn kong() {
 #[test]
 fn envoy_ratelimit() {
     check("envoy-ratelimit", "yaml");
+}
+
+#[test]
+fn envoy_ratelimit_as_routes() {
+    check_with(&["envoy-ratelimit", "--routes"], "envoy-ratelimit-routes", "yaml");
+}
+
+#[test]
+fn routes_are_an_option_of_one_origin() {
+    let found = tidegate(Path::new("/"), &["convert", "nginx", "--routes", "file"]);
+    assert_eq!(found.status, 2);
+    assert!(found.stderr.starts_with("error: --routes is for envoy-ratelimit"), "{}", found.stderr);
 }
 
 #[test]

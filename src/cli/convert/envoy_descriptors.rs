@@ -1,0 +1,224 @@
+//! Converts the configuration of Envoy's rate-limit service (envoyproxy/ratelimit) to one of the service of tidegate.
+
+use super::document::{Document, Node};
+use super::envoy_rate::{Allowance, allowance};
+use super::model::{Algorithm, Converted, Descriptor, Limit, Listener};
+use super::names::Names;
+use super::note::{Note, SyntaxError};
+
+/// The address of the reference service, in this host.
+const ADDRESS: &str = "127.0.0.1:8081";
+
+/// Keys that only change metrics.
+const OF_METRICS: [&str; 3] = ["detailed_metric", "value_to_metric", "metadata"];
+
+/// What is made while descriptors are converted.
+struct Maker<'d> {
+    document: &'d Document,
+    names: Names,
+    converted: Converted,
+    domain: String,
+    /// The names that rules have.
+    rules: Vec<String>,
+}
+
+/// The descriptors around a rule, and itself.
+#[derive(Clone, Default)]
+struct Path {
+    entries: Vec<Entry>,
+}
+
+/// A key of a descriptor with its value.
+#[derive(Clone)]
+struct Entry {
+    key: String,
+    value: Option<String>,
+    /// Whether all values have one count.
+    is_shared: bool,
+}
+
+/// Converts a file with this name and text.
+///
+/// # Errors
+/// The place of an error of syntax.
+pub(super) fn convert(file: &str, text: &str) -> Result<Converted, SyntaxError> {
+    let document = Document::yaml(file, text)?;
+    let mut maker = Maker {
+        document: &document,
+        names: Names::default(),
+        converted: Converted::default(),
+        domain: String::new(),
+        rules: Vec::new(),
+    };
+    maker.converted.listeners.push(Listener {
+        notes: vec![Note::text("Name this address in the `rate_limit_service` of Envoy's filter.")],
+        address: ADDRESS.to_owned(),
+        serves: Some("envoy-ratelimit"),
+        ..Listener::default()
+    });
+    for root in &document.roots {
+        find_names(root.get("descriptors"), &mut maker.rules);
+    }
+    for root in &document.roots {
+        root.get("domain").text().unwrap_or_default().clone_into(&mut maker.domain);
+        maker.converted.notes.extend(document.remarks(root, &["domain", "descriptors"]));
+        maker.descriptors(root.get("descriptors"), &Path::default());
+    }
+    Ok(maker.converted)
+}
+
+/// Collects the names of all rules.
+fn find_names(list: &Node, names: &mut Vec<String>) {
+    for node in list.items() {
+        names.extend(node.get("rate_limit").get("name").text().map(str::to_owned));
+        find_names(node.get("descriptors"), names);
+    }
+}
+
+impl Maker<'_> {
+    fn descriptors(&mut self, list: &Node, path: &Path) {
+        for node in list.items() {
+            let entry = Entry {
+                key: node.get("key").text().unwrap_or_default().to_owned(),
+                value: node.get("value").text().filter(|value| !value.is_empty()).map(str::to_owned),
+                is_shared: node.get("share_threshold").is_true(),
+            };
+            let mut inner = path.clone();
+            inner.entries.push(entry);
+            self.descriptor(node, &inner);
+            self.descriptors(node.get("descriptors"), &inner);
+        }
+    }
+
+    fn descriptor(&mut self, node: &Node, path: &Path) {
+        let known = ["key", "value", "rate_limit", "descriptors", "shadow_mode", "share_threshold"];
+        let known: Vec<&str> = known.into_iter().chain(OF_METRICS).collect();
+        let mut notes = self.document.remarks(node, &known);
+        for key in OF_METRICS.iter().filter(|key| node.get(key).is_present()) {
+            notes.push(Note::text(format!(
+                "`{key}` is ignored: metrics have the name of the limit. With `[admin]`, `tidegate top` shows the keys."
+            )));
+        }
+        let limit = node.get("rate_limit");
+        if !limit.is_present() && !node.get("descriptors").items().is_empty() {
+            self.converted.notes.extend(notes);
+            return;
+        }
+        notes.insert(0, self.document.origin(node, &path.text()));
+        let mut rule = Descriptor::new(&self.domain, path.patterns());
+        if path.entries.iter().any(|entry| entry.key.is_empty() || entry.key.contains(['=', '*'])) {
+            let reason =
+                "ACCESS IS OPEN: a key without text, with `=` or with `*` can't be written in `match`";
+            self.converted.notes.push(self.document.finding(node, &path.text(), reason));
+            return;
+        }
+        if limit.is_present() {
+            let known = ["unit", "requests_per_unit", "unlimited", "name", "replaces"];
+            notes.extend(self.document.remarks(limit, &known));
+            rule.name = limit.get("name").text().map(str::to_owned);
+            self.replaces(limit, &mut rule, &mut notes);
+            self.limit(node, path, &mut rule, &mut notes);
+        } else {
+            notes.push(Note::text("Without a limit, and so unlimited."));
+        }
+        rule.notes = notes;
+        self.converted.descriptors.push(rule);
+    }
+
+    fn replaces(&mut self, limit: &Node, rule: &mut Descriptor, notes: &mut Vec<Note>) {
+        for replaced in limit.get("replaces").items() {
+            let name = replaced.get("name").text().unwrap_or_default();
+            if self.rules.iter().any(|rule| rule == name) {
+                rule.replaces.push(name.to_owned());
+            } else {
+                let reason = "no rule of this file has this name";
+                notes.push(self.document.finding(replaced, &format!("replaces: {name}"), reason));
+            }
+        }
+    }
+
+    /// Gives a rule the limit of its descriptor.
+    fn limit(&mut self, node: &Node, path: &Path, rule: &mut Descriptor, notes: &mut Vec<Note>) {
+        let limit = node.get("rate_limit");
+        if limit.get("unlimited").is_true() {
+            notes.push(Note::text("Unlimited."));
+            return;
+        }
+        let is_shadow = node.get("shadow_mode").is_true();
+        match allowance(node) {
+            Some(Allowance::Rate(rate)) => {
+                let Some(key) = path.key() else {
+                    let reason = "ACCESS IS OPEN: the descriptor has a key twice, so a limit can't count by its values";
+                    notes.push(self.document.finding(limit, &path.text(), reason));
+                    return;
+                };
+                let name = limit.get("name").text().map_or_else(|| path.name(), str::to_owned);
+                let name = self.names.unique(&name);
+                let mut made = Limit::new(name.clone(), Algorithm::FixedWindow { rate }, key);
+                made.is_shadow = is_shadow;
+                rule.limits.push(name);
+                self.converted.limits.push(made);
+            }
+            Some(Allowance::None) if is_shadow => {
+                notes.push(self.document.finding(
+                    limit,
+                    "requests_per_unit: 0",
+                    "in shadow mode it denies nothing",
+                ));
+            }
+            Some(Allowance::None) => rule.blocks = true,
+            None => {
+                let reason = "ACCESS IS OPEN: `unit` is second, minute, hour, day, week, month or year, and \
+                              `requests_per_unit` a number";
+                notes.push(self.document.finding(limit, "rate_limit", reason));
+            }
+        }
+    }
+}
+
+impl Path {
+    /// The `match` of a rule.
+    fn patterns(&self) -> Vec<String> {
+        let pattern = |entry: &Entry| match &entry.value {
+            // `*` matches any characters in both.
+            Some(value) => format!("{}={}", entry.key, value.replace('\\', "\\\\")),
+            None => entry.key.clone(),
+        };
+        self.entries.iter().map(pattern).collect()
+    }
+
+    /// The parts by which a limit counts: all values that are not fixed. None if a key has two of them.
+    fn key(&self) -> Option<Vec<String>> {
+        let is_fixed = |entry: &Entry| entry.value.as_ref().is_some_and(|value| !value.contains('*'));
+        let varying: Vec<&str> = self
+            .entries
+            .iter()
+            .filter(|entry| !is_fixed(entry) && !entry.is_shared)
+            .map(|entry| &*entry.key)
+            .collect();
+        let is_unique = |key: &str| self.entries.iter().filter(|entry| entry.key == key).count() == 1;
+        if !varying.iter().all(|key| is_unique(key)) {
+            return None;
+        }
+        let parts: Vec<String> = varying.iter().map(|key| format!("descriptor:{key}")).collect();
+        Some(if parts.is_empty() { vec!["global".to_owned()] } else { parts })
+    }
+
+    /// The name of a limit.
+    fn name(&self) -> String {
+        let name = |entry: &Entry| match &entry.value {
+            Some(value) => format!("{}-{value}", entry.key),
+            None => entry.key.clone(),
+        };
+        self.entries.iter().map(name).collect::<Vec<_>>().join("-")
+    }
+
+    /// The descriptor for notes.
+    fn text(&self) -> String {
+        let text = |entry: &Entry| match &entry.value {
+            Some(value) => format!("{}={value}", entry.key),
+            None => entry.key.clone(),
+        };
+        self.entries.iter().map(text).collect::<Vec<_>>().join(", ")
+    }
+}
