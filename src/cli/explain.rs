@@ -2,6 +2,7 @@
 
 mod cors;
 mod decision;
+mod descriptor;
 mod forwarding;
 mod json;
 mod limits;
@@ -18,7 +19,7 @@ use super::file::FileArgs;
 use super::outcome::{Failure, Outcome};
 use super::output::{complain, print, print_json};
 use crate::config::Loaded;
-use crate::gate::ClientIdentity;
+use crate::gate::{ClientIdentity, Descriptor};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -27,6 +28,7 @@ Examples:
   tidegate explain POST /login -d 'username=eve'
   tidegate explain GET /orders --consumer acme
   tidegate explain --json GET /orders | jq -r '.limits[].name'
+  tidegate explain --descriptor edge generic_key=checkout,remote_address=203.0.113.9
 
 Exit status: 0 if the request is explained, whatever its response is; 1 if the output fails; 2 for an invalid configuration, an \
 invalid request or wrong usage.";
@@ -38,9 +40,20 @@ pub(super) struct ExplainArgs {
     #[command(flatten)]
     file: FileArgs,
     /// The method, such as GET.
-    method: String,
+    #[arg(required_unless_present = "descriptor")]
+    method: Option<String>,
     /// The URL, or its path alone; a host in it becomes the Host header.
-    url: String,
+    #[arg(required_unless_present = "descriptor")]
+    url: Option<String>,
+    /// Explain a descriptor of the rate-limit service instead of a request: its domain, and its entries with commas between
+    /// them.
+    #[arg(
+        long,
+        num_args = 2,
+        value_names = ["DOMAIN", "KEY=VALUE,…"],
+        conflicts_with_all = ["method", "url", "headers", "data", "from", "tls_subject", "consumer"]
+    )]
+    descriptor: Option<Vec<String>>,
     /// A header of the request; may be repeated.
     #[arg(short = 'H', long = "header", value_name = "'NAME: VALUE'")]
     headers: Vec<String>,
@@ -68,8 +81,12 @@ pub(super) fn explain(args: &ExplainArgs) -> Outcome {
         complain(format!("error: {error}"));
         Failure::Usage
     };
+    if let Some([domain, entries]) = args.descriptor.as_deref() {
+        return explain_descriptor(args, domain, entries);
+    }
+    let (method, url) = (args.method.as_deref().unwrap_or_default(), args.url.as_deref().unwrap_or_default());
     let body = request::body(&args.data).map_err(usage)?;
-    let mut head = request::head(&args.method, &args.url, &args.headers).map_err(usage)?;
+    let mut head = request::head(method, url, &args.headers).map_err(usage)?;
     if let Some(body) = &body {
         request::describe_body(&mut head, body);
     }
@@ -82,6 +99,19 @@ pub(super) fn explain(args: &ExplainArgs) -> Outcome {
         return print_json(&json::explain(&loaded, client, &head, body.as_deref()));
     }
     print(&report::explain(&loaded, client, &head, body.as_deref()))
+}
+
+/// Explains a descriptor of the rate-limit service.
+fn explain_descriptor(args: &ExplainArgs, domain: &str, entries: &str) -> Outcome {
+    let descriptor = Descriptor::parse(entries).map_err(|error| {
+        complain(format!("error: {error}"));
+        Failure::Usage
+    })?;
+    let loaded = args.file.load()?;
+    if args.json {
+        return print_json(&descriptor::as_json(&loaded, domain, &descriptor));
+    }
+    print(&descriptor::explain(&loaded, domain, &descriptor))
 }
 
 /// Makes the consumer of this name that of every request.

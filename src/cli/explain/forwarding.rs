@@ -60,8 +60,8 @@ fn explain_balancing(
         }
         return 0;
     };
-    let found = gate
-        .balance_hash(key, subject)
+    let found = key
+        .balance_hash(subject, &gate.hasher)
         .and_then(|number| SharedUpstream::new(upstream).server_for_key(number));
     for part in &key.parts {
         let by = match part.value(subject).one() {

@@ -46,7 +46,7 @@ struct RequestInfo {
 
 /// How a limit applies.
 #[derive(Debug, Serialize)]
-struct LimitInfo {
+pub(super) struct LimitInfo {
     name: String,
     algorithm: &'static str,
     /// `enforce` or `shadow`.
@@ -210,7 +210,8 @@ fn explain_plan(
     }
 }
 
-fn limit(loaded: &Loaded, id: PolicyId, subject: &Subject<'_>) -> LimitInfo {
+/// How a limit applies to a request or a descriptor.
+pub(super) fn limit(loaded: &Loaded, id: PolicyId, subject: &Subject<'_>) -> LimitInfo {
     let gate = &loaded.config.snapshot.gate;
     let (policy, rule) = (&gate.limits.policies[id], &gate.limit_rules[id]);
     let part = |part: &KeyPart| KeyPartInfo {

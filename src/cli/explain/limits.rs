@@ -4,7 +4,8 @@ use super::rows::Rows;
 use crate::cli::ahead;
 use crate::config::Loaded;
 use crate::gate::{
-    Cost, Gate, KeyPart, KeySpec, LimitMatch, LimitRule, NoField, OnMissing, PartValue, PolicySource, Subject,
+    Cost, Gate, KeyPart, KeySpec, LimitMatch, LimitRule, NoField, OnMissing, PartValue, PolicySource,
+    Subject, trusts_headers_of,
 };
 use crate::jwt::TokenError;
 use crate::limit::{Charge, Policy, PolicyId};
@@ -119,7 +120,9 @@ fn explain_no_tier(rows: &mut Rows, gate: &Gate, rule: &LimitRule, subject: &Sub
         }
         PartValue::Missing => format!("the request has no {by}"),
         PartValue::Several(_) => format!("{by} has several values that differ"),
-        PartValue::One(_) if by.is_client_supplied() && !gate.trusts_headers_of(subject.peer, rule.trust) => {
+        PartValue::One(_)
+            if by.is_client_supplied() && !trusts_headers_of(&gate.client_ip, subject.peer, rule.trust) =>
+        {
             format!("{by} is ignored, since {} is not a trusted proxy", subject.peer)
         }
         PartValue::One(value) => {
@@ -134,7 +137,7 @@ fn describe_cost(gate: &Gate, rule: &LimitRule, subject: &Subject<'_>, cost: u64
     if !subject.head.fields.contains(name) {
         return format!("{cost}: the request has no header:{name}");
     }
-    if !gate.trusts_headers_of(subject.peer, rule.trust) {
+    if !trusts_headers_of(&gate.client_ip, subject.peer, rule.trust) {
         return format!("{cost}: header:{name} is ignored, since {} is not a trusted proxy", subject.peer);
     }
     format!("{cost}, by header:{name}, from 1 to {max}")
