@@ -97,6 +97,10 @@ fn settings(
     let tls = table.optional("tls", |item| tls::listener(item, directory, &offered));
     let proxy_protocol = proxy_protocol(table.item("proxy_protocol"), client_ip);
     let forward_auth = forward_auth::of_listener(&table, client_ip);
+    if let Some(item) = table.given("respond").filter(|_| service == Some(Service::EnvoyRatelimit)) {
+        let problem = item.error("`respond` is about the routes, which this listener does not serve");
+        return item.reject(problem.help("leave it out, or write serve = \"proxy\""));
+    }
     let max_connections = table.count("max_connections");
     let per_client = table.count("max_connections_per_client");
     let times = [

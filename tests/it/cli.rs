@@ -8,6 +8,7 @@ mod convert;
 mod explain;
 mod explain_body;
 mod explain_conditions;
+mod explain_descriptor;
 mod explain_json;
 mod health;
 mod init;
