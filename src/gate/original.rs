@@ -77,7 +77,7 @@ pub fn original(head: &RequestHead, client_header: &HeaderName) -> Result<Reques
         (_, Some(_), _) => return Err(OriginalError::TwoTargets(ORIGINAL_URI, FORWARDED_URI)),
         _ => return Err(OriginalError::TwoTargets(ORIGINAL_URL, FORWARDED_URI)),
     };
-    if !fields.contains(client_header) {
+    if fields.get_all(client_header).all(|value| value.trim_ascii().is_empty()) {
         return Err(OriginalError::Missing {
             name: client_header.clone(),
             meaning: "the address of the client",
