@@ -149,7 +149,7 @@ impl SimulatedProxy {
         now: BootTime,
     ) -> Option<Decisions> {
         let ProxyCall { charges, grant_requests, waiting, returned, .. } = call;
-        grants::count_returned(&returned);
+        grants::count_returned(&returned, &granted.decisions);
         let (taken, lookup) = waiting.unzip();
         if let Some(lookup) = lookup {
             self.denials.record(&limits.policies, &charges, &granted.decisions, lookup);

@@ -8,10 +8,11 @@ use smallvec::SmallVec;
 use super::held_grant::GrantCall;
 use super::held_grants::HeldGrants;
 use super::table::GrantTable;
-use crate::limit::{Charge, ChargeKind, Decision, EntryId, Grant, GrantRequest};
+use super::unit_counts::UnitCounts;
+use crate::limit::{Charge, ChargeKind, Decision, EntryId, Grant, GrantReport, GrantRequest};
 use crate::limiter::limits::Limits;
 use crate::store::{Decisions, Granted};
-use crate::time::BootTime;
+use crate::time::{BootTime, Timestamp};
 
 /// The grant requests of a call. Dropping it records that the call has ended.
 #[derive(Debug)]
@@ -21,6 +22,8 @@ pub(in crate::limiter) struct GrantRequests {
     pub requests: SmallVec<[GrantRequest; 2]>,
     /// The keys for which a grant is wanted.
     wanted: SmallVec<[EntryId; 2]>,
+    /// Reports of `requests` that return units, until it is known whether the store has taken them back.
+    returns: SmallVec<[(GrantReport, Arc<UnitCounts>); 1]>,
     sent: BootTime,
     drops: u64,
 }
@@ -50,13 +53,18 @@ pub(in crate::limiter) fn request_grants_at(
     sent: BootTime,
 ) -> (Vec<Charge>, GrantRequests) {
     let drops = table.drops();
-    let (requests, wanted) = (SmallVec::new(), SmallVec::new());
-    let mut grant_requests = GrantRequests { table: Arc::clone(table), requests, wanted, sent, drops };
+    let (requests, wanted, returns) = (SmallVec::new(), SmallVec::new(), SmallVec::new());
+    let mut grant_requests =
+        GrantRequests { table: Arc::clone(table), requests, wanted, returns, sent, drops };
     let mut charges = charges.to_vec();
     for charge in charges.iter_mut().filter(|charge| charge.kind == ChargeKind::Grant) {
         let cost = charge.cost;
-        let request =
-            table.with_key(&limits.policies, charge, sent, |held| held.request_grant(cost, may_want, sent));
+        let request = table.with_key(&limits.policies, charge, sent, |held| {
+            let request = held.request_grant(cost, may_want, sent);
+            let report = request.report.filter(|report| report.returned > 0);
+            grant_requests.returns.extend(report.map(|report| (report, held.counts())));
+            request
+        });
         // A key for which there is no room gets no grant.
         let request = request.unwrap_or_default();
         if request == GrantRequest::default() {
@@ -80,12 +88,14 @@ impl GrantRequests {
     /// Adds the grants of a reply to `charges` that was `received` now. Returns its decisions; those that allow a request show
     /// the held units as well.
     pub fn receive(
-        self,
+        mut self,
         limits: &Limits,
         charges: &[Charge],
         granted: &Granted,
         received: BootTime,
     ) -> Decisions {
+        let decided = granted.decisions.iter().map(|decision| decision.at).max();
+        self.count_returns(decided);
         let mut decisions = granted.decisions.clone();
         let granting =
             charges.iter().zip(&mut decisions).filter(|(charge, _)| charge.kind == ChargeKind::Grant);
@@ -94,6 +104,13 @@ impl GrantRequests {
             *decision = self.add(limits, charge, *decision, (grant, call));
         }
         decisions
+    }
+
+    /// Counts the units of reports that the store has applied at this time, if that is known.
+    fn count_returns(&mut self, decided: Option<Timestamp>) {
+        for (report, counts) in self.returns.drain(..) {
+            counts.add_returned(&report, decided);
+        }
     }
 
     fn add(
@@ -125,6 +142,8 @@ impl GrantRequests {
 
 impl Drop for GrantRequests {
     fn drop(&mut self) {
+        // Without a reply: the store counts units as spent that it has not taken back.
+        self.count_returns(None);
         for id in &self.wanted {
             self.table.with_known(id, HeldGrants::end_request);
         }

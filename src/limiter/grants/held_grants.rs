@@ -117,6 +117,11 @@ impl HeldGrants {
         }
     }
 
+    /// Where its units are counted.
+    pub fn counts(&self) -> Arc<UnitCounts> {
+        Arc::clone(&self.counts)
+    }
+
     /// Whether there are grants.
     pub fn has_grants(&self) -> bool {
         !self.grants.is_empty()
@@ -270,7 +275,6 @@ impl HeldGrants {
             oldest.report(is_too_few || (wants && is_full && cost == 0))
         });
         self.remove_used_up();
-        self.counts.add(GrantEvent::Returned, report.map_or(0, |report| report.returned));
         let wanted = if wants && !self.is_full() { self.wanted() } else { 0 };
         self.is_requesting |= wanted > 0;
         GrantRequest { report, wanted }

@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use super::held_grants::ReturnedGrant;
 use super::table::GrantTable;
-use crate::limit::{Charge, ChargeKind, GrantRequest, Policy};
+use crate::limit::{Charge, ChargeKind, Decision, GrantRequest, Policy};
 use crate::limiter::store_client::StoreClient;
-use crate::telemetry::GrantEvent;
 use crate::time::{BootTime, monotonic};
 
 /// The most grants that one call returns.
@@ -57,20 +56,20 @@ async fn send(client: &StoreClient, table: &GrantTable) {
 pub(in crate::limiter) fn take_lasting(table: &GrantTable, now: BootTime) -> Vec<ReturnedGrant> {
     let (lasting, ended): (Vec<ReturnedGrant>, Vec<ReturnedGrant>) =
         table.take_returned().into_iter().partition(|grant| now < grant.ends);
-    count(&ended, GrantEvent::Lapsed);
+    count_returned(&ended, &[]);
     lasting
 }
 
 async fn send_call(client: &StoreClient, policies: &Arc<[Policy]>, grants: &[ReturnedGrant]) {
     let (charges, requests) = return_charges(grants);
     match client.store.apply_with_grants(policies, &charges, &requests).await {
-        Ok(_) => {
+        Ok(granted) => {
             client.record_success();
-            count_returned(grants);
+            count_returned(grants, &granted.decisions);
         }
         Err(error) => {
             client.record_failure(&error);
-            count(grants, GrantEvent::Lapsed);
+            count_returned(grants, &[]);
         }
     }
 }
@@ -84,13 +83,10 @@ pub(in crate::limiter) fn return_charges(grants: &[ReturnedGrant]) -> (Vec<Charg
     grants.iter().map(report).unzip()
 }
 
-/// Counts the units of grants that the store has taken back.
-pub(in crate::limiter) fn count_returned(grants: &[ReturnedGrant]) {
-    count(grants, GrantEvent::Returned);
-}
-
-fn count(grants: &[ReturnedGrant], event: GrantEvent) {
-    for grant in grants {
-        grant.counts.add(event, grant.report.returned);
+/// Counts the units of grants whose reports were sent. `decisions` are the store's, in the same order; none if it has applied no
+/// report.
+pub(in crate::limiter) fn count_returned(grants: &[ReturnedGrant], decisions: &[Decision]) {
+    for (index, grant) in grants.iter().enumerate() {
+        grant.counts.add_returned(&grant.report, decisions.get(index).map(|decision| decision.at));
     }
 }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use self::checks::{assert_log, assert_waits, disturbed, slowest, waits};
 use self::load::{Load, Sample};
 use self::routes::{Ahead, routes};
-use crate::support::{PATIENCE, RedisServer, Tidegate, eventually, get};
+use crate::support::{Cluster, PATIENCE, RedisServer, Tidegate, eventually, get};
 
 /// The default of `timeout` in `[store]`.
 const DEADLINE: Duration = Duration::from_millis(50);
@@ -44,6 +44,8 @@ struct Trial {
     ahead: Ahead,
     proxy: Tidegate,
     load: Load,
+    /// The `timeout` of calls.
+    timeout: Duration,
     /// Lines of the log before the fault.
     lines: usize,
     /// The memory of the proxy before the fault, in KiB.
@@ -74,6 +76,19 @@ impl Trial {
     /// Starts a proxy with these lines in `[store]`, and the load, and waits until requests are counted in Redis.
     #[track_caller]
     fn start(name: &'static str, ahead: Ahead, store: &str) -> Self {
+        Self::start_with(name, ahead, store, DEADLINE)
+    }
+
+    /// The same with a cluster, and a longer `timeout`: single calls must not miss it, also on a busy machine.
+    #[track_caller]
+    fn with_cluster(name: &'static str, ahead: Ahead, cluster: &Cluster) -> Self {
+        let timeout = DEADLINE * 5;
+        let store = format!("url = \"{}\"\ntimeout = \"{timeout:?}\"", cluster.url());
+        Self::start_with(name, ahead, &store, timeout)
+    }
+
+    #[track_caller]
+    fn start_with(name: &'static str, ahead: Ahead, store: &str, timeout: Duration) -> Self {
         let routes = routes(ahead);
         let (keys, tables) = routes.split_once("[admin]").unwrap();
         let proxy = Tidegate::start(&format!("{keys}\n[store]\n{store}\n[admin]{tables}"));
@@ -85,7 +100,7 @@ impl Trial {
         load.wait_rounds(ahead.rounds(CALM_ROUNDS));
         eventually("no breaker is open", || get(proxy.admin(), "/ready", &[]).text().ends_with(": up\n"));
         let (lines, memory) = (proxy.lines().len(), proxy.memory());
-        let trial = Self { name, ahead, proxy, load, lines, memory };
+        let trial = Self { name, ahead, proxy, load, timeout, lines, memory };
         trial.wait_held();
         trial
     }
@@ -146,7 +161,7 @@ impl Trial {
             self.name,
             self.ahead,
             samples.len(),
-            waits(&samples, &canaries),
+            waits(&samples, &canaries, self.timeout),
             slowest(&samples),
             lines.join("\n    "),
         );
@@ -160,7 +175,7 @@ impl Trial {
             assert!(is_right, "{sample:?}");
         }
         assert!(canaries.iter().all(|sample| sample.status == 200));
-        assert_waits(&samples, &canaries);
+        assert_waits(&samples, &canaries, self.timeout);
         // Two seconds after, without the time in which the machine was so slow that Redis itself misses its deadline; as much
         // longer as the machine is slow.
         assert!(

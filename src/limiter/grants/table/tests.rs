@@ -1,9 +1,10 @@
 //! The table of grants in virtual time.
 
 use super::*;
-use crate::limit::{Ahead, Grant, Quota, Rate};
+use crate::limit::{Ahead, Decision, Grant, Quota, Rate};
 use crate::limiter::grants::held_grant::GrantCall;
 use crate::limiter::grants::held_grants::TakeResult;
+use crate::limiter::grants::returns::count_returned;
 use crate::telemetry::GrantEvent;
 use crate::time::Timestamp;
 
@@ -117,4 +118,23 @@ fn all_grants_are_returned_at_the_end() {
     (0..100).for_each(|key| add(&table, &policies, key, 5));
     table.queue_all();
     assert_eq!((returned(&table), table.values()["a"].held), (500, 0));
+}
+
+/// A slow call may reach the store when the grant has ended and its units have been charged.
+#[test]
+fn units_whose_report_came_too_late_have_lapsed() {
+    let table = GrantTable::default();
+    let policies: Arc<[Policy]> = Arc::from([policy("a", 100)]);
+    let granted = Grant { units: 5, opened: Timestamp(1), duration: Micros::SECOND, first: None };
+    let end = Timestamp(1).after(granted.duration);
+    for (decided, expected) in [(Some(end), [0, 5]), (None, [0, 10]), (Some(Timestamp(2)), [5, 10])] {
+        add(&table, &policies, 1, granted.units);
+        table.queue_all();
+        let grants = table.take_returned();
+        let decisions = decided.map(|at| Decision { at, ..Decision::allowed(100, 100, Micros::ZERO) });
+        count_returned(&grants, decisions.as_slice());
+        let events = table.values()["a"].events;
+        let counted = [GrantEvent::Returned, GrantEvent::Lapsed].map(|event| events[event as usize]);
+        assert_eq!(counted, expected, "{decided:?}");
+    }
 }

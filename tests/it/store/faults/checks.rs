@@ -36,9 +36,9 @@ pub fn disturbed(canaries: &[Sample], start: Instant, length: Duration) -> Durat
     sum
 }
 
-/// How many requests took about as long as the deadline while the machine was not slow: where a canary took half a deadline
+/// How many requests took about as long as `timeout`, the deadline of calls, while the machine was not slow: where a canary took half a deadline
 /// shortly before or after, the machine may have delayed the call to Redis as well.
-pub fn waits(samples: &[Sample], canaries: &[Sample]) -> usize {
+pub fn waits(samples: &[Sample], canaries: &[Sample], timeout: Duration) -> usize {
     let mut slow: Vec<Instant> =
         canaries.iter().filter(|canary| canary.took >= DEADLINE / 2).map(|canary| canary.at).collect();
     slow.sort_unstable();
@@ -46,17 +46,17 @@ pub fn waits(samples: &[Sample], canaries: &[Sample]) -> usize {
         let next = slow.partition_point(|at| *at + REOPENED < sample.at);
         slow.get(next).is_some_and(|at| *at <= sample.at + sample.took + REOPENED)
     };
-    samples.iter().filter(|sample| sample.took >= DEADLINE * 9 / 10 && !is_disturbed(sample)).count()
+    samples.iter().filter(|sample| sample.took >= timeout * 9 / 10 && !is_disturbed(sample)).count()
 }
 
 /// Asserts that no request waits for longer than the deadline, and that only the requests before the breakers open wait at
 /// all. The canaries measure what the machine adds; a mistake would add seconds, or a deadline to every request.
 #[track_caller]
-pub fn assert_waits(samples: &[Sample], canaries: &[Sample]) {
+pub fn assert_waits(samples: &[Sample], canaries: &[Sample], timeout: Duration) {
     let (slowest, canary) = (slowest(samples), slowest(canaries));
-    let most = DEADLINE + canary.max(Duration::from_millis(100)) * 4;
+    let most = timeout + canary.max(Duration::from_millis(100)) * 4;
     assert!(slowest <= most, "{slowest:?}, and the slowest canary {canary:?}");
-    let waits = waits(samples, canaries);
+    let waits = waits(samples, canaries, timeout);
     assert!(waits <= MOST_WAITS, "{waits} of {} requests waited for Redis", samples.len());
 }
 

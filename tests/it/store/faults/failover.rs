@@ -64,9 +64,7 @@ fn locate(cluster: &Cluster, limit: &str) -> (usize, String) {
 fn a_node_of_a_cluster_is_out_of_memory() {
     try_fault(|ahead| {
         let cluster = Cluster::start();
-        // Longer than by default: the breaker must stay closed, also on a busy machine.
-        let store = format!("url = \"{}\"\ntimeout = \"250ms\"", cluster.url());
-        let trial = Trial::start("Cluster, -OOM of one node", ahead, &store);
+        let trial = Trial::with_cluster("Cluster, -OOM of one node", ahead, &cluster);
         let (node, _) = locate(&cluster, "deny");
         cluster.masters[node].cli(&["config", "set", "maxmemory", "1"]);
         trial.proxy.wait_log("some calls to the store fail");
@@ -82,7 +80,7 @@ fn a_node_of_a_cluster_is_out_of_memory() {
 fn a_slot_of_a_cluster_is_migrated() {
     try_fault(|ahead| {
         let cluster = Cluster::start();
-        let trial = Trial::start("Cluster, slot migrated", ahead, &format!("url = \"{}\"", cluster.url()));
+        let trial = Trial::with_cluster("Cluster, slot migrated", ahead, &cluster);
         let (from, name) = locate(&cluster, "local");
         let to = (from + 1) % 3;
         let slot = cluster.masters[from].cli(&["cluster", "keyslot", &name]);
@@ -93,7 +91,8 @@ fn a_slot_of_a_cluster_is_migrated() {
         set(to, &["importing", &from_id]);
         set(from, &["migrating", &to_id]);
         let port = cluster.masters[to].addr().port().to_string();
-        cluster.masters[from].cli(&["migrate", "127.0.0.1", &port, &name, "0", "1000"]);
+        let migrate = ["migrate", "127.0.0.1", &port, &name, "0", "10000"];
+        assert_eq!(cluster.masters[from].cli(&migrate), "OK");
         let redirections = || cluster.masters[from].errors("ASK");
         let before = redirections();
         eventually("requests are redirected with ASK", || redirections() >= before + 20);
