@@ -54,7 +54,7 @@ pub use client_body::ClientBody;
 pub use consumer_forwarding::ConsumerForwarding;
 pub use cors::{CorsPolicy, CorsRules, OriginPattern, Origins, Preflight};
 pub use custom_reply::{CustomReplies, CustomReply};
-pub use exchange::serve;
+pub use exchange::{refuse, serve};
 pub use forward_auth::ForwardAuth;
 pub use hop::{normalize_length, remove_hop_by_hop, takes_trailers};
 pub use http2::Connect;

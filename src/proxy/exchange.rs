@@ -116,6 +116,19 @@ pub async fn serve(
     exchange.finish(response).await
 }
 
+/// Refuses a request without its limits, since the worker is overloaded.
+pub async fn refuse(
+    proxy: &Proxy,
+    client: &ClientConnection,
+    head: &RequestHead,
+    body: ClientBody,
+) -> ProxyResponse {
+    let mut exchange = Exchange::begin(proxy, client, head, (body, None));
+    let rejection = exchange.rejected(head, Rejection::Overloaded);
+    let response = exchange.reject(&rejection);
+    exchange.finish(response).await
+}
+
 impl<'p> Exchange<'p> {
     /// Starts the request's record, and copies what is needed of the head after it has moved upstream.
     fn begin(

@@ -34,6 +34,8 @@ pub(super) enum Rejection {
     MaxForwards,
     /// TRACE with `Max-Forwards: 0`.
     Trace,
+    /// The worker is saturated, and has denied the client's last request shortly before.
+    Overloaded,
     /// The upstream gave no valid response.
     Upstream(ForwardError),
     /// The upstream has not switched protocols as requested.
