@@ -3,8 +3,8 @@
 //! A client may send its next request as soon as one is refused. When a worker spends most of its time on such requests,
 //! admitted ones take longer and hold their slots for longer, so that fewer are admitted. So a saturated worker stops reading a
 //! connection for a while when it has refused a request. A request that arrives meanwhile waits in the kernel, and is refused
-//! after the pause if the worker is still saturated, since it has waited for longer than admitted requests should. Connections
-//! whose requests are admitted are read as usual, and so are those of trusted proxies, which clients share.
+//! after the pause: its client has not waited for `Retry-After`, which is at least as long. Connections whose requests are
+//! admitted are read as usual, and so are those of trusted proxies, which clients share.
 
 use std::cell::Cell;
 use std::net::IpAddr;
@@ -26,7 +26,7 @@ const SATURATED: f64 = 0.95;
 /// of the CPU time, also of a slow one; at the higher rate they could take all of it.
 const MIN_INTERVAL: Duration = Duration::from_micros(10);
 const MAX_INTERVAL: Duration = Duration::from_millis(8);
-/// The longest pause.
+/// The longest pause: no longer than any `Retry-After`.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// The pauses of one worker.
@@ -45,8 +45,6 @@ struct State {
     interval: Duration,
     /// When the last pause ends.
     last_end: Instant,
-    /// Whether the worker was saturated in the last window.
-    is_saturated: bool,
 }
 
 impl RefusalPacer {
@@ -57,7 +55,6 @@ impl RefusalPacer {
                 busy: Duration::ZERO,
                 interval: Duration::ZERO,
                 last_end: now,
-                is_saturated: false,
             }),
         }
     }
@@ -75,35 +72,23 @@ impl RefusalPacer {
         Some(end)
     }
 
-    /// Whether a request that has waited for the end of a pause is refused.
-    pub fn refuses_delayed(&self) -> bool {
-        self.update(monotonic(), busy_time).is_saturated
-    }
-
     /// When the pause ends after a refused request, if there is one. `busy` is how long the worker has been busy since its start.
     fn pause(&self, now: Instant, busy: impl FnOnce() -> Duration) -> Option<Instant> {
-        let mut state = self.update(now, busy);
+        let mut state = self.state.get();
+        let window = now.saturating_duration_since(state.window_start);
+        if window >= WINDOW {
+            let busy = busy();
+            let is_saturated = busy.saturating_sub(state.busy) >= window.mul_f64(SATURATED);
+            // After so long without a refusal the last overload is over.
+            let last = if window < 2 * MAX_PAUSE { state.interval } else { Duration::ZERO };
+            state.interval = adapted(last, is_saturated);
+            (state.window_start, state.busy) = (now, busy);
+        }
         let end = (state.interval > Duration::ZERO)
             .then(|| (state.last_end.max(now) + state.interval).min(now + MAX_PAUSE));
         state.last_end = end.unwrap_or(now);
         self.state.set(state);
         end
-    }
-
-    /// Ends the window if it is long enough; returns the state.
-    fn update(&self, now: Instant, busy: impl FnOnce() -> Duration) -> State {
-        let mut state = self.state.get();
-        let window = now.saturating_duration_since(state.window_start);
-        if window >= WINDOW {
-            let busy = busy();
-            state.is_saturated = busy.saturating_sub(state.busy) >= window.mul_f64(SATURATED);
-            // After so long without a refusal the last overload is over.
-            let last = if window < 2 * MAX_PAUSE { state.interval } else { Duration::ZERO };
-            state.interval = adapted(last, state.is_saturated);
-            (state.window_start, state.busy) = (now, busy);
-            self.state.set(state);
-        }
-        state
     }
 }
 
@@ -169,7 +154,7 @@ mod tests {
             |count: u32| assert!(pacer.pause(start + WINDOW * count, || WINDOW * count).is_some());
         (1..20).for_each(saturated);
         let calm = (20..60).map(|count| pacer.pause(start + WINDOW * count, || WINDOW * 19).is_some());
-        assert_eq!(calm.filter(|is_paused| *is_paused).count(), 16);
+        assert_eq!(calm.filter(|is_paused| *is_paused).count(), 23);
         // At once, if nothing was refused for long.
         (60..80).for_each(saturated);
         assert!(pacer.pause(start + WINDOW * 80 + 2 * MAX_PAUSE, || WINDOW * 80).is_none());

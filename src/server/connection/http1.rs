@@ -162,11 +162,7 @@ impl Connection<'_> {
         }
         let has_waited =
             self.io.stream.unread_length() > 0 || matches!(self.io.poll_fill(cx), Poll::Ready(Ok(1..)));
-        Poll::Ready(if has_waited && tracker.pacer().refuses_delayed() {
-            self.reading(Admission::Refuse)
-        } else {
-            self.idle()
-        })
+        Poll::Ready(if has_waited { self.reading(Admission::Refuse) } else { self.idle() })
     }
 
     /// Waits for the first byte of a request head.

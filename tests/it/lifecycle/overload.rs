@@ -10,7 +10,7 @@ const CONFIG: &str = "listen = \"127.0.0.1:0\"\nworkers = 1\n[admin]\nlisten = \
     [[routes]]\npath = \"/*\"\nlimits = [\"a\"]\nrespond = { status = 200 }\n";
 const CONNECTIONS: usize = 16;
 /// Requests of each connection that wait in the kernel, so that the worker always has something to do.
-const AT_ONCE: usize = 400;
+const AT_ONCE: usize = 100;
 
 /// Sends many requests at once over a connection, and reads their responses: how many of them are denied by the limit, and how
 /// many are refused since they have waited for the end of a pause.
@@ -22,8 +22,7 @@ fn flood(proxy: &Tidegate) -> [usize; 2] {
     let reading = std::thread::spawn(move || {
         let mut responses = String::new();
         reader.read_to_string(&mut responses).unwrap();
-        ["HTTP/1.1 429 ", "HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\n"]
-            .map(|start| responses.matches(start).count())
+        ["HTTP/1.1 429 ", "HTTP/1.1 503 "].map(|start| responses.matches(start).count())
     });
     stream.write_all((requests + last).as_bytes()).unwrap();
     reading.join().unwrap()
