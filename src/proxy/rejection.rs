@@ -77,6 +77,7 @@ impl Rejection {
             Self::OptionsAsterisk
             | Self::MaxForwards
             | Self::Trace
+            | Self::Overloaded
             | Self::Upstream(_)
             | Self::NotSwitched => None,
         }
