@@ -144,9 +144,9 @@ pictures: ## Draw the pictures of the documentation again
 	done
 	UPDATE=1 $(CARGO) test --locked --test it -- admin::page_pictures cli::replay_page::the_picture
 
-bench: ## Benchmark the parts: an algorithm's step, a route match, a key, a store call
+bench: ## Benchmark the parts: an algorithm's step, a route match, a key, a store call, a check of the library
 	@scripts/setup cc
-	$(CARGO) bench --locked --bench parts --bench stores
+	$(CARGO) bench --locked --bench parts --bench stores --bench limits
 
 bench-compare: ## Measure side by side with nginx, HAProxy, and nginx with Lua and Redis (nine minutes, after a release build)
 	@python3 -B benches/compare

@@ -23,10 +23,12 @@ mod interfaces;
 mod item;
 mod jwt;
 mod keys;
+mod library;
 mod limits;
 mod lints;
 mod listeners;
 mod literal_patterns;
+mod loaded;
 mod log;
 mod numbers;
 mod process;
@@ -52,15 +54,15 @@ mod zone;
 
 use std::io::Read;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use toml::de::DeTable;
 
 pub use fingerprint::{Change, Fingerprint, Part};
 pub use interfaces::{Interfaces, interfaces, interfaces_from};
 pub use keys::{Block, reference, schema};
+pub use loaded::{Config, Loaded};
 pub use report::Report;
 pub use written::WrittenLimit;
 
@@ -89,65 +91,8 @@ use crate::limiter::Limits;
 use crate::otlp::TracingSpec;
 use crate::proxy::{ConfigSnapshot, CorsPolicy, ResponsePolicy, protected_headers};
 use crate::server::ListenerSpec;
-use crate::store::StoreSpec;
 use crate::suggest;
-use crate::telemetry::LogSpec;
 use crate::time::Clock;
-
-/// A valid configuration.
-#[derive(Debug)]
-pub struct Config {
-    /// Where clients connect; at least one.
-    pub listeners: Vec<ListenerSpec>,
-    /// Threads that serve; at least one.
-    pub workers: usize,
-    /// How long a stopping process still accepts new requests while it reports that it is not ready.
-    pub shutdown_delay: Duration,
-    /// How long it then waits for requests in flight.
-    pub shutdown_grace: Duration,
-    /// Whether the file is reloaded whenever it changes.
-    pub watch: bool,
-    /// Where limits are counted.
-    pub store: StoreSpec,
-    /// The most keys that this process counts itself.
-    pub max_keys: usize,
-    /// Routes, limits, upstreams and the response policy.
-    pub snapshot: ConfigSnapshot,
-    /// Settings of the log.
-    pub log: LogSpec,
-    /// Settings of tracing, if it is on.
-    pub tracing: Option<TracingSpec>,
-    /// The admin interface, if there is one.
-    pub admin: Option<AdminSpec>,
-    /// From where certificates are obtained, if listeners ask for that.
-    pub acme: Option<AcmeSpec>,
-}
-
-/// A configuration, with its warnings and facts about its file.
-#[derive(Debug)]
-pub struct Loaded {
-    /// The configuration.
-    pub config: Config,
-    /// Warnings: valid but suspicious configuration.
-    pub warnings: Report,
-    /// The numbers of each limit, tier and override as the file has them, by [`PolicyId`].
-    pub limits: IdVec<PolicyId, WrittenLimit>,
-    /// The SHA-256 hash of the file's text, in hexadecimal digits, as `sha256sum` prints it.
-    pub sha256: String,
-    /// A hash of each part of the file.
-    pub fingerprint: Fingerprint,
-    /// The other files that it names: keys and certificates.
-    pub files: Vec<PathBuf>,
-    variables: Variables,
-}
-
-impl Loaded {
-    /// The text with `${NAME}` in place of the value of each variable that the file names.
-    #[must_use]
-    pub fn without_variables(&self, text: &str) -> String {
-        secrets::without_values(text, &self.variables.0)
-    }
-}
 
 /// Reads a file, with the variables of this process.
 ///
@@ -168,6 +113,24 @@ pub fn load_from(stream: impl Read, name: &str) -> Result<Loaded, Report> {
     supported(parse(&text, name, &source::variable)?, name, &text)
 }
 
+/// Reads the limits of a file for the library, with the variables of this process. What is about listening, forwarding and
+/// operating a proxy is ignored.
+///
+/// # Errors
+/// All errors of the file.
+pub fn load_limits(path: &Path) -> Result<Loaded, Report> {
+    parse_limits(&source::read(path)?, &path.display().to_string())
+}
+
+/// The same with a text. `file` is its name in messages, and other files are relative to its directory.
+///
+/// # Errors
+/// All errors of the text.
+pub fn parse_limits(text: &str, file: &str) -> Result<Loaded, Report> {
+    let reader = || Reader::for_library(&source::variable);
+    parse_with(text, file, reader(), reader())
+}
+
 /// Rejects a configuration that needs what this build does not have.
 fn supported(loaded: Loaded, file: &str, text: &str) -> Result<Loaded, Report> {
     if loaded.config.acme.is_some() && !cfg!(feature = "acme") {
@@ -182,15 +145,24 @@ fn supported(loaded: Loaded, file: &str, text: &str) -> Result<Loaded, Report> {
 /// # Errors
 /// All errors of the file.
 pub fn parse(text: &str, file: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Loaded, Report> {
+    parse_with(text, file, Reader::new(env), Reader::new(env))
+}
+
+/// The same with these readers of the file and of the file of consumers.
+fn parse_with(
+    text: &str,
+    file: &str,
+    reader: Reader<'_>,
+    consumers_reader: Reader<'_>,
+) -> Result<Loaded, Report> {
     let (root, broken) = DeTable::parse_recoverable(text);
-    let reader = Reader::new(env);
     let directory = Path::new(file).parent().unwrap_or(Path::new(""));
-    let top = Table::top(&reader, root.get_ref(), &TOP);
+    let mut top = Table::top(&reader, root.get_ref(), &TOP);
+    library::exclude_sections(&mut top);
     // The file of consumers has a reader of its own: places in it are not places in the configuration file.
     let consumers = consumers::file(top.given("consumers"), directory);
     let consumers_text = consumers.as_ref().map_or("", |file| &file.text);
     let (consumers_root, consumers_broken) = DeTable::parse_recoverable(consumers_text);
-    let consumers_reader = Reader::new(env);
     let entries = consumers.as_ref().map(|_| (&consumers_reader, consumers_root.get_ref()));
     let read = read_file(top, entries, directory);
     let (read_files, mut variables) = (reader.files(), reader.variables());
@@ -255,8 +227,13 @@ fn read_file<'a>(
     let reader = top.reader;
     let sections = Sections::read(&top, consumers, directory);
     top.close();
+    if reader.is_for_library() {
+        library::check_parts(&sections.limits, reader);
+    } else {
+        listeners::check_parts(sections.listeners.as_deref(), &sections.limits, reader);
+        sections.lint(reader);
+    }
     sections.check_parts(reader);
-    sections.lint(reader);
     sections.into_config()
 }
 
@@ -313,9 +290,8 @@ impl<'a> Sections<'a> {
         }
     }
 
-    /// Rejects key parts that need a section which the file does not have.
+    /// Rejects key parts that need another section which the file does not have.
     fn check_parts(&self, reader: &Reader<'_>) {
-        listeners::check_parts(self.listeners.as_deref(), &self.limits, reader);
         let has_jwt = !matches!(self.jwt, Ok(None));
         jwt::check_parts(has_jwt, &self.limits, &self.upstreams, reader);
         consumer_checks::check_store(&self.consumers, self.store.as_ref(), reader);

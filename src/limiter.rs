@@ -6,6 +6,7 @@ mod debt_payment;
 mod denial_cache;
 mod grants;
 mod held_slot;
+mod in_process;
 mod kept_slots;
 mod limits;
 mod local_fallback;
@@ -34,6 +35,7 @@ pub use self::admission::{Admission, Denial, HeldSlots, Permit};
 pub use self::breaker::Breakers;
 pub use self::denial_cache::DenialCache;
 pub use self::grants::GrantTable;
+pub use self::in_process::decide_in_process;
 pub use self::kept_slots::KeptSlots;
 pub use self::limits::{Limits, OnStoreFailure};
 pub use self::outage_ledger::OutageLedger;
@@ -48,6 +50,7 @@ use self::breaker::Breaker;
 use self::denial_cache::CacheLookup;
 use self::grants::{SplitCharges, TakenUnits};
 use self::held_slot::SlotOwner;
+use self::in_process::deny_impossible;
 use self::local_fallback::{LocalDecisions, LocalFallback, ShareRefunds};
 use self::raised_limits::RaisedLimits;
 use self::reservation::Origin;
@@ -56,7 +59,7 @@ use self::store_client::StoreClient;
 use self::users::Users;
 use crate::limit::{Charge, Decision, Policy};
 use crate::store::{Memory, Redis, Store, StoreError};
-use crate::telemetry::{Counts, DecisionSource, Outcome};
+use crate::telemetry::{Counts, DecisionSource};
 use crate::time::{BootTime, cached_now};
 
 /// One worker's limiter: checks limits in the store, and applies `on_store_failure` while the store is unavailable. A clone
@@ -139,11 +142,8 @@ impl Limiter {
             None => (limits, charges),
         };
         let StoreClient { store, fallback, .. } = &self.client;
-        if let Some(denials) = limits.impossible(charges) {
-            for status in &denials {
-                fallback.counts.record_decision(status.policy, Outcome::Denied, DecisionSource::Config);
-            }
-            return Admission::limited(denials);
+        if let Some(denied) = deny_impossible(limits, charges, &fallback.counts) {
+            return denied;
         }
         let redis = match store {
             Store::Memory(memory) => return self.decide_in_memory(memory, limits, charges),

@@ -4,6 +4,7 @@ mod check;
 pub mod memory;
 mod raises;
 pub mod redis;
+mod sweep;
 mod types;
 
 use std::sync::Arc;
@@ -13,6 +14,7 @@ pub use check::check_redis;
 pub use memory::Memory;
 pub use raises::{MAX_RAISES, Raise, RaiseChange, RaiseError, RaiseList};
 pub use redis::{Redis, RedisSpec};
+pub use sweep::sweep_memory;
 pub use types::{Change, Decisions, Granted, StoreError};
 
 use crate::limit::{Charge, GrantRequest, Key, Policy, PolicyId};

@@ -13,7 +13,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use super::admin_interface::AdminInterface;
 use super::listeners::{KeptListeners, listen, match_listeners, tls_of};
 use super::summary;
-use super::tasks::{keep_raises, monitor, refresh_keys, sweep};
+use super::tasks::{keep_raises, monitor, refresh_keys};
 use super::traces::Tracing;
 use crate::acme::Acme;
 use crate::admin::{self, Activity, Admin, AdminSpec, ConfigControl, GaugeSources, ListenerSource};
@@ -23,7 +23,7 @@ use crate::proxy::{ConfigSnapshot, ProxyConfig};
 use crate::server::{
     InheritedSockets, Lifecycle, ListenError, Listener, ListenerHandle, Worker, WorkerUpdate,
 };
-use crate::store::{Memory, Store, StoreSpec};
+use crate::store::{Memory, Store, StoreSpec, sweep_memory};
 use crate::telemetry::{
     AccessLog, AccessOutput, AcmeCounts, DroppedLines, LogKeys, LogSpec, Metrics, StoreCounts, TopKeys,
     UpstreamCounts, dropped_log_lines,
@@ -107,7 +107,7 @@ impl Running {
             admin: None,
             config_control,
             key_refresh,
-            sweeper: tokio::spawn(sweep(Arc::clone(&memory))),
+            sweeper: tokio::spawn(sweep_memory(Arc::clone(&memory))),
             acme: Acme::next(None, config.acme, tls_of(&listeners), &acme_counts).await,
             acme_counts,
             monitor: monitor(&upstreams).await,

@@ -1,7 +1,6 @@
 //! Background tasks of the main thread.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::task::{JoinHandle, JoinSet};
@@ -9,15 +8,10 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::admin::{self, Admin, AdminListener};
 use crate::jwt::{Refresher, Verifier};
 use crate::limiter::{self, SharedState};
-use crate::store::{Memory, Store};
+use crate::store::Store;
 use crate::telemetry::TopKeys;
 use crate::time::{monotonic, periodic};
 use crate::upstream::{HealthMonitor, SharedUpstream};
-
-/// The number of parts of the in-process store, of which one is swept each time.
-const SWEEP_PARTS: usize = 30;
-/// The time between two sweeps.
-const SWEEP_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Fetches the keys of tokens, and starts refreshing them. Listeners accept connections meanwhile, but serve them only
 /// afterwards: without keys, tokens would count as missing.
@@ -61,14 +55,5 @@ pub(super) async fn take_top_keys(top: Arc<TopKeys>) {
         let top = Arc::clone(&top);
         // It can only fail if the process ends.
         let _ = tokio::task::spawn_blocking(move || top.take(monotonic())).await;
-    }
-}
-
-/// Removes expired records from the in-process store.
-pub(super) async fn sweep(memory: Arc<Memory>) {
-    let mut tick = periodic(SWEEP_INTERVAL);
-    for part in (0..SWEEP_PARTS).cycle() {
-        tick.tick().await;
-        memory.sweep(part, SWEEP_PARTS);
     }
 }

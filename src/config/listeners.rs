@@ -46,6 +46,7 @@ pub(super) fn listeners(
         }
         (Some(address), None) => Some(vec![with_defaults(address?)]),
         (None, Some(specs)) => specs,
+        (None, None) if top.reader.is_for_library() => Some(Vec::new()),
         (None, None) => {
             let problem = Problem::without_span("the file has neither `listen` nor [[listeners]]");
             top.reader.report(problem.help("add as the first line: listen = \"127.0.0.1:8080\"").derived());

@@ -11,6 +11,8 @@ use super::secrets::{self, ExpandError};
 /// The state of reading one file: the environment, and the problems found so far.
 pub(super) struct Reader<'a> {
     env: &'a dyn Fn(&str) -> Option<String>,
+    /// Whether the file is read for the library, where nothing listens or forwards.
+    is_for_library: bool,
     problems: RefCell<Vec<Problem>>,
     /// Every variable that was filled in.
     variables: RefCell<Vec<(String, String)>>,
@@ -29,7 +31,22 @@ pub(super) struct Filled {
 
 impl<'a> Reader<'a> {
     pub fn new(env: &'a dyn Fn(&str) -> Option<String>) -> Self {
-        Self { env, problems: RefCell::default(), variables: RefCell::default(), files: RefCell::default() }
+        Self {
+            env,
+            is_for_library: false,
+            problems: RefCell::default(),
+            variables: RefCell::default(),
+            files: RefCell::default(),
+        }
+    }
+
+    /// The reader of a file of which the library needs the limits alone.
+    pub fn for_library(env: &'a dyn Fn(&str) -> Option<String>) -> Self {
+        Self { is_for_library: true, ..Self::new(env) }
+    }
+
+    pub fn is_for_library(&self) -> bool {
+        self.is_for_library
     }
 
     pub fn report(&self, problem: Problem) {

@@ -14,6 +14,7 @@ use super::geo::ReadGeo;
 use super::headers;
 use super::item::Item;
 use super::keys::{RESPOND, ROUTE};
+use super::library;
 use super::limits::ReadLimits;
 use super::literal_patterns;
 use super::report::Problem;
@@ -76,7 +77,8 @@ pub(super) fn default_limits(item: Item<'_>, limits: &ReadLimits) -> Vec<(Policy
 }
 
 fn route(number: usize, item: Item<'_>, names: &mut Names<'_>) -> Option<ReadRoute> {
-    let table = Table::of(item, format!("route {number}"), &ROUTE)?;
+    let mut table = Table::of(item, format!("route {number}"), &ROUTE)?;
+    library::exclude_actions(&mut table);
     let path = table.required("path").and_then(path);
     let conditions = conditions(&table, names.geo);
     let name = table.optional("name", name);
@@ -267,11 +269,14 @@ fn action(
             response?
         }
         (None, None) => {
-            if !blocks? {
+            if blocks? {
+                reject_request_edits(table, "block");
+                Target::Block
+            } else if table.reader.is_for_library() {
+                library::action()
+            } else {
                 return no_action(table);
             }
-            reject_request_edits(table, "block");
-            Target::Block
         }
     };
     let (response_headers, edits_local_replies) = response_headers?;

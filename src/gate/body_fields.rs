@@ -104,7 +104,7 @@ impl fmt::Display for BodyField {
 
 impl BodyFields {
     /// No fields.
-    pub(super) const NONE: Self = Self(Vec::new());
+    pub const NONE: Self = Self(Vec::new());
 
     /// Whether the body of a request can have one of these fields, by its head.
     ///

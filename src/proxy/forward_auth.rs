@@ -19,7 +19,7 @@ pub struct ForwardAuth {
 
 /// Why a request for a decision gets none.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ForwardAuthError {
+pub(crate) enum ForwardAuthError {
     /// Its headers could be those of a client.
     #[error(
         "decisions are for trusted proxies only, and this address is none: see trusted_proxies of [client_ip]"

@@ -13,7 +13,7 @@ use crate::upstream::ForwardError;
 
 /// Why a request is rejected.
 #[derive(Debug)]
-pub(super) enum Rejection {
+pub(crate) enum Rejection {
     /// The request is malformed, or blocked before the limits are checked.
     Malformed(RequestError),
     /// A limit denies the request, or the limits can't be checked.

@@ -9,6 +9,8 @@ pub enum Interface {
     ForwardAuth,
     /// Envoy's rate limit service.
     EnvoyRateLimit,
+    /// The library, in another program.
+    Library,
 }
 
 /// How a request was decided.
@@ -27,10 +29,11 @@ pub(super) const INTERFACE_CELLS: usize = Interface::ALL.len() * Verdict::ALL.le
 
 impl Interface {
     /// Every variant with its label, in the order of the type.
-    pub(super) const ALL: [(Self, &'static str); 3] = [
+    pub(super) const ALL: [(Self, &'static str); 4] = [
         (Self::Proxy, "proxy"),
         (Self::ForwardAuth, "forward_auth"),
         (Self::EnvoyRateLimit, "envoy_ratelimit"),
+        (Self::Library, "library"),
     ];
 
     /// The interface in metrics and logs, such as `proxy`.

@@ -120,6 +120,38 @@ impl Metrics {
         policies: &[Policy],
         out: impl Write,
     ) -> io::Result<()> {
+        let scrape = self.scrape(gauges, policies);
+        let mut out = Exposition::new(out, format);
+        process::write(&scrape, &mut out)?;
+        listeners::write(&scrape, &mut out)?;
+        requests::write_interfaces(&scrape, false, &mut out)?;
+        requests::write_decisions(&scrape, &mut out)?;
+        store::write(&scrape, &mut out)?;
+        upstreams::write(&scrape, &mut out)?;
+        requests::write(&scrape, &mut out)?;
+        out.finish()
+    }
+
+    /// Writes the metrics of limits and their store alone.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write_limits(
+        &self,
+        format: Format,
+        gauges: &GaugeValues,
+        policies: &[Policy],
+        out: impl Write,
+    ) -> io::Result<()> {
+        let scrape = self.scrape(gauges, policies);
+        let mut out = Exposition::new(out, format);
+        requests::write_decisions(&scrape, &mut out)?;
+        requests::write_interfaces(&scrape, true, &mut out)?;
+        store::write(&scrape, &mut out)?;
+        out.finish()
+    }
+
+    fn scrape<'a>(&'a self, gauges: &'a GaugeValues, policies: &'a [Policy]) -> Scrape<'a> {
         // Tiers and overrides have the name of their limit, whose own policy comes first.
         let policies = policies.iter().rev().map(|policy| (&*policy.name, policy)).collect();
         let values = ProcessValues {
@@ -128,16 +160,7 @@ impl Metrics {
             reloads: [&self.applied, &self.rejected].map(|count| count.load(Ordering::Relaxed)),
             is_stale: self.is_stale(),
         };
-        let scrape = Scrape { registry: &self.registry, process: values, gauges, policies };
-        let mut out = Exposition::new(out, format);
-        process::write(&scrape, &mut out)?;
-        listeners::write(&scrape, &mut out)?;
-        requests::write_interfaces(&scrape, &mut out)?;
-        requests::write_decisions(&scrape, &mut out)?;
-        store::write(&scrape, &mut out)?;
-        upstreams::write(&scrape, &mut out)?;
-        requests::write(&scrape, &mut out)?;
-        out.finish()
+        Scrape { registry: &self.registry, process: values, gauges, policies }
     }
 }
 

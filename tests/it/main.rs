@@ -138,6 +138,14 @@ mod kubernetes {
     pub mod setup;
     mod values;
 }
+/// The library: limits inside of another program.
+mod library {
+    mod decisions;
+    mod layer;
+    mod redis;
+    pub mod setup;
+    mod surface;
+}
 /// Start, accept, reload, drain and stop of the process; its limits of connections.
 mod lifecycle {
     mod accept;
@@ -207,7 +215,7 @@ mod routing {
 /// Rules that the source code keeps: order of modules, sizes, libraries.
 mod source {
     mod circles;
-    mod files;
+    pub mod files;
     mod functions;
     mod graph;
     mod rules;

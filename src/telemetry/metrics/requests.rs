@@ -10,12 +10,17 @@ use crate::telemetry::histogram::DURATION_BUCKETS;
 use crate::telemetry::interface::{Interface, Verdict};
 use crate::telemetry::outcome::{DecisionSource, Outcome};
 
-/// Writes the requests by interface.
-pub(super) fn write_interfaces(scrape: &Scrape<'_>, out: &mut Exposition<impl Write>) -> io::Result<()> {
+/// Writes the requests by interface: those of the proxy, or that of the library.
+pub(super) fn write_interfaces(
+    scrape: &Scrape<'_>,
+    is_library: bool,
+    out: &mut Exposition<impl Write>,
+) -> io::Result<()> {
     let requests = scrape.registry.workers().requests;
     let help = "Requests that were decided, by the interface through which they came.";
     out.start(Kind::Counter, "tidegate_interface_requests_total", help)?;
-    for (interface, interface_name) in Interface::ALL {
+    let is_shown = |interface: Interface| (interface == Interface::Library) == is_library;
+    for (interface, interface_name) in Interface::ALL.into_iter().filter(|(it, _)| is_shown(*it)) {
         for (verdict, verdict_name) in Verdict::ALL {
             let labels = [("interface", interface_name), ("outcome", verdict_name)];
             out.series(&labels, requests[interface.cell(verdict)])?;

@@ -8,7 +8,7 @@ use tidegate::store::redis::{CHANGE, RAISES, TAKE};
 use super::files::{files_below, parsed, sources};
 
 /// The modules in their order: each may import only the modules before it.
-const ORDER: [&str; 30] = [
+const ORDER: [&str; 31] = [
     "text",
     "suggest",
     "id_vec",
@@ -34,6 +34,7 @@ const ORDER: [&str; 30] = [
     "server",
     "admin",
     "config",
+    "limits",
     "reload",
     "replay",
     "app",

@@ -1,0 +1,212 @@
+//! The check of one request. The steps are those of the proxy: normalize, plan, admit, and what rejects a request after that.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::ext::Protocol;
+use smallvec::SmallVec;
+use tokio::sync::oneshot;
+
+use super::calls::{Call, Decided, Hold};
+use super::client::Client;
+use super::decision::{Allowed, Decision, Denied, update};
+use super::shared::Shared;
+use crate::consumers::ConsumerError;
+use crate::gate::{BodyFields, Charges, ClientIdentity, MissingPart, RequestError, RouteId};
+use crate::http1::RequestHead;
+use crate::limit::{PolicyId, binding};
+use crate::limiter::{Denial, LimitStatuses};
+use crate::proxy::{LocalResponse, Rejection, RequestFacts, Target};
+use crate::telemetry::{DecisionSource, Interface, Outcome, Verdict};
+use crate::time::{Micros, Stopwatch, monotonic};
+
+/// Limits that count by the body are rejected with the file.
+static NO_BODY: BodyFields = BodyFields::NONE;
+
+/// What the plan of a request has decided.
+#[derive(Default)]
+struct Planned {
+    route: Option<RouteId>,
+    charges: Charges,
+    exempt: SmallVec<[PolicyId; 2]>,
+    missing: Option<Box<MissingPart>>,
+    unidentified: Option<ConsumerError>,
+}
+
+/// A request that is checked.
+struct Check {
+    shared: Arc<Shared>,
+    client: Client,
+    head: Box<RequestHead>,
+    facts: RequestFacts,
+}
+
+/// Checks the limits of a request; `protocol` is that of an extended CONNECT.
+pub(super) async fn check(
+    shared: Arc<Shared>,
+    mut head: Box<RequestHead>,
+    protocol: Option<Protocol>,
+    client: Client,
+) -> Decision {
+    // Refreshes the cached time of the caller's thread.
+    let _ = monotonic();
+    let (facts, normalized) =
+        RequestFacts::read(&shared.snapshot, client.address(), &mut head, protocol.as_ref());
+    let check = Check { shared, client, head, facts };
+    match normalized {
+        Ok(()) => check.run().await,
+        Err(error) => check.malformed(error).finish(&check.shared).await,
+    }
+}
+
+impl Check {
+    async fn run(self) -> Decision {
+        let mut planned = self.plan();
+        if matches!(&planned, Ok(Planned { unidentified: Some(ConsumerError::NotFetched), .. })) {
+            self.fetch_consumer().await;
+            planned = self.plan();
+        }
+        let mut planned = match planned {
+            Ok(planned) => planned,
+            Err(error) => return self.malformed(error).finish(&self.shared).await,
+        };
+        let charges = std::mem::take(&mut planned.charges);
+        let Decided { verdict, delay, statuses, hold } = self.decide(charges, &planned.exempt).await;
+        let rejection = match verdict {
+            Err(denial) => Some(Rejection::Denied(denial)),
+            Ok(()) => self.rejection_of_plan(&mut planned),
+        };
+        let rejected = match rejection {
+            None => return self.allow(statuses, delay, hold),
+            Some(rejection) => self.rejected(planned.route, statuses, hold, &rejection),
+        };
+        rejected.finish(&self.shared).await
+    }
+
+    /// Decides the route and the charges.
+    fn plan(&self) -> Result<Planned, RequestError> {
+        let identity =
+            ClientIdentity { address: self.client.address(), tls_subject: self.client.tls_subject() };
+        let plan = self.shared.snapshot.gate.plan(identity, &self.head, Some(&NO_BODY))?;
+        Ok(Planned {
+            route: plan.route,
+            charges: plan.charges,
+            exempt: plan.exempt,
+            missing: plan.missing,
+            unidentified: plan.identity.error,
+        })
+    }
+
+    async fn fetch_consumer(&self) {
+        let (reply, replied) = oneshot::channel();
+        let call = Call::FetchConsumer { client: self.client.clone(), head: self.head.clone(), reply };
+        if self.shared.calls.send(call).is_ok() {
+            // It fails only if the thread has ended, and then the consumer stays unknown.
+            let _ = replied.await;
+        }
+    }
+
+    async fn decide(&self, charges: Charges, exempt: &[PolicyId]) -> Decided {
+        self.shared.counts.with(|counts| {
+            for limit in exempt {
+                counts.record_decision(*limit, Outcome::Exempt, DecisionSource::Config);
+            }
+        });
+        if charges.is_empty() {
+            return Decided {
+                verdict: Ok(()),
+                delay: Micros::ZERO,
+                statuses: LimitStatuses::new(),
+                hold: None,
+            };
+        }
+        let stopwatch = Stopwatch::start();
+        let decided = self.shared.decide(charges).await;
+        let _ = monotonic();
+        self.shared.counts.with(|counts| counts.record_decision_duration(stopwatch.elapsed()));
+        // It fails only if the thread has ended by a panic: nothing is known of the counts then.
+        decided.unwrap_or_else(|| Decided {
+            verdict: Err(Denial::Unavailable { retry_after: Micros::SECOND }),
+            delay: Micros::ZERO,
+            statuses: LimitStatuses::new(),
+            hold: None,
+        })
+    }
+
+    /// Why a request that its limits allow is rejected all the same.
+    fn rejection_of_plan(&self, planned: &mut Planned) -> Option<Rejection> {
+        if let Some(error) = planned.unidentified {
+            return Some(Rejection::Unidentified(error));
+        }
+        if let Some(missing) = planned.missing.take() {
+            return Some(Rejection::MissingKey(missing));
+        }
+        let action = &self.shared.snapshot.actions[planned.route?];
+        matches!(action.target, Target::Block).then_some(Rejection::BlockedByRoute)
+    }
+
+    fn allow(self, statuses: LimitStatuses, delay: Micros, hold: Option<Hold>) -> Decision {
+        let delay = Duration::from(delay);
+        self.shared.counts.with(|counts| {
+            counts.record_request(Interface::Library, Verdict::Allowed);
+            if delay > Duration::ZERO {
+                counts.record_delay(delay);
+            }
+        });
+        let snapshot = Arc::clone(&self.shared.snapshot);
+        Decision::Allowed(Allowed { snapshot, facts: self.facts, statuses, delay, hold })
+    }
+
+    fn malformed(&self, error: RequestError) -> Rejected {
+        self.rejected(None, LimitStatuses::new(), None, &Rejection::Malformed(error))
+    }
+
+    /// Makes the response to a rejected request, and counts why it is rejected.
+    fn rejected(
+        &self,
+        route: Option<RouteId>,
+        statuses: LimitStatuses,
+        hold: Option<Hold>,
+        rejection: &Rejection,
+    ) -> Rejected {
+        let Shared { snapshot, counts, .. } = &*self.shared;
+        let decided = rejection.decision();
+        counts.with(|counts| {
+            if let Some((limit, outcome)) = decided {
+                counts.record_decision(limit, outcome, DecisionSource::Config);
+            }
+            if let Some(verdict) = rejection.verdict() {
+                counts.record_request(Interface::Library, verdict);
+            }
+        });
+        let limit = match rejection {
+            Rejection::Denied(Denial::Limited) => {
+                binding(statuses.iter().map(|status| &status.decision)).map(|index| statuses[index].policy)
+            }
+            _ => decided.map(|(limit, _)| limit),
+        };
+        let limit = limit.map(|limit| snapshot.gate.limits.policies[limit].name.clone());
+        let response = LocalResponse::new(snapshot, &self.facts, (route, &statuses), rejection);
+        Rejected { response, limit, statuses, hold }
+    }
+}
+
+/// A rejected request.
+struct Rejected {
+    response: LocalResponse,
+    limit: Option<Box<str>>,
+    statuses: LimitStatuses,
+    hold: Option<Hold>,
+}
+
+impl Rejected {
+    /// Refunds what a request with this response does not pay, and completes the response.
+    async fn finish(mut self, shared: &Shared) -> Decision {
+        if let Some(hold) = &self.hold {
+            update(&mut self.statuses, hold.settle(self.response.status()).await);
+        }
+        let retry_after = self.response.retry_after.map(Duration::from_secs);
+        let response = self.response.finish(&shared.snapshot, &self.statuses);
+        Decision::Denied(Denied { response, retry_after, limit: self.limit })
+    }
+}

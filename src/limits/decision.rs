@@ -1,0 +1,143 @@
+//! The decision on a request, for the program that asked for it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::HeaderMap;
+use http::{Response, StatusCode};
+
+use super::calls::Hold;
+use crate::limiter::{LimitStatus, LimitStatuses};
+use crate::proxy::{ConfigSnapshot, RequestFacts, write_rate_headers};
+
+/// The decision on a request.
+#[derive(Debug)]
+#[must_use = "a request that is not allowed must not be served"]
+pub enum Decision {
+    /// The request may be served.
+    Allowed(Allowed),
+    /// The request must not be served: its response is here.
+    Denied(Denied),
+}
+
+/// A request that all of its limits allow. It holds its slots in concurrency limits until this is dropped, so keep it until the
+/// response has been sent.
+#[derive(Debug)]
+pub struct Allowed {
+    pub(super) snapshot: Arc<ConfigSnapshot>,
+    pub(super) facts: RequestFacts,
+    pub(super) statuses: LimitStatuses,
+    pub(super) delay: Duration,
+    pub(super) hold: Option<Hold>,
+}
+
+/// A request that is not to be served, and its response.
+#[derive(Debug)]
+pub struct Denied {
+    pub(super) response: Response<Bytes>,
+    pub(super) retry_after: Option<Duration>,
+    pub(super) limit: Option<Box<str>>,
+}
+
+/// The state of a limit after a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LimitState<'a> {
+    /// The name of the limit.
+    pub name: &'a str,
+    /// The most units that can be available at once.
+    pub limit: u64,
+    /// The units that remain.
+    pub remaining: u64,
+    /// The time until all units are available again.
+    pub reset_after: Duration,
+}
+
+impl Decision {
+    /// Whether the request may be served.
+    #[must_use]
+    pub fn is_allowed(&self) -> bool {
+        matches!(self, Self::Allowed(_))
+    }
+}
+
+impl Allowed {
+    /// How long to delay the request before it is served, for a leaky bucket; else zero.
+    #[must_use]
+    pub fn delay(&self) -> Duration {
+        self.delay
+    }
+
+    /// The limits that apply to the request, without those in shadow mode.
+    pub fn limits(&self) -> impl Iterator<Item = LimitState<'_>> {
+        let policies = &self.snapshot.gate.limits.policies;
+        let state = |status: &LimitStatus| (status.policy, status.decision);
+        self.statuses.iter().map(state).map(|(policy, decision)| LimitState {
+            name: &policies[policy].name,
+            limit: decision.limit,
+            remaining: decision.remaining,
+            reset_after: decision.reset_after.into(),
+        })
+    }
+
+    /// Adds the headers that show the limits to a response. Headers of the service itself are kept if their remaining count is
+    /// not above that of the limits.
+    pub fn write_headers(&self, headers: &mut HeaderMap) {
+        write_rate_headers(&self.snapshot, &self.statuses, headers);
+    }
+
+    /// Refunds the units that a response with this status does not pay, because of `charge_on`. Call it before
+    /// [`Allowed::write_headers`], so that the headers show the refund. Units that are not settled stay charged.
+    pub async fn settle(&mut self, status: StatusCode) {
+        let Some(hold) = &self.hold else { return };
+        update(&mut self.statuses, hold.settle(status).await);
+    }
+}
+
+/// Replaces the states of limits that have changed.
+pub(super) fn update(statuses: &mut LimitStatuses, changed: LimitStatuses) {
+    for after in changed {
+        let earlier = statuses.iter_mut().filter(|before| before.policy == after.policy);
+        earlier.for_each(|status| *status = after);
+    }
+}
+
+impl Denied {
+    /// The status of the response: 429 if a limit is used up; 403, 401, 400 and others as the proxy sends them; 503 if the store is
+    /// unavailable and a limit has `on_store_failure = "deny"`.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        self.response.status()
+    }
+
+    /// The headers of the response, with `Retry-After` and those that show the limits.
+    #[must_use]
+    pub fn headers(&self) -> &HeaderMap {
+        self.response.headers()
+    }
+
+    /// The body of the response: problem+json, or what `[answers]` has for it.
+    #[must_use]
+    pub fn body(&self) -> &Bytes {
+        self.response.body()
+    }
+
+    /// The time after which the same request may be allowed, if it is known.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
+    }
+
+    /// The limit that denies the request, if one does.
+    #[must_use]
+    pub fn limit(&self) -> Option<&str> {
+        self.limit.as_deref()
+    }
+
+    /// The response, with a body of another type.
+    #[must_use]
+    pub fn into_response<B: From<Bytes>>(self) -> Response<B> {
+        self.response.map(B::from)
+    }
+}
