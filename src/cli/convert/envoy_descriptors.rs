@@ -96,7 +96,7 @@ impl Maker<'_> {
         let mut notes = self.document.remarks(node, &known);
         for key in OF_METRICS.iter().filter(|key| node.get(key).is_present()) {
             notes.push(Note::text(format!(
-                "`{key}` is ignored: metrics have the name of the limit. With `[admin]`, `tidegate top` shows the keys."
+                "`{key}` is ignored: metrics have the name of the limit, and never its keys."
             )));
         }
         let limit = node.get("rate_limit");
