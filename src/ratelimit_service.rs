@@ -10,6 +10,7 @@ mod json;
 mod json_input;
 mod messages;
 mod question;
+mod top_keys;
 mod unit;
 mod verdict;
 
@@ -147,6 +148,7 @@ async fn decide(proxy: &Proxy, message: &RateLimitRequest) -> Result<RateLimitRe
 async fn answer_question(proxy: &Proxy, message: &RateLimitRequest) -> Result<RateLimitResponse, Refusal> {
     let question = Question::of(message).map_err(Refusal::Invalid)?;
     let verdict = verdict::decide(proxy, &question).await.map_err(Refusal::Undecided)?;
+    top_keys::record(proxy, &question, &verdict);
     Ok(answer(proxy, &verdict))
 }
 

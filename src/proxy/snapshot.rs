@@ -163,6 +163,12 @@ impl Proxy {
         self.is_ready.get()
     }
 
+    /// Where requests are counted by their keys; none without the admin interface.
+    #[must_use]
+    pub fn top_keys(&self) -> Option<&TopRecorder> {
+        self.top.as_ref()
+    }
+
     /// Where requests are counted.
     #[must_use]
     pub fn counts(&self) -> &Counts {

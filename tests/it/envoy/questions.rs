@@ -1,10 +1,12 @@
 //! Questions over gRPC: verdicts, statuses, hits, and limits that clients send.
 
 use prost::Message as _;
+use serde_json::Value;
 use tonic::Code;
 
 use super::messages::{Answer, Limit, Number, OK, OVER, Question, Status};
 use super::setup::{METHOD, Service, ask, descriptor, question};
+use crate::support::get;
 
 const RULES: &str = "[limits.two]\nkey = \"descriptor:user\"\nalgorithm = \"fixed_window\"\nrate = \"2/hour\"\n\
                      [limits.five]\nkey = \"global\"\nalgorithm = \"fixed_window\"\nrate = \"5/hour\"\n\
@@ -19,6 +21,24 @@ fn codes(answer: &Answer) -> Vec<i32> {
 
 fn remaining(answer: &Answer) -> Vec<u32> {
     answer.statuses.iter().map(|status| status.limit_remaining).collect()
+}
+
+/// Each descriptor counts for the limits that have decided it.
+#[test]
+fn the_most_frequent_keys_are_shown() {
+    let service =
+        Service::start(&format!("{RULES}[admin]\nlisten = \"127.0.0.1:0\"\n[log]\nkeys = \"plain\"\n"));
+    let descriptors = ["user=a", "user=a", "user=a", "user=b", "free=1", "bad=1"];
+    let allowed = descriptors.map(|descriptor| service.allows("d", &[descriptor]));
+    assert_eq!(allowed, [true, true, false, true, true, false]);
+    let counts = |by: &str| -> Vec<(String, u64)> {
+        let response = get(service.proxy.admin(), &format!("/v1/top?by={by}&limit=two"), &[]);
+        let top: Value = serde_json::from_str(response.text()).unwrap();
+        let keys = top["limits"][0]["keys"].as_array().unwrap().iter();
+        keys.map(|key| (key["name"].as_str().unwrap().to_owned(), key["count"].as_u64().unwrap())).collect()
+    };
+    assert_eq!(counts("traffic"), [("a".to_owned(), 3), ("b".to_owned(), 1)]);
+    assert_eq!(counts("denials"), [("a".to_owned(), 1)]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
