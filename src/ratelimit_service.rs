@@ -4,25 +4,25 @@
 //! the limiter. A listener with `serve = "envoy-ratelimit"` has gRPC (`envoy.service.ratelimit.v3.RateLimitService` and
 //! `grpc.health.v1.Health`), `POST /json`, and `GET /healthcheck`.
 
-mod answer;
+mod checked_request;
+mod decision;
 mod grpc;
 mod json;
 mod json_input;
 mod messages;
-mod question;
+mod response;
 mod top_keys;
 mod unit;
-mod verdict;
 
 use http::{Method, StatusCode};
 
-use self::answer::answer;
+use self::checked_request::CheckedRequest;
+use self::decision::DecisionError;
 use self::grpc::{GrpcCode, GrpcError};
 use self::messages::{
     HealthCheckRequest, HealthCheckResponse, RateLimitRequest, RateLimitResponse, ServingStatus,
 };
-use self::question::Question;
-use self::verdict::VerdictError;
+use self::response::response;
 use crate::http1::names::{ALLOW, CONTENT_TYPE, RETRY_AFTER};
 use crate::http1::{RequestHead, push_decimal};
 use crate::proxy::{
@@ -37,11 +37,11 @@ const SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
 
-/// Why a question is not answered.
+/// Why a request gets no decision.
 enum Refusal {
     Unread(UnreadBody),
     Invalid(String),
-    Undecided(VerdictError),
+    Undecided(DecisionError),
 }
 
 /// Serves a request to the rate-limit service.
@@ -78,20 +78,20 @@ pub async fn serve(
     request.finish(reply).await
 }
 
-/// Answers a gRPC call, within the deadline that the client gives it.
+/// Responds to a gRPC call, within the deadline of the client.
 async fn call(
     proxy: &Proxy,
     head: &RequestHead,
     request: &mut ServiceRequest<'_>,
 ) -> Result<ServiceReply, GrpcError> {
-    let answering = answer_call(proxy, head.uri.path(), request);
+    let answering = call_method(proxy, head.uri.path(), request);
     let Some(deadline) = grpc::deadline(&head.fields) else { return answering.await };
     let late = |_| Err(GrpcError::new(GrpcCode::DeadlineExceeded, "the deadline has passed"));
     // Boxed because the timer would enlarge the future of every request.
     Box::pin(tokio::time::timeout(deadline, answering)).await.unwrap_or_else(late)
 }
 
-async fn answer_call(
+async fn call_method(
     proxy: &Proxy,
     method: &str,
     request: &mut ServiceRequest<'_>,
@@ -113,9 +113,9 @@ async fn answer_call(
     Ok(grpc::reply(&decide(proxy, &message).await?))
 }
 
-/// Answers a question in JSON: 200 if it is within its limits, 429 if it is not.
+/// The response to a request in JSON: 200 if it is within its limits, 429 if it is not.
 async fn json_call(proxy: &Proxy, request: &mut ServiceRequest<'_>) -> ServiceReply {
-    match json_answer(proxy, request).await {
+    match decide_json(proxy, request).await {
         Ok(message) => {
             let status = if message.is_over() { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::OK };
             let mut reply = ServiceReply::new(status, json::response(&message));
@@ -126,16 +126,16 @@ async fn json_call(proxy: &Proxy, request: &mut ServiceRequest<'_>) -> ServiceRe
     }
 }
 
-async fn json_answer(proxy: &Proxy, request: &mut ServiceRequest<'_>) -> Result<RateLimitResponse, Refusal> {
+async fn decide_json(proxy: &Proxy, request: &mut ServiceRequest<'_>) -> Result<RateLimitResponse, Refusal> {
     let body = request.read_body(MAX_MESSAGE).await.map_err(Refusal::Unread)?;
     let message: RateLimitRequest = serde_json::from_slice(&body)
         .map_err(|error| Refusal::Invalid(format!("the message is not valid: {error}")))?;
     decide(proxy, &message).await
 }
 
-/// Decides a question, and counts how.
+/// Decides a request, and counts the decision.
 async fn decide(proxy: &Proxy, message: &RateLimitRequest) -> Result<RateLimitResponse, Refusal> {
-    let answer = answer_question(proxy, message).await;
+    let answer = decide_checked(proxy, message).await;
     let decided = match &answer {
         Ok(answer) if answer.is_over() => Verdict::Denied,
         Ok(_) => Verdict::Allowed,
@@ -145,11 +145,11 @@ async fn decide(proxy: &Proxy, message: &RateLimitRequest) -> Result<RateLimitRe
     answer
 }
 
-async fn answer_question(proxy: &Proxy, message: &RateLimitRequest) -> Result<RateLimitResponse, Refusal> {
-    let question = Question::of(message).map_err(Refusal::Invalid)?;
-    let verdict = verdict::decide(proxy, &question).await.map_err(Refusal::Undecided)?;
-    top_keys::record(proxy, &question, &verdict);
-    Ok(answer(proxy, &verdict))
+async fn decide_checked(proxy: &Proxy, message: &RateLimitRequest) -> Result<RateLimitResponse, Refusal> {
+    let request = CheckedRequest::new(message).map_err(Refusal::Invalid)?;
+    let decided = decision::decide(proxy, &request).await.map_err(Refusal::Undecided)?;
+    top_keys::record(proxy, &request, &decided);
+    Ok(response(proxy, &decided))
 }
 
 impl Refusal {
@@ -157,7 +157,7 @@ impl Refusal {
     fn reply(&self) -> ServiceReply {
         let status = match self {
             Self::Unread(UnreadBody::TooLong) => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::Unread(UnreadBody::NoMemory) | Self::Undecided(VerdictError::Unavailable(_)) => {
+            Self::Unread(UnreadBody::NoMemory) | Self::Undecided(DecisionError::Unavailable(_)) => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
             Self::Unread(UnreadBody::Broken) | Self::Invalid(_) | Self::Undecided(_) => {
@@ -165,7 +165,7 @@ impl Refusal {
             }
         };
         let mut reply = text(status, &self.text());
-        if let Self::Undecided(VerdictError::Unavailable(wait)) = self {
+        if let Self::Undecided(DecisionError::Unavailable(wait)) = self {
             reply.head.fields.set_with(RETRY_AFTER, |out| push_decimal(out, wait.ceil_secs().max(1)));
         }
         reply
@@ -188,8 +188,8 @@ impl From<Refusal> for GrpcError {
     fn from(refusal: Refusal) -> Self {
         let code = match &refusal {
             Refusal::Unread(UnreadBody::TooLong | UnreadBody::NoMemory)
-            | Refusal::Undecided(VerdictError::TooMany) => GrpcCode::ResourceExhausted,
-            Refusal::Undecided(VerdictError::Unavailable(_)) => GrpcCode::Unavailable,
+            | Refusal::Undecided(DecisionError::TooMany) => GrpcCode::ResourceExhausted,
+            Refusal::Undecided(DecisionError::Unavailable(_)) => GrpcCode::Unavailable,
             Refusal::Unread(UnreadBody::Broken) | Refusal::Invalid(_) | Refusal::Undecided(_) => {
                 GrpcCode::InvalidArgument
             }

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::json_input;
 use super::unit::Unit;
 
-/// A question for the service.
+/// A request to the service.
 #[derive(Clone, PartialEq, ::prost::Message, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct RateLimitRequest {
@@ -165,7 +165,7 @@ pub struct HeaderValue {
     pub value: String,
 }
 
-/// A question about the health of a service.
+/// A request for the health of a service.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct HealthCheckRequest {
     /// The service; empty for the whole server.

@@ -1,18 +1,18 @@
 //! Counts descriptors by the keys under which limits decide them.
 
-use super::question::Question;
-use super::verdict::Verdict;
+use super::checked_request::CheckedRequest;
+use super::decision::DescriptorDecisions;
 use crate::proxy::Proxy;
 use crate::telemetry::KeyEvent;
 
 /// Counts each descriptor for each of its limits that has decided it.
-pub(super) fn record(proxy: &Proxy, question: &Question<'_>, verdict: &Verdict<'_>) {
+pub(super) fn record(proxy: &Proxy, request: &CheckedRequest<'_>, decided: &DescriptorDecisions<'_>) {
     let Some(top) = proxy.top_keys() else { return };
     let gate = proxy.gate();
-    for (row, (descriptor, _)) in verdict.rows.iter().zip(&question.descriptors) {
-        for (limit, charge) in &row.charges {
+    for (charged, (descriptor, _)) in decided.descriptors.iter().zip(&request.descriptors) {
+        for (limit, charge) in &charged.charges {
             let is_own = |policy| policy == *limit;
-            let mut statuses = row.statuses(&verdict.statuses).filter(|status| is_own(status.policy));
+            let mut statuses = charged.statuses(&decided.statuses).filter(|status| is_own(status.policy));
             let Some(status) = statuses.next() else { continue };
             let event = KeyEvent { key: charge.key, consumer: None, is_denied: !status.decision.allowed };
             top.record(*limit, event, || {

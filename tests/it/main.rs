@@ -83,10 +83,10 @@ mod forward_auth {
 }
 /// Envoy's rate-limit service.
 mod envoy {
+    mod decisions;
     mod matching;
     mod messages;
     mod protocol;
-    mod questions;
     mod real_envoy;
     mod reference;
     mod setup;

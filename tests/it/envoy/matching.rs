@@ -52,17 +52,19 @@ fn an_address_is_counted_as_that_of_a_client_of_the_proxy() {
          [[descriptors]]\ndomain = \"d\"\nmatch = [\"remote_address\"]\nlimits = [\"per-client\"]\n\
          [[routes]]\npath = \"/*\"\nlimits = [\"per-client\"]\nrespond = { status = 200 }\n",
     );
-    let ask = |address: &str| service.allows("d", &[&format!("remote_address={address}")]);
-    assert!(ask("203.0.113.9"));
+    let allows = |address: &str| service.allows("d", &[&format!("remote_address={address}")]);
+    assert!(allows("203.0.113.9"));
     let get = || {
         let headers = ["X-Forwarded-For: 203.0.113.9"];
         crate::support::get(service.proxy.addr(), "/", &headers).status()
     };
     // The same client has one count, whichever way it comes.
-    assert_eq!((get(), ask("203.0.113.9"), get(), ask("203.0.113.9")), (200, true, 429, false));
-    assert!((0..5).all(|_| ask("192.0.2.1")));
-    assert!(!ask("198.51.100.7"));
-    assert!(ask("2001:db8::1") && ask("2001:db8::2") && ask("2001:db8::3") && !ask("2001:db8::4"));
+    assert_eq!((get(), allows("203.0.113.9"), get(), allows("203.0.113.9")), (200, true, 429, false));
+    assert!((0..5).all(|_| allows("192.0.2.1")));
+    assert!(!allows("198.51.100.7"));
+    assert!(
+        allows("2001:db8::1") && allows("2001:db8::2") && allows("2001:db8::3") && !allows("2001:db8::4")
+    );
     let (status, _) =
         service.json(&json!({ "domain": "d", "descriptors": [json_descriptor("remote_address=unknown")] }));
     assert_eq!(status, 400);
@@ -91,7 +93,7 @@ fn overrides_tiers_and_modes_are_those_of_limits() {
 }
 
 #[test]
-fn a_rule_replaces_others_in_the_same_question() {
+fn a_rule_replaces_others_in_the_same_request() {
     let service = Service::start(&format!(
         "{}{}[[descriptors]]\ndomain = \"d\"\nmatch = [\"read\", \"user\"]\nlimits = [\"general\"]\nname = \"general\"\n\
          [[descriptors]]\ndomain = \"d\"\nmatch = [\"endpoint\", \"user\"]\nlimits = [\"special\"]\nreplaces = [\"general\"]\n",
@@ -103,10 +105,10 @@ fn a_rule_replaces_others_in_the_same_question() {
     assert_eq!(service.allowed(6, "d", &both[..1]), 2);
 }
 
-/// The body of an answer, for one descriptor.
+/// The body of a response, for one descriptor.
 fn status(service: &Service, descriptor: &str) -> Value {
-    let (_, answer) = service.json(&json!({ "domain": "d", "descriptors": [json_descriptor(descriptor)] }));
-    answer["statuses"][0].clone()
+    let (_, response) = service.json(&json!({ "domain": "d", "descriptors": [json_descriptor(descriptor)] }));
+    response["statuses"][0].clone()
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The messages of the rate-limit service as a client writes and reads them.
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Question {
+pub struct RateLimitRequest {
     #[prost(string, tag = "1")]
     pub domain: String,
     #[prost(message, repeated, tag = "2")]
@@ -48,7 +48,7 @@ pub struct Limit {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Answer {
+pub struct RateLimitResponse {
     #[prost(int32, tag = "1")]
     pub overall_code: i32,
     #[prost(message, repeated, tag = "2")]
@@ -77,7 +77,7 @@ pub struct Duration {
     pub nanos: i32,
 }
 
-/// A question about health has a text, and its answer a number.
+/// A request for the health has a text, and its response a number.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Health {
     #[prost(string, tag = "1")]

@@ -6,7 +6,7 @@ use serde_json::json;
 use tonic::{Code, Request};
 
 use super::messages::{Health, HealthStatus, OK};
-use super::setup::{METHOD, Service, ask, file, json_descriptor, question};
+use super::setup::{METHOD, Service, file, json_descriptor, rate_limit_request, should_rate_limit};
 use crate::support::{Http2, Tidegate, curl, eventually, get};
 
 const RULES: &str = "[limits.one]\nkey = \"descriptor:user\"\nalgorithm = \"fixed_window\"\nrate = \"1/hour\"\n\
@@ -16,12 +16,12 @@ const RULES: &str = "[limits.one]\nkey = \"descriptor:user\"\nalgorithm = \"fixe
 async fn invalid_calls_get_an_error_that_says_why() {
     let service = Service::start(RULES);
     let client = service.client().await;
-    let mut negative = question("d", &["user=a"]);
+    let mut negative = rate_limit_request("d", &["user=a"]);
     negative.descriptors[0].is_negative_hits = true;
     for (message, text) in [
-        (question("", &["user=a"]).encode_to_vec(), "the domain is empty"),
-        (question("d", &[]).encode_to_vec(), "there are no descriptors"),
-        (question("d", &["user=a"; 101]).encode_to_vec(), "there are more than 100 descriptors"),
+        (rate_limit_request("", &["user=a"]).encode_to_vec(), "the domain is empty"),
+        (rate_limit_request("d", &[]).encode_to_vec(), "there are no descriptors"),
+        (rate_limit_request("d", &["user=a"; 101]).encode_to_vec(), "there are more than 100 descriptors"),
         (
             negative.encode_to_vec(),
             "descriptor 0: negative hits are not supported: units can't be given back",
@@ -38,7 +38,7 @@ async fn invalid_calls_get_an_error_that_says_why() {
     let error = client.unary("/envoy.service.ratelimit.v3.RateLimitService/Other", vec![]).await.unwrap_err();
     assert_eq!(error.code(), Code::Unimplemented);
     // The connection serves on.
-    assert_eq!(ask(&client, &question("d", &["user=a"])).await.overall_code, OK);
+    assert_eq!(should_rate_limit(&client, &rate_limit_request("d", &["user=a"])).await.overall_code, OK);
 }
 
 #[test]
@@ -48,9 +48,9 @@ fn compressed_messages_are_not_supported() {
         .header("content-type", "application/grpc")
         .body(())
         .unwrap();
-    let answer = Http2::connect(service.address).ask(request, b"\x01\0\0\0\x01x");
-    let status = answer.response.headers().get("grpc-status").unwrap();
-    assert_eq!((answer.status(), status.as_bytes()), (200, &b"12"[..]));
+    let response = Http2::connect(service.address).ask(request, b"\x01\0\0\0\x01x");
+    let status = response.response.headers().get("grpc-status").unwrap();
+    assert_eq!((response.status(), status.as_bytes()), (200, &b"12"[..]));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -60,31 +60,31 @@ async fn health_is_shown() {
     let client = service.client().await;
     let health = async |service: &str| {
         let message = Health { service: service.to_owned() }.encode_to_vec();
-        let answer = client.unary("/grpc.health.v1.Health/Check", message).await.unwrap();
-        HealthStatus::decode(answer.into_inner()).unwrap().status
+        let response = client.unary("/grpc.health.v1.Health/Check", message).await.unwrap();
+        HealthStatus::decode(response.into_inner()).unwrap().status
     };
     assert_eq!(health("").await, 1);
     assert_eq!(health("envoy.service.ratelimit.v3.RateLimitService").await, 1);
     assert_eq!(health("other").await, 3);
-    let answer = get(service.address, "/healthcheck", &[]);
-    assert_eq!((answer.status(), answer.text()), (200, "OK\n"));
-    // A process that stops says so first, and still answers.
+    let response = get(service.address, "/healthcheck", &[]);
+    assert_eq!((response.status(), response.text()), (200, "OK\n"));
+    // A process that stops says so first, and still responds.
     service.proxy.signal("TERM");
     eventually("it is not ready", || get(service.address, "/healthcheck", &[]).status() == 503);
     assert_eq!(health("").await, 2);
-    assert_eq!(ask(&client, &question("d", &["user=a"])).await.overall_code, OK);
+    assert_eq!(should_rate_limit(&client, &rate_limit_request("d", &["user=a"])).await.overall_code, OK);
 }
 
 #[test]
 fn json_has_the_verdict_as_its_status() {
     let service = Service::start(RULES);
-    let asked = json!({ "domain": "d", "descriptors": [json_descriptor("user=a")] });
-    let (status, answer) = service.json(&asked);
-    let first = &answer["statuses"][0];
-    assert_eq!((status, &answer["overallCode"], &first["code"]), (200, &json!("OK"), &json!("OK")));
+    let request = json!({ "domain": "d", "descriptors": [json_descriptor("user=a")] });
+    let (status, response) = service.json(&request);
+    let first = &response["statuses"][0];
+    assert_eq!((status, &response["overallCode"], &first["code"]), (200, &json!("OK"), &json!("OK")));
     assert_eq!(first["currentLimit"], json!({ "name": "one", "requestsPerUnit": 1, "unit": "HOUR" }));
-    let (status, answer) = service.json(&asked);
-    assert_eq!((status, &answer["overallCode"]), (429, &json!("OVER_LIMIT")));
+    let (status, response) = service.json(&request);
+    assert_eq!((status, &response["overallCode"]), (429, &json!("OVER_LIMIT")));
     assert_eq!(service.json(&json!({ "domain": "d" })).0, 400);
     assert_eq!(service.json(&json!({ "domains": "d" })).0, 400);
     let wrong = get(service.address, "/json", &[]);
@@ -100,7 +100,7 @@ fn json_has_the_verdict_as_its_status() {
 async fn a_deadline_that_has_passed_is_an_error() {
     let service = Service::start(RULES);
     let client = service.client().await;
-    let mut request = Request::new(Bytes::from(question("d", &["user=a"]).encode_to_vec()));
+    let mut request = Request::new(Bytes::from(rate_limit_request("d", &["user=a"]).encode_to_vec()));
     request.metadata_mut().insert("grpc-timeout", "10S".parse().unwrap());
     client.unary_with(METHOD, request).await.unwrap();
 }

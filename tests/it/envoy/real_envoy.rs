@@ -69,9 +69,9 @@ fn envoy_limits_by_our_decisions_and_writes_its_own_headers() {
     // Of two descriptors Envoy shows the one with less left. A bucket with a burst has no unit that Envoy knows.
     assert_eq!(answers[0].header("x-ratelimit-limit"), Some("5, 5;w=60;name=\"checkout\""));
     let remaining: Vec<&str> =
-        answers.iter().filter_map(|answer| answer.header("x-ratelimit-remaining")).collect();
+        answers.iter().filter_map(|response| response.header("x-ratelimit-remaining")).collect();
     assert_eq!(remaining, ["4", "3", "2", "1", "0", "0", "0"]);
-    let wait = |answer: &Message| answer.header("retry-after").map(|wait| wait.parse::<u64>().unwrap());
+    let wait = |response: &Message| response.header("retry-after").map(|wait| wait.parse::<u64>().unwrap());
     assert_eq!(wait(&answers[0]), None);
     assert!(wait(&answers[6]).is_some_and(|wait| (1..=60).contains(&wait)), "{:?}", answers[6].headers);
     assert_eq!(edge.get("/other", &[]).status(), 200);

@@ -1,11 +1,11 @@
-//! A proxy with a listener of the rate-limit service, and questions to it.
+//! A proxy with a listener of the rate-limit service, and requests to it.
 
 use std::net::SocketAddr;
 
 use prost::Message as _;
 use serde_json::{Value, json};
 
-use super::messages::{Answer, Descriptor, Pair, Question};
+use super::messages::{Descriptor, Pair, RateLimitRequest, RateLimitResponse};
 use crate::support::{Client, GrpcClient, RedisServer, Tidegate};
 
 pub const METHOD: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
@@ -43,29 +43,29 @@ impl Service {
         Self { proxy, address }
     }
 
-    /// Asks in JSON; returns the status and the answer.
+    /// Sends a request in JSON; returns the status and the response.
     #[track_caller]
-    pub fn json(&self, question: &Value) -> (u16, Value) {
-        let text = question.to_string();
+    pub fn json(&self, request: &Value) -> (u16, Value) {
+        let text = request.to_string();
         let request =
             format!("POST /json HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{text}", text.len());
         let response = Client::connect(self.address).ask(&request);
         (response.status(), serde_json::from_slice(&response.body).unwrap_or(Value::Null))
     }
 
-    /// Asks about descriptors, written `key=value,key=value`; returns whether they are within their limits.
+    /// Sends descriptors, written `key=value,key=value`; returns whether they are within their limits.
     #[track_caller]
     pub fn allows(&self, domain: &str, descriptors: &[&str]) -> bool {
         let descriptors: Vec<Value> = descriptors.iter().map(|text| json_descriptor(text)).collect();
-        let (status, answer) = self.json(&json!({ "domain": domain, "descriptors": descriptors }));
-        match (status, answer["overallCode"].as_str()) {
+        let (status, response) = self.json(&json!({ "domain": domain, "descriptors": descriptors }));
+        match (status, response["overallCode"].as_str()) {
             (200, Some("OK")) => true,
             (429, Some("OVER_LIMIT")) => false,
-            other => panic!("{other:?}: {answer}"),
+            other => panic!("{other:?}: {response}"),
         }
     }
 
-    /// How many of these questions in a row are within the limits.
+    /// How many of these requests in a row are within the limits.
     #[track_caller]
     pub fn allowed(&self, times: usize, domain: &str, descriptors: &[&str]) -> usize {
         (0..times).filter(|_| self.allows(domain, descriptors)).count()
@@ -94,14 +94,14 @@ pub fn descriptor(text: &str) -> Descriptor {
     Descriptor { entries: text.split(',').map(entry).collect(), ..Descriptor::default() }
 }
 
-/// A question about descriptors, written `key=value,key=value`.
-pub fn question(domain: &str, descriptors: &[&str]) -> Question {
+/// A request with descriptors, written `key=value,key=value`.
+pub fn rate_limit_request(domain: &str, descriptors: &[&str]) -> RateLimitRequest {
     let descriptors = descriptors.iter().map(|text| descriptor(text)).collect();
-    Question { domain: domain.to_owned(), descriptors, hits_addend: 0 }
+    RateLimitRequest { domain: domain.to_owned(), descriptors, hits_addend: 0 }
 }
 
 /// Asks over gRPC.
-pub async fn ask(client: &GrpcClient, question: &Question) -> Answer {
-    let answer = client.unary(METHOD, question.encode_to_vec()).await.unwrap();
-    Answer::decode(answer.into_inner()).unwrap()
+pub async fn should_rate_limit(client: &GrpcClient, request: &RateLimitRequest) -> RateLimitResponse {
+    let response = client.unary(METHOD, request.encode_to_vec()).await.unwrap();
+    RateLimitResponse::decode(response.into_inner()).unwrap()
 }

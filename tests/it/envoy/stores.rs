@@ -4,7 +4,7 @@ use prost::Message as _;
 use tonic::Code;
 
 use super::messages::OK;
-use super::setup::{METHOD, Service, ask, question};
+use super::setup::{METHOD, Service, rate_limit_request, should_rate_limit};
 use crate::support::{RedisServer, eventually};
 
 fn rules(on_failure: &str) -> String {
@@ -26,7 +26,10 @@ async fn three_proxies_on_one_redis_are_never_over() {
             asking.push(tokio::spawn(async move {
                 let mut allowed = 0;
                 for _ in 0..30 {
-                    allowed += u32::from(ask(&client, &question("d", &["user=a"])).await.overall_code == OK);
+                    allowed += u32::from(
+                        should_rate_limit(&client, &rate_limit_request("d", &["user=a"])).await.overall_code
+                            == OK,
+                    );
                 }
                 allowed
             }));
@@ -44,11 +47,13 @@ async fn a_frozen_redis_leaves_the_share_of_this_process() {
     let redis = RedisServer::start();
     let service = Service::start_with(&redis, &rules("local"));
     let client = service.client().await;
-    assert_eq!(ask(&client, &question("d", &["user=a"])).await.overall_code, OK);
+    assert_eq!(should_rate_limit(&client, &rate_limit_request("d", &["user=a"])).await.overall_code, OK);
     redis.pause();
     let mut allowed = 1;
     for _ in 0..120 {
-        allowed += u32::from(ask(&client, &question("d", &["user=a"])).await.overall_code == OK);
+        allowed += u32::from(
+            should_rate_limit(&client, &rate_limit_request("d", &["user=a"])).await.overall_code == OK,
+        );
     }
     redis.resume();
     // What was sent to the frozen server may be counted in both places, so it is not more.
@@ -60,9 +65,9 @@ async fn a_limit_that_denies_without_its_store_is_unavailable() {
     let mut redis = RedisServer::start();
     let service = Service::start_with(&redis, &rules("deny"));
     let client = service.client().await;
-    assert_eq!(ask(&client, &question("d", &["user=a"])).await.overall_code, OK);
+    assert_eq!(should_rate_limit(&client, &rate_limit_request("d", &["user=a"])).await.overall_code, OK);
     redis.kill();
-    let error = client.unary(METHOD, question("d", &["user=a"]).encode_to_vec()).await.unwrap_err();
+    let error = client.unary(METHOD, rate_limit_request("d", &["user=a"]).encode_to_vec()).await.unwrap_err();
     assert_eq!(
         (error.code(), error.message()),
         (Code::Unavailable, "the store that counts limits is unavailable")
@@ -71,14 +76,16 @@ async fn a_limit_that_denies_without_its_store_is_unavailable() {
     let (status, _) = service.json(&serde_json::json!({ "domain": "d", "descriptors": [descriptor] }));
     assert_eq!(status, 503);
     // Descriptors without limits need no store.
-    assert_eq!(ask(&client, &question("d", &["other=a"])).await.overall_code, OK);
+    assert_eq!(should_rate_limit(&client, &rate_limit_request("d", &["other=a"])).await.overall_code, OK);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_reload_keeps_the_counts_and_changes_the_rules() {
     let service = Service::start(&rules("local"));
     let client = service.client().await;
-    let left = async |client| ask(client, &question("d", &["user=a"])).await.statuses[0].limit_remaining;
+    let left = async |client| {
+        should_rate_limit(client, &rate_limit_request("d", &["user=a"])).await.statuses[0].limit_remaining
+    };
     assert_eq!(left(&client).await, 89);
     let changed = rules("local").replace("90/hour", "50/hour");
     service.proxy.reload(&super::setup::file(&changed));

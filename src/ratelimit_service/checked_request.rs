@@ -1,4 +1,4 @@
-//! A question of a client, checked: what is counted, and for how many hits.
+//! A rate-limit request that was checked: what is counted, and for how many hits.
 
 use crate::gate::Descriptor;
 use crate::limit::Rate;
@@ -7,23 +7,23 @@ use crate::time::Micros;
 use super::messages::{RateLimitDescriptor, RateLimitRequest};
 use super::unit::Unit;
 
-/// The most descriptors of a question: all of them are decided in one call to the store.
+/// The most descriptors of a request: all of them are decided in one call to the store.
 const MAX_DESCRIPTORS: usize = 100;
 /// The most entries of a descriptor.
 const MAX_ENTRIES: usize = 100;
 
-/// A question, checked.
+/// A rate-limit request that was checked.
 #[derive(Debug)]
-pub(super) struct Question<'m> {
+pub(super) struct CheckedRequest<'m> {
     pub domain: &'m str,
     /// The descriptors in their order, each with the hits for which it is planned: at least one.
     pub descriptors: Vec<(Descriptor<'m>, u64)>,
-    pub terms: Vec<Terms>,
+    pub options: Vec<DescriptorOptions>,
 }
 
-/// What a client has sent with a descriptor.
+/// The options that a client has sent with a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Terms {
+pub(super) struct DescriptorOptions {
     /// Whether its limits are only checked.
     pub checks: bool,
     /// The numbers in place of those of its limits.
@@ -39,12 +39,12 @@ pub(super) struct SentLimit {
     pub rate: Option<Rate>,
 }
 
-impl<'m> Question<'m> {
+impl<'m> CheckedRequest<'m> {
     /// Checks a message.
     ///
     /// # Errors
     /// A text that says what is wrong.
-    pub fn of(message: &'m RateLimitRequest) -> Result<Self, String> {
+    pub fn new(message: &'m RateLimitRequest) -> Result<Self, String> {
         if message.domain.is_empty() {
             return Err("the domain is empty".into());
         }
@@ -54,20 +54,20 @@ impl<'m> Question<'m> {
         if message.descriptors.len() > MAX_DESCRIPTORS {
             return Err(format!("there are more than {MAX_DESCRIPTORS} descriptors"));
         }
-        let mut question = Self { domain: &message.domain, descriptors: Vec::new(), terms: Vec::new() };
+        let mut request = Self { domain: &message.domain, descriptors: Vec::new(), options: Vec::new() };
         for (index, sent) in message.descriptors.iter().enumerate() {
             let own = sent.hits_addend.map(|hits| hits.value);
             let hits = own.unwrap_or_else(|| u64::from(message.hits_addend.max(1)));
-            let terms = terms(sent, hits).map_err(|error| format!("descriptor {index}: {error}"))?;
+            let options = options(sent, hits).map_err(|error| format!("descriptor {index}: {error}"))?;
             let entries = sent.entries.iter().map(|entry| (&*entry.key, &*entry.value)).collect();
-            question.descriptors.push((Descriptor(entries), hits.max(1)));
-            question.terms.push(terms);
+            request.descriptors.push((Descriptor(entries), hits.max(1)));
+            request.options.push(options);
         }
-        Ok(question)
+        Ok(request)
     }
 }
 
-fn terms(descriptor: &RateLimitDescriptor, hits: u64) -> Result<Terms, &'static str> {
+fn options(descriptor: &RateLimitDescriptor, hits: u64) -> Result<DescriptorOptions, &'static str> {
     if descriptor.entries.is_empty() {
         return Err("it has no entries");
     }
@@ -77,10 +77,12 @@ fn terms(descriptor: &RateLimitDescriptor, hits: u64) -> Result<Terms, &'static 
     if descriptor.is_negative_hits {
         return Err("negative hits are not supported: units can't be given back");
     }
-    let Some(limit) = descriptor.limit else { return Ok(Terms { checks: hits == 0, sent: None }) };
+    let Some(limit) = descriptor.limit else {
+        return Ok(DescriptorOptions { checks: hits == 0, sent: None });
+    };
     let unit = limit.unit();
     let seconds = unit.seconds().ok_or("the unit of its limit is not known")?;
     let rate = Rate::new(limit.requests_per_unit.into(), Micros(seconds * Micros::SECOND.0)).ok();
     let sent = SentLimit { requests_per_unit: limit.requests_per_unit, unit, rate };
-    Ok(Terms { checks: hits == 0, sent: Some(sent) })
+    Ok(DescriptorOptions { checks: hits == 0, sent: Some(sent) })
 }

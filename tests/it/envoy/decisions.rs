@@ -1,11 +1,11 @@
-//! Questions over gRPC: verdicts, statuses, hits, and limits that clients send.
+//! Decisions over gRPC: statuses, hits, and limits that clients send.
 
 use prost::Message as _;
 use serde_json::Value;
 use tonic::Code;
 
-use super::messages::{Answer, Limit, Number, OK, OVER, Question, Status};
-use super::setup::{METHOD, Service, ask, descriptor, question};
+use super::messages::{Limit, Number, OK, OVER, RateLimitRequest, RateLimitResponse, Status};
+use super::setup::{METHOD, Service, descriptor, rate_limit_request, should_rate_limit};
 use crate::support::get;
 
 const RULES: &str = "[limits.two]\nkey = \"descriptor:user\"\nalgorithm = \"fixed_window\"\nrate = \"2/hour\"\n\
@@ -15,12 +15,12 @@ const RULES: &str = "[limits.two]\nkey = \"descriptor:user\"\nalgorithm = \"fixe
                      [[descriptors]]\ndomain = \"d\"\nmatch = [\"free\"]\n\
                      [[descriptors]]\ndomain = \"d\"\nmatch = [\"bad\"]\nblock = true\n";
 
-fn codes(answer: &Answer) -> Vec<i32> {
-    answer.statuses.iter().map(|status| status.code).collect()
+fn codes(response: &RateLimitResponse) -> Vec<i32> {
+    response.statuses.iter().map(|status| status.code).collect()
 }
 
-fn remaining(answer: &Answer) -> Vec<u32> {
-    answer.statuses.iter().map(|status| status.limit_remaining).collect()
+fn remaining(response: &RateLimitResponse) -> Vec<u32> {
+    response.statuses.iter().map(|status| status.limit_remaining).collect()
 }
 
 /// Each descriptor counts for the limits that have decided it.
@@ -45,53 +45,53 @@ fn the_most_frequent_keys_are_shown() {
 async fn each_descriptor_has_its_status() {
     let service = Service::start(RULES);
     let client = service.client().await;
-    let all = question("d", &["user=a", "nothing=1", "free=1", "all=1"]);
-    let answer = ask(&client, &all).await;
-    assert_eq!((answer.overall_code, codes(&answer)), (OK, vec![OK; 4]));
-    assert_eq!(remaining(&answer), [1, 0, u32::MAX, 4]);
+    let all = rate_limit_request("d", &["user=a", "nothing=1", "free=1", "all=1"]);
+    let response = should_rate_limit(&client, &all).await;
+    assert_eq!((response.overall_code, codes(&response)), (OK, vec![OK; 4]));
+    assert_eq!(remaining(&response), [1, 0, u32::MAX, 4]);
     let current = |status: &Status| status.current_limit.clone();
     let limit = |requests_per_unit, name: &str| Some(Limit { requests_per_unit, unit: 3, name: name.into() });
     assert_eq!(
-        answer.statuses.iter().map(current).collect::<Vec<_>>(),
+        response.statuses.iter().map(current).collect::<Vec<_>>(),
         [limit(2, "two"), None, None, limit(5, "five")]
     );
-    let reset = answer.statuses[0].duration_until_reset.as_ref().unwrap().seconds;
+    let reset = response.statuses[0].duration_until_reset.as_ref().unwrap().seconds;
     assert!((1..=3600).contains(&reset), "{reset}");
-    assert!(answer.statuses[1].duration_until_reset.is_none());
+    assert!(response.statuses[1].duration_until_reset.is_none());
     // Another domain has no rules.
-    assert_eq!(ask(&client, &question("e", &["user=a"])).await.overall_code, OK);
+    assert_eq!(should_rate_limit(&client, &rate_limit_request("e", &["user=a"])).await.overall_code, OK);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn several_descriptors_are_charged_together_or_not_at_all() {
     let service = Service::start(RULES);
     let client = service.client().await;
-    let both = question("d", &["user=a", "all=1"]);
+    let both = rate_limit_request("d", &["user=a", "all=1"]);
     for _ in 0..2 {
-        assert_eq!(ask(&client, &both).await.overall_code, OK);
+        assert_eq!(should_rate_limit(&client, &both).await.overall_code, OK);
     }
     for _ in 0..5 {
-        let answer = ask(&client, &both).await;
-        assert_eq!((answer.overall_code, codes(&answer)), (OVER, vec![OVER, OK]));
+        let response = should_rate_limit(&client, &both).await;
+        assert_eq!((response.overall_code, codes(&response)), (OVER, vec![OVER, OK]));
     }
     // The denied ones have cost nothing.
-    let answer = ask(&client, &question("d", &["all=1"])).await;
-    assert_eq!((answer.overall_code, remaining(&answer)), (OK, vec![2]));
+    let response = should_rate_limit(&client, &rate_limit_request("d", &["all=1"])).await;
+    assert_eq!((response.overall_code, remaining(&response)), (OK, vec![2]));
     // Nor has what a rule blocks.
-    let answer = ask(&client, &question("d", &["bad=1", "all=1"])).await;
-    assert_eq!((answer.overall_code, codes(&answer)), (OVER, vec![OVER, OK]));
-    assert_eq!(remaining(&ask(&client, &question("d", &["all=1"])).await), [1]);
+    let response = should_rate_limit(&client, &rate_limit_request("d", &["bad=1", "all=1"])).await;
+    assert_eq!((response.overall_code, codes(&response)), (OVER, vec![OVER, OK]));
+    assert_eq!(remaining(&should_rate_limit(&client, &rate_limit_request("d", &["all=1"])).await), [1]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn equal_descriptors_in_one_question_are_charged_each() {
+async fn equal_descriptors_in_one_request_are_charged_each() {
     let service = Service::start(RULES);
     let client = service.client().await;
-    let answer = ask(&client, &question("d", &["all=1", "all=1", "all=1"])).await;
-    assert_eq!((answer.overall_code, remaining(&answer)), (OK, vec![2, 2, 2]));
-    let answer = ask(&client, &question("d", &["all=1", "all=1", "all=1"])).await;
-    assert_eq!((answer.overall_code, codes(&answer)), (OVER, vec![OVER; 3]));
-    assert_eq!(remaining(&ask(&client, &question("d", &["all=1"])).await), [1]);
+    let response = should_rate_limit(&client, &rate_limit_request("d", &["all=1", "all=1", "all=1"])).await;
+    assert_eq!((response.overall_code, remaining(&response)), (OK, vec![2, 2, 2]));
+    let response = should_rate_limit(&client, &rate_limit_request("d", &["all=1", "all=1", "all=1"])).await;
+    assert_eq!((response.overall_code, codes(&response)), (OVER, vec![OVER; 3]));
+    assert_eq!(remaining(&should_rate_limit(&client, &rate_limit_request("d", &["all=1"])).await), [1]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -99,25 +99,25 @@ async fn hits_are_charged_and_none_only_checks() {
     let service = Service::start(RULES);
     let client = service.client().await;
     let hits = |request: u32, own: Option<u64>| {
-        let mut all = question("d", &["all=1"]);
+        let mut all = rate_limit_request("d", &["all=1"]);
         all.hits_addend = request;
         all.descriptors[0].hits_addend = own.map(|value| Number { value });
         all
     };
-    assert_eq!(remaining(&ask(&client, &hits(3, None)).await), [2]);
-    assert_eq!(remaining(&ask(&client, &hits(3, Some(1))).await), [1]);
+    assert_eq!(remaining(&should_rate_limit(&client, &hits(3, None)).await), [2]);
+    assert_eq!(remaining(&should_rate_limit(&client, &hits(3, Some(1))).await), [1]);
     for _ in 0..3 {
-        let answer = ask(&client, &hits(7, Some(0))).await;
-        assert_eq!((answer.overall_code, remaining(&answer)), (OK, vec![1]));
+        let response = should_rate_limit(&client, &hits(7, Some(0))).await;
+        assert_eq!((response.overall_code, remaining(&response)), (OK, vec![1]));
     }
     // More than is left is not charged in part.
-    let answer = ask(&client, &hits(2, None)).await;
-    assert_eq!((answer.overall_code, remaining(&answer)), (OVER, vec![1]));
+    let response = should_rate_limit(&client, &hits(2, None)).await;
+    assert_eq!((response.overall_code, remaining(&response)), (OVER, vec![1]));
     // More than the limit can ever allow.
-    assert_eq!(ask(&client, &hits(6, None)).await.overall_code, OVER);
-    assert_eq!(remaining(&ask(&client, &hits(0, None)).await), [0]);
-    let answer = ask(&client, &hits(0, Some(0))).await;
-    assert_eq!((answer.overall_code, codes(&answer)), (OVER, vec![OVER]));
+    assert_eq!(should_rate_limit(&client, &hits(6, None)).await.overall_code, OVER);
+    assert_eq!(remaining(&should_rate_limit(&client, &hits(0, None)).await), [0]);
+    let response = should_rate_limit(&client, &hits(0, Some(0))).await;
+    assert_eq!((response.overall_code, codes(&response)), (OVER, vec![OVER]));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -128,15 +128,15 @@ async fn hits_at_the_end_of_a_stream_are_charged_as_far_as_the_limit_allows() {
     );
     let client = service.client().await;
     let hits = |value| {
-        let mut all = question("d", &["user=a"]);
+        let mut all = rate_limit_request("d", &["user=a"]);
         all.descriptors[0].hits_addend = Some(Number { value });
         all
     };
     for (spent, code, left) in
         [(0, OK, 100), (70, OK, 30), (0, OK, 30), (500, OVER, 0), (0, OVER, 0), (1, OVER, 0)]
     {
-        let answer = ask(&client, &hits(spent)).await;
-        assert_eq!((answer.overall_code, remaining(&answer)), (code, vec![left]), "{spent}");
+        let response = should_rate_limit(&client, &hits(spent)).await;
+        assert_eq!((response.overall_code, remaining(&response)), (code, vec![left]), "{spent}");
     }
 }
 
@@ -147,25 +147,25 @@ async fn clients_may_send_a_limit() {
     let sent = |user: &str, requests_per_unit, unit| {
         let mut one = descriptor(user);
         one.limit = Some(Limit { requests_per_unit, unit, name: String::new() });
-        Question { domain: "d".into(), descriptors: vec![one], hits_addend: 0 }
+        RateLimitRequest { domain: "d".into(), descriptors: vec![one], hits_addend: 0 }
     };
-    let answer = ask(&client, &sent("user=a", 3, 4)).await;
-    assert_eq!(remaining(&answer), [2]);
-    let current = answer.statuses[0].current_limit.clone().unwrap();
+    let response = should_rate_limit(&client, &sent("user=a", 3, 4)).await;
+    assert_eq!(remaining(&response), [2]);
+    let current = response.statuses[0].current_limit.clone().unwrap();
     assert_eq!((current.requests_per_unit, current.unit, &*current.name), (3, 4, "two"));
-    let header = |answer: &Answer, name: &str| {
-        let found = answer.response_headers_to_add.iter().find(|header| header.key == name);
+    let header = |response: &RateLimitResponse, name: &str| {
+        let found = response.response_headers_to_add.iter().find(|header| header.key == name);
         found.map(|header| header.value.clone())
     };
-    assert_eq!(header(&answer, "x-ratelimit-limit").as_deref(), Some("3"));
+    assert_eq!(header(&response, "x-ratelimit-limit").as_deref(), Some("3"));
     for code in [OK, OK, OVER] {
-        assert_eq!(ask(&client, &sent("user=a", 3, 4)).await.overall_code, code);
+        assert_eq!(should_rate_limit(&client, &sent("user=a", 3, 4)).await.overall_code, code);
     }
     // Other keys, other numbers and the limit itself have counts of their own.
-    for other in [sent("user=b", 3, 4), sent("user=a", 4, 4), question("d", &["user=a"])] {
-        assert_eq!(ask(&client, &other).await.overall_code, OK, "{other:?}");
+    for other in [sent("user=b", 3, 4), sent("user=a", 4, 4), rate_limit_request("d", &["user=a"])] {
+        assert_eq!(should_rate_limit(&client, &other).await.overall_code, OK, "{other:?}");
     }
-    let none = ask(&client, &sent("user=c", 0, 2)).await;
+    let none = should_rate_limit(&client, &sent("user=c", 0, 2)).await;
     assert_eq!((none.overall_code, none.statuses[0].current_limit.clone().unwrap().unit), (OVER, 2));
     let unknown = client.unary(METHOD, sent("user=a", 3, 0).encode_to_vec()).await.unwrap_err();
     assert_eq!(unknown.code(), Code::InvalidArgument);
@@ -173,18 +173,18 @@ async fn clients_may_send_a_limit() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn answers_have_the_headers_that_responses_have() {
+async fn responses_have_the_rate_limit_headers() {
     let service = Service::start(&format!("[answers]\nrate_headers = \"both\"\n{RULES}"));
     let client = service.client().await;
-    let names = |answer: Answer| -> Vec<String> {
-        answer.response_headers_to_add.into_iter().map(|header| header.key).collect()
+    let names = |response: RateLimitResponse| -> Vec<String> {
+        response.response_headers_to_add.into_iter().map(|header| header.key).collect()
     };
     let x =
         ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset", "ratelimit-policy", "ratelimit"];
     for _ in 0..2 {
-        assert_eq!(names(ask(&client, &question("d", &["user=a"])).await), x);
+        assert_eq!(names(should_rate_limit(&client, &rate_limit_request("d", &["user=a"])).await), x);
     }
-    let denied = names(ask(&client, &question("d", &["user=a"])).await);
+    let denied = names(should_rate_limit(&client, &rate_limit_request("d", &["user=a"])).await);
     assert_eq!(denied, x.into_iter().chain(["retry-after"]).collect::<Vec<_>>());
-    assert!(names(ask(&client, &question("d", &["free=1"])).await).is_empty());
+    assert!(names(should_rate_limit(&client, &rate_limit_request("d", &["free=1"])).await).is_empty());
 }

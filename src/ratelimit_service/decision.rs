@@ -1,4 +1,4 @@
-//! The verdict on a question: its descriptors as charges of limits, which the limiter decides like those of a request.
+//! Decides rate-limit requests: makes charges of descriptors, which the limiter decides like those of other requests.
 //!
 //! All descriptors are one decision: their hits are charged together or not at all. First those without hits are checked; then
 //! the others are charged; last come hits that are charged late, as far as the limits allow.
@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use smallvec::SmallVec;
 
-use super::question::{Question, Terms};
+use super::checked_request::{CheckedRequest, DescriptorOptions};
 use crate::gate::{DescriptorError, DescriptorPlan, Gate};
 use crate::limit::{Charge, PolicyId, QuotaError, Rate};
 use crate::limiter::{Admission, Denial, LimitStatus, Limiter, Limits, SentLimits};
@@ -15,14 +15,14 @@ use crate::proxy::Proxy;
 use crate::telemetry::{Counts, DecisionSource, Outcome};
 use crate::time::{Micros, Stopwatch};
 
-/// The most charges of a question, as of a route.
+/// The most charges of a request, as of a route.
 const MAX_CHARGES: usize = 1_000;
 /// How often a late charge is tried with what the limit has left, which others may take meanwhile.
 const LATE_ATTEMPTS: usize = 4;
 
-/// Why there is no verdict.
+/// Why there is no decided.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum VerdictError {
+pub(super) enum DecisionError {
     /// A descriptor can't be counted.
     #[error("descriptor {0}: {1}")]
     Descriptor(usize, DescriptorError),
@@ -37,10 +37,10 @@ pub(super) enum VerdictError {
     Unavailable(Micros),
 }
 
-/// The verdict on a question.
-pub(super) struct Verdict<'g> {
+/// The decisions on a request.
+pub(super) struct DescriptorDecisions<'g> {
     /// The descriptors, in their order.
-    pub rows: Vec<Row<'g>>,
+    pub descriptors: Vec<ChargedDescriptor<'g>>,
     /// The decisions that are known, on charges of all descriptors.
     pub statuses: Vec<LimitStatus>,
     /// The limits with the numbers that were sent, if there are any.
@@ -48,9 +48,9 @@ pub(super) struct Verdict<'g> {
 }
 
 /// A descriptor with its charges.
-pub(super) struct Row<'g> {
+pub(super) struct ChargedDescriptor<'g> {
     pub plan: DescriptorPlan<'g>,
-    pub terms: Terms,
+    pub options: DescriptorOptions,
     /// Each charge, and the id of its policy in the configuration.
     pub charges: SmallVec<[(PolicyId, Charge); 2]>,
 }
@@ -63,9 +63,9 @@ enum Kind {
     Late,
 }
 
-impl Row<'_> {
+impl ChargedDescriptor<'_> {
     fn kind(&self) -> Kind {
-        match (&self.plan.rule, self.terms.checks) {
+        match (&self.plan.rule, self.options.checks) {
             (_, true) => Kind::Check,
             (Some(rule), false) if rule.charges_late => Kind::Late,
             _ => Kind::Take,
@@ -74,7 +74,7 @@ impl Row<'_> {
 
     /// Whether it is over the limit whatever the counts are.
     pub fn is_blocked(&self) -> bool {
-        let allows_none = self.terms.sent.is_some_and(|sent| sent.rate.is_none());
+        let allows_none = self.options.sent.is_some_and(|sent| sent.rate.is_none());
         self.plan.is_blocked() || allows_none && !self.charges.is_empty()
     }
 
@@ -87,89 +87,92 @@ impl Row<'_> {
     }
 }
 
-/// Decides a question.
+/// Decides a request.
 ///
 /// # Errors
-/// A question that can't be decided.
+/// A request that can't be decided.
 pub(super) async fn decide<'p>(
     proxy: &'p Proxy,
-    question: &Question<'_>,
-) -> Result<Verdict<'p>, VerdictError> {
+    request: &CheckedRequest<'_>,
+) -> Result<DescriptorDecisions<'p>, DecisionError> {
     let (gate, limiter) = (proxy.gate(), proxy.limiter());
-    let (rows, limits) = rows(gate, proxy.sent_limits(), question)?;
-    record_rules(proxy.counts(), &rows);
-    if rows.iter().any(Row::is_blocked) {
-        return Ok(Verdict { rows, statuses: Vec::new(), limits });
+    let (descriptors, limits) = descriptors(gate, proxy.sent_limits(), request)?;
+    record_rules(proxy.counts(), &descriptors);
+    if descriptors.iter().any(ChargedDescriptor::is_blocked) {
+        return Ok(DescriptorDecisions { descriptors, statuses: Vec::new(), limits });
     }
     let known = limits.as_deref().unwrap_or(&gate.limits);
     let stopwatch = Stopwatch::start();
-    let statuses = decide_rows(limiter, known, &rows).await;
-    if rows.iter().any(|row| !row.charges.is_empty()) {
+    let statuses = decide_charges(limiter, known, &descriptors).await;
+    if descriptors.iter().any(|charged| !charged.charges.is_empty()) {
         proxy.counts().record_decision_duration(stopwatch.elapsed());
     }
-    Ok(Verdict { statuses: statuses?, rows, limits })
+    Ok(DescriptorDecisions { statuses: statuses?, descriptors, limits })
 }
 
 /// The descriptors with their charges, by the numbers that were sent where there are any.
-fn rows<'g>(
+fn descriptors<'g>(
     gate: &'g Gate,
     sent_limits: &SentLimits,
-    question: &Question<'_>,
-) -> Result<(Vec<Row<'g>>, Option<Rc<Limits>>), VerdictError> {
-    let plans = gate.descriptors().plan(question.domain, &question.descriptors);
-    let plans = plans.map_err(|(index, error)| VerdictError::Descriptor(index, error))?;
-    let row = |(plan, terms): (DescriptorPlan<'g>, &Terms)| {
+    request: &CheckedRequest<'_>,
+) -> Result<(Vec<ChargedDescriptor<'g>>, Option<Rc<Limits>>), DecisionError> {
+    let plans = gate.descriptors().plan(request.domain, &request.descriptors);
+    let plans = plans.map_err(|(index, error)| DecisionError::Descriptor(index, error))?;
+    let charged = |(plan, options): (DescriptorPlan<'g>, &DescriptorOptions)| {
         let charges = plan.charges.iter().map(|charge| (charge.policy, *charge)).collect();
-        Row { plan, terms: *terms, charges }
+        ChargedDescriptor { plan, options: *options, charges }
     };
-    let mut rows: Vec<Row<'g>> = plans.into_iter().zip(&question.terms).map(row).collect();
-    if rows.iter().map(|row| row.charges.len()).sum::<usize>() > MAX_CHARGES {
-        return Err(VerdictError::TooMany);
+    let mut descriptors: Vec<ChargedDescriptor<'g>> =
+        plans.into_iter().zip(&request.options).map(charged).collect();
+    if descriptors.iter().map(|charged| charged.charges.len()).sum::<usize>() > MAX_CHARGES {
+        return Err(DecisionError::TooMany);
     }
     let mut changed: Vec<(&mut Charge, Rate)> = Vec::new();
-    for row in &mut rows {
-        if let Some(rate) = row.terms.sent.and_then(|sent| sent.rate) {
-            changed.extend(row.charges.iter_mut().map(|(_, charge)| (charge, rate)));
+    for charged in &mut descriptors {
+        if let Some(rate) = charged.options.sent.and_then(|sent| sent.rate) {
+            changed.extend(charged.charges.iter_mut().map(|(_, charge)| (charge, rate)));
         }
     }
     if changed.is_empty() {
-        return Ok((rows, None));
+        return Ok((descriptors, None));
     }
     let sent: Vec<(PolicyId, Rate)> = changed.iter().map(|(charge, rate)| (charge.policy, *rate)).collect();
     let (limits, ids) = sent_limits.apply(&gate.limits, &sent)?;
     for ((charge, _), id) in changed.into_iter().zip(ids) {
         charge.policy = id;
     }
-    Ok((rows, Some(limits)))
+    Ok((descriptors, Some(limits)))
 }
 
 /// Decides the charges of all descriptors; returns the decisions that are known.
-async fn decide_rows(
+async fn decide_charges(
     limiter: &Limiter,
     limits: &Limits,
-    rows: &[Row<'_>],
-) -> Result<Vec<LimitStatus>, VerdictError> {
+    descriptors: &[ChargedDescriptor<'_>],
+) -> Result<Vec<LimitStatus>, DecisionError> {
     let mut statuses = Vec::new();
-    let checks = charges(rows, Kind::Check);
+    let checks = charges(descriptors, Kind::Check);
     if !checks.is_empty() {
         statuses.extend(check(limiter, limits, &checks).await?);
     }
-    let takes = charges(rows, Kind::Take);
+    let takes = charges(descriptors, Kind::Take);
     let passes = statuses.iter().all(|status| status.decision.allowed);
     if passes && !takes.is_empty() {
         statuses.extend(known(limiter.decide(limits, &takes).await)?);
     }
     // These hits have been spent already, so they are charged whatever the other descriptors come to.
-    for charge in charges(rows, Kind::Late) {
+    for charge in charges(descriptors, Kind::Late) {
         statuses.extend(charge_late(limiter, limits, charge).await?);
     }
     Ok(statuses)
 }
 
-/// The charges of the rows of this kind. Those of one limit and key are one charge, as all are made or none.
-fn charges(rows: &[Row<'_>], kind: Kind) -> SmallVec<[Charge; 4]> {
+/// The charges of the descriptors of this kind. Those of one limit and key are one charge, as all are made or none.
+fn charges(descriptors: &[ChargedDescriptor<'_>], kind: Kind) -> SmallVec<[Charge; 4]> {
     let mut all: SmallVec<[Charge; 4]> = SmallVec::new();
-    for (_, charge) in rows.iter().filter(|row| row.kind() == kind).flat_map(|row| &row.charges) {
+    for (_, charge) in
+        descriptors.iter().filter(|charged| charged.kind() == kind).flat_map(|charged| &charged.charges)
+    {
         match all.iter_mut().find(|other| (other.policy, other.key) == (charge.policy, charge.key)) {
             Some(other) => other.cost = other.cost.saturating_add(charge.cost),
             None => all.push(*charge),
@@ -179,9 +182,9 @@ fn charges(rows: &[Row<'_>], kind: Kind) -> SmallVec<[Charge; 4]> {
 }
 
 /// The decisions of an admission.
-fn known(admission: Admission) -> Result<impl Iterator<Item = LimitStatus>, VerdictError> {
+fn known(admission: Admission) -> Result<impl Iterator<Item = LimitStatus>, DecisionError> {
     match admission.verdict {
-        Err(Denial::Unavailable { retry_after }) => Err(VerdictError::Unavailable(retry_after)),
+        Err(Denial::Unavailable { retry_after }) => Err(DecisionError::Unavailable(retry_after)),
         _ => Ok(admission.statuses.into_iter()),
     }
 }
@@ -191,7 +194,7 @@ async fn check(
     limiter: &Limiter,
     limits: &Limits,
     charges: &[Charge],
-) -> Result<Vec<LimitStatus>, VerdictError> {
+) -> Result<Vec<LimitStatus>, DecisionError> {
     let statuses = known(limiter.peek(limits, charges).await)?;
     let checked = |mut status: LimitStatus| {
         let own = |charge: &&Charge| {
@@ -210,7 +213,7 @@ async fn charge_late(
     limiter: &Limiter,
     limits: &Limits,
     charge: Charge,
-) -> Result<Option<LimitStatus>, VerdictError> {
+) -> Result<Option<LimitStatus>, DecisionError> {
     let mut fitting =
         Charge { cost: charge.cost.min(limits.policies[charge.policy].quota.limit()), ..charge };
     let mut last = None;
@@ -232,8 +235,8 @@ async fn charge_late(
 }
 
 /// Counts what rules decide: blocks and exemptions.
-fn record_rules(counts: &Counts, rows: &[Row<'_>]) {
-    for plan in rows.iter().map(|row| &row.plan) {
+fn record_rules(counts: &Counts, descriptors: &[ChargedDescriptor<'_>]) {
+    for plan in descriptors.iter().map(|charged| &charged.plan) {
         let blocked = plan.blocked_by.map(|limit| (limit, Outcome::Blocked));
         let lacking = plan.lacking_for.map(|limit| (limit, Outcome::MissingKey));
         let exempt = plan.exempt.iter().map(|limit| (*limit, Outcome::Exempt));

@@ -1,23 +1,23 @@
-//! The answer to a question: the message that says what the verdict is.
+//! The response to a request: its decisions as a message.
 
+use super::decision::{ChargedDescriptor, DescriptorDecisions};
 use super::messages::{Code, DescriptorStatus, Duration, HeaderValue, RateLimit, RateLimitResponse};
 use super::unit::Unit;
-use super::verdict::{Row, Verdict};
 use crate::limit::{Policy, binding};
 use crate::limiter::LimitStatus;
 use crate::proxy::{Proxy, limit_headers};
 use crate::time::Micros;
 
-/// The message for a verdict.
-pub(super) fn answer(proxy: &Proxy, verdict: &Verdict<'_>) -> RateLimitResponse {
+/// The message for a decided.
+pub(super) fn response(proxy: &Proxy, decided: &DescriptorDecisions<'_>) -> RateLimitResponse {
     let policies = &proxy.gate().limits.policies;
     let statuses: Vec<DescriptorStatus> =
-        verdict.rows.iter().map(|row| status(policies, row, &verdict.statuses)).collect();
+        decided.descriptors.iter().map(|charged| status(policies, charged, &decided.statuses)).collect();
     let is_over = statuses.iter().any(|status| status.code() == Code::OverLimit);
     RateLimitResponse {
         overall_code: code(is_over),
         statuses,
-        response_headers_to_add: headers(proxy, verdict),
+        response_headers_to_add: headers(proxy, decided),
     }
 }
 
@@ -27,12 +27,12 @@ fn code(is_over: bool) -> i32 {
 }
 
 /// The status of a descriptor: that of its limit with the least left.
-fn status(policies: &[Policy], row: &Row<'_>, all: &[LimitStatus]) -> DescriptorStatus {
-    let own: Vec<&LimitStatus> = row.statuses(all).collect();
+fn status(policies: &[Policy], charged: &ChargedDescriptor<'_>, all: &[LimitStatus]) -> DescriptorStatus {
+    let own: Vec<&LimitStatus> = charged.statuses(all).collect();
     let bound = binding(own.iter().map(|status| &status.decision)).map(|index| own[index]);
-    let is_over = row.is_blocked() || own.iter().any(|status| !status.decision.allowed);
-    let is_unlimited = row.plan.rule.is_some_and(|rule| rule.limits.is_empty() && !rule.blocks);
-    let sent = row.terms.sent.filter(|_| !row.charges.is_empty());
+    let is_over = charged.is_blocked() || own.iter().any(|status| !status.decision.allowed);
+    let is_unlimited = charged.plan.rule.is_some_and(|rule| rule.limits.is_empty() && !rule.blocks);
+    let sent = charged.options.sent.filter(|_| !charged.charges.is_empty());
     let limit = bound.map(|status| {
         let (units, seconds) = status.advertised(policies);
         let own = (saturated(units), Unit::of_seconds(seconds));
@@ -40,7 +40,7 @@ fn status(policies: &[Policy], row: &Row<'_>, all: &[LimitStatus]) -> Descriptor
         let name = policies[status.policy].name.to_string();
         RateLimit { requests_per_unit, unit: unit.into(), name }
     });
-    let none_allowed = || sent.filter(|sent| sent.rate.is_none()).zip(row.charges.first());
+    let none_allowed = || sent.filter(|sent| sent.rate.is_none()).zip(charged.charges.first());
     let limit = limit.or_else(|| {
         let (sent, (policy, _)) = none_allowed()?;
         let name = policies[*policy].name.to_string();
@@ -68,15 +68,15 @@ fn duration(span: Micros) -> Duration {
 }
 
 /// The headers for the response to the client.
-fn headers(proxy: &Proxy, verdict: &Verdict<'_>) -> Vec<HeaderValue> {
-    let limits = verdict.limits.as_deref().unwrap_or(&proxy.gate().limits);
+fn headers(proxy: &Proxy, decided: &DescriptorDecisions<'_>) -> Vec<HeaderValue> {
+    let limits = decided.limits.as_deref().unwrap_or(&proxy.gate().limits);
     // Where numbers were sent, the headers show them.
     let sent = |status: &LimitStatus| {
-        let charges = verdict.rows.iter().flat_map(|row| &row.charges);
+        let charges = decided.descriptors.iter().flat_map(|charged| &charged.charges);
         let mut own = charges.filter(|(policy, charge)| (*policy, charge.key) == (status.policy, status.key));
         LimitStatus { policy: own.next().map_or(status.policy, |(_, charge)| charge.policy), ..*status }
     };
-    let statuses: Vec<LimitStatus> = verdict.statuses.iter().map(sent).collect();
+    let statuses: Vec<LimitStatus> = decided.statuses.iter().map(sent).collect();
     let fields = limit_headers(proxy, &limits.policies, &statuses);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     fields
