@@ -118,12 +118,12 @@ fn descriptors<'g>(
 ) -> Result<(Vec<ChargedDescriptor<'g>>, Option<Rc<Limits>>), DecisionError> {
     let plans = gate.descriptors().plan(request.domain, &request.descriptors);
     let plans = plans.map_err(|(index, error)| DecisionError::Descriptor(index, error))?;
-    let charged = |(plan, options): (DescriptorPlan<'g>, &DescriptorOptions)| {
+    let with_charges = |(plan, options): (DescriptorPlan<'g>, &DescriptorOptions)| {
         let charges = plan.charges.iter().map(|charge| (charge.policy, *charge)).collect();
         ChargedDescriptor { plan, options: *options, charges }
     };
     let mut descriptors: Vec<ChargedDescriptor<'g>> =
-        plans.into_iter().zip(&request.options).map(charged).collect();
+        plans.into_iter().zip(&request.options).map(with_charges).collect();
     if descriptors.iter().map(|charged| charged.charges.len()).sum::<usize>() > MAX_CHARGES {
         return Err(DecisionError::TooMany);
     }
