@@ -118,7 +118,7 @@ pub async fn serve(
 
 impl<'p> Exchange<'p> {
     /// Starts the request's record, and copies what is needed of the head after it has moved upstream.
-    pub(super) fn begin(
+    fn begin(
         proxy: &'p Proxy,
         client: &'p ClientConnection,
         head: &RequestHead,
@@ -251,7 +251,7 @@ impl<'p> Exchange<'p> {
 
     /// Records what is known of a request that is rejected before it has a plan.
     #[cold]
-    pub(super) fn rejected(&mut self, head: &RequestHead, rejection: Rejection) -> Rejection {
+    fn rejected(&mut self, head: &RequestHead, rejection: Rejection) -> Rejection {
         let gate = &self.proxy.snapshot.gate;
         let location = gate.locate(self.client.identity(), head);
         let matched = gate.match_route(head, &location).ok();
@@ -303,7 +303,7 @@ impl<'p> Exchange<'p> {
 
     /// Makes the response to a rejected request. Status, headers, body, access log and counters all follow from the
     /// rejection.
-    pub(super) fn reject(&mut self, rejection: &Rejection) -> ProxyResponse<BodySource> {
+    fn reject(&mut self, rejection: &Rejection) -> ProxyResponse<BodySource> {
         let gate = &self.proxy.snapshot.gate;
         if let Some((limit, outcome)) = rejection.decision() {
             self.proxy.counts.record_decision(limit, outcome, DecisionSource::Config);
@@ -333,7 +333,7 @@ impl<'p> Exchange<'p> {
     }
 
     /// Completes the response for the client. The record moves into the body, which finishes it at its end.
-    pub(super) async fn finish(&mut self, mut response: ProxyResponse<BodySource>) -> ProxyResponse {
+    async fn finish(&mut self, mut response: ProxyResponse<BodySource>) -> ProxyResponse {
         self.rate_headers().write(&mut response.head.fields, self.retry_after);
         let edits = self.route.map(|route| &self.proxy.snapshot.actions[route].response_headers);
         self.id.add_to(&mut response.head.fields, edits);

@@ -18,7 +18,6 @@ use crate::http1::names::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_
 use crate::http1::{ResponseHead, push_decimal};
 use crate::limit::{Decision, DenyReason, binding};
 use crate::limiter::{Denial, LimitStatus};
-use crate::time::Micros;
 use crate::upstream::ForwardError;
 
 /// The value of `{retry_after}`, in seconds, for a request that can never pass: a year.
@@ -124,7 +123,6 @@ impl<'a> RejectedRequest<'a> {
     pub fn wait(&self, rejection: &Rejection) -> Option<u64> {
         let wait = match rejection {
             Rejection::Denied(Denial::Unavailable { retry_after }) => Some(*retry_after),
-            Rejection::Overloaded => Some(Micros::SECOND),
             _ => self.denied_by.and_then(|status| status.decision.retry_after),
         };
         wait.map(|wait| self.headers.policy.wait(wait))
@@ -143,9 +141,6 @@ impl<'a> RejectedRequest<'a> {
             }
             Rejection::BlockedByRoute => {
                 self.explained(StatusCode::FORBIDDEN, "such requests are blocked", None)
-            }
-            Rejection::Overloaded => {
-                self.explained(StatusCode::SERVICE_UNAVAILABLE, "the proxy is overloaded", wait)
             }
             Rejection::MaxForwards => self.explained(
                 StatusCode::BAD_REQUEST,

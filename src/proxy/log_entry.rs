@@ -127,10 +127,8 @@ impl LogEntry {
             self.record.is_denied = true;
             self.record.set_denied_by(limit_name(gate, limit));
         }
-        match rejection {
-            Rejection::Upstream(error) => self.record.error = Some(error.word()),
-            Rejection::Overloaded => self.record.error = Some("overloaded"),
-            _ => {}
+        if let Rejection::Upstream(error) = rejection {
+            self.record.error = Some(error.word());
         }
     }
 

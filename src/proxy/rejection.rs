@@ -34,8 +34,6 @@ pub(crate) enum Rejection {
     MaxForwards,
     /// TRACE with `Max-Forwards: 0`.
     Trace,
-    /// The worker is saturated, and has denied the client's last request shortly before.
-    Overloaded,
     /// The upstream gave no valid response.
     Upstream(ForwardError),
     /// The upstream has not switched protocols as requested.
@@ -77,7 +75,6 @@ impl Rejection {
             Self::OptionsAsterisk
             | Self::MaxForwards
             | Self::Trace
-            | Self::Overloaded
             | Self::Upstream(_)
             | Self::NotSwitched => None,
         }

@@ -19,7 +19,7 @@ use http::Uri;
 use tokio::time::Instant;
 
 use self::error::ExchangeError;
-use self::exchange::{Admission, Next, Session};
+use self::exchange::{Next, Session};
 use self::io::ClientIo;
 use self::upload::Upload;
 use crate::http1::{HeadLimits, ParseError, ParsedRequest, ResponseHead, parse_request, write_response};
@@ -50,12 +50,10 @@ struct Connection<'l> {
 enum State {
     /// Keep-alive: waits until `deadline` for the first byte of a request, and is parked at `park_at`.
     Idle { deadline: Instant, park_at: Instant },
-    /// Reads nothing before `end`, since the worker is saturated and has refused a request.
-    Paused { end: Instant },
     /// Reads a request head, which has to be complete by `deadline`.
-    ReadingHead { deadline: Instant, admission: Admission },
-    /// Passes a request to the proxy, or refuses it, and writes the response.
-    Responding(ParsedRequest, Admission),
+    ReadingHead { deadline: Instant },
+    /// Passes a request to the proxy and writes the response.
+    Responding(ParsedRequest),
     /// Reads and discards the rest of a request body after the response, so that the connection can be used again.
     DiscardingBody(Box<Upload>),
     /// Idle for longer: the caller keeps only the stream, without buffers, until the first byte of the next request.
@@ -102,15 +100,14 @@ pub(super) async fn serve(
     let io = ClientIo::new(stream, spec.idle_timeout);
     let session = Session { client, spec, proxy, tracker };
     let mut connection = Connection { io, session, drain_deadline: None, last_target: None };
-    let mut state = connection.reading(Admission::Serve);
+    let mut state = State::ReadingHead { deadline: cached_now() + spec.header_timeout };
     loop {
         state = match state {
             State::Idle { deadline, park_at } => {
                 poll_fn(|cx| connection.poll_first_byte(deadline, park_at, cx)).await
             }
-            State::Paused { end } => poll_fn(|cx| connection.poll_pause(end, cx)).await,
-            State::ReadingHead { deadline, admission } => connection.read_head(deadline, admission).await,
-            State::Responding(request, admission) => connection.respond_to(request, admission).await?,
+            State::ReadingHead { deadline } => connection.read_head(deadline).await,
+            State::Responding(request) => connection.respond_to(request).await?,
             State::DiscardingBody(upload) => connection.discard_body(upload).await,
             State::Parked { deadline } => {
                 let mut stream = connection.io.stream;
@@ -145,26 +142,6 @@ impl Connection<'_> {
         State::Idle { deadline: now + self.session.spec.idle_timeout, park_at: now + PARK_AFTER }
     }
 
-    /// The state that reads the next request.
-    fn reading(&self, admission: Admission) -> State {
-        State::ReadingHead { deadline: cached_now() + self.session.spec.header_timeout, admission }
-    }
-
-    /// Waits without reading, until the end of a pause or until the connection has to close.
-    fn poll_pause(&mut self, end: Instant, cx: &mut Context<'_>) -> Poll<State> {
-        let tracker = self.session.tracker;
-        tracker.set_idle(true);
-        if tracker.is_draining() || tracker.is_evicted() {
-            return Poll::Ready(self.idle());
-        }
-        if !self.io.has_passed(end, cx) {
-            return Poll::Pending;
-        }
-        let has_waited =
-            self.io.stream.unread_length() > 0 || matches!(self.io.poll_fill(cx), Poll::Ready(Ok(1..)));
-        Poll::Ready(if has_waited { self.reading(Admission::Refuse) } else { self.idle() })
-    }
-
     /// Waits for the first byte of a request head.
     fn poll_first_byte(&mut self, deadline: Instant, park_at: Instant, cx: &mut Context<'_>) -> Poll<State> {
         if self.io.stream.unread_length() == 0 {
@@ -176,7 +153,7 @@ impl Connection<'_> {
                 Poll::Pending => return self.poll_idle(deadline, park_at, cx),
             }
         }
-        Poll::Ready(self.reading(Admission::Serve))
+        Poll::Ready(State::ReadingHead { deadline: cached_now() + self.session.spec.header_timeout })
     }
 
     /// Waits while the client sends nothing: until the connection times out, is parked, or has to close.
@@ -202,7 +179,7 @@ impl Connection<'_> {
     }
 
     /// Reads a request head.
-    async fn read_head(&mut self, deadline: Instant, admission: Admission) -> State {
+    async fn read_head(&mut self, deadline: Instant) -> State {
         let mut seen = 0;
         let read = poll_fn(|cx| {
             loop {
@@ -223,7 +200,7 @@ impl Connection<'_> {
             }
         });
         match read.await {
-            Ok(Some(request)) => State::Responding(request, admission),
+            Ok(Some(request)) => State::Responding(request),
             Ok(None) => State::Abandoned,
             Err(error) => self.reject_head(error),
         }
@@ -253,18 +230,13 @@ impl Connection<'_> {
     }
 
     /// Serves a request.
-    async fn respond_to(
-        &mut self,
-        request: ParsedRequest,
-        admission: Admission,
-    ) -> Result<State, ExchangeError> {
+    async fn respond_to(&mut self, request: ParsedRequest) -> Result<State, ExchangeError> {
         self.session.tracker.set_idle(false);
         if self.last_target.as_ref() != Some(&request.head.uri) {
             self.last_target = Some(request.head.uri.clone());
         }
-        Ok(match self.session.serve_request(&mut self.io, request, admission).await? {
+        Ok(match self.session.serve_request(&mut self.io, request).await? {
             Next::Request => self.idle(),
-            Next::Pause(end) => State::Paused { end },
             Next::DiscardBody(upload) => State::DiscardingBody(upload),
             Next::Tunnel(tunnel) => State::Tunnel(tunnel),
             Next::Close { client_is_sending } => State::Closing { client_is_sending },

@@ -145,8 +145,7 @@ fn pipeline(setup: &Setup, counts: &Counts, request: impl Fn(u32) -> String, is_
         for _ in 0..100 {
             let count = match wire.read_response("GET").unwrap().status() {
                 200 => &counts.allowed,
-                // 503 after a pause, if the worker is saturated.
-                429 | 503 => &counts.denied,
+                429 => &counts.denied,
                 other => panic!("{other}"),
             };
             count.fetch_add(1, Ordering::SeqCst);

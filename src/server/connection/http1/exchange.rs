@@ -6,7 +6,6 @@ use std::task::{Context, Poll};
 
 use futures_util::future::Either;
 use http::Method;
-use tokio::time::Instant;
 
 use super::error::ExchangeError;
 use super::io::ClientIo;
@@ -26,20 +25,10 @@ pub(super) struct Session<'l> {
     pub tracker: &'l ConnectionTracker,
 }
 
-/// Whether a request is passed to the proxy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Admission {
-    Serve,
-    /// The worker is saturated, and the request has waited for the end of a pause.
-    Refuse,
-}
-
 /// The next step of a connection after a response.
 pub(super) enum Next {
     /// Waits for another request.
     Request,
-    /// Reads no other request before this time: the worker is saturated, and has refused this one.
-    Pause(Instant),
     /// Discards the rest of the request body, and then waits for another request.
     DiscardBody(Box<Upload>),
     /// Forwards bytes in both directions.
@@ -57,7 +46,6 @@ impl Session<'_> {
         &self,
         io: &mut ClientIo,
         request: ParsedRequest,
-        admission: Admission,
     ) -> Result<Next, ExchangeError> {
         let ParsedRequest { head, framing, keeps_alive, expects_continue, .. } = request;
         let facts = RequestFacts {
@@ -73,9 +61,7 @@ impl Session<'_> {
         let (mut upload, body) = upload.unzip();
         // The request keeps this configuration if a reload replaces it meanwhile.
         let proxy = self.proxy.current();
-        let response = if admission == Admission::Refuse {
-            Box::pin(crate::proxy::refuse(&proxy, &self.client, &head, body.into())).await
-        } else {
+        let response = {
             let (client, body) = (&self.client, body.into());
             let mut handling = pin!(match self.spec.service {
                 Service::Proxy => Either::Left(crate::proxy::serve(&proxy, client, head, body, None)),
@@ -115,7 +101,7 @@ impl Session<'_> {
             upload.skip_continue();
         }
         let ProxyResponse { head, body, tunnel } = response;
-        let (is_local, status) = (body.is_local(), head.status);
+        let is_local = body.is_local();
         let framing = framing(facts, &head, &body);
         // A tunnel uses Connection for its upgrade; any other response requests the close of the connection by it. After a local
         // response a long rest of the request body is not worth reading.
@@ -138,16 +124,7 @@ impl Session<'_> {
         if let Some(tunnel) = tunnel {
             return Ok(Next::Tunnel(tunnel));
         }
-        let next = after_response(io, upload, is_last, is_local);
-        if self.spec.service == Service::Proxy
-            && is_local
-            && matches!(next, Next::Request)
-            && let Some(end) =
-                self.tracker.pacer().pause_after(status, self.client.ip(), &self.proxy.current())
-        {
-            return Ok(Next::Pause(end));
-        }
-        Ok(next)
+        Ok(after_response(io, upload, is_last, is_local))
     }
 }
 
