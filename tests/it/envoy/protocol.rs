@@ -91,7 +91,7 @@ fn json_has_the_verdict_as_its_status() {
     assert_eq!((wrong.status(), wrong.header("allow")), (405, Some("POST")));
     assert_eq!(get(service.address, "/other", &[]).status(), 404);
     let url = format!("http://{}/json", service.address);
-    let text = asked.to_string();
+    let text = request.to_string();
     let (_, over_http2, _) = curl(&["--http2-prior-knowledge", "-d", &text, &url]);
     assert_eq!(over_http2.status(), 429);
 }
