@@ -13,7 +13,9 @@ fn main() {
     println!("cargo::rustc-env=TIDEGATE_TARGET={}", variable("TARGET"));
     println!("cargo::rustc-env=TIDEGATE_PROFILE={}", variable("PROFILE"));
     let features = variable("CARGO_CFG_FEATURE");
-    let features: Vec<&str> = features.split(',').filter(|feature| *feature != "default").collect();
+    // The program always has `cli`.
+    let is_shown = |feature: &&str| !["cli", "default"].contains(feature);
+    let features: Vec<&str> = features.split(',').filter(is_shown).collect();
     println!("cargo::rustc-env=TIDEGATE_FEATURES={}", features.join(", "));
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-env-changed=TIDEGATE_COMMIT");
