@@ -160,7 +160,7 @@ async fn decide_charges(
     if passes && !takes.is_empty() {
         statuses.extend(known(limiter.decide(limits, &takes).await)?);
     }
-    // These hits have been spent already, so they are charged whatever the other descriptors come to.
+    // These hits have been spent already, so they are charged even if another descriptor is over its limit.
     for charge in charges(descriptors, Kind::Late) {
         statuses.extend(charge_late(limiter, limits, charge).await?);
     }
@@ -189,7 +189,7 @@ fn known(admission: Admission) -> Result<impl Iterator<Item = LimitStatus>, Deci
     }
 }
 
-/// Reads what is left, without a charge. Less than one hit is over the limit.
+/// Reads the remaining units of limits, without a charge. A limit that lacks the units of one hit is over.
 async fn check(
     limiter: &Limiter,
     limits: &Limits,

@@ -121,7 +121,7 @@ pub struct DescriptorStatus {
     /// The limit that decides.
     #[prost(message, optional, tag = "2")]
     pub current_limit: Option<RateLimit>,
-    /// What is left of it.
+    /// The remaining units of the limit.
     #[prost(uint32, tag = "3")]
     pub limit_remaining: u32,
     /// When all of it is available again.

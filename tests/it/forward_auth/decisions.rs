@@ -194,5 +194,5 @@ fn consumers_are_identified_by_the_credentials_of_the_original_request() {
     );
     // Another credential of the same consumer.
     assert_eq!(decide("k-2").status(), 429);
-    assert_eq!((decide("nobody").status(), decide("b-1").status()), (401, 403));
+    assert_eq!((decide("unknown").status(), decide("b-1").status()), (401, 403));
 }
