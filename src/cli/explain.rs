@@ -13,7 +13,7 @@ mod rows;
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use clap::Args;
+use clap::{ArgAction, Args};
 
 use super::file::FileArgs;
 use super::outcome::{Failure, Outcome};
@@ -49,6 +49,7 @@ pub(super) struct ExplainArgs {
     /// them.
     #[arg(
         long,
+        action = ArgAction::Set,
         num_args = 2,
         value_names = ["DOMAIN", "KEY=VALUE,…"],
         conflicts_with_all = ["method", "url", "headers", "data", "from", "tls_subject", "consumer"]

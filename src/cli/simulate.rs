@@ -1,10 +1,12 @@
 //! `tidegate simulate`.
 
 mod admissions;
+mod arrival_charge;
 mod arrivals;
 mod backend;
 mod charges;
 mod describe;
+mod descriptor;
 mod error;
 mod exact;
 mod jsonl;
@@ -24,10 +26,11 @@ use std::collections::HashSet;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use clap::{Args, ValueEnum};
+use clap::{ArgAction, Args, ValueEnum};
 
 use self::arrivals::Arrival;
 use self::backend::Backend;
+use self::descriptor::DescriptorTemplate;
 use self::error::SimulateError;
 use self::exact::ExactPlayer;
 use self::player::{Engine, Player};
@@ -37,7 +40,7 @@ use self::scenario::Scenario;
 use super::file::{self, FileArgs};
 use super::outcome::{Failure, Outcome};
 use super::output::{self, complain};
-use crate::config::Loaded;
+use crate::gate::Gate;
 use crate::limit::{Policy, PolicyId};
 use crate::plot;
 use crate::store::redis::Target;
@@ -58,8 +61,21 @@ pub(super) struct SimulateArgs {
     /// The limits to play against: all together, or each alone with --compare.
     ///
     /// Together, a request is charged on all of them or on none.
-    #[arg(long = "limit", value_name = "NAME[,NAME]", value_delimiter = ',', required = true)]
+    #[arg(
+        long = "limit",
+        value_name = "NAME[,NAME]",
+        value_delimiter = ',',
+        required_unless_present = "descriptor",
+        conflicts_with = "descriptor"
+    )]
     limits: Vec<String>,
+    /// Play a descriptor of the rate-limit service against the limits of its rule: its domain, and its entries with commas
+    /// between them.
+    ///
+    /// An entry without `=VALUE` has its value from the KEY of each arrival; if there are several, KEY has their values with
+    /// commas between them. COST is the number of hits. All arrivals must have the same rule.
+    #[arg(long, action = ArgAction::Set, num_args = 2, value_names = ["DOMAIN", "KEY[=VALUE],…"])]
+    descriptor: Option<Vec<String>>,
     /// The file with the arrivals, one per line; `-` or nothing for standard input.
     ///
     /// A line is `SECONDS [KEY [COST [FLIGHT]]]`. SECONDS count from the Unix epoch, with up to six decimals;
@@ -98,6 +114,9 @@ Examples:
 
   A plot of two limits, each alone:
     tidegate simulate --limit per-key,daily --compare --arrivals burst.txt --format svg > burst.svg
+
+  A descriptor of the rate-limit service, with an address in each line of the file:
+    tidegate simulate --descriptor edge generic_key=checkout,remote_address --arrivals addresses.txt
 
   What four proxies that are 20 ms away from Redis do with a limit that has `ahead`:
     tidegate simulate --limit per-key --proxies 4 --round-trip 20ms --arrivals day.txt | tail
@@ -138,9 +157,8 @@ pub(super) fn simulate(args: &SimulateArgs) -> Outcome {
         ));
     }
     let loaded = file::load(&file)?;
-    let limits = limits(&args.limits, &loaded).map_err(usage)?;
-    let arrivals = read_arrivals(args).map_err(usage)?;
     let gate = &loaded.config.snapshot.gate;
+    let (limits, arrivals) = limits_and_arrivals(args, gate).map_err(usage)?;
     let players = if args.compare { limits.into_iter().map(|id| vec![id]).collect() } else { vec![limits] };
     args.proxies.check(gate, &players, &arrivals).map_err(usage)?;
     let scenario = Scenario {
@@ -163,9 +181,25 @@ pub(super) fn simulate(args: &SimulateArgs) -> Outcome {
     }
 }
 
+/// The limits to play against, and the arrivals.
+fn limits_and_arrivals(args: &SimulateArgs, gate: &Gate) -> Result<(Vec<PolicyId>, Vec<Arrival>), String> {
+    let Some([domain, entries]) = args.descriptor.as_deref() else {
+        let limits = limits(&args.limits, &gate.limits.policies)?;
+        return Ok((limits, read_arrivals(args)?));
+    };
+    let descriptor = DescriptorTemplate::parse(domain, entries)?;
+    let mut arrivals = read_arrivals(args)?;
+    if arrivals.is_empty() {
+        return Err("error: there are no arrivals, so no rule can be found\n\
+                    help: write lines such as `0.25 ann` to standard input, or name a file with --arrivals"
+            .to_owned());
+    }
+    let limits = descriptor.plan(gate, &mut arrivals)?;
+    Ok((limits, arrivals))
+}
+
 /// Looks up limits by name; a name that is given twice counts once.
-fn limits(names: &[String], loaded: &Loaded) -> Result<Vec<PolicyId>, String> {
-    let policies = &loaded.config.snapshot.gate.limits.policies;
+fn limits(names: &[String], policies: &[Policy]) -> Result<Vec<PolicyId>, String> {
     let mut found = Vec::new();
     for name in names {
         let mut all_ids = policies.iter().zip((0..).map(PolicyId));

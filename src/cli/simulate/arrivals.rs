@@ -3,6 +3,7 @@
 use std::io::{self, Read};
 use std::path::Path;
 
+use super::arrival_charge::ArrivalCharge;
 use crate::cli::decimal;
 use crate::text::is_digits;
 use crate::time::{Micros, Timestamp};
@@ -16,19 +17,21 @@ const MAX_COST: u64 = 1 << 53;
 /// The most invalid lines that are shown: the others usually have the same problem.
 const MAX_SHOWN: usize = 5;
 /// The key of a line without one.
-const DEFAULT_KEY: &str = "-";
+pub(super) const DEFAULT_KEY: &str = "-";
 
 /// A request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Arrival {
     /// When it arrives.
     pub at: Timestamp,
-    /// Its whole key, whatever parts the limit's key has.
+    /// Its whole key, whatever parts the limit's key has; of a descriptor the values that it leaves open.
     pub key: Box<str>,
-    /// Its cost, if the line has one.
+    /// Its cost, if the line has one; of a descriptor its hits.
     pub cost: Option<u64>,
     /// How long it is in flight after it is forwarded.
     pub in_flight: Micros,
+    /// The charges of its descriptor; none without a descriptor.
+    pub planned: Option<Box<[ArrivalCharge]>>,
 }
 
 /// A problem of a line, and how to correct it.
@@ -105,7 +108,7 @@ fn parse_line(line: &[u8]) -> Result<Option<Arrival>, Problem> {
         let help = "a line is SECONDS [KEY [COST [FLIGHT]]]; keys have no blanks, and # starts a comment";
         return Err((format!("`{word}` is one word too many"), help.to_owned()));
     }
-    Ok(Some(Arrival { at, key, cost, in_flight }))
+    Ok(Some(Arrival { at, key, cost, in_flight, planned: None }))
 }
 
 fn seconds(word: &str) -> Result<Micros, Problem> {
@@ -124,7 +127,7 @@ mod tests {
     use super::*;
 
     fn arrival(at: u64, key: &str, cost: Option<u64>, in_flight: u64) -> Arrival {
-        Arrival { at: Timestamp(at), key: key.into(), cost, in_flight: Micros(in_flight) }
+        Arrival { at: Timestamp(at), key: key.into(), cost, in_flight: Micros(in_flight), planned: None }
     }
 
     #[test]

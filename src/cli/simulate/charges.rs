@@ -2,23 +2,16 @@
 
 use std::sync::Arc;
 
+use super::arrival_charge::ArrivalCharge;
 use super::arrivals::Arrival;
 use crate::gate::{Cost, Gate};
 use crate::limit::{Charge, Decision, DenyReason, Policy, PolicyId};
 use crate::store::{Decisions, Store, StoreError};
 use crate::time::Micros;
 
-/// The charge of a limit for an arrival.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ArrivalCharge {
-    pub charge: Charge,
-    /// The decision on a key that the file allows or blocks, which needs no count.
-    pub preset: Option<Decision>,
-}
-
 /// The charge of a limit, or of one of its tiers, for `arrival`. The arrival's key is the whole key, whatever parts the
 /// limit's key has; the file's allow and block lists and overrides apply to it.
-pub(super) fn arrival_charge(gate: &Gate, limit: PolicyId, arrival: &Arrival) -> ArrivalCharge {
+fn arrival_charge(gate: &Gate, limit: PolicyId, arrival: &Arrival) -> ArrivalCharge {
     let base = gate.limit_of(limit);
     let named = gate.keys(base).any(&arrival.key);
     let own_cost = match &gate.limit_rules[base].cost {
@@ -28,25 +21,34 @@ pub(super) fn arrival_charge(gate: &Gate, limit: PolicyId, arrival: &Arrival) ->
     };
     // An override takes precedence over a tier.
     let policy = if named.override_name.is_some() { named.policy } else { limit };
-    let most = gate.limits.policies[policy].quota.limit();
-    let passes = Decision::allowed(most, most, Micros::ZERO);
     let preset = match (named.is_blocked, named.is_allowed) {
-        (true, _) => Some(Decision {
-            allowed: false,
-            remaining: 0,
-            retry_after: None,
-            reason: DenyReason::Block,
-            ..passes
-        }),
-        (false, true) => Some(passes),
+        (true, _) => Some(blocked(gate, policy)),
+        (false, true) => Some(unlimited(gate, policy)),
         (false, false) => None,
     };
     ArrivalCharge { charge: Charge::take(policy, named.key, arrival.cost.unwrap_or(own_cost)), preset }
 }
 
-/// The charges of these limits for `arrival`.
+/// The decision of a limit that allows an arrival without a count.
+pub(super) fn unlimited(gate: &Gate, policy: PolicyId) -> Decision {
+    let most = gate.limits.policies[policy].quota.limit();
+    Decision::allowed(most, most, Micros::ZERO)
+}
+
+/// The decision of a limit that denies an arrival without a count.
+pub(super) fn blocked(gate: &Gate, policy: PolicyId) -> Decision {
+    let allowed = unlimited(gate, policy);
+    Decision { allowed: false, remaining: 0, retry_after: None, reason: DenyReason::Block, ..allowed }
+}
+
+/// The charges of these limits for `arrival`, in their order.
 pub(super) fn charges(gate: &Gate, limits: &[PolicyId], arrival: &Arrival) -> Vec<ArrivalCharge> {
-    limits.iter().map(|id| arrival_charge(gate, *id, arrival)).collect()
+    let Some(planned) = &arrival.planned else {
+        return limits.iter().map(|id| arrival_charge(gate, *id, arrival)).collect();
+    };
+    let planned_for =
+        |limit: &PolicyId| planned.iter().find(|one| gate.limit_of(one.charge.policy) == *limit).copied();
+    limits.iter().filter_map(planned_for).collect()
 }
 
 /// Whether a limit blocks the key of the arrival, whatever the counts are.

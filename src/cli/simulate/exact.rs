@@ -1,8 +1,9 @@
 //! Plays arrivals against limits that are decided at once, as by one proxy next to its store.
 
+use super::arrival_charge::ArrivalCharge;
 use super::arrivals::Arrival;
 use super::backend::Backend;
-use super::charges::{ArrivalCharge, charges, counted, is_blocked, merge, peek};
+use super::charges::{charges, counted, is_blocked, merge, peek};
 use super::played::Played;
 use crate::gate::Gate;
 use crate::limit::{Charge, Decision, Holder, PolicyId};

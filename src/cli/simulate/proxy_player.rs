@@ -6,9 +6,10 @@ use hashbrown::HashMap;
 use smallvec::SmallVec;
 
 use super::admissions::Admissions;
+use super::arrival_charge::ArrivalCharge;
 use super::arrivals::Arrival;
 use super::backend::Backend;
-use super::charges::{ArrivalCharge, charges, counted, is_blocked, merge, peek};
+use super::charges::{charges, counted, is_blocked, merge, peek};
 use super::exact::ExactPlayer;
 use super::played::{Origin, Played};
 use super::proxy_settings::ProxySettings;

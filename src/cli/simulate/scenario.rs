@@ -23,11 +23,10 @@ pub(super) struct Scenario<'a> {
 impl Scenario<'_> {
     /// Every key that the arrivals are charged to, without duplicates.
     pub fn keys(&self) -> Vec<(PolicyId, Key)> {
-        let limits = self.players.iter().flatten();
-        let charges = limits.flat_map(|id| {
-            self.arrivals.iter().map(|arrival| charges::arrival_charge(self.gate, *id, arrival).charge)
+        let charges = self.players.iter().flat_map(|limits| {
+            self.arrivals.iter().flat_map(|arrival| charges::charges(self.gate, limits, arrival))
         });
-        let mut keys: Vec<(PolicyId, Key)> = charges.map(|charge| (charge.policy, charge.key)).collect();
+        let mut keys: Vec<(PolicyId, Key)> = charges.map(|one| (one.charge.policy, one.charge.key)).collect();
         keys.sort_unstable();
         keys.dedup();
         keys

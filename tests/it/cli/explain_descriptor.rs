@@ -92,4 +92,6 @@ fn explain_rejects_what_is_no_descriptor() {
     let both = explain(&["GET", "/", "--descriptor", "edge", "a=b"]);
     assert_eq!(both.status, 2);
     assert_eq!(explain(&["GET"]).status, 2);
+    let twice = explain(&["--descriptor", "edge", "a=b", "--descriptor", "edge", "a=b"]);
+    assert!(twice.status == 2 && twice.stderr.contains("cannot be used multiple times"), "{}", twice.stderr);
 }

@@ -2,6 +2,7 @@
 
 mod ahead;
 mod algorithms;
+mod descriptors;
 mod pictures;
 
 use std::fmt::Write as _;
