@@ -222,23 +222,29 @@ pub(super) fn check_requests(
     limits.ids().filter_map(problem).for_each(|problem| reader.report(problem));
 }
 
-/// Warns of rules without a listener that serves them, and of such a listener without rules.
-pub(super) fn warnings(read: &ReadDescriptors, listeners: &[ListenerSpec]) -> Option<Problem> {
-    let is_served = listeners.iter().any(|listener| listener.service == Service::EnvoyRatelimit);
-    match (read.spans.first(), is_served) {
-        (Some(span), false) => {
+/// Warns of rules without a listener that serves them, and of such listeners without rules or without HTTP/2.
+pub(super) fn warnings(read: &ReadDescriptors, listeners: &[ListenerSpec]) -> Vec<Problem> {
+    let serving: Vec<&ListenerSpec> =
+        listeners.iter().filter(|listener| listener.service == Service::EnvoyRatelimit).collect();
+    let mut problems = Vec::new();
+    match (read.spans.first(), serving.is_empty()) {
+        (Some(span), true) => {
             let problem = Problem::warning(span.clone(), "no listener serves descriptors");
-            Some(problem.help("add a listener with serve = \"envoy-ratelimit\""))
+            problems.push(problem.help("add a listener with serve = \"envoy-ratelimit\""));
         }
-        (None, true) => {
+        (None, false) => {
             let title =
                 "a listener serves descriptors, and the file has no rules for them: all are unlimited";
-            Some(
-                Problem::without_span(title)
-                    .into_warning()
-                    .help("add [[descriptors]] with `domain`, `match` and `limits`"),
-            )
+            let problem = Problem::without_span(title).into_warning();
+            problems.push(problem.help("add [[descriptors]] with `domain`, `match` and `limits`"));
         }
-        _ => None,
+        _ => {}
     }
+    for listener in serving.into_iter().filter(|listener| !listener.protocols.h2) {
+        let address = listener.address;
+        let title = format!("Envoy can't call the rate-limit service on {address}: gRPC needs HTTP/2");
+        let problem = Problem::without_span(title).into_warning();
+        problems.push(problem.help("leave `protocols` out, or add \"h2\"; only POST /json works without it"));
+    }
+    problems
 }

@@ -52,7 +52,8 @@ pub(super) fn warnings(sections: &Sections<'_>) -> Vec<Problem> {
     problems.extend(forward_auth::problems(routes, limits, defaults, sections.listeners));
     problems.extend(only_root_route(routes));
     problems.extend(routes_without_limits_to_show(routes));
-    problems.extend(sections.descriptors.and_then(|read| descriptors::warnings(read, sections.listeners)));
+    let of_descriptors = |read| descriptors::warnings(read, sections.listeners);
+    problems.extend(sections.descriptors.into_iter().flat_map(of_descriptors));
     let serves_routes = sections.listeners.iter().any(|listener| listener.service == Service::Proxy);
     if routes.is_empty() && serves_routes {
         let problem = Problem::without_span("the file has no routes: every request gets 404");

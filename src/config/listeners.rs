@@ -10,9 +10,10 @@ use super::keys::LISTENER;
 use super::limits::ReadLimits;
 use super::reader::Reader;
 use super::report::Problem;
-use super::table::{Table, read_defaults};
+use super::table::{Reported, Table, read_defaults};
 use super::tls;
 use crate::gate::{ClientIp, KeyPart};
+use crate::proxy::ForwardAuth;
 use crate::server::{ListenerSpec, Protocols, Service};
 use crate::tls::ServerTls;
 
@@ -97,11 +98,11 @@ fn settings(
     let offered = protocols.map(Protocols::by_alpn).unwrap_or_default();
     let tls = table.optional("tls", |item| tls::listener(item, directory, &offered));
     let proxy_protocol = proxy_protocol(table.item("proxy_protocol"), client_ip);
-    let forward_auth = forward_auth::of_listener(&table, client_ip);
-    if let Some(item) = table.given("respond").filter(|_| service == Some(Service::EnvoyRatelimit)) {
-        let problem = item.error("`respond` is about the routes, which this listener does not serve");
-        return item.reject(problem.help("leave it out, or write serve = \"proxy\""));
-    }
+    let forward_auth = if service == Some(Service::EnvoyRatelimit) {
+        reject_keys_of_routes(&table)
+    } else {
+        forward_auth::of_listener(&table, client_ip)
+    };
     let max_connections = table.count("max_connections");
     let per_client = table.count("max_connections_per_client");
     let times = [
@@ -134,6 +135,20 @@ fn settings(
         max_header_bytes: max_header_bytes?,
         max_headers: max_headers?,
     })
+}
+
+/// Rejects keys that are about the routes, which a listener of the rate-limit service does not serve.
+fn reject_keys_of_routes(table: &Table<'_>) -> Result<Option<ForwardAuth>, Reported> {
+    let given = ["respond", "deny_status", "tunnel_timeout"]
+        .into_iter()
+        .filter_map(|key| Some((key, table.given(key)?)));
+    let mut is_wrong = false;
+    for (key, item) in given {
+        let title = format!("`{key}` is about the routes, which this listener does not serve");
+        item.reject::<()>(item.error(title).help("leave it out, or write serve = \"proxy\""));
+        is_wrong = true;
+    }
+    if is_wrong { Err(Reported) } else { Ok(None) }
 }
 
 /// Reads which versions of HTTP a listener accepts.
