@@ -44,7 +44,7 @@ ADAPT := $(WRITE) sed -e 's|/usr/local/bin/|$(BINDIR)/|g' -e 's|/etc/tidegate/|$
 SOURCES := build.rs Cargo.toml Cargo.lock rust-toolchain.toml $(shell find src lua -type f)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint fmt build install uninstall release deb reference pictures bench bench-compare bench-growth bench-instructions
+.PHONY: help run test lint fmt build install uninstall release deb reference pictures bench bench-compare bench-envoy bench-growth bench-instructions
 
 help: ## Show this list
 	@printf 'tidegate, a reverse proxy with rate limiting built in\n\n'
@@ -150,6 +150,10 @@ bench: ## Benchmark the parts: an algorithm's step, a route match, a key, a stor
 
 bench-compare: ## Measure side by side with nginx, HAProxy, and nginx with Lua and Redis (nine minutes, after a release build)
 	@python3 -B benches/compare
+
+bench-envoy: ## Measure Envoy's rate-limit service, alone and through Envoy (three minutes, after a release build)
+	@scripts/setup cc envoy h2load redis-server
+	@python3 -B benches/envoy
 
 bench-growth: ## Measure how costs grow with routes, limits, keys and more, and draw docs/pictures/growth-*.svg (ten minutes)
 	@python3 -B benches/growth
