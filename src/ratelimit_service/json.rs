@@ -68,7 +68,9 @@ fn duration(duration: &Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ratelimit_service::messages::{RateLimit, RateLimitRequest};
+    use crate::ratelimit_service::messages::{
+        Entry, RateLimit, RateLimitDescriptor, RateLimitOverride, RateLimitRequest,
+    };
 
     #[test]
     fn requests_have_names_in_both_forms() {
@@ -90,6 +92,31 @@ mod tests {
         ] {
             assert!(serde_json::from_str::<RateLimitRequest>(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn null_is_the_default_of_each_field() {
+        let entry = r#"{"entries": [{"key": null, "value": null}], "limit": {"requestsPerUnit": null, "unit": null},
+            "hitsAddend": null, "isNegativeHits": null}"#;
+        let text = format!(
+            r#"{{"domain": null, "hitsAddend": null, "descriptors": [{entry}, {{"entries": null, "limit": null}}]}}"#
+        );
+        let read: RateLimitRequest = serde_json::from_str(&text).unwrap();
+        let limit = Some(RateLimitOverride::default());
+        let first = RateLimitDescriptor { entries: vec![Entry::default()], limit, ..Default::default() };
+        assert_eq!(read.descriptors, [first, RateLimitDescriptor::default()]);
+        assert_eq!((&*read.domain, read.hits_addend), ("", 0));
+        let empty: RateLimitRequest = serde_json::from_str(r#"{"descriptors": null}"#).unwrap();
+        assert_eq!(empty, RateLimitRequest::default());
+    }
+
+    #[test]
+    fn an_error_says_what_a_number_is() {
+        let error = serde_json::from_str::<RateLimitRequest>(r#"{"hitsAddend": -1}"#).unwrap_err();
+        assert!(
+            error.to_string().starts_with("it must be a number that is not negative, or a text"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -10,11 +10,20 @@ use super::unit::Unit;
 
 /// A number, or a text with one: 64-bit numbers are texts.
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "it must be a number that is not negative, or a text")]
 enum Written {
     Number(u64),
     Text(String),
     Null,
+}
+
+/// Reads a value, or null in place of the default.
+pub(super) fn or_default<'de, D, T>(input: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Ok(Option::deserialize(input)?.unwrap_or_default())
 }
 
 /// Reads a number that may be a text.

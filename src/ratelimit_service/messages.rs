@@ -13,9 +13,11 @@ use super::unit::Unit;
 pub struct RateLimitRequest {
     /// The container of the rules.
     #[prost(string, tag = "1")]
+    #[serde(deserialize_with = "json_input::or_default")]
     pub domain: String,
     /// What is counted.
     #[prost(message, repeated, tag = "2")]
+    #[serde(deserialize_with = "json_input::or_default")]
     pub descriptors: Vec<RateLimitDescriptor>,
     /// The hits of each descriptor that names no number of its own; 0 counts as 1.
     #[prost(uint32, tag = "3")]
@@ -29,6 +31,7 @@ pub struct RateLimitRequest {
 pub struct RateLimitDescriptor {
     /// The entries, in their order.
     #[prost(message, repeated, tag = "1")]
+    #[serde(deserialize_with = "json_input::or_default")]
     pub entries: Vec<Entry>,
     /// Numbers in place of those of the configuration.
     #[prost(message, optional, tag = "2")]
@@ -39,7 +42,7 @@ pub struct RateLimitDescriptor {
     pub hits_addend: Option<UInt64Value>,
     /// Whether hits are given back.
     #[prost(bool, tag = "4")]
-    #[serde(alias = "is_negative_hits")]
+    #[serde(alias = "is_negative_hits", deserialize_with = "json_input::or_default")]
     pub is_negative_hits: bool,
 }
 
@@ -49,9 +52,11 @@ pub struct RateLimitDescriptor {
 pub struct Entry {
     /// The key.
     #[prost(string, tag = "1")]
+    #[serde(deserialize_with = "json_input::or_default")]
     pub key: String,
     /// The value.
     #[prost(string, tag = "2")]
+    #[serde(deserialize_with = "json_input::or_default")]
     pub value: String,
 }
 
