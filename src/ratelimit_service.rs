@@ -4,9 +4,11 @@
 //! the limiter. A listener with `serve = "envoy-ratelimit"` has gRPC (`envoy.service.ratelimit.v3.RateLimitService` and
 //! `grpc.health.v1.Health`), `POST /json`, and `GET /healthcheck`.
 
+mod access_log;
 mod checked_request;
 mod decision;
 mod grpc;
+mod health;
 mod json;
 mod json_input;
 mod messages;
@@ -14,32 +16,34 @@ mod response;
 mod top_keys;
 mod unit;
 
+use bytes::Bytes;
 use http::{Method, StatusCode};
+use tokio::time::Instant;
 
 use self::checked_request::CheckedRequest;
 use self::decision::DecisionError;
 use self::grpc::{GrpcCode, GrpcError};
-use self::messages::{
-    HealthCheckRequest, HealthCheckResponse, RateLimitRequest, RateLimitResponse, ServingStatus,
-};
+use self::messages::{RateLimitRequest, RateLimitResponse};
 use self::response::response;
 use crate::http1::names::{ALLOW, CONTENT_TYPE, RETRY_AFTER};
 use crate::http1::{RequestHead, push_decimal};
 use crate::proxy::{
     ClientBody, ClientConnection, Proxy, ProxyResponse, ServiceReply, ServiceRequest, UnreadBody,
 };
-use crate::telemetry::{Interface, Verdict};
+use crate::telemetry::Verdict;
+use crate::time::monotonic;
 
 /// The longest message, in bytes.
 const MAX_MESSAGE: usize = 64 * 1024;
 
-const SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
+const HEALTH_WATCH: &str = "/grpc.health.v1.Health/Watch";
 
 /// Why a request gets no decision.
 enum Refusal {
     Unread(UnreadBody),
+    Unreadable(GrpcError),
     Invalid(String),
     Undecided(DecisionError),
 }
@@ -84,38 +88,48 @@ async fn call(
     head: &RequestHead,
     request: &mut ServiceRequest<'_>,
 ) -> Result<ServiceReply, GrpcError> {
-    let answering = call_method(proxy, head.uri.path(), request);
-    let Some(deadline) = grpc::deadline(&head.fields) else { return answering.await };
-    let late = |_| Err(GrpcError::new(GrpcCode::DeadlineExceeded, "the deadline has passed"));
+    let deadline = grpc::deadline(&head.fields).map(|timeout| monotonic() + timeout);
+    let answering = call_method(proxy, head.uri.path(), deadline, request);
+    let Some(deadline) = deadline else { return answering.await };
     // Boxed because the timer would enlarge the future of every request.
-    Box::pin(tokio::time::timeout(deadline, answering)).await.unwrap_or_else(late)
+    let answer = Box::pin(tokio::time::timeout_at(deadline, answering)).await;
+    answer.unwrap_or_else(|_| {
+        if head.uri.path() == SHOULD_RATE_LIMIT {
+            request.record_verdict(Verdict::Error);
+        }
+        Err(GrpcError::late())
+    })
 }
 
 async fn call_method(
     proxy: &Proxy,
     method: &str,
+    deadline: Option<Instant>,
     request: &mut ServiceRequest<'_>,
 ) -> Result<ServiceReply, GrpcError> {
-    if !matches!(method, SHOULD_RATE_LIMIT | HEALTH_CHECK) {
+    if !matches!(method, SHOULD_RATE_LIMIT | HEALTH_CHECK | HEALTH_WATCH) {
         return Err(GrpcError::new(GrpcCode::Unimplemented, format!("there is no method {method}")));
     }
-    let body = request.read_body(MAX_MESSAGE).await.map_err(Refusal::Unread)?;
-    if method == HEALTH_CHECK {
-        let HealthCheckRequest { service } = grpc::read(&body)?;
-        let status = match &*service {
-            "" | SERVICE if proxy.is_ready() => ServingStatus::Serving,
-            "" | SERVICE => ServingStatus::NotServing,
-            _ => ServingStatus::ServiceUnknown,
-        };
-        return Ok(grpc::reply(&HealthCheckResponse { status: status.into() }));
+    if method == SHOULD_RATE_LIMIT {
+        let read = |body: &Bytes| grpc::read(body).map_err(Refusal::Unreadable);
+        return Ok(grpc::reply(&decide(proxy, request, read).await?));
     }
-    let message: RateLimitRequest = grpc::read(&body)?;
-    Ok(grpc::reply(&decide(proxy, &message).await?))
+    let body = request.read_body(MAX_MESSAGE).await.map_err(Refusal::Unread)?;
+    let message = grpc::read(&body)?;
+    Ok(if method == HEALTH_WATCH {
+        health::watch(proxy, request.client().drain(), message, deadline)
+    } else {
+        health::check(proxy, &message)
+    })
 }
 
 /// The response to a request in JSON: 200 if it is within its limits, 429 if it is not.
 async fn json_call(proxy: &Proxy, request: &mut ServiceRequest<'_>) -> ServiceReply {
-    match decide_json(proxy, request).await {
+    let read = |body: &Bytes| {
+        serde_json::from_slice(body)
+            .map_err(|error| Refusal::Invalid(format!("the message is not valid: {error}")))
+    };
+    match decide(proxy, request, read).await {
         Ok(message) => {
             let status = if message.is_over() { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::OK };
             let mut reply = ServiceReply::new(status, json::response(&message));
@@ -126,29 +140,33 @@ async fn json_call(proxy: &Proxy, request: &mut ServiceRequest<'_>) -> ServiceRe
     }
 }
 
-async fn decide_json(proxy: &Proxy, request: &mut ServiceRequest<'_>) -> Result<RateLimitResponse, Refusal> {
-    let body = request.read_body(MAX_MESSAGE).await.map_err(Refusal::Unread)?;
-    let message: RateLimitRequest = serde_json::from_slice(&body)
-        .map_err(|error| Refusal::Invalid(format!("the message is not valid: {error}")))?;
-    decide(proxy, &message).await
-}
-
-/// Decides a request, and counts the decision.
-async fn decide(proxy: &Proxy, message: &RateLimitRequest) -> Result<RateLimitResponse, Refusal> {
-    let answer = decide_checked(proxy, message).await;
-    let decided = match &answer {
+/// Decides a request, of which `read` makes a message; counts and logs the decision.
+async fn decide(
+    proxy: &Proxy,
+    request: &mut ServiceRequest<'_>,
+    read: impl FnOnce(&Bytes) -> Result<RateLimitRequest, Refusal>,
+) -> Result<RateLimitResponse, Refusal> {
+    let answer = decide_message(proxy, request, read).await;
+    let verdict = match &answer {
         Ok(answer) if answer.is_over() => Verdict::Denied,
         Ok(_) => Verdict::Allowed,
         Err(_) => Verdict::Error,
     };
-    proxy.counts().record_request(Interface::EnvoyRateLimit, decided);
+    request.record_verdict(verdict);
     answer
 }
 
-async fn decide_checked(proxy: &Proxy, message: &RateLimitRequest) -> Result<RateLimitResponse, Refusal> {
-    let request = CheckedRequest::new(message).map_err(Refusal::Invalid)?;
-    let decided = decision::decide(proxy, &request).await.map_err(Refusal::Undecided)?;
-    top_keys::record(proxy, &request, &decided);
+async fn decide_message(
+    proxy: &Proxy,
+    request: &mut ServiceRequest<'_>,
+    read: impl FnOnce(&Bytes) -> Result<RateLimitRequest, Refusal>,
+) -> Result<RateLimitResponse, Refusal> {
+    let message = read(&request.read_body(MAX_MESSAGE).await.map_err(Refusal::Unread)?)?;
+    request.set_domain(&message.domain);
+    let checked = CheckedRequest::new(&message).map_err(Refusal::Invalid)?;
+    let decided = decision::decide(proxy, &checked).await.map_err(Refusal::Undecided)?;
+    top_keys::record(proxy, &checked, &decided);
+    access_log::record(request, &checked, &decided);
     Ok(response(proxy, &decided))
 }
 
@@ -160,9 +178,10 @@ impl Refusal {
             Self::Unread(UnreadBody::NoMemory) | Self::Undecided(DecisionError::Unavailable(_)) => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
-            Self::Unread(UnreadBody::Broken) | Self::Invalid(_) | Self::Undecided(_) => {
-                StatusCode::BAD_REQUEST
-            }
+            Self::Unread(UnreadBody::Broken)
+            | Self::Unreadable(_)
+            | Self::Invalid(_)
+            | Self::Undecided(_) => StatusCode::BAD_REQUEST,
         };
         let mut reply = text(status, &self.text());
         if let Self::Undecided(DecisionError::Unavailable(wait)) = self {
@@ -178,6 +197,7 @@ impl Refusal {
             }
             Self::Unread(UnreadBody::NoMemory) => "all memory for messages is in use".to_owned(),
             Self::Unread(UnreadBody::Broken) => "the message has not arrived".to_owned(),
+            Self::Unreadable(error) => error.message.clone(),
             Self::Invalid(text) => text.clone(),
             Self::Undecided(error) => error.to_string(),
         }
@@ -187,6 +207,7 @@ impl Refusal {
 impl From<Refusal> for GrpcError {
     fn from(refusal: Refusal) -> Self {
         let code = match &refusal {
+            Refusal::Unreadable(error) => error.code,
             Refusal::Unread(UnreadBody::TooLong | UnreadBody::NoMemory)
             | Refusal::Undecided(DecisionError::TooMany) => GrpcCode::ResourceExhausted,
             Refusal::Undecided(DecisionError::Unavailable(_)) => GrpcCode::Unavailable,

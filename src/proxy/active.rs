@@ -6,7 +6,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
 use super::snapshot::{Proxy, ProxyConfig};
@@ -27,7 +27,7 @@ pub struct ActiveProxy {
     /// Notified when there is a first one.
     opened: Notify,
     /// Whether the process is ready, for health checks of services.
-    is_ready: Rc<Cell<bool>>,
+    is_ready: watch::Sender<bool>,
 }
 
 /// A connection of a client, until it is dropped.
@@ -47,8 +47,8 @@ impl ActiveProxy {
         let mut maintenance = JoinSet::new();
         let limiter = start_limiter(&first, &mut maintenance).await;
         let waker = WorkerWaker::default();
-        let is_ready = Rc::new(Cell::new(true));
-        let proxy = Proxy::new(first, &limiter, &[], &waker, &is_ready);
+        let is_ready = watch::Sender::new(true);
+        let proxy = Proxy::new(first, &limiter, &[], &waker, is_ready.subscribe());
         Self {
             current: RefCell::new(Rc::new(proxy)),
             maintenance: RefCell::new(maintenance),
@@ -76,7 +76,8 @@ impl ActiveProxy {
             self.maintenance.replace(maintenance);
             limiter
         };
-        let next = Rc::new(Proxy::new(next, &limiter, &earlier.upstreams, &self.waker, &self.is_ready));
+        let is_ready = self.is_ready.subscribe();
+        let next = Rc::new(Proxy::new(next, &limiter, &earlier.upstreams, &self.waker, is_ready));
         let stays = |upstream: &&Rc<Upstream>| next.upstreams.iter().any(|it| Rc::ptr_eq(it, upstream));
         for removed in earlier.upstreams.iter().filter(|upstream| !stays(upstream)) {
             removed.retire();
@@ -86,7 +87,7 @@ impl ActiveProxy {
 
     /// Lets health checks of services tell that the process is not ready any more.
     pub fn set_not_ready(&self) {
-        self.is_ready.set(false);
+        self.is_ready.send_replace(false);
     }
 
     /// Counts a connection of a client. While there is none, no request can start.

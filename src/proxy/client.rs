@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use http::Version;
 use smallvec::SmallVec;
+use tokio::sync::watch;
 
 use super::forward_auth::ForwardAuth;
 use super::via;
@@ -40,6 +41,8 @@ pub struct ClientConnection {
     max_http2_headers: Option<usize>,
     /// How decisions are returned, if all requests ask for one.
     forward_auth: Option<ForwardAuth>,
+    /// Whether the connection drains, for responses that do not end by themselves.
+    drain: Option<watch::Receiver<bool>>,
     /// Whether a request of this connection is delayed: a client that closes its sending side then counts as gone.
     is_delayed: Cell<bool>,
     /// The address as it is written in X-Forwarded-For.
@@ -84,6 +87,7 @@ impl ClientConnection {
             timeouts,
             max_http2_headers: None,
             forward_auth: None,
+            drain: None,
             is_delayed: Cell::new(false),
             scheme: "http",
             tls_subject: None,
@@ -122,6 +126,18 @@ impl ClientConnection {
     #[must_use]
     pub fn asking(self, settings: Option<ForwardAuth>) -> Self {
         Self { forward_auth: settings, ..self }
+    }
+
+    /// The same connection, with a channel that says when it drains.
+    #[must_use]
+    pub fn with_drain(self, drain: watch::Receiver<bool>) -> Self {
+        Self { drain: Some(drain), ..self }
+    }
+
+    /// Whether the connection drains; none if it has no such channel.
+    #[must_use]
+    pub fn drain(&self) -> Option<watch::Receiver<bool>> {
+        self.drain.clone()
     }
 
     /// How decisions are returned, if all requests ask for one.

@@ -7,6 +7,7 @@ use http::{Uri, Version};
 use tokio::time::Instant;
 
 use super::client::ClientConnection;
+use super::descriptor_denial::DescriptorDenial;
 use super::rejection::Rejection;
 use super::request_id::RequestId;
 use super::snapshot::Proxy;
@@ -65,9 +66,7 @@ impl LogEntry {
         self.record.set_host(&plan.host);
         self.set_route(gate, plan.route);
         self.set_consumer(plan.identity.name());
-        for limit in &admission.shadow_denials {
-            self.record.add_shadow_denied_by(limit_name(gate, *limit));
-        }
+        self.set_shadow_denials(gate, &admission.shadow_denials);
         let binding = binding(statuses.iter().map(|status| &status.decision));
         self.record.is_denied = admission.verdict.is_err();
         // Of a request that only reads its limits, one may have a ban, which does not deny the request.
@@ -77,6 +76,29 @@ impl LogEntry {
             self.record.set_denied_by(limit_name(gate, status.policy));
             self.describe_key(request, status.policy);
         }
+    }
+
+    /// Records the limits in shadow mode that would have denied the request.
+    pub fn set_shadow_denials(&mut self, gate: &Gate, limits: &[PolicyId]) {
+        for limit in limits {
+            self.record.add_shadow_denied_by(limit_name(gate, *limit));
+        }
+    }
+
+    /// Records why a descriptor is over its limit. Its values are shown as those of keys are.
+    pub fn set_descriptor_denial(&mut self, gate: &Gate, denial: &DescriptorDenial<'_>) {
+        let DescriptorDenial { descriptor, limit, key } = *denial;
+        if self.keys() == LogKeys::Plain {
+            self.record.set_descriptor(&descriptor.to_string());
+        }
+        let Some(limit) = limit else { return };
+        self.record.set_denied_by(limit_name(gate, limit));
+        let Some(key) = key.filter(|_| self.keys() != LogKeys::Off) else { return };
+        let name = (self.keys() == LogKeys::Plain).then(|| {
+            gate.descriptors()
+                .with_subject(descriptor, |subject| gate.key_name_of(gate.limit_of(limit), key, subject))
+        });
+        self.set_key(&key, name.flatten());
     }
 
     /// Records the consumer, if the request has one.

@@ -8,6 +8,7 @@ use hyper::body::Frame;
 
 use super::blocked;
 use super::client::ClientConnection;
+use super::descriptor_denial::DescriptorDenial;
 use super::log_entry::{LogEntry, PlannedRequest};
 use super::rejection::Rejection;
 use super::request_id::RequestId;
@@ -17,7 +18,7 @@ use crate::gate::{BodyFields, Gate, RouteMatch};
 use crate::http1::RequestHead;
 use crate::limit::PolicyId;
 use crate::limiter::Admission;
-use crate::telemetry::{Interface, RequestTrace, TraceId};
+use crate::telemetry::{Interface, RequestTrace, TraceId, Verdict};
 use crate::upstream::{AttemptLog, BodyError};
 
 /// What is recorded of a request until its response has ended. A single pointer, since it moves with each request: none for
@@ -116,6 +117,38 @@ impl RequestRecord {
         }
     }
 
+    /// Records the domain of descriptors.
+    pub fn set_domain(&mut self, domain: &str) {
+        if let Some(entry) = self.log_entry() {
+            entry.record.set_domain(domain);
+        }
+    }
+
+    /// Records how descriptors were decided.
+    pub fn set_verdict(&mut self, verdict: Verdict) {
+        let Some(Recorders { log, trace, .. }) = self.0.as_deref_mut() else { return };
+        if let Some(entry) = log {
+            entry.record.set_verdict(verdict);
+        }
+        if let Some(span) = trace.as_mut().and_then(RequestTrace::server_span) {
+            span.attribute("tidegate.limit.outcome", verdict.label());
+        }
+    }
+
+    /// Records the limits in shadow mode that would have denied descriptors.
+    pub fn set_shadow_denials(&mut self, gate: &Gate, limits: &[PolicyId]) {
+        if let Some(entry) = self.log_entry() {
+            entry.set_shadow_denials(gate, limits);
+        }
+    }
+
+    /// Records why a descriptor is over its limit.
+    pub fn set_descriptor_denial(&mut self, gate: &Gate, denial: &DescriptorDenial<'_>) {
+        if let Some(entry) = self.log_entry() {
+            entry.set_descriptor_denial(gate, denial);
+        }
+    }
+
     /// Where the attempts to forward the request are recorded.
     pub fn attempts(&mut self) -> AttemptLog<'_> {
         let Some(Recorders { log, trace, .. }) = self.0.as_deref_mut() else { return AttemptLog::default() };
@@ -170,6 +203,10 @@ impl RequestRecord {
         if let Some(recorders) = self.0.take() {
             recorders.finish(is_whole);
         }
+    }
+
+    fn log_entry(&mut self) -> Option<&mut LogEntry> {
+        self.0.as_deref_mut()?.log.as_deref_mut()
     }
 
     /// Ends the record of a tunnel, over which the server has sent this many bytes.

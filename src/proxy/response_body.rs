@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use hyper::body::{Body, Frame, SizeHint};
 
+use super::frame_stream::FrameStream;
 use super::grpc_body::GrpcBody;
 use super::request_record::RequestRecord;
 use crate::telemetry::RequestCounts;
@@ -40,13 +41,15 @@ pub(super) enum BodySource {
     Grpc(Box<GrpcBody>),
     /// From a service of this process, with trailers that were not sent yet.
     WithTrailers(Bytes, Option<Box<HeaderMap>>),
+    /// From a service of this process, which makes its frames while they are sent.
+    Frames(FrameStream),
 }
 
 impl BodySource {
     /// The body from an upstream server, if it has one.
     fn upstream_body(&self) -> Option<&ResponseBody> {
         match self {
-            Self::Local(_) | Self::WithTrailers(..) => None,
+            Self::Local(_) | Self::WithTrailers(..) | Self::Frames(_) => None,
             Self::Upstream(body) => Some(body),
             Self::Grpc(body) => Some(body.upstream_body()),
         }
@@ -64,6 +67,7 @@ impl BodySource {
             Self::Upstream(body) => body.is_end_stream(),
             Self::Grpc(body) => body.is_end_stream(),
             Self::WithTrailers(_, trailers) => trailers.is_none(),
+            Self::Frames(frames) => frames.is_end(),
         }
     }
 
@@ -73,7 +77,7 @@ impl BodySource {
             Self::Local(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Self::Upstream(body) => body.size_hint(),
             Self::Grpc(body) => body.size_hint(),
-            Self::WithTrailers(..) => SizeHint::default(),
+            Self::WithTrailers(..) | Self::Frames(_) => SizeHint::default(),
         }
     }
 }
@@ -106,7 +110,10 @@ impl ReplyBody {
     /// Whether the minimum rate does not apply, as for event streams and gRPC calls.
     #[must_use]
     pub fn is_open_ended(&self) -> bool {
-        self.source.upstream_body().is_some_and(ResponseBody::is_open_ended)
+        match &self.source {
+            BodySource::Frames(_) => true,
+            source => source.upstream_body().is_some_and(ResponseBody::is_open_ended),
+        }
     }
 
     /// The use of the server connection, if the body has not ended and no other request shares the connection.
@@ -128,6 +135,7 @@ impl Body for ReplyBody {
             BodySource::Local(bytes) if bytes.is_empty() => Poll::Ready(None),
             BodySource::Upstream(body) => Pin::new(body).poll_frame(cx),
             BodySource::Grpc(body) => Pin::new(body).poll_frame(cx),
+            BodySource::Frames(frames) => frames.poll_frame(cx).map(|frame| frame.map(Ok)),
             BodySource::WithTrailers(bytes, trailers) if bytes.is_empty() => {
                 Poll::Ready(trailers.take().map(|trailers| Ok(Frame::trailers(*trailers))))
             }

@@ -6,6 +6,8 @@ use http::{HeaderMap, StatusCode};
 
 use super::client::ClientConnection;
 use super::client_body::ClientBody;
+use super::descriptor_denial::DescriptorDenial;
+use super::frame_stream::FrameStream;
 use super::grpc;
 use super::http2;
 use super::rate_headers::RateHeaderSource;
@@ -17,9 +19,9 @@ use super::snapshot::Proxy;
 use crate::gate::RequestError;
 use crate::http1::names::RETRY_AFTER;
 use crate::http1::{Fields, RequestHead, ResponseHead, push_decimal};
-use crate::limit::{Policy, binding};
+use crate::limit::{Policy, PolicyId, binding};
 use crate::limiter::LimitStatus;
-use crate::telemetry::RequestCounts;
+use crate::telemetry::{Interface, RequestCounts, Verdict};
 use crate::time::Stopwatch;
 use crate::upstream::ReadBody;
 
@@ -41,9 +43,18 @@ pub struct ServiceReply {
     /// The head.
     pub head: ResponseHead,
     /// The body.
-    pub body: Bytes,
-    /// What follows the body, over HTTP/2.
-    pub trailers: Option<Box<HeaderMap>>,
+    pub body: ServiceBody,
+}
+
+/// The body of a response of a service.
+#[derive(Debug)]
+pub enum ServiceBody {
+    /// All of it.
+    Whole(Bytes),
+    /// All of it, and the trailers, over HTTP/2.
+    WithTrailers(Bytes, Box<HeaderMap>),
+    /// Frames that are made while they are sent.
+    Frames(FrameStream),
 }
 
 /// Why the body of a request can't be read.
@@ -88,10 +99,17 @@ impl<'p> ServiceRequest<'p> {
     ) -> (Self, Result<(), RequestError>) {
         let normalized = http2::normalize(head, None, client.max_headers());
         let id = RequestId::new(&head.fields, proxy.trusts(client.ip()));
-        let record = RequestRecord::begin(proxy, client, head, &id);
+        let mut record = RequestRecord::begin(proxy, client, head, &id);
+        record.set_interface(Interface::EnvoyRateLimit);
         let is_grpc = grpc::is_call(head);
         let stopwatch = Stopwatch::start();
         (Self { proxy, client, body, is_grpc, stopwatch, record, is_finished: false }, normalized)
+    }
+
+    /// The client's connection.
+    #[must_use]
+    pub fn client(&self) -> &'p ClientConnection {
+        self.client
     }
 
     /// Whether it is a gRPC call.
@@ -120,12 +138,34 @@ impl<'p> ServiceRequest<'p> {
         }
     }
 
+    /// Records the domain of its descriptors.
+    pub fn set_domain(&mut self, domain: &str) {
+        self.record.set_domain(domain);
+    }
+
+    /// Records the limits in shadow mode that would have denied it.
+    pub fn set_shadow_denials(&mut self, limits: &[PolicyId]) {
+        self.record.set_shadow_denials(self.proxy.gate(), limits);
+    }
+
+    /// Records which limit has denied it.
+    pub fn set_denial(&mut self, denial: &DescriptorDenial<'_>) {
+        self.record.set_descriptor_denial(self.proxy.gate(), denial);
+    }
+
+    /// Counts and records how it was decided.
+    pub fn record_verdict(&mut self, verdict: Verdict) {
+        self.proxy.counts.record_request(Interface::EnvoyRateLimit, verdict);
+        self.record.set_verdict(verdict);
+    }
+
     /// Completes the request. The record moves into the body of the response, which finishes it at its end.
     pub async fn finish(mut self, reply: ServiceReply) -> ProxyResponse {
-        let ServiceReply { head, body, trailers } = reply;
-        let body = match trailers {
-            Some(trailers) => BodySource::WithTrailers(body, Some(trailers)),
-            None => BodySource::Local(body),
+        let ServiceReply { head, body } = reply;
+        let body = match body {
+            ServiceBody::Whole(body) => BodySource::Local(body),
+            ServiceBody::WithTrailers(body, trailers) => BodySource::WithTrailers(body, Some(trailers)),
+            ServiceBody::Frames(frames) => BodySource::Frames(frames),
         };
         if !self.body.is_none() && body.is_empty() {
             // As in the pipeline: some clients miss a response without a body that arrives while they are still sending.
@@ -158,6 +198,6 @@ impl ServiceReply {
     /// A response without trailers.
     #[must_use]
     pub fn new(status: StatusCode, body: impl Into<Bytes>) -> Self {
-        Self { head: ResponseHead::new(status), body: body.into(), trailers: None }
+        Self { head: ResponseHead::new(status), body: ServiceBody::Whole(body.into()) }
     }
 }

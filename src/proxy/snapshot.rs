@@ -1,11 +1,12 @@
 //! A snapshot of the configuration, and one worker's proxy over it.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use http::header::HeaderName;
+use tokio::sync::watch;
 
 use super::consumer_forwarding::ConsumerForwarding;
 use super::cors::CorsRules;
@@ -77,7 +78,7 @@ pub struct Proxy {
     pub(super) counts: Arc<Counts>,
     pub(super) top: Option<TopRecorder>,
     pub(super) clock: Clock,
-    pub(super) is_ready: Rc<Cell<bool>>,
+    pub(super) is_ready: watch::Receiver<bool>,
     pub(super) challenges: Option<Arc<HttpChallenges>>,
     /// Whether a route is for requests that ask for decisions.
     pub(super) has_decisions: bool,
@@ -92,7 +93,7 @@ impl Proxy {
         limiter: &Limiter,
         earlier: &[Rc<Upstream>],
         waker: &WorkerWaker,
-        is_ready: &Rc<Cell<bool>>,
+        is_ready: watch::Receiver<bool>,
     ) -> Self {
         let ProxyConfig { snapshot, upstreams, counts, top, access, tracer, challenges, .. } = config;
         let upstream = |(shared, counts)| {
@@ -112,7 +113,7 @@ impl Proxy {
             counts,
             top,
             clock: Clock::System,
-            is_ready: Rc::clone(is_ready),
+            is_ready,
             challenges,
             has_decisions,
             warnings: RefCell::default(),
@@ -154,7 +155,13 @@ impl Proxy {
     /// Whether the process is ready: not any more once it stops.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.is_ready.get()
+        *self.is_ready.borrow()
+    }
+
+    /// Whether the process is ready, with a notification when that changes.
+    #[must_use]
+    pub fn readiness(&self) -> watch::Receiver<bool> {
+        self.is_ready.clone()
     }
 
     /// Where requests are counted by their keys; none without the admin interface.

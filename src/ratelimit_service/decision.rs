@@ -1,7 +1,8 @@
 //! Decides rate-limit requests: makes charges of descriptors, which the limiter decides like those of other requests.
 //!
 //! All descriptors are one decision: their hits are charged together or not at all. First those without hits are checked; then
-//! the others are charged; last come hits that are charged late, as far as the limits allow.
+//! the others are charged, unless a descriptor is over its limit already; last come hits that are charged late, as far as the
+//! limits allow.
 
 use std::rc::Rc;
 
@@ -20,7 +21,7 @@ const MAX_CHARGES: usize = 1_000;
 /// How often a late charge is tried with what the limit has left, which others may take meanwhile.
 const LATE_ATTEMPTS: usize = 4;
 
-/// Why there is no decided.
+/// Why there is no decision.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum DecisionError {
     /// A descriptor can't be counted.
@@ -43,6 +44,8 @@ pub(super) struct DescriptorDecisions<'g> {
     pub descriptors: Vec<ChargedDescriptor<'g>>,
     /// The decisions that are known, on charges of all descriptors.
     pub statuses: Vec<LimitStatus>,
+    /// The limits in shadow mode that would have denied it.
+    pub shadow_denials: Vec<PolicyId>,
     /// The limits with the numbers that were sent, if there are any.
     pub limits: Option<Rc<Limits>>,
 }
@@ -53,6 +56,14 @@ pub(super) struct ChargedDescriptor<'g> {
     pub options: DescriptorOptions,
     /// Each charge, and the id of its policy in the configuration.
     pub charges: SmallVec<[(PolicyId, Charge); 2]>,
+}
+
+/// The decisions on charges that are known so far.
+#[derive(Default)]
+struct Decisions {
+    statuses: Vec<LimitStatus>,
+    /// The limits in shadow mode that would have denied a charge.
+    shadow_denials: Vec<PolicyId>,
 }
 
 /// How the hits of a descriptor are charged.
@@ -98,16 +109,14 @@ pub(super) async fn decide<'p>(
     let (gate, limiter) = (proxy.gate(), proxy.limiter());
     let (descriptors, limits) = descriptors(gate, proxy.sent_limits(), request)?;
     record_rules(proxy.counts(), &descriptors);
-    if descriptors.iter().any(ChargedDescriptor::is_blocked) {
-        return Ok(DescriptorDecisions { descriptors, statuses: Vec::new(), limits });
-    }
     let known = limits.as_deref().unwrap_or(&gate.limits);
     let stopwatch = Stopwatch::start();
-    let statuses = decide_charges(limiter, known, &descriptors).await;
+    let decided = decide_charges(limiter, known, &descriptors).await;
     if descriptors.iter().any(|charged| !charged.charges.is_empty()) {
         proxy.counts().record_decision_duration(stopwatch.elapsed());
     }
-    Ok(DescriptorDecisions { statuses: statuses?, descriptors, limits })
+    let Decisions { statuses, shadow_denials } = decided?;
+    Ok(DescriptorDecisions { descriptors, statuses, shadow_denials, limits })
 }
 
 /// The descriptors with their charges, by the numbers that were sent where there are any.
@@ -149,30 +158,33 @@ async fn decide_charges(
     limiter: &Limiter,
     limits: &Limits,
     descriptors: &[ChargedDescriptor<'_>],
-) -> Result<Vec<LimitStatus>, DecisionError> {
-    let mut statuses = Vec::new();
+) -> Result<Decisions, DecisionError> {
+    let mut decisions = Decisions::default();
+    let mut passes = !descriptors.iter().any(ChargedDescriptor::is_blocked);
     let checks = charges(descriptors, Kind::Check);
-    if !checks.is_empty() {
-        statuses.extend(check(limiter, limits, &checks).await?);
+    if passes && !checks.is_empty() {
+        decisions.statuses.extend(check(limiter, limits, &checks).await?);
+        passes = decisions.statuses.iter().all(|status| status.decision.allowed);
     }
     let takes = charges(descriptors, Kind::Take);
-    let passes = statuses.iter().all(|status| status.decision.allowed);
     if passes && !takes.is_empty() {
-        statuses.extend(known(limiter.decide(limits, &takes).await)?);
+        let mut admission = limiter.decide(limits, &takes).await;
+        decisions.shadow_denials.extend(admission.shadow_denials.drain(..));
+        decisions.statuses.extend(known(admission)?);
     }
     // These hits have been spent already, so they are charged even if another descriptor is over its limit.
     for charge in charges(descriptors, Kind::Late) {
-        statuses.extend(charge_late(limiter, limits, charge).await?);
+        decisions.statuses.extend(charge_late(limiter, limits, charge).await?);
     }
-    Ok(statuses)
+    Ok(decisions)
 }
 
-/// The charges of the descriptors of this kind. Those of one limit and key are one charge, as all are made or none.
+/// The charges of the descriptors of this kind that are not blocked. Those of one limit and key are one charge, as all are
+/// made or none.
 fn charges(descriptors: &[ChargedDescriptor<'_>], kind: Kind) -> SmallVec<[Charge; 4]> {
     let mut all: SmallVec<[Charge; 4]> = SmallVec::new();
-    for (_, charge) in
-        descriptors.iter().filter(|charged| charged.kind() == kind).flat_map(|charged| &charged.charges)
-    {
+    let is_charged = |charged: &&ChargedDescriptor<'_>| charged.kind() == kind && !charged.is_blocked();
+    for (_, charge) in descriptors.iter().filter(is_charged).flat_map(|charged| &charged.charges) {
         match all.iter_mut().find(|other| (other.policy, other.key) == (charge.policy, charge.key)) {
             Some(other) => other.cost = other.cost.saturating_add(charge.cost),
             None => all.push(*charge),

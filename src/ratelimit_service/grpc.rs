@@ -1,18 +1,22 @@
-//! gRPC over HTTP/2, for calls with one message each way.
+//! gRPC over HTTP/2, for calls with one request message.
 
 use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
+use futures_util::Stream;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use hyper::body::Frame;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use prost::Message;
 
 use crate::http1::names::{CONTENT_TYPE, GRPC_MESSAGE, GRPC_STATUS};
 use crate::http1::{FieldName, Fields, push_decimal};
-use crate::proxy::ServiceReply;
+use crate::proxy::{FrameStream, ServiceBody, ServiceReply};
 
 /// The characters that are percent-encoded in `grpc-message`: all but visible ASCII and spaces, and `%` itself.
 const ESCAPED: &AsciiSet = &CONTROLS.add(b'%');
+/// The name of the trailer with the code of a call.
+const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 /// The bytes before a message: whether it is compressed, and its length.
 const PREFIX: usize = 5;
 /// A deadline has at most eight digits.
@@ -38,6 +42,22 @@ pub(super) struct GrpcError {
 impl GrpcError {
     pub fn new(code: GrpcCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
+    }
+
+    /// The error of a call that took too long.
+    pub fn late() -> Self {
+        Self::new(GrpcCode::DeadlineExceeded, "the deadline has passed")
+    }
+
+    /// The trailers of a response that ends with this error.
+    pub fn trailers(&self) -> HeaderMap {
+        let mut trailers = HeaderMap::with_capacity(2);
+        trailers.insert(STATUS, HeaderValue::from(self.code as u16));
+        // An escaped text is visible ASCII.
+        if let Ok(message) = HeaderValue::try_from(utf8_percent_encode(&self.message, ESCAPED).to_string()) {
+            trailers.insert(HeaderName::from_static("grpc-message"), message);
+        }
+        trailers
     }
 
     /// The response with this error: headers alone (Trailers-Only).
@@ -80,6 +100,24 @@ pub(super) fn read<M: Message + Default>(body: &Bytes) -> Result<M, GrpcError> {
 
 /// The response with a message.
 pub(super) fn reply(message: &impl Message) -> ServiceReply {
+    let mut trailers = HeaderMap::with_capacity(1);
+    trailers.insert(STATUS, HeaderValue::from_static("0"));
+    with_body(ServiceBody::WithTrailers(frame(message), Box::new(trailers)))
+}
+
+/// The response with messages that are made while it is sent; the last frame has trailers.
+pub(super) fn reply_with(frames: impl Stream<Item = Frame<Bytes>> + 'static) -> ServiceReply {
+    with_body(ServiceBody::Frames(FrameStream::new(frames)))
+}
+
+fn with_body(body: ServiceBody) -> ServiceReply {
+    let mut reply = ServiceReply { body, ..ServiceReply::new(StatusCode::OK, Bytes::new()) };
+    reply.head.fields.push(CONTENT_TYPE, b"application/grpc");
+    reply
+}
+
+/// A message with its prefix.
+pub(super) fn frame(message: &impl Message) -> Bytes {
     let length = message.encoded_len();
     let mut body = BytesMut::with_capacity(PREFIX + length);
     body.put_u8(0);
@@ -87,12 +125,7 @@ pub(super) fn reply(message: &impl Message) -> ServiceReply {
     body.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
     // The buffer grows as needed, so there is always room.
     let _ = message.encode(&mut body);
-    let mut reply = ServiceReply::new(StatusCode::OK, body.freeze());
-    reply.head.fields.push(CONTENT_TYPE, b"application/grpc");
-    let mut trailers = HeaderMap::with_capacity(1);
-    trailers.insert(HeaderName::from_static("grpc-status"), HeaderValue::from_static("0"));
-    reply.trailers = Some(Box::new(trailers));
-    reply
+    body.freeze()
 }
 
 /// The time that the client gives a call, from its field `grpc-timeout`; none if it has no such field, or no valid one.

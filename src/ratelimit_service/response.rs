@@ -8,7 +8,7 @@ use crate::limiter::LimitStatus;
 use crate::proxy::{Proxy, limit_headers};
 use crate::time::Micros;
 
-/// The message for a decided.
+/// The response with the decisions on a request.
 pub(super) fn response(proxy: &Proxy, decided: &DescriptorDecisions<'_>) -> RateLimitResponse {
     let policies = &proxy.gate().limits.policies;
     let statuses: Vec<DescriptorStatus> =

@@ -52,6 +52,12 @@ impl Verdict {
     /// Every variant with its label, in the order of the type.
     pub(super) const ALL: [(Self, &'static str); 3] =
         [(Self::Allowed, "allowed"), (Self::Denied, "denied"), (Self::Error, "error")];
+
+    /// The verdict in metrics and logs, such as `allowed`.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
 }
 
 #[cfg(test)]

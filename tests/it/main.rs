@@ -83,11 +83,14 @@ mod forward_auth {
 }
 /// Envoy's rate-limit service.
 mod envoy {
+    mod access_log;
     mod decisions;
+    mod health;
     mod matching;
     mod messages;
     mod protocol;
     mod real_envoy;
+    mod real_reference;
     mod reference;
     mod setup;
     mod stores;

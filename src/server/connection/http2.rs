@@ -20,6 +20,7 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::frame_flood::FrameFloodGuard;
@@ -98,7 +99,8 @@ pub(super) async fn serve(
     proxy: &Rc<ActiveProxy>,
     tracker: &ConnectionTracker,
 ) -> Result<(), Box<dyn Error>> {
-    let client = Rc::new(client.over_http2(spec.max_headers));
+    let (drain, draining) = watch::channel(false);
+    let client = Rc::new(client.over_http2(spec.max_headers).with_drain(draining));
     let (stream, read) = stream.into_parts();
     // A client always has something to send, such as WINDOW_UPDATE frames: without lingering, closing the socket would
     // reset the connection, and the client could lose the last responses.
@@ -107,7 +109,7 @@ pub(super) async fn serve(
     let streams = StreamTracker::new(spec.idle_timeout, spec.min_body_rate);
     let (counted, proxy) = (streams.clone(), Rc::clone(proxy));
     let unread = Rc::new(UnreadBodies::default());
-    let draining = Rc::clone(&unread);
+    let unread_bodies = Rc::clone(&unread);
     let service = spec.service;
     let serve = service_fn(move |request: Request<Incoming>| {
         let request = request.map(|body| StreamBody::new(body, Rc::clone(&unread)));
@@ -120,9 +122,10 @@ pub(super) async fn serve(
     poll_fn(|cx| {
         if tracker.is_draining() && check.goaway_sent.is_none() {
             check.start_shutdown();
+            drain.send_replace(true);
             connection.as_mut().graceful_shutdown();
         }
-        draining.poll(cx);
+        unread_bodies.poll(cx);
         loop {
             if let Poll::Ready(closed) = connection.as_mut().poll(cx) {
                 return Poll::Ready(closed.map_err(Into::into));

@@ -69,6 +69,7 @@ fn push_json_outcome(line: &mut Vec<u8>, record: &Record, texts: &Texts<'_>) {
         line.extend_from_slice(b"\",\"interface\":\"");
         line.extend_from_slice(interface.as_bytes());
     }
+    push_json_descriptors(line, record, texts);
     if let Some(route) = record.route {
         line.extend_from_slice(b"\",\"route\":\"");
         texts.push(line, route);
@@ -97,6 +98,22 @@ fn push_json_outcome(line: &mut Vec<u8>, record: &Record, texts: &Texts<'_>) {
         line.extend_from_slice(b"\"],\"protocol\":\"");
     }
     line.extend_from_slice(record.protocol.as_bytes());
+}
+
+/// Appends what is logged of descriptors. The last string is left open.
+fn push_json_descriptors(line: &mut Vec<u8>, record: &Record, texts: &Texts<'_>) {
+    if let Some(outcome) = record.outcome {
+        line.extend_from_slice(b"\",\"outcome\":\"");
+        line.extend_from_slice(outcome.as_bytes());
+    }
+    if let Some(domain) = record.domain {
+        line.extend_from_slice(b"\",\"domain\":\"");
+        texts.push(line, domain);
+    }
+    if let Some(descriptor) = record.descriptor {
+        line.extend_from_slice(b"\",\"descriptor\":\"");
+        texts.push(line, descriptor);
+    }
 }
 
 /// Closes the open string, and appends where the request was forwarded to.
@@ -171,6 +188,7 @@ fn push_text_outcome(line: &mut Vec<u8>, record: &Record, texts: &Texts<'_>) {
         line.extend_from_slice(b" interface=");
         line.extend_from_slice(interface.as_bytes());
     }
+    push_text_descriptors(line, record, texts);
     if let Some(route) = record.route {
         line.extend_from_slice(b" route=");
         texts.push(line, route);
@@ -197,6 +215,21 @@ fn push_text_outcome(line: &mut Vec<u8>, record: &Record, texts: &Texts<'_>) {
     }
     line.extend_from_slice(b" protocol=");
     line.extend_from_slice(record.protocol.as_bytes());
+}
+
+fn push_text_descriptors(line: &mut Vec<u8>, record: &Record, texts: &Texts<'_>) {
+    if let Some(outcome) = record.outcome {
+        line.extend_from_slice(b" outcome=");
+        line.extend_from_slice(outcome.as_bytes());
+    }
+    if let Some(domain) = record.domain {
+        line.extend_from_slice(b" domain=");
+        texts.push_quoted(line, domain);
+    }
+    if let Some(descriptor) = record.descriptor {
+        line.extend_from_slice(b" descriptor=");
+        texts.push_quoted(line, descriptor);
+    }
 }
 
 fn push_text_forwarding(line: &mut Vec<u8>, forwarding: &Forwarding, texts: &Texts<'_>) {

@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use super::forwarding::Forwarding;
 use crate::limit::Key;
 use crate::telemetry::escape::{push_cut, push_cut_to};
+use crate::telemetry::interface::Verdict;
 use crate::telemetry::trace::TraceId;
 use crate::time::Timestamp;
 
@@ -17,7 +18,7 @@ use crate::time::Timestamp;
 const CLIENT_GONE: [u8; 3] = *b"499";
 /// Bytes for the host and the names of a route and a limit: enough for most records.
 const NAMES: usize = 96;
-/// The most bytes of the value of a logged header.
+/// The most bytes of the value of a logged header, of a domain and of a descriptor.
 const MAX_HEADER: usize = 512;
 
 /// The logged texts of a request's head.
@@ -42,9 +43,11 @@ pub struct Record {
     pub client: IpAddr,
     /// The interface through which it came, if that is not the proxy.
     pub interface: Option<&'static str>,
+    /// How it was decided, if its status does not say so.
+    pub(super) outcome: Option<&'static str>,
     /// Where it was forwarded.
     pub forwarding: Forwarding,
-    /// Whether a limit denied it.
+    /// Whether it was denied by a limit, or by a rule of descriptors.
     pub is_denied: bool,
     /// A code for the failure of forwarding, if there is no complete response from a server.
     pub error: Option<&'static str>,
@@ -62,6 +65,8 @@ pub struct Record {
     pub(super) host: Span,
     pub(super) route: Option<Span>,
     pub(super) consumer: Option<Span>,
+    pub(super) domain: Option<Span>,
+    pub(super) descriptor: Option<Span>,
     pub(super) denied_by: Option<Span>,
     pub(super) key: Option<Span>,
     pub(super) shadow_denied_by: SmallVec<[Span; 2]>,
@@ -90,6 +95,7 @@ impl Record {
             time,
             client,
             interface: None,
+            outcome: None,
             forwarding: Forwarding::default(),
             is_denied: false,
             error: None,
@@ -104,6 +110,8 @@ impl Record {
             host: Span::default(),
             route: None,
             consumer: None,
+            domain: None,
+            descriptor: None,
             denied_by: None,
             key: None,
             shadow_denied_by: SmallVec::new(),
@@ -130,6 +138,24 @@ impl Record {
     /// Sets the name of the limit that denied it.
     pub fn set_denied_by(&mut self, limit: &str) {
         self.denied_by = Some(self.append_name(limit));
+    }
+
+    /// Sets how the descriptors of a rate-limit request were decided.
+    pub fn set_verdict(&mut self, verdict: Verdict) {
+        self.outcome = Some(verdict.label());
+        self.is_denied = verdict == Verdict::Denied;
+    }
+
+    /// Sets the domain of descriptors.
+    pub fn set_domain(&mut self, domain: &str) {
+        self.domain =
+            Some(append(&mut self.texts, |texts| push_cut_to(texts, domain.as_bytes(), MAX_HEADER)));
+    }
+
+    /// Sets the descriptor that is over its limit; a long one is cut.
+    pub fn set_descriptor(&mut self, descriptor: &str) {
+        let descriptor = descriptor.as_bytes();
+        self.descriptor = Some(append(&mut self.texts, |texts| push_cut_to(texts, descriptor, MAX_HEADER)));
     }
 
     /// Sets the name of its consumer.

@@ -1,12 +1,12 @@
 //! Decisions over gRPC: statuses, hits, and limits that clients send.
 
 use prost::Message as _;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tonic::Code;
 
 use super::messages::{Limit, Number, OK, OVER, RateLimitRequest, RateLimitResponse, Status};
-use super::setup::{METHOD, Service, descriptor, rate_limit_request, should_rate_limit};
-use crate::support::get;
+use super::setup::{METHOD, Service, descriptor, json_descriptor, rate_limit_request, should_rate_limit};
+use crate::support::{RedisServer, get};
 
 const RULES: &str = "[limits.two]\nkey = \"descriptor:user\"\nalgorithm = \"fixed_window\"\nrate = \"2/hour\"\n\
                      [limits.five]\nkey = \"global\"\nalgorithm = \"fixed_window\"\nrate = \"5/hour\"\n\
@@ -137,6 +137,34 @@ async fn hits_at_the_end_of_a_stream_are_charged_as_far_as_the_limit_allows() {
     {
         let response = should_rate_limit(&client, &hits(spent)).await;
         assert_eq!((response.overall_code, remaining(&response)), (code, vec![left]), "{spent}");
+    }
+}
+
+/// They have been spent whatever another descriptor says.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn hits_at_the_end_of_a_stream_are_charged_beside_denied_descriptors() {
+    let service = Service::start(&format!(
+        "{RULES}[limits.tokens]\nalgorithm = \"fixed_window\"\nrate = \"100/hour\"\nkey = \"global\"\n\
+         [[descriptors]]\ndomain = \"d\"\nmatch = [\"tokens\"]\nlimits = [\"tokens\"]\ncharge_late = true\n"
+    ));
+    let client = service.client().await;
+    for (other, left) in [("user=a", 99), ("user=a", 98), ("user=a", 97), ("bad=1", 96)] {
+        let response = should_rate_limit(&client, &rate_limit_request("d", &["tokens=1", other])).await;
+        assert_eq!(response.statuses[0].limit_remaining, left, "{other}");
+    }
+}
+
+#[test]
+fn any_number_of_hits_is_decided() {
+    let redis = RedisServer::start();
+    for service in [Service::start(RULES), Service::start_with(&redis, RULES)] {
+        for hits in ["18446744073709551615", "9007199254740993", "4294967296"] {
+            let mut descriptor = json_descriptor("all=1");
+            descriptor["hitsAddend"] = hits.into();
+            let twice = json!({ "domain": "d", "descriptors": [descriptor, descriptor] });
+            assert_eq!(service.json(&twice).0, 429, "{hits}");
+        }
+        assert_eq!(service.allowed(7, "d", &["all=1"]), 5);
     }
 }
 

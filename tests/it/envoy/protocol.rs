@@ -1,13 +1,13 @@
-//! The protocol: errors of gRPC, health, JSON over HTTP/1.1 and HTTP/2, deadlines.
+//! The protocol: errors of gRPC, JSON over HTTP/1.1 and HTTP/2, deadlines.
 
 use bytes::Bytes;
 use prost::Message as _;
 use serde_json::json;
 use tonic::{Code, Request};
 
-use super::messages::{Health, HealthStatus, OK};
-use super::setup::{METHOD, Service, file, json_descriptor, rate_limit_request, should_rate_limit};
-use crate::support::{Http2, Tidegate, curl, eventually, get};
+use super::messages::OK;
+use super::setup::{METHOD, Service, json_descriptor, rate_limit_request, should_rate_limit};
+use crate::support::{Http2, curl, get};
 
 const RULES: &str = "[limits.one]\nkey = \"descriptor:user\"\nalgorithm = \"fixed_window\"\nrate = \"1/hour\"\n\
                      [[descriptors]]\ndomain = \"d\"\nmatch = [\"user\"]\nlimits = [\"one\"]\n";
@@ -51,28 +51,6 @@ fn compressed_messages_are_not_supported() {
     let response = Http2::connect(service.address).ask(request, b"\x01\0\0\0\x01x");
     let status = response.response.headers().get("grpc-status").unwrap();
     assert_eq!((response.status(), status.as_bytes()), (200, &b"12"[..]));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn health_is_shown() {
-    let file = format!("shutdown_delay = \"1m\"\n{}", file(RULES));
-    let service = Service::of(Tidegate::start(&file));
-    let client = service.client().await;
-    let health = async |service: &str| {
-        let message = Health { service: service.to_owned() }.encode_to_vec();
-        let response = client.unary("/grpc.health.v1.Health/Check", message).await.unwrap();
-        HealthStatus::decode(response.into_inner()).unwrap().status
-    };
-    assert_eq!(health("").await, 1);
-    assert_eq!(health("envoy.service.ratelimit.v3.RateLimitService").await, 1);
-    assert_eq!(health("other").await, 3);
-    let response = get(service.address, "/healthcheck", &[]);
-    assert_eq!((response.status(), response.text()), (200, "OK\n"));
-    // A process that stops says so first, and still responds.
-    service.proxy.signal("TERM");
-    eventually("it is not ready", || get(service.address, "/healthcheck", &[]).status() == 503);
-    assert_eq!(health("").await, 2);
-    assert_eq!(should_rate_limit(&client, &rate_limit_request("d", &["user=a"])).await.overall_code, OK);
 }
 
 #[test]

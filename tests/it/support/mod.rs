@@ -41,7 +41,7 @@ pub use cluster::Cluster;
 pub use collector::{Collector, attribute};
 pub use devtools::Browser;
 pub use frames::{Frames, block};
-pub use grpc::{GrpcClient, GrpcServer};
+pub use grpc::{GrpcClient, GrpcServer, Heard};
 pub use http2::{Asked, Http2, Http2Server};
 pub use issuer::{Issuer, jwks};
 pub use json_schema::schema_problems;
