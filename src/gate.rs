@@ -91,7 +91,7 @@ pub use limit_rule::{Cost, LimitMatch, LimitRule, PolicySource, Tiers, Trust};
 pub use method::{OTHER_METHOD, is_method_value};
 pub use missing::MissingPart;
 pub use named_key::{KeyResolver, NamedKey};
-pub use original::{OriginalError, original};
+pub use original::{OriginalError, OriginalRequest, original};
 pub use path::{NormalPath, PathError, normalize, strip_prefix};
 pub use path_pattern::{PathPattern, PatternError};
 pub use plan::{Charges, ClientIdentity, RequestPlan, RouteMatch};

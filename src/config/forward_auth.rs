@@ -1,4 +1,4 @@
-//! `respond = "decide"` and `deny_status`: listeners and routes whose requests ask for decisions.
+//! `respond = "decide"` and `deny_status`: listeners and routes for authorization requests.
 
 use http::StatusCode;
 
@@ -6,11 +6,10 @@ use super::table::{Reported, Table};
 use crate::gate::ClientIp;
 use crate::proxy::ForwardAuth;
 
-/// What a file needs so that requests can ask for decisions.
-pub(super) const TRUST: &str =
-    "name the networks of the proxies that ask: [client_ip] trusted_proxies = [\"10.0.0.0/8\"]";
+/// What a file needs for authorization requests.
+pub(super) const TRUST: &str = "name the networks of the proxies that send authorization requests: [client_ip] trusted_proxies = [\"10.0.0.0/8\"]";
 
-/// Reads how the decisions of a listener are returned, if its requests ask for them.
+/// Reads how the decisions of a listener are returned, if it is for authorization requests.
 pub(super) fn of_listener(
     table: &Table<'_>,
     client_ip: Option<&ClientIp>,
@@ -41,26 +40,26 @@ fn deny_status(table: &Table<'_>) -> Result<Option<StatusCode>, Reported> {
     })
 }
 
-/// Rejects `deny_status` where nothing asks for decisions.
+/// Rejects `deny_status` where there are no authorization requests.
 pub(super) fn reject_deny_status(table: &Table<'_>) {
     if let (Some(item), Ok(Some(_))) = (table.given("deny_status"), deny_status(table)) {
-        let problem = item.error("`deny_status` is for decisions, and nothing asks for them here");
+        let problem = item.error("`deny_status` is for authorization requests, and there are none here");
         item.reject::<()>(problem.help("add respond = \"decide\", or leave `deny_status` out").derived());
     }
 }
 
-/// Rejects limits of a route whose requests ask for decisions: the limits of the original request apply.
+/// Rejects limits of a route for authorization requests: the limits of the original request apply.
 pub(super) fn reject_limits(route: &Table<'_>) {
     if let Some(item) = route.given("limits") {
-        let title = "these limits would count the requests of the proxy that asks for decisions";
+        let title = "these limits would count the authorization requests of the trusted proxy";
         let help = "leave `limits` out: those of the route that the original request matches apply";
         item.reject::<()>(item.error(title).help(help));
     }
 }
 
-/// Why a place that accepts requests for decisions decides none.
+/// Why a place for authorization requests decides none.
 pub(super) fn untrusted(place: &str) -> String {
     format!(
-        "no request could be decided: {place} accepts them only from trusted proxies, and `trusted_proxies` is empty"
+        "no request could be decided: {place} accepts authorization requests only from trusted proxies, and `trusted_proxies` is empty"
     )
 }

@@ -1,15 +1,15 @@
-//! The original request that a request for a decision describes (forward authentication).
+//! The original request that an authorization request describes (forward authentication).
 //!
-//! A proxy that asks whether to serve a request describes it in headers: Traefik and Caddy with X-Forwarded-Method,
+//! A proxy describes the request of its client, the original request, in headers of its authorization request: Traefik and Caddy with X-Forwarded-Method,
 //! X-Forwarded-Host and X-Forwarded-Uri; nginx with the headers that its file sets, by convention X-Original-Method and
 //! X-Original-URI with X-Forwarded-Host, or X-Original-URL. All other headers are those of the original request. Each
-//! header of one such form is required, and headers of two forms are an error: an optional one that the proxy does not
+//! header of one form is required, and headers of two forms are an error: an optional one that the proxy does not
 //! set could be set by its client.
 
 use http::header::HeaderName;
 use http::{Method, Uri};
 
-use crate::http1::names::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
+use crate::http1::names::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING, X_FORWARDED_PROTO};
 use crate::http1::{Fields, RequestHead};
 
 const FORWARDED_METHOD: HeaderName = HeaderName::from_static("x-forwarded-method");
@@ -19,12 +19,12 @@ const ORIGINAL_METHOD: HeaderName = HeaderName::from_static("x-original-method")
 const ORIGINAL_URI: HeaderName = HeaderName::from_static("x-original-uri");
 const ORIGINAL_URL: HeaderName = HeaderName::from_static("x-original-url");
 
-/// Why a request describes no original request.
+/// Why an authorization request describes no original request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OriginalError {
     /// No header has the target of the original request.
     #[error(
-        "this request asks for a decision, and no header names the original request. Traefik and Caddy send \
+        "no header of this authorization request names the original request. Traefik and Caddy send \
          X-Forwarded-Method, X-Forwarded-Host and X-Forwarded-Uri by themselves; for nginx add: proxy_set_header \
          X-Original-Method $request_method; proxy_set_header X-Forwarded-Host $host; proxy_set_header X-Original-URI \
          $request_uri;"
@@ -49,28 +49,39 @@ pub enum OriginalError {
         variable: &'static str,
     },
     /// A header occurs more than once, or is malformed.
-    #[error("there must be exactly one valid {0} header, which the proxy that asks for the decision sets")]
+    #[error("the authorization request must have exactly one valid {0} header, set by the proxy")]
     Malformed(HeaderName),
 }
 
-/// The original request that a request describes. The result has its method, target and host, and all other headers but those
-/// of the body, which is not sent along. `client_header` is the header that names the client.
+/// An original request.
+#[derive(Debug)]
+pub struct OriginalRequest {
+    /// Its head.
+    pub head: RequestHead,
+    /// Its scheme, `http` or `https`; none if no header has it.
+    pub scheme: Option<&'static str>,
+}
+
+/// The original request that an authorization request describes. The result has its method, target and host, and all other
+/// headers but those of the body, which is not sent along. `client_header` is the header that names the client.
 ///
 /// # Errors
 /// Headers that are missing, malformed or contradict each other.
-pub fn original(head: &RequestHead, client_header: &HeaderName) -> Result<RequestHead, OriginalError> {
+pub fn original(head: &RequestHead, client_header: &HeaderName) -> Result<OriginalRequest, OriginalError> {
     let fields = &head.fields;
     let [uri, path, url] = [FORWARDED_URI, ORIGINAL_URI, ORIGINAL_URL].map(|name| one(fields, name));
-    let (method, host, uri) = match (uri?, path?, url?) {
+    let (method, host, uri, scheme) = match (uri?, path?, url?) {
         (Some(uri), None, None) => {
-            (method(fields, FORWARDED_METHOD)?, forwarded_host(fields)?, target(uri, FORWARDED_URI)?)
+            let (method, host) = (method(fields, FORWARDED_METHOD)?, forwarded_host(fields)?);
+            (method, host, target(uri, FORWARDED_URI)?, forwarded_scheme(fields))
         }
         (None, Some(path), None) => {
-            (method(fields, ORIGINAL_METHOD)?, forwarded_host(fields)?, target(path, ORIGINAL_URI)?)
+            let (method, host) = (method(fields, ORIGINAL_METHOD)?, forwarded_host(fields)?);
+            (method, host, target(path, ORIGINAL_URI)?, forwarded_scheme(fields))
         }
         (None, None, Some(url)) => {
-            let (host, path) = split(url).ok_or(OriginalError::Malformed(ORIGINAL_URL))?;
-            (method(fields, ORIGINAL_METHOD)?, host, target(path, ORIGINAL_URL)?)
+            let (scheme, host, path) = split(url).ok_or(OriginalError::Malformed(ORIGINAL_URL))?;
+            (method(fields, ORIGINAL_METHOD)?, host, target(path, ORIGINAL_URL)?, Some(scheme))
         }
         (None, None, None) => return Err(OriginalError::NoTarget),
         (None, ..) => return Err(OriginalError::TwoTargets(ORIGINAL_URI, ORIGINAL_URL)),
@@ -91,7 +102,7 @@ pub fn original(head: &RequestHead, client_header: &HeaderName) -> Result<Reques
     for name in [FORWARDED_METHOD, FORWARDED_URI, ORIGINAL_METHOD, ORIGINAL_URI, ORIGINAL_URL] {
         fields.remove(&name);
     }
-    Ok(RequestHead { method, uri, version: head.version, fields })
+    Ok(OriginalRequest { head: RequestHead { method, uri, version: head.version, fields }, scheme })
 }
 
 /// The value of a header that may occur once; none if it is missing or empty.
@@ -100,9 +111,15 @@ fn one(fields: &Fields, name: HeaderName) -> Result<Option<&str>, OriginalError>
     let (value, other) = (values.next(), values.next());
     let text = value.map(std::str::from_utf8).transpose();
     match text {
-        Ok(text) if other.is_none() => Ok(text.map(str::trim).filter(|text| !text.is_empty())),
+        Ok(text) if other.is_none() => Ok(text.map(trim).filter(|text| !text.is_empty())),
         _ => Err(OriginalError::Malformed(name)),
     }
+}
+
+/// A value without the whitespace around it (RFC 9110 §5.6.3). Other blanks of Unicode are part of the value: a proxy and
+/// servers treat them so.
+fn trim(value: &str) -> &str {
+    value.trim_matches([' ', '\t'])
 }
 
 fn method(fields: &Fields, name: HeaderName) -> Result<Method, OriginalError> {
@@ -121,20 +138,32 @@ fn forwarded_host(fields: &Fields) -> Result<&str, OriginalError> {
     })
 }
 
-/// A target in origin-form, or `*`.
+/// The scheme of the original request, which matters to traces alone: a malformed one is none. Traefik calls the scheme of a
+/// WebSocket handshake `ws` or `wss`.
+fn forwarded_scheme(fields: &Fields) -> Option<&'static str> {
+    let mut values = fields.get_all(X_FORWARDED_PROTO);
+    let scheme = values.next().filter(|_| values.next().is_none())?.trim_ascii();
+    let is = |names: [&str; 2]| names.iter().any(|name| scheme.eq_ignore_ascii_case(name.as_bytes()));
+    if is(["https", "wss"]) { Some("https") } else { is(["http", "ws"]).then_some("http") }
+}
+
+/// A target in origin-form, or `*`. A fragment is no part of a target (RFC 9112 §3.2): nginx routes by what is before it, and
+/// forwards all of it.
 fn target(text: &str, name: HeaderName) -> Result<Uri, OriginalError> {
-    let is_target = text.starts_with('/') || text == "*";
+    let is_target = (text.starts_with('/') || text == "*") && !text.contains('#');
     let uri = text.parse().ok().filter(|_| is_target);
     uri.ok_or(OriginalError::Malformed(name))
 }
 
-/// The authority and the rest of a URL. The authority has to end with a slash: a proxy joins it and the target, and the Host
-/// of a client could have a `?`, so that the path would seem to begin there.
-fn split(url: &str) -> Option<(&str, &str)> {
-    let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"))?;
+/// The scheme, the authority and the rest of a URL. The authority has to end with a slash: a proxy joins it and the target, and
+/// the Host of a client could have a `?`, so that the path would seem to begin there.
+fn split(url: &str) -> Option<(&'static str, &str, &str)> {
+    let (scheme, rest) = ["http", "https"]
+        .into_iter()
+        .find_map(|scheme| Some((scheme, url.strip_prefix(scheme)?.strip_prefix("://")?)))?;
     let end = rest.find(['/', '?', '#', '\\', '@'])?;
     let (host, path) = rest.split_at(end);
-    (!host.is_empty() && path.starts_with('/')).then_some((host, path))
+    (!host.is_empty() && path.starts_with('/')).then_some((scheme, host, path))
 }
 
 #[cfg(test)]
@@ -147,9 +176,15 @@ mod tests {
         let mut head = RequestHead::new(Method::GET, "/decide".parse().unwrap());
         head.fields = fields.iter().copied().collect();
         head.fields.push(HOST, b"tidegate");
-        let head = original(&head, &CLIENT).map_err(|error| error.to_string())?;
+        let OriginalRequest { head, .. } = original(&head, &CLIENT).map_err(|error| error.to_string())?;
         let host = head.fields.get_str(HOST).unwrap();
         Ok(format!("{} {host} {}", head.method, head.uri))
+    }
+
+    fn scheme(fields: &[(&str, &str)]) -> Option<&'static str> {
+        let mut head = RequestHead::new(Method::GET, "/decide".parse().unwrap());
+        head.fields = fields.iter().copied().collect();
+        original(&head, &CLIENT).unwrap().scheme
     }
 
     fn forwarded<'a>(uri: &'a str, more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
@@ -175,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_of_the_question_are_not_part_of_the_original_request() {
+    fn headers_of_the_authorization_request_are_not_part_of_the_original_request() {
         let more = [
             ("content-length", "7"),
             ("transfer-encoding", "chunked"),
@@ -184,9 +219,37 @@ mod tests {
         ];
         let mut head = RequestHead::new(Method::GET, "/decide".parse().unwrap());
         head.fields = forwarded("/a", &more).into_iter().collect();
-        let head = original(&head, &CLIENT).unwrap();
+        let OriginalRequest { head, .. } = original(&head, &CLIENT).unwrap();
         let names: Vec<&str> = head.fields.iter().map(|field| field.name.as_str()).collect();
         assert_eq!(names, ["x-forwarded-host", "x-forwarded-for", "x-key", "host"]);
+    }
+
+    #[test]
+    fn the_scheme_is_that_of_the_original_request() {
+        let forwarded = |values: &[&'static str]| {
+            scheme(&forwarded("/", &values.iter().map(|it| ("x-forwarded-proto", *it)).collect::<Vec<_>>()))
+        };
+        for (values, expected) in [
+            (&["https"][..], Some("https")),
+            (&["HTTP"], Some("http")),
+            (&["ws"], Some("http")),
+            (&["wss"], Some("https")),
+            (&[], None),
+            (&["gopher"], None),
+            (&["http, https"], None),
+            (&["http", "https"], None),
+        ] {
+            assert_eq!(forwarded(values), expected, "{values:?}");
+        }
+        let of_url = |url| {
+            scheme(&[
+                ("x-forwarded-for", "192.0.2.1"),
+                ("x-original-method", "GET"),
+                ("x-original-url", url),
+                ("x-forwarded-proto", "http"),
+            ])
+        };
+        assert_eq!((of_url("https://a/"), of_url("http://a/")), (Some("https"), Some("http")));
     }
 
     #[test]
@@ -222,12 +285,15 @@ mod tests {
 
     #[test]
     fn a_target_that_could_be_read_in_two_ways_is_an_error() {
-        for uri in ["a", "http://a/b", "//a b", "?a", "/a b", "\u{e4}"] {
+        for uri in ["a", "http://a/b", "//a b", "?a", "/a b", "\u{e4}", "/a#b", "/a?b#c", "/a#/../b"] {
             assert!(read(&forwarded(uri, &[])).is_err(), "{uri}");
         }
         assert_eq!(read(&forwarded("//a/b", &[])).unwrap(), "POST a.test:8443 //a/b");
+        // A blank of Unicode is part of the target, as it is for the proxy.
+        assert_ne!(read(&forwarded("/a\u{a0}", &[])), read(&forwarded("/a", &[])));
         for url in [
             "http://a?/b",
+            "http://a/b#c",
             "http://a#/b",
             "http://a\\/b",
             "http://u@a/b",

@@ -122,7 +122,7 @@ impl ClientConnection {
         Self { max_http2_headers: Some(max_headers), ..self }
     }
 
-    /// The same connection to a listener whose requests ask for decisions, if `settings` are given.
+    /// The same connection to a listener for authorization requests, if `settings` are given.
     #[must_use]
     pub fn asking(self, settings: Option<ForwardAuth>) -> Self {
         Self { forward_auth: settings, ..self }

@@ -85,21 +85,20 @@ pub async fn serve(
     let normalized = http2::normalize(&mut head, connect.as_ref(), client.max_headers());
     let (forward_auth, is_head) =
         (original_request::settings(proxy, client, &head), head.method == Method::HEAD);
-    let mut unasked = None;
+    let (mut refused, mut scheme) = (None, Some(client.scheme()));
     if forward_auth.is_some() && normalized.is_ok() {
-        let restored = original_request::restore(proxy, client, &mut head, connect.is_some());
-        unasked = restored.err().map(Box::new);
+        (scheme, refused) = original_request::restore(proxy, client, &mut head, connect.is_some());
     }
-    let mut exchange = Exchange::begin(proxy, client, &head, (body, connect));
+    let mut exchange = Exchange::begin(proxy, client, (&head, scheme), (body, connect));
     if let Some(settings) = forward_auth {
-        exchange.ask(settings, is_head);
+        exchange.set_authorization(settings, is_head);
     } else if let Some(challenges) = &proxy.challenges
         && let Some(response) = acme_challenge::reply(challenges, head.uri.path()).await
     {
         exchange.describe_match(&head, None);
         return exchange.finish(response).await;
     }
-    let result = match unasked {
+    let result = match refused {
         Some(rejection) => Err(exchange.rejected(&head, *rejection)),
         None => exchange.run(normalized, head).await,
     };
@@ -121,11 +120,11 @@ impl<'p> Exchange<'p> {
     fn begin(
         proxy: &'p Proxy,
         client: &'p ClientConnection,
-        head: &RequestHead,
+        (head, scheme): (&RequestHead, Option<&'static str>),
         (body, connect): (ClientBody, Option<Connect>),
     ) -> Self {
         let id = RequestId::new(&head.fields, proxy.trusts(client.ip()));
-        let record = RequestRecord::begin(proxy, client, head, &id);
+        let record = RequestRecord::begin(proxy, client, (head, scheme), &id);
         let cors = proxy.snapshot.cors.as_deref().map(|rules| Box::new(CorsRequest::new(rules, head)));
         Self {
             proxy,
@@ -148,11 +147,11 @@ impl<'p> Exchange<'p> {
         }
     }
 
-    /// Makes this the decision on a request that another proxy serves if it is allowed. Method and body are those of the
-    /// request for the decision, and the response is for the proxy.
+    /// Makes this the decision on an original request, which the trusted proxy serves if it is allowed. Method and body are those
+    /// of the authorization request, and the response is for the trusted proxy.
     #[cold]
-    fn ask(&mut self, settings: ForwardAuth, is_head: bool) {
-        self.decision = RequestDecision::asked(settings);
+    fn set_authorization(&mut self, settings: ForwardAuth, is_head: bool) {
+        self.decision = RequestDecision::of_authorization(settings);
         (self.is_head, self.is_grpc, self.cors, self.body) = (is_head, false, None, ClientBody::None);
         self.record.set_interface(self.decision.interface());
     }
@@ -203,7 +202,7 @@ impl<'p> Exchange<'p> {
         // Part of this function, because each layer of futures costs every request.
         let action = &self.proxy.snapshot.actions[plan.route];
         let mut response = match &action.target {
-            _ if self.decision.is_asked() => return self.decision.decide(self.proxy, action, &plan),
+            _ if self.decision.is_authorization() => return self.decision.decide(self.proxy, action, &plan),
             Target::Respond { status, body } => {
                 local_reply::reply(*status, b"text/plain; charset=utf-8", body.clone())
             }

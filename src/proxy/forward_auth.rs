@@ -1,31 +1,32 @@
-//! Forward authentication: another proxy asks whether to serve a request, which it describes in headers, and serves it only
+//! Forward authentication: a trusted proxy describes the request of its client in an authorization request, and serves it only
 //! if the response is a success.
 
 use http::StatusCode;
 use http::header::HeaderName;
 
 use crate::gate::OriginalError;
+use crate::http1::names::CONNECTION;
 use crate::http1::{ResponseHead, push_decimal};
 
 /// The status of a denial that is sent with another one.
 const STATUS: HeaderName = HeaderName::from_static("x-tidegate-status");
 
-/// How decisions are returned to the proxy that asks for them.
+/// How decisions are returned to the trusted proxy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ForwardAuth {
     /// The status of every denial, for proxies that accept no other one.
     pub deny_status: Option<StatusCode>,
 }
 
-/// Why a request for a decision gets none.
+/// Why an authorization request gets no decision.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ForwardAuthError {
-    /// Its headers could be those of a client.
+    /// It comes from no trusted proxy, so its headers could be those of a client.
     #[error(
         "decisions are for trusted proxies only, and this address is none: see trusted_proxies of [client_ip]"
     )]
     Untrusted,
-    /// Its headers do not describe a request.
+    /// Its headers do not describe an original request.
     #[error("{0}")]
     Original(OriginalError),
 }
@@ -41,10 +42,12 @@ impl ForwardAuthError {
 }
 
 impl ForwardAuth {
-    /// Completes the response to a request that is not allowed: with the status that the proxy expects, and never with that of
-    /// a success, which a file can set for responses of the proxy itself.
+    /// Completes the response to a denied request: with `deny_status`, and never with the status of a success, which the response
+    /// to a gRPC call has.
     #[cold]
     pub(super) fn deny(self, head: &mut ResponseHead) {
+        // The connection is that of the trusted proxy, which a malformed original request does not concern.
+        head.fields.remove(CONNECTION);
         let is_success = head.status.is_success() || head.status.is_informational();
         let status = self.deny_status.or(is_success.then_some(StatusCode::FORBIDDEN));
         let Some(status) = status else { return };

@@ -1,4 +1,4 @@
-//! Requests for decisions: the original request that one describes, and the decision on it.
+//! Authorization requests: the original request that one describes, and the decision on it.
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -12,10 +12,10 @@ use super::response_body::BodySource;
 use super::route_action::{RouteAction, Target};
 use super::snapshot::Proxy;
 use crate::consumers::Consumer;
-use crate::gate::{RequestError, original};
+use crate::gate::{OriginalRequest, RequestError, original};
 use crate::http1::{RequestHead, ResponseHead};
 
-/// Whether a request asks for a decision, and how it is returned: all requests of a listener do, or those of a route.
+/// How the decision is returned if this is an authorization request: all requests of a listener are, or those of a route.
 pub(super) fn settings(proxy: &Proxy, client: &ClientConnection, head: &RequestHead) -> Option<ForwardAuth> {
     client.forward_auth().or_else(|| if proxy.has_decisions { of_route(proxy, client, head) } else { None })
 }
@@ -32,38 +32,55 @@ fn of_route(proxy: &Proxy, client: &ClientConnection, head: &RequestHead) -> Opt
     }
 }
 
-/// Replaces the head of a request for a decision by that of the original request.
-///
-/// # Errors
-/// A peer that is not trusted, and headers that do not describe a request.
+/// Replaces the head of an authorization request by that of the original request. Returns its scheme, if that is known, and why
+/// there is no decision: a peer that is no trusted proxy, or headers that describe no original request.
 #[cold]
 pub(super) fn restore(
     proxy: &Proxy,
     client: &ClientConnection,
     head: &mut RequestHead,
     is_connect: bool,
-) -> Result<(), Rejection> {
+) -> (Option<&'static str>, Option<Box<Rejection>>) {
+    match read(proxy, client, head, is_connect) {
+        Ok(original) => {
+            *head = original.head;
+            (original.scheme, None)
+        }
+        Err(rejection) => (Some(client.scheme()), Some(Box::new(rejection))),
+    }
+}
+
+/// The original request.
+///
+/// # Errors
+/// A peer that is no trusted proxy, and headers that describe no original request.
+fn read(
+    proxy: &Proxy,
+    client: &ClientConnection,
+    head: &RequestHead,
+    is_connect: bool,
+) -> Result<OriginalRequest, Rejection> {
     if is_connect {
         return Err(Rejection::Malformed(RequestError::Connect));
     }
     let header = &proxy.snapshot.gate.client_ip.header;
     let result = if proxy.trusts(client.ip()) {
-        original(head, header).map(|original| *head = original).map_err(ForwardAuthError::Original)
+        original(head, header).map_err(ForwardAuthError::Original)
     } else {
         Err(ForwardAuthError::Untrusted)
     };
     result.map_err(|error| {
         if proxy.warnings.borrow_mut().is_due() {
-            tracing::warn!(peer = %client.ip(), "a request for a decision got none: {error}");
+            tracing::warn!(peer = %client.ip(), "rejected an authorization request: {error}");
         }
         Rejection::ForwardAuth(error)
     })
 }
 
-/// The decision on a request that its limits allow.
+/// The decision on an original request that its limits allow.
 ///
 /// # Errors
-/// A route that denies its requests, or that is for requests for decisions.
+/// A route that denies its requests, or that is for authorization requests.
 #[cold]
 pub(super) fn decide(
     action: &RouteAction,

@@ -22,7 +22,7 @@ pub(crate) enum Rejection {
     MissingKey(Box<MissingPart>),
     /// The request is not served as a consumer's.
     Unidentified(ConsumerError),
-    /// It asks for a decision, and does not get one.
+    /// An authorization request that gets no decision.
     ForwardAuth(ForwardAuthError),
     /// No route matches.
     NoRoute,

@@ -13,32 +13,32 @@ use crate::telemetry::{Counts, Interface, Verdict};
 /// Through which interface a request came, and how it is decided.
 #[derive(Debug, Default)]
 pub(super) struct RequestDecision {
-    /// How the decision is returned, if the request asks for one.
+    /// How the decision is returned, if this is an authorization request.
     forward_auth: Option<ForwardAuth>,
-    is_asked: bool,
+    is_authorization: bool,
     /// None before the decision, and for a request that needs none.
     verdict: Option<Verdict>,
 }
 
 impl RequestDecision {
-    /// Of a request that asks for it.
-    pub fn asked(settings: ForwardAuth) -> Self {
-        Self { forward_auth: Some(settings), is_asked: true, verdict: None }
+    /// Of an authorization request.
+    pub fn of_authorization(settings: ForwardAuth) -> Self {
+        Self { forward_auth: Some(settings), is_authorization: true, verdict: None }
     }
 
     /// The interface through which the request came.
     pub fn interface(&self) -> Interface {
-        if self.is_asked { Interface::ForwardAuth } else { Interface::Proxy }
+        if self.is_authorization { Interface::ForwardAuth } else { Interface::Proxy }
     }
 
-    /// Whether the request asks for the decision, and does not want to be served.
-    pub fn is_asked(&self) -> bool {
-        self.is_asked
+    /// Whether this is an authorization request, which gets the decision and is not served.
+    pub fn is_authorization(&self) -> bool {
+        self.is_authorization
     }
 
-    /// Whether another proxy serves the request now, so that its status stays unknown.
+    /// Whether the trusted proxy serves the request now, so that its final status stays unknown.
     pub fn is_served_elsewhere(&self) -> bool {
-        self.is_asked && self.verdict == Some(Verdict::Allowed)
+        self.is_authorization && self.verdict == Some(Verdict::Allowed)
     }
 
     /// Records whether limits allow the request.
@@ -58,8 +58,8 @@ impl RequestDecision {
     /// The rejection of a request that matches no route.
     #[cold]
     pub fn no_route(&self, head: &RequestHead) -> Rejection {
-        // Another proxy may give `OPTIONS *` to a server.
-        if self.is_asked { Rejection::NoRoute } else { Rejection::no_route(head) }
+        // The trusted proxy may forward `OPTIONS *` to a server.
+        if self.is_authorization { Rejection::NoRoute } else { Rejection::no_route(head) }
     }
 
     /// The decision on a request that its limits allow.
@@ -82,7 +82,7 @@ impl RequestDecision {
         Ok(response)
     }
 
-    /// Counts the request, and completes the response to one that asks and is denied.
+    /// Counts the request, and completes the response to an authorization request that is denied.
     pub fn finish(&self, counts: &Counts, response: Option<&mut ResponseHead>) {
         let Some(verdict) = self.verdict else { return };
         counts.record_request(self.interface(), verdict);

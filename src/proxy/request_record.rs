@@ -37,7 +37,12 @@ struct Recorders {
 
 impl RequestRecord {
     /// Starts the record of a request.
-    pub fn begin(proxy: &Proxy, client: &ClientConnection, head: &RequestHead, id: &RequestId) -> Self {
+    pub fn begin(
+        proxy: &Proxy,
+        client: &ClientConnection,
+        (head, scheme): (&RequestHead, Option<&'static str>),
+        id: &RequestId,
+    ) -> Self {
         let mut log = LogEntry::begin(proxy, client, head, id);
         let mut trace = None;
         if let Some(tracer) = &proxy.tracer {
@@ -47,7 +52,7 @@ impl RequestRecord {
                 entry.record.set_trace_id(&id);
             }
             if let Some(trace) = &mut trace {
-                server_span::begin(trace, client, head, id);
+                server_span::begin(trace, client, (head, scheme), id);
             }
         }
         let is_recorded = log.is_some() || trace.is_some();

@@ -45,7 +45,7 @@ pub enum Target {
     Limits,
     /// Nowhere: the route refuses them with 403.
     Block,
-    /// Nowhere: they ask for decisions on the requests that they describe.
+    /// Nowhere: they are authorization requests, decided by the original requests that they describe.
     Decide(ForwardAuth),
 }
 

@@ -18,15 +18,22 @@ use crate::time::Clock;
 /// The event of the decision of one limit.
 const DECISION: &str = "tidegate.limit.decision";
 
-/// Records the head of a request. The query may have credentials, so it is left out.
-pub(super) fn begin(trace: &mut RequestTrace, client: &ClientConnection, head: &RequestHead, id: &RequestId) {
+/// Records the head of a request, and its scheme if that is known. The query may have credentials, so it is left out.
+pub(super) fn begin(
+    trace: &mut RequestTrace,
+    client: &ClientConnection,
+    (head, scheme): (&RequestHead, Option<&'static str>),
+    id: &RequestId,
+) {
     let Some(span) = trace.server_span() else { return };
     let method = known_method(&head.method);
     span.attribute("http.request.method", method.unwrap_or("_OTHER"));
     if method.is_none() {
         span.attribute("http.request.method_original", head.method.as_str());
     }
-    span.attribute("url.scheme", client.scheme());
+    if let Some(scheme) = scheme {
+        span.attribute("url.scheme", scheme);
+    }
     span.attribute("url.path", head.uri.path());
     span.attribute("network.protocol.version", protocol_version(head.version));
     span.attribute("network.peer.address", client.address_text());

@@ -99,7 +99,7 @@ impl<'p> ServiceRequest<'p> {
     ) -> (Self, Result<(), RequestError>) {
         let normalized = http2::normalize(head, None, client.max_headers());
         let id = RequestId::new(&head.fields, proxy.trusts(client.ip()));
-        let mut record = RequestRecord::begin(proxy, client, head, &id);
+        let mut record = RequestRecord::begin(proxy, client, (head, Some(client.scheme())), &id);
         record.set_interface(Interface::EnvoyRateLimit);
         let is_grpc = grpc::is_call(head);
         let stopwatch = Stopwatch::start();

@@ -80,9 +80,9 @@ pub struct Proxy {
     pub(super) clock: Clock,
     pub(super) is_ready: watch::Receiver<bool>,
     pub(super) challenges: Option<Arc<HttpChallenges>>,
-    /// Whether a route is for requests that ask for decisions.
+    /// Whether a route is for authorization requests.
     pub(super) has_decisions: bool,
-    /// Of requests for decisions that get none.
+    /// Of rejected authorization requests.
     pub(super) warnings: RefCell<LogThrottle>,
 }
 

@@ -20,7 +20,7 @@ pub struct ListenerSpec {
     pub tls: Option<ServerTls>,
     /// Whether each connection comes from a trusted proxy and starts with a PROXY header.
     pub proxy_protocol: bool,
-    /// How decisions are returned, if all requests ask for one.
+    /// How decisions are returned, if all requests are authorization requests.
     pub forward_auth: Option<ForwardAuth>,
     /// The most open connections, over all workers.
     pub max_connections: usize,

@@ -1,6 +1,6 @@
 //! What is counted of requests by the interface through which they came.
 
-/// The interface through which a request for a decision came.
+/// The interface through which a request came that was decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interface {
     /// The reverse proxy: what is allowed is forwarded, or gets the response of its route.

@@ -76,7 +76,9 @@ mod docs {
 /// Forward auth: decisions for other proxies, and the recipes of its page with the real ones.
 mod forward_auth {
     mod configuration;
+    mod connections;
     mod decisions;
+    mod equivalence;
     mod recipes;
     mod responses;
     pub mod setup;

@@ -9,8 +9,8 @@ use crate::http1::{RequestHead, names};
 use crate::proxy::{HeaderEdits, Rewrite, RouteAction, Target};
 use crate::upstream::{Balance, HostRule, ServerSpec, SharedUpstream, UpstreamSpec};
 
-/// The response to a request for a decision on another one.
-const ASKS_ITSELF: &str = "404 Not Found: the original request is one for a decision itself";
+/// The response to an authorization request about another one.
+const NO_ROUTE: &str = "404 Not Found: the original request is an authorization request itself";
 
 /// Explains what a route does with a request; `path` is the normalized path, which is sent upstream.
 pub(super) fn explain(
@@ -25,7 +25,7 @@ pub(super) fn explain(
         Target::Respond { status, .. } => rows.row("response", format!("{status}, from the route itself")),
         Target::Limits => rows.row("response", "200 OK: the state of these limits, which are not charged"),
         Target::Block => rows.row("response", "403 Forbidden: the route blocks its requests (`block`)"),
-        Target::Decide(_) => rows.row("response", ASKS_ITSELF),
+        Target::Decide(_) => rows.row("response", NO_ROUTE),
         Target::Forward { upstream, rewrite, key } => {
             let upstream = &snapshot.upstreams[*upstream];
             let first = explain_balancing(rows, &snapshot.gate, upstream, key.as_ref(), subject);

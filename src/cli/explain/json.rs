@@ -116,10 +116,14 @@ pub(super) fn explain(
     let request =
         RequestInfo { method: head.method.to_string(), url: head.uri.to_string(), from: Some(peer.address) };
     let explained = Explained { request, ..Explained::default() };
-    match decision::asked(loaded, peer, head) {
+    match decision::decision(loaded, peer, head).map(|decision| decision.original) {
         None => explain_request(explained, loaded, peer, (head, body)),
-        Some(Ok(original)) => {
-            let explained = explain_known(explained, loaded, peer, &original, None);
+        Some(Some(Err((status, why)))) => {
+            Explained { response: ResponseInfo::rejected(status, &why), ..explained }
+        }
+        Some(original) => {
+            let original = original.and_then(Result::ok);
+            let explained = explain_known(explained, loaded, peer, original.as_ref().unwrap_or(head), None);
             let is_allowed = match explained.response.kind {
                 "forward" | "limits" => true,
                 "respond" => explained.response.status.is_some_and(|status| status < 300),
@@ -129,7 +133,6 @@ pub(super) fn explain(
                 if is_allowed { ResponseInfo::new("allow", StatusCode::OK) } else { explained.response };
             Explained { response, ..explained }
         }
-        Some(Err((status, why))) => Explained { response: ResponseInfo::rejected(status, &why), ..explained },
     }
 }
 
@@ -283,7 +286,9 @@ fn response(loaded: &Loaded, plan: &RequestPlan<'_>, subject: &Subject<'_>) -> R
         Target::Respond { status, .. } => ResponseInfo::new("respond", *status),
         Target::Limits => ResponseInfo::new("limits", StatusCode::OK),
         Target::Block => ResponseInfo::new("block", StatusCode::FORBIDDEN),
-        Target::Decide(_) => ResponseInfo::rejected(StatusCode::NOT_FOUND, &"it asks for a decision itself"),
+        Target::Decide(_) => {
+            ResponseInfo::rejected(StatusCode::NOT_FOUND, &"it is an authorization request itself")
+        }
         Target::Forward { upstream, rewrite, .. } => {
             let upstream = &snapshot.upstreams[*upstream];
             let query = head.uri.query().map_or_else(String::new, |query| format!("?{query}"));

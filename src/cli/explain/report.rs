@@ -26,15 +26,21 @@ pub(super) fn explain(
 ) -> String {
     let mut rows = Rows::default();
     rows.row("request", format!("{} {} from {}", head.method, head.uri, peer.address));
-    match decision::asked(loaded, peer, head) {
+    match decision::decision(loaded, peer, head) {
         None => explain_request(&mut rows, loaded, peer, (head, body)),
-        Some(Ok(original)) => {
-            let host = original.fields.get_str(names::HOST).unwrap_or_default();
-            rows.row("asks for", format!("a decision on {} {} of {host}", original.method, original.uri));
-            explain_known(&mut rows, loaded, peer, &original, None);
-            rows.row("decision", "200 OK if the request passes, in place of what follows its limits above");
-        }
-        Some(Err((status, why))) => rows.row("response", format!("{status}: {why}")),
+        Some(decision) => match &decision.original {
+            Some(Err((status, why))) => rows.row("response", format!("{status}: {why}")),
+            Some(Ok(original)) => {
+                let host = original.fields.get_str(names::HOST).unwrap_or_default();
+                rows.row("original", format!("{} {} of {host}", original.method, original.uri));
+                explain_known(&mut rows, loaded, peer, original, None);
+                decision.explain(&mut rows);
+            }
+            None => {
+                explain_known(&mut rows, loaded, peer, head, None);
+                decision.explain(&mut rows);
+            }
+        },
     }
     rows.into_text()
 }

@@ -43,8 +43,8 @@ pub static LISTENER: Keys = Keys {
             name: "respond",
             kind: Kind::Choice(&["decide"]),
             default: Default::Words("as their routes say"),
-            doc: "`\"decide\"`: each request here is one of another proxy, which asks whether to serve the request that it \
-              describes; see [forward auth](forward-auth.md)",
+            doc: "`\"decide\"`: each request here is the authorization request of a trusted proxy, and gets the decision on the \
+              original request that it describes; see [forward auth](forward-auth.md)",
         },
         DENY_STATUS,
         Key {

@@ -113,7 +113,7 @@ pub static ROUTE: Keys = Keys {
             default: Default::Words("none"),
             doc: "A response of tidegate itself, such as `{ body = \"ok\" }`; limits apply as well. `\"limits\"` \
               responds with the limits of the client and charges nothing; see [own limits](#own-limits). `\"decide\"` \
-              decides for another proxy on the request that it describes; see [forward auth](forward-auth.md)",
+              is for authorization requests of trusted proxies; see [forward auth](forward-auth.md)",
         },
         DENY_STATUS,
         Key {
@@ -146,12 +146,12 @@ pub static ROUTE: Keys = Keys {
     has_own_table: false,
 };
 
-/// The status of denials, for a route or a listener whose requests ask for decisions.
+/// The status of denials, for a route or a listener for authorization requests.
 pub const DENY_STATUS: Key = Key {
     name: "deny_status",
     kind: Kind::Integer(400, 599),
     default: Default::Words("that of the denial"),
-    doc: "With `respond = \"decide\"`: the status of every denial, for a proxy that accepts no other one; \
+    doc: "With `respond = \"decide\"`: the status of every denial, for proxies that accept no other one; \
       `X-Tidegate-Status` has the status that the client should get",
 };
 

@@ -1,4 +1,4 @@
-//! Routes and limits of a file whose requests ask for decisions.
+//! Routes and limits of a file with authorization requests.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use crate::limit::{PolicyId, Quota};
 use crate::proxy::Target;
 use crate::server::ListenerSpec;
 
-/// Rejects routes for decisions without trusted proxies.
+/// Rejects routes for authorization requests without trusted proxies.
 pub(in crate::config) fn check_trust(
     routes: Option<&[ReadRoute]>,
     client_ip: Option<&ClientIp>,
@@ -30,7 +30,7 @@ fn decides(read: &ReadRoute) -> bool {
     matches!(read.action.target, Target::Decide(_))
 }
 
-/// Limits that decisions can't apply as the proxy does: errors if every request asks for a decision, otherwise warnings.
+/// Limits that decisions can't apply as the proxy does: errors if every request is an authorization request, otherwise warnings.
 pub(super) fn problems<'a>(
     routes: &'a [ReadRoute],
     limits: &'a ReadLimits,
@@ -56,7 +56,7 @@ pub(super) fn problems<'a>(
 fn unknown_to_decisions(limit: &ReadLimit) -> Option<(String, &'static str)> {
     if let Quota::Concurrency(_) = limit.policy.quota {
         let title = "a decision holds no slot of this limit: the end of the original request is not known";
-        return Some((title.to_owned(), "limit concurrent requests in the proxy that asks for decisions"));
+        return Some((title.to_owned(), "limit concurrent requests in the trusted proxy"));
     }
     if !limit.policy.charge_on.is_empty() {
         let title = "a decision charges this limit whatever `charge_on` is: the final status is not known";

@@ -53,12 +53,15 @@ fn keys_without_effect_are_errors() {
             format!(
                 "{trusted}limits.one = {{ rate = \"1/s\" }}\n{route}respond = \"decide\"\nlimits = [\"one\"]"
             ),
-            "would count the requests of the proxy",
+            "would count the authorization requests",
         ),
-        (format!("{trusted}{route}respond = {{}}\ndeny_status = 403"), "`deny_status` is for decisions"),
+        (
+            format!("{trusted}{route}respond = {{}}\ndeny_status = 403"),
+            "`deny_status` is for authorization requests",
+        ),
         (
             format!("[[listeners]]\naddress = \"127.0.0.1:0\"\ndeny_status = 403\n{route}respond = {{}}"),
-            "`deny_status` is for decisions",
+            "`deny_status` is for authorization requests",
         ),
         (format!("{trusted}{route}respond = \"decide\"\ndeny_status = 200"), "deny_status"),
         (format!("{trusted}{route}respond = \"decide\"\nrewrite = {{ strip_prefix = \"/a\" }}"), "`rewrite`"),
@@ -105,7 +108,7 @@ fn explain_shows_the_decision() {
     };
     let text = explain("127.0.0.9", "/orders?x=1", &[]);
     for part in [
-        "asks for  a decision on PUT /orders?x=1 of a.test",
+        "original  PUT /orders?x=1 of a.test",
         "host      a.test",
         "client    192.0.2.1",
         "route     orders: path /orders",
@@ -118,7 +121,8 @@ fn explain_shows_the_decision() {
     assert!(refused.contains("response  403 Forbidden: decisions are for trusted proxies only"), "{refused}");
     let malformed = explain("127.0.0.9", "orders", &[]);
     assert!(
-        malformed.contains("response  400 Bad Request: there must be exactly one valid x-forwarded-uri"),
+        malformed
+            .contains("response  400 Bad Request: the authorization request must have exactly one valid"),
         "{malformed}"
     );
     let kind = |target| {
@@ -129,4 +133,54 @@ fn explain_shows_the_decision() {
     assert_eq!(kind("/orders"), ("orders".into(), "allow".into()));
     assert_eq!(kind("/secret").1, "block");
     assert_eq!(kind("/decide").1, "reject");
+}
+
+#[test]
+fn explain_knows_listeners_that_decide() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("tidegate.toml");
+    let listener = ASKING.replace("\"decide\"\n", "\"decide\"\ndeny_status = 403\n");
+    let routes = "[limits.one]\nrate = \"1/s\"\n\
+        [[routes]]\nname = \"orders\"\npath = \"/orders\"\nlimits = [\"one\"]\nupstream = \"http://127.0.0.1:9\"\n\
+        [[routes]]\npath = \"/secret\"\nblock = true\n";
+    let explain = |head: &str, arguments: &[&str]| {
+        std::fs::write(&file, format!("{head}{routes}")).unwrap();
+        let explain = ["explain", "-c", file.to_str().unwrap()];
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_tidegate")).args(explain).args(arguments).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let described = ["X-Forwarded-Method: PUT", "X-Forwarded-Host: a.test", "X-Forwarded-For: 192.0.2.1"];
+    let authorization = |from: &'static str| {
+        let headers = described.iter().flat_map(|header| ["-H", header]);
+        let target = ["-H", "X-Forwarded-Uri: /orders"];
+        ["GET", "/any", "--from", from].into_iter().chain(headers).chain(target).collect::<Vec<_>>()
+    };
+    let decision = "decision  200 OK if the request passes";
+    let denial = "denial    403 Forbidden, with the status above in X-Tidegate-Status";
+    let text = explain(&listener, &authorization("127.0.0.9"));
+    for part in
+        ["original  PUT /orders of a.test", "client    192.0.2.1", "route     orders:", decision, denial]
+    {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+    assert!(
+        explain(&listener, &authorization("127.0.0.8")).contains("response  403 Forbidden: decisions are")
+    );
+    // The original request itself.
+    let text = explain(&listener, &["GET", "https://a.test/orders"]);
+    assert!(text.contains("route     orders:") && text.contains(decision), "{text}");
+    assert!(!text.contains("original"), "{text}");
+    let kind = |arguments: &[&str]| {
+        let json: serde_json::Value =
+            serde_json::from_str(&explain(&listener, &[arguments, &["--json"]].concat())).unwrap();
+        json["response"]["kind"].as_str().unwrap().to_owned()
+    };
+    assert_eq!([kind(&["GET", "/orders"]), kind(&["GET", "/secret"])], ["allow", "block"]);
+    assert_eq!(kind(&authorization("127.0.0.9")), "allow");
+    assert_eq!(kind(&authorization("127.0.0.8")), "reject");
+    // Beside a listener that forwards, the request is one that it forwards.
+    let both = format!("[[listeners]]\naddress = \"127.0.0.1:1\"\n{listener}");
+    assert!(!explain(&both, &["GET", "/orders"]).contains("decision"));
 }

@@ -133,21 +133,21 @@ fn a_route_decides_beside_routes_that_forward() {
         upstream = \"{}\"",
         upstream.url()
     ));
-    let question = |target: &str| {
+    let decided = |target: &str| {
         let target = format!("X-Forwarded-Uri: {target}");
         let headers =
             ["X-Forwarded-Method: GET", "X-Forwarded-Host: a", "X-Forwarded-For: 192.0.2.1", &target];
         asking(proxy.addr(), "/decide", &headers).status()
     };
-    assert_eq!((question("/a"), question("/a")), (200, 200));
+    assert_eq!((decided("/a"), decided("/a")), (200, 200));
     let forwarded =
         |path| Client::connect_from(PROXY, proxy.addr()).get(path, &["X-Forwarded-For: 192.0.2.1"]);
     assert_eq!(forwarded("/a").status(), 200);
-    assert_eq!((question("/a"), forwarded("/a").status()), (429, 429));
-    // The proxy that asks has no count of its own, and a question about a question has no route.
-    assert_eq!(question("/decide"), 404);
+    assert_eq!((decided("/a"), forwarded("/a").status()), (429, 429));
+    // The trusted proxy has no count of its own, and the decision on an authorization request is that it has no route.
+    assert_eq!(decided("/decide"), 404);
     assert_eq!(upstream.requests().len(), 1);
-    // Clients can't ask.
+    // Clients get no decisions.
     assert_eq!(get(proxy.addr(), "/decide", &["X-Forwarded-Uri: /a"]).status(), 403);
 }
 

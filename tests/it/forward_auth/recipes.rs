@@ -24,7 +24,7 @@ fn tidegate(keys: &str) -> Tidegate {
     Tidegate::start(&file.replace("\"decide\"\n", &format!("\"decide\"\n{keys}\n")))
 }
 
-/// A proxy in front of a server, which asks tidegate.
+/// A proxy in front of a server, which sends authorization requests to tidegate.
 struct Front {
     server: WebServer,
     upstream: Upstream,

@@ -3,7 +3,7 @@
 use http::Request;
 
 use super::setup::{ASKING, PROXY, ask, asking};
-use crate::support::{Http2, Tidegate, get};
+use crate::support::{Collector, Http2, Tidegate, attribute, get};
 
 const LIMITED: &str = "
     [limits.one]
@@ -51,7 +51,7 @@ fn every_denial_has_the_status_that_the_proxy_expects() {
     assert_eq!(decide("GET a /a%2fb"), denied("400"));
     let response = ask(proxy.addr(), "GET a /orders", "192.0.2.1", &[]);
     assert_eq!((response.status(), response.header("retry-after")), (403, Some("3600")));
-    // A question that is none keeps its status, since the file of the proxy is wrong.
+    // An authorization request without a decision keeps its status, since the file of the proxy is wrong.
     let response = ask(proxy.addr(), "GET a nothing", "192.0.2.1", &[]);
     assert_eq!((response.status(), response.header("x-tidegate-status")), (400, None));
 }
@@ -97,6 +97,22 @@ fn the_log_has_the_original_request() {
 }
 
 #[test]
+fn the_span_has_the_scheme_of_the_original_request() {
+    let collector = Collector::start();
+    let tracing = format!("[tracing]\nendpoint = \"{}\"\nsample = 1.0\n", collector.url());
+    let proxy = Tidegate::start(&format!("{ASKING}{tracing}{LIMITED}"));
+    for scheme in [&["X-Forwarded-Proto: https"][..], &[]] {
+        ask(proxy.addr(), "GET a.test /orders", "192.0.2.1", scheme);
+    }
+    assert_eq!(proxy.stop().code(), Some(0));
+    let spans = collector.spans(2);
+    let of = |key: &str| spans.iter().map(|span| attribute(&span.attributes, key)).collect::<Vec<_>>();
+    assert_eq!(of("url.scheme"), ["https", ""]);
+    assert_eq!(of("url.path"), ["/orders", "/orders"]);
+    assert_eq!(of("tidegate.interface"), ["forward_auth", "forward_auth"]);
+}
+
+#[test]
 fn only_trusted_proxies_get_decisions() {
     let proxy = Tidegate::start(&format!("{ASKING}{LIMITED}"));
     let headers = [
@@ -111,21 +127,21 @@ fn only_trusted_proxies_get_decisions() {
         assert!(refused.text().contains("decisions are for trusted proxies only"), "{}", refused.text());
         assert_eq!(refused.header("x-ratelimit-limit"), None);
     }
-    let line = proxy.wait_log("a request for a decision got none");
+    let line = proxy.wait_log("rejected an authorization request");
     assert!(line.contains("127.0.0.1") && line.contains("trusted_proxies"), "{line}");
-    assert_eq!(proxy.logged("a request for a decision got none"), 1, "the log is not flooded");
+    assert_eq!(proxy.logged("rejected an authorization request"), 1, "the log is not flooded");
     // Nothing was charged.
     assert_eq!(asking(proxy.addr(), "/", &headers).status(), 200);
 }
 
 #[test]
-fn a_question_without_a_request_says_what_is_missing() {
+fn an_authorization_request_without_an_original_request_says_what_is_missing() {
     let proxy = Tidegate::start(&format!("{ASKING}{LIMITED}"));
     let uri = "X-Forwarded-Uri: /orders";
     let (method, host, client) =
         ("X-Forwarded-Method: GET", "X-Forwarded-Host: a", "X-Forwarded-For: 192.0.2.1");
     for (headers, why) in [
-        (&[][..], "no header names the original request"),
+        (&[][..], "names the original request"),
         (&[uri, host, client], "x-forwarded-method is missing"),
         (&[uri, method, client], "x-forwarded-host is missing"),
         (&[uri, method, host], "x-forwarded-for is missing"),

@@ -1,4 +1,4 @@
-//! Requests for decisions.
+//! Authorization requests.
 
 use std::net::SocketAddr;
 
@@ -7,7 +7,7 @@ use crate::support::{Client, Message};
 /// The only trusted proxy of these tests.
 pub const PROXY: &str = "127.0.0.9";
 
-/// The head of a file with a listener for decisions.
+/// The head of a file with a listener for authorization requests.
 pub const ASKING: &str = "\
     [[listeners]]\naddress = \"127.0.0.1:0\"\nrespond = \"decide\"\n\
     [client_ip]\ntrusted_proxies = [\"127.0.0.9\"]\n";
