@@ -35,7 +35,7 @@ pub use self::admission::{Admission, Denial, HeldSlots, Permit};
 pub use self::breaker::Breakers;
 pub use self::denial_cache::DenialCache;
 pub use self::grants::GrantTable;
-pub use self::in_process::decide_in_process;
+pub use self::in_process::{InProcessUnits, decide_in_process};
 pub use self::kept_slots::KeptSlots;
 pub use self::limits::{Limits, OnStoreFailure};
 pub use self::outage_ledger::OutageLedger;

@@ -55,21 +55,41 @@
 //!
 //! If Redis is unavailable, each limit follows its `on_store_failure`, as in the proxy: a check never waits longer than `timeout` of
 //! `[store]`, and not at all once the circuit breaker is open. Creating a limiter does not wait for Redis; the first checks wait for
-//! the first connection, for half a second at most.
+//! the first connection, for half a second at most, and those that verify tokens for the keys of `[jwt]`, for five seconds at most.
+//!
+//! # Reload
+//!
+//! [`Limiter::reload_file`] and [`Limiter::reload_toml`] replace the configuration. Limits keep their counts, and requests in flight
+//! what they hold.
+//!
+//! ```
+//! # use tidegate::limits::Limiter;
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let limiter = Limiter::from_toml(r#"limits.all = { rate = "10/minute" }"#)?;
+//! limiter.reload_toml(r#"limits.all = { rate = "20/minute" }"#).await?;
+//! // The last configuration stays in use.
+//! assert!(limiter.reload_toml(r#"limits.all = { rate = "many" }"#).await.is_err());
+//! # Ok(())
+//! # }
+//! ```
 //!
 //! # Runtime
 //!
 //! A limiter has one thread of its own, with the connection to the store. Futures of checks are [`Send`] and need no runtime. The
 //! layer waits for the delays of leaky buckets with tokio's timer, so such limits need a tokio runtime.
 
+mod active;
 mod body;
 mod calls;
 mod check;
 mod client;
 mod decision;
+mod engine;
 mod error;
 mod layer;
 mod limiter;
+mod next_config;
 mod shared;
 mod thread;
 

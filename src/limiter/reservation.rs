@@ -37,9 +37,10 @@ pub(super) enum Origin {
     },
 }
 
+/// Units that a charge has taken, and that a status may refund.
 #[derive(Clone, Copy, Debug)]
-struct HeldUnits {
-    charge: Charge,
+pub(super) struct HeldUnits {
+    pub charge: Charge,
     decision: Decision,
 }
 
@@ -59,14 +60,7 @@ impl Reservation {
         decisions: &[Decision],
         origin: Origin,
     ) -> Option<Box<Self>> {
-        if !charges.iter().any(|charge| limits.policy(charge).charges_by_status()) {
-            return None;
-        }
-        let all = charges
-            .iter()
-            .zip(decisions)
-            .map(|(charge, decision)| HeldUnits { charge: *charge, decision: *decision });
-        let held: SmallVec<[HeldUnits; 2]> = all.filter(|held| held.is_refundable(limits)).collect();
+        let held = HeldUnits::of(limits, charges, decisions);
         if held.is_empty() {
             return None;
         }
@@ -155,13 +149,25 @@ impl Drop for Reservation {
 }
 
 impl HeldUnits {
+    /// The units that `charges` have taken and that a status may refund; most requests have none.
+    pub fn of(limits: &Limits, charges: &[Charge], decisions: &[Decision]) -> SmallVec<[Self; 2]> {
+        if !charges.iter().any(|charge| limits.policy(charge).charges_by_status()) {
+            return SmallVec::new();
+        }
+        let all = charges
+            .iter()
+            .zip(decisions)
+            .map(|(charge, decision)| Self { charge: *charge, decision: *decision });
+        all.filter(|held| held.is_refundable(limits)).collect()
+    }
+
     /// Whether a status may refund the units. A limit in shadow mode takes units as well, if it would have allowed them.
     fn is_refundable(&self, limits: &Limits) -> bool {
         let policy = limits.policy(&self.charge);
         policy.charges_by_status() && self.charge.takes_units() && self.decision.allowed
     }
 
-    fn refund(&self) -> Charge {
+    pub fn refund(&self) -> Charge {
         self.charge.refund(self.decision.at)
     }
 }

@@ -60,10 +60,10 @@ impl<B: Body<Data = Bytes>> Body for LimitedBody<B> {
         match &frame {
             Some(Ok(frame)) => {
                 if *this.settles
-                    && let (Some(trailers), Some(hold)) = (frame.trailers_ref(), &this.hold)
+                    && let (Some(trailers), Some(hold)) = (frame.trailers_ref(), this.hold.as_mut())
                     && let Some(status) = RequestFacts::grpc_status(trailers)
                 {
-                    drop(hold.settle_later(status));
+                    hold.settle_later(status);
                 }
             }
             Some(Err(_)) => {}

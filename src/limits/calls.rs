@@ -1,28 +1,49 @@
 //! What is sent to the thread of a limiter, and what a request holds there.
 
 use std::fmt;
+use std::sync::Arc;
 
 use http::StatusCode;
 use tokio::sync::mpsc::UnboundedSender;
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
+use super::active::Active;
 use super::client::Client;
+use super::next_config::NextConfig;
 use crate::gate::Charges;
 use crate::http1::RequestHead;
-use crate::limiter::{Denial, LimitStatuses};
+use crate::limiter::{Admission, Denial, InProcessUnits, LimitStatuses, Permit, Reservation};
 use crate::time::Micros;
+
+/// How many calls of requests may wait for the thread of a limiter, or for the store: more than the most requests that wait
+/// for Redis.
+pub(super) const MAX_WAITING: usize = 16_384;
 
 /// A call to the thread of a limiter.
 pub(super) enum Call {
-    /// Decides these charges.
-    Decide { charges: Charges, reply: oneshot::Sender<Decided> },
+    /// Decides charges of this configuration.
+    Decide { active: Arc<Active>, charges: Charges, place: Place, reply: oneshot::Sender<Decided> },
     /// Reads the consumer of a request from Redis. The reply is sent when the next plan of the request knows it.
-    FetchConsumer { client: Client, head: Box<RequestHead>, reply: oneshot::Sender<()> },
+    FetchConsumer {
+        active: Arc<Active>,
+        client: Client,
+        head: Box<RequestHead>,
+        place: Place,
+        reply: oneshot::Sender<()>,
+    },
     /// Refunds what a request with this final status does not pay, and returns the changed states.
     Settle { id: HoldId, status: u16, reply: oneshot::Sender<LimitStatuses> },
     /// Releases what a request holds. Units stay charged.
     Release { id: HoldId },
+    /// Adopts a configuration. The reply is sent when requests that start afterwards are decided by it.
+    Adopt { next: Box<NextConfig>, reply: oneshot::Sender<()> },
+    /// Makes the thread panic.
+    #[cfg(test)]
+    Panic,
 }
+
+/// The place of a call among those that wait; free again when this is dropped.
+pub(super) struct Place(#[expect(dead_code, reason = "held, not read")] pub OwnedSemaphorePermit);
 
 /// The number of a request that holds slots or units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,40 +57,102 @@ pub(super) struct Decided {
     pub hold: Option<Hold>,
 }
 
-/// What a request holds in the thread of its limiter: slots, which are released when this is dropped, and units, which are
-/// charged then unless they were settled before.
-pub(super) struct Hold {
-    id: HoldId,
-    calls: UnboundedSender<Call>,
+impl Decided {
+    /// The decision of this admission; `hold` keeps what the request holds if it is allowed.
+    pub fn new(
+        admission: Admission,
+        hold: impl FnOnce(Permit, Option<Box<Reservation>>) -> Option<Hold>,
+    ) -> Self {
+        let Admission { verdict, reservation, delay, statuses, .. } = admission;
+        let (verdict, hold) = match verdict {
+            Ok(permit) => (Ok(()), hold(permit, reservation)),
+            Err(denial) => (Err(denial), None),
+        };
+        Self { verdict, delay, statuses, hold }
+    }
+
+    /// The decision on a request without charges.
+    pub fn unlimited() -> Self {
+        Self { verdict: Ok(()), delay: Micros::ZERO, statuses: LimitStatuses::new(), hold: None }
+    }
+
+    /// The decision on a request whose limits can't be checked: the thread has ended by a panic, or too many calls wait for it.
+    pub fn unavailable() -> Self {
+        Self { verdict: Err(Denial::Unavailable { retry_after: Micros::SECOND }), ..Self::unlimited() }
+    }
+}
+
+/// What a request holds: slots, which are released when this is dropped, and units, which are charged then unless they were settled
+/// before.
+pub(super) struct Hold(Held);
+
+enum Held {
+    /// In the thread of its limiter.
+    InThread { id: HoldId, calls: UnboundedSender<Call> },
+    /// Units in the in-process store; none once they are settled.
+    InProcess(Option<Box<InProcessUnits>>),
 }
 
 impl Hold {
-    pub fn new(id: HoldId, calls: UnboundedSender<Call>) -> Self {
-        Self { id, calls }
+    /// What the thread keeps under this number.
+    pub fn in_thread(id: HoldId, calls: UnboundedSender<Call>) -> Self {
+        Self(Held::InThread { id, calls })
+    }
+
+    /// Units in the in-process store.
+    pub fn units(units: Box<InProcessUnits>) -> Self {
+        Self(Held::InProcess(Some(units)))
     }
 
     /// Refunds what a request with this final status does not pay; returns the changed states.
-    pub async fn settle(&self, status: StatusCode) -> LimitStatuses {
-        self.settle_later(status.as_u16()).await.unwrap_or_default()
+    pub async fn settle(&mut self, status: StatusCode) -> LimitStatuses {
+        match self.start_settling(status.as_u16()) {
+            Settlement::Done(statuses) => statuses,
+            // It fails only if there is nothing to settle, or the thread has ended.
+            Settlement::Awaited(replied) => replied.await.unwrap_or_default(),
+        }
     }
 
     /// The same without waiting for it: later requests are decided after it.
-    pub fn settle_later(&self, status: u16) -> oneshot::Receiver<LimitStatuses> {
-        let (reply, replied) = oneshot::channel();
-        // It fails only if the thread has ended, and then nothing is held.
-        let _ = self.calls.send(Call::Settle { id: self.id, status, reply });
-        replied
+    pub fn settle_later(&mut self, status: u16) {
+        let _ = self.start_settling(status);
     }
+
+    fn start_settling(&mut self, status: u16) -> Settlement {
+        match &mut self.0 {
+            Held::InProcess(units) => {
+                Settlement::Done(units.take().map(|units| units.finish(status)).unwrap_or_default())
+            }
+            Held::InThread { id, calls } => {
+                let (reply, replied) = oneshot::channel();
+                // It fails only if the thread has ended, and then nothing is held.
+                let _ = calls.send(Call::Settle { id: *id, status, reply });
+                Settlement::Awaited(replied)
+            }
+        }
+    }
+}
+
+/// The changed states of a request whose final status is known.
+enum Settlement {
+    Done(LimitStatuses),
+    /// They come from the thread.
+    Awaited(oneshot::Receiver<LimitStatuses>),
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        let _ = self.calls.send(Call::Release { id: self.id });
+        if let Held::InThread { id, calls } = &self.0 {
+            let _ = calls.send(Call::Release { id: *id });
+        }
     }
 }
 
 impl fmt::Debug for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Hold").field(&self.id.0).finish()
+        match &self.0 {
+            Held::InThread { id, .. } => f.debug_tuple("Hold").field(&id.0).finish(),
+            Held::InProcess(units) => f.debug_tuple("Hold").field(units).finish(),
+        }
     }
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use hyper::ext::Protocol;
 use smallvec::SmallVec;
-use tokio::sync::oneshot;
 
-use super::calls::{Call, Decided, Hold};
+use super::active::Active;
+use super::calls::{Decided, Hold};
 use super::client::Client;
 use super::decision::{Allowed, Decision, Denied, update};
 use super::shared::Shared;
@@ -36,6 +36,7 @@ struct Planned {
 /// A request that is checked.
 struct Check {
     shared: Arc<Shared>,
+    active: Arc<Active>,
     client: Client,
     head: Box<RequestHead>,
     facts: RequestFacts,
@@ -48,14 +49,15 @@ pub(super) async fn check(
     protocol: Option<Protocol>,
     client: Client,
 ) -> Decision {
+    let active = shared.active().await;
     // Refreshes the cached time of the caller's thread.
     let _ = monotonic();
     let (facts, normalized) =
-        RequestFacts::read(&shared.snapshot, client.address(), &mut head, protocol.as_ref());
-    let check = Check { shared, client, head, facts };
+        RequestFacts::read(&active.snapshot, client.address(), &mut head, protocol.as_ref());
+    let check = Check { shared, active, client, head, facts };
     match normalized {
         Ok(()) => check.run().await,
-        Err(error) => check.malformed(error).finish(&check.shared).await,
+        Err(error) => check.malformed(error).finish(&check.active).await,
     }
 }
 
@@ -63,14 +65,14 @@ impl Check {
     async fn run(self) -> Decision {
         let mut planned = self.plan();
         if matches!(&planned, Ok(Planned { unidentified: Some(ConsumerError::NotFetched), .. })) {
-            self.fetch_consumer().await;
+            self.shared.fetch_consumer(&self.active, self.client.clone(), self.head.clone()).await;
             planned = self.plan();
         }
         let mut planned = match planned {
             Ok(planned) => planned,
-            Err(error) => return self.malformed(error).finish(&self.shared).await,
+            Err(error) => return self.malformed(error).finish(&self.active).await,
         };
-        let charges = std::mem::take(&mut planned.charges);
+        let (charges, active) = (std::mem::take(&mut planned.charges), Arc::clone(&self.active));
         let Decided { verdict, delay, statuses, hold } = self.decide(charges, &planned.exempt).await;
         let rejection = match verdict {
             Err(denial) => Some(Rejection::Denied(denial)),
@@ -80,14 +82,14 @@ impl Check {
             None => return self.allow(statuses, delay, hold),
             Some(rejection) => self.rejected(planned.route, statuses, hold, &rejection),
         };
-        rejected.finish(&self.shared).await
+        rejected.finish(&active).await
     }
 
     /// Decides the route and the charges.
     fn plan(&self) -> Result<Planned, RequestError> {
         let identity =
             ClientIdentity { address: self.client.address(), tls_subject: self.client.tls_subject() };
-        let plan = self.shared.snapshot.gate.plan(identity, &self.head, Some(&NO_BODY))?;
+        let plan = self.active.snapshot.gate.plan(identity, &self.head, Some(&NO_BODY))?;
         Ok(Planned {
             route: plan.route,
             charges: plan.charges,
@@ -97,40 +99,20 @@ impl Check {
         })
     }
 
-    async fn fetch_consumer(&self) {
-        let (reply, replied) = oneshot::channel();
-        let call = Call::FetchConsumer { client: self.client.clone(), head: self.head.clone(), reply };
-        if self.shared.calls.send(call).is_ok() {
-            // It fails only if the thread has ended, and then the consumer stays unknown.
-            let _ = replied.await;
-        }
-    }
-
     async fn decide(&self, charges: Charges, exempt: &[PolicyId]) -> Decided {
-        self.shared.counts.with(|counts| {
+        self.active.counts.with(|counts| {
             for limit in exempt {
                 counts.record_decision(*limit, Outcome::Exempt, DecisionSource::Config);
             }
         });
         if charges.is_empty() {
-            return Decided {
-                verdict: Ok(()),
-                delay: Micros::ZERO,
-                statuses: LimitStatuses::new(),
-                hold: None,
-            };
+            return Decided::unlimited();
         }
         let stopwatch = Stopwatch::start();
-        let decided = self.shared.decide(charges).await;
+        let decided = self.shared.decide(&self.active, charges).await;
         let _ = monotonic();
-        self.shared.counts.with(|counts| counts.record_decision_duration(stopwatch.elapsed()));
-        // It fails only if the thread has ended by a panic: nothing is known of the counts then.
-        decided.unwrap_or_else(|| Decided {
-            verdict: Err(Denial::Unavailable { retry_after: Micros::SECOND }),
-            delay: Micros::ZERO,
-            statuses: LimitStatuses::new(),
-            hold: None,
-        })
+        self.active.counts.with(|counts| counts.record_decision_duration(stopwatch.elapsed()));
+        decided.unwrap_or_else(Decided::unavailable)
     }
 
     /// Why a request that its limits allow is rejected all the same.
@@ -141,19 +123,19 @@ impl Check {
         if let Some(missing) = planned.missing.take() {
             return Some(Rejection::MissingKey(missing));
         }
-        let action = &self.shared.snapshot.actions[planned.route?];
+        let action = &self.active.snapshot.actions[planned.route?];
         matches!(action.target, Target::Block).then_some(Rejection::BlockedByRoute)
     }
 
     fn allow(self, statuses: LimitStatuses, delay: Micros, hold: Option<Hold>) -> Decision {
         let delay = Duration::from(delay);
-        self.shared.counts.with(|counts| {
+        self.active.counts.with(|counts| {
             counts.record_request(Interface::Library, Verdict::Allowed);
             if delay > Duration::ZERO {
                 counts.record_delay(delay);
             }
         });
-        let snapshot = Arc::clone(&self.shared.snapshot);
+        let snapshot = Arc::clone(&self.active.snapshot);
         Decision::Allowed(Allowed { snapshot, facts: self.facts, statuses, delay, hold })
     }
 
@@ -169,7 +151,7 @@ impl Check {
         hold: Option<Hold>,
         rejection: &Rejection,
     ) -> Rejected {
-        let Shared { snapshot, counts, .. } = &*self.shared;
+        let Active { snapshot, counts, .. } = &*self.active;
         let decided = rejection.decision();
         counts.with(|counts| {
             if let Some((limit, outcome)) = decided {
@@ -201,12 +183,12 @@ struct Rejected {
 
 impl Rejected {
     /// Refunds what a request with this response does not pay, and completes the response.
-    async fn finish(mut self, shared: &Shared) -> Decision {
-        if let Some(hold) = &self.hold {
+    async fn finish(mut self, active: &Active) -> Decision {
+        if let Some(hold) = &mut self.hold {
             update(&mut self.statuses, hold.settle(self.response.status()).await);
         }
         let retry_after = self.response.retry_after.map(Duration::from_secs);
-        let response = self.response.finish(&shared.snapshot, &self.statuses);
+        let response = self.response.finish(&active.snapshot, &self.statuses);
         Decision::Denied(Denied { response, retry_after, limit: self.limit })
     }
 }

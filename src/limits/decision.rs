@@ -90,7 +90,7 @@ impl Allowed {
     /// Refunds the units that a response with this status does not pay, because of `charge_on`. Call it before
     /// [`Allowed::write_headers`], so that the headers show the refund. Units that are not settled stay charged.
     pub async fn settle(&mut self, status: StatusCode) {
-        let Some(hold) = &self.hold else { return };
+        let Some(hold) = &mut self.hold else { return };
         update(&mut self.statuses, hold.settle(status).await);
     }
 }

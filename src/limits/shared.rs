@@ -1,36 +1,34 @@
 //! What all clones of a limiter share.
 
+use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
+use arc_swap::ArcSwap;
 use tokio::sync::mpsc::UnboundedSender;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 
-use super::calls::{Call, Decided};
+use super::active::{Active, Control};
+use super::calls::{Call, Decided, Hold, MAX_WAITING, Place};
+use super::client::Client;
 use super::error::Error;
+use super::next_config::NextConfig;
 use super::thread::{Started, ThreadConfig, start};
 use crate::config::Loaded;
 use crate::gate::Charges;
-use crate::limiter::{Admission, SharedState, decide_in_process};
-use crate::proxy::ConfigSnapshot;
-use crate::store::{Memory, StoreSpec};
-use crate::telemetry::{Counts, Format, GaugeValues, Metrics, StoreValues};
+use crate::http1::RequestHead;
+use crate::limiter::SharedState;
+use crate::telemetry::{Format, GaugeValues, Metrics, StoreValues};
 use crate::time::Clock;
-
-/// The most threads of callers that have counters of their own.
-const MAX_SHARDS: usize = 16;
 
 /// The state of a limiter. Dropping it ends the thread of the limiter, once nothing is held by requests.
 pub(super) struct Shared {
-    pub snapshot: Arc<ConfigSnapshot>,
+    pub control: Arc<Control>,
     pub calls: UnboundedSender<Call>,
-    pub counts: CallerCounts,
+    /// Bounds the calls that wait: each has a permit.
+    places: Arc<Semaphore>,
+    is_ready: watch::Receiver<bool>,
     /// Fails when the thread has ended.
     pub ended: watch::Receiver<()>,
-    metrics: Metrics,
-    state: SharedState,
-    is_redis: bool,
 }
 
 impl Shared {
@@ -39,52 +37,72 @@ impl Shared {
     /// # Errors
     /// [`Error::Thread`].
     pub fn start(loaded: Loaded) -> Result<Self, Error> {
-        for warning in loaded.warnings.lines() {
-            tracing::warn!("{warning}");
-        }
-        let config = loaded.config;
-        let snapshot = Arc::new(config.snapshot);
-        let memory = Arc::new(Memory::new(config.max_keys, Clock::Monotonic));
-        let state = SharedState::new(memory, snapshot.gate.limits.instances);
         let metrics = Metrics::new(Clock::System.now());
-        let counts = |worker| metrics.counts(worker, &snapshot.gate.limits.policies, std::iter::empty());
-        let is_redis = matches!(config.store, StoreSpec::Redis(_));
-        let thread = ThreadConfig {
-            snapshot: Arc::clone(&snapshot),
-            store: config.store,
-            shared: state.clone(),
-            counts: Arc::new(counts(0)),
-        };
-        let Started { calls, ended } = start(thread).map_err(Error::Thread)?;
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_SHARDS);
-        let counts = CallerCounts((1..=threads).map(counts).map(Mutex::new).collect());
-        Ok(Self { snapshot, calls, counts, ended, metrics, state, is_redis })
+        let (store, active) = NextConfig::new(loaded).into_first(&metrics);
+        let control = Arc::new(Control { active: ArcSwap::from_pointee(active), metrics });
+        let thread = ThreadConfig { control: Arc::clone(&control), store };
+        let Started { calls, is_ready, ended } = start(thread).map_err(Error::Thread)?;
+        Ok(Self { control, calls, places: Arc::new(Semaphore::new(MAX_WAITING)), is_ready, ended })
     }
 
-    /// Decides charges; none if the thread has ended. The in-process store needs no thread of its own, unless the request would hold
-    /// something: a call to another thread takes many times as long as its decision.
-    pub async fn decide(&self, charges: Charges) -> Option<Decided> {
-        if !self.is_redis
-            && let Some(decided) = self.decide_in_process(&charges)
-        {
-            return Some(decided);
+    /// The configuration for a request that starts now. If that verifies tokens, this waits until their keys were fetched:
+    /// without keys, tokens would count as missing.
+    pub async fn active(&self) -> Arc<Active> {
+        let active = self.control.active.load_full();
+        if active.snapshot.gate.jwt.is_some() && !*self.is_ready.borrow() {
+            // It fails only if the thread has ended by a panic.
+            let _ = self.is_ready.clone().wait_for(|is_ready| *is_ready).await;
         }
+        active
+    }
+
+    /// Decides charges; none if the thread has ended, or too many calls wait for it. The in-process store needs no thread of its
+    /// own, unless the request would hold slots: a call to another thread takes many times as long as its decision.
+    pub async fn decide(&self, active: &Arc<Active>, charges: Charges) -> Option<Decided> {
+        if let Some((admission, units)) = active.decide(&charges) {
+            return Some(Decided::new(admission, |_, _| units.map(Hold::units)));
+        }
+        let (place, active) = (self.place()?, Arc::clone(active));
         let (reply, replied) = oneshot::channel();
-        self.calls.send(Call::Decide { charges, reply }).ok()?;
+        self.calls.send(Call::Decide { active, charges, place, reply }).ok()?;
         replied.await.ok()
     }
 
-    fn decide_in_process(&self, charges: &Charges) -> Option<Decided> {
-        let limits = &self.snapshot.gate.limits;
-        let admission =
-            self.counts.with(|counts| decide_in_process(&self.state.fallback, limits, charges, counts))?;
-        let Admission { verdict, delay, statuses, .. } = admission;
-        Some(Decided { verdict: verdict.map(drop), delay, statuses, hold: None })
+    /// Reads the consumer of a request from Redis. It stays unknown if the thread has ended, or too many calls wait for it.
+    pub async fn fetch_consumer(&self, active: &Arc<Active>, client: Client, head: Box<RequestHead>) {
+        let Some(place) = self.place() else { return };
+        let (reply, replied) = oneshot::channel();
+        let call = Call::FetchConsumer { active: Arc::clone(active), client, head, place, reply };
+        if self.calls.send(call).is_ok() {
+            let _ = replied.await;
+        }
+    }
+
+    #[cfg(test)]
+    pub fn places(&self) -> Arc<Semaphore> {
+        Arc::clone(&self.places)
+    }
+
+    fn place(&self) -> Option<Place> {
+        Arc::clone(&self.places).try_acquire_owned().ok().map(Place)
+    }
+
+    /// Adopts another configuration.
+    ///
+    /// # Errors
+    /// [`Error::Thread`] if the thread has ended.
+    pub async fn reload(&self, loaded: Loaded) -> Result<(), Error> {
+        let (reply, replied) = oneshot::channel();
+        let next = Box::new(NextConfig::new(loaded));
+        let ended = || Error::Thread(io::Error::other("it has panicked"));
+        self.calls.send(Call::Adopt { next, reply }).map_err(|_| ended())?;
+        replied.await.map_err(|_| ended())
     }
 
     /// The decisions and the store in the text format of Prometheus.
     pub fn metrics(&self) -> String {
-        let SharedState { fallback, breakers, ledger, grants, .. } = &self.state;
+        let active = self.control.active.load();
+        let SharedState { fallback, breakers, ledger, grants, .. } = &active.state;
         let store = StoreValues {
             breakers_open: breakers.open(),
             breaker_openings: breakers.openings(),
@@ -92,35 +110,16 @@ impl Shared {
             charge_back: ledger.units(),
         };
         let gauges = GaugeValues {
-            store: self.is_redis.then_some(store),
+            store: active.is_redis.then_some(store),
             keys: fallback.len(),
             evictions: fallback.evictions(),
             grants: grants.values(),
             ..GaugeValues::default()
         };
         let mut text = Vec::new();
-        let policies = &self.snapshot.gate.limits.policies;
+        let policies = &active.snapshot.gate.limits.policies;
         // Writing to memory can't fail.
-        let _ = self.metrics.write_limits(Format::Prometheus, &gauges, policies, &mut text);
+        let _ = self.control.metrics.write_limits(Format::Prometheus, &gauges, policies, &mut text);
         String::from_utf8_lossy(&text).into_owned()
-    }
-}
-
-/// Counters that the threads of callers write. Counters have one writer at a time, so each is behind a lock, and each thread has
-/// its own as long as there are no more threads than CPUs.
-pub(super) struct CallerCounts(Box<[Mutex<Counts>]>);
-
-thread_local! {
-    /// The number of this thread.
-    static THREAD: usize = {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        NEXT.fetch_add(1, Ordering::Relaxed)
-    };
-}
-
-impl CallerCounts {
-    /// Records something in the counters of this thread.
-    pub fn with<T>(&self, record: impl FnOnce(&Counts) -> T) -> T {
-        record(&self.0[THREAD.with(|thread| *thread) % self.0.len()].lock())
     }
 }

@@ -148,6 +148,7 @@ mod library {
     mod decisions;
     mod layer;
     mod redis;
+    mod reload;
     pub mod setup;
     mod surface;
 }

@@ -1,0 +1,113 @@
+//! A configuration of a limiter and the counters of its limits. A request keeps the one with which it began.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+
+use crate::config::Fingerprint;
+use crate::gate::Charges;
+use crate::limiter::{Admission, InProcessUnits, SharedState, decide_in_process};
+use crate::proxy::ConfigSnapshot;
+use crate::telemetry::{Counts, Metrics};
+use crate::time::Clock;
+
+/// The most threads of callers that have counters of their own.
+const MAX_SHARDS: usize = 16;
+
+/// What a limiter and its thread share.
+pub(super) struct Control {
+    /// For requests that start now.
+    pub active: ArcSwap<Active>,
+    pub metrics: Metrics,
+}
+
+/// A configuration of a limiter.
+pub(super) struct Active {
+    pub snapshot: Arc<ConfigSnapshot>,
+    pub counts: CallerCounts,
+    /// Of the thread of the limiter.
+    pub thread_counts: Arc<Counts>,
+    pub state: SharedState,
+    pub is_redis: bool,
+    /// The most keys that this process counts itself.
+    pub max_keys: usize,
+    /// A hash of each part of the file.
+    pub fingerprint: Fingerprint,
+}
+
+impl Control {
+    /// Serves requests that start afterwards with this configuration.
+    pub fn adopt(&self, next: &Arc<Active>) {
+        self.active.store(Arc::clone(next));
+        // Drop cached denials: they were decided under the old limits.
+        next.state.denials.clear();
+        let policies = &next.snapshot.gate.limits.policies;
+        next.state.grants.adopt(policies);
+        let none = std::iter::empty;
+        self.metrics.record_reload(Clock::System.now(), policies, none(), none());
+    }
+}
+
+impl Active {
+    /// The counters of callers and of the thread for these limits.
+    pub fn counters(
+        snapshot: &ConfigSnapshot,
+        metrics: &Metrics,
+        writers: Arc<Writers>,
+    ) -> (CallerCounts, Arc<Counts>) {
+        let counts = |worker| metrics.counts(worker, &snapshot.gate.limits.policies, std::iter::empty());
+        let of_callers = (1..=writers.0.len()).map(counts).collect();
+        (CallerCounts { writers, counts: of_callers }, Arc::new(counts(0)))
+    }
+
+    /// Decides charges on the caller's thread, which needs no call to another one; none if only the thread of the limiter can: with
+    /// Redis, and if the request would hold slots.
+    pub fn decide(&self, charges: &Charges) -> Option<(Admission, Option<Box<InProcessUnits>>)> {
+        if self.is_redis {
+            return None;
+        }
+        let limits = &self.snapshot.gate.limits;
+        self.counts.with(|counts| decide_in_process(&self.state.fallback, limits, charges, counts))
+    }
+}
+
+/// The locks of the counters that threads of callers write: each has one writer at a time, over all configurations, and each
+/// thread has its own as long as there are no more threads than CPUs.
+pub(super) struct Writers(Box<[Mutex<()>]>);
+
+impl Default for Writers {
+    fn default() -> Self {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_SHARDS);
+        Self((0..threads).map(|_| Mutex::new(())).collect())
+    }
+}
+
+/// Counters that the threads of callers write.
+pub(super) struct CallerCounts {
+    writers: Arc<Writers>,
+    counts: Box<[Counts]>,
+}
+
+thread_local! {
+    /// The number of this thread.
+    static THREAD: usize = {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    };
+}
+
+impl CallerCounts {
+    /// Records something in the counters of this thread.
+    pub fn with<T>(&self, record: impl FnOnce(&Counts) -> T) -> T {
+        let index = THREAD.with(|thread| *thread) % self.counts.len();
+        let _writes = self.writers.0[index].lock();
+        record(&self.counts[index])
+    }
+
+    /// The locks, for the next configuration.
+    pub fn writers(&self) -> Arc<Writers> {
+        Arc::clone(&self.writers)
+    }
+}
