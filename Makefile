@@ -67,7 +67,7 @@ test: ## Install missing tools, then run all checks and tests
 	  openssl pebble prometheus redis-server systemd traefik rustfmt clippy yaml
 	$(CARGO) fmt --check
 	$(CARGO) clippy --locked $(FEATURES) --all-targets -- -D warnings
-	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --locked $(FEATURES) --no-deps --document-private-items
+	RUSTDOCFLAGS='-D warnings --cfg internals' $(CARGO) doc --locked $(FEATURES) --no-deps --document-private-items
 	$(CARGO) test --locked $(FEATURES) --doc
 	$(CARGO) test --locked $(FEATURES) --lib --bins --tests --no-fail-fast
 
@@ -75,7 +75,7 @@ lint: ## Check format, lints, documentation, dependencies and shell scripts
 	@scripts/setup cc rustfmt clippy shellcheck cargo-deny cargo-machete
 	$(CARGO) fmt --check
 	$(CARGO) clippy --locked $(FEATURES) --all-targets -- -D warnings
-	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --locked $(FEATURES) --no-deps --document-private-items
+	RUSTDOCFLAGS='-D warnings --cfg internals' $(CARGO) doc --locked $(FEATURES) --no-deps --document-private-items
 	$(CARGO) deny --locked check licenses bans sources
 	$(CARGO) machete
 	shellcheck scripts/setup config/demo/load.sh packaging/build-deb packaging/release packaging/sbom .ci/run
