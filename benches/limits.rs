@@ -1,5 +1,5 @@
-//! Benchmarks of the library: the time of a check, with either store, one after the other and many at once. Prints a table. Starts
-//! its own redis-server.
+//! Benchmarks of the library: the time of a check, with either store: one after the other on one thread and on several, each with a
+//! client of its own, and many at once. Prints a table. Starts its own redis-server.
 
 use std::net::IpAddr;
 use std::process::{Child, Command, Stdio};
@@ -48,36 +48,55 @@ fn main() {
     let cases = [
         ("in-process", String::new(), plain),
         ("in-process, charge_on", String::new(), "rate = \"1000000000/s\"\ncharge_on = [200]"),
+        ("in-process, concurrency", String::new(), "algorithm = \"concurrency\"\nmax_in_flight = 100000"),
         ("Redis", server.store(), plain),
         ("Redis, ahead", server.store(), "rate = \"1000000/s\"\nahead = \"auto\""),
     ];
-    println!("{:24} {:>16} {:>16} {:>22}", "store", "one by one", "64 at once", "CPU time, 64 at once");
+    let threads =
+        std::thread::available_parallelism().map_or(1, |count| u8::try_from(count.get()).unwrap_or(8));
+    let each = format!("each of {threads} threads");
+    println!(
+        "{:24} {:>16} {each:>20} {:>16} {:>22}",
+        "store", "one by one", "64 at once", "CPU time, 64 at once"
+    );
     for (name, store, limit) in cases {
         let text = format!("default_limits = [\"one\"]\n[limits.one]\n{limit}\n{store}");
         let limiter = Limiter::from_toml(&text).expect("a valid file");
         let runtime = tokio::runtime::Builder::new_multi_thread().build().expect("a runtime");
-        runtime.block_on(check(limiter.clone(), 1_000));
-        let checks = if name.starts_with("in-process") { CHECKS } else { CHECKS / 10 };
+        runtime.block_on(check(limiter.clone(), 7, 1_000));
+        let is_local = matches!(name, "in-process" | "in-process, charge_on");
+        let checks = if is_local { CHECKS } else { CHECKS / 10 };
         let start = Instant::now();
-        runtime.block_on(check(limiter.clone(), checks));
+        runtime.block_on(check(limiter.clone(), 7, checks));
         let serial = start.elapsed() / checks;
+        let start = Instant::now();
+        std::thread::scope(|scope| {
+            for client in 0..threads {
+                let limiter = limiter.clone();
+                scope.spawn(move || {
+                    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+                    runtime.block_on(check(limiter, client, checks));
+                });
+            }
+        });
+        let of_each_thread = start.elapsed() / checks;
         let (start, cpu) = (Instant::now(), cpu_time());
         runtime.block_on(async {
-            let tasks = (0..AT_ONCE).map(|_| tokio::spawn(check(limiter.clone(), CHECKS / AT_ONCE)));
+            let tasks = (0..AT_ONCE).map(|_| tokio::spawn(check(limiter.clone(), 7, CHECKS / AT_ONCE)));
             for task in tasks.collect::<Vec<_>>() {
                 task.await.expect("no panic");
             }
         });
         let (parallel, cpu) = (start.elapsed() / CHECKS, cpu_time().saturating_sub(cpu) / CHECKS);
-        println!("{name:24} {serial:>16.2?} {parallel:>16.2?} {cpu:>22.2?}");
+        println!("{name:24} {serial:>16.2?} {of_each_thread:>20.2?} {parallel:>16.2?} {cpu:>22.2?}");
     }
 }
 
-/// Checks requests one after the other.
-async fn check(limiter: Limiter, times: u32) {
+/// Checks requests of a client one after the other.
+async fn check(limiter: Limiter, client: u8, times: u32) {
     let request =
         Request::get("http://api.example/users").header("host", "api.example").body(()).expect("a request");
-    let peer = IpAddr::from([192, 0, 2, 7]);
+    let peer = IpAddr::from([192, 0, 2, client]);
     for _ in 0..times {
         assert!(limiter.check(&request, peer).await.is_allowed());
     }

@@ -1,4 +1,4 @@
-//! The limits of a configuration file inside of a program: a [`Limiter`] that checks requests, and a [`RateLimitLayer`] for
+//! The limits of a configuration file in a program: a [`Limiter`] that checks requests, and a [`RateLimitLayer`] for
 //! services of axum, hyper and tonic.
 //!
 //! A program that already has a server does not need the proxy for its limits. The library reads the same file, counts in the same
