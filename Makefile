@@ -78,7 +78,8 @@ lint: ## Check format, lints, documentation, dependencies and shell scripts
 	RUSTDOCFLAGS='-D warnings --cfg internals' $(CARGO) doc --locked $(FEATURES) --no-deps --document-private-items
 	$(CARGO) deny --locked check licenses bans sources
 	$(CARGO) machete
-	shellcheck scripts/setup config/demo/load.sh packaging/build-deb packaging/release packaging/sbom .ci/run
+	shellcheck scripts/setup config/demo/load.sh packaging/build-deb packaging/release packaging/sbom packaging/try-package \
+	  packaging/debian/postinst .ci/run
 
 fmt: ## Format the code
 	@scripts/setup rustfmt
