@@ -166,7 +166,7 @@ async fn decide_message(
     let checked = CheckedRequest::new(&message).map_err(Refusal::Invalid)?;
     let decided = decision::decide(proxy, &checked).await.map_err(Refusal::Undecided)?;
     top_keys::record(proxy, &checked, &decided);
-    access_log::record(request, &checked, &decided);
+    access_log::record(proxy, request, &checked, &decided);
     Ok(response(proxy, &decided))
 }
 

@@ -16,7 +16,7 @@ use super::query::Query;
 use super::subject::Subject;
 use crate::http1::RequestHead;
 use crate::jwt::Token;
-use crate::limit::Charge;
+use crate::limit::{Charge, Key, PolicyId};
 
 /// The client of a descriptor that has no address.
 const NO_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
@@ -96,6 +96,13 @@ impl<'g> DescriptorPlanner<'g> {
             }
         });
         Ok(plan)
+    }
+
+    /// The key of a descriptor under a limit, if it has one.
+    #[must_use]
+    pub fn key_of(self, limit: PolicyId, descriptor: &Descriptor<'_>) -> Option<Key> {
+        let spec = &self.matcher.rules[limit].key;
+        self.with_subject(descriptor, |subject| spec.find(subject, self.matcher.hasher).key())
     }
 
     /// Calls `use_subject` with the attributes of a descriptor that keys are made of.

@@ -2,23 +2,23 @@
 
 use super::checked_request::CheckedRequest;
 use super::decision::{ChargedDescriptor, DescriptorDecisions};
-use crate::gate::Descriptor;
+use crate::gate::{Descriptor, Gate};
 use crate::limit::binding;
 use crate::limiter::LimitStatus;
-use crate::proxy::{DescriptorDenial, ServiceRequest};
+use crate::proxy::{DescriptorDenial, Proxy, ServiceRequest};
 
 /// Records which limit has denied a request, and which in shadow mode would have.
 pub(super) fn record(
+    proxy: &Proxy,
     request: &mut ServiceRequest<'_>,
     checked: &CheckedRequest<'_>,
     decided: &DescriptorDecisions<'_>,
 ) {
     request.set_shadow_denials(&decided.shadow_denials);
-    let mut denials = decided
-        .descriptors
-        .iter()
-        .zip(&checked.descriptors)
-        .filter_map(|(charged, (descriptor, _))| denial(charged, descriptor, &decided.statuses));
+    let mut denials =
+        decided.descriptors.iter().zip(&checked.descriptors).filter_map(|(charged, (descriptor, _))| {
+            denial(proxy.gate(), charged, descriptor, &decided.statuses)
+        });
     // Of several descriptors that are over their limits the first is recorded.
     if let Some(denial) = denials.next() {
         request.set_denial(&denial);
@@ -27,6 +27,7 @@ pub(super) fn record(
 
 /// Why a descriptor is over a limit, if it is.
 fn denial<'d>(
+    gate: &Gate,
     charged: &ChargedDescriptor<'_>,
     descriptor: &'d Descriptor<'d>,
     statuses: &[LimitStatus],
@@ -41,7 +42,8 @@ fn denial<'d>(
         return None;
     }
     if let Some(limit) = charged.plan.blocked_by.or(charged.plan.lacking_for) {
-        return Some(DescriptorDenial { descriptor, limit: Some(limit), key: None });
+        let key = gate.descriptors().key_of(limit, descriptor);
+        return Some(DescriptorDenial { descriptor, limit: Some(limit), key });
     }
     // The rule blocks it, or numbers were sent that allow nothing.
     let first = charged.charges.first();

@@ -58,7 +58,7 @@ fn a_denial_is_logged_with_its_limit() {
             expected("allowed", [none.clone(), none.clone(), none.clone(), none.clone()]),
             expected("allowed", [none.clone(), json!(["watched"]), none.clone(), none.clone()]),
             expected("denied", [json!("two"), json!(["watched"]), json!("a"), json!("user=a")]),
-            expected("denied", [json!("two"), none.clone(), none.clone(), json!("user=bad")]),
+            expected("denied", [json!("two"), none.clone(), json!("bad"), json!("user=bad")]),
             expected("denied", [none.clone(), none.clone(), none.clone(), json!("closed=1")]),
             expected("allowed", [none.clone(), none.clone(), none.clone(), none]),
         ]
