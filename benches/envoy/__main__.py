@@ -149,6 +149,12 @@ class Bench:
         """The times of calls at the fixed rate, in microseconds and sorted."""
         return grpc_load.run(self.ports.service, envoy_files.SHOULD_RATE_LIMIT, self.bodies, self.rate, seconds)
 
+    def floor(self):
+        """PING commands of Redis, at the fixed rate."""
+        with self.redis("near"):
+            times = grpc_load.ping(self.ports.redis, self.rate, self.seconds)
+        return times[len(times) // 2] / 1000, times[len(times) * 99 // 100] / 1000
+
     def direct(self, store):
         """The service alone."""
         with self.redis(store) as redis, self.service(store, self.cores.proxy) as service:
@@ -223,17 +229,19 @@ def main():
     program = binary(os.environ.get("TIDEGATE"), os.environ.get("PROFILE", "release"))
     direct = {label: [] for label in STORES.values()}
     through = {label: [] for label in [*FILTERS.values(), *(f"tidegate: {label}" for label in STORES.values())]}
-    started = time.monotonic()
+    started, floors = time.monotonic(), []
     with tempfile.TemporaryDirectory() as directory:
         bench = Bench(directory, program)
         say(f"load average {load_average():.2f}; Envoy and the service are on core {sorted(bench.cores.proxy)} in turn")
         for number in range(int(os.environ.get("ROUNDS", "2"))):
+            floors.append(bench.floor())
             for store, label in STORES.items():
                 direct[label].append(bench.direct(store))
             for kind, label in [*FILTERS.items(), *((store, f"tidegate: {label}") for store, label in STORES.items())]:
                 through[label].append(bench.through_envoy(kind))
             say(f"round {number + 1}: {time.monotonic() - started:.0f} s")
-    print(f"{description()}\n")
+    p50, p99 = (median(values) for values in zip(*floors))
+    print(f"{description()}; a PING of Redis, paced alike: p50 {p50:.2f} ms, p99 {p99:.2f} ms\n")
     print(table("the service alone", direct, columns(bench.rate, False)) + "\n")
     print(table("through Envoy", through, columns(bench.rate, True)))
 

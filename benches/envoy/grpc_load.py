@@ -91,10 +91,40 @@ class Connection:
             times.append((now - self.sent.pop(stream)) * 1e6)
 
 
+class Ping:
+    """A connection to Redis, which has a PING at a time under way as a rule."""
+
+    def __init__(self, port):
+        self.sent = []
+        self.socket = socket.create_connection((HOST, port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def fileno(self):
+        return self.socket.fileno()
+
+    def call(self, body):
+        self.sent.append(time.perf_counter())
+        self.socket.sendall(body)
+
+    def receive(self, times):
+        responses, now = self.socket.recv(65_536).count(b"\n"), time.perf_counter()
+        times += [(now - sent) * 1e6 for sent in self.sent[:responses]]
+        del self.sent[:responses]
+
+
+def ping(port, rate, seconds):
+    """The times of PING commands of Redis: what the machine itself takes for a round trip."""
+    return paced([Ping(port) for _ in range(CONNECTIONS)], [b"PING\r\n"], rate, seconds)
+
+
 def run(port, path, bodies, rate, seconds):
     """The times of the calls in microseconds, sorted."""
     block = header_block(path)
-    connections = [Connection(port, block) for _ in range(CONNECTIONS)]
+    return paced([Connection(port, block) for _ in range(CONNECTIONS)], bodies, rate, seconds)
+
+
+def paced(connections, bodies, rate, seconds):
+    """The times of calls that begin at random, in microseconds and sorted."""
     arrivals, times, number = random.Random(1), [], 0
     due = time.perf_counter()
     end = due + seconds
