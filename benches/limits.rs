@@ -48,7 +48,7 @@ fn main() {
     let cases = [
         ("in-process", String::new(), plain),
         ("in-process, charge_on", String::new(), "rate = \"1000000000/s\"\ncharge_on = [200]"),
-        ("in-process, concurrency", String::new(), "algorithm = \"concurrency\"\nmax_in_flight = 100000"),
+        ("in-process, concurrency", String::new(), "algorithm = \"concurrency\"\nmax_in_flight = 10_000"),
         ("Redis", server.store(), plain),
         ("Redis, ahead", server.store(), "rate = \"1000000/s\"\nahead = \"auto\""),
     ];
