@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Tidegate, WebServer, Wire, connect_from};
 
-/// How often traffic is repeated whose requests were sent or handled late.
-const ATTEMPTS: usize = 5;
+/// For how long traffic is repeated whose requests were sent or handled late.
+const PATIENCE: Duration = Duration::from_mins(3);
 
 /// Requests that are sent together.
 #[derive(Clone, Copy, Debug)]
@@ -92,7 +92,8 @@ pub fn compare(origin: SocketAddr, tidegate: SocketAddr, scenarios: Vec<Scenario
 }
 
 fn play(origin: SocketAddr, tidegate: SocketAddr, scenario: &Scenario) -> Compared {
-    for attempt in 0..ATTEMPTS {
+    let start = Instant::now();
+    for attempt in (0..=u8::MAX).take_while(|_| start.elapsed() < PATIENCE) {
         let client = |address| {
             let scenario = scenario.clone();
             thread::spawn(move || send(address, &scenario, attempt))
@@ -109,7 +110,7 @@ fn play(origin: SocketAddr, tidegate: SocketAddr, scenario: &Scenario) -> Compar
 }
 
 /// Sends a scenario to a server; `None` if a burst or a response was late. Each attempt has a client address of its own.
-fn send(address: SocketAddr, scenario: &Scenario, attempt: usize) -> Option<Vec<Outcome>> {
+fn send(address: SocketAddr, scenario: &Scenario, attempt: u8) -> Option<Vec<Outcome>> {
     let mut start = None;
     let mut readers = Vec::new();
     for burst in &scenario.bursts {
