@@ -11,6 +11,7 @@ mod inherit;
 mod listen;
 mod plain_http;
 mod proxy_protocol;
+mod refusal_pacer;
 mod spec;
 mod transport;
 mod worker;

@@ -130,7 +130,7 @@ impl<'a> RejectedRequest<'a> {
 
     /// The response to a rejection; `wait` is the result of [`Self::wait`].
     pub fn response(&self, rejection: &Rejection, wait: Option<u64>) -> LocalReply {
-        match rejection {
+        let response = match rejection {
             Rejection::Denied(denial) => self.denied(denial, wait),
             Rejection::Malformed(error) => self.malformed(error),
             Rejection::MissingKey(missing) => self.missing_key(missing),
@@ -155,6 +155,15 @@ impl<'a> RejectedRequest<'a> {
                 "the upstream did not complete the WebSocket handshake: expected 101 Switching Protocols",
                 None,
             ),
+        };
+        LocalReply { is_over_capacity: self.is_over_capacity(rejection), ..response }
+    }
+
+    /// Whether all slots of the limit that denies the request, or all connections of its upstream, are in use.
+    fn is_over_capacity(&self, rejection: &Rejection) -> bool {
+        match rejection {
+            Rejection::Upstream(error) => error.is_over_capacity(),
+            _ => self.denied_by.is_some_and(|status| self.headers.limits[status.policy].has_slots()),
         }
     }
 
@@ -196,8 +205,7 @@ impl<'a> RejectedRequest<'a> {
     fn upstream_error(&self, error: &ForwardError) -> LocalReply {
         let (status, detail) = describe_upstream_error(error);
         // It is unknown when a connection becomes free.
-        let is_busy = matches!(error, ForwardError::NoFreeConnection(_) | ForwardError::ClientLimit(_));
-        let mut response = self.explained(status, detail, is_busy.then_some(1));
+        let mut response = self.explained(status, detail, error.is_over_capacity().then_some(1));
         if is_busy {
             response.head.fields.push(RETRY_AFTER, b"1");
         }

@@ -12,6 +12,8 @@ pub struct ProxyResponse<B = ReplyBody> {
     pub head: ResponseHead,
     /// The body.
     pub body: B,
+    /// Whether the request was refused because all slots of a limit or all connections of an upstream are in use.
+    pub is_over_capacity: bool,
     /// The tunnel that uses the connection after a response that switches protocols.
     pub tunnel: Option<Box<Tunnel>>,
 }
@@ -19,11 +21,12 @@ pub struct ProxyResponse<B = ReplyBody> {
 impl<B> ProxyResponse<B> {
     /// A response with this body.
     pub(super) fn new(head: ResponseHead, body: B) -> Self {
-        Self { head, body, tunnel: None }
+        Self { head, body, is_over_capacity: false, tunnel: None }
     }
 
     /// Converts the body.
     pub(super) fn map<C>(self, convert: impl FnOnce(B) -> C) -> ProxyResponse<C> {
-        ProxyResponse { head: self.head, body: convert(self.body), tunnel: self.tunnel }
+        let Self { head, body, is_over_capacity, tunnel } = self;
+        ProxyResponse { head, body: convert(body), is_over_capacity, tunnel }
     }
 }

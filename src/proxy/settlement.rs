@@ -18,12 +18,12 @@ pub(super) async fn settle(
     is_grpc: bool,
     statuses: &mut LimitStatuses,
 ) -> ProxyResponse<BodySource> {
-    let ProxyResponse { head, body, tunnel } = response;
+    let ProxyResponse { head, body, is_over_capacity, tunnel } = response;
     let grpc_status = head.fields.get(GRPC_STATUS).and_then(grpc::http_status).filter(|_| is_grpc);
     let body = match body {
         BodySource::Upstream(body) if is_grpc && grpc_status.is_none() && head.status == StatusCode::OK => {
             let body = BodySource::Grpc(Box::new(GrpcBody::new(body, reservation)));
-            return ProxyResponse { head, body, tunnel };
+            return ProxyResponse { head, body, is_over_capacity, tunnel };
         }
         body => body,
     };
@@ -32,5 +32,5 @@ pub(super) async fn settle(
         let earlier = statuses.iter_mut().filter(|before| before.policy == after.policy);
         earlier.for_each(|status| *status = after);
     }
-    ProxyResponse { head, body, tunnel }
+    ProxyResponse { head, body, is_over_capacity, tunnel }
 }

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::header::HeaderName;
 use tokio::sync::watch;
@@ -87,6 +88,11 @@ pub struct Proxy {
 }
 
 impl Proxy {
+    /// Counts how long a connection is not read after a refused request.
+    pub fn record_pause(&self, pause: Duration) {
+        self.counts.record_pause(pause);
+    }
+
     /// A proxy with this configuration. `earlier` upstreams that it still has keep their connections.
     pub(super) fn new(
         config: ProxyConfig,

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
 use super::connection_status::ConnectionStatus;
+use super::refusal_pacer::RefusalPacer;
 
 /// How long an idle connection stays open when the server starts to drain, so that a request that is already in transit
 /// is still served.
@@ -50,8 +51,9 @@ pub(super) async fn drain_started(lifecycle: &mut watch::Receiver<Lifecycle>) {
 }
 
 /// The connections that one worker has accepted from a listener, and whether they drain.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Connections {
+    pacer: Rc<RefusalPacer>,
     is_draining: Cell<bool>,
     drain_started: Notify,
     open: Cell<usize>,
@@ -66,6 +68,17 @@ pub(super) struct ConnectionTracker {
 }
 
 impl Connections {
+    /// No connections yet; `pacer` is that of the worker.
+    pub fn new(pacer: Rc<RefusalPacer>) -> Self {
+        Self {
+            pacer,
+            is_draining: Cell::new(false),
+            drain_started: Notify::new(),
+            open: Cell::new(0),
+            closed: Notify::new(),
+        }
+    }
+
     /// Counts a connection.
     pub fn open(self: &Rc<Self>, status: &Arc<ConnectionStatus>) -> ConnectionTracker {
         self.open.set(self.open.get() + 1);
@@ -105,6 +118,11 @@ impl ConnectionTracker {
     /// Sets the task that is woken when the connection is evicted.
     pub fn set_waker(&self, cx: &Context<'_>) {
         self.status.set_waker(cx.waker());
+    }
+
+    /// The pauses after refused requests.
+    pub fn pacer(&self) -> &Rc<RefusalPacer> {
+        &self.connections.pacer
     }
 
     /// Ready when the connections start to drain.

@@ -15,11 +15,12 @@ use super::connection::serve;
 use super::connection_limiter::ConnectionLimiter;
 use super::drain::{Connections, Lifecycle, drain_started};
 use super::listen::{BACKLOG, Listener};
+use super::refusal_pacer::RefusalPacer;
 use super::spec::ListenerSpec;
 use super::transport;
 use crate::proxy::{ActiveProxy, ProxyConfig};
 use crate::telemetry::LogThrottle;
-use crate::time::periodic;
+use crate::time::{monotonic, periodic};
 
 /// How often idle upstream connections are checked, and freed memory is returned to the system.
 const SWEEP: Duration = Duration::from_secs(1);
@@ -98,9 +99,10 @@ async fn serve_all(
 ) -> io::Result<()> {
     // Connections that arrive before this is done wait in the backlog.
     let proxy = Rc::new(ActiveProxy::new(first.config).await);
+    let pacer = Rc::new(RefusalPacer::new(monotonic()));
     let mut listening = JoinSet::new();
     for listener in first.listeners {
-        listening.spawn_local(listen(listener, Rc::clone(&proxy), lifecycle.clone()));
+        listening.spawn_local(listen(listener, Rc::clone(&proxy), Rc::clone(&pacer), lifecycle.clone()));
     }
     let sweeping = tokio::task::spawn_local(sweep(Rc::clone(&proxy)));
     tokio::task::spawn_local(watch_readiness(Rc::clone(&proxy), lifecycle.clone()));
@@ -109,7 +111,7 @@ async fn serve_all(
             Some((update, done)) = updates.recv() => {
                 proxy.apply(update.config).await;
                 for listener in update.listeners {
-                    listening.spawn_local(listen(listener, Rc::clone(&proxy), lifecycle.clone()));
+                    listening.spawn_local(listen(listener, Rc::clone(&proxy), Rc::clone(&pacer), lifecycle.clone()));
                 }
                 let _ = done.send(());
             }
@@ -136,9 +138,10 @@ async fn watch_readiness(proxy: Rc<ActiveProxy>, mut lifecycle: watch::Receiver<
 async fn listen(
     listener: Listener,
     proxy: Rc<ActiveProxy>,
+    pacer: Rc<RefusalPacer>,
     lifecycle: watch::Receiver<Lifecycle>,
 ) -> io::Result<()> {
-    let connections = Rc::new(Connections::default());
+    let connections = Rc::new(Connections::new(pacer));
     accept(listener, proxy, &connections, lifecycle).await?;
     connections.drain();
     connections.all_closed().await;

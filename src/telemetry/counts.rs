@@ -68,6 +68,7 @@ pub(super) struct WorkerCounters {
     requests: Counters<INTERFACE_CELLS>,
     decisions: Durations,
     delays: Durations,
+    pauses: Durations,
     store_requests: Counters<{ StoreRequest::ALL.len() }>,
     store_waits: Durations,
     store_calls: Durations,
@@ -92,6 +93,7 @@ pub(super) struct WorkerSums {
     pub requests: [u64; INTERFACE_CELLS],
     pub decisions: DurationSums,
     pub delays: DurationSums,
+    pub pauses: DurationSums,
     pub store_requests: [u64; StoreRequest::ALL.len()],
     pub store_waits: DurationSums,
     pub store_calls: DurationSums,
@@ -134,6 +136,11 @@ impl Counts {
     /// Counts how long a limit delays a request.
     pub fn record_delay(&self, delay: Duration) {
         self.worker.delays.record(delay);
+    }
+
+    /// Counts how long a connection is not read after a refused request, since the worker is saturated.
+    pub fn record_pause(&self, pause: Duration) {
+        self.worker.pauses.record(pause);
     }
 
     /// The counters of the requests of the route with this index, or of those without a route.
@@ -225,6 +232,7 @@ impl WorkerCounters {
         self.requests.sum_into(&mut sums.requests);
         self.decisions.sum_into(&mut sums.decisions);
         self.delays.sum_into(&mut sums.delays);
+        self.pauses.sum_into(&mut sums.pauses);
         self.store_requests.sum_into(&mut sums.store_requests);
         self.store_waits.sum_into(&mut sums.store_waits);
         self.store_calls.sum_into(&mut sums.store_calls);

@@ -243,6 +243,12 @@ impl ForwardError {
         }
     }
 
+    /// Whether all connections or requests that the configuration allows are in use.
+    #[must_use]
+    pub fn is_over_capacity(&self) -> bool {
+        matches!(self, Self::NoFreeConnection(_) | Self::ClientLimit(_))
+    }
+
     /// The result of the attempt at the server; none if the server was not involved.
     pub(super) fn attempt(&self) -> Option<Attempt> {
         match self {

@@ -50,6 +50,8 @@ struct Connection<'l> {
 enum State {
     /// Keep-alive: waits until `deadline` for the first byte of a request, and is parked at `park_at`.
     Idle { deadline: Instant, park_at: Instant },
+    /// Reads nothing before `end`: the worker is saturated, and has refused a request over this connection.
+    Paused { end: Instant },
     /// Reads a request head, which has to be complete by `deadline`.
     ReadingHead { deadline: Instant },
     /// Passes a request to the proxy and writes the response.
@@ -106,6 +108,7 @@ pub(super) async fn serve(
             State::Idle { deadline, park_at } => {
                 poll_fn(|cx| connection.poll_first_byte(deadline, park_at, cx)).await
             }
+            State::Paused { end } => poll_fn(|cx| connection.poll_pause(end, cx)).await,
             State::ReadingHead { deadline } => connection.read_head(deadline).await,
             State::Responding(request) => connection.respond_to(request).await?,
             State::DiscardingBody(upload) => connection.discard_body(upload).await,
@@ -140,6 +143,16 @@ impl Connection<'_> {
     fn idle(&self) -> State {
         let now = cached_now();
         State::Idle { deadline: now + self.session.spec.idle_timeout, park_at: now + PARK_AFTER }
+    }
+
+    /// Waits without reading until the end of a pause, or until the connection has to close.
+    fn poll_pause(&mut self, end: Instant, cx: &mut Context<'_>) -> Poll<State> {
+        let tracker = self.session.tracker;
+        tracker.set_idle(true);
+        if tracker.is_draining() || tracker.is_evicted() || self.io.has_passed(end, cx) {
+            return Poll::Ready(self.idle());
+        }
+        Poll::Pending
     }
 
     /// Waits for the first byte of a request head.
@@ -237,6 +250,7 @@ impl Connection<'_> {
         }
         Ok(match self.session.serve_request(&mut self.io, request).await? {
             Next::Request => self.idle(),
+            Next::Pause(end) => State::Paused { end },
             Next::DiscardBody(upload) => State::DiscardingBody(upload),
             Next::Tunnel(tunnel) => State::Tunnel(tunnel),
             Next::Close { client_is_sending } => State::Closing { client_is_sending },

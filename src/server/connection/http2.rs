@@ -27,6 +27,7 @@ use super::frame_flood::FrameFloodGuard;
 use super::stream_tracker::{StreamProgress, StreamTracker, TrackedBody};
 use crate::proxy::{ActiveProxy, ClientConnection, Connect, Proxy, ProxyResponse};
 use crate::server::drain::ConnectionTracker;
+use crate::server::refusal_pacer::RefusalPacer;
 use crate::server::spec::{ListenerSpec, Service};
 use crate::socket::{BufferedStream, LazyTimer, TimedStream};
 use crate::time::monotonic;
@@ -110,11 +111,12 @@ pub(super) async fn serve(
     let (counted, proxy) = (streams.clone(), Rc::clone(proxy));
     let unread = Rc::new(UnreadBodies::default());
     let unread_bodies = Rc::clone(&unread);
-    let service = spec.service;
+    let (service, pacer) = (spec.service, Rc::clone(tracker.pacer()));
     let serve = service_fn(move |request: Request<Incoming>| {
         let request = request.map(|body| StreamBody::new(body, Rc::clone(&unread)));
+        let (proxy, client) = (proxy.current(), Rc::clone(&client));
         // Boxed because it is large, and hyper moves it several times on its way into a task.
-        Box::pin(respond(service, (proxy.current(), Rc::clone(&client)), counted.start(), request))
+        Box::pin(respond((service, Rc::clone(&pacer)), (proxy, client), counted.start(), request))
     });
     let io = TokioIo::new(FrameFloodGuard::new(stream));
     let mut connection = pin!(protocol(spec, streams.clone()).serve_connection(io, serve));
@@ -151,7 +153,7 @@ pub(super) async fn serve(
 
 /// Passes a request to the proxy, or to the service of the listener.
 async fn respond(
-    service: Service,
+    (service, pacer): (Service, Rc<RefusalPacer>),
     (proxy, client): (Rc<Proxy>, Rc<ClientConnection>),
     progress: Rc<StreamProgress>,
     request: Request<StreamBody>,
@@ -167,7 +169,11 @@ async fn respond(
             Box::pin(crate::ratelimit_service::serve(&proxy, &client, head, body)).await
         }
     };
-    let ProxyResponse { head, body, .. } = response;
+    let ProxyResponse { head, body, is_over_capacity, .. } = response;
+    if is_over_capacity && let Some(end) = pacer.pause_after_refusal(client.ip(), &proxy) {
+        // Other requests share the connection, so that it has to be read. The client may have only so many streams open.
+        tokio::time::sleep_until(end).await;
+    }
     Ok(head.into_response(progress.track_response(body)))
 }
 

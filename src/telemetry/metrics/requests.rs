@@ -46,7 +46,10 @@ pub(super) fn write_decisions(scrape: &Scrape<'_>, out: &mut Exposition<impl Wri
     out.start(Kind::Histogram, "tidegate_decision_duration_seconds", help)?;
     out.histogram(&[], workers.decisions.buckets(), workers.decisions.sum())?;
     out.start(Kind::Histogram, "tidegate_request_delay_seconds", "Delays of requests by leaky buckets.")?;
-    out.histogram(&[], workers.delays.buckets(), workers.delays.sum())
+    out.histogram(&[], workers.delays.buckets(), workers.delays.sum())?;
+    let help = "How long connections are not read after refused requests while a worker is saturated.";
+    out.start(Kind::Histogram, "tidegate_refusal_pause_seconds", help)?;
+    out.histogram(&[], workers.pauses.buckets(), workers.pauses.sum())
 }
 
 fn limit_decisions(

@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 
 use futures_util::future::Either;
 use http::Method;
+use tokio::time::Instant;
 
 use super::error::ExchangeError;
 use super::io::ClientIo;
@@ -29,6 +30,8 @@ pub(super) struct Session<'l> {
 pub(super) enum Next {
     /// Waits for another request.
     Request,
+    /// Reads no other request before this time: the worker is saturated, and has refused this one.
+    Pause(Instant),
     /// Discards the rest of the request body, and then waits for another request.
     DiscardBody(Box<Upload>),
     /// Forwards bytes in both directions.
@@ -100,7 +103,7 @@ impl Session<'_> {
             // An interim response must not follow the start of the final one.
             upload.skip_continue();
         }
-        let ProxyResponse { head, body, tunnel } = response;
+        let ProxyResponse { head, body, is_over_capacity, tunnel } = response;
         let is_local = body.is_local();
         let framing = framing(facts, &head, &body);
         // A tunnel uses Connection for its upgrade; any other response requests the close of the connection by it. After a local
@@ -124,7 +127,15 @@ impl Session<'_> {
         if let Some(tunnel) = tunnel {
             return Ok(Next::Tunnel(tunnel));
         }
-        Ok(after_response(io, upload, is_last, is_local))
+        let next = after_response(io, upload, is_last, is_local);
+        if is_over_capacity
+            && matches!(next, Next::Request)
+            && let Some(end) =
+                self.tracker.pacer().pause_after_refusal(self.client.ip(), &self.proxy.current())
+        {
+            return Ok(Next::Pause(end));
+        }
+        Ok(next)
     }
 }
 
