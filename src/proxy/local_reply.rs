@@ -206,7 +206,7 @@ impl<'a> RejectedRequest<'a> {
         let (status, detail) = describe_upstream_error(error);
         // It is unknown when a connection becomes free.
         let mut response = self.explained(status, detail, error.is_over_capacity().then_some(1));
-        if is_busy {
+        if error.is_over_capacity() {
             response.head.fields.push(RETRY_AFTER, b"1");
         }
         if status.is_client_error() && !matches!(error, ForwardError::ClientLimit(_)) {

@@ -117,7 +117,7 @@ mod tests {
 
     /// Refuses a request in each `step` while the worker is busy for this share of the time; the lengths of the pauses.
     fn pauses(step: Duration, share: f64, count: u32) -> Vec<Duration> {
-        let start = Instant::now();
+        let start = monotonic();
         let pacer = RefusalPacer::new(start);
         let refuse = |number: u32| {
             let elapsed = step * number;
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn pauses_end_one_after_the_other_and_are_bounded() {
-        let start = Instant::now();
+        let start = monotonic();
         let pacer = RefusalPacer::new(start);
         let refuse = |now: Instant| pacer.pause(now, || now - start).map_or(Duration::ZERO, |end| end - now);
         (0..100).for_each(|_| assert_eq!(refuse(start), Duration::ZERO));
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn pauses_end_after_the_overload() {
-        let start = Instant::now();
+        let start = monotonic();
         let pacer = RefusalPacer::new(start);
         let refuse = |window: u32, busy: u32| {
             let pause = |_| pacer.pause(start + WINDOW * window, || WINDOW * busy).is_some();
