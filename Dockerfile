@@ -13,8 +13,8 @@ ARG COMMIT
 # Crates and object files are kept in the builder's cache, so that a small change does not rebuild everything.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/build/target \
-    TIDEGATE_COMMIT=${COMMIT} cargo build --locked --release \
-    && strip --strip-debug -o /tidegate target/release/tidegate
+    TIDEGATE_COMMIT=${COMMIT} packaging/pgo > /binary \
+    && strip --strip-debug -o /tidegate "$(cat /binary)"
 # The licences of the dependencies require that their texts are distributed.
 ARG CARGO_ABOUT=0.9.3
 RUN --mount=type=cache,target=/usr/local/cargo/registry \

@@ -44,7 +44,7 @@ ADAPT := $(WRITE) sed -e 's|/usr/local/bin/|$(BINDIR)/|g' -e 's|/etc/tidegate/|$
 SOURCES := build.rs Cargo.toml Cargo.lock rust-toolchain.toml $(shell find src lua -type f)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint fmt build install uninstall release deb reference pictures bench bench-compare bench-envoy bench-growth bench-instructions
+.PHONY: help run test lint fmt build release-pgo install uninstall release deb reference pictures bench bench-compare bench-envoy bench-growth bench-instructions
 
 help: ## Show this list
 	@printf 'tidegate, a reverse proxy with rate limiting built in\n\n'
@@ -78,8 +78,8 @@ lint: ## Check format, lints, documentation, dependencies and shell scripts
 	RUSTDOCFLAGS='-D warnings --cfg internals' $(CARGO) doc --locked $(FEATURES) --no-deps --document-private-items
 	$(CARGO) deny --locked check licenses bans sources
 	$(CARGO) machete
-	shellcheck scripts/setup config/demo/load.sh packaging/build-deb packaging/release packaging/sbom packaging/try-package \
-	  packaging/debian/postinst .ci/run
+	shellcheck scripts/setup config/demo/load.sh packaging/build-deb packaging/pgo packaging/release packaging/sbom \
+	  packaging/try-package packaging/debian/postinst .ci/run
 
 fmt: ## Format the code
 	@scripts/setup rustfmt
@@ -91,6 +91,9 @@ $(RELEASE): $(SOURCES)
 	@scripts/setup cc
 	$(CARGO) build --locked --release $(FEATURES)
 	@touch '$@'
+
+release-pgo: ## Build it with profile-guided optimisation, a fifth fewer instructions (twice the time)
+	@packaging/pgo
 
 # Paths in the units follow PREFIX. The configuration is the quickstart on the address of tidegate.socket; one that exists
 # is never overwritten. The binary writes its manual pages and completions itself.

@@ -3,6 +3,7 @@
 mod debian;
 mod images;
 mod install;
+mod pgo;
 mod unit;
 
 use std::fs;

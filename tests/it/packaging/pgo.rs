@@ -1,0 +1,23 @@
+//! The training of the build with profile-guided optimisation.
+
+use std::process::Command;
+
+use super::{BINARY, repository};
+
+#[test]
+fn the_training_sends_requests_of_all_scenarios() {
+    let output = Command::new("/usr/bin/python3")
+        .arg("-B")
+        .arg(repository().join("benches/instructions/train.py"))
+        .arg(BINARY)
+        .envs([("CONNECTIONS", "2"), ("ROUNDS", "2")])
+        .env("BASE_PORT", (20_000 + std::process::id() % 10_000).to_string())
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let scenarios = ["plain", "allowed", "denied", "redis", "tls", "http2", "connection"];
+    for name in scenarios {
+        assert!(errors.contains(&format!("training: {name}\n")), "no {name} in {errors}");
+    }
+}
