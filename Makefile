@@ -92,7 +92,7 @@ $(RELEASE): $(SOURCES)
 	$(CARGO) build --locked --release $(FEATURES)
 	@touch '$@'
 
-release-pgo: ## Build it with profile-guided optimisation, a fifth fewer instructions (twice the time)
+release-pgo: ## Build it with profile-guided optimisation: target/pgo/tidegate (twice the time)
 	@packaging/pgo
 
 # Paths in the units follow PREFIX. The configuration is the quickstart on the address of tidegate.socket; one that exists
