@@ -145,7 +145,7 @@ mod tests {
             (MIN_INTERVAL, 2 * MIN_INTERVAL, 4 * MIN_INTERVAL)
         );
         // The interval is 8 ms, of which 0.5 ms pass until the next refusal.
-        assert_eq!(pauses[1_110] - pauses[1_109], MAX_INTERVAL - STEP);
+        assert_eq!(pauses[1_109] + MAX_INTERVAL, pauses[1_110] + STEP);
     }
 
     #[test]

@@ -65,7 +65,9 @@ fn flood(proxy: &FullProxy) {
     std::thread::scope(|scope| {
         let floods: Vec<_> = (0..CONNECTIONS).map(|_| scope.spawn(flood_one)).collect();
         // A pause delays requests, and loses none.
-        floods.into_iter().for_each(|flood| assert_eq!(flood.join().unwrap(), AT_ONCE));
+        for flood in floods {
+            assert_eq!(flood.join().unwrap(), AT_ONCE);
+        }
     });
 }
 
