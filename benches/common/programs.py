@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -13,6 +14,16 @@ from pathlib import Path
 HOST = "127.0.0.1"
 # Debian installs servers in directories that are not in the PATH of most users.
 SERVER_DIRECTORIES = ("/usr/sbin", "/sbin")
+# The Debian packages of tools.
+PACKAGES = {
+    "callgrind_control": "valgrind",
+    "cc": "build-essential",
+    "h2load": "nghttp2-client",
+    "nginx": "nginx",
+    "openssl": "openssl",
+    "redis-server": "redis-server",
+    "valgrind": "valgrind",
+}
 
 
 def fail(message):
@@ -25,9 +36,12 @@ def enter_repository():
     os.chdir(Path(__file__).resolve().parent.parent.parent)
 
 
-def missing(packages, tools):
-    """The Debian packages of those tools that are not installed."""
-    return sorted({packages[tool] for tool in tools if not shutil.which(tool)})
+def require(tools):
+    """Ends with what to install, unless these tools are there."""
+    if packages := sorted({PACKAGES[tool] for tool in tools if tool in PACKAGES and not shutil.which(tool)}):
+        fail(f"please install {' '.join(packages)} (on Debian: apt-get install {' '.join(packages)})")
+    if others := sorted(tool for tool in tools if tool not in PACKAGES and not shutil.which(tool)):
+        fail(f"please install {' '.join(others)} (scripts/setup {' '.join(others)})")
 
 
 def binary(given, profile):
@@ -71,6 +85,21 @@ def stop(process):
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+@contextlib.contextmanager
+def pinned(command, port, cores, log):
+    """A process on these cores, which listens on a port and writes to the file `log`, until the end of the block."""
+    pin = lambda: os.sched_setaffinity(0, cores)  # noqa: E731
+    with log.open("w") as out:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, preexec_fn=pin)
+        try:
+            wait_for_port(port, process, log)
+            yield process
+        finally:
+            # One that is frozen would not end.
+            process.send_signal(signal.SIGCONT)
+            stop(process)
 
 
 @contextlib.contextmanager

@@ -31,17 +31,9 @@ from load import Generator  # noqa: E402
 from machine import Cores, Moment, description, load_average, raise_open_files  # noqa: E402
 from measure import Bench, WARM_UP_SECONDS  # noqa: E402
 from peers import PEERS, version  # noqa: E402
-from programs import binary, enter_repository, fail, missing, write_certificate, write_lines  # noqa: E402
+from programs import binary, enter_repository, fail, require, write_certificate, write_lines  # noqa: E402
 from report import table  # noqa: E402
 from scenarios import IDLE_CONNECTIONS, SCENARIOS  # noqa: E402
-
-PACKAGES = {
-    "cc": "build-essential",
-    "nginx": "nginx",
-    "h2load": "nghttp2-client",
-    "openssl": "openssl",
-    "redis-server": "redis-server",
-}
 
 
 def say(text):
@@ -70,8 +62,7 @@ def require_tools(scenarios):
     for scenario in scenarios:
         tools |= {"h2load", "openssl"} if scenario.is_http2 else set()
         tools |= {"redis-server"} if scenario.uses_redis else set()
-    if packages := missing(PACKAGES, tools):
-        fail(f"please install {' '.join(packages)} (on Debian: apt-get install {' '.join(packages)})")
+    require(tools)
 
 
 def minutes(rounds, seconds, peers, scenarios):

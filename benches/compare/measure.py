@@ -4,7 +4,6 @@ import contextlib
 import http.client
 import os
 import ssl
-import subprocess
 from dataclasses import dataclass, field
 
 from environment import Environment
@@ -12,7 +11,7 @@ from load import Generator, used_connection
 from machine import Cores, Moment, cpu_seconds, memory_bytes
 from peer_nginx import upstream_command
 from peers import PEERS
-from programs import HOST, compiled, fail, stop, wait_for_port
+from programs import HOST, compiled, fail, pinned
 from scenarios import IDLE_CONNECTIONS, MEMORY_KEYS, Store
 
 BODY_BYTES = 128
@@ -60,18 +59,9 @@ class Bench:
     generator: Generator
     seconds: float
 
-    @contextlib.contextmanager
     def process(self, command, port, cores, name):
         """A process on some cores, which writes to a file, until the end of the block."""
-        path = self.environment.directory / f"{name}.out"
-        pin = lambda: os.sched_setaffinity(0, cores)  # noqa: E731
-        with path.open("w") as out:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, preexec_fn=pin)
-            try:
-                wait_for_port(port, process, path)
-                yield process
-            finally:
-                stop(process)
+        return pinned(command, port, cores, self.environment.directory / f"{name}.out")
 
     def upstream(self):
         command = upstream_command(self.environment)

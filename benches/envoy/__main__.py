@@ -35,14 +35,8 @@ import envoy_files  # noqa: E402
 import grpc_load  # noqa: E402
 from load import Generator  # noqa: E402
 from machine import Cores, cpu_seconds, description, load_average  # noqa: E402
-from programs import HOST, binary, compiled, enter_repository, fail, missing, stop, wait_for_port  # noqa: E402
+from programs import HOST, binary, compiled, enter_repository, fail, pinned, require  # noqa: E402
 
-PACKAGES = {
-    "cc": "build-essential",
-    "h2load": "nghttp2-client",
-    "redis-server": "redis-server",
-    "envoy": "(scripts/setup envoy)",
-}
 # Of the relay, in each direction.
 REDIS_MILLISECONDS = 1
 STORES = {
@@ -96,19 +90,9 @@ class Bench:
         # This process calls the service at a fixed rate.
         os.sched_setaffinity(0, self.cores.others)
 
-    @contextlib.contextmanager
     def process(self, command, port, cores, name):
-        path = self.directory / f"{name}.out"
-        pin = lambda: os.sched_setaffinity(0, cores)  # noqa: E731
-        with path.open("w") as out:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, preexec_fn=pin)
-            try:
-                wait_for_port(port, process, path)
-                yield process
-            finally:
-                # One that is frozen would not end.
-                process.send_signal(signal.SIGCONT)
-                stop(process)
+        """A process on some cores, which writes to a file, until the end of the block."""
+        return pinned(command, port, cores, self.directory / f"{name}.out")
 
     @contextlib.contextmanager
     def redis(self, store):
@@ -224,8 +208,7 @@ def columns(rate, of_envoy):
 
 def main():
     enter_repository()
-    if packages := missing(PACKAGES, PACKAGES):
-        fail(f"please install {' '.join(packages)}")
+    require(("cc", "envoy", "h2load", "redis-server"))
     program = binary(os.environ.get("TIDEGATE"), os.environ.get("PROFILE", "release"))
     direct = {label: [] for label in STORES.values()}
     through = {label: [] for label in [*FILTERS.values(), *(f"tidegate: {label}" for label in STORES.values())]}

@@ -31,7 +31,7 @@ from load import Generator  # noqa: E402
 from machine import Cores, description, raise_open_files  # noqa: E402
 from picture import Chart, draw  # noqa: E402
 from processes import Ports  # noqa: E402
-from programs import binary, enter_repository, fail, missing, running, write_lines  # noqa: E402
+from programs import binary, enter_repository, fail, require, running, write_lines  # noqa: E402
 from sizes import BODY_LABELS, GROWTHS  # noqa: E402
 from usage import Usage  # noqa: E402
 
@@ -114,8 +114,7 @@ def main():
     enter_repository()
     directory = Path(os.environ.get("DRAW", ""))
     if "DRAW" not in os.environ:
-        if packages := missing({"valgrind": "valgrind", "cc": "build-essential"}, ("valgrind", "cc")):
-            fail(f"please install {' '.join(packages)} (on Debian: apt-get install {' '.join(packages)})")
+        require(("valgrind", "cc"))
         names = os.environ.get("ONLY", " ".join(MEASURED)).split()
         if unknown := [name for name in names if name not in MEASURED]:
             fail(f"unknown {', '.join(unknown)}; there are {', '.join(MEASURED)}")

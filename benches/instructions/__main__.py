@@ -29,25 +29,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "common"))
 from baseline import Baseline, Build, compare, print_row  # noqa: E402
 from callgrind import count  # noqa: E402
 from processes import Ports, proxy_config, redis, upstream  # noqa: E402
-from programs import binary, enter_repository, fail, missing  # noqa: E402
+from programs import binary, enter_repository, fail, require  # noqa: E402
 from scenarios import SCENARIOS, Client  # noqa: E402
 
-PACKAGES = {
-    "valgrind": "valgrind",
-    "callgrind_control": "valgrind",
-    "openssl": "openssl",
-    "h2load": "nghttp2-client",
-    "redis-server": "redis-server",
-}
 
-
-def missing_packages(scenarios):
-    """The Debian packages that these scenarios need and that are not installed."""
+def tools_of(scenarios):
+    """The programs that these scenarios need."""
     tools = {"valgrind", "callgrind_control"}
     for scenario in scenarios:
         tools |= {Client.TLS: {"openssl"}, Client.HTTP2: {"openssl", "h2load"}}.get(scenario.client, set())
         tools |= {"redis-server"} if scenario.uses_redis else set()
-    return missing(PACKAGES, tools)
+    return tools
 
 
 def chosen_scenarios():
@@ -61,8 +53,7 @@ def chosen_scenarios():
 def main():
     enter_repository()
     scenarios = chosen_scenarios()
-    if packages := missing_packages(scenarios.values()):
-        fail(f"please install {' '.join(packages)} (on Debian: apt-get install {' '.join(packages)})")
+    require(tools_of(scenarios.values()))
     tidegate = binary(os.environ.get("TIDEGATE"), os.environ.get("PROFILE", "release"))
     build = Build.of(tidegate)
     baseline = Baseline.read(os.environ.get("BASELINE", "benches/baseline.json"))
