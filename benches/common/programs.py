@@ -70,8 +70,6 @@ def wait_for_port(port, process, log=None):
             fail(f"the process for port {port} has ended with {process.returncode} {said}")
         try:
             socket.create_connection((HOST, port)).close()
-            # tidegate first opens the port to learn whether another process has it, and resets the connections of that moment.
-            time.sleep(0.2)
             return
         except OSError:
             time.sleep(0.02)

@@ -108,10 +108,10 @@ fn listening(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// Checks that the address is free, and returns it with its real port instead of 0.
+/// Checks that no other process listens on the address, and returns it with its real port instead of 0.
 fn probe(address: SocketAddr) -> io::Result<SocketAddr> {
+    // It does not listen: clients that connect before the workers listen must be refused rather than reset.
     let probe = socket(address, false)?;
-    probe.listen(1)?;
     probe.local_addr()?.as_socket().ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
 }
 
