@@ -68,8 +68,8 @@ test: ## Install missing tools, then run all checks and tests
 	$(CARGO) fmt --check
 	$(CARGO) clippy --locked $(FEATURES) --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings --cfg internals' $(CARGO) doc --locked $(FEATURES) --no-deps --document-private-items
-	$(CARGO) test --locked $(FEATURES) --doc
 	$(CARGO) test --locked $(FEATURES) --lib --bins --tests --no-fail-fast
+	$(CARGO) test --locked $(FEATURES) --doc
 
 lint: ## Check format, lints, documentation, dependencies and shell scripts
 	@scripts/setup cc rustfmt clippy shellcheck cargo-deny cargo-machete
