@@ -237,7 +237,7 @@ fn absurd_numbers_deny_no_key_forever() {
     let server = RedisServer::start();
     let (stores, policies, mut rng) = (Stores::new(&server), limits(), rng());
     for round in 0..kit::cases(1) {
-        let values: Vec<Vec<u8>> = (0..300_usize)
+        let values: Vec<Vec<u8>> = (0..150_usize)
             .map(|place| {
                 let mut bytes: Vec<u8> =
                     (0..place % 12).flat_map(|_| any_double(&mut rng).to_le_bytes()).collect();
@@ -296,7 +296,7 @@ fn states_with_one_wrong_number_deny_no_key_forever() {
         take(1, 8);
         take(2, 9);
         let state = dump(&server, &name);
-        for number in 1..=60 * kit::cases(1) {
+        for number in 1..=30 * kit::cases(1) {
             let mut wrong = state.clone();
             let at = 8 * rng.random_range(0..wrong.len() / 8);
             match number % 4 {
