@@ -20,7 +20,7 @@ def count(tidegate, config, scenario, load, ports):
         (directory / "log").open("w") as log,
         running([*profile, tidegate, "run", "-c", str(config)], ports.proxy, log) as process,
     ):
-        source = client(scenario, connections, ports.proxy)
+        source = client(scenario, connections, ports.proxy, process)
         source.send(WARM_UP)
         control(process, "-i", "on")
         few, many = (instructions(process, directory, source, part) for part in (WARM_UP, WARM_UP + rounds))

@@ -1,6 +1,8 @@
 """The clients. All of them send the same number of requests over each connection."""
 
+import contextlib
 import re
+import signal
 import socket
 import ssl
 import subprocess
@@ -9,11 +11,23 @@ from programs import HOST, fail
 from scenarios import Client
 
 
-class SocketClient:
-    """Sends a request over each connection, reads the responses, and repeats."""
+@contextlib.contextmanager
+def stopped(process):
+    """The process is stopped meanwhile."""
+    process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGCONT)
 
-    def __init__(self, scenario, connections, port):
-        self.scenario, self.port = scenario, port
+
+class SocketClient:
+    """Sends a request over each connection, reads the responses, and repeats. The requests are sent while the proxy is
+    stopped, so that it finds all of them at once: how many it handles each time it looks for events would depend on the load
+    of the machine, and so would the count."""
+
+    def __init__(self, scenario, connections, port, process):
+        self.scenario, self.port, self.process = scenario, port, process
         self.is_fresh = scenario.client == Client.CONNECTION
         lines = ["GET /s HTTP/1.1", "Host: bench.example", "X-Api-Key: k1", *scenario.headers]
         lines += ["Connection: close"] if self.is_fresh else []
@@ -32,9 +46,10 @@ class SocketClient:
         """Sends `rounds` requests for each connection; the statuses of the responses."""
         statuses = set()
         for _ in range(rounds):
-            used = [self.connect() for _ in self.streams] if self.is_fresh else self.streams
-            for stream in used:
-                stream.sendall(self.request)
+            with stopped(self.process):
+                used = [self.connect() for _ in self.streams] if self.is_fresh else self.streams
+                for stream in used:
+                    stream.sendall(self.request)
             statuses |= {read_response(stream) for stream in used}
             if self.is_fresh:
                 for stream in used:
@@ -50,7 +65,7 @@ class SocketClient:
 class H2loadClient:
     """Runs h2load, which opens its connections anew each time."""
 
-    def __init__(self, scenario, connections, port):
+    def __init__(self, scenario, connections, port, _process):
         self.scenario = scenario
         self.connections, self.url = connections, f"https://{HOST}:{port}/s"
         headers = ["X-Api-Key: k1", *scenario.headers]
@@ -70,9 +85,9 @@ class H2loadClient:
         """Nothing is open."""
 
 
-def client(scenario, connections, port):
+def client(scenario, connections, port, process):
     kind = H2loadClient if scenario.client == Client.HTTP2 else SocketClient
-    return kind(scenario, connections, port)
+    return kind(scenario, connections, port, process)
 
 
 def read_response(stream):

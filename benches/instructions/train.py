@@ -26,8 +26,8 @@ def train(tidegate, scenario, load, ports, directory):
     """Sends the requests of a scenario: so many connections, and requests for each."""
     connections, rounds = (1, load[0] * load[1]) if scenario.is_sequential else load
     config = proxy_config(scenario, ports, directory)
-    with redis(scenario, ports), running([tidegate, "run", "-c", str(config)], ports.proxy):
-        source = client(scenario, connections, ports.proxy)
+    with redis(scenario, ports), running([tidegate, "run", "-c", str(config)], ports.proxy) as process:
+        source = client(scenario, connections, ports.proxy, process)
         # The first requests of a limit that denies are allowed.
         source.send(20)
         statuses = source.send(rounds)
