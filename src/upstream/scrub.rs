@@ -102,7 +102,8 @@ mod tests {
     #[test]
     fn removed_headers_have_variants_too() {
         let protected = ["x-api-key", "x_real_ip"].map(HeaderName::from_static);
-        let scrub = protected.into_iter().collect::<HeaderScrub>().without(HeaderNames::new(["x-real-ip", "x-a-*"]));
+        let scrub =
+            protected.into_iter().collect::<HeaderScrub>().without(HeaderNames::new(["x-real-ip", "x-a-*"]));
         for (name, is_variant) in [
             ("x_api_key", true),
             ("x-a_b", true),

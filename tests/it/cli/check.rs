@@ -168,12 +168,18 @@ fn an_incomplete_file_of_consumers_is_a_warning() {
     for (consumers, warning) in [
         ("", "warning: consumers.toml has no consumers\n"),
         ("# Nobody.\n", "warning: consumers.toml has no consumers\n"),
-        ("[a]\ncredentials = [\"k\"]", "warning: consumers.toml does not end with a line break: it may have been cut\n"),
+        (
+            "[a]\ncredentials = [\"k\"]",
+            "warning: consumers.toml does not end with a line break: it may have been cut\n",
+        ),
         ("[a]\ncredentials = [\"k\"]\r\n", ""),
     ] {
         std::fs::write(directory.path().join("consumers.toml"), consumers).unwrap();
         let checked = tidegate(directory.path(), &["check", "tidegate.toml"]);
         assert_eq!(checked.status, 0);
-        assert!(checked.stderr.starts_with(warning) && checked.stderr.is_empty() == warning.is_empty(), "{checked:?}");
+        assert!(
+            checked.stderr.starts_with(warning) && checked.stderr.is_empty() == warning.is_empty(),
+            "{checked:?}"
+        );
     }
 }

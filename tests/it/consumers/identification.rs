@@ -57,7 +57,9 @@ fn a_header_with_differing_credentials_is_rejected_on_every_route() {
                 let lines: Vec<String> = credentials.iter().map(|it| format!("{prefix}{it}")).collect();
                 get(proxy.addr(), "/", &lines.iter().map(String::as_str).collect::<Vec<_>>()).status()
             };
-            for credentials in [["b-1", "x"], ["x", "b-1"], ["k-2", "s-1"], ["k-2", "k-4711"], ["x", "y"], ["b-1", ""]] {
+            for credentials in
+                [["b-1", "x"], ["x", "b-1"], ["k-2", "s-1"], ["k-2", "k-4711"], ["x", "y"], ["b-1", ""]]
+            {
                 assert_eq!(status(&credentials), 400, "{source}, {unknown}: {credentials:?}");
             }
             assert_eq!((status(&["b-1", "b-1"]), status(&["k-2", "k-2"])), (403, 200), "{source}");
@@ -95,7 +97,11 @@ fn every_value_of_a_cookie_or_query_parameter_is_looked_up() {
                 let target = if is_cookie { "/".to_owned() } else { format!("/?{}", pairs.join("&")) };
                 let cookie = format!("Cookie: a=b; {}", pairs.join("; "));
                 let sent = [&*cookie].into_iter().filter(|_| is_cookie).collect::<Vec<_>>();
-                assert_eq!(get(proxy.addr(), &target, &sent).status(), status, "{source}, {unknown}: {credentials:?}");
+                assert_eq!(
+                    get(proxy.addr(), &target, &sent).status(),
+                    status,
+                    "{source}, {unknown}: {credentials:?}"
+                );
             }
         }
     }
@@ -110,8 +116,10 @@ fn a_second_credential_hides_no_consumer_from_its_limits() {
     assert_eq!(statuses.collect::<Vec<_>>(), [200, 200, 429]);
     let guesses = "[limits.guesses]\nrate = \"2/hour\"\ncharge_on = [401]\n\
                    [[routes]]\npath = \"/*\"\nlimits = [\"guesses\"]\nrespond = {}\n";
-    let proxy = Tidegate::start(&(file.table("credential = \"query:key\"\nunknown = \"anonymous\"") + guesses));
-    let statuses = (0..3).map(|number| get(proxy.addr(), &format!("/?key=a{number}&key=b{number}"), &[]).status());
+    let proxy =
+        Tidegate::start(&(file.table("credential = \"query:key\"\nunknown = \"anonymous\"") + guesses));
+    let statuses =
+        (0..3).map(|number| get(proxy.addr(), &format!("/?key=a{number}&key=b{number}"), &[]).status());
     assert_eq!(statuses.collect::<Vec<_>>(), [401, 401, 429]);
 }
 

@@ -206,14 +206,19 @@ fn a_variant_of_a_protected_header_is_rejected() {
         file.table("unknown = \"anonymous\"")
     ));
     let status = |lines: &[&str]| ask(proxy.addr(), "GET a /", "192.0.2.1", lines).status();
-    for variant in ["X_Api_Key: b-1", "x-api_key: k-2", "X_Consumer_Name: a", "X_Real_IP: 1", "X_Forwarded_For: 1"] {
+    for variant in
+        ["X_Api_Key: b-1", "x-api_key: k-2", "X_Consumer_Name: a", "X_Real_IP: 1", "X_Forwarded_For: 1"]
+    {
         assert_eq!(status(&[variant]), 400, "{variant}");
         assert_eq!(status(&["X-Api-Key: k-2", variant]), 400, "{variant}");
     }
     assert_eq!(status(&["X-Api-Key: k-2", "X_Free: 1", "X-Real-IP: 1"]), 200);
     proxy.wait_log("the header x_api_key differs only in `_`");
     let anonymous = ask(proxy.addr(), "GET a /", "192.0.2.1", &["X-Consumer-Name: forged"]);
-    assert_eq!((anonymous.header("x-consumer-name"), anonymous.header("x-consumer-tier")), (Some(""), Some("")));
+    assert_eq!(
+        (anonymous.header("x-consumer-name"), anonymous.header("x-consumer-tier")),
+        (Some(""), Some(""))
+    );
     let differing = status(&["X-Api-Key: k-2", "X-Api-Key: s-1"]);
     assert_eq!(differing, 400);
 }
