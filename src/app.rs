@@ -145,15 +145,15 @@ impl Supervisor {
             tokio::select! {
                 event = signals.next() => match event {
                     SignalEvent::Shutdown(signal) => return Ok(signal),
-                    SignalEvent::Reload => drop(self.reload("SIGHUP").await),
+                    SignalEvent::Reload => drop(self.reload("SIGHUP", true).await),
                 },
                 Some(ReloadCall { by, reply }) = self.reloads.recv() => {
                     // If the client has disconnected, the log tells the outcome.
-                    let _ = reply.send(self.reload(&format!("admin: {by}")).await);
+                    let _ = reply.send(self.reload(&format!("admin: {by}"), true).await);
                 }
                 () = changed(&mut self.watcher) => {
                     if self.source.has_changed() {
-                        drop(self.reload("a file has changed").await);
+                        drop(self.reload("a file has changed", false).await);
                     }
                 }
                 _ = check.tick() => {
@@ -164,11 +164,12 @@ impl Supervisor {
         }
     }
 
-    /// Reloads the configuration. If it is invalid or can't be applied, the previous one is kept.
+    /// Reloads the configuration. If it is invalid or can't be applied, the previous one is kept; also if the file of consumers
+    /// has changed and seems to be incomplete, unless an operator has requested the reload.
     ///
     /// # Errors
     /// Why that is so; it is in the log already.
-    async fn reload(&mut self, why: &str) -> Result<ReloadInfo, ReloadError> {
+    async fn reload(&mut self, why: &str, is_requested: bool) -> Result<ReloadInfo, ReloadError> {
         notify_reloading();
         let file = self.source.name();
         let failure = |error: anyhow::Error| {
@@ -176,7 +177,13 @@ impl Supervisor {
             ReloadError { error: format!("{error:#}"), help, problems: Vec::new() }
         };
         let result = match self.source.read().await {
-            Ok(Ok(loaded)) => self.apply(loaded, why).await.map_err(failure),
+            Ok(Ok(loaded)) => match self.source.incomplete(&loaded).filter(|_| !is_requested) {
+                Some(error) => {
+                    let help = Some("`tidegate reload` and SIGHUP apply it all the same".to_owned());
+                    Err(ReloadError { error, help, problems: Vec::new() })
+                }
+                None => self.apply(loaded, why).await.map_err(failure),
+            },
             Ok(Err(report)) => {
                 write_log(&report.text());
                 let error = format!("{file} has {}", counted(report.len(), "problem"));

@@ -164,6 +164,11 @@ fn parse_with(
     let consumers_text = consumers.as_ref().map_or("", |file| &file.text);
     let (consumers_root, consumers_broken) = DeTable::parse_recoverable(consumers_text);
     let entries = consumers.as_ref().map(|_| (&consumers_reader, consumers_root.get_ref()));
+    let incomplete = consumers.as_ref().and_then(|file| file.incomplete(consumers_root.get_ref()));
+    if let Some(title) = &incomplete {
+        let problem = Problem::without_span(title).into_warning();
+        consumers_reader.report(problem.help("`watch` does not apply a change to such a file"));
+    }
     let read = read_file(top, entries, directory);
     let (read_files, mut variables) = (reader.files(), reader.variables());
     variables.extend(consumers_reader.variables());
@@ -180,6 +185,7 @@ fn parse_with(
             sha256: fingerprint::sha256(text),
             fingerprint: Fingerprint::of(root.get_ref(), &read_files),
             files,
+            incomplete,
             variables: Variables(variables),
         }),
         _ => Err(errors.naming(files)),

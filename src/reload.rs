@@ -75,6 +75,14 @@ impl ConfigSource {
         loaded.fingerprint.changes_since(&self.fingerprint)
     }
 
+    /// Why the file of consumers seems to be incomplete, if it does and has changed.
+    #[must_use]
+    pub fn incomplete(&self, loaded: &Loaded) -> Option<String> {
+        let is_consumers = |part: &Part| matches!(part, Part::Table(name) if name == "consumers");
+        let has_changed = self.changes(loaded).iter().any(|(part, _)| is_consumers(part));
+        loaded.incomplete.clone().filter(|_| has_changed)
+    }
+
     /// Records the configuration that is served from now on.
     pub fn accept(&mut self, fingerprint: Fingerprint) {
         self.fingerprint = fingerprint;

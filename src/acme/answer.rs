@@ -6,7 +6,7 @@ use rcgen::{CertificateParams, CustomExtension, KeyPair};
 use rustls::pki_types::PrivateKeyDer;
 
 use super::error::ObtainError;
-use super::http_challenges::HttpChallenges;
+use super::http_challenges::{self, HttpChallenges};
 use super::shared::Shared;
 use super::storage::Lock;
 use crate::tls::Identity;
@@ -47,6 +47,8 @@ impl Answer {
         let written = lock.write(path.clone(), authorization.into()).await;
         written
             .map_err(|error| ObtainError::unavailable(format!("can't write {}: {error}", path.display())))?;
+        // Then every process that shares the storage has forgotten what it read before.
+        tokio::time::sleep(http_challenges::LIFETIME).await;
         Ok(answer)
     }
 

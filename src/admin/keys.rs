@@ -52,7 +52,10 @@ impl Keys<'_> {
     pub fn named(&self, query: &str) -> Result<(String, String), AdminError> {
         let [limit, key, consumer] = parameters(query, ["limit", "key", "consumer"])?;
         let limit = required(limit, "limit")?;
-        let key = if consumer.is_none() { Some(required(key, "key")?) } else { key };
+        let key = match consumer {
+            None => Some(required(key, "key")?),
+            Some(_) => key.filter(|key| !key.is_empty()),
+        };
         let key = self.key_text(&limit, key, consumer.as_deref())?;
         Ok((limit, key))
     }

@@ -13,17 +13,25 @@ use crate::gate::ClientIp;
 use crate::upstream::HeaderNames;
 
 /// The default of `remove_headers`: headers by which a client could impersonate another client or a proxy to a server
-/// that trusts them.
-const REMOVED: [&str; 12] = [
+/// that trusts them, or have it serve another request than the one that the limits have counted.
+const REMOVED: [&str; 20] = [
     "x-forwarded-*",
+    "x-forwarded",
+    "forwarded-for",
+    "x-original-*",
     "x-real-ip",
     "x-client-ip",
+    "client-ip",
     "x-cluster-client-ip",
     "true-client-ip",
     "cf-connecting-ip",
-    "x-original-url",
-    "x-rewrite-url",
+    "x-proxyuser-ip",
     "x-envoy-external-address",
+    "x-rewrite-url",
+    "x-host",
+    "x-http-method-override",
+    "x-http-method",
+    "x-method-override",
     "front-end-https",
     "x-scheme",
     "proxy",

@@ -85,6 +85,20 @@ pub(super) fn file(item: Option<Item<'_>>, directory: &Path) -> Option<Consumers
     }
 }
 
+impl ConsumersFile {
+    /// Why the file seems to be incomplete, if it does: a program may be writing it, or a disk may be full.
+    pub fn incomplete(&self, entries: &DeTable<'_>) -> Option<String> {
+        let Self { name, text } = self;
+        if entries.is_empty() {
+            Some(format!("{name} has no consumers"))
+        } else if !text.ends_with('\n') {
+            Some(format!("{name} does not end with a line break: it may have been cut"))
+        } else {
+            None
+        }
+    }
+}
+
 impl<'a> ReadConsumers<'a> {
     /// Reads `[consumers]`, and the consumers of its file.
     pub fn read(item: Option<Item<'_>>, file: Option<(&'a Reader<'a>, &'a DeTable<'a>)>) -> Self {

@@ -61,6 +61,8 @@ pub struct Loaded {
     pub fingerprint: Fingerprint,
     /// The other files that it names: keys and certificates.
     pub files: Vec<PathBuf>,
+    /// Why the file of consumers seems to be incomplete, if it does.
+    pub incomplete: Option<String>,
     pub(super) variables: Variables,
 }
 

@@ -8,9 +8,13 @@ pub enum ConsumerError {
     /// There is no credential.
     #[error("the request has no credential")]
     Missing,
-    /// There are several credentials that differ: the server may read another one than the proxy.
+    /// A header or token has several values that differ, or there are more credentials than are looked up: the server may read
+    /// another one than the proxy.
     #[error("the request has several credentials that differ")]
     Differing,
+    /// Several credentials belong to no consumer, or to several.
+    #[error("the credentials of the request are not those of one consumer")]
+    Ambiguous,
     /// The credential belongs to no consumer.
     #[error("the credential of the request is not known")]
     Unknown,
@@ -32,11 +36,13 @@ pub enum ConsumerError {
 }
 
 impl ConsumerError {
-    /// The status of the response: 401 if another credential could help, 403 if none could, 503 if none can be checked.
+    /// The status of the response: 400 if no credential was looked up, 401 if another one could help, 403 if none could, 503 if
+    /// none can be checked.
     #[must_use]
     pub fn status(self) -> StatusCode {
         match self {
-            Self::Missing | Self::Differing | Self::Unknown | Self::Expired => StatusCode::UNAUTHORIZED,
+            Self::Differing => StatusCode::BAD_REQUEST,
+            Self::Missing | Self::Ambiguous | Self::Unknown | Self::Expired => StatusCode::UNAUTHORIZED,
             Self::Blocked | Self::Tier => StatusCode::FORBIDDEN,
             Self::NotFetched | Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         }

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use http::HeaderValue;
 use http::header::{AUTHORIZATION, HeaderName};
 
@@ -16,6 +17,9 @@ use crate::consumers::{
 use crate::limiter::Limiter;
 use crate::suggest::nearest;
 use crate::time::Clock;
+
+/// The most differing cookies or query parameters that are looked up. A client can guess as many credentials with a request.
+const MAX_CREDENTIALS: usize = 4;
 
 /// Where the credential of a request is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,6 +96,12 @@ impl CredentialSource {
         }
     }
 
+    /// Whether so many differing credentials are looked up. Servers keep one value of a header or token, or join them; cookies
+    /// of several paths have one name.
+    fn looks_up(&self, count: usize) -> bool {
+        matches!(self, Self::Part(KeyPart::Cookie(_) | KeyPart::Query(_))) && count <= MAX_CREDENTIALS
+    }
+
     fn value<'a>(&self, subject: &Subject<'a>) -> PartValue<'a> {
         match self {
             Self::Part(part) => part.value_or_recorded(subject),
@@ -112,13 +122,17 @@ impl ConsumerRules {
     pub(super) fn identify(&self, subject: &Subject<'_>) -> Identity {
         let access = subject.route.map_or(&Access::Default, |route| &route.access);
         let recorded = subject.recorded.and_then(|recorded| recorded.consumer.as_ref());
+        let mut is_anonymous = access.is_anonymous(self.unknown == UnknownConsumer::Anonymous);
         let found = match (self.assumed.as_ref().or(recorded), self.source.value(subject)) {
             (Some(assumed), _) => Ok(Arc::clone(assumed)),
             (None, PartValue::One(credential)) => self.find(&credential),
             (None, PartValue::Missing) => Err(ConsumerError::Missing),
-            (None, PartValue::Several(_)) => Err(ConsumerError::Differing),
+            (None, PartValue::Several(credentials)) => {
+                // Otherwise a consumer could hide its credential behind another one.
+                is_anonymous = false;
+                self.find_among(&credentials)
+            }
         };
-        let is_anonymous = access.is_anonymous(self.unknown == UnknownConsumer::Anonymous);
         match found {
             Ok(consumer) => match consumer.check(&self.clock).and_then(|()| access.check(&consumer)) {
                 // As a credential that never was valid.
@@ -153,6 +167,29 @@ impl ConsumerRules {
         self.stored.as_ref().map_or(Err(ConsumerError::Unknown), |stored| stored.find(credential))
     }
 
+    /// The consumer of several credentials that differ, of which the server may read any: one that is blocked, or the only one
+    /// that is known.
+    fn find_among(&self, credentials: &[Cow<'_, [u8]>]) -> Result<Arc<Consumer>, ConsumerError> {
+        if !self.source.looks_up(credentials.len()) {
+            return Err(ConsumerError::Differing);
+        }
+        let found: Vec<_> = credentials.iter().map(|credential| self.find(credential)).collect();
+        let consumers = || found.iter().flatten();
+        if let Some(blocked) = consumers().find(|consumer| consumer.is_blocked) {
+            return Ok(Arc::clone(blocked));
+        }
+        let is_undecided = |error: &&ConsumerError| **error != ConsumerError::Unknown;
+        if let Some(error) = found.iter().filter_map(|found| found.as_ref().err()).find(is_undecided) {
+            return Err(*error);
+        }
+        // An expired credential is as one that never was valid.
+        let mut valid = consumers().filter(|consumer| consumer.check(&self.clock).is_ok());
+        match valid.next() {
+            Some(first) if valid.all(|other| other.name == first.name) => Ok(Arc::clone(first)),
+            _ => Err(ConsumerError::Ambiguous),
+        }
+    }
+
     /// Takes over what earlier rules have read from Redis, so that it stays known, also while Redis is unavailable; unless it
     /// is cached for another time now.
     pub fn inherit_stored(&mut self, last: Option<&Self>) {
@@ -164,20 +201,27 @@ impl ConsumerRules {
         }
     }
 
-    /// The hash of the credential of a request; none if the request has none, or several that differ.
-    #[must_use]
-    pub fn credential_hash(&self, subject: &Subject<'_>) -> Option<CredentialHash> {
-        match self.source.value(subject) {
-            PartValue::One(credential) => Some(CredentialHash::of(&credential)),
-            PartValue::Missing | PartValue::Several(_) => None,
+    /// The credentials of a request whose consumers have to be read from Redis.
+    fn not_fetched<'a>(&self, subject: &Subject<'a>) -> Vec<Cow<'a, [u8]>> {
+        let mut credentials = self.source.value(subject).all();
+        if credentials.len() > 1 && !self.source.looks_up(credentials.len()) {
+            return Vec::new();
         }
+        credentials.retain(|credential| self.find(credential) == Err(ConsumerError::NotFetched));
+        credentials
     }
 
-    /// Reads the consumer of a request from Redis, if consumers are there.
+    /// The hashes of the credentials of a request whose consumers have to be read from Redis.
+    #[must_use]
+    pub fn hashes_to_fetch(&self, subject: &Subject<'_>) -> Vec<CredentialHash> {
+        self.not_fetched(subject).iter().map(|credential| CredentialHash::of(credential)).collect()
+    }
+
+    /// Reads the consumers of a request from Redis, if consumers are there.
     pub(super) async fn fetch(&self, subject: &Subject<'_>, limiter: &Limiter) {
-        if let (Some(stored), PartValue::One(credential)) = (&self.stored, self.source.value(subject)) {
-            stored.fetch(&credential, limiter).await;
-        }
+        let Some(stored) = &self.stored else { return };
+        let credentials = self.not_fetched(subject);
+        join_all(credentials.iter().map(|credential| stored.fetch(credential, limiter))).await;
     }
 }
 

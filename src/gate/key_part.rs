@@ -260,7 +260,7 @@ impl<'a> PartValue<'a> {
     }
 
     /// All values.
-    fn all(self) -> Vec<Cow<'a, [u8]>> {
+    pub(super) fn all(self) -> Vec<Cow<'a, [u8]>> {
         match self {
             Self::Missing => Vec::new(),
             Self::One(value) => vec![value],

@@ -2,14 +2,32 @@
 
 use http::StatusCode;
 
+use super::client::ClientConnection;
 use super::local_reply::{self, LocalReply};
+use super::snapshot::Proxy;
 use crate::acme::HttpChallenges;
+use crate::gate::RequestError;
+use crate::http1::RequestHead;
 
-/// The response to a request for this path, if an ACME server is expected to send it. The request is not routed, and limits
-/// do not count it.
-pub(super) async fn reply(challenges: &HttpChallenges, path: &str) -> Option<LocalReply> {
-    let token = HttpChallenges::token(path)?;
-    // Boxed so that it does not enlarge every request's future.
-    let authorization = Box::pin(challenges.find(token)).await?;
+/// The response to a request that an ACME server is expected to send. The request is not routed, and limits do not count it.
+pub(super) async fn reply(
+    proxy: &Proxy,
+    client: &ClientConnection,
+    head: &RequestHead,
+) -> Option<LocalReply> {
+    let challenges = proxy.challenges.as_ref()?;
+    let token = HttpChallenges::token(head.uri.path())?;
+    let authorization = match challenges.own(token) {
+        Some(authorization) => authorization,
+        // For a blocked client no files are read.
+        None if is_blocked(proxy, client, head) => return None,
+        // Boxed so that it does not enlarge every request's future.
+        None => Box::pin(challenges.stored(token)).await?,
+    };
     Some(local_reply::reply(StatusCode::OK, b"application/octet-stream", authorization))
+}
+
+fn is_blocked(proxy: &Proxy, client: &ClientConnection, head: &RequestHead) -> bool {
+    let planned = proxy.snapshot.gate.plan(client.identity(), head, None);
+    matches!(planned, Err(RequestError::Blocked(_)))
 }

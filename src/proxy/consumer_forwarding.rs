@@ -45,10 +45,19 @@ impl ConsumerForwarding {
     }
 
     /// Adds the name and the tier of a consumer.
-    pub(super) fn add_consumer(&self, fields: &mut Fields, consumer: &Consumer) {
+    fn add_consumer(&self, fields: &mut Fields, consumer: &Consumer) {
         fields.push(&self.name_header, consumer.name.as_bytes());
         if let Some(tier) = &consumer.tier {
             fields.push(&self.tier_header, tier.as_bytes());
         }
+    }
+
+    /// Adds both headers to a decision. What a request does not have is empty: a proxy that copies the headers replaces those of
+    /// its client in any case.
+    pub(super) fn add_to_decision(&self, fields: &mut Fields, consumer: Option<&Consumer>) {
+        let name = consumer.map_or("", |consumer| &consumer.name);
+        let tier = consumer.and_then(|consumer| consumer.tier.as_deref()).unwrap_or_default();
+        fields.push(&self.name_header, name.as_bytes());
+        fields.push(&self.tier_header, tier.as_bytes());
     }
 }

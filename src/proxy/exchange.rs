@@ -92,8 +92,8 @@ pub async fn serve(
     let mut exchange = Exchange::begin(proxy, client, (&head, scheme), (body, connect));
     if let Some(settings) = forward_auth {
         exchange.set_authorization(settings, is_head);
-    } else if let Some(challenges) = &proxy.challenges
-        && let Some(response) = acme_challenge::reply(challenges, head.uri.path()).await
+    } else if proxy.challenges.is_some()
+        && let Some(response) = acme_challenge::reply(proxy, client, &head).await
     {
         exchange.describe_match(&head, None);
         return exchange.finish(response).await;

@@ -26,6 +26,12 @@ pub(crate) enum ForwardAuthError {
         "decisions are for trusted proxies only, and this address is none: see trusted_proxies of [client_ip]"
     )]
     Untrusted,
+    /// The proxy would pass on a header that the server may confuse with one which tidegate protects.
+    #[error(
+        "the header {0} differs only in `_` from one that tidegate protects, and a server may read it as that one: let \
+         the proxy remove it"
+    )]
+    Variant(String),
     /// Its headers do not describe an original request.
     #[error("{0}")]
     Original(OriginalError),
@@ -36,7 +42,7 @@ impl ForwardAuthError {
     pub fn status(&self) -> StatusCode {
         match self {
             Self::Untrusted => StatusCode::FORBIDDEN,
-            Self::Original(_) => StatusCode::BAD_REQUEST,
+            Self::Variant(_) | Self::Original(_) => StatusCode::BAD_REQUEST,
         }
     }
 }

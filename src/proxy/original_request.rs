@@ -10,7 +10,7 @@ use super::local_reply::{self, LocalReply};
 use super::rejection::Rejection;
 use super::response_body::BodySource;
 use super::route_action::{RouteAction, Target};
-use super::snapshot::Proxy;
+use super::snapshot::{ConfigSnapshot, Proxy};
 use crate::consumers::Consumer;
 use crate::gate::{OriginalRequest, RequestError, original};
 use crate::http1::{RequestHead, ResponseHead};
@@ -53,7 +53,8 @@ pub(super) fn restore(
 /// The original request.
 ///
 /// # Errors
-/// A peer that is no trusted proxy, and headers that describe no original request.
+/// A peer that is no trusted proxy, headers that describe no original request, and variants of protected headers, which tidegate
+/// itself would remove.
 fn read(
     proxy: &Proxy,
     client: &ClientConnection,
@@ -63,11 +64,14 @@ fn read(
     if is_connect {
         return Err(Rejection::Malformed(RequestError::Connect));
     }
-    let header = &proxy.snapshot.gate.client_ip.header;
-    let result = if proxy.trusts(client.ip()) {
-        original(head, header).map_err(ForwardAuthError::Original)
-    } else {
+    let ConfigSnapshot { gate, protected_headers, .. } = &*proxy.snapshot;
+    let variant = || head.fields.iter().find(|field| protected_headers.is_variant_of_any(field.name));
+    let result = if !proxy.trusts(client.ip()) {
         Err(ForwardAuthError::Untrusted)
+    } else if let Some(variant) = variant() {
+        Err(ForwardAuthError::Variant(variant.name.as_str().to_owned()))
+    } else {
+        original(head, &gate.client_ip.header).map_err(ForwardAuthError::Original)
     };
     result.map_err(|error| {
         if proxy.warnings.borrow_mut().is_due() {
@@ -96,8 +100,8 @@ pub(super) fn decide(
         Target::Forward { .. } | Target::Respond { .. } | Target::Limits => {}
     }
     let mut head = ResponseHead::new(StatusCode::OK);
-    if let (Some(forwarding), Some(consumer)) = (forwarding, consumer) {
-        forwarding.add_consumer(&mut head.fields, consumer);
+    if let Some(forwarding) = forwarding {
+        forwarding.add_to_decision(&mut head.fields, consumer);
     }
     Ok(LocalReply::new(head, BodySource::Local(Bytes::new())))
 }

@@ -42,6 +42,13 @@ impl HeaderScrub {
         self.has_underscores || has_underscore
     }
 
+    /// Whether a header is a variant of a protected one, or of one that is removed.
+    #[must_use]
+    pub fn is_variant_of_any(&self, name: FieldName<'_>) -> bool {
+        let is_other = || name.has_underscore() && !self.names.contains(name.as_str());
+        self.is_variant(name) || is_other() && self.removed.contains(name.as_str())
+    }
+
     fn differs_in_underscores(&self, name: FieldName<'_>) -> bool {
         !self.names.contains(name.as_str()) && self.hyphenated.contains(&hyphenated(name.as_str()))
     }
@@ -90,6 +97,23 @@ mod tests {
             ["accept", "x-api-key", "x_api_key", "x_free"]
         );
         assert_eq!(scrubbed(&[], &sent).len(), 5);
+    }
+
+    #[test]
+    fn removed_headers_have_variants_too() {
+        let protected = ["x-api-key", "x_real_ip"].map(HeaderName::from_static);
+        let scrub =
+            protected.into_iter().collect::<HeaderScrub>().without(HeaderNames::new(["x-real-ip", "x-a-*"]));
+        for (name, is_variant) in [
+            ("x_api_key", true),
+            ("x-a_b", true),
+            ("x-real_ip", true),
+            ("x_real_ip", false),
+            ("x-a-b", false),
+            ("x_free", false),
+        ] {
+            assert_eq!(scrub.is_variant_of_any(FieldName::new(name.as_bytes())), is_variant, "{name}");
+        }
     }
 
     #[test]

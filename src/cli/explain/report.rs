@@ -176,9 +176,10 @@ fn explain_response(rows: &mut Rows, loaded: &Loaded, plan: &RequestPlan<'_>, su
             "response",
             "depends on the consumer, which is in Redis, if there is one; this command does not read it",
         );
-        if let (Some(hash), StoreSpec::Redis(store)) = (rules.credential_hash(subject), &loaded.config.store)
-        {
-            rows.row("", format!("see: redis-cli HGETALL {}:consumer:{hash}", store.prefix));
+        if let StoreSpec::Redis(store) = &loaded.config.store {
+            for hash in rules.hashes_to_fetch(subject) {
+                rows.row("", format!("see: redis-cli HGETALL {}:consumer:{hash}", store.prefix));
+            }
         }
         return;
     }

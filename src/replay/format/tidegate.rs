@@ -11,24 +11,22 @@ use super::scanner::{Scanner, number, status};
 use crate::replay::entry::Entry;
 use crate::replay::line_error::LineError;
 
-/// `TIME CLIENT METHOD HOST+TARGET STATUS BYTESB TOOKus request_id=…`, then `name=value` and `name="value"`.
+/// `TIME CLIENT "METHOD HOST+TARGET" STATUS BYTESB TOOKus`, then `name="value"`.
 pub(super) fn text<'l>(line: &'l [u8], dates: &mut Dates) -> Result<Entry<'l>, LineError> {
     let mut scanner = Scanner::new(line);
     let stamp = scanner.parsed("a time of RFC 3339", |word| dates.rfc3339(word))?;
     let client = scanner.parsed("the client's address", address)?;
-    let method = scanner.word("a method")?;
-    let (host, target) = host_and_target(scanner.word("a host and a target")?);
-    if scanner.rest().starts_with(b"bytes) ") {
-        // The second word of `…(30000 bytes)`.
-        scanner.word("bytes)")?;
-    }
+    let start = scanner;
+    let request = without_backslashes(scanner.quoted("a request in quotes")?);
+    let blank = memchr(b' ', &request).ok_or_else(|| start.expected("a method, a host and a target"))?;
+    let (host, target) = host_and_target(&request[blank + 1..]);
     let mut entry = Entry {
         arrival: stamp.time,
         second: stamp.second(),
         client: Some(client),
-        method: Cow::Borrowed(method),
-        target: Cow::Borrowed(without_cut_mark(target)),
-        host: (!host.is_empty()).then_some(Cow::Borrowed(host)),
+        method: Cow::Owned(request[..blank].to_vec()),
+        target: Cow::Owned(without_cut_mark(target).to_vec()),
+        host: (!host.is_empty()).then(|| Cow::Owned(host.to_vec())),
         ..Entry::default()
     };
     entry.status = scanner.parsed("a status code", status)?;
@@ -72,10 +70,7 @@ fn host_and_target(text: &[u8]) -> (&[u8], &[u8]) {
 fn named_value<'l>(entry: &mut Entry<'l>, scanner: &mut Scanner<'l>) -> Result<(), LineError> {
     let start = *scanner;
     let name = str::from_utf8(scanner.until(b'=', "name=value")?).map_err(|_| start.expected("a name"))?;
-    let value = match scanner.rest().first() {
-        Some(b'"') => without_backslashes(scanner.quoted("a value in quotes")?),
-        _ => Cow::Borrowed(scanner.word("a value")?),
-    };
+    let value = without_backslashes(scanner.quoted("a value in quotes")?);
     match name {
         "protocol" => entry.protocol = Some(value),
         "consumer" => entry.consumer = Some(value),

@@ -24,12 +24,11 @@ struct Texts<'r> {
     record: &'r Record,
     /// Whether no text of the record needs escaping: they are checked together, once.
     is_plain: bool,
-    escape: fn(&mut Vec<u8>, &[u8]),
 }
 
 /// Appends a record as a JSON object.
 pub(super) fn push_json(line: &mut Vec<u8>, record: &Record) {
-    let texts = Texts::of(record, escape::push_json);
+    let texts = Texts::of(record);
     push_json_request(line, record, &texts);
     push_json_outcome(line, record, &texts);
     push_json_forwarding(line, &record.forwarding, &texts);
@@ -61,31 +60,16 @@ fn push_json_request(line: &mut Vec<u8>, record: &Record, texts: &Texts<'_>) {
 
 /// Appends the trace, the route, the consumer, the limits that denied the request, the error and the protocol, whose string is left open.
 fn push_json_outcome(line: &mut Vec<u8>, record: &Record, texts: &Texts<'_>) {
-    if let Some(id) = record.trace_id {
-        line.extend_from_slice(b"\",\"trace_id\":\"");
-        texts.push(line, id);
-    }
+    texts.push_named(line, b"\",\"trace_id\":\"", record.trace_id);
     if let Some(interface) = record.interface {
         line.extend_from_slice(b"\",\"interface\":\"");
         line.extend_from_slice(interface.as_bytes());
     }
     push_json_descriptors(line, record, texts);
-    if let Some(route) = record.route {
-        line.extend_from_slice(b"\",\"route\":\"");
-        texts.push(line, route);
-    }
-    if let Some(consumer) = record.consumer {
-        line.extend_from_slice(b"\",\"consumer\":\"");
-        texts.push(line, consumer);
-    }
-    if let Some(limit) = record.denied_by {
-        line.extend_from_slice(b"\",\"denied_by\":\"");
-        texts.push(line, limit);
-    }
-    if let Some(key) = record.key {
-        line.extend_from_slice(b"\",\"key\":\"");
-        texts.push(line, key);
-    }
+    texts.push_named(line, b"\",\"route\":\"", record.route);
+    texts.push_named(line, b"\",\"consumer\":\"", record.consumer);
+    texts.push_named(line, b"\",\"denied_by\":\"", record.denied_by);
+    texts.push_named(line, b"\",\"key\":\"", record.key);
     if let Some(error) = record.error {
         line.extend_from_slice(b"\",\"error\":\"");
         line.extend_from_slice(error.as_bytes());
@@ -106,14 +90,8 @@ fn push_json_descriptors(line: &mut Vec<u8>, record: &Record, texts: &Texts<'_>)
         line.extend_from_slice(b"\",\"outcome\":\"");
         line.extend_from_slice(outcome.as_bytes());
     }
-    if let Some(domain) = record.domain {
-        line.extend_from_slice(b"\",\"domain\":\"");
-        texts.push(line, domain);
-    }
-    if let Some(descriptor) = record.descriptor {
-        line.extend_from_slice(b"\",\"descriptor\":\"");
-        texts.push(line, descriptor);
-    }
+    texts.push_named(line, b"\",\"domain\":\"", record.domain);
+    texts.push_named(line, b"\",\"descriptor\":\"", record.descriptor);
 }
 
 /// Closes the open string, and appends where the request was forwarded to.
@@ -151,118 +129,94 @@ fn push_json_headers(line: &mut Vec<u8>, record: &Record, texts: &Texts<'_>) {
     }
 }
 
-/// Appends a record as one line of text: the fields that every record has by position, the others as `name=value`.
+/// Appends a record as one line of text: the fields that every record has by position, the others as `name="value"`. All texts
+/// are in quotes: without them one could imitate other fields.
 pub(super) fn push_text(line: &mut Vec<u8>, record: &Record) {
-    let texts = Texts::of(record, escape::push_escaped);
+    let texts = Texts::of(record);
     push_text_request(line, record, &texts);
     push_text_outcome(line, record, &texts);
     push_text_forwarding(line, &record.forwarding, &texts);
-    push_text_headers(line, record, &texts);
+    for (name, value) in &record.headers {
+        line.extend_from_slice(b"\" headers.");
+        texts.push(line, *name);
+        line.extend_from_slice(b"=\"");
+        texts.push(line, *value);
+    }
+    line.push(b'"');
 }
 
+/// Appends the fields that every record has. The last text is left open: the next field closes it.
 fn push_text_request(line: &mut Vec<u8>, record: &Record, texts: &Texts<'_>) {
     push_time(line, record.time);
     line.push(b' ');
     push_address(line, record.client);
-    line.push(b' ');
+    line.extend_from_slice(b" \"");
     texts.push(line, record.method);
     line.push(b' ');
     texts.push(line, record.host);
     texts.push(line, record.target);
-    line.push(b' ');
+    line.extend_from_slice(b"\" ");
     line.extend_from_slice(&record.status_digits());
     line.push(b' ');
     push_number(line, record.bytes);
     line.extend_from_slice(b"B ");
     push_number(line, Micros::from(record.took).0);
-    line.extend_from_slice(b"us request_id=");
+    line.extend_from_slice(b"us request_id=\"");
     texts.push(line, record.request_id);
 }
 
+/// Closes the open text, and appends what became of the request. The last text is left open.
 fn push_text_outcome(line: &mut Vec<u8>, record: &Record, texts: &Texts<'_>) {
-    if let Some(id) = record.trace_id {
-        line.extend_from_slice(b" trace_id=");
-        texts.push(line, id);
-    }
+    texts.push_named(line, b"\" trace_id=\"", record.trace_id);
     if let Some(interface) = record.interface {
-        line.extend_from_slice(b" interface=");
+        line.extend_from_slice(b"\" interface=\"");
         line.extend_from_slice(interface.as_bytes());
     }
-    push_text_descriptors(line, record, texts);
-    if let Some(route) = record.route {
-        line.extend_from_slice(b" route=");
-        texts.push(line, route);
+    if let Some(outcome) = record.outcome {
+        line.extend_from_slice(b"\" outcome=\"");
+        line.extend_from_slice(outcome.as_bytes());
     }
-    if let Some(consumer) = record.consumer {
-        line.extend_from_slice(b" consumer=");
-        texts.push(line, consumer);
-    }
-    if let Some(limit) = record.denied_by {
-        line.extend_from_slice(b" denied_by=");
-        texts.push(line, limit);
-    }
-    if let Some(key) = record.key {
-        line.extend_from_slice(b" key=");
-        texts.push_quoted(line, key);
-    }
+    texts.push_named(line, b"\" domain=\"", record.domain);
+    texts.push_named(line, b"\" descriptor=\"", record.descriptor);
+    texts.push_named(line, b"\" route=\"", record.route);
+    texts.push_named(line, b"\" consumer=\"", record.consumer);
+    texts.push_named(line, b"\" denied_by=\"", record.denied_by);
+    texts.push_named(line, b"\" key=\"", record.key);
     if let Some(error) = record.error {
-        line.extend_from_slice(b" error=");
+        line.extend_from_slice(b"\" error=\"");
         line.extend_from_slice(error.as_bytes());
     }
     if !record.shadow_denied_by.is_empty() {
-        line.extend_from_slice(b" shadow_denied_by=");
+        line.extend_from_slice(b"\" shadow_denied_by=\"");
         texts.join(line, &record.shadow_denied_by, b",");
     }
-    line.extend_from_slice(b" protocol=");
+    line.extend_from_slice(b"\" protocol=\"");
     line.extend_from_slice(record.protocol.as_bytes());
 }
 
-fn push_text_descriptors(line: &mut Vec<u8>, record: &Record, texts: &Texts<'_>) {
-    if let Some(outcome) = record.outcome {
-        line.extend_from_slice(b" outcome=");
-        line.extend_from_slice(outcome.as_bytes());
-    }
-    if let Some(domain) = record.domain {
-        line.extend_from_slice(b" domain=");
-        texts.push_quoted(line, domain);
-    }
-    if let Some(descriptor) = record.descriptor {
-        line.extend_from_slice(b" descriptor=");
-        texts.push_quoted(line, descriptor);
-    }
-}
-
+/// Closes the open text, and appends where the request was forwarded to. The last text is left open.
 fn push_text_forwarding(line: &mut Vec<u8>, forwarding: &Forwarding, texts: &Texts<'_>) {
     if let Some(upstream) = &forwarding.upstream {
-        line.extend_from_slice(b" upstream=");
+        line.extend_from_slice(b"\" upstream=\"");
         texts.push_label(line, upstream);
     }
     if let Some(server) = &forwarding.server {
-        line.extend_from_slice(b" server=");
+        line.extend_from_slice(b"\" server=\"");
         texts.push_label(line, server);
     }
     if forwarding.attempts > 1 {
-        line.extend_from_slice(b" attempts=");
+        line.extend_from_slice(b"\" attempts=\"");
         push_number(line, forwarding.attempts.into());
     }
     if let Some(took) = forwarding.head_took {
-        line.extend_from_slice(b" upstream_us=");
+        line.extend_from_slice(b"\" upstream_us=\"");
         push_number(line, Micros::from(took).0);
     }
 }
 
-fn push_text_headers(line: &mut Vec<u8>, record: &Record, texts: &Texts<'_>) {
-    for (name, value) in &record.headers {
-        line.extend_from_slice(b" headers.");
-        texts.push(line, *name);
-        line.push(b'=');
-        texts.push_quoted(line, *value);
-    }
-}
-
 impl<'r> Texts<'r> {
-    fn of(record: &'r Record, escape: fn(&mut Vec<u8>, &[u8])) -> Self {
-        Self { record, is_plain: is_plain(record.all_texts()), escape }
+    fn of(record: &'r Record) -> Self {
+        Self { record, is_plain: is_plain(record.all_texts()) }
     }
 
     fn push(&self, line: &mut Vec<u8>, span: Span) {
@@ -270,20 +224,16 @@ impl<'r> Texts<'r> {
         if self.is_plain {
             line.extend_from_slice(text);
         } else {
-            (self.escape)(line, text);
+            escape::push_json(line, text);
         }
     }
 
-    /// Appends a text that a client chooses, in quotes: without them it could imitate other fields.
-    fn push_quoted(&self, line: &mut Vec<u8>, span: Span) {
-        let text = self.record.text(span);
-        line.push(b'"');
-        if self.is_plain {
-            line.extend_from_slice(text);
-        } else {
-            escape::push_json(line, text);
+    /// Appends a text after its name, if the record has it.
+    fn push_named(&self, line: &mut Vec<u8>, name: &[u8], span: Option<Span>) {
+        if let Some(span) = span {
+            line.extend_from_slice(name);
+            self.push(line, span);
         }
-        line.push(b'"');
     }
 
     /// Appends the label of an upstream or a server, which is not among the record's texts.
@@ -292,7 +242,7 @@ impl<'r> Texts<'r> {
         if is_plain(text) {
             line.extend_from_slice(text);
         } else {
-            (self.escape)(line, text);
+            escape::push_json(line, text);
         }
     }
 

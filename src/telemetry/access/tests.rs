@@ -71,11 +71,9 @@ fn json_is_one_object() {
 
 #[test]
 fn text_is_one_line() {
-    let line = "2026-09-21T14:13:20.123456Z 192.0.2.7 GET api.example.com/a?b=%22 200 244B 87us request_id=4a5b \
-                protocol=HTTP/1.0";
+    let line = r#"2026-09-21T14:13:20.123456Z 192.0.2.7 "GET api.example.com/a?b=%22" 200 244B 87us request_id="4a5b" protocol="HTTP/1.0""#;
     assert_eq!(text(&bare(RequestText { protocol: "HTTP/1.0", ..REQUEST })), line);
-    let rest = " request_id=4a5b route=search denied_by=per-key error=connect_failed shadow_denied_by=strict,wide \
-                protocol=HTTP/2 upstream=search server=http://10.0.0.7:8080 attempts=2 upstream_us=61";
+    let rest = r#" request_id="4a5b" route="search" denied_by="per-key" error="connect_failed" shadow_denied_by="strict,wide" protocol="HTTP/2" upstream="search" server="http://10.0.0.7:8080" attempts="2" upstream_us="61""#;
     let line = text(&full(REQUEST));
     assert!(line.ends_with(rest), "{line}");
 }
@@ -93,18 +91,22 @@ fn the_client_is_logged_in_both_formats() {
     let line = json(&record);
     assert!(line.ends_with(rest), "{line}");
     assert_eq!(parsed(&record)["headers"]["referer"], "a\" b=\"c\u{fffd}\n");
-    let rest = r#" route=search consumer=acme denied_by=per-key key="tag:_____________________w" protocol=HTTP/2 headers.user-agent="curl/8 (x)" headers.referer="a\" b=\"c�\n""#;
+    let rest = r#" route="search" consumer="acme" denied_by="per-key" key="tag:_____________________w" protocol="HTTP/2" headers.user-agent="curl/8 (x)" headers.referer="a\" b=\"c�\n""#;
     let line = text(&record);
     assert!(line.ends_with(rest), "{line}");
 }
 
 #[test]
-fn plain_keys_and_headers_can_not_imitate_other_fields() {
+fn no_text_can_imitate_other_fields() {
     let mut record = bare(REQUEST);
+    record.set_consumer("acme denied_by=x");
+    record.set_route("a\" status=\"200");
+    record.forwarding.start(&"up stream\"".into());
     record.set_key_name("k|a b\" denied_by=\"x");
     record.add_header("user-agent", "é".repeat(400).as_bytes());
     let line = text(&record);
-    assert!(line.contains(r#" key="k|a b\" denied_by=\"x" protocol="#), "{line}");
+    let named = r#" route="a\" status=\"200" consumer="acme denied_by=x" key="k|a b\" denied_by=\"x" protocol="HTTP/2" upstream="up stream\"" headers"#;
+    assert!(line.contains(named), "{line}");
     assert!(line.ends_with("…(800 bytes)\""), "{line}");
     assert!(line.len() < 800, "{line}");
     assert_eq!(parsed(&record)["key"], "k|a b\" denied_by=\"x");
@@ -131,10 +133,10 @@ fn addresses_are_formatted_as_by_the_standard_library() {
     for octet in 0..=u8::MAX {
         let client = [octet, u8::MAX - octet, octet / 10, 0].into();
         let record = Record::new(TIME, client, REQUEST);
-        assert!(text(&record).contains(&format!("Z {client} GET ")), "{}", text(&record));
+        assert!(text(&record).contains(&format!("Z {client} \"GET ")), "{}", text(&record));
     }
     let client: std::net::IpAddr = "2001:db8::ffff:0:7".parse().unwrap();
-    assert!(text(&Record::new(TIME, client, REQUEST)).contains(&format!("Z {client} GET ")));
+    assert!(text(&Record::new(TIME, client, REQUEST)).contains(&format!("Z {client} \"GET ")));
 }
 
 #[test]

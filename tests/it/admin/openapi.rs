@@ -195,6 +195,23 @@ fn every_example_gets_the_response_that_is_described() {
     assert_eq!(seen, described);
 }
 
+#[test]
+fn a_parameter_is_required_if_no_request_succeeds_without_it() {
+    let (document, (proxy, _consumers)) = (document(), proxy());
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        let Some(operation) = methods.get("get").filter(|_| path.starts_with("/v1/")) else { continue };
+        let parameters = operation["parameters"].as_array().cloned().unwrap_or_default();
+        for (index, parameter) in parameters.iter().enumerate() {
+            let mut others = operation.clone();
+            others["parameters"].as_array_mut().unwrap().remove(index);
+            let (line, _) = example(path, "get", &others);
+            let status = ask(proxy.admin(), &line, "s3cret-admin-t0ken", None).status();
+            let expected = if parameter["required"].as_bool().unwrap() { 400 } else { 200 };
+            assert_eq!(status, expected, "{line} without {}", parameter["name"]);
+        }
+    }
+}
+
 /// Compares the state of a process that obtains certificates with its schema.
 #[cfg(feature = "acme")]
 fn collect_certificates(document: &Value, seen: &mut BTreeSet<String>) {

@@ -159,3 +159,27 @@ fn json_has_files_that_cannot_be_read() {
         assert!(text.stderr.starts_with(&format!("error: {message}\nhelp: ")), "{}", text.stderr);
     }
 }
+
+#[test]
+fn an_incomplete_file_of_consumers_is_a_warning() {
+    let directory = directory();
+    let config = "[consumers]\nfile = \"consumers.toml\"\n[[routes]]\npath = \"/*\"\nrespond = {}\n";
+    std::fs::write(directory.path().join("tidegate.toml"), config).unwrap();
+    for (consumers, warning) in [
+        ("", "warning: consumers.toml has no consumers\n"),
+        ("# Nobody.\n", "warning: consumers.toml has no consumers\n"),
+        (
+            "[a]\ncredentials = [\"k\"]",
+            "warning: consumers.toml does not end with a line break: it may have been cut\n",
+        ),
+        ("[a]\ncredentials = [\"k\"]\r\n", ""),
+    ] {
+        std::fs::write(directory.path().join("consumers.toml"), consumers).unwrap();
+        let checked = tidegate(directory.path(), &["check", "tidegate.toml"]);
+        assert_eq!(checked.status, 0);
+        assert!(
+            checked.stderr.starts_with(warning) && checked.stderr.is_empty() == warning.is_empty(),
+            "{checked:?}"
+        );
+    }
+}

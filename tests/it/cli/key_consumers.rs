@@ -5,7 +5,7 @@ use std::process::Command;
 use super::Finished;
 use super::keys::{json, keys, over_both_stores_with, run};
 use crate::consumers::setup::{CONSUMERS, ConsumersFile, with_key};
-use crate::support::Tidegate;
+use crate::support::{Tidegate, get};
 
 /// A file with limits by consumer, and an admin interface.
 fn config(consumers: &ConsumersFile) -> String {
@@ -48,6 +48,8 @@ fn keys_are_named_by_their_consumers() {
         assert_eq!(limit("s-1"), (200, "2".to_owned()));
         assert_eq!((remaining(&["per-consumer"]), remaining(&["per-method", "GET"])), (1, 4));
         assert_eq!(remaining(&["per-method", "POST"]), 5);
+        let peek = "/v1/keys/peek?limit=per-consumer&key=&consumer=small";
+        assert_eq!(get(proxy.admin(), peek, &["Authorization: Bearer s3cret-admin-t0ken"]).status(), 200);
 
         keys(proxy, &["raise", "per-consumer", "--consumer", "small", "--by", "2x", "--for", "1h"]);
         assert_eq!(limit("s-1"), (200, "4".to_owned()));

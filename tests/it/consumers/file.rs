@@ -25,6 +25,27 @@ fn a_changed_file_is_watched_and_applied() {
 }
 
 #[test]
+fn an_incomplete_file_is_applied_only_on_request() {
+    let file = ConsumersFile::new(CONSUMERS);
+    let config = format!("watch = true\n{}{ROUTE}", file.table(""));
+    let proxy = Tidegate::start(&config);
+    file.write("");
+    proxy.wait_log("has no consumers; serving the previous configuration");
+    assert_eq!(status_of(&proxy, "/", "k-2"), 200);
+    // The last line is cut, and with it the consumer's block.
+    file.write(CONSUMERS.strip_suffix("\nblocked = true\n").unwrap());
+    proxy.wait_log("does not end with a line break");
+    assert_eq!(status_of(&proxy, "/", "b-1"), 403);
+    file.write(&format!("{CONSUMERS}[new]\ncredentials = [\"new\"]\n"));
+    eventually("the whole file is applied", || status_of(&proxy, "/", "new") == 200);
+    file.write("# Nobody.\n");
+    eventually("a second one is not applied", || proxy.logged("has no consumers") == 2);
+    assert_eq!(status_of(&proxy, "/", "k-2"), 200);
+    proxy.reload(&config);
+    assert_eq!(status_of(&proxy, "/", "k-2"), 401, "an operator has asked for it");
+}
+
+#[test]
 fn a_file_of_many_consumers_is_read() {
     let mut text = String::new();
     for number in 0..20_000 {

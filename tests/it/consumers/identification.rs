@@ -39,8 +39,88 @@ fn a_request_without_a_known_credential_is_rejected_with_401() {
             assert_eq!(with_key(&proxy, "/", key).status(), status, "{name}, the {time} time");
         }
     }
-    let twice = get(proxy.addr(), "/", &["X-Api-Key: k-2", "X-Api-Key: s-1"]);
-    assert_eq!(twice.status(), 401, "two credentials that differ");
+}
+
+/// Limits that a consumer evades if it is taken for no consumer, on a route that serves requests without one.
+const PUBLIC: &str = "\
+    [limits.each]\nrate = \"2/day\"\nkey = \"consumer\"\non_missing = \"skip\"\n\
+    [[routes]]\npath = \"/*\"\nconsumers = \"public\"\nlimits = [\"each\"]\nrespond = {}\n";
+
+#[test]
+fn a_header_with_differing_credentials_is_rejected_on_every_route() {
+    let file = ConsumersFile::new(CONSUMERS);
+    for (source, prefix) in [("header:x-api-key", "X-Api-Key: "), ("bearer", "Authorization: Bearer ")] {
+        for (unknown, routes) in [("anonymous", ROUTES), ("reject", PUBLIC), ("reject", ROUTES)] {
+            let keys = format!("credential = \"{source}\"\nunknown = \"{unknown}\"");
+            let proxy = Tidegate::start(&(file.table(&keys) + routes));
+            let status = |credentials: &[&str]| {
+                let lines: Vec<String> = credentials.iter().map(|it| format!("{prefix}{it}")).collect();
+                get(proxy.addr(), "/", &lines.iter().map(String::as_str).collect::<Vec<_>>()).status()
+            };
+            for credentials in
+                [["b-1", "x"], ["x", "b-1"], ["k-2", "s-1"], ["k-2", "k-4711"], ["x", "y"], ["b-1", ""]]
+            {
+                assert_eq!(status(&credentials), 400, "{source}, {unknown}: {credentials:?}");
+            }
+            assert_eq!((status(&["b-1", "b-1"]), status(&["k-2", "k-2"])), (403, 200), "{source}");
+        }
+    }
+    let proxy = Tidegate::start(&(file.table("credential = \"bearer\"") + PUBLIC));
+    let lines = ["Authorization: Bearer b-1", "Authorization: Basic YTpi"];
+    assert_eq!(get(proxy.addr(), "/", &lines).status(), 400, "another scheme");
+}
+
+#[test]
+fn every_value_of_a_cookie_or_query_parameter_is_looked_up() {
+    let file = ConsumersFile::new(CONSUMERS);
+    let public = PUBLIC.replace("2/day", "100/day");
+    for (source, is_cookie) in [("cookie:key", true), ("query:key", false)] {
+        for (unknown, routes) in [("anonymous", ROUTES), ("reject", &public)] {
+            let keys = format!("credential = \"{source}\"\nunknown = \"{unknown}\"");
+            let proxy = Tidegate::start(&(file.table(&keys) + routes));
+            for (credentials, status) in [
+                (&["x"][..], 200),
+                (&["b-1", "x"], 403),
+                (&["x", "b-1"], 403),
+                (&["k-2", "b-1"], 403),
+                (&["b-1", "e-1", "s-1", "x"], 403),
+                (&["b-1", ""], 403),
+                (&["l-1", "x"], 200),
+                (&["x", "e-1", "l-1"], 200),
+                (&["k-2", "k-4711"], 200),
+                (&["k-2", "s-1"], 401),
+                (&["x", "y"], 401),
+                (&["e-1", "x"], 401),
+                (&["b-1", "1", "2", "3", "4"], 400),
+            ] {
+                let pairs: Vec<String> = credentials.iter().map(|it| format!("key={it}")).collect();
+                let target = if is_cookie { "/".to_owned() } else { format!("/?{}", pairs.join("&")) };
+                let cookie = format!("Cookie: a=b; {}", pairs.join("; "));
+                let sent = [&*cookie].into_iter().filter(|_| is_cookie).collect::<Vec<_>>();
+                assert_eq!(
+                    get(proxy.addr(), &target, &sent).status(),
+                    status,
+                    "{source}, {unknown}: {credentials:?}"
+                );
+            }
+        }
+    }
+}
+
+/// The limit of a consumer, and one of failed guesses, count a request with several credentials.
+#[test]
+fn a_second_credential_hides_no_consumer_from_its_limits() {
+    let file = ConsumersFile::new(CONSUMERS);
+    let proxy = Tidegate::start(&(file.table("credential = \"query:key\"") + PUBLIC));
+    let statuses = (0..3).map(|number| get(proxy.addr(), &format!("/?key=s-1&key=x{number}"), &[]).status());
+    assert_eq!(statuses.collect::<Vec<_>>(), [200, 200, 429]);
+    let guesses = "[limits.guesses]\nrate = \"2/hour\"\ncharge_on = [401]\n\
+                   [[routes]]\npath = \"/*\"\nlimits = [\"guesses\"]\nrespond = {}\n";
+    let proxy =
+        Tidegate::start(&(file.table("credential = \"query:key\"\nunknown = \"anonymous\"") + guesses));
+    let statuses =
+        (0..3).map(|number| get(proxy.addr(), &format!("/?key=a{number}&key=b{number}"), &[]).status());
+    assert_eq!(statuses.collect::<Vec<_>>(), [401, 401, 429]);
 }
 
 #[test]

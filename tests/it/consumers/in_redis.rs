@@ -1,7 +1,7 @@
 //! Consumers in Redis, which another program adds and changes while the proxy runs.
 
 use super::setup::{CONSUMERS, ConsumersFile, status_of, with_key};
-use crate::support::{RedisServer, Tidegate, eventually};
+use crate::support::{RedisServer, Tidegate, eventually, get};
 
 const TABLE: &str =
     "listen = \"127.0.0.1:0\"\n[admin]\nlisten = \"127.0.0.1:0\"\n[consumers]\nredis_cache = \"1s\"\n";
@@ -137,6 +137,37 @@ fn without_redis_requests_are_anonymous_where_that_is_allowed() {
     let proxy = start(&redis, &(TABLE.to_owned() + "unknown = \"anonymous\"\n" + ROUTES));
     assert_eq!(status_of(&proxy, "/free", "k-1"), 200);
     assert_eq!(status_of(&proxy, "/pro", "k-1"), 503);
+}
+
+#[test]
+fn a_few_differing_credentials_of_a_request_are_looked_up() {
+    let redis = RedisServer::start();
+    put(&redis, "k-1", &["name", "acme"]);
+    put(&redis, "k-2", &["name", "gone", "blocked", "1"]);
+    let table = TABLE.replace("1s", "1h") + "credential = \"cookie:key\"\nunknown = \"anonymous\"\n";
+    let proxy = start(&redis, &(table + ROUTES));
+    let status = |credentials: &[&str]| {
+        let pairs: Vec<String> = credentials.iter().map(|it| format!("key={it}")).collect();
+        get(proxy.addr(), "/free", &[&format!("Cookie: {}", pairs.join("; "))]).status()
+    };
+    eventually("the blocked consumer is read", || status(&["k-2"]) == 403);
+    let reads = redis.calls("hgetall");
+    let many: Vec<String> = (0..100).map(|number| format!("made-up-{number}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    for (credentials, expected) in [
+        (&["a", "k-2"][..], 403),
+        (&["b", "k-1"], 200),
+        (&["k-2", "c", "k-1"], 403),
+        (&["d", "e"], 401),
+        (&many, 400),
+    ] {
+        assert_eq!(status(credentials), expected, "{credentials:?}");
+    }
+    // Where a blocked one is known, no other one is read: `b`, `k-1`, `d` and `e` are.
+    assert_eq!(redis.calls("hgetall") - reads, 4);
+    let hash = tidegate::consumers::CredentialHash::of(b"x");
+    redis.cli(&["set", &format!("test:consumer:{hash}"), "of another type"]);
+    assert_eq!((status(&["x"]), status(&["x", "y"])), (200, 503), "only one credential can be anonymous");
 }
 
 #[test]

@@ -196,3 +196,29 @@ fn consumers_are_identified_by_the_credentials_of_the_original_request() {
     assert_eq!(decide("k-2").status(), 429);
     assert_eq!((decide("unknown").status(), decide("b-1").status()), (401, 403));
 }
+
+/// The proxy forwards the headers of its client, where tidegate would remove such a variant.
+#[test]
+fn a_variant_of_a_protected_header_is_rejected() {
+    let file = ConsumersFile::new(CONSUMERS);
+    let proxy = Tidegate::start(&format!(
+        "{ASKING}{}[[routes]]\npath = \"/*\"\nrespond = {{ status = 200 }}\n",
+        file.table("unknown = \"anonymous\"")
+    ));
+    let status = |lines: &[&str]| ask(proxy.addr(), "GET a /", "192.0.2.1", lines).status();
+    for variant in
+        ["X_Api_Key: b-1", "x-api_key: k-2", "X_Consumer_Name: a", "X_Real_IP: 1", "X_Forwarded_For: 1"]
+    {
+        assert_eq!(status(&[variant]), 400, "{variant}");
+        assert_eq!(status(&["X-Api-Key: k-2", variant]), 400, "{variant}");
+    }
+    assert_eq!(status(&["X-Api-Key: k-2", "X_Free: 1", "X-Real-IP: 1"]), 200);
+    proxy.wait_log("the header x_api_key differs only in `_`");
+    let anonymous = ask(proxy.addr(), "GET a /", "192.0.2.1", &["X-Consumer-Name: forged"]);
+    assert_eq!(
+        (anonymous.header("x-consumer-name"), anonymous.header("x-consumer-tier")),
+        (Some(""), Some(""))
+    );
+    let differing = status(&["X-Api-Key: k-2", "X-Api-Key: s-1"]);
+    assert_eq!(differing, 400);
+}

@@ -5,10 +5,51 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
+use crate::consumers::setup::{CONSUMERS, ConsumersFile};
 use crate::support::{Client, Message, Tidegate, Upstream, WebServer, eventually};
 
 /// A request that finds out whether a server is ready.
 const READY: &[u8] = b"GET /status HTTP/1.1\r\nHost: api.test\r\nConnection: close\r\n\r\n";
+
+/// Headers that only a proxy may send: those that tidegate itself would remove.
+const FORGED: [&str; 36] = [
+    "X-Consumer-Name",
+    "X-Consumer-Tier",
+    "X-Forwarded-For",
+    "X-Forwarded-Host",
+    "X-Forwarded-Proto",
+    "X-Forwarded-Method",
+    "X-Forwarded-Port",
+    "X-Forwarded-Prefix",
+    "X-Forwarded-Scheme",
+    "X-Forwarded-Server",
+    "X-Forwarded-Ssl",
+    "X-Forwarded-Uri",
+    "X-Forwarded",
+    "Forwarded",
+    "Forwarded-For",
+    "X-Original-Forwarded-For",
+    "X-Original-Host",
+    "X-Original-Method",
+    "X-Original-URI",
+    "X-Original-URL",
+    "X-Rewrite-URL",
+    "X-HTTP-Method",
+    "X-HTTP-Method-Override",
+    "X-Method-Override",
+    "X-Host",
+    "X-Real-IP",
+    "X-Client-IP",
+    "Client-IP",
+    "X-Cluster-Client-IP",
+    "True-Client-IP",
+    "CF-Connecting-IP",
+    "X-ProxyUser-Ip",
+    "X-Envoy-External-Address",
+    "Front-End-Https",
+    "X-Scheme",
+    "Proxy",
+];
 
 /// The first block of the page with this info string.
 fn recipe(info: &str) -> String {
@@ -18,10 +59,11 @@ fn recipe(info: &str) -> String {
     rest.split_once("```").unwrap().0.to_owned()
 }
 
-/// Tidegate with the file of the page, in which nothing refills while a test runs.
-fn tidegate(keys: &str) -> Tidegate {
+/// Tidegate with the file of the page, in which nothing refills while a test runs, and with consumers.
+fn tidegate(keys: &str, consumers: &ConsumersFile) -> Tidegate {
     let file = recipe("toml").replace("30/minute", "60/hour").replace("127.0.0.1:8080", "127.0.0.1:0");
-    Tidegate::start(&file.replace("\"decide\"\n", &format!("\"decide\"\n{keys}\n")))
+    let file = file.replace("\"decide\"\n", &format!("\"decide\"\n{keys}\n"));
+    Tidegate::start(&(file + &consumers.table("unknown = \"anonymous\"")))
 }
 
 /// A proxy in front of a server, which sends authorization requests to tidegate.
@@ -29,6 +71,7 @@ struct Front {
     server: WebServer,
     upstream: Upstream,
     _tidegate: Tidegate,
+    _consumers: ConsumersFile,
 }
 
 impl Front {
@@ -38,12 +81,13 @@ impl Front {
         (info, keys): (&str, &str),
         configure: impl Fn(&Path, u16, &str) -> Vec<String>,
     ) -> Self {
-        let (tidegate, upstream) = (tidegate(keys), Upstream::echo());
+        let consumers = ConsumersFile::new(CONSUMERS);
+        let (tidegate, upstream) = (tidegate(keys, &consumers), Upstream::echo());
         let recipe = recipe(info)
             .replace("127.0.0.1:8080", &tidegate.addr().to_string())
             .replace("127.0.0.1:9000", &upstream.addr().to_string());
         let server = WebServer::start(program, READY, |directory, port| configure(directory, port, &recipe));
-        let front = Self { server, upstream, _tidegate: tidegate };
+        let front = Self { server, upstream, _tidegate: tidegate, _consumers: consumers };
         eventually("the proxy forwards", || front.get("127.0.0.1", "/status", &[]).status() == 200);
         front
     }
@@ -95,9 +139,43 @@ impl Front {
             assert!([400, 429].contains(&response.status()), "{forged}: {response:?}");
         }
         assert_eq!(self.upstream.requests().len(), served, "nothing of this is served");
+        self.check_headers_of_clients();
         assert_eq!(self.get(client, "/status", &[]).status(), 200);
         assert_eq!(self.get("127.0.0.6", "/orders", &[]).status(), 200);
         first
+    }
+}
+
+impl Front {
+    /// The server gets no header that only a proxy may send, but those of the decision.
+    fn check_headers_of_clients(&self) {
+        let client = "127.0.0.8";
+        for name in FORGED {
+            let lines = [&*format!("{name}: forged"), &format!("{}: forged", name.to_lowercase())];
+            for sent in [&lines[..1], &lines] {
+                let response = self.get(client, "/status", sent);
+                let is_clean = || !response.text().contains("forged");
+                assert!(response.status() == 200 && is_clean(), "{sent:?}: {response:?}");
+            }
+            // A server that reads headers from variables would take it for the other one.
+            let variant = self.get(client, "/status", &[&format!("{}: forged", name.replace('-', "_"))]);
+            let is_variant = name.contains('-');
+            let is_clean = || variant.status() == 200 && !variant.text().contains("forged");
+            assert!(variant.status() == 400 && is_variant || is_clean(), "{name}: {variant:?}");
+        }
+        for (sent, name, tier) in [
+            (&["X-Api-Key: k-2"][..], Some("acme"), Some("pro")),
+            (&["X-Api-Key: s-1", "X-Consumer-Tier: pro"], Some("small"), None),
+            (&["X-Consumer-Name: acme", "X-Consumer-Tier: pro"], None, None),
+        ] {
+            let echoed = self.get(client, "/status", sent).echoed();
+            let found = ["x-consumer-name", "x-consumer-tier"]
+                .map(|name| echoed.header(name).filter(|value| !value.is_empty()));
+            assert_eq!(found, [name, tier], "{sent:?}");
+        }
+        assert_eq!(self.get(client, "/status", &["X-Api-Key: b-1"]).status(), 403);
+        let twin = self.get(client, "/status", &["X-Api-Key: k-2", "X_Api_Key: b-1"]);
+        assert!(twin.status() == 400 || !twin.text().contains("b-1"), "{twin:?}");
     }
 }
 
@@ -141,14 +219,34 @@ fn traefik_asks_before_it_serves() {
     assert!(front.get("127.0.0.5", "/orders", &[]).text().contains("quota-exceeded"));
 }
 
-#[test]
-fn caddy_asks_before_it_serves() {
-    let front = Front::start("caddy", ("text", ""), |directory, port, recipe| {
-        let site = recipe.replace(":80 {", &format!(":{port} {{\n\tbind 127.0.0.1"));
+/// Caddy with the recipe, in which the first text is replaced by the second.
+fn caddy((from, to): (&str, &str)) -> Front {
+    Front::start("caddy", ("text", ""), |directory, port, recipe| {
+        let site = recipe.replace(":80 {", &format!(":{port} {{\n\tbind 127.0.0.1")).replace(from, to);
         fs::write(directory.join("Caddyfile"), format!("{{\n\tadmin off\n}}\n{site}")).unwrap();
         ["run", "--config", "Caddyfile", "--adapter", "caddyfile"].map(str::to_owned).to_vec()
-    });
+    })
+}
+
+#[test]
+fn caddy_asks_before_it_serves() {
+    let front = caddy(("", ""));
     let first = front.check();
     assert_eq!(first.echoed().header("x-ratelimit-remaining"), Some("4"));
     assert!(front.get("127.0.0.5", "/orders", &[]).text().contains("quota-exceeded"));
+    // A request that no limit counts: Caddy 2.6 sends the name of the placeholder.
+    let unlimited = front.get("127.0.0.5", "/status", &[]).echoed();
+    let placeholder = "{http.reverse_proxy.header.X-Ratelimit-Remaining}";
+    assert!([None, Some(placeholder)].contains(&unlimited.header("x-ratelimit-remaining")), "{unlimited:?}");
+}
+
+/// `handle` sorts directives in Caddy's own order, as without a block.
+#[test]
+fn without_route_caddy_removes_what_the_decision_says() {
+    let consumer = |front: &Front| {
+        let echoed = front.get("127.0.0.5", "/status", &["X-Api-Key: k-2"]).echoed();
+        echoed.header("x-consumer-name").map(str::to_owned)
+    };
+    assert_eq!(consumer(&caddy(("", ""))).as_deref(), Some("acme"));
+    assert_eq!(consumer(&caddy(("route {", "handle {"))), None);
 }

@@ -6,8 +6,8 @@ use crate::support::{Client, Http2, Message, Tidegate, Upstream, get};
 const OWN: [&str; 7] =
     ["forwarded", "host", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-request-id"];
 
-/// Headers with which a client could claim to be another client or a proxy.
-const FAMILY: [&str; 20] = [
+/// Headers with which a client could claim to be another client or a proxy, or to have sent another request.
+const FAMILY: [&str; 32] = [
     "X-Forwarded-For",
     "X-Forwarded-Host",
     "X-Forwarded-Proto",
@@ -22,6 +22,18 @@ const FAMILY: [&str; 20] = [
     "True-Client-IP",
     "CF-Connecting-IP",
     "X-Original-URL",
+    "X-Original-URI",
+    "X-Original-Host",
+    "X-Original-Forwarded-For",
+    "X-Forwarded",
+    "Forwarded-For",
+    "Client-IP",
+    "X-ProxyUser-Ip",
+    "X-Host",
+    "X-HTTP-Method-Override",
+    "X-HTTP-Method",
+    "X-Method-Override",
+    "X-Original-Method",
     "X-Rewrite-URL",
     "X-Envoy-External-Address",
     "Front-End-Https",
@@ -67,9 +79,9 @@ fn forwarding_headers_of_clients_are_removed() {
     let server = Upstream::echo();
     let proxy = Tidegate::forwarding_to(&server.url());
     let claims = claims();
-    let more = ["X-Forwarded: kept", "X_Free: kept", "X-Real-IP-Too: kept", "Proxy-Kind: kept"];
+    let more = ["X-Hosts: kept", "X_Free: kept", "X-Real-IP-Too: kept", "Proxy-Kind: kept"];
     let received = seen(&proxy, &[&lines(&claims)[..], &more].concat());
-    assert_eq!(other_names(&received), ["proxy-kind", "x-forwarded", "x-real-ip-too", "x_free"]);
+    assert_eq!(other_names(&received), ["proxy-kind", "x-hosts", "x-real-ip-too", "x_free"]);
     for name in OWN {
         assert_eq!(received.all(name).len(), 1, "{name}");
     }

@@ -8,6 +8,10 @@ use crate::cli::convert::note::{Note, Place, SyntaxError};
 
 /// How deep files include each other at most.
 const DEPTH: usize = 16;
+/// The most files, each counted as often as it is included.
+const MAX_FILES: usize = 1_000;
+/// How deep blocks are in each other at most, with those of including files.
+const MAX_NESTING: usize = 64;
 
 /// A directive.
 #[derive(Debug)]
@@ -56,13 +60,15 @@ pub(super) struct Tree {
     /// The directory of the main file, to which names of included files are relative.
     directory: PathBuf,
     files: usize,
+    /// Blocks that are not closed yet.
+    nesting: usize,
     /// Included files that can't be read.
     pub notes: Vec<Note>,
 }
 
 impl Tree {
     pub fn new(directory: &Path) -> Self {
-        Self { directory: directory.to_owned(), files: 0, notes: Vec::new() }
+        Self { directory: directory.to_owned(), files: 0, nesting: 0, notes: Vec::new() }
     }
 
     /// The directives of a file with this name and text.
@@ -115,12 +121,17 @@ impl Tree {
                 }
                 Token::Open => {
                     let is_code = words[0].ends_with("_by_lua_block");
+                    if self.nesting == MAX_NESTING {
+                        return Err(error(start, format!("blocks are nested more than {MAX_NESTING} times")));
+                    }
                     let inner = if is_code {
                         lexer.skip_code();
                         Vec::new()
                     } else {
+                        self.nesting += 1;
                         self.block(lexer, file, depth, true)?
                     };
+                    self.nesting -= usize::from(!is_code);
                     directives.push(directive(&mut words, Some(inner), file, start));
                 }
             }
@@ -139,9 +150,9 @@ impl Tree {
             to.push(directive);
             return Ok(());
         }
+        let error = |message| SyntaxError { place: directive.place.clone(), message };
         if depth == DEPTH {
-            let message = format!("files include each other more than {DEPTH} times");
-            return Err(SyntaxError { place: directive.place, message });
+            return Err(error(format!("files include each other more than {DEPTH} times")));
         }
         let pattern = self.directory.join(directive.arg(0));
         let is_pattern = directive.arg(0).contains(['*', '?', '[']);
@@ -151,6 +162,9 @@ impl Tree {
             _ => vec![pattern],
         };
         for path in paths {
+            if self.files == MAX_FILES {
+                return Err(error(format!("the files that are included are more than {MAX_FILES}")));
+            }
             match std::fs::read_to_string(&path) {
                 Ok(text) => to.extend(self.parse_file(&path.display().to_string(), &text, depth + 1)?),
                 Err(error) => {

@@ -203,4 +203,18 @@ fn included_files_are_read() {
     let found = tidegate(directory.path(), &["convert", "nginx", "loop.conf"]);
     assert_eq!(found.status, 2);
     assert!(found.stderr.contains("include each other"), "{}", found.stderr);
+
+    // Few files that include many.
+    for level in 0..8 {
+        write(&format!("level{level}.conf"), &format!("include level{}.conf;\n", level + 1).repeat(20));
+    }
+    write("level8.conf", "");
+    let found = tidegate(directory.path(), &["convert", "nginx", "level0.conf"]);
+    assert_eq!(found.status, 2);
+    assert!(found.stderr.contains("that are included are more than 1000"), "{}", found.stderr);
+
+    write("deep.conf", &"a {".repeat(100_000));
+    let found = tidegate(directory.path(), &["convert", "nginx", "deep.conf"]);
+    assert_eq!(found.status, 2);
+    assert!(found.stderr.contains("nested more than 64 times"), "{}", found.stderr);
 }
