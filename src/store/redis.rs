@@ -37,7 +37,7 @@ pub use wire::stored_key;
 use self::batcher::Batcher;
 use self::client::{RedisClient, TakeClock};
 use self::connection::Reconnector;
-use self::patience::Patience;
+use self::patience::wait_for_reply;
 use self::wire::ChargesWithGrants;
 use super::raises::{RaiseChange, RaiseError, RaiseList};
 use super::types::{Change, Decisions, Granted, StoreError};
@@ -280,7 +280,7 @@ impl Redis {
         }
         let decide = if independent { cross_slot::apply } else { cross_slot::take };
         let deciding = decide(&self.inner.batcher, policies, charges, deadline);
-        Patience::until(deadline).wait(deciding).await.unwrap_or(Err(StoreError::Deadline))
+        wait_for_reply(deadline, deciding).await.unwrap_or(Err(StoreError::Deadline))
     }
 
     /// Changes these keys by hand; see `Store::change`.

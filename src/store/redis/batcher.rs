@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use self::request::QueuedRequest;
 use self::routes::Routes;
 use super::client::RedisClient;
-use super::patience::Patience;
+use super::patience::wait_for_reply;
 use super::reply::{self, Part};
 use super::wire::ChargesWithGrants;
 use crate::limit::{Charge, Policy};
@@ -100,7 +100,7 @@ impl Batcher {
             _permit: permit,
         };
         let number = lane.push(request)?;
-        let Some(part) = Patience::until(deadline).wait(replied).await else {
+        let Some(part) = wait_for_reply(deadline, replied).await else {
             // A request that was still queued was not charged; one that was sent may have been.
             return Err(if lane.withdraw(number) { StoreError::Unsent } else { StoreError::Deadline });
         };
