@@ -13,6 +13,7 @@ mod plain_http;
 mod proxy_protocol;
 mod refusal_pacer;
 mod spec;
+mod start_queue;
 mod transport;
 mod worker;
 

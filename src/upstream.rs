@@ -58,6 +58,7 @@ pub use client::Upstream;
 pub use connection_limit::WorkerWaker;
 pub use connection_use::ConnectionUse;
 pub use error::{BodyError, ForwardError};
+pub(crate) use fair_queue::FairQueue;
 pub use header_names::HeaderNames;
 pub use health_monitor::HealthMonitor;
 pub use request::{ForwardOptions, UpstreamRequest};

@@ -1,6 +1,7 @@
 //! Draining: no new connections, and the open ones close after their current response.
 
 use std::cell::Cell;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Context;
@@ -10,6 +11,7 @@ use tokio::sync::{Notify, watch};
 
 use super::connection_status::ConnectionStatus;
 use super::refusal_pacer::RefusalPacer;
+use super::start_queue::{StartQueue, Starter};
 
 /// How long an idle connection stays open when the server starts to drain, so that a request that is already in transit
 /// is still served.
@@ -54,6 +56,7 @@ pub(super) async fn drain_started(lifecycle: &mut watch::Receiver<Lifecycle>) {
 #[derive(Debug)]
 pub(super) struct Connections {
     pacer: Rc<RefusalPacer>,
+    starts: Rc<StartQueue>,
     is_draining: Cell<bool>,
     drain_started: Notify,
     open: Cell<usize>,
@@ -68,10 +71,11 @@ pub(super) struct ConnectionTracker {
 }
 
 impl Connections {
-    /// No connections yet; `pacer` is that of the worker.
-    pub fn new(pacer: Rc<RefusalPacer>) -> Self {
+    /// No connections yet; `pacer` and `starts` are those of the worker.
+    pub fn new(pacer: Rc<RefusalPacer>, starts: Rc<StartQueue>) -> Self {
         Self {
             pacer,
+            starts,
             is_draining: Cell::new(false),
             drain_started: Notify::new(),
             open: Cell::new(0),
@@ -123,6 +127,11 @@ impl ConnectionTracker {
     /// The pauses after refused requests.
     pub fn pacer(&self) -> &Rc<RefusalPacer> {
         &self.connections.pacer
+    }
+
+    /// The starts of its requests, if it is one of this client.
+    pub fn starter(&self, client: IpAddr) -> Starter {
+        self.connections.starts.starter(client)
     }
 
     /// Ready when the connections start to drain.

@@ -17,6 +17,7 @@ use super::drain::{Connections, Lifecycle, drain_started};
 use super::listen::{BACKLOG, Listener};
 use super::refusal_pacer::RefusalPacer;
 use super::spec::ListenerSpec;
+use super::start_queue::StartQueue;
 use super::transport;
 use crate::proxy::{ActiveProxy, ProxyConfig};
 use crate::telemetry::LogThrottle;
@@ -95,28 +96,35 @@ fn run(first: WorkerUpdate, updates: Updates, lifecycle: watch::Receiver<Lifecyc
 async fn serve_all(
     first: WorkerUpdate,
     mut updates: Updates,
-    mut lifecycle: watch::Receiver<Lifecycle>,
+    lifecycle: watch::Receiver<Lifecycle>,
 ) -> io::Result<()> {
     // Connections that arrive before this is done wait in the backlog.
     let proxy = Rc::new(ActiveProxy::new(first.config).await);
-    let pacer = Rc::new(RefusalPacer::new(monotonic()));
+    let (pacer, starts) = (Rc::new(RefusalPacer::new(monotonic())), Rc::new(StartQueue::new()));
+    let listen = |listener| {
+        let connections = Rc::new(Connections::new(Rc::clone(&pacer), Rc::clone(&starts)));
+        listen(listener, Rc::clone(&proxy), connections, lifecycle.clone())
+    };
     let mut listening = JoinSet::new();
     for listener in first.listeners {
-        listening.spawn_local(listen(listener, Rc::clone(&proxy), Rc::clone(&pacer), lifecycle.clone()));
+        listening.spawn_local(listen(listener));
     }
+    let distributing = Rc::clone(&starts);
+    tokio::task::spawn_local(async move { distributing.run().await });
     let sweeping = tokio::task::spawn_local(sweep(Rc::clone(&proxy)));
     tokio::task::spawn_local(watch_readiness(Rc::clone(&proxy), lifecycle.clone()));
+    let mut draining = lifecycle.clone();
     loop {
         tokio::select! {
             Some((update, done)) = updates.recv() => {
                 proxy.apply(update.config).await;
                 for listener in update.listeners {
-                    listening.spawn_local(listen(listener, Rc::clone(&proxy), Rc::clone(&pacer), lifecycle.clone()));
+                    listening.spawn_local(listen(listener));
                 }
                 let _ = done.send(());
             }
             Some(ended) = listening.join_next() => ended.map_err(io::Error::other)??,
-            () = drain_started(&mut lifecycle) => break,
+            () = drain_started(&mut draining) => break,
         }
     }
     while let Some(ended) = listening.join_next().await {
@@ -138,10 +146,9 @@ async fn watch_readiness(proxy: Rc<ActiveProxy>, mut lifecycle: watch::Receiver<
 async fn listen(
     listener: Listener,
     proxy: Rc<ActiveProxy>,
-    pacer: Rc<RefusalPacer>,
+    connections: Rc<Connections>,
     lifecycle: watch::Receiver<Lifecycle>,
 ) -> io::Result<()> {
-    let connections = Rc::new(Connections::new(pacer));
     accept(listener, proxy, &connections, lifecycle).await?;
     connections.drain();
     connections.all_closed().await;

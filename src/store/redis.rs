@@ -8,6 +8,7 @@ mod client;
 mod cluster;
 mod connection;
 mod cross_slot;
+mod patience;
 mod raises;
 mod reply;
 mod script;
@@ -36,12 +37,13 @@ pub use wire::stored_key;
 use self::batcher::Batcher;
 use self::client::{RedisClient, TakeClock};
 use self::connection::Reconnector;
+use self::patience::wait_for_reply;
 use self::wire::ChargesWithGrants;
 use super::raises::{RaiseChange, RaiseError, RaiseList};
 use super::types::{Change, Decisions, Granted, StoreError};
 use crate::limit::{Charge, ChargeKind, Grant, GrantRequest, Key, Policy, PolicyId, Quota, Rate};
 use crate::telemetry::StoreCounts;
-use crate::time::{Clock, Micros, monotonic};
+use crate::time::{Clock, Micros};
 
 /// How many charges are applied in one call: it must not block the server for long, nor take longer than a take
 /// may. Renewing one of thousands of slots of a key takes the server most of a millisecond.
@@ -272,17 +274,13 @@ impl Redis {
         if charges.is_empty() {
             return Ok(Decisions::new());
         }
+        let deadline = self.inner.client.deadline();
         if !(self.inner.is_cluster && cross_slot::spans_slots(charges)) {
-            let deadline = self.inner.client.deadline();
             return self.inner.batcher.submit(policies, charges, independent, deadline).await;
         }
         let decide = if independent { cross_slot::apply } else { cross_slot::take };
-        let deciding = decide(&self.inner.batcher, policies, charges, self.inner.client.deadline());
-        tokio::time::timeout(self.inner.client.timeout(), deciding).await.map_err(|_| {
-            // Refreshes the thread's cached time after the wait.
-            let _ = monotonic();
-            StoreError::Deadline
-        })?
+        let deciding = decide(&self.inner.batcher, policies, charges, deadline);
+        wait_for_reply(deadline, deciding).await.unwrap_or(Err(StoreError::Deadline))
     }
 
     /// Changes these keys by hand; see `Store::change`.

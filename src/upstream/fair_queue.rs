@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 /// A queue of items of several client addresses: round robin over the addresses, first in first out for each of them.
 #[derive(Debug)]
-pub(super) struct FairQueue<T> {
+pub(crate) struct FairQueue<T> {
     /// The next item is the first of the first address; no address is without items.
     clients: VecDeque<(IpAddr, VecDeque<T>)>,
     length: usize,

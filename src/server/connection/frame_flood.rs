@@ -3,17 +3,20 @@
 //! Such frames are cheap for the client, and h2 accepts any number of them. Here each of them costs credit, which the
 //! client earns over time and by bytes that are written to it, since a client that reads responses has to send
 //! `WINDOW_UPDATE` frames. A connection that receives without a pause also yields regularly, since all connections of a
-//! worker share its thread.
+//! worker share its thread, and a request waits until it may start ([`start_queue`](crate::server::start_queue)): it and
+//! what follows it are passed on then.
 
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
 use super::preface::PREFACE;
+use crate::server::start_queue::Starter;
 use crate::time::{cached_now, monotonic};
 
 /// Bytes of a frame's head: length, type, flags and stream (RFC 9113 §4.1).
@@ -47,6 +50,9 @@ const FRAME_WORK: usize = 64;
 pub(super) struct FrameFloodGuard<S> {
     stream: S,
     frames: Frames,
+    starter: Starter,
+    /// Bytes that were received, from a request on that has to wait.
+    held: Bytes,
     credit: u64,
     /// The time up to which credit for time was added.
     earned_to: Instant,
@@ -67,20 +73,27 @@ struct Frames {
 /// Frames that were received, and their cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct FrameSum {
+    /// Bytes up to a request that has to wait.
+    bytes: usize,
     frames: usize,
     cost: u64,
 }
 
 impl<S> FrameFloodGuard<S> {
     /// A guard for a stream whose next byte is the first of the preface.
-    pub fn new(stream: S) -> Self {
-        Self { stream, frames: Frames::new(), credit: MAX_CREDIT, earned_to: monotonic(), work: 0 }
+    pub fn new(stream: S, starter: Starter) -> Self {
+        let (frames, held, earned_to) = (Frames::new(), Bytes::new(), monotonic());
+        Self { stream, frames, starter, held, credit: MAX_CREDIT, earned_to, work: 0 }
     }
 
-    /// Charges for received bytes; returns false if the credit does not cover them.
-    fn charge(&mut self, bytes: &[u8]) -> bool {
-        let sum = self.frames.count(bytes);
-        self.work += bytes.len() + sum.frames * FRAME_WORK;
+    /// Charges for received bytes, up to a request that has to wait; returns how many these are.
+    ///
+    /// # Errors
+    /// When the credit does not cover them.
+    fn charge(&mut self, bytes: &[u8], cx: &mut Context<'_>) -> io::Result<usize> {
+        let starter = &mut self.starter;
+        let sum = self.frames.count(bytes, || starter.poll_start(cx).is_ready());
+        self.work += sum.bytes + sum.frames * FRAME_WORK;
         let seconds = cached_now().saturating_duration_since(self.earned_to).as_secs();
         if seconds > 0 {
             self.earned_to += Duration::from_secs(seconds);
@@ -88,7 +101,21 @@ impl<S> FrameFloodGuard<S> {
         }
         let left = self.credit.checked_sub(sum.cost);
         self.credit = left.unwrap_or(0);
-        left.is_some()
+        let too_many = || io::Error::new(io::ErrorKind::InvalidData, "too many control frames");
+        left.map(|_| sum.bytes).ok_or_else(too_many)
+    }
+
+    /// Passes on bytes that were held, once the first request in them may start.
+    fn poll_held(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let mut held = std::mem::take(&mut self.held);
+        let passed = self.charge(&held[..held.len().min(buf.remaining())], cx);
+        let passed = passed.inspect(|passed| buf.put_slice(&held.split_to(*passed)));
+        self.held = held;
+        if let Ok(0) = passed {
+            self.work = 0;
+            return Poll::Pending;
+        }
+        Poll::Ready(passed.map(drop))
     }
 
     fn earn(&mut self, credit: u64) {
@@ -101,8 +128,8 @@ impl Frames {
         Self { head: [0; HEAD], received: 0, skip: PREFACE.len() }
     }
 
-    /// Counts the frames whose head is complete.
-    fn count(&mut self, bytes: &[u8]) -> FrameSum {
+    /// Counts the frames whose head is complete, up to a request that may not start.
+    fn count(&mut self, bytes: &[u8], mut may_start: impl FnMut() -> bool) -> FrameSum {
         let (mut left, mut sum) = (bytes, FrameSum::default());
         loop {
             let skipped = self.skip.min(left.len());
@@ -113,12 +140,19 @@ impl Frames {
                 *to = *from;
             }
             self.received += received.len();
-            left = rest;
+            sum.bytes = bytes.len() - rest.len();
             if self.received < HEAD {
                 return sum;
             }
-            self.received = 0;
             let [high, middle, low, kind, flags, ..] = self.head;
+            if kind == HEADERS && !may_start() {
+                // The last byte of its head is passed on with the request.
+                self.received -= 1;
+                sum.bytes -= 1;
+                return sum;
+            }
+            left = rest;
+            self.received = 0;
             self.skip = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
             sum.frames += 1;
             sum.cost += cost(kind, flags, self.skip == 0);
@@ -150,6 +184,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for FrameFloodGuard<S> {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
+        if !this.held.is_empty() {
+            return this.poll_held(cx, buf);
+        }
         let before = buf.filled().len();
         let read = Pin::new(&mut this.stream).poll_read(cx, buf);
         if read.is_pending() {
@@ -157,11 +194,16 @@ impl<S: AsyncRead + Unpin> AsyncRead for FrameFloodGuard<S> {
         }
         ready!(read)?;
         let received = buf.filled().get(before..).unwrap_or_default();
-        if this.charge(received) {
-            Poll::Ready(Ok(()))
-        } else {
-            Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, "too many control frames")))
+        let passed = this.charge(received, cx)?;
+        if passed < received.len() {
+            this.held = Bytes::copy_from_slice(received.get(passed..).unwrap_or_default());
+            buf.set_filled(before + passed);
+            if passed == 0 {
+                this.work = 0;
+                return Poll::Pending;
+            }
         }
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -207,7 +249,10 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for FrameFloodGuard<S> {
 mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 
+    use std::rc::Rc;
+
     use super::*;
+    use crate::server::start_queue::StartQueue;
     use crate::socket::TimedStream;
 
     fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
@@ -217,7 +262,9 @@ mod tests {
 
     fn sum(bytes: &[u8], piece: usize) -> FrameSum {
         let mut frames = Frames::new();
-        bytes.chunks(piece).map(|bytes| frames.count(bytes)).fold(FrameSum::default(), |all, one| FrameSum {
+        let count = |bytes| frames.count(bytes, || true);
+        bytes.chunks(piece).map(count).fold(FrameSum::default(), |all, one| FrameSum {
+            bytes: all.bytes + one.bytes,
             frames: all.frames + one.frames,
             cost: all.cost + one.cost,
         })
@@ -236,7 +283,7 @@ mod tests {
             frame(0xbe, 0, b"?"),
         ]
         .concat();
-        let expected = FrameSum { frames: 7, cost: SETTINGS_COST + PING_COST + 2 * COST };
+        let expected = FrameSum { bytes: bytes.len(), frames: 7, cost: SETTINGS_COST + PING_COST + 2 * COST };
         for piece in [1, 7, 4096, bytes.len()] {
             assert_eq!(sum(&bytes, piece), expected, "{piece}");
         }
@@ -244,9 +291,16 @@ mod tests {
 
     /// The two ends of a connection, of which the proxy's has read the preface.
     async fn connected() -> (DuplexStream, FrameFloodGuard<TimedStream<DuplexStream>>) {
+        connected_over(&Rc::new(StartQueue::new())).await
+    }
+
+    /// The same, on a worker with this queue.
+    async fn connected_over(
+        queue: &Rc<StartQueue>,
+    ) -> (DuplexStream, FrameFloodGuard<TimedStream<DuplexStream>>) {
         let (mut near, far) = duplex(1 << 22);
-        let mut far =
-            FrameFloodGuard::new(TimedStream::new(far, bytes::Bytes::new(), Duration::from_secs(1)));
+        let far = TimedStream::new(far, Bytes::new(), Duration::from_secs(1));
+        let mut far = FrameFloodGuard::new(far, queue.starter([127, 0, 0, 1].into()));
         near.write_all(PREFACE).await.unwrap();
         far.read_exact(&mut [0; PREFACE.len()]).await.unwrap();
         (near, far)
@@ -307,5 +361,20 @@ mod tests {
             () = std::future::ready(()) => {}
         }
         assert!(read <= MAX_WORK + 8 * 1024, "{read}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_wait_for_their_turn_and_are_passed_on_unchanged() {
+        let queue = Rc::new(StartQueue::new());
+        let (mut near, mut far) = connected_over(&queue).await;
+        let parts = |number: u8| [frame(HEADERS, 4, &[number; 20]), frame(DATA, 1, &[number; 3])].concat();
+        let flood: Vec<u8> = (0..200).flat_map(parts).collect();
+        near.write_all(&flood).await.unwrap();
+        let mut bytes = vec![0; flood.len()];
+        let mut read = std::pin::pin!(far.read_exact(&mut bytes));
+        let is_pending = tokio::select! { biased; _ = &mut read => false, () = std::future::ready(()) => true };
+        assert!(is_pending, "all requests started at once");
+        tokio::select! { read = &mut read => drop(read.unwrap()), () = queue.run() => {} }
+        assert!(bytes == flood);
     }
 }

@@ -12,7 +12,7 @@ mod upload;
 
 use std::error::Error;
 use std::future::poll_fn;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http::Uri;
@@ -26,6 +26,7 @@ use crate::http1::{HeadLimits, ParseError, ParsedRequest, ResponseHead, parse_re
 use crate::proxy::{ActiveProxy, ClientConnection, Tunnel};
 use crate::server::drain::{ConnectionTracker, IDLE_GRACE};
 use crate::server::spec::ListenerSpec;
+use crate::server::start_queue::Starter;
 use crate::socket::{BufferedStream, TimedStream};
 use crate::time::{cached_now, http_date, monotonic};
 use crate::tls::Transport;
@@ -40,6 +41,7 @@ const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
 struct Connection<'l> {
     io: ClientIo,
     session: Session<'l>,
+    starter: Starter,
     /// When an idle connection closes, set once the server drains.
     drain_deadline: Option<Instant>,
     /// The target of the last request. Targets often repeat, and are then not parsed again.
@@ -100,8 +102,9 @@ pub(super) async fn serve(
     tracker: &ConnectionTracker,
 ) -> Result<Option<Parked>, Box<dyn Error>> {
     let io = ClientIo::new(stream, spec.idle_timeout);
+    let starter = tracker.starter(client.ip());
     let session = Session { client, spec, proxy, tracker };
-    let mut connection = Connection { io, session, drain_deadline: None, last_target: None };
+    let mut connection = Connection { io, session, starter, drain_deadline: None, last_target: None };
     let mut state = State::ReadingHead { deadline: cached_now() + spec.header_timeout };
     loop {
         state = match state {
@@ -165,6 +168,9 @@ impl Connection<'_> {
                 }
                 Poll::Pending => return self.poll_idle(deadline, park_at, cx),
             }
+        } else {
+            // Pipelined: it would start in the same turn of the event loop.
+            ready!(self.starter.poll_start(cx));
         }
         Poll::Ready(State::ReadingHead { deadline: cached_now() + self.session.spec.header_timeout })
     }

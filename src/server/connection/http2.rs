@@ -101,6 +101,7 @@ pub(super) async fn serve(
     tracker: &ConnectionTracker,
 ) -> Result<(), Box<dyn Error>> {
     let (drain, draining) = watch::channel(false);
+    let starter = tracker.starter(client.ip());
     let client = Rc::new(client.over_http2(spec.max_headers).with_drain(draining));
     let (stream, read) = stream.into_parts();
     // A client always has something to send, such as WINDOW_UPDATE frames: without lingering, closing the socket would
@@ -118,7 +119,7 @@ pub(super) async fn serve(
         // Boxed because it is large, and hyper moves it several times on its way into a task.
         Box::pin(respond((service, Rc::clone(&pacer)), (proxy, client), counted.start(), request))
     });
-    let io = TokioIo::new(FrameFloodGuard::new(stream));
+    let io = TokioIo::new(FrameFloodGuard::new(stream, starter));
     let mut connection = pin!(protocol(spec, streams.clone()).serve_connection(io, serve));
     let mut check = IdleCheck::new(spec.idle_timeout);
     poll_fn(|cx| {

@@ -20,11 +20,11 @@ use tokio::time::Instant;
 use self::request::QueuedRequest;
 use self::routes::Routes;
 use super::client::RedisClient;
+use super::patience::wait_for_reply;
 use super::reply::{self, Part};
 use super::wire::ChargesWithGrants;
 use crate::limit::{Charge, Policy};
 use crate::store::types::{Decisions, Granted, StoreError};
-use crate::time::monotonic;
 
 /// How many requests may wait for a call or its reply.
 const MAX_PENDING: usize = 4_096;
@@ -100,9 +100,7 @@ impl Batcher {
             _permit: permit,
         };
         let number = lane.push(request)?;
-        let Ok(part) = tokio::time::timeout_at(deadline, replied).await else {
-            // Refreshes the thread's cached time after the wait.
-            let _ = monotonic();
+        let Some(part) = wait_for_reply(deadline, replied).await else {
             // A request that was still queued was not charged; one that was sent may have been.
             return Err(if lane.withdraw(number) { StoreError::Unsent } else { StoreError::Deadline });
         };

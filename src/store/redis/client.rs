@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::cluster;
+use super::patience::wait_for_command;
 use super::script::{Script, TAKE};
 use super::script_call::{ScriptCall, options};
 use super::spec::RedisSpec;
@@ -42,6 +43,8 @@ pub(super) struct RedisClient {
     prefix: Box<str>,
     timeout: Duration,
     is_cluster: bool,
+    /// Whether connections are made over TCP without TLS.
+    is_plain: bool,
     /// Why there is no connection if the server does not reply in time, and what to change.
     no_reply: String,
     clock: TakeClock,
@@ -100,6 +103,7 @@ impl RedisClient {
     ) -> Self {
         let last_error = ArcSwap::from_pointee("no attempt yet".to_owned());
         let is_cluster = matches!(spec.target.address, RedisAddress::Cluster(_));
+        let is_plain = spec.target.tls.is_none() && !matches!(spec.target.address, RedisAddress::Unix(_));
         let (client, prefix) = (ArcSwap::from_pointee(client), spec.prefix.clone());
         Self {
             client,
@@ -107,6 +111,7 @@ impl RedisClient {
             prefix,
             timeout: spec.timeout,
             is_cluster,
+            is_plain,
             no_reply: no_reply(spec),
             clock,
             counts,
@@ -122,8 +127,14 @@ impl RedisClient {
 
     /// Records why there is no connection.
     pub fn record_failure(&self, error: &Error) {
-        let reason = if *error.kind() == ErrorKind::Timeout { self.no_reply() } else { &reason(error) };
-        self.last_error.store(Arc::new(reason.to_owned()));
+        let mut reason = match error.kind() {
+            ErrorKind::Timeout => self.no_reply().to_owned(),
+            _ => reason(error),
+        };
+        if self.is_plain && reason.contains("reset by peer") {
+            reason.push_str("; if it expects TLS, its URL must begin with rediss://");
+        }
+        self.last_error.store(Arc::new(reason));
     }
 
     /// Why there is no connection if the server does not reply in time.
@@ -188,15 +199,15 @@ impl RedisClient {
 
     async fn evaluate(self: &Arc<Self>, mut call: ScriptCall, deadline: Instant) -> Evaluated {
         let started = monotonic();
-        match tokio::time::timeout(self.timeout, call.run()).await {
-            Ok(Err(error)) if cluster::may_be_retried(&error) => {
+        match wait_for_command(self.timeout, call.run()).await {
+            Some(Err(error)) if cluster::may_be_retried(&error) => {
                 let (client, ends) = (Arc::clone(self), started + self.timeout);
                 Evaluated::Delayed(Box::pin(async move {
                     let reply = tokio::time::timeout_at(ends, call.run_again(error, deadline)).await;
                     client.ended(started, reply.ok())
                 }))
             }
-            reply => Evaluated::Ended(self.ended(started, reply.ok())),
+            reply => Evaluated::Ended(self.ended(started, reply)),
         }
     }
 
@@ -299,10 +310,10 @@ impl RedisClient {
         &self,
         running: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, StoreError> {
-        let reply = tokio::time::timeout(self.timeout, running).await;
+        let reply = wait_for_command(self.timeout, running).await;
         // Refreshes the thread's cached time after the wait.
         let _ = monotonic();
-        reply.map_err(|_| StoreError::Deadline)?.map_err(|error| self.store_error(&error))
+        reply.ok_or(StoreError::Deadline)?.map_err(|error| self.store_error(&error))
     }
 
     /// Classifies the error of a call. fred's own errors differ from the server's only in their texts.

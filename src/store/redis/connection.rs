@@ -4,17 +4,20 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fred::clients::Client;
+use fred::error::Error;
 use fred::interfaces::{ClientLike, ClusterInterface as _, EventInterface};
-use fred::types::RespVersion;
 use fred::types::config::{
-    ClusterDiscoveryPolicy, Config, ConnectionConfig, PerformanceConfig, ReconnectPolicy, Server,
+    ClusterDiscoveryPolicy, Config, ConnectionConfig, Options, PerformanceConfig, ReconnectPolicy, Server,
     ServerConfig, TcpConfig, TlsConfig, TlsConnector, TlsHostMapping, UnresponsiveConfig,
 };
-
+use fred::types::{ClusterHash, CustomCommand, RespVersion, Value};
+use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{Notify, oneshot};
 
 use super::client::{RedisClient, unresponsive_timeout};
+use super::patience::fred_timeout;
+use super::script_call::options;
 use super::spec::RedisSpec;
 use super::url::{Node, RedisAddress};
 use crate::time::monotonic;
@@ -24,8 +27,6 @@ const MIN_CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 const MAX_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How many times the timeout of a call connecting may take, since it takes several round trips.
 const CONNECT_FACTOR: u32 = 5;
-/// By how much fred's timeout is shorter than ours: a command that fred has timed out is not sent any more.
-const FRED_MARGIN: Duration = Duration::from_millis(2);
 /// The pause before a client that did not connect, or has ended, is replaced.
 const REBUILD_PAUSE: Duration = Duration::from_millis(500);
 /// The longest that a connection attempt may take. It is shorter, unless many nodes of a cluster do not respond.
@@ -82,8 +83,7 @@ fn build(spec: &RedisSpec, turn: usize, known: &[Server]) -> Client {
         },
         ..ConnectionConfig::default()
     };
-    let default_command_timeout = spec.timeout.saturating_sub(FRED_MARGIN).max(Duration::from_millis(1));
-    let performance = PerformanceConfig { default_command_timeout, ..PerformanceConfig::default() };
+    let performance = PerformanceConfig { default_command_timeout: fred_timeout(spec.timeout), ..PerformanceConfig::default() };
     // A closed connection is replaced at once, since until then fred takes it for connected; the delay of further attempts
     // grows to half a second.
     let mut reconnect = ReconnectPolicy::new_exponential(0, 1, 500, 4);
@@ -135,6 +135,7 @@ impl Reconnector {
     ) {
         let is_cluster = matches!(self.spec.target.address, RedisAddress::Cluster(_));
         loop {
+            let connections = self.client.reconnect_rx();
             let mut running = self.client.connect();
             let has_ended = tokio::select! {
                 _ = &mut dropped => {
@@ -144,6 +145,7 @@ impl Reconnector {
                 // fred has given up, which its configuration forbids.
                 _ = &mut running => true,
                 () = self.record_failures(&redis) => false,
+                () = name_connections(&self.client, connections, is_cluster) => false,
                 () = until_useless(&self.client, is_cluster, &reconnect) => false,
             };
             // This closes its connections, and fails the calls in flight.
@@ -185,6 +187,25 @@ impl Reconnector {
             if has_others && !self.client.is_connected() && started + REBUILD_PAUSE <= monotonic() {
                 return;
             }
+        }
+    }
+}
+
+/// Gives each connection a name for CLIENT LIST and ACL LOG, which says whose it is; never returns.
+async fn name_connections(client: &Client, mut connections: Receiver<Server>, is_cluster: bool) {
+    let thread = std::thread::current();
+    let name = format!("tidegate-{}", thread.name().unwrap_or("thread"));
+    loop {
+        match connections.recv().await {
+            Ok(server) => {
+                let options = Options { cluster_node: is_cluster.then_some(server), ..options() };
+                // A user without the permission for this has connections without a name.
+                let command = CustomCommand::new_static("CLIENT", ClusterHash::FirstKey, false);
+                let _: Result<Value, Error> =
+                    client.with_options(&options).custom(command, vec!["SETNAME", &name]).await;
+            }
+            Err(RecvError::Lagged(_)) => {}
+            Err(RecvError::Closed) => std::future::pending().await,
         }
     }
 }

@@ -102,7 +102,7 @@ impl Kind {
 }
 
 impl Target {
-    /// Reads `redis://[user[:password]@]host[:port][/database]`, `unix:///path`,
+    /// Reads `redis://[user[:password]@]host[:port][/database]`, `unix:///path[?db=database]`,
     /// `redis-sentinel://[…@]host[:port][,host[:port]…]/[database]?service=NAME`, or
     /// `redis-cluster://[…@]host[:port][,host[:port]…]`; with `rediss` in place of `redis` over TLS with
     /// the system's trust store.
@@ -177,8 +177,11 @@ fn socket(url: &url::Url, username: Option<String>, password: Option<String>) ->
     if !path.starts_with('/') || path.len() < 2 {
         return Err(UrlError::NoPath);
     }
-    reject_extra(url)?;
-    Ok(Target { address: RedisAddress::Unix(path.into()), username, password, database: 0, tls: None })
+    let database = match url.query().and_then(|query| query.strip_prefix("db=")) {
+        Some(number) if url.fragment().is_none() => database(number)?,
+        _ => reject_extra(url).map(|()| 0)?,
+    };
+    Ok(Target { address: RedisAddress::Unix(path.into()), username, password, database, tls: None })
 }
 
 fn service(url: &url::Url) -> Result<String, UrlError> {
@@ -224,6 +227,7 @@ impl std::fmt::Display for Target {
             (RedisAddress::Sentinel { service, .. }, 0) => write!(f, "/?service={service}"),
             (RedisAddress::Sentinel { service, .. }, number) => write!(f, "/{number}?service={service}"),
             (_, 0) => Ok(()),
+            (RedisAddress::Unix(_), number) => write!(f, "?db={number}"),
             (_, number) => write!(f, "/{number}"),
         }
     }
@@ -251,7 +255,9 @@ mod tests {
         assert_eq!(full.database, 3);
         assert_eq!(Target::parse("redis://[::1]").unwrap().to_string(), "redis://[::1]:6379");
         let socket = Target::parse("unix:///run/redis/a.sock").unwrap();
-        assert!(socket.address == RedisAddress::Unix("/run/redis/a.sock".into()));
+        assert!(socket.address == RedisAddress::Unix("/run/redis/a.sock".into()) && socket.database == 0);
+        let socket = Target::parse("unix:///run/a.sock?db=3").unwrap();
+        assert_eq!((socket.database, &*socket.to_string()), (3, "unix:///run/a.sock?db=3"));
     }
 
     #[test]
@@ -295,6 +301,8 @@ mod tests {
                  redis-cluster and rediss-cluster",
             ),
             ("redis://h/x", "`x` is no database number from 0 to 255"),
+            ("unix:///s?db=x", "`x` is no database number from 0 to 255"),
+            ("unix:///s?a=1", "`a=1` is not understood"),
             ("redis-cluster://h/1", "a cluster has no database but 0"),
             ("redis://h?a=1", "`a=1` is not understood"),
             ("redis-sentinel://h?a=1", "`a=1` is not understood"),

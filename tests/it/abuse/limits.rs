@@ -1,13 +1,16 @@
 //! Limits under requests at full speed.
 
 use std::io::Write as _;
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::*;
 use crate::limits::setup::routes;
-use crate::support::{PATIENCE, Tidegate, Upstream, Wire, connect_from, curl, get};
+use crate::support::{Client, PATIENCE, RedisServer, Tidegate, Upstream, Wire, connect_from, curl, get, timed};
 
+/// The address of a client beside a flood from another one.
+const HONEST: &str = "127.0.0.2";
 /// The rate of the attacker's address in the limit `each`.
 const ATTACKER_RATE: f64 = 100.0;
 
@@ -152,6 +155,77 @@ fn pipeline(setup: &Setup, counts: &Counts, request: impl Fn(u32) -> String, is_
         }
         sent += 100;
     }
+}
+
+/// A denied client that sends requests at full speed: 100 at once on each of 40 connections over HTTP/2.
+struct Flood(Child);
+
+impl Flood {
+    fn start(proxy: &Tidegate) -> Self {
+        let options = ["-c", "40", "-m", "100", "-D", "120", &proxy.url("/")];
+        let process = Command::new("h2load").args(options).stdout(Stdio::null()).spawn();
+        Self(process.expect("h2load is installed"))
+    }
+}
+
+impl Drop for Flood {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A proxy with one worker whose limit is in this Redis. The address from which the flood comes is denied from its second
+/// request on.
+fn limited_in(redis: &RedisServer) -> Tidegate {
+    let proxy = Tidegate::start_with(
+        redis,
+        &format!(
+            "listen = \"127.0.0.1:0\"\nworkers = 1\n[admin]\nlisten = \"127.0.0.1:0\"\n\
+             [limits.each]\nrate = \"1/hour\"\nkey = \"client_ip\"\non_store_failure = \"deny\"\n\
+             overrides = {{ \"{HONEST}\" = {{ rate = \"1000/s\" }} }}\n\
+             [[routes]]\npath = \"/*\"\nlimits = [\"each\"]\nrespond = {{ status = 200 }}\n"
+        ),
+    );
+    proxy.wait_ready();
+    proxy
+}
+
+#[test]
+fn a_denied_client_delays_no_reply_of_redis_beyond_its_deadline() {
+    let redis = RedisServer::start();
+    let proxy = limited_in(&redis);
+    let mut honest = Client::connect_from(HONEST, proxy.addr());
+    let _flood = Flood::start(&proxy);
+    let denied = || proxy.decisions("each", "denied");
+    let (start, mut outcomes) = (Instant::now(), Vec::new());
+    // Denials are cached for a second, so that the flood reaches Redis several times.
+    while denied() < 3_000 || start.elapsed() < Duration::from_secs(3) {
+        outcomes.extend((0..10).map(|_| timed(|| honest.get("/", &[]).status())));
+        assert!(start.elapsed() < 3 * PATIENCE, "{} were denied", denied());
+    }
+    outcomes.sort_by_key(|(_, took)| *took);
+    let (count, served) = (outcomes.len(), outcomes.iter().filter(|(status, _)| *status == 200).count());
+    let (median, slowest) = (outcomes[count / 2].1, outcomes[count - 1].1);
+    let missed = proxy.metric("tidegate_store_requests_total{outcome=\"timeout\"}");
+    let openings = proxy.metric("tidegate_store_breaker_openings_total");
+    eprintln!("{served} of {count} served, p50 {median:?}, slowest {slowest:?}, {} denied", denied());
+    assert_eq!((count - served, missed, openings), (0, 0, 0));
+}
+
+#[test]
+fn a_silent_redis_is_noticed_beside_a_denied_client() {
+    let redis = RedisServer::start();
+    let proxy = limited_in(&redis);
+    let mut honest = Client::connect_from(HONEST, proxy.addr());
+    let _flood = Flood::start(&proxy);
+    eventually("the flood is denied", || proxy.decisions("each", "denied") > 1_000);
+    redis.pause();
+    let ((), took) = timed(|| drop(proxy.wait_log("the store is unavailable")));
+    assert_eq!(honest.get("/", &[]).status(), 503);
+    redis.resume();
+    eprintln!("noticed after {took:?}");
+    eventually("Redis decides again", || honest.get("/", &[]).status() == 200);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use tidegate::store::{Change, Redis, RedisSpec, StoreError, StoreSpec};
 use tidegate::time::Micros;
 
 use super::{admit, bucket, charge, documented, run};
-use crate::support::{Authority, PATIENCE, RedisServer, eventually, free_address};
+use crate::support::{Authority, PATIENCE, RedisServer, eventually, eventually_async, free_address};
 
 /// Options of a server on TLS, whose certificate says `name`.
 fn tls(authority: &Authority, name: &str, port: u16) -> Vec<String> {
@@ -94,7 +94,7 @@ fn a_server_is_trusted_by_its_authority_and_name() {
         (&authority, url(&redis, "localhost") + &tls(", server_name = \"redis.test\""), name),
         (&other, url(&redis, "localhost") + &tls(""), ca),
         (&authority, url(&redis, "localhost"), ca),
-        (&authority, url(&redis, "localhost").replace("rediss", "redis"), ""),
+        (&authority, url(&redis, "localhost").replace("rediss", "redis"), "its URL must begin with rediss://"),
     ] {
         let error = refusal(&spec(files, &wrong)).unwrap_or_else(|| panic!("{wrong} is accepted"));
         assert!(error.contains(cure), "{wrong}: {error}");
@@ -163,6 +163,35 @@ fn consumers_need_another_right() {
         assert_eq!(record, [("name".into(), "acme".into())]);
         assert_eq!(store.consumer_record("01").await.unwrap(), []);
     });
+}
+
+#[test]
+fn connections_have_names_and_add_nothing_to_the_acl_log() {
+    let redis = RedisServer::start();
+    admit(&redis, "", "tidegate", &documented("tidegate", ""));
+    run(async {
+        let store = Redis::connect(&super::spec(&format!("redis://tidegate:SECRET@{}/1", redis.addr())));
+        store.wait_connected(PATIENCE).await.unwrap();
+        eventually_async("it has a name", async || {
+            store.take(&[bucket("a", 5)].into(), &[charge(0, 1)]).await.unwrap();
+            redis.cli(&["client", "list"]).contains(" name=tidegate-")
+        })
+        .await;
+    });
+    assert_eq!(redis.cli(&["acl", "log"]), "");
+}
+
+#[test]
+fn a_unix_socket_may_have_a_database() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("redis.sock").display().to_string();
+    let redis = RedisServer::start_as(|_| ["--unixsocket", &path].map(str::to_owned).to_vec());
+    run(async {
+        let store = Redis::connect(&super::spec(&format!("unix://{path}?db=3")));
+        store.wait_connected(PATIENCE).await.unwrap();
+        store.take(&[bucket("a", 5)].into(), &[charge(0, 1)]).await.unwrap();
+    });
+    assert_eq!(["0", "3"].map(|number| redis.cli(&["-n", number, "dbsize"])), ["0", "1"]);
 }
 
 /// What docs/redis.md tells to give to the proxy's user is enough for all that it does, and no other key is its own.
