@@ -25,8 +25,8 @@ const WINDOW: Duration = Duration::from_millis(50);
 const SATURATED: f64 = 0.95;
 /// How many refusals a second are worth a pause: fewer take little of the CPU time.
 const MIN_RATE: f64 = 1_000.0;
-/// The shortest and the longest time from the end of one pause to the next, of all clients together. Refusals at the lower rate take less than a hundredth
-/// of the CPU time, also of a slow CPU; at the higher rate they could take all of it.
+/// The shortest and the longest time from the end of one pause to the next, of all clients together. Refusals at the lower
+/// rate take less than a hundredth of the CPU time, also of a slow CPU; at the higher rate they could take all of it.
 const MIN_INTERVAL: Duration = Duration::from_micros(10);
 const MAX_INTERVAL: Duration = Duration::from_millis(8);
 /// The longest pause.
