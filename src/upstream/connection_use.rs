@@ -178,8 +178,7 @@ impl ConnectionUse {
     pub(super) fn reclaim(&self, now: Instant, is_contended: bool) -> bool {
         let state = self.state.load(Ordering::Relaxed);
         // The client may have continued meanwhile.
-        let is_reclaimed =
-            self.reclaimable(now, is_contended).is_some() && self.replace(state, RECLAIMED);
+        let is_reclaimed = self.reclaimable(now, is_contended).is_some() && self.replace(state, RECLAIMED);
         if is_reclaimed {
             self.wake();
         }

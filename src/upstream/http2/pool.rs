@@ -75,7 +75,8 @@ impl Http2Pool {
 
     /// Waits for the SETTINGS of a new connection, if there is one.
     pub async fn wait_for_settings(&self) {
-        let is_settled = |connection: &Rc<Http2Connection>| !connection.is_usable() || connection.is_settled();
+        let is_settled =
+            |connection: &Rc<Http2Connection>| !connection.is_usable() || connection.is_settled();
         settings_allow(|| self.connections.borrow().iter().all(is_settled)).await;
     }
 

@@ -20,7 +20,8 @@ use crate::support::{Client, Frames, Http2Server, Tidegate, connect_from, eventu
 const HOLDER: &str = "127.0.0.2";
 /// Requests of another client meanwhile.
 const ATTEMPTS: usize = 15;
-const EVENTS: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
+const EVENTS: &str =
+    "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
 
 /// What the client holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,7 +138,9 @@ async fn serve(mut stream: TcpStream, held: Arc<AtomicUsize>) {
 
 /// The response that accepts a WebSocket handshake.
 fn switch(request: &str) -> String {
-    let key = request.lines().find_map(|line| line.to_ascii_lowercase().starts_with("sec-websocket-key").then_some(line));
+    let key = request
+        .lines()
+        .find_map(|line| line.to_ascii_lowercase().starts_with("sec-websocket-key").then_some(line));
     let key = key.unwrap().split(": ").nth(1).unwrap();
     let accept = derive_accept_key(key.as_bytes());
     format!(
@@ -265,7 +268,8 @@ fn a_client_that_holds_all_streams_of_an_http_2_server_gives_way() {
         let server = Http2Server::start(builder, None, move |(request, mut respond)| {
             let open = Arc::clone(&counted);
             async move {
-                let response = |kind: &str| Response::builder().header("content-type", kind).body(()).unwrap();
+                let response =
+                    |kind: &str| Response::builder().header("content-type", kind).body(()).unwrap();
                 let path = request.uri().path();
                 if path == "/" {
                     let mut body = respond.send_response(response("text/plain"), false).unwrap();
