@@ -52,6 +52,10 @@ fn describe_upstream_error(error: &ForwardError) -> (StatusCode, &'static str) {
         ForwardError::NoFreeConnection(_) => {
             (StatusCode::SERVICE_UNAVAILABLE, "all connections to the upstream are in use")
         }
+        ForwardError::Reclaimed(_) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the upstream did not respond, and its connection was given to another client",
+        ),
         ForwardError::ClientLimit(_) => {
             (StatusCode::TOO_MANY_REQUESTS, "this client has too many concurrent requests")
         }

@@ -4,9 +4,11 @@
 //! are in use. When a worker spends its time on such refusals, admitted requests take longer and hold their slots for longer,
 //! so that fewer are admitted. So a saturated worker waits before it reads the next request of a connection whose last one was
 //! refused: meanwhile the request waits in the kernel, and costs nothing. It is then served as any other. Connections whose
-//! requests are admitted are read as usual, and so are those of trusted proxies, which clients share.
+//! requests are admitted are read as usual, and so are those of trusted proxies, which clients share. Clients take turns: the
+//! pauses of one client do not make those of another longer, except by its share of the worker.
 
-use std::cell::Cell;
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -23,8 +25,8 @@ const WINDOW: Duration = Duration::from_millis(50);
 const SATURATED: f64 = 0.95;
 /// How many refusals a second are worth a pause: fewer take little of the CPU time.
 const MIN_RATE: f64 = 1_000.0;
-/// The shortest and the longest time from the end of one pause to the next. Refusals at the lower rate take less than a hundredth
-/// of the CPU time, also of a slow CPU; at the higher rate they could take all of it.
+/// The shortest and the longest time from the end of one pause to the next, of all clients together. Refusals at the lower
+/// rate take less than a hundredth of the CPU time, also of a slow CPU; at the higher rate they could take all of it.
 const MIN_INTERVAL: Duration = Duration::from_micros(10);
 const MAX_INTERVAL: Duration = Duration::from_millis(8);
 /// The longest pause.
@@ -33,10 +35,10 @@ const MAX_PAUSE: Duration = Duration::from_secs(1);
 /// The pauses of one worker.
 #[derive(Debug)]
 pub(super) struct RefusalPacer {
-    state: Cell<State>,
+    state: RefCell<State>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct State {
     /// When the window started, and how long the worker had been busy by then.
     window_start: Instant,
@@ -45,38 +47,36 @@ struct State {
     refused: u32,
     /// The time from the end of one pause to the next; zero while there are no pauses.
     interval: Duration,
-    /// When the last pause ends.
-    last_end: Instant,
+    /// When the last pause of each client ends; no more clients than have been paused in the last window or since.
+    last_ends: HashMap<IpAddr, Instant>,
 }
 
 impl RefusalPacer {
     pub fn new(now: Instant) -> Self {
         Self {
-            state: Cell::new(State {
+            state: RefCell::new(State {
                 window_start: now,
                 busy: Duration::ZERO,
                 refused: 0,
                 interval: Duration::ZERO,
-                last_end: now,
+                last_ends: HashMap::new(),
             }),
         }
     }
 
     /// When the next request of a client with this address may be read after one was refused; none if it may be at once.
     pub fn pause_after_refusal(&self, client: IpAddr, proxy: &Proxy) -> Option<Instant> {
-        if proxy.trusts(client) {
-            return None;
-        }
+        let client = proxy.client_at(client)?;
         let now = monotonic();
-        let end = self.pause(now, busy_time)?;
+        let end = self.pause(client, now, busy_time)?;
         proxy.record_pause(end - now);
         Some(end)
     }
 
-    /// Counts a refused request; when the pause after it ends, if there is one. `busy` is how long the worker has been busy since
-    /// its start.
-    fn pause(&self, now: Instant, busy: impl FnOnce() -> Duration) -> Option<Instant> {
-        let mut state = self.state.get();
+    /// Counts a refused request of a client; when the pause after it ends, if there is one. `busy` is how long the worker has been
+    /// busy since its start.
+    fn pause(&self, client: IpAddr, now: Instant, busy: impl FnOnce() -> Duration) -> Option<Instant> {
+        let mut state = self.state.borrow_mut();
         state.refused += 1;
         let window = now.saturating_duration_since(state.window_start);
         if window >= WINDOW {
@@ -87,12 +87,18 @@ impl RefusalPacer {
             let last = if window < 2 * MAX_PAUSE { state.interval } else { Duration::ZERO };
             state.interval = adapted(last, is_saturated && (rate >= MIN_RATE || last > Duration::ZERO));
             (state.window_start, state.busy, state.refused) = (now, busy, 0);
+            let is_paused = !state.interval.is_zero();
+            state.last_ends.retain(|_, end| is_paused && *end > now);
         }
-        let end = (state.interval > Duration::ZERO)
-            .then(|| (state.last_end.max(now) + state.interval).min(now + MAX_PAUSE));
-        state.last_end = end.unwrap_or(now);
-        self.state.set(state);
-        end
+        if state.interval.is_zero() {
+            return None;
+        }
+        let last_end = *state.last_ends.entry(client).or_insert(now);
+        // With so many clients each has this part of the rate.
+        let clients = u32::try_from(state.last_ends.len()).unwrap_or(u32::MAX);
+        let end = (last_end.max(now) + state.interval.saturating_mul(clients)).min(now + MAX_PAUSE);
+        state.last_ends.insert(client, end);
+        Some(end)
     }
 }
 
@@ -115,13 +121,17 @@ fn adapted(interval: Duration, is_overloaded: bool) -> Duration {
 mod tests {
     use super::*;
 
+    fn client(number: u8) -> IpAddr {
+        [192, 0, 2, number].into()
+    }
+
     /// Refuses a request in each `step` while the worker is busy for this share of the time; the lengths of the pauses.
     fn pauses(step: Duration, share: f64, count: u32) -> Vec<Duration> {
         let start = monotonic();
         let pacer = RefusalPacer::new(start);
         let refuse = |number: u32| {
             let elapsed = step * number;
-            let end = pacer.pause(start + elapsed, || elapsed.mul_f64(share));
+            let end = pacer.pause(client(1), start + elapsed, || elapsed.mul_f64(share));
             end.map_or(Duration::ZERO, |end| end - (start + elapsed))
         };
         (0..count).map(refuse).collect()
@@ -152,12 +162,18 @@ mod tests {
     fn pauses_end_one_after_the_other_and_are_bounded() {
         let start = monotonic();
         let pacer = RefusalPacer::new(start);
-        let refuse = |now: Instant| pacer.pause(now, || now - start).map_or(Duration::ZERO, |end| end - now);
+        let refuse_of = |number, now: Instant| {
+            pacer.pause(client(number), now, || now - start).map_or(Duration::ZERO, |end| end - now)
+        };
+        let refuse = |now| refuse_of(1, now);
         (0..100).for_each(|_| assert_eq!(refuse(start), Duration::ZERO));
         let now = start + WINDOW;
         let pauses: Vec<Duration> = (0..200_000).map(|_| refuse(now)).collect();
         assert_eq!(pauses[..2], [MIN_INTERVAL, 2 * MIN_INTERVAL]);
         assert_eq!(*pauses.last().unwrap(), MAX_PAUSE);
+        // Another client does not wait behind them.
+        assert_eq!([refuse_of(2, now), refuse_of(2, now)], [2 * MIN_INTERVAL, 4 * MIN_INTERVAL]);
+        assert_eq!(refuse_of(3, now), 3 * MIN_INTERVAL);
     }
 
     #[test]
@@ -165,7 +181,7 @@ mod tests {
         let start = monotonic();
         let pacer = RefusalPacer::new(start);
         let refuse = |window: u32, busy: u32| {
-            let pause = |_| pacer.pause(start + WINDOW * window, || WINDOW * busy).is_some();
+            let pause = |_| pacer.pause(client(1), start + WINDOW * window, || WINDOW * busy).is_some();
             (0..100).map(pause).last().unwrap()
         };
         assert!(!refuse(0, 0));
@@ -174,6 +190,6 @@ mod tests {
         assert_eq!(calm.count(), 23);
         // At once, if nothing was refused for long.
         assert!((60..80).all(|window| refuse(window, window)));
-        assert!(pacer.pause(start + WINDOW * 79 + 2 * MAX_PAUSE, || WINDOW * 80).is_none());
+        assert!(pacer.pause(client(1), start + WINDOW * 79 + 2 * MAX_PAUSE, || WINDOW * 80).is_none());
     }
 }

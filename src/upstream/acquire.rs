@@ -12,17 +12,18 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::connection_limit::{ConnectionPermit, Grant, Share};
 use super::http1::Http1Connection;
+use super::http2::Http2Pool;
 use super::idle::IdleConnections;
 use crate::time::monotonic;
 
-/// How often a waiting request tries to reclaim a connection from a slow client.
+/// How often a waiting request tries to reclaim a connection from a client that has too many.
 const RECLAIM_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The result of a wait for a connection.
 pub(super) enum Acquired {
     /// A connection that another request has released.
     Connection(Box<Http1Connection>),
-    /// The permit for a new connection.
+    /// The permit for a new connection, or over HTTP/2 for a stream.
     Permit(ConnectionPermit),
 }
 
@@ -52,16 +53,17 @@ async fn wait(endpoints: &[&IdleConnections], client: IpAddr) -> Option<(usize, 
             return None;
         }
         let first = endpoints.first()?;
-        let displace = || endpoints.iter().any(|endpoint| endpoint.connection_limit().displace(client));
+        let displace = || endpoints.iter().any(|endpoint| endpoint.queue().displace(client));
         let _pending = first.start_pending(displace)?;
         // The request waits in all queues at once; a second grant goes to the next waiter when this one is dropped.
         let mut waits: SmallVec<[Acquire<'_>; 4]> =
             endpoints.iter().map(|endpoint| Acquire::start(endpoint, client)).collect();
         first.notify_other_workers();
         let (index, grant) = loop {
+            endpoints.iter().filter_map(|endpoint| endpoint.http2()).for_each(Http2Pool::update_limit);
             let now = monotonic();
             // One is enough. If another request gets that connection, this one tries again.
-            let _ = endpoints.iter().any(|endpoint| endpoint.connection_limit().reclaim(client, now));
+            let _ = endpoints.iter().any(|endpoint| endpoint.queue().reclaim(client, now));
             let granted = poll_fn(|cx| poll_granted(&mut waits, cx));
             if let Ok(granted) = timeout(RECLAIM_INTERVAL, granted).await {
                 break granted;
@@ -86,10 +88,10 @@ async fn wait(endpoints: &[&IdleConnections], client: IpAddr) -> Option<(usize, 
 fn try_acquire(endpoints: &[&IdleConnections]) -> Option<(usize, ConnectionPermit)> {
     endpoints.iter().enumerate().find_map(|(index, endpoint)| {
         loop {
-            if let Some(permit) = endpoint.connection_limit().try_acquire() {
+            if let Some(permit) = endpoint.queue().try_acquire() {
                 return Some((index, permit));
             }
-            if !endpoint.close_idle() {
+            if endpoint.http2().is_some() || !endpoint.close_idle() {
                 return None;
             }
         }
@@ -110,7 +112,7 @@ fn poll_granted(waits: &mut [Acquire<'_>], cx: &mut Context<'_>) -> Poll<(usize,
 /// then rejected before those of others.
 fn exceeds_its_share(endpoints: &[&IdleConnections], client: IpAddr) -> bool {
     let shares: SmallVec<[Share; 4]> =
-        endpoints.iter().map(|endpoint| endpoint.connection_limit().share(client)).collect();
+        endpoints.iter().map(|endpoint| endpoint.queue().share(client)).collect();
     let (held, max) = shares.iter().fold((0, 0), |(held, max), share| (held + share.held, max + share.max));
     held * 4 > max && shares.iter().any(|share| share.others_wait)
 }
@@ -131,6 +133,6 @@ impl Drop for Acquire<'_> {
         {
             self.connections.release(connection);
         }
-        self.connections.connection_limit().dequeue(self.number);
+        self.connections.queue().dequeue(self.number);
     }
 }

@@ -61,7 +61,7 @@ pub(super) async fn attempt(
             };
             FailedAttempt { error, retry }
         })?;
-        connection.start(client);
+        connection.start(client, detachable.is_some());
         let is_reused = connection.is_reused();
         // Decided before the request is sent, because its body must be recorded while it is sent.
         let unprocessed_retry = options.retry_of_unprocessed(request, is_reused, connection.is_shared());

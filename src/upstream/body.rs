@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::body_channel::BodyReceiver;
 use super::body_recorder::{BodyRecorder, RecordedBody};
 use super::buffered::{self, BodyBuffer, BufferBudget, BufferReservation};
+use super::connection_use::CONTENDED_GRACE;
 use super::error::BodyError;
 use super::scrub::HeaderScrub;
 use super::stream::ClientStream;
@@ -69,6 +70,8 @@ enum Source {
     Stream(Box<StreamBody>, Box<ClientStream>),
     /// None any more: a connection has taken the body.
     Sent,
+    /// None any more: the body has failed, and never ends.
+    Failed,
 }
 
 impl RequestBody {
@@ -208,7 +211,7 @@ impl RequestBody {
     /// Whether a part of the body still has to arrive from the client.
     pub(super) fn is_incoming(&self) -> bool {
         match &self.source {
-            Source::Empty | Source::Handshake | Source::Stored(_) | Source::Sent => false,
+            Source::Empty | Source::Handshake | Source::Stored(_) | Source::Sent | Source::Failed => false,
             Source::Channel(_) | Source::Stream(..) if self.returned.is_some() => true,
             Source::Channel(receiver) => !receiver.is_end(),
             Source::Stream(incoming, stream) => stream.held_bytes().is_some() || !incoming.is_end_stream(),
@@ -220,7 +223,7 @@ impl RequestBody {
         match &self.source {
             Source::Channel(receiver) => receiver.allowance(grace),
             Source::Stream(_, stream) => stream.allowance(grace),
-            Source::Empty | Source::Handshake | Source::Stored(_) | Source::Sent => None,
+            Source::Empty | Source::Handshake | Source::Stored(_) | Source::Sent | Source::Failed => None,
         }
     }
 
@@ -279,13 +282,14 @@ impl RequestBody {
         match &mut self.source {
             Source::Channel(receiver) => receiver.set_deadline(deadline),
             Source::Stream(_, stream) => stream.set_deadline(deadline),
-            Source::Empty | Source::Handshake | Source::Stored(_) | Source::Sent => {}
+            Source::Empty | Source::Handshake | Source::Stored(_) | Source::Sent | Source::Failed => {}
         }
     }
 
     fn poll_source(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match &mut self.source {
             Source::Empty | Source::Handshake | Source::Sent => Poll::Ready(None),
+            Source::Failed => Poll::Pending,
             Source::Stored(stored) => Poll::Ready(stored.next_frame().map(Ok)),
             Source::Channel(receiver) => receiver.poll_part(cx),
             Source::Stream(incoming, stream) => stream.poll_frame(incoming, cx),
@@ -337,8 +341,15 @@ impl Body for RequestBody {
         }
         if let Some(upload) = &this.upload {
             upload.record_poll(matches!(frame, Poll::Ready(Some(Ok(_)))));
-            if let Poll::Ready(Some(Err(error))) = &frame {
-                upload.failure.set(Some(error.failure()));
+            if frame.is_ready() {
+                upload.connection_use.record_part();
+            } else {
+                upload.connection_use.wait_for_client(this.allowance(CONTENDED_GRACE));
+            }
+            if let Poll::Ready(Some(Err(error))) = frame {
+                upload.fail(error);
+                this.source = Source::Failed;
+                return Poll::Pending;
             }
         }
         let has_failed = matches!(frame, Poll::Ready(Some(Err(_))));
@@ -356,6 +367,7 @@ impl Body for RequestBody {
     fn is_end_stream(&self) -> bool {
         match &self.source {
             Source::Empty | Source::Handshake | Source::Sent => true,
+            Source::Failed => false,
             Source::Stored(stored) => stored.is_end(),
             Source::Channel(_) | Source::Stream(..) => !self.is_incoming(),
         }
@@ -364,6 +376,7 @@ impl Body for RequestBody {
     fn size_hint(&self) -> SizeHint {
         let hint = match &self.source {
             Source::Empty | Source::Handshake | Source::Sent => SizeHint::with_exact(0),
+            Source::Failed => SizeHint::default(),
             Source::Stored(stored) if stored.is_chunked => SizeHint::default(),
             Source::Stored(stored) => SizeHint::with_exact(stored.remaining_bytes()),
             Source::Channel(receiver) => receiver.size_hint(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use hyper::body::{Body as _, Frame, Incoming, SizeHint};
+use hyper::body::{Frame, SizeHint};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
@@ -35,8 +35,8 @@ pub(super) enum ActiveExchange {
     Http1(Box<Http1Connection>),
     /// The same, while a task sends the rest of the request.
     Early(EarlyUpload),
-    /// A stream in an HTTP/2 connection, with the response's body.
-    Http2(Box<Http2Stream>, Box<Incoming>),
+    /// A stream in an HTTP/2 connection.
+    Http2(Box<Http2Stream>),
 }
 
 /// A stream of bytes in both directions.
@@ -48,17 +48,29 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Duplex for S {}
 #[derive(Debug)]
 pub(super) enum TunnelHold {
     /// The permit of its connection.
-    Connection(#[expect(dead_code, reason = "held until it is dropped")] ConnectionPermit),
+    Connection(ConnectionPermit),
     /// The stream in a shared connection.
-    Stream(#[expect(dead_code, reason = "held until it is dropped")] Box<Http2Stream>),
+    Stream(Box<Http2Stream>),
+}
+
+impl TunnelHold {
+    /// The use of the connection or stream.
+    pub fn connection_use(&self) -> &Arc<ConnectionUse> {
+        match self {
+            Self::Connection(permit) => permit.connection_use(),
+            Self::Stream(stream) => stream.connection_use(),
+        }
+    }
 }
 
 impl Connection {
-    /// Starts a request of this client.
-    pub fn start(&self, client: IpAddr) {
-        if let Self::Http1(connection) = self {
-            connection.connection_use().start(client);
-        }
+    /// Starts a request of this client, which may hold slots of a concurrency limit.
+    pub fn start(&self, client: IpAddr, has_slots: bool) {
+        let connection_use = match self {
+            Self::Http1(connection) => connection.connection_use(),
+            Self::Http2(stream) => stream.connection_use(),
+        };
+        connection_use.start(client, has_slots);
     }
 
     /// Whether the connection existed before the request.
@@ -99,8 +111,8 @@ impl Connection {
             }
             Self::Http2(stream) => {
                 // Boxed because it is large, so that it does not enlarge the future over HTTP/1.1.
-                let (head, incoming, stream) = Box::pin(stream.send(request, deadline)).await?;
-                Ok((head, ActiveExchange::Http2(stream, incoming)))
+                let (head, stream) = Box::pin(stream.send(request, deadline)).await?;
+                Ok((head, ActiveExchange::Http2(stream)))
             }
         }
     }
@@ -115,7 +127,7 @@ impl ActiveExchange {
                 Err(error) => Poll::Ready(Some(Err(error))),
             },
             Self::Early(upload) => upload.poll_frame(cx),
-            Self::Http2(stream, incoming) => stream.poll_body(cx, incoming),
+            Self::Http2(stream) => stream.poll_body(cx),
         }
     }
 
@@ -127,7 +139,7 @@ impl ActiveExchange {
         match self {
             Self::Http1(connection) => connection.poll_upload(cx),
             // Separate tasks send these uploads.
-            Self::Early(_) | Self::Http2(..) => Ok(()),
+            Self::Early(_) | Self::Http2(_) => Ok(()),
         }
     }
 
@@ -135,7 +147,7 @@ impl ActiveExchange {
         match self {
             Self::Http1(connection) => connection.is_end_stream(),
             Self::Early(upload) => upload.is_end_stream(),
-            Self::Http2(_, incoming) => incoming.is_end_stream(),
+            Self::Http2(stream) => stream.is_end_stream(),
         }
     }
 
@@ -143,16 +155,16 @@ impl ActiveExchange {
         match self {
             Self::Http1(connection) => connection.size_hint(),
             Self::Early(upload) => upload.read(Http1Connection::size_hint).unwrap_or(SizeHint::with_exact(0)),
-            Self::Http2(_, incoming) => incoming.size_hint(),
+            Self::Http2(stream) => stream.size_hint(),
         }
     }
 
-    /// The use of the connection, unless requests share it.
-    pub fn connection_use(&self) -> Option<&Arc<ConnectionUse>> {
+    /// The use of the connection or stream.
+    pub fn connection_use(&self) -> &Arc<ConnectionUse> {
         match self {
-            Self::Http1(connection) => Some(connection.connection_use()),
-            Self::Early(upload) => Some(upload.connection_use()),
-            Self::Http2(..) => None,
+            Self::Http1(connection) => connection.connection_use(),
+            Self::Early(upload) => upload.connection_use(),
+            Self::Http2(stream) => stream.connection_use(),
         }
     }
 
@@ -161,7 +173,7 @@ impl ActiveExchange {
         match self {
             Self::Http1(connection) => connection.is_open_ended(),
             Self::Early(upload) => upload.read(Http1Connection::is_open_ended).unwrap_or(false),
-            Self::Http2(stream, _) => stream.is_open_ended(),
+            Self::Http2(stream) => stream.is_open_ended(),
         }
     }
 
@@ -174,7 +186,7 @@ impl ActiveExchange {
             }
             // A handshake has no body.
             Self::Early(_) => None,
-            Self::Http2(mut stream, _) => {
+            Self::Http2(mut stream) => {
                 let tunnel = stream.take_tunnel()?;
                 Some((Box::new(TokioIo::new(tunnel)), TunnelHold::Stream(stream)))
             }
@@ -186,7 +198,7 @@ impl ActiveExchange {
         match self {
             Self::Http1(connection) => Some(connection),
             Self::Early(upload) => upload.stop(),
-            Self::Http2(mut stream, _) => {
+            Self::Http2(mut stream) => {
                 stream.finish();
                 None
             }

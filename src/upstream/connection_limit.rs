@@ -1,4 +1,5 @@
-//! The limit of connections to one endpoint over all workers, and the queue of requests that wait for one.
+//! The limit of connections to one endpoint over all workers, and the queue of requests that wait for one. Over HTTP/2 each
+//! worker has another one, of the streams in its connections to the endpoint.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -6,15 +7,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
+use smallvec::SmallVec;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
-use super::connection_use::{ConnectionUse, bits};
+use super::connection_use::{ConnectionUse, Wait};
 use super::fair_queue::FairQueue;
 
 /// How long to skip the search after it found no connection to reclaim: each waiting request repeats it.
 const RECLAIM_PAUSE: Duration = Duration::from_millis(50);
+/// How long requests have waited when tunnels and open-ended responses give way to them.
+const CONTENDED_AFTER: Duration = Duration::from_millis(200);
 
 /// Notifies one worker that requests of other workers wait for connections that it keeps idle, or that endpoints have changed.
 pub type WorkerWaker = Arc<Notify>;
@@ -23,7 +27,6 @@ pub type WorkerWaker = Arc<Notify>;
 /// a request over an idle connection only reads whether there are waiters.
 #[derive(Debug)]
 pub(super) struct ConnectionLimit {
-    max: usize,
     state: Mutex<LimitState>,
     /// The length of the queue, readable without the lock.
     waiting: AtomicUsize,
@@ -31,6 +34,7 @@ pub(super) struct ConnectionLimit {
 
 #[derive(Debug, Default)]
 struct LimitState {
+    max: usize,
     /// Connections that are open or about to be.
     open: Vec<Arc<ConnectionUse>>,
     waiters: FairQueue<Waiter>,
@@ -38,6 +42,8 @@ struct LimitState {
     next_number: u64,
     /// When the last search found no connection to reclaim.
     last_futile_search: Option<Instant>,
+    /// Since when requests have waited that may reclaim connections.
+    contended_since: Option<Instant>,
 }
 
 /// A request that waits for a connection.
@@ -88,18 +94,26 @@ pub(super) struct Share {
 
 impl ConnectionLimit {
     pub fn new(max: usize) -> Arc<Self> {
-        Arc::new(Self { max, state: Mutex::default(), waiting: AtomicUsize::new(0) })
+        let state = LimitState { max, ..LimitState::default() };
+        Arc::new(Self { state: Mutex::new(state), waiting: AtomicUsize::new(0) })
     }
 
     /// A permit, if one is free and no request waits for it.
     pub fn try_acquire(self: &Arc<Self>) -> Option<ConnectionPermit> {
         let mut state = self.state.lock();
-        self.has_free_permit(&state).then(|| self.new_permit(&mut state))
+        state.has_free().then(|| self.new_permit(&mut state))
     }
 
     /// A permit even if none is free.
     pub fn acquire_over_limit(self: &Arc<Self>) -> ConnectionPermit {
         self.new_permit(&mut self.state.lock())
+    }
+
+    /// Changes the limit: of streams it depends on the connections.
+    pub fn set_max(self: &Arc<Self>, max: usize) {
+        let mut state = self.state.lock();
+        state.max = max;
+        self.grant_free(state);
     }
 
     fn new_permit(self: &Arc<Self>, state: &mut LimitState) -> ConnectionPermit {
@@ -108,13 +122,9 @@ impl ConnectionLimit {
         ConnectionPermit { limit: Arc::clone(self), connection_use }
     }
 
-    fn has_free_permit(&self, state: &LimitState) -> bool {
-        state.open.len() < self.max && state.waiters.is_empty()
-    }
-
     /// Whether [`ConnectionLimit::try_acquire`] would return a permit.
     pub fn has_free(&self) -> bool {
-        self.has_free_permit(&self.state.lock())
+        self.state.lock().has_free()
     }
 
     /// The number of connections that are open or about to be.
@@ -130,42 +140,50 @@ impl ConnectionLimit {
     /// This client's share of the connections.
     pub fn share(&self, client: IpAddr) -> Share {
         let state = self.state.lock();
-        let held = state.open.iter().filter(|connection| connection.is_used_by(client)).count();
-        Share { held, max: self.max, others_wait: state.waiters.has_others(client) }
+        Share { held: state.count(client), max: state.max, others_wait: state.waiters.has_others(client) }
     }
 
-    /// Takes a connection for a waiting request of `client` from a slow client that holds more than a quarter of all;
-    /// returns whether there was one. A client that holds as much itself gets none.
+    /// Takes a connection for a waiting request of `client` from a client that has more than a quarter of all, and makes
+    /// that request the next one; returns whether there was one. The connections of slow clients come first, then
+    /// tunnels and open-ended responses, then those whose servers send nothing. For the last two the other client must
+    /// have two more than `client`. A client that has more than a quarter itself gets none.
     pub fn reclaim(&self, client: IpAddr, now: Instant) -> bool {
         let mut state = self.state.lock();
         if state.last_futile_search.is_some_and(|at| now < at + RECLAIM_PAUSE) {
             return false;
         }
-        // Wake reclaimed connections again: a wake-up while a connection is polled may be lost.
-        state
-            .open
-            .iter()
-            .filter(|connection| connection.is_reclaimed())
-            .for_each(|connection| connection.wake());
-        if !state.open.iter().any(|connection| connection.is_slow(now)) {
-            state.last_futile_search = Some(now);
+        let (own, max) = (state.count(client), state.max);
+        if own * 4 > max {
             return false;
         }
         let mut held = HashMap::<u128, usize>::new();
         for connection in &state.open {
             *held.entry(connection.client()).or_default() += 1;
+            if connection.is_reclaimed() {
+                // Again: a wake-up while a connection is polled may be lost.
+                connection.wake();
+            }
+            connection.observe(now);
         }
-        let has_too_many = |client| held.get(&client).is_some_and(|held| held * 4 > self.max);
-        if !held.values().any(|held| held * 4 > self.max) {
+        let held = |client| held.get(&client).copied().unwrap_or(0);
+        let is_contended = now >= *state.contended_since.get_or_insert(now) + CONTENDED_AFTER;
+        let candidates = state.open.iter().filter_map(|other| {
+            let (wait, since) = other.reclaimable(now, is_contended)?;
+            let held = held(other.client());
+            let has_too_many = held * 4 > max && (wait == Wait::Client || held >= own + 2);
+            has_too_many.then_some((wait, since, other))
+        });
+        // The one that has waited for longest. If it has just continued, the next call finds another.
+        let longest = candidates.min_by_key(|(wait, since, _)| (*wait, *since));
+        let Some((.., longest)) = longest else {
             state.last_futile_search = Some(now);
             return false;
+        };
+        let is_reclaimed = longest.reclaim(now, is_contended);
+        if is_reclaimed {
+            state.waiters.bring_forward(client);
         }
-        if has_too_many(bits(client)) {
-            return false;
-        }
-        let slow = state.open.iter().filter(|other| other.is_slow(now) && has_too_many(other.client()));
-        // The one that has been slow for longest. If its client has just continued, the next call finds another.
-        slow.min_by_key(|other| other.slow_from()).is_some_and(|slowest| slowest.reclaim(now))
+        is_reclaimed
     }
 
     /// Rejects the newest waiting request of the client with the most of them, in favour of `client`; returns whether one
@@ -173,7 +191,7 @@ impl ConnectionLimit {
     pub fn displace(&self, client: IpAddr) -> bool {
         let mut state = self.state.lock();
         let displaced = state.waiters.displace(client);
-        self.publish_waiting(&state);
+        self.publish_waiting(&mut state);
         drop(state);
         // Dropping the sender of its channel rejects the displaced request.
         displaced.is_some()
@@ -189,7 +207,7 @@ impl ConnectionLimit {
         let mut state = self.state.lock();
         let number = state.next_number;
         state.next_number += 1;
-        if self.has_free_permit(&state) {
+        if state.has_free() {
             // A permit was released since the caller checked.
             let permit = self.new_permit(&mut state);
             drop(state);
@@ -198,7 +216,7 @@ impl ConnectionLimit {
             return (number, granted);
         }
         state.waiters.push(client, Waiter { number, worker: Arc::clone(worker), grant });
-        self.publish_waiting(&state);
+        self.publish_waiting(&mut state);
         (number, granted)
     }
 
@@ -206,7 +224,7 @@ impl ConnectionLimit {
     pub fn dequeue(&self, number: u64) {
         let mut state = self.state.lock();
         state.waiters.retain(|waiter| waiter.number != number);
-        self.publish_waiting(&state);
+        self.publish_waiting(&mut state);
     }
 
     /// The waiter that gets a connection which this worker has released.
@@ -217,12 +235,43 @@ impl ConnectionLimit {
             return NextWaiter::Remote;
         }
         let first = state.waiters.pop();
-        self.publish_waiting(&state);
+        self.publish_waiting(&mut state);
         first.map_or(NextWaiter::None, NextWaiter::Local)
     }
 
-    fn publish_waiting(&self, state: &LimitState) {
+    /// Grants the free permits to the next waiters.
+    fn grant_free(self: &Arc<Self>, mut state: MutexGuard<'_, LimitState>) {
+        let mut granted = SmallVec::<[(Waiter, ConnectionPermit); 1]>::new();
+        while state.open.len() < state.max
+            && let Some(waiter) = state.waiters.pop()
+        {
+            granted.push((waiter, self.new_permit(&mut state)));
+        }
+        self.publish_waiting(&mut state);
+        drop(state);
+        for (waiter, permit) in granted {
+            // If that request has stopped waiting, the permit is dropped here, and goes to the one after it.
+            let _ = waiter.grant(Grant::Permit(permit));
+        }
+    }
+
+    fn publish_waiting(&self, state: &mut LimitState) {
+        if state.waiters.is_empty() {
+            state.contended_since = None;
+        }
         self.waiting.store(state.waiters.len(), Ordering::Relaxed);
+    }
+}
+
+impl LimitState {
+    /// The connections that requests of this client use.
+    fn count(&self, client: IpAddr) -> usize {
+        self.open.iter().filter(|connection| connection.is_used_by(client)).count()
+    }
+
+    /// Whether a permit is free, and no request waits for it.
+    fn has_free(&self) -> bool {
+        self.open.len() < self.max && self.waiters.is_empty()
     }
 }
 
@@ -247,120 +296,9 @@ impl Drop for ConnectionPermit {
         if let Some(own) = state.open.iter().position(|other| Arc::ptr_eq(other, &self.connection_use)) {
             state.open.swap_remove(own);
         }
-        let next = if state.open.len() < limit.max { state.waiters.pop() } else { None };
-        let next = next.map(|waiter| (waiter, limit.new_permit(&mut state)));
-        limit.publish_waiting(&state);
-        drop(state);
-        if let Some((waiter, permit)) = next {
-            // If that request has stopped waiting, the permit is dropped here, and goes to the one after it.
-            let _ = waiter.grant(Grant::Permit(permit));
-        }
+        limit.grant_free(state);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-    use crate::time::cached_now;
-
-    fn client(number: u8) -> IpAddr {
-        [192, 0, 2, number].into()
-    }
-
-    #[test]
-    fn permits_are_bounded_and_go_to_the_first_waiter() {
-        let (limit, worker) = (ConnectionLimit::new(2), WorkerWaker::default());
-        let one = limit.try_acquire().unwrap();
-        let _two = limit.try_acquire().unwrap();
-        assert!(limit.try_acquire().is_none() && !limit.has_free() && !limit.has_waiters());
-        let (_, mut first) = limit.enqueue(&worker, client(1));
-        let (number, second) = limit.enqueue(&worker, client(1));
-        let (_, mut third) = limit.enqueue(&worker, client(1));
-        // A waiter whose receiver is gone is skipped, even before it leaves the queue.
-        drop(second);
-        drop(one);
-        let Ok(Grant::Permit(permit)) = first.try_recv() else { panic!() };
-        assert!(third.try_recv().is_err());
-        drop(permit);
-        assert!(matches!(third.try_recv(), Ok(Grant::Permit(_))));
-        limit.dequeue(number);
-        assert!(!limit.has_waiters());
-        assert_eq!(limit.open_connections(), 1);
-        drop(limit.enqueue(&worker, client(1)));
-        assert_eq!(limit.open_connections(), 1);
-    }
-
-    #[test]
-    fn a_released_permit_belongs_to_the_waiter() {
-        let (limit, worker) = (ConnectionLimit::new(1), WorkerWaker::default());
-        let permit = limit.try_acquire().unwrap();
-        let (number, _granted) = limit.enqueue(&worker, client(1));
-        assert!(limit.has_waiters());
-        drop(permit);
-        // Even before the waiter has received it.
-        assert!(limit.try_acquire().is_none());
-        limit.dequeue(number);
-    }
-
-    #[test]
-    fn connections_stay_on_their_worker_and_permits_go_to_any() {
-        let (limit, here, there) = (ConnectionLimit::new(1), WorkerWaker::default(), WorkerWaker::default());
-        let permit = limit.try_acquire().unwrap();
-        assert!(matches!(limit.next_waiter(&here), NextWaiter::None));
-        let (_, mut first) = limit.enqueue(&there, client(1));
-        let (number, mut second) = limit.enqueue(&here, client(1));
-        assert!(matches!(limit.next_waiter(&here), NextWaiter::Remote));
-        drop(permit);
-        let Ok(Grant::Permit(_permit)) = first.try_recv() else { panic!() };
-        let NextWaiter::Local(waiter) = limit.next_waiter(&here) else { panic!() };
-        assert_eq!(waiter.number, number);
-        assert!(waiter.grant(Grant::Connection));
-        assert!(matches!(second.try_recv(), Ok(Grant::Connection)));
-    }
-
-    #[test]
-    fn waiting_clients_take_turns() {
-        let (limit, worker) = (ConnectionLimit::new(1), WorkerWaker::default());
-        let mut permit = limit.try_acquire();
-        let mut granted: Vec<_> =
-            [1, 1, 1, 2].map(|number| limit.enqueue(&worker, client(number)).1).into_iter().collect();
-        for next in [0, 3, 1, 2] {
-            drop(permit.take());
-            let Ok(Grant::Permit(next_permit)) = granted[next].try_recv() else { panic!("{next}") };
-            permit = Some(next_permit);
-        }
-    }
-
-    #[test]
-    fn connections_are_reclaimed_from_slow_clients_with_more_than_a_quarter() {
-        let limit = ConnectionLimit::new(8);
-        let permits: Vec<ConnectionPermit> = std::iter::from_fn(|| limit.try_acquire()).collect();
-        for (number, permit) in [1, 1, 2, 3, 3, 3, 3, 3].into_iter().zip(&permits) {
-            permit.connection_use().start(client(number));
-        }
-        let later = cached_now() + Duration::from_mins(1);
-        // Each call is late enough not to be skipped after a search without a result.
-        let mut calls = 0;
-        let mut next_time = || {
-            calls += 1;
-            later + calls * RECLAIM_PAUSE
-        };
-        let reclaimed = || permits.iter().position(|permit| permit.connection_use().is_reclaimed());
-        // At first no client is slow, and then only clients that hold at most a quarter.
-        assert!(!limit.reclaim(client(4), next_time()));
-        let make_slow = |permit: &ConnectionPermit| {
-            permit.connection_use().wait_for_client(Some(Duration::from_secs(1)));
-        };
-        permits[..3].iter().for_each(make_slow);
-        assert!(!limit.reclaim(client(4), next_time()));
-        make_slow(&permits[6]);
-        assert!(!limit.reclaim(client(3), next_time()), "the client has too many itself");
-        assert!(!limit.reclaim(client(4), cached_now()), "the connection is not slow yet");
-        assert!(limit.reclaim(client(4), next_time()) && reclaimed() == Some(6));
-        assert!(!limit.reclaim(client(4), next_time()));
-        let share = limit.share(client(3));
-        assert_eq!((share.held, share.max, share.others_wait), (5, 8, false));
-    }
-}
+mod tests;

@@ -82,23 +82,17 @@ pub(super) async fn send(
     let (response, returned) = received.await.map_err(|_| SendError::new(Cause::TooLate))?;
     *request = returned;
     if let Ok((stream, _)) = &response
-        && let Some(connection) = stream.exchange().and_then(ActiveExchange::connection_use)
+        && let Some(connection) = stream.exchange().map(ActiveExchange::connection_use)
     {
         // From now on this task uses the connection.
-        poll_fn(|cx| {
-            connection.set_waker(cx.waker().clone());
-            Poll::Ready(())
-        })
-        .await;
+        connection.use_here().await;
     }
     response.map(|(stream, head)| (head, stream))
 }
 
 /// Reads the rest of a response after its client has disconnected.
 async fn drain(mut exchange: ActiveExchange, detachable: Box<Detachable>) {
-    if let Some(connection) = exchange.connection_use() {
-        connection.stop_waiting();
-    }
+    exchange.connection_use().stop_waiting();
     let rest = async { while let Some(Ok(_)) = poll_fn(|cx| exchange.poll_frame(cx)).await {} };
     if timeout(detachable.timeout, rest).await.is_err() {
         tracing::debug!(
@@ -161,7 +155,7 @@ impl Drop for ResponseStream {
         if let (Some(exchange), Some(detachable)) = (self.exchange.take(), self.detachable.take())
             && !exchange.is_end_stream()
             // A connection that was reclaimed from a slow client is wanted by other clients.
-            && !exchange.connection_use().is_some_and(|connection| connection.is_reclaimed())
+            && !exchange.connection_use().is_reclaimed()
         {
             tokio::task::spawn_local(drain(exchange, detachable));
         }

@@ -27,6 +27,9 @@ pub enum ForwardError {
     /// `max_connections` are in use, and none was released within `pending_timeout`.
     #[error("no connection to {0} is free")]
     NoFreeConnection(String),
+    /// The client has more than a quarter of the connections to the server, which has not responded, and others need one.
+    #[error("the connection to {0}, which had not responded, was given to another client")]
+    Reclaimed(String),
     /// The client has `max_requests_per_client` concurrent requests.
     #[error("the client has {0} concurrent requests, which is the limit (`max_requests_per_client`)")]
     ClientLimit(NonZeroUsize),
@@ -107,22 +110,11 @@ pub enum BodyError {
     /// Its next part did not arrive in time.
     #[error("the next part of the body did not arrive in time")]
     TooLate(#[from] TooLate),
-    /// Its client is slow, and other clients need the connection to the server.
-    #[error("the client is too slow, and other clients need the connection")]
+    /// Its client has more than a quarter of the connections to the server, and others need one.
+    #[error("its connection to the server was given to another client")]
     Reclaimed,
     /// It is larger than allowed.
     #[error("the body is larger than allowed")]
-    TooLarge,
-}
-
-/// The kinds of failures of a request's body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum BodyFailure {
-    /// The client aborted it, or it is malformed.
-    Broken,
-    /// It did not arrive in time.
-    TooLate,
-    /// It is larger than allowed.
     TooLarge,
 }
 
@@ -139,11 +131,9 @@ pub(super) enum Cause {
     Body(BodyError),
     /// The HTTP/2 connection or stream has failed.
     Http2(hyper::Error),
-    /// The request's body has failed while hyper sent it over HTTP/2.
-    Upload(BodyFailure, hyper::Error),
     /// There was no response in time.
     TooLate,
-    /// The client sent too slowly, and another client needed the connection.
+    /// The server sent nothing, and another client needed the connection.
     Reclaimed,
     /// The server does not support tunnels.
     NoTunnels,
@@ -164,7 +154,13 @@ pub(super) struct SendError {
 impl Cause {
     /// Whether the client is the cause.
     pub fn is_caused_by_client(&self) -> bool {
-        matches!(self, Self::Body(_) | Self::Upload(..) | Self::Reclaimed)
+        matches!(self, Self::Body(_) | Self::Reclaimed)
+    }
+}
+
+impl From<BodyError> for Cause {
+    fn from(error: BodyError) -> Self {
+        Self::Body(error)
     }
 }
 
@@ -196,9 +192,7 @@ impl ForwardError {
             }
             Cause::Malformed(error) => return broken(ResponseError::Malformed(error)),
             Cause::Body(error) => return Self::from_body_error(error),
-            Cause::Upload(BodyFailure::TooLarge, _) => return Self::RequestBodyTooLarge,
-            Cause::Upload(BodyFailure::TooLate, _) | Cause::Reclaimed => return Self::RequestBodyTimeout,
-            Cause::Upload(BodyFailure::Broken, error) => return Self::RequestBody(BodyError::Broken(error)),
+            Cause::Reclaimed => return Self::Reclaimed(server.authority()),
             Cause::TooLate => return Self::ResponseTimeout(server.authority()),
             Cause::NoTunnels => return Self::NoTunnels(server.authority()),
             Cause::Target(error) => return Self::Target(error),
@@ -213,10 +207,13 @@ impl ForwardError {
     /// The error for a request's body that could not be read.
     #[must_use]
     pub fn from_body_error(error: BodyError) -> Self {
-        match error.failure() {
-            BodyFailure::TooLate => Self::RequestBodyTimeout,
-            BodyFailure::TooLarge => Self::RequestBodyTooLarge,
-            BodyFailure::Broken => Self::RequestBody(error),
+        match error {
+            BodyError::TooLate(_) | BodyError::Reclaimed => Self::RequestBodyTimeout,
+            BodyError::Broken(error) if io_kind(&error) == Some(io::ErrorKind::TimedOut) => {
+                Self::RequestBodyTimeout
+            }
+            BodyError::TooLarge => Self::RequestBodyTooLarge,
+            error => Self::RequestBody(error),
         }
     }
 
@@ -227,6 +224,7 @@ impl ForwardError {
             Self::Connect { .. } => "connect_failed",
             Self::ConnectTimeout(_) => "connect_timeout",
             Self::NoFreeConnection(_) => "no_free_connection",
+            Self::Reclaimed(_) => "reclaimed",
             Self::ClientLimit(_) => "max_requests_per_client",
             Self::Unresolved(_) => "unresolved_name",
             Self::ResponseTimeout(_) => "response_timeout",
@@ -246,7 +244,7 @@ impl ForwardError {
     /// Whether all connections or requests that the configuration allows are in use.
     #[must_use]
     pub fn is_over_capacity(&self) -> bool {
-        matches!(self, Self::NoFreeConnection(_) | Self::ClientLimit(_))
+        matches!(self, Self::NoFreeConnection(_) | Self::Reclaimed(_) | Self::ClientLimit(_))
     }
 
     /// The result of the attempt at the server; none if the server was not involved.
@@ -261,9 +259,10 @@ impl ForwardError {
             Self::Connect { .. } | Self::ConnectTimeout(_) => Some(Attempt::Unreachable),
             Self::ResponseTimeout(_) => Some(Attempt::TimedOut),
             Self::Broken { .. } | Self::Switched(_) | Self::Framing(_) => Some(Attempt::Broken),
-            Self::RequestBody(_) | Self::RequestBodyTimeout | Self::RequestBodyTooLarge => {
-                Some(Attempt::Abandoned)
-            }
+            Self::Reclaimed(_)
+            | Self::RequestBody(_)
+            | Self::RequestBodyTimeout
+            | Self::RequestBodyTooLarge => Some(Attempt::Abandoned),
         }
     }
 
@@ -325,33 +324,20 @@ impl ForwardError {
     }
 }
 
-/// Whether the error states that the request was not processed (RFC 9113 §8.7). GOAWAY with `NO_ERROR` states it of the
-/// requests that it excludes; after an error the server may have processed any.
+/// Whether the error states that the request was not processed (RFC 9113 §8.7): its stream was refused, or is beyond the
+/// last one of a GOAWAY, whatever its reason. h2 reports the streams up to that one as broken with the connection.
 fn is_refused(error: &h2::Error) -> bool {
-    match error.reason() {
-        Some(h2::Reason::REFUSED_STREAM) => error.is_reset(),
-        Some(h2::Reason::NO_ERROR) => error.is_go_away() && error.is_remote(),
-        _ => false,
-    }
+    error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM)
+        || error.is_go_away() && error.is_remote()
 }
 
 impl BodyError {
-    /// The error as the failure of a request's body.
-    pub(super) fn failure(&self) -> BodyFailure {
-        match self {
-            Self::Broken(error) if io_kind(error) == Some(io::ErrorKind::TimedOut) => BodyFailure::TooLate,
-            Self::Broken(_) | Self::Aborted | Self::Malformed(_) | Self::Lost(_) => BodyFailure::Broken,
-            Self::TooLate(_) | Self::Reclaimed => BodyFailure::TooLate,
-            Self::TooLarge => BodyFailure::TooLarge,
-        }
-    }
-
     /// The error of a response's body as a word for the access log.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {
             Self::TooLate(_) => "response_stalled",
-            Self::Reclaimed => "client_too_slow",
+            Self::Reclaimed => "reclaimed",
             Self::Broken(error) if io_kind(error) == Some(io::ErrorKind::TimedOut) => "response_stalled",
             Self::Broken(_) | Self::Aborted | Self::Malformed(_) | Self::Lost(_) | Self::TooLarge => {
                 "response_broken"

@@ -66,6 +66,14 @@ impl<T> FairQueue<T> {
         items.pop_back()
     }
 
+    /// Makes the items of this address the next ones.
+    pub fn bring_forward(&mut self, client: IpAddr) {
+        let index = self.clients.iter().position(|(other, _)| *other == client);
+        if let Some(entry) = index.and_then(|index| self.clients.remove(index)) {
+            self.clients.push_front(entry);
+        }
+    }
+
     /// Removes the items for which `keeps` is false.
     pub fn retain(&mut self, mut keeps: impl FnMut(&T) -> bool) {
         for (_, items) in &mut self.clients {
@@ -121,6 +129,14 @@ mod tests {
         assert_eq!(queue.displace(client(3)), Some('b'));
         assert_eq!(queue.displace(client(3)), None);
         assert_eq!((queue.len(), drain(&mut queue).as_str()), (2, "ax"));
+    }
+
+    #[test]
+    fn an_address_can_be_brought_forward() {
+        let mut queue = queue(&[(1, 'a'), (1, 'b'), (2, 'x'), (3, 'y')]);
+        queue.bring_forward(client(3));
+        queue.bring_forward(client(4));
+        assert_eq!(drain(&mut queue), "yaxb");
     }
 
     #[test]

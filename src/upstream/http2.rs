@@ -3,6 +3,7 @@
 //! Unlike an HTTP/1.1 connection, a separate task drives such a connection, since no request can drive the others. Each
 //! request has timeouts of its own.
 
+mod cancel;
 mod connection;
 mod convert;
 mod open;

@@ -69,10 +69,10 @@ impl IdleConnections {
         self.http2.as_ref()
     }
 
-    /// Whether there is a connection for a request; the server may have closed it already.
+    /// Whether there is a connection with room for a request; the server may have closed it already.
     pub fn has_connection(&self) -> bool {
         match &self.http2 {
-            Some(http2) => http2.has_connection(),
+            Some(http2) => http2.has_capacity(),
             None => !self.idle.borrow().is_empty(),
         }
     }
@@ -84,6 +84,11 @@ impl IdleConnections {
 
     pub fn connection_limit(&self) -> &Arc<ConnectionLimit> {
         &self.endpoint.connection_limit
+    }
+
+    /// The limit whose permits requests wait for: of the connections, or over HTTP/2 of this worker's streams.
+    pub fn queue(&self) -> &Arc<ConnectionLimit> {
+        self.http2.as_ref().map_or(&self.endpoint.connection_limit, Http2Pool::streams)
     }
 
     pub fn is_retired(&self) -> bool {
@@ -98,7 +103,7 @@ impl IdleConnections {
 
     /// Joins the queue for a connection, under the number that is returned.
     pub fn enqueue(&self, client: IpAddr) -> (u64, oneshot::Receiver<Grant>) {
-        self.connection_limit().enqueue(&self.worker, client)
+        self.queue().enqueue(&self.worker, client)
     }
 
     /// Makes the other workers close idle connections for the waiting requests.

@@ -121,7 +121,7 @@ impl Pool {
             return Ok(Connection::Http1(connection));
         }
         if let Some(http2) = self.connections.http2() {
-            return match http2.open_stream() {
+            return match http2.open_stream(None) {
                 Some(stream) => Ok(Connection::Http2(stream)),
                 None => Box::pin(self.open_shared(http2, client, deadline)).await,
             };
@@ -244,32 +244,51 @@ impl Pool {
         ForwardError::ConnectTimeout(self.server.authority())
     }
 
-    /// Opens a stream in a new connection, in one that another request has made meanwhile, or in a full one if no more
-    /// connections are allowed.
+    /// Opens a stream in a new connection, or in one that another request has made meanwhile; if no more connections are
+    /// allowed, when another stream has ended.
     async fn open_shared(
         &self,
         http2: &Http2Pool,
         client: IpAddr,
         deadline: Option<Instant>,
     ) -> Result<Connection, ForwardError> {
+        let until = self.acquire_by(deadline);
+        loop {
+            if let Some(connection) = self.connect_shared(http2, deadline).await? {
+                return Ok(connection);
+            }
+            match acquire(&[&self.connections], client, until).await {
+                Some((_, Acquired::Permit(permit))) => {
+                    if let Some(stream) = http2.open_stream(Some(permit)) {
+                        return Ok(Connection::Http2(stream));
+                    }
+                }
+                // Shared connections are never granted as a whole.
+                _ => return Err(self.full()),
+            }
+        }
+    }
+
+    /// Opens a stream in a new connection, or in one that another request has made meanwhile; none if no more connections
+    /// are allowed.
+    async fn connect_shared(
+        &self,
+        http2: &Http2Pool,
+        deadline: Option<Instant>,
+    ) -> Result<Option<Connection>, ForwardError> {
         let connecting = timeout_at(self.connect_by(deadline), http2.lock_connecting()).await;
         let _connecting = connecting.map_err(|_| self.connect_timeout())?;
-        if let Some(stream) = http2.open_stream() {
-            return Ok(Connection::Http2(stream));
+        http2.wait_for_settings().await;
+        http2.update_limit();
+        if let Some(stream) = http2.open_stream(None) {
+            return Ok(Some(Connection::Http2(stream)));
         }
         let limit = self.connections.connection_limit();
         let permit = match limit.try_acquire() {
             Some(permit) => permit,
-            None => match http2.open_queued_stream() {
-                Some(stream) => return Ok(Connection::Http2(stream)),
-                // Other workers may use their connections indefinitely, and can't lend one.
-                None if http2.is_empty() => limit.acquire_over_limit(),
-                None => match acquire(&[&self.connections], client, self.acquire_by(deadline)).await {
-                    Some((_, Acquired::Permit(permit))) => permit,
-                    // Shared connections are never granted as a whole.
-                    _ => return Err(self.full()),
-                },
-            },
+            // Other workers may use their connections indefinitely, and can't lend one.
+            None if http2.is_empty() => limit.acquire_over_limit(),
+            None => return Ok(None),
         };
         let spec = self.shared.spec();
         let connect = async {
@@ -281,7 +300,7 @@ impl Pool {
         if self.connections.is_retired() {
             http2.retire();
         }
-        stream.map(Connection::Http2).map_err(|error| self.connect_error(error))
+        stream.map(|stream| Some(Connection::Http2(stream))).map_err(|error| self.connect_error(error))
     }
 
     async fn connect(&self, permit: ConnectionPermit) -> io::Result<Box<Http1Connection>> {

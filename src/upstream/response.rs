@@ -26,17 +26,29 @@ use crate::limiter::Permit;
 pub struct ResponseBody {
     stream: ResponseStream,
     in_flight: InFlight,
-    /// Whether the connection may be reclaimed if the client reads too slowly.
-    is_reclaimable: bool,
+    pace: Pace,
     _permits: (Permit, Option<Rc<ClientPermit>>),
+}
+
+/// What bounds the time of a response while requests of other clients wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pace {
+    /// The server's, and the client's as far as its connection over HTTP/1.1 measures it.
+    Server,
+    /// The server's and the client's.
+    Both,
+    /// Neither: the response is open-ended.
+    Lasting,
 }
 
 /// The server's end of a tunnel after a protocol switch. The request for the tunnel, with its limits and counts, lasts as
 /// long as this value.
 pub struct ServerEnd {
     stream: Box<dyn Duplex>,
+    /// Whether the task that uses the tunnel is known.
+    has_waker: bool,
     _request: ResponseBody,
-    _hold: TunnelHold,
+    hold: TunnelHold,
 }
 
 impl ResponseBody {
@@ -46,10 +58,14 @@ impl ResponseBody {
         permits: (Permit, Option<Rc<ClientPermit>>),
         is_reclaimable: bool,
     ) -> Self {
-        let is_reclaimable = is_reclaimable && !stream.exchange().is_some_and(ActiveExchange::is_open_ended);
-        let body = Self { stream, in_flight, is_reclaimable, _permits: permits };
+        let pace = match stream.exchange().is_some_and(ActiveExchange::is_open_ended) {
+            true => Pace::Lasting,
+            false if is_reclaimable => Pace::Both,
+            false => Pace::Server,
+        };
+        let body = Self { stream, in_flight, pace, _permits: permits };
         // The client may not even read the first part.
-        body.wait_for_client();
+        body.record_part();
         body
     }
 
@@ -59,27 +75,20 @@ impl ResponseBody {
         self.stream.exchange().is_some_and(ActiveExchange::is_open_ended)
     }
 
-    /// The use of the connection to the server, unless requests share it.
+    /// The use of the connection or stream to the server, until the end of the body.
     #[must_use]
     pub fn connection_use(&self) -> Option<&Arc<ConnectionUse>> {
-        self.stream.exchange().and_then(ActiveExchange::connection_use)
+        self.stream.exchange().map(ActiveExchange::connection_use)
     }
 
-    /// Records that the client has read all parts so far.
-    fn stop_waiting(&self) {
-        if let Some(connection) = self.connection_use().filter(|_| self.is_reclaimable) {
-            connection.stop_waiting();
-        }
-    }
-
-    /// Starts to wait until the client has read a part. How many of its bytes the client has read is unknown here, so
-    /// there is a grace period but no minimum rate.
-    fn wait_for_client(&self) {
-        if self.is_reclaimable
-            && !self.stream.is_end_stream()
-            && let Some(connection) = self.connection_use()
-        {
-            connection.wait_for_client(Some(CONTENDED_GRACE));
+    /// Records a part of the server, and starts to wait until the client has read it. How many of its bytes the client has
+    /// read is unknown here, so there is a grace period but no minimum rate.
+    fn record_part(&self) {
+        let Some(connection) = self.connection_use() else { return };
+        match self.pace {
+            Pace::Lasting => connection.record_lasting(),
+            Pace::Both if !self.stream.is_end_stream() => connection.wait_for_client(Some(CONTENDED_GRACE)),
+            Pace::Both | Pace::Server => connection.record_part(),
         }
     }
 
@@ -87,7 +96,8 @@ impl ResponseBody {
     #[must_use]
     pub fn into_tunnel(mut self) -> Option<ServerEnd> {
         let (stream, hold) = self.stream.finish().and_then(ActiveExchange::into_tunnel)?;
-        Some(ServerEnd { stream, _request: self, _hold: hold })
+        hold.connection_use().record_lasting();
+        Some(ServerEnd { stream, has_waker: false, _request: self, hold })
     }
 
     /// The server's authority, for messages.
@@ -120,9 +130,12 @@ impl Body for ResponseBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = &mut *self;
-        this.stop_waiting();
-        if this.connection_use().is_some_and(|connection| connection.is_reclaimed()) {
-            return Poll::Ready(Some(Err(BodyError::Reclaimed)));
+        if let Some(connection) = this.connection_use() {
+            // The client has read all parts so far.
+            connection.stop_waiting();
+            if connection.is_reclaimed() {
+                return Poll::Ready(Some(Err(BodyError::Reclaimed)));
+            }
         }
         let mut frame = this.stream.poll_frame(cx);
         if let Poll::Ready(Some(Ok(frame))) = &mut frame {
@@ -130,7 +143,7 @@ impl Body for ResponseBody {
         }
         match &frame {
             Poll::Ready(None) => this.release_connection(),
-            Poll::Ready(Some(Ok(_))) => this.wait_for_client(),
+            Poll::Ready(Some(Ok(_))) => this.record_part(),
             _ => {}
         }
         frame
@@ -159,19 +172,41 @@ impl fmt::Debug for ServerEnd {
     }
 }
 
+impl ServerEnd {
+    /// Polls the stream, unless other requests have reclaimed its connection.
+    fn poll<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        poll: impl FnOnce(Pin<&mut Box<dyn Duplex>>, &mut Context<'_>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        let connection = self.hold.connection_use();
+        if !std::mem::replace(&mut self.has_waker, true) {
+            connection.set_waker(cx.waker().clone());
+        }
+        if connection.is_reclaimed() {
+            return Poll::Ready(Err(io::Error::other(BodyError::Reclaimed)));
+        }
+        let polled = poll(Pin::new(&mut self.stream), cx);
+        if polled.is_ready() {
+            connection.record_lasting();
+        }
+        polled
+    }
+}
+
 impl AsyncRead for ServerEnd {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        self.poll(cx, |stream, cx| stream.poll_read(cx, buf))
     }
 }
 
 impl AsyncWrite for ServerEnd {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        self.poll(cx, |stream, cx| stream.poll_write(cx, buf))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

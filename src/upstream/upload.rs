@@ -7,6 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -14,7 +15,8 @@ use hyper::rt::Executor;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::error::BodyFailure;
+use super::connection_use::ConnectionUse;
+use super::error::BodyError;
 use crate::socket::LazyTimer;
 use crate::time::{cached_now, monotonic};
 
@@ -23,8 +25,10 @@ use crate::time::{cached_now, monotonic};
 pub(super) struct UploadProgress {
     /// When the end of the body was handed to hyper.
     pub ended_at: Cell<Option<Instant>>,
-    /// Why the body ended early.
-    pub failure: Cell<Option<BodyFailure>>,
+    /// Why the body ended early. hyper is not told, since it would reset the stream at once.
+    pub failure: RefCell<Option<BodyError>>,
+    /// The use of the stream, which may wait for the client.
+    pub connection_use: Arc<ConnectionUse>,
     progressed_at: Cell<Instant>,
     /// Whether the upload waits for the server to take a part, rather than for the client to send one.
     is_blocked: Cell<bool>,
@@ -44,10 +48,11 @@ pub(super) struct UploadExecutor {
 
 impl UploadProgress {
     /// An upload that starts now.
-    pub fn new(executor: &UploadExecutor) -> Rc<Self> {
+    pub fn new(executor: &UploadExecutor, connection_use: &Arc<ConnectionUse>) -> Rc<Self> {
         Rc::new(Self {
             ended_at: Cell::new(None),
-            failure: Cell::new(None),
+            failure: RefCell::default(),
+            connection_use: Arc::clone(connection_use),
             progressed_at: Cell::new(cached_now()),
             is_blocked: Cell::new(true),
             executor: RefCell::new(Some(executor.clone())),
@@ -69,6 +74,12 @@ impl UploadProgress {
     pub fn record_end(&self) {
         self.is_blocked.set(false);
         self.ended_at.set(Some(monotonic()));
+    }
+
+    /// Ends the upload with an error, for the task that waits for the response.
+    pub fn fail(&self, error: BodyError) {
+        self.failure.replace(Some(error));
+        self.connection_use.wake();
     }
 
     /// The deadline for the response or, until the upload is complete, for its progress. It moves while the upload waits

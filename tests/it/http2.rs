@@ -2,6 +2,7 @@
 
 mod attacks;
 mod bodies;
+mod cancelled;
 mod grpc;
 mod load;
 mod requests;

@@ -262,6 +262,7 @@ mod upstream {
     mod restarts;
     mod retries;
     pub mod setup;
+    mod shares;
     mod slow_clients;
 }
 /// WebSocket tunnels.

@@ -128,7 +128,8 @@ impl Http1Exchange {
             }
         }
         if io.permit.connection_use().is_reclaimed() {
-            return Poll::Ready(Err(Cause::Reclaimed));
+            let cause = if self.is_sent() { Cause::Reclaimed } else { BodyError::Reclaimed.into() };
+            return Poll::Ready(Err(cause));
         }
         if io.is_late([self.response_deadline, io.write_deadline(), self.deadline], cx) {
             return Poll::Ready(Err(Cause::TooLate));
@@ -297,7 +298,7 @@ impl Http1Exchange {
                         connection.wait_for_client(body.allowance(CONTENDED_GRACE));
                         return Poll::Pending;
                     };
-                    connection.stop_waiting();
+                    connection.record_part();
                     match frame.transpose().map_err(Cause::Body)? {
                         None => self.finish_upload(io, None)?,
                         Some(frame) => match frame.into_data() {

@@ -13,7 +13,7 @@ use http::uri::Scheme;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
 
-use super::connection::{Driver, Http2Connection, INITIAL_MAX_STREAMS, MAX_STREAMS};
+use super::connection::{Driver, Http2Connection, INITIAL_MAX_STREAMS, MAX_STREAMS, ResetBudget};
 use crate::socket::TimedStream;
 use crate::time::cached_now;
 use crate::tls::Transport;
@@ -67,8 +67,10 @@ pub(super) async fn open(
         stall_timeout,
         executor,
         scheme: if is_tls { Scheme::HTTPS } else { Scheme::HTTP },
+        opened: cached_now(),
         requests: Cell::new(0),
         idle_since: Cell::new(cached_now()),
+        resets: ResetBudget::default(),
         driver,
         activity,
         is_suspect: Cell::new(false),

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Mutex, MutexGuard};
@@ -10,18 +11,28 @@ use tokio::sync::{Mutex, MutexGuard};
 use super::connection::Http2Connection;
 use super::open::open;
 use super::stream::Http2Stream;
+use super::wait::settings_allow;
 use crate::time::monotonic;
 use crate::tls::Transport;
-use crate::upstream::connection_limit::ConnectionPermit;
+use crate::upstream::connection_limit::{ConnectionLimit, ConnectionPermit};
 
 /// One worker's HTTP/2 connections to one endpoint.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(in crate::upstream) struct Http2Pool {
     connections: RefCell<Vec<Rc<Http2Connection>>>,
+    /// The streams of the connections, and the requests that wait for one. Its limit is set before a request waits.
+    streams: Arc<ConnectionLimit>,
     /// Locked while a connection is opened, so that concurrent requests share the new one.
     connecting: Mutex<()>,
     /// Cloned into each connection, including those that only finish their requests.
     alive: Rc<()>,
+}
+
+impl Default for Http2Pool {
+    fn default() -> Self {
+        let streams = ConnectionLimit::new(0);
+        Self { connections: RefCell::default(), streams, connecting: Mutex::default(), alive: Rc::default() }
+    }
 }
 
 impl Http2Pool {
@@ -30,21 +41,43 @@ impl Http2Pool {
         self.connecting.lock().await
     }
 
-    /// A stream in a connection with capacity.
-    pub fn open_stream(&self) -> Option<Box<Http2Stream>> {
-        self.find(Http2Connection::has_capacity)
+    /// The streams of the connections, and the requests that wait for one.
+    pub fn streams(&self) -> &Arc<ConnectionLimit> {
+        &self.streams
     }
 
-    /// A stream in any connection; its request may have to wait until others end.
-    pub fn open_queued_stream(&self) -> Option<Box<Http2Stream>> {
-        self.find(|_| true)
-    }
-
-    fn find(&self, is_suitable: impl Fn(&Http2Connection) -> bool) -> Option<Box<Http2Stream>> {
+    /// A stream in a connection with capacity, for a request that was `granted` it or finds no other waiting.
+    pub fn open_stream(&self, granted: Option<ConnectionPermit>) -> Option<Box<Http2Stream>> {
+        if granted.is_none() && self.streams.has_waiters() {
+            return None;
+        }
         let mut connections = self.connections.borrow_mut();
         connections.retain(|connection| connection.is_usable());
-        let found = connections.iter().find(|connection| is_suitable(connection));
-        found.map(|connection| Box::new(Http2Stream::new(Rc::clone(connection), true)))
+        let connection = connections.iter().find(|connection| connection.capacity() > 0)?;
+        let permit = granted.unwrap_or_else(|| self.streams.acquire_over_limit());
+        Some(Box::new(Http2Stream::new(Rc::clone(connection), permit, true)))
+    }
+
+    /// Whether a request need not wait for a stream.
+    pub fn has_capacity(&self) -> bool {
+        let connections = self.connections.borrow();
+        let has_room = |connection: &Rc<Http2Connection>| connection.is_usable() && connection.capacity() > 0;
+        !self.streams.has_waiters() && connections.iter().any(has_room)
+    }
+
+    /// Limits the streams to those that the present connections allow, and serves waiting requests with the free ones.
+    pub fn update_limit(&self) {
+        let connections = self.connections.borrow();
+        let usable = connections.iter().filter(|connection| connection.is_usable());
+        let free: usize = usable.map(|connection| connection.capacity()).sum();
+        self.streams.set_max(self.streams.open_connections() + free);
+    }
+
+    /// Waits for the SETTINGS of a new connection, if there is one.
+    pub async fn wait_for_settings(&self) {
+        let is_settled =
+            |connection: &Rc<Http2Connection>| !connection.is_usable() || connection.is_settled();
+        settings_allow(|| self.connections.borrow().iter().all(is_settled)).await;
     }
 
     /// Makes a connection over a transport, and opens the first stream in it.
@@ -61,17 +94,12 @@ impl Http2Pool {
         let connection =
             open(transport, permit, Rc::clone(&self.alive), response_timeout, stall_timeout).await?;
         self.connections.borrow_mut().push(Rc::clone(&connection));
-        Ok(Box::new(Http2Stream::new(connection, false)))
+        Ok(Box::new(Http2Stream::new(connection, self.streams.acquire_over_limit(), false)))
     }
 
     /// Whether there is no connection at all, not even one that finishes its requests.
     pub fn is_empty(&self) -> bool {
         Rc::strong_count(&self.alive) == 1
-    }
-
-    /// Whether there is a connection that can take requests.
-    pub fn has_connection(&self) -> bool {
-        self.connections.borrow().iter().any(|connection| connection.is_usable())
     }
 
     /// Closes a connection without requests; returns whether there was one.

@@ -1,15 +1,17 @@
 //! One request's stream in an HTTP/2 connection.
 
+use std::future::poll_fn;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::{Response, StatusCode, Version};
-use hyper::body::{Body as _, Frame, Incoming};
-use hyper::client::conn::TrySendError;
+use http::{StatusCode, Version};
+use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use hyper::upgrade::Upgraded;
 use tokio::time::Instant;
 
+use super::cancel::{Failed, Place, Response, Sent, cancel};
 use super::connection::Http2Connection;
 use super::convert::to_http2;
 use super::wait::{settings_allow, wait_until};
@@ -17,6 +19,8 @@ use crate::http1::{Fields, RequestHead, ResponseHead};
 use crate::socket::Deadline;
 use crate::time::cached_now;
 use crate::upstream::body::RequestBody;
+use crate::upstream::connection_limit::ConnectionPermit;
+use crate::upstream::connection_use::ConnectionUse;
 use crate::upstream::content_type::is_open_ended;
 use crate::upstream::error::{BodyError, Cause, SendError};
 use crate::upstream::request::UpstreamRequest;
@@ -25,20 +29,34 @@ use crate::upstream::upload::UploadProgress;
 
 /// One request's stream in an HTTP/2 connection.
 pub(in crate::upstream) struct Http2Stream {
-    connection: Rc<Http2Connection>,
+    place: Rc<Place>,
     is_reused: bool,
     /// By when the next part of the response has to arrive.
     deadline: Option<Box<Deadline>>,
     /// The request's body, until the response has ended.
     upload: Option<Rc<UploadProgress>>,
+    response: Response,
     is_open_ended: bool,
     tunnel: Option<Upgraded>,
 }
 
 impl Http2Stream {
-    pub(super) fn new(connection: Rc<Http2Connection>, is_reused: bool) -> Self {
+    pub(super) fn new(connection: Rc<Http2Connection>, permit: ConnectionPermit, is_reused: bool) -> Self {
         connection.requests.set(connection.requests.get() + 1);
-        Self { connection, is_reused, deadline: None, upload: None, is_open_ended: false, tunnel: None }
+        Self {
+            place: Rc::new(Place { connection, permit }),
+            is_reused,
+            deadline: None,
+            upload: None,
+            response: Response::None,
+            is_open_ended: false,
+            tunnel: None,
+        }
+    }
+
+    /// The use of the stream.
+    pub fn connection_use(&self) -> &Arc<ConnectionUse> {
+        self.place.permit.connection_use()
     }
 
     /// Whether the connection existed before the request.
@@ -54,33 +72,54 @@ impl Http2Stream {
         mut self: Box<Self>,
         request: &mut UpstreamRequest,
         deadline: Option<Instant>,
-    ) -> Result<(ResponseHead, Box<Incoming>, Box<Self>), SendError> {
+    ) -> Result<(ResponseHead, Box<Self>), SendError> {
         let is_handshake = request.body.is_handshake();
-        if is_handshake && !settings_allow(|| self.connection.supports_extended_connect()).await {
+        let connection = Rc::clone(&self.place.connection);
+        if is_handshake && !settings_allow(|| connection.supports_extended_connect()).await {
             return Err(SendError::new(Cause::NoTunnels));
         }
+        self.connection_use().use_here().await;
         let started = cached_now();
         let upload = self.start_upload(&request.body, started);
-        let sent = self.start_request(&request.head, request.body.take_for_sending(&upload))?;
-        let (response_timeout, stall_timeout) =
-            (self.connection.response_timeout, self.connection.stall_timeout);
+        self.start_request(&request.head, request.body.take_for_sending(&upload))?;
+        let (response_timeout, stall_timeout) = (connection.response_timeout, connection.stall_timeout);
         let response_deadline = || {
             let due = upload.response_deadline(response_timeout, stall_timeout);
             deadline.map_or(due, |deadline| due.min(deadline))
         };
-        match wait_until(response_timeout.min(stall_timeout), response_deadline, sent).await {
-            Some(Ok(response)) => Ok(self.start_response(response, is_handshake, deadline).await),
-            Some(Err(failed)) => Err(self.fail(failed, &upload, &mut request.body)),
+        let head = poll_fn(|cx| self.poll_head(&upload, cx));
+        let head = wait_until(response_timeout.min(stall_timeout), response_deadline, head).await;
+        match head {
+            Some(Ok(Ok(response))) => Ok(self.start_response(response, is_handshake, deadline).await),
+            Some(Ok(Err(failed))) => Err(self.fail(failed, &mut request.body)),
+            Some(Err(cause)) => Err(SendError { cause, is_unsent: false, is_without_response: true }),
             None => {
-                self.connection.check_activity(started);
+                connection.check_activity(started);
                 Err(SendError::new(Cause::TooLate))
             }
         }
     }
 
+    /// The head of the response, or the error for a request that the client or other requests have ended.
+    fn poll_head(&mut self, upload: &UploadProgress, cx: &mut Context<'_>) -> Poll<Result<Sent, Cause>> {
+        if let Some(error) = upload.failure.take() {
+            return Poll::Ready(Err(Cause::Body(error)));
+        }
+        if self.connection_use().is_reclaimed() {
+            let is_sent = upload.ended_at.get().is_some();
+            return Poll::Ready(Err(if is_sent { Cause::Reclaimed } else { BodyError::Reclaimed.into() }));
+        }
+        let Response::Awaited(response) = &mut self.response else { return Poll::Pending };
+        let head = response.as_mut().poll(cx);
+        if head.is_ready() {
+            self.response = Response::None;
+        }
+        head.map(Ok)
+    }
+
     /// Tracks the upload of a body. If the caller stops waiting for the response, the upload is aborted.
     fn start_upload(&mut self, body: &RequestBody, now: Instant) -> Rc<UploadProgress> {
-        let upload = UploadProgress::new(&self.connection.executor);
+        let upload = UploadProgress::new(&self.place.connection.executor, self.connection_use());
         if body.is_end_stream() {
             upload.ended_at.set(Some(now));
         }
@@ -88,47 +127,35 @@ impl Http2Stream {
         upload
     }
 
-    /// Hands a request to the connection, and returns the wait for the response.
-    fn start_request(
-        &self,
-        head: &RequestHead,
-        body: RequestBody,
-    ) -> Result<impl Future<Output = SendResult> + use<>, SendError> {
-        let request = to_http2(head, body, &self.connection.scheme);
+    /// Hands a request to the connection.
+    fn start_request(&mut self, head: &RequestHead, body: RequestBody) -> Result<(), SendError> {
+        let connection = &self.place.connection;
+        let request = to_http2(head, body, &connection.scheme);
         let request = request.map_err(|error| SendError::new(Cause::Target(error)))?;
-        Ok(self.connection.sender.clone().try_send_request(request))
+        let response = connection.sender.clone().try_send_request(request);
+        self.response = Response::Awaited(Box::pin(response));
+        Ok(())
     }
 
     /// The error for a failed request. A request that hyper returns unsent gives its body back to `body`.
-    fn fail(
-        &self,
-        mut failed: TrySendError<http::Request<RequestBody>>,
-        upload: &UploadProgress,
-        body: &mut RequestBody,
-    ) -> SendError {
+    fn fail(&self, mut failed: Failed, body: &mut RequestBody) -> SendError {
         let unsent = failed.take_message();
         let is_unsent = unsent.is_some();
         if let Some(unsent) = unsent {
             // The connection accepts no more requests.
-            self.connection.is_suspect.set(true);
+            self.place.connection.is_suspect.set(true);
             body.restore(unsent.into_body());
         }
-        let error = failed.into_error();
-        // hyper reports a failed request body only as a stream that it has reset itself.
-        let cause = match upload.failure.take() {
-            Some(failure) => Cause::Upload(failure, error),
-            None => Cause::Http2(error),
-        };
-        SendError { cause, is_unsent, is_without_response: true }
+        SendError { cause: Cause::Http2(failed.into_error()), is_unsent, is_without_response: true }
     }
 
     /// Converts the head of the response, and starts to wait for its body.
     async fn start_response(
         mut self: Box<Self>,
-        mut response: Response<Incoming>,
+        mut response: http::Response<Incoming>,
         is_handshake: bool,
         deadline: Option<Instant>,
-    ) -> (ResponseHead, Box<Incoming>, Box<Self>) {
+    ) -> (ResponseHead, Box<Self>) {
         let mut head = ResponseHead {
             version: Version::HTTP_2,
             fields: Fields::from(response.headers()),
@@ -141,25 +168,43 @@ impl Http2Stream {
         } else {
             self.is_open_ended = is_open_ended(&head.fields);
             self.upload = self.upload.take_if(|upload| upload.has_running_task());
-            let stall_timeout = self.connection.stall_timeout;
+            let stall_timeout = self.place.connection.stall_timeout;
             let stall_timeout = (!self.is_open_ended || self.upload.is_some()).then_some(stall_timeout);
             self.deadline = Deadline::within(stall_timeout, deadline).map(Box::new);
+            self.response = Response::Body(response.into_body());
         }
-        (head, Box::new(response.into_body()), self)
+        (head, self)
     }
 
     /// The next part of the response's body, or an error if it has not arrived in time.
-    pub fn poll_body(
-        &mut self,
-        cx: &mut Context<'_>,
-        incoming: &mut Incoming,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let frame = poll_whole(incoming, cx);
+    pub fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let Response::Body(body) = &mut self.response else { return Poll::Ready(None) };
+        let frame = poll_whole(body, cx);
+        if matches!(frame, Poll::Ready(None | Some(Err(_)))) {
+            self.response = Response::None;
+        }
         let Some(deadline) = &mut self.deadline else { return frame };
         if let Some(upload) = &self.upload {
+            if let Some(error) = upload.failure.take() {
+                return Poll::Ready(Some(Err(error)));
+            }
             deadline.restart_from(upload.server_waits_since(self.is_open_ended));
         }
         deadline.bound(frame, cx).map(|frame| frame.unwrap_or_else(|late| Some(Err(late.into()))))
+    }
+
+    /// Whether the response's body is complete.
+    pub fn is_end_stream(&self) -> bool {
+        self.body().is_none_or(Incoming::is_end_stream)
+    }
+
+    /// The length of the rest of the response's body.
+    pub fn size_hint(&self) -> SizeHint {
+        self.body().map_or(SizeHint::with_exact(0), Incoming::size_hint)
+    }
+
+    fn body(&self) -> Option<&Incoming> {
+        if let Response::Body(body) = &self.response { Some(body) } else { None }
     }
 
     /// Whether the response may pause without a time limit.
@@ -169,7 +214,7 @@ impl Http2Stream {
 
     /// Ends the response. The rest of the request may still be sent.
     pub fn finish(&mut self) {
-        self.upload = None;
+        (self.upload, self.response) = (None, Response::None);
     }
 
     /// Takes the tunnel that the server has agreed to.
@@ -178,16 +223,12 @@ impl Http2Stream {
     }
 }
 
-type SendResult = Result<Response<Incoming>, TrySendError<http::Request<RequestBody>>>;
-
 impl Drop for Http2Stream {
     fn drop(&mut self) {
         if let Some(upload) = self.upload.take() {
             upload.abort();
         }
-        let connection = &self.connection;
-        connection.requests.set(connection.requests.get() - 1);
-        connection.idle_since.set(cached_now());
+        cancel(&self.place, std::mem::take(&mut self.response));
     }
 }
 

@@ -133,3 +133,39 @@ fn a_post_is_not_retried_after_goaway_with_an_error() {
     assert_eq!(get(proxy.addr(), "/", &[]).status(), 502);
     assert_eq!(asked.load(Ordering::SeqCst), 3);
 }
+
+#[test]
+fn a_request_beyond_the_last_stream_of_a_goaway_is_retried_whatever_its_reason() {
+    const TWO: usize = 2;
+    let heads = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&heads);
+    let server = Upstream::scripted(move |caller| {
+        let _ = caller.take(24);
+        let _ = caller.try_send(frames::frame(frames::SETTINGS, 0, 0, &[]));
+        while let Ok(head) = caller.take(9) {
+            let _ = caller.take(usize::from(head[1]) << 8 | usize::from(head[2]));
+            if head[3] != frames::HEADERS {
+                continue;
+            }
+            if counted.fetch_add(1, Ordering::SeqCst) + 1 == TWO {
+                // ENHANCE_YOUR_CALM: stream 1 may have been processed, stream 3 was not.
+                let goaway = [0, 0, 0, 1, 0, 0, 0, 11];
+                let _ = caller.try_send(frames::frame(frames::GOAWAY, 0, 0, &goaway));
+                return;
+            }
+            if caller.number() > 0 {
+                // `:status 200` of the static table.
+                let flags = frames::END_HEADERS | frames::END_STREAM;
+                let _ = caller.try_send(frames::frame(frames::HEADERS, flags, 1, &[0x88]));
+            }
+        }
+    });
+    let proxy = proxy_for(&server.url(), "");
+    let mut clients = [(); TWO].map(|()| Client::connect(proxy.addr()));
+    for (number, client) in clients.iter_mut().enumerate() {
+        client.send("POST / HTTP/1.1\r\nHost: a\r\n\r\n");
+        eventually("the server has the request", || heads.load(Ordering::SeqCst) > number);
+    }
+    assert_eq!(clients.map(|mut client| client.read().status()), [502, 200]);
+    assert_eq!(heads.load(Ordering::SeqCst), 3);
+}

@@ -13,6 +13,6 @@ pub(super) enum ExchangeError {
     Response(#[from] BodyError),
     #[error("response body is shorter than its Content-Length")]
     Incomplete,
-    #[error("client reads its response too slowly: its upstream connection was given to another request")]
+    #[error("its upstream connection was given to another client")]
     Reclaimed,
 }
