@@ -16,17 +16,18 @@
 --          "<ddddd" when the generation of an earlier grant was opened (0: no report), when that grant ends, in µs, its
 --          units that were spent and that are returned, and how many new ones are wanted. The number of equal requests
 --          exceeds one only with one charge and without extra bytes: the others use the next keys.
--- ARGV[4…] policies: each "<BBB" letter (in upper case if it grants units), options (1: a ban; 2: shadow; 4: grants) and
---          the number of numbers, then these as "<d"; with a ban the first three are its number of denials, their window
---          and the length of the ban, in µs; with grants the next two are how long a grant lasts, in µs, and its share
+-- ARGV[4…] policies: each "<BBB" letter (in upper case if it grants units; with `charge_on` that before the algorithm's),
+--          options (1: a ban; 2: shadow; 4: grants) and the number of numbers, then these as "<d"; with a ban the first
+--          three are its number of denials, their window and the length of the ban, in µs; with grants the next two are how
+--          long a grant lasts, in µs, and its share
 -- Returns  for each charge, in order, "<bddd": allowed (1; 0 denied by the quota, -1 by a ban, -2 by a block), remaining,
 --          reset_after µs, and delay µs if it is allowed, or else retry_after µs (-1: never); of a grant "<dddd" more:
 --          units (0: no grant), when its generation was opened, µs that it lasts, and µs until the first unit of a paced
 --          one (-1: not paced); and at the end "<d" now in µs
--- State    one string for each key, in the layout of its algorithm, grants.lua and penalty.lua; expires when it equals an
---          empty one. A debt without ban and grants has 8 bytes more: the deadline in µs until which Redis keeps it. While
---          a key is in use, its state is overwritten in place (SETRANGE), which costs half of SET, and leaves TTL and
---          deadline.
+-- State    one string for each key, in the layout of its algorithm, grants.lua and penalty.lua, with `charge_on` after "<d" the
+--          time of its creation; expires when it equals an empty one. Any other debt without ban and grants has 8 bytes
+--          more: the deadline in µs until which Redis keeps it. While a key is in use, its state is overwritten in place
+--          (SETRANGE), which costs half of SET, and leaves TTL and deadline.
 -- A denial writes nothing and leaves the TTL, except for a state that moves because the clock was set back, and for
 -- denials that count towards a ban.
 

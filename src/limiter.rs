@@ -41,7 +41,7 @@ pub use self::limits::{Limits, OnStoreFailure};
 pub use self::outage_ledger::OutageLedger;
 pub use self::raise_reader::keep_raises;
 pub use self::raises::{ActiveRaise, Raises};
-pub use self::reservation::Reservation;
+pub use self::reservation::{Reservation, is_unanswered};
 pub use self::simulated_proxy::{ProxyCall, ProxyDecision, ProxyResponse, SimulatedProxy};
 pub use self::status::{LimitStatus, LimitStatuses, StatusSource};
 pub use self::{sent_limits::SentLimits, shared_state::SharedState};
@@ -52,6 +52,7 @@ use self::grants::{SplitCharges, TakenUnits};
 use self::held_slot::SlotOwner;
 use self::in_process::deny_impossible;
 use self::local_fallback::{LocalDecisions, LocalFallback, ShareRefunds};
+use self::peek::Peek;
 use self::raised_limits::RaisedLimits;
 use self::reservation::Origin;
 use self::slots::{SlotSet, Slots};
@@ -177,7 +178,10 @@ impl Limiter {
         if fallback.breaker.is_open() {
             return self.decide_locally(limits, charges, taken, None);
         }
-        if let Some(known) = self.denials.check(&limits.policies, charges, cached_now()) {
+        if let Some(mut known) = self.denials.check(&limits.policies, charges, cached_now()) {
+            if let Some(taken) = taken {
+                known = taken.deny(&limits.policies, known, BootTime::now());
+            }
             fallback.record_denials(&limits.policies, &known, DecisionSource::Cache);
             return Admission::limited(known);
         }
@@ -199,10 +203,11 @@ impl Limiter {
         for charge in &split.low {
             grants::refill(&self.grants, &self.client, limits, charge);
         }
-        let denials = split.taken.denials(&limits.policies);
-        if !denials.is_empty() {
-            self.client.fallback.record_denials(&limits.policies, &denials, DecisionSource::Ahead);
-            return Ok(Admission::limited(denials));
+        if split.taken.denies(&limits.policies) {
+            let others = self.denials.shown(&limits.policies, &split.missing, cached_now());
+            let statuses = split.taken.deny(&limits.policies, others, BootTime::now());
+            self.client.fallback.record_denials(&limits.policies, &statuses, DecisionSource::Ahead);
+            return Ok(Admission::limited(statuses));
         }
         if !split.missing.is_empty() {
             return Err(Box::new(split));
@@ -216,9 +221,19 @@ impl Limiter {
 
     /// Reads the state of each limit that `charges` name, without a charge.
     pub async fn peek(&self, limits: &Limits, charges: &[Charge]) -> Admission {
+        self.read(limits, charges, None).await
+    }
+
+    /// The same for clients, who may ask as often as they like: what is less than a second old is not read again.
+    pub async fn show(&self, limits: &Limits, charges: &[Charge]) -> Admission {
+        self.read(limits, charges, Some(&self.denials)).await
+    }
+
+    async fn read(&self, limits: &Limits, charges: &[Charge], cache: Option<&DenialCache>) -> Admission {
+        let peek = Peek { client: &self.client, grants: &self.grants, cache };
         match self.raised.apply(limits, charges, cached_now()) {
-            Some(raised) => peek::peek(&self.client, &self.grants, &raised.limits, &raised.charges).await,
-            None => peek::peek(&self.client, &self.grants, limits, charges).await,
+            Some(raised) => peek.read(&raised.limits, &raised.charges).await,
+            None => peek.read(limits, charges).await,
         }
     }
 
@@ -270,6 +285,10 @@ impl Limiter {
         match self.client.take(limits, (&requested, requests), slots.as_ref()).await {
             Ok(granted) => {
                 self.record_reply(redis, limits, (&requested, &granted.decisions), lookup);
+                if taken.is_some() {
+                    // The next request may be denied by a paced grant.
+                    self.denials.record_shown(&limits.policies, &requested, &granted.decisions, lookup);
+                }
                 let decisions = match grant_requests {
                     Some(grant_requests) => {
                         grant_requests.receive(limits, &requested, &granted, BootTime::now())

@@ -11,6 +11,10 @@ pub struct Record {
     pub state: Option<State>,
     /// Denials, ban and block of the key.
     pub penalty: Option<Penalty>,
+    /// When the state was created, if the policy records it; else zero. See [`Policy::records_creation`].
+    ///
+    /// [`Policy::records_creation`]: super::policy::Policy::records_creation
+    pub created: Timestamp,
 }
 
 impl Record {
@@ -36,6 +40,6 @@ impl Record {
             blocked: penalty.blocked,
             ..Penalty::default()
         };
-        Self { state: None, penalty: penalty.map(kept) }
+        Self { penalty: penalty.map(kept), ..Self::default() }
     }
 }

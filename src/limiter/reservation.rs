@@ -25,6 +25,13 @@ pub struct Reservation {
     taken: Option<Box<TakenUnits>>,
 }
 
+/// Whether a request that a server has received stays charged with this final status, whatever statuses its limits charge: the
+/// server may have processed it, only its response is missing.
+#[must_use]
+pub fn is_unanswered(status: u16) -> bool {
+    matches!(status, 502 | 504)
+}
+
 /// Where units were taken, and so where they are refunded.
 #[derive(Debug)]
 pub(super) enum Origin {
@@ -101,7 +108,7 @@ impl Reservation {
     /// The same for the units that were not taken from grants.
     async fn finish_held(mut self: Box<Self>, status: u16) -> LimitStatuses {
         let held = std::mem::take(&mut self.held);
-        let is_charged = |held: &HeldUnits| self.limits.policy(&held.charge).charge_on.contains(&status);
+        let is_charged = |held: &HeldUnits| self.limits.policy(&held.charge).charge_on().contains(&status);
         let (charged, refunded): (SmallVec<[HeldUnits; 2]>, SmallVec<[HeldUnits; 2]>) =
             held.into_iter().partition(is_charged);
         // Charged when `self` is dropped.

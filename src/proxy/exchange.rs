@@ -64,6 +64,8 @@ pub(super) struct Exchange<'p> {
     retry_after: Option<u64>,
     /// Units that limits with `charge_on` reserve until the final status is known.
     reservation: Option<Box<Reservation>>,
+    /// Whether a server may have received the request.
+    was_sent: bool,
     is_finished: bool,
 }
 
@@ -110,7 +112,8 @@ pub async fn serve(
         && !exchange.decision.is_served_elsewhere()
     {
         // Boxed so that a reservation, which few requests have, does not enlarge every request's future.
-        response = Box::pin(settle(reservation, response, exchange.is_grpc, &mut exchange.statuses)).await;
+        let request = (exchange.is_grpc, exchange.was_sent);
+        response = Box::pin(settle(reservation, response, request, &mut exchange.statuses)).await;
     }
     exchange.finish(response).await
 }
@@ -143,6 +146,7 @@ impl<'p> Exchange<'p> {
             status_source: StatusSource::Store,
             retry_after: None,
             reservation: None,
+            was_sent: false,
             is_finished: false,
         }
     }
@@ -274,7 +278,7 @@ impl<'p> Exchange<'p> {
         let limits = &self.proxy.snapshot.gate.limits;
         let admission = if own_limits::only_shows_limits(&self.proxy.snapshot, plan) {
             // Boxed so that it does not enlarge every request's future.
-            Box::pin(self.proxy.limiter.peek(limits, &plan.charges)).await
+            Box::pin(self.proxy.limiter.show(limits, &plan.charges)).await
         } else {
             self.proxy.limiter.decide(limits, &plan.charges).await
         };
@@ -296,7 +300,7 @@ impl<'p> Exchange<'p> {
             id: &self.id,
             is_grpc: self.is_grpc,
             body: &mut self.body,
-            log: self.record.attempts(),
+            log: self.record.attempts(&mut self.was_sent),
         }
     }
 
