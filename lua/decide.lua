@@ -5,9 +5,6 @@
 -- Out  a function that decides requests, and one that decides a charge that is a request by itself
 
 local now, states, lifetimes, deadlines = ...
--- The letters of limits with `charge_on`, whose records begin with "<d" when their state was created, in µs, and those of their
--- algorithms.
-local WITH_CREATION = { a = "b", h = "i", f = "g", v = "w", r = "s", p = "q" }
 -- Bytes of a record that has only a penalty.
 local PENALTY = 41
 local policies = {}
@@ -17,7 +14,7 @@ local function keep(key, record, lifetime)
   if record then states[key], lifetimes[key], deadlines[key] = lifetime > 0 and record or "", lifetime, nil end
 end
 
--- The state of a record without penalty of a limit with `charge_on`, or false, and when it was created.
+-- The state in a record without penalty of a limit with `charge_on`, or false, and when it was created.
 local function split_creation(record)
   local created = record and #record > 8 and struct.unpack("<d", record)
   if created and is_whole(created) then return string.sub(record, 9), created end
@@ -49,8 +46,9 @@ local function policy_of(policy_index)
   -- struct.unpack also returns the position after what it has read.
   numbers[count + 1] = nil
   letter = string.lower(letter)
-  policy = { letter = WITH_CREATION[letter] or letter, numbers = numbers, shadow = options % 4 >= 2 }
-  policy.records_creation = WITH_CREATION[letter] ~= nil
+  local records_creation = not ALGORITHMS[letter]
+  if records_creation then letter = string.char(string.byte(letter) + WITH_CREATION) end
+  policy = { letter = letter, numbers = numbers, shadow = options % 4 >= 2, records_creation = records_creation }
   policy.step, policy.window = ALGORITHMS[policy.letter]()
   local first = 1
   if options % 2 == 1 then

@@ -11,9 +11,7 @@ pub struct Record {
     pub state: Option<State>,
     /// Denials, ban and block of the key.
     pub penalty: Option<Penalty>,
-    /// When the state was created, if the policy records it; else zero. See [`Policy::records_creation`].
-    ///
-    /// [`Policy::records_creation`]: super::policy::Policy::records_creation
+    /// When the state was created, of a limit whose units may be refunded by a final status; else zero.
     pub created: Timestamp,
 }
 

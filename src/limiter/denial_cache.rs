@@ -129,11 +129,15 @@ impl DenialCache {
         }
         for (charge, decision) in charges.iter().zip(decisions) {
             let policy = &policies[charge.policy];
+            let id = EntryId::new(policy, charge.key);
             if let Some(wait) = duration(policy, decision) {
                 let max_age = if policy.ahead.is_some() { MAX_AGE_AHEAD } else { MAX_AGE };
-                self.insert((policy, charge), (Some(charge.cost), wait.min(max_age)), *decision, lookup);
+                let until = lookup.at + wait.min(max_age).into();
+                let cost = Some(charge.cost);
+                let denied = CachedDecision { cost, sent: lookup.at, until, decision: *decision };
+                self.insert(id, denied, lookup);
             } else if decision.allowed && !policy.shadow {
-                self.insert((policy, charge), (None, MAX_AGE), *decision, lookup);
+                self.insert(id, CachedDecision::shown(*decision, lookup), lookup);
             }
         }
     }
@@ -147,7 +151,8 @@ impl DenialCache {
         lookup: CacheLookup,
     ) {
         for (charge, decision) in charges.iter().zip(decisions) {
-            self.insert((&policies[charge.policy], charge), (None, MAX_AGE), *decision, lookup);
+            let id = EntryId::new(&policies[charge.policy], charge.key);
+            self.insert(id, CachedDecision::shown(*decision, lookup), lookup);
         }
     }
 
@@ -157,21 +162,12 @@ impl DenialCache {
         self.decisions.lock_each().for_each(|mut shard| shard.clear());
     }
 
-    /// Caches a decision for `age`; `cost` is that of a denial.
-    fn insert(
-        &self,
-        (policy, charge): (&Policy, &Charge),
-        (cost, age): (Option<u64>, Micros),
-        decision: Decision,
-        lookup: CacheLookup,
-    ) {
-        let cached = CachedDecision { cost, sent: lookup.at, until: lookup.at + age.into(), decision };
-        let id = EntryId::new(policy, charge.key);
+    fn insert(&self, id: EntryId, cached: CachedDecision, lookup: CacheLookup) {
         let mut shard = self.decisions.lock(&id);
         if self.clears.load(Ordering::Acquire) != lookup.clears {
             return;
         }
-        let most = if cost.is_some() { MAX_DECISIONS } else { MAX_SHOWN } / SHARDS;
+        let most = if cached.cost.is_some() { MAX_DECISIONS } else { MAX_SHOWN } / SHARDS;
         if shard.len() >= most {
             shard.retain(|_, other| other.until > lookup.at);
         }
@@ -182,8 +178,8 @@ impl DenialCache {
             Entry::Occupied(mut known) => {
                 let old = known.get();
                 let rank = |cost: Option<u64>| cost.unwrap_or(u64::MAX);
-                if rank(cost) < rank(old.cost)
-                    || (cost == old.cost && cached.until > old.until)
+                if rank(cached.cost) < rank(old.cost)
+                    || (cached.cost == old.cost && cached.until > old.until)
                     || old.until <= lookup.at
                 {
                     known.insert(cached);
@@ -198,13 +194,25 @@ impl DenialCache {
 }
 
 impl CachedDecision {
+    /// One that is only shown.
+    fn shown(decision: Decision, lookup: CacheLookup) -> Self {
+        Self { cost: None, sent: lookup.at, until: lookup.at + MAX_AGE.into(), decision }
+    }
+
     /// Whether a charge of `cost` is denied: how much longer it has to wait than the cached one, if that is known.
     fn extra_wait(&self, policy: &Policy, cost: u64) -> Option<Micros> {
         if self.decision.reason == DenyReason::Block {
             return Some(Micros::ZERO);
         }
         let extra = cost.checked_sub(self.cost?)?;
-        if extra == 0 { Some(Micros::ZERO) } else { policy.quota.time_of(extra) }
+        if extra == 0 {
+            return Some(Micros::ZERO);
+        }
+        match self.decision.reason {
+            DenyReason::Quota => policy.quota.time_of(extra),
+            // All of its units come back during the ban.
+            _ => (self.decision.retry_after? >= policy.quota.time_of(cost)?).then_some(Micros::ZERO),
+        }
     }
 
     /// The denial that the store would make `now`, of a charge that has to wait for `extra` longer.
@@ -282,7 +290,8 @@ mod tests {
         ) {
             let (policies, begin) = (policies(), monotonic());
             let (denials, memory) = (DenialCache::default(), Memory::new(1_000, Clock::manual(Timestamp(0))));
-            let mut now = 0;
+            // The policies on whose key nothing was spent elsewhere since their denial was cached.
+            let (mut now, mut quiet) = (0, [false; 8]);
             for (step, policy, cost, elsewhere, travel) in events {
                 now += step;
                 let charge = Charge::take(PolicyId(policy), Key([1; 16]), cost);
@@ -291,6 +300,7 @@ mod tests {
                 if elsewhere {
                     // Another proxy, without these cached denials.
                     let _ = memory.take(&policies, &[charge]);
+                    quiet[policy as usize] = false;
                     continue;
                 }
                 if let Some(denied) = denials.check(&policies, &[charge], instant) {
@@ -299,6 +309,9 @@ mod tests {
                     let known = denied[0].decision.retry_after;
                     // Two roundings of the wait for more units may add a microsecond.
                     prop_assert!(peek.retry_after.is_none_or(|wait| known <= Some(Micros(wait.0 + 1))));
+                    // The call took up to 3 ms.
+                    let is_long = |wait: Micros| known >= Some(Micros(wait.0.saturating_sub(3_000)));
+                    prop_assert!(!quiet[policy as usize] || peek.retry_after.is_none_or(is_long));
                     continue;
                 }
                 let lookup = denials.lookup(instant);
@@ -306,6 +319,12 @@ mod tests {
                 memory.clock().set(Timestamp(1_000_000_000 + now));
                 let decisions = memory.take(&policies, &[charge]);
                 denials.record(&policies, &[charge], &decisions, lookup);
+                let cached = denials.check(&policies, &[charge], instant);
+                if cached.is_some_and(|known| known[0].decision.retry_after == decisions[0].retry_after) {
+                    quiet[policy as usize] = true;
+                } else if decisions[0].allowed {
+                    quiet[policy as usize] = false;
+                }
             }
         }
     }

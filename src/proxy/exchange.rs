@@ -112,8 +112,8 @@ pub async fn serve(
         && !exchange.decision.is_served_elsewhere()
     {
         // Boxed so that a reservation, which few requests have, does not enlarge every request's future.
-        let request = (exchange.is_grpc, exchange.was_sent);
-        response = Box::pin(settle(reservation, response, request, &mut exchange.statuses)).await;
+        let (is_grpc, was_sent, statuses) = (exchange.is_grpc, exchange.was_sent, &mut exchange.statuses);
+        response = Box::pin(settle(reservation, response, is_grpc, was_sent, statuses)).await;
     }
     exchange.finish(response).await
 }

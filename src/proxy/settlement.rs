@@ -15,7 +15,8 @@ use crate::limiter::{LimitStatuses, Reservation, is_unanswered};
 pub(super) async fn settle(
     reservation: Box<Reservation>,
     response: ProxyResponse<BodySource>,
-    (is_grpc, was_sent): (bool, bool),
+    is_grpc: bool,
+    was_sent: bool,
     statuses: &mut LimitStatuses,
 ) -> ProxyResponse<BodySource> {
     let ProxyResponse { head, body, is_over_capacity, tunnel } = response;
