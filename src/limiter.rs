@@ -52,7 +52,6 @@ use self::grants::{SplitCharges, TakenUnits};
 use self::held_slot::SlotOwner;
 use self::in_process::deny_impossible;
 use self::local_fallback::{LocalDecisions, LocalFallback, ShareRefunds};
-use self::peek::Peek;
 use self::raised_limits::RaisedLimits;
 use self::reservation::Origin;
 use self::slots::{SlotSet, Slots};
@@ -217,24 +216,6 @@ impl Limiter {
         let mut admission = Admission::new(&limits.policies, &charges, &decisions, None);
         admission.pass_taken(&self.client, limits, Some(split.taken));
         Ok(admission)
-    }
-
-    /// Reads the state of each limit that `charges` name, without a charge.
-    pub async fn peek(&self, limits: &Limits, charges: &[Charge]) -> Admission {
-        self.read(limits, charges, None).await
-    }
-
-    /// The same for clients, who may ask as often as they like: what is less than a second old is not read again.
-    pub async fn show(&self, limits: &Limits, charges: &[Charge]) -> Admission {
-        self.read(limits, charges, Some(&self.denials)).await
-    }
-
-    async fn read(&self, limits: &Limits, charges: &[Charge], cache: Option<&DenialCache>) -> Admission {
-        let peek = Peek { client: &self.client, grants: &self.grants, cache };
-        match self.raised.apply(limits, charges, cached_now()) {
-            Some(raised) => peek.read(&raised.limits, &raised.charges).await,
-            None => peek.read(limits, charges).await,
-        }
     }
 
     #[inline]

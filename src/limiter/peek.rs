@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 
+use super::Limiter;
 use super::admission::Admission;
 use super::denial_cache::DenialCache;
 use super::grants::GrantTable;
@@ -13,18 +14,38 @@ use crate::limit::Charge;
 use crate::store::{Decisions, Redis, Store, StoreError};
 use crate::time::cached_now;
 
+impl Limiter {
+    /// Reads the state of each limit that `charges` name, without a charge.
+    pub async fn peek(&self, limits: &Limits, charges: &[Charge]) -> Admission {
+        self.read(limits, charges, None).await
+    }
+
+    /// The same for clients, who may ask as often as they like: what is less than a second old is not read again.
+    pub async fn show(&self, limits: &Limits, charges: &[Charge]) -> Admission {
+        self.read(limits, charges, Some(&self.denials)).await
+    }
+
+    async fn read(&self, limits: &Limits, charges: &[Charge], cache: Option<&DenialCache>) -> Admission {
+        let peek = Peek { client: &self.client, grants: &self.grants, cache };
+        match self.raised.apply(limits, charges, cached_now()) {
+            Some(raised) => peek.read(&raised.limits, &raised.charges).await,
+            None => peek.read(limits, charges).await,
+        }
+    }
+}
+
 /// Reads the limits of a client.
-pub(super) struct Peek<'a> {
-    pub client: &'a StoreClient,
-    pub grants: &'a GrantTable,
+struct Peek<'a> {
+    client: &'a StoreClient,
+    grants: &'a GrantTable,
     /// Decisions that need not be read again; `None` if they must not be older than the call.
-    pub cache: Option<&'a DenialCache>,
+    cache: Option<&'a DenialCache>,
 }
 
 impl Peek<'_> {
     /// Reads the state of each limit that `charges` name; nothing is charged or counted. A banned or blocked client may see its
     /// state as well, so the request is admitted, unless the store is unavailable and a limit denies requests then.
-    pub async fn read(&self, limits: &Limits, charges: &[Charge]) -> Admission {
+    async fn read(&self, limits: &Limits, charges: &[Charge]) -> Admission {
         if charges.is_empty() {
             return Admission::unlimited();
         }

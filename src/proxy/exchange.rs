@@ -111,7 +111,7 @@ pub async fn serve(
     if let Some(reservation) = exchange.reservation.take()
         && !exchange.decision.is_served_elsewhere()
     {
-        // Boxed so that a reservation, which few requests have, does not enlarge every request's future.
+        // Boxed, since few requests have one.
         let (is_grpc, was_sent, statuses) = (exchange.is_grpc, exchange.was_sent, &mut exchange.statuses);
         response = Box::pin(settle(reservation, response, is_grpc, was_sent, statuses)).await;
     }
@@ -222,8 +222,7 @@ impl<'p> Exchange<'p> {
         Ok(response)
     }
 
-    /// The response to a CORS preflight. Limits do not count it, and it needs no credential: a page can't choose whether
-    /// its browser sends one, and browsers send it without cookies and API keys.
+    /// The response to a CORS preflight, which no limit counts, and which browsers send without credentials.
     #[inline(never)]
     fn preflight(&mut self, rules: &CorsRules, head: &RequestHead) -> Option<ProxyResponse<BodySource>> {
         let proxy = self.proxy;
@@ -304,8 +303,7 @@ impl<'p> Exchange<'p> {
         }
     }
 
-    /// Makes the response to a rejected request. Status, headers, body, access log and counters all follow from the
-    /// rejection.
+    /// Makes the response to a rejected request. Status, headers, body, log and counters all follow from the rejection.
     fn reject(&mut self, rejection: &Rejection) -> ProxyResponse<BodySource> {
         let gate = &self.proxy.snapshot.gate;
         if let Some((limit, outcome)) = rejection.decision() {
