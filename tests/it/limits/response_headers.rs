@@ -92,7 +92,7 @@ fn denials_without_a_call_show_every_limit() {
     let redis = RedisServer::start();
     for (ahead, source) in [("", "cache"), ("ahead = \"auto\"", "ahead")] {
         let config = format!(
-            "[limits.hot]\nrate = \"200/s\"\nkey = \"global\"\n{ahead}\n\
+            "[admin]\nlisten = \"127.0.0.1:0\"\n[limits.hot]\nrate = \"200/s\"\nkey = \"global\"\n{ahead}\n\
              [limits.wide]\nrate = \"100000/s\"\nkey = \"global\"\n\
              [[routes]]\npath = \"/*\"\nlimits = [\"hot\", \"wide\"]\nrespond = {{ status = 200 }}\n\
              [answers]\nrate_headers = \"draft-11\"\n"
