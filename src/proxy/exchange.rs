@@ -64,8 +64,6 @@ pub(super) struct Exchange<'p> {
     retry_after: Option<u64>,
     /// Units that limits with `charge_on` reserve until the final status is known.
     reservation: Option<Box<Reservation>>,
-    /// Whether a server may have received the request.
-    was_sent: bool,
     is_finished: bool,
 }
 
@@ -111,9 +109,8 @@ pub async fn serve(
     if let Some(reservation) = exchange.reservation.take()
         && !exchange.decision.is_served_elsewhere()
     {
-        // Boxed, since few requests have one.
-        let (is_grpc, was_sent, statuses) = (exchange.is_grpc, exchange.was_sent, &mut exchange.statuses);
-        response = Box::pin(settle(reservation, response, is_grpc, was_sent, statuses)).await;
+        // Boxed so that a reservation, which few requests have, does not enlarge every request's future.
+        response = Box::pin(settle(reservation, response, exchange.is_grpc, &mut exchange.statuses)).await;
     }
     exchange.finish(response).await
 }
@@ -146,7 +143,6 @@ impl<'p> Exchange<'p> {
             status_source: StatusSource::Store,
             retry_after: None,
             reservation: None,
-            was_sent: false,
             is_finished: false,
         }
     }
@@ -299,7 +295,7 @@ impl<'p> Exchange<'p> {
             id: &self.id,
             is_grpc: self.is_grpc,
             body: &mut self.body,
-            log: self.record.attempts(&mut self.was_sent),
+            log: self.record.attempts(self.reservation.as_deref_mut().map(Reservation::was_sent_mut)),
         }
     }
 

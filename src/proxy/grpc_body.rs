@@ -7,7 +7,7 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 
 use super::grpc;
-use crate::limiter::{Reservation, is_unanswered};
+use crate::limiter::Reservation;
 use crate::upstream::{BodyError, ResponseBody};
 
 /// A response body with the units that its call has reserved. The trailers are forwarded once the units that their status
@@ -58,9 +58,7 @@ impl Body for GrpcBody {
                 return Poll::Ready(frame);
             };
             let settling = async move {
-                if !is_unanswered(status) {
-                    let _ = reservation.finish(status).await;
-                }
+                let _ = reservation.finish(status).await;
             };
             this.state = State::Settling(Box::pin(settling), frame.and_then(Result::ok));
         }

@@ -155,8 +155,7 @@ impl RequestRecord {
     }
 
     /// Where the attempts to forward the request are recorded.
-    pub fn attempts<'a>(&'a mut self, was_sent: &'a mut bool) -> AttemptLog<'a> {
-        let was_sent = Some(was_sent);
+    pub fn attempts<'a>(&'a mut self, was_sent: Option<&'a mut bool>) -> AttemptLog<'a> {
         let Some(Recorders { log, trace, .. }) = self.0.as_deref_mut() else {
             return AttemptLog { was_sent, ..AttemptLog::default() };
         };

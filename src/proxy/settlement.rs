@@ -7,16 +7,15 @@ use super::grpc_body::GrpcBody;
 use super::response::ProxyResponse;
 use super::response_body::BodySource;
 use crate::http1::names::GRPC_STATUS;
-use crate::limiter::{LimitStatuses, Reservation, is_unanswered};
+use crate::limiter::{LimitStatuses, Reservation};
 
 /// Refunds the units that a request with this response does not pay, before the response is sent, so that the client's
-/// next request finds them. The status of a gRPC call may come in its trailers, so its body refunds then. `was_sent`: whether
-/// a server may have received the request. Changes the statuses of the limits that have changed.
+/// next request finds them. The status of a gRPC call may come in its trailers, so its body refunds then. Changes the
+/// statuses of the limits that have changed.
 pub(super) async fn settle(
     reservation: Box<Reservation>,
     response: ProxyResponse<BodySource>,
     is_grpc: bool,
-    was_sent: bool,
     statuses: &mut LimitStatuses,
 ) -> ProxyResponse<BodySource> {
     let ProxyResponse { head, body, is_over_capacity, tunnel } = response;
@@ -29,10 +28,6 @@ pub(super) async fn settle(
         body => body,
     };
     let status = grpc_status.unwrap_or(head.status.as_u16());
-    if was_sent && is_unanswered(status) {
-        // Units stay charged when their reservation is dropped.
-        return ProxyResponse { head, body, is_over_capacity, tunnel };
-    }
     for after in reservation.finish(status).await {
         let earlier = statuses.iter_mut().filter(|before| before.policy == after.policy);
         earlier.for_each(|status| *status = after);

@@ -13,8 +13,7 @@ fn policies() -> Vec<Policy> {
     let rate = |units, period| Rate::new(units, Micros(period)).unwrap();
     let ban = Ban { after: 2, within: Micros(3_000_000), length: Micros(2_000_000) };
     let bucket = Quota::token_bucket(rate(3, 1_000_000), 4).unwrap();
-    let (mut banning, mut watching) =
-        (Policy::new("e", bucket.clone()), Policy::new("f", bucket.clone()));
+    let (mut banning, mut watching) = (Policy::new("e", bucket.clone()), Policy::new("f", bucket.clone()));
     banning.ban = Some(ban);
     watching.shadow = true;
     vec![
@@ -124,13 +123,9 @@ fn denials_show_the_other_limits_of_their_request() {
         retry_after: Some(Micros::SECOND),
         ..Decision::allowed(5, 0, Micros::SECOND)
     };
-    let decisions =
-        [Decision::allowed(4, 3, Micros(900_000)), denied, Decision::allowed(2, 2, Micros::ZERO)];
+    let decisions = [Decision::allowed(4, 3, Micros(900_000)), denied, Decision::allowed(2, 2, Micros::ZERO)];
     denials.record(&policies, &charges, &decisions[..1], denials.lookup(begin));
-    assert!(
-        denials.repeat(&policies, &charges[..1], begin).is_none(),
-        "an allowed request is not cached"
-    );
+    assert!(denials.repeat(&policies, &charges[..1], begin).is_none(), "an allowed request is not cached");
     denials.record(&policies, &charges, &decisions, denials.lookup(begin));
     let shown = denials.check(&policies, &charges, begin + Duration::from_millis(100)).unwrap();
     let shown: Vec<_> =
@@ -150,11 +145,8 @@ fn decisions_on_calls_before_a_clear_are_not_cached() {
     let charge = [Charge::take(PolicyId(0), Key([1; 16]), 1)];
     let lookup = denials.lookup(begin);
     denials.clear();
-    let denial = Decision {
-        allowed: false,
-        retry_after: Some(Micros::SECOND),
-        ..Decision::allowed(4, 0, Micros(1))
-    };
+    let denial =
+        Decision { allowed: false, retry_after: Some(Micros::SECOND), ..Decision::allowed(4, 0, Micros(1)) };
     denials.record(&policies, &charge, &[denial], lookup);
     assert!(denials.check(&policies, &charge, begin).is_none());
 }
