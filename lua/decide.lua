@@ -5,11 +5,35 @@
 -- Out  a function that decides requests, and one that decides a charge that is a request by itself
 
 local now, states, lifetimes, deadlines = ...
+-- Bytes of a record that has only a penalty.
+local PENALTY = 41
 local policies = {}
 local step_with_grants, report, grant
 
 local function keep(key, record, lifetime)
   if record then states[key], lifetimes[key], deadlines[key] = lifetime > 0 and record or "", lifetime, nil end
+end
+
+-- The state in a record without penalty of a limit with `charge_on`, or false, and when it was created.
+local function split_creation(record)
+  local created = record and #record > 8 and struct.unpack("<d", record)
+  if created and is_whole(created) then return string.sub(record, 9), created end
+  return false, now
+end
+
+local function join_creation(state, created)
+  return state and state ~= "" and struct.pack("<d", created) .. state or state
+end
+
+-- The step of a limit with `charge_on`. A refund applies only to the state that took the units: one that was created later,
+-- after a reset or a loss, is not changed.
+local function step_with_creation(step)
+  return function(record, numbers, at, cost, taken, kind)
+    local state, created = split_creation(record)
+    if kind == REFUND and taken < created then cost = 0 end
+    local allowed, remaining, reset, retry, delay, after, lifetime = step(state, numbers, at, cost, taken, kind)
+    return allowed, remaining, reset, retry, delay, join_creation(after, created), lifetime
+  end
 end
 
 local function policy_of(policy_index)
@@ -21,7 +45,10 @@ local function policy_of(policy_index)
   local numbers = { struct.unpack("<" .. string.rep("d", count), text, 4) }
   -- struct.unpack also returns the position after what it has read.
   numbers[count + 1] = nil
-  policy = { letter = string.lower(letter), numbers = numbers, shadow = options % 4 >= 2 }
+  letter = string.lower(letter)
+  local records_creation = not ALGORITHMS[letter]
+  if records_creation then letter = string.char(string.byte(letter) + WITH_CREATION) end
+  policy = { letter = letter, numbers = numbers, shadow = options % 4 >= 2, records_creation = records_creation }
   policy.step, policy.window = ALGORITHMS[policy.letter]()
   local first = 1
   if options % 2 == 1 then
@@ -36,13 +63,21 @@ local function policy_of(policy_index)
     policy.step = step_with_grants(policy)
   end
   if first > 1 then policy.numbers = { unpack(numbers, first, count) } end
+  if policy.records_creation then policy.step = step_with_creation(policy.step) end
   policies[policy_index] = policy
   return policy
 end
 
--- Leaves out the deadline behind the debt in the record of a key: what is written here has a lifetime of its own.
-local function leave_out_deadline(policy, key)
+-- Prepares the record of a key. The deadline behind a debt is left out: what is written here has a lifetime of its own. And no
+-- state was created in the future, since clocks of proxies may differ: what is taken now is in it.
+local function prepare_record(policy, key)
   local record = states[key]
+  if policy.records_creation then
+    if record and #record > 8 and #record ~= PENALTY and struct.unpack("<d", record) > now then
+      states[key] = struct.pack("<d", now) .. string.sub(record, 9)
+    end
+    return
+  end
   if not record or #record < 32 or not (policy.letter == "b" or policy.letter == "g") then return end
   local trailers = ({ [0] = 0, string.sub(record, -1) == "r" and 49 or 41, 90 })[#record % 8]
   if trailers and #record - trailers == 32 then states[key] = string.sub(record, 1, 24) .. string.sub(record, 33) end
@@ -80,8 +115,10 @@ local function change_state(charge, change, ...)
     need_penalty()
     state, held = split_record(record)
   end
+  local created
+  if policy.records_creation then state, created = split_creation(state) end
   local results = { change(policy, state, now, ...) }
-  local next_record, lifetime = results[1], results[2]
+  local next_record, lifetime = created and join_creation(results[1], created) or results[1], results[2]
   if next_record and held then
     next_record, lifetime = record_with_penalty(next_record, lifetime, held, policy.ban, now)
   end
@@ -97,7 +134,7 @@ end
 -- Decides a charge that is a request by itself, which never has to be undone.
 local function decide_one(policy_index, key, kind, cost, holder)
   local policy = policy_of(policy_index)
-  leave_out_deadline(policy, key)
+  prepare_record(policy, key)
   local allowed, remaining, reset, retry, delay, after, lifetime =
     decide_record(policy, states[key], cost, kind, holder)
   keep(key, after, lifetime)
@@ -175,7 +212,7 @@ local function read_charge(requests, at)
   local charge = {}
   charge.key, charge.policy_index, charge.kind, charge.cost, at = struct.unpack("<HHBd", requests, at)
   charge.policy = policy_of(charge.policy_index)
-  leave_out_deadline(charge.policy, charge.key)
+  prepare_record(charge.policy, charge.key)
   if charge.kind == GRANT then
     local request = {}
     request.opened, request.finish, request.spent, request.returned, request.wanted, at = struct.unpack("<ddddd", requests, at)

@@ -16,17 +16,18 @@
 --          "<ddddd" when the generation of an earlier grant was opened (0: no report), when that grant ends, in µs, its
 --          units that were spent and that are returned, and how many new ones are wanted. The number of equal requests
 --          exceeds one only with one charge and without extra bytes: the others use the next keys.
--- ARGV[4…] policies: each "<BBB" letter (in upper case if it grants units), options (1: a ban; 2: shadow; 4: grants) and
---          the number of numbers, then these as "<d"; with a ban the first three are its number of denials, their window
---          and the length of the ban, in µs; with grants the next two are how long a grant lasts, in µs, and its share
+-- ARGV[4…] policies: each "<BBB" letter (in upper case if it grants units; with `charge_on` that before the algorithm's),
+--          options (1: a ban; 2: shadow; 4: grants) and the number of numbers, then these as "<d"; with a ban the first
+--          three are its number of denials, their window and the length of the ban, in µs; with grants the next two are how
+--          long a grant lasts, in µs, and its share
 -- Returns  for each charge, in order, "<bddd": allowed (1; 0 denied by the quota, -1 by a ban, -2 by a block), remaining,
 --          reset_after µs, and delay µs if it is allowed, or else retry_after µs (-1: never); of a grant "<dddd" more:
 --          units (0: no grant), when its generation was opened, µs that it lasts, and µs until the first unit of a paced
 --          one (-1: not paced); and at the end "<d" now in µs
--- State    one string for each key, in the layout of its algorithm, grants.lua and penalty.lua; expires when it equals an
---          empty one. A debt without ban and grants has 8 bytes more: the deadline in µs until which Redis keeps it. While
---          a key is in use, its state is overwritten in place (SETRANGE), which costs half of SET, and leaves TTL and
---          deadline.
+-- State    one string for each key, in the layout of its algorithm, grants.lua and penalty.lua, with `charge_on` after "<d" the
+--          time of its creation; expires when it equals an empty one. Any other debt without ban and grants has 8 bytes
+--          more: the deadline in µs until which Redis keeps it. While a key is in use, its state is overwritten in place
+--          (SETRANGE), which costs half of SET, and leaves TTL and deadline.
 -- A denial writes nothing and leaves the TTL, except for a state that moves because the clock was set back, and for
 -- denials that count towards a ban.
 
@@ -40,6 +41,8 @@ local lifetimes, deadlines = {}, {}
 local out, result, n = {}, {}, 0
 -- The numbers of the policies that are decided here, by their index. A window has a grid, a debt the other three.
 local limits, drains, units, fulls, grids, shadows
+-- Whether their states have the time of creation, by their index.
+local creations
 -- The charges of a request: the indices of their keys, and their next states, false if they take nothing.
 local keys, next_states
 local at, last = 1, #requests
@@ -48,6 +51,9 @@ while at <= last do
   local policy, drain, unit, limit = ARGV[BEFORE_POLICIES + first_index], nil, nil, 0
   local letter, options = byte(policy, 1, 2)
   if options >= GRANTS then letter = letter + UPPER_CASE end
+  -- Whether the states of the policy have their time of creation.
+  local creates = letter == TOKEN_BUCKET - WITH_CREATION or letter == GCRA - WITH_CREATION
+  if creates then letter = letter + WITH_CREATION end
   if (letter == TOKEN_BUCKET or letter == GCRA) and options % 2 == 0 then
     drain, unit, limit = unpack_struct("<ddd", policy, #policy - 23)
   end
@@ -56,15 +62,18 @@ while at <= last do
     -- number is its remainder by 1, so q % 1 - q rounds -q up.
     local full, price = limit * unit, first_cost * unit
     for i = first_key, first_key + count - 1 do
-      local state, stamp, ticks, deadline = states[i], now, 0, 0
+      local state, stamp, ticks, deadline, created = states[i], now, 0, 0, now
       if state then
         local made, held, own
-        if #state == 32 then
+        if creates then
+          if #state == 32 then created, made, held, own = unpack_struct("<dddd", state) end
+        elseif #state == 32 then
           made, held, own, deadline = unpack_struct("<dddd", state)
         elseif #state == 24 then
           made, held, own = unpack_struct("<ddd", state)
         end
         local is_plain = own == unit and held >= 0 and held <= full and held % 1 == 0
+        if creates and not (created >= 0 and created <= now and created % 1 == 0) then is_plain = false end
         if is_plain and made >= 0 and made <= now + SET_BACK and made % 1 == 0 then
           if made > now then stamp = made end
           ticks = held - (stamp - made) * drain
@@ -77,7 +86,11 @@ while at <= last do
         local room, ahead, allowed, wait = full - ticks, stamp - now, 0, 0
         if price <= room then
           allowed, ticks, room = 1, ticks + price, room - price
-          states[i] = pack_struct("<ddd", stamp, ticks, unit)
+          if creates then
+            states[i], deadline = pack_struct("<dddd", created, stamp, ticks, unit), nil
+          else
+            states[i] = pack_struct("<ddd", stamp, ticks, unit)
+          end
         else
           wait = (room - price) / drain
           wait = wait % 1 - wait + ahead
@@ -98,13 +111,16 @@ while at <= last do
     at = second
   else
     if not limits then
-      limits, drains, units, fulls, grids, shadows, keys, next_states = {}, {}, {}, {}, {}, {}, {}, {}
+      limits, drains, units, fulls, grids, shadows, creations = {}, {}, {}, {}, {}, {}, {}
+      keys, next_states = {}, {}
       for i = 1, #ARGV - BEFORE_POLICIES do
         policy = ARGV[BEFORE_POLICIES + i]
         local numbers
         letter, options, numbers = byte(policy, 1, 3)
         if options >= GRANTS then letter = letter + UPPER_CASE end
         if options % 2 == 0 then
+          local base = letter + WITH_CREATION
+          if base == TOKEN_BUCKET or base == GCRA or base == FIXED_WINDOW then letter, creations[i] = base, true end
           if letter == TOKEN_BUCKET or letter == GCRA then
             drains[i], units[i], limits[i] = unpack_struct("<ddd", policy, #policy - 23)
             fulls[i] = limits[i] * units[i]
@@ -137,6 +153,14 @@ while at <= last do
           break
         end
         local state, stamp, held, grid, allowed, wait = states[key], now, 0, grids[index], 1, 0
+        local created = creations[index] and now
+        if created and state then
+          if #state > 8 then created, state = unpack_struct("<d", state), string.sub(state, 9) end
+          if not (created >= 0 and created <= now and created % 1 == 0) then
+            is_plain = false
+            break
+          end
+        end
         local next_state, deadline, remaining, reset = false, 0, nil, nil
         if grid then
           -- As in fixed_window.lua.
@@ -206,6 +230,10 @@ while at <= last do
           if c > 1 then c, n = 0, from end
         end
         if c > 0 then
+          if created then
+            deadline = nil
+            if next_state then next_state = pack_struct("<d", created) .. next_state end
+          end
           if not lifetimes[key] then deadlines[key] = deadline end
           keys[c], next_states[c] = key, next_state
           result[n + 1], result[n + 2], result[n + 3], result[n + 4] = allowed, remaining, reset, wait

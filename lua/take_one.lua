@@ -17,12 +17,17 @@ if #ARGV[3] == ONE_CHARGE and #KEYS == 1 then
   local key, policy = KEYS[1], ARGV[BEFORE_POLICIES + 1]
   local kind, cost = unpack_struct("<Bd", ARGV[3], 9)
   local letter, options, _, drain, unit, limit
+  -- When the state was created, with `charge_on`.
+  local created
   if #policy >= POLICY + 24 then
     letter, options, _, drain, unit, limit = unpack_struct("<BBBddd", policy)
     -- The numbers of the algorithm are the last ones.
     if options >= GRANTS then
       letter = letter + UPPER_CASE
       drain, unit, limit = unpack_struct("<ddd", policy, #policy - 23)
+    end
+    if letter == TOKEN_BUCKET - WITH_CREATION or letter == GCRA - WITH_CREATION then
+      letter, created = letter + WITH_CREATION, now
     end
   end
   states = call("MGET", key)
@@ -31,12 +36,15 @@ if #ARGV[3] == ONE_CHARGE and #KEYS == 1 then
     local full, price = limit * unit, cost * unit
     if state then
       local made, held, own
-      if #state == 32 then
+      if created then
+        if #state == 32 then created, made, held, own = unpack_struct("<dddd", state) end
+      elseif #state == 32 then
         made, held, own, deadline = unpack_struct("<dddd", state)
       elseif #state == 24 then
         made, held, own = unpack_struct("<ddd", state)
       end
       local is_plain = own == unit and held >= 0 and held <= full and held % 1 == 0
+      if created and not (created >= 0 and created <= now and created % 1 == 0) then is_plain = false end
       if is_plain and made >= 0 and made <= now + SET_BACK and made % 1 == 0 then
         if made > now then stamp = made end
         ticks = held - (stamp - made) * drain
@@ -58,7 +66,11 @@ if #ARGV[3] == ONE_CHARGE and #KEYS == 1 then
       local reset = -ticks / drain
       reset = reset % 1 - reset + ahead
       if takes then
-        if now + reset <= deadline then
+        if created then
+          local ttl = -reset / 1000
+          ttl = string.format("%d", ttl % 1 - ttl + 1 + ARGV[2])
+          call("SET", key, pack_struct("<dddd", created, stamp, ticks, unit), "PX", ttl)
+        elseif now + reset <= deadline then
           call("SETRANGE", key, "0", pack_struct("<ddd", stamp, ticks, unit))
         else
           local lifetime = reset

@@ -41,7 +41,7 @@ pub use self::limits::{Limits, OnStoreFailure};
 pub use self::outage_ledger::OutageLedger;
 pub use self::raise_reader::keep_raises;
 pub use self::raises::{ActiveRaise, Raises};
-pub use self::reservation::Reservation;
+pub use self::reservation::{Reservation, is_unanswered};
 pub use self::simulated_proxy::{ProxyCall, ProxyDecision, ProxyResponse, SimulatedProxy};
 pub use self::status::{LimitStatus, LimitStatuses, StatusSource};
 pub use self::{sent_limits::SentLimits, shared_state::SharedState};
@@ -177,7 +177,10 @@ impl Limiter {
         if fallback.breaker.is_open() {
             return self.decide_locally(limits, charges, taken, None);
         }
-        if let Some(known) = self.denials.check(&limits.policies, charges, cached_now()) {
+        if let Some(mut known) = self.denials.check(&limits.policies, charges, cached_now()) {
+            if let Some(taken) = taken {
+                known = taken.deny(&limits.policies, known, BootTime::now());
+            }
             fallback.record_denials(&limits.policies, &known, DecisionSource::Cache);
             return Admission::limited(known);
         }
@@ -199,10 +202,11 @@ impl Limiter {
         for charge in &split.low {
             grants::refill(&self.grants, &self.client, limits, charge);
         }
-        let denials = split.taken.denials(&limits.policies);
-        if !denials.is_empty() {
-            self.client.fallback.record_denials(&limits.policies, &denials, DecisionSource::Ahead);
-            return Ok(Admission::limited(denials));
+        if split.taken.denies(&limits.policies) {
+            let others = self.denials.shown(&limits.policies, &split.missing, cached_now());
+            let statuses = split.taken.deny(&limits.policies, others, BootTime::now());
+            self.client.fallback.record_denials(&limits.policies, &statuses, DecisionSource::Ahead);
+            return Ok(Admission::limited(statuses));
         }
         if !split.missing.is_empty() {
             return Err(Box::new(split));
@@ -212,14 +216,6 @@ impl Limiter {
         let mut admission = Admission::new(&limits.policies, &charges, &decisions, None);
         admission.pass_taken(&self.client, limits, Some(split.taken));
         Ok(admission)
-    }
-
-    /// Reads the state of each limit that `charges` name, without a charge.
-    pub async fn peek(&self, limits: &Limits, charges: &[Charge]) -> Admission {
-        match self.raised.apply(limits, charges, cached_now()) {
-            Some(raised) => peek::peek(&self.client, &self.grants, &raised.limits, &raised.charges).await,
-            None => peek::peek(&self.client, &self.grants, limits, charges).await,
-        }
     }
 
     #[inline]
@@ -270,6 +266,10 @@ impl Limiter {
         match self.client.take(limits, (&requested, requests), slots.as_ref()).await {
             Ok(granted) => {
                 self.record_reply(redis, limits, (&requested, &granted.decisions), lookup);
+                if taken.is_some() {
+                    // The next request may be denied by a paced grant.
+                    self.denials.record_shown(&limits.policies, &requested, &granted.decisions, lookup);
+                }
                 let decisions = match grant_requests {
                     Some(grant_requests) => {
                         grant_requests.receive(limits, &requested, &granted, BootTime::now())

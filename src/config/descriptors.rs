@@ -164,7 +164,7 @@ fn unfit(limit: &ReadLimit) -> Option<(String, String)> {
             "this limit delays requests, which is not possible here",
             "write algorithm = \"gcra\" for the same rate",
         ),
-        _ if !limit.policy.charge_on.is_empty() => (
+        _ if limit.policy.charges_by_status() => (
             "this limit charges by the status of the response, which is not known here",
             "leave `charge_on` out",
         ),

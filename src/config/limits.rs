@@ -268,8 +268,8 @@ fn limit(name: &Name<'_>, item: Item<'_>, context: &Context<'_>, next: usize) ->
     let rule = LimitRule { key: spec?, missing_status, cost: cost?, trust: trust?, rules, tiers };
     let (ban, shadow, charge_on, ahead) = (ban.ok()?, shadow?, charge_on?, ahead?);
     let made = |mut policy: Policy| {
-        (policy.ban, policy.shadow, policy.charge_on) = (ban, shadow, Arc::clone(&charge_on));
-        ahead.apply(policy)
+        (policy.ban, policy.shadow) = (ban, shadow);
+        ahead.apply(policy.with_charge_on(Arc::clone(&charge_on)))
     };
     (name_is_valid && variants.is_valid).then_some(())?;
     let written = WrittenLimit { numbers: written(algorithm?, numbers.as_ref()?) };

@@ -22,7 +22,7 @@ pub(super) fn warnings<'a>(
     defaults: &'a [(PolicyId, Range<usize>)],
 ) -> impl Iterator<Item = Problem> + 'a {
     limits.ids().filter_map(move |id| {
-        let charge_on = &limits.get(id)?.policy.charge_on;
+        let charge_on = limits.get(id)?.policy.charge_on();
         let mut own = routes.iter().filter(|read| read.route.limits.contains(&id)).peekable();
         let is_default = defaults.iter().any(|(default, _)| *default == id);
         if charge_on.is_empty() || (own.peek().is_none() && !is_default) {

@@ -166,6 +166,11 @@ impl Bucket {
         self.until_drained(ticks, debt.stamp, now)
     }
 
+    /// In which time so many units come back.
+    pub(super) fn time_of(&self, units: u64) -> Micros {
+        Micros(units.saturating_mul(self.unit.get()).div_ceil(self.drain.get()))
+    }
+
     /// Time from `now` until `units` fit, which may be more than the limit: of granted units, those that are promised for
     /// later come after it has been reached. At most the time in which a full debt drains.
     pub(super) fn until_free(&self, state: Option<&Debt>, now: Timestamp, units: u64) -> Micros {

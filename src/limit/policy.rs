@@ -1,5 +1,7 @@
 //! A policy: a named quota with its bans, and the whole decision on a charge.
 
+mod seed;
+
 use std::num::NonZeroU64;
 use std::ops::Index;
 use std::sync::Arc;
@@ -8,7 +10,6 @@ use super::ahead::{Ahead, Grant, GrantReport};
 use super::charge::{Charge, ChargeKind, PolicyId};
 use super::decision::{Decision, DenyReason, Step};
 use super::grants::Granting;
-use super::key::Key;
 use super::penalty::{Ban, Penalty};
 use super::quota::{Quota, Taken};
 use super::raise::{DerivedFrom, Factor, raised};
@@ -32,9 +33,7 @@ pub struct Policy {
     pub ban: Option<Ban>,
     /// Shadow mode: the limit is decided and counted, but never denies a request.
     pub shadow: bool,
-    /// Final HTTP statuses of the requests that are charged: units are taken on arrival, and refunded if the status is not
-    /// among them. Empty if every request is charged.
-    pub charge_on: Arc<[u16]>,
+    charge_on: Arc<[u16]>,
     /// How units are granted ahead of requests; `None` if the store decides every request.
     pub ahead: Option<Ahead>,
     /// Concurrency limits: whether a freed slot stays with the process for a moment, for the next request of its key.
@@ -72,7 +71,7 @@ impl Index<PolicyId> for [Policy] {
 
 impl Policy {
     /// The letters of all stored keys; see [`Policy::letter`].
-    pub const LETTERS: [u8; 14] = *b"bigwlsqcBIGWLS";
+    pub const LETTERS: [u8; 25] = *b"bigwlsqcBIGWLSahfvrpAHFVR";
 
     /// A policy of this name.
     #[must_use]
@@ -105,17 +104,41 @@ impl Policy {
     /// The same policy with grants. Its records have another layout, so it does not share the counts of the policy without.
     #[must_use]
     pub fn with_ahead(self, ahead: Ahead) -> Self {
-        let mut policy = Self { ahead: Some(ahead), ..self };
-        policy.salt = salt(&policy.stored, policy.letter());
-        policy
+        Self { ahead: Some(ahead), ..self }.with_own_salt()
     }
 
-    /// The letter of its stored keys: that of its algorithm, and in upper case if its records may have grants, so that a
-    /// version without grants does not read them.
+    /// The same policy, which charges only requests with one of these final HTTP statuses; with none, every request. If it
+    /// records when its states were created, it does not share the counts of the policy without.
+    #[must_use]
+    pub fn with_charge_on(self, statuses: Arc<[u16]>) -> Self {
+        Self { charge_on: statuses, ..self }.with_own_salt()
+    }
+
+    fn with_own_salt(self) -> Self {
+        Self { salt: salt(&self.stored, self.letter()), ..self }
+    }
+
+    /// The letter of its stored keys: that of its algorithm; the one before it in the alphabet if its records have the time of
+    /// their creation; and in upper case if its records may have grants. So a version that does not know a layout never
+    /// reads it.
     #[must_use]
     pub fn letter(&self) -> u8 {
-        let letter = self.quota.letter();
+        let letter = self.quota.letter() - u8::from(self.records_creation());
         if self.ahead.is_some() { letter.to_ascii_uppercase() } else { letter }
+    }
+
+    /// Whether its records have the time at which their state was created. A refund applies only to the state that took the
+    /// units: one that was created later, after a reset or a loss, is not changed. Entries of a log and slots are found by
+    /// their time and their holder.
+    pub(super) fn records_creation(&self) -> bool {
+        self.charges_by_status() && !matches!(self.quota, Quota::SlidingLog(_) | Quota::Concurrency(_))
+    }
+
+    /// Final HTTP statuses of the requests that are charged: units are taken on arrival, and refunded if the status is not
+    /// among them. Empty if every request is charged.
+    #[must_use]
+    pub fn charge_on(&self) -> &[u16] {
+        &self.charge_on
     }
 
     /// Whether units may be refunded when the final status of their request is known.
@@ -197,8 +220,19 @@ impl Policy {
     /// Decides a charge at `now` from the record of its key; pure.
     #[must_use]
     pub fn decide(&self, record: Option<&Record>, now: Timestamp, charge: &Charge) -> Outcome {
-        let outcome = self.outcome(record, now, charge);
-        Outcome { decision: Decision { at: now, ..outcome.decision }, ..outcome }
+        let Outcome { decision, next } = self.outcome(record, now, charge);
+        let next = next.map(|next| Record { created: self.created(&next, record, now), ..next });
+        Outcome { decision: Decision { at: now, ..decision }, next }
+    }
+
+    /// When the state of the record `next` was created, which replaces `record` at `now`. Clocks of proxies may differ, so it
+    /// is never in the future: what is taken now is in this state.
+    fn created(&self, next: &Record, record: Option<&Record>, now: Timestamp) -> Timestamp {
+        let has_state = |record: &&Record| record.state.as_ref().is_some_and(|state| !state.is_empty());
+        if !self.records_creation() || !has_state(&next) {
+            return Timestamp::default();
+        }
+        record.filter(has_state).map_or(now, |record| record.created.min(now))
     }
 
     fn outcome(&self, record: Option<&Record>, now: Timestamp, charge: &Charge) -> Outcome {
@@ -211,7 +245,11 @@ impl Policy {
             }
             ChargeKind::Release => self.quota.release(state, now, charge.holder),
             ChargeKind::Renew => self.quota.renew(state, now, charge.cost, charge.holder),
-            ChargeKind::Refund => self.granting().refund(state, now, taken),
+            ChargeKind::Refund => {
+                let created = record.map_or(now, |record| record.created.min(now));
+                let units = if charge.taken < created { 0 } else { charge.cost };
+                self.granting().refund(state, now, Taken { units, ..taken })
+            }
             ChargeKind::Late => self.granting().charge_late(state, now, taken),
         };
         let penalty = self.unexpired(penalty, now);
@@ -221,7 +259,8 @@ impl Policy {
                 || matches!(state, State::Leases(_))
                 || self.granting().lifetime(state, now) > Micros::ZERO
         };
-        let next = step.next.map(|state| Record { state: Some(state).filter(stays), penalty });
+        let next =
+            step.next.map(|state| Record { state: Some(state).filter(stays), penalty, ..Record::default() });
         Outcome { decision: step.decision, next }
     }
 
@@ -235,7 +274,8 @@ impl Policy {
         // What equals no state is left out, as in Redis.
         let state = Some(state).filter(|state| granting.lifetime(state, now) > Micros::ZERO);
         let penalty = self.unexpired(record.and_then(|record| record.penalty), now);
-        Some(Record { state, penalty })
+        let next = Record { state, penalty, ..Record::default() };
+        Some(Record { created: self.created(&next, record, now), ..next })
     }
 
     /// Grants units after a charge of the kind `Grant`, whose decision `decided` has left `record`. There are none without
@@ -254,8 +294,9 @@ impl Policy {
         let Decision { remaining, reset_after, .. } = reserved.decision;
         let decision = Decision { remaining, reset_after, ..*decided };
         let penalty = self.unexpired(record.and_then(|record| record.penalty), now);
-        let next = Some(Record { state: Some(reserved.state), penalty });
-        Some((Outcome { decision, next }, reserved.grant))
+        let next = Record { state: Some(reserved.state), penalty, ..Record::default() };
+        let next = Record { created: self.created(&next, record, now), ..next };
+        Some((Outcome { decision, next: Some(next) }, reserved.grant))
     }
 
     fn granting(&self) -> Granting<'_> {
@@ -275,19 +316,24 @@ impl Policy {
         let step = self.granting().step(state, now, charge.cost, charge.holder);
         if penalty.is_none() && (self.ban.is_none() || step.decision.allowed) {
             // The fast path: most limits have no bans, and most keys no block.
-            let next = step.next.map(|state| Record { state: Some(state), penalty: None });
+            let next = step.next.map(|state| Record { state: Some(state), ..Record::default() });
             return self.without_taking(Outcome { decision: step.decision, next }, attempt);
         }
         let (penalty, set_back) = penalty.unwrap_or_default().updated(now);
         if penalty.end().is_some() {
             let present = self.granting().step(state, now, 0, charge.holder).next;
-            let moved = (set_back || present.is_some())
-                .then(|| Record { state: present.or(state.cloned()), penalty: Some(penalty) });
+            let state = || present.clone().or(state.cloned());
+            let moved = (set_back || present.is_some()).then(|| Record {
+                state: state(),
+                penalty: Some(penalty),
+                ..Record::default()
+            });
             return Outcome { decision: self.penalized(&penalty, &step.decision, attempt), next: moved };
         }
         if step.decision.allowed {
             let kept = self.unexpired(Some(penalty), now);
-            let next = step.next.map(|state| Record { state: Some(state), penalty: kept });
+            let next =
+                step.next.map(|state| Record { state: Some(state), penalty: kept, ..Record::default() });
             return self.without_taking(Outcome { decision: step.decision, next }, attempt);
         }
         self.denied(penalty, set_back, &step, attempt)
@@ -298,8 +344,11 @@ impl Policy {
         let counted = self.ban.map_or(penalty, |ban| penalty.count_denial(&ban));
         let kept = self.unexpired(Some(counted), attempt.now);
         let state = || step.next.clone().or_else(|| attempt.state.cloned());
-        let next = (self.ban.is_some() || set_back || step.next.is_some())
-            .then(|| Record { state: state(), penalty: kept });
+        let next = (self.ban.is_some() || set_back || step.next.is_some()).then(|| Record {
+            state: state(),
+            penalty: kept,
+            ..Record::default()
+        });
         let decision = if counted.end().is_some() {
             self.penalized(&counted, &step.decision, attempt)
         } else {
@@ -336,54 +385,6 @@ impl Policy {
     /// The penalty, unless it equals none at `now`.
     fn unexpired(&self, penalty: Option<Penalty>, now: Timestamp) -> Option<Penalty> {
         penalty.filter(|penalty| penalty.lifetime(self.ban.as_ref(), now) > Micros::ZERO)
-    }
-
-    /// The record of a key in this share of one of `instances` proxies, made from the decision of the store on the whole
-    /// quota, `decided`; `known` is the record before.
-    ///
-    /// A proxy decides by it if the store becomes unavailable. A decision has the remaining units, and the time until all
-    /// units are available: in the share of one of k proxies a k-th of them remains, and all are available at the same
-    /// time. Whole units are rounded down, since together the proxies must not have more units than the store had.
-    #[must_use]
-    pub fn seed(
-        &self,
-        known: Option<&Record>,
-        decided: &Decision,
-        instances: NonZeroU64,
-        now: Timestamp,
-    ) -> Record {
-        let rest = decided.retry_after.unwrap_or(decided.reset_after);
-        let none = Penalty { stamp: now, ..Penalty::default() };
-        let penalty = match decided.reason {
-            DenyReason::Quota => {
-                return Record { state: self.quota.seed(decided, instances, now), penalty: None };
-            }
-            DenyReason::Ban => Penalty { banned: none.end_after(rest), ..none },
-            DenyReason::Block => Penalty { blocked: none.end_after(rest), ..none },
-        };
-        // The denial of a banned or blocked key does not show what remains of its quota.
-        Record { state: known.and_then(|known| known.state.clone()), penalty: Some(penalty) }
-    }
-
-    /// Like [`Policy::seed`], while the store may not have been charged for everything yet: `known` stays if it has less
-    /// remaining.
-    #[must_use]
-    pub fn stricter_seed(
-        &self,
-        known: Option<&Record>,
-        decided: &Decision,
-        instances: NonZeroU64,
-        now: Timestamp,
-    ) -> Record {
-        let seed = self.seed(known, decided, instances, now);
-        let peek = Charge::take(PolicyId(0), Key([0; 16]), 0);
-        let remaining = |record: &Record| self.decide(Some(record), now, &peek).decision.remaining;
-        match known {
-            Some(known) if decided.reason == DenyReason::Quota && remaining(known) <= remaining(&seed) => {
-                known.clone()
-            }
-            _ => seed,
-        }
     }
 }
 

@@ -165,6 +165,17 @@ impl Quota {
         if let Self::TokenBucket(bucket) | Self::Gcra(bucket) = self { Some(bucket) } else { None }
     }
 
+    /// In which time so many units come back, of a limit that refills at a constant rate.
+    #[must_use]
+    pub fn time_of(&self, units: u64) -> Option<Micros> {
+        match self {
+            Self::TokenBucket(bucket) | Self::Gcra(bucket) | Self::LeakyBucket(bucket) => {
+                Some(bucket.time_of(units))
+            }
+            _ => None,
+        }
+    }
+
     /// `q` and `w` of the IETF draft: the units available at once, and the seconds in which they come back. If these are
     /// no whole number: the rate itself, over at least a second.
     #[must_use]

@@ -11,6 +11,8 @@ pub struct Record {
     pub state: Option<State>,
     /// Denials, ban and block of the key.
     pub penalty: Option<Penalty>,
+    /// When the state was created, of a limit whose units may be refunded by a final status; else zero.
+    pub created: Timestamp,
 }
 
 impl Record {
@@ -36,6 +38,6 @@ impl Record {
             blocked: penalty.blocked,
             ..Penalty::default()
         };
-        Self { state: None, penalty: penalty.map(kept) }
+        Self { penalty: penalty.map(kept), ..Self::default() }
     }
 }

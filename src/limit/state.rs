@@ -76,6 +76,13 @@ impl State {
     }
 }
 
+impl State {
+    /// Whether it is nothing but the empty remainder of grants that have ended.
+    pub(super) fn is_empty(&self) -> bool {
+        matches!(self, Self::WithGrants(counts) if counts.state.is_none() && counts.units() == 0)
+    }
+}
+
 impl WithGrants {
     /// All granted units.
     #[must_use]

@@ -27,7 +27,7 @@ impl InProcessUnits {
     #[must_use]
     pub fn finish(self: Box<Self>, status: u16) -> LimitStatuses {
         let Self { memory, policies, held } = *self;
-        let is_refunded = |held: &&HeldUnits| !policies[held.charge.policy].charge_on.contains(&status);
+        let is_refunded = |held: &&HeldUnits| !policies[held.charge.policy].charge_on().contains(&status);
         let refunds: SmallVec<[Charge; 2]> = held.iter().filter(is_refunded).map(HeldUnits::refund).collect();
         let decisions = memory.apply(&policies, &refunds);
         enforced(&policies, &refunds, &decisions)

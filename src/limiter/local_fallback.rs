@@ -167,9 +167,10 @@ impl LocalFallback {
         self.counts.record_decisions(&limits.shares, charges, decisions, DecisionSource::Fallback);
     }
 
-    /// Counts denials for which the store was not called.
-    pub fn record_denials(&self, policies: &[Policy], denials: &LimitStatuses, source: DecisionSource) {
-        for LimitStatus { policy, decision, .. } in denials {
+    /// Counts the denials among decisions for which the store was not called.
+    pub fn record_denials(&self, policies: &[Policy], statuses: &LimitStatuses, source: DecisionSource) {
+        for LimitStatus { policy, decision, .. } in statuses.iter().filter(|status| !status.decision.allowed)
+        {
             let outcome = Outcome::of(&policies[*policy], decision);
             self.counts.record_decision(*policy, outcome, source);
         }

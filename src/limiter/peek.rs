@@ -2,46 +2,93 @@
 
 use smallvec::SmallVec;
 
+use super::Limiter;
 use super::admission::Admission;
+use super::denial_cache::DenialCache;
 use super::grants::GrantTable;
 use super::limits::Limits;
 use super::local_fallback::LocalFallback;
 use super::status::{StatusSource, enforced};
 use super::store_client::StoreClient;
 use crate::limit::Charge;
-use crate::store::Store;
+use crate::store::{Decisions, Redis, Store, StoreError};
+use crate::time::cached_now;
 
-/// Reads the state of each limit that `charges` name; nothing is charged or counted. A banned or blocked client may see its
-/// state as well, so the request is admitted, unless the store is unavailable and a limit denies requests then.
-pub(super) async fn peek(
-    client: &StoreClient,
-    grants: &GrantTable,
-    limits: &Limits,
-    charges: &[Charge],
-) -> Admission {
-    if charges.is_empty() {
-        return Admission::unlimited();
+impl Limiter {
+    /// Reads the state of each limit that `charges` name, without a charge.
+    pub async fn peek(&self, limits: &Limits, charges: &[Charge]) -> Admission {
+        self.read(limits, charges, None).await
     }
-    let peeks: SmallVec<[Charge; 4]> = charges.iter().map(|charge| charge.peek()).collect();
-    let StoreClient { store, fallback, .. } = client;
-    let decisions = match store {
-        Store::Memory(memory) => memory.take(&limits.policies, &peeks),
-        Store::Redis(_) if fallback.breaker.is_open() => return peek_locally(fallback, limits, &peeks),
-        Store::Redis(redis) => match redis.take(&limits.policies, &peeks).await {
-            Ok(mut decisions) => {
-                client.record_success();
-                for (charge, decision) in peeks.iter().zip(&mut decisions) {
-                    *decision = grants.shown(limits.policy(charge), charge.key, *decision);
+
+    /// The same for clients, who may ask as often as they like: what is less than a second old is not read again.
+    pub async fn show(&self, limits: &Limits, charges: &[Charge]) -> Admission {
+        self.read(limits, charges, Some(&self.denials)).await
+    }
+
+    async fn read(&self, limits: &Limits, charges: &[Charge], cache: Option<&DenialCache>) -> Admission {
+        let peek = Peek { client: &self.client, grants: &self.grants, cache };
+        match self.raised.apply(limits, charges, cached_now()) {
+            Some(raised) => peek.read(&raised.limits, &raised.charges).await,
+            None => peek.read(limits, charges).await,
+        }
+    }
+}
+
+/// Reads the limits of a client.
+struct Peek<'a> {
+    client: &'a StoreClient,
+    grants: &'a GrantTable,
+    /// Decisions that need not be read again; `None` if they must not be older than the call.
+    cache: Option<&'a DenialCache>,
+}
+
+impl Peek<'_> {
+    /// Reads the state of each limit that `charges` name; nothing is charged or counted. A banned or blocked client may see its
+    /// state as well, so the request is admitted, unless the store is unavailable and a limit denies requests then.
+    async fn read(&self, limits: &Limits, charges: &[Charge]) -> Admission {
+        if charges.is_empty() {
+            return Admission::unlimited();
+        }
+        let peeks: SmallVec<[Charge; 4]> = charges.iter().map(|charge| charge.peek()).collect();
+        let StoreClient { store, fallback, .. } = self.client;
+        let decisions = match store {
+            Store::Memory(memory) => memory.take(&limits.policies, &peeks),
+            Store::Redis(_) if fallback.breaker.is_open() => return peek_locally(fallback, limits, &peeks),
+            Store::Redis(redis) => match self.read_redis(redis, limits, &peeks).await {
+                Ok(decisions) => decisions,
+                Err(error) => {
+                    self.client.record_failure(&error);
+                    return peek_locally(fallback, limits, &peeks);
                 }
-                decisions
+            },
+        };
+        Admission::peeked(enforced(&limits.policies, &peeks, &decisions))
+    }
+
+    async fn read_redis(
+        &self,
+        redis: &Redis,
+        limits: &Limits,
+        peeks: &[Charge],
+    ) -> Result<Decisions, StoreError> {
+        let now = cached_now();
+        let known = self.cache.and_then(|cache| cache.repeat(&limits.policies, peeks, now));
+        let mut decisions = if let Some(known) = known {
+            known
+        } else {
+            let lookup = self.cache.map(|cache| (cache, cache.lookup(now)));
+            let decisions = redis.take(&limits.policies, peeks).await?;
+            self.client.record_success();
+            if let Some((cache, lookup)) = lookup {
+                cache.record_shown(&limits.policies, peeks, &decisions, lookup);
             }
-            Err(error) => {
-                client.record_failure(&error);
-                return peek_locally(fallback, limits, &peeks);
-            }
-        },
-    };
-    Admission::peeked(enforced(&limits.policies, &peeks, &decisions))
+            decisions
+        };
+        for (charge, decision) in peeks.iter().zip(&mut decisions) {
+            *decision = self.grants.shown(limits.policy(charge), charge.key, *decision);
+        }
+        Ok(decisions)
+    }
 }
 
 /// Reads the shares of this process; limits that allow all requests while the store is unavailable have no state then.

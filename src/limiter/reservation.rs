@@ -23,6 +23,15 @@ pub struct Reservation {
     origin: Origin,
     /// Units that were taken from grants.
     taken: Option<Box<TakenUnits>>,
+    /// Whether a server may have received the request.
+    was_sent: bool,
+}
+
+/// Whether a request that a server has received stays charged with this final status, whatever statuses its limits charge: the
+/// server may have processed it, only its response is missing.
+#[must_use]
+pub fn is_unanswered(status: u16) -> bool {
+    matches!(status, 502 | 504)
 }
 
 /// Where units were taken, and so where they are refunded.
@@ -69,13 +78,19 @@ impl Reservation {
             held.iter().for_each(|held| ledger.reserve(limits.policy(&held.charge), held.charge.key));
         }
         let (client, limits) = (client.clone(), limits.clone());
-        Some(Box::new(Self { client, limits, held, origin, taken: None }))
+        Some(Box::new(Self { client, limits, held, origin, taken: None, was_sent: false }))
     }
 
     /// No units.
     pub(super) fn empty(client: &StoreClient, limits: &Limits) -> Box<Self> {
         let (held, origin) = (SmallVec::new(), Origin::Store(Vec::new()));
-        Box::new(Self { client: client.clone(), limits: limits.clone(), held, origin, taken: None })
+        let (client, limits) = (client.clone(), limits.clone());
+        Box::new(Self { client, limits, held, origin, taken: None, was_sent: false })
+    }
+
+    /// Set it as soon as a server may have received the request.
+    pub fn was_sent_mut(&mut self) -> &mut bool {
+        &mut self.was_sent
     }
 
     /// The same, and units that were taken from grants.
@@ -85,8 +100,11 @@ impl Reservation {
     }
 
     /// Refunds the units that a request with this final status is not charged; returns the decisions of their limits after
-    /// that.
+    /// that. All stay charged if it [`is_unanswered`].
     pub async fn finish(mut self: Box<Self>, status: u16) -> LimitStatuses {
+        if self.was_sent && is_unanswered(status) {
+            return LimitStatuses::new();
+        }
         let PutBack { mut statuses, refunds } = match self.taken.take() {
             Some(taken) => taken.finish(&self.limits.policies, status),
             None => PutBack::default(),
@@ -101,7 +119,7 @@ impl Reservation {
     /// The same for the units that were not taken from grants.
     async fn finish_held(mut self: Box<Self>, status: u16) -> LimitStatuses {
         let held = std::mem::take(&mut self.held);
-        let is_charged = |held: &HeldUnits| self.limits.policy(&held.charge).charge_on.contains(&status);
+        let is_charged = |held: &HeldUnits| self.limits.policy(&held.charge).charge_on().contains(&status);
         let (charged, refunded): (SmallVec<[HeldUnits; 2]>, SmallVec<[HeldUnits; 2]>) =
             held.into_iter().partition(is_charged);
         // Charged when `self` is dropped.

@@ -112,19 +112,19 @@ impl SimulatedProxy {
         missing: &[Charge],
         now: BootTime,
     ) -> ProxyDecision {
-        let denials = taken.denials(&limits.policies);
-        if !denials.is_empty() {
-            taken.put_back_all(now);
-            return ProxyDecision::Denied(denials, DecisionSource::Ahead);
+        if taken.denies(&limits.policies) {
+            let others = self.denials.shown(&limits.policies, missing, self.instant(now));
+            let statuses = taken.deny(&limits.policies, others, now);
+            return ProxyDecision::Denied(statuses, DecisionSource::Ahead);
         }
         if missing.is_empty() {
             let (_, decisions) = taken.decisions();
             taken.charge();
             return ProxyDecision::Allowed(decisions);
         }
-        if let Some(denials) = self.denials.check(&limits.policies, missing, self.instant(now)) {
-            taken.put_back_all(now);
-            return ProxyDecision::Denied(denials, DecisionSource::Cache);
+        if let Some(known) = self.denials.check(&limits.policies, missing, self.instant(now)) {
+            let statuses = taken.deny(&limits.policies, known, now);
+            return ProxyDecision::Denied(statuses, DecisionSource::Cache);
         }
         let lookup = self.denials.lookup(self.instant(now));
         let (charges, grant_requests) = grants::request_grants_at(&self.grants, limits, missing, true, now);

@@ -12,7 +12,7 @@ use super::client::Client;
 use super::next_config::NextConfig;
 use crate::gate::Charges;
 use crate::http1::RequestHead;
-use crate::limiter::{Admission, Denial, InProcessUnits, LimitStatuses, Permit, Reservation};
+use crate::limiter::{Admission, Denial, InProcessUnits, LimitStatuses, Permit, Reservation, is_unanswered};
 use crate::time::Micros;
 
 /// How many calls of requests may wait for the thread of a limiter, or for the store: more than the most requests that wait
@@ -120,6 +120,8 @@ impl Hold {
 
     fn start_settling(&mut self, status: u16) -> Settlement {
         match &mut self.0 {
+            // The service has had the request. Units stay charged when this is dropped.
+            _ if is_unanswered(status) => Settlement::Done(LimitStatuses::new()),
             Held::InProcess(units) => {
                 Settlement::Done(units.take().map(|units| units.finish(status)).unwrap_or_default())
             }

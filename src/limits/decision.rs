@@ -87,7 +87,8 @@ impl Allowed {
         write_rate_headers(&self.snapshot, &self.statuses, headers);
     }
 
-    /// Refunds the units that a response with this status does not pay, because of `charge_on`. Call it before
+    /// Refunds the units that a response with this status does not pay, because of `charge_on`; with 502 and 504 none, since
+    /// the request may have been processed. Call it before
     /// [`Allowed::write_headers`], so that the headers show the refund. Units that are not settled stay charged.
     pub async fn settle(&mut self, status: StatusCode) {
         let Some(hold) = &mut self.hold else { return };

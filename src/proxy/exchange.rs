@@ -218,8 +218,7 @@ impl<'p> Exchange<'p> {
         Ok(response)
     }
 
-    /// The response to a CORS preflight. Limits do not count it, and it needs no credential: a page can't choose whether
-    /// its browser sends one, and browsers send it without cookies and API keys.
+    /// The response to a CORS preflight, which no limit counts, and which browsers send without credentials.
     #[inline(never)]
     fn preflight(&mut self, rules: &CorsRules, head: &RequestHead) -> Option<ProxyResponse<BodySource>> {
         let proxy = self.proxy;
@@ -274,7 +273,7 @@ impl<'p> Exchange<'p> {
         let limits = &self.proxy.snapshot.gate.limits;
         let admission = if own_limits::only_shows_limits(&self.proxy.snapshot, plan) {
             // Boxed so that it does not enlarge every request's future.
-            Box::pin(self.proxy.limiter.peek(limits, &plan.charges)).await
+            Box::pin(self.proxy.limiter.show(limits, &plan.charges)).await
         } else {
             self.proxy.limiter.decide(limits, &plan.charges).await
         };
@@ -296,12 +295,11 @@ impl<'p> Exchange<'p> {
             id: &self.id,
             is_grpc: self.is_grpc,
             body: &mut self.body,
-            log: self.record.attempts(),
+            log: self.record.attempts(self.reservation.as_deref_mut().map(Reservation::was_sent_mut)),
         }
     }
 
-    /// Makes the response to a rejected request. Status, headers, body, access log and counters all follow from the
-    /// rejection.
+    /// Makes the response to a rejected request. Status, headers, body, log and counters all follow from the rejection.
     fn reject(&mut self, rejection: &Rejection) -> ProxyResponse<BodySource> {
         let gate = &self.proxy.snapshot.gate;
         if let Some((limit, outcome)) = rejection.decision() {

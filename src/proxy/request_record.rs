@@ -155,11 +155,14 @@ impl RequestRecord {
     }
 
     /// Where the attempts to forward the request are recorded.
-    pub fn attempts(&mut self) -> AttemptLog<'_> {
-        let Some(Recorders { log, trace, .. }) = self.0.as_deref_mut() else { return AttemptLog::default() };
+    pub fn attempts<'a>(&'a mut self, was_sent: Option<&'a mut bool>) -> AttemptLog<'a> {
+        let Some(Recorders { log, trace, .. }) = self.0.as_deref_mut() else {
+            return AttemptLog { was_sent, ..AttemptLog::default() };
+        };
         AttemptLog {
             forwarding: log.as_deref_mut().map(|entry| &mut entry.record.forwarding),
             trace: trace.as_mut(),
+            was_sent,
         }
     }
 

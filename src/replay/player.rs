@@ -14,6 +14,7 @@ use super::planned::Planned;
 use crate::consumers::ConsumerError;
 use crate::gate::{ClientIdentity, Gate, MissingPart, RequestError, RouteId};
 use crate::limit::{Charge, Decision, Holder, MAX_LEASE, Policy, PolicyId, Quota};
+use crate::limiter::is_unanswered;
 use crate::proxy::{ConfigSnapshot, Target};
 use crate::store::Memory;
 use crate::time::{Clock, Micros, Timestamp};
@@ -141,7 +142,8 @@ impl<'g> Player<'g> {
         let mut flight = Flight::default();
         for (charge, decision) in charges.iter().zip(decisions).filter(|(_, decision)| decision.allowed) {
             let policy = &policies[charge.policy];
-            let is_charged = entry.status.is_none_or(|status| policy.charge_on.contains(&status));
+            let charges = |status| policy.charge_on().contains(&status) || is_unanswered(status);
+            let is_charged = entry.status.is_none_or(charges);
             if lease(policy).is_some() && charge.cost > 0 {
                 flight.slots.push(*charge);
             } else if policy.charges_by_status() && charge.takes_units() && !is_charged {

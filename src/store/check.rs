@@ -24,7 +24,7 @@ pub async fn check_redis(redis: &Redis, limits: &[Policy], reads_consumers: bool
     }
     let mut kinds: Vec<Policy> = Vec::new();
     for limit in limits {
-        if kinds.iter().all(|known| known.letter() != limit.letter().to_ascii_lowercase()) {
+        if kinds.iter().all(|known| known.quota.letter() != limit.quota.letter()) {
             kinds.push(Policy::new(NAME, limit.quota.clone()));
         }
     }

@@ -39,6 +39,8 @@ pub(super) struct FailedAttempt {
     pub error: ForwardError,
     /// Whether the request may be sent again.
     pub retry: Retry,
+    /// Whether the server may have received the request.
+    pub was_sent: bool,
 }
 
 /// Sends a request to one endpoint, first over the connection that the request has waited for, if any. After a
@@ -59,7 +61,7 @@ pub(super) async fn attempt(
                 ForwardError::NoFreeConnection(_) => Retry::Never,
                 _ => options.if_unsent,
             };
-            FailedAttempt { error, retry }
+            FailedAttempt { error, retry, was_sent: false }
         })?;
         connection.start(client, detachable.is_some());
         let is_reused = connection.is_reused();
@@ -78,7 +80,7 @@ pub(super) async fn attempt(
             // The bytes after a 101 are not HTTP, and this client has not requested another protocol.
             Ok((head, _)) if head.status == StatusCode::SWITCHING_PROTOCOLS && !is_handshake => {
                 let error = ForwardError::Switched(pool.server().authority());
-                return Err(FailedAttempt { error, retry: Retry::Never });
+                return Err(FailedAttempt { error, retry: Retry::Never, was_sent: true });
             }
             Ok(response) => return Ok(response),
             Err(failed) => failed,
@@ -153,7 +155,8 @@ fn classify(
         (false, false) => Retry::Never,
     };
     let can_be_sent = retry != Retry::Never && request.body.rewind();
-    FailedAttempt { retry: if can_be_sent { retry } else { Retry::Never }, error }
+    let was_sent = !is_unsent && !error.is_refused();
+    FailedAttempt { retry: if can_be_sent { retry } else { Retry::Never }, error, was_sent }
 }
 
 /// The outcome of an attempt with a response of this status. 502, 503 and 504 count as failures of the server.

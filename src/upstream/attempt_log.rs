@@ -16,6 +16,8 @@ pub struct AttemptLog<'a> {
     pub forwarding: Option<&'a mut Forwarding>,
     /// The trace, if there is one.
     pub trace: Option<&'a mut RequestTrace>,
+    /// Set if a server may have received the request.
+    pub was_sent: Option<&'a mut bool>,
 }
 
 impl AttemptLog<'_> {
@@ -44,8 +46,16 @@ impl AttemptLog<'_> {
         }
     }
 
+    /// Records that a server may have received the request.
+    fn sent(&mut self) {
+        if let Some(was_sent) = &mut self.was_sent {
+            **was_sent = true;
+        }
+    }
+
     /// Records that the head of a response has arrived.
     pub(super) fn head(&mut self, status: StatusCode) {
+        self.sent();
         if let Some(forwarding) = &mut self.forwarding {
             forwarding.head_received();
         }
@@ -54,8 +64,12 @@ impl AttemptLog<'_> {
         }
     }
 
-    /// Records a failed attempt: the head may have arrived all the same.
-    pub(super) fn failure(&mut self, error: &ForwardError) {
+    /// Records a failed attempt: the head may have arrived all the same. `was_sent`: whether the server may have received the
+    /// request.
+    pub(super) fn failure(&mut self, error: &ForwardError, was_sent: bool) {
+        if was_sent {
+            self.sent();
+        }
         if let Some(forwarding) = self.forwarding.as_mut().filter(|_| error.has_head()) {
             forwarding.head_received();
         }

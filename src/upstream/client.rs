@@ -133,7 +133,7 @@ impl Upstream {
                     return Ok((head, ResponseBody::new(stream, in_flight, permits, options.is_reclaimable)));
                 }
                 Err(failed) => {
-                    log.failure(&failed.error);
+                    log.failure(&failed.error, failed.was_sent);
                     attempts.fail(index);
                     in_flight.report_failure(failed.error.attempt());
                     drop(in_flight);
@@ -265,6 +265,6 @@ impl Upstream {
     /// The failure of an attempt while no name of a server has an address.
     fn unresolved(&self) -> FailedAttempt {
         let error = ForwardError::Unresolved(self.shared.spec().label().into());
-        FailedAttempt { error, retry: Retry::AfterPause }
+        FailedAttempt { error, retry: Retry::AfterPause, was_sent: false }
     }
 }

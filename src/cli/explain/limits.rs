@@ -91,7 +91,7 @@ fn explain_charge(rows: &mut Rows, applied: &Applied<'_>) {
     }
     rows.sub_row("cost", describe_cost(gate, rule, subject, charge.cost));
     if policy.charges_by_status() {
-        let statuses: Vec<String> = policy.charge_on.iter().map(u16::to_string).collect();
+        let statuses: Vec<String> = policy.charge_on().iter().map(u16::to_string).collect();
         let statuses = statuses.join(" or ");
         rows.sub_row("charged", format!("on arrival, and refunded unless the final status is {statuses}"));
     }

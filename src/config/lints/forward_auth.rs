@@ -58,7 +58,7 @@ fn unknown_to_decisions(limit: &ReadLimit) -> Option<(String, &'static str)> {
         let title = "a decision holds no slot of this limit: the end of the original request is not known";
         return Some((title.to_owned(), "limit concurrent requests in the trusted proxy"));
     }
-    if !limit.policy.charge_on.is_empty() {
+    if limit.policy.charges_by_status() {
         let title = "a decision charges this limit whatever `charge_on` is: the final status is not known";
         return Some((title.to_owned(), "leave `charge_on` out, or forward these requests"));
     }

@@ -1,7 +1,7 @@
 //! Tests of bans and checks, and of which policies share counts.
 
 use super::*;
-use crate::limit::{Ahead, Align, Rate};
+use crate::limit::{Ahead, Align, Key, Rate};
 
 fn policy() -> Policy {
     let rate = Rate::new(1, Micros::SECOND).unwrap();

@@ -10,8 +10,8 @@ use crate::time::{BootTime, Micros, Timestamp};
 pub(super) struct HeldGrant {
     /// Identifies the grant in this process.
     pub serial: u64,
-    /// Its generation, for reports.
-    opened: Timestamp,
+    /// Its generation, for reports: when it was opened, by the clock of the store.
+    pub opened: Timestamp,
     /// When it ends, by the clock of the store.
     until: Timestamp,
     /// When it ends for this process, which is earlier.
@@ -77,11 +77,6 @@ impl HeldGrant {
     /// How many units are held.
     pub fn units(&self) -> u64 {
         self.units
-    }
-
-    /// When it ends, by the clock of the store.
-    pub fn until(&self) -> Timestamp {
-        self.until
     }
 
     /// When it ends for this process.
@@ -186,7 +181,7 @@ mod tests {
     #[test]
     fn a_grant_ends_before_it_ends_in_the_store() {
         let grant = held(None);
-        assert_eq!((grant.ends(), grant.until()), (BootTime(1_000_000), Timestamp(1_000_050)));
+        assert_eq!((grant.ends(), grant.until), (BootTime(1_000_000), Timestamp(1_000_050)));
         assert_eq!((grant.available(BootTime(999_999)), grant.available(BootTime(1_000_000))), (10, 0));
         assert_eq!((grant.ready_at(10), grant.ready_at(11)), (Some(BootTime(0)), None));
     }

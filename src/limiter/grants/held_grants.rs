@@ -52,8 +52,8 @@ pub(super) enum TakeResult {
     Taken {
         /// The grant.
         serial: u64,
-        /// When it ends, by the clock of the store.
-        until: Timestamp,
+        /// When its generation was opened, by the clock of the store.
+        opened: Timestamp,
         /// The decision of the limit.
         decision: Decision,
         /// Whether the next grant should be requested now.
@@ -185,8 +185,8 @@ impl HeldGrants {
             return ready.map_or(TakeResult::Missing, |at| self.deny(at.since(now), now));
         };
         grant.take(cost);
-        let (serial, until) = (grant.serial, grant.until());
-        TakeResult::Taken { serial, until, decision: self.decision(now), is_low: self.is_low(now) }
+        let (serial, opened) = (grant.serial, grant.opened);
+        TakeResult::Taken { serial, opened, decision: self.decision(now), is_low: self.is_low(now) }
     }
 
     /// Denies a request whose units become available in `wait`.

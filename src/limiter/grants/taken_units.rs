@@ -35,7 +35,7 @@ struct TakenCharge {
 enum UnitSource {
     Grant {
         serial: u64,
-        until: Timestamp,
+        opened: Timestamp,
     },
     /// No units were taken: those of the paced grant are not available yet.
     Denied,
@@ -90,12 +90,12 @@ impl SplitCharges {
         };
         let result = table.with_key(&limits.policies, charge, now, take).unwrap_or(TakeResult::Missing);
         let (decision, source) = match result {
-            TakeResult::Taken { serial, until, decision, is_low } => {
+            TakeResult::Taken { serial, opened, decision, is_low } => {
                 // A limit in shadow mode makes no calls of its own.
                 if is_low && !policy.shadow {
                     self.low.push(*charge);
                 }
-                (decision, UnitSource::Grant { serial, until })
+                (decision, UnitSource::Grant { serial, opened })
             }
             TakeResult::Denied(decision) => (decision, UnitSource::Denied),
             TakeResult::Missing => {
@@ -109,11 +109,27 @@ impl SplitCharges {
 }
 
 impl TakenUnits {
-    /// The denials by paced grants whose next unit is not available yet.
-    pub(in crate::limiter) fn denials(&self, policies: &[Policy]) -> LimitStatuses {
-        let denied = self.charges.iter().filter(|taken| !taken.decision.allowed);
-        let enforced = denied.filter(|taken| !policies[taken.charge.policy].shadow);
-        enforced.map(|taken| taken.status(policies, taken.decision)).collect()
+    /// Whether a paced grant denies the request, since its next unit is not available yet.
+    pub(in crate::limiter) fn denies(&self, policies: &[Policy]) -> bool {
+        self.charges.iter().any(|taken| !taken.decision.allowed && !policies[taken.charge.policy].shadow)
+    }
+
+    /// Puts back the units of a request that is denied. Returns the decisions of its limits after that; `others` are those on
+    /// the charges that were not decided here.
+    pub(in crate::limiter) fn deny(
+        mut self,
+        policies: &[Policy],
+        others: LimitStatuses,
+        now: BootTime,
+    ) -> LimitStatuses {
+        let mut statuses = others;
+        for taken in std::mem::take(&mut self.charges) {
+            let decision = self.put_back(&taken, now).unwrap_or(taken.decision);
+            if !policies[taken.charge.policy].shadow {
+                statuses.insert(taken.index.min(statuses.len()), taken.status(policies, decision));
+            }
+        }
+        statuses
     }
 
     /// The decided charges, and the decisions on them.
@@ -169,15 +185,15 @@ impl TakenUnits {
         let (mut put_back, now) = (PutBack::default(), BootTime::now());
         for taken in std::mem::take(&mut self.charges) {
             let policy = &policies[taken.charge.policy];
-            if policy.charge_on.contains(&status) {
+            if policy.charge_on().contains(&status) {
                 self.spend(&taken);
             } else if let Some(decision) = self.put_back(&taken, now) {
                 if !policy.shadow {
                     put_back.statuses.push(taken.status(policies, decision));
                 }
-            } else if let UnitSource::Grant { until, .. } = taken.source {
-                // The store has charged the units when the grant ended.
-                put_back.refunds.push(taken.charge.refund(until));
+            } else if let UnitSource::Grant { opened, .. } = taken.source {
+                // The store has charged the units when the grant ended, unless it has lost the state that reserved them.
+                put_back.refunds.push(taken.charge.refund(opened));
             }
         }
         put_back

@@ -73,9 +73,9 @@ fn step(
     Some(step)
 }
 
-/// The bucket that decides a charge if its key has no penalty and no granted units.
+/// The bucket that decides a charge if its key has no penalty, no granted units and no time of creation.
 fn plain_bucket<'a>(policy: &'a Policy, charge: &Charge) -> Option<&'a Bucket> {
-    if policy.ban.is_some() || charge.kind != ChargeKind::Take {
+    if policy.ban.is_some() || policy.charges_by_status() || charge.kind != ChargeKind::Take {
         return None;
     }
     policy.quota.bucket()
@@ -93,5 +93,5 @@ fn store(
     if expires > now.time && shard.replace_debt(at, debt, expires) {
         return;
     }
-    shard.store(policy, at, Record { state: Some(State::Debt(debt)), penalty: None }, now);
+    shard.store(policy, at, Record { state: Some(State::Debt(debt)), ..Record::default() }, now);
 }

@@ -1,7 +1,7 @@
 //! The present by both clocks, and decisions of calendar windows, which follow the wall clock.
 //!
 //! Everything else is counted in monotonic time, so that setting the system's clock refills no quota and lifts no ban. The
-//! record of a calendar window has its count in wall time, and its penalty in monotonic time.
+//! record of a calendar window has its count in wall time, and its penalty and the time of its creation in monotonic time.
 
 use crate::limit::{Charge, ChargeKind, Decision, Grant, GrantReport, Outcome, Penalty, Policy, Record};
 use crate::time::{Clock, Micros, Timestamp};
@@ -33,10 +33,10 @@ impl<'a> Present<'a> {
         if let ChargeKind::Refund | ChargeKind::Late = charge.kind {
             charge.taken = moved(charge.taken, self.time, wall);
         }
-        let record = record.map(|record| with_penalty_moved(record.clone(), self.time, wall));
+        let record = record.map(|record| with_times_moved(record.clone(), self.time, wall));
         let Outcome { decision, next } = policy.decide(record.as_ref(), wall, &charge);
         let decision = Decision { at: self.time, ..decision };
-        Outcome { decision, next: next.map(|next| with_penalty_moved(next, wall, self.time)) }
+        Outcome { decision, next: next.map(|next| with_times_moved(next, wall, self.time)) }
     }
 
     /// Like [`Policy::report`].
@@ -46,9 +46,9 @@ impl<'a> Present<'a> {
         }
         let wall = self.wall();
         let report = GrantReport { until: moved(report.until, self.time, wall), ..*report };
-        let record = record.map(|record| with_penalty_moved(record.clone(), self.time, wall));
+        let record = record.map(|record| with_times_moved(record.clone(), self.time, wall));
         let next = policy.report(record.as_ref(), wall, &report);
-        next.map(|next| with_penalty_moved(next, wall, self.time))
+        next.map(|next| with_times_moved(next, wall, self.time))
     }
 
     /// Like [`Policy::grant`].
@@ -63,9 +63,9 @@ impl<'a> Present<'a> {
             return policy.grant(record, self.time, wanted, decided);
         }
         let wall = self.wall();
-        let record = record.map(|record| with_penalty_moved(record.clone(), self.time, wall));
+        let record = record.map(|record| with_times_moved(record.clone(), self.time, wall));
         let (Outcome { decision, next }, grant) = policy.grant(record.as_ref(), wall, wanted, decided)?;
-        Some((Outcome { decision, next: next.map(|next| with_penalty_moved(next, wall, self.time)) }, grant))
+        Some((Outcome { decision, next: next.map(|next| with_times_moved(next, wall, self.time)) }, grant))
     }
 
     /// The record that `make` returns for `record` and the time by the clock of the policy's counts.
@@ -79,8 +79,8 @@ impl<'a> Present<'a> {
             return make(record, self.time);
         }
         let wall = self.wall();
-        let record = record.map(|record| with_penalty_moved(record.clone(), self.time, wall));
-        with_penalty_moved(make(record.as_ref(), wall), wall, self.time)
+        let record = record.map(|record| with_times_moved(record.clone(), self.time, wall));
+        with_times_moved(make(record.as_ref(), wall), wall, self.time)
     }
 
     /// When `record` expires, and whether that is by the wall clock. If a count and a penalty end by different clocks, it is
@@ -92,13 +92,13 @@ impl<'a> Present<'a> {
             return expiry(self.time, policy.lifetime(record, self.time)).map(|expires| (expires, false));
         }
         let wall = self.wall();
-        let lifetime = policy.lifetime(&with_penalty_moved(record.clone(), self.time, wall), wall);
+        let lifetime = policy.lifetime(&with_times_moved(record.clone(), self.time, wall), wall);
         let by_wall = record.penalty.is_none();
         expiry(if by_wall { wall } else { self.time }, lifetime).map(|expires| (expires, by_wall))
     }
 }
 
-fn with_penalty_moved(record: Record, from: Timestamp, to: Timestamp) -> Record {
+fn with_times_moved(record: Record, from: Timestamp, to: Timestamp) -> Record {
     let penalty = record.penalty.map(|penalty| Penalty {
         stamp: moved(penalty.stamp, from, to),
         denials: penalty.denials,
@@ -106,7 +106,7 @@ fn with_penalty_moved(record: Record, from: Timestamp, to: Timestamp) -> Record 
         banned: moved(penalty.banned, from, to),
         blocked: moved(penalty.blocked, from, to),
     });
-    Record { penalty, ..record }
+    Record { penalty, created: moved(record.created, from, to), ..record }
 }
 
 /// Converts a time between two clocks, one of which shows `from` while the other shows `to`. Zero means no time.

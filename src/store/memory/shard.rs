@@ -40,7 +40,7 @@ struct Entry {
 /// A record; the most common state takes 24 bytes.
 #[derive(Debug)]
 enum PackedRecord {
-    /// A debt without penalty. Its unit is at most 2^53, which leaves a byte for the discriminant.
+    /// A debt without penalty and time of creation. Its unit is at most 2^53, which leaves a byte for the discriminant.
     Debt {
         stamp: u64,
         ticks: u64,
@@ -89,7 +89,7 @@ impl EntryCount {
 
 impl PackedRecord {
     fn new(record: Record) -> Self {
-        if let Record { state: Some(State::Debt(debt)), penalty: None } = &record {
+        if let Record { state: Some(State::Debt(debt)), penalty: None, created: Timestamp(0) } = &record {
             return Self::of_debt(*debt);
         }
         Self::Record(Box::new(record))
@@ -113,7 +113,9 @@ impl PackedRecord {
     fn unpack(&self) -> Cow<'_, Record> {
         match self {
             Self::Record(record) => Cow::Borrowed(record),
-            Self::Debt { .. } => Cow::Owned(Record { state: self.debt().map(State::Debt), penalty: None }),
+            Self::Debt { .. } => {
+                Cow::Owned(Record { state: self.debt().map(State::Debt), ..Record::default() })
+            }
         }
     }
 }

@@ -147,7 +147,7 @@ fn limits_are_read() {
     let (policy, rule) = (&gate.limits.policies[0], &gate.limit_rules[PolicyId(0)]);
     assert_eq!(rule.key.parts, [KeyPart::Header("x-api-key".parse().unwrap()), KeyPart::Method]);
     assert_eq!((&rule.cost, policy.quota.limit()), (&Cost::Fixed(2), 500));
-    assert_eq!(policy.charge_on[..], [401, 403]);
+    assert_eq!(policy.charge_on(), [401, 403]);
     assert_eq!(policy.ban.map(|ban| (ban.after, ban.length)), Some((20, Micros(600_000_000))));
     assert_eq!(gate.limits.policies[11].ban, policy.ban);
     assert_eq!(gate.limits.on_failure[8..], [OnStoreFailure::Deny; 4]);

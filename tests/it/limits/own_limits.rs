@@ -1,5 +1,7 @@
 //! Routes that show a client its own limits: `respond = "limits"`.
 
+use std::time::Instant;
+
 use serde_json::{Value, json};
 
 use super::setup::number;
@@ -72,6 +74,8 @@ fn a_client_sees_its_own_limits_and_spends_nothing() {
         assert!(fresh.header("ratelimit").unwrap().contains("\"per-client\";r=100"));
 
         assert_eq!(with_key(proxy, "/", "a").status(), 200);
+        let remaining = |left: u64| limit(&shown("a"), "per-key")["remaining"] == left;
+        eventually("the response is no longer repeated", || remaining(1));
         for _ in 0..5 {
             let spent = limit(&shown("a"), "per-key");
             assert_eq!(spent["remaining"], 1, "{spent}");
@@ -86,6 +90,7 @@ fn a_client_sees_its_own_limits_and_spends_nothing() {
         assert_eq!(limit(&costly, "per-key")["remaining"], 2);
 
         assert_eq!(with_key(proxy, "/", "a").status(), 200);
+        eventually("the response is no longer repeated", || remaining(0));
         let used_up = shown("a");
         assert_eq!((used_up.status(), used_up.header("retry-after")), (200, None));
         assert_eq!(number(&used_up, "x-ratelimit-remaining"), 0);
@@ -93,6 +98,31 @@ fn a_client_sees_its_own_limits_and_spends_nothing() {
             Client::connect(proxy.addr()).ask("HEAD /limits HTTP/1.1\r\nHost: a\r\nX-Api-Key: a\r\n\r\n");
         assert_eq!((head.status(), number(&head, "x-ratelimit-remaining")), (200, 0));
     });
+}
+
+#[test]
+fn a_response_is_repeated_for_a_second_without_a_call() {
+    let redis = RedisServer::start();
+    let proxy = Tidegate::start_with(&redis, CONFIG);
+    for key in ["fresh", "banned"] {
+        if key == "banned" {
+            eventually("the key is banned", || {
+                with_key(&proxy, "/", key).text().contains("bans this client")
+            });
+        }
+        let (before, start) = (redis.calls("evalsha"), Instant::now());
+        for _ in 0..100 {
+            let response = with_key(&proxy, "/limits", key);
+            assert_eq!(
+                (response.status(), limit(&response, "per-client")["limit"].as_u64()),
+                (200, Some(100))
+            );
+            let denied = limit(&response, "per-key")["denied"].clone();
+            assert_eq!(denied, if key == "banned" { json!("ban") } else { Value::Null });
+        }
+        let calls = redis.calls("evalsha") - before;
+        assert!(calls <= start.elapsed().as_secs() + 1, "{calls} calls for the key {key}");
+    }
 }
 
 #[test]

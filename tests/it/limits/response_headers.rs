@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use super::setup::answering;
-use crate::support::{Tidegate, Upstream, assert_seconds, get};
+use crate::support::{Client, RedisServer, Tidegate, Upstream, assert_seconds, eventually, get};
 
 #[test]
 fn reset_may_be_a_unix_time() {
@@ -84,6 +84,39 @@ fn draft_headers_list_every_limit_and_others_the_strictest() {
     assert_eq!(response.header("x-ratelimit-reset"), Some("60"));
     assert_eq!(response.header("ratelimit-policy"), Some(r#""wide";q=500;w=300, "even";q=4;w=240"#));
     assert_eq!(response.header("ratelimit"), Some(r#""wide";r=499;t=1, "even";r=3;t=60"#));
+}
+
+/// Denials of the cache, and those of paced grants, have the same headers as those of the store.
+#[test]
+fn denials_without_a_call_show_every_limit() {
+    let redis = RedisServer::start();
+    for (ahead, source) in [("", "cache"), ("ahead = \"auto\"", "ahead")] {
+        let config = format!(
+            "[admin]\nlisten = \"127.0.0.1:0\"\n[limits.hot]\nrate = \"200/s\"\nkey = \"global\"\n{ahead}\n\
+             [limits.wide]\nrate = \"100000/s\"\nkey = \"global\"\n\
+             [[routes]]\npath = \"/*\"\nlimits = [\"hot\", \"wide\"]\nrespond = {{ status = 200 }}\n\
+             [answers]\nrate_headers = \"draft-11\"\n"
+        );
+        let proxy = Tidegate::start_with(&redis, &config);
+        let series =
+            format!("tidegate_decisions_total{{limit=\"hot\",outcome=\"denied\",source=\"{source}\"}}");
+        let mut client = Client::connect(proxy.addr());
+        eventually("requests are denied without a call", || {
+            for _ in 0..200 {
+                let response = client.get("/", &[]);
+                let policies = response.header("ratelimit-policy");
+                assert_eq!(
+                    policies,
+                    Some(r#""hot";q=200;w=1, "wide";q=100000;w=1"#),
+                    "{}",
+                    response.status()
+                );
+                let limits = response.header("ratelimit").unwrap();
+                assert!(limits.contains("\"hot\";r=") && limits.contains("\"wide\";r="), "{limits}");
+            }
+            proxy.metric(&series) > 20
+        });
+    }
 }
 
 #[test]

@@ -18,7 +18,8 @@ use crate::support::RedisServer;
 
 const HOUR: u64 = 3_600_000_000;
 
-/// One limit for each letter, and one more for the windows that follow a calendar and those that a request opens.
+/// One limit for each algorithm, and one more for the windows that follow a calendar and those that a request opens; some of
+/// them again with the time of creation in their records.
 fn limits() -> Vec<Policy> {
     let pace = Pace { units: 7, period: 1_000_000 };
     let all = [
@@ -35,7 +36,12 @@ fn limits() -> Vec<Policy> {
         Numbers::Sliding(pace, 10),
         Numbers::Slots(5, 30_000_000),
     ];
-    all.iter().enumerate().map(|(place, numbers)| numbers.policy(&format!("g{place}"))).collect()
+    let again = [0, 4, 9].map(|place: usize| (&all[place], true));
+    let all = all.iter().map(|numbers| (numbers, false)).chain(again);
+    let policy = |(place, (numbers, refunds)): (usize, (&Numbers, bool))| {
+        kit::with_refunds(numbers.policy(&format!("g{place}")), refunds)
+    };
+    all.enumerate().map(policy).collect()
 }
 
 fn numbered(number: u32) -> Key {

@@ -83,11 +83,12 @@ fn any_policy(name: &'static str) -> impl Strategy<Value = (Numbers, Policy)> {
     let span = || prop_oneof![Just(1_000_u64), 1..5_000_u64, 1..5_000_000_u64];
     let ban = prop::option::weighted(0.2, (1..4_u64, span(), span()));
     let ahead = (prop_oneof![100_000..10_000_000_u64, 1..1_000_000_u64], 1..9_u64);
-    let rest = (ban, prop::bool::weighted(0.15), ahead, prop::bool::weighted(0.9));
-    (any_granting(), rest).prop_map(move |(numbers, (ban, shadow, (span, share), grants))| {
+    let refunds = prop::bool::weighted(0.3);
+    let rest = (ban, prop::bool::weighted(0.15), ahead, prop::bool::weighted(0.9), refunds);
+    (any_granting(), rest).prop_map(move |(numbers, (ban, shadow, (span, share), grants, refunds))| {
         let ban =
             ban.map(|(after, within, length)| Ban { after, within: Micros(within), length: Micros(length) });
-        let policy = kit::with(numbers.policy(name), ban, shadow);
+        let policy = kit::with_refunds(kit::with(numbers.policy(name), ban, shadow), refunds);
         let share = NonZeroU64::new(share).unwrap();
         (numbers, if grants { policy.with_ahead(Ahead { span: Micros(span), share }) } else { policy })
     })
@@ -183,6 +184,9 @@ fn double(number: u64) -> f64 {
 /// A record as in Redis.
 fn record_bytes(record: &Record) -> Vec<u8> {
     let mut bytes = record.state.as_ref().map_or_else(Vec::new, state_bytes);
+    if !bytes.is_empty() && record.created > Timestamp(0) {
+        bytes = doubles([record.created.0]).chain(bytes).collect();
+    }
     if let Some(it) = &record.penalty {
         bytes.extend(doubles([it.stamp.0, it.denials, it.opened.0, it.banned.0, it.blocked.0]));
         bytes.push(b'h');

@@ -302,6 +302,11 @@ pub fn with(mut policy: Policy, ban: Option<Ban>, shadow: bool) -> Policy {
     policy
 }
 
+/// The same policy, with refunds by the final status if `refunds`.
+pub fn with_refunds(policy: Policy, refunds: bool) -> Policy {
+    if refunds { policy.with_charge_on([401].into()) } else { policy }
+}
+
 pub fn key(number: u8) -> Key {
     Key([number; 16])
 }

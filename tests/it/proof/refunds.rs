@@ -1,9 +1,9 @@
-//! Refunds: what a request has charged on one node when another refuses it. Both stores refund alike, and what comes
-//! back is what was taken, or less; never more.
+//! Refunds: what a request has charged on one node when another refuses it, or what its final status does not charge. Both
+//! stores refund alike, and what comes back is what was taken, or less; never more, and never to a later state.
 
 use proptest::prelude::*;
-use tidegate::limit::{Charge, Holder, Policy};
-use tidegate::store::Memory;
+use tidegate::limit::{Charge, Holder, Policy, PolicyId};
+use tidegate::store::{Change, Memory};
 use tidegate::time::{Micros, Timestamp};
 
 use super::kit::{self, Course, Numbers, any_cost, any_jump, any_move, any_numbers, any_timed, for_all};
@@ -17,20 +17,24 @@ type Arrival = (kit::Move, u64, u64, Option<usize>);
 fn both_stores_refund_equally() {
     let server = RedisServer::start();
     let earlier = prop::option::weighted(0.4, 0..8_usize);
-    let arrival = (any_jump(), any_cost(), 0..6_u64, earlier);
-    let policy = (any_numbers(), prop::option::weighted(0.3, (1..4_u64, 1..5_000_000_u64, 1..5_000_000_u64)));
-    for_all(150, &(policy, prop::collection::vec(arrival, 1..60)), |((numbers, ban), arrivals)| {
+    let arrival = (any_jump(), any_cost(), 0..6_u64, earlier, prop::bool::weighted(0.05));
+    let ban = prop::option::weighted(0.3, (1..4_u64, 1..5_000_000_u64, 1..5_000_000_u64));
+    let policy = (any_numbers(), ban, any::<bool>());
+    for_all(150, &(policy, prop::collection::vec(arrival, 1..60)), |((numbers, ban, refunds), arrivals)| {
         let stores = Stores::new(&server);
         let ban = ban.map(|(after, within, length)| tidegate::limit::Ban {
             after,
             within: Micros(within),
             length: Micros(length),
         });
-        let policies = [kit::with(numbers.policy("a"), ban, false)];
+        let policies = [kit::with_refunds(kit::with(numbers.policy("a"), ban, false), refunds)];
         let (mut course, mut last, mut made) = (Course::any(), None, Vec::new());
-        for (step, cost, holder, earlier) in arrivals {
+        for (step, cost, holder, earlier, is_reset) in arrivals {
             let now = course.go(step, numbers.period(), last.as_ref());
             stores.set_clock(now);
+            if is_reset {
+                stores.change(&policies, &[(PolicyId(0), kit::key(1))], Change::Reset);
+            }
             // One that was refunded may be so again: what is no longer there must not come back twice in one store only.
             let refund: Option<Charge> = earlier.and_then(|back| made.iter().rev().nth(back).copied());
             if let Some(refund) = refund {
@@ -104,11 +108,43 @@ fn refunds_return_no_more_than_was_taken() {
     });
 }
 
+/// What was taken before a reset is not refunded to what was taken since.
+#[test]
+fn a_refund_after_a_reset_changes_nothing() {
+    let server = RedisServer::start();
+    let costs = || prop::collection::vec(1..4_u64, 1..4);
+    let steps = (1..1_000_u64, 0..1_000_u64, 0..1_000_u64);
+    for_all(100, &(any_numbers(), costs(), costs(), steps), |(numbers, before, after, steps)| {
+        let stores = Stores::new(&server);
+        let policies = [kit::with_refunds(numbers.policy("a"), true)];
+        let take = |cost, holder| {
+            let charge = Charge { holder: Holder(holder), ..kit::charge(0, 1, cost) };
+            (charge, stores.take(&policies, &[charge])[0])
+        };
+        let earlier: Vec<_> = before.into_iter().zip(0..).map(|(cost, holder)| take(cost, holder)).collect();
+        let go = |step| stores.set_clock(stores.clock() + numbers.period() / 10_000 * step + 1);
+        go(steps.0);
+        stores.change(&policies, &[(PolicyId(0), kit::key(1))], Change::Reset);
+        go(steps.1);
+        for (cost, holder) in after.into_iter().zip(100..) {
+            take(cost, holder);
+        }
+        go(steps.2);
+        let expected = take(0, 0).1;
+        for (charge, _) in earlier.into_iter().filter(|(_, decision)| decision.allowed) {
+            let refunded = stores.apply(&policies, &[charge.refund(Timestamp(kit::START))])[0];
+            prop_assert_eq!(refunded, expected);
+        }
+        prop_assert_eq!(take(0, 0).1, expected);
+        Ok(())
+    });
+}
+
 /// Given back at once, nothing was ever taken.
 #[test]
 fn an_immediate_refund_leaves_no_state() {
     for_all(500, &(any_numbers(), 1..12_u64), |(numbers, cost)| {
-        let (memory, policies) = (kit::memory(), [numbers.policy("a")]);
+        let (memory, policies) = (kit::memory(), [kit::with_refunds(numbers.policy("a"), true)]);
         let charge = kit::charge(0, 1, cost);
         if memory.take(&policies, &[charge])[0].allowed {
             let said = memory.apply(&policies, &[charge.refund(Timestamp(kit::START))])[0];

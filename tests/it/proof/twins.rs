@@ -49,12 +49,18 @@ fn any_event() -> impl Strategy<Value = Event> {
 fn any_policy(name: &'static str) -> impl Strategy<Value = (Numbers, Policy)> {
     let span = || prop_oneof![Just(1_000_u64), 1..5_000_u64, 1..5_000_000_u64];
     let ban = prop::option::weighted(0.3, (1..4_u64, span(), span()));
-    (any_numbers(), ban, prop::bool::weighted(0.2)).prop_map(move |(numbers, ban, shadow)| {
-        let ban =
-            ban.map(|(after, within, length)| Ban { after, within: Micros(within), length: Micros(length) });
-        let policy = kit::with(numbers.policy(name), ban, shadow);
-        (numbers, policy)
-    })
+    let refunds = prop::bool::weighted(0.2);
+    (any_numbers(), ban, prop::bool::weighted(0.2), refunds).prop_map(
+        move |(numbers, ban, shadow, refunds)| {
+            let ban = ban.map(|(after, within, length)| Ban {
+                after,
+                within: Micros(within),
+                length: Micros(length),
+            });
+            let policy = kit::with_refunds(kit::with(numbers.policy(name), ban, shadow), refunds);
+            (numbers, policy)
+        },
+    )
 }
 
 /// The same algorithm with other numbers, some of which stay.
@@ -91,7 +97,7 @@ fn both_stores_decide_equally() {
         let period = a.0.period();
         let again = |(numbers, policy): &(Numbers, Policy), (units, periods): (u64, u64)| {
             let other = renumbered(numbers, units, periods).policy(&policy.name);
-            kit::with(other, policy.ban, policy.shadow)
+            kit::with_refunds(kit::with(other, policy.ban, policy.shadow), policy.charges_by_status())
         };
         let others = [again(&a, renumbering.0), again(&b, renumbering.1), switched.1];
         let policies: Vec<Policy> = [a.1, b.1, c.1, d.1].into_iter().chain(others).collect();

@@ -4,9 +4,7 @@ use super::*;
 
 /// A world whose limit charges requests that end with 401.
 fn charging_by_status(quota: Quota) -> World {
-    let mut policy = Policy::new("a", quota);
-    policy.charge_on = [401].into();
-    World::new(policy, 1, 0)
+    World::new(Policy::new("a", quota).with_charge_on([401].into()), 1, 0)
 }
 
 /// Units that one request holds in an outage.
@@ -44,8 +42,7 @@ async fn units_whose_take_had_no_reply_are_not_owed() {
 fn a_refund_keeps_the_ban() {
     let mut policy = Policy::new("a", per_second(4));
     policy.ban = Some(Ban { after: 1, within: Micros::SECOND, length: Micros(60_000_000) });
-    policy.charge_on = [401].into();
-    let world = World::new(policy, 1, 0);
+    let world = World::new(policy.with_charge_on([401].into()), 1, 0);
     let held = [charge(4)];
     let taken = world.store.take(&world.limits.policies, &held);
     assert_eq!(world.take(0, 1).reason, DenyReason::Ban);

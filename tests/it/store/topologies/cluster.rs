@@ -111,8 +111,7 @@ fn limits_on_several_nodes_are_taken_all_or_none() {
 fn a_refund_that_fails_on_one_node_succeeds_on_the_others() {
     let cluster = Cluster::start();
     let keys = key_of_each_master(&cluster);
-    let mut policy = bucket("due", 50);
-    policy.charge_on = [401].into();
+    let policy = bucket("due", 50).with_charge_on([401].into());
     let limits = Limits::new(vec![(policy, OnStoreFailure::Local)], NonZeroU64::MIN);
     run(async {
         let redis = connect(&spec(&cluster.url())).await;
