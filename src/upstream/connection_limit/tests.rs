@@ -143,6 +143,6 @@ fn a_raised_limit_serves_waiting_requests() {
     let (limit, worker) = (ConnectionLimit::new(0), WorkerWaker::default());
     let mut granted = [(); 3].map(|()| limit.enqueue(&worker, client(1)).1);
     limit.set_max(2);
-    let grants = granted.each_mut().map(|granted| granted.try_recv());
+    let grants = granted.each_mut().map(oneshot::Receiver::try_recv);
     assert_eq!(grants.each_ref().map(Result::is_ok), [true, true, false]);
 }

@@ -73,7 +73,9 @@ fn cancelled_requests_keep_their_places_beyond_a_budget_of_resets() {
         send(&mut client, &streams, is_upload);
         eventually("the server has all requests", || received() == 32);
         let cancelled = Instant::now();
-        streams.iter().for_each(|stream| client.cancel(*stream));
+        for stream in &streams {
+            client.cancel(*stream);
+        }
         eventually("the burst is sent", || reset() >= BURST);
         let more = usize::try_from(cancelled.elapsed().as_millis() / INTERVAL.as_millis()).unwrap();
         assert!(reset() <= BURST + more + 1, "{} with uploads: {is_upload}", reset());
@@ -107,7 +109,9 @@ fn a_cancelled_request_with_a_response_needs_no_reset() {
     let streams: Vec<u32> = (0..60).map(|number| 2 * number + 1).collect();
     send(&mut client, &streams, false);
     eventually("the server has all requests", || received.load(Ordering::SeqCst) == 60);
-    streams.iter().for_each(|stream| client.cancel(*stream));
+    for stream in &streams {
+        client.cancel(*stream);
+    }
     wait(&mut client);
     release.send(true).unwrap();
     let resets = settled(&reset);
@@ -165,7 +169,9 @@ fn a_client_that_cancels_requests_to_a_go_server_ends_no_connection_of_others() 
         let streams: Vec<u32> = (0..90).map(|number| 2 * number + 1).collect();
         send(&mut client, &streams, false);
         wait(&mut client);
-        streams.iter().for_each(|stream| client.cancel(*stream));
+        for stream in &streams {
+            client.cancel(*stream);
+        }
         wait(&mut client);
         attackers.push(client);
     }

@@ -110,13 +110,13 @@ impl Holding {
 }
 
 async fn serve(mut stream: TcpStream, held: Arc<AtomicUsize>) {
-    let (mut head, mut buffer) = (Vec::new(), [0; 4096]);
+    let (mut received, mut buffer) = (Vec::new(), [0; 4096]);
     while let Ok(count @ 1..) = stream.read(&mut buffer).await {
-        head.extend(&buffer[..count]);
-        if !head.ends_with(b"\r\n\r\n") {
+        received.extend(&buffer[..count]);
+        if !received.ends_with(b"\r\n\r\n") {
             continue;
         }
-        let request = String::from_utf8(std::mem::take(&mut head)).unwrap();
+        let request = String::from_utf8(std::mem::take(&mut received)).unwrap();
         let response = match request.split(' ').nth(1).unwrap() {
             "/chat" => switch(&request),
             "/events" => EVENTS.to_owned(),
@@ -138,9 +138,7 @@ async fn serve(mut stream: TcpStream, held: Arc<AtomicUsize>) {
 
 /// The response that accepts a WebSocket handshake.
 fn switch(request: &str) -> String {
-    let key = request
-        .lines()
-        .find_map(|line| line.to_ascii_lowercase().starts_with("sec-websocket-key").then_some(line));
+    let key = request.lines().find(|line| line.to_ascii_lowercase().starts_with("sec-websocket-key"));
     let key = key.unwrap().split(": ").nth(1).unwrap();
     let accept = derive_accept_key(key.as_bytes());
     format!(
