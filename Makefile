@@ -63,8 +63,8 @@ run: ## Build, then serve config/quickstart.toml on 127.0.0.1:8080
 	@exec $(CARGO) run --locked --quiet -- run -c '$(CONFIG)'
 
 test: ## Install missing tools, then run all checks and tests
-	@scripts/setup cc apache browser caddy curl debhelper docker-compose envoy fakeroot flask go go-http2 h2load haproxy nginx \
-	  openssl pebble prometheus redis-server systemd traefik rustfmt clippy yaml
+	@scripts/setup cc apache browser caddy curl debhelper django docker-compose envoy fakeroot flask go go-http2 h2load haproxy \
+	  mariadb nginx openssl pebble prometheus rails redis-server systemd traefik rustfmt clippy yaml
 	$(CARGO) fmt --check
 	$(CARGO) clippy --locked $(FEATURES) --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings --cfg internals' $(CARGO) doc --locked $(FEATURES) --no-deps --document-private-items

@@ -1,5 +1,6 @@
 //! Fields of a request's body that limits count by.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use http::header::CONTENT_ENCODING;
@@ -12,6 +13,10 @@ use crate::http1::{FieldName, RequestHead};
 
 /// The longest body that is read before the limits are checked, in bytes.
 pub const MAX_READ_BODY: usize = 64 * 1024;
+
+/// The parameters of media types that may be beside a charset: those of versions, profiles (RFC 6906), JSON:API and `OData`.
+const HARMLESS_PARAMETERS: [&str; 7] =
+    ["version", "v", "profile", "ext", "odata.metadata", "odata.streaming", "ieee754compatible"];
 
 /// A field of a body.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -32,7 +37,7 @@ pub enum NoField {
     /// No body.
     #[error("the request has no body")]
     NoBody,
-    /// Another media type, none, several, or a charset besides UTF-8.
+    /// Another media type, none, several, or one with a parameter after which a server may read another text.
     #[error("the Content-Type is another one")]
     ContentType,
     /// A compressed body.
@@ -70,8 +75,8 @@ impl BodyField {
         }
     }
 
-    /// The distinct values of the field, in their canonical form. Those of a form field that the query has as well are among
-    /// them, because Java servlets read the query first.
+    /// The distinct values of the field, in their canonical form. If the body has the field, those of the query are among them,
+    /// because Java servlets and Rails read the query first.
     fn values(&self, text: &str, query: &str) -> Result<Vec<String>, NoField> {
         let found = match self {
             // RFC 8259 §8.1: a parser may ignore a byte order mark.
@@ -79,8 +84,12 @@ impl BodyField {
             Self::Form(name) => form::values(text, name).ok(),
         };
         let mut found = found.ok_or(NoField::Malformed)?;
-        if let (Self::Form(name), false) = (self, found.is_empty()) {
-            found.extend(form::values_in_query(query, name));
+        if !found.is_empty() {
+            let name = match self {
+                Self::Json(pointer) => pointer.segments().next().map(Cow::Owned),
+                Self::Form(name) => Some(Cow::Borrowed(&**name)),
+            };
+            found.extend(name.into_iter().flat_map(|name| form::values_in_query(query, &name)));
         }
         let mut values: Vec<String> = found.iter().map(|value| field_value(value).into_owned()).collect();
         values.sort_unstable();
@@ -147,17 +156,18 @@ fn format(head: &RequestHead) -> Result<Format, NoField> {
     let mut types = head.fields.get_all(CONTENT_TYPE);
     let (Some(media_type), None) = (types.next(), types.next()) else { return Err(NoField::ContentType) };
     let media_type = String::from_utf8_lossy(media_type).to_ascii_lowercase();
-    let mut parameters = media_type.split(';').map(str::trim);
-    let essence = parameters.next().unwrap_or_default();
-    // In another charset, the server may read another text than we do.
-    if !parameters.all(is_harmless_parameter) {
+    let (essence, parameters) = media_type.split_at(media_type.find(';').unwrap_or(media_type.len()));
+    if !are_harmless(parameters) {
         return Err(NoField::ContentType);
     }
-    match essence {
+    match essence.trim() {
         // ASP.NET Core reads text/json, too.
         "application/json" | "text/json" => Ok(Format::Json),
         "application/x-www-form-urlencoded" => Ok(Format::Form),
-        _ if essence.ends_with("+json") => Ok(Format::Json),
+        // Rack takes what is before a comma for the media type.
+        essence if essence.ends_with("+json") && !essence.contains(|it| it != '/' && is_no_token(it)) => {
+            Ok(Format::Json)
+        }
         _ => Err(NoField::ContentType),
     }
 }
@@ -167,10 +177,34 @@ fn is_identity(coding: &[u8]) -> bool {
     coding.is_empty() || coding.eq_ignore_ascii_case(b"identity")
 }
 
-/// Whether a parameter of a media type leaves the text in UTF-8.
-fn is_harmless_parameter(parameter: &str) -> bool {
-    let Some((name, value)) = parameter.split_once('=') else { return true };
-    name.trim() != "charset" || matches!(value.trim().trim_matches('"'), "utf-8" | "utf8" | "us-ascii")
+/// Whether these parameters of a media type (RFC 9110 §5.6.6) leave the text in UTF-8, as every server reads them: only known
+/// ones without any escapes, neither quoted pairs nor the `charset*` of RFC 2231.
+fn are_harmless(mut parameters: &str) -> bool {
+    let blanks = [' ', '\t'];
+    while !parameters.is_empty() {
+        let Some(parameter) = parameters.trim_start_matches(blanks).strip_prefix(';') else { return false };
+        let parameter = parameter.trim_start_matches(blanks);
+        // A semicolon may be the last character.
+        let Some((name, value)) = parameter.split_once('=') else { return parameter.is_empty() };
+        let (value, rest) = match value.strip_prefix('"') {
+            Some(quoted) => quoted.split_once('"').unwrap_or(("\\", "")),
+            None => value.split_at(value.find(is_no_token).unwrap_or(value.len())),
+        };
+        let is_harmless = match name {
+            "charset" => matches!(value, "utf-8" | "utf8" | "us-ascii"),
+            name => HARMLESS_PARAMETERS.contains(&name) && !value.contains(['"', '\\']),
+        };
+        if !is_harmless {
+            return false;
+        }
+        parameters = rest;
+    }
+    true
+}
+
+/// Whether a character can't be in a token (RFC 9110 §5.6.2).
+fn is_no_token(character: char) -> bool {
+    !character.is_ascii_alphanumeric() && !"!#$%&'*+-.^_`|~".contains(character)
 }
 
 #[cfg(test)]
@@ -206,7 +240,13 @@ mod tests {
             (&[FORM], "user=Eve+", [other(), one("eve")]),
             (&["application/x-www-form-urlencoded;charset=utf-8"], "user=%C3%84", [other(), one("ä")]),
             (&["text/plain"], "user=eve", [other(), other()]),
+            (&["application/x-www-form-urlencoded,x/a+json"], r#"{"user":"a&user=eve"}"#, [other(), other()]),
             (&["multipart/form-data; boundary=x"], "user=eve", [other(), other()]),
+            (
+                &["application/json; v=1 ;profile=\"a;charset=b\";"],
+                r#"{"user":"eve"}"#,
+                [one("eve"), other()],
+            ),
             (&["application/json; charset=utf-16"], r#"{"user":"eve"}"#, [other(), other()]),
             (&[JSON, JSON], r#"{"user":"eve"}"#, [other(), other()]),
             (&[], r#"{"user":"eve"}"#, [other(), other()]),
@@ -256,9 +296,53 @@ mod tests {
             let expected = expected.map(|values| values.into_iter().map(str::to_owned).collect());
             assert_eq!(found, expected, "{query} {body}");
         }
-        let mut head = head(&[JSON]);
-        head.uri = "/?user=adam".parse().unwrap();
-        assert_eq!(found(&head, r#"{"user":"eve"}"#)[0], Ok(vec!["eve".to_owned()]));
+    }
+
+    #[test]
+    fn members_of_json_texts_are_compared_with_the_query() {
+        for (pointer, query, body, expected) in [
+            ("/user", "user=adam", r#"{"user":"eve"}"#, Ok(&["adam", "eve"][..])),
+            ("/user", "x=1;%5Buser%5D=adam", r#"{"user":"eve"}"#, Ok(&["adam", "eve"])),
+            ("/user", "User=Eve", r#"{"user":"eve"}"#, Ok(&["eve"])),
+            ("/user/name", "user[name]=adam", r#"{"user":{"name":"eve"}}"#, Ok(&["adam", "eve"])),
+            ("/user/name", "name=adam", r#"{"user":{"name":"eve"}}"#, Ok(&["eve"])),
+            ("/a~1b", "a/b=adam", r#"{"a/b":"eve"}"#, Ok(&["adam", "eve"])),
+            ("/user", "user=adam", "{}", Err(NoField::Absent)),
+        ] {
+            let mut head = head(&[JSON]);
+            head.uri = format!("/?{query}").parse().unwrap();
+            let field = BodyField::Json(JsonPointer::parse(pointer).unwrap());
+            let found = BodyFields::find(std::slice::from_ref(&field), &head, Ok(body.as_bytes()));
+            let expected = expected.map(|values| values.iter().map(|&value| value.to_owned()).collect());
+            assert_eq!(found.values(&field).map(<[String]>::to_vec), expected, "{pointer} {query}");
+        }
+    }
+
+    #[test]
+    fn a_media_type_with_other_or_malformed_parameters_is_another_one() {
+        for parameters in [
+            "charset*=utf-7",
+            "charset*=utf-8''utf-8",
+            "charset*0=utf-7",
+            "charset=utf-8; charset=utf-7",
+            "charset =utf-8",
+            "charset= utf-8",
+            "charset",
+            "charset=\"utf-8",
+            "charset=\"utf-8\"x",
+            "charset=utf-8 x",
+            "charset='utf-8'",
+            "version=1,text/plain",
+            "version=\"1\\\";charset=utf-7;v=\"2\"",
+            "version=1\"; charset=utf-7; v=\"",
+            "x=1",
+            "; charset=utf-8",
+        ] {
+            for media_type in [JSON, FORM] {
+                let head = head(&[&format!("{media_type}; {parameters}")]);
+                assert_eq!(found(&head, "user=eve"), [NoField::ContentType; 2].map(Err), "{parameters}");
+            }
+        }
     }
 
     #[test]

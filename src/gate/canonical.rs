@@ -1,4 +1,4 @@
-//! The canonical form of cookies and credentials.
+//! The canonical form of cookies, credentials and fields of bodies.
 //!
 //! RFC 6265 defines no encoding of cookie values, so servers read them differently: Django and Werkzeug decode quoted
 //! strings with octal escapes, Express and Go remove the quotes, PHP, Express and Rack decode percent-encoding, and Rack
@@ -7,10 +7,15 @@
 //! count.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::LazyLock;
 
 use base64::Engine as _;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use icu_normalizer::DecomposingNormalizerBorrowed;
+use icu_properties::props::{DefaultIgnorableCodePoint, GeneralCategory, GeneralCategoryGroup};
+use icu_properties::{CodePointMapData, CodePointSetData};
 
 /// Decodes like lenient servers: with or without padding, with bits set after the last byte.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
@@ -19,6 +24,13 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true)
         .with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
+
+/// Characters that databases take for a text besides: see the file.
+static EQUAL_CHARACTERS: LazyLock<HashMap<char, &str>> = LazyLock::new(|| {
+    let lines = include_str!("equal_characters.txt").lines().filter_map(|line| line.split_once('\t'));
+    let character = |code: &str| u32::from_str_radix(code, 16).ok().and_then(char::from_u32);
+    lines.flat_map(|(text, codes)| codes.split(' ').filter_map(character).map(move |it| (it, text))).collect()
+});
 
 /// How often the encodings of a cookie's value are decoded: more often than servers do, and a bound on the time it takes.
 const MAX_ROUNDS: usize = 16;
@@ -73,19 +85,41 @@ pub(super) fn authorization(value: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned([&scheme[..], b" ", &credentials].concat())
 }
 
-/// The canonical form of a field of a body: trimmed, in one case. Many applications ignore both in the names of users.
+/// The canonical form of a field of a body, in which names of users are equal that applications or their databases compare as
+/// equal: decomposed (NFKD), without combining marks and invisible characters, in one case, trimmed. `MySQL` gives all characters
+/// beyond U+FFFF one weight, so those that remain are U+FFFD.
 pub(super) fn field_value(text: &str) -> Cow<'_, str> {
-    fold(
-        text.trim_matches(|character: char| {
-            character.is_whitespace() || matches!(character, '\0' | '\u{feff}')
-        }),
-    )
+    if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+        return fold(text.trim_ascii());
+    }
+    let mut replaced = String::with_capacity(text.len());
+    for character in text.chars() {
+        match EQUAL_CHARACTERS.get(&character) {
+            Some(equal) => replaced.push_str(equal),
+            None => replaced.push(character),
+        }
+    }
+    let decomposed = DecomposingNormalizerBorrowed::new_nfkd().normalize(&replaced);
+    let visible: String = decomposed.chars().filter(|character| !is_ignored(*character)).collect();
+    let in_plane_0 = |character| if character > '\u{ffff}' { char::REPLACEMENT_CHARACTER } else { character };
+    Cow::Owned(fold(visible.trim()).chars().map(in_plane_0).collect())
+}
+
+/// Whether a character makes no difference: a combining mark, a control character or an invisible one.
+fn is_ignored(character: char) -> bool {
+    let ignored =
+        GeneralCategoryGroup::Mark.union(GeneralCategoryGroup::Control).union(GeneralCategoryGroup::Format);
+    ignored.contains(CodePointMapData::<GeneralCategory>::new().get(character))
+        || CodePointSetData::new::<DefaultIgnorableCodePoint>().contains(character)
 }
 
 /// The text with its letters in one case; `\u{17f}`, a long s, becomes `s`.
 pub(super) fn fold(text: &str) -> Cow<'_, str> {
     if text.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase()) {
         return Cow::Borrowed(text);
+    }
+    if text.is_ascii() {
+        return Cow::Owned(text.to_ascii_lowercase());
     }
     Cow::Owned(text.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect())
 }
@@ -233,16 +267,27 @@ mod tests {
     }
 
     #[test]
-    fn fields_have_one_form_whatever_their_case() {
+    fn names_of_users_that_databases_compare_as_equal_have_one_form() {
         for (sent, form) in [
             ("eve", "eve"),
             (" Eve\u{a0}\0", "eve"),
-            ("\u{212a}\u{17f}\u{c4}", "ks\u{e4}"),
-            ("Stra\u{df}e", "strasse"),
+            ("E\u{301}v\u{200b}\u{7}e\u{34f}\u{ad}", "eve"),
+            ("\u{ff25}\u{1d42f}\u{24d4}", "eve"),
+            ("\u{212a}\u{17f}\u{c4}", "ksa"),
+            ("Stra\u{df}e \u{fb01}", "strasse fi"),
+            ("\u{130}\u{131}\u{d8}\u{e6}", "iioae"),
+            ("eve\u{661}\u{2780}", "eve11"),
+            ("か\u{3099}\u{ff76}", "カカ"),
+            ("eve😀𠀀", "eve\u{fffd}\u{fffd}"),
+            ("e ve", "e ve"),
+            ("\u{200b}", ""),
             (" ", ""),
         ] {
             assert_eq!(field_value(sent), form, "{sent:?}");
-            assert_eq!(field_value(form), form, "{form:?}");
+        }
+        for character in ('\0'..=char::MAX).map(String::from) {
+            let form = field_value(&character);
+            assert_eq!(field_value(&form), form, "{character:?}");
         }
     }
 

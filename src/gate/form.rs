@@ -1,40 +1,63 @@
 //! Fields of forms (application/x-www-form-urlencoded).
 
+use std::borrow::Cow;
+
 use super::canonical::fold;
-use super::query::{decode, decoded_name};
+use super::query;
 
 /// The decoded values of a field, in their order; none if the form does not have the field.
 ///
 /// Names that any framework reads as this one are its name: ASP.NET ignores case, PHP removes leading blanks, cuts names at a
 /// zero byte and reads blanks, dots and brackets that are not closed as underscores, PHP, Rails and Express read `name[]` as
-/// an array, and Rack before 3 reads `[name]` as `name`.
+/// an array, Rack before 3 reads `[name]` as `name`, and ASP.NET decodes `%u006e` as well.
 ///
 /// # Errors
 /// A value that is not UTF-8.
 pub(super) fn values(form: &str, name: &str) -> Result<Vec<String>, std::string::FromUtf8Error> {
-    named(form, name).map(String::from_utf8).collect()
+    named(form.split('&'), name).map(String::from_utf8).collect()
 }
 
-/// The same for the query of the request, where the server may read a field of the form. A value that is not UTF-8 is one
-/// that differs from every value of the form.
+/// The same for the query of the request, where the server may read a field of the body. Rack before 3 splits queries at `;`
+/// too. A value that is not UTF-8 is one that differs from every value of the body.
 pub(super) fn values_in_query(query: &str, name: &str) -> Vec<String> {
-    named(query, name).map(|value| String::from_utf8_lossy(&value).into_owned()).collect()
+    let pairs = query.split('&').chain(query.split(['&', ';']));
+    named(pairs, name).map(|value| String::from_utf8_lossy(&value).into_owned()).collect()
 }
 
-/// The decoded values that have this name.
-fn named(pairs: &str, name: &str) -> impl Iterator<Item = Vec<u8>> {
+/// The decoded values of the pairs that have this name.
+fn named<'p>(pairs: impl Iterator<Item = &'p str>, name: &str) -> impl Iterator<Item = Vec<u8>> {
     let wanted = normal_name(name.as_bytes());
-    let is_named = move |pair: &&str| {
-        let found = normal_name(&decoded_name(pair));
-        let rest = found.strip_prefix(&*wanted);
-        !pair.is_empty() && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['[', ']']))
-    };
-    let value = |pair: &str| {
-        let mut value = Vec::new();
-        decode(pair.split_once('=').map_or("", |(_, value)| value), &mut value);
-        value
-    };
-    pairs.split('&').filter(is_named).map(value)
+    pairs.filter(|pair| !pair.is_empty()).filter_map(move |pair| {
+        let (found, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let found = normal_name(&decoded(found));
+        let rest = found.strip_prefix(&*wanted)?;
+        (rest.is_empty() || rest.starts_with(['[', ']'])).then(|| decoded(value))
+    })
+}
+
+fn decoded(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    query::decode(&without_utf16_escapes(text), &mut bytes);
+    bytes
+}
+
+/// The text with the characters of its escapes `%uXXXX`, each of which is a unit of UTF-16.
+fn without_utf16_escapes(text: &str) -> Cow<'_, str> {
+    let Some((before, rest)) = text.split_once("%u") else { return Cow::Borrowed(text) };
+    let mut units: Vec<u16> = before.encode_utf16().collect();
+    for part in rest.split("%u") {
+        let digits = part.bytes().take(4).take_while(u8::is_ascii_hexdigit).count();
+        let (digits, rest) = part.split_at(if digits == 4 { digits } else { 0 });
+        match u16::from_str_radix(digits, 16) {
+            // `%` and `+` have a meaning in forms.
+            Ok(0x25) => units.extend("%25".encode_utf16()),
+            Ok(0x2b) => units.extend("%2B".encode_utf16()),
+            Ok(unit) => units.push(unit),
+            Err(_) => units.extend("%u".encode_utf16()),
+        }
+        units.extend(rest.encode_utf16());
+    }
+    Cow::Owned(String::from_utf16_lossy(&units))
 }
 
 /// A name in the form in which names are compared.
@@ -78,6 +101,19 @@ mod tests {
         assert_eq!(values("[]user=a&user]=b", "user").unwrap(), ["a", "b"]);
         assert!(values("username=%ff", "username").is_err());
         assert!(values("username=eve&%ff=%ff", "username").is_ok());
-        assert_eq!(values_in_query("a=b&+user.name=e+ve&user_name=%ff", "user_name"), ["e ve", "\u{fffd}"]);
+        let in_query = values_in_query("a=b&+user.name=e+ve&user_name=%ff", "user_name");
+        assert_eq!(in_query, ["e ve", "\u{fffd}"].repeat(2));
+        assert_eq!(values_in_query("x=1;user=eve;y", "user"), ["eve"]);
+        assert_eq!(values_in_query("user=eve;y", "user"), ["eve;y", "eve"]);
+    }
+    #[test]
+    fn utf16_escapes_are_decoded() {
+        for (form, found) in [
+            ("%u0075ser=%u0065v%65&us%u0065r[]=+%ud83d%ude00%u", &["eve", " 😀%u"][..]),
+            ("user=%u002b%2b+%u002541&user%u0000x=%u00&u%ser=c", &["++ %41", "%u00"]),
+            ("user=%u+123%uud800", &["%u 123%uud800"]),
+        ] {
+            assert_eq!(values(form, "user").unwrap(), found, "{form}");
+        }
     }
 }

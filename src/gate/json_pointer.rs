@@ -38,18 +38,23 @@ impl JsonPointer {
     }
 
     /// The values to which the pointer leads in a JSON text: several if a name is repeated. The text of each is returned,
-    /// an empty one for a value that is no string, number or boolean. Names are compared without case, as Go and .NET do.
+    /// an empty one for a value that is no string, number or boolean. Names are compared without case, as Go and .NET do, and
+    /// up to a zero byte, at which a name ends in C.
     ///
     /// # Errors
     /// A text that is not valid.
     pub fn values(&self, json: &str) -> Result<Vec<String>, serde_json::Error> {
-        let unescape = |segment: &str| fold(&segment.replace("~1", "/").replace("~0", "~")).into_owned();
-        let path: Vec<String> = self.0.split('/').skip(1).map(unescape).collect();
+        let path: Vec<String> = self.segments().map(|segment| fold(&segment).into_owned()).collect();
         let mut values = Vec::new();
         let mut parser = serde_json::Deserializer::from_str(json);
         Collect { path: &path, values: &mut values }.deserialize(&mut parser)?;
         parser.end()?;
         Ok(values)
+    }
+
+    /// The names on the path, from the outermost object on.
+    pub(super) fn segments(&self) -> impl Iterator<Item = String> {
+        self.0.split('/').skip(1).map(|segment| segment.replace("~1", "/").replace("~0", "~"))
     }
 }
 
@@ -63,7 +68,8 @@ impl<'de> DeserializeSeed<'de> for IsNamed<'_> {
     type Value = bool;
 
     fn deserialize<D: Deserializer<'de>>(self, name: D) -> Result<bool, D::Error> {
-        Ok(fold(&Cow::<str>::deserialize(name)?) == self.0)
+        let name = Cow::<str>::deserialize(name)?;
+        Ok(fold(name.split('\0').next().unwrap_or(&name)) == self.0)
     }
 }
 
@@ -195,7 +201,7 @@ mod tests {
     fn every_repetition_of_a_name_is_found_whatever_its_case() {
         for (json, found) in [
             (r#"{"user":"a","user":"b"}"#, &["a", "b"][..]),
-            (r#"{"USER":"a","u\u017fer":"b"}"#, &["a", "b"]),
+            (r#"{"USER":"a","u\u017fer":"b","user\u0000x":"c"}"#, &["a", "b", "c"]),
             (r#"{"user":"a","user":["b"],"user":{"user":"c"},"user":null}"#, &["a", "", "", ""]),
         ] {
             assert_eq!(values("/user", json).unwrap(), found, "{json}");

@@ -169,6 +169,7 @@ mod limits {
     mod ahead;
     mod allow_and_block;
     mod bans;
+    mod body_keys_at_servers;
     mod canonical_keys;
     mod charge_by_status;
     mod concurrency;
