@@ -100,9 +100,7 @@ pub(super) fn of_store(error: &StoreError, spec: &RedisSpec) -> Fault {
         _ if text.contains("MOVED") => {
             Some("it belongs to a cluster: write redis-cluster:// in `url` of [store]")
         }
-        _ if text.contains("reset by peer") || text.contains("closed") => {
-            Some("see the log of Redis")
-        }
+        _ if text.contains("reset by peer") || text.contains("closed") => Some("see the log of Redis"),
         _ if text.contains("no reply") => Some(UNREACHABLE),
         _ => None,
     };

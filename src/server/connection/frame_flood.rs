@@ -372,7 +372,8 @@ mod tests {
         near.write_all(&flood).await.unwrap();
         let mut bytes = vec![0; flood.len()];
         let mut read = std::pin::pin!(far.read_exact(&mut bytes));
-        let is_pending = tokio::select! { biased; _ = &mut read => false, () = std::future::ready(()) => true };
+        let is_pending =
+            tokio::select! { biased; _ = &mut read => false, () = std::future::ready(()) => true };
         assert!(is_pending, "all requests started at once");
         tokio::select! { read = &mut read => drop(read.unwrap()), () = queue.run() => {} }
         assert!(bytes == flood);

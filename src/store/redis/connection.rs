@@ -83,7 +83,10 @@ fn build(spec: &RedisSpec, turn: usize, known: &[Server]) -> Client {
         },
         ..ConnectionConfig::default()
     };
-    let performance = PerformanceConfig { default_command_timeout: fred_timeout(spec.timeout), ..PerformanceConfig::default() };
+    let performance = PerformanceConfig {
+        default_command_timeout: fred_timeout(spec.timeout),
+        ..PerformanceConfig::default()
+    };
     // A closed connection is replaced at once, since until then fred takes it for connected; the delay of further attempts
     // grows to half a second.
     let mut reconnect = ReconnectPolicy::new_exponential(0, 1, 500, 4);

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::limits::setup::routes;
-use crate::support::{Client, PATIENCE, RedisServer, Tidegate, Upstream, Wire, connect_from, curl, get, timed};
+use crate::support::{
+    Client, PATIENCE, RedisServer, Tidegate, Upstream, Wire, connect_from, curl, get, timed,
+};
 
 /// The address of a client beside a flood from another one.
 const HONEST: &str = "127.0.0.2";

@@ -94,7 +94,11 @@ fn a_server_is_trusted_by_its_authority_and_name() {
         (&authority, url(&redis, "localhost") + &tls(", server_name = \"redis.test\""), name),
         (&other, url(&redis, "localhost") + &tls(""), ca),
         (&authority, url(&redis, "localhost"), ca),
-        (&authority, url(&redis, "localhost").replace("rediss", "redis"), "its URL must begin with rediss://"),
+        (
+            &authority,
+            url(&redis, "localhost").replace("rediss", "redis"),
+            "its URL must begin with rediss://",
+        ),
     ] {
         let error = refusal(&spec(files, &wrong)).unwrap_or_else(|| panic!("{wrong} is accepted"));
         assert!(error.contains(cure), "{wrong}: {error}");
