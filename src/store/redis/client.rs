@@ -1,6 +1,6 @@
 //! The current client of a Redis, and how scripts and commands are run over it.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -199,7 +199,8 @@ impl RedisClient {
 
     async fn evaluate(self: &Arc<Self>, mut call: ScriptCall, deadline: Instant) -> Evaluated {
         let started = monotonic();
-        match wait_for_command(self.timeout, call.run()).await {
+        let reply = wait_for_command(self.timeout, pin!(call.run())).await;
+        match reply {
             Some(Err(error)) if cluster::may_be_retried(&error) => {
                 let (client, ends) = (Arc::clone(self), started + self.timeout);
                 Evaluated::Delayed(Box::pin(async move {
@@ -302,14 +303,7 @@ impl RedisClient {
         let command = CustomCommand::new_static(name, ClusterHash::FirstKey, false);
         let client = self.client();
         let options = Options { cluster_node: node.cloned(), ..options() };
-        self.with_timeout(async { client.with_options(&options).custom::<R, Value>(command, args).await })
-            .await
-    }
-
-    async fn with_timeout<T>(
-        &self,
-        running: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, StoreError> {
+        let running = pin!(async { client.with_options(&options).custom::<R, Value>(command, args).await });
         let reply = wait_for_command(self.timeout, running).await;
         // Refreshes the thread's cached time after the wait.
         let _ = monotonic();

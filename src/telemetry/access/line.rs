@@ -31,7 +31,7 @@ pub(super) fn push_json(line: &mut Vec<u8>, record: &Record) {
     let texts = Texts::of(record);
     push_json_request(line, record, &texts);
     push_json_outcome(line, record, &texts);
-    push_json_forwarding(line, &record.forwarding, &texts);
+    push_json_forwarding(line, &record.forwarding);
     push_json_headers(line, record, &texts);
     line.push(b'}');
 }
@@ -95,14 +95,14 @@ fn push_json_descriptors(line: &mut Vec<u8>, record: &Record, texts: &Texts<'_>)
 }
 
 /// Closes the open string, and appends where the request was forwarded to.
-fn push_json_forwarding(line: &mut Vec<u8>, forwarding: &Forwarding, texts: &Texts<'_>) {
+fn push_json_forwarding(line: &mut Vec<u8>, forwarding: &Forwarding) {
     if let Some(upstream) = &forwarding.upstream {
         line.extend_from_slice(b"\",\"upstream\":\"");
-        texts.push_label(line, upstream);
+        push_label(line, upstream);
     }
     if let Some(server) = &forwarding.server {
         line.extend_from_slice(b"\",\"server\":\"");
-        texts.push_label(line, server);
+        push_label(line, server);
     }
     line.push(b'"');
     if forwarding.attempts > 1 {
@@ -135,7 +135,7 @@ pub(super) fn push_text(line: &mut Vec<u8>, record: &Record) {
     let texts = Texts::of(record);
     push_text_request(line, record, &texts);
     push_text_outcome(line, record, &texts);
-    push_text_forwarding(line, &record.forwarding, &texts);
+    push_text_forwarding(line, &record.forwarding);
     for (name, value) in &record.headers {
         line.extend_from_slice(b"\" headers.");
         texts.push(line, *name);
@@ -195,14 +195,14 @@ fn push_text_outcome(line: &mut Vec<u8>, record: &Record, texts: &Texts<'_>) {
 }
 
 /// Closes the open text, and appends where the request was forwarded to. The last text is left open.
-fn push_text_forwarding(line: &mut Vec<u8>, forwarding: &Forwarding, texts: &Texts<'_>) {
+fn push_text_forwarding(line: &mut Vec<u8>, forwarding: &Forwarding) {
     if let Some(upstream) = &forwarding.upstream {
         line.extend_from_slice(b"\" upstream=\"");
-        texts.push_label(line, upstream);
+        push_label(line, upstream);
     }
     if let Some(server) = &forwarding.server {
         line.extend_from_slice(b"\" server=\"");
-        texts.push_label(line, server);
+        push_label(line, server);
     }
     if forwarding.attempts > 1 {
         line.extend_from_slice(b"\" attempts=\"");
@@ -236,16 +236,6 @@ impl<'r> Texts<'r> {
         }
     }
 
-    /// Appends the label of an upstream or a server, which is not among the record's texts.
-    fn push_label(&self, line: &mut Vec<u8>, text: &str) {
-        let text = text.as_bytes();
-        if is_plain(text) {
-            line.extend_from_slice(text);
-        } else {
-            escape::push_json(line, text);
-        }
-    }
-
     /// Appends texts of the record with `separator` between them.
     fn join(&self, line: &mut Vec<u8>, spans: &[Span], separator: &[u8]) {
         for (index, span) in spans.iter().enumerate() {
@@ -254,6 +244,16 @@ impl<'r> Texts<'r> {
             }
             self.push(line, *span);
         }
+    }
+}
+
+/// Appends the label of an upstream or a server, which is not among the record's texts.
+fn push_label(line: &mut Vec<u8>, text: &str) {
+    let text = text.as_bytes();
+    if is_plain(text) {
+        line.extend_from_slice(text);
+    } else {
+        escape::push_json(line, text);
     }
 }
 

@@ -235,7 +235,7 @@ fn names_that_mariadb_compares_as_equal_share_a_count() {
     ];
     let database = MariaDb::start();
     let literal = |(number, name): (usize, &&str)| {
-        let hex: String = name.bytes().map(|byte| format!("{byte:02x}")).collect();
+        let hex = name.bytes().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
         format!("SELECT {number} AS n, _utf8mb4 X'{hex}' AS v")
     };
     let table = names.iter().enumerate().map(literal).collect::<Vec<_>>().join(" UNION ALL ");
