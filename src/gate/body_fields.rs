@@ -238,7 +238,7 @@ mod tests {
             (&["text/json"], r#"{"user":"eve"}"#, [one("eve"), other()]),
             (&["application/ld+json"], "\u{feff}{\"user\":true}", [one("true"), other()]),
             (&[FORM], "user=Eve+", [other(), one("eve")]),
-            (&["application/x-www-form-urlencoded;charset=utf-8"], "user=%C3%84", [other(), one("ä")]),
+            (&["application/x-www-form-urlencoded;charset=utf-8"], "user=%C3%84", [other(), one("a")]),
             (&["text/plain"], "user=eve", [other(), other()]),
             (&["application/x-www-form-urlencoded,x/a+json"], r#"{"user":"a&user=eve"}"#, [other(), other()]),
             (&["multipart/form-data; boundary=x"], "user=eve", [other(), other()]),

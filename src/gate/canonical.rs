@@ -92,17 +92,24 @@ pub(super) fn field_value(text: &str) -> Cow<'_, str> {
     if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
         return fold(text.trim_ascii());
     }
-    let mut replaced = String::with_capacity(text.len());
-    for character in text.chars() {
+    // Replaced before and after: some of these characters can be decomposed, and others come from a decomposition.
+    let replaced = replace_equal(text);
+    let decomposed = DecomposingNormalizerBorrowed::new_nfkd().normalize(&replaced);
+    let visible: String =
+        replace_equal(&decomposed).chars().filter(|character| !is_ignored(*character)).collect();
+    let in_plane_0 = |character| if character > '\u{ffff}' { char::REPLACEMENT_CHARACTER } else { character };
+    Cow::Owned(fold(visible.trim()).chars().map(in_plane_0).collect())
+}
+
+/// The text with the characters of [`EQUAL_CHARACTERS`] replaced.
+fn replace_equal(text: &str) -> String {
+    text.chars().fold(String::with_capacity(text.len()), |mut replaced, character| {
         match EQUAL_CHARACTERS.get(&character) {
             Some(equal) => replaced.push_str(equal),
             None => replaced.push(character),
         }
-    }
-    let decomposed = DecomposingNormalizerBorrowed::new_nfkd().normalize(&replaced);
-    let visible: String = decomposed.chars().filter(|character| !is_ignored(*character)).collect();
-    let in_plane_0 = |character| if character > '\u{ffff}' { char::REPLACEMENT_CHARACTER } else { character };
-    Cow::Owned(fold(visible.trim()).chars().map(in_plane_0).collect())
+        replaced
+    })
 }
 
 /// Whether a character makes no difference: a combining mark, a control character or an invisible one.

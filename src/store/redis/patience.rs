@@ -184,7 +184,7 @@ mod tests {
             sleep(10 * TIMEOUT).await;
             sender.send(()).unwrap();
         });
-        let (reply, _) = beside(TIMEOUT / 2, wait_for_reply(deadline, replied)).await;
+        let (reply, _) = beside(2 * TIMEOUT, wait_for_reply(deadline, replied)).await;
         assert_eq!(reply, Some(Ok(())));
         deciding.await.unwrap();
     }
