@@ -163,11 +163,11 @@ fn json_has_files_that_cannot_be_read() {
 #[test]
 fn an_incomplete_file_of_consumers_is_a_warning() {
     let directory = directory();
-    let config = "[consumers]\nfile = \"consumers.toml\"\n[[routes]]\npath = \"/*\"\nrespond = {}\n";
+    let config = "listen = \"127.0.0.1:8080\"\n[consumers]\nfile = \"consumers.toml\"\n[[routes]]\npath = \"/*\"\nrespond = {}\n";
     std::fs::write(directory.path().join("tidegate.toml"), config).unwrap();
     for (consumers, warning) in [
         ("", "warning: consumers.toml has no consumers\n"),
-        ("# Nobody.\n", "warning: consumers.toml has no consumers\n"),
+        ("# A comment.\n", "warning: consumers.toml has no consumers\n"),
         (
             "[a]\ncredentials = [\"k\"]",
             "warning: consumers.toml does not end with a line break: it may have been cut\n",
