@@ -25,7 +25,9 @@ mod status;
 mod top;
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
+
+use crate::support::{TIDEGATE, command};
 
 /// The exit code and the output of the program.
 #[derive(Debug, PartialEq, Eq)]
@@ -44,7 +46,7 @@ impl From<Output> for Finished {
 
 /// Runs the program in `directory`, with one variable set.
 fn tidegate(directory: &Path, args: &[&str]) -> Finished {
-    let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+    let output = command(TIDEGATE)
         .args(args)
         .current_dir(directory)
         .env("REDIS_URL", "redis://app:hush@redis.internal:6380/2")

@@ -15,7 +15,7 @@ use tungstenite::protocol::Role;
 use tungstenite::{Error, Message as Said, WebSocket};
 
 use crate::support::{
-    Caller, Client, Frames, Http2, Message, PATIENCE, Tidegate, Upstream, eventually, frames,
+    Caller, Client, Frames, Http2, Message, Tidegate, Upstream, eventually, frames, patience,
 };
 
 /// The example of RFC 6455 §1.3.
@@ -54,7 +54,7 @@ fn echo() -> Upstream {
 /// Opens a WebSocket over HTTP/1.1.
 fn open(proxy: &Tidegate) -> Result<WebSocket<TcpStream>, u16> {
     let stream = TcpStream::connect(proxy.addr()).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(patience())).unwrap();
     let mut request = format!("ws://{}/chat", proxy.addr()).into_client_request().unwrap();
     request.headers_mut().insert("sec-websocket-protocol", "first, second".parse().unwrap());
     match tungstenite::client(request, stream) {

@@ -4,6 +4,8 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use crate::support::scaled;
+
 /// Nonblocking connections.
 pub struct Connections(Vec<Connection>);
 
@@ -67,13 +69,13 @@ impl Connections {
     /// Sends these bytes one by one over each, again and again, until the proxy has closed all, within this time.
     #[track_caller]
     pub fn drip(&mut self, bytes: &[u8], within: Duration) {
-        let deadline = Instant::now() + within;
+        let start = Instant::now();
         for byte in bytes.iter().cycle() {
             self.send(&[*byte]);
             if self.open() == 0 {
                 return;
             }
-            assert!(Instant::now() < deadline, "{} are open after {within:?}", self.open());
+            assert!(start.elapsed() < scaled(within), "{} are open after {within:?}", self.open());
             // The slow sending is what is tested.
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -82,9 +84,9 @@ impl Connections {
     /// Waits until the proxy has closed all.
     #[track_caller]
     pub fn wait(&mut self, within: Duration) {
-        let deadline = Instant::now() + within;
+        let start = Instant::now();
         while self.open() > 0 {
-            assert!(Instant::now() < deadline, "{} are open after {within:?}", self.open());
+            assert!(start.elapsed() < scaled(within), "{} are open after {within:?}", self.open());
             // A pause between two attempts, as in `eventually`.
             std::thread::sleep(Duration::from_millis(20));
         }

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use rustls::ClientConfig;
 
-use crate::support::{Frames, TlsClient, Wire, block, connect_from, eventually, frames};
+use crate::support::{Frames, TlsClient, Wire, block, connect_from, eventually, frames, scaled};
 
-/// A later response counts as none.
+/// A later response counts as none on a quiet machine.
 const DEADLINE: Duration = Duration::from_secs(3);
 /// The pause between two requests of a client, so that the good clients are no load themselves.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -98,7 +98,7 @@ impl GoodClients {
                     let start = Instant::now();
                     let is_served = exchange() == Some(200);
                     let took = start.elapsed();
-                    written.lock().unwrap().push((is_served && took < DEADLINE, took));
+                    written.lock().unwrap().push((is_served && took < scaled(DEADLINE), took));
                     // A steady load, whose rate does not depend on how fast the responses come.
                     std::thread::sleep(PAUSE);
                 }

@@ -1,14 +1,13 @@
 //! Limits under requests at full speed.
 
 use std::io::Write as _;
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::*;
 use crate::limits::setup::routes;
 use crate::support::{
-    Client, PATIENCE, RedisServer, Tidegate, Upstream, Wire, connect_from, curl, get, timed,
+    Client, Process, RedisServer, Tidegate, Upstream, Wire, command, connect_from, curl, get, patience, timed,
 };
 
 /// The address of a client beside a flood from another one.
@@ -104,7 +103,7 @@ fn made_up_keys_of_another_limit_evict_no_strict_state() {
     assert_eq!(curl(&["-H", "Content-Type: application/json", "-d", body, &block]).0, 200);
     let holder = Wire::over(connect_from("127.0.0.1", proxy.addr()).unwrap());
     holder.stream().write_all(b"GET /busy HTTP/1.1\r\nHost: a\r\nX-Key: holder\r\n\r\n").unwrap();
-    forwarded.recv_timeout(PATIENCE).unwrap();
+    forwarded.recv_timeout(patience()).unwrap();
     assert_eq!(status("/busy", "holder"), 429);
 
     let mut wire = Wire::over(connect_from("127.0.0.1", proxy.addr()).unwrap());
@@ -138,13 +137,13 @@ impl Counts {
     }
 }
 
-/// Sends batches of a hundred pipelined requests until `is_over`, which must be within [`PATIENCE`].
+/// Sends batches of a hundred pipelined requests until `is_over`, which must be within [`patience`].
 fn pipeline(setup: &Setup, counts: &Counts, request: impl Fn(u32) -> String, is_over: impl Fn() -> bool) {
     let start = Instant::now();
     let mut wire = Wire::over(setup.connect());
     let mut sent = 0;
     while !is_over() {
-        assert!(start.elapsed() < PATIENCE, "{} allowed, {} denied", counts.allowed(), counts.denied());
+        assert!(start.elapsed() < patience(), "{} allowed, {} denied", counts.allowed(), counts.denied());
         let batch: String = (sent..sent + 100).map(&request).collect();
         wire.stream().write_all(batch.as_bytes()).unwrap();
         for _ in 0..100 {
@@ -159,22 +158,9 @@ fn pipeline(setup: &Setup, counts: &Counts, request: impl Fn(u32) -> String, is_
     }
 }
 
-/// A denied client that sends requests at full speed: 100 at once on each of 40 connections over HTTP/2.
-struct Flood(Child);
-
-impl Flood {
-    fn start(proxy: &Tidegate) -> Self {
-        let options = ["-c", "40", "-m", "100", "-D", "120", &proxy.url("/")];
-        let process = Command::new("h2load").args(options).stdout(Stdio::null()).spawn();
-        Self(process.expect("h2load is installed"))
-    }
-}
-
-impl Drop for Flood {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Starts a denied client that sends requests at full speed: 100 at once on each of 40 connections over HTTP/2.
+fn flood(proxy: &Tidegate) -> Process {
+    Process::start_silent(command("h2load").args(["-c", "40", "-m", "100", "-D", "1000", &proxy.url("/")]))
 }
 
 /// A proxy with one worker whose limit is in this Redis. The address from which the flood comes is denied from its second
@@ -198,13 +184,13 @@ fn a_denied_client_delays_no_reply_of_redis_beyond_its_deadline() {
     let redis = RedisServer::start();
     let proxy = limited_in(&redis);
     let mut honest = Client::connect_from(HONEST, proxy.addr());
-    let _flood = Flood::start(&proxy);
+    let _flood = flood(&proxy);
     let denied = || proxy.decisions("each", "denied");
     let (start, mut outcomes) = (Instant::now(), Vec::new());
     // Denials are cached for a second, so that the flood reaches Redis several times.
     while denied() < 3_000 || start.elapsed() < Duration::from_secs(3) {
         outcomes.extend((0..10).map(|_| timed(|| honest.get("/", &[]).status())));
-        assert!(start.elapsed() < 3 * PATIENCE, "{} were denied", denied());
+        assert!(start.elapsed() < 3 * patience(), "{} were denied", denied());
     }
     outcomes.sort_by_key(|(_, took)| *took);
     let (count, served) = (outcomes.len(), outcomes.iter().filter(|(status, _)| *status == 200).count());
@@ -220,7 +206,7 @@ fn a_silent_redis_is_noticed_beside_a_denied_client() {
     let redis = RedisServer::start();
     let proxy = limited_in(&redis);
     let mut honest = Client::connect_from(HONEST, proxy.addr());
-    let _flood = Flood::start(&proxy);
+    let _flood = flood(&proxy);
     eventually("the flood is denied", || proxy.decisions("each", "denied") > 1_000);
     redis.pause();
     let ((), took) = timed(|| drop(proxy.wait_log("the store is unavailable")));

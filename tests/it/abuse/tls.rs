@@ -2,7 +2,6 @@
 
 use std::io::ErrorKind::{TimedOut, WouldBlock};
 use std::io::{Read as _, Write as _};
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustls::pki_types::ServerName;
@@ -11,6 +10,7 @@ use socket2::SockRef;
 
 use super::connections::Connections;
 use super::*;
+use crate::support::{command, output_with_input, scaled};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -115,19 +115,14 @@ const CASES: &[Case] = &[
         max_growth: 8 * 1024,
         accepts_clients: true,
         attack: |setup| {
-            let mut openssl = Command::new("openssl")
-                .args(["s_client", "-tls1_2", "-connect", &setup.tls.to_string()])
-                .stdin(Stdio::piped())
-                .stdout(Stdio::null())
-                .stderr(Stdio::piped())
-                .spawn()
-                .unwrap();
-            // openssl renegotiates at a line with this letter alone.
-            let _ = openssl.stdin.take().unwrap().write_all(&b"R\n".repeat(100));
+            let mut openssl = command("openssl");
+            openssl.args(["s_client", "-tls1_2", "-connect", &setup.tls.to_string()]);
             let start = Instant::now();
-            let errors = String::from_utf8(openssl.wait_with_output().unwrap().stderr).unwrap();
+            // openssl renegotiates at a line with this letter alone.
+            let errors =
+                String::from_utf8(output_with_input(&mut openssl, &b"R\n".repeat(100)).stderr).unwrap();
             // An alert is sent, so that the client does not wait for `idle_timeout`.
-            assert!(start.elapsed() < 30 * SECOND, "{:?}", start.elapsed());
+            assert!(start.elapsed() < scaled(30 * SECOND), "{:?}", start.elapsed());
             assert!(errors.contains("no renegotiation"), "{errors}");
         },
     },
@@ -165,8 +160,8 @@ fn session(setup: &Setup) -> StreamOwned<ClientConnection, TcpStream> {
     let name = ServerName::try_from("a.test").unwrap();
     let mut session = ClientConnection::new(Arc::clone(&setup.config), name).unwrap();
     let mut stream = setup.connect_tls();
-    stream.set_read_timeout(Some(3 * SECOND)).unwrap();
-    stream.set_write_timeout(Some(3 * SECOND)).unwrap();
+    stream.set_read_timeout(Some(scaled(3 * SECOND))).unwrap();
+    stream.set_write_timeout(Some(scaled(3 * SECOND))).unwrap();
     while session.is_handshaking() {
         session.complete_io(&mut stream).unwrap();
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::support::{Client, PATIENCE, Tidegate, Upstream, eventually, is_within};
+use crate::support::{Client, Tidegate, Upstream, eventually, is_within, patience};
 
 const LOG: &str = "workers = 1\n[log]\naccess = \"json\"\n";
 const RESPOND: &str = "[[routes]]\npath = \"/*\"\nrespond = { status = 200 }\n";
@@ -34,7 +34,7 @@ fn target(line: &str) -> String {
 fn many_lines_are_written_in_few_writes() {
     // Each write is a datagram.
     let (output, reader) = UnixDatagram::pair().unwrap();
-    reader.set_read_timeout(Some(PATIENCE)).unwrap();
+    reader.set_read_timeout(Some(patience())).unwrap();
     let targets = targets(400);
     let count = targets.len();
     let reading = std::thread::spawn(move || {

@@ -182,13 +182,16 @@ pub fn faulty() -> Upstream {
 #[test]
 fn failed_and_truncated_responses_are_logged_with_their_cause() {
     let server = faulty();
-    let refusing = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let refusing = free_address();
     for form in ["json", "text"] {
         let proxy = Tidegate::start(&format!(
             "[log]\naccess = \"{form}\"\n\
-             [upstreams.bad]\nservers = [\"{}\"]\nresponse_timeout = \"300ms\"\nstall_timeout = \"300ms\"\n\
+             [upstreams.late]\nservers = [\"{0}\"]\nresponse_timeout = \"300ms\"\n\
+             [upstreams.stalled]\nservers = [\"{0}\"]\nstall_timeout = \"300ms\"\n\
              [[routes]]\npath = \"/refusing\"\nupstream = \"http://{refusing}\"\n\
-             [[routes]]\npath = \"/*\"\nupstream = \"bad\"\n",
+             [[routes]]\npath = \"/late\"\nupstream = \"late\"\n\
+             [[routes]]\npath = \"/half\"\nupstream = \"stalled\"\n\
+             [[routes]]\npath = \"/*\"\nupstream = \"{0}\"\n",
             server.url()
         ));
         for (method, path, error) in [
@@ -286,7 +289,7 @@ fn a_client_disconnect_before_the_response_is_counted_and_logged() {
 fn error_of(line: &str) -> Option<String> {
     match serde_json::from_str::<Value>(line) {
         Ok(line) => line["error"].as_str().map(str::to_owned),
-        Err(_) => line.split(" error=").nth(1)?.split(' ').next().map(str::to_owned),
+        Err(_) => line.split(" error=\"").nth(1)?.split('"').next().map(str::to_owned),
     }
 }
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use super::setup::{config, request, start, storage, wait_obtained};
-use crate::support::{Pebble, Tidegate, curl, eventually, get};
+use crate::support::{Pebble, Tidegate, command, curl, eventually, get};
 
 #[test]
 fn certificates_are_obtained_for_the_hosts_of_routes() {
@@ -81,7 +81,7 @@ fn handshakes_fail_until_a_certificate_is_obtained() {
     assert!(message.contains("Connection refused") && message.contains("next attempt in 5s"), "{message}");
     let port = pebble.tls().port();
     let to = format!("a.test:{port}:{from}");
-    let output = std::process::Command::new("curl")
+    let output = command("curl")
         .args(["-q", "-sS", "-k", "--resolve", &to, &format!("https://a.test:{port}/")])
         .output();
     assert_eq!(output.unwrap().status.code(), Some(35), "an alert in the handshake");

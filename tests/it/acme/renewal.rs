@@ -5,7 +5,7 @@ use std::fs;
 use rcgen::{CertificateParams, KeyPair};
 
 use super::setup::{config, is_served, request, short_lived, start, storage, wait_obtained};
-use crate::support::{Authority, Pebble, Tidegate, eventually};
+use crate::support::{Authority, Pebble, Tidegate, command, eventually};
 
 #[test]
 fn certificates_are_renewed_when_a_third_of_their_lifetime_remains() {
@@ -38,7 +38,7 @@ fn expired_certificates_are_used_and_renewed() {
     let expired = "the certificate for a.test has expired at 2024-02-29T00:00:00Z, and is not renewed: ";
     proxy.wait_log(expired);
     let port = pebble.tls().port();
-    let output = std::process::Command::new("curl")
+    let output = command("curl")
         .args(["-q", "-sS", "--cacert", authority.file("ca.pem").to_str().unwrap()])
         .args(["--resolve", &format!("a.test:{port}:{}", pebble.ip()), &format!("https://a.test:{port}/")])
         .output();

@@ -4,11 +4,10 @@ use std::fs::{self, Permissions};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::support::{Authority, Message, Pebble, Tidegate, curl};
+use crate::support::{Authority, Message, Pebble, Tidegate, command, curl};
 
 /// A proxy's file: a plain listener and one with TLS where Pebble validates names, `tls` of the latter, and a route for each
 /// host.
@@ -86,6 +85,6 @@ pub fn request(address: SocketAddr, name: &str, root: &str) -> Message {
 pub fn is_served(address: SocketAddr, name: &str, root: &str) -> bool {
     let (ip, port) = (address.ip(), address.port());
     let (to, url) = (format!("{name}:{port}:{ip}"), format!("https://{name}:{port}/"));
-    let curl = Command::new("curl").args(["-q", "-sf", "--resolve", &to, "--cacert", root, &url]).output();
-    curl.expect("curl is installed").status.success()
+    let curl = command("curl").args(["-q", "-sf", "--resolve", &to, "--cacert", root, &url]).output();
+    curl.unwrap().status.success()
 }

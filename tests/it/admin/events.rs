@@ -7,7 +7,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use super::interface::{LIMITED, with_admin};
-use crate::support::{Client, PATIENCE, RedisServer, Tidegate, Upstream, eventually, get};
+use crate::support::{Client, RedisServer, Tidegate, Upstream, eventually, get, patience};
 
 /// An open event stream.
 pub struct EventStream {
@@ -58,7 +58,7 @@ impl EventStream {
     /// The next frame that meets a condition.
     #[track_caller]
     fn frame_with(&mut self, condition: &str, is_met: impl Fn(&Value) -> bool) -> Value {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patience();
         loop {
             let frame = self.expect("frame");
             if is_met(&frame) {
@@ -72,7 +72,7 @@ impl EventStream {
 /// The frames until they have this many requests together.
 #[track_caller]
 fn frames_of(stream: &mut EventStream, requests: u64) -> Vec<Value> {
-    let (mut frames, deadline) = (Vec::new(), Instant::now() + PATIENCE);
+    let (mut frames, deadline) = (Vec::new(), Instant::now() + patience());
     while sum(&frames, |frame| &frame["requests"]) < requests {
         assert!(Instant::now() < deadline, "{frames:?}");
         frames.push(stream.expect("frame"));
@@ -252,7 +252,7 @@ fn the_history_is_kept_over_reloads() {
     send_requests(&proxy);
     proxy.reload(&config.replace("name = \"free\"", "name = \"other\""));
     // The first frame ends after ten seconds.
-    let deadline = Instant::now() + 2 * PATIENCE;
+    let deadline = Instant::now() + 2 * patience();
     let mut stream = EventStream::open(proxy.admin(), &[]);
     stream.expect("hello");
     let mut history = read(&proxy, "/v1/history");

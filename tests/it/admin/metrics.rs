@@ -1,13 +1,14 @@
 //! The metrics: their formats, and each series by a real request.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use crate::admin::interface::{LIMITED, with_admin};
-use crate::support::{Authority, Client, RedisServer, Tidegate, TlsClient, Upstream, eventually, get};
+use crate::support::{
+    Authority, Client, RedisServer, Tidegate, TlsClient, Upstream, command, eventually, get,
+    output_with_input,
+};
 
 const OPEN_METRICS: &str = "Accept: application/openmetrics-text;version=1.0.0";
 
@@ -316,11 +317,8 @@ fn the_client_chooses_the_format() {
 /// Runs promtool with this input; it must succeed, and say nothing.
 #[track_caller]
 fn promtool(arguments: &[&str], input: &str) {
-    let mut command = Command::new("promtool");
-    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut process = command.spawn().expect("promtool, from Debian's package prometheus");
-    process.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-    let output = process.wait_with_output().unwrap();
+    let mut command = command("promtool");
+    let output = output_with_input(command.args(arguments), input.as_bytes());
     let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && (said.is_empty() || arguments[0] == "tsdb"), "{said}");
 }

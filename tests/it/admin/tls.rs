@@ -2,12 +2,11 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::Command;
 
 use rustls::ALL_VERSIONS;
 
 use super::interface::LIMITED;
-use crate::support::{Authority, Client, Tidegate, TlsClient, eventually, free_address};
+use crate::support::{Authority, Client, TIDEGATE, Tidegate, TlsClient, command, eventually, free_address};
 
 fn config(listen: &str, rest: &str) -> String {
     format!("listen = \"127.0.0.1:0\"\n[admin]\nlisten = \"{listen}\"\n{rest}\n{LIMITED}")
@@ -28,7 +27,7 @@ fn ask(authority: &Authority, client: Option<&str>, admin: SocketAddr, path: &st
 
 /// Runs `tidegate keys`: its status, its output and its errors.
 fn keys(arguments: &[&str]) -> (i32, String, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_tidegate")).arg("keys").args(arguments).output().unwrap();
+    let output = command(TIDEGATE).arg("keys").args(arguments).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }

@@ -3,10 +3,9 @@
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::process::Command;
 
 use super::interface::LIMITED;
-use crate::support::{Tidegate, curl, eventually};
+use crate::support::{TIDEGATE, Tidegate, command, curl, eventually};
 
 fn config(path: &Path, rest: &str) -> String {
     format!("listen = \"127.0.0.1:0\"\n[admin]\nlisten = \"unix:{}\"\n{rest}{LIMITED}", path.display())
@@ -113,7 +112,7 @@ fn tidegate_keys_works_over_a_unix_socket() {
     let path = directory.path().join("admin.sock");
     let proxy = start(&path, "");
     let run = |args: &[&str]| {
-        let output = Command::new(env!("CARGO_BIN_EXE_tidegate")).arg("keys").args(args).output().unwrap();
+        let output = command(TIDEGATE).arg("keys").args(args).output().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
         (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
     };

@@ -1,11 +1,9 @@
 //! `tidegate check`: where the file comes from, JSON, and warnings as errors.
 
-use std::io::Write as _;
-use std::process::Stdio;
-
 use serde_json::{Value, json};
 
 use super::*;
+use crate::support::{TIDEGATE, command, output_with_input};
 
 const WARNED: &str =
     "listen = \"127.0.0.1:8080\"\n\n[limits.a]\nrate = \"5/s\"\n\n[[routes]]\npath = \"/*\"\nrespond = {}\n";
@@ -23,18 +21,9 @@ fn directory() -> tempfile::TempDir {
 
 /// Runs the program with this text as standard input.
 fn with_input(directory: &Path, args: &[&str], text: &str) -> Finished {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
-        .args(args)
-        .current_dir(directory)
-        .env_remove("TIDEGATE_CONFIG")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // A command that reads no input may have ended already.
-    let _ = child.stdin.take().unwrap().write_all(text.as_bytes());
-    child.wait_with_output().unwrap().into()
+    let mut command = command(TIDEGATE);
+    command.args(args).current_dir(directory).env_remove("TIDEGATE_CONFIG");
+    output_with_input(&mut command, text.as_bytes()).into()
 }
 
 fn json_of(finished: &Finished) -> Value {

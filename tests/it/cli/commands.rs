@@ -1,6 +1,7 @@
 //! `tidegate check`, `run`, `--version`, and their errors.
 
 use super::*;
+use crate::support::{TIDEGATE, command};
 
 /// Runs `check` on a file with this text.
 fn check(text: &str) -> Finished {
@@ -131,7 +132,7 @@ fn a_variable_names_the_file_of_commands_without_an_argument() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("tidegate.toml"), "listen = 1\n").unwrap();
     let check = |file: &str, args: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        let mut command = command(TIDEGATE);
         command.arg("check").args(args).current_dir(directory.path()).env("TIDEGATE_CONFIG", file);
         Finished::from(command.output().unwrap())
     };

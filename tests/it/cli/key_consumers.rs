@@ -1,11 +1,9 @@
 //! `--consumer` of `tidegate keys` and `tidegate explain`.
 
-use std::process::Command;
-
 use super::Finished;
 use super::keys::{json, keys, over_both_stores_with, run};
 use crate::consumers::setup::{CONSUMERS, ConsumersFile, with_key};
-use crate::support::{Tidegate, get};
+use crate::support::{TIDEGATE, Tidegate, command, get};
 
 /// A file with limits by consumer, and an admin interface.
 fn config(consumers: &ConsumersFile) -> String {
@@ -95,7 +93,7 @@ fn a_request_is_explained_as_that_of_a_consumer() {
     let file = consumers.path.with_file_name("tidegate.toml");
     std::fs::write(&file, config(&consumers)).unwrap();
     let explain = |name: &str| -> Finished {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        let mut command = command(TIDEGATE);
         command.args(["explain", "GET", "/", "--consumer", name, "-c"]).arg(&file).output().unwrap().into()
     };
     let acme = explain("acme");

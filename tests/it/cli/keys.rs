@@ -1,12 +1,11 @@
 //! `tidegate keys`, against a running proxy.
 
 use std::net::SocketAddr;
-use std::process::Command;
 
 use serde_json::Value;
 
 use super::Finished;
-use crate::support::{RedisServer, Tidegate, eventually, get};
+use crate::support::{RedisServer, TIDEGATE, Tidegate, command, eventually, get};
 
 const CONFIG: &str = r#"listen = "127.0.0.1:0"
     [admin]
@@ -26,7 +25,7 @@ const CONFIG: &str = r#"listen = "127.0.0.1:0"
 /// Runs `tidegate keys` with this token in the environment.
 pub fn run(args: &[&str], token: &str) -> Finished {
     let directory = tempfile::tempdir().unwrap();
-    let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+    let output = command(TIDEGATE)
         .arg("keys")
         .args(args)
         .current_dir(directory.path())

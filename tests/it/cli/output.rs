@@ -6,12 +6,13 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use super::repository;
+use crate::support::{TIDEGATE, command};
 
 const ESCAPE: char = '\u{1b}';
 
 /// The program, without settings for colours in its environment.
-fn command(directory: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+fn tidegate(directory: &Path, args: &[&str]) -> Command {
+    let mut command = command(TIDEGATE);
     for variable in ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "CI"] {
         command.env_remove(variable);
     }
@@ -46,7 +47,7 @@ fn colour_settings_apply_to_all_output() {
     let (directory, _taken) = directory();
     for args in COLOURED {
         let is_coloured = |variables: &[(&str, &str)]| {
-            let run = command(directory.path(), args).envs(variables.iter().copied()).output().unwrap();
+            let run = tidegate(directory.path(), args).envs(variables.iter().copied()).output().unwrap();
             let output = [run.stdout, run.stderr].concat();
             assert!(!output.is_empty(), "{args:?}");
             String::from_utf8(output).unwrap().contains(ESCAPE)
@@ -66,9 +67,9 @@ fn colour_settings_apply_to_all_output() {
 fn a_terminal_gets_colours_unless_disabled() {
     let (directory, _taken) = directory();
     for args in COLOURED {
-        let line = format!("{} {}", env!("CARGO_BIN_EXE_tidegate"), args.join(" "));
+        let line = format!("{} {}", TIDEGATE, args.join(" "));
         let is_coloured = |variable: (&str, &str)| {
-            let mut script = Command::new("script");
+            let mut script = command("script");
             for other in ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "CI"] {
                 script.env_remove(other);
             }
@@ -119,7 +120,7 @@ const PRINTED: [&[&str]; 8] = [
 fn a_full_disk_fails_the_command() {
     for args in PRINTED {
         let full = File::options().write(true).open("/dev/full").unwrap();
-        let Output { status, stderr, .. } = command(repository(), args).stdout(full).output().unwrap();
+        let Output { status, stderr, .. } = tidegate(repository(), args).stdout(full).output().unwrap();
         let message = "error: can't write to standard output: No space left on device (os error 28)\n";
         assert_eq!((status.code(), &*String::from_utf8(stderr).unwrap()), (Some(1), message), "{args:?}");
     }
@@ -130,7 +131,7 @@ fn a_closed_pipe_is_not_an_error() {
     for args in PRINTED {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
-        let Output { status, stderr, .. } = command(repository(), args).stdout(writer).output().unwrap();
+        let Output { status, stderr, .. } = tidegate(repository(), args).stdout(writer).output().unwrap();
         assert_eq!((status.code(), &*String::from_utf8(stderr).unwrap()), (Some(0), ""), "{args:?}");
     }
 }
@@ -140,7 +141,7 @@ fn unwritable_warnings_fail_the_command() {
     let (directory, _taken) = directory();
     let full = || File::options().write(true).open("/dev/full").unwrap();
     let status =
-        |args: &[&str]| command(directory.path(), args).stderr(full()).output().unwrap().status.code();
+        |args: &[&str]| tidegate(directory.path(), args).stderr(full()).output().unwrap().status.code();
     assert_eq!(status(&["check", "-c", "odd.toml"]), Some(1));
     // The exit code of an error has precedence.
     assert_eq!(status(&["check", "-c", "wrong.toml"]), Some(2));

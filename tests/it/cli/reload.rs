@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::support::{Tidegate, eventually, get};
+use crate::support::{TIDEGATE, Tidegate, command, eventually, get};
 
 const ADMIN: &str = "listen = \"127.0.0.1:0\"\n[admin]\nlisten = \"127.0.0.1:0\"\n";
 const TOKENS: &str = "token = \"s3cret-admin-t0ken\"\nread_token = \"s3cret-read-t0ken\"\n";
@@ -17,7 +17,7 @@ fn responding(text: &str) -> String {
 /// Runs `reload` with this token in the environment.
 fn reload(proxy: &Tidegate, token: &str, args: &[&str]) -> Finished {
     let url = format!("http://{}", proxy.admin());
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    let mut command = command(TIDEGATE);
     command.args(["reload", "--admin", &url]).args(args).env("TIDEGATE_ADMIN_TOKEN", token);
     command.output().unwrap().into()
 }

@@ -1,6 +1,7 @@
 //! `tidegate completions` and `tidegate man`.
 
 use super::*;
+use crate::support::command;
 
 #[test]
 fn completions_are_for_each_shell() {
@@ -26,7 +27,7 @@ fn bash_completes_commands_and_options() {
     let script = tidegate(repository(), &["completions", "bash"]).stdout;
     let ask =
         "COMP_WORDS=(tidegate keys pe); COMP_CWORD=2; _tidegate tidegate pe keys; echo \"${COMPREPLY[@]}\"";
-    let output = Command::new("bash").args(["-c", &format!("{script}\n{ask}")]).output().unwrap();
+    let output = command("bash").args(["-c", &format!("{script}\n{ask}")]).output().unwrap();
     assert_eq!(Finished::from(output), ok("peek\n"));
 }
 

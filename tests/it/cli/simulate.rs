@@ -6,12 +6,10 @@ mod descriptors;
 mod pictures;
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use super::Finished;
-use crate::support::RedisServer;
+use crate::support::{RedisServer, TIDEGATE, command, output_with_input};
 
 const LIMITS: &str = r#"
 listen = "127.0.0.1:8080"
@@ -40,20 +38,8 @@ fn simulate(config: &str, arrivals: &str, args: &[&str]) -> Finished {
 }
 
 fn run(directory: &Path, arrivals: &str, args: &[&str]) -> Finished {
-    let mut process = Command::new(env!("CARGO_BIN_EXE_tidegate"))
-        .arg("simulate")
-        .args(args)
-        .current_dir(directory)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut stdin = process.stdin.take().unwrap();
-    // The process may exit before it has read all arrivals.
-    let _ = stdin.write_all(arrivals.as_bytes());
-    drop(stdin);
-    process.wait_with_output().unwrap().into()
+    let mut command = command(TIDEGATE);
+    output_with_input(command.arg("simulate").args(args).current_dir(directory), arrivals.as_bytes()).into()
 }
 
 #[track_caller]
@@ -356,12 +342,8 @@ fn a_closed_pipe_is_not_an_error() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("tidegate.toml"), LIMITS).unwrap();
     std::fs::write(directory.path().join("many"), "0\n".repeat(50_000)).unwrap();
-    let command = "\"$0\" simulate --limit bucket --arrivals many 2>&1 >/dev/null | head -n 1; \
+    let script = "\"$0\" simulate --limit bucket --arrivals many 2>&1 >/dev/null | head -n 1; \
                    \"$0\" simulate --limit bucket --arrivals many 2>&1 | head -n 2 | wc -l";
-    let output = Command::new("sh")
-        .args(["-c", command, env!("CARGO_BIN_EXE_tidegate")])
-        .current_dir(directory.path())
-        .output()
-        .unwrap();
+    let output = command("sh").args(["-c", script, TIDEGATE]).current_dir(directory.path()).output().unwrap();
     assert_eq!(String::from_utf8(output.stdout).unwrap().trim(), "2");
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::support::{RedisServer, Tidegate, Upstream, eventually};
+use crate::support::{RedisServer, Tidegate, Upstream, command, eventually};
 
 const ADMIN: &str = "[admin]\nlisten = \"127.0.0.1:0\"\n";
 
@@ -93,7 +93,7 @@ fn the_configuration_is_that_which_is_served() {
     let proxy = Tidegate::start(&config(&server.url(), "5/minute"));
     let file = proxy.directory().join("tidegate.toml");
     let hash = || {
-        let sum = Command::new("sha256sum").arg(&file).output().unwrap();
+        let sum = command("sha256sum").arg(&file).output().unwrap();
         String::from_utf8(sum.stdout).unwrap()[..64].to_owned()
     };
     let first = json_of(&proxy);

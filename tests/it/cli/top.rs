@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::Finished;
 use crate::consumers::setup::{CONSUMERS, ConsumersFile, with_key};
-use crate::support::{Tidegate, get};
+use crate::support::{Process, TIDEGATE, Tidegate, command, get};
 
 const LIMITS: &str = "\
     workers = 2\nlisten = \"127.0.0.1:0\"\n\
@@ -16,8 +16,8 @@ const LIMITS: &str = "\
     [limits.wide]\nrate = \"1000/hour\"\nmode = \"shadow\"\n\
     [[routes]]\npath = \"/*\"\nlimits = [\"per-consumer\", \"wide\"]\nrespond = {}\n";
 
-fn command(proxy: &Tidegate, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+fn tidegate(proxy: &Tidegate, args: &[&str]) -> Command {
+    let mut command = command(TIDEGATE);
     command.args(args).args(["--admin", &format!("http://{}", proxy.admin())]);
     command.current_dir("/").env("TIDEGATE_ADMIN_TOKEN", "s3cret-admin-t0ken");
     command
@@ -25,7 +25,7 @@ fn command(proxy: &Tidegate, args: &[&str]) -> Command {
 
 #[track_caller]
 fn run(proxy: &Tidegate, args: &[&str]) -> String {
-    let output: Finished = command(proxy, args).output().unwrap().into();
+    let output: Finished = tidegate(proxy, args).output().unwrap().into();
     assert_eq!((output.status, output.stderr.as_str()), (0, ""), "{args:?}: {}", output.stdout);
     output.stdout
 }
@@ -73,7 +73,7 @@ fn the_consumer_with_the_most_denials_is_first() {
 #[test]
 fn the_table_is_shown_again() {
     let (_file, proxy) = busy_proxy();
-    let mut top = command(&proxy, &["top"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut top = Process::start(tidegate(&proxy, &["top"]).stdout(Stdio::piped()));
     let mut lines = BufReader::new(top.stdout.take().unwrap()).lines();
     for _ in 0..2 {
         let title = lines.find(|line| line.as_ref().unwrap().starts_with("denials in the last "));
@@ -83,7 +83,7 @@ fn the_table_is_shown_again() {
     }
     // It ends when nobody reads its output.
     drop(lines);
-    assert!(top.wait().unwrap().success());
+    assert!(top.wait().success());
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn wrong_arguments_are_rejected() {
             "the consumers of stored keys are not known\nhelp: add --denied",
         ),
     ] {
-        let output: Finished = command(&proxy, args).output().unwrap().into();
+        let output: Finished = tidegate(&proxy, args).output().unwrap().into();
         assert_eq!((output.status, output.stdout.as_str()), (status, ""), "{args:?}");
         assert!(output.stderr.contains(message), "{}", output.stderr);
     }

@@ -1,14 +1,12 @@
 //! Secrets of the file: what logs, metrics and `explain` show of them.
 
-use std::process::Command;
-
-use crate::support::{Publisher, Tidegate, Upstream, get};
+use crate::support::{Publisher, TIDEGATE, Tidegate, Upstream, command, free_address, get};
 
 #[test]
 fn paths_of_servers_and_of_keys_are_not_shown() {
     let (server, keys) = (Upstream::echo(), Publisher::new("{\"keys\":[]}"));
     let jwks = keys.url().replace("/keys?a=b", "");
-    let closed = crate::support::free_address();
+    let closed = free_address();
     let config = format!(
         r#"listen = "127.0.0.1:0"
         [admin]
@@ -94,7 +92,7 @@ fn explain_shows_variables_instead_of_secrets() {
     "#;
     std::fs::write(directory.path().join("tidegate.toml"), config).unwrap();
     let explained = |key: &str| {
-        let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        let output = command(TIDEGATE)
             .args(["explain", "GET", "/a", "-H", &format!("X-Key: {key}")])
             .current_dir(directory.path())
             .envs([("BLOCKED", "hush-1"), ("SHORT", "xy"), ("ALLOWED", "hush-2"), ("BASE", "hush-base")])

@@ -2,12 +2,11 @@
 //! `tidegate explain` say which consumer was denied by which limit, and since when.
 
 use std::collections::BTreeMap;
-use std::process::Command;
 
 use serde_json::Value;
 
 use super::setup::ConsumersFile;
-use crate::support::{Client, Message, Page, SampleApi, Tidegate, eventually, get};
+use crate::support::{Client, Message, Page, SampleApi, TIDEGATE, Tidegate, command, eventually, get};
 
 const CONSUMERS: &str = "\
     [acme]\ncredentials = [\"k-acme\"]\ntier = \"pro\"\n\
@@ -65,7 +64,7 @@ fn top(proxy: &Tidegate, limit: &str) -> Vec<(Option<String>, Option<String>, u6
 
 /// The output of a command.
 fn tidegate(args: &[&str]) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_tidegate")).args(args).output().unwrap();
+    let output = command(TIDEGATE).args(args).output().unwrap();
     assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }

@@ -6,9 +6,10 @@ use std::fs;
 use std::process::Command;
 
 use super::pages::root;
+use crate::support::{TIDEGATE, command};
 
 fn python(package: &str) -> Command {
-    let mut command = Command::new("/usr/bin/python3");
+    let mut command = command("/usr/bin/python3");
     command.arg("-B").arg(root().join("benches").join(package));
     command
 }
@@ -41,7 +42,7 @@ fn the_pictures_of_growth_are_drawn_from_the_measured_points() {
 fn the_comparison_with_nginx_measures_all_that_it_promises() {
     let scenarios = "plain overload";
     let output = python("compare")
-        .env("TIDEGATE", env!("CARGO_BIN_EXE_tidegate"))
+        .env("TIDEGATE", TIDEGATE)
         .env("SCENARIOS", scenarios)
         .envs([("PEERS", "tidegate nginx"), ("ROUNDS", "1"), ("SECONDS_EACH", "0.2")])
         .env("BASE_PORT", (20_000 + std::process::id() % 10_000).to_string())

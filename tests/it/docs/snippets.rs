@@ -2,13 +2,12 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use regex::Regex;
 use toml::{Table, Value};
 
 use super::pages::{Block, Page, pages};
-use crate::support::{Authority, Issuer, jwks, mmdb};
+use crate::support::{Authority, Issuer, TIDEGATE, command, jwks, mmdb};
 
 /// A server for routes and upstreams that have none.
 const SERVER: &str = "http://127.0.0.1:9000";
@@ -90,7 +89,7 @@ fn check(directory: &Path, text: &str) -> Result<String, String> {
     let text = absolute.replace_all(text, "\"$1\"");
     let file = directory.join("checked.toml");
     fs::write(&file, &*text).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    let mut command = command(TIDEGATE);
     command.args(["check", "-c"]).arg(&file).env("NO_COLOR", "1");
     for variable in Regex::new(r"\$\{(\w+)\}").unwrap().captures_iter(&text) {
         let is_url = variable[1].ends_with("_URL");

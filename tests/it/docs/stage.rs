@@ -3,23 +3,24 @@
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 use super::console::Step;
 use super::server;
-use crate::support::{GrpcServer, RedisServer, Upstream, eventually, free_address, get, mmdb};
-
-const TIDEGATE: &str = env!("CARGO_BIN_EXE_tidegate");
+use crate::support::{
+    GrpcServer, Process, RedisServer, TIDEGATE, Upstream, command, eventually, free_address, get, mmdb,
+    patience, scaled,
+};
 
 /// The processes and files of one page.
 pub(super) struct Stage {
     directory: TempDir,
     /// The addresses in the documentation, and those that stand for them here.
     addresses: Vec<(&'static str, SocketAddr)>,
-    proxy: Option<Child>,
+    proxy: Option<Process>,
     is_stale: bool,
     _api: Upstream,
     grpc: (GrpcServer, Runtime),
@@ -82,7 +83,7 @@ impl Stage {
             || step.is_repeatable()
                 && (0..50).any(|_| {
                     // A log or a counter is written soon after a response.
-                    std::thread::sleep(std::time::Duration::from_millis(50));
+                    std::thread::sleep(scaled(Duration::from_millis(50)));
                     attempt()
                 });
         if is_as_expected {
@@ -98,22 +99,22 @@ impl Stage {
     }
 
     /// The exit status and the output of a command, with the addresses of the documentation.
-    fn run(&self, command: &str) -> (bool, String) {
+    fn run(&self, line: &str) -> (bool, String) {
         let path =
             format!("{}:{}", Path::new(TIDEGATE).parent().unwrap().display(), std::env::var("PATH").unwrap());
-        let output = Command::new("timeout")
-            .args(["20", "bash", "-c", &format!("exec 2>&1\n{}", self.real(command))])
+        let output = command("timeout")
+            .arg((2 * patience()).as_secs().to_string())
+            .args(["bash", "-c", &format!("exec 2>&1\n{}", self.real(line))])
             .current_dir(self.directory.path())
             .env("PATH", path)
             .env("HOME", self.directory.path())
             .env_remove("TIDEGATE_CONFIG")
             .envs([("LC_ALL", "C"), ("NO_COLOR", "1"), ("no_proxy", "*")])
-            .stdin(Stdio::null())
             .output()
             .unwrap();
         let text = self.documented(&String::from_utf8_lossy(&output.stdout));
         if std::env::var_os("SHOW").is_some() {
-            eprintln!("$ {command}\n{text}");
+            eprintln!("$ {line}\n{text}");
         }
         (output.status.success(), text)
     }
@@ -122,14 +123,14 @@ impl Stage {
     fn start(&mut self) -> Result<(), String> {
         self.stop();
         let file = |name: &str| File::create(self.directory.path().join(name)).unwrap();
-        let mut command = Command::new(TIDEGATE);
-        command.args(["run", "-c", "tidegate.toml"]).current_dir(self.directory.path()).stdin(Stdio::null());
+        let mut command = command(TIDEGATE);
+        command.args(["run", "-c", "tidegate.toml"]).current_dir(self.directory.path());
         command.stdout(file("access.log")).stderr(file("tidegate.log"));
-        let proxy = self.proxy.insert(command.spawn().unwrap());
+        let proxy = self.proxy.insert(Process::start(&mut command));
         let log = self.directory.path().join("tidegate.log");
         let mut has_ended = false;
         eventually("the proxy serves the file", || {
-            has_ended = proxy.try_wait().unwrap().is_some();
+            has_ended = proxy.try_wait().is_some();
             has_ended || fs::read_to_string(&log).unwrap().contains(" serves tidegate.toml")
         });
         if has_ended {
@@ -149,10 +150,7 @@ impl Stage {
     }
 
     fn stop(&mut self) {
-        if let Some(mut proxy) = self.proxy.take() {
-            proxy.kill().unwrap();
-            proxy.wait().unwrap();
-        }
+        self.proxy = None;
     }
 
     fn address(&self, name: &str) -> SocketAddr {

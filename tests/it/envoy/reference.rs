@@ -1,9 +1,7 @@
 //! The examples of the reference service, converted: their verdicts are those that its README describes.
 
-use std::process::Command;
-
 use super::setup::Service;
-use crate::support::Tidegate;
+use crate::support::{TIDEGATE, Tidegate, command};
 
 /// The examples, of which limits by the second or the minute are by the day, so that no test waits for them.
 const EXAMPLES: &str = "tests/it/cli/convert/golden/envoy-ratelimit/reference.yaml";
@@ -48,7 +46,7 @@ pub const CASES: &[(&str, &[&str], usize)] = &[
 ];
 
 pub fn converted() -> Service {
-    let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+    let output = command(TIDEGATE)
         .args(["convert", "envoy-ratelimit", EXAMPLES])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()

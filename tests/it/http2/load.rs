@@ -1,12 +1,12 @@
 //! Load, with h2load.
 
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 
 use super::*;
-use crate::support::{Authority, Http2Server};
+use crate::support::{Authority, Http2Server, Process, command};
 
 /// A running h2load.
-struct Load(Child);
+struct Load(Process);
 
 /// The report of h2load.
 #[derive(Debug, PartialEq, Eq)]
@@ -20,15 +20,15 @@ struct Report {
 impl Load {
     /// Sends so many requests to a URL, over four connections with up to 16 at once on each.
     fn begin(requests: u32, url: &str) -> Self {
-        let mut command = Command::new("h2load");
+        let mut command = command("h2load");
         command.args(["-n", &requests.to_string(), "-c", "4", "-m", "16", url]);
-        Self(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("h2load is installed"))
+        Self(Process::start(command.stdout(Stdio::piped())))
     }
 
     /// Waits until it has finished.
     #[track_caller]
     fn report(self) -> Report {
-        let output = self.0.wait_with_output().unwrap();
+        let output = self.0.output();
         let text = String::from_utf8(output.stdout).unwrap();
         let line = |begin: &str| text.lines().find_map(|line| line.strip_prefix(begin)).expect(&text);
         let number = |line: &str, what: &str| {

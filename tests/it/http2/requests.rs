@@ -4,6 +4,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::channel;
 
 use super::*;
+use crate::support::patience;
 
 #[test]
 fn one_port_serves_http_1_and_http_2() {
@@ -195,7 +196,7 @@ fn concurrent_requests_are_answered_out_of_order() {
     let server = Upstream::scripted(move |caller| {
         while let Ok(Some(request)) = caller.request() {
             if request.start.contains("/slow") {
-                let _ = released.lock().unwrap().recv_timeout(PATIENCE);
+                let _ = released.lock().unwrap().recv_timeout(patience());
             }
             let _ = caller.try_send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
         }

@@ -7,7 +7,7 @@ use http::Response;
 use tokio::sync::Barrier;
 
 use super::*;
-use crate::support::{Asked, Authority, Http2Server};
+use crate::support::{Asked, Authority, Http2Server, patience};
 
 /// A proxy in front of an HTTP/2 server, with these lines in its upstream. It has one worker, since workers share no
 /// connections.
@@ -137,7 +137,7 @@ fn a_server_with_one_stream_gets_a_connection_per_request() {
     let proxy = proxy_for(&server.url(), "");
     let mut held = Client::connect(proxy.addr());
     held.send("GET /held HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert_eq!(paths.recv_timeout(PATIENCE).unwrap(), "/held");
+    assert_eq!(paths.recv_timeout(patience()).unwrap(), "/held");
     assert_eq!(get(proxy.addr(), "/", &[]).text(), "yes");
     assert_eq!(server.connections(), 2);
 }
@@ -296,9 +296,9 @@ fn a_client_disconnect_resets_the_upstream_stream() {
     let proxy = proxy_for(&server.url(), "");
     let mut client = Client::connect(proxy.addr());
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert_eq!(events.recv_timeout(PATIENCE).unwrap(), "received");
+    assert_eq!(events.recv_timeout(patience()).unwrap(), "received");
     drop(client);
-    assert_eq!(events.recv_timeout(PATIENCE).unwrap(), "reset");
+    assert_eq!(events.recv_timeout(patience()).unwrap(), "reset");
 }
 
 #[test]

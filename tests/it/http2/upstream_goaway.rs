@@ -10,6 +10,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Notify, broadcast, mpsc};
 
 use super::*;
+use crate::support::patience;
 
 /// A server that allows two concurrent streams. It responds with the method and the URI: to `/free` when `release` is
 /// notified, and to `/held` never. On a message to `goaway` it sends GOAWAY over all connections.
@@ -97,7 +98,7 @@ fn requests_move_unchanged_to_a_new_connection_after_goaway() {
     // Until the proxy has read GOAWAY, and opens a new connection.
     let begun = Instant::now();
     while server.connections.load(Ordering::SeqCst) == 2 {
-        assert!(begun.elapsed() < PATIENCE);
+        assert!(begun.elapsed() < patience());
         let request = "POST /a/b?c=d HTTP/1.1\r\nHost: name:1\r\nContent-Length: 4\r\n\r\nbody";
         let response = Client::connect(proxy.addr()).ask(request);
         assert_eq!((response.status(), response.text()), (200, "POST http://name:1/a/b?c=d"));

@@ -9,7 +9,7 @@ use h2::client::{ResponseFuture, SendRequest};
 use http::Response;
 
 use super::*;
-use crate::support::Http2Server;
+use crate::support::{Http2Server, patience, scaled};
 
 /// More than the flow-control windows and the buffers hold.
 const LARGE: usize = 16 << 20;
@@ -71,7 +71,7 @@ fn proxy_for(server: &Http2Server, lines: &str) -> Tidegate {
 fn upload(proxy: &Tidegate, path: &str) -> Client {
     let mut client = Client::connect(proxy.addr());
     client.send(format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {LARGE}\r\n\r\n"));
-    client.stream().set_write_timeout(Some(Duration::from_millis(200))).unwrap();
+    client.stream().set_write_timeout(Some(scaled(Duration::from_millis(200)))).unwrap();
     let _ = client.try_send(vec![b'x'; LARGE]);
     client
 }
@@ -89,7 +89,7 @@ fn an_upload_to_a_server_that_reads_nothing_is_504() {
     let proxy = proxy_for(&server, "stall_timeout = \"500ms\"");
     assert_eq!(upload(&proxy, "/silent").read().status(), 504);
     assert_eq!(
-        [events.recv_timeout(PATIENCE).unwrap(), events.recv_timeout(PATIENCE).unwrap()],
+        [events.recv_timeout(patience()).unwrap(), events.recv_timeout(patience()).unwrap()],
         [Seen::Received, Seen::Reset]
     );
     let client = Http2::connect(proxy.addr());
@@ -108,8 +108,8 @@ fn a_started_response_is_cut_off_when_the_upload_stalls() {
         let mut client = upload(&proxy, path);
         let response = client.read_to_close();
         assert!(!response.ends_with(b"0\r\n\r\n"), "{path}: the response is truncated");
-        assert_eq!(events.recv_timeout(PATIENCE).unwrap(), Seen::Received);
-        assert_eq!(events.recv_timeout(PATIENCE).unwrap(), Seen::Reset, "{path}");
+        assert_eq!(events.recv_timeout(patience()).unwrap(), Seen::Received);
+        assert_eq!(events.recv_timeout(patience()).unwrap(), Seen::Reset, "{path}");
     }
     assert_eq!(server.connections(), 1);
 }
@@ -121,9 +121,9 @@ fn a_client_disconnect_resets_the_upload() {
     for path in ["/silent", "/begun", "/call"] {
         let client = Http2::connect(proxy.addr());
         let _asked = client.block_on(async |sender| upload_over_http2(sender, path));
-        assert_eq!(events.recv_timeout(PATIENCE).unwrap(), Seen::Received);
+        assert_eq!(events.recv_timeout(patience()).unwrap(), Seen::Received);
         drop(client);
-        assert_eq!(events.recv_timeout(PATIENCE).unwrap(), Seen::Reset, "{path}");
+        assert_eq!(events.recv_timeout(patience()).unwrap(), Seen::Reset, "{path}");
     }
 }
 
@@ -133,8 +133,8 @@ fn an_unread_upload_is_reset_after_a_complete_response() {
     let proxy = proxy_for(&server, "stall_timeout = \"500ms\"");
     let mut client = upload(&proxy, "/early");
     assert_eq!(client.read_response("POST").unwrap().text(), "so");
-    assert_eq!(events.recv_timeout(PATIENCE).unwrap(), Seen::Received);
-    assert_eq!(events.recv_timeout(PATIENCE).unwrap(), Seen::Reset);
+    assert_eq!(events.recv_timeout(patience()).unwrap(), Seen::Received);
+    assert_eq!(events.recv_timeout(patience()).unwrap(), Seen::Reset);
     client.expect_close();
 }
 
@@ -151,7 +151,7 @@ fn a_server_that_is_still_reading_is_not_stalled() {
     }
     assert_eq!(client.read().text(), "so it is");
     assert_eq!(
-        [events.recv_timeout(PATIENCE).unwrap(), events.recv_timeout(PATIENCE).unwrap()],
+        [events.recv_timeout(patience()).unwrap(), events.recv_timeout(patience()).unwrap()],
         [Seen::Received, Seen::Read(10)]
     );
 }

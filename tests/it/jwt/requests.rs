@@ -1,9 +1,8 @@
 //! Tokens of requests to a running proxy, and keys that are fetched.
 
 use std::path::PathBuf;
-use std::process::Command;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use http::header::AUTHORIZATION;
 use jsonwebtoken::Algorithm;
@@ -14,7 +13,8 @@ use tidegate::jwt::{JwtSpec, KeySetUrl, KeySource, Refresher, TokenError, Verifi
 use tidegate::time::Clock;
 
 use crate::support::{
-    Client, Issuer, Publisher, Tidegate, Upstream, eventually, get, jwks, publish_over_tls,
+    Client, Issuer, Publisher, TIDEGATE, Tidegate, Upstream, command, eventually, get, jwks, patience,
+    publish_over_tls,
 };
 
 /// A limit of one request by this key, with the key set at this location.
@@ -178,7 +178,7 @@ fn explain_shows_a_claim_or_why_it_is_missing() {
     let explain = |jwks: &str, token: &str| {
         let config = format!("listen = \"127.0.0.1:8080\"\n{}", once_by("\"jwt:sub\"", jwks, ""));
         std::fs::write(directory.path().join("tidegate.toml"), config).unwrap();
-        let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        let output = command(TIDEGATE)
             // The path of a key file is relative to the configuration.
             .args(["explain", "GET", "/", "-H", &format!("authorization: Bearer {token}"), "-c"])
             .arg(directory.path().join("tidegate.toml"))
@@ -252,7 +252,7 @@ async fn the_last_keys_are_kept_when_a_fetch_fails() {
     ];
     for failure in failures {
         publisher.answer(failure.clone());
-        tokio::time::timeout(Duration::from_secs(8), refresher.fetch()).await.unwrap();
+        tokio::time::timeout(patience(), refresher.fetch()).await.unwrap();
         assert_eq!(verdict(&verifier, &of_old), None, "{failure:.60}");
     }
     publisher.publish(&jwks(&[&new]));

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 use std::time::Duration;
 
 use rustls::ALL_VERSIONS;
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use toml::Table;
 
 use super::setup::{Installation, by, installations, list, text};
-use crate::support::{Authority, RedisServer, Tidegate, TlsClient, eventually, get};
+use crate::support::{Authority, RedisServer, TIDEGATE, Tidegate, TlsClient, command, eventually, get};
 
 const ADMIN_TOKEN: &str = "an-admin-token-of-a-test";
 const READ_TOKEN: &str = "a-read-token-of-a-test";
@@ -48,7 +48,7 @@ impl Files {
 
     /// Runs the binary with the arguments and variables of a container.
     fn run(&self, container: &Value) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        let mut command = command(TIDEGATE);
         command.args(list(&container["args"]).iter().map(|argument| self.moved(text(argument))));
         command.envs(variables(container, "redis://redis.invalid:6379/0")).output().unwrap()
     }

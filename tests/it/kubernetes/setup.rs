@@ -1,12 +1,12 @@
 //! The objects for Kubernetes: those of the plain manifests, and those that the chart renders.
 
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 use serde_json::{Value, json};
+
+use crate::support::{command, output_with_input};
 
 /// The objects that are installed together.
 #[derive(Debug)]
@@ -145,11 +145,7 @@ pub fn notes(values: &str) -> String {
 
 /// Runs the renderer: render.go describes the request.
 fn rendered(asked: &Value) -> Result<Vec<Value>, String> {
-    let mut command = Command::new(renderer());
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut process = command.spawn().unwrap();
-    process.stdin.take().unwrap().write_all(asked.to_string().as_bytes()).unwrap();
-    let output = process.wait_with_output().unwrap();
+    let output = output_with_input(&mut command(renderer()), asked.to_string().as_bytes());
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).into_owned());
     }
@@ -162,12 +158,12 @@ fn renderer() -> &'static Path {
     BUILT.get_or_init(|| {
         let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let program = directory.join("render-chart");
-        let mut command = Command::new("go");
+        let mut command = command("go");
         // Debian's packages have the libraries in a GOPATH.
         command.envs([("GO111MODULE", "off"), ("GOPATH", "/usr/share/gocode"), ("GOFLAGS", "")]);
         command.env("GOCACHE", directory.join("go")).arg("build").arg("-o").arg(&program);
         let output = command.arg(path("tests/it/kubernetes/render.go")).output();
-        let output = output.expect("go, from Debian's package golang-go");
+        let output = output.unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         program
     })

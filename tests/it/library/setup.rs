@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use tidegate::limits::{Allowed, Decision, Denied, Limiter};
 
-use crate::support::{Message, PATIENCE};
+use crate::support::{Message, patience};
 
 /// The peer of all requests.
 pub const PEER: &str = "127.0.0.1";
@@ -30,7 +30,7 @@ pub async fn check(limiter: &Limiter, target: &str, headers: &[(&str, &str)]) ->
 
 pub async fn check_from(limiter: &Limiter, peer: &str, target: &str, headers: &[(&str, &str)]) -> Decision {
     let check = limiter.check(&request(target, headers), peer.parse::<IpAddr>().unwrap());
-    tokio::time::timeout(PATIENCE, check).await.expect("a check does not hang")
+    tokio::time::timeout(patience(), check).await.expect("a check does not hang")
 }
 
 #[track_caller]
@@ -99,7 +99,7 @@ pub fn shown_by_proxy(message: &Message) -> Vec<(String, String)> {
 
 /// Waits for something in a task, and panics rather than wait for ever.
 pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("{what}: not within {PATIENCE:?}"))
+    tokio::time::timeout(patience(), future).await.unwrap_or_else(|_| panic!("{what}: not in time"))
 }
 
 /// A file with this limit for all requests.

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use crate::support::frames::{DATA, END_STREAM, Frames, WINDOW_UPDATE};
-use crate::support::{Client, PATIENCE, Tidegate, Upstream, eventually, get, timed};
+use crate::support::{Client, Tidegate, Upstream, eventually, get, is_between, patience, scaled, timed};
 
 /// A server that responds only when it is released.
 pub fn slow() -> (Upstream, Sender<()>) {
@@ -27,7 +27,7 @@ pub fn unanswered(proxy: &Tidegate, server: &Upstream) -> Client {
 }
 
 pub fn is_closed(address: SocketAddr) -> bool {
-    TcpStream::connect_timeout(&address, PATIENCE).is_err()
+    TcpStream::connect_timeout(&address, patience()).is_err()
 }
 
 pub const OWN: &str = "[[routes]]\npath = \"/*\"\nrespond = { status = 200 }\n";
@@ -168,7 +168,7 @@ fn a_started_response_is_finished_after_sigterm() {
     let server = Upstream::scripted(move |caller| {
         let _ = caller.request();
         let _ = caller.try_send("HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nhalf");
-        let _ = wait.lock().unwrap().recv_timeout(PATIENCE);
+        let _ = wait.lock().unwrap().recv_timeout(patience());
         let _ = caller.try_send("more");
         let _ = caller.request();
     });
@@ -191,7 +191,7 @@ fn sigterm_without_connections_exits_at_once() {
     let proxy = Tidegate::start(OWN);
     let (status, time) = timed(|| proxy.stop());
     assert_eq!(status.code(), Some(0));
-    assert!(time < Duration::from_secs(3), "{time:?}");
+    assert!(time < scaled(Duration::from_secs(3)), "{time:?}");
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn shutdown_grace_bounds_a_drain() {
         proxy.wait()
     });
     assert_eq!(status.code(), Some(0));
-    assert!((600..5000).contains(&time.as_millis()), "{time:?}");
+    assert!(is_between(time, 600, 5000), "{time:?}");
     proxy.wait_log("connections were still open after 700ms");
     client.expect_close();
 }

@@ -8,7 +8,7 @@ use std::sync::mpsc::channel;
 use std::{fs, thread};
 
 use super::drain::{slow, unanswered};
-use crate::support::{Client, PATIENCE, Tidegate, Upstream, eventually, free_address, get};
+use crate::support::{Client, Tidegate, Upstream, eventually, free_address, get, patience};
 
 /// A configuration whose only route responds with this text.
 pub fn responding(text: &str) -> String {
@@ -165,7 +165,7 @@ fn a_started_response_survives_a_reload() {
     let server = Upstream::scripted(move |caller| {
         while let Ok(Some(_)) = caller.request() {
             let _ = caller.try_send("HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nhalf");
-            let _ = waits.lock().unwrap().recv_timeout(PATIENCE);
+            let _ = waits.lock().unwrap().recv_timeout(patience());
             let _ = caller.try_send("more");
         }
     });
@@ -245,7 +245,7 @@ fn a_reload_adds_changes_and_removes_listeners() {
     proxy.reload(&config(&[(new, 10), (kept, 2)], "two"));
     proxy.wait_log(&format!("listeners: {new} added; {kept} changed; {gone} removed"));
     idle.expect_close();
-    eventually("the listener is closed", || TcpStream::connect_timeout(&gone, PATIENCE).is_err());
+    eventually("the listener is closed", || TcpStream::connect_timeout(&gone, patience()).is_err());
     assert_eq!((get(new, "/", &[]).text(), at_kept.get("/", &[]).text()), ("two", "two"));
     let mut second = Client::connect(kept);
     assert_eq!(second.get("/", &[]).text(), "two");
@@ -364,7 +364,7 @@ fn the_supervisor_is_notified() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("notify");
     let socket = UnixDatagram::bind(&path).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(patience())).unwrap();
     let notification = || {
         let mut bytes = [0; 256];
         let length = socket.recv(&mut bytes).unwrap();

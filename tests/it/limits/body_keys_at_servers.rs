@@ -3,7 +3,6 @@
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::process::{Child, Command, Stdio};
 
 use http::{Method, Uri};
 use serde_json::{Value, json};
@@ -11,7 +10,7 @@ use tempfile::TempDir;
 use tidegate::gate::{BodyField, BodyFields, JsonPointer};
 use tidegate::http1::{RequestHead, names};
 
-use crate::support::{Client, Message, Tidegate, WebServer, eventually};
+use crate::support::{Client, Message, Process, Tidegate, WebServer, command, eventually};
 
 const JSON: &str = "application/json";
 const FORM: &str = "application/x-www-form-urlencoded";
@@ -144,7 +143,7 @@ fn requests_that_django_takes_for_one_user_share_a_count() {
 
 /// A database without any tables.
 struct MariaDb {
-    process: Child,
+    _process: Process,
     directory: TempDir,
 }
 
@@ -153,7 +152,8 @@ impl MariaDb {
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(directory.path().join("data/test")).unwrap();
         let option = |name: &str| format!("--{name}={}", directory.path().join(name).display());
-        let mut process = Command::new("/usr/sbin/mariadbd")
+        let mut command = command("mariadbd");
+        command
             .args([
                 "--no-defaults",
                 "--user=root",
@@ -162,38 +162,27 @@ impl MariaDb {
                 "--innodb=OFF",
             ])
             .arg(format!("--datadir={}", directory.path().join("data").display()))
-            .args([option("socket"), option("pid-file")])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap_or_else(|error| panic!("mariadbd: {error}; see scripts/setup"));
+            .args([option("socket"), option("pid-file")]);
+        let mut process = Process::start_silent(&mut command);
         let socket = directory.path().join("socket");
         eventually("MariaDB listens", || {
-            assert!(process.try_wait().unwrap().is_none(), "MariaDB has ended");
+            assert!(process.try_wait().is_none(), "MariaDB has ended");
             std::os::unix::net::UnixStream::connect(&socket).is_ok()
         });
-        Self { process, directory }
+        Self { _process: process, directory }
     }
 
     /// The rows of a query, with tabs between their columns.
     fn rows(&self, query: &str) -> Vec<String> {
         let socket = format!("--socket={}", self.directory.path().join("socket").display());
         let options = ["--no-defaults", "--default-character-set=utf8mb4", "--skip-column-names", "--quick"];
-        let output = Command::new("mariadb")
+        let output = command("mariadb")
             .args(options)
             .args([&socket, "--batch", "--execute", query, "test"])
             .output()
-            .unwrap_or_else(|error| panic!("mariadb: {error}; see scripts/setup"));
+            .unwrap();
         assert!(output.status.success(), "{query}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
-    }
-}
-
-impl Drop for MariaDb {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 

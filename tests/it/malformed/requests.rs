@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use super::cases::{self, Case};
 use super::strict_parser::{self, Fault, Strict};
-use crate::support::{Caller, Client, PATIENCE, Tidegate, Upstream};
+use crate::support::{Caller, Client, Tidegate, Upstream};
 
 const TABLE: &str = include_str!("requests.txt");
 const CANARY: &str = "GET /canary HTTP/1.1\r\nHost: canary\r\n\r\n";
@@ -80,7 +80,7 @@ fn send(address: SocketAddr, case: &[u8]) -> Result<Got, String> {
             Err(Fault::Incomplete) if !is_closed => match stream.read(&mut piece) {
                 Ok(count @ 1..) => bytes.extend_from_slice(&piece[..count]),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                    return Err(format!("neither a response nor an end in {PATIENCE:?}, but {responses:?}"));
+                    return Err(format!("no response and no end in time, but {responses:?}"));
                 }
                 // The connection has ended, also if it was reset because of unread bytes.
                 Ok(_) | Err(_) => is_closed = true,

@@ -1,9 +1,9 @@
 //! The alert rules: the tests of promtool, and the runbook.
 
 use std::collections::BTreeSet;
-use std::process::Command;
 
 use super::setup::{path, text};
+use crate::support::command;
 
 /// The words after this one, at the beginnings of lines.
 fn values(text: &str, key: &str) -> BTreeSet<String> {
@@ -13,7 +13,7 @@ fn values(text: &str, key: &str) -> BTreeSet<String> {
 
 #[track_caller]
 fn promtool(arguments: &[&str]) -> String {
-    let mut command = Command::new("promtool");
+    let mut command = command("promtool");
     command.args(arguments).current_dir(path("config/prometheus"));
     let output = command.output().expect("promtool, from Debian's package prometheus");
     let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);

@@ -1,19 +1,17 @@
 //! The demo: its files are valid, and its clients show what the dashboard is for.
 
 use std::fs::File;
-use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
 use super::setup::{path, text};
-use crate::support::{Prometheus, RedisServer, Tidegate, Upstream, signal};
+use crate::support::{Process, Prometheus, RedisServer, TIDEGATE, Tidegate, Upstream, command};
 
 /// A YAML file of this project as a JSON value.
 #[track_caller]
 fn yaml(name: &str) -> Value {
     let script = "import json, sys, yaml; print(json.dumps(yaml.safe_load(sys.stdin)))";
-    let mut command = Command::new("/usr/bin/python3");
+    let mut command = command("/usr/bin/python3");
     let output = command.args(["-c", script]).stdin(File::open(path(name)).unwrap()).output().unwrap();
     assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
@@ -22,7 +20,7 @@ fn yaml(name: &str) -> Value {
 #[test]
 fn the_compose_files_are_valid() {
     for file in ["compose.yaml", "compose.demo.yaml"] {
-        let mut command = Command::new("docker-compose");
+        let mut command = command("docker-compose");
         let output = command.args(["-f", file, "config", "-q"]).current_dir(path("")).output();
         let output = output.expect("docker-compose, from Debian's package of that name");
         assert!(output.status.success(), "{file}: {}", String::from_utf8_lossy(&output.stderr));
@@ -95,7 +93,7 @@ fn the_files_of_the_demo_refer_to_each_other() {
 
 #[test]
 fn the_configuration_of_the_demo_is_valid_without_a_warning() {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    let mut command = command(TIDEGATE);
     let output = command.args(["check", "-c"]).arg(path("config/demo/tidegate.toml")).output().unwrap();
     assert!(
         output.status.success() && output.stderr.is_empty(),
@@ -104,23 +102,11 @@ fn the_configuration_of_the_demo_is_valid_without_a_warning() {
     );
 }
 
-/// The load generator, which ends with its test.
-struct Load(Child);
-
-impl Load {
-    fn start(url: &str) -> Self {
-        let mut command = Command::new("sh");
-        // A group of its own, since it ends the whole group.
-        command.arg(path("config/demo/load.sh")).envs([("URL", url), ("CRAWL_PAUSE", "0")]).process_group(0);
-        Self(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap())
-    }
-}
-
-impl Drop for Load {
-    fn drop(&mut self) {
-        signal(self.0.id(), "TERM");
-        let _ = self.0.wait();
-    }
+/// Starts the load generator.
+fn load(url: &str) -> Process {
+    let mut command = command("sh");
+    command.arg(path("config/demo/load.sh")).envs([("URL", url), ("CRAWL_PAUSE", "0")]);
+    Process::start_silent(&mut command)
 }
 
 #[test]
@@ -141,7 +127,7 @@ fn the_load_of_the_demo_reaches_its_limits() {
     }
     let proxy = Tidegate::start(&config);
     let prometheus = Prometheus::start(&[proxy.admin()], &[]);
-    let _load = Load::start(&format!("http://{}", proxy.addr()));
+    let _load = load(&format!("http://{}", proxy.addr()));
     for query in [
         // One consumer loops, a crawler has many addresses, and the others are served.
         "tidegate_denied_keys{limit=\"per-consumer\"} == 1",

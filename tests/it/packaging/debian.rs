@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::{BINARY, completed, files, repository};
+use crate::support::command;
 
 /// A system in a directory, with a dpkg database of its own.
 struct System {
@@ -49,18 +50,18 @@ impl System {
 
 /// A command of the administrator; for other users, one that believes so.
 fn as_root(program: &str) -> Command {
-    let id = completed(Command::new("id").arg("-u"));
+    let id = completed(command("id").arg("-u"));
     if id.trim() == "0" {
-        return Command::new(program);
+        return command(program);
     }
-    let mut command = Command::new("fakeroot");
+    let mut command = command("fakeroot");
     command.arg(program);
     command
 }
 
 /// Builds the package; returns its path.
 fn build(directory: &Path) -> PathBuf {
-    let mut command = Command::new(repository().join("packaging/build-deb"));
+    let mut command = command(repository().join("packaging/build-deb"));
     command.arg(BINARY).arg(directory);
     // The debug information is removed, and not packaged: that takes long.
     command.env("DEB_BUILD_OPTIONS", "noautodbgsym").env("DEB_COMPRESSION", "none");
@@ -96,7 +97,7 @@ const ENABLED: [&str; 2] = [
 fn the_debian_package_is_installed_upgraded_removed_and_purged() {
     let directory = tempfile::tempdir().unwrap();
     let package = build(directory.path());
-    let field = |name: &str| completed(Command::new("dpkg-deb").arg("-f").arg(&package).arg(name));
+    let field = |name: &str| completed(command("dpkg-deb").arg("-f").arg(&package).arg(name));
     assert_eq!(field("Version").trim(), env!("CARGO_PKG_VERSION"));
     let depends = field("Depends");
     assert!(depends.contains("libc6 (>= ") && depends.contains("systemd-sysusers"), "{depends}");
@@ -150,7 +151,7 @@ fn check_installed(system: &System) {
         reload,
         ["/usr/bin/tidegate check -c /etc/tidegate/tidegate.toml", r#"/bin/sh -c "kill -HUP $MAINPID""#]
     );
-    let installed = |args: &[&str]| completed(Command::new(system.path("usr/bin/tidegate")).args(args));
+    let installed = |args: &[&str]| completed(command(system.path("usr/bin/tidegate")).args(args));
     assert!(installed(&["version"]).starts_with(&format!("tidegate {}\n", env!("CARGO_PKG_VERSION"))));
     installed(&["check", "-c", system.path(CONFIG).to_str().unwrap()]);
     for path in [

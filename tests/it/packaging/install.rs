@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::Command;
 
 use super::{BINARY, completed, files, repository};
+use crate::support::command;
 
 /// Runs make with these arguments, and files that only their owner may read by default.
 fn make(target: &str, root: &Path, prefix: &str) {
-    let mut command = Command::new("sh");
+    let mut command = command("sh");
     command.args(["-c", "umask 077 && exec make --no-print-directory \"$@\"", "make", target]);
     command.arg(format!("BINARY={BINARY}")).arg(format!("DESTDIR={}", root.display()));
     // Those of a make that runs this test are not meant for this one.
@@ -69,7 +69,7 @@ fn make_install_installs_everything_and_uninstall_leaves_the_configuration() {
     let config = root.join("opt/gate/etc/tidegate/tidegate.toml");
     let schema = "#:schema /opt/gate/share/doc/tidegate/examples/tidegate.schema.json\n";
     assert!(fs::read_to_string(&config).unwrap().starts_with(schema));
-    completed(Command::new(root.join("opt/gate/bin/tidegate")).arg("check").arg("-c").arg(&config));
+    completed(command(root.join("opt/gate/bin/tidegate")).arg("check").arg("-c").arg(&config));
 
     let edited = "listen = \"127.0.0.1:8080\"\n";
     fs::write(&config, edited).unwrap();

@@ -1,12 +1,11 @@
 //! The training of the build with profile-guided optimisation.
 
-use std::process::Command;
-
 use super::{BINARY, repository};
+use crate::support::command;
 
 #[test]
 fn the_training_sends_requests_of_all_scenarios() {
-    let output = Command::new("/usr/bin/python3")
+    let output = command("/usr/bin/python3")
         .arg("-B")
         .arg(repository().join("benches/instructions/train.py"))
         .arg(BINARY)

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::time::Duration;
 
 use tidegate::limit::{CalendarUnit, ChargeKind, Policy};
 use tidegate::store::{Memory, Redis, Store};
@@ -12,7 +11,7 @@ use tokio::runtime::Runtime;
 use super::kit::{self, Numbers};
 use super::rules::Pace;
 use crate::store::both_stores::spec_of;
-use crate::support::{RedisServer, Tidegate, get};
+use crate::support::{RedisServer, Tidegate, get, patience};
 
 /// The units of each limit of this test, before any refill.
 const LIMIT: u64 = 50;
@@ -45,7 +44,7 @@ async fn connections(server: &RedisServer) -> Vec<Store> {
     let mut all = Vec::new();
     for client_clock in [false, false, true] {
         let redis = Redis::connect(&spec_of(server, "crowd", client_clock));
-        redis.wait_connected(Duration::from_secs(5)).await.unwrap();
+        redis.wait_connected(patience()).await.unwrap();
         all.push(Store::Redis(redis));
     }
     all

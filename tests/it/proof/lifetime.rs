@@ -1,7 +1,5 @@
 //! A state that has expired makes no difference to decisions, and Redis gets its exact expiry.
 
-use std::time::Duration;
-
 use proptest::prelude::*;
 use tidegate::limit::{Ban, ChargeKind, PolicyId, Record};
 use tidegate::store::{Change, Redis};
@@ -10,7 +8,7 @@ use tidegate::time::{Micros, Timestamp};
 use super::kit::{self, Course, Numbers, SECOND, START, any_cost, any_move, any_numbers, any_timed, for_all};
 use super::rules::Pace;
 use crate::store::both_stores::{Stores, spec_of};
-use crate::support::{Monitor, RedisServer};
+use crate::support::{Monitor, RedisServer, patience};
 
 /// A store with one key, which it removes when the key expires or never.
 #[derive(Default)]
@@ -190,7 +188,7 @@ fn redis_keeps_a_state_as_long_as_its_clock_needs() {
             let policies = std::sync::Arc::from([kit::with(numbers.policy(&name), Some(ban), false)]);
             let (expected, banned) = runtime.block_on(async {
                 let redis = Redis::connect(&spec_of(&server, "ttl", client_clock));
-                redis.wait_connected(Duration::from_secs(5)).await.unwrap();
+                redis.wait_connected(patience()).await.unwrap();
                 let charge = kit::held(0, 1, 2, 9, ChargeKind::Take);
                 let said = redis.take(&policies, &[charge]).await.unwrap()[0];
                 let lifetime =

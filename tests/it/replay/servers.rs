@@ -7,7 +7,6 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -19,7 +18,7 @@ use self::reading::{Host, Logged, Times, check};
 use self::traffic::{
     CUT, HANDSHAKE, NO_PROTOCOL, NOTHING, READY, Sent, SlowUpstream, Traffic, now, wait_next_second,
 };
-use crate::support::{WebServer, eventually};
+use crate::support::{TIDEGATE, WebServer, command, eventually};
 
 const COMBINED: Logged = Logged {
     host: Host::OfTarget,
@@ -249,7 +248,7 @@ fn a_log_is_read_from_standard_input() {
     let config = "listen = \"127.0.0.1:0\"\n[limits.all]\nrate = \"10/s\"\nkey = \"client_ip\"\n\
                   [[routes]]\npath = \"/*\"\nlimits = [\"all\"]\nrespond = {}\n";
     fs::write(rotated.path("tidegate.toml"), config).unwrap();
-    let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+    let output = command(TIDEGATE)
         .args(["replay", "-c", "tidegate.toml", "-"])
         .current_dir(&rotated.directory)
         .stdin(File::open(rotated.path("access.log")).unwrap())

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use tidegate::limit::{Ahead, Charge, DenyReason, GrantRequest, Key, Policy, PolicyId, Quota, Rate, Record};
 use tidegate::store::redis::{Target, stored_key};
@@ -10,7 +9,7 @@ use tidegate::store::{Change, Decisions, Granted, Memory, Redis, RedisSpec, Stor
 use tidegate::time::{Clock, Micros, Timestamp};
 use tokio::runtime::Runtime;
 
-use crate::support::RedisServer;
+use crate::support::{RedisServer, patience};
 
 /// Somewhere in 2026.
 const START: u64 = 1_790_000_000_000_000;
@@ -33,7 +32,7 @@ pub fn spec_of(server: &RedisServer, prefix: &str, client_clock: bool) -> RedisS
     RedisSpec {
         target: Target::parse(&server.url()).unwrap(),
         // Generous: these tests are about decisions, and other tests may keep the machine busy.
-        timeout: Duration::from_secs(5),
+        timeout: patience(),
         prefix: prefix.into(),
         client_clock,
     }
@@ -48,7 +47,7 @@ impl Stores {
         let redis_clock = Arc::new(Clock::manual(Timestamp(START)));
         let redis = runtime.block_on(async {
             let redis = Redis::connect_at(&spec(server, &prefix), Arc::clone(&redis_clock));
-            redis.wait_connected(Duration::from_secs(5)).await.unwrap();
+            redis.wait_connected(patience()).await.unwrap();
             redis
         });
         let memory = Arc::new(Memory::new(10_000, Clock::manual(Timestamp(START))));
@@ -235,7 +234,7 @@ fn a_state_in_redis_is_one_small_string_that_expires() {
     let policies = Arc::<[Policy]>::from([token_bucket("b", 1, 1_000_000, 5), gcra("g", 2, 60_000_000, 0)]);
     runtime.block_on(async {
         let redis = Redis::connect(&spec(&server, "live"));
-        redis.wait_connected(Duration::from_secs(5)).await.unwrap();
+        redis.wait_connected(patience()).await.unwrap();
         let decisions = redis.take(&policies, &[charge(0, 9, 3), charge(1, 9, 1)]).await.unwrap();
         assert!(decisions.iter().all(|decision| decision.allowed));
     });
@@ -298,7 +297,7 @@ fn waiting_requests_share_a_call() {
     let policies = Arc::<[Policy]>::from([token_bucket("b", 1, 3_600_000_000, 300)]);
     runtime.block_on(async {
         let redis = Redis::connect(&spec(&server, "gathered"));
-        redis.wait_connected(Duration::from_secs(5)).await.unwrap();
+        redis.wait_connected(patience()).await.unwrap();
         let _ = redis.take(&policies, &[charge(0, 9, 0)]).await.unwrap();
         let calls = || server.calls("evalsha");
         let before = calls();
@@ -329,7 +328,7 @@ fn cancelled_requests_are_not_charged() {
     let policies = Arc::<[Policy]>::from([token_bucket("b", 1, 3_600_000_000, 100)]);
     runtime.block_on(async {
         let redis = Redis::connect(&spec(&server, "gone"));
-        redis.wait_connected(Duration::from_secs(5)).await.unwrap();
+        redis.wait_connected(patience()).await.unwrap();
         server.pause();
         let take = |key| {
             let (redis, policies) = (redis.clone(), Arc::clone(&policies));
@@ -356,7 +355,7 @@ fn the_queue_is_bounded() {
     let policies = Arc::<[Policy]>::from([token_bucket("b", 1, 3_600_000_000, 100_000)]);
     runtime.block_on(async {
         let redis = Redis::connect(&spec(&server, "full"));
-        redis.wait_connected(Duration::from_secs(5)).await.unwrap();
+        redis.wait_connected(patience()).await.unwrap();
         server.pause();
         let mut tasks = tokio::task::JoinSet::new();
         for _ in 0..6_000 {

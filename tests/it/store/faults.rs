@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use self::checks::{assert_log, assert_waits, disturbed, slowest, waits};
 use self::load::{Load, Sample};
 use self::routes::{Ahead, routes};
-use crate::support::{Cluster, PATIENCE, RedisServer, Tidegate, eventually, get};
+use crate::support::{Cluster, RedisServer, Tidegate, eventually, get, patience};
 
 /// The default of `timeout` in `[store]`.
 const DEADLINE: Duration = Duration::from_millis(50);
@@ -94,7 +94,7 @@ impl Trial {
         let proxy = Tidegate::start(&format!("{keys}\n[store]\n{store}\n[admin]{tables}"));
         let started = Instant::now();
         while !is_exact(&proxy) {
-            assert!(started.elapsed() < PATIENCE, "the limits are not exact at the start");
+            assert!(started.elapsed() < patience(), "the limits are not exact at the start");
         }
         let load = Load::start(proxy.addr());
         load.wait_rounds(ahead.rounds(CALM_ROUNDS));
@@ -139,7 +139,7 @@ impl Trial {
     fn end(mut self, expected: &Expected) {
         let mended = Instant::now();
         while !is_exact(&self.proxy) {
-            assert!(mended.elapsed() < PATIENCE, "limits are not exact again");
+            assert!(mended.elapsed() < patience(), "limits are not exact again");
         }
         let exact = mended.elapsed();
         self.run(CALM_ROUNDS);

@@ -11,7 +11,7 @@ use tidegate::store::{Redis, RedisSpec, StoreError};
 use tidegate::time::Micros;
 
 use crate::limits::setup::{held_back, in_flight, wait_in_flight};
-use crate::support::{Client, PATIENCE, RedisServer, Tidegate, eventually, eventually_async, get};
+use crate::support::{Client, RedisServer, Tidegate, eventually, eventually_async, get, patience};
 
 /// A limit of 20 units of each algorithm, on a route of its own; no units refill while a test runs.
 const ALGORITHMS: [(&str, &str); 7] = [
@@ -288,7 +288,7 @@ fn a_request_that_was_not_sent_was_not_charged() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let redis_store = store(&redis, Duration::from_secs(4));
-        redis_store.wait_connected(PATIENCE).await.unwrap();
+        redis_store.wait_connected(patience()).await.unwrap();
         let take = async |tag: u8| {
             redis_store.take(&policies, &[Charge::take(PolicyId(0), Key([tag; 16]), 1)]).await
         };

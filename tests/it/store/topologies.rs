@@ -10,13 +10,13 @@ use tidegate::store::redis::Target;
 use tidegate::store::{Redis, RedisSpec};
 use tidegate::time::Micros;
 
-use crate::support::{PATIENCE, RedisServer, eventually_async};
+use crate::support::{RedisServer, eventually_async, patience};
 
 /// A store at a URL.
 fn spec(url: &str) -> RedisSpec {
     RedisSpec {
         target: Target::parse(url).unwrap(),
-        timeout: PATIENCE,
+        timeout: patience(),
         prefix: "tidegate".into(),
         client_clock: false,
     }

@@ -1,16 +1,33 @@
 //! A real browser without a window.
 
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::Tidegate;
+use super::{Tidegate, command};
 
 /// The browsers that are tried, in order. The first is the program itself, which Debian's script of that name starts: the end
 /// of that script would leave the browser running.
-pub(super) const PROGRAMS: [&str; 3] =
-    ["/usr/lib/chromium/chromium-headless-shell", "chromium", "google-chrome"];
+const PROGRAMS: [&str; 3] =
+    ["/usr/lib/chromium/chromium-headless-shell", "/usr/bin/chromium", "/usr/bin/google-chrome"];
+
+/// A command of a browser without a window, which keeps its files in this directory.
+#[track_caller]
+pub(super) fn headless(profile: &Path) -> Command {
+    let program = PROGRAMS.iter().find(|program| Path::new(program).exists());
+    let mut command = command(program.expect("no browser; see scripts/setup"));
+    command.args([
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--no-first-run",
+    ]);
+    command.arg(format!("--user-data-dir={}", profile.display()));
+    command
+}
 
 /// A page that runs a script. Its origin is a server of its own, so requests to other servers are cross-origin.
 pub struct Page {
@@ -44,25 +61,12 @@ impl Page {
     /// Opens the page with this fragment, which the script finds as `location.hash`; returns the result of the script.
     pub fn run(&self, fragment: &str) -> Value {
         let profile = TempDir::new().unwrap();
-        let start = |program: &str| {
-            Command::new(program)
-                .args([
-                    "--headless",
-                    "--no-sandbox",
-                    "--disable-gpu",
-                    "--disable-dev-shm-usage",
-                    "--no-first-run",
-                ])
-                // Time that is skipped while the page waits for nothing but timers; it does not pass during requests.
-                .args(["--virtual-time-budget=60000", "--dump-dom"])
-                .arg(format!("--user-data-dir={}", profile.path().display()))
-                .arg(format!("{}/#{fragment}", self.origin()))
-                .stdin(Stdio::null())
-                .output()
-                .ok()
-        };
-        let output =
-            PROGRAMS.iter().find_map(|program| start(program)).expect("no browser; see scripts/setup");
+        let output = headless(profile.path())
+            // Time that is skipped while the page waits for nothing but timers; it does not pass during requests.
+            .args(["--virtual-time-budget=60000", "--dump-dom"])
+            .arg(format!("{}/#{fragment}", self.origin()))
+            .output()
+            .unwrap();
         let dom = String::from_utf8_lossy(&output.stdout).into_owned();
         let text = dom.split_once("<pre id=\"result\">").and_then(|(_, rest)| rest.split_once("</pre>"));
         let (text, _) =

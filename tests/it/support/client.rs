@@ -3,11 +3,10 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::ops::{Deref, DerefMut};
-use std::process::Command;
 
 use socket2::{Domain, Socket, Type};
 
-use super::{Message, PATIENCE, Wire};
+use super::{Message, Wire, command, patience};
 
 /// A client's connection.
 #[derive(Debug)]
@@ -17,7 +16,7 @@ impl Client {
     /// Connects.
     #[track_caller]
     pub fn connect(address: SocketAddr) -> Self {
-        Self(Wire::over(TcpStream::connect_timeout(&address, PATIENCE).unwrap()))
+        Self(Wire::over(TcpStream::connect_timeout(&address, patience()).unwrap()))
     }
 
     /// Connects from this address of the loopback network.
@@ -60,7 +59,7 @@ pub fn connect_from(source: &str, address: SocketAddr) -> io::Result<TcpStream> 
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     let source: IpAddr = source.parse().unwrap();
     socket.bind(&SocketAddr::new(source, 0).into())?;
-    socket.connect_timeout(&address.into(), PATIENCE)?;
+    socket.connect_timeout(&address.into(), patience())?;
     Ok(socket.into())
 }
 
@@ -87,12 +86,13 @@ pub fn get(address: SocketAddr, target: &str, headers: &[&str]) -> Message {
 /// Runs curl, and returns the status code, the head and the body of the final response.
 #[track_caller]
 pub fn curl(arguments: &[&str]) -> (u16, Message, String) {
-    let output = Command::new("curl")
+    let output = command("curl")
         // Without the user's settings and proxies of the environment.
-        .args(["-q", "--silent", "--show-error", "--include", "--noproxy", "*", "--max-time", "10"])
+        .args(["-q", "--silent", "--show-error", "--include", "--noproxy", "*", "--max-time"])
+        .arg(patience().as_secs().to_string())
         .args(arguments)
         .output()
-        .expect("curl is installed");
+        .unwrap();
     assert!(output.status.success(), "curl: {}", String::from_utf8_lossy(&output.stderr));
     let mut message = Message::parse(&output.stdout);
     while message.status() < 200 {

@@ -1,8 +1,8 @@
 //! A Redis Cluster.
 
-use std::process::Command;
+use std::time::Duration;
 
-use super::{RedisServer, eventually};
+use super::{RedisServer, command, eventually, scaled};
 
 /// Three masters, of which the first has a replica.
 pub struct Cluster {
@@ -18,8 +18,12 @@ impl Cluster {
     pub fn start() -> Self {
         let node = || {
             RedisServer::start_as(|_| {
-                let options = "--cluster-enabled yes --cluster-node-timeout 1000 \
-                    --cluster-require-full-coverage no --repl-diskless-sync-delay 0";
+                // A healthy node of a busy machine may not respond for so long.
+                let timeout = scaled(Duration::from_secs(1)).as_millis();
+                let options = format!(
+                    "--cluster-enabled yes --cluster-node-timeout {timeout} \
+                     --cluster-require-full-coverage no --repl-diskless-sync-delay 0"
+                );
                 options.split_whitespace().map(str::to_owned).collect()
             })
         };
@@ -70,7 +74,7 @@ impl Cluster {
 
 #[track_caller]
 fn create(addresses: &[String]) {
-    let mut command = Command::new("redis-cli");
+    let mut command = command("redis-cli");
     let output = command.args(["--cluster", "create"]).args(addresses).arg("--cluster-yes").output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }

@@ -1,16 +1,16 @@
 //! A real browser without a window, driven by the Chrome `DevTools` Protocol.
 
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tungstenite::{Message, WebSocket};
 
-use super::browser::PROGRAMS;
+use super::browser::headless;
 use super::log::Log;
-use super::{PATIENCE, eventually};
+use super::{Process, eventually, patience};
 
 /// The ratios of WCAG 2.2 between each text and what is behind it, below 4.5.
 const LOW_CONTRAST: &str = r"(() => {
@@ -40,7 +40,7 @@ const LOW_CONTRAST: &str = r"(() => {
 
 /// A browser with one page.
 pub struct Browser {
-    process: Child,
+    _process: Process,
     socket: WebSocket<TcpStream>,
     session: Option<String>,
     last_id: u64,
@@ -54,10 +54,13 @@ impl Browser {
     #[track_caller]
     pub fn start() -> Self {
         let profile = TempDir::new().unwrap();
-        let mut process = PROGRAMS
-            .iter()
-            .find_map(|program| launch(program, &profile))
-            .expect("no browser; see scripts/setup");
+        let mut process = Process::start(
+            headless(profile.path())
+                .args(["--hide-scrollbars", "--remote-debugging-port=0", "about:blank"])
+                .env("TZ", "UTC")
+                .stdout(Stdio::null())
+                .stderr(Stdio::piped()),
+        );
         let log = Log::of(process.stderr.take().unwrap());
         let mut url = String::new();
         eventually("the browser listens", || {
@@ -68,10 +71,16 @@ impl Browser {
         });
         let address: SocketAddr = url.split('/').nth(2).unwrap().parse().unwrap();
         let stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(patience())).unwrap();
         let (socket, _) = tungstenite::client(&url, stream).unwrap();
-        let mut browser =
-            Self { process, socket, session: None, last_id: 0, events: Vec::new(), _profile: profile };
+        let mut browser = Self {
+            _process: process,
+            socket,
+            session: None,
+            last_id: 0,
+            events: Vec::new(),
+            _profile: profile,
+        };
         let target = browser.send("Target.createTarget", &json!({ "url": "about:blank" }));
         let session = browser
             .send("Target.attachToTarget", &json!({ "targetId": target["targetId"], "flatten": true }));
@@ -230,26 +239,4 @@ impl Browser {
         let requests = self.events.iter().filter(|event| event["method"] == "Network.requestWillBeSent");
         requests.map(|event| event["params"]["request"]["url"].as_str().unwrap().to_owned()).collect()
     }
-}
-
-impl Drop for Browser {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-fn launch(program: &str, profile: &TempDir) -> Option<Child> {
-    Command::new(program)
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"])
-        .args(["--hide-scrollbars", "--remote-debugging-port=0"])
-        .arg(format!("--user-data-dir={}", profile.path().display()))
-        .arg("about:blank")
-        .env("TZ", "UTC")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .ok()
 }

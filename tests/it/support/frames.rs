@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
-use super::PATIENCE;
+use super::patience;
 
 pub const DATA: u8 = 0;
 pub const HEADERS: u8 = 1;
@@ -67,13 +67,13 @@ impl Frames {
     /// Connects, and sends nothing.
     #[track_caller]
     pub fn silent(address: SocketAddr) -> Self {
-        Self::over(TcpStream::connect_timeout(&address, PATIENCE).unwrap())
+        Self::over(TcpStream::connect_timeout(&address, patience()).unwrap())
     }
 
-    /// A connection over this stream, which gets [`PATIENCE`] as its timeouts.
+    /// A connection over this stream, which gets [`patience`] as its timeouts.
     pub fn over(stream: TcpStream) -> Self {
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(patience())).unwrap();
+        stream.set_write_timeout(Some(patience())).unwrap();
         stream.set_nodelay(true).unwrap();
         Self(Channel::Plain(stream))
     }

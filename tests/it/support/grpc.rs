@@ -19,7 +19,7 @@ use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Channel, ClientTlsConfig, Endpoint, Server, ServerTlsConfig};
 use tonic::{Code, Request, Response, Status, Streaming};
 
-use super::PATIENCE;
+use super::patience;
 
 /// The largest message that either side takes.
 const MAX_MESSAGE: usize = 64 << 20;
@@ -272,7 +272,7 @@ impl GrpcClient {
 
     async fn grpc(&self) -> tonic::client::Grpc<Channel> {
         let mut grpc = tonic::client::Grpc::new(self.0.clone()).max_decoding_message_size(MAX_MESSAGE);
-        timeout(PATIENCE, grpc.ready()).await.expect("a connection in time").unwrap();
+        timeout(patience(), grpc.ready()).await.expect("a connection in time").unwrap();
         grpc
     }
 }
@@ -304,5 +304,5 @@ fn path(method: &str) -> http::uri::PathAndQuery {
 }
 
 async fn within<T>(work: impl Future<Output = T>) -> T {
-    timeout(PATIENCE, work).await.expect("an answer in time")
+    timeout(patience(), work).await.expect("an answer in time")
 }

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
-use super::PATIENCE;
+use super::patience;
 
 /// A client connection.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ impl Http2 {
         })
     }
 
-    /// Uses the connection, within [`PATIENCE`].
+    /// Uses the connection, within [`patience`].
     #[track_caller]
     pub fn block_on<T>(&self, work: impl AsyncFnOnce(&mut SendRequest<Bytes>) -> T) -> T {
         let work = async {
@@ -68,7 +68,7 @@ impl Http2 {
             work(&mut sender).await
         };
         self.runtime
-            .block_on(async { tokio::time::timeout(PATIENCE, work).await })
+            .block_on(async { tokio::time::timeout(patience(), work).await })
             .expect("a response in time")
     }
 
@@ -76,7 +76,7 @@ impl Http2 {
     #[track_caller]
     pub fn end(self) -> Result<(), h2::Error> {
         drop(self.sender);
-        let end = async { tokio::time::timeout(PATIENCE, self.connection).await };
+        let end = async { tokio::time::timeout(patience(), self.connection).await };
         self.runtime.block_on(end).expect("an end in time").unwrap()
     }
 }

@@ -3,18 +3,16 @@
 use std::fs::{self, File};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::Instant;
 
 use tempfile::TempDir;
 
-use super::{Authority, PATIENCE, curl};
+use super::{Authority, Process, command, curl, eventually};
 
 /// A running Pebble, or one that is yet to be started.
 pub struct Pebble {
-    server: Option<Child>,
-    names: Child,
+    server: Option<Process>,
+    _names: Process,
     address: SocketAddr,
     management: SocketAddr,
     name_server: SocketAddr,
@@ -69,7 +67,7 @@ impl Pebble {
         let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         Self {
             server: None,
-            names,
+            _names: names,
             address,
             management,
             name_server,
@@ -86,28 +84,23 @@ impl Pebble {
     pub fn restart(&mut self) {
         self.stop();
         let log = File::create(self.directory.path().join("log")).unwrap();
-        let server = Command::new("pebble")
+        let mut command = command("pebble");
+        command
             .arg("-config")
             .arg(self.directory.path().join("pebble.json"))
             .args(["-dnsserver", &self.name_server.to_string()])
             .env("PEBBLE_VA_NOSLEEP", "1")
             .envs(self.environment.clone())
-            .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
-            .stderr(log)
-            .spawn()
-            .expect("pebble is installed");
-        self.server = Some(server);
+            .stderr(log);
+        self.server = Some(Process::start(&mut command));
         wait_listening(self.address);
         wait_listening(self.management);
     }
 
     /// Ends it at once.
     pub fn stop(&mut self) {
-        if let Some(mut server) = self.server.take() {
-            let _ = server.kill();
-            let _ = server.wait();
-        }
+        self.server = None;
     }
 
     /// Its own address, that of all names.
@@ -182,9 +175,6 @@ impl Pebble {
 
 impl Drop for Pebble {
     fn drop(&mut self) {
-        self.stop();
-        let _ = self.names.kill();
-        let _ = self.names.wait();
         if std::thread::panicking() {
             eprintln!("the log of Pebble: {}", self.log());
         }
@@ -200,26 +190,18 @@ fn own_ip() -> IpAddr {
 
 /// Starts a name server that has its own IP address for every name.
 #[track_caller]
-fn start_name_server(address: SocketAddr, management: SocketAddr) -> Child {
-    let server = Command::new("pebble-challtestsrv")
+fn start_name_server(address: SocketAddr, management: SocketAddr) -> Process {
+    let mut command = command("pebble-challtestsrv");
+    command
         .args(["-defaultIPv4", &address.ip().to_string(), "-defaultIPv6", ""])
         .args(["-http01", "", "-https01", "", "-tlsalpn01", ""])
-        .args(["-dns01", &address.to_string(), "-management", &management.to_string()])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("pebble-challtestsrv is installed");
+        .args(["-dns01", &address.to_string(), "-management", &management.to_string()]);
+    let server = Process::start_silent(&mut command);
     wait_listening(address);
     server
 }
 
 #[track_caller]
 fn wait_listening(address: SocketAddr) {
-    let deadline = Instant::now() + PATIENCE;
-    while TcpStream::connect(address).is_err() {
-        assert!(Instant::now() < deadline, "nothing listens on {address}");
-        // Without a pause, polling would take the processor from the process that it waits for.
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    eventually("the server listens", || TcpStream::connect(address).is_ok());
 }

@@ -4,13 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{free_address, get};
+use super::{Process, command, eventually, free_address, get, scaled};
 
 /// How long a query may take to get its data: several scrapes and evaluations of rules, on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -18,7 +17,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// A running Prometheus.
 #[derive(Debug)]
 pub struct Prometheus {
-    process: Child,
+    _process: Process,
     address: SocketAddr,
     _directory: TempDir,
 }
@@ -56,7 +55,7 @@ impl Prometheus {
             let address = free_address();
             // Another process may take the port before the server does; then another port may do.
             if let Some(process) = launch(address, directory.path()) {
-                return Self { process, address, _directory: directory };
+                return Self { _process: process, address, _directory: directory };
             }
         }
         panic!("prometheus does not start");
@@ -86,13 +85,14 @@ impl Prometheus {
     /// Repeats a query until its result has the property, and returns that.
     #[track_caller]
     pub fn wait(&self, query: &str, mut holds: impl FnMut(&[Sample]) -> bool) -> Vec<Sample> {
-        let deadline = Instant::now() + PATIENCE;
+        let start = Instant::now();
         loop {
             let samples = self.query(query);
             if holds(&samples) {
                 return samples;
             }
-            assert!(Instant::now() < deadline, "still after {PATIENCE:?}: {query} is {samples:#?}");
+            let waited = start.elapsed();
+            assert!(waited < scaled(PATIENCE), "still after {waited:?}: {query} is {samples:#?}");
             // A pause between two attempts: Prometheus scrapes four times a second.
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -116,13 +116,6 @@ impl Prometheus {
     }
 }
 
-impl Drop for Prometheus {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
 impl Sample {
     /// The value of a label; empty if it is absent.
     pub fn label(&self, name: &str) -> &str {
@@ -131,22 +124,18 @@ impl Sample {
 }
 
 /// Starts a server in a directory with its file, and waits until it is ready; `None` if it ends before.
-fn launch(address: SocketAddr, directory: &Path) -> Option<Child> {
-    let mut command = Command::new("prometheus");
+fn launch(address: SocketAddr, directory: &Path) -> Option<Process> {
+    let mut command = command("prometheus");
     command.current_dir(directory).args(["--config.file=prometheus.yml", "--storage.tsdb.path=data"]);
     command.args(["--log.level=error", "--enable-feature=exemplar-storage"]);
     command.arg(format!("--web.listen-address={address}"));
-    let spawned = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-    let mut process = spawned.expect("prometheus, from Debian's package of that name");
-    let deadline = Instant::now() + PATIENCE;
-    while process.try_wait().unwrap().is_none() {
-        if TcpStream::connect(address).is_ok() && get(address, "/-/ready", &[]).status() == 200 {
-            return Some(process);
-        }
-        assert!(Instant::now() < deadline, "prometheus is not ready after {PATIENCE:?}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    None
+    let mut process = Process::start_silent(&mut command);
+    let mut is_ready = false;
+    eventually("prometheus is ready or ends", || {
+        is_ready = TcpStream::connect(address).is_ok() && get(address, "/-/ready", &[]).status() == 200;
+        is_ready || process.try_wait().is_some()
+    });
+    is_ready.then_some(process)
 }
 
 fn sample(series: &Value) -> Sample {

@@ -8,7 +8,7 @@ use rcgen::{CertifiedIssuer, KeyPair};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-use super::{PATIENCE, Upstream};
+use super::{Upstream, patience};
 
 /// A server that publishes keys, which can change.
 pub struct Publisher {
@@ -82,7 +82,7 @@ pub fn publish_over_tls(jwks: &str) -> (u16, String) {
     let answer = ok(jwks);
     std::thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            stream.set_read_timeout(Some(patience())).unwrap();
             let session = ServerConnection::new(Arc::clone(&config)).unwrap();
             let mut stream = StreamOwned::new(session, stream);
             let mut head = Vec::new();

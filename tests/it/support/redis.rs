@@ -1,20 +1,20 @@
 //! A Redis server of the test's own.
 
 use std::io::{BufRead as _, BufReader};
-use std::net::{SocketAddr, TcpListener};
-use std::process::{Child, Command, Stdio};
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
 use tempfile::TempDir;
 
-use super::{PATIENCE, signal};
+use super::{Process, command, free_address, patience, signal};
 
 /// A Redis that keeps nothing on disk.
 #[derive(Debug)]
 pub struct RedisServer {
     address: SocketAddr,
-    process: Option<Child>,
+    process: Option<Process>,
     directory: TempDir,
     options: Vec<String>,
 }
@@ -22,7 +22,7 @@ pub struct RedisServer {
 /// What a Redis is asked while the test goes on.
 #[derive(Debug)]
 pub struct Monitor {
-    process: Child,
+    _process: Process,
     lines: Receiver<String>,
 }
 
@@ -84,10 +84,7 @@ impl RedisServer {
     /// Ends it at once.
     #[track_caller]
     pub fn kill(&mut self) {
-        if let Some(mut process) = self.process.take() {
-            process.kill().unwrap();
-            process.wait().unwrap();
-        }
+        self.process = None;
     }
 
     /// Starts it where it was, or where it is missed; it has forgotten everything.
@@ -113,7 +110,7 @@ impl RedisServer {
     /// Runs a command through redis-cli.
     #[track_caller]
     pub fn cli(&self, arguments: &[&str]) -> String {
-        let output = self.command().args(arguments).output().expect("redis-cli is installed");
+        let output = self.command().args(arguments).output().unwrap();
         assert!(output.status.success(), "redis-cli: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
     }
@@ -149,18 +146,19 @@ impl RedisServer {
     /// Listens to every command from now on.
     #[track_caller]
     pub fn monitor(&self) -> Monitor {
-        let mut process = self.command().arg("MONITOR").stdout(Stdio::piped()).spawn().unwrap();
+        let mut process =
+            Process::start(self.command().arg("MONITOR").stdout(Stdio::piped()).stderr(Stdio::null()));
         let output = BufReader::new(process.stdout.take().unwrap());
         let (sender, lines) = channel();
         std::thread::spawn(move || {
             output.lines().map_while(Result::ok).for_each(|line| drop(sender.send(line)));
         });
-        assert_eq!(lines.recv_timeout(PATIENCE).unwrap(), "OK");
-        Monitor { process, lines }
+        assert_eq!(lines.recv_timeout(patience()).unwrap(), "OK");
+        Monitor { _process: process, lines }
     }
 
     fn command(&self) -> Command {
-        let mut command = Command::new("redis-cli");
+        let mut command = command("redis-cli");
         command.args(["-h", &self.address.ip().to_string(), "-p", &self.address.port().to_string()]);
         command
     }
@@ -171,23 +169,14 @@ impl RedisServer {
     }
 }
 
-impl Drop for RedisServer {
-    fn drop(&mut self) {
-        if let Some(process) = &mut self.process {
-            // SIGKILL ends a stopped process too. It may have ended by itself.
-            let _ = process.kill();
-            let _ = process.wait();
-        }
-    }
-}
-
 impl Monitor {
     /// What was asked until a command that holds `text`, which is the last line.
     #[track_caller]
     pub fn until(&self, text: &str) -> Vec<String> {
         let mut lines = Vec::new();
         loop {
-            let line = self.lines.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("no {text} in {lines:?}"));
+            let line =
+                self.lines.recv_timeout(patience()).unwrap_or_else(|_| panic!("no {text} in {lines:?}"));
             lines.push(line);
             if lines.last().is_some_and(|line| line.contains(text)) {
                 return lines;
@@ -196,23 +185,9 @@ impl Monitor {
     }
 }
 
-impl Drop for Monitor {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// A free port below those that the system assigns to others. That holds for the bus port, ten thousand higher, too.
-pub fn free_address() -> SocketAddr {
-    let mut all =
-        std::iter::repeat_with(|| SocketAddr::from(([127, 0, 0, 1], fastrand::u16(12_000..22_000))));
-    all.find(|address| TcpListener::bind(address).is_ok()).unwrap()
-}
-
 /// Starts a server and waits until it listens; `None` if it ends before.
-fn launch(address: SocketAddr, directory: &TempDir, options: &[String]) -> Option<Child> {
-    let mut command = Command::new("redis-server");
+fn launch(address: SocketAddr, directory: &TempDir, options: &[String]) -> Option<Process> {
+    let mut command = command("redis-server");
     // The file of a Sentinel comes first.
     let file = options.iter().take_while(|option| !option.starts_with("--"));
     command.args(file);
@@ -222,21 +197,18 @@ fn launch(address: SocketAddr, directory: &TempDir, options: &[String]) -> Optio
         command.args(["--save", "", "--appendonly", "no"]);
     }
     command.args(options.iter().skip_while(|option| !option.starts_with("--")));
-    let spawned = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
-    let mut process = spawned.expect("redis-server is installed");
+    let mut process = Process::start(command.stdout(Stdio::piped()).stderr(Stdio::null()));
     let output = BufReader::new(process.stdout.take().unwrap());
     let (sender, lines) = channel();
     std::thread::spawn(move || {
         // Read to the end, so that the server never waits for its log to be read.
         output.lines().map_while(Result::ok).for_each(|line| drop(sender.send(line)));
     });
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + patience();
     while let Ok(line) = lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
         if line.contains("Ready to accept connections") || line.contains("Sentinel ID is") {
             return Some(process);
         }
     }
-    let _ = process.kill();
-    let _ = process.wait();
     None
 }

@@ -1,6 +1,8 @@
 //! A master, its replica, and the Sentinel that watches over them.
 
-use super::{RedisServer, eventually};
+use std::time::Duration;
+
+use super::{RedisServer, eventually, scaled};
 
 /// A service whose master may fail.
 pub struct Watched {
@@ -28,9 +30,11 @@ impl Watched {
         eventually("the replica has what the master has", || {
             replica.cli(&["-a", password, "info", "replication"]).contains("master_link_status:up")
         });
+        // A healthy server of a busy machine may not respond for so long.
+        let down_after = scaled(Duration::from_millis(500)).as_millis();
         let sentinel = RedisServer::start_sentinel(&format!(
             "sentinel monitor gate 127.0.0.1 {port} 1\n\
-             sentinel down-after-milliseconds gate 500\n\
+             sentinel down-after-milliseconds gate {down_after}\n\
              sentinel failover-timeout gate 3000\n\
              sentinel auth-pass gate {password}\n\
              requirepass watch-{password}\n"

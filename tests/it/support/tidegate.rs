@@ -4,19 +4,19 @@ use std::ffi::OsStr;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
 use super::log::Log;
-use super::{PATIENCE, RedisServer, eventually, get, signal};
+use super::{Process, RedisServer, TIDEGATE, command, eventually, get, patience, signal};
 
 /// A running proxy.
 #[derive(Debug)]
 pub struct Tidegate {
-    process: Child,
+    process: Process,
     address: SocketAddr,
     log: Arc<Log>,
     access: Arc<Log>,
@@ -73,7 +73,7 @@ impl Builder {
 
     /// Counts in this Redis, with a generous timeout, and is started once its worker is connected there.
     pub fn redis(self, redis: &RedisServer) -> Self {
-        self.store(redis, "timeout = \"5s\"")
+        self.store(redis, &format!("timeout = \"{}ms\"", patience().min(Duration::from_mins(1)).as_millis()))
     }
 
     /// The same with these lines in `[store]`.
@@ -125,7 +125,7 @@ impl Builder {
         let file = directory.path().join("tidegate.toml");
         std::fs::write(&file, completed(&self.config)).unwrap();
         self.command.args(["run", "-c"]).arg(&file).stdout(self.stdout).stderr(self.stderr);
-        let mut process = self.command.spawn().unwrap();
+        let mut process = Process::start(&mut self.command);
         let log = process.stderr.take().map_or_else(Arc::default, Log::of);
         let access = process.stdout.take().map_or_else(Arc::default, Log::of);
         Tidegate { process, address: SocketAddr::from(([0; 4], 0)), log, access, directory }
@@ -135,10 +135,8 @@ impl Builder {
 impl Tidegate {
     /// A proxy with this file, which gets a listener on a free port unless it has some, one worker, and no access log.
     pub fn builder(config: &str) -> Builder {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-        command.stdin(Stdio::null());
         Builder {
-            command,
+            command: command(TIDEGATE),
             config: config.to_owned(),
             stdout: Stdio::piped(),
             stderr: Stdio::piped(),
@@ -267,7 +265,7 @@ impl Tidegate {
     #[track_caller]
     pub fn limit_files(&self, count: usize) {
         let pid = self.process.id().to_string();
-        let status = Command::new("prlimit").args(["--pid", &pid, &format!("--nofile={count}:")]).status();
+        let status = command("prlimit").args(["--pid", &pid, &format!("--nofile={count}:")]).status();
         assert!(status.unwrap().success(), "can't limit the files of {pid}");
     }
 
@@ -276,7 +274,7 @@ impl Tidegate {
     pub fn wait_log(&self, text: &str) -> String {
         let lines = self.log.lines.lock().unwrap();
         let is_missing = |lines: &mut Vec<String>| !lines.iter().any(|line| line.contains(text));
-        let (lines, _) = self.log.more.wait_timeout_while(lines, PATIENCE, is_missing).unwrap();
+        let (lines, _) = self.log.more.wait_timeout_while(lines, patience(), is_missing).unwrap();
         let line = lines.iter().find(|line| line.contains(text)).cloned();
         // Not while it is locked: the log is shown when a test fails.
         drop(lines);
@@ -299,17 +297,12 @@ impl Tidegate {
     /// Waits until it exits.
     #[track_caller]
     pub fn wait(&mut self) -> ExitStatus {
-        let mut ended = None;
-        eventually("the proxy ends", || {
-            ended = self.process.try_wait().unwrap();
-            ended.is_some()
-        });
-        ended.unwrap()
+        self.process.wait()
     }
 
     /// Whether it still runs.
     pub fn is_running(&mut self) -> bool {
-        self.process.try_wait().unwrap().is_none()
+        self.process.try_wait().is_none()
     }
 
     /// Sends SIGTERM, and waits until it exits.
@@ -364,9 +357,8 @@ impl Tidegate {
 
 impl Drop for Tidegate {
     fn drop(&mut self) {
-        // It may have exited already.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        // So that the log is complete.
+        self.process.kill();
         if std::thread::panicking() {
             eprintln!("the proxy's log: {:#?}", self.lines());
         }
@@ -391,8 +383,8 @@ fn completed(config: &str) -> String {
 
 /// A shell that runs this script, whose arguments are the program.
 fn shell(script: &str) -> Command {
-    let mut shell = Command::new("sh");
-    shell.args(["-c", script, "sh", env!("CARGO_BIN_EXE_tidegate")]).stdin(Stdio::null());
+    let mut shell = command("sh");
+    shell.args(["-c", script, "sh", TIDEGATE]);
     shell
 }
 

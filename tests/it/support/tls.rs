@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, HandshakeKind, StreamOwned};
 
-use super::{Message, PATIENCE};
+use super::{Message, patience};
 
 /// A client's connection over TLS.
 #[derive(Debug)]
@@ -16,13 +16,13 @@ pub struct TlsClient(StreamOwned<ClientConnection, TcpStream>);
 impl TlsClient {
     /// Connects, and asks for a certificate of this name.
     pub fn connect(config: &Arc<ClientConfig>, name: &str, address: SocketAddr) -> io::Result<Self> {
-        Self::over(TcpStream::connect_timeout(&address, PATIENCE)?, config, name)
+        Self::over(TcpStream::connect_timeout(&address, patience())?, config, name)
     }
 
     /// Begins to speak TLS over a connection.
     pub fn over(mut stream: TcpStream, config: &Arc<ClientConfig>, name: &str) -> io::Result<Self> {
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(patience()))?;
+        stream.set_write_timeout(Some(patience()))?;
         let name = ServerName::try_from(name.to_owned()).unwrap();
         let mut session = ClientConnection::new(Arc::clone(config), name).unwrap();
         while session.is_handshaking() {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 
-use super::{Message, PATIENCE, Wire};
+use super::{Message, Wire, patience};
 
 /// A server, each of whose connections has a thread of its own.
 #[derive(Debug)]
@@ -93,7 +93,7 @@ impl Upstream {
         let released = Mutex::new(released);
         let server = Self::scripted(move |caller| {
             while let Ok(Some(_)) = caller.request() {
-                let _ = released.lock().unwrap().recv_timeout(PATIENCE);
+                let _ = released.lock().unwrap().recv_timeout(patience());
                 if caller.try_send(&response).is_err() {
                     return;
                 }

@@ -3,11 +3,10 @@
 use std::fs::{self, File};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
-use super::{Wire, eventually, free_address, signal};
+use super::{Process, Wire, command, eventually, free_address, signal};
 
 /// The time zone of all servers, in the form of POSIX, which needs no files: 5:30 hours ahead of UTC.
 pub const ZONE: &str = "IST-5:30";
@@ -15,7 +14,7 @@ pub const ZONE: &str = "IST-5:30";
 /// A running server, which listens on the same port of both loopback addresses.
 #[derive(Debug)]
 pub struct WebServer {
-    process: Child,
+    process: Process,
     port: u16,
     directory: TempDir,
 }
@@ -59,7 +58,7 @@ impl WebServer {
     #[track_caller]
     pub fn stop(&mut self) {
         self.signal("TERM");
-        eventually("the server has ended", || self.process.try_wait().unwrap().is_some());
+        self.process.wait();
     }
 
     /// Whether it responds to a request before it ends.
@@ -67,7 +66,7 @@ impl WebServer {
         let address = self.addr([127, 0, 0, 1].into());
         let (mut has_ended, mut stream) = (false, None);
         eventually("the server listens or ends", || {
-            has_ended = self.process.try_wait().unwrap().is_some();
+            has_ended = self.process.try_wait().is_some();
             stream = TcpStream::connect(address).ok();
             has_ended || stream.is_some()
         });
@@ -78,27 +77,12 @@ impl WebServer {
     }
 }
 
-impl Drop for WebServer {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
 /// Starts a program in a directory, where its output goes to the files `stdout` and `stderr`.
-fn spawn(program: &str, arguments: &[String], directory: &Path) -> Child {
-    let mut command = Command::new(find(program));
+fn spawn(program: &str, arguments: &[String], directory: &Path) -> Process {
+    let mut command = command(program);
     command.args(arguments).current_dir(directory).env("TZ", ZONE).env("HOME", directory);
-    command.env_remove("XDG_DATA_HOME").env_remove("XDG_CONFIG_HOME").stdin(Stdio::null());
+    command.env_remove("XDG_DATA_HOME").env_remove("XDG_CONFIG_HOME");
     command.stdout(File::create(directory.join("stdout")).unwrap());
     command.stderr(File::create(directory.join("stderr")).unwrap());
-    command.spawn().unwrap_or_else(|error| panic!("{program}: {error}"))
-}
-
-/// The path of a program, which may be in the directory for administrators, which the PATH of other users lacks.
-fn find(program: &str) -> PathBuf {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut directories = std::env::split_paths(&path).chain(["/usr/sbin".into()]);
-    let found = directories.find_map(|directory| Some(directory.join(program)).filter(|file| file.is_file()));
-    found.unwrap_or_else(|| panic!("{program} is not installed; see scripts/setup"))
+    Process::start(&mut command)
 }

@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 
 use super::message::field;
-use super::{Message, PATIENCE};
+use super::{Message, patience};
 
 /// A connection, with the bytes that are read but not parsed yet.
 #[derive(Debug)]
@@ -14,10 +14,10 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// A connection over this stream, which gets [`PATIENCE`] as its timeouts.
+    /// A connection over this stream, which gets [`patience`] as its timeouts.
     pub fn over(stream: TcpStream) -> Self {
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(patience())).unwrap();
+        stream.set_write_timeout(Some(patience())).unwrap();
         stream.set_nodelay(true).unwrap();
         Self { stream, buffer: Vec::new() }
     }

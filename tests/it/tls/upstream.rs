@@ -11,7 +11,7 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-use crate::support::{Authority, Client, PATIENCE, Tidegate, Upstream, eventually, get};
+use crate::support::{Authority, Client, Tidegate, Upstream, eventually, get, patience};
 
 /// An echo server with this certificate, and more in its `tls`.
 fn server(authority: &Authority, file: &str, more: &str, echo: &Upstream) -> Tidegate {
@@ -46,7 +46,7 @@ pub fn scripted(
     let script = Arc::new(script);
     std::thread::spawn(move || {
         for (number, stream) in listener.incoming().map_while(Result::ok).enumerate() {
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            stream.set_read_timeout(Some(patience())).unwrap();
             let session = ServerConnection::new(Arc::clone(&config)).unwrap();
             let script = Arc::clone(&script);
             std::thread::spawn(move || script(number, StreamOwned::new(session, stream)));
@@ -343,7 +343,7 @@ fn waiting_for_a_permit_does_not_count_towards_connect_timeout() {
         client
     };
     let mut first = begin();
-    received.recv_timeout(PATIENCE).unwrap();
+    received.recv_timeout(patience()).unwrap();
     let mut second = begin();
     eventually("the second request waits", || {
         get(proxy.admin(), "/metrics", &[])

@@ -5,7 +5,9 @@ use std::time::Duration;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 
-use crate::support::{Collector, Message, Tidegate, Upstream, attribute, eventually, free_address, get};
+use crate::support::{
+    Collector, Message, Tidegate, Upstream, attribute, eventually, free_address, get, scaled,
+};
 
 /// A file with these settings of tracing and further tables.
 fn file(endpoint: &str, settings: &str, tables: &str) -> String {
@@ -207,7 +209,7 @@ fn a_collector_that_does_not_respond_delays_shutdown_for_seconds_at_most() {
     assert_eq!(get(proxy.addr(), "/v1/a", &[]).status(), 200);
     let started = std::time::Instant::now();
     assert_eq!(proxy.stop().code(), Some(0));
-    assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
+    assert!(started.elapsed() < scaled(Duration::from_secs(8)), "{:?}", started.elapsed());
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::channel;
 
 use super::setup::{OK, with_servers};
-use crate::support::{Client, PATIENCE, Tidegate, Upstream, eventually, get};
+use crate::support::{Client, Tidegate, Upstream, eventually, get, patience};
 
 #[test]
 fn connection_close_of_a_server_keeps_the_client_connection() {
@@ -50,7 +50,7 @@ fn unsolicited_bytes_are_never_forwarded() {
             let _ = caller.request();
             if is_late {
                 let _ = caller.try_send(OK);
-                let _ = released.lock().unwrap().recv_timeout(PATIENCE);
+                let _ = released.lock().unwrap().recv_timeout(patience());
                 let _ = caller.try_send(POISON);
             } else {
                 let _ = caller.try_send(format!("{OK}{POISON}"));
@@ -68,7 +68,7 @@ fn unsolicited_bytes_are_never_forwarded() {
             // The worker has put the connection into the pool when it responses a later request.
             proxy.wait_read();
             release.send(()).unwrap();
-            sent.recv_timeout(PATIENCE).unwrap();
+            sent.recv_timeout(patience()).unwrap();
             assert_eq!(server.connections(), count);
         }
     }

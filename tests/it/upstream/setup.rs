@@ -1,10 +1,9 @@
 //! Configurations and servers for several files of this folder.
 
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::support::{Message, Tidegate, Upstream, get};
+use crate::support::{Message, Tidegate, Upstream, free_address, get};
 
 pub const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
@@ -20,7 +19,7 @@ pub fn with_route(upstream: &str, lines: &str) -> Tidegate {
 
 /// The URL of a server that refuses connections.
 pub fn refusing_url() -> String {
-    format!("http://{}", TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap())
+    format!("http://{}", free_address())
 }
 
 #[track_caller]

@@ -12,7 +12,7 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
 use tokio_tungstenite::{WebSocketStream, accept_async, client_async};
 
 use super::*;
-use crate::support::{Authority, get};
+use crate::support::{Authority, get, patience};
 
 /// The messages that each side sends, and their length.
 const MESSAGES: usize = 100;
@@ -110,7 +110,7 @@ where
             }
         }
     };
-    timeout(PATIENCE, work).await.expect("the connection closes in time");
+    timeout(patience(), work).await.expect("the connection closes in time");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use tidegate::config;
 
 use super::{Finished, repository, tidegate};
+use crate::support::{TIDEGATE, command};
 
 fn folder(origin: &str) -> PathBuf {
     repository().join("tests/it/cli/convert/golden").join(origin)
@@ -126,7 +127,7 @@ fn the_documented_examples_are_the_output() {
 #[test]
 fn standard_input_is_converted() {
     let file = folder("nginx").join("limits.conf");
-    let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+    let output = command(TIDEGATE)
         .args(["convert", "nginx", "-"])
         .current_dir(folder("nginx"))
         .stdin(Stdio::from(fs::File::open(&file).unwrap()))

@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{Tidegate, WebServer, Wire, connect_from};
+use crate::support::{Tidegate, WebServer, Wire, connect_from, scaled};
 
 /// For how long traffic is repeated whose requests were sent or handled late.
 const PATIENCE: Duration = Duration::from_mins(3);
@@ -95,7 +95,7 @@ pub fn compare(origin: SocketAddr, tidegate: SocketAddr, scenarios: Vec<Scenario
 
 fn play(origin: SocketAddr, tidegate: SocketAddr, scenario: &Scenario) -> Compared {
     let start = Instant::now();
-    for attempt in (0..=u8::MAX).take_while(|_| start.elapsed() < PATIENCE) {
+    for attempt in (0..=u8::MAX).take_while(|_| start.elapsed() < scaled(PATIENCE)) {
         let client = |address| {
             let scenario = scenario.clone();
             thread::spawn(move || send(address, &scenario, attempt))

@@ -1,5 +1,7 @@
 //! Limits with `ahead` among others, compared with the same limits without it.
 
+use std::time::{Duration, Instant};
+
 use super::{admitted_by, held_of, number};
 use crate::support::{Client, Message, RedisServer, Tidegate, eventually, get};
 
@@ -60,26 +62,52 @@ fn a_route_decides_alike_with_and_without_ahead() {
     }
 }
 
+/// All records, in the order of their keys.
+const RECORDS: &str = "local names = redis.call('KEYS', '*')
+    table.sort(names)
+    for at, name in ipairs(names) do names[at] = name .. '=' .. redis.call('GET', name) end
+    return names";
+
 /// The log denies: held units, what is reserved and the states stay as they are.
 #[test]
 fn a_denied_request_changes_nothing() {
+    eventually("a request is denied before grants end", || {
+        let start = Instant::now();
+        let [before, after] = states_around_a_denial();
+        // A grant that ends changes the state, too: after ten seconds.
+        let is_in_time = start.elapsed() < Duration::from_secs(9);
+        assert!(!is_in_time || before == after, "{before:?} {after:?}");
+        is_in_time
+    });
+}
+
+/// The units that a proxy holds of both limits, and all records in Redis, before and after a request that the log denies.
+fn states_around_a_denial() -> [(u64, u64, String); 2] {
     let redis = RedisServer::start();
     let config = config("10s").replace("burst = 600", "burst = 6000").replace("burst = 300", "burst = 3000");
     let proxy = Tidegate::start_with(&redis, &config);
     let mut client = Client::connect(proxy.addr());
     let mut all = |name: &str| client.get("/all", &[&format!("X-Client: {name}")]).status();
     assert!((0..150).all(|_| all("a") == 200));
-    let mut others = 0;
+    let mut admitted = 150;
     eventually("both limits hold units", || {
-        others += 1;
-        assert_eq!(all(&format!("other-{others}")), 200);
+        admitted += 1;
+        assert_eq!(all(&format!("other-{admitted}")), 200);
         held_of(&proxy, "one") > 20 && held_of(&proxy, "shadow") > 20
     });
-    let record = |key: &String| redis.cli(&["--no-raw", "get", key]);
-    let state = || (redis.keys(), redis.keys().iter().map(record).collect::<Vec<_>>());
-    let before = (held_of(&proxy, "one"), held_of(&proxy, "shadow"), state());
+    // The next grant is requested in the background, and slots are released after the response.
+    eventually("all calls have ended", || {
+        [("one", 6000 - admitted), ("shadow", 3000 - admitted), ("flight", 1000)]
+            .iter()
+            .all(|(limit, rest)| remaining(&proxy, limit, "global") == *rest)
+    });
+    let state = || {
+        let records = redis.cli(&["--no-raw", "eval", RECORDS, "0"]);
+        (held_of(&proxy, "one"), held_of(&proxy, "shadow"), records)
+    };
+    let before = state();
     assert_eq!(all("a"), 429);
-    assert_eq!((held_of(&proxy, "one"), held_of(&proxy, "shadow"), state()), before);
+    [before, state()]
 }
 
 #[test]

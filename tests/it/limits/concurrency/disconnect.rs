@@ -13,7 +13,8 @@ use socket2::SockRef;
 use crate::limits::setup::{held_back, wait_in_flight};
 use crate::support::frames::RST_STREAM;
 use crate::support::{
-    Caller, Client, Frames, Http2Server, Tidegate, Upstream, eventually, get, over_both_stores,
+    Caller, Client, Frames, Http2Server, Tidegate, Upstream, eventually, get, over_both_stores, patience,
+    scaled,
 };
 
 const REQUEST: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -105,7 +106,7 @@ fn send_request(proxy: SocketAddr) -> Client {
 
 /// The status of a denied request; none if the server works on the request.
 fn denial(client: &mut Client) -> Option<u16> {
-    client.stream().set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    client.stream().set_read_timeout(Some(scaled(Duration::from_millis(300)))).unwrap();
     match client.read_head() {
         Ok(head) => Some(head.unwrap().status()),
         Err(error) => {
@@ -140,7 +141,7 @@ fn wait_free(proxy: SocketAddr, work: &Work) {
     });
     work.release();
     let mut client = client.unwrap();
-    client.stream().set_read_timeout(Some(crate::support::PATIENCE)).unwrap();
+    client.stream().set_read_timeout(Some(patience())).unwrap();
     assert_eq!(client.read_head().unwrap().unwrap().status(), 200);
 }
 
@@ -318,13 +319,11 @@ fn a_shutdown_does_not_wait_for_exchanges_without_a_client() {
     let work = Work::default();
     let server = work.over_http_1();
     let config = two_slots(&server.url(), "").replace("in_flight = 2", "in_flight = 1");
-    let proxy = Tidegate::start(&format!("shutdown_grace = \"30s\"\n{config}"));
+    let proxy = Tidegate::start(&format!("shutdown_grace = \"1h\"\n{config}"));
     let client = send_request(proxy.addr());
     work.wait_begun(1);
     drop(client);
     assert_eq!(get(proxy.addr(), "/nothing", &[]).status(), 429);
-    let began = Instant::now();
     assert_eq!(proxy.stop().code(), Some(0));
-    assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
     work.release();
 }

@@ -10,7 +10,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use tidegate::time::{Micros, Timestamp};
 
-use crate::support::{PATIENCE, Upstream, WebServer, Wire, eventually};
+use crate::support::{Upstream, WebServer, Wire, eventually, patience};
 
 /// A request, and what a log has of it.
 #[derive(Clone, Copy, Debug)]
@@ -147,7 +147,7 @@ impl SlowUpstream {
         let server = Upstream::scripted(move |caller| {
             while let Ok(Some(request)) = caller.request() {
                 if request.start.contains("/slow") {
-                    let _ = released.lock().unwrap().recv_timeout(PATIENCE);
+                    let _ = released.lock().unwrap().recv_timeout(patience());
                 }
                 let status = if request.start.contains("/missing") { "404 Not Found" } else { "200 OK" };
                 let body = if request.start.starts_with("HEAD ") { "" } else { "hello\n" };
@@ -253,7 +253,7 @@ impl<'s> Traffic<'s> {
 
     fn connect(&self, request: Request) -> Wire {
         let client: IpAddr = request.client.parse().unwrap();
-        Wire::over(TcpStream::connect_timeout(&self.server.addr(client), PATIENCE).unwrap())
+        Wire::over(TcpStream::connect_timeout(&self.server.addr(client), patience()).unwrap())
     }
 }
 

@@ -10,7 +10,7 @@ use tidegate::store::{Redis, RedisSpec};
 use tidegate::time::Micros;
 
 use super::{Ahead, Expected, Trial, try_fault};
-use crate::support::{PATIENCE, RedisServer, Relay, Tidegate, eventually, eventually_async, get};
+use crate::support::{RedisServer, Relay, Tidegate, eventually, eventually_async, get, patience};
 
 fn through(name: &'static str, ahead: Ahead, relay: &Relay) -> Trial {
     Trial::start(name, ahead, &format!("url = \"redis://{}\"", relay.addr()))
@@ -72,13 +72,13 @@ fn calls_to_a_distant_server_overlap() {
     let relay = Relay::to(redis.addr());
     relay.delay(Duration::from_millis(100));
     let target = Target::parse(&format!("redis://{}", relay.addr())).unwrap();
-    let spec = RedisSpec { target, timeout: PATIENCE, prefix: "t".into(), client_clock: false };
+    let spec = RedisSpec { target, timeout: patience(), prefix: "t".into(), client_clock: false };
     let day = Rate::new(1, Micros(86_400_000_000)).unwrap();
     let policies = Arc::<[Policy]>::from(vec![Policy::new("a", Quota::token_bucket(day, 100_000).unwrap())]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let store = Redis::connect(&spec);
-        store.wait_connected(PATIENCE).await.unwrap();
+        store.wait_connected(patience()).await.unwrap();
         // Two charges, so that every call is of the same script.
         let charges = [1, 2].map(|key| Charge::take(PolicyId(0), Key([key; 16]), 1));
         for _ in 0..4 {
@@ -143,14 +143,14 @@ fn a_replaced_connection_leaves_no_task() {
     let redis = RedisServer::start();
     let spec = RedisSpec {
         target: Target::parse(&redis.url()).unwrap(),
-        timeout: PATIENCE,
+        timeout: patience(),
         prefix: "t".into(),
         client_clock: false,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let store = Redis::connect(&spec);
-        store.wait_connected(PATIENCE).await.unwrap();
+        store.wait_connected(patience()).await.unwrap();
         store.probe().await.unwrap();
         let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
         let before = tasks();

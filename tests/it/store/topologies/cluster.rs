@@ -11,7 +11,7 @@ use tidegate::store::{Memory, Raise, RaiseChange, RaiseError, RaiseList, Redis, 
 use tidegate::time::{Clock, Micros};
 
 use super::{admit, bucket, charge, documented, recovered, run, spec};
-use crate::support::{Cluster, PATIENCE, eventually, eventually_async};
+use crate::support::{Cluster, eventually, eventually_async, patience};
 
 /// A key on each master.
 fn key_of_each_master(cluster: &Cluster) -> [u8; 3] {
@@ -30,7 +30,7 @@ fn shadowed(mut policy: Policy) -> Policy {
 
 async fn connect(spec: &RedisSpec) -> Redis {
     let redis = Redis::connect(spec);
-    redis.wait_connected(PATIENCE).await.unwrap();
+    redis.wait_connected(patience()).await.unwrap();
     redis
 }
 
@@ -156,7 +156,7 @@ fn batching(cluster: &Cluster, spec: &RedisSpec, keys: [u8; 3]) {
         let made = calls() - before;
         assert!(made <= 60, "{made} calls for 600 requests");
         // The second call returns before the first is given up, except on a machine that is busy with other tests.
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patience();
         let (hanging, working) = ([charge(0, keys[0])], [charge(0, keys[1])]);
         loop {
             cluster.masters[0].cli(&["client", "pause", "60000", "write"]);

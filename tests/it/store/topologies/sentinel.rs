@@ -6,7 +6,7 @@ use tidegate::store::redis::RedisAddress;
 use tidegate::store::{Redis, RedisSpec};
 
 use super::{admit, bucket, charge, documented, recovered, run, spec};
-use crate::support::{PATIENCE, RedisServer, Watched};
+use crate::support::{RedisServer, Watched, patience};
 
 fn watched_spec(sentinels: &str) -> RedisSpec {
     let mut spec = spec(&format!("redis-sentinel://tidegate:SECRET@{sentinels}/?service=gate"));
@@ -30,7 +30,7 @@ fn a_failover_is_followed_and_counts_are_exact_again() {
     let policies = std::sync::Arc::from([bucket("a", 1_000)]);
     run(async {
         let redis = Redis::connect(&spec);
-        redis.wait_connected(PATIENCE).await.unwrap();
+        redis.wait_connected(patience()).await.unwrap();
         for left in (990..1_000).rev() {
             assert_eq!(redis.take(&policies, &[charge(0, 1)]).await.unwrap()[0].remaining, left);
         }

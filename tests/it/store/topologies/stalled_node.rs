@@ -8,7 +8,7 @@ use tidegate::limit::{Key, Policy};
 use tidegate::store::{Redis, RedisSpec, StoreError};
 
 use super::{bucket, charge, run, spec};
-use crate::support::{Cluster, PATIENCE, eventually_async};
+use crate::support::{Cluster, eventually_async, patience};
 
 /// A stalled node costs one deadline: further requests for it fail at once, without a charge, until it replies. The other nodes
 /// go on, also for requests that were sent together with those.
@@ -25,7 +25,7 @@ fn a_stalled_node_delays_no_request_after_one_deadline() {
     let spec = RedisSpec { timeout: Duration::from_secs(1), ..spec(&cluster.url()) };
     run(async {
         let redis = Redis::connect(&spec);
-        redis.wait_connected(PATIENCE).await.unwrap();
+        redis.wait_connected(patience()).await.unwrap();
         let take = async |key: u8| redis.take(&policies, &[charge(0, key)]).await;
         for key in [stalled[0], other[0]] {
             eventually_async("the node knows the script", async || take(key).await.is_ok()).await;

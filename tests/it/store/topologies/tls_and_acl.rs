@@ -9,7 +9,7 @@ use tidegate::store::{Change, Redis, RedisSpec, StoreError, StoreSpec};
 use tidegate::time::Micros;
 
 use super::{admit, bucket, charge, documented, run};
-use crate::support::{Authority, PATIENCE, RedisServer, eventually, eventually_async, free_address};
+use crate::support::{Authority, RedisServer, eventually, eventually_async, free_address, patience};
 
 /// Options of a server on TLS, whose certificate says `name`.
 fn tls(authority: &Authority, name: &str, port: u16) -> Vec<String> {
@@ -59,7 +59,7 @@ fn spec(authority: &Authority, store: &str) -> RedisSpec {
 fn taken(spec: &RedisSpec) -> Result<u64, StoreError> {
     run(async {
         let redis = Redis::connect(spec);
-        redis.wait_connected(PATIENCE).await?;
+        redis.wait_connected(patience()).await?;
         Ok(redis.take(&[bucket("a", 5)].into(), &[charge(0, 1)]).await?[0].remaining)
     })
 }
@@ -162,7 +162,7 @@ fn consumers_need_another_right() {
     redis.cli(&["acl", "setuser", "default", "off"]);
     run(async {
         let store = Redis::connect(&super::spec(&format!("redis://tidegate:SECRET@{}", redis.addr())));
-        store.wait_connected(PATIENCE).await.unwrap();
+        store.wait_connected(patience()).await.unwrap();
         let record = store.consumer_record("00").await.unwrap();
         assert_eq!(record, [("name".into(), "acme".into())]);
         assert_eq!(store.consumer_record("01").await.unwrap(), []);
@@ -175,7 +175,7 @@ fn connections_have_names_and_add_nothing_to_the_acl_log() {
     admit(&redis, "", "tidegate", &documented("tidegate", ""));
     run(async {
         let store = Redis::connect(&super::spec(&format!("redis://tidegate:SECRET@{}/1", redis.addr())));
-        store.wait_connected(PATIENCE).await.unwrap();
+        store.wait_connected(patience()).await.unwrap();
         eventually_async("it has a name", async || {
             store.take(&[bucket("a", 5)].into(), &[charge(0, 1)]).await.unwrap();
             redis.cli(&["client", "list"]).contains(" name=tidegate-")
@@ -192,7 +192,7 @@ fn a_unix_socket_may_have_a_database() {
     let redis = RedisServer::start_as(|_| ["--unixsocket", &path].map(str::to_owned).to_vec());
     run(async {
         let store = Redis::connect(&super::spec(&format!("unix://{path}?db=3")));
-        store.wait_connected(PATIENCE).await.unwrap();
+        store.wait_connected(patience()).await.unwrap();
         store.take(&[bucket("a", 5)].into(), &[charge(0, 1)]).await.unwrap();
     });
     assert_eq!(["0", "3"].map(|number| redis.cli(&["-n", number, "dbsize"])), ["0", "1"]);
@@ -209,7 +209,7 @@ fn an_acl_user_needs_few_rights() {
     run(async {
         let (policies, key) = (std::sync::Arc::from([bucket("a", 5)]), Key([1; 16]));
         let store = Redis::connect(&spec);
-        store.wait_connected(PATIENCE).await.unwrap();
+        store.wait_connected(patience()).await.unwrap();
         assert_eq!(store.take(&policies, &[charge(0, 1)]).await.unwrap()[0].remaining, 4);
         assert_eq!(store.keys(&policies[0], 10).await.unwrap(), [key]);
         for change in [Change::Block(Micros::SECOND), Change::Unblock, Change::Reset] {
@@ -219,7 +219,7 @@ fn an_acl_user_needs_few_rights() {
         let refused = store.consumer_record("00").await.unwrap_err();
         assert!(refused.to_string().contains("NOPERM"), "{refused}");
         let elsewhere = Redis::connect(&RedisSpec { prefix: "other".into(), ..spec.clone() });
-        elsewhere.wait_connected(PATIENCE).await.unwrap();
+        elsewhere.wait_connected(patience()).await.unwrap();
         let refused = elsewhere.take(&policies, &[charge(0, 1)]).await.unwrap_err();
         assert!(refused.to_string().contains("NOPERM"), "{refused}");
     });
