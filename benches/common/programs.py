@@ -76,6 +76,11 @@ def wait_for_port(port, process, log=None):
     fail(f"nothing listens on port {port}")
 
 
+def mortal(command):
+    """The same command; the kernel kills its process when this one ends."""
+    return ["setpriv", "--pdeathsig", "KILL", "--", *map(str, command)]
+
+
 def stop(process):
     process.terminate()
     try:
@@ -90,7 +95,7 @@ def pinned(command, port, cores, log):
     """A process on these cores, which listens on a port and writes to the file `log`, until the end of the block."""
     pin = lambda: os.sched_setaffinity(0, cores)  # noqa: E731
     with log.open("w") as out:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, preexec_fn=pin)
+        process = subprocess.Popen(mortal(command), stdin=subprocess.DEVNULL, stdout=out, stderr=out, preexec_fn=pin)
         try:
             wait_for_port(port, process, log)
             yield process
@@ -103,7 +108,7 @@ def pinned(command, port, cores, log):
 @contextlib.contextmanager
 def running(command, port, log=subprocess.DEVNULL):
     """A process that listens on a port, until the end of the block."""
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log)
+    process = subprocess.Popen(mortal(command), stdout=subprocess.DEVNULL, stderr=log)
     try:
         wait_for_port(port, process)
         yield process

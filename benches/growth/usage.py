@@ -6,7 +6,7 @@ import subprocess
 
 from load import used_connection
 from machine import cpu_seconds, memory_bytes, raise_open_files
-from programs import stop, wait_for_port
+from programs import mortal, stop, wait_for_port
 from sizes import BODY_LABELS, Setup
 
 KEYS = (1, 1000, 10_000, 100_000, 1_000_000)
@@ -30,7 +30,7 @@ class Usage:
         command = [str(self.tidegate), "run", "-c", str(path)]
         pin = lambda: os.sched_setaffinity(0, cores)  # noqa: E731
         with out.open("w") as log:
-            process = subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=pin)
+            process = subprocess.Popen(mortal(command), stdout=log, stderr=log, preexec_fn=pin)
             try:
                 wait_for_port(port, process, out)
                 yield process

@@ -6,19 +6,19 @@ set -eu
 URL=${URL:?the URL of tidegate}
 CRAWL_PAUSE=${CRAWL_PAUSE:-240}
 
-# Ends the clients too.
+# Ends the clients too; they also end when this shell does.
 trap 'trap - TERM; kill 0' INT TERM
 
 # One consumer, forever: its key, its address, the path, and the seconds between two requests.
 consumer() {
-  while :; do
+  while kill -0 "$$" 2>/dev/null; do
     curl -s -o /dev/null -m 10 -H "x-api-key: $1" -H "x-forwarded-for: $2" "$URL$3" || sleep 1
     sleep "$4"
   done
 }
 
 crawler() {
-  while :; do
+  while kill -0 "$$" 2>/dev/null; do
     sleep "$CRAWL_PAUSE"
     end=$(($(date +%s) + 60))
     while [ "$(date +%s)" -lt "$end" ]; do

@@ -6,7 +6,7 @@ use std::fs;
 use std::process::Command;
 
 use super::pages::root;
-use crate::support::{TIDEGATE, command};
+use crate::support::{TIDEGATE, command, free_ports};
 
 fn python(package: &str) -> Command {
     let mut command = command("/usr/bin/python3");
@@ -45,7 +45,7 @@ fn the_comparison_with_nginx_measures_all_that_it_promises() {
         .env("TIDEGATE", TIDEGATE)
         .env("SCENARIOS", scenarios)
         .envs([("PEERS", "tidegate nginx"), ("ROUNDS", "1"), ("SECONDS_EACH", "0.2")])
-        .env("BASE_PORT", (20_000 + std::process::id() % 10_000).to_string())
+        .env("BASE_PORT", free_ports(5).to_string())
         .output()
         .unwrap();
     let (table, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));

@@ -1,7 +1,7 @@
 //! The training of the build with profile-guided optimisation.
 
 use super::{BINARY, repository};
-use crate::support::command;
+use crate::support::{command, free_ports};
 
 #[test]
 fn the_training_sends_requests_of_all_scenarios() {
@@ -10,7 +10,7 @@ fn the_training_sends_requests_of_all_scenarios() {
         .arg(repository().join("benches/instructions/train.py"))
         .arg(BINARY)
         .envs([("CONNECTIONS", "2"), ("ROUNDS", "2")])
-        .env("BASE_PORT", (20_000 + std::process::id() % 10_000).to_string())
+        .env("BASE_PORT", free_ports(4).to_string())
         .output()
         .unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use regex::Regex;
 use tidegate::store::redis::{CHANGE, RAISES, TAKE};
 
 use super::files::{files_below, parsed, sources};
@@ -132,6 +133,31 @@ fn files_are_short_and_modules_have_no_mod_rs() {
         assert!(!path.ends_with("/mod.rs"), "{path}");
         assert!(text.lines().count() <= LONGEST, "{path} has more than {LONGEST} lines");
         assert!(text.starts_with("//!"), "{path} does not say what it is for");
+    }
+}
+
+/// What only the helpers of the tests may do: processes that they start end with their test, and the ports that they choose stay
+/// reserved until then.
+const OF_HELPERS: [(&str, &str, &str); 3] = [
+    (r"\bCommand::new\(", "support/process.rs", "a process is started through `support::command`"),
+    (r"\.spawn\(\)", "support/process.rs", "a process is started through `support::Process::start`"),
+    (
+        r"bind\([^;]*\)\.unwrap\(\)\.local_addr\(\)",
+        "support/port.rs",
+        "a free port comes from `support::free_address`",
+    ),
+];
+
+#[test]
+fn tests_use_the_helpers_for_processes_and_ports() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it");
+    for (pattern, helper, rule) in OF_HELPERS {
+        let pattern = Regex::new(pattern).unwrap();
+        for path in files_below(&root, ".rs").iter().filter(|path| !path.ends_with(helper)) {
+            let found =
+                pattern.find(&fs::read_to_string(path).unwrap()).map(|found| found.as_str().to_owned());
+            assert_eq!(found, None, "{}: {rule}", path.display());
+        }
     }
 }
 

@@ -27,6 +27,7 @@ mod redis;
 mod relay;
 mod sample_api;
 mod sentinel;
+mod tests;
 mod tidegate;
 mod tls;
 mod upstream;
@@ -49,7 +50,7 @@ pub use patience::{eventually, eventually_async, is_between, is_within, patience
 #[cfg(feature = "acme")]
 pub use pebble::Pebble;
 pub use picture::keep_picture;
-pub use port::free_address;
+pub use port::{free_address, free_ports};
 pub use problem::assert_problem;
 pub use process::{Process, TIDEGATE, command, output_with_input, signal};
 pub use prometheus::{Prometheus, Sample};

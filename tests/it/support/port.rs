@@ -1,6 +1,7 @@
 //! Ports that the tests choose themselves.
 
 use std::cell::RefCell;
+use std::io;
 use std::net::SocketAddr;
 
 use socket2::{Domain, Socket, Type};
@@ -14,15 +15,31 @@ thread_local! {
 /// process, gets its port before the calling thread ends. It is below those that the system assigns, and so is the bus port of a
 /// Redis Cluster, which is ten thousand higher.
 pub fn free_address() -> SocketAddr {
+    local(free_ports(1))
+}
+
+/// The first of so many consecutive ports, each as that of [`free_address`].
+pub fn free_ports(count: u16) -> u16 {
     loop {
-        let address = SocketAddr::from(([127, 0, 0, 1], fastrand::u16(12_000..22_000)));
-        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-        // Fails if any other socket has the port.
-        if socket.bind(&address.into()).is_ok() {
-            // From now on, servers that set this option, as all do, can bind to the port.
-            socket.set_reuse_address(true).unwrap();
-            RESERVED.with_borrow_mut(|sockets| sockets.push(socket));
-            return address;
+        let first = fastrand::u16(12_000..22_000 - count);
+        let sockets: io::Result<Vec<Socket>> =
+            (first..first + count).map(|port| reserve(local(port))).collect();
+        if let Ok(sockets) = sockets {
+            RESERVED.with_borrow_mut(|reserved| reserved.extend(sockets));
+            return first;
         }
     }
+}
+
+fn local(port: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], port))
+}
+
+/// Binds a socket, which fails if any other one has the port.
+fn reserve(address: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    socket.bind(&address.into())?;
+    // From now on, servers that set this option, as all do, can bind to the port.
+    socket.set_reuse_address(true)?;
+    Ok(socket)
 }

@@ -104,7 +104,7 @@ impl Builder {
     #[track_caller]
     pub fn start(self) -> Tidegate {
         let (address, is_with_store) = (self.address, self.is_with_store);
-        let mut proxy = self.spawn();
+        let mut proxy = self.launch();
         proxy.address = if let Some(address) = address {
             eventually("it listens", || TcpStream::connect(address).is_ok());
             address
@@ -120,7 +120,7 @@ impl Builder {
     }
 
     /// Starts the process, whose address is not known yet.
-    fn spawn(mut self) -> Tidegate {
+    fn launch(mut self) -> Tidegate {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("tidegate.toml");
         std::fs::write(&file, completed(&self.config)).unwrap();
@@ -181,7 +181,7 @@ impl Tidegate {
     /// Runs a proxy that fails to start, and returns its exit status and standard error.
     #[track_caller]
     pub fn fails(config: &str) -> (ExitStatus, Vec<String>) {
-        let mut proxy = Self::builder(config).spawn();
+        let mut proxy = Self::builder(config).launch();
         let status = proxy.wait();
         // The last line may come after the end of the process; a pipe at its end wakes the reader at once.
         eventually("it says why", || proxy.lines().iter().any(|line| line.starts_with("error")));
