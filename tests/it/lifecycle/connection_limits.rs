@@ -37,6 +37,8 @@ fn max_connections_per_client_applies_over_all_workers() {
     let from = |source: &str| Client::connect_from(source, proxy.addr());
     // Idle connections count, and a network of the prefix length is one client.
     let mut kept: Vec<Client> = ["127.0.0.1", "127.0.0.2", "127.0.0.1"].map(from).into();
+    let open = format!("tidegate_connections{{listener=\"{}\"}}", proxy.addr());
+    eventually("both workers have accepted them", || proxy.metric(&open) == 3);
     assert_eq!(kept[0].get("/", &[]).status(), 200);
     for round in 1..=20 {
         from("127.0.0.3").expect_close();

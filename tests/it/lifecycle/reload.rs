@@ -323,7 +323,7 @@ fn a_reload_changes_the_log_and_the_admin_token() {
     proxy.reload(&format!("{}{}{}", admin("second-admin-token"), responding("two"), log("debug", "text")));
     assert_eq!((ask("first-admin-token"), ask("second-admin-token")), (401, 200));
     response(&proxy);
-    assert!(proxy.accesses(1)[0].contains(" GET localhost/ 200 "), "{:?}", proxy.accesses(1));
+    assert!(proxy.accesses(1)[0].contains(" \"GET localhost/\" 200 "), "{:?}", proxy.accesses(1));
     Client::connect(proxy.addr()).send("nonsense\r\n\r\n");
     proxy.wait_log("connection ended: ");
 }

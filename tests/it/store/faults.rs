@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use self::checks::{assert_log, assert_waits, disturbed, slowest, waits};
 use self::load::{Load, Sample};
 use self::routes::{Ahead, routes};
-use crate::support::{Cluster, RedisServer, Tidegate, eventually, get, patience};
+use crate::support::{Cluster, RedisServer, Tidegate, eventually, get, patience, scaled};
 
 /// The default of `timeout` in `[store]`.
 const DEADLINE: Duration = Duration::from_millis(50);
@@ -76,15 +76,21 @@ impl Trial {
     /// Starts a proxy with these lines in `[store]`, and the load, and waits until requests are counted in Redis.
     #[track_caller]
     fn start(name: &'static str, ahead: Ahead, store: &str) -> Self {
-        Self::start_with(name, ahead, store, DEADLINE)
+        let timeout = Self::timeout(DEADLINE);
+        Self::start_with(name, ahead, &format!("{store}\ntimeout = \"{timeout:?}\""), timeout)
     }
 
     /// The same with a cluster, and a longer `timeout`: single calls must not miss it, also on a busy machine.
     #[track_caller]
     fn with_cluster(name: &'static str, ahead: Ahead, cluster: &Cluster) -> Self {
-        let timeout = DEADLINE * 5;
+        let timeout = Self::timeout(DEADLINE * 5);
         let store = format!("url = \"{}\"\ntimeout = \"{timeout:?}\"", cluster.url());
         Self::start_with(name, ahead, &store, timeout)
+    }
+
+    /// A time for calls that suffices on this machine, in whole milliseconds.
+    fn timeout(time: Duration) -> Duration {
+        Duration::from_millis(u64::try_from(scaled(time).as_millis()).unwrap())
     }
 
     #[track_caller]
@@ -179,7 +185,7 @@ impl Trial {
         // Two seconds after, without the time in which the machine was so slow that Redis itself misses its deadline; as much
         // longer as the machine is slow.
         assert!(
-            exact.saturating_sub(disturbed) <= Duration::from_secs(2) + canary * 4,
+            exact.saturating_sub(disturbed) <= scaled(Duration::from_secs(2)) + canary * 4,
             "{exact:?}, of which the machine was slow for {disturbed:?}, and the slowest canary {canary:?}"
         );
         assert!(growth <= MOST_MEMORY, "{growth} KiB more");

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What [`work`] takes on such a machine.
-const WORK: Duration = Duration::from_millis(4);
+const WORK: Duration = Duration::from_millis(2);
 
 /// The longest that a test waits for anything.
 pub fn patience() -> Duration {
@@ -21,12 +21,12 @@ pub fn scaled(time: Duration) -> Duration {
     time.mul_f64(slowness() * load())
 }
 
-/// How often this machine needs the time of a quiet one for the same work, at least once. It is measured once: the shortest of several attempts, since the
-/// others were interrupted.
+/// How many times as long as a quiet machine this one needs for the same work, at least once. It is measured once, by the shortest of
+/// several attempts: the others were interrupted.
 fn slowness() -> f64 {
     static SLOWNESS: OnceLock<f64> = OnceLock::new();
     *SLOWNESS.get_or_init(|| {
-        let attempts = (0..5).map(|_| {
+        let attempts = (0..10).map(|_| {
             let start = Instant::now();
             work();
             start.elapsed()
@@ -46,7 +46,7 @@ fn load() -> f64 {
 /// A fixed piece of work.
 fn work() {
     let mut value = 1_u64;
-    for number in 0..1_000_000 {
+    for number in 0..100_000 {
         value = black_box(value.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(number));
     }
 }

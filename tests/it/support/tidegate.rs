@@ -109,6 +109,12 @@ impl Builder {
             eventually("it listens", || TcpStream::connect(address).is_ok());
             address
         } else {
+            let mut is_running = true;
+            eventually("it listens or ends", || {
+                is_running = proxy.is_running();
+                proxy.logged("listening on ") > 0 || !is_running
+            });
+            assert!(is_running, "it has ended");
             let line = proxy.wait_log("listening on ");
             let address = line.split("listening on ").nth(1).and_then(|rest| rest.split(' ').next());
             address.unwrap().parse().unwrap()
@@ -368,7 +374,10 @@ impl Drop for Tidegate {
 /// A file with everything that a test leaves out.
 fn completed(config: &str) -> String {
     let mut text = String::new();
-    if !config.contains("listen") {
+    // Keys of the whole file are before its first table.
+    let is_table = |line: &str| line.trim_start().starts_with('[');
+    let has_address = config.lines().take_while(|line| !is_table(line)).any(|line| line.contains("listen"));
+    if !has_address && !config.contains("[[listeners]]") {
         text.push_str("listen = \"127.0.0.1:0\"\n");
     }
     if !config.contains("workers =") {

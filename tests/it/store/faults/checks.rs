@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::load::Sample;
 use super::{DEADLINE, Expected};
+use crate::support::scaled;
 
 /// How many requests may wait for the deadline before the breakers of both workers are open.
 const MOST_WAITS: usize = 100;
@@ -54,7 +55,7 @@ pub fn waits(samples: &[Sample], canaries: &[Sample], timeout: Duration) -> usiz
 #[track_caller]
 pub fn assert_waits(samples: &[Sample], canaries: &[Sample], timeout: Duration) {
     let (slowest, canary) = (slowest(samples), slowest(canaries));
-    let most = timeout + canary.max(Duration::from_millis(100)) * 4;
+    let most = timeout + scaled(canary.max(Duration::from_millis(100))) * 4;
     assert!(slowest <= most, "{slowest:?}, and the slowest canary {canary:?}");
     let waits = waits(samples, canaries, timeout);
     assert!(waits <= MOST_WAITS, "{waits} of {} requests waited for Redis", samples.len());
