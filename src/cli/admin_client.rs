@@ -6,13 +6,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, StatusCode};
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper_util::rt::TokioIo;
+use http_body_util::Full;
 use serde::Serialize;
 use serde_json::Value;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use url::Url;
 
@@ -21,6 +19,7 @@ use super::outcome::Failure;
 use super::output::complain;
 use crate::admin::api::ErrorBody;
 use crate::admin::{AdminAddress, AdminSpec};
+use crate::http_client::{self, Connection};
 use crate::tls::ClientTls;
 
 /// How long a response may take: listing the keys of a large Redis takes a while.
@@ -182,33 +181,19 @@ impl Client {
     }
 
     async fn exchange(&self, request: &AdminRequest) -> anyhow::Result<(StatusCode, Bytes)> {
-        match &self.target {
+        let (mut connection, authority) = match &self.target {
             Target::Tcp(authority) => {
-                self.send_over(TcpStream::connect(authority).await?, authority, request).await
+                (Connection::http1(TcpStream::connect(authority).await?).await?, &**authority)
             }
             Target::Tls { authority, name, tls } => {
                 let stream = tls.connect(name, TcpStream::connect(authority).await?).await?;
-                self.send_over(stream, authority, request).await
+                (Connection::http1(stream).await?, &**authority)
             }
-            Target::Unix(path) => {
-                self.send_over(UnixStream::connect(path).await?, "localhost", request).await
-            }
-        }
-    }
-
-    /// Sends a request over this connection; `host` is for the Host header.
-    async fn send_over(
-        &self,
-        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        host: &str,
-        request: &AdminRequest,
-    ) -> anyhow::Result<(StatusCode, Bytes)> {
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-        let driver = tokio::spawn(connection);
+            Target::Unix(path) => (Connection::http1(UnixStream::connect(path).await?).await?, "localhost"),
+        };
         let mut head = Request::builder()
             .method(request.method.clone())
-            .uri(&request.target)
-            .header(HOST, host)
+            .uri(format!("http://{authority}{}", request.target))
             .header(ACCEPT, "application/json")
             .header(CONTENT_TYPE, "application/json");
         if let Some(token) = &self.token {
@@ -218,11 +203,9 @@ impl Client {
             head = head.header(AUTHORIZATION, value);
         }
         let request = head.body(Full::new(Bytes::from(request.body.clone())))?;
-        let response = sender.send_request(request).await?;
-        let status = response.status();
-        let body = Limited::new(response.into_body(), MAX_RESPONSE).collect().await;
-        driver.abort();
-        Ok((status, body.map_err(|error| anyhow::anyhow!(error))?.to_bytes()))
+        let (head, body) = connection.send(request).await?.into_parts();
+        let body = http_client::read(body, MAX_RESPONSE).await.map_err(|error| anyhow::anyhow!(error))?;
+        Ok((head.status, body))
     }
 }
 

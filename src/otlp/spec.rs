@@ -81,20 +81,9 @@ impl Endpoint {
         self.0.scheme() == "https"
     }
 
-    /// Its host, an IPv6 address without brackets, and its port.
-    pub(super) fn address(&self) -> (&str, u16) {
-        let host = self.0.host_str().unwrap_or_default().trim_matches(['[', ']']);
-        (host, self.0.port_or_known_default().unwrap_or_default())
-    }
-
-    /// The value of Host.
-    pub(super) fn authority(&self) -> &str {
-        &self.0[Position::BeforeHost..Position::AfterPort]
-    }
-
-    /// The target of requests.
-    pub(super) fn target(&self) -> &str {
-        &self.0[Position::BeforePath..Position::AfterQuery]
+    /// The URI of requests.
+    pub(super) fn uri(&self) -> &str {
+        self.0.as_str()
     }
 }
 
@@ -116,15 +105,14 @@ mod tests {
 
     #[test]
     fn the_path_of_traces_is_added_once() {
-        for (text, host, target) in [
-            ("http://localhost:4318", "localhost:4318", "/v1/traces"),
-            ("http://localhost:4318/", "localhost:4318", "/v1/traces"),
-            ("https://otlp.example.com/base/", "otlp.example.com", "/base/v1/traces"),
-            ("https://[::1]:4318/v1/traces", "[::1]:4318", "/v1/traces"),
-            ("http://h/v1/traces?key=a", "h", "/v1/traces?key=a"),
+        for (text, uri) in [
+            ("http://localhost:4318", "http://localhost:4318/v1/traces"),
+            ("http://localhost:4318/", "http://localhost:4318/v1/traces"),
+            ("https://otlp.example.com/base/", "https://otlp.example.com/base/v1/traces"),
+            ("https://[::1]:4318/v1/traces", "https://[::1]:4318/v1/traces"),
+            ("http://h/v1/traces?key=a", "http://h/v1/traces?key=a"),
         ] {
-            let endpoint = Endpoint::parse(text).unwrap();
-            assert_eq!((endpoint.authority(), endpoint.target()), (host, target), "{text}");
+            assert_eq!(Endpoint::parse(text).unwrap().uri(), uri, "{text}");
         }
     }
 

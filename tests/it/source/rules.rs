@@ -8,7 +8,7 @@ use tidegate::store::redis::{CHANGE, RAISES, TAKE};
 use super::files::{files_below, parsed, sources};
 
 /// The modules in their order: each may import only the modules before it.
-const ORDER: [&str; 31] = [
+const ORDER: [&str; 32] = [
     "text",
     "suggest",
     "id_vec",
@@ -21,6 +21,7 @@ const ORDER: [&str; 31] = [
     "telemetry",
     "socket",
     "tls",
+    "http_client",
     "acme",
     "otlp",
     "store",
