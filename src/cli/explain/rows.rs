@@ -26,6 +26,11 @@ impl Rows {
         self.0.push('\n');
     }
 
+    /// Appends these lines.
+    pub fn append(&mut self, other: &Self) {
+        self.0.push_str(&other.0);
+    }
+
     /// The text, without a line end after the last line.
     pub fn into_text(mut self) -> String {
         self.0.truncate(self.0.trim_end().len());
