@@ -2,7 +2,7 @@
 //!
 //! [`Arrivals`] reads logs of any known [`Format`] and returns their requests in the order of their arrival. A [`Player`] plays
 //! them against the routes and limits of a configuration, a [`Tally`] counts what a limit does, and [`suggest`] finds limits
-//! from what clients do. [`trace`] makes logs with known clients.
+//! from what clients do.
 
 mod arrivals;
 mod background;
@@ -31,7 +31,6 @@ mod source;
 pub mod suggest;
 mod summary;
 mod tally;
-pub mod trace;
 mod window;
 
 pub use self::arrivals::{Arrivals, OpenError, ReadOptions};

@@ -215,6 +215,3 @@ fn curve(needs: &Needs, exceptions: u64) -> Vec<CurvePoint> {
     points.truncate(flat + 1);
     points
 }
-
-#[cfg(test)]
-mod tests;

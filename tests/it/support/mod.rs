@@ -26,6 +26,7 @@ mod sample_api;
 mod sentinel;
 mod tidegate;
 mod tls;
+pub mod trace;
 mod upstream;
 mod web_server;
 mod wire;
