@@ -13,7 +13,7 @@ use super::grpc_body::GrpcBody;
 use super::request_record::RequestRecord;
 use crate::telemetry::RequestCounts;
 use crate::time::Stopwatch;
-use crate::upstream::{BodyError, ConnectionUse, ResponseBody};
+use crate::upstream::{BodyError, ConnectionUse, PolledFrame, ResponseBody, delegate_body};
 
 /// The body of a response. When it is dropped, the request is logged and its duration counted.
 #[derive(Debug)]
@@ -124,13 +124,9 @@ impl ReplyBody {
 }
 
 impl Body for ReplyBody {
-    type Data = Bytes;
-    type Error = BodyError;
+    delegate_body!(source);
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame {
         let frame = match &mut self.source {
             BodySource::Local(bytes) if bytes.is_empty() => Poll::Ready(None),
             BodySource::Upstream(body) => Pin::new(body).poll_frame(cx),
@@ -145,14 +141,6 @@ impl Body for ReplyBody {
         };
         self.record.record_frame(&frame);
         frame
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.source.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.source.size_hint()
     }
 }
 

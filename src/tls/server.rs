@@ -17,6 +17,7 @@ use super::identity::{Identity, fingerprint};
 use super::resolver::CertificateResolver;
 use super::validation::Validations;
 use super::{TlsError, Transport};
+use crate::boxed::rare;
 use crate::time::Timestamp;
 
 /// TLS 1.2 sessions that are kept for clients without support for tickets.
@@ -200,9 +201,7 @@ impl ServerTls {
         match &settings.validations {
             None => self.accept(stream).await.map(Some),
             // Rare, so it must not enlarge the future of every handshake.
-            Some(validations) => {
-                Box::pin(validations.clone().accept(stream, Arc::clone(&settings.config))).await
-            }
+            Some(validations) => rare(validations.clone().accept(stream, Arc::clone(&settings.config))).await,
         }
     }
 }

@@ -12,6 +12,7 @@ use super::pool::Pool;
 use super::request::{ForwardOptions, UpstreamRequest};
 use super::retry::{Attempts, Retry};
 use super::spec::HostRule;
+use crate::boxed::rare;
 use crate::http1::ResponseHead;
 use crate::http1::names::HOST;
 use crate::telemetry::Attempt;
@@ -73,8 +74,8 @@ pub(super) async fn attempt(
                 let stream = ResponseStream::new(&head, exchange, None);
                 (head, stream)
             }),
-            // Boxed so that the few requests with concurrency slots do not enlarge the future of all others.
-            Some(detachable) => Box::pin(detached::send(connection, request, deadline, detachable)).await,
+            // Only for requests with concurrency slots.
+            Some(detachable) => rare(detached::send(connection, request, deadline, detachable)).await,
         };
         let failed = match sent {
             // The bytes after a 101 are not HTTP, and this client has not requested another protocol.

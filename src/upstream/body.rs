@@ -15,7 +15,7 @@ use super::body_channel::BodyReceiver;
 use super::body_recorder::{BodyRecorder, RecordedBody};
 use super::buffered::{self, BodyBuffer, BufferBudget, BufferReservation};
 use super::connection_use::CONTENDED_GRACE;
-use super::error::BodyError;
+use super::error::{BodyError, PolledFrame};
 use super::scrub::HeaderScrub;
 use super::stream::ClientStream;
 use super::trailers::{self, may_be_trailer};
@@ -286,7 +286,7 @@ impl RequestBody {
         }
     }
 
-    fn poll_source(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_source(&mut self, cx: &mut Context<'_>) -> PolledFrame {
         match &mut self.source {
             Source::Empty | Source::Handshake | Source::Sent => Poll::Ready(None),
             Source::Failed => Poll::Pending,
@@ -325,10 +325,7 @@ impl Body for RequestBody {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame {
         let this = &mut *self;
         let is_incoming = matches!(this.source, Source::Channel(_) | Source::Stream(..));
         let returned = this.returned.take().map(|part| Poll::Ready(Some(Ok(Frame::data(*part)))));

@@ -21,6 +21,7 @@ use super::request::{ForwardOptions, UpstreamRequest};
 use super::response::ResponseBody;
 use super::retry::{Attempts, Retry};
 use super::shared::SharedUpstream;
+use crate::boxed::rare;
 use crate::http1::ResponseHead;
 use crate::limiter::Permit;
 use crate::telemetry::{Event, UpstreamCounts};
@@ -205,8 +206,7 @@ impl Upstream {
         tried: &[usize],
         (client, deadline): (IpAddr, Option<Instant>),
     ) -> Result<(usize, Option<Acquired>), ForwardError> {
-        // Boxed because it is large, and few requests wait.
-        let acquired = Box::pin(endpoints.wait(index, tried, client, deadline)).await;
+        let acquired = rare(endpoints.wait(index, tried, client, deadline)).await;
         let (index, acquired) = acquired.inspect_err(|error| self.count_full(error))?;
         Ok((index, Some(acquired)))
     }
@@ -244,8 +244,7 @@ impl Upstream {
             return Err(failed.error);
         };
         self.counts.record_event(Event::Retried);
-        // Boxed because it is large, and few requests wait.
-        Box::pin(sleep_until(end)).await;
+        rare(sleep_until(end)).await;
         Ok(())
     }
 

@@ -3,6 +3,10 @@
 use std::error::Error;
 use std::io;
 use std::num::NonZeroUsize;
+use std::task::Poll;
+
+use bytes::Bytes;
+use hyper::body::Frame;
 
 use super::spec::ServerSpec;
 use crate::http1::{BodyFault, ParseError};
@@ -117,6 +121,9 @@ pub enum BodyError {
     #[error("the body is larger than allowed")]
     TooLarge,
 }
+
+/// The next part of a body, if it has arrived; none at its end.
+pub type PolledFrame = Poll<Option<Result<Frame<Bytes>, BodyError>>>;
 
 /// Why a request failed, without the server's name.
 #[derive(Debug)]

@@ -14,8 +14,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use bytes::Bytes;
-use hyper::body::{Frame, SizeHint};
+use hyper::body::SizeHint;
 use tokio::io::{AsyncRead as _, ReadBuf};
 use tokio::time::Instant;
 
@@ -23,7 +22,7 @@ use self::exchange::Http1Exchange;
 use self::io::Io;
 use super::connection_limit::ConnectionPermit;
 use super::connection_use::ConnectionUse;
-use super::error::{BodyError, SendError};
+use super::error::{BodyError, PolledFrame, SendError};
 use super::request::UpstreamRequest;
 use crate::http1::{ResponseHead, write_request};
 use crate::socket::TimedStream;
@@ -172,7 +171,7 @@ impl Http1Connection {
     }
 
     /// Polls the next part of the response's body.
-    pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> PolledFrame {
         match &mut self.state {
             State::Receiving(exchange) => exchange.poll_response(&mut self.io, cx),
             State::Idle | State::Closed => Poll::Ready(None),

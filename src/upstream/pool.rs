@@ -21,6 +21,7 @@ use super::idle::IdleConnections;
 use super::members::Member;
 use super::shared::SharedUpstream;
 use super::spec::ServerSpec;
+use crate::boxed::rare;
 use crate::telemetry::{Attempt, UpstreamCounts};
 use crate::time::{Nanos, monotonic};
 
@@ -115,7 +116,7 @@ impl Pool {
         deadline: Option<Instant>,
     ) -> Result<Connection, ForwardError> {
         if let Some(acquired) = acquired {
-            return Box::pin(self.open(acquired, needs_new, deadline)).await.map(Connection::Http1);
+            return rare(self.open(acquired, needs_new, deadline)).await.map(Connection::Http1);
         }
         if !needs_new && let Some(connection) = self.connections.take() {
             return Ok(Connection::Http1(connection));
@@ -123,11 +124,10 @@ impl Pool {
         if let Some(http2) = self.connections.http2() {
             return match http2.open_stream(None) {
                 Some(stream) => Ok(Connection::Http2(stream)),
-                None => Box::pin(self.open_shared(http2, client, deadline)).await,
+                None => rare(self.open_shared(http2, client, deadline)).await,
             };
         }
-        // Boxed because it is large, and most requests reuse an idle connection.
-        Box::pin(self.wait_and_open(client, needs_new, deadline)).await.map(Connection::Http1)
+        rare(self.wait_and_open(client, needs_new, deadline)).await.map(Connection::Http1)
     }
 
     /// The error when every connection is in use.

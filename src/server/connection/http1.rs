@@ -22,6 +22,7 @@ use self::error::ExchangeError;
 use self::exchange::{Next, Session};
 use self::io::ClientIo;
 use self::upload::Upload;
+use crate::boxed::rare;
 use crate::http1::{HeadLimits, ParseError, ParsedRequest, ResponseHead, parse_request, write_response};
 use crate::proxy::{ActiveProxy, ClientConnection, Tunnel};
 use crate::server::drain::{ConnectionTracker, IDLE_GRACE};
@@ -122,19 +123,19 @@ pub(super) async fn serve(
             }
             State::Tunnel(tunnel) => {
                 let (stream, read) = connection.io.stream.into_parts();
-                Box::pin(tunnel.run(TimedStream::new(stream, read, spec.idle_timeout))).await;
+                rare(tunnel.run(TimedStream::new(stream, read, spec.idle_timeout))).await;
                 return Ok(None);
             }
             State::Closing { client_is_sending } => {
-                Box::pin(closing::close(&mut connection.io, tracker, client_is_sending)).await;
+                rare(closing::close(&mut connection.io, tracker, client_is_sending)).await;
                 return Ok(None);
             }
             State::RejectedHead(error) => {
-                Box::pin(closing::close(&mut connection.io, tracker, true)).await;
+                rare(closing::close(&mut connection.io, tracker, true)).await;
                 return Err(error.into());
             }
             State::Abandoned => {
-                Box::pin(closing::abandon(&mut connection.io, tracker)).await;
+                rare(closing::abandon(&mut connection.io, tracker)).await;
                 return Ok(None);
             }
         };

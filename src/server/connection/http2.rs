@@ -25,6 +25,7 @@ use tokio::time::Instant;
 
 use super::frame_flood::FrameFloodGuard;
 use super::stream_tracker::{StreamProgress, StreamTracker, TrackedBody};
+use crate::boxed::rare;
 use crate::proxy::{ActiveProxy, ClientConnection, Connect, Proxy, ProxyResponse};
 use crate::server::drain::ConnectionTracker;
 use crate::server::refusal_pacer::RefusalPacer;
@@ -165,10 +166,7 @@ async fn respond(
     let (head, body) = (Box::new(head.into()), body.into());
     let response = match service {
         Service::Proxy => crate::proxy::serve(&proxy, &client, head, body, connect).await,
-        // Boxed so that it does not enlarge the future of requests to the proxy.
-        Service::EnvoyRatelimit => {
-            Box::pin(crate::ratelimit_service::serve(&proxy, &client, head, body)).await
-        }
+        Service::EnvoyRatelimit => rare(crate::ratelimit_service::serve(&proxy, &client, head, body)).await,
     };
     let ProxyResponse { head, body, is_over_capacity, .. } = response;
     if is_over_capacity && let Some(end) = pacer.pause_after_refusal(client.ip(), &proxy) {

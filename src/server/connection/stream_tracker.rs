@@ -10,15 +10,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
-use hyper::body::{Body, Frame, SizeHint};
+use hyper::body::Body;
 use hyper::rt::Executor;
 use tokio::time::Instant;
 
 use crate::proxy::ReplyBody;
 use crate::socket::{LazyTimer, RATE_GRACE, TransferRate};
 use crate::time::{cached_now, monotonic};
-use crate::upstream::{BodyError, ConnectionUse};
+use crate::upstream::{ConnectionUse, PolledFrame, delegate_body};
 
 /// Requests that a client may cancel before rapid resets are suspected.
 const MAX_CANCELLED: u64 = 100;
@@ -204,13 +203,9 @@ impl StreamProgress {
 }
 
 impl Body for TrackedBody {
-    type Data = Bytes;
-    type Error = BodyError;
+    delegate_body!(body);
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame {
         self.progress.finish_wait();
         let frame = Pin::new(&mut self.body).poll_frame(cx);
         if let Poll::Ready(Some(Ok(frame))) = &frame
@@ -219,13 +214,5 @@ impl Body for TrackedBody {
             self.progress.start_wait(data.len());
         }
         frame
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }

@@ -18,7 +18,7 @@ use crate::time::{cached_now, monotonic};
 use crate::upstream::body::RequestBody;
 use crate::upstream::connection_use::CONTENDED_GRACE;
 use crate::upstream::content_type::is_open_ended;
-use crate::upstream::error::{BodyError, Cause};
+use crate::upstream::error::{BodyError, Cause, PolledFrame};
 use crate::upstream::request::UpstreamRequest;
 
 /// Limits of the head of a response.
@@ -326,11 +326,7 @@ impl Http1Exchange {
     }
 
     /// Polls the next part of the response's body.
-    pub fn poll_response(
-        &mut self,
-        io: &mut Io,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    pub fn poll_response(&mut self, io: &mut Io, cx: &mut Context<'_>) -> PolledFrame {
         let ResponseState::Body(decoder) = &mut self.response else { return Poll::Ready(None) };
         loop {
             if decoder.is_end() {

@@ -5,9 +5,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
 use http::{StatusCode, Version};
-use hyper::body::{Body as _, Frame, Incoming, SizeHint};
+use hyper::body::{Body as _, Incoming, SizeHint};
 use hyper::upgrade::Upgraded;
 use tokio::time::Instant;
 
@@ -22,7 +21,7 @@ use crate::upstream::body::RequestBody;
 use crate::upstream::connection_limit::ConnectionPermit;
 use crate::upstream::connection_use::ConnectionUse;
 use crate::upstream::content_type::is_open_ended;
-use crate::upstream::error::{BodyError, Cause, SendError};
+use crate::upstream::error::{BodyError, Cause, PolledFrame, SendError};
 use crate::upstream::request::UpstreamRequest;
 use crate::upstream::stream::poll_whole;
 use crate::upstream::upload::UploadProgress;
@@ -177,7 +176,7 @@ impl Http2Stream {
     }
 
     /// The next part of the response's body, or an error if it has not arrived in time.
-    pub fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    pub fn poll_body(&mut self, cx: &mut Context<'_>) -> PolledFrame {
         let Response::Body(body) = &mut self.response else { return Poll::Ready(None) };
         let frame = poll_whole(body, cx);
         if matches!(frame, Poll::Ready(None | Some(Err(_)))) {

@@ -8,9 +8,10 @@ use tidegate::store::redis::{CHANGE, RAISES, TAKE};
 use super::files::{files_below, parsed, sources};
 
 /// The modules in their order: each may import only the modules before it.
-const ORDER: [&str; 32] = [
+const ORDER: [&str; 33] = [
     "text",
     "suggest",
+    "boxed",
     "id_vec",
     "sharded",
     "generations",

@@ -12,6 +12,7 @@ use super::error::ExchangeError;
 use super::io::ClientIo;
 use super::response::{RequestFacts, ResponseWriter, framing};
 use super::upload::{Progress, Upload};
+use crate::boxed::rare;
 use crate::http1::names::CONNECTION;
 use crate::http1::{Framing, ParsedRequest};
 use crate::proxy::{ActiveProxy, ClientConnection, ProxyResponse, Tunnel};
@@ -68,9 +69,8 @@ impl Session<'_> {
             let (client, body) = (&self.client, body.into());
             let mut handling = pin!(match self.spec.service {
                 Service::Proxy => Either::Left(crate::proxy::serve(&proxy, client, head, body, None)),
-                // Boxed so that it does not enlarge the future of requests to the proxy.
                 Service::EnvoyRatelimit => {
-                    Either::Right(Box::pin(crate::ratelimit_service::serve(&proxy, client, head, body)))
+                    Either::Right(rare(crate::ratelimit_service::serve(&proxy, client, head, body)))
                 }
             });
             let (io, client) = (&mut *io, &self.client);
