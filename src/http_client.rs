@@ -32,10 +32,8 @@ enum Sender {
     Http2(http2::SendRequest<Full<Bytes>>),
 }
 
-/// Connects to the host of a URI, with TLS or without.
-///
-/// # Errors
-/// When the host has no address, refuses the connection, or is not trusted.
+/// Connects to the host of a URI, with TLS or without. Fails when the host has no address, refuses the connection, or is not
+/// trusted.
 pub async fn connect(uri: &Uri, tls: Option<&ClientTls>) -> io::Result<Transport> {
     let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
     let default_port = if tls.is_some() { 443 } else { 80 };
@@ -48,18 +46,12 @@ pub async fn connect(uri: &Uri, tls: Option<&ClientTls>) -> io::Result<Transport
 
 impl Connection {
     /// HTTP/1.1 over this stream.
-    ///
-    /// # Errors
-    /// When the stream fails.
     pub async fn http1(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> hyper::Result<Self> {
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         Ok(Self::new(Sender::Http1(sender), connection))
     }
 
     /// HTTP/2 over this stream.
-    ///
-    /// # Errors
-    /// When the stream fails.
     pub async fn http2(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> hyper::Result<Self> {
         let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
         Ok(Self::new(Sender::Http2(sender), connection))
@@ -81,9 +73,7 @@ impl Connection {
     }
 
     /// Sends a request with an absolute URI, and waits for the head of the response. Adds User-Agent unless the request has one.
-    ///
-    /// # Errors
-    /// When the connection ends before, or the response is not valid.
+    /// Fails when the connection ends before, or the response is not valid.
     pub async fn send(&mut self, mut request: Request<Full<Bytes>>) -> hyper::Result<Response<Incoming>> {
         let agent = HeaderValue::from_static(concat!("tidegate/", env!("CARGO_PKG_VERSION")));
         request.headers_mut().entry(USER_AGENT).or_insert(agent);
@@ -102,10 +92,7 @@ impl Connection {
     }
 }
 
-/// The body of a response.
-///
-/// # Errors
-/// When it is incomplete, or has more than `most` bytes.
+/// The body of a response. Fails when it is incomplete, or has more than `most` bytes.
 pub async fn read(body: Incoming, most: usize) -> Result<Bytes, Box<dyn std::error::Error + Send + Sync>> {
     Ok(Limited::new(body, most).collect().await?.to_bytes())
 }

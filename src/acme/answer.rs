@@ -28,9 +28,7 @@ enum Question {
 
 impl Answer {
     /// Answers requests with this token (HTTP-01), also those that other processes get: these read the answer from the storage.
-    ///
-    /// # Errors
-    /// If the token can't be the name of a file, or the file can't be written.
+    /// Fails if the token can't be the name of a file, or the file can't be written.
     pub async fn http(
         shared: &Arc<Shared>,
         lock: &Lock,

@@ -43,10 +43,8 @@ struct EventStream {
     events: mpsc::Sender<Bytes>,
 }
 
-/// Opens a stream for a client that may do what `access` says.
-///
-/// # Errors
-/// If as many streams are open as there may be, or the process stops.
+/// Opens a stream for a client that may do what `access` says. Fails if as many streams are open as there may be, or the process
+/// stops.
 pub(super) fn open(connection: &Connection, access: Access) -> Result<AdminResponse, AdminError> {
     let Connection { admin, current, session } = connection;
     if *admin.lifecycle.borrow() == Lifecycle::Draining {

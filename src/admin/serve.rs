@@ -28,9 +28,6 @@ const MAX_HEAD: usize = 16 * 1024;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves until it is dropped. Each connection is served with the value that `current` has when it is accepted.
-///
-/// # Errors
-/// When the socket can't be used.
 pub async fn serve(current: &Arc<ArcSwap<Admin>>, listener: AdminListener) -> io::Result<()> {
     let listener = listener.open()?;
     let sessions = Arc::new(Sessions::default());

@@ -122,10 +122,7 @@ impl Token {
     /// The minimum length of a token. 16 random hexadecimal digits are 64 bits.
     pub const MIN_LEN: usize = 16;
 
-    /// Checks a token.
-    ///
-    /// # Errors
-    /// If it is too short, or can't be sent in a header.
+    /// Checks a token. Fails if it is too short, or can't be sent in a header.
     pub fn new(text: &str) -> Result<Self, AdminTokenError> {
         if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(AdminTokenError::Characters);

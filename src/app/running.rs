@@ -70,10 +70,7 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Starts serving.
-    ///
-    /// # Errors
-    /// If an address can't be bound, or a worker can't be started.
+    /// Starts serving. Fails if an address can't be bound, or a worker can't be started.
     pub async fn start(
         config: Config,
         inherited: InheritedSockets,
@@ -144,10 +141,8 @@ impl Running {
         Ok(())
     }
 
-    /// Applies another configuration, of which these parts have changed.
-    ///
-    /// # Errors
-    /// If a new address can't be bound; then nothing has changed.
+    /// Applies another configuration, of which these parts have changed. Fails if a new address can't be bound; then nothing has
+    /// changed.
     pub async fn reload(
         &mut self,
         mut config: Config,

@@ -36,10 +36,7 @@ pub(super) enum Reached {
 }
 
 impl AdminArgs {
-    /// A client of the interface.
-    ///
-    /// # Errors
-    /// If the arguments or the configuration name none; the message has been printed.
+    /// A client of the interface. Fails if the arguments or the configuration name none; the message has been printed.
     pub fn client(&self) -> Result<Client, Failure> {
         match self.reached()? {
             Reached::Admin(client) => Ok(client),
@@ -51,11 +48,9 @@ impl AdminArgs {
         }
     }
 
-    /// A client of the interface, or the listeners if the configuration has none. Of the configuration only these sections
-    /// are read, so that the others may be invalid, or need variables that are not set here.
-    ///
-    /// # Errors
-    /// If they are invalid; the message has been printed.
+    /// A client of the interface, or the listeners if the configuration has none. Of the configuration only these sections are
+    /// read, so that the others may be invalid, or need variables that are not set here. Fails if they are invalid; the message
+    /// has been printed.
     pub fn reached(&self) -> Result<Reached, Failure> {
         let token = std::env::var("TIDEGATE_ADMIN_TOKEN").ok().filter(|token| !token.is_empty());
         if let Some(url) = &self.admin {

@@ -67,10 +67,8 @@ impl AdminRequest {
 }
 
 impl Client {
-    /// A client of the interface at a URL; `tls` is for `https`.
-    ///
-    /// # Errors
-    /// A message if the URL is not that of an interface, or a file of `tls` can't be used.
+    /// A client of the interface at a URL; `tls` is for `https`. Fails if the URL is not that of an interface, or a file of `tls`
+    /// can't be used.
     pub fn at_url(text: &str, token: Option<String>, tls: &TlsFiles) -> Result<Self, String> {
         let form =
             "write it as http://127.0.0.1:9900, https://gate.internal:9900 or unix:/run/tidegate/admin.sock";
@@ -102,9 +100,6 @@ impl Client {
     }
 
     /// A client of the interface of a configuration, on this machine.
-    ///
-    /// # Errors
-    /// A message if a file of `tls` can't be used.
     pub fn from_spec(spec: &AdminSpec, token: Option<String>, tls: &TlsFiles) -> Result<Self, String> {
         let target = match (&spec.address, &spec.tls) {
             (AdminAddress::Unix { path, .. }, _) => Target::Unix(path.clone()),
@@ -125,9 +120,6 @@ impl Client {
     }
 
     /// Sends a request, and waits for the response at most this long.
-    ///
-    /// # Errors
-    /// Why there is none.
     pub fn fetch(&self, request: &AdminRequest, timeout: Duration) -> Result<(StatusCode, Bytes), ErrorBody> {
         let unreachable = |error: &dyn fmt::Display| ErrorBody {
             error: format!("can't reach the admin interface at {}: {error}", self.target),
@@ -143,9 +135,6 @@ impl Client {
     }
 
     /// Sends a request, and waits for the response.
-    ///
-    /// # Errors
-    /// The error of the response, or why there is none.
     fn send(&self, request: &AdminRequest) -> Result<Value, ErrorBody> {
         let (status, body) = self.fetch(request, TIMEOUT)?;
         if status != StatusCode::OK {
@@ -155,11 +144,8 @@ impl Client {
             .map_err(|error| ErrorBody { error: format!("the response is not valid: {error}"), help: None })
     }
 
-    /// Sends a request, and waits for the status and the body of the response.
-    ///
-    /// # Errors
-    /// If there is none, or it rejects the request itself (400, 401, 403 and the like); the message has been printed.
-    /// Statuses in `expected` are no errors.
+    /// Sends a request, and waits for the status and the body of the response. Fails if there is none, or it rejects the request
+    /// itself (400, 401, 403 and the like); the message has been printed. Statuses in `expected` are no errors.
     pub fn fetch_or_complain(
         &self,
         request: &AdminRequest,
@@ -173,9 +159,6 @@ impl Client {
     }
 
     /// Sends a request, and waits for the response.
-    ///
-    /// # Errors
-    /// If there is none, or it is an error; the message has been printed.
     pub fn send_or_complain(&self, request: &AdminRequest) -> Result<Value, Failure> {
         self.send(request).map_err(|failed| complain_of(&failed))
     }

@@ -116,9 +116,6 @@ impl BodyFields {
     pub const NONE: Self = Self(Vec::new());
 
     /// Whether the body of a request can have one of these fields, by its head.
-    ///
-    /// # Errors
-    /// The reason why it can't.
     pub fn check_head(fields: &[BodyField], head: &RequestHead) -> Result<(), NoField> {
         let format = format(head)?;
         if fields.iter().any(|field| field.format() == format) { Ok(()) } else { Err(NoField::ContentType) }
@@ -138,9 +135,6 @@ impl BodyFields {
     }
 
     /// The distinct values of a field, in their canonical form.
-    ///
-    /// # Errors
-    /// Why there is none.
     pub fn values(&self, field: &BodyField) -> Result<&[String], NoField> {
         let found = self.0.iter().find(|(known, _)| known == field);
         found.map_or(Err(NoField::Absent), |(_, values)| values.as_deref().map_err(|why| *why))

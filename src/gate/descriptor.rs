@@ -67,10 +67,8 @@ impl<'a> Descriptor<'a> {
     /// The entry whose value is the address of the client.
     pub const REMOTE_ADDRESS: &'static str = "remote_address";
 
-    /// Parses entries with commas between them, each `key=value`. A value has no comma.
-    ///
-    /// # Errors
-    /// A text without an entry, or an entry that has no key or no value.
+    /// Parses entries with commas between them, each `key=value`. A value has no comma. Rejects a text without an entry, or an
+    /// entry that has no key or no value.
     pub fn parse(text: &'a str) -> Result<Self, String> {
         let entry = |entry: &'a str| {
             let pair = entry.split_once('=').filter(|(key, _)| !key.is_empty());
@@ -106,10 +104,7 @@ impl std::fmt::Display for EntryPattern {
 }
 
 impl EntryPattern {
-    /// Parses `key`, `key=value`, or `key=pattern*`.
-    ///
-    /// # Errors
-    /// An empty key, or an empty value.
+    /// Parses `key`, `key=value`, or `key=pattern*`. Rejects an empty key, or an empty value.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         let (key, value) = text.split_once('=').map_or((text, None), |(key, value)| (key, Some(value)));
         if key.is_empty() {
@@ -129,10 +124,7 @@ impl EntryPattern {
 }
 
 impl DescriptorTable {
-    /// Adds a rule.
-    ///
-    /// # Errors
-    /// The number of an earlier rule with the same entries.
+    /// Adds a rule. Fails with the number of an earlier rule that has the same entries.
     pub fn add(&mut self, domain: &str, entries: &[EntryPattern], rule: DescriptorRule) -> Result<(), usize> {
         let mut node = self.domains.entry(domain.into()).or_default();
         for entry in entries {

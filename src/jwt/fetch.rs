@@ -62,9 +62,6 @@ pub enum FetchError {
 
 impl KeySetUrl {
     /// Parses a URL.
-    ///
-    /// # Errors
-    /// See [`KeySetUrlError`].
     pub fn parse(text: &str) -> Result<Self, KeySetUrlError> {
         let url = Url::parse(text).map_err(|_| KeySetUrlError::Malformed)?;
         match url.scheme() {

@@ -33,9 +33,6 @@ impl<'a> Token<'a> {
     }
 
     /// The claims of the token.
-    ///
-    /// # Errors
-    /// No valid token.
     pub fn claims(&self) -> Result<&Claims, TokenError> {
         let verify = || {
             let verdict = self.verifier.ok_or(TokenError::Absent)?.claims(self.fields);

@@ -57,9 +57,6 @@ impl Verifier {
     }
 
     /// The claims of the token in these fields.
-    ///
-    /// # Errors
-    /// No valid token.
     pub fn claims(&self, fields: &Fields) -> Result<Arc<Claims>, TokenError> {
         let token = self.token(fields)?;
         if token.len() > MAX_TOKEN {

@@ -81,12 +81,11 @@ impl Client {
         {
             kept = None;
         }
-        let mut connection = match kept {
-            Some(connection) => connection,
-            None => {
-                let stream = http_client::connect(request.uri(), self.spec.tls.as_ref()).await?;
-                Connection::http1(stream).await?
-            }
+        let mut connection = if let Some(connection) = kept {
+            connection
+        } else {
+            let stream = http_client::connect(request.uri(), self.spec.tls.as_ref()).await?;
+            Connection::http1(stream).await?
         };
         let (head, body) = connection.send(request).await?.into_parts();
         let body = http_client::read(body, MAX_RESPONSE).await.map_err(ExportError::Body)?;
@@ -100,9 +99,6 @@ impl Client {
 }
 
 /// Sends a request without spans, within the timeout of an export.
-///
-/// # Errors
-/// Why the collector has not accepted it.
 pub async fn check_collector(spec: &ExportSpec) -> Result<(), ExportError> {
     let body = Bytes::from(encode(&spec.resource, &[]));
     let sent = tokio::time::timeout(spec.timeout, Client::new(spec.clone()).send(body)).await;

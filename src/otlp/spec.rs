@@ -56,9 +56,6 @@ pub enum EndpointError {
 
 impl Endpoint {
     /// Parses the base URL of a collector, to which `/v1/traces` is added unless it ends with that.
-    ///
-    /// # Errors
-    /// See [`EndpointError`].
     pub fn parse(text: &str) -> Result<Self, EndpointError> {
         let mut url = Url::parse(text).map_err(|_| EndpointError::Malformed)?;
         if !matches!(url.scheme(), "http" | "https") {

@@ -99,10 +99,8 @@ impl ReplyBody {
         if let BodySource::Local(bytes) = &self.source { Some(bytes.len() as u64) } else { None }
     }
 
-    /// Continues to send the request's body while the client does not read the response.
-    ///
-    /// # Errors
-    /// The client has aborted the request.
+    /// Continues to send the request's body while the client does not read the response. Fails if the client has aborted the
+    /// request.
     pub fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<(), BodyError> {
         if let BodySource::Upstream(body) = &mut self.source { body.poll_upload(cx) } else { Ok(()) }
     }

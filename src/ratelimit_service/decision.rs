@@ -99,9 +99,6 @@ impl ChargedDescriptor<'_> {
 }
 
 /// Decides a request.
-///
-/// # Errors
-/// A request that can't be decided.
 pub(super) async fn decide<'p>(
     proxy: &'p Proxy,
     request: &CheckedRequest<'_>,

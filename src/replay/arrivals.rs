@@ -78,10 +78,8 @@ impl Default for ReadOptions {
 }
 
 impl Arrivals {
-    /// Opens logs; `-` is standard input. Empty ones are skipped; those of which nothing can be read are broken.
-    ///
-    /// # Errors
-    /// If a log can't be opened, or is not in a known format or the one that `options` name, or if nothing can be read of any.
+    /// Opens logs; `-` is standard input. Empty ones are skipped; those of which nothing can be read are broken. Fails if a log
+    /// can't be opened, or is not in a known format or the one that `options` name, or if nothing can be read of any.
     pub fn open(paths: &[PathBuf], options: &ReadOptions) -> Result<Self, OpenError> {
         let progress = Arc::default();
         let (mut sources, mut broken) = (Vec::new(), Vec::new());

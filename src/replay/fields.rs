@@ -110,10 +110,8 @@ pub enum FieldMapError {
 
 impl FieldMap {
     /// Parses `NAME=PATH,…`. A path goes into objects with dots: `request.headers.User-Agent`. Names are parts of a request,
-    /// `header.NAME` or `field.NAME`, also with a colon as in keys of limits; `duration=PATH:ms` has a unit (`s`, `ms`, `us` or `ns`).
-    ///
-    /// # Errors
-    /// If a part is not `NAME=PATH`, a name is unknown, or time or target are missing.
+    /// `header.NAME` or `field.NAME`, also with a colon as in keys of limits; `duration=PATH:ms` has a unit (`s`, `ms`, `us` or
+    /// `ns`). Fails if a part is not `NAME=PATH`, a name is unknown, or time or target are missing.
     pub fn parse(text: &str) -> Result<Self, FieldMapError> {
         let mut map = Self::default();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
@@ -132,10 +130,7 @@ impl FieldMap {
         Self { fields: fields.iter().map(|(role, path)| (role.clone(), Cow::Borrowed(*path))).collect() }
     }
 
-    /// This map with a further field, which has its path as its name.
-    ///
-    /// # Errors
-    /// If there are too many fields.
+    /// This map with a further field, which has its path as its name. Fails if there are too many fields.
     pub fn with_field(mut self, path: &str) -> Result<Self, FieldMapError> {
         if self.fields.len() == MAX_FIELDS {
             return Err(FieldMapError::TooMany);

@@ -46,10 +46,7 @@ pub enum PartSourceError {
 
 impl PartSources {
     /// The sources that options name: `client` a field, and each of `parts` a field for all parts that logs can lack, or
-    /// `PART=FIELD` for one.
-    ///
-    /// # Errors
-    /// An option that is malformed, or a part that logs always have.
+    /// `PART=FIELD` for one. Rejects an option that is malformed, or a part that logs always have.
     pub fn parse(gate: &Gate, client: Option<&str>, parts: &[String]) -> Result<Self, PartSourceError> {
         let mut sources = Self { client: client.map(Field::new), host: None, parts: Vec::new() };
         for text in parts {

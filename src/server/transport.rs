@@ -57,10 +57,7 @@ impl HandshakeError {
     }
 }
 
-/// Acquires a permit for a connection that was just accepted.
-///
-/// # Errors
-/// When too many connections are open.
+/// Acquires a permit for a connection that was just accepted. Fails when too many connections are open.
 pub(super) fn permit(
     limiter: &Arc<ConnectionLimiter>,
     address: SocketAddr,

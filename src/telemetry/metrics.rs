@@ -110,9 +110,6 @@ impl Metrics {
     }
 
     /// Writes all metrics; `policies` are those of the current configuration.
-    ///
-    /// # Errors
-    /// Those of `out`.
     pub fn write(
         &self,
         format: Format,
@@ -133,9 +130,6 @@ impl Metrics {
     }
 
     /// Writes the metrics of limits and their store alone.
-    ///
-    /// # Errors
-    /// Those of `out`.
     pub fn write_limits(
         &self,
         format: Format,

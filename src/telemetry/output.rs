@@ -36,9 +36,6 @@ pub(super) struct LogBuffer {
 
 impl LogOutput {
     /// Starts the thread that writes to `out`. `name` is that of the log in messages, and of the thread.
-    ///
-    /// # Errors
-    /// When the thread can't be started.
     pub fn start(out: impl Write + Send + 'static, name: &'static str) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let writer = Writer::new(out, name, Arc::clone(&shared));

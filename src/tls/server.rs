@@ -57,10 +57,7 @@ struct Settings {
 }
 
 impl ServerTls {
-    /// TLS with these settings.
-    ///
-    /// # Errors
-    /// When the certificate of an authority can't be used.
+    /// TLS with these settings. Fails when the certificate of an authority can't be used.
     pub fn new(spec: ServerTlsSpec) -> Result<Self, TlsError> {
         let authorities = spec.client_authorities.as_deref();
         let trust_fingerprint = fingerprint(authorities.unwrap_or_default().iter().map(|one| &**one));
@@ -112,10 +109,8 @@ impl ServerTls {
     }
 
     /// Uses those of these certificates that have managed names for new connections, in place of the managed ones so far.
-    /// `validations` are certificates for an ACME server that validates names (TLS-ALPN-01).
-    ///
-    /// # Errors
-    /// When TLS can't be set up for validations; then nothing has changed.
+    /// `validations` are certificates for an ACME server that validates names (TLS-ALPN-01). Changes nothing if TLS can't be set
+    /// up for validations.
     pub fn install(&self, managed: &[Identity], validations: &[Identity]) -> Result<(), TlsError> {
         let names = self.managed_names();
         let is_own = |identity: &&Identity| identity.names().iter().any(|name| names.contains(name));
@@ -181,11 +176,8 @@ impl ServerTls {
         expiries.into_iter().collect()
     }
 
-    /// Does the TLS handshake with a client.
-    ///
-    /// # Errors
-    /// When the client sends something else than TLS, when either side does not trust the other, and when the connection
-    /// fails.
+    /// Does the TLS handshake with a client. Fails when the client sends something else than TLS, when either side does not trust
+    /// the other, and when the connection fails.
     pub async fn accept(&self, stream: TcpStream) -> io::Result<Transport> {
         let acceptor = TlsAcceptor::from(Arc::clone(&self.0.load().config));
         let stream = acceptor.accept(stream).await?;
@@ -193,9 +185,6 @@ impl ServerTls {
     }
 
     /// The same, or the handshake with an ACME server that validates a name: then there is no connection to serve.
-    ///
-    /// # Errors
-    /// The same.
     pub async fn accept_or_validate(&self, stream: TcpStream) -> io::Result<Option<Transport>> {
         let settings = self.0.load_full();
         match &settings.validations {

@@ -170,10 +170,8 @@ pub(super) fn outcome(status: StatusCode) -> Attempt {
     }
 }
 
-/// Prefixes `target`, if given, with the server's base path, sets the Host header, and starts the span of the attempt.
-///
-/// # Errors
-/// When base path and target together are no valid target.
+/// Prefixes `target`, if given, with the server's base path, sets the Host header, and starts the span of the attempt. Fails when
+/// base path and target together are no valid target.
 pub(super) fn address(
     request: &mut UpstreamRequest,
     target: Option<&Uri>,

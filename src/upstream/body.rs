@@ -126,11 +126,8 @@ impl RequestBody {
         self
     }
 
-    /// Reads the whole body if it is small, its length is known, and `budget` has memory for it. Otherwise it stays a
-    /// stream.
-    ///
-    /// # Errors
-    /// When the body ends early, is too large or too slow.
+    /// Reads the whole body if it is small, its length is known, and `budget` has memory for it. Otherwise it stays a stream.
+    /// Fails when the body ends early, is too large or too slow.
     pub async fn buffered(self, budget: &BufferBudget) -> Result<Self, BodyError> {
         let length = self.size_hint().exact().filter(|length| *length <= buffered::MAX_BYTES);
         let length = length.filter(|_| self.is_incoming());
@@ -140,10 +137,8 @@ impl RequestBody {
         }
     }
 
-    /// Reads the whole body, unless it has more than `most` bytes, or `budget` has no memory for it.
-    ///
-    /// # Errors
-    /// When the body ends early, is larger than [`Self::at_most`] allows, or too slow.
+    /// Reads the whole body, unless it has more than `most` bytes, or `budget` has no memory for it. Fails when the body ends
+    /// early, is larger than [`Self::at_most`] allows, or too slow.
     pub async fn read(self, most: u64, budget: &BufferBudget) -> Result<ReadBody, BodyError> {
         if self.size_hint().lower() > most {
             return Ok(ReadBody::TooLong(self));

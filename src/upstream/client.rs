@@ -83,9 +83,6 @@ impl Upstream {
     ///
     /// With `retry_for` such a request, and one of which nothing was sent, also waits while no server answers, and is sent
     /// again after each pause.
-    ///
-    /// # Errors
-    /// When there is no response.
     pub async fn forward(
         &self,
         permit: Permit,
@@ -211,10 +208,8 @@ impl Upstream {
         Ok((index, Some(acquired)))
     }
 
-    /// Returns when another attempt may follow a failed one, and whether that was after a pause.
-    ///
-    /// # Errors
-    /// The error of the failed attempt if no other may follow.
+    /// Returns when another attempt may follow a failed one, and whether that was after a pause. Fails with the error of the
+    /// failed attempt if no other may follow.
     async fn recover(
         &self,
         failed: FailedAttempt,
@@ -231,11 +226,8 @@ impl Upstream {
         Ok(true)
     }
 
-    /// Waits while no server answers, until the next attempt.
-    ///
-    /// # Errors
-    /// The error of the failed attempt if the request must not be sent again, has waited for `retry_for`, or `max_pending`
-    /// requests wait.
+    /// Waits while no server answers, until the next attempt. Fails with the error of the failed attempt if the request must not
+    /// be sent again, has waited for `retry_for`, or `max_pending` requests wait.
     async fn pause(&self, failed: FailedAttempt, attempts: &mut Attempts) -> Result<(), ForwardError> {
         let end = (failed.retry != Retry::Never).then(|| attempts.pause()).flatten();
         let waits = end.and_then(|end| Some((end, self.shared.start_pending(|| false)?)));

@@ -86,12 +86,9 @@ impl Connection {
         matches!(self, Self::Http2(_))
     }
 
-    /// Sends a request and waits for the head of the response. `deadline` applies to the response's body as well.
-    /// `polls_upload` says that the caller calls [`ActiveExchange::poll_upload`] while its client does not read the
-    /// response.
-    ///
-    /// # Errors
-    /// When there is no response. The request's head is unchanged, and its body keeps what can be sent again.
+    /// Sends a request and waits for the head of the response. `deadline` applies to the response's body as well. `polls_upload`
+    /// says that the caller calls [`ActiveExchange::poll_upload`] while its client does not read the response. Without a response
+    /// the request's head is unchanged, and its body keeps what can be sent again.
     pub async fn send(
         self,
         request: &mut UpstreamRequest,
@@ -130,10 +127,7 @@ impl ActiveExchange {
         }
     }
 
-    /// Polls the rest of the upload while the client does not read the response.
-    ///
-    /// # Errors
-    /// The client has aborted the request.
+    /// Polls the rest of the upload while the client does not read the response. Fails if the client has aborted the request.
     pub fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<(), BodyError> {
         match self {
             Self::Http1(connection) => connection.poll_upload(cx),

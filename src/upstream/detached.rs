@@ -57,9 +57,6 @@ pub(super) struct ResponseStream {
 }
 
 /// Sends a request as [`Connection::send`] does, but in a task that continues if the caller is dropped.
-///
-/// # Errors
-/// When there is no response.
 pub(super) async fn send(
     connection: Connection,
     request: &mut UpstreamRequest,
@@ -121,10 +118,7 @@ impl ResponseStream {
         frame
     }
 
-    /// Polls the rest of the upload.
-    ///
-    /// # Errors
-    /// The client has aborted the request.
+    /// Polls the rest of the upload. Fails if the client has aborted the request.
     pub fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<(), BodyError> {
         self.exchange.as_mut().map_or(Ok(()), |exchange| exchange.poll_upload(cx))
     }

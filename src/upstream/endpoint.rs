@@ -95,10 +95,8 @@ impl Endpoint {
     }
 }
 
-/// Connects to an address of a server, or else to the fallback, with TLS if the server's URL says so.
-///
-/// # Errors
-/// When neither address accepts the connection, or the TLS handshake fails.
+/// Connects to an address of a server, or else to the fallback, with TLS if the server's URL says so. Fails when neither address
+/// accepts the connection, or the TLS handshake fails.
 pub(super) async fn dial(
     address: SocketAddr,
     fallback: Option<SocketAddr>,

@@ -125,10 +125,8 @@ impl Http1Connection {
         has_switched.then(|| (TimedStream::new(stream, read, stall_timeout), permit))
     }
 
-    /// Sends a request and waits for the head of the response. `deadline` applies to the response's body as well.
-    ///
-    /// # Errors
-    /// When there is no response. The request's head is unchanged, and its body keeps what can be sent again.
+    /// Sends a request and waits for the head of the response. `deadline` applies to the response's body as well. Without a
+    /// response the request's head is unchanged, and its body keeps what can be sent again.
     pub async fn send(
         &mut self,
         request: &mut UpstreamRequest,
@@ -159,10 +157,7 @@ impl Http1Connection {
         }
     }
 
-    /// Polls the rest of the upload of a request whose response has started.
-    ///
-    /// # Errors
-    /// The client has aborted the request.
+    /// Polls the rest of the upload of a request whose response has started. Fails if the client has aborted the request.
     pub fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<(), BodyError> {
         match &mut self.state {
             State::Receiving(exchange) if !exchange.is_sent() => exchange.poll_early_upload(&mut self.io, cx),

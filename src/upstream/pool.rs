@@ -103,11 +103,9 @@ impl Pool {
         self.connections.http2().is_some()
     }
 
-    /// Gets a connection for a request: what it has waited for, an idle connection unless `needs_new`, or a new one. A
-    /// shared connection may be an old one even if `needs_new`: the first request that fails on it removes it.
-    ///
-    /// # Errors
-    /// When no connection can be made, or none is free in time.
+    /// Gets a connection for a request: what it has waited for, an idle connection unless `needs_new`, or a new one. A shared
+    /// connection may be an old one even if `needs_new`: the first request that fails on it removes it. Fails when no connection
+    /// can be made, or none is free in time.
     pub(super) async fn checkout(
         &self,
         acquired: Option<Acquired>,

@@ -25,10 +25,7 @@ pub(super) enum ProbeError {
     Request(#[from] http::Error),
 }
 
-/// Checks an endpoint: it is healthy if it responds with 2xx or 3xx in time.
-///
-/// # Errors
-/// When the endpoint is unhealthy.
+/// Checks an endpoint: it is healthy if it responds with 2xx or 3xx in time. Fails when the endpoint is unhealthy.
 pub(super) async fn probe(
     member: &Member,
     upstream: &UpstreamSpec,

@@ -105,10 +105,7 @@ impl ResponseBody {
         self.in_flight.pool().server().authority()
     }
 
-    /// Polls the rest of the upload while the client does not read the response.
-    ///
-    /// # Errors
-    /// The client has aborted the request.
+    /// Polls the rest of the upload while the client does not read the response. Fails if the client has aborted the request.
     pub fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<(), BodyError> {
         self.stream.poll_upload(cx)
     }

@@ -163,10 +163,8 @@ impl SharedUpstream {
         (others < self.spec.max_pending || displace()).then_some(pending)
     }
 
-    /// Counts a request of this client, if `max_requests_per_client` is set.
-    ///
-    /// # Errors
-    /// When the client has that many concurrent requests.
+    /// Counts a request of this client, if `max_requests_per_client` is set. Fails when the client has that many concurrent
+    /// requests.
     pub(super) fn admit_client(&self, client: IpAddr) -> Result<Option<ClientPermit>, ForwardError> {
         let Some(max) = self.spec.max_requests_per_client else { return Ok(None) };
         let permit = self.clients.acquire(client, max);

@@ -20,10 +20,8 @@ use crate::text::counted;
 use crate::time::monotonic;
 use crate::upstream::{UpstreamSpec, check_servers};
 
-/// Tries everything at the same time, each for `limit` at most. Certificates come first: they need no connection.
-///
-/// # Errors
-/// If nothing can be tried on this machine; the message has been printed.
+/// Tries everything at the same time, each for `limit` at most. Certificates come first: they need no connection. Fails if
+/// nothing can be tried on this machine; the message has been printed.
 pub(super) fn connect(config: &Config, limit: Duration) -> Result<Vec<Connection>, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
         complain(format!("error: can't connect: {error}"));

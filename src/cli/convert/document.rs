@@ -36,9 +36,6 @@ static EMPTY: Node = Node { line: 1, value: Value::Null };
 
 impl Document {
     /// Parses YAML.
-    ///
-    /// # Errors
-    /// The place of an error of syntax.
     pub fn yaml(file: &str, text: &str) -> Result<Self, SyntaxError> {
         let file: Rc<str> = Rc::from(file);
         let documents = MarkedYaml::load_from_str(text).map_err(|error| SyntaxError {
@@ -49,9 +46,6 @@ impl Document {
     }
 
     /// Parses TOML.
-    ///
-    /// # Errors
-    /// The place of an error of syntax.
     pub fn toml(file: &str, text: &str) -> Result<Self, SyntaxError> {
         let file: Rc<str> = Rc::from(file);
         let table = DeTable::parse(text).map_err(|error| {

@@ -39,9 +39,6 @@ enum Part {
 }
 
 /// Converts a file with this name and text.
-///
-/// # Errors
-/// The place of an error of syntax.
 pub(super) fn convert(file: &str, text: &str) -> Result<Converted, SyntaxError> {
     let document = Document::yaml(file, text)?;
     let mut maker = Maker { document: &document, names: Names::default(), converted: Converted::default() };

@@ -36,9 +36,6 @@ struct Maker<'s> {
 }
 
 /// Converts a file with this name and text. Files that it names are relative to `directory`.
-///
-/// # Errors
-/// The place of an error of syntax.
 pub(super) fn convert(file: &str, text: &str, directory: &Path) -> Result<Converted, SyntaxError> {
     let mut sections = sections(file, text)?;
     inherit(&mut sections);

@@ -28,9 +28,6 @@ use super::model::{ClientIp, Converted, Denied, Route, Target};
 use super::note::{Note, SyntaxError};
 
 /// Converts a file with this name and text. Files that it names are relative to `directory`.
-///
-/// # Errors
-/// The place of an error of syntax.
 pub(super) fn convert(file: &str, text: &str, directory: &Path) -> Result<Converted, SyntaxError> {
     let mut tree = Tree::new(directory);
     let top = tree.parse(file, text)?;

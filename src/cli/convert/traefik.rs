@@ -14,9 +14,6 @@ use super::model::{Converted, Route, Target};
 use super::note::{Note, SyntaxError};
 
 /// Converts a file with this name and text; a name that ends with `.toml` is that of a file in TOML.
-///
-/// # Errors
-/// The place of an error of syntax.
 pub(super) fn convert(file: &str, text: &str) -> Result<Converted, SyntaxError> {
     let is_toml =
         Path::new(file).extension().is_some_and(|it| it == "toml") || text.trim_start().starts_with('[');
@@ -75,9 +72,6 @@ struct Maker<'d> {
 
 impl Maker<'_> {
     /// The routes of a router.
-    ///
-    /// # Errors
-    /// A note on why there are none.
     fn routes(&mut self, name: &str, router: &Node) -> Result<Vec<Route>, Note> {
         let text = router.get("rule").text().unwrap_or("");
         let restricts = self.middlewares.restrict(router.get("middlewares"))

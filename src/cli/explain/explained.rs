@@ -91,7 +91,7 @@ impl ResponseInfo {
         Self { kind, status: Some(status.as_u16()), ..Self::default() }
     }
 
-    pub fn rejected(status: StatusCode, reason: impl ToString) -> Self {
+    pub fn rejected(status: StatusCode, reason: &impl ToString) -> Self {
         Self { reason: Some(reason.to_string()), ..Self::new("reject", status) }
     }
 

@@ -35,7 +35,7 @@ pub(super) fn explain(
         }
         Target::Decide(_) => {
             rows.row("response", "404 Not Found: the original request is an authorization request itself");
-            ResponseInfo::rejected(StatusCode::NOT_FOUND, "it is an authorization request itself")
+            ResponseInfo::rejected(StatusCode::NOT_FOUND, &"it is an authorization request itself")
         }
         Target::Forward { upstream, rewrite, key } => {
             let upstream = &snapshot.upstreams[*upstream];

@@ -205,15 +205,15 @@ fn explain_response(
                 rows.row("", format!("see: redis-cli HGETALL {}:consumer:{hash}", store.prefix));
             }
         }
-        return ResponseInfo { kind: "unknown", ..ResponseInfo::rejected(error.status(), error) };
+        return ResponseInfo { kind: "unknown", ..ResponseInfo::rejected(error.status(), &error) };
     }
     if let Some(error) = plan.identity.error {
-        let response = explain_rejection(rows, snapshot, error.status(), error);
+        let response = explain_rejection(rows, snapshot, error.status(), &error);
         rows.row("", "its limits are charged, and may deny it first");
         return response;
     }
     if let Some(missing) = &plan.missing {
-        let response = explain_rejection(rows, snapshot, missing.status, missing.detail());
+        let response = explain_rejection(rows, snapshot, missing.status, &missing.detail());
         rows.row("", "its other limits are charged, and may deny it first");
         return response;
     }
@@ -223,7 +223,7 @@ fn explain_response(
             rows.row("response", "204 No Content: `OPTIONS *` addresses the server as a whole");
             ResponseInfo::new("respond", StatusCode::NO_CONTENT)
         }
-        None => explain_rejection(rows, snapshot, StatusCode::NOT_FOUND, "no route matches"),
+        None => explain_rejection(rows, snapshot, StatusCode::NOT_FOUND, &"no route matches"),
     }
 }
 
@@ -232,7 +232,7 @@ fn explain_rejection(
     rows: &mut Rows,
     snapshot: &ConfigSnapshot,
     status: StatusCode,
-    why: impl ToString,
+    why: &impl ToString,
 ) -> ResponseInfo {
     let response = ResponseInfo::rejected(status, why);
     rows.row("response", format!("{status}: {}", response.reason.as_deref().unwrap_or_default()));

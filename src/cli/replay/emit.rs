@@ -16,10 +16,7 @@ pub(super) struct Emitter<W> {
 }
 
 impl<W: Write> Emitter<W> {
-    /// An emitter of the arrivals of this limit.
-    ///
-    /// # Errors
-    /// A message if there is no such limit.
+    /// An emitter of the arrivals of this limit. Fails if there is no such limit.
     pub fn new(gate: &Gate, name: &str, out: W) -> Result<Self, String> {
         let limit = gate.limit_named(name).ok_or_else(|| {
             match nearest(name, gate.limits().map(|(_, policy)| &*policy.name)) {

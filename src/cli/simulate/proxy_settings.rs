@@ -45,9 +45,6 @@ impl ProxyArgs {
     }
 
     /// Checks that these limits, of each player, and these arrivals can be simulated.
-    ///
-    /// # Errors
-    /// The problem, and how to correct it.
     pub fn check(&self, gate: &Gate, players: &[Vec<PolicyId>], arrivals: &[Arrival]) -> Result<(), String> {
         let policies = &gate.limits.policies;
         let mut with_ahead = players.iter().filter(|limits| have_ahead(policies, limits)).peekable();

@@ -62,11 +62,8 @@ struct Fit {
     error: Option<LineError>,
 }
 
-/// The format of a log, from the first of its lines that any format fits. Of several that fit nearly as well as the best,
-/// the most specific one counts.
-///
-/// # Errors
-/// If no known format fits any line.
+/// The format of a log, from the first of its lines that any format fits. Of several that fit nearly as well as the best, the
+/// most specific one counts. Fails if no known format fits any line.
 pub fn detect_format<L: AsRef<[u8]>>(lines: &[L], zone: &TimeZone) -> Result<Format, FormatError> {
     let fits = |lines: &[L]| -> Vec<Fit> {
         Format::KNOWN.into_iter().map(|format| Fit::of(format, lines, zone)).collect()
@@ -88,9 +85,6 @@ pub fn detect_format<L: AsRef<[u8]>>(lines: &[L], zone: &TimeZone) -> Result<For
 }
 
 /// Checks that a format that was named by hand fits at least one of the first lines.
-///
-/// # Errors
-/// If it does not; the error has the format that does.
 pub fn check_format<L: AsRef<[u8]>>(
     format: &Format,
     lines: &[L],

@@ -91,10 +91,8 @@ pub(super) async fn close(
 }
 
 /// Serves requests until either side closes the connection, or it is parked. The first bytes of a head are in the stream's
-/// buffer. The caller has the task woken when the server drains.
-///
-/// # Errors
-/// When a request or its response failed in a way that ended the connection.
+/// buffer. The caller has the task woken when the server drains. Fails when a request or its response failed in a way that ended
+/// the connection.
 pub(super) async fn serve(
     stream: BufferedStream<Transport>,
     client: ClientConnection,

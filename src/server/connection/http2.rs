@@ -90,10 +90,8 @@ fn protocol(spec: &ListenerSpec, streams: StreamTracker) -> http2::Builder<Strea
     protocol
 }
 
-/// Serves a connection until either side closes it.
-///
-/// # Errors
-/// When the connection fails, and when the client abuses it or does not close it after GOAWAY.
+/// Serves a connection until either side closes it. Fails when the connection fails, and when the client abuses it or does not
+/// close it after GOAWAY.
 pub(super) async fn serve(
     stream: BufferedStream<Transport>,
     client: ClientConnection,

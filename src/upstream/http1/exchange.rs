@@ -250,10 +250,7 @@ impl Http1Exchange {
         decoder.remaining().map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 
-    /// Polls the rest of the upload, after the head of the response.
-    ///
-    /// # Errors
-    /// The client has aborted the request.
+    /// Polls the rest of the upload, after the head of the response. Fails if the client has aborted the request.
     pub fn poll_early_upload(&mut self, io: &mut Io, cx: &mut Context<'_>) -> Result<(), BodyError> {
         let Some(mut body) = self.early_body.take() else { return Ok(()) };
         match self.poll_upload(io, &mut body, cx) {

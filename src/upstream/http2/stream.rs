@@ -63,10 +63,8 @@ impl Http2Stream {
         self.is_reused
     }
 
-    /// Sends a request and waits for the head of the response. `deadline` applies to the response's body as well.
-    ///
-    /// # Errors
-    /// When there is no response. The request's head is unchanged, and its body keeps what can be sent again.
+    /// Sends a request and waits for the head of the response. `deadline` applies to the response's body as well. Without a
+    /// response the request's head is unchanged, and its body keeps what can be sent again.
     pub async fn send(
         mut self: Box<Self>,
         request: &mut UpstreamRequest,

@@ -24,9 +24,6 @@ impl<'s> Acls<'s> {
     }
 
     /// The condition at the end of a line: alternatives, of which one must hold. A line without one has one without tests.
-    ///
-    /// # Errors
-    /// Why a test can't be converted.
     pub fn condition(&self, line: &Line) -> Result<Vec<Conjunction>, String> {
         let alternatives = self.alternatives(line);
         let reason = alternatives.iter().flatten().find_map(|term| match &term.criterion {

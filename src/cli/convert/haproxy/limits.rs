@@ -50,9 +50,6 @@ impl<'s> Limits<'s> {
 
     /// The limits of a rule that denies if all of these tests hold, of which one or more compare counters. `exempt` are
     /// networks that earlier rules admit.
-    ///
-    /// # Errors
-    /// A note on why there is none.
     pub fn of_rule(
         &mut self,
         section: &'s Section,

@@ -16,9 +16,6 @@ pub(super) struct Match {
 }
 
 /// The selections of alternatives, one of which must match; none if the condition never holds.
-///
-/// # Errors
-/// Why routes can't select the requests.
 pub(super) fn matches(alternatives: &[Conjunction]) -> Result<Vec<Match>, String> {
     let mut all = Vec::new();
     for conjunction in alternatives {
@@ -73,10 +70,8 @@ fn opposite(condition: &Condition) -> Condition {
     Condition { test, ..condition.clone() }
 }
 
-/// The part of a route that a selection matches: `None` if they have no requests in common.
-///
-/// # Errors
-/// A route can't select what they have in common, if anything.
+/// The part of a route that a selection matches: `None` if they have no requests in common. Fails if a route can't select what
+/// they have in common.
 pub(super) fn narrowed(route: &Route, by: &Match) -> Result<Option<Route>, String> {
     let mut narrow = route.clone();
     let Some(host) = narrower(route.host.as_deref(), by.host.as_deref(), host_within) else {
@@ -120,10 +115,7 @@ fn common_methods(a: &[String], b: &[String]) -> Vec<String> {
     common
 }
 
-/// The requests that two selections match, if there are some.
-///
-/// # Errors
-/// A route can't select them.
+/// The requests that two selections match, if there are some. Fails if a route can't select them.
 pub(super) fn both(a: &Match, b: &Match) -> Result<Option<Match>, String> {
     let all = Route { path: "/*".to_owned(), ..Route::default() };
     let Some(route) = narrowed(&all, a)? else { return Ok(None) };

@@ -75,10 +75,7 @@ const KINDS: [&str; 13] = [
     "ring",
 ];
 
-/// The sections of a file.
-///
-/// # Errors
-/// A quote is not closed, or a line is before the first section.
+/// The sections of a file. Fails if a quote is not closed, or a line is before the first section.
 pub(super) fn sections(file: &str, text: &str) -> Result<Vec<Section>, SyntaxError> {
     let file: Rc<str> = Rc::from(file);
     let mut sections: Vec<Section> = Vec::new();

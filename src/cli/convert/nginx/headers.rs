@@ -53,9 +53,6 @@ pub(super) fn set_response_headers(route: &mut Route, scope: &Scope<'_>) {
 }
 
 /// The size of the largest body, such as `"10MiB"`; none for no limit.
-///
-/// # Errors
-/// The size can't be read.
 pub(super) fn max_body(scope: &Scope<'_>) -> Result<Option<String>, Note> {
     let Some(directive) = scope.last("client_max_body_size") else { return Ok(None) };
     let text = directive.arg(0).to_ascii_lowercase();

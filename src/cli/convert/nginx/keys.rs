@@ -61,9 +61,6 @@ impl<'d> Variables<'d> {
     }
 
     /// The rule of a key.
-    ///
-    /// # Errors
-    /// Why tidegate can't count by it.
     pub fn rule(&self, key: &str) -> Result<KeyRule, String> {
         match only_variable(key) {
             Some(name) if self.maps.contains_key(&name) => self.map_rule(&Map::of(self.maps[&name])?),
@@ -220,9 +217,6 @@ fn restrict(rule: &mut KeyRule, source: &str, patterns: &[&str], is_limited: boo
 }
 
 /// The condition that a variable has one of these patterns of a `map`, or that it has none of them; and notes on it.
-///
-/// # Errors
-/// Why there is none.
 pub(super) fn condition(
     source: &str,
     patterns: &[&str],

@@ -25,10 +25,7 @@ impl<'t> Lexer<'t> {
         Self { rest: text.chars().peekable(), line: 1 }
     }
 
-    /// The next token and its line; `None` at the end.
-    ///
-    /// # Errors
-    /// A message and its line, for a quote that is not closed.
+    /// The next token and its line; `None` at the end. Fails with a message and its line if a quote is not closed.
     pub fn next_token(&mut self) -> Result<Option<(Token, usize)>, (String, usize)> {
         self.skip_blanks();
         let line = self.line;

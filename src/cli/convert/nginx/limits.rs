@@ -86,9 +86,6 @@ impl<'d> Limits<'d> {
     }
 
     /// The limit of a `limit_req`, and notes for its location.
-    ///
-    /// # Errors
-    /// A note on why there is none.
     pub fn requests(&mut self, usage: &Usage<'d>) -> Result<(Applied, Vec<Note>), Note> {
         let directive = usage.directive;
         let fail = |reason: String| directive.finding(reason);
@@ -126,9 +123,6 @@ impl<'d> Limits<'d> {
     }
 
     /// The limit of a `limit_conn`, and notes for its location.
-    ///
-    /// # Errors
-    /// A note on why there is none.
     pub fn connections(&mut self, usage: &Usage<'d>) -> Result<(Applied, Vec<Note>), Note> {
         let directive = usage.directive;
         let name = directive.args.first().map_or("", String::as_str);

@@ -55,9 +55,6 @@ pub(super) fn only_variable(text: &str) -> Option<String> {
 }
 
 /// The key part of a variable.
-///
-/// # Errors
-/// Why there is none.
 pub(super) fn part(variable: &str) -> Result<Part, String> {
     let prefixed = |prefix: &str| variable.strip_prefix(prefix).filter(|name| !name.is_empty());
     let key = match variable {

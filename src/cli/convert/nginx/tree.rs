@@ -72,9 +72,6 @@ impl Tree {
     }
 
     /// The directives of a file with this name and text.
-    ///
-    /// # Errors
-    /// The place of an error of syntax.
     pub fn parse(&mut self, file: &str, text: &str) -> Result<Vec<Directive>, SyntaxError> {
         self.parse_file(file, text, 0)
     }

@@ -52,9 +52,6 @@ impl<'d> Upstreams<'d> {
     }
 
     /// The target of a `proxy_pass` in a location with this prefix.
-    ///
-    /// # Errors
-    /// A note on why it can't be converted.
     pub fn passed(&mut self, pass: &Directive, prefix: &str) -> Result<Passed, Note> {
         let fail = |reason: &str| pass.finding(reason);
         if !is_constant(pass.arg(0)) {

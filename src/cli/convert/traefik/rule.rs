@@ -12,9 +12,6 @@ enum Rule {
 }
 
 /// The routes that match a rule, without targets.
-///
-/// # Errors
-/// Why it can't be converted.
 pub(super) fn alternatives(text: &str) -> Result<Vec<Route>, String> {
     let mut reader = Reader { rest: text };
     let rule = reader.any()?;

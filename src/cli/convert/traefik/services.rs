@@ -23,9 +23,6 @@ impl<'d> Services<'d> {
     }
 
     /// The name of a service's upstream, and the Host header that its servers get, if it is not the client's.
-    ///
-    /// # Errors
-    /// Why it can't be converted.
     pub fn upstream(&mut self, service: &str) -> Result<(String, Option<String>), String> {
         let plain = service.split('@').next().unwrap_or("");
         let node = self.nodes.get(plain);

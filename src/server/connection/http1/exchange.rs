@@ -42,10 +42,8 @@ pub(super) enum Next {
 }
 
 impl Session<'_> {
-    /// Passes a request to the proxy, and writes the response.
-    ///
-    /// # Errors
-    /// When the client has disconnected, and when the response can't be completed.
+    /// Passes a request to the proxy, and writes the response. Fails when the client has disconnected, and when the response
+    /// can't be completed.
     pub async fn serve_request(
         &self,
         io: &mut ClientIo,
@@ -151,10 +149,7 @@ fn after_response(io: &mut ClientIo, upload: Option<Box<Upload>>, is_last: bool,
     if is_last || !is_local { Next::Close { client_is_sending: true } } else { Next::DiscardBody(upload) }
 }
 
-/// Waits for the client while the proxy handles a request.
-///
-/// # Errors
-/// When the client has disconnected.
+/// Waits for the client while the proxy handles a request. Fails when the client has disconnected.
 fn poll_client<T>(
     io: &mut ClientIo,
     (upload, progress): (&mut Option<Box<Upload>>, Progress),

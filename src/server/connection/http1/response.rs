@@ -150,10 +150,8 @@ impl ResponseWriter {
         }
     }
 
-    /// Marks the upstream connection as waiting for the client to read, so that other requests can reclaim it.
-    ///
-    /// # Errors
-    /// When it was reclaimed.
+    /// Marks the upstream connection as waiting for the client to read, so that other requests can reclaim it. Fails when it was
+    /// reclaimed.
     fn mark_waiting_for_reader(&self, cx: &Context<'_>) -> Result<(), ExchangeError> {
         let Some(connection) = self.body.as_ref().and_then(ReplyBody::upstream_connection) else {
             return Ok(());
