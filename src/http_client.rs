@@ -20,7 +20,7 @@ use crate::tls::{ClientTls, Transport};
 
 /// A connection for one request after the other.
 #[derive(Debug)]
-pub struct Connection {
+pub struct HttpConnection {
     sender: Sender,
     /// Drives the connection; aborted when this value is dropped.
     _task: JoinSet<()>,
@@ -44,7 +44,7 @@ pub async fn connect(uri: &Uri, tls: Option<&ClientTls>) -> io::Result<Transport
     }
 }
 
-impl Connection {
+impl HttpConnection {
     /// HTTP/1.1 over this stream.
     pub async fn http1(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> hyper::Result<Self> {
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;

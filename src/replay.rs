@@ -34,21 +34,21 @@ mod tally;
 mod window;
 
 pub use self::arrivals::{Arrivals, OpenError, ReadOptions};
-pub use self::background::Background;
+pub use self::background::BackgroundReader;
 pub use self::entry::{Entry, LogText};
 pub use self::fields::{FieldMap, FieldMapError, FieldRole};
-pub use self::format::{Format, FormatError, LineReader, Unit, check_format, detect_format};
+pub use self::format::{Format, FormatError, LineReader, TimeUnit, check_format, detect_format};
 pub use self::head::HeadError;
-pub use self::in_flight::{Flight, FlightCharges, InFlight, lease};
+pub use self::in_flight::{Flight, FlightCharges, RequestsInFlight, lease};
 pub use self::input::Progress;
 pub use self::line_error::LineError;
 pub use self::part_sources::{PartSourceError, PartSources};
-pub use self::planned::Planned;
-pub use self::player::{Played, Player, Verdict};
+pub use self::planned::PlannedEntry;
+pub use self::player::{Played, Player, ReplayVerdict};
 pub use self::replayer::{Findings, MemoryBudget, Replayer};
 pub use self::report::{
-    BadLineReport, ConfigurationReport, Counts, DeniedKey, LimitReport, LineCounts, LogReport,
-    MissingPartReport, Report, RouteReport, SeriesReport,
+    BadLineReport, ConfigurationReport, DeniedKey, LimitReport, LineCounts, LogCounts, LogReport,
+    MissingPartReport, ReplayReport, RouteReport, SeriesReport,
 };
 pub use self::results::{LimitResults, Results, RouteResults};
 pub use self::summary::{BadLine, ReadSummary};

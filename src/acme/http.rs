@@ -12,7 +12,7 @@ use http_body_util::{BodyExt as _, Full};
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
 use parking_lot::Mutex;
 
-use crate::http_client::{self, Connection};
+use crate::http_client::{self, HttpConnection};
 use crate::tls::{ClientTls, HandshakeFault};
 
 /// The timeout of a request, from the DNS lookup to the last byte.
@@ -45,7 +45,7 @@ impl Http {
         let agent = concat!("tidegate/", env!("CARGO_PKG_VERSION"), " instant-acme");
         head.headers.insert(USER_AGENT, HeaderValue::from_static(agent));
         let body = Full::new(body.collect().await.map_err(other)?.to_bytes());
-        let mut connection = Connection::http1(stream).await.map_err(other)?;
+        let mut connection = HttpConnection::http1(stream).await.map_err(other)?;
         let response = connection.send(Request::from_parts(head, body)).await.map_err(other)?;
         let (head, body) = response.into_parts();
         let body = http_client::read(body, MAX_BODY).await.map_err(Error::Other)?;

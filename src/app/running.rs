@@ -16,7 +16,7 @@ use super::summary;
 use super::tasks::{keep_raises, monitor, refresh_keys};
 use super::traces::Tracing;
 use crate::acme::Acme;
-use crate::admin::{self, Activity, Admin, AdminSpec, ConfigControl, GaugeSources, ListenerSource};
+use crate::admin::{self, Admin, AdminSpec, ConfigControl, GaugeSources, ListenerSource, ProcessActivity};
 use crate::config::{Change, Config, Part};
 use crate::limiter::SharedState;
 use crate::proxy::{ConfigSnapshot, ProxyConfig};
@@ -125,7 +125,7 @@ impl Running {
         running.start_workers(sockets)?;
         running.log_store();
         if let Some((spec, listener)) = admin {
-            let shown = running.admin_state(spec, Arc::new(Activity::new(monotonic())));
+            let shown = running.admin_state(spec, Arc::new(ProcessActivity::new(monotonic())));
             running.admin = Some(AdminInterface::start(shown, listener));
         }
         Ok(running)
@@ -330,7 +330,7 @@ impl Running {
         }
     }
 
-    fn admin_state(&self, spec: AdminSpec, activity: Arc<Activity>) -> Admin {
+    fn admin_state(&self, spec: AdminSpec, activity: Arc<ProcessActivity>) -> Admin {
         Admin {
             spec,
             control: self.config_control.clone(),

@@ -19,7 +19,7 @@ use super::outcome::Failure;
 use super::output::complain;
 use crate::admin::api::ErrorBody;
 use crate::admin::{AdminAddress, AdminSpec};
-use crate::http_client::{self, Connection};
+use crate::http_client::{self, HttpConnection};
 use crate::tls::ClientTls;
 
 /// How long a response may take: listing the keys of a large Redis takes a while.
@@ -29,14 +29,14 @@ const MAX_RESPONSE: usize = 16 * 1024 * 1024;
 
 /// A client of one admin interface.
 #[derive(Debug)]
-pub(super) struct Client {
-    target: Target,
+pub(super) struct AdminClient {
+    target: InterfaceAddress,
     token: Option<String>,
 }
 
 /// The address of the interface. It is displayed as a URL.
 #[derive(Debug)]
-enum Target {
+enum InterfaceAddress {
     /// Host and port, for the connection and for the Host header.
     Tcp(String),
     /// Host and port, and the name that the certificate must have.
@@ -66,7 +66,7 @@ impl AdminRequest {
     }
 }
 
-impl Client {
+impl AdminClient {
     /// A client of the interface at a URL; `tls` is for `https`. Fails if the URL is not that of an interface, or a file of `tls`
     /// can't be used.
     pub fn at_url(text: &str, token: Option<String>, tls: &TlsFiles) -> Result<Self, String> {
@@ -76,7 +76,7 @@ impl Client {
             if !path.starts_with('/') {
                 return Err(format!("the path of a Unix socket starts with `/`\nhelp: {form}"));
             }
-            return Ok(Self { target: Target::Unix(path.into()), token });
+            return Ok(Self { target: InterfaceAddress::Unix(path.into()), token });
         }
         let url =
             Url::parse(text).map_err(|error| format!("`{text}` is not a URL: {error}\nhelp: {form}"))?;
@@ -84,8 +84,8 @@ impl Client {
         let has_user = !url.username().is_empty() || url.password().is_some();
         let host = url.host_str().filter(|_| is_bare && !has_user);
         let target = match (url.scheme(), host) {
-            ("http", Some(host)) => Target::Tcp(format!("{host}:{}", url.port().unwrap_or(80))),
-            ("https", Some(host)) => Target::Tls {
+            ("http", Some(host)) => InterfaceAddress::Tcp(format!("{host}:{}", url.port().unwrap_or(80))),
+            ("https", Some(host)) => InterfaceAddress::Tls {
                 authority: format!("{host}:{}", url.port().unwrap_or(443)),
                 name: host.trim_start_matches('[').trim_end_matches(']').to_owned(),
                 tls: tls.read()?,
@@ -102,13 +102,15 @@ impl Client {
     /// A client of the interface of a configuration, on this machine.
     pub fn from_spec(spec: &AdminSpec, token: Option<String>, tls: &TlsFiles) -> Result<Self, String> {
         let target = match (&spec.address, &spec.tls) {
-            (AdminAddress::Unix { path, .. }, _) => Target::Unix(path.clone()),
-            (AdminAddress::Tcp(address), None) => Target::Tcp(on_this_machine(*address).to_string()),
+            (AdminAddress::Unix { path, .. }, _) => InterfaceAddress::Unix(path.clone()),
+            (AdminAddress::Tcp(address), None) => {
+                InterfaceAddress::Tcp(on_this_machine(*address).to_string())
+            }
             (AdminAddress::Tcp(address), Some(server)) => {
                 let address = on_this_machine(*address);
                 // The certificate is for a name, and the connection goes to an address.
                 let name = server.default_name().filter(|name| !name.starts_with("*."));
-                Target::Tls {
+                InterfaceAddress::Tls {
                     authority: address.to_string(),
                     name: name.unwrap_or_else(|| address.ip().to_string()),
                     tls: tls.read()?,
@@ -165,14 +167,16 @@ impl Client {
 
     async fn exchange(&self, request: &AdminRequest) -> anyhow::Result<(StatusCode, Bytes)> {
         let (mut connection, authority) = match &self.target {
-            Target::Tcp(authority) => {
-                (Connection::http1(TcpStream::connect(authority).await?).await?, &**authority)
+            InterfaceAddress::Tcp(authority) => {
+                (HttpConnection::http1(TcpStream::connect(authority).await?).await?, &**authority)
             }
-            Target::Tls { authority, name, tls } => {
+            InterfaceAddress::Tls { authority, name, tls } => {
                 let stream = tls.connect(name, TcpStream::connect(authority).await?).await?;
-                (Connection::http1(stream).await?, &**authority)
+                (HttpConnection::http1(stream).await?, &**authority)
             }
-            Target::Unix(path) => (Connection::http1(UnixStream::connect(path).await?).await?, "localhost"),
+            InterfaceAddress::Unix(path) => {
+                (HttpConnection::http1(UnixStream::connect(path).await?).await?, "localhost")
+            }
         };
         let mut head = Request::builder()
             .method(request.method.clone())
@@ -222,7 +226,7 @@ pub(super) fn on_this_machine(mut address: SocketAddr) -> SocketAddr {
     address
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for InterfaceAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(authority) => write!(f, "http://{authority}"),
@@ -245,7 +249,7 @@ mod tests {
     #[test]
     fn a_url_is_http_without_user_path_or_query() {
         let target = |url| {
-            let client = Client::at_url(url, None, &TlsFiles::default());
+            let client = AdminClient::at_url(url, None, &TlsFiles::default());
             client.map(|client| client.target.to_string()).ok()
         };
         assert_eq!(target("http://127.0.0.1:9900").as_deref(), Some("http://127.0.0.1:9900"));

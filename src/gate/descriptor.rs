@@ -42,25 +42,25 @@ pub struct DescriptorRule {
 /// The rules of all domains.
 #[derive(Debug, Default)]
 pub struct DescriptorTable {
-    domains: HashMap<Box<str>, Node>,
+    domains: HashMap<Box<str>, DescriptorNode>,
     rules: Vec<DescriptorRule>,
 }
 
 /// Where the rules that begin with the same entries are.
 #[derive(Debug, Default)]
-struct Node {
-    keys: HashMap<Box<str>, Values>,
+struct DescriptorNode {
+    keys: HashMap<Box<str>, ValueNodes>,
     /// The rule that ends here, by its number.
     rule: Option<usize>,
 }
 
 /// The next nodes for the values of one key.
 #[derive(Debug, Default)]
-struct Values {
-    exact: HashMap<Box<[u8]>, Node>,
+struct ValueNodes {
+    exact: HashMap<Box<[u8]>, DescriptorNode>,
     /// In the order of the file.
-    patterns: Vec<(ValuePattern, Node)>,
-    any: Option<Box<Node>>,
+    patterns: Vec<(ValuePattern, DescriptorNode)>,
+    any: Option<Box<DescriptorNode>>,
 }
 
 impl<'a> Descriptor<'a> {
@@ -161,9 +161,9 @@ impl DescriptorTable {
     }
 }
 
-impl Values {
+impl ValueNodes {
     /// The node for a value, created if missing.
-    fn node(&mut self, value: Option<&ValuePattern>) -> &mut Node {
+    fn node(&mut self, value: Option<&ValuePattern>) -> &mut DescriptorNode {
         let Some(pattern) = value else { return self.any.get_or_insert_default() };
         if let Some(exact) = pattern.exact() {
             return self.exact.entry(exact.into()).or_default();
@@ -171,12 +171,12 @@ impl Values {
         let known = self.patterns.iter().position(|(other, _)| other == pattern);
         let index = known.unwrap_or(self.patterns.len());
         if known.is_none() {
-            self.patterns.push((pattern.clone(), Node::default()));
+            self.patterns.push((pattern.clone(), DescriptorNode::default()));
         }
         &mut self.patterns[index].1
     }
 
-    fn find(&self, value: &str) -> Option<&Node> {
+    fn find(&self, value: &str) -> Option<&DescriptorNode> {
         let pattern = || self.patterns.iter().find(|(pattern, _)| pattern.matches(value.as_bytes()));
         let node = self.exact.get(value.as_bytes()).or_else(|| pattern().map(|(_, node)| node));
         node.or(self.any.as_deref())

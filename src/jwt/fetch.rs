@@ -10,7 +10,7 @@ use http_body_util::Full;
 use url::{Position, Url};
 
 use super::keys::{JwksError, Keys};
-use crate::http_client::{self, Connection};
+use crate::http_client::{self, HttpConnection};
 use crate::tls::{ClientTls, HandshakeFault, TlsError};
 
 /// The timeout of a fetch, from the DNS lookup to the last byte.
@@ -104,7 +104,7 @@ impl KeySetUrl {
         *request.uri_mut() = uri;
         let accepted = HeaderValue::from_static("application/jwk-set+json, application/json");
         request.headers_mut().insert(ACCEPT, accepted);
-        let mut connection = Connection::http1(stream).await?;
+        let mut connection = HttpConnection::http1(stream).await?;
         let response = connection.send(request).await?;
         if response.status() != StatusCode::OK {
             return Err(FetchError::Status(response.status()));

@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 
 use http::header::HeaderName;
 
-use super::cache::Verdict;
+use super::cache::Verification;
 use super::claims::Claims;
 use super::error::TokenError;
 use super::verifier::Verifier;
@@ -15,7 +15,7 @@ use crate::http1::Fields;
 pub struct Token<'a> {
     verifier: Option<&'a Verifier>,
     fields: &'a Fields,
-    verdict: OnceCell<Verdict>,
+    verdict: OnceCell<Verification>,
 }
 
 impl<'a> Token<'a> {

@@ -10,16 +10,16 @@ use http_body_util::Full;
 
 use super::request::encode;
 use super::spec::ExportSpec;
-use crate::http_client::{self, Connection, retry_after};
+use crate::http_client::{self, HttpConnection, retry_after};
 
 /// The longest response that is read.
 const MAX_RESPONSE: usize = 64 * 1024;
 
 /// A client of one collector, which keeps its connection.
 #[derive(Debug)]
-pub(super) struct Client {
+pub(super) struct CollectorClient {
     spec: ExportSpec,
-    connection: Option<Connection>,
+    connection: Option<HttpConnection>,
 }
 
 /// Why the collector has not accepted a request.
@@ -60,7 +60,7 @@ impl ExportError {
     }
 }
 
-impl Client {
+impl CollectorClient {
     pub fn new(spec: ExportSpec) -> Self {
         Self { spec, connection: None }
     }
@@ -85,7 +85,7 @@ impl Client {
             connection
         } else {
             let stream = http_client::connect(request.uri(), self.spec.tls.as_ref()).await?;
-            Connection::http1(stream).await?
+            HttpConnection::http1(stream).await?
         };
         let (head, body) = connection.send(request).await?.into_parts();
         let body = http_client::read(body, MAX_RESPONSE).await.map_err(ExportError::Body)?;
@@ -101,6 +101,6 @@ impl Client {
 /// Sends a request without spans, within the timeout of an export.
 pub async fn check_collector(spec: &ExportSpec) -> Result<(), ExportError> {
     let body = Bytes::from(encode(&spec.resource, &[]));
-    let sent = tokio::time::timeout(spec.timeout, Client::new(spec.clone()).send(body)).await;
+    let sent = tokio::time::timeout(spec.timeout, CollectorClient::new(spec.clone()).send(body)).await;
     sent.unwrap_or(Err(ExportError::TimedOut)).map(drop)
 }

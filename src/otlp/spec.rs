@@ -25,7 +25,7 @@ pub struct TracingSpec {
 #[derive(Clone, Debug)]
 pub struct ExportSpec {
     /// The collector.
-    pub endpoint: Endpoint,
+    pub endpoint: CollectorUrl,
     /// TLS to it, if its URL has `https`.
     pub tls: Option<ClientTls>,
     /// Headers of each request to it.
@@ -38,7 +38,7 @@ pub struct ExportSpec {
 
 /// The URL of a collector. Displayed without path and query, which may be secret.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Endpoint(Url);
+pub struct CollectorUrl(Url);
 
 /// Why a text is no URL of a collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -54,7 +54,7 @@ pub enum EndpointError {
     UserInformation,
 }
 
-impl Endpoint {
+impl CollectorUrl {
     /// Parses the base URL of a collector, to which `/v1/traces` is added unless it ends with that.
     pub fn parse(text: &str) -> Result<Self, EndpointError> {
         let mut url = Url::parse(text).map_err(|_| EndpointError::Malformed)?;
@@ -84,13 +84,13 @@ impl Endpoint {
     }
 }
 
-impl fmt::Display for Endpoint {
+impl fmt::Display for CollectorUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0[..Position::BeforePath])
     }
 }
 
-impl fmt::Debug for Endpoint {
+impl fmt::Debug for CollectorUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Endpoint({})", self.0)
     }
@@ -109,7 +109,7 @@ mod tests {
             ("https://[::1]:4318/v1/traces", "https://[::1]:4318/v1/traces"),
             ("http://h/v1/traces?key=a", "http://h/v1/traces?key=a"),
         ] {
-            assert_eq!(Endpoint::parse(text).unwrap().uri(), uri, "{text}");
+            assert_eq!(CollectorUrl::parse(text).unwrap().uri(), uri, "{text}");
         }
     }
 
@@ -121,7 +121,7 @@ mod tests {
             ("grpc://localhost:4317", EndpointError::Scheme),
             ("http://user@localhost:4318", EndpointError::UserInformation),
         ] {
-            assert_eq!(Endpoint::parse(text), Err(error), "{text}");
+            assert_eq!(CollectorUrl::parse(text), Err(error), "{text}");
         }
     }
 }

@@ -69,7 +69,7 @@ pub(super) struct Exchange<'p> {
 }
 
 /// A request that the limits allow: where to forward it, and after which delay.
-struct Admitted {
+struct AdmittedRequest {
     plan: Option<ForwardPlan>,
     permit: Permit,
     delay: Micros,
@@ -170,7 +170,7 @@ impl<'p> Exchange<'p> {
         {
             return Ok(response);
         }
-        let Admitted { plan, permit, delay } = {
+        let AdmittedRequest { plan, permit, delay } = {
             // The plan borrows the head, which moves upstream: it ends here, and its result is a `ForwardPlan`.
             let (proxy, mut fields) = (self.proxy, None);
             // A plan is large, so it stays where it is made.
@@ -195,7 +195,7 @@ impl<'p> Exchange<'p> {
                 return Err(Rejection::MissingKey(missing));
             }
             let plan = ForwardPlan::new(&self.proxy.snapshot, self.client.identity(), &head, plan);
-            Admitted { plan, permit, delay }
+            AdmittedRequest { plan, permit, delay }
         };
         self.client.wait(delay, &self.proxy.counts).await;
         let Some(plan) = plan else { return Err(self.decision.no_route(&head)) };

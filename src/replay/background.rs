@@ -16,13 +16,13 @@ const BATCH: usize = 512;
 const BATCHES: usize = 8;
 
 /// Requests in the order of their arrival, which a thread reads ahead.
-pub struct Background {
+pub struct BackgroundReader {
     batches: Receiver<Vec<Entry<'static>>>,
     thread: JoinHandle<ReadSummary>,
     progress: Arc<Progress>,
 }
 
-impl Background {
+impl BackgroundReader {
     /// Starts a thread that reads.
     pub fn start(mut arrivals: Arrivals) -> io::Result<Self> {
         let progress = Arc::clone(arrivals.progress());

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use thiserror::Error;
 
-use super::format::Unit;
+use super::format::TimeUnit;
 use crate::suggest::nearest;
 
 /// The most fields of a map: their set is a `u64`.
@@ -60,7 +60,7 @@ pub enum FieldRole {
     /// Bytes of the response.
     Bytes,
     /// From the arrival to the end, in this unit unless the value has its own.
-    Duration(Unit),
+    Duration(TimeUnit),
     /// The header User-Agent.
     UserAgent,
     /// The header Referer.
@@ -181,8 +181,8 @@ fn role<'t>(name: &str, path: &'t str) -> Result<(FieldRole, &'t str), FieldMapE
         "status" => FieldRole::Status,
         "bytes" => FieldRole::Bytes,
         "duration" => {
-            let unit = path.rsplit_once(':').and_then(|(path, unit)| Some((path, Unit::parse(unit)?)));
-            let (path, unit) = unit.unwrap_or((path, Unit::Seconds));
+            let unit = path.rsplit_once(':').and_then(|(path, unit)| Some((path, TimeUnit::parse(unit)?)));
+            let (path, unit) = unit.unwrap_or((path, TimeUnit::Seconds));
             return Ok((FieldRole::Duration(unit), path));
         }
         "user_agent" => FieldRole::UserAgent,
@@ -213,7 +213,7 @@ mod tests {
         let expected = [
             (FieldRole::Time, "ts"),
             (FieldRole::Target, "req.uri"),
-            (FieldRole::Duration(Unit::Millis), "took"),
+            (FieldRole::Duration(TimeUnit::Millis), "took"),
             (FieldRole::Host, ":authority"),
             (FieldRole::Header("x-key".into()), "k"),
         ];

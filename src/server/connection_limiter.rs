@@ -28,7 +28,7 @@ pub enum TooManyConnections {
     Client(NonZeroUsize),
 }
 
-type Clients = HashMap<IpAddr, Vec<Arc<ConnectionStatus>>>;
+type ConnectionsByClient = HashMap<IpAddr, Vec<Arc<ConnectionStatus>>>;
 
 /// Counts the connections to one listener.
 #[derive(Debug, Default)]
@@ -38,7 +38,7 @@ pub struct ConnectionLimiter {
     /// Connections that were evicted, and are not closed yet.
     closing: AtomicUsize,
     /// Connections by client; clients without one are not kept.
-    clients: Sharded<Clients, SHARDS>,
+    clients: Sharded<ConnectionsByClient, SHARDS>,
     /// Connections that were refused, by the variants of [`TooManyConnections`].
     refused: [AtomicU64; 2],
     counts: ListenerCounts,

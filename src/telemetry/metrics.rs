@@ -12,7 +12,7 @@ mod upstreams;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-pub use format::Format;
+pub use format::MetricsFormat;
 pub use scrape::{GaugeValues, StoreValues};
 
 use self::exposition::Exposition;
@@ -112,7 +112,7 @@ impl Metrics {
     /// Writes all metrics; `policies` are those of the current configuration.
     pub fn write(
         &self,
-        format: Format,
+        format: MetricsFormat,
         gauges: &GaugeValues,
         policies: &[Policy],
         out: impl Write,
@@ -132,7 +132,7 @@ impl Metrics {
     /// Writes the metrics of limits and their store alone.
     pub fn write_limits(
         &self,
-        format: Format,
+        format: MetricsFormat,
         gauges: &GaugeValues,
         policies: &[Policy],
         out: impl Write,

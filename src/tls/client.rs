@@ -16,9 +16,9 @@ use super::certificate::CertificateInfo;
 
 /// The TLS settings of outgoing connections.
 #[derive(Clone)]
-pub struct ClientTls(Arc<Inner>);
+pub struct ClientTls(Arc<ClientTlsInner>);
 
-struct Inner {
+struct ClientTlsInner {
     config: Arc<ClientConfig>,
     server_name: Option<ServerName<'static>>,
     /// The client certificate, if there is one that can be parsed.
@@ -92,7 +92,7 @@ impl ClientTls {
         };
         config.alpn_protocols = spec.protocols;
         let (config, certificate) = (Arc::new(config), certificate.map(Arc::new));
-        Ok(Self(Arc::new(Inner { config, server_name: spec.server_name, certificate })))
+        Ok(Self(Arc::new(ClientTlsInner { config, server_name: spec.server_name, certificate })))
     }
 
     /// The certificate that is shown to servers which request one.

@@ -37,10 +37,10 @@ pub struct ServerTlsSpec {
 
 /// The TLS settings of a listener. Clones share them, so that [`ServerTls::adopt`] changes those of all.
 #[derive(Clone)]
-pub struct ServerTls(Arc<ArcSwap<Settings>>);
+pub struct ServerTls(Arc<ArcSwap<ServerSettings>>);
 
 #[derive(Clone)]
-struct Settings {
+struct ServerSettings {
     config: Arc<ServerConfig>,
     /// While an ACME server is expected to validate names.
     validations: Option<Validations>,
@@ -68,7 +68,7 @@ impl ServerTls {
         let requires_client_certificate = authorities.is_some();
         let certificates = infos(&identities);
         let config = Arc::new(config(spec)?);
-        Ok(Self(Arc::new(ArcSwap::from_pointee(Settings {
+        Ok(Self(Arc::new(ArcSwap::from_pointee(ServerSettings {
             config,
             validations: None,
             identities,
@@ -86,7 +86,7 @@ impl ServerTls {
         let old = self.0.load_full();
         let parts = [&old.fingerprint.as_bytes()[..]].into_iter().chain(names.iter().map(String::as_bytes));
         let (fingerprint, managed_names) = (fingerprint(parts), Arc::from(names));
-        self.0.store(Arc::new(Settings { managed_names, fingerprint, ..Settings::clone(&old) }));
+        self.0.store(Arc::new(ServerSettings { managed_names, fingerprint, ..ServerSettings::clone(&old) }));
         self.show(&[]);
     }
 
@@ -116,7 +116,7 @@ impl ServerTls {
         let is_own = |identity: &&Identity| identity.names().iter().any(|name| names.contains(name));
         let own: Vec<Identity> = managed.iter().filter(is_own).cloned().collect();
         let validations = if names.is_empty() { None } else { Validations::new(validations)? };
-        self.0.rcu(|old| Settings { validations: validations.clone(), ..Settings::clone(old) });
+        self.0.rcu(|old| ServerSettings { validations: validations.clone(), ..ServerSettings::clone(old) });
         self.show(&own);
         Ok(())
     }
@@ -128,7 +128,7 @@ impl ServerTls {
             let mut config = ServerConfig::clone(&old.config);
             config.cert_resolver = Arc::new(CertificateResolver::new(&identities, &old.managed_names));
             let certificates = infos(&identities);
-            Settings { config: Arc::new(config), certificates, ..Settings::clone(old) }
+            ServerSettings { config: Arc::new(config), certificates, ..ServerSettings::clone(old) }
         });
     }
 
@@ -143,7 +143,7 @@ impl ServerTls {
             config.ticketer = Arc::clone(&old.config.ticketer);
             config.session_storage = Arc::clone(&old.config.session_storage);
         }
-        self.0.store(Arc::new(Settings { config: Arc::new(config), ..Settings::clone(&new) }));
+        self.0.store(Arc::new(ServerSettings { config: Arc::new(config), ..ServerSettings::clone(&new) }));
     }
 
     /// Whether a client has to send a certificate.

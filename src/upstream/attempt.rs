@@ -15,7 +15,7 @@ use super::spec::HostRule;
 use crate::boxed::rare;
 use crate::http1::ResponseHead;
 use crate::http1::names::HOST;
-use crate::telemetry::Attempt;
+use crate::telemetry::AttemptOutcome;
 
 /// The conditions of one attempt.
 #[derive(Clone, Copy)]
@@ -161,12 +161,12 @@ fn classify(
 }
 
 /// The outcome of an attempt with a response of this status. 502, 503 and 504 count as failures of the server.
-pub(super) fn outcome(status: StatusCode) -> Attempt {
+pub(super) fn outcome(status: StatusCode) -> AttemptOutcome {
     match status {
         StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
-            Attempt::Unavailable
+            AttemptOutcome::Unavailable
         }
-        _ => Attempt::Responded,
+        _ => AttemptOutcome::Responded,
     }
 }
 

@@ -24,7 +24,7 @@ use super::shared::SharedUpstream;
 use crate::boxed::rare;
 use crate::http1::ResponseHead;
 use crate::limiter::Permit;
-use crate::telemetry::{Event, UpstreamCounts};
+use crate::telemetry::{UpstreamCounts, UpstreamEvent};
 use crate::time::{cached_now, monotonic};
 
 /// One worker's upstream: its endpoints, with this worker's connections to them.
@@ -235,7 +235,7 @@ impl Upstream {
             self.count_full(&failed.error);
             return Err(failed.error);
         };
-        self.counts.record_event(Event::Retried);
+        self.counts.record_event(UpstreamEvent::Retried);
         rare(sleep_until(end)).await;
         Ok(())
     }
@@ -243,13 +243,13 @@ impl Upstream {
     /// Takes a retry from the budget; returns whether it had one.
     fn spend_retry(&self) -> bool {
         let is_granted = self.budget.withdraw();
-        self.counts.record_event(if is_granted { Event::Retried } else { Event::OverBudget });
+        self.counts.record_event(if is_granted { UpstreamEvent::Retried } else { UpstreamEvent::OverBudget });
         is_granted
     }
 
     fn count_full(&self, error: &ForwardError) {
         if let ForwardError::NoFreeConnection(_) = error {
-            self.counts.record_event(Event::Full);
+            self.counts.record_event(UpstreamEvent::Full);
         }
     }
 

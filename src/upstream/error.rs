@@ -11,7 +11,7 @@ use hyper::body::Frame;
 use super::spec::ServerSpec;
 use crate::http1::{BodyFault, ParseError};
 use crate::socket::TooLate;
-use crate::telemetry::Attempt;
+use crate::telemetry::AttemptOutcome;
 use crate::tls::HandshakeFault;
 
 /// Why a request got no response.
@@ -255,7 +255,7 @@ impl ForwardError {
     }
 
     /// The result of the attempt at the server; none if the server was not involved.
-    pub(super) fn attempt(&self) -> Option<Attempt> {
+    pub(super) fn attempt(&self) -> Option<AttemptOutcome> {
         match self {
             Self::NoFreeConnection(_)
             | Self::ClientLimit(_)
@@ -263,13 +263,13 @@ impl ForwardError {
             | Self::Loop
             | Self::Target(_)
             | Self::NoTunnels(_) => None,
-            Self::Connect { .. } | Self::ConnectTimeout(_) => Some(Attempt::Unreachable),
-            Self::ResponseTimeout(_) => Some(Attempt::TimedOut),
-            Self::Broken { .. } | Self::Switched(_) | Self::Framing(_) => Some(Attempt::Broken),
+            Self::Connect { .. } | Self::ConnectTimeout(_) => Some(AttemptOutcome::Unreachable),
+            Self::ResponseTimeout(_) => Some(AttemptOutcome::TimedOut),
+            Self::Broken { .. } | Self::Switched(_) | Self::Framing(_) => Some(AttemptOutcome::Broken),
             Self::Reclaimed(_)
             | Self::RequestBody(_)
             | Self::RequestBodyTimeout
-            | Self::RequestBodyTooLarge => Some(Attempt::Abandoned),
+            | Self::RequestBodyTooLarge => Some(AttemptOutcome::Abandoned),
         }
     }
 

@@ -22,7 +22,7 @@ use super::members::Member;
 use super::shared::SharedUpstream;
 use super::spec::ServerSpec;
 use crate::boxed::rare;
-use crate::telemetry::{Attempt, UpstreamCounts};
+use crate::telemetry::{AttemptOutcome, UpstreamCounts};
 use crate::time::{Nanos, monotonic};
 
 /// One worker's connection pool for one endpoint.
@@ -159,24 +159,24 @@ impl Pool {
     }
 
     /// Reports an attempt with a response, and the time to its head, to the metrics and to outlier ejection.
-    pub(super) fn report_response(&self, attempt: Attempt, took: Nanos) {
+    pub(super) fn report_response(&self, attempt: AttemptOutcome, took: Nanos) {
         self.counts.record_response(self.endpoint.server, attempt, took);
         self.update_health(attempt);
     }
 
     /// Reports an attempt without a response to the metrics and to outlier ejection.
-    pub(super) fn report_failure(&self, attempt: Attempt) {
+    pub(super) fn report_failure(&self, attempt: AttemptOutcome) {
         self.counts.record_attempt(self.endpoint.server, attempt);
         self.update_health(attempt);
     }
 
-    fn update_health(&self, attempt: Attempt) {
+    fn update_health(&self, attempt: AttemptOutcome) {
         if attempt.is_failure() {
             self.shared.record_failure(&self.endpoint);
-        } else if attempt == Attempt::Responded {
+        } else if attempt == AttemptOutcome::Responded {
             self.endpoint.record_success();
         }
-        if matches!(attempt, Attempt::Responded | Attempt::Unavailable) {
+        if matches!(attempt, AttemptOutcome::Responded | AttemptOutcome::Unavailable) {
             self.endpoint.failure_log.record_response();
         }
     }

@@ -7,7 +7,7 @@ use http_body_util::Full;
 use super::endpoint::dial;
 use super::members::Member;
 use super::spec::{HealthSpec, UpstreamSpec};
-use crate::http_client::Connection;
+use crate::http_client::HttpConnection;
 
 /// Why a health check failed.
 #[derive(Debug, thiserror::Error)]
@@ -42,10 +42,10 @@ async fn check(member: &Member, upstream: &UpstreamSpec, spec: &HealthSpec) -> R
     let mut request = Request::get(uri).header(USER_AGENT, user_agent).body(Full::default())?;
     let stream = dial(member.endpoint.address, member.fallback, upstream, server).await?;
     let mut connection = if upstream.is_http2 {
-        Connection::http2(stream).await?
+        HttpConnection::http2(stream).await?
     } else {
         request.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-        Connection::http1(stream).await?
+        HttpConnection::http1(stream).await?
     };
     let status = connection.send(request).await?.status();
     if status.is_success() || status.is_redirection() { Ok(()) } else { Err(ProbeError::Status(status)) }

@@ -3,14 +3,14 @@
 use http::{Method, StatusCode};
 
 use super::explained::{Explained, ResponseInfo};
-use super::rows::Rows;
+use super::rows::TextRows;
 use crate::gate::{Gate, RouteId};
 use crate::http1::{RequestHead, names};
 use crate::proxy::{ConfigSnapshot, CorsPolicy, Preflight};
 
 /// Explains whether a page may read the response to a request that has an Origin.
 pub(super) fn explain(
-    rows: &mut Rows,
+    rows: &mut TextRows,
     snapshot: &ConfigSnapshot,
     route: Option<RouteId>,
     head: &RequestHead,

@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use super::explained::LimitInfo;
+use super::explained::ExplainedLimit;
 use super::limits;
-use super::rows::Rows;
+use super::rows::TextRows;
 use crate::config::Loaded;
 use crate::gate::{Descriptor, DescriptorRule};
 use crate::limit::PolicyId;
@@ -18,19 +18,19 @@ pub(super) struct ExplainedDescriptor {
     is_matched: bool,
     /// Whether the rule blocks it.
     is_blocked: bool,
-    limits: Vec<LimitInfo>,
+    limits: Vec<ExplainedLimit>,
     /// Why it can't be counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     /// The text, which also says why.
     #[serde(skip)]
-    pub rows: Rows,
+    pub rows: TextRows,
 }
 
 /// Explains a descriptor.
 pub(super) fn explain(loaded: &Loaded, domain: &str, descriptor: &Descriptor<'_>) -> ExplainedDescriptor {
     let gate = &loaded.config.snapshot.gate;
-    let (mut rows, mut limit_rows) = (Rows::default(), Rows::default());
+    let (mut rows, mut limit_rows) = (TextRows::default(), TextRows::default());
     let rule = gate.descriptor_rules.find(domain, descriptor);
     let error = error(loaded, domain, descriptor);
     let limits = gate.descriptors().with_subject(descriptor, |subject| {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use http::StatusCode;
 use serde::Serialize;
 
-use super::rows::Rows;
+use super::rows::TextRows;
 
 /// What happens to a request.
 #[derive(Default, Serialize)]
@@ -20,11 +20,11 @@ pub(super) struct Explained {
     pub consumer: Option<String>,
     /// The name of the route that matches.
     pub route: Option<String>,
-    pub limits: Vec<LimitInfo>,
+    pub limits: Vec<ExplainedLimit>,
     pub response: ResponseInfo,
     /// The text, which also says why.
     #[serde(skip)]
-    pub rows: Rows,
+    pub rows: TextRows,
 }
 
 #[derive(Default, Serialize)]
@@ -36,7 +36,7 @@ pub(super) struct RequestInfo {
 
 /// How a limit applies.
 #[derive(Default, Serialize)]
-pub(super) struct LimitInfo {
+pub(super) struct ExplainedLimit {
     pub name: String,
     pub algorithm: &'static str,
     /// `enforce` or `shadow`.

@@ -4,7 +4,7 @@ use http::StatusCode;
 use http::header::HeaderName;
 
 use super::explained::ResponseInfo;
-use super::rows::Rows;
+use super::rows::TextRows;
 use crate::config::Loaded;
 use crate::gate::{Gate, KeySpec, Subject};
 use crate::http1::{RequestHead, names};
@@ -13,7 +13,7 @@ use crate::upstream::{Balance, HostRule, ServerSpec, SharedUpstream, UpstreamSpe
 
 /// Explains what a route does with a request; `path` is the normalized path, which is sent upstream.
 pub(super) fn explain(
-    rows: &mut Rows,
+    rows: &mut TextRows,
     loaded: &Loaded,
     action: &RouteAction,
     subject: &Subject<'_>,
@@ -59,7 +59,7 @@ pub(super) fn explain(
 
 /// Explains how a server is selected; returns the index of the server that is, or may be, selected.
 fn explain_balancing(
-    rows: &mut Rows,
+    rows: &mut TextRows,
     gate: &Gate,
     upstream: &UpstreamSpec,
     key: Option<&KeySpec>,
@@ -97,7 +97,7 @@ fn explain_balancing(
 }
 
 /// Lists the servers with the URL of the request, that at index `first` before the others.
-fn list_servers(rows: &mut Rows, upstream: &UpstreamSpec, first: usize, urls: &[String]) {
+fn list_servers(rows: &mut TextRows, upstream: &UpstreamSpec, first: usize, urls: &[String]) {
     let mut servers: Vec<_> = upstream.servers.iter().zip(urls).collect();
     if let Some(servers) = servers.get_mut(..=first) {
         servers.rotate_right(1);
@@ -109,7 +109,7 @@ fn list_servers(rows: &mut Rows, upstream: &UpstreamSpec, first: usize, urls: &[
     }
 }
 
-fn explain_host(rows: &mut Rows, upstream: &UpstreamSpec, rewrite: &Rewrite, head: &RequestHead) {
+fn explain_host(rows: &mut TextRows, upstream: &UpstreamSpec, rewrite: &Rewrite, head: &RequestHead) {
     rows.row(
         "as host",
         match &rewrite.host {
@@ -124,7 +124,7 @@ fn explain_host(rows: &mut Rows, upstream: &UpstreamSpec, rewrite: &Rewrite, hea
     );
 }
 
-fn list_edits(rows: &mut Rows, message: &str, edits: &HeaderEdits) {
+fn list_edits(rows: &mut TextRows, message: &str, edits: &HeaderEdits) {
     let removed: Vec<&str> = edits.remove.iter().map(HeaderName::as_str).collect();
     if !removed.is_empty() {
         rows.row("removed", format!("{message}: {}", removed.join(", ")));

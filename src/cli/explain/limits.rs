@@ -1,7 +1,7 @@
 //! Explains how a limit applies to a request.
 
-use super::explained::{KeyPartInfo, LimitInfo};
-use super::rows::Rows;
+use super::explained::{ExplainedLimit, KeyPartInfo};
+use super::rows::TextRows;
 use crate::cli::ahead;
 use crate::config::Loaded;
 use crate::gate::{
@@ -17,25 +17,30 @@ use crate::text::plural;
 use crate::time::format_duration;
 
 /// Explains how one limit applies to a request or a descriptor: its quota, its key, its cost, and where it is counted.
-pub(super) fn explain(rows: &mut Rows, loaded: &Loaded, id: PolicyId, subject: &Subject<'_>) -> LimitInfo {
+pub(super) fn explain(
+    rows: &mut TextRows,
+    loaded: &Loaded,
+    id: PolicyId,
+    subject: &Subject<'_>,
+) -> ExplainedLimit {
     let gate = &loaded.config.snapshot.gate;
     let (policy, rule) = (&gate.limits.policies[id], &gate.limit_rules[id]);
     rows.row("limit", format!("{}: {}", policy.name, describe_quota(loaded, id)));
     if policy.shadow {
         rows.sub_row("mode", "shadow: it denies no request");
     }
-    let info = LimitInfo {
+    let info = ExplainedLimit {
         name: policy.name.to_string(),
         algorithm: policy.quota.algorithm().name(),
         mode: if policy.shadow { "shadow" } else { "enforce" },
         numbers: loaded.limits[id].numbers.to_string(),
         key: explain_key(rows, &rule.key, subject),
-        ..LimitInfo::default()
+        ..ExplainedLimit::default()
     };
     let found = rule.key.find(subject, &gate.hasher);
     let (outcome, label, text) = match gate.match_limit(id, subject, &found) {
         LimitMatch::Charged { charge, source } => {
-            let applied = Applied { loaded, rule, subject, charge: &charge, source };
+            let applied = AppliedCharge { loaded, rule, subject, charge: &charge, source };
             return explain_charge(rows, &applied, info);
         }
         LimitMatch::Allowed(by) => {
@@ -55,11 +60,11 @@ pub(super) fn explain(rows: &mut Rows, loaded: &Loaded, id: PolicyId, subject: &
         }
     };
     rows.sub_row(label, text);
-    LimitInfo { outcome, ..info }
+    ExplainedLimit { outcome, ..info }
 }
 
 /// Explains which limit blocks a request, and by which rule.
-pub(super) fn explain_block(rows: &mut Rows, gate: &Gate, id: PolicyId, subject: &Subject<'_>) {
+pub(super) fn explain_block(rows: &mut TextRows, gate: &Gate, id: PolicyId, subject: &Subject<'_>) {
     let (policy, rule) = (&gate.limits.policies[id], &gate.limit_rules[id]);
     let found = rule.key.find(subject, &gate.hasher);
     if let LimitMatch::Blocked(by) = gate.match_limit(id, subject, &found) {
@@ -75,7 +80,7 @@ fn describe_quota(loaded: &Loaded, id: PolicyId) -> String {
 }
 
 /// A limit that charges a request.
-struct Applied<'a> {
+struct AppliedCharge<'a> {
     loaded: &'a Loaded,
     rule: &'a LimitRule,
     subject: &'a Subject<'a>,
@@ -84,8 +89,12 @@ struct Applied<'a> {
     source: PolicySource<'a>,
 }
 
-fn explain_charge(rows: &mut Rows, applied: &Applied<'_>, mut info: LimitInfo) -> LimitInfo {
-    let Applied { loaded, rule, subject, charge, source } = applied;
+fn explain_charge(
+    rows: &mut TextRows,
+    applied: &AppliedCharge<'_>,
+    mut info: ExplainedLimit,
+) -> ExplainedLimit {
+    let AppliedCharge { loaded, rule, subject, charge, source } = applied;
     let gate = &loaded.config.snapshot.gate;
     let policy = &gate.limits.policies[charge.policy];
     match source {
@@ -115,7 +124,7 @@ fn explain_charge(rows: &mut Rows, applied: &Applied<'_>, mut info: LimitInfo) -
         rows.sub_row("ahead", granted);
     }
     let tag = format!("{}{}", Key::TAG, String::from_utf8_lossy(&charge.key.text()));
-    LimitInfo {
+    ExplainedLimit {
         outcome: "charged",
         numbers: loaded.limits[charge.policy].numbers.to_string(),
         cost: Some(charge.cost),
@@ -126,7 +135,7 @@ fn explain_charge(rows: &mut Rows, applied: &Applied<'_>, mut info: LimitInfo) -
 }
 
 /// Explains why no tier applies, if the limit has tiers.
-fn explain_no_tier(rows: &mut Rows, gate: &Gate, rule: &LimitRule, subject: &Subject<'_>) {
+fn explain_no_tier(rows: &mut TextRows, gate: &Gate, rule: &LimitRule, subject: &Subject<'_>) {
     let Some(tiers) = &rule.tiers else { return };
     let by = &tiers.by;
     let consumer = subject.consumer();
@@ -163,7 +172,7 @@ fn describe_cost(gate: &Gate, rule: &LimitRule, subject: &Subject<'_>, cost: u64
 }
 
 /// Explains where the limit is counted, and what happens if the store is unavailable. Returns the key in Redis.
-fn explain_store(rows: &mut Rows, loaded: &Loaded, policy: &Policy, charge: &Charge) -> Option<String> {
+fn explain_store(rows: &mut TextRows, loaded: &Loaded, policy: &Policy, charge: &Charge) -> Option<String> {
     let StoreSpec::Redis(redis) = &loaded.config.store else {
         rows.sub_row("counted", "in this process");
         return None;
@@ -187,7 +196,7 @@ fn explain_store(rows: &mut Rows, loaded: &Loaded, policy: &Policy, charge: &Cha
 }
 
 /// Explains the value of each part of the key.
-fn explain_key(rows: &mut Rows, spec: &KeySpec, subject: &Subject<'_>) -> Vec<KeyPartInfo> {
+fn explain_key(rows: &mut TextRows, spec: &KeySpec, subject: &Subject<'_>) -> Vec<KeyPartInfo> {
     let explain = |(index, part): (usize, &KeyPart)| {
         let label = if index == 0 { "key" } else { "" };
         let value = part.value(subject);

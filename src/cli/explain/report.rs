@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use http::{Method, StatusCode};
 
 use super::explained::{Explained, RequestInfo, ResponseInfo};
-use super::rows::Rows;
+use super::rows::TextRows;
 use super::{cors, decision, forwarding, limits, routing};
 use crate::config::Loaded;
 use crate::consumers::ConsumerError;
@@ -186,7 +186,7 @@ fn explain_plan(
 
 /// Explains the response to a request, or where it is forwarded.
 fn explain_response(
-    rows: &mut Rows,
+    rows: &mut TextRows,
     loaded: &Loaded,
     plan: &RequestPlan<'_>,
     subject: &Subject<'_>,
@@ -229,7 +229,7 @@ fn explain_response(
 
 /// Explains the response to a rejected request.
 fn explain_rejection(
-    rows: &mut Rows,
+    rows: &mut TextRows,
     snapshot: &ConfigSnapshot,
     status: StatusCode,
     why: &impl ToString,

@@ -7,9 +7,9 @@ const INDENT: usize = 10;
 
 /// Lines of a label and a text.
 #[derive(Default)]
-pub(super) struct Rows(String);
+pub(super) struct TextRows(String);
 
-impl Rows {
+impl TextRows {
     /// Appends a line.
     pub fn row(&mut self, label: &str, text: impl AsRef<str>) {
         // Writing to a string can't fail.

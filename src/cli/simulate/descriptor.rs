@@ -1,7 +1,7 @@
 //! Arrivals of one descriptor of the rate-limit service.
 
 use super::arrival_charge::ArrivalCharge;
-use super::arrivals::{Arrival, DEFAULT_KEY};
+use super::arrivals::{DEFAULT_KEY, SimulatedArrival};
 use super::charges;
 use crate::gate::{Descriptor, DescriptorPlan, DescriptorRule, Gate};
 use crate::limit::{Charge, Key, PolicyId};
@@ -36,7 +36,7 @@ impl<'a> DescriptorTemplate<'a> {
 
     /// Plans the charges of all arrivals; returns the limits of the descriptor. Without arrivals there are none. Rejects arrivals
     /// that do not fit the descriptor, or that have several rules or no limits.
-    pub fn plan(&self, gate: &Gate, arrivals: &mut [Arrival]) -> Result<Vec<PolicyId>, String> {
+    pub fn plan(&self, gate: &Gate, arrivals: &mut [SimulatedArrival]) -> Result<Vec<PolicyId>, String> {
         let mut common: Option<&DescriptorRule> = None;
         for arrival in arrivals {
             let at = format_seconds(Micros(arrival.at.0));

@@ -39,7 +39,7 @@ const PARK_AFTER: Duration = Duration::from_millis(500);
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A connection with its buffers.
-struct Connection<'l> {
+struct BufferedConnection<'l> {
     io: ClientIo,
     session: Session<'l>,
     starter: Starter,
@@ -103,7 +103,7 @@ pub(super) async fn serve(
     let io = ClientIo::new(stream, spec.idle_timeout);
     let starter = tracker.starter(client.ip());
     let session = Session { client, spec, proxy, tracker };
-    let mut connection = Connection { io, session, starter, drain_deadline: None, last_target: None };
+    let mut connection = BufferedConnection { io, session, starter, drain_deadline: None, last_target: None };
     let mut state = State::ReadingHead { deadline: cached_now() + spec.header_timeout };
     loop {
         state = match state {
@@ -140,7 +140,7 @@ pub(super) async fn serve(
     }
 }
 
-impl Connection<'_> {
+impl BufferedConnection<'_> {
     /// The state that waits for the next request.
     fn idle(&self) -> State {
         let now = cached_now();

@@ -24,10 +24,10 @@ const MAX_CANCELLED: u64 = 100;
 
 /// Counts the streams of one connection, and runs their tasks.
 #[derive(Clone, Debug)]
-pub(super) struct StreamTracker(Rc<Shared>);
+pub(super) struct StreamTracker(Rc<SharedTracker>);
 
 #[derive(Debug)]
-struct Shared {
+struct SharedTracker {
     /// How long a part of a response may wait for the client.
     read_timeout: Duration,
     /// The minimum rate of a response, in bytes per second, if there is one.
@@ -66,7 +66,7 @@ pub(super) struct TrackedBody {
 
 impl StreamTracker {
     pub fn new(read_timeout: Duration, min_rate: Option<NonZeroU32>) -> Self {
-        Self(Rc::new(Shared {
+        Self(Rc::new(SharedTracker {
             read_timeout,
             min_rate,
             open: Cell::new(0),
@@ -112,7 +112,7 @@ impl<F: Future<Output = ()> + 'static> Executor<F> for StreamTracker {
 
 /// Counts a task of a connection until it is dropped.
 struct Tracked {
-    shared: Rc<Shared>,
+    shared: Rc<SharedTracker>,
     /// None for tunnels, which are tasks as well.
     progress: Option<Rc<StreamProgress>>,
 }

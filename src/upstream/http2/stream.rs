@@ -10,7 +10,7 @@ use hyper::body::{Body as _, Incoming, SizeHint};
 use hyper::upgrade::Upgraded;
 use tokio::time::Instant;
 
-use super::cancel::{Failed, Place, Response, Sent, cancel};
+use super::cancel::{Failed, Response, Sent, StreamSlot, cancel};
 use super::connection::Http2Connection;
 use super::convert::to_http2;
 use super::wait::{settings_allow, wait_until};
@@ -28,7 +28,7 @@ use crate::upstream::upload::UploadProgress;
 
 /// One request's stream in an HTTP/2 connection.
 pub(in crate::upstream) struct Http2Stream {
-    place: Rc<Place>,
+    place: Rc<StreamSlot>,
     is_reused: bool,
     /// By when the next part of the response has to arrive.
     deadline: Option<Box<Deadline>>,
@@ -43,7 +43,7 @@ impl Http2Stream {
     pub(super) fn new(connection: Rc<Http2Connection>, permit: ConnectionPermit, is_reused: bool) -> Self {
         connection.requests.set(connection.requests.get() + 1);
         Self {
-            place: Rc::new(Place { connection, permit }),
+            place: Rc::new(StreamSlot { connection, permit }),
             is_reused,
             deadline: None,
             upload: None,

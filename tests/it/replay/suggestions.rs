@@ -2,8 +2,8 @@
 
 use tidegate::limit::{Key, KeyHasher, PartKind, Parts, Quota, Rate};
 use tidegate::replay::suggest::{
-    Arrival, Histories, History, Role, ShapeKind, ShareOf, Subject, SuggestSettings, Suggestion, suggest,
-    toml,
+    Arrival, Histories, History, Role, ShapeKind, ShareOf, SuggestSettings, Suggestion, SuggestionSubject,
+    suggest, toml,
 };
 use tidegate::time::{Micros, Timestamp};
 
@@ -11,8 +11,8 @@ use crate::support::trace::{ClientKind, Trace, TraceSettings};
 
 const DAY: u64 = 86_400_000_000;
 
-fn subject() -> Subject {
-    Subject {
+fn subject() -> SuggestionSubject {
+    SuggestionSubject {
         name: "api".into(),
         is_configured: false,
         route: Some("api".into()),

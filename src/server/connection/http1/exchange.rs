@@ -10,8 +10,8 @@ use tokio::time::Instant;
 
 use super::error::ExchangeError;
 use super::io::ClientIo;
-use super::response::{RequestFacts, ResponseWriter, framing};
-use super::upload::{Progress, Upload};
+use super::response::{RequestProperties, ResponseWriter, framing};
+use super::upload::{PolledUpload, Upload};
 use crate::boxed::rare;
 use crate::http1::names::CONNECTION;
 use crate::http1::{Framing, ParsedRequest};
@@ -50,7 +50,7 @@ impl Session<'_> {
         request: ParsedRequest,
     ) -> Result<Next, ExchangeError> {
         let ParsedRequest { head, framing, keeps_alive, expects_continue, .. } = request;
-        let facts = RequestFacts {
+        let facts = RequestProperties {
             version: head.version,
             is_head: head.method == Method::HEAD,
             takes_trailers: crate::proxy::takes_trailers(&head.fields),
@@ -77,9 +77,9 @@ impl Session<'_> {
                     if let Poll::Ready(response) = handling.as_mut().poll(cx) {
                         return Poll::Ready(Ok(response));
                     }
-                    let progress = upload.as_mut().map_or(Progress::Idle, |upload| upload.poll(io, cx));
+                    let progress = upload.as_mut().map_or(PolledUpload::Idle, |upload| upload.poll(io, cx));
                     // A part of the body was sent to the proxy: poll it again.
-                    if progress != Progress::Sent {
+                    if progress != PolledUpload::Sent {
                         return poll_client(io, (&mut upload, progress), client, cx);
                     }
                 }
@@ -93,7 +93,7 @@ impl Session<'_> {
     async fn respond(
         &self,
         io: &mut ClientIo,
-        facts: &RequestFacts,
+        facts: &RequestProperties,
         response: ProxyResponse,
         mut upload: Option<Box<Upload>>,
     ) -> Result<Next, ExchangeError> {
@@ -152,12 +152,12 @@ fn after_response(io: &mut ClientIo, upload: Option<Box<Upload>>, is_last: bool,
 /// Waits for the client while the proxy handles a request. Fails when the client has disconnected.
 fn poll_client<T>(
     io: &mut ClientIo,
-    (upload, progress): (&mut Option<Box<Upload>>, Progress),
+    (upload, progress): (&mut Option<Box<Upload>>, PolledUpload),
     client: &ClientConnection,
     cx: &mut Context<'_>,
 ) -> Poll<Result<T, ExchangeError>> {
     let is_read = upload.as_ref().is_none_or(|upload| upload.is_complete());
-    if progress != Progress::Waiting && (is_read || client.is_delayed()) {
+    if progress != PolledUpload::Waiting && (is_read || client.is_delayed()) {
         io.read_ahead(cx)?;
     }
     // A half-closed client may still read its response, but one whose request a limit delays must not reach a server.
