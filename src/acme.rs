@@ -39,5 +39,5 @@ mod suggestion;
 pub use http_challenges::HttpChallenges;
 pub use service::{Acme, AcmeStatus};
 pub use spec::{AcmeSpec, ChallengeKind, ExternalAccount};
-pub use status::{CertificateStatus, Failure};
+pub use status::{CertificateStatus, RenewalFailure};
 pub use storage::{StorageError, check_storage};

@@ -36,7 +36,7 @@ mod state;
 mod status;
 mod top;
 
-pub use activity::Activity;
+pub use activity::ProcessActivity;
 pub use control::{ConfigControl, ConfigText, ReloadCall};
 pub use listen::{AdminListenError, AdminListener, listen};
 pub use recorder::record_activity;

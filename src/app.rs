@@ -31,11 +31,8 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long shutdown waits until the last spans are exported.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Serves the configuration that was read from `path` until a signal stops it: SIGTERM and SIGINT drain, and a SIGINT
-/// while draining exits at once. SIGHUP reloads the configuration.
-///
-/// # Errors
-/// If the server can't start, or a worker fails.
+/// Serves the configuration that was read from `path` until a signal stops it: SIGTERM and SIGINT drain, and a SIGINT while
+/// draining exits at once. SIGHUP reloads the configuration. Fails if the server can't start, or a worker fails.
 pub fn run(path: PathBuf, loaded: Loaded) -> anyhow::Result<()> {
     memory::disable_huge_pages();
     file_limit::raise(&loaded.config.listeners);
@@ -136,9 +133,6 @@ struct Supervisor {
 impl Supervisor {
     /// Runs until a signal requests shutdown, and reloads on request or when a file has changed. Returns the name of the
     /// signal.
-    ///
-    /// # Errors
-    /// If a worker ends.
     async fn run_until_shutdown(&mut self, signals: &mut Signals) -> anyhow::Result<&'static str> {
         let mut check = periodic(CHECK_INTERVAL);
         loop {
@@ -165,10 +159,7 @@ impl Supervisor {
     }
 
     /// Reloads the configuration. If it is invalid or can't be applied, the previous one is kept; also if the file of consumers
-    /// has changed and seems to be incomplete, unless an operator has requested the reload.
-    ///
-    /// # Errors
-    /// Why that is so; it is in the log already.
+    /// has changed and seems to be incomplete, unless an operator has requested the reload. The error is in the log already.
     async fn reload(&mut self, why: &str, is_requested: bool) -> Result<ReloadInfo, ReloadError> {
         notify_reloading();
         let file = self.source.name();

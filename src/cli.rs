@@ -55,11 +55,11 @@ been started or changed if it is 2.";
 #[command(name = "tidegate", version, arg_required_else_help = true, after_long_help = ENVIRONMENT)]
 struct Cli {
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum CliCommand {
     /// Run the proxy.
     ///
     /// Checks the configuration first: if it is invalid, prints all problems and does not start. SIGHUP reloads the
@@ -140,25 +140,25 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run(command: &Command) -> Outcome {
+fn run(command: &CliCommand) -> Outcome {
     match command {
-        Command::Run(args) => run::run(args),
-        Command::Check(args) => check::check(args),
-        Command::Explain(args) => explain::explain(args),
-        Command::Simulate(args) => simulate::simulate(args),
-        Command::Replay(args) => replay::replay(args),
-        Command::Init(args) => init::init(args),
-        Command::Convert(args) => convert::convert(args),
-        Command::Config(args) => config::config(args),
-        Command::Schema => schema::schema(),
-        Command::Keys(args) => keys::keys(args),
-        Command::Top(args) => top::top(args),
-        Command::Health(args) => health::health(args),
-        Command::Reload(args) => reload::reload(args),
-        Command::Status(args) => status::status(args),
-        Command::Completions(args) => completions::completions(args, Cli::command()),
-        Command::Man(args) => man::man(args, Cli::command()),
-        Command::Version => version::version(),
+        CliCommand::Run(args) => run::run(args),
+        CliCommand::Check(args) => check::check(args),
+        CliCommand::Explain(args) => explain::explain(args),
+        CliCommand::Simulate(args) => simulate::simulate(args),
+        CliCommand::Replay(args) => replay::replay(args),
+        CliCommand::Init(args) => init::init(args),
+        CliCommand::Convert(args) => convert::convert(args),
+        CliCommand::Config(args) => config::config(args),
+        CliCommand::Schema => schema::schema(),
+        CliCommand::Keys(args) => keys::keys(args),
+        CliCommand::Top(args) => top::top(args),
+        CliCommand::Health(args) => health::health(args),
+        CliCommand::Reload(args) => reload::reload(args),
+        CliCommand::Status(args) => status::status(args),
+        CliCommand::Completions(args) => completions::completions(args, Cli::command()),
+        CliCommand::Man(args) => man::man(args, Cli::command()),
+        CliCommand::Version => version::version(),
     }
 }
 

@@ -6,8 +6,8 @@
 //!
 //! ARCHITECTURE.md describes the modules. Each may import only those to its left:
 //!
-//! `text < suggest < id_vec < sharded < generations < time < plot < limit < http1 < telemetry < socket < tls < acme < otlp < store <
-//! limiter < upstream < jwt < consumers < gate < proxy < ratelimit_service < server < admin < config < limits < reload <
+//! `text < suggest < boxed < id_vec < sharded < generations < time < plot < limit < http1 < telemetry < socket < tls <
+//! http_client < acme < otlp < store < limiter < upstream < jwt < consumers < gate < proxy < ratelimit_service < server < admin < config < limits < reload <
 //! replay < app < cli`
 
 #[cfg_attr(not(internals), doc(hidden))]
@@ -17,6 +17,8 @@ pub mod admin;
 #[cfg(feature = "cli")]
 #[cfg_attr(not(internals), doc(hidden))]
 pub mod app;
+#[cfg_attr(not(internals), doc(hidden))]
+pub mod boxed;
 #[cfg(feature = "cli")]
 #[cfg_attr(not(internals), doc(hidden))]
 pub mod cli;
@@ -30,6 +32,8 @@ pub mod gate;
 pub mod generations;
 #[cfg_attr(not(internals), doc(hidden))]
 pub mod http1;
+#[cfg_attr(not(internals), doc(hidden))]
+pub mod http_client;
 #[cfg_attr(not(internals), doc(hidden))]
 pub mod id_vec;
 #[cfg_attr(not(internals), doc(hidden))]

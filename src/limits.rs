@@ -79,6 +79,8 @@
 //! A limiter has one thread of its own, with the connection to the store. Futures of checks are [`Send`] and need no runtime. The
 //! layer waits for the delays of leaky buckets with tokio's timer, so such limits need a tokio runtime.
 
+#![warn(clippy::missing_errors_doc)]
+
 mod active;
 mod body;
 mod calls;

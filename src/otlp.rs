@@ -10,4 +10,4 @@ mod spec;
 
 pub use client::{ExportError, check_collector};
 pub use exporter::Exporter;
-pub use spec::{Endpoint, EndpointError, ExportSpec, TracingSpec};
+pub use spec::{CollectorUrl, EndpointError, ExportSpec, TracingSpec};

@@ -21,7 +21,7 @@ pub use self::chart::{Chart, ChartPanel, Curve, CurveForm, GUTTER};
 use self::drawing::{Drawing, Position, truncate};
 pub use self::model::{Level, Mark, MarkKind, Panel, Plot};
 pub use self::palette::root_rules;
-pub use self::scale::{Scale, Tick, short};
+pub use self::scale::{AxisTick, Scale, short};
 
 /// Draws a plot; returns the SVG file.
 #[must_use]

@@ -74,3 +74,19 @@ pub use service::{ServiceBody, ServiceReply, ServiceRequest, UnreadBody, limit_h
 pub use snapshot::{ConfigSnapshot, Proxy, ProxyConfig};
 pub use template::{Escaping, Template};
 pub use tunnel::Tunnel;
+
+#[cfg(test)]
+mod tests {
+    use crate::upstream::Upstream;
+
+    fn future_size<A, B, C, D, E, F: Future>(_: impl FnOnce(A, B, C, D, E) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// In bytes. A step that few requests take is in a box: `crate::boxed::rare`.
+    #[test]
+    fn the_futures_of_all_requests_are_small() {
+        let (serve, forward) = (future_size(super::serve), future_size(Upstream::forward));
+        assert!(serve <= 3_800 && forward <= 1_500, "serve {serve}, forward {forward}");
+    }
+}

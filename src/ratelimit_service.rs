@@ -25,6 +25,7 @@ use self::decision::DecisionError;
 use self::grpc::{GrpcCode, GrpcError};
 use self::messages::{RateLimitRequest, RateLimitResponse};
 use self::response::response;
+use crate::boxed::rare;
 use crate::http1::names::{ALLOW, CONTENT_TYPE, RETRY_AFTER};
 use crate::http1::{RequestHead, push_decimal};
 use crate::proxy::{
@@ -91,8 +92,7 @@ async fn call(
     let deadline = grpc::deadline(&head.fields).map(|timeout| monotonic() + timeout);
     let answering = call_method(proxy, head.uri.path(), deadline, request);
     let Some(deadline) = deadline else { return answering.await };
-    // Boxed because the timer would enlarge the future of every request.
-    let answer = Box::pin(tokio::time::timeout_at(deadline, answering)).await;
+    let answer = rare(tokio::time::timeout_at(deadline, answering)).await;
     answer.unwrap_or_else(|_| {
         if head.uri.path() == SHOULD_RATE_LIMIT {
             request.record_verdict(Verdict::Error);

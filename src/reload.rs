@@ -55,11 +55,8 @@ impl ConfigSource {
         hash_files(&self.path, &self.files) != self.last_read
     }
 
-    /// Loads the configuration again; returns a report if it is invalid. The files that it names become part of
-    /// [`Self::paths`] in either case: a missing certificate may be added later.
-    ///
-    /// # Errors
-    /// If the thread that reads the files panics.
+    /// Loads the configuration again; returns a report if it is invalid. The files that it names become part of [`Self::paths`]
+    /// in either case: a missing certificate may be added later. Fails if the thread that reads the files panics.
     pub async fn read(&mut self) -> Result<Result<Loaded, Report>, JoinError> {
         let (path, files) = (self.path.clone(), self.files.clone());
         // Reading may take long, and other tasks share this thread.

@@ -2,7 +2,7 @@
 //!
 //! [`Arrivals`] reads logs of any known [`Format`] and returns their requests in the order of their arrival. A [`Player`] plays
 //! them against the routes and limits of a configuration, a [`Tally`] counts what a limit does, and [`suggest`] finds limits
-//! from what clients do. [`trace`] makes logs with known clients.
+//! from what clients do.
 
 mod arrivals;
 mod background;
@@ -31,25 +31,24 @@ mod source;
 pub mod suggest;
 mod summary;
 mod tally;
-pub mod trace;
 mod window;
 
 pub use self::arrivals::{Arrivals, OpenError, ReadOptions};
-pub use self::background::Background;
+pub use self::background::BackgroundReader;
 pub use self::entry::{Entry, LogText};
 pub use self::fields::{FieldMap, FieldMapError, FieldRole};
-pub use self::format::{Format, FormatError, LineReader, Unit, check_format, detect_format};
+pub use self::format::{Format, FormatError, LineReader, TimeUnit, check_format, detect_format};
 pub use self::head::HeadError;
-pub use self::in_flight::{Flight, FlightCharges, InFlight, lease};
+pub use self::in_flight::{Flight, FlightCharges, RequestsInFlight, lease};
 pub use self::input::Progress;
 pub use self::line_error::LineError;
 pub use self::part_sources::{PartSourceError, PartSources};
-pub use self::planned::Planned;
-pub use self::player::{Played, Player, Verdict};
+pub use self::planned::PlannedEntry;
+pub use self::player::{Played, Player, ReplayVerdict};
 pub use self::replayer::{Findings, MemoryBudget, Replayer};
 pub use self::report::{
-    BadLineReport, ConfigurationReport, Counts, DeniedKey, LimitReport, LineCounts, LogReport,
-    MissingPartReport, Report, RouteReport, SeriesReport,
+    BadLineReport, ConfigurationReport, DeniedKey, LimitReport, LineCounts, LogCounts, LogReport,
+    MissingPartReport, ReplayReport, RouteReport, SeriesReport,
 };
 pub use self::results::{LimitResults, Results, RouteResults};
 pub use self::summary::{BadLine, ReadSummary};

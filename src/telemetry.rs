@@ -24,7 +24,7 @@ mod top;
 mod trace;
 mod upstreams;
 
-pub use access::{AccessOutput, AccessWriter, Forwarding, Record, RequestText};
+pub use access::{AccessOutput, AccessRecord, AccessWriter, Forwarding, RequestText};
 pub use acme_counts::{AcmeCounts, AcmeValues};
 pub use activity::{CounterSums, Frame};
 pub use charge_back::ChargeBack;
@@ -35,16 +35,16 @@ pub use grant_event::{GrantEvent, GrantValues};
 pub use interface::{Interface, Verdict};
 pub use listeners::{Handshake, HandshakeFailure, ListenerCounts, ListenerSums, ListenerValues};
 pub use log::{dropped_log_lines, flush_log, set_log_level, start_log, write_log};
-pub use metrics::{Format, GaugeValues, Metrics, StoreValues};
+pub use metrics::{GaugeValues, Metrics, MetricsFormat, StoreValues};
 pub use outcome::{DecisionSource, Outcome, StoreRequest};
 pub use spec::{AccessLog, AccessOnly, LogKeys, LogSpec};
 pub use throttle::{DroppedLines, LogThrottle};
 pub use top::{
     Counter, KeyConsumer, KeyEvent, KeyHistory, KeyLabel, KeySlot, Sketch, Summary, TopBy, TopKeys,
-    TopRecorder, Window,
+    TopRecorder, TopWindow,
 };
 pub use trace::{
-    ParentTrust, RequestTrace, Sampling, Span, SpanCounts, SpanId, SpanQueue, TraceId, Tracer, Value,
-    known_method, protobuf, push_attribute,
+    AttributeValue, ParentTrust, RequestTrace, Sampling, Span, SpanCounts, SpanId, SpanQueue, TraceId,
+    Tracer, known_method, protobuf, push_attribute,
 };
-pub use upstreams::{Attempt, Event, ServerValues, UpstreamCounts, UpstreamValues};
+pub use upstreams::{AttemptOutcome, ServerValues, UpstreamCounts, UpstreamEvent, UpstreamValues};

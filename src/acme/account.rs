@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::error::ObtainError;
 use super::files::{blocking, read};
 use super::http::Http;
-use super::shared::Shared;
+use super::shared::InstalledCertificates;
 use super::spec::AcmeSpec;
 use crate::tls::{ClientTls, ClientTlsSpec};
 
@@ -22,7 +22,7 @@ pub(super) struct StoredAccount {
 
 impl StoredAccount {
     /// Reads the account in the storage; none if there is none.
-    pub async fn read(shared: &Shared) -> Result<Option<Self>, ObtainError> {
+    pub async fn read(shared: &InstalledCertificates) -> Result<Option<Self>, ObtainError> {
         let path = shared.storage.account();
         let text = blocking(move || read(&path)).await.map_err(|error| broken(shared, error))?;
         text.map(|text| serde_json::from_slice(&text)).transpose().map_err(|error| broken(shared, error))
@@ -30,7 +30,7 @@ impl StoredAccount {
 }
 
 /// An error of the file of the account.
-pub(super) fn broken(shared: &Shared, error: impl fmt::Display) -> ObtainError {
+pub(super) fn broken(shared: &InstalledCertificates, error: impl fmt::Display) -> ObtainError {
     ObtainError::unavailable(format!("the account in {}: {error}", shared.storage.account().display()))
 }
 

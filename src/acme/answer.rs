@@ -7,14 +7,14 @@ use rustls::pki_types::PrivateKeyDer;
 
 use super::error::ObtainError;
 use super::http_challenges::{self, HttpChallenges};
-use super::shared::Shared;
+use super::shared::InstalledCertificates;
 use super::storage::Lock;
 use crate::tls::Identity;
 
 /// The answer to a challenge, which this process gives until this is dropped.
 #[derive(Debug)]
 pub(super) struct Answer {
-    shared: Arc<Shared>,
+    shared: Arc<InstalledCertificates>,
     to: Question,
 }
 
@@ -28,11 +28,9 @@ enum Question {
 
 impl Answer {
     /// Answers requests with this token (HTTP-01), also those that other processes get: these read the answer from the storage.
-    ///
-    /// # Errors
-    /// If the token can't be the name of a file, or the file can't be written.
+    /// Fails if the token can't be the name of a file, or the file can't be written.
     pub async fn http(
-        shared: &Arc<Shared>,
+        shared: &Arc<InstalledCertificates>,
         lock: &Lock,
         token: &str,
         authorization: &str,
@@ -54,7 +52,7 @@ impl Answer {
 
     /// Answers handshakes for this name (TLS-ALPN-01) with a certificate that has the hash of the key authorization
     /// (RFC 8737 §3).
-    pub fn tls(shared: &Arc<Shared>, name: &str, hash: &[u8]) -> Result<Self, ObtainError> {
+    pub fn tls(shared: &Arc<InstalledCertificates>, name: &str, hash: &[u8]) -> Result<Self, ObtainError> {
         let failed = |error: rcgen::Error| ObtainError::unavailable(error);
         let mut params = CertificateParams::new(vec![name.to_owned()]).map_err(failed)?;
         params.custom_extensions = vec![CustomExtension::new_acme_identifier(hash)];

@@ -5,10 +5,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::tls::Identity;
 
-/// Reads the certificate of a name.
-///
-/// # Errors
-/// What is wrong with the text. It does not show the key.
+/// Reads the certificate of a name. The error does not show the key.
 pub(super) fn parse(pem: &[u8], name: &str) -> Result<Identity, String> {
     let key = PrivateKeyDer::from_pem_slice(pem).map_err(|_| "it has no private key".to_owned())?;
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();

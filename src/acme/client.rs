@@ -14,7 +14,7 @@ use super::error::ObtainError;
 use super::http::Http;
 use super::problem::{asks_to_wait, describe, failure, is_temporary};
 use super::renewal_info::identifier;
-use super::shared::Shared;
+use super::shared::InstalledCertificates;
 use super::spec::ChallengeKind;
 use super::storage::Lock;
 use crate::tls::Identity;
@@ -23,16 +23,16 @@ use crate::tls::Identity;
 const PATIENCE: RetryPolicy = RetryPolicy::new().backoff(1.5).timeout(Duration::from_mins(2));
 
 /// An account with an ACME server, to order certificates. It holds the lock of the storage.
-pub(super) struct Client {
+pub(super) struct AcmeClient {
     account: Account,
     http: Http,
-    shared: Arc<Shared>,
+    shared: Arc<InstalledCertificates>,
     lock: Lock,
 }
 
-impl Client {
+impl AcmeClient {
     /// Opens the account in the storage, or registers one.
-    pub async fn open(shared: &Arc<Shared>, lock: &Lock) -> Result<Self, ObtainError> {
+    pub async fn open(shared: &Arc<InstalledCertificates>, lock: &Lock) -> Result<Self, ObtainError> {
         let (spec, stored) = (&shared.spec, StoredAccount::read(shared).await?);
         let http = http(spec).await?;
         let (account, changed) =

@@ -8,12 +8,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::certificate_file;
-use super::client::Client;
+use super::client::AcmeClient;
 use super::error::{ErrorKind, ObtainError};
 use super::files::{blocking, read};
 use super::managed::Managed;
 use super::schedule::{asked_wait, until};
-use super::shared::Shared;
+use super::shared::InstalledCertificates;
 use super::status::CertificateStatus;
 use super::storage::Lock;
 use super::suggestion::ask;
@@ -29,7 +29,7 @@ const MAX_NAMES: usize = 20;
 
 /// The task.
 pub(super) struct Keeper {
-    shared: Arc<Shared>,
+    shared: Arc<InstalledCertificates>,
     certificates: Vec<Managed>,
     last_read: Instant,
 }
@@ -37,7 +37,7 @@ pub(super) struct Keeper {
 impl Keeper {
     /// A task for these names. Certificates that are stored already are used at once. `earlier` is the state of certificates
     /// of the same ACME server.
-    pub async fn new(shared: &Arc<Shared>, earlier: &[CertificateStatus]) -> Self {
+    pub async fn new(shared: &Arc<InstalledCertificates>, earlier: &[CertificateStatus]) -> Self {
         let certificates = shared.spec.names.iter().map(|name| {
             let mut one = Managed::new(name.clone());
             if let Some(earlier) = earlier.iter().find(|earlier| earlier.name == *name) {
@@ -218,7 +218,7 @@ impl Keeper {
             spec.server(),
             spec.challenge.name()
         );
-        let client = Client::open(&self.shared, lock).await?;
+        let client = AcmeClient::open(&self.shared, lock).await?;
         let pem = client.obtain(&name, one.identity()).await?;
         let path = self.shared.storage.certificate(&name);
         let written = lock.write(path.clone(), pem.clone().into_bytes()).await;

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::error::ObtainError;
 use super::schedule::{asked_wait, backoff, first_question, renewal, until};
-use super::status::{CertificateStatus, Failure};
+use super::status::{CertificateStatus, RenewalFailure};
 use crate::time::{Timestamp, format_duration};
 use crate::tls::Identity;
 
@@ -14,11 +14,11 @@ use crate::tls::Identity;
 #[derive(Debug)]
 pub(super) struct Managed {
     pub name: String,
-    current: Option<Current>,
+    current: Option<CurrentCertificate>,
     /// How many attempts have failed in a row.
     failures: u32,
     /// The last attempt, if it has failed.
-    failure: Option<Failure>,
+    failure: Option<RenewalFailure>,
     /// After a failure no attempt is made before this time, unless the configuration is reloaded.
     backoff_until: Option<Instant>,
     /// The ACME server has asked to make no attempt before this time.
@@ -28,7 +28,7 @@ pub(super) struct Managed {
 }
 
 #[derive(Debug)]
-struct Current {
+struct CurrentCertificate {
     identity: Identity,
     /// The hash of its file.
     hash: blake3::Hash,
@@ -75,7 +75,7 @@ impl Managed {
         // Not at once, so that a server which suggests to renew new certificates can't cause a flood of orders.
         let ask_at = first_question(identity.not_before(), identity.not_after());
         self.ask_at = now.checked_add(until(ask_at, wall));
-        self.current = Some(Current { identity, hash, renew_at });
+        self.current = Some(CurrentCertificate { identity, hash, renew_at });
         // With a wrong clock every new certificate is to be renewed at once; then waits still become longer.
         if renew_at > wall {
             self.failure = None;
@@ -140,7 +140,7 @@ impl Managed {
 
     /// Records that an attempt has failed; returns what to log.
     pub fn fail(&mut self, error: &ObtainError, now: Instant, wall: Timestamp) -> String {
-        self.failure = Some(Failure { at: wall, error: error.message.clone() });
+        self.failure = Some(RenewalFailure { at: wall, error: error.message.clone() });
         self.failures = self.failures.saturating_add(1);
         let backoff = backoff(self.failures, error, fastrand::f64());
         self.backoff_until = Some(now + backoff);
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!((one.wait(now, wall), one.held_by_server(now, wall)), (hour, Some(hour)));
         let status = one.status(now, wall);
         assert_eq!(status.next_attempt, Timestamp(3_601_000_000));
-        assert_eq!(status.failure, Some(Failure { at: wall, error: "rejected".to_owned() }));
+        assert_eq!(status.failure, Some(RenewalFailure { at: wall, error: "rejected".to_owned() }));
         // The next configuration.
         let mut next = Managed::new("a.test".to_owned());
         next.inherit(&status);

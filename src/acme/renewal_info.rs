@@ -8,8 +8,8 @@ use super::account::{StoredAccount, http};
 use super::error::ObtainError;
 use super::http::Http;
 use super::problem::failure;
-use super::schedule::Suggestion;
-use super::shared::Shared;
+use super::schedule::SuggestedWindow;
+use super::shared::InstalledCertificates;
 use crate::time::{Micros, Timestamp};
 use crate::tls::Identity;
 
@@ -17,12 +17,12 @@ use crate::tls::Identity;
 pub(super) struct RenewalInfo {
     account: Account,
     http: Http,
-    shared: Arc<Shared>,
+    shared: Arc<InstalledCertificates>,
 }
 
 impl RenewalInfo {
     /// That of the server of the stored account; none if there is no account.
-    pub async fn open(shared: &Arc<Shared>) -> Result<Option<Self>, ObtainError> {
+    pub async fn open(shared: &Arc<InstalledCertificates>) -> Result<Option<Self>, ObtainError> {
         let Some(stored) = StoredAccount::read(shared).await? else { return Ok(None) };
         let http = http(&shared.spec).await?;
         let builder = Account::builder_with_http(Box::new(http.clone()));
@@ -33,7 +33,7 @@ impl RenewalInfo {
     }
 
     /// When the ACME server suggests to renew a certificate; none if it makes no suggestions.
-    pub async fn suggestion(&self, certificate: &Identity) -> Result<Option<Suggestion>, ObtainError> {
+    pub async fn suggestion(&self, certificate: &Identity) -> Result<Option<SuggestedWindow>, ObtainError> {
         let Some(id) = identifier(certificate) else { return Ok(None) };
         match self.account.renewal_info(&id).await {
             Ok((info, ask_again)) => {
@@ -42,7 +42,7 @@ impl RenewalInfo {
                 };
                 let window = info.suggested_window;
                 let window = (time(window.start.unix_timestamp()), time(window.end.unix_timestamp()));
-                Ok(Some(Suggestion { window, ask_again }))
+                Ok(Some(SuggestedWindow { window, ask_again }))
             }
             Err(Error::Unsupported(_)) => Ok(None),
             Err(error) => Err(failure(&self.shared.spec, &self.http, error)),

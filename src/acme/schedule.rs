@@ -20,7 +20,7 @@ const JITTER: f64 = 0.2;
 const MAX_RETRY_AFTER: Duration = Duration::from_hours(24 * 7);
 
 /// When an ACME server suggests to renew a certificate (ARI, RFC 9773).
-pub(super) struct Suggestion {
+pub(super) struct SuggestedWindow {
     pub window: (Timestamp, Timestamp),
     /// When to ask again.
     pub ask_again: Duration,

@@ -6,7 +6,7 @@ use tokio::task::JoinHandle;
 
 use super::http_challenges::HttpChallenges;
 use super::keeper::Keeper;
-use super::shared::Shared;
+use super::shared::InstalledCertificates;
 use super::spec::AcmeSpec;
 use super::status::CertificateStatus;
 use crate::telemetry::AcmeCounts;
@@ -15,13 +15,13 @@ use crate::tls::ServerTls;
 /// Obtains and renews certificates, until it is dropped.
 #[derive(Debug)]
 pub struct Acme {
-    shared: Arc<Shared>,
+    shared: Arc<InstalledCertificates>,
     task: JoinHandle<()>,
 }
 
 /// What is known of the certificates of an ACME server, also later.
 #[derive(Clone, Debug)]
-pub struct AcmeStatus(Arc<Shared>);
+pub struct AcmeStatus(Arc<InstalledCertificates>);
 
 impl Acme {
     /// Uses the certificates that are stored already, and starts to obtain the others. `earlier` is the state in which another
@@ -32,7 +32,7 @@ impl Acme {
         listeners: Vec<ServerTls>,
         counts: &Arc<AcmeCounts>,
     ) -> Self {
-        let shared = Arc::new(Shared::new(spec, Arc::clone(counts)));
+        let shared = Arc::new(InstalledCertificates::new(spec, Arc::clone(counts)));
         let keeper = Keeper::new(&shared, earlier).await;
         shared.set_listeners(listeners);
         Self { shared, task: tokio::spawn(keeper.run()) }

@@ -16,7 +16,7 @@ use crate::tls::{Identity, ServerTls};
 
 /// The certificates in use, the expected validations, and where both are installed.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct InstalledCertificates {
     pub spec: AcmeSpec,
     pub storage: Storage,
     pub http: Arc<HttpChallenges>,
@@ -38,7 +38,7 @@ struct Installed {
     validations: BTreeMap<String, Identity>,
 }
 
-impl Shared {
+impl InstalledCertificates {
     pub fn new(spec: AcmeSpec, counts: Arc<AcmeCounts>) -> Self {
         let storage = Storage::new(&spec.storage, &spec.directory);
         let http = Arc::new(HttpChallenges::new(storage.challenges()));

@@ -12,7 +12,7 @@ pub struct CertificateStatus {
     /// When the certificate in use expires; none if there is none.
     pub not_after: Option<Timestamp>,
     /// The last attempt, if it has failed.
-    pub failure: Option<Failure>,
+    pub failure: Option<RenewalFailure>,
     /// When it is obtained or renewed next.
     pub next_attempt: Timestamp,
     /// The ACME server has asked to make no attempt before this time.
@@ -21,7 +21,7 @@ pub struct CertificateStatus {
 
 /// An attempt to obtain a certificate that has failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct RenewalFailure {
     /// When it has failed.
     pub at: Timestamp,
     /// Why, with the text of the ACME server.

@@ -61,9 +61,6 @@ impl StorageError {
 }
 
 /// Checks a directory. One that does not exist yet is created at the start.
-///
-/// # Errors
-/// When it can't be used.
 pub fn check_storage(path: &Path) -> Result<(), StorageError> {
     let unwritable = |error| StorageError::Unwritable { path: path.to_owned(), error };
     let found = match fs::metadata(path) {

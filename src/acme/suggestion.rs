@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::managed::Managed;
 use super::renewal_info::RenewalInfo;
-use super::schedule::{Suggestion, asked_wait, within};
-use super::shared::Shared;
+use super::schedule::{SuggestedWindow, asked_wait, within};
+use super::shared::InstalledCertificates;
 use crate::time::monotonic;
 
 /// How long to wait until the ACME server is asked again: what it says, within these bounds.
@@ -15,7 +15,7 @@ const ASK_AGAIN: (Duration, Duration) = (Duration::from_mins(1), Duration::from_
 const ASK_AFTER_FAILURE: Duration = Duration::from_hours(1);
 
 /// Asks for those certificates for which it is time, and renews them when the ACME server suggests it.
-pub(super) async fn ask(certificates: &mut [Managed], shared: &Arc<Shared>) {
+pub(super) async fn ask(certificates: &mut [Managed], shared: &Arc<InstalledCertificates>) {
     let now = monotonic();
     let due = certificates.iter_mut().filter(|one| one.ask_at.is_some_and(|time| time <= now));
     let mut opened = None;
@@ -44,7 +44,7 @@ pub(super) async fn ask(certificates: &mut [Managed], shared: &Arc<Shared>) {
 }
 
 /// Renews a certificate as suggested; returns when to ask again.
-fn follow(one: &mut Managed, suggestion: &Suggestion) -> Duration {
+fn follow(one: &mut Managed, suggestion: &SuggestedWindow) -> Duration {
     let (start, end) = suggestion.window;
     // A time that was chosen earlier stays if it is within the window. An empty window is invalid (RFC 9773 §4.2).
     if start < end && one.renew_at().is_none_or(|time| time < start || end < time) {
@@ -85,9 +85,9 @@ mod tests {
         one.renew_at().unwrap().since(start).0 / DAY
     }
 
-    fn suggestion(start: Timestamp, days: RangeInclusive<u64>, ask_again: Duration) -> Suggestion {
+    fn suggestion(start: Timestamp, days: RangeInclusive<u64>, ask_again: Duration) -> SuggestedWindow {
         let at = |days| Timestamp(start.0 + days * DAY);
-        Suggestion { window: (at(*days.start()), at(*days.end())), ask_again }
+        SuggestedWindow { window: (at(*days.start()), at(*days.end())), ask_again }
     }
 
     #[test]
@@ -115,7 +115,7 @@ mod tests {
         let before = one.renew_at();
         for (first, last) in [(3, 3), (4, 2)] {
             let window = [first, last].map(|days| Timestamp(start.0 + days * DAY)).into();
-            follow(&mut one, &Suggestion { window, ask_again: Duration::ZERO });
+            follow(&mut one, &SuggestedWindow { window, ask_again: Duration::ZERO });
         }
         assert_eq!(one.renew_at(), before);
     }

@@ -5,14 +5,14 @@
 use std::sync::Arc;
 
 use super::error::ObtainError;
-use super::shared::Shared;
+use super::shared::InstalledCertificates;
 use super::storage::Lock;
 use crate::tls::Identity;
 
-pub(super) enum Client {}
+pub(super) enum AcmeClient {}
 
-impl Client {
-    pub async fn open(_: &Arc<Shared>, _: &Lock) -> Result<Self, ObtainError> {
+impl AcmeClient {
+    pub async fn open(_: &Arc<InstalledCertificates>, _: &Lock) -> Result<Self, ObtainError> {
         Err(ObtainError::rejected("this build has no ACME (the feature `acme`)"))
     }
 

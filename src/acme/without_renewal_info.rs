@@ -5,18 +5,18 @@
 use std::sync::Arc;
 
 use super::error::ObtainError;
-use super::schedule::Suggestion;
-use super::shared::Shared;
+use super::schedule::SuggestedWindow;
+use super::shared::InstalledCertificates;
 use crate::tls::Identity;
 
 pub(super) enum RenewalInfo {}
 
 impl RenewalInfo {
-    pub async fn open(_: &Arc<Shared>) -> Result<Option<Self>, ObtainError> {
+    pub async fn open(_: &Arc<InstalledCertificates>) -> Result<Option<Self>, ObtainError> {
         Ok(None)
     }
 
-    pub async fn suggestion(&self, _: &Identity) -> Result<Option<Suggestion>, ObtainError> {
+    pub async fn suggestion(&self, _: &Identity) -> Result<Option<SuggestedWindow>, ObtainError> {
         match *self {}
     }
 }

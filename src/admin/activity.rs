@@ -25,7 +25,7 @@ const TOLERANCE: Duration = Duration::from_millis(500);
 
 /// The activity of the process. It outlives a configuration.
 #[derive(Debug)]
-pub struct Activity {
+pub struct ProcessActivity {
     /// The oldest first.
     history: Mutex<VecDeque<Arc<Frame>>>,
     read: Mutex<Readings>,
@@ -65,7 +65,7 @@ pub(super) struct Due {
     history: bool,
 }
 
-impl Activity {
+impl ProcessActivity {
     /// The activity of a process that starts now.
     #[must_use]
     pub fn new(now: Instant) -> Self {
@@ -157,7 +157,7 @@ impl Due {
 mod tests {
     use super::*;
 
-    fn update(activity: &Activity, metrics: &Metrics) -> Due {
+    fn update(activity: &ProcessActivity, metrics: &Metrics) -> Due {
         let due = activity.due();
         if due.any() {
             activity.update(due, metrics, &GaugeValues::default(), Timestamp(0));
@@ -167,7 +167,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_history_has_an_hour_in_frames_of_ten_seconds() {
-        let (activity, metrics) = (Activity::new(monotonic()), Metrics::new(Timestamp(0)));
+        let (activity, metrics) = (ProcessActivity::new(monotonic()), Metrics::new(Timestamp(0)));
         for second in 1..=3_700_u64 {
             tokio::time::advance(Duration::from_secs(1)).await;
             let due = update(&activity, &metrics);
@@ -178,7 +178,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn frames_are_made_each_second_only_while_a_client_watches() {
-        let (activity, metrics) = (Activity::new(monotonic()), Metrics::new(Timestamp(0)));
+        let (activity, metrics) = (ProcessActivity::new(monotonic()), Metrics::new(Timestamp(0)));
         tokio::time::advance(Duration::from_secs(3)).await;
         assert!(!update(&activity, &metrics).any());
         let mut frames = activity.watch();

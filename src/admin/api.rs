@@ -315,7 +315,7 @@ pub struct LimitSummary {
 
 /// The response of `/v1/keys/history`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct KeyHistory {
+pub struct KeyHistoryResponse {
     /// The limit's name.
     pub limit: String,
     /// The key's tag: `tag:` and 22 characters.
@@ -325,12 +325,12 @@ pub struct KeyHistory {
     /// By how many a number of a slot may be too high, or too low for a key that is not among the most frequent ones.
     pub max_error: u64,
     /// Slots without gaps, the oldest first.
-    pub slots: Vec<KeySlot>,
+    pub slots: Vec<KeySlotInfo>,
 }
 
 /// The requests and denials of a key in a span of time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct KeySlot {
+pub struct KeySlotInfo {
     /// The start of the span, in Unix time.
     pub from: f64,
     /// The length of the span.

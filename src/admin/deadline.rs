@@ -12,9 +12,9 @@ const LIFETIME: Duration = Duration::from_secs(30);
 
 /// When a connection is closed.
 #[derive(Debug)]
-pub(super) struct Deadline(Mutex<Instant>);
+pub(super) struct ConnectionDeadline(Mutex<Instant>);
 
-impl Deadline {
+impl ConnectionDeadline {
     /// That of a connection which starts now.
     pub fn new() -> Self {
         Self(Mutex::new(monotonic() + LIFETIME))
@@ -43,7 +43,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_that_makes_progress_is_kept() {
-        let (deadline, start) = (Deadline::new(), monotonic());
+        let (deadline, start) = (ConnectionDeadline::new(), monotonic());
         let extend = async {
             for _ in 0..10 {
                 tokio::time::sleep(LIFETIME / 2).await;

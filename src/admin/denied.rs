@@ -3,15 +3,19 @@
 use std::cmp::Reverse;
 
 use super::api::{KeyList, KeyStatus};
-use super::keys::{Keys, max_listed, parameters};
+use super::keys::{KeyOperations, max_listed, parameters};
 use super::names;
 use super::response::AdminError;
 use crate::limit::Policy;
-use crate::telemetry::{Counter, KeyConsumer, TopBy, TopKeys, Window};
+use crate::telemetry::{Counter, KeyConsumer, TopBy, TopKeys, TopWindow};
 use crate::time::monotonic;
 
 /// The keys that limits have denied in the last hour, those with the most denials first.
-pub(super) async fn list(keys: &Keys<'_>, top: Option<&TopKeys>, query: &str) -> Result<KeyList, AdminError> {
+pub(super) async fn list(
+    keys: &KeyOperations<'_>,
+    top: Option<&TopKeys>,
+    query: &str,
+) -> Result<KeyList, AdminError> {
     let [limit, max] = parameters(query, ["limit", "max"])?;
     let max = max_listed(max)?;
     let gate = keys.gate;
@@ -20,7 +24,7 @@ pub(super) async fn list(keys: &Keys<'_>, top: Option<&TopKeys>, query: &str) ->
         None => gate.limits().map(|(_, policy)| policy).collect(),
     };
     let names = || limits.iter().map(|policy| &*policy.name);
-    let counted = top.map(|top| top.summaries(names(), (Window::Hour, TopBy::Denials), monotonic()));
+    let counted = top.map(|top| top.summaries(names(), (TopWindow::Hour, TopBy::Denials), monotonic()));
     let counted = counted.unwrap_or_default();
     let mut denied: Vec<(&str, &Counter)> = names()
         .zip(&counted)

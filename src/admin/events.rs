@@ -13,12 +13,12 @@ use tokio::time::timeout;
 use super::activity::{LIVE_SECONDS, LiveFrame};
 use super::api::{Hello, LimitSummary};
 use super::body::AdminBody;
-use super::connection::Connection;
-use super::deadline::Deadline;
+use super::connection::AdminConnection;
+use super::deadline::ConnectionDeadline;
 use super::event::{event, retry};
 use super::limits;
 use super::response::{self, AdminError, AdminResponse};
-use super::spec::Access;
+use super::spec::AdminAccess;
 use super::state::Admin;
 use crate::server::Lifecycle;
 use crate::time::Micros;
@@ -38,17 +38,15 @@ struct EventStream {
     current: Arc<ArcSwap<Admin>>,
     /// The value for the configuration of which the client has got the `hello`.
     admin: Arc<Admin>,
-    access: Access,
-    deadline: Arc<Deadline>,
+    access: AdminAccess,
+    deadline: Arc<ConnectionDeadline>,
     events: mpsc::Sender<Bytes>,
 }
 
-/// Opens a stream for a client that may do what `access` says.
-///
-/// # Errors
-/// If as many streams are open as there may be, or the process stops.
-pub(super) fn open(connection: &Connection, access: Access) -> Result<AdminResponse, AdminError> {
-    let Connection { admin, current, session } = connection;
+/// Opens a stream for a client that may do what `access` says. Fails if as many streams are open as there may be, or the process
+/// stops.
+pub(super) fn open(connection: &AdminConnection, access: AdminAccess) -> Result<AdminResponse, AdminError> {
+    let AdminConnection { admin, current, session } = connection;
     if *admin.lifecycle.borrow() == Lifecycle::Draining {
         let error = AdminError::new(StatusCode::SERVICE_UNAVAILABLE, "the process is stopping");
         return Err(error.header(RETRY_AFTER, "2"));
@@ -110,7 +108,7 @@ impl EventStream {
             routes: gate.routes.routes().len(),
             limits_left_out: gate.limits().count() - limits.len(),
             limits,
-            can_change: self.access == Access::Change,
+            can_change: self.access == AdminAccess::Change,
         };
         event("hello", &hello)
     }

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use super::client::ClientId;
 use super::failures::Failures;
 use super::response::AdminError;
-use super::spec::{Access, AdminAddress, AdminSpec};
+use super::spec::{AdminAccess, AdminAddress, AdminSpec};
 use crate::gate::host_of;
 use crate::time::monotonic;
 
@@ -71,9 +71,9 @@ pub(super) fn check_token(
     head: &request::Parts,
     client: ClientId,
     failures: &Failures,
-) -> Result<Access, AdminError> {
+) -> Result<AdminAccess, AdminError> {
     if spec.token.is_none() {
-        return Ok(Access::Change);
+        return Ok(AdminAccess::Change);
     }
     let mut values = head.headers.get_all(AUTHORIZATION).iter();
     let (Some(first), second) = (values.next().and_then(|value| bearer(value.as_bytes())), values.next())
@@ -107,7 +107,7 @@ fn bearer(value: &[u8]) -> Option<&[u8]> {
 }
 
 /// Rejects a request for more than the client may do.
-pub(super) fn check_access(granted: Access, required: Access) -> Result<(), AdminError> {
+pub(super) fn check_access(granted: AdminAccess, required: AdminAccess) -> Result<(), AdminError> {
     if granted >= required {
         return Ok(());
     }
@@ -226,9 +226,9 @@ mod tests {
             check_token(&spec(Some(TOKEN)), &head("/", &headers), client, &Failures::default()).ok()
         };
         let right = format!("Bearer {TOKEN}");
-        assert_eq!(shows(&[&right]), Some(Access::Change));
-        assert_eq!(shows(&[&format!("bearer  {TOKEN}")]), Some(Access::Change));
-        assert_eq!(shows(&[&format!("Bearer {READ_TOKEN}")]), Some(Access::Read));
+        assert_eq!(shows(&[&right]), Some(AdminAccess::Change));
+        assert_eq!(shows(&[&format!("bearer  {TOKEN}")]), Some(AdminAccess::Change));
+        assert_eq!(shows(&[&format!("Bearer {READ_TOKEN}")]), Some(AdminAccess::Read));
         let (basic, longer) = (format!("Basic {TOKEN}"), format!("{right}x"));
         for wrong in [
             &[][..],
@@ -242,13 +242,13 @@ mod tests {
             assert_eq!(shows(wrong), None, "{wrong:?}");
         }
         let open = check_token(&spec(None), &head("/", &[]), client, &Failures::default());
-        assert_eq!(open.ok(), Some(Access::Change));
+        assert_eq!(open.ok(), Some(AdminAccess::Change));
     }
 
     #[test]
     fn a_client_that_may_read_may_not_change() {
-        assert!(check_access(Access::Read, Access::Read).is_ok());
-        assert!(check_access(Access::Change, Access::Change).is_ok());
-        assert!(check_access(Access::Read, Access::Change).is_err());
+        assert!(check_access(AdminAccess::Read, AdminAccess::Read).is_ok());
+        assert!(check_access(AdminAccess::Change, AdminAccess::Change).is_ok());
+        assert!(check_access(AdminAccess::Read, AdminAccess::Change).is_err());
     }
 }

@@ -7,11 +7,11 @@ use hyper::body::Incoming;
 
 use super::api::ReloadRequest;
 use super::client::Operator;
-use super::connection::Connection;
-use super::keys::Keys;
+use super::connection::AdminConnection;
+use super::keys::KeyOperations;
 use super::operations::{Change, OPERATIONS, Operation, Probe, Read};
 use super::response::{self, AdminError, AdminResponse};
-use super::spec::Access;
+use super::spec::AdminAccess;
 use super::state::Admin;
 use super::top::TopQuery;
 use super::{denied, events, guard, history, limits, metrics, openapi, page, raises, reload, status, top};
@@ -21,7 +21,7 @@ use crate::text::join_and;
 
 /// Responds to a request.
 pub(super) async fn handle(
-    connection: &Connection,
+    connection: &AdminConnection,
     operator: &Operator,
     request: Request<Incoming>,
 ) -> AdminResponse {
@@ -30,11 +30,11 @@ pub(super) async fn handle(
 }
 
 async fn dispatch(
-    connection: &Connection,
+    connection: &AdminConnection,
     operator: &Operator,
     request: Request<Incoming>,
 ) -> Result<AdminResponse, AdminError> {
-    let Connection { admin, session, .. } = connection;
+    let AdminConnection { admin, session, .. } = connection;
     let (head, body) = request.into_parts();
     guard::check_host(&admin.spec, &head)?;
     let operation = Operation::at(head.uri.path());
@@ -57,11 +57,11 @@ async fn dispatch(
             read((connection, access), &keys, operation, &head).await
         }
         Some(Operation::Change(operation)) => {
-            guard::check_access(access, Access::Change)?;
+            guard::check_access(access, AdminAccess::Change)?;
             Box::pin(change(&keys, operation, &head, body)).await
         }
         Some(Operation::Reload) => {
-            guard::check_access(access, Access::Change)?;
+            guard::check_access(access, AdminAccess::Change)?;
             let ReloadRequest {} = guard::read_json(&head, body).await?;
             reload::reload(admin, operator).await
         }
@@ -71,12 +71,12 @@ async fn dispatch(
 
 /// Responds to a request that changes nothing.
 async fn read(
-    (connection, access): (&Connection, Access),
-    keys: &Keys<'_>,
+    (connection, access): (&AdminConnection, AdminAccess),
+    keys: &KeyOperations<'_>,
     operation: Read,
     head: &request::Parts,
 ) -> Result<AdminResponse, AdminError> {
-    let Connection { admin, session, .. } = connection;
+    let AdminConnection { admin, session, .. } = connection;
     let (shared, query) = (Arc::clone(admin), head.uri.query().unwrap_or(""));
     match operation {
         Read::Metrics => Ok(metrics::response(admin, session, &head.headers)),
@@ -106,7 +106,7 @@ async fn read(
 
 /// Responds to a request that changes a key.
 async fn change(
-    keys: &Keys<'_>,
+    keys: &KeyOperations<'_>,
     operation: Change,
     head: &request::Parts,
     body: Incoming,

@@ -4,9 +4,9 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use super::activity::HISTORY_SECONDS;
-use super::api::{KeyHistory, KeySlot};
+use super::api::{KeyHistoryResponse, KeySlotInfo};
 use super::response::{self, AdminResponse};
-use super::sessions::Session;
+use super::sessions::AdminSession;
 use super::state::Admin;
 use super::{limits, names};
 use crate::limit::{Key, PolicyId};
@@ -14,7 +14,7 @@ use crate::telemetry::{self, Frame};
 use crate::time::{Micros, monotonic};
 
 /// The frames of the last hour.
-pub(super) fn response(admin: &Admin, session: &Session) -> AdminResponse {
+pub(super) fn response(admin: &Admin, session: &AdminSession) -> AdminResponse {
     let frames = admin.activity.history();
     // It fails when the client has disconnected.
     let body = session.stream(move |out| drop(write(&frames, out)));
@@ -36,18 +36,18 @@ fn write(frames: &[Arc<Frame>], out: &mut impl Write) -> io::Result<()> {
 }
 
 /// The requests of a key in the last hour.
-pub(super) fn of_key(admin: &Admin, limit: PolicyId, key: Key) -> KeyHistory {
+pub(super) fn of_key(admin: &Admin, limit: PolicyId, key: Key) -> KeyHistoryResponse {
     let policy = &admin.snapshot.gate.limits.policies[limit];
     let (now, time) = (monotonic(), Micros(admin.clock.now().0).as_secs_f64());
     let history = admin.top.as_ref().map(|top| top.key_history(&policy.name, key, now));
     let (slots, max_error) = history.map_or((Vec::new(), 0), |history| (history.slots, history.max_error));
-    let slot = |slot: &telemetry::KeySlot| KeySlot {
+    let slot = |slot: &telemetry::KeySlot| KeySlotInfo {
         from: rounded(time - now.saturating_duration_since(slot.start).as_secs_f64()),
         seconds: rounded(slot.length.as_secs_f64()),
         requests: slot.traffic,
         denials: slot.denials,
     };
-    KeyHistory {
+    KeyHistoryResponse {
         limit: policy.name.to_string(),
         key: names::tag(key),
         mode: limits::mode(policy).to_owned(),

@@ -26,7 +26,7 @@ const MAX_BLOCK: Duration = Duration::from_hours(24 * 36_525);
 
 /// Operations on the keys of one configuration's limits.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Keys<'a> {
+pub(super) struct KeyOperations<'a> {
     pub gate: &'a Gate,
     pub store: &'a Store,
     /// Cleared after each change, since it remembers the old state of the key.
@@ -41,7 +41,7 @@ pub(super) struct Keys<'a> {
     pub clock: &'a Clock,
 }
 
-impl Keys<'_> {
+impl KeyOperations<'_> {
     /// The status of a key in a limit and each of its tiers.
     pub async fn peek(&self, query: &str) -> Result<KeyList, AdminError> {
         let (limit, key) = self.named(query)?;

@@ -80,10 +80,8 @@ impl AdminListenError {
     }
 }
 
-/// Listens on the address, or takes the inherited socket for it.
-///
-/// # Errors
-/// If the address can't be bound; also if another process serves the Unix socket, or its path is another kind of file.
+/// Listens on the address, or takes the inherited socket for it. Fails if the address can't be bound; also if another process
+/// serves the Unix socket, or its path is another kind of file.
 pub fn listen(
     address: &AdminAddress,
     inherited: &InheritedSockets,

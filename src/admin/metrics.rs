@@ -6,15 +6,15 @@ use http::header::{ACCEPT, VARY};
 use http::{HeaderMap, HeaderValue};
 
 use super::response::{self, AdminResponse};
-use super::sessions::Session;
+use super::sessions::AdminSession;
 use super::state::Admin;
-use crate::telemetry::{Format, GaugeValues};
+use crate::telemetry::{GaugeValues, MetricsFormat};
 use crate::time::monotonic;
 
 /// All metrics, in the format that the client prefers.
-pub(super) fn response(admin: &Arc<Admin>, session: &Session, headers: &HeaderMap) -> AdminResponse {
+pub(super) fn response(admin: &Arc<Admin>, session: &AdminSession, headers: &HeaderMap) -> AdminResponse {
     let accept: Vec<&str> = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
-    let format = Format::accepted(&accept);
+    let format = MetricsFormat::accepted(&accept);
     let admin = Arc::clone(admin);
     let body = session.stream(move |out| {
         let policies = &admin.snapshot.gate.limits.policies;

@@ -8,10 +8,8 @@ pub(super) fn tag(key: Key) -> String {
     format!("{}{key}", Key::TAG)
 }
 
-/// The key that a request names: by its values, by its tag, or by a consumer and the values of its other parts.
-///
-/// # Errors
-/// A message if the key is missing, or the limit has no such key, or the file has no such consumer.
+/// The key that a request names: by its values, by its tag, or by a consumer and the values of its other parts. Fails if the key
+/// is missing, or the limit has no such key, or the file has no such consumer.
 pub(super) fn text(
     gate: &Gate,
     limit: PolicyId,
@@ -27,10 +25,7 @@ pub(super) fn text(
     Ok(name)
 }
 
-/// Parses a key of a limit.
-///
-/// # Errors
-/// A message if `text` is neither a tag nor the values of all parts.
+/// Parses a key of a limit. Fails if `text` is neither a tag nor the values of all parts.
 pub(super) fn key<'g>(gate: &'g Gate, limit: PolicyId, text: &str) -> Result<NamedKey<'g>, String> {
     if let Some(tag) = text.strip_prefix(Key::TAG).filter(|tag| tag.len() == Key::TEXT_LEN) {
         let key = Key::parse(tag.as_bytes()).ok_or_else(|| format!("`{text}` is not a tag"))?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::StatusCode;
 
 use super::api::{KeyChange, KeyRequest, RaiseInfo, RaiseRequest, RaisesList};
-use super::keys::{Keys, rfc3339, unavailable};
+use super::keys::{KeyOperations, rfc3339, unavailable};
 use super::names;
 use super::response::AdminError;
 use crate::limit::{Factor, PolicyId};
@@ -17,7 +17,7 @@ use crate::time::{Micros, monotonic};
 const MAX_LENGTH: Duration = Duration::from_hours(24 * 366);
 
 /// Raises the numbers of a key for a while.
-pub(super) async fn start(keys: &Keys<'_>, request: RaiseRequest) -> Result<KeyChange, AdminError> {
+pub(super) async fn start(keys: &KeyOperations<'_>, request: RaiseRequest) -> Result<KeyChange, AdminError> {
     let RaiseRequest { limit, key, consumer, by, length } = request;
     let Some(factor) = Factor::parse(&by) else {
         let error = AdminError::bad_request(format!("`{by}` is not a factor of a raise"));
@@ -55,7 +55,7 @@ pub(super) async fn start(keys: &Keys<'_>, request: RaiseRequest) -> Result<KeyC
 }
 
 /// Ends the raise of a key.
-pub(super) async fn end(keys: &Keys<'_>, request: KeyRequest) -> Result<KeyChange, AdminError> {
+pub(super) async fn end(keys: &KeyOperations<'_>, request: KeyRequest) -> Result<KeyChange, AdminError> {
     let KeyRequest { limit, key, consumer } = request;
     let key = keys.key_text(&limit, key, consumer.as_deref())?;
     let (key, _) = keys.key(&limit, &key)?;
@@ -66,7 +66,7 @@ pub(super) async fn end(keys: &Keys<'_>, request: KeyRequest) -> Result<KeyChang
 }
 
 /// The raises that have not ended, as this process knows them.
-pub(super) fn list(keys: &Keys<'_>) -> RaisesList {
+pub(super) fn list(keys: &KeyOperations<'_>) -> RaisesList {
     let now = monotonic();
     let info = |raise: ActiveRaise| RaiseInfo {
         limit: raise.limit.into(),
@@ -83,7 +83,7 @@ pub(super) fn list(keys: &Keys<'_>) -> RaisesList {
 }
 
 /// Rejects a factor for numbers that could not be counted.
-fn check(keys: &Keys<'_>, policies: &[PolicyId], factor: Factor) -> Result<(), AdminError> {
+fn check(keys: &KeyOperations<'_>, policies: &[PolicyId], factor: Factor) -> Result<(), AdminError> {
     for id in policies {
         let policy = &keys.gate.limits.policies[*id];
         policy.raised(*id, factor).map_err(|error| {
@@ -93,7 +93,7 @@ fn check(keys: &Keys<'_>, policies: &[PolicyId], factor: Factor) -> Result<(), A
     Ok(())
 }
 
-async fn change(keys: &Keys<'_>, change: RaiseChange, limit: &str) -> Result<(), AdminError> {
+async fn change(keys: &KeyOperations<'_>, change: RaiseChange, limit: &str) -> Result<(), AdminError> {
     let now = monotonic();
     let changed = match keys.store {
         Store::Memory(_) => keys.raises.change(change, now),

@@ -8,10 +8,8 @@ use super::response::{self, AdminError, AdminResponse};
 use super::state::Admin;
 use crate::server::Lifecycle;
 
-/// Reloads the configuration, as SIGHUP does, and waits until it is served or rejected.
-///
-/// # Errors
-/// If the process stops, or too many reloads are waiting.
+/// Reloads the configuration, as SIGHUP does, and waits until it is served or rejected. Fails if the process stops, or too many
+/// reloads are waiting.
 pub(super) async fn reload(admin: &Admin, operator: &Operator) -> Result<AdminResponse, AdminError> {
     let mut lifecycle = admin.lifecycle.clone();
     if *lifecycle.borrow() != Lifecycle::Serving {

@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use super::client::Operator;
-use super::connection::Connection;
+use super::connection::AdminConnection;
 use super::handle::handle;
 use super::listen::{AdminListener, Stream};
 use super::sessions::Sessions;
@@ -28,9 +28,6 @@ const MAX_HEAD: usize = 16 * 1024;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves until it is dropped. Each connection is served with the value that `current` has when it is accepted.
-///
-/// # Errors
-/// When the socket can't be used.
 pub async fn serve(current: &Arc<ArcSwap<Admin>>, listener: AdminListener) -> io::Result<()> {
     let listener = listener.open()?;
     let sessions = Arc::new(Sessions::default());
@@ -40,7 +37,7 @@ pub async fn serve(current: &Arc<ArcSwap<Admin>>, listener: AdminListener) -> io
             Ok((stream, client)) => {
                 let (admin, current) = (current.load_full(), Arc::clone(current));
                 sessions.start(client, |session| async move {
-                    let connection = Connection { admin, current, session };
+                    let connection = AdminConnection { admin, current, session };
                     match stream {
                         Stream::Tcp(stream) => serve_tcp(&connection, stream).await,
                         Stream::Unix(stream) => serve_connection(&connection, None, stream).await,
@@ -60,7 +57,7 @@ pub async fn serve(current: &Arc<ArcSwap<Admin>>, listener: AdminListener) -> io
 }
 
 /// Serves a connection over TCP, with TLS if that is configured.
-async fn serve_tcp(connection: &Connection, stream: TcpStream) {
+async fn serve_tcp(connection: &AdminConnection, stream: TcpStream) {
     let Some(tls) = &connection.admin.spec.tls else {
         return serve_connection(connection, None, stream).await;
     };
@@ -77,7 +74,7 @@ async fn serve_tcp(connection: &Connection, stream: TcpStream) {
 
 /// Serves the only request of a connection; `subject` is that of the client's certificate.
 async fn serve_connection(
-    connection: &Connection,
+    connection: &AdminConnection,
     subject: Option<&str>,
     stream: impl AsyncRead + AsyncWrite + Unpin,
 ) {

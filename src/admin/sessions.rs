@@ -11,7 +11,7 @@ use tokio::task::AbortHandle;
 
 use super::body::{self, AdminBody, ChunkWriter};
 use super::client::ClientId;
-use super::deadline::Deadline;
+use super::deadline::ConnectionDeadline;
 use super::failures::Failures;
 use super::response::{AdminError, AdminResponse};
 
@@ -30,7 +30,7 @@ const MAX_STREAMS: usize = 16;
 pub(super) struct Sessions {
     next_id: AtomicU64,
     /// In the order of their start.
-    pending: Mutex<Vec<Pending>>,
+    pending: Mutex<Vec<PendingSession>>,
     admitted: Arc<Semaphore>,
     streams: Arc<Semaphore>,
     rendering: Arc<Semaphore>,
@@ -39,7 +39,7 @@ pub(super) struct Sessions {
 
 /// A connection that has not been admitted yet.
 #[derive(Debug)]
-struct Pending {
+struct PendingSession {
     id: u64,
     client: ClientId,
     has_head: bool,
@@ -48,12 +48,12 @@ struct Pending {
 
 /// The handle of one connection.
 #[derive(Debug)]
-pub(super) struct Session {
+pub(super) struct AdminSession {
     id: u64,
     pub client: ClientId,
     sessions: Arc<Sessions>,
     /// When it is closed.
-    pub deadline: Arc<Deadline>,
+    pub deadline: Arc<ConnectionDeadline>,
     /// Held as soon as it is admitted: that of a request or of an event stream.
     permit: Mutex<Option<OwnedSemaphorePermit>>,
 }
@@ -75,37 +75,37 @@ impl Default for Sessions {
 impl Sessions {
     /// Starts serving a connection. If too many are pending, of this client or in total, the one that has waited longest
     /// for its head is closed.
-    pub fn start<F>(self: &Arc<Self>, client: ClientId, serve: impl FnOnce(Session) -> F)
+    pub fn start<F>(self: &Arc<Self>, client: ClientId, serve: impl FnOnce(AdminSession) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let (sessions, deadline) = (Arc::clone(self), Arc::new(Deadline::new()));
-        let session = Session { id, client, sessions, deadline, permit: Mutex::default() };
+        let (sessions, deadline) = (Arc::clone(self), Arc::new(ConnectionDeadline::new()));
+        let session = AdminSession { id, client, sessions, deadline, permit: Mutex::default() };
         let mut pending = self.pending.lock();
         let closed = surplus(&pending, client).map(|index| pending.remove(index));
         // The lock is held, so that the task can't end before it is in the list.
         let task = tokio::spawn(serve(session)).abort_handle();
-        pending.push(Pending { id, client, has_head: false, task });
+        pending.push(PendingSession { id, client, has_head: false, task });
         drop(pending);
         closed.inspect(|closed| closed.task.abort());
     }
 }
 
 /// The index of the connection that must be closed before `client` may have another one; none if there is room.
-fn surplus(pending: &[Pending], client: ClientId) -> Option<usize> {
+fn surplus(pending: &[PendingSession], client: ClientId) -> Option<usize> {
     let own = pending.iter().filter(|other| other.client == client).count();
     let is_full = pending.len() >= MAX_PENDING;
     if own < MAX_PENDING_PER_CLIENT && !is_full {
         return None;
     }
     // A connection of another client is closed only if this client has not reached its own bound.
-    let may_close = |other: &Pending| own < MAX_PENDING_PER_CLIENT || other.client == client;
+    let may_close = |other: &PendingSession| own < MAX_PENDING_PER_CLIENT || other.client == client;
     let without_head = pending.iter().position(|other| may_close(other) && !other.has_head);
     without_head.or_else(|| pending.iter().position(may_close))
 }
 
-impl Session {
+impl AdminSession {
     /// Records that the request's head has been received: connections without a head are closed first.
     pub fn head_received(&self) {
         if let Some(own) = self.sessions.pending.lock().iter_mut().find(|other| other.id == self.id) {
@@ -125,7 +125,7 @@ impl Session {
     }
 
     /// Turns the admitted request into an event stream; returns the deadline that it can extend.
-    pub fn open_stream(&self) -> Result<Arc<Deadline>, AdminError> {
+    pub fn open_stream(&self) -> Result<Arc<ConnectionDeadline>, AdminError> {
         let Ok(permit) = Arc::clone(&self.sessions.streams).try_acquire_owned() else {
             let error = format!("{MAX_STREAMS} event streams are open already, the most that there may be");
             let error = AdminError::new(StatusCode::SERVICE_UNAVAILABLE, error);
@@ -169,7 +169,7 @@ impl Session {
     }
 }
 
-impl Drop for Session {
+impl Drop for AdminSession {
     fn drop(&mut self) {
         self.remove_pending();
     }
@@ -182,9 +182,9 @@ mod tests {
     use super::*;
 
     /// Pending connections, the oldest first: their client, and whether their head has been received.
-    fn pending(clients: &[(u8, bool)]) -> Vec<Pending> {
+    fn pending(clients: &[(u8, bool)]) -> Vec<PendingSession> {
         let task = tokio::spawn(async {}).abort_handle();
-        let one = |(id, (client, has_head)): (u64, &(u8, bool))| Pending {
+        let one = |(id, (client, has_head)): (u64, &(u8, bool))| PendingSession {
             id,
             client: of(*client),
             has_head: *has_head,

@@ -21,7 +21,7 @@ pub struct AdminSpec {
 
 /// What a client may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Access {
+pub(super) enum AdminAccess {
     /// Only read.
     Read,
     /// Also change.
@@ -99,11 +99,11 @@ impl AdminSpec {
     }
 
     /// What the client that has sent this token may do; none if it is no token of this interface.
-    pub(super) fn access(&self, sent: &[u8]) -> Option<Access> {
+    pub(super) fn access(&self, sent: &[u8]) -> Option<AdminAccess> {
         let is = |token: &Option<Token>| token.as_ref().is_some_and(|token| token.is(sent));
         match (is(&self.token), is(&self.read_token)) {
-            (true, _) => Some(Access::Change),
-            (false, true) => Some(Access::Read),
+            (true, _) => Some(AdminAccess::Change),
+            (false, true) => Some(AdminAccess::Read),
             (false, false) => None,
         }
     }
@@ -122,10 +122,7 @@ impl Token {
     /// The minimum length of a token. 16 random hexadecimal digits are 64 bits.
     pub const MIN_LEN: usize = 16;
 
-    /// Checks a token.
-    ///
-    /// # Errors
-    /// If it is too short, or can't be sent in a header.
+    /// Checks a token. Fails if it is too short, or can't be sent in a header.
     pub fn new(text: &str) -> Result<Self, AdminTokenError> {
         if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(AdminTokenError::Characters);

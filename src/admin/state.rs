@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::activity::Activity;
+use super::activity::ProcessActivity;
 use super::client::Operator;
 use super::control::ConfigControl;
-use super::keys::Keys;
+use super::keys::KeyOperations;
 use super::spec::AdminSpec;
 use crate::acme::AcmeStatus;
 use crate::limiter::{Breakers, DenialCache, GrantTable, KeptSlots, OutageLedger, Raises};
@@ -46,7 +46,7 @@ pub struct Admin {
     /// The workers' counters.
     pub metrics: Arc<Metrics>,
     /// What happens in the process.
-    pub activity: Arc<Activity>,
+    pub activity: Arc<ProcessActivity>,
     /// The most frequent keys.
     pub top: Option<Arc<TopKeys>>,
     /// Whether the values of keys may be shown.
@@ -104,8 +104,8 @@ impl From<&ListenerHandle> for ListenerSource {
 
 impl Admin {
     /// The operations of this operator on keys.
-    pub(super) fn keys<'a>(&'a self, operator: &'a Operator) -> Keys<'a> {
-        Keys {
+    pub(super) fn keys<'a>(&'a self, operator: &'a Operator) -> KeyOperations<'a> {
+        KeyOperations {
             gate: &self.snapshot.gate,
             store: &self.store,
             denials: &self.denials,

@@ -3,12 +3,12 @@
 use std::cmp::Reverse;
 
 use super::api::{TopKey, TopLimit, TopList};
-use super::keys::{Keys, parameters};
+use super::keys::{KeyOperations, parameters};
 use super::response::AdminError;
 use super::state::Admin;
 use super::{limits, names};
 use crate::limit::{Policy, PolicyId};
-use crate::telemetry::{Counter, KeyConsumer, Summary, TopBy, Window};
+use crate::telemetry::{Counter, KeyConsumer, Summary, TopBy, TopWindow};
 use crate::time::monotonic;
 
 /// How many keys of a limit are listed by default.
@@ -19,7 +19,7 @@ const MAX_LISTED: usize = 100;
 /// The parameters of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TopQuery {
-    window: Window,
+    window: TopWindow,
     by: TopBy,
     /// None for all limits.
     limit: Option<PolicyId>,
@@ -28,10 +28,10 @@ pub(super) struct TopQuery {
 
 impl TopQuery {
     /// Parses a query.
-    pub fn parse(query: &str, keys: &Keys<'_>) -> Result<Self, AdminError> {
+    pub fn parse(query: &str, keys: &KeyOperations<'_>) -> Result<Self, AdminError> {
         let [window, by, limit, count] = parameters(query, ["window", "by", "limit", "count"])?;
         Ok(Self {
-            window: window.map_or(Ok(Window::TenMinutes), |window| parse_window(&window))?,
+            window: window.map_or(Ok(TopWindow::TenMinutes), |window| parse_window(&window))?,
             by: by.map_or(Ok(TopBy::Denials), |by| parse_by(&by))?,
             limit: limit.map(|limit| keys.limit(&limit)).transpose()?,
             count: count.map_or(Ok(DEFAULT_LISTED), |count| parse_count(&count))?,
@@ -88,9 +88,9 @@ fn top_key(counter: &Counter, shows_names: bool) -> TopKey {
     }
 }
 
-fn parse_window(text: &str) -> Result<Window, AdminError> {
+fn parse_window(text: &str) -> Result<TopWindow, AdminError> {
     let seconds = humantime::parse_duration(text).map_or(0, |window| window.as_secs());
-    let window = Window::ALL.into_iter().find(|window| window.minutes() * 60 == seconds);
+    let window = TopWindow::ALL.into_iter().find(|window| window.minutes() * 60 == seconds);
     window.ok_or_else(|| AdminError::bad_request(format!("`window` must be 1m, 10m or 60m, not `{text}`")))
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use super::tasks::{serve_admin, take_top_keys};
-use crate::admin::{Activity, Admin, AdminListener, AdminSpec};
+use crate::admin::{Admin, AdminListener, AdminSpec, ProcessActivity};
 
 /// The admin interface, which outlives a configuration.
 #[derive(Debug)]
@@ -31,7 +31,11 @@ impl AdminInterface {
     }
 
     /// Serves another state, which `state` makes of the settings and what has happened so far.
-    pub fn replace(&self, next: Option<AdminSpec>, state: impl FnOnce(AdminSpec, Arc<Activity>) -> Admin) {
+    pub fn replace(
+        &self,
+        next: Option<AdminSpec>,
+        state: impl FnOnce(AdminSpec, Arc<ProcessActivity>) -> Admin,
+    ) {
         // With another address the settings stay until a restart: whether a token is required depends on the address.
         let spec = next.filter(|next| next.address == self.spec.address).unwrap_or_else(|| self.spec.clone());
         let activity = Arc::clone(&self.current.load().activity);

@@ -16,7 +16,7 @@ use super::summary;
 use super::tasks::{keep_raises, monitor, refresh_keys};
 use super::traces::Tracing;
 use crate::acme::Acme;
-use crate::admin::{self, Activity, Admin, AdminSpec, ConfigControl, GaugeSources, ListenerSource};
+use crate::admin::{self, Admin, AdminSpec, ConfigControl, GaugeSources, ListenerSource, ProcessActivity};
 use crate::config::{Change, Config, Part};
 use crate::limiter::SharedState;
 use crate::proxy::{ConfigSnapshot, ProxyConfig};
@@ -70,10 +70,7 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Starts serving.
-    ///
-    /// # Errors
-    /// If an address can't be bound, or a worker can't be started.
+    /// Starts serving. Fails if an address can't be bound, or a worker can't be started.
     pub async fn start(
         config: Config,
         inherited: InheritedSockets,
@@ -128,7 +125,7 @@ impl Running {
         running.start_workers(sockets)?;
         running.log_store();
         if let Some((spec, listener)) = admin {
-            let shown = running.admin_state(spec, Arc::new(Activity::new(monotonic())));
+            let shown = running.admin_state(spec, Arc::new(ProcessActivity::new(monotonic())));
             running.admin = Some(AdminInterface::start(shown, listener));
         }
         Ok(running)
@@ -144,10 +141,8 @@ impl Running {
         Ok(())
     }
 
-    /// Applies another configuration, of which these parts have changed.
-    ///
-    /// # Errors
-    /// If a new address can't be bound; then nothing has changed.
+    /// Applies another configuration, of which these parts have changed. Fails if a new address can't be bound; then nothing has
+    /// changed.
     pub async fn reload(
         &mut self,
         mut config: Config,
@@ -335,7 +330,7 @@ impl Running {
         }
     }
 
-    fn admin_state(&self, spec: AdminSpec, activity: Arc<Activity>) -> Admin {
+    fn admin_state(&self, spec: AdminSpec, activity: Arc<ProcessActivity>) -> Admin {
         Admin {
             spec,
             control: self.config_control.clone(),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::admin_client::Client;
+use super::admin_client::AdminClient;
 use super::admin_tls::TlsFiles;
 use super::file::{self, FileArgs, HELP};
 use super::outcome::Failure;
@@ -30,17 +30,14 @@ pub(super) struct AdminArgs {
 /// What a configuration says about where its process is reached.
 pub(super) enum Reached {
     /// Its admin interface.
-    Admin(Client),
+    Admin(AdminClient),
     /// It has none, but these listeners.
     Listeners { file: PathBuf, addresses: Vec<SocketAddr> },
 }
 
 impl AdminArgs {
-    /// A client of the interface.
-    ///
-    /// # Errors
-    /// If the arguments or the configuration name none; the message has been printed.
-    pub fn client(&self) -> Result<Client, Failure> {
+    /// A client of the interface. Fails if the arguments or the configuration name none; the message has been printed.
+    pub fn client(&self) -> Result<AdminClient, Failure> {
         match self.reached()? {
             Reached::Admin(client) => Ok(client),
             Reached::Listeners { file, .. } => Err(usage(&format!(
@@ -51,15 +48,15 @@ impl AdminArgs {
         }
     }
 
-    /// A client of the interface, or the listeners if the configuration has none. Of the configuration only these sections
-    /// are read, so that the others may be invalid, or need variables that are not set here.
-    ///
-    /// # Errors
-    /// If they are invalid; the message has been printed.
+    /// A client of the interface, or the listeners if the configuration has none. Of the configuration only these sections are
+    /// read, so that the others may be invalid, or need variables that are not set here. Fails if they are invalid; the message
+    /// has been printed.
     pub fn reached(&self) -> Result<Reached, Failure> {
         let token = std::env::var("TIDEGATE_ADMIN_TOKEN").ok().filter(|token| !token.is_empty());
         if let Some(url) = &self.admin {
-            return Client::at_url(url, token, &self.tls).map(Reached::Admin).map_err(|error| usage(&error));
+            return AdminClient::at_url(url, token, &self.tls)
+                .map(Reached::Admin)
+                .map_err(|error| usage(&error));
         }
         let file = FileArgs { config: self.config.clone() }.path()?;
         let interfaces = file::interfaces(&file)?;
@@ -71,7 +68,7 @@ impl AdminArgs {
                 "the configuration has port 0, which the system chooses\nhelp: name the interface with --admin URL",
             ));
         }
-        Client::from_spec(&spec, token, &self.tls).map(Reached::Admin).map_err(|error| usage(&error))
+        AdminClient::from_spec(&spec, token, &self.tls).map(Reached::Admin).map_err(|error| usage(&error))
     }
 }
 

@@ -6,13 +6,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, StatusCode};
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper_util::rt::TokioIo;
+use http_body_util::Full;
 use serde::Serialize;
 use serde_json::Value;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use url::Url;
 
@@ -21,6 +19,7 @@ use super::outcome::Failure;
 use super::output::complain;
 use crate::admin::api::ErrorBody;
 use crate::admin::{AdminAddress, AdminSpec};
+use crate::http_client::{self, HttpConnection};
 use crate::tls::ClientTls;
 
 /// How long a response may take: listing the keys of a large Redis takes a while.
@@ -30,14 +29,14 @@ const MAX_RESPONSE: usize = 16 * 1024 * 1024;
 
 /// A client of one admin interface.
 #[derive(Debug)]
-pub(super) struct Client {
-    target: Target,
+pub(super) struct AdminClient {
+    target: InterfaceAddress,
     token: Option<String>,
 }
 
 /// The address of the interface. It is displayed as a URL.
 #[derive(Debug)]
-enum Target {
+enum InterfaceAddress {
     /// Host and port, for the connection and for the Host header.
     Tcp(String),
     /// Host and port, and the name that the certificate must have.
@@ -67,11 +66,9 @@ impl AdminRequest {
     }
 }
 
-impl Client {
-    /// A client of the interface at a URL; `tls` is for `https`.
-    ///
-    /// # Errors
-    /// A message if the URL is not that of an interface, or a file of `tls` can't be used.
+impl AdminClient {
+    /// A client of the interface at a URL; `tls` is for `https`. Fails if the URL is not that of an interface, or a file of `tls`
+    /// can't be used.
     pub fn at_url(text: &str, token: Option<String>, tls: &TlsFiles) -> Result<Self, String> {
         let form =
             "write it as http://127.0.0.1:9900, https://gate.internal:9900 or unix:/run/tidegate/admin.sock";
@@ -79,7 +76,7 @@ impl Client {
             if !path.starts_with('/') {
                 return Err(format!("the path of a Unix socket starts with `/`\nhelp: {form}"));
             }
-            return Ok(Self { target: Target::Unix(path.into()), token });
+            return Ok(Self { target: InterfaceAddress::Unix(path.into()), token });
         }
         let url =
             Url::parse(text).map_err(|error| format!("`{text}` is not a URL: {error}\nhelp: {form}"))?;
@@ -87,8 +84,8 @@ impl Client {
         let has_user = !url.username().is_empty() || url.password().is_some();
         let host = url.host_str().filter(|_| is_bare && !has_user);
         let target = match (url.scheme(), host) {
-            ("http", Some(host)) => Target::Tcp(format!("{host}:{}", url.port().unwrap_or(80))),
-            ("https", Some(host)) => Target::Tls {
+            ("http", Some(host)) => InterfaceAddress::Tcp(format!("{host}:{}", url.port().unwrap_or(80))),
+            ("https", Some(host)) => InterfaceAddress::Tls {
                 authority: format!("{host}:{}", url.port().unwrap_or(443)),
                 name: host.trim_start_matches('[').trim_end_matches(']').to_owned(),
                 tls: tls.read()?,
@@ -103,18 +100,17 @@ impl Client {
     }
 
     /// A client of the interface of a configuration, on this machine.
-    ///
-    /// # Errors
-    /// A message if a file of `tls` can't be used.
     pub fn from_spec(spec: &AdminSpec, token: Option<String>, tls: &TlsFiles) -> Result<Self, String> {
         let target = match (&spec.address, &spec.tls) {
-            (AdminAddress::Unix { path, .. }, _) => Target::Unix(path.clone()),
-            (AdminAddress::Tcp(address), None) => Target::Tcp(on_this_machine(*address).to_string()),
+            (AdminAddress::Unix { path, .. }, _) => InterfaceAddress::Unix(path.clone()),
+            (AdminAddress::Tcp(address), None) => {
+                InterfaceAddress::Tcp(on_this_machine(*address).to_string())
+            }
             (AdminAddress::Tcp(address), Some(server)) => {
                 let address = on_this_machine(*address);
                 // The certificate is for a name, and the connection goes to an address.
                 let name = server.default_name().filter(|name| !name.starts_with("*."));
-                Target::Tls {
+                InterfaceAddress::Tls {
                     authority: address.to_string(),
                     name: name.unwrap_or_else(|| address.ip().to_string()),
                     tls: tls.read()?,
@@ -126,9 +122,6 @@ impl Client {
     }
 
     /// Sends a request, and waits for the response at most this long.
-    ///
-    /// # Errors
-    /// Why there is none.
     pub fn fetch(&self, request: &AdminRequest, timeout: Duration) -> Result<(StatusCode, Bytes), ErrorBody> {
         let unreachable = |error: &dyn fmt::Display| ErrorBody {
             error: format!("can't reach the admin interface at {}: {error}", self.target),
@@ -144,9 +137,6 @@ impl Client {
     }
 
     /// Sends a request, and waits for the response.
-    ///
-    /// # Errors
-    /// The error of the response, or why there is none.
     fn send(&self, request: &AdminRequest) -> Result<Value, ErrorBody> {
         let (status, body) = self.fetch(request, TIMEOUT)?;
         if status != StatusCode::OK {
@@ -156,11 +146,8 @@ impl Client {
             .map_err(|error| ErrorBody { error: format!("the response is not valid: {error}"), help: None })
     }
 
-    /// Sends a request, and waits for the status and the body of the response.
-    ///
-    /// # Errors
-    /// If there is none, or it rejects the request itself (400, 401, 403 and the like); the message has been printed.
-    /// Statuses in `expected` are no errors.
+    /// Sends a request, and waits for the status and the body of the response. Fails if there is none, or it rejects the request
+    /// itself (400, 401, 403 and the like); the message has been printed. Statuses in `expected` are no errors.
     pub fn fetch_or_complain(
         &self,
         request: &AdminRequest,
@@ -174,41 +161,26 @@ impl Client {
     }
 
     /// Sends a request, and waits for the response.
-    ///
-    /// # Errors
-    /// If there is none, or it is an error; the message has been printed.
     pub fn send_or_complain(&self, request: &AdminRequest) -> Result<Value, Failure> {
         self.send(request).map_err(|failed| complain_of(&failed))
     }
 
     async fn exchange(&self, request: &AdminRequest) -> anyhow::Result<(StatusCode, Bytes)> {
-        match &self.target {
-            Target::Tcp(authority) => {
-                self.send_over(TcpStream::connect(authority).await?, authority, request).await
+        let (mut connection, authority) = match &self.target {
+            InterfaceAddress::Tcp(authority) => {
+                (HttpConnection::http1(TcpStream::connect(authority).await?).await?, &**authority)
             }
-            Target::Tls { authority, name, tls } => {
+            InterfaceAddress::Tls { authority, name, tls } => {
                 let stream = tls.connect(name, TcpStream::connect(authority).await?).await?;
-                self.send_over(stream, authority, request).await
+                (HttpConnection::http1(stream).await?, &**authority)
             }
-            Target::Unix(path) => {
-                self.send_over(UnixStream::connect(path).await?, "localhost", request).await
+            InterfaceAddress::Unix(path) => {
+                (HttpConnection::http1(UnixStream::connect(path).await?).await?, "localhost")
             }
-        }
-    }
-
-    /// Sends a request over this connection; `host` is for the Host header.
-    async fn send_over(
-        &self,
-        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        host: &str,
-        request: &AdminRequest,
-    ) -> anyhow::Result<(StatusCode, Bytes)> {
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-        let driver = tokio::spawn(connection);
+        };
         let mut head = Request::builder()
             .method(request.method.clone())
-            .uri(&request.target)
-            .header(HOST, host)
+            .uri(format!("http://{authority}{}", request.target))
             .header(ACCEPT, "application/json")
             .header(CONTENT_TYPE, "application/json");
         if let Some(token) = &self.token {
@@ -218,11 +190,9 @@ impl Client {
             head = head.header(AUTHORIZATION, value);
         }
         let request = head.body(Full::new(Bytes::from(request.body.clone())))?;
-        let response = sender.send_request(request).await?;
-        let status = response.status();
-        let body = Limited::new(response.into_body(), MAX_RESPONSE).collect().await;
-        driver.abort();
-        Ok((status, body.map_err(|error| anyhow::anyhow!(error))?.to_bytes()))
+        let (head, body) = connection.send(request).await?.into_parts();
+        let body = http_client::read(body, MAX_RESPONSE).await.map_err(|error| anyhow::anyhow!(error))?;
+        Ok((head.status, body))
     }
 }
 
@@ -256,7 +226,7 @@ pub(super) fn on_this_machine(mut address: SocketAddr) -> SocketAddr {
     address
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for InterfaceAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(authority) => write!(f, "http://{authority}"),
@@ -279,7 +249,7 @@ mod tests {
     #[test]
     fn a_url_is_http_without_user_path_or_query() {
         let target = |url| {
-            let client = Client::at_url(url, None, &TlsFiles::default());
+            let client = AdminClient::at_url(url, None, &TlsFiles::default());
             client.map(|client| client.target.to_string()).ok()
         };
         assert_eq!(target("http://127.0.0.1:9900").as_deref(), Some("http://127.0.0.1:9900"));

@@ -25,9 +25,6 @@ pub(super) struct TlsFiles {
 
 impl TlsFiles {
     /// The TLS of a client with these files.
-    ///
-    /// # Errors
-    /// A message if a file can't be read or used.
     pub fn read(&self) -> Result<ClientTls, String> {
         let authorities = self.ca.as_deref().map(certificates).transpose()?;
         let identity = match (&self.client_cert, &self.client_key) {

@@ -46,7 +46,7 @@ Exit status: 0 on success, 1 if the output exists or can't be written, or is not
 pub(super) struct ConvertArgs {
     /// The program whose configuration the file is.
     #[arg(value_enum)]
-    origin: Origin,
+    origin: SourceProgram,
     /// The file; `-` for standard input.
     #[arg(value_name = "FILE")]
     file: PathBuf,
@@ -61,7 +61,7 @@ pub(super) struct ConvertArgs {
 // In the help backticks would be shown.
 #[allow(clippy::doc_markdown)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Origin {
+enum SourceProgram {
     /// nginx: limit_req, limit_conn, server, location, upstream, map, geo.
     Nginx,
     /// HAProxy: stick tables, http-request deny, frontends, backends, ACLs.
@@ -74,7 +74,7 @@ enum Origin {
     EnvoyRatelimit,
 }
 
-impl Origin {
+impl SourceProgram {
     /// The name of the program.
     fn name(self) -> &'static str {
         match self {
@@ -106,7 +106,7 @@ impl Origin {
 
 /// Converts a configuration; prints the result, and what was not converted.
 pub(super) fn convert(args: &ConvertArgs) -> Outcome {
-    if args.routes && args.origin != Origin::EnvoyRatelimit {
+    if args.routes && args.origin != SourceProgram::EnvoyRatelimit {
         complain("error: --routes is for envoy-ratelimit: from the others there are always routes");
         return Err(Failure::Usage);
     }

@@ -3,8 +3,8 @@
 mod cors;
 mod decision;
 mod descriptor;
+mod explained;
 mod forwarding;
-mod json;
 mod limits;
 mod report;
 mod request;
@@ -96,10 +96,8 @@ pub(super) fn explain(args: &ExplainArgs) -> Outcome {
         assume_consumer(&mut loaded, name).map_err(usage)?;
     }
     let client = ClientIdentity { address: args.from, tls_subject: args.tls_subject.as_deref() };
-    if args.json {
-        return print_json(&json::explain(&loaded, client, &head, body.as_deref()));
-    }
-    print(&report::explain(&loaded, client, &head, body.as_deref()))
+    let explained = report::explain(&loaded, client, &head, body.as_deref());
+    if args.json { print_json(&explained) } else { print(&explained.rows.into_text()) }
 }
 
 /// Explains a descriptor of the rate-limit service.
@@ -109,10 +107,8 @@ fn explain_descriptor(args: &ExplainArgs, domain: &str, entries: &str) -> Outcom
         Failure::Usage
     })?;
     let loaded = args.file.load()?;
-    if args.json {
-        return print_json(&descriptor::as_json(&loaded, domain, &descriptor));
-    }
-    print(&descriptor::explain(&loaded, domain, &descriptor))
+    let explained = descriptor::explain(&loaded, domain, &descriptor);
+    if args.json { print_json(&explained) } else { print(&explained.rows.into_text()) }
 }
 
 /// Makes the consumer of this name that of every request.

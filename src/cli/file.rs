@@ -32,10 +32,7 @@ pub(super) struct FileArgs {
 }
 
 impl FileArgs {
-    /// The path of the file.
-    ///
-    /// # Errors
-    /// If nothing names one, and neither default exists; the message has been printed.
+    /// The path of the file. Fails if nothing names one, and neither default exists; the message has been printed.
     pub fn path(&self) -> Result<PathBuf, Failure> {
         let path = named(self.config.as_deref()).or_else(|| first([LOCAL, SYSTEM]));
         path.ok_or_else(|| {

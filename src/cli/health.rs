@@ -7,7 +7,7 @@ use clap::Args;
 use http::StatusCode;
 
 use super::admin_args::{AdminArgs, Reached};
-use super::admin_client::{AdminRequest, Client, on_this_machine};
+use super::admin_client::{AdminClient, AdminRequest, on_this_machine};
 use super::outcome::{Failure, Outcome};
 use super::output::{complain, print};
 
@@ -41,7 +41,7 @@ pub(super) fn health(args: &HealthArgs) -> Outcome {
 }
 
 /// Asks the admin interface, and prints its answer.
-fn ask(client: &Client, args: &HealthArgs) -> Outcome {
+fn ask(client: &AdminClient, args: &HealthArgs) -> Outcome {
     let path = if args.live { "/live" } else { "/ready" };
     let (status, body) = client.fetch(&AdminRequest::get(path, &[]), args.timeout).map_err(|failed| {
         complain(format!("error: {}", failed.error));

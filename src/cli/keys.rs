@@ -36,7 +36,7 @@ Exit status: 0 on success, 1 if the proxy can't be reached or rejects the reques
 #[command(after_help = EXAMPLES)]
 pub(super) struct KeysArgs {
     #[command(subcommand)]
-    operation: Operation,
+    operation: KeyCommand,
     #[command(flatten)]
     admin: AdminArgs,
     /// Print the response as JSON.
@@ -45,7 +45,7 @@ pub(super) struct KeysArgs {
 }
 
 #[derive(Debug, Subcommand)]
-enum Operation {
+enum KeyCommand {
     /// Show the status of a key in a limit and each of its tiers; charges nothing.
     Peek(KeyArgs),
     /// Reset the count, the denials and the ban of a key; a block stays.
@@ -118,7 +118,7 @@ fn factor(text: &str) -> Result<String, String> {
 
 /// Sends the request to the admin interface, and prints its response.
 pub(super) fn keys(args: &KeysArgs) -> Outcome {
-    if let Operation::List { denied: false, consumer: Some(name), .. } = &args.operation {
+    if let KeyCommand::List { denied: false, consumer: Some(name), .. } = &args.operation {
         complain(format!(
             "error: the consumers of stored keys are not known\nhelp: add --denied to list the denied keys of {name}, or look at \
              one key with tidegate keys peek LIMIT --consumer {name}"
@@ -127,7 +127,7 @@ pub(super) fn keys(args: &KeysArgs) -> Outcome {
     }
     let response = args.admin.client()?.send_or_complain(&request(&args.operation))?;
     let response = match &args.operation {
-        Operation::List { consumer: Some(name), max, .. } => {
+        KeyCommand::List { consumer: Some(name), max, .. } => {
             of_consumer(response, name, *max as usize).ok_or_else(unknown_response)?
         }
         _ => response,
@@ -137,39 +137,39 @@ pub(super) fn keys(args: &KeysArgs) -> Outcome {
     print(&text.ok_or_else(unknown_response)?)
 }
 
-fn request(operation: &Operation) -> AdminRequest {
+fn request(operation: &KeyCommand) -> AdminRequest {
     let key_request = |KeyArgs { limit, key, consumer }: &KeyArgs| KeyRequest {
         limit: limit.clone(),
         key: key.clone(),
         consumer: consumer.clone(),
     };
     match operation {
-        Operation::Peek(KeyArgs { limit, key, consumer }) => {
+        KeyCommand::Peek(KeyArgs { limit, key, consumer }) => {
             let mut parameters = vec![("limit", &**limit)];
             parameters.extend(key.as_deref().map(|key| ("key", key)));
             parameters.extend(consumer.as_deref().map(|name| ("consumer", name)));
             AdminRequest::get("/v1/keys/peek", &parameters)
         }
-        Operation::List { limit, max, denied, consumer } => {
+        KeyCommand::List { limit, max, denied, consumer } => {
             // The first keys of all consumers may have none of this one.
             let max = if consumer.is_some() { MAX_KEYS } else { *max }.to_string();
             let limit = limit.as_deref().map(|limit| ("limit", limit));
             let parameters: Vec<_> = limit.into_iter().chain([("max", &*max)]).collect();
             AdminRequest::get(if *denied { "/v1/keys/denied" } else { "/v1/keys" }, &parameters)
         }
-        Operation::Reset(key) => AdminRequest::post("/v1/keys/reset", &key_request(key)),
-        Operation::Unblock(key) => AdminRequest::post("/v1/keys/unblock", &key_request(key)),
-        Operation::Raises => AdminRequest::get("/v1/keys/raises", &[]),
-        Operation::Raise { key, end: true, .. } => {
+        KeyCommand::Reset(key) => AdminRequest::post("/v1/keys/reset", &key_request(key)),
+        KeyCommand::Unblock(key) => AdminRequest::post("/v1/keys/unblock", &key_request(key)),
+        KeyCommand::Raises => AdminRequest::get("/v1/keys/raises", &[]),
+        KeyCommand::Raise { key, end: true, .. } => {
             AdminRequest::post("/v1/keys/end-raise", &key_request(key))
         }
-        Operation::Raise { key, by, length, .. } => {
+        KeyCommand::Raise { key, by, length, .. } => {
             let KeyRequest { limit, key, consumer } = key_request(key);
             // Both are given: without `--end` they are required.
             let (by, length) = (by.clone().unwrap_or_default(), length.clone().unwrap_or_default());
             AdminRequest::post("/v1/keys/raise", &RaiseRequest { limit, key, consumer, by, length })
         }
-        Operation::Block { key, length } => {
+        KeyCommand::Block { key, length } => {
             let KeyRequest { limit, key, consumer } = key_request(key);
             AdminRequest::post(
                 "/v1/keys/block",
@@ -192,17 +192,17 @@ fn of_consumer(response: Value, name: &str, max: usize) -> Option<Value> {
 }
 
 /// Formats a response as text; `None` if it is not one to this request.
-fn format_response(operation: &Operation, response: Value) -> Option<String> {
+fn format_response(operation: &KeyCommand, response: Value) -> Option<String> {
     match operation {
-        Operation::List { denied: true, consumer, .. } => {
+        KeyCommand::List { denied: true, consumer, .. } => {
             let list: KeyList = serde_json::from_value(response).ok()?;
             Some(table::format_denied(&list, consumer.as_deref()))
         }
-        Operation::Peek(_) | Operation::List { .. } => {
+        KeyCommand::Peek(_) | KeyCommand::List { .. } => {
             let list: KeyList = serde_json::from_value(response).ok()?;
             Some(table::format(&list))
         }
-        Operation::Raises => {
+        KeyCommand::Raises => {
             let list: RaisesList = serde_json::from_value(response).ok()?;
             Some(table::format_raises(&list))
         }

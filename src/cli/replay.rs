@@ -20,8 +20,8 @@ use super::output::{complain, print, report_write};
 use crate::config::Loaded;
 use crate::gate::Gate;
 use crate::replay::{
-    Arrivals, Background, ConfigurationReport, Findings, PartSources, Player, ReadSummary, Replayer, Report,
-    html,
+    Arrivals, BackgroundReader, ConfigurationReport, Findings, PartSources, Player, ReadSummary,
+    ReplayReport, Replayer, html,
 };
 use crate::time::{Clock, Timestamp};
 
@@ -56,7 +56,7 @@ pub(super) fn replay(args: &ReplayArgs) -> Outcome {
         return Err(usage("LOG", "the logs have no lines"));
     }
     let (findings, summary) = play(arrivals, replayers).map_err(failed)?;
-    let mut report = Report::new(&formats, &summary);
+    let mut report = ReplayReport::new(&formats, &summary);
     let format = formats.first().map(|(_, format)| format);
     for ((file, loaded), findings) in configurations.iter().zip(findings) {
         let named = (file.clone(), loaded);
@@ -73,7 +73,7 @@ pub(super) fn replay(args: &ReplayArgs) -> Outcome {
 }
 
 /// Fails if nothing was played, or a log was not read to its end.
-fn check(report: &Report, summary: &ReadSummary) -> Outcome {
+fn check(report: &ReplayReport, summary: &ReadSummary) -> Outcome {
     let nothing = report.configurations.iter().all(|configuration| configuration.requests.are_none_played());
     if nothing {
         complain("error: no request of the logs could be played; see the reasons above");
@@ -85,7 +85,7 @@ fn check(report: &Report, summary: &ReadSummary) -> Outcome {
 /// Plays all requests against each configuration.
 fn play(arrivals: Arrivals, mut replayers: Vec<Replayer<'_>>) -> io::Result<(Vec<Findings>, ReadSummary)> {
     let mut progress = ProgressDisplay::new(arrivals.progress());
-    let reader = Background::start(arrivals)?;
+    let reader = BackgroundReader::start(arrivals)?;
     while let Some(batch) = reader.next_batch() {
         for replayer in &mut replayers {
             for entry in &batch {
@@ -104,7 +104,7 @@ fn emit(limit: &str, (_, loaded): &Named, sources: &PartSources, arrivals: Arriv
         .map_err(|error| usage("--emit-arrivals", error))?;
     // Which requests reach the limit does not depend on counts.
     let mut player = Player::new(&loaded.config.snapshot, sources, 1);
-    let reader = Background::start(arrivals).map_err(failed)?;
+    let reader = BackgroundReader::start(arrivals).map_err(failed)?;
     let mut written = Ok(());
     while let (Some(batch), Ok(())) = (reader.next_batch(), &written) {
         for entry in &batch {
@@ -117,13 +117,13 @@ fn emit(limit: &str, (_, loaded): &Named, sources: &PartSources, arrivals: Arriv
     }
     report_write("standard output", written.and_then(|()| emitter.flush()))?;
     let summary = reader.finish().map_err(failed)?;
-    for line in table::reading(&Report::new(&[], &summary)) {
+    for line in table::reading(&ReplayReport::new(&[], &summary)) {
         complain(line);
     }
     if summary.broken.is_empty() { Ok(()) } else { Err(failed("a log was not read to its end")) }
 }
 
-fn write(args: &ReplayArgs, report: &Report) -> Outcome {
+fn write(args: &ReplayArgs, report: &ReplayReport) -> Outcome {
     if let Some(path) = &args.html {
         let shown = path.display();
         report_write(&shown.to_string(), write_file(path, &html::page(report)))?;

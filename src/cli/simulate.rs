@@ -28,12 +28,12 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgAction, Args, ValueEnum};
 
-use self::arrivals::Arrival;
+use self::arrivals::SimulatedArrival;
 use self::backend::Backend;
 use self::descriptor::DescriptorTemplate;
 use self::error::SimulateError;
 use self::exact::ExactPlayer;
-use self::player::{Engine, Player};
+use self::player::{ArrivalPlayer, Decider};
 use self::proxy_player::ProxyPlayer;
 use self::proxy_settings::{ProxyArgs, have_ahead};
 use self::scenario::Scenario;
@@ -91,8 +91,8 @@ pub(super) struct SimulateArgs {
     #[arg(long, value_name = "URL")]
     store: Option<String>,
     /// The output format.
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Table)]
+    format: OutputFormat,
     /// Play the arrivals against each limit alone, side by side.
     #[arg(long)]
     compare: bool,
@@ -127,7 +127,7 @@ Exit status: 0 on success, 1 if Redis or the output fails, 2 for an invalid conf
 
 /// The output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum OutputFormat {
     /// One line per arrival, and a summary.
     Table,
     /// One JSON object per arrival; with --compare, per arrival and limit.
@@ -182,7 +182,10 @@ pub(super) fn simulate(args: &SimulateArgs) -> Outcome {
 }
 
 /// The limits to play against, and the arrivals.
-fn limits_and_arrivals(args: &SimulateArgs, gate: &Gate) -> Result<(Vec<PolicyId>, Vec<Arrival>), String> {
+fn limits_and_arrivals(
+    args: &SimulateArgs,
+    gate: &Gate,
+) -> Result<(Vec<PolicyId>, Vec<SimulatedArrival>), String> {
     let Some([domain, entries]) = args.descriptor.as_deref() else {
         let limits = limits(&args.limits, &gate.limits.policies)?;
         return Ok((limits, read_arrivals(args)?));
@@ -229,13 +232,13 @@ fn alternatives(name: &str, policies: &[Policy]) -> String {
     }
 }
 
-fn read_arrivals(args: &SimulateArgs) -> Result<Vec<Arrival>, String> {
+fn read_arrivals(args: &SimulateArgs) -> Result<Vec<SimulatedArrival>, String> {
     let file = args.arrivals_file();
     if file.is_none() && io::stdin().is_terminal() {
         complain("reading arrivals from the terminal, such as `0.25 alice`; end with Ctrl-D");
     }
     let arrivals = arrivals::read(file)?;
-    if args.format == Format::Svg && arrivals.len() > MAX_PLOTTED {
+    if args.format == OutputFormat::Svg && arrivals.len() > MAX_PLOTTED {
         return Err(format!(
             "error: a plot shows at most {MAX_PLOTTED} arrivals, and there are {}\n\
              help: play fewer of them, or choose another --format",
@@ -246,7 +249,11 @@ fn read_arrivals(args: &SimulateArgs) -> Result<Vec<Arrival>, String> {
 }
 
 /// Plays everything, and deletes all keys that were stored, also after an error.
-async fn play(scenario: &Scenario<'_>, target: Option<&Target>, format: Format) -> Result<(), SimulateError> {
+async fn play(
+    scenario: &Scenario<'_>,
+    target: Option<&Target>,
+    format: OutputFormat,
+) -> Result<(), SimulateError> {
     let keys = scenario.keys();
     let unreachable =
         |error| SimulateError::Unreachable(target.map_or_else(String::new, ToString::to_string), error);
@@ -276,30 +283,30 @@ fn player<'a>(
     scenario: &Scenario<'a>,
     limits: &[PolicyId],
     (backend, exact): (&'a Backend, &'a Backend),
-) -> Player<'a> {
+) -> ArrivalPlayer<'a> {
     let counted_in = |backend| ExactPlayer::new(scenario.gate, backend, limits.to_vec());
     let engine = if have_ahead(scenario.policies, limits) {
         let store = (scenario.gate, backend);
         let proxies = ProxyPlayer::new(store, limits.to_vec(), scenario.proxies, counted_in(exact));
-        Engine::Proxies(Box::new(proxies))
+        Decider::Proxies(Box::new(proxies))
     } else {
-        Engine::Exact(counted_in(backend))
+        Decider::Exact(counted_in(backend))
     };
-    Player::new(scenario.gate, limits.to_vec(), engine)
+    ArrivalPlayer::new(scenario.gate, limits.to_vec(), engine)
 }
 
 async fn write_output(
     scenario: &Scenario<'_>,
-    mut players: Vec<Player<'_>>,
-    format: Format,
+    mut players: Vec<ArrivalPlayer<'_>>,
+    format: OutputFormat,
 ) -> Result<(), SimulateError> {
     let stdout = io::stdout();
     let colours = has_colours(&stdout);
     let mut out = io::BufWriter::new(stdout.lock());
     match format {
-        Format::Table => table::write(scenario, &mut players, colours, &mut out).await?,
-        Format::Jsonl => jsonl::write(scenario, &mut players, &mut out).await?,
-        Format::Svg => {
+        OutputFormat::Table => table::write(scenario, &mut players, colours, &mut out).await?,
+        OutputFormat::Jsonl => jsonl::write(scenario, &mut players, &mut out).await?,
+        OutputFormat::Svg => {
             let plot = plotting::play(scenario, &mut players).await?;
             out.write_all(plot::draw(&plot).as_bytes())?;
         }

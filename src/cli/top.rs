@@ -9,7 +9,7 @@ use clap::Args;
 use serde_json::Value;
 
 use super::admin_args::AdminArgs;
-use super::admin_client::{AdminRequest, Client, unknown_response};
+use super::admin_client::{AdminClient, AdminRequest, unknown_response};
 use super::outcome::{Failure, Outcome};
 use super::output::{print, report_write};
 use crate::admin::api::TopList;
@@ -90,7 +90,7 @@ fn request(args: &TopArgs) -> AdminRequest {
     AdminRequest::get("/v1/top", &parameters)
 }
 
-fn fetch(client: &Client, args: &TopArgs) -> Result<Value, Failure> {
+fn fetch(client: &AdminClient, args: &TopArgs) -> Result<Value, Failure> {
     let response = client.send_or_complain(&request(args))?;
     match &args.consumer {
         Some(name) => of_consumer(response, name, args.count as usize).ok_or_else(unknown_response),
@@ -98,7 +98,7 @@ fn fetch(client: &Client, args: &TopArgs) -> Result<Value, Failure> {
     }
 }
 
-fn fetch_table(client: &Client, args: &TopArgs) -> Result<String, Failure> {
+fn fetch_table(client: &AdminClient, args: &TopArgs) -> Result<String, Failure> {
     let list: TopList = serde_json::from_value(fetch(client, args)?).map_err(|_| unknown_response())?;
     Ok(table::format(&list, args.consumer.as_deref()))
 }

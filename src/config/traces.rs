@@ -5,7 +5,7 @@ use super::item::{Item, Text};
 use super::keys::TRACING;
 use super::report::Problem;
 use super::table::Table;
-use crate::otlp::{Endpoint, ExportSpec, TracingSpec};
+use crate::otlp::{CollectorUrl, ExportSpec, TracingSpec};
 use crate::telemetry::{ParentTrust, Sampling};
 use crate::tls::ClientTls;
 
@@ -34,9 +34,9 @@ pub(super) fn tracing(item: Item<'_>) -> Option<TracingSpec> {
 }
 
 /// Reads the URL of the collector, and makes TLS to it if it needs that.
-fn endpoint(item: Item<'_>) -> Option<(Endpoint, Option<ClientTls>)> {
+fn endpoint(item: Item<'_>) -> Option<(CollectorUrl, Option<ClientTls>)> {
     let text = item.string_like("the URL of a collector", FORM)?;
-    let endpoint = match Endpoint::parse(&text.value) {
+    let endpoint = match CollectorUrl::parse(&text.value) {
         Ok(endpoint) => endpoint,
         Err(error) => return text.reject(text.error(error.to_string()).help(FORM)),
     };

@@ -57,9 +57,6 @@ impl Access {
     }
 
     /// Checks that the route serves the tier of a consumer.
-    ///
-    /// # Errors
-    /// [`ConsumerError::Tier`].
     pub(super) fn check(&self, consumer: &Consumer) -> Result<(), ConsumerError> {
         match (self, &consumer.tier) {
             (Self::Tiers(tiers), Some(tier)) if tiers.contains(tier) => Ok(()),

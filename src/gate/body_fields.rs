@@ -62,16 +62,16 @@ pub enum NoField {
 
 /// What a body is parsed as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Format {
+enum BodyFormat {
     Json,
     Form,
 }
 
 impl BodyField {
-    fn format(&self) -> Format {
+    fn format(&self) -> BodyFormat {
         match self {
-            Self::Json(_) => Format::Json,
-            Self::Form(_) => Format::Form,
+            Self::Json(_) => BodyFormat::Json,
+            Self::Form(_) => BodyFormat::Form,
         }
     }
 
@@ -116,9 +116,6 @@ impl BodyFields {
     pub const NONE: Self = Self(Vec::new());
 
     /// Whether the body of a request can have one of these fields, by its head.
-    ///
-    /// # Errors
-    /// The reason why it can't.
     pub fn check_head(fields: &[BodyField], head: &RequestHead) -> Result<(), NoField> {
         let format = format(head)?;
         if fields.iter().any(|field| field.format() == format) { Ok(()) } else { Err(NoField::ContentType) }
@@ -138,9 +135,6 @@ impl BodyFields {
     }
 
     /// The distinct values of a field, in their canonical form.
-    ///
-    /// # Errors
-    /// Why there is none.
     pub fn values(&self, field: &BodyField) -> Result<&[String], NoField> {
         let found = self.0.iter().find(|(known, _)| known == field);
         found.map_or(Err(NoField::Absent), |(_, values)| values.as_deref().map_err(|why| *why))
@@ -148,7 +142,7 @@ impl BodyFields {
 }
 
 /// What the body of a request is parsed as, by its head.
-fn format(head: &RequestHead) -> Result<Format, NoField> {
+fn format(head: &RequestHead) -> Result<BodyFormat, NoField> {
     let codings = head.fields.get_all(FieldName::from(&CONTENT_ENCODING));
     if codings.flat_map(|value| value.split(|byte| *byte == b',')).any(|coding| !is_identity(coding)) {
         return Err(NoField::ContentEncoding);
@@ -162,11 +156,11 @@ fn format(head: &RequestHead) -> Result<Format, NoField> {
     }
     match essence.trim() {
         // ASP.NET Core reads text/json, too.
-        "application/json" | "text/json" => Ok(Format::Json),
-        "application/x-www-form-urlencoded" => Ok(Format::Form),
+        "application/json" | "text/json" => Ok(BodyFormat::Json),
+        "application/x-www-form-urlencoded" => Ok(BodyFormat::Form),
         // Rack takes what is before a comma for the media type.
         essence if essence.ends_with("+json") && !essence.contains(|it| it != '/' && is_no_token(it)) => {
-            Ok(Format::Json)
+            Ok(BodyFormat::Json)
         }
         _ => Err(NoField::ContentType),
     }

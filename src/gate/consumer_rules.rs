@@ -147,9 +147,6 @@ impl ConsumerRules {
     }
 
     /// The consumer of this name in the file.
-    ///
-    /// # Errors
-    /// A message if there is none.
     pub fn named(&self, name: &str) -> Result<&Arc<Consumer>, String> {
         self.directory.named(name).ok_or_else(|| {
             let names = self.directory.consumers().map(|consumer| &*consumer.name);

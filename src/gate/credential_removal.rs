@@ -11,11 +11,9 @@ use super::key_part::KeyPart;
 use super::query::decoded_name;
 use crate::http1::{RequestHead, names};
 
-/// Removes the credential from a request's head. A claim of a token is not removed, since the token is also that of other
-/// claims, and a certificate is no part of the head.
-///
-/// # Errors
-/// The target is not valid without the query parameter; this can't happen for a target that was valid with it.
+/// Removes the credential from a request's head. A claim of a token is not removed, since the token is also that of other claims,
+/// and a certificate is no part of the head. Fails if the target is not valid without the query parameter, which can't happen for
+/// a target that was valid with it.
 pub fn remove_credential(source: &CredentialSource, head: &mut RequestHead) -> Result<(), InvalidUri> {
     match source {
         // Other schemes may be for the upstream.

@@ -42,35 +42,33 @@ pub struct DescriptorRule {
 /// The rules of all domains.
 #[derive(Debug, Default)]
 pub struct DescriptorTable {
-    domains: HashMap<Box<str>, Node>,
+    domains: HashMap<Box<str>, DescriptorNode>,
     rules: Vec<DescriptorRule>,
 }
 
 /// Where the rules that begin with the same entries are.
 #[derive(Debug, Default)]
-struct Node {
-    keys: HashMap<Box<str>, Values>,
+struct DescriptorNode {
+    keys: HashMap<Box<str>, ValueNodes>,
     /// The rule that ends here, by its number.
     rule: Option<usize>,
 }
 
 /// The next nodes for the values of one key.
 #[derive(Debug, Default)]
-struct Values {
-    exact: HashMap<Box<[u8]>, Node>,
+struct ValueNodes {
+    exact: HashMap<Box<[u8]>, DescriptorNode>,
     /// In the order of the file.
-    patterns: Vec<(ValuePattern, Node)>,
-    any: Option<Box<Node>>,
+    patterns: Vec<(ValuePattern, DescriptorNode)>,
+    any: Option<Box<DescriptorNode>>,
 }
 
 impl<'a> Descriptor<'a> {
     /// The entry whose value is the address of the client.
     pub const REMOTE_ADDRESS: &'static str = "remote_address";
 
-    /// Parses entries with commas between them, each `key=value`. A value has no comma.
-    ///
-    /// # Errors
-    /// A text without an entry, or an entry that has no key or no value.
+    /// Parses entries with commas between them, each `key=value`. A value has no comma. Rejects a text without an entry, or an
+    /// entry that has no key or no value.
     pub fn parse(text: &'a str) -> Result<Self, String> {
         let entry = |entry: &'a str| {
             let pair = entry.split_once('=').filter(|(key, _)| !key.is_empty());
@@ -106,10 +104,7 @@ impl std::fmt::Display for EntryPattern {
 }
 
 impl EntryPattern {
-    /// Parses `key`, `key=value`, or `key=pattern*`.
-    ///
-    /// # Errors
-    /// An empty key, or an empty value.
+    /// Parses `key`, `key=value`, or `key=pattern*`. Rejects an empty key, or an empty value.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         let (key, value) = text.split_once('=').map_or((text, None), |(key, value)| (key, Some(value)));
         if key.is_empty() {
@@ -129,10 +124,7 @@ impl EntryPattern {
 }
 
 impl DescriptorTable {
-    /// Adds a rule.
-    ///
-    /// # Errors
-    /// The number of an earlier rule with the same entries.
+    /// Adds a rule. Fails with the number of an earlier rule that has the same entries.
     pub fn add(&mut self, domain: &str, entries: &[EntryPattern], rule: DescriptorRule) -> Result<(), usize> {
         let mut node = self.domains.entry(domain.into()).or_default();
         for entry in entries {
@@ -169,9 +161,9 @@ impl DescriptorTable {
     }
 }
 
-impl Values {
+impl ValueNodes {
     /// The node for a value, created if missing.
-    fn node(&mut self, value: Option<&ValuePattern>) -> &mut Node {
+    fn node(&mut self, value: Option<&ValuePattern>) -> &mut DescriptorNode {
         let Some(pattern) = value else { return self.any.get_or_insert_default() };
         if let Some(exact) = pattern.exact() {
             return self.exact.entry(exact.into()).or_default();
@@ -179,12 +171,12 @@ impl Values {
         let known = self.patterns.iter().position(|(other, _)| other == pattern);
         let index = known.unwrap_or(self.patterns.len());
         if known.is_none() {
-            self.patterns.push((pattern.clone(), Node::default()));
+            self.patterns.push((pattern.clone(), DescriptorNode::default()));
         }
         &mut self.patterns[index].1
     }
 
-    fn find(&self, value: &str) -> Option<&Node> {
+    fn find(&self, value: &str) -> Option<&DescriptorNode> {
         let pattern = || self.patterns.iter().find(|(pattern, _)| pattern.matches(value.as_bytes()));
         let node = self.exact.get(value.as_bytes()).or_else(|| pattern().map(|(_, node)| node));
         node.or(self.any.as_deref())

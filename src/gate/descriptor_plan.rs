@@ -34,10 +34,8 @@ pub struct DescriptorPlanner<'g> {
 }
 
 impl<'g> DescriptorPlanner<'g> {
-    /// Plans the descriptors of one request, each for so many hits. A rule that another one `replaces` does not apply.
-    ///
-    /// # Errors
-    /// A descriptor that can't be counted, by its index.
+    /// Plans the descriptors of one request, each for so many hits. A rule that another one `replaces` does not apply. Fails with
+    /// the index of a descriptor that can't be counted.
     pub fn plan(
         self,
         domain: &str,

@@ -8,11 +8,8 @@ use super::query;
 /// The decoded values of a field, in their order; none if the form does not have the field.
 ///
 /// Names that any framework reads as this one are its name: ASP.NET ignores case, PHP removes leading blanks, cuts names at a
-/// zero byte and reads blanks, dots and brackets that are not closed as underscores, PHP, Rails and Express read `name[]` as
-/// an array, Rack before 3 reads `[name]` as `name`, and ASP.NET decodes `%u006e` as well.
-///
-/// # Errors
-/// A value that is not UTF-8.
+/// zero byte and reads blanks, dots and brackets that are not closed as underscores, PHP, Rails and Express read `name[]` as an
+/// array, Rack before 3 reads `[name]` as `name`, and ASP.NET decodes `%u006e` as well. Rejects a value that is not UTF-8.
 pub(super) fn values(form: &str, name: &str) -> Result<Vec<String>, std::string::FromUtf8Error> {
     named(form.split('&'), name).map(String::from_utf8).collect()
 }

@@ -63,10 +63,7 @@ impl std::fmt::Display for Country {
 }
 
 impl Database {
-    /// Reads a database.
-    ///
-    /// # Errors
-    /// Bytes that are not in the format.
+    /// Reads a database. Rejects bytes that are not in the format.
     pub fn parse(bytes: Vec<u8>) -> Result<Self, MaxMindDbError> {
         Reader::from_source(bytes).map(Self)
     }

@@ -40,9 +40,6 @@ impl JsonPointer {
     /// The values to which the pointer leads in a JSON text: several if a name is repeated. The text of each is returned,
     /// an empty one for a value that is no string, number or boolean. Names are compared without case, as Go and .NET do, and
     /// up to a zero byte, at which a name ends in C.
-    ///
-    /// # Errors
-    /// A text that is not valid.
     pub fn values(&self, json: &str) -> Result<Vec<String>, serde_json::Error> {
         let path: Vec<String> = self.segments().map(|segment| fold(&segment).into_owned()).collect();
         let mut values = Vec::new();

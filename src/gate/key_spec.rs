@@ -115,10 +115,7 @@ impl KeySpec {
         all.iter().map(|parts| hasher.key(parts)).collect()
     }
 
-    /// The key with this name.
-    ///
-    /// # Errors
-    /// A wrong number of parts, or a value that no part of a key can have.
+    /// The key with this name. Rejects a wrong number of parts, or a value that no part of a key can have.
     pub fn named(&self, name: &str, client_ip: &ClientIp, hasher: &KeyHasher) -> Result<Named, NameError> {
         let values = split(name);
         let is_whole = values.len() == self.parts.len();

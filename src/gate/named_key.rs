@@ -33,10 +33,8 @@ pub struct KeyResolver<'a> {
 }
 
 impl<'a> KeyResolver<'a> {
-    /// The key with this name; the name must have all parts of the key.
-    ///
-    /// # Errors
-    /// A wrong number of parts, or a value that no part of a key can have.
+    /// The key with this name; the name must have all parts of the key. Rejects a wrong number of parts, or a value that no part
+    /// of a key can have.
     pub fn named(&self, name: &str) -> Result<NamedKey<'a>, NameError> {
         match self.parse(name)? {
             Named::Key(key) => Ok(self.with_rules(key, self.first_part(name))),
@@ -59,10 +57,8 @@ impl<'a> KeyResolver<'a> {
         self.with_rules(key, self.first_part(text))
     }
 
-    /// The name of the key of a consumer; `others` has the values of the other parts of the key.
-    ///
-    /// # Errors
-    /// A message, if the key has no part `consumer`, or another number of other parts.
+    /// The name of the key of a consumer; `others` has the values of the other parts of the key. Fails if the key has no part
+    /// `consumer`, or another number of other parts.
     pub fn name_of_consumer(&self, consumer: &str, others: Option<&str>) -> Result<String, String> {
         let spec = &self.rule.key;
         if !spec.parts.contains(&KeyPart::Consumer) {

@@ -63,10 +63,8 @@ pub struct OriginalRequest {
 }
 
 /// The original request that an authorization request describes. The result has its method, target and host, and all other
-/// headers but those of the body, which is not sent along. `client_header` is the header that names the client.
-///
-/// # Errors
-/// Headers that are missing, malformed or contradict each other.
+/// headers but those of the body, which is not sent along. `client_header` is the header that names the client. Rejects headers
+/// that are missing, malformed or contradict each other.
 pub fn original(head: &RequestHead, client_header: &HeaderName) -> Result<OriginalRequest, OriginalError> {
     let fields = &head.fields;
     let [uri, path, url] = [FORWARDED_URI, ORIGINAL_URI, ORIGINAL_URL].map(|name| one(fields, name));

@@ -59,10 +59,8 @@ impl NormalPath<'_> {
     }
 }
 
-/// Normalizes a raw path without its query.
-///
-/// # Errors
-/// A path that different servers could read in different ways; see [`PathError`].
+/// Normalizes a raw path without its query. Rejects a path that different servers could read in different ways; see
+/// [`PathError`].
 pub fn normalize(raw: &str) -> Result<NormalPath<'_>, PathError> {
     if raw == "*" {
         return Ok(NormalPath { sent: Cow::Borrowed(raw), decoded: None, encoded_slash: false });
@@ -79,10 +77,8 @@ pub fn normalize(raw: &str) -> Result<NormalPath<'_>, PathError> {
     Ok(NormalPath { sent: Cow::Owned(sent), decoded, encoded_slash: reencoded.has_encoded_slash })
 }
 
-/// Normalizes a literal piece of a route's path, as the path of a request is for matching.
-///
-/// # Errors
-/// A piece that no request's path can contain.
+/// Normalizes a literal piece of a route's path, as the path of a request is for matching. Rejects a piece that no request's path
+/// can contain.
 pub(super) fn literal(text: &str) -> Result<String, PathError> {
     let reencoded = reencode(text.as_bytes())?;
     Ok(decode_delimiters(&reencoded.text))

@@ -40,9 +40,6 @@ pub enum PatternError {
 
 impl PathPattern {
     /// Parses a pattern.
-    ///
-    /// # Errors
-    /// See [`PatternError`].
     pub fn parse(text: &str) -> Result<Self, PatternError> {
         if text == "*" {
             return Ok(Self { pieces: vec![Piece::Literal("*".into())], takes_rest: false });

@@ -21,12 +21,12 @@ pub struct Query<'a> {
 struct Parameters {
     bytes: Vec<u8>,
     /// Sorted by name and value, without duplicates.
-    pairs: Vec<Pair>,
+    pairs: Vec<ParameterRange>,
 }
 
 /// The ranges of a name and its value.
 #[derive(Clone, Debug)]
-struct Pair {
+struct ParameterRange {
     name: Range<usize>,
     value: Range<usize>,
 }
@@ -60,10 +60,10 @@ impl Parameters {
             }
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let (name, value) = (all.push(name), all.push(value));
-            all.pairs.push(Pair { name, value });
+            all.pairs.push(ParameterRange { name, value });
         }
         let Self { bytes, pairs } = &mut all;
-        let decoded = |pair: &Pair| (&bytes[pair.name.clone()], &bytes[pair.value.clone()]);
+        let decoded = |pair: &ParameterRange| (&bytes[pair.name.clone()], &bytes[pair.value.clone()]);
         pairs.sort_unstable_by(|one, other| decoded(one).cmp(&decoded(other)));
         pairs.dedup_by(|one, other| decoded(one) == decoded(other));
         Some(all)
@@ -76,7 +76,7 @@ impl Parameters {
     }
 
     fn values(&self, name: &[u8]) -> impl Iterator<Item = &[u8]> {
-        let name_of = |pair: &Pair| &self.bytes[pair.name.clone()];
+        let name_of = |pair: &ParameterRange| &self.bytes[pair.name.clone()];
         let first = self.pairs.partition_point(|pair| name_of(pair) < name);
         let count = self.pairs[first..].partition_point(|pair| name_of(pair) == name);
         self.pairs[first..first + count].iter().map(|pair| &self.bytes[pair.value.clone()])

@@ -8,11 +8,9 @@ use super::error::RequestError;
 use super::host::host_of;
 use crate::http1::{RequestHead, names};
 
-/// Reads the host of a request: that of an absolute target, or else that of its one Host header (RFC 9112 §3.2.2).
-/// Empty for a request over HTTP/1.0 or HTTP/2 without a Host header.
-///
-/// # Errors
-/// No host, several, or a malformed one; a target whose scheme is neither http nor https.
+/// Reads the host of a request: that of an absolute target, or else that of its one Host header (RFC 9112 §3.2.2). Empty for a
+/// request over HTTP/1.0 or HTTP/2 without a Host header. Rejects a head with no host, several, or a malformed one, and a target
+/// whose scheme is neither http nor https.
 pub fn requested_host(head: &RequestHead) -> Result<Cow<'_, str>, RequestError> {
     let mut values = head.fields.get_all(names::HOST);
     let (first, more) = (values.next(), values.next());

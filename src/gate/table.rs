@@ -20,10 +20,10 @@ use crate::id_vec::{Id, IdVec};
 #[derive(Debug, Default)]
 pub struct RouteTable {
     routes: IdVec<RouteId, Route>,
-    any_host: Node,
-    exact_hosts: HashMap<Box<str>, Node>,
+    any_host: PathNode,
+    exact_hosts: HashMap<Box<str>, PathNode>,
     /// Keyed by the suffix after `*.`.
-    wildcard_hosts: HashMap<Box<str>, Node>,
+    wildcard_hosts: HashMap<Box<str>, PathNode>,
     /// Methods of routes that are not registered.
     custom_methods: Vec<Method>,
 }
@@ -44,12 +44,12 @@ impl Id for RouteId {
 
 /// A node of the tree: the text on the edge that leads to it, and its children.
 #[derive(Debug)]
-struct Node {
+struct PathNode {
     prefix: Box<[u8]>,
     /// Sorted by the first byte of their prefix, no two of which are equal.
-    children: Vec<Node>,
+    children: Vec<PathNode>,
     /// The child for one segment of any text.
-    param: Option<Box<Node>>,
+    param: Option<Box<PathNode>>,
     /// Routes whose path ends here.
     exact: Candidates,
     /// Routes whose path matches any rest from here.
@@ -58,7 +58,7 @@ struct Node {
     lowest: u32,
 }
 
-impl Default for Node {
+impl Default for PathNode {
     fn default() -> Self {
         Self::new(&[])
     }
@@ -103,7 +103,7 @@ impl RouteTable {
     pub fn find(&self, host: &str, path: &str, request: RequestView<'_>) -> Option<RouteId> {
         let mut best = u32::MAX;
         let accepts = |number: u32| self.routes[RouteId(number)].accepts(request);
-        let mut search = |tree: &Node| tree.find(path.as_bytes(), request, &mut best, &accepts);
+        let mut search = |tree: &PathNode| tree.find(path.as_bytes(), request, &mut best, &accepts);
         // All trees are searched: the order of the file decides, not how specific a host is.
         search(&self.any_host);
         if let Some(tree) = self.exact_hosts.get(host) {
@@ -136,7 +136,7 @@ impl RouteTable {
     }
 }
 
-impl Node {
+impl PathNode {
     fn new(prefix: &[u8]) -> Self {
         Self {
             prefix: prefix.into(),
@@ -163,10 +163,10 @@ impl Node {
     }
 
     /// The node for `text` below this one, created if missing.
-    fn node_at(&mut self, text: &[u8], number: u32) -> &mut Node {
+    fn node_at(&mut self, text: &[u8], number: u32) -> &mut PathNode {
         self.lowest = self.lowest.min(number);
         let Some(&first) = text.first() else { return self };
-        let index = match self.children.binary_search_by_key(&first, Node::first_byte) {
+        let index = match self.children.binary_search_by_key(&first, PathNode::first_byte) {
             Ok(index) => {
                 let child = &mut self.children[index];
                 let common = common_length(&child.prefix, text);
@@ -177,7 +177,7 @@ impl Node {
                 index
             }
             Err(index) => {
-                self.children.insert(index, Node::new(text));
+                self.children.insert(index, PathNode::new(text));
                 index
             }
         };
@@ -188,7 +188,7 @@ impl Node {
 
     /// Splits this node in two after `at` bytes of its prefix.
     fn split(&mut self, at: usize) {
-        let mut upper = Node::new(&self.prefix[..at]);
+        let mut upper = PathNode::new(&self.prefix[..at]);
         upper.lowest = self.lowest;
         let mut lower = std::mem::replace(self, upper);
         lower.prefix = Cow::from(&lower.prefix[at..]).into();
@@ -208,7 +208,7 @@ impl Node {
         let Some(path) = path.strip_prefix(&*self.prefix) else { return };
         self.rest.offer(request, best, accepts);
         let Some(&first) = path.first() else { return self.exact.offer(request, best, accepts) };
-        if let Ok(index) = self.children.binary_search_by_key(&first, Node::first_byte) {
+        if let Ok(index) = self.children.binary_search_by_key(&first, PathNode::first_byte) {
             self.children[index].find(path, request, best, accepts);
         }
         if let Some(param) = &self.param {

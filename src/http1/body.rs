@@ -40,11 +40,8 @@ impl BodyDecoder {
         })
     }
 
-    /// Takes the next part out of the buffer; none if more bytes are needed. After the end of the body every call returns
-    /// the end again, without trailers.
-    ///
-    /// # Errors
-    /// When the body is malformed. The connection can't be used any more.
+    /// Takes the next part out of the buffer; none if more bytes are needed. After the end of the body every call returns the end
+    /// again, without trailers. Fails when the body is malformed. The connection can't be used any more.
     pub fn decode(&mut self, buffer: &mut BytesMut) -> Result<Option<Decoded>, BodyFault> {
         match &mut self.0 {
             State::End => Ok(Some(Decoded::End(None))),
@@ -62,10 +59,7 @@ impl BodyDecoder {
         }
     }
 
-    /// Ends the body because the connection was closed.
-    ///
-    /// # Errors
-    /// When the body is incomplete.
+    /// Ends the body because the connection was closed. Fails when the body is incomplete.
     pub fn finish(&mut self) -> Result<(), BodyFault> {
         match self.0 {
             State::UntilClose => self.0 = State::End,

@@ -107,11 +107,8 @@ pub(super) fn may_be_complete(bytes: &[u8], seen: usize) -> bool {
             .any(|at| matches!(&bytes[begin + at + 1..], [b'\n', ..] | [b'\r', b'\n', ..]))
 }
 
-/// Rejects a head after many empty lines. Each of these could be the end of the head, so that all of them would be parsed
-/// again whenever more bytes are received.
-///
-/// # Errors
-/// When there are more empty lines than allowed.
+/// Rejects a head after many empty lines. Each of these could be the end of the head, so that all of them would be parsed again
+/// whenever more bytes are received. Fails when there are more empty lines than allowed.
 pub(super) fn check_empty_lines(bytes: &[u8]) -> Result<(), ParseError> {
     let begin = bytes.get(..MAX_EMPTY).unwrap_or_default();
     if !begin.is_empty() && begin.iter().all(|byte| matches!(byte, b'\r' | b'\n')) {
@@ -121,10 +118,8 @@ pub(super) fn check_empty_lines(bytes: &[u8]) -> Result<(), ParseError> {
 }
 
 /// The Content-Length of a head, if it has one. Several equal ones, and one with leading zeros, are replaced by one line in
-/// canonical form. `allows_lists` says whether one line may repeat the number, separated by commas (RFC 9110 §8.6).
-///
-/// # Errors
-/// When a Content-Length is not a number or too large, or several differ.
+/// canonical form. `allows_lists` says whether one line may repeat the number, separated by commas (RFC 9110 §8.6). Fails when a
+/// Content-Length is not a number or too large, or several differ.
 pub fn content_length(fields: &mut Fields, allows_lists: bool) -> Result<Option<u64>, ParseError> {
     if !fields.contains(CONTENT_LENGTH) {
         return Ok(None);
@@ -148,10 +143,7 @@ pub fn content_length(fields: &mut Fields, allows_lists: bool) -> Result<Option<
     Ok(Some(length))
 }
 
-/// Whether the transfer coding is chunked, rather than none.
-///
-/// # Errors
-/// When there is another transfer coding, or more than one.
+/// Whether the transfer coding is chunked, rather than none. Fails when there is another transfer coding, or more than one.
 pub(super) fn is_chunked(fields: &Fields) -> Result<bool, ParseError> {
     if !fields.contains(TRANSFER_ENCODING) {
         return Ok(false);

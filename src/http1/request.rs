@@ -33,11 +33,9 @@ pub struct ParsedRequest {
     pub length: usize,
 }
 
-/// Parses the head of a request; none if it is not complete. An earlier call has seen the first `seen` bytes. `last_target`
-/// is the target of an earlier request of the same client: if it repeats, it is not parsed again.
-///
-/// # Errors
-/// When the head is malformed, ambiguous or too large. The connection can't be used for another request then.
+/// Parses the head of a request; none if it is not complete. An earlier call has seen the first `seen` bytes. `last_target` is
+/// the target of an earlier request of the same client: if it repeats, it is not parsed again. Fails when the head is malformed,
+/// ambiguous or too large. The connection can't be used for another request then.
 pub fn parse_request(
     bytes: &[u8],
     seen: usize,

@@ -29,10 +29,8 @@ pub struct ParsedResponse {
 }
 
 /// Parses the head of a response, which may be an interim one, to a request with this method; none if it is not complete. An
-/// earlier call has seen the first `seen` bytes. The number of lines has a fixed limit, not that of `limits`.
-///
-/// # Errors
-/// When the head is malformed, ambiguous or too large. The connection can't be used for another request then.
+/// earlier call has seen the first `seen` bytes. The number of lines has a fixed limit, not that of `limits`. Fails when the head
+/// is malformed, ambiguous or too large. The connection can't be used for another request then.
 pub fn parse_response(
     bytes: &[u8],
     seen: usize,

@@ -13,29 +13,29 @@ const SHARDS: usize = 64;
 const GENERATION: usize = 128;
 
 /// The result of verifying a token, but for its times (`exp`, `nbf`).
-pub(super) type Verdict = Result<Arc<Claims>, TokenError>;
+pub(super) type Verification = Result<Arc<Claims>, TokenError>;
 
 /// The hash of a token.
 pub(super) type TokenId = [u8; 32];
 
 /// Verdicts by token, bounded in number.
 #[derive(Debug, Default)]
-pub(super) struct Cache(Sharded<Shard, SHARDS>);
+pub(super) struct TokenCache(Sharded<TokenShard, SHARDS>);
 
 /// Valid and invalid tokens have separate bounds, so that a flood of invalid ones evicts no valid one.
 #[derive(Debug, Default)]
-struct Shard {
+struct TokenShard {
     valid: Generations<TokenId, Arc<Claims>, GENERATION>,
     invalid: Generations<TokenId, TokenError, GENERATION>,
 }
 
-impl Cache {
-    pub fn get(&self, id: &TokenId) -> Option<Verdict> {
+impl TokenCache {
+    pub fn get(&self, id: &TokenId) -> Option<Verification> {
         let mut shard = self.0.lock(id);
         shard.valid.get(id).map(Ok).or_else(|| shard.invalid.get(id).map(Err))
     }
 
-    pub fn put(&self, id: TokenId, verdict: Verdict) {
+    pub fn put(&self, id: TokenId, verdict: Verification) {
         let mut shard = self.0.lock(&id);
         match verdict {
             Ok(claims) => shard.valid.put(id, claims),
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn a_flood_of_invalid_tokens_is_bounded_and_evicts_no_valid_one() {
-        let cache = Cache::default();
+        let cache = TokenCache::default();
         let valid = Arc::new(Claims::new(serde_json::Map::default()).unwrap());
         cache.put(id(0), Ok(Arc::clone(&valid)));
         for number in 1..100_000 {

@@ -4,17 +4,14 @@ use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, HOST, USER_AGENT};
-use http::{Request, StatusCode};
-use http_body_util::{BodyExt as _, Empty, Limited};
-use hyper::client::conn::http1::handshake;
-use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
-use tokio::task::JoinSet;
+use http::header::ACCEPT;
+use http::{HeaderValue, Request, StatusCode, Uri};
+use http_body_util::Full;
 use url::{Position, Url};
 
 use super::keys::{JwksError, Keys};
-use crate::tls::{ClientTls, HandshakeFault, TlsError, Transport};
+use crate::http_client::{self, HttpConnection};
+use crate::tls::{ClientTls, HandshakeFault, TlsError};
 
 /// The timeout of a fetch, from the DNS lookup to the last byte.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -65,9 +62,6 @@ pub enum FetchError {
 
 impl KeySetUrl {
     /// Parses a URL.
-    ///
-    /// # Errors
-    /// See [`KeySetUrlError`].
     pub fn parse(text: &str) -> Result<Self, KeySetUrlError> {
         let url = Url::parse(text).map_err(|_| KeySetUrlError::Malformed)?;
         match url.scheme() {
@@ -102,49 +96,32 @@ impl KeySetUrl {
     }
 
     async fn get(&self, tls: Option<&ClientTls>) -> Result<Bytes, FetchError> {
-        let host = self.0.host_str().unwrap_or_default().trim_matches(['[', ']']);
-        let port = self.0.port_or_known_default().unwrap_or_default();
-        let stream = TcpStream::connect((host, port)).await?;
-        self.exchange(match tls {
-            None => Transport::Plain(stream),
-            Some(tls) => tls.connect(host, stream).await.map_err(|error| with_cure(&error))?,
-        })
-        .await
-    }
-
-    async fn exchange(&self, stream: Transport) -> Result<Bytes, FetchError> {
-        let (mut sender, connection) = handshake(TokioIo::new(stream)).await?;
-        // Aborts the connection's task when this function returns.
-        let mut running = JoinSet::new();
-        running.spawn(connection);
-        let mut request = Request::new(Empty::<Bytes>::new());
-        let target = &self.0[Position::BeforePath..Position::AfterQuery];
-        let host = &self.0[Position::BeforeHost..Position::AfterPort];
         // The URL parser has escaped all characters that are not allowed here.
-        *request.uri_mut() = target.parse().map_err(io::Error::other)?;
-        let headers = request.headers_mut();
-        headers.insert(HOST, host.parse().map_err(io::Error::other)?);
-        headers.insert(ACCEPT, http::HeaderValue::from_static("application/jwk-set+json, application/json"));
-        headers.insert(USER_AGENT, http::HeaderValue::from_static("tidegate"));
-        let response = sender.send_request(request).await?;
+        let uri: Uri = self.0.as_str().parse().map_err(io::Error::other)?;
+        let stream = http_client::connect(&uri, tls).await;
+        let stream = stream.map_err(|error| HandshakeFault::add_cure(&error, cure))?;
+        let mut request = Request::new(Full::default());
+        *request.uri_mut() = uri;
+        let accepted = HeaderValue::from_static("application/jwk-set+json, application/json");
+        request.headers_mut().insert(ACCEPT, accepted);
+        let mut connection = HttpConnection::http1(stream).await?;
+        let response = connection.send(request).await?;
         if response.status() != StatusCode::OK {
             return Err(FetchError::Status(response.status()));
         }
-        let body = Limited::new(response.into_body(), Keys::MAX_TEXT).collect().await;
-        Ok(body.map_err(FetchError::Body)?.to_bytes())
+        http_client::read(response.into_body(), Keys::MAX_TEXT).await.map_err(FetchError::Body)
     }
 }
 
-/// The error of a handshake, with what to change.
-fn with_cure(error: &io::Error) -> io::Error {
-    let cure = match HandshakeFault::of(error) {
-        Some(HandshakeFault::UnknownIssuer) => {
-            "; install the authority that has signed its certificate on this system"
+/// What to change after a failed handshake.
+fn cure(fault: HandshakeFault) -> &'static str {
+    match fault {
+        HandshakeFault::UnknownIssuer => {
+            "install the authority that has signed its certificate on this system"
         }
-        Some(HandshakeFault::NotTls) => "; it does not speak TLS, so its URL begins with http://",
+        HandshakeFault::NotTls => "it does not speak TLS, so its URL begins with http://",
         _ => "",
-    };
-    io::Error::new(error.kind(), format!("{error}{cure}"))
+    }
 }
 
 impl std::fmt::Display for KeySetUrl {

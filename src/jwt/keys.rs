@@ -33,9 +33,6 @@ impl Keys {
 
     /// Parses a set. Keys that can verify none of these algorithms are ignored: a set may have keys for other uses,
     /// and of unknown types (RFC 7517 §5).
-    ///
-    /// # Errors
-    /// See [`JwksError`].
     pub fn parse(text: &[u8], allowed: &[Algorithm]) -> Result<Self, JwksError> {
         let mut set: Value = serde_json::from_slice(text)?;
         let Some(Value::Array(entries)) = set.get_mut("keys").map(Value::take) else {

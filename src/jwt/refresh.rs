@@ -85,9 +85,6 @@ impl Refresher {
     }
 
     /// Fetches the keys, for five seconds at most, and returns how many fit the allowed algorithms. Uses none of them.
-    ///
-    /// # Errors
-    /// Why there are none.
     pub async fn check(&mut self) -> Result<usize, FetchError> {
         self.fetch_keys().await.map(|keys| keys.len())
     }

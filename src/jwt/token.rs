@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 
 use http::header::HeaderName;
 
-use super::cache::Verdict;
+use super::cache::Verification;
 use super::claims::Claims;
 use super::error::TokenError;
 use super::verifier::Verifier;
@@ -15,7 +15,7 @@ use crate::http1::Fields;
 pub struct Token<'a> {
     verifier: Option<&'a Verifier>,
     fields: &'a Fields,
-    verdict: OnceCell<Verdict>,
+    verdict: OnceCell<Verification>,
 }
 
 impl<'a> Token<'a> {
@@ -33,9 +33,6 @@ impl<'a> Token<'a> {
     }
 
     /// The claims of the token.
-    ///
-    /// # Errors
-    /// No valid token.
     pub fn claims(&self) -> Result<&Claims, TokenError> {
         let verify = || {
             let verdict = self.verifier.ok_or(TokenError::Absent)?.claims(self.fields);

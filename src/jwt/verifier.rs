@@ -7,7 +7,7 @@ use http::header::AUTHORIZATION;
 use jsonwebtoken::{Validation, decode, decode_header};
 use tokio::sync::Notify;
 
-use super::cache::{Cache, Verdict};
+use super::cache::{TokenCache, Verification};
 use super::claims::Claims;
 use super::error::TokenError;
 use super::keys::Keys;
@@ -30,7 +30,7 @@ pub struct Verifier {
 #[derive(Debug)]
 struct KeySet {
     keys: Keys,
-    verdicts: Cache,
+    verdicts: TokenCache,
 }
 
 impl Verifier {
@@ -57,9 +57,6 @@ impl Verifier {
     }
 
     /// The claims of the token in these fields.
-    ///
-    /// # Errors
-    /// No valid token.
     pub fn claims(&self, fields: &Fields) -> Result<Arc<Claims>, TokenError> {
         let token = self.token(fields)?;
         if token.len() > MAX_TOKEN {
@@ -121,10 +118,10 @@ impl Verifier {
 
 impl KeySet {
     fn new(keys: Keys) -> Self {
-        Self { keys, verdicts: Cache::default() }
+        Self { keys, verdicts: TokenCache::default() }
     }
 
-    fn verdict(&self, token: &[u8], spec: &JwtSpec) -> Verdict {
+    fn verdict(&self, token: &[u8], spec: &JwtSpec) -> Verification {
         let id = *blake3::hash(token).as_bytes();
         if let Some(verdict) = self.verdicts.get(&id) {
             return verdict;
@@ -139,7 +136,7 @@ impl KeySet {
 }
 
 /// Verifies everything about a token but its times. At most one signature is checked, whatever the token names.
-fn verify(token: &[u8], keys: &Keys, spec: &JwtSpec) -> Verdict {
+fn verify(token: &[u8], keys: &Keys, spec: &JwtSpec) -> Verification {
     let header = decode_header(token).map_err(|_| TokenError::Malformed)?;
     if header.crit.is_some() {
         return Err(TokenError::Critical);

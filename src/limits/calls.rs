@@ -20,7 +20,7 @@ use crate::time::Micros;
 pub(super) const MAX_WAITING: usize = 16_384;
 
 /// A call to the thread of a limiter.
-pub(super) enum Call {
+pub(super) enum EngineCall {
     /// Decides charges of this configuration.
     Decide { active: Arc<Active>, charges: Charges, place: Place, reply: oneshot::Sender<Decided> },
     /// Reads the consumer of a request from Redis. The reply is sent when the next plan of the request knows it.
@@ -88,14 +88,14 @@ pub(super) struct Hold(Held);
 
 enum Held {
     /// In the thread of its limiter.
-    InThread { id: HoldId, calls: UnboundedSender<Call> },
+    InThread { id: HoldId, calls: UnboundedSender<EngineCall> },
     /// Units in the in-process store; none once they are settled.
     InProcess(Option<Box<InProcessUnits>>),
 }
 
 impl Hold {
     /// What the thread keeps under this number.
-    pub fn in_thread(id: HoldId, calls: UnboundedSender<Call>) -> Self {
+    pub fn in_thread(id: HoldId, calls: UnboundedSender<EngineCall>) -> Self {
         Self(Held::InThread { id, calls })
     }
 
@@ -128,7 +128,7 @@ impl Hold {
             Held::InThread { id, calls } => {
                 let (reply, replied) = oneshot::channel();
                 // It fails only if the thread has ended, and then nothing is held.
-                let _ = calls.send(Call::Settle { id: *id, status, reply });
+                let _ = calls.send(EngineCall::Settle { id: *id, status, reply });
                 Settlement::Awaited(replied)
             }
         }
@@ -145,7 +145,7 @@ enum Settlement {
 impl Drop for Hold {
     fn drop(&mut self) {
         if let Held::InThread { id, calls } = &self.0 {
-            let _ = calls.send(Call::Release { id: *id });
+            let _ = calls.send(EngineCall::Release { id: *id });
         }
     }
 }

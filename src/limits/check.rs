@@ -34,7 +34,7 @@ struct Planned {
 }
 
 /// A request that is checked.
-struct Check {
+struct RequestCheck {
     shared: Arc<Shared>,
     active: Arc<Active>,
     client: Client,
@@ -54,14 +54,14 @@ pub(super) async fn check(
     let _ = monotonic();
     let (facts, normalized) =
         RequestFacts::read(&active.snapshot, client.address(), &mut head, protocol.as_ref());
-    let check = Check { shared, active, client, head, facts };
+    let check = RequestCheck { shared, active, client, head, facts };
     match normalized {
         Ok(()) => check.run().await,
         Err(error) => check.malformed(error).finish(&check.active).await,
     }
 }
 
-impl Check {
+impl RequestCheck {
     async fn run(self) -> Decision {
         let mut planned = self.plan();
         if matches!(&planned, Ok(Planned { unidentified: Some(ConsumerError::NotFetched), .. })) {

@@ -10,7 +10,7 @@ use tokio::sync::{Mutex, oneshot, watch};
 use tokio::task::JoinSet;
 
 use super::active::{Active, Control};
-use super::calls::{Call, Decided, Hold, HoldId};
+use super::calls::{Decided, EngineCall, Hold, HoldId};
 use super::next_config::NextConfig;
 use crate::gate::{Charges, ClientIdentity};
 use crate::jwt::{Refresher, Verifier};
@@ -25,7 +25,7 @@ struct State {
     control: Arc<Control>,
     current: RefCell<Rc<Current>>,
     holds: RefCell<Holds>,
-    sender: WeakUnboundedSender<Call>,
+    sender: WeakUnboundedSender<EngineCall>,
     background: RefCell<Background>,
     /// Configurations are adopted one after the other.
     adoption: Mutex<()>,
@@ -52,11 +52,11 @@ struct Background {
 #[derive(Default)]
 struct Holds {
     next: u64,
-    held: HashMap<HoldId, Held>,
+    held: HashMap<HoldId, HeldByRequest>,
 }
 
 /// What one request holds: the slots of its permit, and units until its final status is known.
-struct Held {
+struct HeldByRequest {
     _permit: Permit,
     reservation: Option<Box<Reservation>>,
 }
@@ -67,7 +67,7 @@ impl Engine {
     pub async fn start(
         control: Arc<Control>,
         store: StoreSpec,
-        sender: WeakUnboundedSender<Call>,
+        sender: WeakUnboundedSender<EngineCall>,
         ready: watch::Sender<bool>,
     ) -> Self {
         let active = control.active.load_full();
@@ -97,16 +97,16 @@ impl Engine {
     }
 
     /// Starts the reply to a call.
-    pub fn answer(&self, call: Call, tasks: &mut JoinSet<()>) {
+    pub fn answer(&self, call: EngineCall, tasks: &mut JoinSet<()>) {
         let engine = self.clone();
         match call {
-            Call::Decide { active, charges, place, reply } => {
+            EngineCall::Decide { active, charges, place, reply } => {
                 tasks.spawn_local(async move {
                     engine.decide(&active, charges, reply).await;
                     drop(place);
                 });
             }
-            Call::FetchConsumer { active, client, head, place, reply } => {
+            EngineCall::FetchConsumer { active, client, head, place, reply } => {
                 tasks.spawn_local(async move {
                     let identity =
                         ClientIdentity { address: client.address(), tls_subject: client.tls_subject() };
@@ -116,7 +116,7 @@ impl Engine {
                     let _ = reply.send(());
                 });
             }
-            Call::Settle { id, status, reply } => {
+            EngineCall::Settle { id, status, reply } => {
                 let mut holds = self.0.holds.borrow_mut();
                 let Some(reservation) = holds.held.get_mut(&id).and_then(|held| held.reservation.take())
                 else {
@@ -126,18 +126,18 @@ impl Engine {
                     let _ = reply.send(reservation.finish(status).await);
                 });
             }
-            Call::Release { id } => {
+            EngineCall::Release { id } => {
                 let released = self.0.holds.borrow_mut().held.remove(&id);
                 drop(released);
             }
-            Call::Adopt { next, reply } => {
+            EngineCall::Adopt { next, reply } => {
                 tasks.spawn_local(async move {
                     engine.adopt(*next).await;
                     let _ = reply.send(());
                 });
             }
             #[cfg(test)]
-            Call::Panic => panic!("as the test wants"),
+            EngineCall::Panic => panic!("as the test wants"),
         }
     }
 
@@ -173,7 +173,7 @@ impl Engine {
         let mut holds = self.0.holds.borrow_mut();
         let id = HoldId(holds.next);
         holds.next += 1;
-        holds.held.insert(id, Held { _permit: permit, reservation });
+        holds.held.insert(id, HeldByRequest { _permit: permit, reservation });
         Some(Hold::in_thread(id, calls))
     }
 

@@ -124,7 +124,7 @@ mod tests {
     use std::net::IpAddr;
     use std::time::Duration;
 
-    use super::super::calls::{Call, MAX_WAITING};
+    use super::super::calls::{EngineCall, MAX_WAITING};
     use super::*;
 
     /// A limit of each kind that needs the thread, and one that does not.
@@ -151,7 +151,7 @@ mod tests {
         let limiter = Limiter::from_toml(FILE).unwrap();
         let held = check(&limiter, "/slots").await;
         assert!(held.is_allowed());
-        let _ = limiter.0.calls.send(Call::Panic);
+        let _ = limiter.0.calls.send(EngineCall::Panic);
         let _ = limiter.0.ended.clone().changed().await;
         assert_eq!((status(&limiter, "/slots").await, status(&limiter, "/units").await), (503, 200));
         assert!(matches!(limiter.reload_toml(FILE).await, Err(Error::Thread(_))));

@@ -8,7 +8,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Semaphore, oneshot, watch};
 
 use super::active::{Active, Control};
-use super::calls::{Call, Decided, Hold, MAX_WAITING, Place};
+use super::calls::{Decided, EngineCall, Hold, MAX_WAITING, Place};
 use super::client::Client;
 use super::error::Error;
 use super::next_config::NextConfig;
@@ -17,13 +17,13 @@ use crate::config::Loaded;
 use crate::gate::Charges;
 use crate::http1::RequestHead;
 use crate::limiter::SharedState;
-use crate::telemetry::{Format, GaugeValues, Metrics, StoreValues};
+use crate::telemetry::{GaugeValues, Metrics, MetricsFormat, StoreValues};
 use crate::time::Clock;
 
 /// The state of a limiter. Dropping it ends the thread of the limiter, once nothing is held by requests.
 pub(super) struct Shared {
     pub control: Arc<Control>,
-    pub calls: UnboundedSender<Call>,
+    pub calls: UnboundedSender<EngineCall>,
     /// Bounds the calls that wait: each has a permit.
     places: Arc<Semaphore>,
     is_ready: watch::Receiver<bool>,
@@ -64,7 +64,7 @@ impl Shared {
         }
         let (place, active) = (self.place()?, Arc::clone(active));
         let (reply, replied) = oneshot::channel();
-        self.calls.send(Call::Decide { active, charges, place, reply }).ok()?;
+        self.calls.send(EngineCall::Decide { active, charges, place, reply }).ok()?;
         replied.await.ok()
     }
 
@@ -72,7 +72,7 @@ impl Shared {
     pub async fn fetch_consumer(&self, active: &Arc<Active>, client: Client, head: Box<RequestHead>) {
         let Some(place) = self.place() else { return };
         let (reply, replied) = oneshot::channel();
-        let call = Call::FetchConsumer { active: Arc::clone(active), client, head, place, reply };
+        let call = EngineCall::FetchConsumer { active: Arc::clone(active), client, head, place, reply };
         if self.calls.send(call).is_ok() {
             let _ = replied.await;
         }
@@ -95,7 +95,7 @@ impl Shared {
         let (reply, replied) = oneshot::channel();
         let next = Box::new(NextConfig::new(loaded));
         let ended = || Error::Thread(io::Error::other("it has panicked"));
-        self.calls.send(Call::Adopt { next, reply }).map_err(|_| ended())?;
+        self.calls.send(EngineCall::Adopt { next, reply }).map_err(|_| ended())?;
         replied.await.map_err(|_| ended())
     }
 
@@ -119,7 +119,7 @@ impl Shared {
         let mut text = Vec::new();
         let policies = &active.snapshot.gate.limits.policies;
         // Writing to memory can't fail.
-        let _ = self.control.metrics.write_limits(Format::Prometheus, &gauges, policies, &mut text);
+        let _ = self.control.metrics.write_limits(MetricsFormat::Prometheus, &gauges, policies, &mut text);
         String::from_utf8_lossy(&text).into_owned()
     }
 }

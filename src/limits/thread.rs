@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::active::Control;
-use super::calls::Call;
+use super::calls::EngineCall;
 use super::engine::Engine;
 use crate::store::{StoreSpec, sweep_memory};
 use crate::time::monotonic;
@@ -25,7 +25,7 @@ pub(super) struct ThreadConfig {
 
 /// A started thread. It ends when the last sender of calls is dropped.
 pub(super) struct Started {
-    pub calls: UnboundedSender<Call>,
+    pub calls: UnboundedSender<EngineCall>,
     /// True once the keys of tokens were fetched, or that has failed.
     pub is_ready: watch::Receiver<bool>,
     /// Fails when the thread has ended.
@@ -70,7 +70,7 @@ pub(super) fn start(config: ThreadConfig) -> io::Result<Started> {
     Ok(Started { calls, is_ready, ended })
 }
 
-async fn serve(engine: &Engine, mut received: UnboundedReceiver<Call>) {
+async fn serve(engine: &Engine, mut received: UnboundedReceiver<EngineCall>) {
     let mut sweeper = JoinSet::new();
     sweeper.spawn_local(sweep_memory(engine.memory()));
     let mut tasks = JoinSet::new();

@@ -4,33 +4,22 @@ use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HOST, RETRY_AFTER, USER_AGENT};
-use http::{HeaderMap, HeaderValue, Request, StatusCode};
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::client::conn::http1::{SendRequest, handshake};
-use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
-use tokio::task::JoinSet;
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Request, StatusCode};
+use http_body_util::Full;
 
 use super::request::encode;
 use super::spec::ExportSpec;
-use crate::tls::Transport;
+use crate::http_client::{self, HttpConnection, retry_after};
 
 /// The longest response that is read.
 const MAX_RESPONSE: usize = 64 * 1024;
 
 /// A client of one collector, which keeps its connection.
 #[derive(Debug)]
-pub(super) struct Client {
+pub(super) struct CollectorClient {
     spec: ExportSpec,
-    connection: Option<Connection>,
-}
-
-#[derive(Debug)]
-struct Connection {
-    sender: SendRequest<Full<Bytes>>,
-    /// The connection's task, which is aborted with this value.
-    _task: JoinSet<()>,
+    connection: Option<HttpConnection>,
 }
 
 /// Why the collector has not accepted a request.
@@ -71,7 +60,7 @@ impl ExportError {
     }
 }
 
-impl Client {
+impl CollectorClient {
     pub fn new(spec: ExportSpec) -> Self {
         Self { spec, connection: None }
     }
@@ -82,19 +71,24 @@ impl Client {
 
     /// Sends a request, and returns the body of the response.
     pub async fn send(&mut self, body: Bytes) -> Result<Bytes, ExportError> {
+        let mut request =
+            Request::post(self.spec.endpoint.uri()).body(Full::new(body)).map_err(io::Error::other)?;
+        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
+        request.headers_mut().extend(self.spec.headers.iter().cloned());
         let mut kept = self.connection.take();
         if let Some(connection) = &mut kept
-            && connection.sender.ready().await.is_err()
+            && !connection.is_ready().await
         {
             kept = None;
         }
-        let mut connection = match kept {
-            Some(connection) => connection,
-            None => self.connect().await?,
+        let mut connection = if let Some(connection) = kept {
+            connection
+        } else {
+            let stream = http_client::connect(request.uri(), self.spec.tls.as_ref()).await?;
+            HttpConnection::http1(stream).await?
         };
-        let response = connection.sender.send_request(self.request(body)?).await?;
-        let (head, body) = response.into_parts();
-        let body = Limited::new(body, MAX_RESPONSE).collect().await.map_err(ExportError::Body)?.to_bytes();
+        let (head, body) = connection.send(request).await?.into_parts();
+        let body = http_client::read(body, MAX_RESPONSE).await.map_err(ExportError::Body)?;
         self.connection = Some(connection);
         if head.status == StatusCode::OK {
             Ok(body)
@@ -102,44 +96,11 @@ impl Client {
             Err(ExportError::Status(head.status, retry_after(&head.headers)))
         }
     }
-
-    async fn connect(&self) -> Result<Connection, ExportError> {
-        let (host, port) = self.spec.endpoint.address();
-        let stream = TcpStream::connect((host, port)).await?;
-        let stream = match &self.spec.tls {
-            None => Transport::Plain(stream),
-            Some(tls) => tls.connect(host, stream).await?,
-        };
-        let (sender, connection) = handshake(TokioIo::new(stream)).await?;
-        let mut task = JoinSet::new();
-        // Its error is also that of the request.
-        task.spawn(async { drop(connection.await) });
-        Ok(Connection { sender, _task: task })
-    }
-
-    fn request(&self, body: Bytes) -> Result<Request<Full<Bytes>>, io::Error> {
-        let endpoint = &self.spec.endpoint;
-        let mut request = Request::post(endpoint.target()).body(Full::new(body)).map_err(io::Error::other)?;
-        let headers = request.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
-        headers.insert(USER_AGENT, HeaderValue::from_static(concat!("tidegate/", env!("CARGO_PKG_VERSION"))));
-        headers.extend(self.spec.headers.iter().cloned());
-        headers.insert(HOST, endpoint.authority().parse().map_err(io::Error::other)?);
-        Ok(request)
-    }
 }
 
 /// Sends a request without spans, within the timeout of an export.
-///
-/// # Errors
-/// Why the collector has not accepted it.
 pub async fn check_collector(spec: &ExportSpec) -> Result<(), ExportError> {
     let body = Bytes::from(encode(&spec.resource, &[]));
-    let sent = tokio::time::timeout(spec.timeout, Client::new(spec.clone()).send(body)).await;
+    let sent = tokio::time::timeout(spec.timeout, CollectorClient::new(spec.clone()).send(body)).await;
     sent.unwrap_or(Err(ExportError::TimedOut)).map(drop)
-}
-
-/// The seconds of Retry-After.
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    headers.get(RETRY_AFTER)?.to_str().ok()?.parse().ok().map(Duration::from_secs)
 }

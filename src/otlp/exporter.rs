@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
-use super::client::{Client, ExportError};
+use super::client::{CollectorClient, ExportError};
 use super::request::{encode, rejected};
 use super::spec::ExportSpec;
 use crate::telemetry::{SpanCounts, SpanQueue};
@@ -41,7 +41,7 @@ impl Exporter {
         let (queue, receiver) = SpanQueue::new(Arc::clone(&counts));
         let (stop, stopped) = oneshot::channel();
         let spans = Spans { receiver, stop: Some(stopped) };
-        (Self { task: tokio::spawn(run(Client::new(spec), spans, counts)), stop }, queue)
+        (Self { task: tokio::spawn(run(CollectorClient::new(spec), spans, counts)), stop }, queue)
     }
 
     /// Exports the spans in the queue, and ends. Returns whether it has ended within `limit`.
@@ -114,7 +114,7 @@ async fn sleep(deadline: Option<Instant>) {
 }
 
 /// Exports until the queue has ended.
-async fn run(mut client: Client, mut spans: Spans, counts: Arc<SpanCounts>) {
+async fn run(mut client: CollectorClient, mut spans: Spans, counts: Arc<SpanCounts>) {
     let mut batch = Vec::with_capacity(MAX_BATCH);
     let mut is_failing = false;
     loop {
@@ -136,7 +136,7 @@ async fn run(mut client: Client, mut spans: Spans, counts: Arc<SpanCounts>) {
 }
 
 /// Sends a request, and retries it within the timeout. Returns the number of spans that the collector has rejected.
-async fn export(client: &mut Client, request: &Bytes) -> Result<u64, ExportError> {
+async fn export(client: &mut CollectorClient, request: &Bytes) -> Result<u64, ExportError> {
     let deadline = monotonic() + client.spec().timeout;
     let mut backoff = FIRST_BACKOFF;
     loop {
@@ -157,7 +157,7 @@ async fn export(client: &mut Client, request: &Bytes) -> Result<u64, ExportError
 }
 
 /// Logs the first failure in a row, and the recovery.
-fn report(client: &Client, result: &Result<u64, ExportError>, is_failing: &mut bool) {
+fn report(client: &CollectorClient, result: &Result<u64, ExportError>, is_failing: &mut bool) {
     let endpoint = &client.spec().endpoint;
     match result {
         Ok(_) if *is_failing => tracing::info!("spans are exported to {endpoint} again"),

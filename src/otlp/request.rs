@@ -1,6 +1,6 @@
 //! The messages of OTLP: `ExportTraceServiceRequest` and the response to it.
 
-use crate::telemetry::protobuf::{Field, Message, fields};
+use crate::telemetry::protobuf::{FieldValue, Message, fields};
 use crate::telemetry::push_attribute;
 
 /// A request with encoded spans of a process with these attributes.
@@ -32,11 +32,11 @@ pub(super) fn encode(resource: &[(Box<str>, Box<str>)], spans: &[Vec<u8>]) -> Ve
 pub(super) fn rejected(response: &[u8]) -> u64 {
     // The field `partial_success`, and in that `rejected_spans`.
     let partial = fields(response).filter_map(|(field, value)| match (field, value) {
-        (1, Field::Bytes(partial)) => Some(partial),
+        (1, FieldValue::Bytes(partial)) => Some(partial),
         _ => None,
     });
     let rejected = partial.flat_map(fields).filter_map(|(field, value)| match (field, value) {
-        (1, Field::Integer(count)) => Some(count),
+        (1, FieldValue::Integer(count)) => Some(count),
         _ => None,
     });
     rejected.last().unwrap_or(0)

@@ -25,7 +25,7 @@ pub struct TracingSpec {
 #[derive(Clone, Debug)]
 pub struct ExportSpec {
     /// The collector.
-    pub endpoint: Endpoint,
+    pub endpoint: CollectorUrl,
     /// TLS to it, if its URL has `https`.
     pub tls: Option<ClientTls>,
     /// Headers of each request to it.
@@ -38,7 +38,7 @@ pub struct ExportSpec {
 
 /// The URL of a collector. Displayed without path and query, which may be secret.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Endpoint(Url);
+pub struct CollectorUrl(Url);
 
 /// Why a text is no URL of a collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -54,11 +54,8 @@ pub enum EndpointError {
     UserInformation,
 }
 
-impl Endpoint {
+impl CollectorUrl {
     /// Parses the base URL of a collector, to which `/v1/traces` is added unless it ends with that.
-    ///
-    /// # Errors
-    /// See [`EndpointError`].
     pub fn parse(text: &str) -> Result<Self, EndpointError> {
         let mut url = Url::parse(text).map_err(|_| EndpointError::Malformed)?;
         if !matches!(url.scheme(), "http" | "https") {
@@ -81,30 +78,19 @@ impl Endpoint {
         self.0.scheme() == "https"
     }
 
-    /// Its host, an IPv6 address without brackets, and its port.
-    pub(super) fn address(&self) -> (&str, u16) {
-        let host = self.0.host_str().unwrap_or_default().trim_matches(['[', ']']);
-        (host, self.0.port_or_known_default().unwrap_or_default())
-    }
-
-    /// The value of Host.
-    pub(super) fn authority(&self) -> &str {
-        &self.0[Position::BeforeHost..Position::AfterPort]
-    }
-
-    /// The target of requests.
-    pub(super) fn target(&self) -> &str {
-        &self.0[Position::BeforePath..Position::AfterQuery]
+    /// The URI of requests.
+    pub(super) fn uri(&self) -> &str {
+        self.0.as_str()
     }
 }
 
-impl fmt::Display for Endpoint {
+impl fmt::Display for CollectorUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0[..Position::BeforePath])
     }
 }
 
-impl fmt::Debug for Endpoint {
+impl fmt::Debug for CollectorUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Endpoint({})", self.0)
     }
@@ -116,15 +102,14 @@ mod tests {
 
     #[test]
     fn the_path_of_traces_is_added_once() {
-        for (text, host, target) in [
-            ("http://localhost:4318", "localhost:4318", "/v1/traces"),
-            ("http://localhost:4318/", "localhost:4318", "/v1/traces"),
-            ("https://otlp.example.com/base/", "otlp.example.com", "/base/v1/traces"),
-            ("https://[::1]:4318/v1/traces", "[::1]:4318", "/v1/traces"),
-            ("http://h/v1/traces?key=a", "h", "/v1/traces?key=a"),
+        for (text, uri) in [
+            ("http://localhost:4318", "http://localhost:4318/v1/traces"),
+            ("http://localhost:4318/", "http://localhost:4318/v1/traces"),
+            ("https://otlp.example.com/base/", "https://otlp.example.com/base/v1/traces"),
+            ("https://[::1]:4318/v1/traces", "https://[::1]:4318/v1/traces"),
+            ("http://h/v1/traces?key=a", "http://h/v1/traces?key=a"),
         ] {
-            let endpoint = Endpoint::parse(text).unwrap();
-            assert_eq!((endpoint.authority(), endpoint.target()), (host, target), "{text}");
+            assert_eq!(CollectorUrl::parse(text).unwrap().uri(), uri, "{text}");
         }
     }
 
@@ -136,7 +121,7 @@ mod tests {
             ("grpc://localhost:4317", EndpointError::Scheme),
             ("http://user@localhost:4318", EndpointError::UserInformation),
         ] {
-            assert_eq!(Endpoint::parse(text), Err(error), "{text}");
+            assert_eq!(CollectorUrl::parse(text), Err(error), "{text}");
         }
     }
 }

@@ -41,7 +41,7 @@ pub enum Scale {
 
 /// A label of an axis.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Tick {
+pub struct AxisTick {
     /// Its place: 0 is the start of the axis, 1 its end.
     pub place: f64,
     /// The text.
@@ -106,7 +106,7 @@ impl Scale {
 
     /// The labels, from the start.
     #[must_use]
-    pub fn ticks(&self) -> Vec<Tick> {
+    pub fn ticks(&self) -> Vec<AxisTick> {
         match *self {
             Self::Linear { end } => {
                 self.labelled([0.0, end / 2.0, end].map(|number| (number, short(number))))
@@ -119,15 +119,15 @@ impl Scale {
                 let mut ticks = self.labelled(powers.map(|missing| (1.0 - missing, percent(missing))));
                 // The label of all needs room.
                 ticks.retain(|tick| tick.place < 0.92);
-                ticks.push(Tick { place: 1.0, label: "all".to_owned() });
+                ticks.push(AxisTick { place: 1.0, label: "all".to_owned() });
                 ticks
             }
             Self::Time { start, end } => self.labelled(calendar::ticks((start, end), MOST_TIMES)),
         }
     }
 
-    fn labelled(&self, values: impl IntoIterator<Item = (f64, String)>) -> Vec<Tick> {
-        values.into_iter().map(|(value, label)| Tick { place: self.place(value), label }).collect()
+    fn labelled(&self, values: impl IntoIterator<Item = (f64, String)>) -> Vec<AxisTick> {
+        values.into_iter().map(|(value, label)| AxisTick { place: self.place(value), label }).collect()
     }
 }
 

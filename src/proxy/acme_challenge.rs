@@ -6,6 +6,7 @@ use super::client::ClientConnection;
 use super::local_reply::{self, LocalReply};
 use super::snapshot::Proxy;
 use crate::acme::HttpChallenges;
+use crate::boxed::rare;
 use crate::gate::RequestError;
 use crate::http1::RequestHead;
 
@@ -21,8 +22,7 @@ pub(super) async fn reply(
         Some(authorization) => authorization,
         // For a blocked client no files are read.
         None if is_blocked(proxy, client, head) => return None,
-        // Boxed so that it does not enlarge every request's future.
-        None => Box::pin(challenges.stored(token)).await?,
+        None => rare(challenges.stored(token)).await?,
     };
     Some(local_reply::reply(StatusCode::OK, b"application/octet-stream", authorization))
 }

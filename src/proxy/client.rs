@@ -11,6 +11,7 @@ use tokio::sync::watch;
 
 use super::forward_auth::ForwardAuth;
 use super::via;
+use crate::boxed::rare;
 use crate::gate::{ClientIdentity, RouteId};
 use crate::http1::Fields;
 use crate::http1::names::{FORWARDED, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO};
@@ -158,8 +159,7 @@ impl ClientConnection {
         }
         counts.record_delay(delay.into());
         self.is_delayed.set(true);
-        // Boxed because few requests are delayed, and a timer would enlarge the future of all.
-        Box::pin(tokio::time::sleep(delay.into())).await;
+        rare(tokio::time::sleep(delay.into())).await;
         self.is_delayed.set(false);
         // Refreshes the cached time, which is stale after the delay.
         let _ = monotonic();

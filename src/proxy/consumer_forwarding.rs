@@ -20,11 +20,9 @@ pub struct ConsumerForwarding {
 }
 
 impl ConsumerForwarding {
-    /// Adds the consumer to a request, and removes its credential. The same headers of a trusted proxy are removed first,
-    /// since it may have them from its client; those of other clients are removed already.
-    ///
-    /// # Errors
-    /// The target is not valid without its credential.
+    /// Adds the consumer to a request, and removes its credential. The same headers of a trusted proxy are removed first, since
+    /// it may have them from its client; those of other clients are removed already. Fails if the target is not valid without its
+    /// credential.
     pub(super) fn apply(
         &self,
         head: &mut RequestHead,

@@ -32,6 +32,7 @@ use super::route_action::Target;
 use super::settlement::settle;
 use super::snapshot::Proxy;
 use super::{decision_counts, grpc, http2, max_forwards, original_request, own_limits, top_keys, tunnel};
+use crate::boxed::rare;
 use crate::gate::{BodyFields, RequestError, RequestPlan, RouteId, RouteMatch};
 use crate::http1::{RequestHead, ResponseHead};
 use crate::id_vec::Id as _;
@@ -68,7 +69,7 @@ pub(super) struct Exchange<'p> {
 }
 
 /// A request that the limits allow: where to forward it, and after which delay.
-struct Admitted {
+struct AdmittedRequest {
     plan: Option<ForwardPlan>,
     permit: Permit,
     delay: Micros,
@@ -109,8 +110,7 @@ pub async fn serve(
     if let Some(reservation) = exchange.reservation.take()
         && !exchange.decision.is_served_elsewhere()
     {
-        // Boxed so that a reservation, which few requests have, does not enlarge every request's future.
-        response = Box::pin(settle(reservation, response, exchange.is_grpc, &mut exchange.statuses)).await;
+        response = rare(settle(reservation, response, exchange.is_grpc, &mut exchange.statuses)).await;
     }
     exchange.finish(response).await
 }
@@ -170,7 +170,7 @@ impl<'p> Exchange<'p> {
         {
             return Ok(response);
         }
-        let Admitted { plan, permit, delay } = {
+        let AdmittedRequest { plan, permit, delay } = {
             // The plan borrows the head, which moves upstream: it ends here, and its result is a `ForwardPlan`.
             let (proxy, mut fields) = (self.proxy, None);
             // A plan is large, so it stays where it is made.
@@ -195,7 +195,7 @@ impl<'p> Exchange<'p> {
                 return Err(Rejection::MissingKey(missing));
             }
             let plan = ForwardPlan::new(&self.proxy.snapshot, self.client.identity(), &head, plan);
-            Admitted { plan, permit, delay }
+            AdmittedRequest { plan, permit, delay }
         };
         self.client.wait(delay, &self.proxy.counts).await;
         let Some(plan) = plan else { return Err(self.decision.no_route(&head)) };
@@ -272,8 +272,7 @@ impl<'p> Exchange<'p> {
         let stopwatch = Stopwatch::start();
         let limits = &self.proxy.snapshot.gate.limits;
         let admission = if own_limits::only_shows_limits(&self.proxy.snapshot, plan) {
-            // Boxed so that it does not enlarge every request's future.
-            Box::pin(self.proxy.limiter.show(limits, &plan.charges)).await
+            rare(self.proxy.limiter.show(limits, &plan.charges)).await
         } else {
             self.proxy.limiter.decide(limits, &plan.charges).await
         };
@@ -335,8 +334,8 @@ impl<'p> Exchange<'p> {
         let edits = self.route.map(|route| &self.proxy.snapshot.actions[route].response_headers);
         self.id.add_to(&mut response.head.fields, edits);
         if !self.body.is_none() && response.body.is_empty() {
-            // curl 7.88 misses a response without a body that arrives while it is still sending. Boxed because it is rare.
-            Box::pin(std::mem::take(&mut self.body).drain()).await;
+            // curl 7.88 misses a response without a body that arrives while it is still sending.
+            rare(std::mem::take(&mut self.body).drain()).await;
         }
         if self.client.is_multiplexed() {
             http2::drop_forbidden_body(&mut response, self.is_head);

@@ -12,6 +12,7 @@ use super::response_body::BodySource;
 use super::route_action::Rewrite;
 use super::snapshot::Proxy;
 use super::websocket;
+use crate::boxed::rare;
 use crate::http1::RequestHead;
 use crate::limiter::Permit;
 use crate::upstream::{AttemptLog, ForwardOptions, RequestBody, UpstreamId, UpstreamRequest};
@@ -60,8 +61,7 @@ impl ForwardedRequest<'_> {
         let body = match self.body.take(client, is_grpc) {
             Some(body) => {
                 let body = outbound::limit_body(&proxy.snapshot, plan.route, body);
-                // Boxed so that its buffer does not enlarge the future of requests without a body.
-                Box::pin(outbound::buffer_small_body(body, client, is_grpc)).await?
+                rare(outbound::buffer_small_body(body, client, is_grpc)).await?
             }
             None if handshake.is_some() => RequestBody::handshake(),
             None => RequestBody::empty(),

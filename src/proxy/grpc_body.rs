@@ -8,7 +8,7 @@ use hyper::body::{Body, Frame, SizeHint};
 
 use super::grpc;
 use crate::limiter::Reservation;
-use crate::upstream::{BodyError, ResponseBody};
+use crate::upstream::{BodyError, PolledFrame, ResponseBody};
 
 /// A response body with the units that its call has reserved. The trailers are forwarded once the units that their status
 /// does not charge have been refunded, so that the client's next call finds them; without trailers all stay charged.
@@ -40,10 +40,7 @@ impl Body for GrpcBody {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame {
         let this = &mut *self;
         if let State::Streaming(reservation) = &mut this.state {
             let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));

@@ -27,7 +27,7 @@ const ESCAPED: &AsciiSet = &CONTROLS.add(b'%');
 
 /// The member of our own problem+json bodies that becomes the message.
 #[derive(serde::Deserialize)]
-struct Problem<'p> {
+struct ProblemBody<'p> {
     #[serde(borrow)]
     detail: Cow<'p, str>,
 }
@@ -84,7 +84,7 @@ fn code(status: StatusCode) -> u16 {
 /// The error message: the `detail` of our problem+json, or the operator's own response body.
 fn error_message<'b>(fields: &Fields, body: &'b Bytes, status: StatusCode) -> Cow<'b, str> {
     let is_problem = fields.get(CONTENT_TYPE) == Some(PROBLEM);
-    match is_problem.then(|| serde_json::from_slice::<Problem<'_>>(body)) {
+    match is_problem.then(|| serde_json::from_slice::<ProblemBody<'_>>(body)) {
         Some(Ok(problem)) => problem.detail,
         _ if body.is_empty() => Cow::Borrowed(status.canonical_reason().unwrap_or("rejected")),
         _ => String::from_utf8_lossy(body),

@@ -24,13 +24,10 @@ pub struct Connect {
     pub stream: OnUpgrade,
 }
 
-/// Normalizes an HTTP/2 request to the form of HTTP/1.1: Host instead of `:authority`, a target of path and query alone,
-/// one Cookie header (RFC 9113 §8.2.3, §8.3.1), and for an extended CONNECT a WebSocket handshake. The HTTP/2 library
-/// has rejected connection-specific fields and malformed pseudo-header fields.
-///
-/// # Errors
-/// No host, or several that differ; another scheme; a path without a slash; a malformed header; more than `max_headers`
-/// headers.
+/// Normalizes an HTTP/2 request to the form of HTTP/1.1: Host instead of `:authority`, a target of path and query alone, one
+/// Cookie header (RFC 9113 §8.2.3, §8.3.1), and for an extended CONNECT a WebSocket handshake. The HTTP/2 library has rejected
+/// connection-specific fields and malformed pseudo-header fields. Rejects a head with no host, or several that differ; another
+/// scheme; a path without a slash; a malformed header; more than `max_headers` headers.
 pub(super) fn normalize(
     head: &mut RequestHead,
     connect: Option<&Connect>,

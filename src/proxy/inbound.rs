@@ -10,10 +10,8 @@ use super::{hop, http2, websocket};
 use crate::http1::ResponseHead;
 use crate::upstream::{ForwardError, ResponseBody, ServerEnd};
 
-/// Prepares a server's response for the client; `handshake` is the key of a WebSocket handshake, if there was one.
-///
-/// # Errors
-/// A switch of protocols that was not requested, and a message whose end is ambiguous.
+/// Prepares a server's response for the client; `handshake` is the key of a WebSocket handshake, if there was one. Rejects a
+/// switch of protocols that was not requested, and a message whose end is ambiguous.
 pub(super) fn prepare_response(
     (mut head, body): (ResponseHead, ResponseBody),
     handshake: Option<&[u8]>,
@@ -35,11 +33,8 @@ pub(super) fn prepare_response(
     Ok(ProxyResponse::new(head, BodySource::Upstream(body)))
 }
 
-/// Completes the response to a WebSocket handshake, and takes the server's end of the tunnel from it; any other response
-/// stays as it is.
-///
-/// # Errors
-/// A server that has not switched protocols as requested.
+/// Completes the response to a WebSocket handshake, and takes the server's end of the tunnel from it; any other response stays as
+/// it is. Rejects a server that has not switched protocols as requested.
 pub(super) fn accept_upgrade(
     response: &mut ProxyResponse<BodySource>,
     is_connect: bool,

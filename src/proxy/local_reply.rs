@@ -11,7 +11,7 @@ use super::rejection::Rejection;
 use super::request_id::RequestId;
 use super::response::ProxyResponse;
 use super::response_body::BodySource;
-use super::template::Field;
+use super::template::TemplateField;
 use crate::consumers::ConsumerError;
 use crate::gate::{CredentialSource, MissingPart, RequestError};
 use crate::http1::names::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -317,13 +317,13 @@ impl<'a> RejectedRequest<'a> {
         let decision = self.denied_by.or_else(shown).map(|status| &status.decision);
         // Always numbers, so that a JSON body stays valid.
         let body = custom.body.fill(|field| match field {
-            Field::Status => status.as_str().to_owned(),
-            Field::Detail => detail.to_owned(),
-            Field::Limit => decision.map_or(0, |decision| decision.limit).to_string(),
-            Field::Remaining => decision.map_or(0, |decision| decision.remaining).to_string(),
-            Field::Reset => decision.map_or(0, |decision| self.headers.reset(decision)).to_string(),
-            Field::RetryAfter => wait.unwrap_or(0).to_string(),
-            Field::RequestId => self.id.as_str().to_owned(),
+            TemplateField::Status => status.as_str().to_owned(),
+            TemplateField::Detail => detail.to_owned(),
+            TemplateField::Limit => decision.map_or(0, |decision| decision.limit).to_string(),
+            TemplateField::Remaining => decision.map_or(0, |decision| decision.remaining).to_string(),
+            TemplateField::Reset => decision.map_or(0, |decision| self.headers.reset(decision)).to_string(),
+            TemplateField::RetryAfter => wait.unwrap_or(0).to_string(),
+            TemplateField::RequestId => self.id.as_str().to_owned(),
         });
         reply(status, custom.content_type.as_bytes(), body)
     }

@@ -15,13 +15,13 @@ use crate::gate::{Gate, RequestPlan, RouteId, RouteMatch, hide_credential};
 use crate::http1::RequestHead;
 use crate::limit::{Key, PolicyId, binding};
 use crate::limiter::Admission;
-use crate::telemetry::{AccessWriter, LogKeys, Outcome, Record, RequestText};
+use crate::telemetry::{AccessRecord, AccessWriter, LogKeys, Outcome, RequestText};
 use crate::time::{cached_now, monotonic};
 
 /// An entry of the access log that is not written yet.
 #[derive(Debug)]
 pub(super) struct LogEntry {
-    pub record: Record,
+    pub record: AccessRecord,
     pub started: Instant,
     pub writer: AccessWriter,
 }
@@ -53,7 +53,7 @@ impl LogEntry {
             request_id: id.as_bytes(),
             protocol: protocol(head.version),
         };
-        let mut record = Record::new(proxy.clock.now(), client.ip(), request);
+        let mut record = AccessRecord::new(proxy.clock.now(), client.ip(), request);
         add_headers(&mut record, &proxy.snapshot.logged_headers, head);
         Some(Box::new(Self { record, started: cached_now(), writer }))
     }
@@ -168,7 +168,7 @@ impl LogEntry {
 }
 
 /// Adds those of these headers that the request has; several lines of one are combined (RFC 9110 §5.3).
-fn add_headers(record: &mut Record, logged: &[HeaderName], head: &RequestHead) {
+fn add_headers(record: &mut AccessRecord, logged: &[HeaderName], head: &RequestHead) {
     for name in logged {
         let mut values = head.fields.get_all(name);
         let Some(first) = values.next() else { continue };

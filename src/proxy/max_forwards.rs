@@ -7,10 +7,8 @@ use super::rejection::Rejection;
 use crate::http1::names::MAX_FORWARDS;
 use crate::http1::{RequestHead, parse_decimal_saturating, push_decimal};
 
-/// Decrements Max-Forwards, and returns the response to a request that must not be forwarded any more.
-///
-/// # Errors
-/// A malformed Max-Forwards, and a TRACE that must not be forwarded.
+/// Decrements Max-Forwards, and returns the response to a request that must not be forwarded any more. Rejects a malformed
+/// Max-Forwards, and a TRACE that must not be forwarded.
 pub(super) fn decrement(head: &mut RequestHead) -> Result<Option<LocalReply>, Rejection> {
     if !head.fields.contains(MAX_FORWARDS) || !matches!(head.method, Method::OPTIONS | Method::TRACE) {
         return Ok(None);

@@ -50,11 +50,8 @@ pub(super) fn restore(
     }
 }
 
-/// The original request.
-///
-/// # Errors
-/// A peer that is no trusted proxy, headers that describe no original request, and variants of protected headers, which tidegate
-/// itself would remove.
+/// The original request. Rejects a peer that is no trusted proxy, headers that describe no original request, and variants of
+/// protected headers, which tidegate itself would remove.
 fn read(
     proxy: &Proxy,
     client: &ClientConnection,
@@ -81,10 +78,8 @@ fn read(
     })
 }
 
-/// The decision on an original request that its limits allow.
-///
-/// # Errors
-/// A route that denies its requests, or that is for authorization requests.
+/// The decision on an original request that its limits allow. Rejects a route that denies its requests, or that is for
+/// authorization requests.
 #[cold]
 pub(super) fn decide(
     action: &RouteAction,

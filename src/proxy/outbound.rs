@@ -44,11 +44,9 @@ pub(super) struct OutboundHead<'a> {
 }
 
 impl OutboundHead<'_> {
-    /// Prepares the head of a request for the upstream. The proxy's own headers are added last, so that the client can't
-    /// have them removed by naming them in `Connection`.
-    ///
-    /// # Errors
-    /// A target that is too long once percent-encoded, or a request loop through the same route.
+    /// Prepares the head of a request for the upstream. The proxy's own headers are added last, so that the client can't have
+    /// them removed by naming them in `Connection`. Rejects a target that is too long once percent-encoded, or a request loop
+    /// through the same route.
     pub fn prepare(&self, head: &mut RequestHead) -> Result<(), ForwardError> {
         let Self { client, plan, edits, protected, .. } = self;
         set_host_from_authority(head);

@@ -15,14 +15,14 @@ use crate::limiter::{LimitStatus, StatusSource};
 /// The body. Times are in whole seconds, rounded up, as in the rate headers.
 #[derive(Serialize)]
 struct Body<'a> {
-    limits: Vec<LimitState<'a>>,
+    limits: Vec<OwnLimit<'a>>,
     /// `store`, or `local` while the store is unavailable and the numbers are the shares of this proxy.
     source: &'static str,
 }
 
 /// One limit of the client.
 #[derive(Serialize)]
-struct LimitState<'a> {
+struct OwnLimit<'a> {
     name: &'a str,
     /// The most units that can be available at once.
     limit: u64,
@@ -68,7 +68,7 @@ pub(super) fn reply(headers: RateHeaderSource<'_>, source: StatusSource) -> Loca
     response
 }
 
-fn limit_state<'a>(policies: &'a [Policy], status: &LimitStatus) -> LimitState<'a> {
+fn limit_state<'a>(policies: &'a [Policy], status: &LimitStatus) -> OwnLimit<'a> {
     let decision = &status.decision;
     let (quota, window) = status.advertised(policies);
     let denied = match (decision.allowed, decision.reason) {
@@ -76,7 +76,7 @@ fn limit_state<'a>(policies: &'a [Policy], status: &LimitStatus) -> LimitState<'
         (_, DenyReason::Ban) => Some("ban"),
         (_, DenyReason::Block) => Some("block"),
     };
-    LimitState {
+    OwnLimit {
         name: &policies[status.policy].name,
         limit: decision.limit,
         remaining: decision.remaining,

@@ -62,10 +62,7 @@ impl RequestDecision {
         if self.is_authorization { Rejection::NoRoute } else { Rejection::no_route(head) }
     }
 
-    /// The decision on a request that its limits allow.
-    ///
-    /// # Errors
-    /// A route that denies its requests.
+    /// The decision on a request that its limits allow. Rejects a route that denies its requests.
     #[cold]
     pub fn decide(
         &mut self,

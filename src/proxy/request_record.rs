@@ -2,9 +2,7 @@
 
 use std::task::Poll;
 
-use bytes::Bytes;
 use http::StatusCode;
-use hyper::body::Frame;
 
 use super::blocked;
 use super::client::ClientConnection;
@@ -19,7 +17,7 @@ use crate::http1::RequestHead;
 use crate::limit::PolicyId;
 use crate::limiter::Admission;
 use crate::telemetry::{Interface, RequestTrace, TraceId, Verdict};
-use crate::upstream::{AttemptLog, BodyError};
+use crate::upstream::{AttemptLog, PolledFrame};
 
 /// What is recorded of a request until its response has ended. A single pointer, since it moves with each request: none for
 /// a request that is neither logged nor traced.
@@ -178,7 +176,7 @@ impl RequestRecord {
     }
 
     /// Records bytes, end and error of the response's body.
-    pub fn record_frame(&mut self, frame: &Poll<Option<Result<Frame<Bytes>, BodyError>>>) {
+    pub fn record_frame(&mut self, frame: &PolledFrame) {
         let Some(Recorders { log, trace, is_whole }) = self.0.as_deref_mut() else { return };
         match frame {
             Poll::Ready(Some(Ok(frame))) => {

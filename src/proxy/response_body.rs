@@ -13,7 +13,7 @@ use super::grpc_body::GrpcBody;
 use super::request_record::RequestRecord;
 use crate::telemetry::RequestCounts;
 use crate::time::Stopwatch;
-use crate::upstream::{BodyError, ConnectionUse, ResponseBody};
+use crate::upstream::{BodyError, ConnectionUse, PolledFrame, ResponseBody, delegate_body};
 
 /// The body of a response. When it is dropped, the request is logged and its duration counted.
 #[derive(Debug)]
@@ -99,10 +99,8 @@ impl ReplyBody {
         if let BodySource::Local(bytes) = &self.source { Some(bytes.len() as u64) } else { None }
     }
 
-    /// Continues to send the request's body while the client does not read the response.
-    ///
-    /// # Errors
-    /// The client has aborted the request.
+    /// Continues to send the request's body while the client does not read the response. Fails if the client has aborted the
+    /// request.
     pub fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<(), BodyError> {
         if let BodySource::Upstream(body) = &mut self.source { body.poll_upload(cx) } else { Ok(()) }
     }
@@ -124,13 +122,9 @@ impl ReplyBody {
 }
 
 impl Body for ReplyBody {
-    type Data = Bytes;
-    type Error = BodyError;
+    delegate_body!(source);
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame {
         let frame = match &mut self.source {
             BodySource::Local(bytes) if bytes.is_empty() => Poll::Ready(None),
             BodySource::Upstream(body) => Pin::new(body).poll_frame(cx),
@@ -145,14 +139,6 @@ impl Body for ReplyBody {
         };
         self.record.record_frame(&frame);
         frame
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.source.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.source.size_hint()
     }
 }
 

@@ -87,10 +87,7 @@ pub fn limit_headers(proxy: &Proxy, limits: &[Policy], statuses: &[LimitStatus])
 }
 
 impl<'p> ServiceRequest<'p> {
-    /// Starts a request, and gives its head the form of HTTP/1.1.
-    ///
-    /// # Errors
-    /// With the request: a malformed head.
+    /// Starts a request, and gives its head the form of HTTP/1.1. Returns the request with the error if its head is malformed.
     pub fn begin(
         proxy: &'p Proxy,
         client: &'p ClientConnection,
@@ -119,9 +116,6 @@ impl<'p> ServiceRequest<'p> {
     }
 
     /// Reads the body, which has at most `most` bytes.
-    ///
-    /// # Errors
-    /// A body that can't be read.
     pub async fn read_body(&mut self, most: usize) -> Result<Bytes, UnreadBody> {
         let Some(unread) = self.body.take(self.client, false) else { return Ok(Bytes::new()) };
         match unread.read(most as u64, self.client.buffer_budget()).await {

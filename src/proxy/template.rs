@@ -24,12 +24,12 @@ pub enum Escaping {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
     Text(Box<str>),
-    Field(Field),
+    Field(TemplateField),
 }
 
 /// A value that a template can fill in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Field {
+pub(super) enum TemplateField {
     Status,
     Detail,
     Limit,
@@ -39,14 +39,14 @@ pub(super) enum Field {
     RequestId,
 }
 
-const FIELDS: [(&str, Field); 7] = [
-    ("{status}", Field::Status),
-    ("{detail}", Field::Detail),
-    ("{limit}", Field::Limit),
-    ("{remaining}", Field::Remaining),
-    ("{reset}", Field::Reset),
-    ("{retry_after}", Field::RetryAfter),
-    ("{request_id}", Field::RequestId),
+const FIELDS: [(&str, TemplateField); 7] = [
+    ("{status}", TemplateField::Status),
+    ("{detail}", TemplateField::Detail),
+    ("{limit}", TemplateField::Limit),
+    ("{remaining}", TemplateField::Remaining),
+    ("{reset}", TemplateField::Reset),
+    ("{retry_after}", TemplateField::RetryAfter),
+    ("{request_id}", TemplateField::RequestId),
 ];
 
 impl Template {
@@ -69,7 +69,7 @@ impl Template {
     }
 
     /// The text with every field filled in and escaped.
-    pub(super) fn fill(&self, mut value: impl FnMut(Field) -> String) -> String {
+    pub(super) fn fill(&self, mut value: impl FnMut(TemplateField) -> String) -> String {
         let mut filled = String::new();
         for part in &self.parts {
             match part {
@@ -116,7 +116,7 @@ impl Escaping {
     }
 }
 
-fn next_field(text: &str) -> Option<(usize, &'static str, Field)> {
+fn next_field(text: &str) -> Option<(usize, &'static str, TemplateField)> {
     let found = FIELDS.iter().filter_map(|(name, field)| Some((text.find(name)?, *name, *field)));
     found.min_by_key(|(at, _, _)| *at)
 }

@@ -32,10 +32,7 @@ pub(super) fn element(version: Version, route: RouteId) -> Vec<u8> {
     element
 }
 
-/// Adds our own element to Via.
-///
-/// # Errors
-/// A request whose Via has it already.
+/// Adds our own element to Via. Rejects a request whose Via has it already.
 pub(super) fn add(fields: &mut Fields, own: &[u8]) -> Result<(), Loop> {
     if !fields.contains(VIA) {
         fields.push(VIA, own);

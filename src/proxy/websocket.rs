@@ -33,10 +33,8 @@ pub(super) fn set_upgrade_fields(fields: &mut Fields) {
     fields.set(UPGRADE, WEBSOCKET);
 }
 
-/// Converts an extended CONNECT over HTTP/2 with this `:protocol` to a handshake in the form of HTTP/1.1.
-///
-/// # Errors
-/// Another protocol.
+/// Converts an extended CONNECT over HTTP/2 with this `:protocol` to a handshake in the form of HTTP/1.1. Rejects another
+/// protocol.
 pub(super) fn from_connect(head: &mut RequestHead, protocol: &str) -> Result<(), RequestError> {
     if protocol.as_bytes() != WEBSOCKET {
         return Err(RequestError::Connect);

@@ -41,9 +41,6 @@ pub(super) struct SentLimit {
 
 impl<'m> CheckedRequest<'m> {
     /// Checks a message.
-    ///
-    /// # Errors
-    /// A text that says what is wrong.
     pub fn new(message: &'m RateLimitRequest) -> Result<Self, String> {
         if message.domain.is_empty() {
             return Err("the domain is empty".into());

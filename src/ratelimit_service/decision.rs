@@ -60,7 +60,7 @@ pub(super) struct ChargedDescriptor<'g> {
 
 /// The decisions on charges that are known so far.
 #[derive(Default)]
-struct Decisions {
+struct KnownDecisions {
     statuses: Vec<LimitStatus>,
     /// The limits in shadow mode that would have denied a charge.
     shadow_denials: Vec<PolicyId>,
@@ -99,9 +99,6 @@ impl ChargedDescriptor<'_> {
 }
 
 /// Decides a request.
-///
-/// # Errors
-/// A request that can't be decided.
 pub(super) async fn decide<'p>(
     proxy: &'p Proxy,
     request: &CheckedRequest<'_>,
@@ -115,7 +112,7 @@ pub(super) async fn decide<'p>(
     if descriptors.iter().any(|charged| !charged.charges.is_empty()) {
         proxy.counts().record_decision_duration(stopwatch.elapsed());
     }
-    let Decisions { statuses, shadow_denials } = decided?;
+    let KnownDecisions { statuses, shadow_denials } = decided?;
     Ok(DescriptorDecisions { descriptors, statuses, shadow_denials, limits })
 }
 
@@ -158,8 +155,8 @@ async fn decide_charges(
     limiter: &Limiter,
     limits: &Limits,
     descriptors: &[ChargedDescriptor<'_>],
-) -> Result<Decisions, DecisionError> {
-    let mut decisions = Decisions::default();
+) -> Result<KnownDecisions, DecisionError> {
+    let mut decisions = KnownDecisions::default();
     let mut passes = !descriptors.iter().any(ChargedDescriptor::is_blocked);
     let checks = charges(descriptors, Kind::Check);
     if passes && !checks.is_empty() {

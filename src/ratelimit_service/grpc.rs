@@ -74,10 +74,8 @@ impl GrpcError {
     }
 }
 
-/// Reads the only message of a body.
-///
-/// # Errors
-/// A compressed message, one that is not whole or more than one, and what is no such message.
+/// Reads the only message of a body. Rejects a compressed message, one that is not whole or more than one, and what is no such
+/// message.
 pub(super) fn read<M: Message + Default>(body: &Bytes) -> Result<M, GrpcError> {
     let invalid = |message: &str| GrpcError::new(GrpcCode::InvalidArgument, message);
     let Some((prefix, message)) = body.split_first_chunk::<PREFIX>() else {

@@ -69,7 +69,7 @@ fn duration(duration: &Duration) -> String {
 mod tests {
     use super::*;
     use crate::ratelimit_service::messages::{
-        Entry, RateLimit, RateLimitDescriptor, RateLimitOverride, RateLimitRequest,
+        Entry, EnvoyRateLimit, RateLimitDescriptor, RateLimitOverride, RateLimitRequest,
     };
 
     #[test]
@@ -123,7 +123,7 @@ mod tests {
     fn responses_leave_default_values_out() {
         let status = |code, remaining, nanos| DescriptorStatus {
             code,
-            current_limit: Some(RateLimit { requests_per_unit: 5, unit: 2, name: "a".into() }),
+            current_limit: Some(EnvoyRateLimit { requests_per_unit: 5, unit: 2, name: "a".into() }),
             limit_remaining: remaining,
             duration_until_reset: Some(Duration { seconds: 7, nanos }),
         };

@@ -125,7 +125,7 @@ pub struct DescriptorStatus {
     pub code: i32,
     /// The limit that decides.
     #[prost(message, optional, tag = "2")]
-    pub current_limit: Option<RateLimit>,
+    pub current_limit: Option<EnvoyRateLimit>,
     /// The remaining units of the limit.
     #[prost(uint32, tag = "3")]
     pub limit_remaining: u32,
@@ -136,7 +136,7 @@ pub struct DescriptorStatus {
 
 /// A limit.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
-pub struct RateLimit {
+pub struct EnvoyRateLimit {
     /// The hits in one unit of time.
     #[prost(uint32, tag = "1")]
     pub requests_per_unit: u32,

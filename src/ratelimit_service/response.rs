@@ -1,7 +1,7 @@
 //! The response to a request: its decisions as a message.
 
 use super::decision::{ChargedDescriptor, DescriptorDecisions};
-use super::messages::{Code, DescriptorStatus, Duration, HeaderValue, RateLimit, RateLimitResponse};
+use super::messages::{Code, DescriptorStatus, Duration, EnvoyRateLimit, HeaderValue, RateLimitResponse};
 use super::unit::Unit;
 use crate::limit::{Policy, binding};
 use crate::limiter::LimitStatus;
@@ -38,13 +38,13 @@ fn status(policies: &[Policy], charged: &ChargedDescriptor<'_>, all: &[LimitStat
         let own = (saturated(units), Unit::of_seconds(seconds));
         let (requests_per_unit, unit) = sent.map_or(own, |sent| (sent.requests_per_unit, sent.unit));
         let name = policies[status.policy].name.to_string();
-        RateLimit { requests_per_unit, unit: unit.into(), name }
+        EnvoyRateLimit { requests_per_unit, unit: unit.into(), name }
     });
     let none_allowed = || sent.filter(|sent| sent.rate.is_none()).zip(charged.charges.first());
     let limit = limit.or_else(|| {
         let (sent, (policy, _)) = none_allowed()?;
         let name = policies[*policy].name.to_string();
-        Some(RateLimit { requests_per_unit: 0, unit: sent.unit.into(), name })
+        Some(EnvoyRateLimit { requests_per_unit: 0, unit: sent.unit.into(), name })
     });
     DescriptorStatus {
         code: code(is_over),

@@ -13,9 +13,9 @@ use super::fields::FieldMapError;
 use super::format::{Format, FormatError};
 use super::input::Progress;
 use super::merge::{LogId, Merge};
-use super::source::{OpenSource, Source, SourceError};
+use super::source::{LogSource, OpenSource, SourceError};
 use super::summary::ReadSummary;
-use super::window::Window;
+use super::window::ReorderWindow;
 use crate::time::{Micros, Timestamp};
 
 /// How logs are read.
@@ -61,10 +61,10 @@ pub enum OpenError {
 /// Files of a rotated log may be given in any order: each is opened when its time has come.
 pub struct Arrivals {
     /// The logs that are not open yet, by the time of their first requests.
-    waiting: VecDeque<(LogId, Source)>,
+    waiting: VecDeque<(LogId, LogSource)>,
     open: Vec<(LogId, OpenSource)>,
     merge: Merge,
-    window: Window,
+    window: ReorderWindow,
     summary: ReadSummary,
     progress: Arc<Progress>,
     formats: Vec<(Arc<str>, Format)>,
@@ -78,10 +78,8 @@ impl Default for ReadOptions {
 }
 
 impl Arrivals {
-    /// Opens logs; `-` is standard input. Empty ones are skipped; those of which nothing can be read are broken.
-    ///
-    /// # Errors
-    /// If a log can't be opened, or is not in a known format or the one that `options` name, or if nothing can be read of any.
+    /// Opens logs; `-` is standard input. Empty ones are skipped; those of which nothing can be read are broken. Fails if a log
+    /// can't be opened, or is not in a known format or the one that `options` name, or if nothing can be read of any.
     pub fn open(paths: &[PathBuf], options: &ReadOptions) -> Result<Self, OpenError> {
         let progress = Arc::default();
         let (mut sources, mut broken) = (Vec::new(), Vec::new());
@@ -97,7 +95,7 @@ impl Arrivals {
         }
         let broken = broken.into_iter().map(|(log, error)| (log.into(), error.to_string())).collect();
         let windows = sources.iter().map(|(_, source)| source.format().window());
-        let mut window = Window::new(options.window, windows.max().unwrap_or_default());
+        let mut window = ReorderWindow::new(options.window, windows.max().unwrap_or_default());
         for (_, source) in &sources {
             window.widen(source.times.delay);
         }
@@ -190,13 +188,13 @@ enum Looked {
     Empty,
     /// No line that can be read.
     Broken(io::Error),
-    Log(Source),
+    Log(LogSource),
 }
 
 /// Looks at the beginning of a log.
 fn look(path: &Path, options: &ReadOptions, progress: &Arc<Progress>) -> Result<Looked, OpenError> {
     let log = || path.display().to_string();
-    let source = match Source::look(path, options.format.as_ref(), &options.zone, progress) {
+    let source = match LogSource::look(path, options.format.as_ref(), &options.zone, progress) {
         Ok(None) => return Ok(Looked::Empty),
         Ok(Some(source)) => source,
         Err(SourceError::Read(error)) => return Ok(Looked::Broken(error)),

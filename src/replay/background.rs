@@ -16,17 +16,14 @@ const BATCH: usize = 512;
 const BATCHES: usize = 8;
 
 /// Requests in the order of their arrival, which a thread reads ahead.
-pub struct Background {
+pub struct BackgroundReader {
     batches: Receiver<Vec<Entry<'static>>>,
     thread: JoinHandle<ReadSummary>,
     progress: Arc<Progress>,
 }
 
-impl Background {
+impl BackgroundReader {
     /// Starts a thread that reads.
-    ///
-    /// # Errors
-    /// If the thread can't be started.
     pub fn start(mut arrivals: Arrivals) -> io::Result<Self> {
         let progress = Arc::clone(arrivals.progress());
         let (sender, batches) = sync_channel(BATCHES);
@@ -53,10 +50,7 @@ impl Background {
         &self.progress
     }
 
-    /// Stops the thread, and returns what it has read.
-    ///
-    /// # Errors
-    /// If the thread has panicked.
+    /// Stops the thread, and returns what it has read. Fails if the thread has panicked.
     pub fn finish(self) -> io::Result<ReadSummary> {
         drop(self.batches);
         self.thread.join().map_err(|_| io::Error::other("the thread that reads logs has panicked"))

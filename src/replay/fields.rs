@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use thiserror::Error;
 
-use super::format::Unit;
+use super::format::TimeUnit;
 use crate::suggest::nearest;
 
 /// The most fields of a map: their set is a `u64`.
@@ -60,7 +60,7 @@ pub enum FieldRole {
     /// Bytes of the response.
     Bytes,
     /// From the arrival to the end, in this unit unless the value has its own.
-    Duration(Unit),
+    Duration(TimeUnit),
     /// The header User-Agent.
     UserAgent,
     /// The header Referer.
@@ -110,10 +110,8 @@ pub enum FieldMapError {
 
 impl FieldMap {
     /// Parses `NAME=PATH,…`. A path goes into objects with dots: `request.headers.User-Agent`. Names are parts of a request,
-    /// `header.NAME` or `field.NAME`, also with a colon as in keys of limits; `duration=PATH:ms` has a unit (`s`, `ms`, `us` or `ns`).
-    ///
-    /// # Errors
-    /// If a part is not `NAME=PATH`, a name is unknown, or time or target are missing.
+    /// `header.NAME` or `field.NAME`, also with a colon as in keys of limits; `duration=PATH:ms` has a unit (`s`, `ms`, `us` or
+    /// `ns`). Fails if a part is not `NAME=PATH`, a name is unknown, or time or target are missing.
     pub fn parse(text: &str) -> Result<Self, FieldMapError> {
         let mut map = Self::default();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
@@ -132,10 +130,7 @@ impl FieldMap {
         Self { fields: fields.iter().map(|(role, path)| (role.clone(), Cow::Borrowed(*path))).collect() }
     }
 
-    /// This map with a further field, which has its path as its name.
-    ///
-    /// # Errors
-    /// If there are too many fields.
+    /// This map with a further field, which has its path as its name. Fails if there are too many fields.
     pub fn with_field(mut self, path: &str) -> Result<Self, FieldMapError> {
         if self.fields.len() == MAX_FIELDS {
             return Err(FieldMapError::TooMany);
@@ -186,8 +181,8 @@ fn role<'t>(name: &str, path: &'t str) -> Result<(FieldRole, &'t str), FieldMapE
         "status" => FieldRole::Status,
         "bytes" => FieldRole::Bytes,
         "duration" => {
-            let unit = path.rsplit_once(':').and_then(|(path, unit)| Some((path, Unit::parse(unit)?)));
-            let (path, unit) = unit.unwrap_or((path, Unit::Seconds));
+            let unit = path.rsplit_once(':').and_then(|(path, unit)| Some((path, TimeUnit::parse(unit)?)));
+            let (path, unit) = unit.unwrap_or((path, TimeUnit::Seconds));
             return Ok((FieldRole::Duration(unit), path));
         }
         "user_agent" => FieldRole::UserAgent,
@@ -218,7 +213,7 @@ mod tests {
         let expected = [
             (FieldRole::Time, "ts"),
             (FieldRole::Target, "req.uri"),
-            (FieldRole::Duration(Unit::Millis), "took"),
+            (FieldRole::Duration(TimeUnit::Millis), "took"),
             (FieldRole::Host, ":authority"),
             (FieldRole::Header("x-key".into()), "k"),
         ];

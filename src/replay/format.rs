@@ -17,7 +17,7 @@ mod scanner;
 mod syslog;
 mod tidegate;
 
-pub use self::dates::Unit;
+pub use self::dates::TimeUnit;
 pub use self::detect::{FormatError, check_format, detect_format};
 pub use self::known::Format;
 pub use self::reader::LineReader;

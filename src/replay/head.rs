@@ -25,10 +25,8 @@ pub enum HeadError {
     Header,
 }
 
-/// The head that a client sent, as far as the log has it; `host` is the host of a request of which the log has none.
-///
-/// # Errors
-/// A malformed method, request target or header.
+/// The head that a client sent, as far as the log has it; `host` is the host of a request of which the log has none. Rejects a
+/// malformed method, request target or header.
 pub(super) fn request_head(entry: &Entry<'_>, host: Option<&[u8]>) -> Result<RequestHead, HeadError> {
     let method = Method::from_bytes(&entry.method).map_err(|_| HeadError::Method)?;
     let target = Uri::try_from(&*entry.target).map_err(|_| HeadError::Target)?;

@@ -7,10 +7,11 @@ use smallvec::SmallVec;
 
 use super::entry::Entry;
 use super::part_sources::PartSources;
-use super::planned::Planned;
+use super::planned::PlannedEntry;
 use super::player::Played;
 use super::suggest::{
-    Arrival, Histories, InFlightPeaks, SlotsSuggestion, Subject, SuggestSettings, Suggestion, suggest,
+    Arrival, Histories, InFlightPeaks, SlotsSuggestion, SuggestSettings, Suggestion, SuggestionSubject,
+    suggest,
 };
 use crate::gate::{Gate, KeyPart, KeySpec, OnMissing, RouteId};
 use crate::limit::{PolicyId, Quota};
@@ -39,7 +40,7 @@ type RouteHistories = SmallVec<[(usize, usize); 2]>;
 
 #[derive(Debug)]
 struct Recorded {
-    subject: Subject,
+    subject: SuggestionSubject,
     current: Vec<Quota>,
 }
 
@@ -59,7 +60,7 @@ impl HistoryRecorder {
     }
 
     /// Records a request.
-    pub fn record(&mut self, entry: &Entry<'_>, played: &Played, planned: &Planned<'_>) {
+    pub fn record(&mut self, entry: &Entry<'_>, played: &Played, planned: &PlannedEntry<'_>) {
         // Where in its second a request of a log without fractions arrived is not known: it may be together with others.
         let at = match entry.second {
             Some(_) => Timestamp(entry.arrival.0 / Micros::SECOND.0 * Micros::SECOND.0),
@@ -106,7 +107,7 @@ impl HistoryRecorder {
         self.in_flight.iter().filter_map(of).collect()
     }
 
-    fn record_client(&mut self, number: usize, key: usize, at: Timestamp, planned: &Planned<'_>) {
+    fn record_client(&mut self, number: usize, key: usize, at: Timestamp, planned: &PlannedEntry<'_>) {
         let spec = &self.route_keys[key];
         if let Some(key) = planned.key(spec) {
             let name = || planned.value_text(&spec.parts[0]).map(Into::into);
@@ -121,7 +122,7 @@ impl HistoryRecorder {
         let policy = &gate.limits.policies[limit];
         let has_variants = gate.variants.contains(&limit);
         let recorded = Recorded {
-            subject: Subject {
+            subject: SuggestionSubject {
                 name: policy.name.to_string(),
                 is_configured: true,
                 route: None,
@@ -145,8 +146,12 @@ impl HistoryRecorder {
         for (index, part) in parts.into_iter().enumerate() {
             let base = name.as_deref().map_or_else(|| "unrouted".to_owned(), limit_name);
             let name_of_part = if index == 0 { base } else { format!("{base}-by-{}", limit_name(&part)) };
-            let subject =
-                Subject { name: name_of_part, is_configured: false, route: name.clone(), key: vec![part] };
+            let subject = SuggestionSubject {
+                name: name_of_part,
+                is_configured: false,
+                route: name.clone(),
+                key: vec![part],
+            };
             histories
                 .extend(self.add(Recorded { subject, current: Vec::new() }).map(|number| (number, index)));
         }

@@ -19,7 +19,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::report::{ConfigurationReport, Report};
+use super::report::{ConfigurationReport, ReplayReport};
 use super::suggest::Suggestion;
 use crate::plot::root_rules;
 
@@ -31,7 +31,7 @@ const COLOURS: [(&str, &str, &str); 2] = [("back", "#f3f5f7", "#05070a"), ("note
 const MOST_SUGGESTIONS: usize = 12;
 
 /// A part of the page, which the list at its top links to.
-struct Section {
+struct PageSection {
     id: String,
     title: String,
     /// To which configuration it belongs, if there are several.
@@ -41,7 +41,7 @@ struct Section {
 
 /// The report as an HTML document.
 #[must_use]
-pub fn page(report: &Report) -> String {
+pub fn page(report: &ReplayReport) -> String {
     let style = format!("{}\n{STYLE}", root_rules(&COLOURS));
     let policy = format!(
         "default-src 'none'; style-src 'sha256-{}'; base-uri 'none'; form-action 'none'",
@@ -79,7 +79,7 @@ pub fn page(report: &Report) -> String {
     document.into_string()
 }
 
-impl Section {
+impl PageSection {
     fn new(id: &str, title: &str, body: Markup) -> Self {
         Self { id: id.to_owned(), title: title.to_owned(), of: None, body }
     }
@@ -99,20 +99,23 @@ impl Section {
     }
 }
 
-fn sections(report: &Report) -> Vec<Section> {
-    let mut sections = vec![Section::new("summary", "Summary", summary::summary(report))];
+fn sections(report: &ReplayReport) -> Vec<PageSection> {
+    let mut sections = vec![PageSection::new("summary", "Summary", summary::summary(report))];
     if let [before, after] = &*report.configurations {
-        sections.push(Section::new("comparison", "Comparison", comparison::comparison(before, after)));
+        sections.push(PageSection::new("comparison", "Comparison", comparison::comparison(before, after)));
     }
     let is_one = report.configurations.len() < 2;
     for (number, configuration) in report.configurations.iter().enumerate() {
         let shown: &[ConfigurationReport] = &report.configurations[..number];
         let of = (!is_one).then(|| comparison::name(configuration));
-        let add =
-            |section: Section| Section { id: format!("{}-{number}", section.id), of: of.clone(), ..section };
+        let add = |section: PageSection| PageSection {
+            id: format!("{}-{number}", section.id),
+            of: of.clone(),
+            ..section
+        };
         sections.extend(configuration_sections(configuration, shown).into_iter().map(add));
     }
-    sections.push(Section::new("logs", "Logs and notes", logs::logs(report)));
+    sections.push(PageSection::new("logs", "Logs and notes", logs::logs(report)));
     sections
 }
 
@@ -120,17 +123,17 @@ fn sections(report: &Report) -> Vec<Section> {
 fn configuration_sections(
     configuration: &ConfigurationReport,
     shown: &[ConfigurationReport],
-) -> Vec<Section> {
+) -> Vec<PageSection> {
     let mut sections = Vec::new();
     if configuration.limits.is_empty() {
-        sections.push(Section::new("traffic", "Requests over time", traffic::traffic(configuration)));
+        sections.push(PageSection::new("traffic", "Requests over time", traffic::traffic(configuration)));
     } else {
         let title = "Requests and denials over time";
-        sections.push(Section::new("traffic", title, traffic::traffic(configuration)));
+        sections.push(PageSection::new("traffic", title, traffic::traffic(configuration)));
     }
     let counts = &configuration.requests;
     if configuration.file.is_some() || counts.forwarded < counts.all {
-        sections.push(Section::new("limits", "Limits", limits::limits(configuration)));
+        sections.push(PageSection::new("limits", "Limits", limits::limits(configuration)));
     }
     let is_shown = |suggestion: &Suggestion| {
         let all = shown.iter().flat_map(|one| &one.suggestions);
@@ -142,11 +145,11 @@ fn configuration_sections(
     for (number, suggestion) in suggestions.iter().take(MOST_SUGGESTIONS).enumerate() {
         let title = format!("Suggested limits for {}", suggestion.subject.name);
         let body = suggestion::suggestion(suggestion);
-        sections.push(Section::new(&format!("suggestion-{number}"), &title, body));
+        sections.push(PageSection::new(&format!("suggestion-{number}"), &title, body));
     }
     if !configuration.slots.is_empty() {
         let title = "Suggested limits on concurrency";
-        sections.push(Section::new("slots", title, slots::slots(&configuration.slots)));
+        sections.push(PageSection::new("slots", title, slots::slots(&configuration.slots)));
     }
     sections
 }

@@ -16,7 +16,7 @@ pub type FlightCharges = SmallVec<[Charge; 2]>;
 
 /// Requests in flight, by the time of their end and a number.
 #[derive(Debug, Default)]
-pub struct InFlight {
+pub struct RequestsInFlight {
     requests: BTreeMap<(Timestamp, u64), Flight>,
     /// When leases are to be renewed, and of which request.
     renewals: BTreeSet<(Timestamp, (Timestamp, u64))>,
@@ -32,7 +32,7 @@ pub struct Flight {
     pub refunds: FlightCharges,
 }
 
-impl InFlight {
+impl RequestsInFlight {
     /// Starts a request that ends at `end`. One that holds nothing is ignored.
     pub fn start(&mut self, now: Timestamp, end: Timestamp, flight: Flight, policies: &[Policy]) {
         if flight.slots.is_empty() && flight.refunds.is_empty() {

@@ -39,7 +39,7 @@ struct WithoutHole<R> {
 }
 
 /// Decompresses all frames of a zstd stream.
-struct Frames<R> {
+struct ZstdFrames<R> {
     state: Option<FramesState<R>>,
 }
 
@@ -86,7 +86,7 @@ pub(super) fn decompressed(mut inner: impl Read + Send + 'static) -> Bytes {
     if is_gzip {
         Box::new(WithoutHole { inner: MultiGzDecoder::new(whole), is_skipped: false })
     } else if is_zstd {
-        let inner = Frames { state: Some(FramesState::Between(whole)) };
+        let inner = ZstdFrames { state: Some(FramesState::Between(whole)) };
         Box::new(WithoutHole { inner, is_skipped: false })
     } else {
         Box::new(WithoutHole { inner: whole, is_skipped: false })
@@ -117,7 +117,7 @@ impl<R: Read> Read for WithoutHole<R> {
     }
 }
 
-impl<R: BufRead> Read for Frames<R> {
+impl<R: BufRead> Read for ZstdFrames<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         // After an error there is no state, and the stream is at its end.
         while let Some(state) = self.state.take() {

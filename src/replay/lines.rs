@@ -9,7 +9,7 @@ pub(super) const MAX_LINE: usize = 1024 * 1024;
 const BUFFER: usize = 256 * 1024;
 
 /// The lines of a log.
-pub(super) struct Lines<R> {
+pub(super) struct LogLines<R> {
     inner: R,
     buffer: Vec<u8>,
     /// The part of the buffer that was read and not returned.
@@ -24,14 +24,14 @@ pub(super) struct Lines<R> {
 
 /// A line of a log.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line<'b> {
+pub(super) enum LogLine<'b> {
     /// Its text, trimmed.
     Text(&'b [u8]),
     /// A line of more than [`MAX_LINE`] bytes.
     TooLong,
 }
 
-impl<R: Read> Lines<R> {
+impl<R: Read> LogLines<R> {
     pub(super) fn new(inner: R) -> Self {
         Self {
             inner,
@@ -45,7 +45,7 @@ impl<R: Read> Lines<R> {
     }
 
     /// The next line; none at the end.
-    pub(super) fn next_line(&mut self) -> io::Result<Option<Line<'_>>> {
+    pub(super) fn next_line(&mut self) -> io::Result<Option<LogLine<'_>>> {
         let (start, end) = loop {
             if let Some(length) = memchr(b'\n', &self.buffer[self.searched..self.end]) {
                 let line = (self.start, self.searched + length);
@@ -69,9 +69,9 @@ impl<R: Read> Lines<R> {
             self.fill()?;
         };
         if std::mem::take(&mut self.is_dropping) || end - start > MAX_LINE {
-            return Ok(Some(Line::TooLong));
+            return Ok(Some(LogLine::TooLong));
         }
-        Ok(Some(Line::Text(trimmed(&self.buffer[start..end]))))
+        Ok(Some(LogLine::Text(trimmed(&self.buffer[start..end]))))
     }
 
     /// Reads more bytes after those in the buffer, which grows if it is full.
@@ -117,12 +117,12 @@ mod tests {
         let parts = text.chunks(part).fold(Box::new(io::empty()) as Box<dyn Read>, |before, part| {
             Box::new(before.chain(io::Cursor::new(part.to_vec())))
         });
-        let mut lines = Lines::new(parts);
+        let mut lines = LogLines::new(parts);
         let mut found = Vec::new();
         while let Some(line) = lines.next_line().unwrap() {
             found.push(match line {
-                Line::Text(text) => Some(text.to_vec()),
-                Line::TooLong => None,
+                LogLine::Text(text) => Some(text.to_vec()),
+                LogLine::TooLong => None,
             });
         }
         found

@@ -22,10 +22,10 @@ pub(super) type LogId = usize;
 #[derive(Debug, Default)]
 pub(super) struct Merge {
     /// By their arrivals as the logs have them.
-    held: BinaryHeap<Reverse<Place>>,
+    held: BinaryHeap<Reverse<MergeOrder>>,
     /// By their arrivals after the spread.
-    ready: BinaryHeap<Reverse<Place>>,
-    entries: Vec<Held>,
+    ready: BinaryHeap<Reverse<MergeOrder>>,
+    entries: Vec<HeldEntry>,
     /// The indices of `entries` that are free.
     free: Vec<usize>,
     /// For each log and second, how many lines have it.
@@ -41,10 +41,10 @@ pub(super) struct Merge {
 }
 
 /// The time of a request, its number among all, and its index. The number decides between equal times.
-type Place = (Timestamp, u64, usize);
+type MergeOrder = (Timestamp, u64, usize);
 
 #[derive(Debug, Default)]
-struct Held {
+struct HeldEntry {
     entry: Entry<'static>,
     log: LogId,
     /// Its number among the lines of its log with its second.
@@ -68,7 +68,7 @@ impl Merge {
         });
         let (arrival, number) = (entry.arrival, self.count);
         self.count += 1;
-        let held = Held { entry, log, rank };
+        let held = HeldEntry { entry, log, rank };
         let index = self.free.pop().unwrap_or(self.entries.len());
         if let Some(free) = self.entries.get_mut(index) {
             *free = held;
@@ -113,7 +113,7 @@ impl Merge {
     /// Advances so far that one request can be returned.
     fn cut(&mut self) {
         let earliest =
-            |places: &BinaryHeap<Reverse<Place>>| places.peek().map(|Reverse((arrival, ..))| *arrival);
+            |places: &BinaryHeap<Reverse<MergeOrder>>| places.peek().map(|Reverse((arrival, ..))| *arrival);
         while let Some(next) = earliest(&self.held)
             && earliest(&self.ready).is_none_or(|ready| next <= ready)
         {
@@ -142,7 +142,7 @@ impl Merge {
 
     /// The arrival of a request after the spread of the lines of its second.
     fn spread(&self, index: usize) -> Timestamp {
-        let Held { entry, log, rank } = &self.entries[index];
+        let HeldEntry { entry, log, rank } = &self.entries[index];
         let Some(second) = entry.second else { return entry.arrival };
         let lines = self.seconds.get(&(second, *log)).copied().unwrap_or(1).max(1);
         entry.arrival.after(Micros(rank * Micros::SECOND.0 / lines))

@@ -14,14 +14,14 @@ use crate::gate::{Gate, KeyPart, RecordedParts};
 /// Fields of a log that have the address of the client or parts of keys.
 #[derive(Clone, Debug, Default)]
 pub struct PartSources {
-    client: Option<Field>,
+    client: Option<LogField>,
     host: Option<Box<str>>,
-    parts: Vec<(KeyPart, Field)>,
+    parts: Vec<(KeyPart, LogField)>,
 }
 
 /// A field of a log.
 #[derive(Clone, Debug)]
-struct Field {
+struct LogField {
     name: String,
     /// Whether a line has it.
     is_found: Cell<bool>,
@@ -46,19 +46,16 @@ pub enum PartSourceError {
 
 impl PartSources {
     /// The sources that options name: `client` a field, and each of `parts` a field for all parts that logs can lack, or
-    /// `PART=FIELD` for one.
-    ///
-    /// # Errors
-    /// An option that is malformed, or a part that logs always have.
+    /// `PART=FIELD` for one. Rejects an option that is malformed, or a part that logs always have.
     pub fn parse(gate: &Gate, client: Option<&str>, parts: &[String]) -> Result<Self, PartSourceError> {
-        let mut sources = Self { client: client.map(Field::new), host: None, parts: Vec::new() };
+        let mut sources = Self { client: client.map(LogField::new), host: None, parts: Vec::new() };
         for text in parts {
             let Some((part, field)) = text.rsplit_once('=') else {
                 let absent = absent_parts(gate);
                 if absent.is_empty() {
                     return Err(PartSourceError::NothingAbsent(text.clone()));
                 }
-                sources.parts.extend(absent.into_iter().map(|part| (part, Field::new(text))));
+                sources.parts.extend(absent.into_iter().map(|part| (part, LogField::new(text))));
                 continue;
             };
             let part = KeyPart::parse(part).ok_or_else(|| PartSourceError::UnknownPart(part.to_owned()))?;
@@ -68,7 +65,7 @@ impl PartSources {
             if field.is_empty() {
                 return Err(PartSourceError::NoField(text.clone()));
             }
-            sources.parts.push((part, Field::new(field)));
+            sources.parts.push((part, LogField::new(field)));
         }
         Ok(sources)
     }
@@ -100,7 +97,7 @@ impl PartSources {
         self.host.as_deref().map(str::as_bytes)
     }
 
-    fn all_fields(&self) -> impl Iterator<Item = &Field> {
+    fn all_fields(&self) -> impl Iterator<Item = &LogField> {
         self.client.iter().chain(self.parts.iter().map(|(_, field)| field))
     }
 
@@ -145,7 +142,7 @@ fn consumer(gate: &Gate, name: &[u8]) -> Option<Arc<Consumer>> {
     rules.named(name).ok().map(Arc::clone).or_else(stored)
 }
 
-impl Field {
+impl LogField {
     fn new(name: &str) -> Self {
         Self { name: name.to_owned(), is_found: Cell::new(false) }
     }

@@ -10,7 +10,7 @@ use crate::limit::{Charge, Key, PolicyId};
 
 /// A request of a log with its plan.
 #[derive(Debug)]
-pub struct Planned<'p> {
+pub struct PlannedEntry<'p> {
     pub(super) gate: &'p Gate,
     pub(super) client: ClientIdentity<'p>,
     pub(super) head: &'p RequestHead,
@@ -18,7 +18,7 @@ pub struct Planned<'p> {
     pub(super) recorded: &'p RecordedParts,
 }
 
-impl Planned<'_> {
+impl PlannedEntry<'_> {
     /// The client's address.
     #[must_use]
     pub fn client(&self) -> IpAddr {

@@ -8,9 +8,9 @@ use smallvec::SmallVec;
 
 use super::entry::Entry;
 use super::head::{HeadError, request_head};
-use super::in_flight::{Flight, InFlight, lease};
+use super::in_flight::{Flight, RequestsInFlight, lease};
 use super::part_sources::PartSources;
-use super::planned::Planned;
+use super::planned::PlannedEntry;
 use crate::consumers::ConsumerError;
 use crate::gate::{ClientIdentity, Gate, MissingPart, RequestError, RouteId};
 use crate::limit::{Charge, Decision, Holder, MAX_LEASE, Policy, PolicyId, Quota};
@@ -28,7 +28,7 @@ pub struct Player<'g> {
     /// The policies of the gate. Leases have their greatest length, since the ends of requests are known.
     policies: Vec<Policy>,
     memory: Memory,
-    in_flight: InFlight,
+    in_flight: RequestsInFlight,
     /// The number of requests so far, which numbers them.
     requests: u64,
 }
@@ -39,7 +39,7 @@ pub struct Played {
     /// The route; none if none matches, or the request has no plan.
     pub route: Option<RouteId>,
     /// Whether it is forwarded.
-    pub verdict: Verdict,
+    pub verdict: ReplayVerdict,
     /// The decision of each limit, by the limit of the configuration, in the order of the route.
     pub decisions: SmallVec<[(PolicyId, Charge, Decision); 4]>,
     /// The limits that exempt it.
@@ -48,7 +48,7 @@ pub struct Played {
 
 /// Whether a request is forwarded, and why not.
 #[derive(Debug)]
-pub enum Verdict {
+pub enum ReplayVerdict {
     /// After this delay.
     Forwarded(Micros),
     /// This limit denies it: the first that does in the order of the route.
@@ -72,29 +72,37 @@ impl<'g> Player<'g> {
         let memory = Memory::new(max_keys, Clock::manual(Timestamp::default()));
         let gate = &snapshot.gate;
         let policies = gate.limits.policies.iter().map(with_longest_lease).collect();
-        Self { snapshot, gate, sources, policies, memory, in_flight: InFlight::default(), requests: 0 }
+        Self {
+            snapshot,
+            gate,
+            sources,
+            policies,
+            memory,
+            in_flight: RequestsInFlight::default(),
+            requests: 0,
+        }
     }
 
     /// Plays a request. `observe` gets what happens, and the request with its plan if it has one.
     pub fn play<T>(
         &mut self,
         entry: &Entry<'_>,
-        observe: impl FnOnce(&Played, Option<&Planned<'_>>) -> T,
+        observe: impl FnOnce(&Played, Option<&PlannedEntry<'_>>) -> T,
     ) -> T {
         self.advance(entry.arrival);
         let Some(client) = self.sources.client(self.gate, entry) else {
-            return observe(&Played::without_plan(Verdict::Incomplete(HeadError::NoClient)), None);
+            return observe(&Played::without_plan(ReplayVerdict::Incomplete(HeadError::NoClient)), None);
         };
         let (head, recorded) = match request_head(entry, self.sources.host()) {
             Ok(head) => (head, self.sources.recorded(self.gate, entry)),
-            Err(error) => return observe(&Played::without_plan(Verdict::Incomplete(error)), None),
+            Err(error) => return observe(&Played::without_plan(ReplayVerdict::Incomplete(error)), None),
         };
         let client: ClientIdentity<'_> = client.into();
         let plan = match self.gate.plan_recorded(client, &head, &recorded) {
             Ok(plan) => plan,
-            Err(error) => return observe(&Played::without_plan(Verdict::Rejected(error)), None),
+            Err(error) => return observe(&Played::without_plan(ReplayVerdict::Rejected(error)), None),
         };
-        let planned = Planned { gate: self.gate, client, head: &head, plan: &plan, recorded: &recorded };
+        let planned = PlannedEntry { gate: self.gate, client, head: &head, plan: &plan, recorded: &recorded };
         let played = self.decide(&planned, entry);
         observe(&played, Some(&planned))
     }
@@ -105,7 +113,7 @@ impl<'g> Player<'g> {
         self.memory.evictions()
     }
 
-    fn decide(&mut self, planned: &Planned<'_>, entry: &Entry<'_>) -> Played {
+    fn decide(&mut self, planned: &PlannedEntry<'_>, entry: &Entry<'_>) -> Played {
         let plan = planned.plan;
         self.requests += 1;
         let charges: SmallVec<[Charge; 4]> =
@@ -116,15 +124,15 @@ impl<'g> Player<'g> {
         let enforced = || decided.clone().filter(|(charge, _)| !policies[charge.policy].shadow);
         let denial = enforced().find(|(_, decision)| !decision.allowed);
         let verdict = if let Some((charge, _)) = denial {
-            Verdict::Denied(self.gate.limit_of(charge.policy))
+            ReplayVerdict::Denied(self.gate.limit_of(charge.policy))
         } else {
             let delay = enforced().map(|(_, decision)| decision.delay).max().unwrap_or_default();
             self.start(&charges, &all, entry, delay);
             match (plan.identity.error, &plan.missing, plan.route) {
-                (Some(error), ..) => Verdict::Consumer(error),
-                (None, Some(missing), _) => Verdict::Missing(missing.clone()),
-                (None, None, Some(route)) if self.blocks(route) => Verdict::Blocked(route),
-                (None, None, _) => Verdict::Forwarded(delay),
+                (Some(error), ..) => ReplayVerdict::Consumer(error),
+                (None, Some(missing), _) => ReplayVerdict::Missing(missing.clone()),
+                (None, None, Some(route)) if self.blocks(route) => ReplayVerdict::Blocked(route),
+                (None, None, _) => ReplayVerdict::Forwarded(delay),
             }
         };
         let by_limit =
@@ -182,7 +190,7 @@ fn with_longest_lease(policy: &Policy) -> Policy {
 }
 
 impl Played {
-    fn without_plan(verdict: Verdict) -> Self {
+    fn without_plan(verdict: ReplayVerdict) -> Self {
         Self { route: None, verdict, decisions: SmallVec::new(), exempt: SmallVec::new() }
     }
 }
@@ -212,8 +220,8 @@ mod tests {
                 ..Entry::default()
             };
             player.play(&entry, |played, _| match &played.verdict {
-                Verdict::Forwarded(_) => 200,
-                Verdict::Denied(PolicyId(0)) => 429,
+                ReplayVerdict::Forwarded(_) => 200,
+                ReplayVerdict::Denied(PolicyId(0)) => 429,
                 other => panic!("{other:?}"),
             })
         };

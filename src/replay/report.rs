@@ -10,7 +10,7 @@ mod series;
 
 use serde::Serialize;
 
-pub use self::configuration::{ConfigurationReport, Counts};
+pub use self::configuration::{ConfigurationReport, LogCounts};
 pub use self::denied_key::DeniedKey;
 pub use self::limit::{LimitReport, MissingPartReport};
 pub use self::notes::notes;
@@ -23,7 +23,7 @@ use super::summary::ReadSummary;
 
 /// The report of a replay.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct ReplayReport {
     /// The logs, with their formats.
     pub logs: Vec<LogReport>,
     /// The lines of all logs.
@@ -73,7 +73,7 @@ pub struct BadLineReport {
     pub excerpt: Option<String>,
 }
 
-impl Report {
+impl ReplayReport {
     /// The report of logs that were read.
     #[must_use]
     pub fn new(formats: &[(std::sync::Arc<str>, Format)], summary: &ReadSummary) -> Self {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::entry::Entry;
 use super::missing::absent_parts_of;
-use super::planned::Planned;
-use super::player::{Played, Verdict};
+use super::planned::PlannedEntry;
+use super::player::{Played, ReplayVerdict};
 use super::tally::{Series, Tally};
 use crate::gate::{Gate, KeyPart, RouteId};
 use crate::id_vec::Id as _;
@@ -104,11 +104,11 @@ impl Results {
     }
 
     /// Adds what happens to a request.
-    pub fn record(&mut self, entry: &Entry<'_>, played: &Played, planned: Option<&Planned<'_>>) {
+    pub fn record(&mut self, entry: &Entry<'_>, played: &Played, planned: Option<&PlannedEntry<'_>>) {
         self.requests += 1;
         let first = self.period.map_or(entry.arrival, |(first, _)| first);
         self.period = Some((first, entry.arrival));
-        self.series.record(entry.arrival, matches!(played.verdict, Verdict::Denied(_)));
+        self.series.record(entry.arrival, matches!(played.verdict, ReplayVerdict::Denied(_)));
         if let Some(planned) = planned {
             self.clients.add(planned.client());
             self.record_route(entry, played);
@@ -119,17 +119,17 @@ impl Results {
             self.of(*limit, |limit| limit.exempt += 1);
         }
         match &played.verdict {
-            Verdict::Forwarded(_) if played.route.is_none() => self.unrouted += 1,
-            Verdict::Forwarded(_) => self.forwarded += 1,
-            Verdict::Denied(_) => self.denied += 1,
-            Verdict::Missing(part) => {
+            ReplayVerdict::Forwarded(_) if played.route.is_none() => self.unrouted += 1,
+            ReplayVerdict::Forwarded(_) => self.forwarded += 1,
+            ReplayVerdict::Denied(_) => self.denied += 1,
+            ReplayVerdict::Missing(part) => {
                 self.reject(part.detail());
                 self.of(part.limit, |limit| limit.rejected += 1);
             }
-            Verdict::Consumer(error) => self.reject(error.to_string()),
-            Verdict::Blocked(_) => self.reject("the route blocks all requests".to_owned()),
-            Verdict::Rejected(error) => self.reject(error.to_string()),
-            Verdict::Incomplete(error) => *self.unplayed.entry(error.to_string()).or_default() += 1,
+            ReplayVerdict::Consumer(error) => self.reject(error.to_string()),
+            ReplayVerdict::Blocked(_) => self.reject("the route blocks all requests".to_owned()),
+            ReplayVerdict::Rejected(error) => self.reject(error.to_string()),
+            ReplayVerdict::Incomplete(error) => *self.unplayed.entry(error.to_string()).or_default() += 1,
         }
     }
 
@@ -139,7 +139,7 @@ impl Results {
         if let Clients::One(client) = self.clients { Some(client) } else { None }
     }
 
-    fn record_decisions(&mut self, entry: &Entry<'_>, played: &Played, planned: &Planned<'_>) {
+    fn record_decisions(&mut self, entry: &Entry<'_>, played: &Played, planned: &PlannedEntry<'_>) {
         for (limit, charge, decision) in &played.decisions {
             let label = || label(planned.key_label(charge));
             self.of(*limit, |limit| {
@@ -155,11 +155,11 @@ impl Results {
         if let Some(route) = played.route {
             let route = self.routes.entry(route).or_default();
             route.requests += 1;
-            route.denied += u64::from(matches!(played.verdict, Verdict::Denied(_)));
+            route.denied += u64::from(matches!(played.verdict, ReplayVerdict::Denied(_)));
         }
     }
 
-    fn record_missing(&mut self, planned: &Planned<'_>) {
+    fn record_missing(&mut self, planned: &PlannedEntry<'_>) {
         for limit in planned.limits() {
             self.of(*limit, |limit| {
                 limit.requests += 1;

@@ -8,7 +8,7 @@ use super::format::{Format, FormatError, LineReader, check_format, detect_format
 use super::input::Bytes;
 use super::latest::Latest;
 use super::lines::trimmed;
-use super::window::Window;
+use super::window::ReorderWindow;
 use crate::time::{Micros, Timestamp};
 
 /// How many bytes of a log are looked at to find its format.
@@ -80,7 +80,7 @@ impl Sample {
         let arrivals: Vec<Timestamp> =
             lines.filter_map(|line| reader.read(line).ok()).map(|entry| entry.arrival).collect();
         let first = arrivals.iter().copied().min().unwrap_or_default();
-        let (mut latest, mut window) = (Latest::new(first), Window::new(None, Micros::ZERO));
+        let (mut latest, mut window) = (Latest::new(first), ReorderWindow::new(None, Micros::ZERO));
         for arrival in arrivals {
             latest.add(arrival);
             window.widen(latest.time.since(arrival));

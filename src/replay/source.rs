@@ -10,13 +10,13 @@ use super::entry::Entry;
 use super::format::{Format, FormatError, LineReader};
 use super::input::{Bytes, Progress, open};
 use super::latest::Latest;
-use super::lines::{Line, Lines};
+use super::lines::{LogLine, LogLines};
 use super::sample::{Sample, Times};
 use super::summary::ReadSummary;
 use crate::time::Timestamp;
 
 /// A log that is not open, or just opened.
-pub(super) struct Source {
+pub(super) struct LogSource {
     name: Arc<str>,
     bytes: Opening,
     reader: LineReader,
@@ -35,7 +35,7 @@ enum Opening {
 /// A log that is being read.
 pub(super) struct OpenSource {
     name: Arc<str>,
-    lines: Lines<Bytes>,
+    lines: LogLines<Bytes>,
     reader: LineReader,
     number: u64,
     latest: Latest,
@@ -52,15 +52,15 @@ pub(super) enum SourceError {
 }
 
 /// Fails once, as the stream has failed that was read before.
-struct Failed(Option<io::Error>);
+struct FailedReader(Option<io::Error>);
 
-impl Read for Failed {
+impl Read for FailedReader {
     fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
         self.0.take().map_or(Ok(0), Err)
     }
 }
 
-impl Source {
+impl LogSource {
     /// Looks at the beginning of a log. None if it is empty.
     pub(super) fn look(
         path: &Path,
@@ -85,7 +85,7 @@ impl Source {
             progress.add_total(metadata.len());
             Opening::File(path.to_owned())
         } else {
-            let rest = error.map_or(bytes, |error| Box::new(Failed(Some(error))));
+            let rest = error.map_or(bytes, |error| Box::new(FailedReader(Some(error))));
             Opening::Stream(Box::new(Cursor::new(sample.bytes).chain(rest)))
         };
         Ok(Some(Self { name: path.to_string_lossy().into(), bytes, reader, times }))
@@ -114,7 +114,7 @@ impl Source {
             Opening::File(path) => open(&path, progress),
             Opening::Stream(bytes) => Ok(bytes),
         };
-        let lines = Lines::new(bytes.map_err(|error| (Arc::clone(&self.name), error))?);
+        let lines = LogLines::new(bytes.map_err(|error| (Arc::clone(&self.name), error))?);
         Ok(OpenSource {
             name: self.name,
             lines,
@@ -142,7 +142,7 @@ impl OpenSource {
                 }
             };
             self.number += 1;
-            let Line::Text(line) = line else {
+            let LogLine::Text(line) = line else {
                 summary.lines += 1;
                 summary.too_long += 1;
                 continue;

@@ -38,6 +38,6 @@ pub use self::needs::Outliers;
 pub use self::settings::{ShareOf, SuggestSettings};
 pub use self::shape::{Shape, ShapeKind};
 pub use self::snippet::toml;
-pub use self::subject::Subject;
+pub use self::subject::SuggestionSubject;
 pub use self::suggestion::{CurvePoint, SuggestedLimit, Suggestion, WindowPeaks, suggest};
 pub use self::warning::{Warning, percent};

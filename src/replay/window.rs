@@ -7,13 +7,13 @@ const LONGEST: Micros = Micros(300 * Micros::SECOND.0);
 
 /// How long requests are held. It grows with the delays in a log, because servers log a request when it has ended.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Window {
+pub(super) struct ReorderWindow {
     pub(super) shortest: Micros,
     pub(super) current: Micros,
     longest: Micros,
 }
 
-impl Window {
+impl ReorderWindow {
     /// The window that is `set`, which never changes; otherwise one that begins with `shortest`.
     pub(super) fn new(set: Option<Micros>, shortest: Micros) -> Self {
         let shortest = set.unwrap_or(shortest);
@@ -34,15 +34,15 @@ mod tests {
 
     #[test]
     fn a_window_grows_up_to_a_bound() {
-        let mut window = Window::new(None, Micros(7));
+        let mut window = ReorderWindow::new(None, Micros(7));
         for (delay, current) in [(5, 7), (9, 9), (300_000_000, 300_000_000), (300_000_001, 300_000_000)] {
             window.widen(Micros(delay));
             assert_eq!((window.shortest, window.current), (Micros(7), Micros(current)));
         }
-        let mut window = Window::new(None, Micros(7));
+        let mut window = ReorderWindow::new(None, Micros(7));
         window.widen(Micros(300_000_001));
         assert_eq!(window.current, Micros(7));
-        let mut window = Window::new(Some(Micros(2)), Micros(7));
+        let mut window = ReorderWindow::new(Some(Micros(2)), Micros(7));
         window.widen(Micros(3));
         assert_eq!(window.current, Micros(2));
     }

@@ -24,6 +24,7 @@ use self::preface::{PREFACE, PREFACE_MISSING};
 use super::drain::{ConnectionTracker, IDLE_GRACE};
 use super::spec::{ListenerSpec, Protocols};
 use super::transport::Accepted;
+use crate::boxed::rare;
 use crate::proxy::{ActiveProxy, ClientConnection};
 use crate::socket::{BufferedStream, LazyTimer};
 use crate::time::monotonic;
@@ -77,13 +78,13 @@ pub(super) async fn serve(
         // Boxed so that a waiting connection does not hold the memory of a served one.
         let served = match start {
             Start::Closed => {
-                Box::pin(http1::close(waiting.stream, spec, tracker, false)).await;
+                rare(http1::close(waiting.stream, spec, tracker, false)).await;
                 break Ok(());
             }
             Start::NotHttp2 => {
                 let mut stream = waiting.stream;
                 stream.out().extend_from_slice(&PREFACE_MISSING);
-                Box::pin(http1::close(stream, spec, tracker, true)).await;
+                rare(http1::close(stream, spec, tracker, true)).await;
                 break Err(
                     "client sent no HTTP/2 preface, but only HTTP/2 is allowed on this connection".into()
                 );

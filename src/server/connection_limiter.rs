@@ -28,7 +28,7 @@ pub enum TooManyConnections {
     Client(NonZeroUsize),
 }
 
-type Clients = HashMap<IpAddr, Vec<Arc<ConnectionStatus>>>;
+type ConnectionsByClient = HashMap<IpAddr, Vec<Arc<ConnectionStatus>>>;
 
 /// Counts the connections to one listener.
 #[derive(Debug, Default)]
@@ -38,7 +38,7 @@ pub struct ConnectionLimiter {
     /// Connections that were evicted, and are not closed yet.
     closing: AtomicUsize,
     /// Connections by client; clients without one are not kept.
-    clients: Sharded<Clients, SHARDS>,
+    clients: Sharded<ConnectionsByClient, SHARDS>,
     /// Connections that were refused, by the variants of [`TooManyConnections`].
     refused: [AtomicU64; 2],
     counts: ListenerCounts,
@@ -54,10 +54,8 @@ pub(super) struct ClientConnectionPermit {
 }
 
 impl ConnectionLimiter {
-    /// Acquires a permit for one of `max` connections. `client` is the client that connects, if it is known already.
-    ///
-    /// # Errors
-    /// When `max` connections are open, and no client with more connections than `client` has an idle one to evict.
+    /// Acquires a permit for one of `max` connections. `client` is the client that connects, if it is known already. Fails when
+    /// `max` connections are open, and no client with more connections than `client` has an idle one to evict.
     pub(super) fn acquire(
         self: &Arc<Self>,
         max: usize,
@@ -125,10 +123,8 @@ impl ConnectionLimiter {
 }
 
 impl ClientConnectionPermit {
-    /// Counts the connection as one of this client, which may have `max` of them if that is limited.
-    ///
-    /// # Errors
-    /// When the client has as many already.
+    /// Counts the connection as one of this client, which may have `max` of them if that is limited. Fails when the client has as
+    /// many already.
     pub fn assign_to(&mut self, client: IpAddr, max: Option<NonZeroUsize>) -> Result<(), TooManyConnections> {
         let mut shard = self.limiter.clients.lock(&client);
         let connections = shard.entry(client).or_default();

@@ -62,12 +62,9 @@ pub struct Listener {
 }
 
 /// Opens a socket for each of `workers` workers on one address, among which the kernel spreads connections, or takes the
-/// inherited socket for this address. `ours` are addresses on which this process listens already: a wildcard address may be
-/// added to a specific one with the same port, and the reverse.
-///
-/// # Errors
-/// When the address can't be listened on. That includes one on which another process listens: `SO_REUSEPORT` alone would
-/// share the port with it.
+/// inherited socket for this address. `ours` are addresses on which this process listens already: a wildcard address may be added
+/// to a specific one with the same port, and the reverse. Fails when the address can't be listened on. That includes one on which
+/// another process listens: `SO_REUSEPORT` alone would share the port with it.
 pub fn listen(
     spec: &ListenerSpec,
     workers: usize,

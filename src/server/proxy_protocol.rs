@@ -71,10 +71,8 @@ pub(super) async fn read(stream: &mut TcpStream) -> Result<Option<SocketAddr>, P
     parse_proxy_header(&line[..length])
 }
 
-/// Parses a whole header: the address of the client, or `None` if the sender is the client itself.
-///
-/// # Errors
-/// When the bytes are no header, or a malformed one.
+/// Parses a whole header: the address of the client, or `None` if the sender is the client itself. Fails when the bytes are no
+/// header, or a malformed one.
 pub fn parse_proxy_header(header: &[u8]) -> Result<Option<SocketAddr>, ProxyHeaderError> {
     let Some(rest) = header.strip_prefix(&SIGNATURE) else { return version_1(header) };
     match rest {

@@ -24,14 +24,14 @@ const STARTS_OF_CONNECTION: u32 = 16;
 pub(super) struct StartQueue {
     /// How many may still start in this turn; none while any wait.
     left: Cell<u32>,
-    waiting: RefCell<FairQueue<Rc<Place>>>,
+    waiting: RefCell<FairQueue<Rc<QueuePlace>>>,
     /// Notified when a request has to wait.
     exhausted: Notify,
 }
 
 /// The place of a connection in the queue.
 #[derive(Default)]
-struct Place {
+struct QueuePlace {
     /// How many of its requests may start; none while it waits.
     starts: Cell<u32>,
     waker: Cell<Option<Waker>>,
@@ -43,7 +43,7 @@ pub(super) struct Starter {
     queue: Rc<StartQueue>,
     client: IpAddr,
     /// While it waits, and until it has used the starts that it got.
-    place: Option<Rc<Place>>,
+    place: Option<Rc<QueuePlace>>,
 }
 
 impl StartQueue {
@@ -57,8 +57,8 @@ impl StartQueue {
     }
 
     /// Adds a connection of this client that waits.
-    fn push(&self, client: IpAddr) -> Rc<Place> {
-        let place = Rc::<Place>::default();
+    fn push(&self, client: IpAddr) -> Rc<QueuePlace> {
+        let place = Rc::<QueuePlace>::default();
         self.waiting.borrow_mut().push(client, Rc::clone(&place));
         self.exhausted.notify_one();
         place
@@ -100,7 +100,7 @@ impl StartQueue {
     }
 }
 
-impl std::fmt::Debug for Place {
+impl std::fmt::Debug for QueuePlace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Place").field("starts", &self.starts).finish_non_exhaustive()
     }

@@ -12,6 +12,7 @@ use super::connection_limiter::{ClientConnectionPermit, ConnectionLimiter, TooMa
 use super::plain_http;
 use super::proxy_protocol::{self, ProxyHeaderError};
 use super::spec::ListenerSpec;
+use crate::boxed::rare;
 use crate::proxy::ActiveProxy;
 use crate::telemetry::HandshakeFailure;
 use crate::tls::Transport;
@@ -56,10 +57,7 @@ impl HandshakeError {
     }
 }
 
-/// Acquires a permit for a connection that was just accepted.
-///
-/// # Errors
-/// When too many connections are open.
+/// Acquires a permit for a connection that was just accepted. Fails when too many connections are open.
 pub(super) fn permit(
     limiter: &Arc<ConnectionLimiter>,
     address: SocketAddr,
@@ -98,9 +96,7 @@ pub(super) async fn accept(
     if spec.tls.is_none() && !spec.proxy_protocol {
         return Some(Accepted { stream: Transport::Plain(stream), address });
     }
-    // Boxed because it is large, and a plain connection does not need it.
-    let handshake =
-        Box::pin(timeout(spec.handshake_timeout, handshake(stream, address, spec, proxy, permit)));
+    let handshake = rare(timeout(spec.handshake_timeout, handshake(stream, address, spec, proxy, permit)));
     let result = handshake.await.unwrap_or(Err(HandshakeError::Timeout(spec.handshake_timeout)));
     let counts = permit.counts();
     match result {
@@ -137,7 +133,7 @@ async fn handshake(
                 plain_http::reject(stream).await?;
                 return Err(HandshakeError::PlainHttp);
             }
-            Box::pin(tls.accept_or_validate(stream)).await?.ok_or(HandshakeError::Validation)?
+            rare(tls.accept_or_validate(stream)).await?.ok_or(HandshakeError::Validation)?
         }
         None => Transport::Plain(stream),
     };

@@ -50,9 +50,6 @@ pub struct Worker {
 
 impl Worker {
     /// Starts a thread that serves until the server has drained.
-    ///
-    /// # Errors
-    /// When no thread can be started.
     pub fn start(
         number: usize,
         first: WorkerUpdate,
@@ -77,10 +74,8 @@ impl Worker {
         self.thread.is_finished()
     }
 
-    /// Waits for its thread to finish.
-    ///
-    /// # Errors
-    /// When the worker could not start, could not accept connections any more, or has panicked.
+    /// Waits for its thread to finish. Fails when the worker could not start, could not accept connections any more, or has
+    /// panicked.
     pub fn join(self) -> io::Result<()> {
         self.thread.join().unwrap_or_else(|_| Err(io::Error::other("a worker has panicked")))
     }

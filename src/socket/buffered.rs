@@ -174,9 +174,6 @@ impl<S> BufferedStream<S> {
 
 impl<S: AsyncRead + Unpin> BufferedStream<S> {
     /// Reads into the buffer; ready with the number of bytes, 0 at the end of the stream.
-    ///
-    /// # Errors
-    /// Those of the stream.
     pub fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.read.capacity() == 0 && self.expected <= 2 * SMALL_READ {
             self.read = take_spare();
@@ -197,10 +194,8 @@ impl<S: AsyncRead + Unpin> BufferedStream<S> {
 }
 
 impl<S: AsyncWrite + Unpin> BufferedStream<S> {
-    /// Writes and flushes the pending output; ready when nothing remains.
-    ///
-    /// # Errors
-    /// Those of the stream, and when it accepts no more bytes.
+    /// Writes and flushes the pending output; ready when nothing remains. Fails as the stream does, and when it accepts no more
+    /// bytes.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.written < self.out.len() || !self.data.is_empty() || !self.tail.is_empty() {
             let stream = Pin::new(&mut self.stream);

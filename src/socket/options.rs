@@ -14,10 +14,7 @@ const KEEPALIVE_PROBES: u32 = 4;
 
 /// Sets `TCP_NODELAY`, since small messages would otherwise wait for acknowledgements, and TCP keep-alive, since a peer that
 /// vanished without a FIN would otherwise keep its connection until a timeout. Connections inherit both options from their
-/// listening socket.
-///
-/// # Errors
-/// When the socket is not a TCP socket.
+/// listening socket. Fails when the socket is not a TCP socket.
 pub fn set_tcp_options<'s>(socket: impl Into<SockRef<'s>>) -> io::Result<()> {
     let socket = socket.into();
     socket.set_tcp_nodelay(true)?;

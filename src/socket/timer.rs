@@ -116,10 +116,7 @@ impl Deadline {
         self.since = self.since.map(|since| since.max(instant));
     }
 
-    /// Adds the timeouts to a wait that has made this progress.
-    ///
-    /// # Errors
-    /// When the wait took too long.
+    /// Adds the timeouts to a wait that has made this progress. Fails when the wait took too long.
     pub fn bound<T>(&mut self, progress: Poll<T>, cx: &mut Context<'_>) -> Poll<Result<T, TooLate>> {
         if let Poll::Ready(done) = progress {
             if let Some(since) = self.since.take() {

@@ -12,7 +12,7 @@ use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 pub use self::forwarding::Forwarding;
-pub use self::record::{Record, RequestText};
+pub use self::record::{AccessRecord, RequestText};
 use super::output::{LogBuffer, LogOutput};
 use super::spec::{AccessLog, AccessOnly, LogKeys, LogSpec};
 
@@ -70,7 +70,7 @@ impl AccessWriter {
     }
 
     /// Writes a record unless `access_only` excludes it. Never blocks.
-    pub fn write(&self, record: &Record) {
+    pub fn write(&self, record: &AccessRecord) {
         if self.spec.access_only == AccessOnly::Denied && !record.is_denied {
             return;
         }

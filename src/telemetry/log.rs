@@ -27,7 +27,7 @@ pub fn start_log(level: Level) {
     let lines = tracing_subscriber::fmt::layer()
         .with_target(false)
         .with_ansi(has_colours(&io::stderr()))
-        .with_writer(|| Log);
+        .with_writer(|| LogWriter);
     // Fails if the log was started before, as in tests that run several servers in one process.
     if tracing_subscriber::registry().with(lines.with_filter(filter)).try_init().is_ok() {
         let _ = FILTER.set(handle);
@@ -77,9 +77,9 @@ fn filter(level: Level) -> Targets {
 }
 
 /// Writes events to the log. `tracing_subscriber` writes each event with one call.
-struct Log;
+struct LogWriter;
 
-impl Write for Log {
+impl Write for LogWriter {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         write_log(&String::from_utf8_lossy(event));
         Ok(event.len())

@@ -12,7 +12,7 @@ mod upstreams;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-pub use format::Format;
+pub use format::MetricsFormat;
 pub use scrape::{GaugeValues, StoreValues};
 
 use self::exposition::Exposition;
@@ -110,12 +110,9 @@ impl Metrics {
     }
 
     /// Writes all metrics; `policies` are those of the current configuration.
-    ///
-    /// # Errors
-    /// Those of `out`.
     pub fn write(
         &self,
-        format: Format,
+        format: MetricsFormat,
         gauges: &GaugeValues,
         policies: &[Policy],
         out: impl Write,
@@ -133,12 +130,9 @@ impl Metrics {
     }
 
     /// Writes the metrics of limits and their store alone.
-    ///
-    /// # Errors
-    /// Those of `out`.
     pub fn write_limits(
         &self,
-        format: Format,
+        format: MetricsFormat,
         gauges: &GaugeValues,
         policies: &[Policy],
         out: impl Write,

@@ -17,13 +17,13 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use self::buffer::{Appended, Buffer};
-use self::shared::Shared;
+use self::shared::SharedOutput;
 use self::writer::Writer;
 
 /// The writer thread of one file descriptor. It runs until the process exits.
 #[derive(Clone, Debug)]
 pub(super) struct LogOutput {
-    shared: Arc<Shared>,
+    shared: Arc<SharedOutput>,
     thread: Thread,
 }
 
@@ -36,11 +36,8 @@ pub(super) struct LogBuffer {
 
 impl LogOutput {
     /// Starts the thread that writes to `out`. `name` is that of the log in messages, and of the thread.
-    ///
-    /// # Errors
-    /// When the thread can't be started.
     pub fn start(out: impl Write + Send + 'static, name: &'static str) -> io::Result<Self> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(SharedOutput::default());
         let writer = Writer::new(out, name, Arc::clone(&shared));
         let thread = thread::Builder::new().name(name.replace(' ', "-")).spawn(move || writer.run())?;
         Ok(Self { shared, thread: thread.thread().clone() })

@@ -16,14 +16,14 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-pub use self::history::Window;
+pub use self::history::TopWindow;
 pub use self::label::{KeyConsumer, KeyLabel};
 pub use self::pair::TopBy;
 pub use self::sketch::Sketch;
 pub use self::summary::{Counter, Summary};
 
-use self::history::{History, KeyCounts, Span, TICK_SECONDS, Tick};
-use self::pair::Pair;
+use self::history::{KeyCounts, TICK_SECONDS, Tick, WindowHistory, WindowSlot};
+use self::pair::DeniedAndAll;
 use super::spec::LogKeys;
 use crate::id_vec::IdVec;
 use crate::limit::{Key, Policy, PolicyId};
@@ -39,7 +39,7 @@ pub struct TopKeys {
     past: Mutex<Past>,
 }
 
-type Sketches = BTreeMap<Box<str>, Arc<Mutex<Pair<Sketch>>>>;
+type Sketches = BTreeMap<Box<str>, Arc<Mutex<DeniedAndAll<Sketch>>>>;
 
 /// What was taken from the workers.
 #[derive(Debug)]
@@ -47,13 +47,13 @@ struct Past {
     started: Instant,
     /// When the sketches of the workers were last taken.
     taken: Instant,
-    limits: BTreeMap<Box<str>, History>,
+    limits: BTreeMap<Box<str>, WindowHistory>,
 }
 
 /// Counts the keys of one worker's requests, by the limits of one configuration.
 #[derive(Debug)]
 pub struct TopRecorder {
-    limits: IdVec<PolicyId, Arc<Mutex<Pair<Sketch>>>>,
+    limits: IdVec<PolicyId, Arc<Mutex<DeniedAndAll<Sketch>>>>,
     keeps_names: bool,
     /// Shared by all keys of which nothing is known.
     unknown: Arc<KeyLabel>,
@@ -128,7 +128,7 @@ impl TopKeys {
         // What is taken was counted from the last time on.
         let tick = past.tick(past.taken);
         past.taken = past.taken.max(now);
-        let mut all: BTreeMap<Box<str>, Pair<Summary>> = BTreeMap::new();
+        let mut all: BTreeMap<Box<str>, DeniedAndAll<Summary>> = BTreeMap::new();
         for sketches in self.workers.lock().values() {
             for (name, counted) in sketches {
                 let counted = std::mem::take(&mut *counted.lock());
@@ -146,13 +146,13 @@ impl TopKeys {
     pub fn summaries<'a>(
         &self,
         limits: impl IntoIterator<Item = &'a str>,
-        (window, by): (Window, TopBy),
+        (window, by): (TopWindow, TopBy),
         now: Instant,
     ) -> Vec<Summary> {
         self.take(now);
         let past = self.past.lock();
         let tick = past.tick(now);
-        let summary = |history: &History| history.summary(window, by, tick);
+        let summary = |history: &WindowHistory| history.summary(window, by, tick);
         limits.into_iter().map(|limit| past.limits.get(limit).map(summary).unwrap_or_default()).collect()
     }
 
@@ -165,7 +165,7 @@ impl TopKeys {
         let denied = limits.into_iter().map(|limit| {
             let past = self.past.lock();
             let tick = past.tick(now);
-            let keys = past.limits.get(&limit).map(|history| history.denied_keys(Window::Minute, tick));
+            let keys = past.limits.get(&limit).map(|history| history.denied_keys(TopWindow::Minute, tick));
             (limit, keys.unwrap_or_default())
         });
         denied.filter(|(_, keys)| *keys > 0).collect()
@@ -177,10 +177,10 @@ impl TopKeys {
         self.take(now);
         let past = self.past.lock();
         let history = past.limits.get(limit);
-        let spans = Span::last_hour(past.tick(now));
+        let spans = WindowSlot::last_hour(past.tick(now));
         let ends = spans.iter().skip(1).map(|span| past.start_of(span.start())).chain([now]);
         let mut max_error = 0;
-        let slot = |(span, end): (&Span, Instant)| {
+        let slot = |(span, end): (&WindowSlot, Instant)| {
             let KeyCounts { traffic, denials, max_error: error } =
                 history.map(|history| history.of_key(key, *span)).unwrap_or_default();
             max_error = max_error.max(error);
@@ -192,7 +192,7 @@ impl TopKeys {
     }
 
     /// How much time a window that ends now covers: it starts with a slot, and not before the process.
-    pub fn covered(&self, window: Window, now: Instant) -> Duration {
+    pub fn covered(&self, window: TopWindow, now: Instant) -> Duration {
         let past = self.past.lock();
         now.saturating_duration_since(past.start_of(window.first_tick(past.tick(now))))
     }

@@ -15,5 +15,5 @@ mod tracestate;
 pub use self::id::{SpanId, TraceId};
 pub use self::queue::{SpanCounts, SpanQueue};
 pub use self::request::{RequestTrace, known_method};
-pub use self::span::{Span, Value, push_attribute};
+pub use self::span::{AttributeValue, Span, push_attribute};
 pub use self::tracer::{ParentTrust, Sampling, Tracer};

@@ -10,7 +10,7 @@ use crate::time::Nanos;
 
 /// How an attempt to forward a request to a server ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Attempt {
+pub enum AttemptOutcome {
     /// With a response.
     Responded,
     /// With a response of 502, 503 or 504.
@@ -27,7 +27,7 @@ pub enum Attempt {
 
 /// Other events of an upstream's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum UpstreamEvent {
     /// A request was retried.
     Retried,
     /// A request was not retried because the retry budget was used up.
@@ -47,7 +47,7 @@ pub struct UpstreamCounts {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct UpstreamCounters {
-    events: Counters<{ Event::COUNT }>,
+    events: Counters<{ UpstreamEvent::COUNT }>,
     waits: Durations,
 }
 
@@ -55,7 +55,7 @@ struct UpstreamCounters {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct ServerCounters {
-    attempts: Counters<{ Attempt::ALL.len() }>,
+    attempts: Counters<{ AttemptOutcome::ALL.len() }>,
     first_bytes: Durations,
     durations: Durations,
 }
@@ -70,7 +70,7 @@ pub(super) struct NamedUpstream {
 /// The sums of an upstream's counters.
 #[derive(Clone, Debug, Default)]
 pub(super) struct UpstreamSums {
-    pub events: [u64; Event::COUNT],
+    pub events: [u64; UpstreamEvent::COUNT],
     pub waits: DurationSums,
     pub servers: Vec<(Box<str>, ServerSums)>,
 }
@@ -78,7 +78,7 @@ pub(super) struct UpstreamSums {
 /// The sums of a server's counters.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ServerSums {
-    pub attempts: [u64; Attempt::ALL.len()],
+    pub attempts: [u64; AttemptOutcome::ALL.len()],
     pub first_bytes: DurationSums,
     pub durations: DurationSums,
 }
@@ -143,7 +143,7 @@ impl UpstreamValues {
     }
 }
 
-impl Attempt {
+impl AttemptOutcome {
     /// Every variant with its label, in the order of the type.
     pub(super) const ALL: [(Self, &'static str); 6] = [
         (Self::Responded, "ok"),
@@ -161,21 +161,21 @@ impl Attempt {
     }
 }
 
-impl Event {
+impl UpstreamEvent {
     /// The number of variants.
     pub(super) const COUNT: usize = 3;
 }
 
 impl UpstreamCounts {
     /// Counts an attempt at the server of this index.
-    pub fn record_attempt(&self, server: usize, attempt: Attempt) {
+    pub fn record_attempt(&self, server: usize, attempt: AttemptOutcome) {
         if let Some(server) = self.servers.get(server) {
             server.get().attempts.add(attempt as usize, 1);
         }
     }
 
     /// Counts an attempt at this server that has a response, and the time from the selection of the server to its head.
-    pub fn record_response(&self, server: usize, attempt: Attempt, took: impl Into<Nanos>) {
+    pub fn record_response(&self, server: usize, attempt: AttemptOutcome, took: impl Into<Nanos>) {
         if let Some(server) = self.servers.get(server) {
             let server = server.get();
             server.attempts.add(attempt as usize, 1);
@@ -196,7 +196,7 @@ impl UpstreamCounts {
     }
 
     /// Counts an event.
-    pub fn record_event(&self, event: Event) {
+    pub fn record_event(&self, event: UpstreamEvent) {
         self.own.get().events.add(event as usize, 1);
     }
 }
@@ -257,7 +257,9 @@ mod tests {
 
     #[test]
     fn labels_are_in_the_order_of_the_type() {
-        assert!(Attempt::ALL.iter().enumerate().all(|(index, (attempt, _))| *attempt as usize == index));
-        assert_eq!(Event::Full as usize + 1, Event::COUNT);
+        assert!(
+            AttemptOutcome::ALL.iter().enumerate().all(|(index, (attempt, _))| *attempt as usize == index)
+        );
+        assert_eq!(UpstreamEvent::Full as usize + 1, UpstreamEvent::COUNT);
     }
 }

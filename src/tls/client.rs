@@ -16,9 +16,9 @@ use super::certificate::CertificateInfo;
 
 /// The TLS settings of outgoing connections.
 #[derive(Clone)]
-pub struct ClientTls(Arc<Inner>);
+pub struct ClientTls(Arc<ClientTlsInner>);
 
-struct Inner {
+struct ClientTlsInner {
     config: Arc<ClientConfig>,
     server_name: Option<ServerName<'static>>,
     /// The client certificate, if there is one that can be parsed.
@@ -64,18 +64,12 @@ impl TlsError {
 }
 
 impl ClientTls {
-    /// TLS that trusts the authorities of the system.
-    ///
-    /// # Errors
-    /// When there are none.
+    /// TLS that trusts the authorities of the system. Fails when there are none.
     pub fn with_system_roots() -> Result<Self, TlsError> {
         Self::new(ClientTlsSpec::default())
     }
 
-    /// TLS with these settings.
-    ///
-    /// # Errors
-    /// When a certificate or key can't be used.
+    /// TLS with these settings. Fails when a certificate or key can't be used.
     pub fn new(spec: ClientTlsSpec) -> Result<Self, TlsError> {
         let setup = |error: &dyn std::fmt::Display| TlsError::Setup(error.to_string());
         let provider = Arc::new(aws_lc_rs::default_provider());
@@ -98,7 +92,7 @@ impl ClientTls {
         };
         config.alpn_protocols = spec.protocols;
         let (config, certificate) = (Arc::new(config), certificate.map(Arc::new));
-        Ok(Self(Arc::new(Inner { config, server_name: spec.server_name, certificate })))
+        Ok(Self(Arc::new(ClientTlsInner { config, server_name: spec.server_name, certificate })))
     }
 
     /// The certificate that is shown to servers which request one.
@@ -107,10 +101,8 @@ impl ClientTls {
         self.0.certificate.clone()
     }
 
-    /// Does the TLS handshake over a connection to `host`, a name or an address.
-    ///
-    /// # Errors
-    /// When either side does not trust the other, and when the connection fails.
+    /// Does the TLS handshake over a connection to `host`, a name or an address. Fails when either side does not trust the other,
+    /// and when the connection fails.
     pub async fn connect(&self, host: &str, stream: TcpStream) -> io::Result<Transport> {
         let name = match &self.0.server_name {
             Some(name) => name.clone(),

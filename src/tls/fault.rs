@@ -73,6 +73,14 @@ impl HandshakeFault {
         }
     }
 
+    /// The error of a handshake, followed by what to change; `cure` may be empty.
+    #[must_use]
+    pub fn add_cure(error: &io::Error, cure: impl FnOnce(Self) -> &'static str) -> io::Error {
+        let cure = Self::of(error).map_or("", cure);
+        let separator = if cure.is_empty() { "" } else { "; " };
+        io::Error::new(error.kind(), format!("{error}{separator}{cure}"))
+    }
+
     /// What to change, where the configuration has a table `tls` for the server.
     #[must_use]
     pub fn cure(self) -> &'static str {

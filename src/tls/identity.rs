@@ -21,18 +21,13 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// A certificate, followed by the chain to its authority, and its key.
-    ///
-    /// # Errors
-    /// When the certificate and the key do not match, or can't be used.
+    /// A certificate, followed by the chain to its authority, and its key. Fails when the certificate and the key do not match,
+    /// or can't be used.
     pub fn new(chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> Result<Self, TlsError> {
         Self::with(chain, key, certified)
     }
 
     /// A certificate that answers a validation by TLS (RFC 8737), and its key.
-    ///
-    /// # Errors
-    /// When they can't be used.
     pub fn for_validation(
         certificate: CertificateDer<'static>,
         key: PrivateKeyDer<'static>,

@@ -17,6 +17,7 @@ use super::identity::{Identity, fingerprint};
 use super::resolver::CertificateResolver;
 use super::validation::Validations;
 use super::{TlsError, Transport};
+use crate::boxed::rare;
 use crate::time::Timestamp;
 
 /// TLS 1.2 sessions that are kept for clients without support for tickets.
@@ -36,10 +37,10 @@ pub struct ServerTlsSpec {
 
 /// The TLS settings of a listener. Clones share them, so that [`ServerTls::adopt`] changes those of all.
 #[derive(Clone)]
-pub struct ServerTls(Arc<ArcSwap<Settings>>);
+pub struct ServerTls(Arc<ArcSwap<ServerSettings>>);
 
 #[derive(Clone)]
-struct Settings {
+struct ServerSettings {
     config: Arc<ServerConfig>,
     /// While an ACME server is expected to validate names.
     validations: Option<Validations>,
@@ -56,10 +57,7 @@ struct Settings {
 }
 
 impl ServerTls {
-    /// TLS with these settings.
-    ///
-    /// # Errors
-    /// When the certificate of an authority can't be used.
+    /// TLS with these settings. Fails when the certificate of an authority can't be used.
     pub fn new(spec: ServerTlsSpec) -> Result<Self, TlsError> {
         let authorities = spec.client_authorities.as_deref();
         let trust_fingerprint = fingerprint(authorities.unwrap_or_default().iter().map(|one| &**one));
@@ -70,7 +68,7 @@ impl ServerTls {
         let requires_client_certificate = authorities.is_some();
         let certificates = infos(&identities);
         let config = Arc::new(config(spec)?);
-        Ok(Self(Arc::new(ArcSwap::from_pointee(Settings {
+        Ok(Self(Arc::new(ArcSwap::from_pointee(ServerSettings {
             config,
             validations: None,
             identities,
@@ -88,7 +86,7 @@ impl ServerTls {
         let old = self.0.load_full();
         let parts = [&old.fingerprint.as_bytes()[..]].into_iter().chain(names.iter().map(String::as_bytes));
         let (fingerprint, managed_names) = (fingerprint(parts), Arc::from(names));
-        self.0.store(Arc::new(Settings { managed_names, fingerprint, ..Settings::clone(&old) }));
+        self.0.store(Arc::new(ServerSettings { managed_names, fingerprint, ..ServerSettings::clone(&old) }));
         self.show(&[]);
     }
 
@@ -111,16 +109,14 @@ impl ServerTls {
     }
 
     /// Uses those of these certificates that have managed names for new connections, in place of the managed ones so far.
-    /// `validations` are certificates for an ACME server that validates names (TLS-ALPN-01).
-    ///
-    /// # Errors
-    /// When TLS can't be set up for validations; then nothing has changed.
+    /// `validations` are certificates for an ACME server that validates names (TLS-ALPN-01). Changes nothing if TLS can't be set
+    /// up for validations.
     pub fn install(&self, managed: &[Identity], validations: &[Identity]) -> Result<(), TlsError> {
         let names = self.managed_names();
         let is_own = |identity: &&Identity| identity.names().iter().any(|name| names.contains(name));
         let own: Vec<Identity> = managed.iter().filter(is_own).cloned().collect();
         let validations = if names.is_empty() { None } else { Validations::new(validations)? };
-        self.0.rcu(|old| Settings { validations: validations.clone(), ..Settings::clone(old) });
+        self.0.rcu(|old| ServerSettings { validations: validations.clone(), ..ServerSettings::clone(old) });
         self.show(&own);
         Ok(())
     }
@@ -132,7 +128,7 @@ impl ServerTls {
             let mut config = ServerConfig::clone(&old.config);
             config.cert_resolver = Arc::new(CertificateResolver::new(&identities, &old.managed_names));
             let certificates = infos(&identities);
-            Settings { config: Arc::new(config), certificates, ..Settings::clone(old) }
+            ServerSettings { config: Arc::new(config), certificates, ..ServerSettings::clone(old) }
         });
     }
 
@@ -147,7 +143,7 @@ impl ServerTls {
             config.ticketer = Arc::clone(&old.config.ticketer);
             config.session_storage = Arc::clone(&old.config.session_storage);
         }
-        self.0.store(Arc::new(Settings { config: Arc::new(config), ..Settings::clone(&new) }));
+        self.0.store(Arc::new(ServerSettings { config: Arc::new(config), ..ServerSettings::clone(&new) }));
     }
 
     /// Whether a client has to send a certificate.
@@ -180,11 +176,8 @@ impl ServerTls {
         expiries.into_iter().collect()
     }
 
-    /// Does the TLS handshake with a client.
-    ///
-    /// # Errors
-    /// When the client sends something else than TLS, when either side does not trust the other, and when the connection
-    /// fails.
+    /// Does the TLS handshake with a client. Fails when the client sends something else than TLS, when either side does not trust
+    /// the other, and when the connection fails.
     pub async fn accept(&self, stream: TcpStream) -> io::Result<Transport> {
         let acceptor = TlsAcceptor::from(Arc::clone(&self.0.load().config));
         let stream = acceptor.accept(stream).await?;
@@ -192,17 +185,12 @@ impl ServerTls {
     }
 
     /// The same, or the handshake with an ACME server that validates a name: then there is no connection to serve.
-    ///
-    /// # Errors
-    /// The same.
     pub async fn accept_or_validate(&self, stream: TcpStream) -> io::Result<Option<Transport>> {
         let settings = self.0.load_full();
         match &settings.validations {
             None => self.accept(stream).await.map(Some),
             // Rare, so it must not enlarge the future of every handshake.
-            Some(validations) => {
-                Box::pin(validations.clone().accept(stream, Arc::clone(&settings.config))).await
-            }
+            Some(validations) => rare(validations.clone().accept(stream, Arc::clone(&settings.config))).await,
         }
     }
 }

@@ -24,7 +24,7 @@ pub(super) struct Validations(Arc<ServerConfig>);
 
 /// The certificate of the validation of each name.
 #[derive(Debug)]
-struct Resolver(HashMap<String, Arc<CertifiedKey>>);
+struct ValidationResolver(HashMap<String, Arc<CertifiedKey>>);
 
 impl Validations {
     /// Validations with these certificates; none if there are none.
@@ -33,7 +33,7 @@ impl Validations {
             let key = Arc::clone(&identity.key);
             identity.names().iter().map(move |name| (name.clone(), Arc::clone(&key))).collect::<Vec<_>>()
         };
-        let resolver = Resolver(certificates.iter().flat_map(keys).collect());
+        let resolver = ValidationResolver(certificates.iter().flat_map(keys).collect());
         if resolver.0.is_empty() {
             return Ok(None);
         }
@@ -63,7 +63,7 @@ impl Validations {
     }
 }
 
-impl ResolvesServerCert for Resolver {
+impl ResolvesServerCert for ValidationResolver {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         // rustls returns the name in lower case.
         self.0.get(hello.server_name()?).cloned()

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use tokio::sync::oneshot::{self, error::RecvError};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::connection_limit::{ConnectionPermit, Grant, Share};
+use super::connection_limit::{ConnectionPermit, Share, WaitResult};
 use super::http1::Http1Connection;
 use super::http2::Http2Pool;
 use super::idle::IdleConnections;
@@ -31,7 +31,7 @@ pub(super) enum Acquired {
 struct Acquire<'p> {
     connections: &'p IdleConnections,
     number: u64,
-    granted: oneshot::Receiver<Grant>,
+    granted: oneshot::Receiver<WaitResult>,
 }
 
 /// Waits until one of these endpoints, all of one upstream, has a connection or a permit for one. Returns the index of
@@ -71,8 +71,8 @@ async fn wait(endpoints: &[&IdleConnections], client: IpAddr) -> Option<(usize, 
         };
         let granted = &waits[index];
         match grant {
-            Ok(Grant::Permit(permit)) => return Some((index, Acquired::Permit(permit))),
-            Ok(Grant::Connection) => {
+            Ok(WaitResult::Permit(permit)) => return Some((index, Acquired::Permit(permit))),
+            Ok(WaitResult::Connection) => {
                 if let Some(connection) = granted.connections.take_granted(granted.number) {
                     return Some((index, Acquired::Connection(connection)));
                 }
@@ -99,7 +99,10 @@ fn try_acquire(endpoints: &[&IdleConnections]) -> Option<(usize, ConnectionPermi
 }
 
 /// The first grant in any of these queues, with the index of the queue.
-fn poll_granted(waits: &mut [Acquire<'_>], cx: &mut Context<'_>) -> Poll<(usize, Result<Grant, RecvError>)> {
+fn poll_granted(
+    waits: &mut [Acquire<'_>],
+    cx: &mut Context<'_>,
+) -> Poll<(usize, Result<WaitResult, RecvError>)> {
     for (index, wait) in waits.iter_mut().enumerate() {
         if let Poll::Ready(grant) = Pin::new(&mut wait.granted).poll(cx) {
             return Poll::Ready((index, grant));
@@ -128,7 +131,7 @@ impl Drop for Acquire<'_> {
     fn drop(&mut self) {
         // A grant that was not taken goes to the next waiter.
         self.granted.close();
-        if let Ok(Grant::Connection) = self.granted.try_recv()
+        if let Ok(WaitResult::Connection) = self.granted.try_recv()
             && let Some(connection) = self.connections.take_granted(self.number)
         {
             self.connections.release(connection);

@@ -12,9 +12,10 @@ use super::pool::Pool;
 use super::request::{ForwardOptions, UpstreamRequest};
 use super::retry::{Attempts, Retry};
 use super::spec::HostRule;
+use crate::boxed::rare;
 use crate::http1::ResponseHead;
 use crate::http1::names::HOST;
-use crate::telemetry::Attempt;
+use crate::telemetry::AttemptOutcome;
 
 /// The conditions of one attempt.
 #[derive(Clone, Copy)]
@@ -73,8 +74,8 @@ pub(super) async fn attempt(
                 let stream = ResponseStream::new(&head, exchange, None);
                 (head, stream)
             }),
-            // Boxed so that the few requests with concurrency slots do not enlarge the future of all others.
-            Some(detachable) => Box::pin(detached::send(connection, request, deadline, detachable)).await,
+            // Only for requests with concurrency slots.
+            Some(detachable) => rare(detached::send(connection, request, deadline, detachable)).await,
         };
         let failed = match sent {
             // The bytes after a 101 are not HTTP, and this client has not requested another protocol.
@@ -160,19 +161,17 @@ fn classify(
 }
 
 /// The outcome of an attempt with a response of this status. 502, 503 and 504 count as failures of the server.
-pub(super) fn outcome(status: StatusCode) -> Attempt {
+pub(super) fn outcome(status: StatusCode) -> AttemptOutcome {
     match status {
         StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
-            Attempt::Unavailable
+            AttemptOutcome::Unavailable
         }
-        _ => Attempt::Responded,
+        _ => AttemptOutcome::Responded,
     }
 }
 
-/// Prefixes `target`, if given, with the server's base path, sets the Host header, and starts the span of the attempt.
-///
-/// # Errors
-/// When base path and target together are no valid target.
+/// Prefixes `target`, if given, with the server's base path, sets the Host header, and starts the span of the attempt. Fails when
+/// base path and target together are no valid target.
 pub(super) fn address(
     request: &mut UpstreamRequest,
     target: Option<&Uri>,

@@ -15,7 +15,7 @@ use super::body_channel::BodyReceiver;
 use super::body_recorder::{BodyRecorder, RecordedBody};
 use super::buffered::{self, BodyBuffer, BufferBudget, BufferReservation};
 use super::connection_use::CONTENDED_GRACE;
-use super::error::BodyError;
+use super::error::{BodyError, PolledFrame};
 use super::scrub::HeaderScrub;
 use super::stream::ClientStream;
 use super::trailers::{self, may_be_trailer};
@@ -126,11 +126,8 @@ impl RequestBody {
         self
     }
 
-    /// Reads the whole body if it is small, its length is known, and `budget` has memory for it. Otherwise it stays a
-    /// stream.
-    ///
-    /// # Errors
-    /// When the body ends early, is too large or too slow.
+    /// Reads the whole body if it is small, its length is known, and `budget` has memory for it. Otherwise it stays a stream.
+    /// Fails when the body ends early, is too large or too slow.
     pub async fn buffered(self, budget: &BufferBudget) -> Result<Self, BodyError> {
         let length = self.size_hint().exact().filter(|length| *length <= buffered::MAX_BYTES);
         let length = length.filter(|_| self.is_incoming());
@@ -140,10 +137,8 @@ impl RequestBody {
         }
     }
 
-    /// Reads the whole body, unless it has more than `most` bytes, or `budget` has no memory for it.
-    ///
-    /// # Errors
-    /// When the body ends early, is larger than [`Self::at_most`] allows, or too slow.
+    /// Reads the whole body, unless it has more than `most` bytes, or `budget` has no memory for it. Fails when the body ends
+    /// early, is larger than [`Self::at_most`] allows, or too slow.
     pub async fn read(self, most: u64, budget: &BufferBudget) -> Result<ReadBody, BodyError> {
         if self.size_hint().lower() > most {
             return Ok(ReadBody::TooLong(self));
@@ -286,7 +281,7 @@ impl RequestBody {
         }
     }
 
-    fn poll_source(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_source(&mut self, cx: &mut Context<'_>) -> PolledFrame {
         match &mut self.source {
             Source::Empty | Source::Handshake | Source::Sent => Poll::Ready(None),
             Source::Failed => Poll::Pending,
@@ -325,10 +320,7 @@ impl Body for RequestBody {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame {
         let this = &mut *self;
         let is_incoming = matches!(this.source, Source::Channel(_) | Source::Stream(..));
         let returned = this.returned.take().map(|part| Poll::Ready(Some(Ok(Frame::data(*part)))));

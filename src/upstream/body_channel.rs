@@ -12,7 +12,7 @@ use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
 use tokio::time::Instant;
 
-use super::error::BodyError;
+use super::error::{BodyError, PolledFrame};
 use crate::socket::TransferRate;
 
 /// The end of the channel for the connection that reads the body.
@@ -124,7 +124,7 @@ impl BodySender {
 
 impl BodyReceiver {
     /// Polls the next part; none at the end.
-    pub fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    pub fn poll_part(&mut self, cx: &mut Context<'_>) -> PolledFrame {
         let mut channel = self.0.borrow_mut();
         channel.is_started = true;
         if let Some(part) = channel.part.take() {
@@ -207,7 +207,7 @@ mod tests {
         Frame::data(Bytes::from_static(text.as_bytes()))
     }
 
-    fn text(polled: Poll<Option<Result<Frame<Bytes>, BodyError>>>) -> Option<Bytes> {
+    fn text(polled: PolledFrame) -> Option<Bytes> {
         let Poll::Ready(part) = polled else { panic!("no part was sent") };
         part.map(|part| part.unwrap().into_data().unwrap())
     }

@@ -21,9 +21,10 @@ use super::request::{ForwardOptions, UpstreamRequest};
 use super::response::ResponseBody;
 use super::retry::{Attempts, Retry};
 use super::shared::SharedUpstream;
+use crate::boxed::rare;
 use crate::http1::ResponseHead;
 use crate::limiter::Permit;
-use crate::telemetry::{Event, UpstreamCounts};
+use crate::telemetry::{UpstreamCounts, UpstreamEvent};
 use crate::time::{cached_now, monotonic};
 
 /// One worker's upstream: its endpoints, with this worker's connections to them.
@@ -82,9 +83,6 @@ impl Upstream {
     ///
     /// With `retry_for` such a request, and one of which nothing was sent, also waits while no server answers, and is sent
     /// again after each pause.
-    ///
-    /// # Errors
-    /// When there is no response.
     pub async fn forward(
         &self,
         permit: Permit,
@@ -205,16 +203,13 @@ impl Upstream {
         tried: &[usize],
         (client, deadline): (IpAddr, Option<Instant>),
     ) -> Result<(usize, Option<Acquired>), ForwardError> {
-        // Boxed because it is large, and few requests wait.
-        let acquired = Box::pin(endpoints.wait(index, tried, client, deadline)).await;
+        let acquired = rare(endpoints.wait(index, tried, client, deadline)).await;
         let (index, acquired) = acquired.inspect_err(|error| self.count_full(error))?;
         Ok((index, Some(acquired)))
     }
 
-    /// Returns when another attempt may follow a failed one, and whether that was after a pause.
-    ///
-    /// # Errors
-    /// The error of the failed attempt if no other may follow.
+    /// Returns when another attempt may follow a failed one, and whether that was after a pause. Fails with the error of the
+    /// failed attempt if no other may follow.
     async fn recover(
         &self,
         failed: FailedAttempt,
@@ -231,11 +226,8 @@ impl Upstream {
         Ok(true)
     }
 
-    /// Waits while no server answers, until the next attempt.
-    ///
-    /// # Errors
-    /// The error of the failed attempt if the request must not be sent again, has waited for `retry_for`, or `max_pending`
-    /// requests wait.
+    /// Waits while no server answers, until the next attempt. Fails with the error of the failed attempt if the request must not
+    /// be sent again, has waited for `retry_for`, or `max_pending` requests wait.
     async fn pause(&self, failed: FailedAttempt, attempts: &mut Attempts) -> Result<(), ForwardError> {
         let end = (failed.retry != Retry::Never).then(|| attempts.pause()).flatten();
         let waits = end.and_then(|end| Some((end, self.shared.start_pending(|| false)?)));
@@ -243,22 +235,21 @@ impl Upstream {
             self.count_full(&failed.error);
             return Err(failed.error);
         };
-        self.counts.record_event(Event::Retried);
-        // Boxed because it is large, and few requests wait.
-        Box::pin(sleep_until(end)).await;
+        self.counts.record_event(UpstreamEvent::Retried);
+        rare(sleep_until(end)).await;
         Ok(())
     }
 
     /// Takes a retry from the budget; returns whether it had one.
     fn spend_retry(&self) -> bool {
         let is_granted = self.budget.withdraw();
-        self.counts.record_event(if is_granted { Event::Retried } else { Event::OverBudget });
+        self.counts.record_event(if is_granted { UpstreamEvent::Retried } else { UpstreamEvent::OverBudget });
         is_granted
     }
 
     fn count_full(&self, error: &ForwardError) {
         if let ForwardError::NoFreeConnection(_) = error {
-            self.counts.record_event(Event::Full);
+            self.counts.record_event(UpstreamEvent::Full);
         }
     }
 

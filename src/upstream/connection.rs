@@ -4,8 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
-use hyper::body::{Frame, SizeHint};
+use hyper::body::SizeHint;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
@@ -13,10 +12,11 @@ use tokio::time::Instant;
 use super::connection_limit::ConnectionPermit;
 use super::connection_use::ConnectionUse;
 use super::early_upload::EarlyUpload;
-use super::error::{BodyError, SendError};
+use super::error::{BodyError, PolledFrame, SendError};
 use super::http1::Http1Connection;
 use super::http2::Http2Stream;
 use super::request::UpstreamRequest;
+use crate::boxed::rare;
 use crate::http1::ResponseHead;
 
 /// A request's connection to a server.
@@ -86,12 +86,9 @@ impl Connection {
         matches!(self, Self::Http2(_))
     }
 
-    /// Sends a request and waits for the head of the response. `deadline` applies to the response's body as well.
-    /// `polls_upload` says that the caller calls [`ActiveExchange::poll_upload`] while its client does not read the
-    /// response.
-    ///
-    /// # Errors
-    /// When there is no response. The request's head is unchanged, and its body keeps what can be sent again.
+    /// Sends a request and waits for the head of the response. `deadline` applies to the response's body as well. `polls_upload`
+    /// says that the caller calls [`ActiveExchange::poll_upload`] while its client does not read the response. Without a response
+    /// the request's head is unchanged, and its body keeps what can be sent again.
     pub async fn send(
         self,
         request: &mut UpstreamRequest,
@@ -110,8 +107,7 @@ impl Connection {
                 Ok((head, exchange))
             }
             Self::Http2(stream) => {
-                // Boxed because it is large, so that it does not enlarge the future over HTTP/1.1.
-                let (head, stream) = Box::pin(stream.send(request, deadline)).await?;
+                let (head, stream) = rare(stream.send(request, deadline)).await?;
                 Ok((head, ActiveExchange::Http2(stream)))
             }
         }
@@ -120,7 +116,7 @@ impl Connection {
 
 impl ActiveExchange {
     /// Polls the next part of the response's body, and the rest of the upload.
-    pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> PolledFrame {
         match self {
             Self::Http1(connection) => match connection.poll_upload(cx) {
                 Ok(()) => connection.poll_frame(cx),
@@ -131,10 +127,7 @@ impl ActiveExchange {
         }
     }
 
-    /// Polls the rest of the upload while the client does not read the response.
-    ///
-    /// # Errors
-    /// The client has aborted the request.
+    /// Polls the rest of the upload while the client does not read the response. Fails if the client has aborted the request.
     pub fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<(), BodyError> {
         match self {
             Self::Http1(connection) => connection.poll_upload(cx),

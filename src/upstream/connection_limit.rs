@@ -27,13 +27,13 @@ pub type WorkerWaker = Arc<Notify>;
 /// a request over an idle connection only reads whether there are waiters.
 #[derive(Debug)]
 pub(super) struct ConnectionLimit {
-    state: Mutex<LimitState>,
+    state: Mutex<ConnectionLimitState>,
     /// The length of the queue, readable without the lock.
     waiting: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
-struct LimitState {
+struct ConnectionLimitState {
     max: usize,
     /// Connections that are open or about to be.
     open: Vec<Arc<ConnectionUse>>,
@@ -51,12 +51,12 @@ struct LimitState {
 pub(super) struct Waiter {
     pub number: u64,
     worker: WorkerWaker,
-    grant: oneshot::Sender<Grant>,
+    grant: oneshot::Sender<WaitResult>,
 }
 
 /// The result that ends a wait.
 #[derive(Debug)]
-pub(super) enum Grant {
+pub(super) enum WaitResult {
     /// The permit for a new connection.
     Permit(ConnectionPermit),
     /// A released connection of the same worker, which is stored under the waiter's number.
@@ -94,7 +94,7 @@ pub(super) struct Share {
 
 impl ConnectionLimit {
     pub fn new(max: usize) -> Arc<Self> {
-        let state = LimitState { max, ..LimitState::default() };
+        let state = ConnectionLimitState { max, ..ConnectionLimitState::default() };
         Arc::new(Self { state: Mutex::new(state), waiting: AtomicUsize::new(0) })
     }
 
@@ -116,7 +116,7 @@ impl ConnectionLimit {
         self.grant_free(state);
     }
 
-    fn new_permit(self: &Arc<Self>, state: &mut LimitState) -> ConnectionPermit {
+    fn new_permit(self: &Arc<Self>, state: &mut ConnectionLimitState) -> ConnectionPermit {
         let connection_use = Arc::new(ConnectionUse::new());
         state.open.push(Arc::clone(&connection_use));
         ConnectionPermit { limit: Arc::clone(self), connection_use }
@@ -202,7 +202,7 @@ impl ConnectionLimit {
         self: &Arc<Self>,
         worker: &WorkerWaker,
         client: IpAddr,
-    ) -> (u64, oneshot::Receiver<Grant>) {
+    ) -> (u64, oneshot::Receiver<WaitResult>) {
         let (grant, granted) = oneshot::channel();
         let mut state = self.state.lock();
         let number = state.next_number;
@@ -212,7 +212,7 @@ impl ConnectionLimit {
             let permit = self.new_permit(&mut state);
             drop(state);
             // This can't fail: the receiver still exists.
-            let _ = grant.send(Grant::Permit(permit));
+            let _ = grant.send(WaitResult::Permit(permit));
             return (number, granted);
         }
         state.waiters.push(client, Waiter { number, worker: Arc::clone(worker), grant });
@@ -240,7 +240,7 @@ impl ConnectionLimit {
     }
 
     /// Grants the free permits to the next waiters.
-    fn grant_free(self: &Arc<Self>, mut state: MutexGuard<'_, LimitState>) {
+    fn grant_free(self: &Arc<Self>, mut state: MutexGuard<'_, ConnectionLimitState>) {
         let mut granted = SmallVec::<[(Waiter, ConnectionPermit); 1]>::new();
         while state.open.len() < state.max
             && let Some(waiter) = state.waiters.pop()
@@ -251,11 +251,11 @@ impl ConnectionLimit {
         drop(state);
         for (waiter, permit) in granted {
             // If that request has stopped waiting, the permit is dropped here, and goes to the one after it.
-            let _ = waiter.grant(Grant::Permit(permit));
+            let _ = waiter.grant(WaitResult::Permit(permit));
         }
     }
 
-    fn publish_waiting(&self, state: &mut LimitState) {
+    fn publish_waiting(&self, state: &mut ConnectionLimitState) {
         if state.waiters.is_empty() {
             state.contended_since = None;
         }
@@ -263,7 +263,7 @@ impl ConnectionLimit {
     }
 }
 
-impl LimitState {
+impl ConnectionLimitState {
     /// The connections that requests of this client use.
     fn count(&self, client: IpAddr) -> usize {
         self.open.iter().filter(|connection| connection.is_used_by(client)).count()
@@ -284,7 +284,7 @@ impl ConnectionPermit {
 
 impl Waiter {
     /// Ends the wait; returns whether the request still waited.
-    pub fn grant(self, grant: Grant) -> bool {
+    pub fn grant(self, grant: WaitResult) -> bool {
         self.grant.send(grant).is_ok()
     }
 }

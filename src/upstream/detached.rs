@@ -10,8 +10,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
-use hyper::body::{Frame, SizeHint};
+use hyper::body::SizeHint;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
@@ -19,7 +18,7 @@ use super::body::RequestBody;
 use super::client_counts::ClientPermit;
 use super::connection::{ActiveExchange, Connection};
 use super::content_type::is_open_ended;
-use super::error::{BodyError, Cause, SendError};
+use super::error::{BodyError, Cause, PolledFrame, SendError};
 use super::request::UpstreamRequest;
 use crate::http1::ResponseHead;
 use crate::limiter::{HeldSlots, Permit};
@@ -58,9 +57,6 @@ pub(super) struct ResponseStream {
 }
 
 /// Sends a request as [`Connection::send`] does, but in a task that continues if the caller is dropped.
-///
-/// # Errors
-/// When there is no response.
 pub(super) async fn send(
     connection: Connection,
     request: &mut UpstreamRequest,
@@ -112,7 +108,7 @@ impl ResponseStream {
     }
 
     /// Polls the next part of the body.
-    pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> PolledFrame {
         let Some(exchange) = &mut self.exchange else { return Poll::Ready(None) };
         let frame = exchange.poll_frame(cx);
         if matches!(frame, Poll::Ready(Some(Err(_)))) {
@@ -122,10 +118,7 @@ impl ResponseStream {
         frame
     }
 
-    /// Polls the rest of the upload.
-    ///
-    /// # Errors
-    /// The client has aborted the request.
+    /// Polls the rest of the upload. Fails if the client has aborted the request.
     pub fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<(), BodyError> {
         self.exchange.as_mut().map_or(Ok(()), |exchange| exchange.poll_upload(cx))
     }

@@ -10,12 +10,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use bytes::Bytes;
-use hyper::body::Frame;
 use tokio::task::AbortHandle;
 
 use super::connection_use::ConnectionUse;
-use super::error::BodyError;
+use super::error::{BodyError, PolledFrame};
 use super::http1::Http1Connection;
 
 /// A connection with a task that sends the rest of the request. Dropping the value closes the connection and ends the
@@ -53,7 +51,7 @@ impl EarlyUpload {
     }
 
     /// Polls the next part of the response's body.
-    pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> PolledFrame {
         let mut state = self.state.borrow_mut();
         if let Some(error) = state.error.take() {
             return Poll::Ready(Some(Err(error)));

@@ -12,6 +12,7 @@ use super::connection_limit::ConnectionLimit;
 use super::failure_log::FailureLog;
 use super::health_state::HealthState;
 use super::spec::{ServerSpec, UpstreamSpec};
+use crate::boxed::rare;
 use crate::socket::set_tcp_options;
 use crate::tls::{HandshakeFault, Transport};
 
@@ -94,10 +95,8 @@ impl Endpoint {
     }
 }
 
-/// Connects to an address of a server, or else to the fallback, with TLS if the server's URL says so.
-///
-/// # Errors
-/// When neither address accepts the connection, or the TLS handshake fails.
+/// Connects to an address of a server, or else to the fallback, with TLS if the server's URL says so. Fails when neither address
+/// accepts the connection, or the TLS handshake fails.
 pub(super) async fn dial(
     address: SocketAddr,
     fallback: Option<SocketAddr>,
@@ -112,8 +111,7 @@ pub(super) async fn dial(
     let Some(tls) = upstream.tls.as_ref().filter(|_| server.is_tls) else {
         return Ok(Transport::Plain(stream));
     };
-    // Boxed because it is large, and a plain connection does not need it.
-    let connected = Box::pin(tls.connect(&server.host, stream)).await;
+    let connected = rare(tls.connect(&server.host, stream)).await;
     let describe = |error: io::Error| {
         let cure = HandshakeFault::of(&error).map_or_else(String::new, |fault| format!("; {}", fault.cure()));
         let server = server.authority();

@@ -93,10 +93,8 @@ impl EndpointSet {
         connections.connection_limit().try_acquire().map(|permit| Selection::New(index, permit))
     }
 
-    /// Waits until the chosen endpoint or an alternative has a connection; returns the first one.
-    ///
-    /// # Errors
-    /// When none has a connection in time, or too many requests wait.
+    /// Waits until the chosen endpoint or an alternative has a connection; returns the first one. Fails when none has a
+    /// connection in time, or too many requests wait.
     pub async fn wait(
         &self,
         chosen: usize,

@@ -3,11 +3,15 @@
 use std::error::Error;
 use std::io;
 use std::num::NonZeroUsize;
+use std::task::Poll;
+
+use bytes::Bytes;
+use hyper::body::Frame;
 
 use super::spec::ServerSpec;
 use crate::http1::{BodyFault, ParseError};
 use crate::socket::TooLate;
-use crate::telemetry::Attempt;
+use crate::telemetry::AttemptOutcome;
 use crate::tls::HandshakeFault;
 
 /// Why a request got no response.
@@ -117,6 +121,9 @@ pub enum BodyError {
     #[error("the body is larger than allowed")]
     TooLarge,
 }
+
+/// The next part of a body, if it has arrived; none at its end.
+pub type PolledFrame = Poll<Option<Result<Frame<Bytes>, BodyError>>>;
 
 /// Why a request failed, without the server's name.
 #[derive(Debug)]
@@ -248,7 +255,7 @@ impl ForwardError {
     }
 
     /// The result of the attempt at the server; none if the server was not involved.
-    pub(super) fn attempt(&self) -> Option<Attempt> {
+    pub(super) fn attempt(&self) -> Option<AttemptOutcome> {
         match self {
             Self::NoFreeConnection(_)
             | Self::ClientLimit(_)
@@ -256,13 +263,13 @@ impl ForwardError {
             | Self::Loop
             | Self::Target(_)
             | Self::NoTunnels(_) => None,
-            Self::Connect { .. } | Self::ConnectTimeout(_) => Some(Attempt::Unreachable),
-            Self::ResponseTimeout(_) => Some(Attempt::TimedOut),
-            Self::Broken { .. } | Self::Switched(_) | Self::Framing(_) => Some(Attempt::Broken),
+            Self::Connect { .. } | Self::ConnectTimeout(_) => Some(AttemptOutcome::Unreachable),
+            Self::ResponseTimeout(_) => Some(AttemptOutcome::TimedOut),
+            Self::Broken { .. } | Self::Switched(_) | Self::Framing(_) => Some(AttemptOutcome::Broken),
             Self::Reclaimed(_)
             | Self::RequestBody(_)
             | Self::RequestBodyTimeout
-            | Self::RequestBodyTooLarge => Some(Attempt::Abandoned),
+            | Self::RequestBodyTooLarge => Some(AttemptOutcome::Abandoned),
         }
     }
 

@@ -15,11 +15,11 @@ const QUIET: Duration = Duration::from_secs(5);
 pub(super) struct FailureLog {
     /// Readable without the lock, since each response reads it.
     is_failing: AtomicBool,
-    failure: Mutex<Option<Failure>>,
+    failure: Mutex<Option<LoggedFailure>>,
 }
 
 #[derive(Debug)]
-struct Failure {
+struct LoggedFailure {
     last: Instant,
     /// Whether the endpoint has responded to a request since.
     has_responded: bool,
@@ -30,7 +30,7 @@ impl FailureLog {
     pub fn record_failure(&self, now: Instant) -> bool {
         let mut failure = self.failure.lock();
         self.is_failing.store(true, Ordering::Relaxed);
-        failure.replace(Failure { last: now, has_responded: false }).is_none()
+        failure.replace(LoggedFailure { last: now, has_responded: false }).is_none()
     }
 
     /// Records a response.
@@ -48,7 +48,7 @@ impl FailureLog {
             return false;
         }
         let mut failure = self.failure.lock();
-        let is_over = |failure: &Failure| failure.has_responded && now - failure.last >= QUIET;
+        let is_over = |failure: &LoggedFailure| failure.has_responded && now - failure.last >= QUIET;
         let is_over = failure.as_ref().is_some_and(is_over);
         if is_over {
             *failure = None;

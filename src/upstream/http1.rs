@@ -14,8 +14,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use bytes::Bytes;
-use hyper::body::{Frame, SizeHint};
+use hyper::body::SizeHint;
 use tokio::io::{AsyncRead as _, ReadBuf};
 use tokio::time::Instant;
 
@@ -23,7 +22,7 @@ use self::exchange::Http1Exchange;
 use self::io::Io;
 use super::connection_limit::ConnectionPermit;
 use super::connection_use::ConnectionUse;
-use super::error::{BodyError, SendError};
+use super::error::{BodyError, PolledFrame, SendError};
 use super::request::UpstreamRequest;
 use crate::http1::{ResponseHead, write_request};
 use crate::socket::TimedStream;
@@ -126,10 +125,8 @@ impl Http1Connection {
         has_switched.then(|| (TimedStream::new(stream, read, stall_timeout), permit))
     }
 
-    /// Sends a request and waits for the head of the response. `deadline` applies to the response's body as well.
-    ///
-    /// # Errors
-    /// When there is no response. The request's head is unchanged, and its body keeps what can be sent again.
+    /// Sends a request and waits for the head of the response. `deadline` applies to the response's body as well. Without a
+    /// response the request's head is unchanged, and its body keeps what can be sent again.
     pub async fn send(
         &mut self,
         request: &mut UpstreamRequest,
@@ -160,10 +157,7 @@ impl Http1Connection {
         }
     }
 
-    /// Polls the rest of the upload of a request whose response has started.
-    ///
-    /// # Errors
-    /// The client has aborted the request.
+    /// Polls the rest of the upload of a request whose response has started. Fails if the client has aborted the request.
     pub fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<(), BodyError> {
         match &mut self.state {
             State::Receiving(exchange) if !exchange.is_sent() => exchange.poll_early_upload(&mut self.io, cx),
@@ -172,7 +166,7 @@ impl Http1Connection {
     }
 
     /// Polls the next part of the response's body.
-    pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> PolledFrame {
         match &mut self.state {
             State::Receiving(exchange) => exchange.poll_response(&mut self.io, cx),
             State::Idle | State::Closed => Poll::Ready(None),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::connection_limit::{ConnectionLimit, Grant, NextWaiter, WorkerWaker};
+use super::connection_limit::{ConnectionLimit, NextWaiter, WaitResult, WorkerWaker};
 use super::endpoint::Endpoint;
 use super::http1::Http1Connection;
 use super::http2::Http2Pool;
@@ -102,7 +102,7 @@ impl IdleConnections {
     }
 
     /// Joins the queue for a connection, under the number that is returned.
-    pub fn enqueue(&self, client: IpAddr) -> (u64, oneshot::Receiver<Grant>) {
+    pub fn enqueue(&self, client: IpAddr) -> (u64, oneshot::Receiver<WaitResult>) {
         self.queue().enqueue(&self.worker, client)
     }
 
@@ -136,7 +136,7 @@ impl IdleConnections {
             NextWaiter::Local(waiter) => {
                 let number = waiter.number;
                 self.granted.borrow_mut().push((number, connection));
-                if !waiter.grant(Grant::Connection)
+                if !waiter.grant(WaitResult::Connection)
                     && let Some(connection) = self.take_granted(number)
                 {
                     self.grant(connection);

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::pool::Pool;
-use crate::telemetry::Attempt;
+use crate::telemetry::AttemptOutcome;
 use crate::time::Stopwatch;
 
 /// A request at an endpoint, from the endpoint's selection to the last byte of the response.
@@ -11,12 +11,12 @@ use crate::time::Stopwatch;
 pub struct InFlight {
     pool: Rc<Pool>,
     stopwatch: Stopwatch,
-    result: Reported,
+    result: ReportedAttempt,
 }
 
 /// What was reported of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reported {
+enum ReportedAttempt {
     /// Nothing: on drop it is counted as abandoned.
     Nothing,
     /// A failure, or that the server was not involved.
@@ -29,7 +29,7 @@ impl InFlight {
     /// Counts a request to the endpoint.
     pub fn start(pool: &Rc<Pool>) -> Self {
         pool.request_started();
-        Self { pool: Rc::clone(pool), stopwatch: Stopwatch::start(), result: Reported::Nothing }
+        Self { pool: Rc::clone(pool), stopwatch: Stopwatch::start(), result: ReportedAttempt::Nothing }
     }
 
     pub fn pool(&self) -> &Pool {
@@ -37,14 +37,14 @@ impl InFlight {
     }
 
     /// Reports the head of a response to counters and health.
-    pub fn report_response(&mut self, attempt: Attempt) {
-        self.result = Reported::Response;
+    pub fn report_response(&mut self, attempt: AttemptOutcome) {
+        self.result = ReportedAttempt::Response;
         self.pool.report_response(attempt, self.stopwatch.elapsed());
     }
 
     /// Reports a failed attempt to counters and health; none if the server was not involved.
-    pub fn report_failure(&mut self, attempt: Option<Attempt>) {
-        self.result = Reported::Failed;
+    pub fn report_failure(&mut self, attempt: Option<AttemptOutcome>) {
+        self.result = ReportedAttempt::Failed;
         if let Some(attempt) = attempt {
             self.pool.report_failure(attempt);
         }
@@ -55,9 +55,9 @@ impl Drop for InFlight {
     fn drop(&mut self) {
         self.pool.request_finished();
         match self.result {
-            Reported::Nothing => self.pool.report_failure(Attempt::Abandoned),
-            Reported::Failed => {}
-            Reported::Response => self.pool.record_duration(self.stopwatch.elapsed()),
+            ReportedAttempt::Nothing => self.pool.report_failure(AttemptOutcome::Abandoned),
+            ReportedAttempt::Failed => {}
+            ReportedAttempt::Response => self.pool.record_duration(self.stopwatch.elapsed()),
         }
     }
 }

@@ -21,7 +21,8 @@ use super::idle::IdleConnections;
 use super::members::Member;
 use super::shared::SharedUpstream;
 use super::spec::ServerSpec;
-use crate::telemetry::{Attempt, UpstreamCounts};
+use crate::boxed::rare;
+use crate::telemetry::{AttemptOutcome, UpstreamCounts};
 use crate::time::{Nanos, monotonic};
 
 /// One worker's connection pool for one endpoint.
@@ -102,11 +103,9 @@ impl Pool {
         self.connections.http2().is_some()
     }
 
-    /// Gets a connection for a request: what it has waited for, an idle connection unless `needs_new`, or a new one. A
-    /// shared connection may be an old one even if `needs_new`: the first request that fails on it removes it.
-    ///
-    /// # Errors
-    /// When no connection can be made, or none is free in time.
+    /// Gets a connection for a request: what it has waited for, an idle connection unless `needs_new`, or a new one. A shared
+    /// connection may be an old one even if `needs_new`: the first request that fails on it removes it. Fails when no connection
+    /// can be made, or none is free in time.
     pub(super) async fn checkout(
         &self,
         acquired: Option<Acquired>,
@@ -115,7 +114,7 @@ impl Pool {
         deadline: Option<Instant>,
     ) -> Result<Connection, ForwardError> {
         if let Some(acquired) = acquired {
-            return Box::pin(self.open(acquired, needs_new, deadline)).await.map(Connection::Http1);
+            return rare(self.open(acquired, needs_new, deadline)).await.map(Connection::Http1);
         }
         if !needs_new && let Some(connection) = self.connections.take() {
             return Ok(Connection::Http1(connection));
@@ -123,11 +122,10 @@ impl Pool {
         if let Some(http2) = self.connections.http2() {
             return match http2.open_stream(None) {
                 Some(stream) => Ok(Connection::Http2(stream)),
-                None => Box::pin(self.open_shared(http2, client, deadline)).await,
+                None => rare(self.open_shared(http2, client, deadline)).await,
             };
         }
-        // Boxed because it is large, and most requests reuse an idle connection.
-        Box::pin(self.wait_and_open(client, needs_new, deadline)).await.map(Connection::Http1)
+        rare(self.wait_and_open(client, needs_new, deadline)).await.map(Connection::Http1)
     }
 
     /// The error when every connection is in use.
@@ -161,24 +159,24 @@ impl Pool {
     }
 
     /// Reports an attempt with a response, and the time to its head, to the metrics and to outlier ejection.
-    pub(super) fn report_response(&self, attempt: Attempt, took: Nanos) {
+    pub(super) fn report_response(&self, attempt: AttemptOutcome, took: Nanos) {
         self.counts.record_response(self.endpoint.server, attempt, took);
         self.update_health(attempt);
     }
 
     /// Reports an attempt without a response to the metrics and to outlier ejection.
-    pub(super) fn report_failure(&self, attempt: Attempt) {
+    pub(super) fn report_failure(&self, attempt: AttemptOutcome) {
         self.counts.record_attempt(self.endpoint.server, attempt);
         self.update_health(attempt);
     }
 
-    fn update_health(&self, attempt: Attempt) {
+    fn update_health(&self, attempt: AttemptOutcome) {
         if attempt.is_failure() {
             self.shared.record_failure(&self.endpoint);
-        } else if attempt == Attempt::Responded {
+        } else if attempt == AttemptOutcome::Responded {
             self.endpoint.record_success();
         }
-        if matches!(attempt, Attempt::Responded | Attempt::Unavailable) {
+        if matches!(attempt, AttemptOutcome::Responded | AttemptOutcome::Unavailable) {
             self.endpoint.failure_log.record_response();
         }
     }

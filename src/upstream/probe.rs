@@ -1,17 +1,13 @@
 //! Health checks: one request to an endpoint.
 
-use std::pin::pin;
-
-use bytes::Bytes;
-use http::header::{CONNECTION, HOST, USER_AGENT};
-use http::{Request, StatusCode};
-use http_body_util::Empty;
-use hyper::client::conn::{http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use http::header::{CONNECTION, USER_AGENT};
+use http::{HeaderValue, Request, StatusCode};
+use http_body_util::Full;
 
 use super::endpoint::dial;
 use super::members::Member;
 use super::spec::{HealthSpec, UpstreamSpec};
+use crate::http_client::HttpConnection;
 
 /// Why a health check failed.
 #[derive(Debug, thiserror::Error)]
@@ -29,10 +25,7 @@ pub(super) enum ProbeError {
     Request(#[from] http::Error),
 }
 
-/// Checks an endpoint: it is healthy if it responds with 2xx or 3xx in time.
-///
-/// # Errors
-/// When the endpoint is unhealthy.
+/// Checks an endpoint: it is healthy if it responds with 2xx or 3xx in time. Fails when the endpoint is unhealthy.
 pub(super) async fn probe(
     member: &Member,
     upstream: &UpstreamSpec,
@@ -44,35 +37,16 @@ pub(super) async fn probe(
 async fn check(member: &Member, upstream: &UpstreamSpec, spec: &HealthSpec) -> Result<(), ProbeError> {
     // Each member is an address of one of the servers.
     let server = &upstream.servers[member.endpoint.server];
-    let (authority, path) = (server.authority(), format!("{}{}", server.base_path, spec.path));
+    let uri = format!("{}://{}{}{}", server.scheme(), server.authority(), server.base_path, spec.path);
     let user_agent = concat!("tidegate/", env!("CARGO_PKG_VERSION"), " (health check)");
+    let mut request = Request::get(uri).header(USER_AGENT, user_agent).body(Full::default())?;
     let stream = dial(member.endpoint.address, member.fallback, upstream, server).await?;
-    let io = TokioIo::new(stream);
-    let response = if upstream.is_http2 {
-        let request = Request::get(format!("{}://{authority}{path}", server.scheme()));
-        let request = request.header(USER_AGENT, user_agent).body(Empty::<Bytes>::new())?;
-        let (mut sender, connection) = http2::handshake(TokioExecutor::new(), io).await?;
-        drive(sender.send_request(request), connection).await?
+    let mut connection = if upstream.is_http2 {
+        HttpConnection::http2(stream).await?
     } else {
-        let request = Request::get(path).header(HOST, authority).header(USER_AGENT, user_agent);
-        let request = request.header(CONNECTION, "close").body(Empty::<Bytes>::new())?;
-        let (mut sender, connection) = http1::handshake(io).await?;
-        drive(sender.send_request(request), connection).await?
+        request.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        HttpConnection::http1(stream).await?
     };
-    let status = response.status();
+    let status = connection.send(request).await?.status();
     if status.is_success() || status.is_redirection() { Ok(()) } else { Err(ProbeError::Status(status)) }
-}
-
-/// Waits for a response, and drives its connection meanwhile.
-async fn drive<R>(
-    response: impl Future<Output = hyper::Result<R>>,
-    connection: impl Future<Output = hyper::Result<()>>,
-) -> hyper::Result<R> {
-    let (mut response, mut connection) = (pin!(response), pin!(connection));
-    tokio::select! {
-        biased;
-        response = &mut response => response,
-        // A response that arrived before the connection ended is still readable.
-        _ = &mut connection => response.await,
-    }
 }

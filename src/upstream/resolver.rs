@@ -121,10 +121,7 @@ impl Resolver {
         Ok(Self(resolver))
     }
 
-    /// Resolves a name.
-    ///
-    /// # Errors
-    /// When it has no address, as a message.
+    /// Resolves a name. Fails when it has no address, as a message.
     pub async fn resolve(&self, name: &str) -> Result<Resolved, String> {
         // ASCII without IDNA: its rules forbid the underscores that names of containers have.
         let name = Name::from_ascii(name).map_err(|error| error.to_string())?;

@@ -7,15 +7,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
-use hyper::body::{Body, Frame, SizeHint};
+use hyper::body::Body;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::client_counts::ClientPermit;
 use super::connection::{ActiveExchange, Duplex, TunnelHold};
 use super::connection_use::{CONTENDED_GRACE, ConnectionUse};
 use super::detached::ResponseStream;
-use super::error::BodyError;
+use super::error::{BodyError, PolledFrame};
 use super::in_flight::InFlight;
 use super::trailers::{self, may_be_trailer};
 use crate::limiter::Permit;
@@ -106,10 +105,7 @@ impl ResponseBody {
         self.in_flight.pool().server().authority()
     }
 
-    /// Polls the rest of the upload while the client does not read the response.
-    ///
-    /// # Errors
-    /// The client has aborted the request.
+    /// Polls the rest of the upload while the client does not read the response. Fails if the client has aborted the request.
     pub fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<(), BodyError> {
         self.stream.poll_upload(cx)
     }
@@ -121,14 +117,27 @@ impl ResponseBody {
     }
 }
 
-impl Body for ResponseBody {
-    type Data = Bytes;
-    type Error = BodyError;
+/// The parts of `impl Body` that a body has in common with the one in its field.
+macro_rules! delegate_body {
+    ($field:ident) => {
+        type Data = bytes::Bytes;
+        type Error = $crate::upstream::BodyError;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        fn is_end_stream(&self) -> bool {
+            self.$field.is_end_stream()
+        }
+
+        fn size_hint(&self) -> hyper::body::SizeHint {
+            self.$field.size_hint()
+        }
+    };
+}
+pub(crate) use delegate_body;
+
+impl Body for ResponseBody {
+    delegate_body!(stream);
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame {
         let this = &mut *self;
         if let Some(connection) = this.connection_use() {
             // The client has read all parts so far.
@@ -147,14 +156,6 @@ impl Body for ResponseBody {
             _ => {}
         }
         frame
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.stream.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.stream.size_hint()
     }
 }
 

@@ -18,7 +18,7 @@ use super::error::ForwardError;
 use super::health_state::HealthState;
 use super::members::{self, Member, Members};
 use super::spec::{HealthSpec, ServerSpec, UpstreamSpec};
-use crate::telemetry::{Attempt, ServerValues, UpstreamValues};
+use crate::telemetry::{AttemptOutcome, ServerValues, UpstreamValues};
 use crate::time::{cached_now, monotonic};
 
 /// One upstream, shared by all workers. A reload that does not change its spec keeps it.
@@ -163,10 +163,8 @@ impl SharedUpstream {
         (others < self.spec.max_pending || displace()).then_some(pending)
     }
 
-    /// Counts a request of this client, if `max_requests_per_client` is set.
-    ///
-    /// # Errors
-    /// When the client has that many concurrent requests.
+    /// Counts a request of this client, if `max_requests_per_client` is set. Fails when the client has that many concurrent
+    /// requests.
     pub(super) fn admit_client(&self, client: IpAddr) -> Result<Option<ClientPermit>, ForwardError> {
         let Some(max) = self.spec.max_requests_per_client else { return Ok(None) };
         let permit = self.clients.acquire(client, max);
@@ -238,7 +236,7 @@ impl SharedUpstream {
 
     /// Logs the first of a series of requests without a response from an endpoint.
     pub(super) fn log_failure(&self, endpoint: &Endpoint, server: &ServerSpec, error: &ForwardError) {
-        let is_failure = error.attempt().is_some_and(|attempt| attempt != Attempt::Abandoned);
+        let is_failure = error.attempt().is_some_and(|attempt| attempt != AttemptOutcome::Abandoned);
         if is_failure && endpoint.failure_log.record_failure(monotonic()) {
             let hint = error.hint(server).map_or_else(String::new, |hint| format!("; {hint}"));
             tracing::warn!("upstream {}: {} fails: {error}{hint}", self.spec.label(), endpoint.address);

@@ -9,11 +9,9 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame};
 use tokio::time::Instant;
 
-use super::error::BodyError;
+use super::error::{BodyError, PolledFrame};
 use super::unread_bodies::StreamBody;
 use crate::socket::Deadline;
-
-type Polled = Poll<Option<Result<Frame<Bytes>, BodyError>>>;
 
 /// A client's HTTP/2 stream. The frame that completes the announced Content-Length is held back until the stream ends:
 /// a server would treat the request as complete, although an excess part or an error may follow.
@@ -46,7 +44,7 @@ impl ClientStream {
     }
 
     /// Polls the next part of the body; an error if it has not arrived in time.
-    pub(super) fn poll_frame(&mut self, incoming: &mut StreamBody, cx: &mut Context<'_>) -> Polled {
+    pub(super) fn poll_frame(&mut self, incoming: &mut StreamBody, cx: &mut Context<'_>) -> PolledFrame {
         let frame = self.next(incoming, cx);
         if let Poll::Ready(Some(Ok(frame))) = &frame {
             self.deadline.add_bytes(frame.data_ref().map_or(0, Bytes::len));
@@ -54,7 +52,7 @@ impl ClientStream {
         self.deadline.bound(frame, cx).map(|frame| frame.unwrap_or_else(|late| Some(Err(late.into()))))
     }
 
-    fn next(&mut self, incoming: &mut StreamBody, cx: &mut Context<'_>) -> Polled {
+    fn next(&mut self, incoming: &mut StreamBody, cx: &mut Context<'_>) -> PolledFrame {
         if self.held.as_ref().is_some_and(Frame::is_trailers) {
             return Poll::Ready(self.held.take().map(Ok));
         }
@@ -88,7 +86,7 @@ impl ClientStream {
 
 /// Polls the next part of a body over HTTP/2. hyper reports a stream that was reset with `NO_ERROR` like a complete one;
 /// here it is an error.
-pub(super) fn poll_whole<B>(incoming: &mut B, cx: &mut Context<'_>) -> Polled
+pub(super) fn poll_whole<B>(incoming: &mut B, cx: &mut Context<'_>) -> PolledFrame
 where
     B: Body<Data = Bytes, Error = hyper::Error> + Unpin,
 {

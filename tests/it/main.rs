@@ -209,9 +209,10 @@ mod monitoring {
 mod packaging;
 /// The algorithms of limits against models: both stores, random arrivals, `PROOF_FACTOR`.
 mod proof;
-/// Access logs of other servers, which are replayed.
+/// Access logs: those of other servers, and limits suggested for a trace of known clients.
 mod replay {
     mod servers;
+    mod suggestions;
 }
 /// Which route a request matches.
 mod routing {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::connection::{Connection, ConnectionResult};
+use super::connection::{ConnectionCheck, ConnectionResult};
 use crate::config::Config;
 use crate::gate::HostPattern;
 use crate::store::StoreSpec;
@@ -17,7 +17,7 @@ const MAX_NAMES: usize = 5;
 
 /// Checks the certificates of all listeners and of the admin interface, those that are shown to servers, and that there is one
 /// for the host of each route.
-pub(super) fn check(config: &Config) -> Vec<Connection> {
+pub(super) fn check(config: &Config) -> Vec<ConnectionCheck> {
     let now = Clock::System.now();
     let of = |place: &str, tls: &ServerTls| {
         let target = format!("certificate of {place}");
@@ -35,7 +35,7 @@ pub(super) fn check(config: &Config) -> Vec<Connection> {
 }
 
 /// The certificates that are shown to Redis and to the servers of upstreams.
-fn client_certificates(config: &Config, now: Timestamp) -> Vec<Connection> {
+fn client_certificates(config: &Config, now: Timestamp) -> Vec<ConnectionCheck> {
     let store = match &config.store {
         StoreSpec::Memory => None,
         StoreSpec::Redis(spec) => spec.target.tls.as_ref().map(|tls| (tls, "the store".to_owned())),
@@ -61,7 +61,7 @@ fn names(info: &CertificateInfo) -> String {
 }
 
 /// Whether a certificate is valid; `names` is what comes before that.
-fn certificate(target: &str, names: &str, info: &CertificateInfo, now: Timestamp) -> Connection {
+fn certificate(target: &str, names: &str, info: &CertificateInfo, now: Timestamp) -> ConnectionCheck {
     let days = |span: Micros| format_duration(Duration::from_hours(span.0 / Micros::SECOND.0 / 3_600));
     let (result, validity) = if info.not_after <= now {
         (ConnectionResult::Failed, format!("expired {} ago", days(now.since(info.not_after))))
@@ -73,7 +73,7 @@ fn certificate(target: &str, names: &str, info: &CertificateInfo, now: Timestamp
         let result = if is_soon { ConnectionResult::Warning } else { ConnectionResult::Ok };
         (result, format!("expires in {}", days(left)))
     };
-    Connection {
+    ConnectionCheck {
         result,
         target: target.to_owned(),
         seconds: None,
@@ -84,7 +84,7 @@ fn certificate(target: &str, names: &str, info: &CertificateInfo, now: Timestamp
 
 /// Hosts of routes that no certificate names, if every listener uses TLS: clients get the default certificate for them, and
 /// reject it if they verify its name.
-fn uncovered_hosts(config: &Config) -> Vec<Connection> {
+fn uncovered_hosts(config: &Config) -> Vec<ConnectionCheck> {
     let tls: Option<Vec<&ServerTls>> =
         config.listeners.iter().map(|listener| listener.tls.as_ref()).collect();
     let Some(tls) = tls else { return Vec::new() };
@@ -96,8 +96,8 @@ fn uncovered_hosts(config: &Config) -> Vec<Connection> {
             && !tls.iter().any(|tls| tls.managed_names().iter().any(|managed| **managed == **name))
         {
             let target = format!("certificate for {host}");
-            if uncovered.iter().all(|known: &Connection| known.target != target) {
-                uncovered.push(Connection {
+            if uncovered.iter().all(|known: &ConnectionCheck| known.target != target) {
+                uncovered.push(ConnectionCheck {
                     result: ConnectionResult::Warning,
                     target,
                     seconds: None,

@@ -7,7 +7,7 @@ use futures_util::future::{LocalBoxFuture, join_all};
 use tokio::time::{Instant, timeout};
 
 use super::certificates;
-use super::connection::{Connection, Fault};
+use super::connection::{ConnectionCheck, Fault};
 use super::cure;
 use crate::cli::outcome::Failure;
 use crate::cli::output::complain;
@@ -20,11 +20,9 @@ use crate::text::counted;
 use crate::time::monotonic;
 use crate::upstream::{UpstreamSpec, check_servers};
 
-/// Tries everything at the same time, each for `limit` at most. Certificates come first: they need no connection.
-///
-/// # Errors
-/// If nothing can be tried on this machine; the message has been printed.
-pub(super) fn connect(config: &Config, limit: Duration) -> Result<Vec<Connection>, Failure> {
+/// Tries everything at the same time, each for `limit` at most. Certificates come first: they need no connection. Fails if
+/// nothing can be tried on this machine; the message has been printed.
+pub(super) fn connect(config: &Config, limit: Duration) -> Result<Vec<ConnectionCheck>, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
         complain(format!("error: can't connect: {error}"));
         Failure::Running
@@ -35,15 +33,15 @@ pub(super) fn connect(config: &Config, limit: Duration) -> Result<Vec<Connection
 }
 
 /// The table of all connections.
-pub(super) fn lines(connections: &[Connection]) -> Vec<String> {
+pub(super) fn lines(connections: &[ConnectionCheck]) -> Vec<String> {
     if connections.is_empty() {
         return vec!["the configuration points to nothing outside of this process".to_owned()];
     }
-    aligned(["RESULT", "TARGET", "TIME", "FOUND"], connections.iter().map(Connection::row))
+    aligned(["RESULT", "TARGET", "TIME", "FOUND"], connections.iter().map(ConnectionCheck::row))
 }
 
 /// Complains if a connection fails.
-pub(super) fn outcome(connections: &[Connection], strict: bool) -> Result<(), Failure> {
+pub(super) fn outcome(connections: &[ConnectionCheck], strict: bool) -> Result<(), Failure> {
     let failed = connections.iter().filter(|connection| connection.is_failure(strict)).count();
     if failed == 0 {
         return Ok(());
@@ -52,8 +50,8 @@ pub(super) fn outcome(connections: &[Connection], strict: bool) -> Result<(), Fa
     Err(Failure::Running)
 }
 
-async fn try_all(config: &Config, limit: Duration) -> Vec<Connection> {
-    let mut all: Vec<LocalBoxFuture<'_, Vec<Connection>>> = Vec::new();
+async fn try_all(config: &Config, limit: Duration) -> Vec<ConnectionCheck> {
+    let mut all: Vec<LocalBoxFuture<'_, Vec<ConnectionCheck>>> = Vec::new();
     let snapshot = &config.snapshot;
     if let StoreSpec::Redis(spec) = &config.store {
         all.push(store(config, spec, limit).map(|found| vec![found]).boxed_local());
@@ -73,14 +71,14 @@ async fn timed(
     target: String,
     limit: Duration,
     check: impl Future<Output = Result<String, Fault>>,
-) -> Connection {
+) -> ConnectionCheck {
     let started: Instant = monotonic();
     let found = timeout(limit, check).await;
     let found = found.unwrap_or_else(|_| Err(cure::timed_out(limit)));
-    Connection::new(target, monotonic() - started, found)
+    ConnectionCheck::new(target, monotonic() - started, found)
 }
 
-async fn store(config: &Config, spec: &RedisSpec, limit: Duration) -> Connection {
+async fn store(config: &Config, spec: &RedisSpec, limit: Duration) -> ConnectionCheck {
     let gate = &config.snapshot.gate;
     let reads_consumers = gate.consumers.as_ref().is_some_and(|rules| rules.stored.is_some());
     let check = async {
@@ -94,7 +92,7 @@ async fn store(config: &Config, spec: &RedisSpec, limit: Duration) -> Connection
     timed(format!("store {}", spec.target), limit, Box::pin(check)).await
 }
 
-async fn keys(mut refresher: Refresher, limit: Duration) -> Connection {
+async fn keys(mut refresher: Refresher, limit: Duration) -> ConnectionCheck {
     let target = format!("keys {}", refresher.url());
     let check = async {
         match refresher.check().await {
@@ -109,7 +107,7 @@ async fn keys(mut refresher: Refresher, limit: Duration) -> Connection {
     timed(target, limit, check).await
 }
 
-async fn collector(export: &ExportSpec, limit: Duration) -> Connection {
+async fn collector(export: &ExportSpec, limit: Duration) -> ConnectionCheck {
     let check = async {
         check_collector(export).await.map_err(|error| cure::of_collector(&error))?;
         Ok("accepts spans".to_owned())
@@ -117,7 +115,7 @@ async fn collector(export: &ExportSpec, limit: Duration) -> Connection {
     timed(format!("collector {}", export.endpoint), limit, check).await
 }
 
-async fn servers(upstream: &UpstreamSpec, limit: Duration) -> Vec<Connection> {
+async fn servers(upstream: &UpstreamSpec, limit: Duration) -> Vec<ConnectionCheck> {
     let found = check_servers(upstream, limit).await;
     let connections = found.into_iter().map(|check| {
         let label = upstream.label();
@@ -128,7 +126,7 @@ async fn servers(upstream: &UpstreamSpec, limit: Duration) -> Vec<Connection> {
         {
             target = format!("{target} at {address}");
         }
-        Connection::new(target, check.took, check.result.map_err(|error| cure::of_server(&error)))
+        ConnectionCheck::new(target, check.took, check.result.map_err(|error| cure::of_server(&error)))
     });
     connections.collect()
 }

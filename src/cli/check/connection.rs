@@ -6,7 +6,7 @@ use serde::Serialize;
 
 /// What was found about one thing that the configuration points to.
 #[derive(Debug, Serialize)]
-pub(super) struct Connection {
+pub(super) struct ConnectionCheck {
     pub result: ConnectionResult,
     /// What was tried, such as `store redis://127.0.0.1:6379`.
     pub target: String,
@@ -35,7 +35,7 @@ pub(super) struct Fault {
     pub help: Option<String>,
 }
 
-impl Connection {
+impl ConnectionCheck {
     /// A finding, after this time.
     pub fn new(target: String, took: Duration, found: Result<String, Fault>) -> Self {
         let seconds = Some((took.as_secs_f64() * 1_000_000.0).round() / 1_000_000.0);

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::connection::Connection;
+use super::connection::ConnectionCheck;
 use crate::admin::api::ProblemInfo;
 use crate::cli::outcome::Outcome;
 use crate::cli::output::print_json;
@@ -21,14 +21,14 @@ pub(super) struct CheckReport {
     warnings: Vec<ProblemInfo>,
     /// What a valid file has.
     #[serde(skip_serializing_if = "Option::is_none")]
-    summary: Option<Summary>,
+    summary: Option<CheckSummary>,
     /// What --connect has found.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub connections: Option<Vec<Connection>>,
+    pub connections: Option<Vec<ConnectionCheck>>,
 }
 
 #[derive(Debug, Serialize)]
-struct Summary {
+struct CheckSummary {
     routes: usize,
     limits: usize,
     upstreams: usize,
@@ -40,7 +40,7 @@ impl CheckReport {
     /// The result for a valid file; with `strict` only a file without warnings is accepted.
     pub fn of_valid(file: String, loaded: &Loaded, strict: bool) -> Self {
         let snapshot = &loaded.config.snapshot;
-        let summary = Summary {
+        let summary = CheckSummary {
             routes: snapshot.gate.routes.routes().len(),
             limits: snapshot.gate.limit_rules.len(),
             upstreams: snapshot.upstreams.len(),

@@ -6,83 +6,77 @@ use saphyr::{LoadableYamlNode as _, MarkedYaml, Scalar, YamlData};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::note::{Note, Place, SyntaxError};
+use super::note::{FileLine, Note, SyntaxError};
 
 /// A file.
 pub(super) struct Document {
     file: Rc<str>,
     /// Its documents; one, except in YAML.
-    pub roots: Vec<Node>,
+    pub roots: Vec<DocNode>,
 }
 
 /// A value with its line.
 #[derive(Debug)]
-pub(super) struct Node {
+pub(super) struct DocNode {
     pub line: usize,
-    pub value: Value,
+    pub value: DocValue,
 }
 
 /// A value.
 #[derive(Debug)]
-pub(super) enum Value {
+pub(super) enum DocValue {
     Null,
     /// A text, or a number or boolean as text.
     Scalar(String),
-    List(Vec<Node>),
-    Map(Vec<(String, Node)>),
+    List(Vec<DocNode>),
+    Map(Vec<(String, DocNode)>),
 }
 
-static EMPTY: Node = Node { line: 1, value: Value::Null };
+static EMPTY: DocNode = DocNode { line: 1, value: DocValue::Null };
 
 impl Document {
     /// Parses YAML.
-    ///
-    /// # Errors
-    /// The place of an error of syntax.
     pub fn yaml(file: &str, text: &str) -> Result<Self, SyntaxError> {
         let file: Rc<str> = Rc::from(file);
         let documents = MarkedYaml::load_from_str(text).map_err(|error| SyntaxError {
-            place: Place { order: 0, file: Rc::clone(&file), line: error.marker().line() },
+            place: FileLine { order: 0, file: Rc::clone(&file), line: error.marker().line() },
             message: error.info().to_owned(),
         })?;
         Ok(Self { file, roots: documents.iter().map(of_yaml).collect() })
     }
 
     /// Parses TOML.
-    ///
-    /// # Errors
-    /// The place of an error of syntax.
     pub fn toml(file: &str, text: &str) -> Result<Self, SyntaxError> {
         let file: Rc<str> = Rc::from(file);
         let table = DeTable::parse(text).map_err(|error| {
             let line = line_of(text, error.span().map_or(0, |span| span.start));
-            let place = Place { order: 0, file: Rc::clone(&file), line };
+            let place = FileLine { order: 0, file: Rc::clone(&file), line };
             SyntaxError { place, message: error.message().to_owned() }
         })?;
-        let root = Node { line: 1, value: of_table(table.get_ref(), text) };
+        let root = DocNode { line: 1, value: of_table(table.get_ref(), text) };
         Ok(Self { file, roots: vec![root] })
     }
 
     /// The place of a node.
-    pub fn place(&self, node: &Node) -> Place {
-        Place { order: 0, file: Rc::clone(&self.file), line: node.line }
+    pub fn place(&self, node: &DocNode) -> FileLine {
+        FileLine { order: 0, file: Rc::clone(&self.file), line: node.line }
     }
 
     /// A note on a node that is not converted.
-    pub fn finding(&self, node: &Node, text: &str, reason: impl Into<String>) -> Note {
+    pub fn finding(&self, node: &DocNode, text: &str, reason: impl Into<String>) -> Note {
         Note::finding(&self.place(node), text, reason)
     }
 
     /// A note on what a table or limit is made from.
-    pub fn origin(&self, node: &Node, text: &str) -> Note {
+    pub fn origin(&self, node: &DocNode, text: &str) -> Note {
         Note::text(format!("{}: {text}", self.place(node)))
     }
 
     /// Notes on the keys of a node that are not converted: all but these.
-    pub fn remarks(&self, node: &Node, known: &[&str]) -> Vec<Note> {
+    pub fn remarks(&self, node: &DocNode, known: &[&str]) -> Vec<Note> {
         let unknown = node.entries().iter().filter(|(key, _)| !known.contains(&&**key));
-        let unknown = unknown.filter(|(_, value)| !matches!(value.value, Value::Null));
-        let text = |key: &str, value: &Node| match value.text() {
+        let unknown = unknown.filter(|(_, value)| !matches!(value.value, DocValue::Null));
+        let text = |key: &str, value: &DocNode| match value.text() {
             Some(text) => format!("{key}: {text}"),
             None => key.to_owned(),
         };
@@ -92,7 +86,7 @@ impl Document {
     }
 }
 
-impl Node {
+impl DocNode {
     /// The value of a key, or an empty node.
     pub fn get(&self, key: &str) -> &Self {
         self.entries().iter().find(|(name, _)| name == key).map_or(&EMPTY, |(_, value)| value)
@@ -100,12 +94,12 @@ impl Node {
 
     /// The keys and values of a map.
     pub fn entries(&self) -> &[(String, Self)] {
-        if let Value::Map(entries) = &self.value { entries } else { &[] }
+        if let DocValue::Map(entries) = &self.value { entries } else { &[] }
     }
 
     /// The items of a list.
     pub fn items(&self) -> &[Self] {
-        if let Value::List(items) = &self.value { items } else { &[] }
+        if let DocValue::List(items) = &self.value { items } else { &[] }
     }
 
     /// The items of a list that are texts, or a text alone.
@@ -116,7 +110,7 @@ impl Node {
 
     /// The text of a scalar.
     pub fn text(&self) -> Option<&str> {
-        if let Value::Scalar(text) = &self.value { Some(text) } else { None }
+        if let DocValue::Scalar(text) = &self.value { Some(text) } else { None }
     }
 
     /// The number of a scalar.
@@ -126,7 +120,7 @@ impl Node {
 
     /// Whether it is there at all.
     pub fn is_present(&self) -> bool {
-        !matches!(self.value, Value::Null)
+        !matches!(self.value, DocValue::Null)
     }
 
     /// Whether it is `true`.
@@ -135,57 +129,57 @@ impl Node {
     }
 }
 
-fn of_yaml(yaml: &MarkedYaml<'_>) -> Node {
+fn of_yaml(yaml: &MarkedYaml<'_>) -> DocNode {
     let value = match &yaml.data {
         YamlData::Value(scalar) => match scalar {
-            Scalar::Null => Value::Null,
-            Scalar::Boolean(value) => Value::Scalar(value.to_string()),
-            Scalar::Integer(value) => Value::Scalar(value.to_string()),
-            Scalar::FloatingPoint(value) => Value::Scalar(value.to_string()),
-            Scalar::String(text) => Value::Scalar(text.to_string()),
+            Scalar::Null => DocValue::Null,
+            Scalar::Boolean(value) => DocValue::Scalar(value.to_string()),
+            Scalar::Integer(value) => DocValue::Scalar(value.to_string()),
+            Scalar::FloatingPoint(value) => DocValue::Scalar(value.to_string()),
+            Scalar::String(text) => DocValue::Scalar(text.to_string()),
         },
-        YamlData::Representation(text, ..) => Value::Scalar(text.to_string()),
-        YamlData::Sequence(items) => Value::List(items.iter().map(of_yaml).collect()),
+        YamlData::Representation(text, ..) => DocValue::Scalar(text.to_string()),
+        YamlData::Sequence(items) => DocValue::List(items.iter().map(of_yaml).collect()),
         YamlData::Mapping(entries) => {
             let entry = |(key, value): (&MarkedYaml<'_>, &MarkedYaml<'_>)| {
                 let name = of_yaml(key).text().unwrap_or_default().to_owned();
                 let line = key.span.start.line();
-                (name, Node { line, ..of_yaml(value) })
+                (name, DocNode { line, ..of_yaml(value) })
             };
-            Value::Map(entries.iter().map(entry).collect())
+            DocValue::Map(entries.iter().map(entry).collect())
         }
         YamlData::Tagged(_, inner) => of_yaml(inner).value,
-        YamlData::Alias(_) | YamlData::BadValue => Value::Null,
+        YamlData::Alias(_) | YamlData::BadValue => DocValue::Null,
     };
-    Node { line: yaml.span.start.line(), value }
+    DocNode { line: yaml.span.start.line(), value }
 }
 
-fn of_table(table: &DeTable<'_>, text: &str) -> Value {
-    let mut entries: Vec<(usize, String, Node)> = Vec::new();
+fn of_table(table: &DeTable<'_>, text: &str) -> DocValue {
+    let mut entries: Vec<(usize, String, DocNode)> = Vec::new();
     for (key, value) in table {
-        let node = Node { line: line_of(text, key.span().start), value: of_value(value, text) };
+        let node = DocNode { line: line_of(text, key.span().start), value: of_value(value, text) };
         entries.push((key.span().start, key.get_ref().to_string(), node));
     }
     // In the order of the file.
     entries.sort_by_key(|(start, ..)| *start);
-    Value::Map(entries.into_iter().map(|(_, key, node)| (key, node)).collect())
+    DocValue::Map(entries.into_iter().map(|(_, key, node)| (key, node)).collect())
 }
 
-fn of_value(value: &Spanned<DeValue<'_>>, text: &str) -> Value {
+fn of_value(value: &Spanned<DeValue<'_>>, text: &str) -> DocValue {
     match value.get_ref() {
-        DeValue::String(string) => Value::Scalar(string.to_string()),
-        DeValue::Boolean(value) => Value::Scalar(value.to_string()),
+        DeValue::String(string) => DocValue::Scalar(string.to_string()),
+        DeValue::Boolean(value) => DocValue::Scalar(value.to_string()),
         DeValue::Array(items) => {
-            let item = |item: &Spanned<DeValue<'_>>| Node {
+            let item = |item: &Spanned<DeValue<'_>>| DocNode {
                 line: line_of(text, item.span().start),
                 value: of_value(item, text),
             };
-            Value::List(items.iter().map(item).collect())
+            DocValue::List(items.iter().map(item).collect())
         }
         DeValue::Table(table) => of_table(table, text),
-        DeValue::Integer(number) => Value::Scalar(number.to_string()),
+        DeValue::Integer(number) => DocValue::Scalar(number.to_string()),
         DeValue::Float(_) | DeValue::Datetime(_) => {
-            Value::Scalar(text.get(value.span()).unwrap_or_default().to_owned())
+            DocValue::Scalar(text.get(value.span()).unwrap_or_default().to_owned())
         }
     }
 }

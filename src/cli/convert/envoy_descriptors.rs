@@ -1,8 +1,8 @@
 //! Converts the configuration of Envoy's rate-limit service (envoyproxy/ratelimit) to one of the service of tidegate.
 
-use super::document::{Document, Node};
+use super::document::{DocNode, Document};
 use super::envoy_rate::{Allowance, allowance};
-use super::model::{Algorithm, Converted, Descriptor, Limit, Listener};
+use super::model::{Converted, Limit, TomlAlgorithm, TomlDescriptor, TomlListener};
 use super::names::Names;
 use super::note::{Note, SyntaxError};
 
@@ -13,7 +13,7 @@ const ADDRESS: &str = "127.0.0.1:8081";
 const OF_METRICS: [&str; 3] = ["detailed_metric", "value_to_metric", "metadata"];
 
 /// What is made while descriptors are converted.
-struct Maker<'d> {
+struct DescriptorConverter<'d> {
     document: &'d Document,
     names: Names,
     converted: Converted,
@@ -24,7 +24,7 @@ struct Maker<'d> {
 
 /// The descriptors around a rule, and itself.
 #[derive(Clone, Default)]
-struct Path {
+struct RulePath {
     entries: Vec<Entry>,
 }
 
@@ -38,23 +38,20 @@ struct Entry {
 }
 
 /// Converts a file with this name and text.
-///
-/// # Errors
-/// The place of an error of syntax.
 pub(super) fn convert(file: &str, text: &str) -> Result<Converted, SyntaxError> {
     let document = Document::yaml(file, text)?;
-    let mut maker = Maker {
+    let mut maker = DescriptorConverter {
         document: &document,
         names: Names::default(),
         converted: Converted::default(),
         domain: String::new(),
         rules: Vec::new(),
     };
-    maker.converted.listeners.push(Listener {
+    maker.converted.listeners.push(TomlListener {
         notes: vec![Note::text("Name this address in the `rate_limit_service` of Envoy's filter.")],
         address: ADDRESS.to_owned(),
         serves: Some("envoy-ratelimit"),
-        ..Listener::default()
+        ..TomlListener::default()
     });
     for root in &document.roots {
         find_names(root.get("descriptors"), &mut maker.rules);
@@ -62,21 +59,21 @@ pub(super) fn convert(file: &str, text: &str) -> Result<Converted, SyntaxError> 
     for root in &document.roots {
         root.get("domain").text().unwrap_or_default().clone_into(&mut maker.domain);
         maker.converted.notes.extend(document.remarks(root, &["domain", "descriptors"]));
-        maker.descriptors(root.get("descriptors"), &Path::default());
+        maker.descriptors(root.get("descriptors"), &RulePath::default());
     }
     Ok(maker.converted)
 }
 
 /// Collects the names of all rules.
-fn find_names(list: &Node, names: &mut Vec<String>) {
+fn find_names(list: &DocNode, names: &mut Vec<String>) {
     for node in list.items() {
         names.extend(node.get("rate_limit").get("name").text().map(str::to_owned));
         find_names(node.get("descriptors"), names);
     }
 }
 
-impl Maker<'_> {
-    fn descriptors(&mut self, list: &Node, path: &Path) {
+impl DescriptorConverter<'_> {
+    fn descriptors(&mut self, list: &DocNode, path: &RulePath) {
         for node in list.items() {
             let entry = Entry {
                 key: node.get("key").text().unwrap_or_default().to_owned(),
@@ -90,7 +87,7 @@ impl Maker<'_> {
         }
     }
 
-    fn descriptor(&mut self, node: &Node, path: &Path) {
+    fn descriptor(&mut self, node: &DocNode, path: &RulePath) {
         let known = ["key", "value", "rate_limit", "descriptors", "shadow_mode", "share_threshold"];
         let known: Vec<&str> = known.into_iter().chain(OF_METRICS).collect();
         let mut notes = self.document.remarks(node, &known);
@@ -105,7 +102,7 @@ impl Maker<'_> {
             return;
         }
         notes.insert(0, self.document.origin(node, &path.text()));
-        let mut rule = Descriptor::new(&self.domain, path.patterns());
+        let mut rule = TomlDescriptor::new(&self.domain, path.patterns());
         if path.entries.iter().any(|entry| entry.key.is_empty() || entry.key.contains(['=', '*'])) {
             let reason =
                 "ACCESS IS OPEN: a key without text, with `=` or with `*` can't be written in `match`";
@@ -125,7 +122,7 @@ impl Maker<'_> {
         self.converted.descriptors.push(rule);
     }
 
-    fn replaces(&mut self, limit: &Node, rule: &mut Descriptor, notes: &mut Vec<Note>) {
+    fn replaces(&mut self, limit: &DocNode, rule: &mut TomlDescriptor, notes: &mut Vec<Note>) {
         for replaced in limit.get("replaces").items() {
             let name = replaced.get("name").text().unwrap_or_default();
             if self.rules.iter().any(|rule| rule == name) {
@@ -138,7 +135,7 @@ impl Maker<'_> {
     }
 
     /// Gives a rule the limit of its descriptor.
-    fn limit(&mut self, node: &Node, path: &Path, rule: &mut Descriptor, notes: &mut Vec<Note>) {
+    fn limit(&mut self, node: &DocNode, path: &RulePath, rule: &mut TomlDescriptor, notes: &mut Vec<Note>) {
         let limit = node.get("rate_limit");
         if limit.get("unlimited").is_true() {
             notes.push(Note::text("Unlimited."));
@@ -154,7 +151,7 @@ impl Maker<'_> {
                 };
                 let name = limit.get("name").text().map_or_else(|| path.name(), str::to_owned);
                 let name = self.names.unique(&name);
-                let mut made = Limit::new(name.clone(), Algorithm::FixedWindow { rate }, key);
+                let mut made = Limit::new(name.clone(), TomlAlgorithm::FixedWindow { rate }, key);
                 made.is_shadow = is_shadow;
                 rule.limits.push(name);
                 self.converted.limits.push(made);
@@ -176,7 +173,7 @@ impl Maker<'_> {
     }
 }
 
-impl Path {
+impl RulePath {
     /// The `match` of a rule.
     fn patterns(&self) -> Vec<String> {
         let pattern = |entry: &Entry| match &entry.value {

@@ -1,6 +1,6 @@
 //! What a descriptor of Envoy's rate-limit service allows.
 
-use super::document::Node;
+use super::document::DocNode;
 
 /// What a descriptor allows.
 pub(super) enum Allowance {
@@ -11,7 +11,7 @@ pub(super) enum Allowance {
 }
 
 /// The allowance of a descriptor, in windows that start at multiples of their length, as those of the service do.
-pub(super) fn allowance(node: &Node) -> Option<Allowance> {
+pub(super) fn allowance(node: &DocNode) -> Option<Allowance> {
     let limit = node.get("rate_limit");
     let units = limit.get("requests_per_unit").number()?;
     let period = match &*limit.get("unit").text()?.to_ascii_lowercase() {

@@ -1,8 +1,8 @@
 //! Converts the limits of Envoy's rate-limit service (envoyproxy/ratelimit) to routes, for a tidegate in place of Envoy.
 
-use super::document::{Document, Node};
+use super::document::{DocNode, Document};
 use super::envoy_rate::{Allowance, allowance};
-use super::model::{Algorithm, Condition, ConditionKind, Converted, Limit, Route, Target, Test};
+use super::model::{Condition, ConditionKind, Converted, Limit, Test, TomlAlgorithm, TomlRoute, TomlTarget};
 use super::names::Names;
 use super::note::{Note, SyntaxError};
 
@@ -10,7 +10,7 @@ use super::note::{Note, SyntaxError};
 const SERVER: &str = "http://127.0.0.1:9000";
 
 /// What is made while descriptors are converted.
-struct Maker<'d> {
+struct RateLimitConverter<'d> {
     document: &'d Document,
     names: Names,
     converted: Converted,
@@ -18,7 +18,7 @@ struct Maker<'d> {
 
 /// The descriptors around a limit.
 #[derive(Clone, Default)]
-struct Path {
+struct LimitPath {
     /// Key parts.
     parts: Vec<String>,
     /// Values that the first parts must have.
@@ -39,12 +39,10 @@ enum Part {
 }
 
 /// Converts a file with this name and text.
-///
-/// # Errors
-/// The place of an error of syntax.
 pub(super) fn convert(file: &str, text: &str) -> Result<Converted, SyntaxError> {
     let document = Document::yaml(file, text)?;
-    let mut maker = Maker { document: &document, names: Names::default(), converted: Converted::default() };
+    let mut maker =
+        RateLimitConverter { document: &document, names: Names::default(), converted: Converted::default() };
     for root in &document.roots {
         let domain = root.get("domain");
         if domain.is_present() {
@@ -52,18 +50,18 @@ pub(super) fn convert(file: &str, text: &str) -> Result<Converted, SyntaxError> 
             maker.converted.notes.push(Note::text(text));
         }
         maker.converted.notes.extend(document.remarks(root, &["domain", "descriptors"]));
-        maker.descriptors(root.get("descriptors"), &Path::default());
+        maker.descriptors(root.get("descriptors"), &LimitPath::default());
     }
     maker.add_route();
     Ok(maker.converted)
 }
 
-impl Maker<'_> {
-    fn descriptors(&mut self, list: &Node, path: &Path) {
+impl RateLimitConverter<'_> {
+    fn descriptors(&mut self, list: &DocNode, path: &LimitPath) {
         for node in list.items() {
             let key = node.get("key").text().unwrap_or("");
             let value = node.get("value").text();
-            let has_default = |other: &Node| {
+            let has_default = |other: &DocNode| {
                 other.get("key").text() == Some(key)
                     && other.get("value").text().is_none()
                     && allowance(other).is_some_and(|it| matches!(it, Allowance::Rate(_)))
@@ -78,7 +76,7 @@ impl Maker<'_> {
         }
     }
 
-    fn descriptor(&mut self, node: &Node, siblings: &Node, path: &Path) {
+    fn descriptor(&mut self, node: &DocNode, siblings: &DocNode, path: &LimitPath) {
         let (key, value) = (node.get("key").text().unwrap_or(""), node.get("value").text());
         let known = ["key", "value", "rate_limit", "descriptors", "shadow_mode", "detailed_metric"];
         let mut notes = self.document.remarks(node, &known);
@@ -117,7 +115,7 @@ impl Maker<'_> {
         self.descriptors(node.get("descriptors"), &inner);
     }
 
-    fn limit(&mut self, node: &Node, siblings: &Node, path: &Path, mut notes: Vec<Note>) {
+    fn limit(&mut self, node: &DocNode, siblings: &DocNode, path: &LimitPath, mut notes: Vec<Note>) {
         let limit = node.get("rate_limit");
         notes.extend(self.document.remarks(limit, &["unit", "requests_per_unit", "unlimited", "name"]));
         if limit.get("replaces").is_present() {
@@ -143,7 +141,7 @@ impl Maker<'_> {
         };
         let key = if path.parts.is_empty() { vec!["global".to_owned()] } else { path.parts.clone() };
         let name = limit.get("name").text().map_or_else(|| path.names.join("-"), str::to_owned);
-        let mut made = Limit::new(self.names.unique(&name), Algorithm::FixedWindow { rate }, key);
+        let mut made = Limit::new(self.names.unique(&name), TomlAlgorithm::FixedWindow { rate }, key);
         if made.key.iter().any(|part| part.contains(':')) {
             // Envoy sends no descriptor for a request that lacks a part.
             made.on_missing = Some("skip");
@@ -160,7 +158,7 @@ impl Maker<'_> {
     }
 
     /// Adds a route that denies the requests with these descriptors, of which none are allowed.
-    fn deny(&mut self, node: &Node, path: &Path, mut notes: Vec<Note>) {
+    fn deny(&mut self, node: &DocNode, path: &LimitPath, mut notes: Vec<Note>) {
         let limit = node.get("rate_limit");
         if node.get("shadow_mode").is_true() {
             notes.push(self.document.finding(
@@ -187,17 +185,17 @@ impl Maker<'_> {
         }
         notes.extend(path.guesses.iter().cloned());
         notes.push(Note::text("`requests_per_unit: 0` denies all requests."));
-        self.converted.routes.push(Route {
+        self.converted.routes.push(TomlRoute {
             notes,
             path: "/*".to_owned(),
             conditions,
-            target: Target::Respond { status: 429, body: String::new() },
-            ..Route::default()
+            target: TomlTarget::Respond { status: 429, body: String::new() },
+            ..TomlRoute::default()
         });
     }
 
     /// Adds a route that denies the requests with this value of the last part of a key.
-    fn deny_value(&mut self, node: &Node, value: &str, path: &Path) {
+    fn deny_value(&mut self, node: &DocNode, value: &str, path: &LimitPath) {
         let mut path = path.clone();
         let part = path.parts.pop().unwrap_or_default();
         let text = format!("value: {value}");
@@ -213,8 +211,8 @@ impl Maker<'_> {
     }
 
     /// Adds the limits of single values, which are overrides of the limit for all other values.
-    fn values(&mut self, (node, siblings): (&Node, &Node), path: &Path, limit: &mut Limit) {
-        let is_other = |other: &&Node| {
+    fn values(&mut self, (node, siblings): (&DocNode, &DocNode), path: &LimitPath, limit: &mut Limit) {
+        let is_other = |other: &&DocNode| {
             node.get("value").text().is_none()
                 && other.get("key").text() == node.get("key").text()
                 && other.get("descriptors").items().is_empty()
@@ -253,15 +251,15 @@ impl Maker<'_> {
     /// Names a limit in the route with these conditions.
     fn name_in_route(&mut self, name: String, conditions: &[Condition]) {
         let routes = &mut self.converted.routes;
-        let is_forwarded = |route: &Route| matches!(route.target, Target::Upstream(_));
+        let is_forwarded = |route: &TomlRoute| matches!(route.target, TomlTarget::Upstream(_));
         match routes.iter_mut().find(|route| is_forwarded(route) && route.conditions == conditions) {
             Some(route) => route.limits.push(name),
-            None => routes.push(Route {
+            None => routes.push(TomlRoute {
                 path: "/*".to_owned(),
                 conditions: conditions.to_vec(),
                 limits: vec![name],
-                target: Target::Upstream(SERVER.to_owned()),
-                ..Route::default()
+                target: TomlTarget::Upstream(SERVER.to_owned()),
+                ..TomlRoute::default()
             }),
         }
     }
@@ -271,20 +269,20 @@ impl Maker<'_> {
         let routes = &mut self.converted.routes;
         // Of routes with the same conditions the one that denies comes first, and values come before the presence of any value.
         let is_present = |condition: &&Condition| condition.test == Test::Present(true);
-        routes.sort_by_key(|route| matches!(route.target, Target::Upstream(_)));
+        routes.sort_by_key(|route| matches!(route.target, TomlTarget::Upstream(_)));
         routes.sort_by_key(|route| route.conditions.iter().filter(is_present).count());
         routes.sort_by_key(|route| std::cmp::Reverse(route.conditions.len()));
         if routes.last().is_none_or(|route| !route.conditions.is_empty()) {
-            routes.push(Route {
+            routes.push(TomlRoute {
                 path: "/*".to_owned(),
-                target: Target::Upstream(SERVER.to_owned()),
-                ..Route::default()
+                target: TomlTarget::Upstream(SERVER.to_owned()),
+                ..TomlRoute::default()
             });
         }
         for index in 0..routes.len() {
             let (before, rest) = routes.split_at_mut(index + 1);
             let route = &mut before[index];
-            if !matches!(route.target, Target::Upstream(_)) {
+            if !matches!(route.target, TomlTarget::Upstream(_)) {
                 continue;
             }
             let implied =

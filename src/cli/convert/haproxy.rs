@@ -16,12 +16,14 @@ use std::path::Path;
 use self::actions::restricts;
 use self::backends::Backends;
 use self::conditions::Acls;
-use self::limits::Limits;
-use self::matches::{Match, Restricted, limited, matches, narrowed, selected, widest, without_repetitions};
+use self::limits::HaproxyLimits;
+use self::matches::{
+    Restricted, Selected, limited, matches, narrowed, selected, widest, without_repetitions,
+};
 use self::remarks::remark;
-use self::rules::{RuleMaker, Rules};
-use self::sections::{Line, Section, inherit, is_inherited, sections};
-use super::model::{Converted, Denied, Limit, Listener, Route, Target};
+use self::rules::{RuleMaker, SectionRules};
+use self::sections::{Section, SectionLine, inherit, is_inherited, sections};
+use super::model::{Converted, Limit, TomlDenied, TomlListener, TomlRoute, TomlTarget};
 use super::note::{Note, SyntaxError};
 
 /// What the second section with listeners means for all.
@@ -29,22 +31,19 @@ const ALL_LISTENERS: &str = "ACCESS IS OPEN on all listeners: they all serve the
                              Serve sections that only some clients may reach by another process";
 
 /// What is made while the sections are converted.
-struct Maker<'s> {
+struct HaproxyConverter<'s> {
     sections: &'s [Section],
     rules: RuleMaker<'s>,
     backends: Backends,
 }
 
 /// Converts a file with this name and text. Files that it names are relative to `directory`.
-///
-/// # Errors
-/// The place of an error of syntax.
 pub(super) fn convert(file: &str, text: &str, directory: &Path) -> Result<Converted, SyntaxError> {
     let mut sections = sections(file, text)?;
     inherit(&mut sections);
     let mut converted = Converted::default();
-    let rules = RuleMaker { limits: Limits::new(&sections), statuses: Vec::new() };
-    let mut maker = Maker { sections: &sections, rules, backends: Backends::default() };
+    let rules = RuleMaker { limits: HaproxyLimits::new(&sections), statuses: Vec::new() };
+    let mut maker = HaproxyConverter { sections: &sections, rules, backends: Backends::default() };
     let mut frontends = 0;
     for section in &sections {
         match section.kind() {
@@ -85,9 +84,9 @@ pub(super) fn convert(file: &str, text: &str, directory: &Path) -> Result<Conver
     Ok(converted)
 }
 
-impl<'s> Maker<'s> {
+impl<'s> HaproxyConverter<'s> {
     /// The routes of a section with listeners; its notes, if it has no routes.
-    fn frontend(&mut self, section: &'s Section) -> (Vec<Route>, Vec<Note>) {
+    fn frontend(&mut self, section: &'s Section) -> (Vec<TomlRoute>, Vec<Note>) {
         let own = self.rules.rules(section);
         let acls = Acls::of(section);
         let mut routes = own.refused.clone();
@@ -106,9 +105,9 @@ impl<'s> Maker<'s> {
                         "{reason}: the backend restricts access, so the requests that it may get are answered with 501 until you replace \
                          this route"
                     );
-                    let refused = |it: &Match| Route {
+                    let refused = |it: &Selected| TomlRoute {
                         notes: vec![line.finding(reason.clone())],
-                        target: Target::missing(),
+                        target: TomlTarget::missing(),
                         ..selected(it)
                     };
                     add_routes(&mut routes, widest(&acls.alternatives(line)).iter().map(refused).collect());
@@ -118,10 +117,10 @@ impl<'s> Maker<'s> {
         }
         let last = section.find(&["default_backend"]).last();
         if let Some(line) = last {
-            let found = self.backend(line, &Match::default(), &own);
+            let found = self.backend(line, &Selected::default(), &own);
             add_routes(&mut routes, found);
         } else if section.find(&["server"]).next().is_some() {
-            let found = self.forward(section, &section.header, &Match::default(), (&own, None));
+            let found = self.forward(section, &section.header, &Selected::default(), (&own, None));
             add_routes(&mut routes, found);
         }
         if let Some(first) = routes.first_mut() {
@@ -131,21 +130,21 @@ impl<'s> Maker<'s> {
     }
 
     /// The section of the backend that a line names.
-    fn backend_section(&self, line: &Line) -> Option<&'s Section> {
+    fn backend_section(&self, line: &SectionLine) -> Option<&'s Section> {
         let is_backend = |section: &&Section| matches!(section.kind(), "backend" | "listen");
         self.sections.iter().filter(is_backend).find(|section| section.name() == line.word(1))
     }
 
     /// Whether the backend that a line names may refuse requests.
-    fn backend_restricts(&self, line: &Line) -> bool {
+    fn backend_restricts(&self, line: &SectionLine) -> bool {
         self.backend_section(line).is_none_or(restricts)
     }
 
     /// The routes to the backend that a line names.
-    fn backend(&mut self, line: &'s Line, selection: &Match, own: &Rules) -> Vec<Route> {
+    fn backend(&mut self, line: &'s SectionLine, selection: &Selected, own: &SectionRules) -> Vec<TomlRoute> {
         let Some(section) = self.backend_section(line) else {
             let notes = vec![line.finding("there is no section for this backend: requests get 501")];
-            return vec![Route { notes, target: Target::missing(), ..selected(selection) }];
+            return vec![TomlRoute { notes, target: TomlTarget::missing(), ..selected(selection) }];
         };
         let rules = self.rules.rules(section);
         self.forward(section, line, selection, (own, Some(&rules)))
@@ -156,21 +155,21 @@ impl<'s> Maker<'s> {
     fn forward(
         &mut self,
         section: &'s Section,
-        line: &Line,
-        selection: &Match,
-        (own, rules): (&Rules, Option<&Rules>),
-    ) -> Vec<Route> {
+        line: &SectionLine,
+        selection: &Selected,
+        (own, rules): (&SectionRules, Option<&SectionRules>),
+    ) -> Vec<TomlRoute> {
         let mut route = selected(selection);
         route.notes.push(Note::text(format!("{}: {}", line.place, line.words.join(" "))));
         if let Some(rules) = rules {
             route.notes.extend(section.lines.iter().filter_map(remark).chain(rules.notes.iter().cloned()));
         }
         route.target = if let Some(name) = self.backends.name(section) {
-            Target::Upstream(name)
+            TomlTarget::Upstream(name)
         } else {
             let reason = "none of its servers can be converted: requests get 501";
             route.notes.push(section.header.finding(reason));
-            Target::missing()
+            TomlTarget::missing()
         };
         for of in [Some(own), rules].into_iter().flatten() {
             route.set_headers.extend(of.set_headers.iter().cloned());
@@ -185,10 +184,10 @@ impl<'s> Maker<'s> {
                     section.name()
                 );
                 let notes = vec![line.finding(reason)];
-                Some(Route { notes, target: Target::missing(), ..selected(selection) })
+                Some(TomlRoute { notes, target: TomlTarget::missing(), ..selected(selection) })
             })
         });
-        let refused: Vec<Route> = refused.collect();
+        let refused: Vec<TomlRoute> = refused.collect();
         let limits: Vec<&Restricted> =
             own.limits.iter().chain(rules.map_or(&[][..], |rules| &rules.limits)).collect();
         refused.into_iter().chain(limited(route, &limits)).collect()
@@ -196,7 +195,7 @@ impl<'s> Maker<'s> {
 }
 
 /// Adds routes, without the notes that earlier routes have already.
-fn add_routes(routes: &mut Vec<Route>, added: Vec<Route>) {
+fn add_routes(routes: &mut Vec<TomlRoute>, added: Vec<TomlRoute>) {
     for mut route in added {
         route.notes.retain(|note| !routes.iter().any(|earlier| earlier.notes.contains(note)));
         routes.push(route);
@@ -216,7 +215,7 @@ fn listen(section: &Section, directory: &Path, converted: &mut Converted) {
                 converted.notes.push(line.finding("tidegate listens on IP addresses with a port"));
                 continue;
             }
-            let mut listener = Listener { address, ..Listener::default() };
+            let mut listener = TomlListener { address, ..TomlListener::default() };
             listener.proxy_protocol = line.words.iter().any(|word| word == "accept-proxy");
             if line.words.iter().any(|word| word == "ssl") {
                 tls(line, directory, &mut listener);
@@ -229,7 +228,7 @@ fn listen(section: &Section, directory: &Path, converted: &mut Converted) {
 }
 
 /// Adds the certificates of a `bind` line, each of which is one file with its key.
-fn tls(line: &Line, directory: &Path, listener: &mut Listener) {
+fn tls(line: &SectionLine, directory: &Path, listener: &mut TomlListener) {
     let files = line.words.windows(2).filter(|pair| pair[0] == "crt").map(|pair| directory.join(&pair[1]));
     if line.after("crt-list").is_some() {
         let reason =
@@ -253,7 +252,7 @@ fn tls(line: &Line, directory: &Path, listener: &mut Listener) {
 }
 
 /// The response to denied requests, if the status is not that of tidegate.
-fn denied(statuses: &[(u16, &Line)], notes: &mut Vec<Note>) -> Option<Denied> {
+fn denied(statuses: &[(u16, &SectionLine)], notes: &mut Vec<Note>) -> Option<TomlDenied> {
     let first = statuses.iter().map(|(status, _)| *status).min_by_key(|status| *status != 429)?;
     let other = statuses.iter().filter(|(status, _)| *status != first);
     notes.extend(other.map(|(status, line)| {
@@ -266,5 +265,5 @@ fn denied(statuses: &[(u16, &Line)], notes: &mut Vec<Note>) -> Option<Denied> {
     let note = Note::text(format!(
         "HAProxy denies with {first}. Without this table tidegate denies with 429, which clients understand better."
     ));
-    Some(Denied { notes: vec![note], status: first, body: "{detail}\n".to_owned() })
+    Some(TomlDenied { notes: vec![note], status: first, body: "{detail}\n".to_owned() })
 }

@@ -23,9 +23,6 @@ const KNOWN: [&str; 9] = [
 ];
 
 /// Converts a file with this name and text.
-///
-/// # Errors
-/// The place of an error of syntax.
 pub(super) fn convert(file: &str, text: &str) -> Result<Converted, SyntaxError> {
     let document = Document::yaml(file, text)?;
     let mut converted = Converted::default();

@@ -8,28 +8,28 @@ pub(super) struct Converted {
     /// Notes about the whole file.
     pub notes: Vec<Note>,
     /// Where clients connect; a default is written if there is none.
-    pub listeners: Vec<Listener>,
+    pub listeners: Vec<TomlListener>,
     /// `[client_ip]`.
-    pub client_ip: ClientIp,
+    pub client_ip: TomlClientIp,
     /// `[store]`, if counts are shared.
-    pub store: Option<Store>,
+    pub store: Option<TomlStore>,
     /// The response to denied requests, where it is not the default.
-    pub denied: Option<Denied>,
+    pub denied: Option<TomlDenied>,
     /// `[limits.NAME]`.
     pub limits: Vec<Limit>,
     /// `default_limits`: names of limits.
     pub default_limits: Vec<String>,
     /// `[upstreams.NAME]`.
-    pub upstreams: Vec<Upstream>,
+    pub upstreams: Vec<TomlUpstream>,
     /// `[[routes]]`, from the top.
-    pub routes: Vec<Route>,
+    pub routes: Vec<TomlRoute>,
     /// `[[descriptors]]`, from the top.
-    pub descriptors: Vec<Descriptor>,
+    pub descriptors: Vec<TomlDescriptor>,
 }
 
 /// `[[listeners]]`.
 #[derive(Debug, Default)]
-pub(super) struct Listener {
+pub(super) struct TomlListener {
     pub notes: Vec<Note>,
     pub address: String,
     /// Files with certificates and their keys.
@@ -41,7 +41,7 @@ pub(super) struct Listener {
 
 /// `[client_ip]`; empty values are left out.
 #[derive(Debug, Default)]
-pub(super) struct ClientIp {
+pub(super) struct TomlClientIp {
     pub notes: Vec<Note>,
     pub trusted_proxies: Vec<String>,
     pub header: Option<String>,
@@ -50,14 +50,14 @@ pub(super) struct ClientIp {
 
 /// `[store]`.
 #[derive(Debug)]
-pub(super) struct Store {
+pub(super) struct TomlStore {
     pub notes: Vec<Note>,
     pub url: String,
 }
 
 /// `denied` of `[answers]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Denied {
+pub(super) struct TomlDenied {
     pub notes: Vec<Note>,
     pub status: u16,
     /// Its body, as plain text.
@@ -69,7 +69,7 @@ pub(super) struct Denied {
 pub(super) struct Limit {
     pub notes: Vec<Note>,
     pub name: String,
-    pub algorithm: Algorithm,
+    pub algorithm: TomlAlgorithm,
     /// Key parts; one or more.
     pub key: Vec<String>,
     /// `on_missing`, where it is not the default.
@@ -89,7 +89,7 @@ pub(super) struct Limit {
 
 /// An algorithm with its numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Algorithm {
+pub(super) enum TomlAlgorithm {
     TokenBucket { rate: String, burst: u64 },
     FixedWindow { rate: String },
     SlidingWindow { rate: String, buckets: u64 },
@@ -100,7 +100,7 @@ pub(super) enum Algorithm {
 
 /// `[upstreams.NAME]`.
 #[derive(Debug, Default)]
-pub(super) struct Upstream {
+pub(super) struct TomlUpstream {
     pub notes: Vec<Note>,
     pub name: String,
     /// URLs with their weights.
@@ -118,7 +118,7 @@ pub(super) struct Upstream {
 
 /// `[[routes]]`.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Route {
+pub(super) struct TomlRoute {
     pub notes: Vec<Note>,
     pub name: Option<String>,
     pub host: Option<String>,
@@ -127,7 +127,7 @@ pub(super) struct Route {
     pub conditions: Vec<Condition>,
     /// Names of limits.
     pub limits: Vec<String>,
-    pub target: Target,
+    pub target: TomlTarget,
     pub strip_prefix: Option<String>,
     /// The Host header that servers get, where it is not the client's.
     pub rewrite_host: Option<String>,
@@ -141,7 +141,7 @@ pub(super) struct Route {
 
 /// `[[descriptors]]`.
 #[derive(Clone, Debug)]
-pub(super) struct Descriptor {
+pub(super) struct TomlDescriptor {
     pub notes: Vec<Note>,
     pub domain: String,
     /// `match`: entries with their patterns.
@@ -155,7 +155,7 @@ pub(super) struct Descriptor {
 
 /// What a route does with its requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Target {
+pub(super) enum TomlTarget {
     /// The name of an upstream, or a URL.
     Upstream(String),
     Respond {
@@ -165,13 +165,13 @@ pub(super) enum Target {
     Block,
 }
 
-impl Default for Target {
+impl Default for TomlTarget {
     fn default() -> Self {
         Self::Respond { status: 404, body: String::new() }
     }
 }
 
-impl Target {
+impl TomlTarget {
     /// The response of a route whose origin can't be converted: its requests must not reach another route instead.
     pub fn missing() -> Self {
         Self::Respond { status: 501, body: "This route was not converted.\n".to_owned() }
@@ -205,7 +205,7 @@ pub(super) enum Test {
     Present(bool),
 }
 
-impl Descriptor {
+impl TomlDescriptor {
     /// A rule without limits.
     pub fn new(domain: &str, entries: Vec<String>) -> Self {
         Self {
@@ -222,7 +222,7 @@ impl Descriptor {
 
 impl Limit {
     /// A limit with defaults for all that its name, algorithm and key do not say.
-    pub fn new(name: String, algorithm: Algorithm, key: Vec<String>) -> Self {
+    pub fn new(name: String, algorithm: TomlAlgorithm, key: Vec<String>) -> Self {
         Self {
             notes: Vec::new(),
             name,

@@ -16,7 +16,7 @@ mod upstreams;
 
 use std::path::Path;
 
-use self::limits::Limits;
+use self::limits::NginxLimits;
 pub(super) use self::patterns::{literal, start_of_regex};
 use self::remarks::remarks;
 use self::routes::RouteMaker;
@@ -24,13 +24,10 @@ use self::scope::{Scope, is_restricted};
 use self::servers::{Server, Servers};
 use self::tree::{Directive, Tree};
 use self::upstreams::Upstreams;
-use super::model::{ClientIp, Converted, Denied, Route, Target};
+use super::model::{Converted, TomlClientIp, TomlDenied, TomlRoute, TomlTarget};
 use super::note::{Note, SyntaxError};
 
 /// Converts a file with this name and text. Files that it names are relative to `directory`.
-///
-/// # Errors
-/// The place of an error of syntax.
 pub(super) fn convert(file: &str, text: &str, directory: &Path) -> Result<Converted, SyntaxError> {
     let mut tree = Tree::new(directory);
     let top = tree.parse(file, text)?;
@@ -48,8 +45,11 @@ pub(super) fn convert(file: &str, text: &str, directory: &Path) -> Result<Conver
     let scope = Scope::default().within(block);
     let servers = Servers::of(block, directory);
     converted.client_ip = client_ip(block);
-    let mut maker =
-        RouteMaker { limits: Limits::new(block), upstreams: Upstreams::new(block), statuses: Vec::new() };
+    let mut maker = RouteMaker {
+        limits: NginxLimits::new(block),
+        upstreams: Upstreams::new(block),
+        statuses: Vec::new(),
+    };
     add_routes(&mut converted, &servers, &mut maker, &scope);
     converted.listeners = servers.listeners;
     converted.notes.extend(maker.limits.unused());
@@ -73,8 +73,8 @@ fn add_routes<'d>(
     maker: &mut RouteMaker<'d>,
     scope: &Scope<'d>,
 ) {
-    let mut by_host: Vec<(bool, usize, String, Vec<Route>)> = Vec::new();
-    let mut defaults: Vec<(&Server<'_>, Vec<Route>)> = Vec::new();
+    let mut by_host: Vec<(bool, usize, String, Vec<TomlRoute>)> = Vec::new();
+    let mut defaults: Vec<(&Server<'_>, Vec<TomlRoute>)> = Vec::new();
     let hosts: Vec<&String> = servers.iter().flat_map(|server| &server.hosts).collect();
     // A name of the default server that another server's wildcard covers.
     let is_covered = |host: &str| {
@@ -105,9 +105,11 @@ fn add_routes<'d>(
     for (_, _, host, mut routes) in by_host {
         if routes.last().is_none_or(|route| route.path != "/*") {
             let notes = vec![Note::text("nginx has no location for other paths of this host.")];
-            routes.push(Route { notes, path: "/*".to_owned(), ..Route::default() });
+            routes.push(TomlRoute { notes, path: "/*".to_owned(), ..TomlRoute::default() });
         }
-        converted.routes.extend(routes.into_iter().map(|route| Route { host: Some(host.clone()), ..route }));
+        converted
+            .routes
+            .extend(routes.into_iter().map(|route| TomlRoute { host: Some(host.clone()), ..route }));
     }
     converted.routes.extend(servers.iter().filter_map(lost_hosts));
     let mut defaults = defaults.into_iter();
@@ -122,7 +124,7 @@ fn add_routes<'d>(
 }
 
 /// A route for the hosts of a server that can't be converted, if it restricts access. They are matched after all others.
-fn lost_hosts(server: &Server<'_>) -> Option<Route> {
+fn lost_hosts(server: &Server<'_>) -> Option<TomlRoute> {
     let is_lost = server.has_lost_names && !server.is_default;
     if !is_lost || !is_restricted(server.directive.directives()) {
         return None;
@@ -130,13 +132,13 @@ fn lost_hosts(server: &Server<'_>) -> Option<Route> {
     let reason = "it restricts access for hosts that are not converted: requests for hosts without a route of their own get 501 \
                   until you replace this route";
     let notes = vec![server.directive.finding(reason)];
-    Some(Route { notes, path: "/*".to_owned(), target: Target::missing(), ..Route::default() })
+    Some(TomlRoute { notes, path: "/*".to_owned(), target: TomlTarget::missing(), ..TomlRoute::default() })
 }
 
 /// The routes of a server for another host, without their notes.
-fn repeated(routes: &[Route], server: &Server<'_>) -> Vec<Route> {
-    let mut routes: Vec<Route> =
-        routes.iter().map(|route| Route { notes: Vec::new(), ..route.clone() }).collect();
+fn repeated(routes: &[TomlRoute], server: &Server<'_>) -> Vec<TomlRoute> {
+    let mut routes: Vec<TomlRoute> =
+        routes.iter().map(|route| TomlRoute { notes: Vec::new(), ..route.clone() }).collect();
     if let Some(first) = routes.first_mut() {
         let place = &server.directive.place;
         first.notes.push(Note::text(format!("{place}: the same routes for another name of this server.")));
@@ -157,8 +159,8 @@ fn redirect(server: &Directive, servers: usize) -> Option<Note> {
 }
 
 /// `[client_ip]`, from the directives of the module `realip`.
-fn client_ip(block: &[Directive]) -> ClientIp {
-    let mut client_ip = ClientIp::default();
+fn client_ip(block: &[Directive]) -> TomlClientIp {
+    let mut client_ip = TomlClientIp::default();
     for directive in block {
         match &*directive.name {
             "set_real_ip_from" if directive.arg(0).starts_with("unix") => {
@@ -185,7 +187,7 @@ fn client_ip(block: &[Directive]) -> ClientIp {
 }
 
 /// The response to denied requests, if the status is not that of tidegate.
-fn denied(maker: &RouteMaker<'_>, notes: &mut Vec<Note>) -> Option<Denied> {
+fn denied(maker: &RouteMaker<'_>, notes: &mut Vec<Note>) -> Option<TomlDenied> {
     let first = maker.statuses.iter().map(|it| it.code).min_by_key(|status| *status != 429)?;
     let other = maker.statuses.iter().filter(|it| it.code != first);
     notes.extend(other.map(|it| {
@@ -198,5 +200,5 @@ fn denied(maker: &RouteMaker<'_>, notes: &mut Vec<Note>) -> Option<Denied> {
     let note = Note::text(format!(
         "nginx denies with {first}. Without this table tidegate denies with 429, which clients understand better."
     ));
-    Some(Denied { notes: vec![note], status: first, body: "{detail}\n".to_owned() })
+    Some(TomlDenied { notes: vec![note], status: first, body: "{detail}\n".to_owned() })
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 /// A line of a file of the origin. Files are in the order in which they were read.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct FileLine {
     /// The number of the file, in the order of reading.
     pub order: usize,
     /// The name of the file, as in messages.
@@ -14,7 +14,7 @@ pub(super) struct Place {
     pub line: usize,
 }
 
-impl Display for Place {
+impl Display for FileLine {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.file, self.line)
     }
@@ -23,7 +23,7 @@ impl Display for Place {
 /// A line of the origin that is not converted, or not completely.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Finding {
-    pub place: Place,
+    pub place: FileLine,
     /// The line, shortened.
     pub text: String,
     /// Why, and what to do instead.
@@ -52,7 +52,7 @@ impl Note {
     }
 
     /// A line that is not converted; `text` is shortened.
-    pub fn finding(place: &Place, text: &str, reason: impl Into<String>) -> Self {
+    pub fn finding(place: &FileLine, text: &str, reason: impl Into<String>) -> Self {
         const LONGEST: usize = 70;
         let mut text = text.split_whitespace().collect::<Vec<_>>().join(" ").replace('`', "'");
         if text.chars().count() > LONGEST {
@@ -74,6 +74,6 @@ impl Display for Note {
 /// An origin's file that can't be read at all.
 #[derive(Debug)]
 pub(super) struct SyntaxError {
-    pub place: Place,
+    pub place: FileLine,
     pub message: String,
 }

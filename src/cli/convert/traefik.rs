@@ -8,15 +8,12 @@ use std::path::Path;
 
 use self::middlewares::Middlewares;
 use self::rule::{alternatives, widest};
-use self::services::Services;
-use super::document::{Document, Node};
-use super::model::{Converted, Route, Target};
+use self::services::TraefikServices;
+use super::document::{DocNode, Document};
+use super::model::{Converted, TomlRoute, TomlTarget};
 use super::note::{Note, SyntaxError};
 
 /// Converts a file with this name and text; a name that ends with `.toml` is that of a file in TOML.
-///
-/// # Errors
-/// The place of an error of syntax.
 pub(super) fn convert(file: &str, text: &str) -> Result<Converted, SyntaxError> {
     let is_toml =
         Path::new(file).extension().is_some_and(|it| it == "toml") || text.trim_start().starts_with('[');
@@ -27,13 +24,13 @@ pub(super) fn convert(file: &str, text: &str) -> Result<Converted, SyntaxError> 
         converted.notes.extend(document.remarks(root, &["http"]));
         converted.notes.extend(document.remarks(http, &["routers", "services", "middlewares"]));
         let routers = http.get("routers");
-        let mut maker = Maker {
+        let mut maker = RouterConverter {
             document: &document,
             routers,
             middlewares: Middlewares::new(&document, http.get("middlewares"), routers),
-            services: Services::new(&document, http.get("services")),
+            services: TraefikServices::new(&document, http.get("services")),
         };
-        let mut found: Vec<(u64, Vec<Route>)> = Vec::new();
+        let mut found: Vec<(u64, Vec<TomlRoute>)> = Vec::new();
         for (name, router) in routers.entries() {
             match maker.routes(name, router) {
                 Ok(made) => found.push((priority(router), made)),
@@ -60,29 +57,26 @@ pub(super) fn convert(file: &str, text: &str) -> Result<Converted, SyntaxError> 
 }
 
 /// The priority of a router: by default the length of its rule.
-fn priority(router: &Node) -> u64 {
+fn priority(router: &DocNode) -> u64 {
     let set = router.get("priority").number().filter(|priority| *priority > 0);
     set.unwrap_or_else(|| router.get("rule").text().map_or(0, str::len) as u64)
 }
 
 /// Makes the routes of routers, with the limits and upstreams that they name.
-struct Maker<'d> {
+struct RouterConverter<'d> {
     document: &'d Document,
-    routers: &'d Node,
+    routers: &'d DocNode,
     middlewares: Middlewares<'d>,
-    services: Services<'d>,
+    services: TraefikServices<'d>,
 }
 
-impl Maker<'_> {
+impl RouterConverter<'_> {
     /// The routes of a router.
-    ///
-    /// # Errors
-    /// A note on why there are none.
-    fn routes(&mut self, name: &str, router: &Node) -> Result<Vec<Route>, Note> {
+    fn routes(&mut self, name: &str, router: &DocNode) -> Result<Vec<TomlRoute>, Note> {
         let text = router.get("rule").text().unwrap_or("");
         let restricts = self.middlewares.restrict(router.get("middlewares"))
             || router.get("tls").get("options").is_present();
-        let mut base = Route::default();
+        let mut base = TomlRoute::default();
         let failed =
             |reason: String| self.document.finding(router.get("rule"), &format!("rule: {text}"), reason);
         let (matches, is_lost) = match alternatives(text) {
@@ -112,47 +106,47 @@ impl Maker<'_> {
         base.notes.extend(exposed(self.document, router, self.routers));
         let prefixes = self.middlewares.apply(name, router.get("middlewares"), &mut base);
         if is_lost {
-            base.target = Target::missing();
+            base.target = TomlTarget::missing();
         }
-        let with_base = |matched: Route| {
-            let Route { host, path, methods, conditions, .. } = matched;
-            Route { notes: Vec::new(), host, path, methods, conditions, ..base.clone() }
+        let with_base = |matched: TomlRoute| {
+            let TomlRoute { host, path, methods, conditions, .. } = matched;
+            TomlRoute { notes: Vec::new(), host, path, methods, conditions, ..base.clone() }
         };
         let stripped = matches.into_iter().flat_map(|matched| stripped(&with_base(matched), &prefixes));
-        let mut all: Vec<Route> = stripped.collect();
+        let mut all: Vec<TomlRoute> = stripped.collect();
         if let Some(first) = all.first_mut() {
             first.notes.clone_from(&base.notes);
         }
         Ok(all)
     }
 
-    fn set_target(&mut self, router: &Node, route: &mut Route) {
+    fn set_target(&mut self, router: &DocNode, route: &mut TomlRoute) {
         let service = router.get("service").text().unwrap_or("");
         match self.services.upstream(service) {
             Ok((upstream, host)) => {
-                route.target = Target::Upstream(upstream);
+                route.target = TomlTarget::Upstream(upstream);
                 route.rewrite_host = host;
             }
             Err(reason) => {
                 let text = format!("service: {service}");
                 route.notes.push(self.document.finding(router.get("service"), &text, reason));
-                route.target = Target::missing();
+                route.target = TomlTarget::missing();
             }
         }
         let options = router.get("tls").get("options");
         if let Some(text) = options.text() {
             let reason = "they may require client certificates: requests get 501 until you set `client_ca` of the listener's `tls`";
             route.notes.push(self.document.finding(options, &format!("tls.options: {text}"), reason));
-            route.target = Target::missing();
+            route.target = TomlTarget::missing();
         }
     }
 }
 
 /// Notes on listeners that serve a router on which Traefik does not.
-fn exposed(document: &Document, router: &Node, routers: &Node) -> Vec<Note> {
+fn exposed(document: &Document, router: &DocNode, routers: &DocNode) -> Vec<Note> {
     let mut notes = Vec::new();
     let points = router.get("entryPoints");
-    let is_other = |(_, other): &(String, Node)| other.get("entryPoints").texts() != points.texts();
+    let is_other = |(_, other): &(String, DocNode)| other.get("entryPoints").texts() != points.texts();
     if !points.items().is_empty() && routers.entries().iter().any(is_other) {
         let reason = "ACCESS IS OPEN on all listeners: they all serve this route. Serve routes that only some clients may reach by \
                       another process";
@@ -167,9 +161,12 @@ fn exposed(document: &Document, router: &Node, routers: &Node) -> Vec<Note> {
 }
 
 /// A route that removes one of these prefixes from paths: routes for the paths that have it, and one for all others.
-fn stripped(route: &Route, prefixes: &[String]) -> Vec<Route> {
-    let strip =
-        |path: String, prefix: &String| Route { path, strip_prefix: Some(prefix.clone()), ..route.clone() };
+fn stripped(route: &TomlRoute, prefixes: &[String]) -> Vec<TomlRoute> {
+    let strip = |path: String, prefix: &String| TomlRoute {
+        path,
+        strip_prefix: Some(prefix.clone()),
+        ..route.clone()
+    };
     let whole = prefixes.iter().find(|prefix| route.path.starts_with(&***prefix));
     if let Some(prefix) = whole {
         return vec![strip(route.path.clone(), prefix)];
@@ -178,7 +175,7 @@ fn stripped(route: &Route, prefixes: &[String]) -> Vec<Route> {
     let inner = prefixes.iter().filter(|prefix| start.len() < route.path.len() && prefix.starts_with(start));
     let routes =
         inner.flat_map(|prefix| [prefix.clone(), format!("{prefix}/*")].map(|path| strip(path, prefix)));
-    let mut routes: Vec<Route> = routes.collect();
+    let mut routes: Vec<TomlRoute> = routes.collect();
     routes.push(route.clone());
     routes
 }

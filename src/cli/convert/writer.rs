@@ -3,7 +3,8 @@
 use std::fmt::{Display, Write as _};
 
 use super::model::{
-    Algorithm, ConditionKind, Converted, Descriptor, Limit, Listener, Route, Target, Test, Upstream,
+    ConditionKind, Converted, Limit, Test, TomlAlgorithm, TomlDescriptor, TomlListener, TomlRoute,
+    TomlTarget, TomlUpstream,
 };
 use super::note::Note;
 use crate::text::toml_string;
@@ -15,7 +16,7 @@ const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
 
 /// The text of a configuration. `title` is its first comment.
 pub(super) fn toml(converted: &Converted, title: &str) -> String {
-    let mut out = Writer::default();
+    let mut out = TomlWriter::default();
     out.comment(title);
     for note in &converted.notes {
         out.note(note);
@@ -38,11 +39,11 @@ pub(super) fn toml(converted: &Converted, title: &str) -> String {
 }
 
 #[derive(Default)]
-struct Writer {
+struct TomlWriter {
     text: String,
 }
 
-impl Writer {
+impl TomlWriter {
     fn line(&mut self, text: &str) {
         self.text.push_str(text);
         self.text.push('\n');
@@ -125,8 +126,8 @@ fn bare(name: &str) -> String {
     if !name.is_empty() && name.chars().all(is_bare) { name.to_owned() } else { quoted(name) }
 }
 
-fn write_top(out: &mut Writer, converted: &Converted) {
-    let is_short = |listener: &Listener| {
+fn write_top(out: &mut TomlWriter, converted: &Converted) {
+    let is_short = |listener: &TomlListener| {
         listener.certificates.is_empty() && !listener.proxy_protocol && listener.serves.is_none()
     };
     match &converted.listeners[..] {
@@ -152,7 +153,7 @@ fn write_top(out: &mut Writer, converted: &Converted) {
     }
 }
 
-fn write_listener(out: &mut Writer, listener: &Listener) {
+fn write_listener(out: &mut TomlWriter, listener: &TomlListener) {
     out.header(&listener.notes, "[[listeners]]");
     out.string("address", &listener.address);
     out.some("serve", listener.serves);
@@ -167,7 +168,7 @@ fn write_listener(out: &mut Writer, listener: &Listener) {
     }
 }
 
-fn write_sections(out: &mut Writer, converted: &Converted) {
+fn write_sections(out: &mut TomlWriter, converted: &Converted) {
     let client_ip = &converted.client_ip;
     if !client_ip.notes.is_empty() || !client_ip.trusted_proxies.is_empty() || client_ip.ipv6_prefix.is_some()
     {
@@ -189,7 +190,7 @@ fn write_sections(out: &mut Writer, converted: &Converted) {
     }
 }
 
-fn write_descriptor(out: &mut Writer, descriptor: &Descriptor) {
+fn write_descriptor(out: &mut TomlWriter, descriptor: &TomlDescriptor) {
     out.header(&descriptor.notes, "[[descriptors]]");
     out.string("domain", &descriptor.domain);
     out.list("match", &descriptor.entries);
@@ -201,7 +202,7 @@ fn write_descriptor(out: &mut Writer, descriptor: &Descriptor) {
     out.list("replaces", &descriptor.replaces);
 }
 
-fn write_limit(out: &mut Writer, limit: &Limit) {
+fn write_limit(out: &mut TomlWriter, limit: &Limit) {
     out.header(&limit.notes, &format!("[limits.{}]", limit.name));
     write_algorithm(out, &limit.algorithm);
     match &limit.key[..] {
@@ -227,16 +228,16 @@ fn write_limit(out: &mut Writer, limit: &Limit) {
     }
 }
 
-fn write_algorithm(out: &mut Writer, algorithm: &Algorithm) {
+fn write_algorithm(out: &mut TomlWriter, algorithm: &TomlAlgorithm) {
     let (name, rate, other) = match algorithm {
-        Algorithm::TokenBucket { rate, burst } => ("token_bucket", Some(rate), Some(("burst", *burst))),
-        Algorithm::FixedWindow { rate } => ("fixed_window", Some(rate), None),
-        Algorithm::SlidingWindow { rate, buckets } => {
+        TomlAlgorithm::TokenBucket { rate, burst } => ("token_bucket", Some(rate), Some(("burst", *burst))),
+        TomlAlgorithm::FixedWindow { rate } => ("fixed_window", Some(rate), None),
+        TomlAlgorithm::SlidingWindow { rate, buckets } => {
             ("sliding_window", Some(rate), Some(("buckets", *buckets)))
         }
-        Algorithm::Gcra { rate, burst } => ("gcra", Some(rate), Some(("burst", *burst))),
-        Algorithm::LeakyBucket { rate, queue } => ("leaky_bucket", Some(rate), Some(("queue", *queue))),
-        Algorithm::Concurrency { max_in_flight } => {
+        TomlAlgorithm::Gcra { rate, burst } => ("gcra", Some(rate), Some(("burst", *burst))),
+        TomlAlgorithm::LeakyBucket { rate, queue } => ("leaky_bucket", Some(rate), Some(("queue", *queue))),
+        TomlAlgorithm::Concurrency { max_in_flight } => {
             ("concurrency", None, Some(("max_in_flight", *max_in_flight)))
         }
     };
@@ -247,7 +248,7 @@ fn write_algorithm(out: &mut Writer, algorithm: &Algorithm) {
     }
 }
 
-fn write_upstream(out: &mut Writer, upstream: &Upstream) {
+fn write_upstream(out: &mut TomlWriter, upstream: &TomlUpstream) {
     out.header(&upstream.notes, &format!("[upstreams.{}]", bare(&upstream.name)));
     let server = |(url, weight): &(String, u64)| match weight {
         1 => quoted(url),
@@ -271,7 +272,7 @@ fn write_upstream(out: &mut Writer, upstream: &Upstream) {
     }
 }
 
-fn write_route(out: &mut Writer, route: &Route) {
+fn write_route(out: &mut TomlWriter, route: &TomlRoute) {
     out.header(&route.notes, "[[routes]]");
     out.some("name", route.name.as_deref());
     out.some("host", route.host.as_deref());
@@ -289,24 +290,24 @@ fn write_route(out: &mut Writer, route: &Route) {
     }
     out.list("limits", &route.limits);
     match &route.target {
-        Target::Upstream(upstream) => out.string("upstream", upstream),
-        Target::Respond { status, body } => {
+        TomlTarget::Upstream(upstream) => out.string("upstream", upstream),
+        TomlTarget::Respond { status, body } => {
             let mut entries = vec![("status".to_owned(), status.to_string())];
             if !body.is_empty() {
                 entries.push(("body".to_owned(), quoted(body)));
             }
             out.table("respond", &entries);
         }
-        Target::Block => out.value("block", true),
+        TomlTarget::Block => out.value("block", true),
     }
-    if matches!(route.target, Target::Upstream(_)) {
+    if matches!(route.target, TomlTarget::Upstream(_)) {
         write_request_changes(out, route);
     }
     out.table("response_headers", &changes(&route.set_response_headers, &route.remove_response_headers));
     out.some("max_body", route.max_body.as_deref());
 }
 
-fn write_request_changes(out: &mut Writer, route: &Route) {
+fn write_request_changes(out: &mut TomlWriter, route: &TomlRoute) {
     let rewrite = [("strip_prefix", &route.strip_prefix), ("host", &route.rewrite_host)];
     let rewrite =
         rewrite.into_iter().filter_map(|(key, value)| Some((key.to_owned(), quoted(value.as_ref()?))));

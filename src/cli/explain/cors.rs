@@ -1,15 +1,16 @@
 //! Explains what CORS does with a request of a web page.
 
-use http::Method;
+use http::{Method, StatusCode};
 
-use super::rows::Rows;
+use super::explained::{Explained, ResponseInfo};
+use super::rows::TextRows;
 use crate::gate::{Gate, RouteId};
 use crate::http1::{RequestHead, names};
 use crate::proxy::{ConfigSnapshot, CorsPolicy, Preflight};
 
 /// Explains whether a page may read the response to a request that has an Origin.
 pub(super) fn explain(
-    rows: &mut Rows,
+    rows: &mut TextRows,
     snapshot: &ConfigSnapshot,
     route: Option<RouteId>,
     head: &RequestHead,
@@ -26,7 +27,13 @@ pub(super) fn explain(
 }
 
 /// Explains the response to a preflight.
-pub(super) fn explain_preflight(rows: &mut Rows, gate: &Gate, head: &RequestHead, preflight: &Preflight<'_>) {
+pub(super) fn explain_preflight(
+    explained: &mut Explained,
+    gate: &Gate,
+    head: &RequestHead,
+    preflight: &Preflight<'_>,
+) {
+    let rows = &mut explained.rows;
     let Preflight { policy, method, matched } = preflight;
     if let Some(matched) = matched {
         rows.row("path", matched.path.matched());
@@ -42,6 +49,8 @@ pub(super) fn explain_preflight(rows: &mut Rows, gate: &Gate, head: &RequestHead
     }
     rows.gap();
     rows.row("response", "204 No Content: this is a preflight, which no limit counts");
+    explained.route = route.map(|route| route.name.to_string());
+    explained.response = ResponseInfo::new("preflight", StatusCode::NO_CONTENT);
 }
 
 fn origin_text(policy: &CorsPolicy, origin: &str) -> String {

@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 
-use super::rows::Rows;
+use super::rows::TextRows;
 use crate::config::Loaded;
 use crate::gate::{ClientIdentity, OriginalError, original};
 use crate::http1::RequestHead;
@@ -48,7 +48,7 @@ fn of_listeners(loaded: &Loaded) -> Option<ForwardAuth> {
 
 impl Decision {
     /// Explains the response to the authorization request.
-    pub fn explain(&self, rows: &mut Rows) {
+    pub fn explain(&self, rows: &mut TextRows) {
         rows.row("decision", "200 OK if the request passes, in place of what follows its limits above");
         if let Some(status) = self.settings.deny_status {
             rows.row("denial", format!("{status}, with the status above in X-Tidegate-Status"));

@@ -2,13 +2,14 @@
 
 use serde::Serialize;
 
-use super::json::{self, LimitInfo};
+use super::explained::ExplainedLimit;
 use super::limits;
-use super::rows::Rows;
+use super::rows::TextRows;
 use crate::config::Loaded;
 use crate::gate::{Descriptor, DescriptorRule};
+use crate::limit::PolicyId;
 
-/// A descriptor, explained for other programs.
+/// A descriptor, explained.
 #[derive(Serialize)]
 pub(super) struct ExplainedDescriptor {
     domain: String,
@@ -17,38 +18,54 @@ pub(super) struct ExplainedDescriptor {
     is_matched: bool,
     /// Whether the rule blocks it.
     is_blocked: bool,
-    limits: Vec<LimitInfo>,
+    limits: Vec<ExplainedLimit>,
     /// Why it can't be counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
+    /// The text, which also says why.
+    #[serde(skip)]
+    pub rows: TextRows,
 }
 
-/// Explains a descriptor in plain text.
-pub(super) fn explain(loaded: &Loaded, domain: &str, descriptor: &Descriptor<'_>) -> String {
+/// Explains a descriptor.
+pub(super) fn explain(loaded: &Loaded, domain: &str, descriptor: &Descriptor<'_>) -> ExplainedDescriptor {
     let gate = &loaded.config.snapshot.gate;
-    let mut rows = Rows::default();
+    let (mut rows, mut limit_rows) = (TextRows::default(), TextRows::default());
+    let rule = gate.descriptor_rules.find(domain, descriptor);
+    let error = error(loaded, domain, descriptor);
+    let limits = gate.descriptors().with_subject(descriptor, |subject| {
+        let ids = rule.iter().flat_map(|rule| &rule.limits);
+        let explain = |id: &PolicyId| {
+            limit_rows.gap();
+            limits::explain(&mut limit_rows, loaded, *id, subject)
+        };
+        ids.map(explain).collect()
+    });
     rows.row("domain", domain);
     rows.row("entries", descriptor.to_string());
-    let rule = gate.descriptor_rules.find(domain, descriptor);
     rows.row("rule", describe(loaded, domain, rule));
-    let Some(rule) = rule else { return rows.into_text() };
-    if let Some(error) = error(loaded, domain, descriptor) {
-        rows.row("error", error);
-        return rows.into_text();
-    }
-    if rule.charges_late {
-        rows.row("", "hits are charged as far as the limits allow (charge_late)");
-    }
-    if !rule.replaces.is_empty() {
-        rows.row("replaces", format!("{}, in the same request", rule.replaces.join(", ")));
-    }
-    gate.descriptors().with_subject(descriptor, |subject| {
-        for limit in &rule.limits {
-            rows.gap();
-            limits::explain(&mut rows, loaded, *limit, subject);
+    match (rule, &error) {
+        (None, _) => {}
+        (Some(_), Some(error)) => rows.row("error", error),
+        (Some(rule), None) => {
+            if rule.charges_late {
+                rows.row("", "hits are charged as far as the limits allow (charge_late)");
+            }
+            if !rule.replaces.is_empty() {
+                rows.row("replaces", format!("{}, in the same request", rule.replaces.join(", ")));
+            }
+            rows.append(&limit_rows);
         }
-    });
-    rows.into_text()
+    }
+    ExplainedDescriptor {
+        domain: domain.to_owned(),
+        descriptor: descriptor.to_string(),
+        is_matched: rule.is_some(),
+        is_blocked: rule.is_some_and(|rule| rule.blocks),
+        limits,
+        error,
+        rows,
+    }
 }
 
 fn describe(loaded: &Loaded, domain: &str, rule: Option<&DescriptorRule>) -> String {
@@ -75,22 +92,4 @@ fn error(loaded: &Loaded, domain: &str, descriptor: &Descriptor<'_>) -> Option<S
     let asked = [(descriptor.clone(), 1)];
     let plans = loaded.config.snapshot.gate.descriptors().plan(domain, &asked);
     plans.err().map(|(_, error)| error.to_string())
-}
-
-/// Explains a descriptor for other programs.
-pub(super) fn as_json(loaded: &Loaded, domain: &str, descriptor: &Descriptor<'_>) -> ExplainedDescriptor {
-    let gate = &loaded.config.snapshot.gate;
-    let rule = gate.descriptor_rules.find(domain, descriptor);
-    let limits = gate.descriptors().with_subject(descriptor, |subject| {
-        let ids = rule.iter().flat_map(|rule| &rule.limits);
-        ids.map(|id| json::limit(loaded, *id, subject)).collect()
-    });
-    ExplainedDescriptor {
-        domain: domain.to_owned(),
-        descriptor: descriptor.to_string(),
-        is_matched: rule.is_some(),
-        is_blocked: rule.is_some_and(|rule| rule.blocks),
-        limits,
-        error: error(loaded, domain, descriptor),
-    }
 }

@@ -1,47 +1,65 @@
 //! Explains where a route forwards a request.
 
+use http::StatusCode;
 use http::header::HeaderName;
 
-use super::rows::Rows;
+use super::explained::ResponseInfo;
+use super::rows::TextRows;
 use crate::config::Loaded;
 use crate::gate::{Gate, KeySpec, Subject};
 use crate::http1::{RequestHead, names};
 use crate::proxy::{HeaderEdits, Rewrite, RouteAction, Target};
 use crate::upstream::{Balance, HostRule, ServerSpec, SharedUpstream, UpstreamSpec};
 
-/// The response to an authorization request about another one.
-const NO_ROUTE: &str = "404 Not Found: the original request is an authorization request itself";
-
 /// Explains what a route does with a request; `path` is the normalized path, which is sent upstream.
 pub(super) fn explain(
-    rows: &mut Rows,
+    rows: &mut TextRows,
     loaded: &Loaded,
     action: &RouteAction,
     subject: &Subject<'_>,
     path: &str,
-) {
+) -> ResponseInfo {
     let snapshot = &loaded.config.snapshot;
-    match &action.target {
-        Target::Respond { status, .. } => rows.row("response", format!("{status}, from the route itself")),
-        Target::Limits => rows.row("response", "200 OK: the state of these limits, which are not charged"),
-        Target::Block => rows.row("response", "403 Forbidden: the route blocks its requests (`block`)"),
-        Target::Decide(_) => rows.row("response", NO_ROUTE),
+    let response = match &action.target {
+        Target::Respond { status, .. } => {
+            rows.row("response", format!("{status}, from the route itself"));
+            ResponseInfo::new("respond", *status)
+        }
+        Target::Limits => {
+            rows.row("response", "200 OK: the state of these limits, which are not charged");
+            ResponseInfo::new("limits", StatusCode::OK)
+        }
+        Target::Block => {
+            rows.row("response", "403 Forbidden: the route blocks its requests (`block`)");
+            ResponseInfo::new("block", StatusCode::FORBIDDEN)
+        }
+        Target::Decide(_) => {
+            rows.row("response", "404 Not Found: the original request is an authorization request itself");
+            ResponseInfo::rejected(StatusCode::NOT_FOUND, &"it is an authorization request itself")
+        }
         Target::Forward { upstream, rewrite, key } => {
             let upstream = &snapshot.upstreams[*upstream];
             let first = explain_balancing(rows, &snapshot.gate, upstream, key.as_ref(), subject);
             let query = subject.head.uri.query().map_or_else(String::new, |query| format!("?{query}"));
-            list_servers(rows, loaded, upstream, first, &format!("{}{query}", rewrite.path(path)));
+            let target = format!("{}{query}", rewrite.path(path));
+            // A part of the URL may be a secret from an environment variable.
+            let url = |server: &ServerSpec| format!("{}{target}", loaded.without_variables(&server.url()));
+            let urls: Vec<String> = upstream.servers.iter().map(url).collect();
+            list_servers(rows, upstream, first, &urls);
             explain_host(rows, upstream, rewrite, subject.head);
+            let upstream = Some(upstream.label().to_owned());
+            ResponseInfo { kind: "forward", upstream, urls, ..ResponseInfo::default() }
         }
-    }
+    };
     list_edits(rows, "in the request", &action.request_headers);
     let responses = if action.edits_local_replies { "in every response" } else { "in the response" };
     list_edits(rows, responses, &action.response_headers);
+    response
 }
 
 /// Explains how a server is selected; returns the index of the server that is, or may be, selected.
 fn explain_balancing(
-    rows: &mut Rows,
+    rows: &mut TextRows,
     gate: &Gate,
     upstream: &UpstreamSpec,
     key: Option<&KeySpec>,
@@ -79,18 +97,19 @@ fn explain_balancing(
 }
 
 /// Lists the servers with the URL of the request, that at index `first` before the others.
-fn list_servers(rows: &mut Rows, loaded: &Loaded, upstream: &UpstreamSpec, first: usize, target: &str) {
-    let (before, from) = upstream.servers.split_at(first.min(upstream.servers.len()));
-    for (index, server) in from.iter().take(1).chain(before).chain(from.iter().skip(1)).enumerate() {
+fn list_servers(rows: &mut TextRows, upstream: &UpstreamSpec, first: usize, urls: &[String]) {
+    let mut servers: Vec<_> = upstream.servers.iter().zip(urls).collect();
+    if let Some(servers) = servers.get_mut(..=first) {
+        servers.rotate_right(1);
+    }
+    for (index, (server, url)) in servers.into_iter().enumerate() {
         let label = if index == 0 { "sent to" } else { "or" };
         let weight = if server.weight == 1 { String::new() } else { format!(" (weight {})", server.weight) };
-        // A part of the URL may be a secret from an environment variable.
-        let url = loaded.without_variables(&server.url());
-        rows.row(label, format!("{url}{target}{weight}"));
+        rows.row(label, format!("{url}{weight}"));
     }
 }
 
-fn explain_host(rows: &mut Rows, upstream: &UpstreamSpec, rewrite: &Rewrite, head: &RequestHead) {
+fn explain_host(rows: &mut TextRows, upstream: &UpstreamSpec, rewrite: &Rewrite, head: &RequestHead) {
     rows.row(
         "as host",
         match &rewrite.host {
@@ -105,7 +124,7 @@ fn explain_host(rows: &mut Rows, upstream: &UpstreamSpec, rewrite: &Rewrite, hea
     );
 }
 
-fn list_edits(rows: &mut Rows, message: &str, edits: &HeaderEdits) {
+fn list_edits(rows: &mut TextRows, message: &str, edits: &HeaderEdits) {
     let removed: Vec<&str> = edits.remove.iter().map(HeaderName::as_str).collect();
     if !removed.is_empty() {
         rows.row("removed", format!("{message}: {}", removed.join(", ")));

@@ -1,6 +1,7 @@
 //! Explains how a limit applies to a request.
 
-use super::rows::Rows;
+use super::explained::{ExplainedLimit, KeyPartInfo};
+use super::rows::TextRows;
 use crate::cli::ahead;
 use crate::config::Loaded;
 use crate::gate::{
@@ -8,49 +9,62 @@ use crate::gate::{
     Subject, trusts_headers_of,
 };
 use crate::jwt::TokenError;
-use crate::limit::{Charge, Policy, PolicyId};
+use crate::limit::{Charge, Key, Policy, PolicyId};
 use crate::limiter::OnStoreFailure;
 use crate::store::StoreSpec;
 use crate::store::redis::stored_key;
 use crate::text::plural;
 use crate::time::format_duration;
 
-/// Explains one limit: its quota, its key, its cost, and where it is counted.
-pub(super) fn explain(rows: &mut Rows, loaded: &Loaded, id: PolicyId, subject: &Subject<'_>) {
+/// Explains how one limit applies to a request or a descriptor: its quota, its key, its cost, and where it is counted.
+pub(super) fn explain(
+    rows: &mut TextRows,
+    loaded: &Loaded,
+    id: PolicyId,
+    subject: &Subject<'_>,
+) -> ExplainedLimit {
     let gate = &loaded.config.snapshot.gate;
     let (policy, rule) = (&gate.limits.policies[id], &gate.limit_rules[id]);
     rows.row("limit", format!("{}: {}", policy.name, describe_quota(loaded, id)));
     if policy.shadow {
         rows.sub_row("mode", "shadow: it denies no request");
     }
-    explain_key(rows, &rule.key, subject);
+    let info = ExplainedLimit {
+        name: policy.name.to_string(),
+        algorithm: policy.quota.algorithm().name(),
+        mode: if policy.shadow { "shadow" } else { "enforce" },
+        numbers: loaded.limits[id].numbers.to_string(),
+        key: explain_key(rows, &rule.key, subject),
+        ..ExplainedLimit::default()
+    };
     let found = rule.key.find(subject, &gate.hasher);
-    match gate.match_limit(id, subject, &found) {
+    let (outcome, label, text) = match gate.match_limit(id, subject, &found) {
         LimitMatch::Charged { charge, source } => {
-            let applied = Applied { loaded, rule, subject, charge: &charge, source };
-            explain_charge(rows, &applied);
+            let applied = AppliedCharge { loaded, rule, subject, charge: &charge, source };
+            return explain_charge(rows, &applied, info);
         }
         LimitMatch::Allowed(by) => {
-            rows.sub_row("cost", format!("none: {by}, which this limit exempts (`allow`)"));
+            ("allowed", "cost", format!("none: {by}, which this limit exempts (`allow`)"))
         }
         LimitMatch::Skipped => {
-            rows.sub_row("cost", "none: requests without it are not counted (on_missing = \"skip\")");
+            let text = "none: requests without it are not counted (on_missing = \"skip\")".to_owned();
+            ("skipped", "cost", text)
         }
-        LimitMatch::Blocked(by) => {
-            rows.sub_row("denied", format!("{by}, which this limit blocks (`block`)"));
-        }
+        LimitMatch::Blocked(by) => ("blocked", "denied", format!("{by}, which this limit blocks (`block`)")),
         LimitMatch::TooManyValues(part) => {
-            rows.sub_row("denied", format!("{part} has too many values to look up a rule for each"));
+            ("too_many_values", "denied", format!("{part} has too many values to look up a rule for each"))
         }
         LimitMatch::Missing(_) => {
             let status = rule.missing_status.as_u16();
-            rows.sub_row("denied", format!("with {status}: the request lacks it (on_missing = \"deny\")"));
+            ("missing", "denied", format!("with {status}: the request lacks it (on_missing = \"deny\")"))
         }
-    }
+    };
+    rows.sub_row(label, text);
+    ExplainedLimit { outcome, ..info }
 }
 
 /// Explains which limit blocks a request, and by which rule.
-pub(super) fn explain_block(rows: &mut Rows, gate: &Gate, id: PolicyId, subject: &Subject<'_>) {
+pub(super) fn explain_block(rows: &mut TextRows, gate: &Gate, id: PolicyId, subject: &Subject<'_>) {
     let (policy, rule) = (&gate.limits.policies[id], &gate.limit_rules[id]);
     let found = rule.key.find(subject, &gate.hasher);
     if let LimitMatch::Blocked(by) = gate.match_limit(id, subject, &found) {
@@ -66,7 +80,7 @@ fn describe_quota(loaded: &Loaded, id: PolicyId) -> String {
 }
 
 /// A limit that charges a request.
-struct Applied<'a> {
+struct AppliedCharge<'a> {
     loaded: &'a Loaded,
     rule: &'a LimitRule,
     subject: &'a Subject<'a>,
@@ -75,8 +89,12 @@ struct Applied<'a> {
     source: PolicySource<'a>,
 }
 
-fn explain_charge(rows: &mut Rows, applied: &Applied<'_>) {
-    let Applied { loaded, rule, subject, charge, source } = applied;
+fn explain_charge(
+    rows: &mut TextRows,
+    applied: &AppliedCharge<'_>,
+    mut info: ExplainedLimit,
+) -> ExplainedLimit {
+    let AppliedCharge { loaded, rule, subject, charge, source } = applied;
     let gate = &loaded.config.snapshot.gate;
     let policy = &gate.limits.policies[charge.policy];
     match source {
@@ -84,9 +102,11 @@ fn explain_charge(rows: &mut Rows, applied: &Applied<'_>) {
         PolicySource::Tier(name) => {
             let by = rule.tiers.as_ref().map_or_else(String::new, |tiers| tiers.by.to_string());
             rows.sub_row("tier", format!("{name}, by {by}: {}", describe_quota(loaded, charge.policy)));
+            info.tier = Some((*name).to_owned());
         }
         PolicySource::Override(name) => {
             rows.sub_row("override", format!("{name}: {}", describe_quota(loaded, charge.policy)));
+            info.overridden = Some((*name).to_owned());
         }
     }
     rows.sub_row("cost", describe_cost(gate, rule, subject, charge.cost));
@@ -103,11 +123,19 @@ fn explain_charge(rows: &mut Rows, applied: &Applied<'_>) {
     if let Some(granted) = ahead::describe(policy) {
         rows.sub_row("ahead", granted);
     }
-    explain_store(rows, loaded, policy, charge);
+    let tag = format!("{}{}", Key::TAG, String::from_utf8_lossy(&charge.key.text()));
+    ExplainedLimit {
+        outcome: "charged",
+        numbers: loaded.limits[charge.policy].numbers.to_string(),
+        cost: Some(charge.cost),
+        tag: Some(tag),
+        stored_as: explain_store(rows, loaded, policy, charge),
+        ..info
+    }
 }
 
 /// Explains why no tier applies, if the limit has tiers.
-fn explain_no_tier(rows: &mut Rows, gate: &Gate, rule: &LimitRule, subject: &Subject<'_>) {
+fn explain_no_tier(rows: &mut TextRows, gate: &Gate, rule: &LimitRule, subject: &Subject<'_>) {
     let Some(tiers) = &rule.tiers else { return };
     let by = &tiers.by;
     let consumer = subject.consumer();
@@ -143,16 +171,17 @@ fn describe_cost(gate: &Gate, rule: &LimitRule, subject: &Subject<'_>, cost: u64
     format!("{cost}, by header:{name}, from 1 to {max}")
 }
 
-/// Explains where the limit is counted, and what happens if the store is unavailable.
-fn explain_store(rows: &mut Rows, loaded: &Loaded, policy: &Policy, charge: &Charge) {
+/// Explains where the limit is counted, and what happens if the store is unavailable. Returns the key in Redis.
+fn explain_store(rows: &mut TextRows, loaded: &Loaded, policy: &Policy, charge: &Charge) -> Option<String> {
     let StoreSpec::Redis(redis) = &loaded.config.store else {
         rows.sub_row("counted", "in this process");
-        return;
+        return None;
     };
     let limits = &loaded.config.snapshot.gate.limits;
     rows.sub_row("counted", format!("in {}", redis.target));
     let name = stored_key(&redis.prefix, policy, charge.key, policy.letter());
-    rows.sub_row("as", String::from_utf8_lossy(&name));
+    let name = String::from_utf8_lossy(&name).into_owned();
+    rows.sub_row("as", &name);
     let share = limits.shares[charge.policy].quota.limit();
     rows.sub_row(
         "if down",
@@ -163,15 +192,17 @@ fn explain_store(rows: &mut Rows, loaded: &Loaded, policy: &Policy, charge: &Cha
             OnStoreFailure::Local => format!("this process decides locally, at most {share} at once"),
         },
     );
+    Some(name)
 }
 
 /// Explains the value of each part of the key.
-fn explain_key(rows: &mut Rows, spec: &KeySpec, subject: &Subject<'_>) {
-    for (index, part) in spec.parts.iter().enumerate() {
+fn explain_key(rows: &mut TextRows, spec: &KeySpec, subject: &Subject<'_>) -> Vec<KeyPartInfo> {
+    let explain = |(index, part): (usize, &KeyPart)| {
         let label = if index == 0 { "key" } else { "" };
-        let text = match (part.value(subject), spec.on_missing) {
+        let value = part.value(subject);
+        let text = match (&value, spec.on_missing) {
             (PartValue::One(_), _) if *part == KeyPart::Global => format!("{part} = all clients"),
-            (PartValue::One(value), _) => format!("{part} = {}", String::from_utf8_lossy(&value)),
+            (PartValue::One(value), _) => format!("{part} = {}", String::from_utf8_lossy(value)),
             (PartValue::Several(_), _) => {
                 let address = subject.client;
                 format!(
@@ -185,7 +216,10 @@ fn explain_key(rows: &mut Rows, spec: &KeySpec, subject: &Subject<'_>) {
             (PartValue::Missing, _) => format!("{part} is missing{}", why_missing(part, subject)),
         };
         rows.sub_row(label, text);
-    }
+        let value = value.one().map(|value| String::from_utf8_lossy(&value).into_owned());
+        KeyPartInfo { part: part.to_string(), value }
+    };
+    spec.parts.iter().enumerate().map(explain).collect()
 }
 
 /// Why a claim or a field of the body is missing; other parts need no explanation.

@@ -1,10 +1,11 @@
-//! Explains a request in plain text.
+//! Explains a request.
 
-use std::fmt::{Display, Write as _};
+use std::fmt::Write as _;
 
 use http::{Method, StatusCode};
 
-use super::rows::Rows;
+use super::explained::{Explained, RequestInfo, ResponseInfo};
+use super::rows::TextRows;
 use super::{cors, decision, forwarding, limits, routing};
 use crate::config::Loaded;
 use crate::consumers::ConsumerError;
@@ -23,64 +24,86 @@ pub(super) fn explain(
     peer: ClientIdentity<'_>,
     head: &RequestHead,
     body: Option<&[u8]>,
-) -> String {
-    let mut rows = Rows::default();
-    rows.row("request", format!("{} {} from {}", head.method, head.uri, peer.address));
-    match decision::decision(loaded, peer, head) {
-        None => explain_request(&mut rows, loaded, peer, (head, body)),
-        Some(decision) => match &decision.original {
-            Some(Err((status, why))) => rows.row("response", format!("{status}: {why}")),
-            Some(Ok(original)) => {
-                let host = original.fields.get_str(names::HOST).unwrap_or_default();
-                rows.row("original", format!("{} {} of {host}", original.method, original.uri));
-                explain_known(&mut rows, loaded, peer, original, None);
-                decision.explain(&mut rows);
-            }
-            None => {
-                explain_known(&mut rows, loaded, peer, head, None);
-                decision.explain(&mut rows);
-            }
-        },
+) -> Explained {
+    let request =
+        RequestInfo { method: head.method.to_string(), url: head.uri.to_string(), from: Some(peer.address) };
+    let mut explained = Explained { request, ..Explained::default() };
+    explained.rows.row("request", format!("{} {} from {}", head.method, head.uri, peer.address));
+    let Some(decision) = decision::decision(loaded, peer, head) else {
+        explain_request(&mut explained, loaded, peer, head, body);
+        return explained;
+    };
+    let head = match &decision.original {
+        Some(Err((status, why))) => {
+            explained.rows.row("response", format!("{status}: {why}"));
+            explained.response = ResponseInfo::rejected(*status, why);
+            return explained;
+        }
+        Some(Ok(original)) => {
+            let host = original.fields.get_str(names::HOST).unwrap_or_default();
+            explained.rows.row("original", format!("{} {} of {host}", original.method, original.uri));
+            original
+        }
+        None => head,
+    };
+    explain_known(&mut explained, loaded, peer, head, None);
+    decision.explain(&mut explained.rows);
+    if explained.response.is_success() {
+        explained.response = ResponseInfo::new("allow", StatusCode::OK);
     }
-    rows.into_text()
+    explained
 }
 
 /// Explains a request that is served here.
 fn explain_request(
-    rows: &mut Rows,
-    loaded: &Loaded,
-    peer: ClientIdentity<'_>,
-    (head, body): (&RequestHead, Option<&[u8]>),
-) {
-    let gate = &loaded.config.snapshot.gate;
-    let rules = loaded.config.snapshot.cors.as_deref();
-    if let Some(preflight) = rules.and_then(|rules| rules.preflight(gate, peer, head)) {
-        cors::explain_preflight(rows, gate, head, &preflight);
-        return;
-    }
-    explain_known(rows, loaded, peer, head, body);
-}
-
-/// Explains a request that is no preflight.
-fn explain_known(
-    rows: &mut Rows,
+    explained: &mut Explained,
     loaded: &Loaded,
     peer: ClientIdentity<'_>,
     head: &RequestHead,
     body: Option<&[u8]>,
 ) {
     let gate = &loaded.config.snapshot.gate;
+    let rules = loaded.config.snapshot.cors.as_deref();
+    match rules.and_then(|rules| rules.preflight(gate, peer, head)) {
+        Some(preflight) => cors::explain_preflight(explained, gate, head, &preflight),
+        None => explain_known(explained, loaded, peer, head, body),
+    }
+}
+
+/// Explains a request that is no preflight.
+fn explain_known(
+    explained: &mut Explained,
+    loaded: &Loaded,
+    peer: ClientIdentity<'_>,
+    head: &RequestHead,
+    body: Option<&[u8]>,
+) {
+    let snapshot = &loaded.config.snapshot;
+    let gate = &snapshot.gate;
     let fields = body_fields(gate, peer, head, body);
-    match gate.plan(peer, head, fields.as_ref()) {
-        Ok(plan) => explain_plan(rows, loaded, peer, head, &plan),
-        Err(error) => {
-            explain_error(rows, &loaded.config.snapshot, peer, (head, fields.as_ref()), &error);
+    let location = gate.locate(peer, head);
+    let matched = gate.match_route(head, &location);
+    let subject = matched
+        .as_ref()
+        .ok()
+        .map(|matched| Subject { body: fields.as_ref(), ..gate.subject(peer, head, matched, &location) });
+    explained.route = subject.as_ref().and_then(|subject| Some(subject.route?.name.to_string()));
+    match (gate.plan(peer, head, fields.as_ref()), subject) {
+        (Err(error), subject) => {
+            if let Ok(path) = normalize(head.uri.path()) {
+                explained.rows.row("path", path.matched());
+            }
+            explained.rows.row("client", describe_client(gate, peer, head));
+            explain_error(explained, snapshot, subject.as_ref(), &error);
         }
+        (Ok(plan), Some(subject)) => explain_plan(explained, loaded, peer, &plan, &subject),
+        // A request with a plan can be matched with a route, too.
+        (Ok(_), None) => {}
     }
 }
 
 /// The fields of the body that the limits of the request's route name, as a proxy would read them.
-pub(super) fn body_fields(
+fn body_fields(
     gate: &Gate,
     peer: ClientIdentity<'_>,
     head: &RequestHead,
@@ -96,82 +119,83 @@ pub(super) fn body_fields(
 
 /// Explains why a request is rejected before any limit is checked.
 fn explain_error(
-    rows: &mut Rows,
+    explained: &mut Explained,
     snapshot: &ConfigSnapshot,
-    peer: ClientIdentity<'_>,
-    (head, fields): (&RequestHead, Option<&BodyFields>),
+    subject: Option<&Subject<'_>>,
     error: &RequestError,
 ) {
-    let gate = &snapshot.gate;
-    if let Ok(path) = normalize(head.uri.path()) {
-        rows.row("path", path.matched());
-    }
-    rows.row("client", describe_client(gate, peer, head));
+    let rows = &mut explained.rows;
     rows.gap();
-    explain_rejection(rows, snapshot, error.status(), error);
+    explained.response = explain_rejection(rows, snapshot, error.status(), error);
     if let RequestError::EncodedSlash = error {
         rows.row("", "a route accepts such paths with encoded_slash = \"keep\"");
     }
-    let location = gate.locate(peer, head);
-    let located = gate.match_route(head, &location);
-    if let (RequestError::TooLarge, Ok(located)) = (error, &located) {
-        let route = located.route.map(|id| gate.routes.get(id));
-        let max = route.and_then(|route| route.max_body).unwrap_or_default();
+    if let (RequestError::TooLarge, Some(subject)) = (error, subject) {
+        let max = subject.route.and_then(|route| route.max_body).unwrap_or_default();
         rows.row("", format!("its route has a max_body of {max} bytes"));
     }
-    if let (RequestError::Blocked(limit), Ok(located)) = (error, &located) {
-        let mut subject = gate.subject(peer, head, located, &location);
-        subject.body = fields;
-        limits::explain_block(rows, gate, *limit, &subject);
+    if let RequestError::Blocked(limit) = error {
+        let name = &snapshot.gate.limits.policies[*limit].name;
+        explained.response.reason = Some(format!("{error} (limit {name})"));
+        if let Some(subject) = subject {
+            limits::explain_block(rows, &snapshot.gate, *limit, subject);
+        }
     }
 }
 
 /// Explains the route and the limits of a request, and its response or upstream.
 fn explain_plan(
-    rows: &mut Rows,
+    explained: &mut Explained,
     loaded: &Loaded,
     peer: ClientIdentity<'_>,
-    head: &RequestHead,
     plan: &RequestPlan<'_>,
+    subject: &Subject<'_>,
 ) {
     let snapshot = &loaded.config.snapshot;
     let gate = &snapshot.gate;
+    let (head, location) = (subject.head, subject.location);
+    let rows = &mut explained.rows;
     rows.row("path", plan.path.matched());
     rows.row("host", if plan.host.is_empty() { "none" } else { &plan.host });
     rows.row("client", describe_client(gate, peer, head));
     if let Some(rules) = &gate.consumers {
         rows.row("consumer", describe_consumer(rules, &plan.identity));
     }
-    let location = gate.locate(peer, head);
     if gate.geo.is_some() {
-        rows.row("location", describe_location(&location));
+        rows.row("location", describe_location(location));
     }
     let index = plan.route.map(RouteId::index);
-    let request = RequestView { head, method: &head.method, query: &plan.query, location: &location };
+    let request = RequestView { head, method: &head.method, query: &plan.query, location };
     routing::explain(rows, gate.routes.routes(), index, request, plan);
     cors::explain(rows, snapshot, plan.route, head);
-    let route = plan.route.map(|id| gate.routes.get(id));
-    let ids = route.map_or(&gate.default_limits, |route| &route.limits);
+    let ids = subject.route.map_or(&gate.default_limits, |route| &route.limits);
     if ids.is_empty() {
         rows.row("limits", "none");
     }
-    // A request with a plan can be matched with a route, too.
-    let Ok(located) = gate.match_route(head, &location) else { return };
-    let mut subject = gate.subject(peer, head, &located, &location);
-    subject.body = plan.body;
     for id in ids {
         rows.gap();
-        limits::explain(rows, loaded, *id, &subject);
+        explained.limits.push(limits::explain(rows, loaded, *id, subject));
     }
     rows.gap();
-    explain_response(rows, loaded, plan, &subject);
+    explained.response = explain_response(rows, loaded, plan, subject);
+    explained.path = Some(plan.path.matched().to_owned());
+    explained.host = (!plan.host.is_empty()).then(|| plan.host.to_string());
+    explained.client = Some(plan.client);
+    explained.consumer = plan.identity.consumer.as_ref().map(|consumer| consumer.name.to_string());
 }
 
 /// Explains the response to a request, or where it is forwarded.
-fn explain_response(rows: &mut Rows, loaded: &Loaded, plan: &RequestPlan<'_>, subject: &Subject<'_>) {
+fn explain_response(
+    rows: &mut TextRows,
+    loaded: &Loaded,
+    plan: &RequestPlan<'_>,
+    subject: &Subject<'_>,
+) -> ResponseInfo {
     let snapshot = &loaded.config.snapshot;
     let head = subject.head;
-    if let (Some(ConsumerError::NotFetched), Some(rules)) = (plan.identity.error, &snapshot.gate.consumers) {
+    if let (Some(error @ ConsumerError::NotFetched), Some(rules)) =
+        (plan.identity.error, &snapshot.gate.consumers)
+    {
         rows.row(
             "response",
             "depends on the consumer, which is in Redis, if there is one; this command does not read it",
@@ -181,34 +205,42 @@ fn explain_response(rows: &mut Rows, loaded: &Loaded, plan: &RequestPlan<'_>, su
                 rows.row("", format!("see: redis-cli HGETALL {}:consumer:{hash}", store.prefix));
             }
         }
-        return;
+        return ResponseInfo { kind: "unknown", ..ResponseInfo::rejected(error.status(), &error) };
     }
     if let Some(error) = plan.identity.error {
-        explain_rejection(rows, snapshot, error.status(), error);
+        let response = explain_rejection(rows, snapshot, error.status(), &error);
         rows.row("", "its limits are charged, and may deny it first");
-        return;
+        return response;
     }
     if let Some(missing) = &plan.missing {
-        explain_rejection(rows, snapshot, missing.status, missing.detail());
+        let response = explain_rejection(rows, snapshot, missing.status, &missing.detail());
         rows.row("", "its other limits are charged, and may deny it first");
-        return;
+        return response;
     }
     match plan.route.map(|route| &snapshot.actions[route]) {
         Some(action) => forwarding::explain(rows, loaded, action, subject, &plan.path.sent),
         None if head.method == Method::OPTIONS && head.uri.path() == "*" => {
             rows.row("response", "204 No Content: `OPTIONS *` addresses the server as a whole");
+            ResponseInfo::new("respond", StatusCode::NO_CONTENT)
         }
-        None => explain_rejection(rows, snapshot, StatusCode::NOT_FOUND, "no route matches"),
+        None => explain_rejection(rows, snapshot, StatusCode::NOT_FOUND, &"no route matches"),
     }
 }
 
 /// Explains the response to a rejected request.
-fn explain_rejection(rows: &mut Rows, snapshot: &ConfigSnapshot, status: StatusCode, why: impl Display) {
-    rows.row("response", format!("{status}: {why}"));
+fn explain_rejection(
+    rows: &mut TextRows,
+    snapshot: &ConfigSnapshot,
+    status: StatusCode,
+    why: &impl ToString,
+) -> ResponseInfo {
+    let response = ResponseInfo::rejected(status, why);
+    rows.row("response", format!("{status}: {}", response.reason.as_deref().unwrap_or_default()));
     if let Some(custom) = snapshot.response_policy.custom.of(status) {
         let status = custom.status.unwrap_or(status);
         rows.row("", format!("sent as {status} with a body from [answers]"));
     }
+    response
 }
 
 /// The country and the autonomous system of the client.

@@ -11,9 +11,6 @@ use crate::http1::{RequestHead, names};
 const DEFAULT_HOST: &str = "localhost";
 
 /// Builds a head as a client would send it: the target in origin form, and its host in the Host header.
-///
-/// # Errors
-/// A message if an argument is not valid.
 pub(super) fn head(method: &str, url: &str, headers: &[String]) -> Result<RequestHead, String> {
     let method =
         Method::from_bytes(method.as_bytes()).map_err(|_| format!("`{method}` is not a valid method"))?;
@@ -33,9 +30,6 @@ pub(super) fn head(method: &str, url: &str, headers: &[String]) -> Result<Reques
 }
 
 /// The body that arguments make, as with curl; none without arguments.
-///
-/// # Errors
-/// A file that can't be read.
 pub(super) fn body(data: &[String]) -> Result<Option<Vec<u8>>, String> {
     let parts: Vec<Vec<u8>> = data.iter().map(|text| part_of_body(text)).collect::<Result<_, _>>()?;
     Ok((!parts.is_empty()).then(|| parts.join(&b'&')))

@@ -2,7 +2,7 @@
 
 use http::Method;
 
-use super::rows::Rows;
+use super::rows::TextRows;
 use crate::gate::{RequestPlan, RequestView, Route, RouteTable, Unmet};
 
 /// The most nearly matching routes that are listed.
@@ -10,7 +10,7 @@ const MAX_NEAR_MISSES: usize = 5;
 
 /// Explains the match of the route at index `matched`, and why routes before it do not match although their path does.
 pub(super) fn explain(
-    rows: &mut Rows,
+    rows: &mut TextRows,
     routes: &[Route],
     matched: Option<usize>,
     request: RequestView<'_>,

@@ -7,9 +7,9 @@ const INDENT: usize = 10;
 
 /// Lines of a label and a text.
 #[derive(Default)]
-pub(super) struct Rows(String);
+pub(super) struct TextRows(String);
 
-impl Rows {
+impl TextRows {
     /// Appends a line.
     pub fn row(&mut self, label: &str, text: impl AsRef<str>) {
         // Writing to a string can't fail.
@@ -24,6 +24,11 @@ impl Rows {
     /// Appends an empty line.
     pub fn gap(&mut self) {
         self.0.push('\n');
+    }
+
+    /// Appends these lines.
+    pub fn append(&mut self, other: &Self) {
+        self.0.push_str(&other.0);
     }
 
     /// The text, without a line end after the last line.

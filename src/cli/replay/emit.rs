@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use crate::gate::Gate;
 use crate::limit::{Charge, Key, PolicyId};
-use crate::replay::{Entry, Planned, Played};
+use crate::replay::{Entry, PlannedEntry, Played};
 use crate::suggest::nearest;
 use crate::telemetry::escaped;
 
@@ -16,10 +16,7 @@ pub(super) struct Emitter<W> {
 }
 
 impl<W: Write> Emitter<W> {
-    /// An emitter of the arrivals of this limit.
-    ///
-    /// # Errors
-    /// A message if there is no such limit.
+    /// An emitter of the arrivals of this limit. Fails if there is no such limit.
     pub fn new(gate: &Gate, name: &str, out: W) -> Result<Self, String> {
         let limit = gate.limit_named(name).ok_or_else(|| {
             match nearest(name, gate.limits().map(|(_, policy)| &*policy.name)) {
@@ -35,7 +32,7 @@ impl<W: Write> Emitter<W> {
         &mut self,
         entry: &Entry<'_>,
         played: &Played,
-        planned: Option<&Planned<'_>>,
+        planned: Option<&PlannedEntry<'_>>,
     ) -> io::Result<()> {
         let decision = played.decisions.iter().find(|(limit, ..)| *limit == self.limit);
         let (Some((_, charge, _)), Some(planned)) = (decision, planned) else { return Ok(()) };
@@ -51,7 +48,7 @@ impl<W: Write> Emitter<W> {
 }
 
 /// The key as one word. Blanks, percent signs, and what would start a comment, are percent-encoded.
-fn key_word(planned: &Planned<'_>, charge: &Charge) -> String {
+fn key_word(planned: &PlannedEntry<'_>, charge: &Charge) -> String {
     let name = planned.key_name(charge).unwrap_or_else(|| format!("{}{}", Key::TAG, charge.key));
     let mut word = String::new();
     for (index, c) in escaped(&name).chars().enumerate() {

@@ -5,10 +5,8 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::Path;
 
-/// Writes a file so that its readers find the old content or all of the new.
-///
-/// # Errors
-/// The file, or one beside it, can't be written.
+/// Writes a file so that its readers find the old content or all of the new. Fails if the file, or one beside it, can't be
+/// written.
 pub(super) fn write_file(path: &Path, text: &str) -> io::Result<()> {
     if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
         // A device or a pipe must not be replaced.

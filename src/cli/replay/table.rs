@@ -2,7 +2,9 @@
 
 use super::suggestion;
 use crate::cli::table::aligned;
-use crate::replay::{Bin, ConfigurationReport, Counts, DeniedKey, LimitReport, Number, Report, RouteReport};
+use crate::replay::{
+    Bin, ConfigurationReport, DeniedKey, LimitReport, LogCounts, Number, ReplayReport, RouteReport,
+};
 use crate::telemetry::escaped;
 use crate::text::{counted, join_and};
 
@@ -12,7 +14,7 @@ const SHOWN_ROUTES: usize = 20;
 const SHOWN_KEYS: usize = 5;
 
 /// The lines of the report.
-pub(super) fn lines(report: &Report) -> Vec<String> {
+pub(super) fn lines(report: &ReplayReport) -> Vec<String> {
     let mut lines = vec![logs(report)];
     lines.extend(reading(report));
     for configuration in &report.configurations {
@@ -32,13 +34,13 @@ pub(super) fn lines(report: &Report) -> Vec<String> {
 }
 
 /// The lines about the reading of the logs.
-pub(super) fn reading(report: &Report) -> Vec<String> {
+pub(super) fn reading(report: &ReplayReport) -> Vec<String> {
     let mut lines = bad_lines(report);
     lines.extend(report.notes.iter().map(|note| format!("note: {note}")));
     lines
 }
 
-fn logs(report: &Report) -> String {
+fn logs(report: &ReplayReport) -> String {
     let mut formats: Vec<&str> = report.logs.iter().map(|log| log.format).collect();
     formats.dedup();
     let count = usize::try_from(report.lines.requests).unwrap_or(usize::MAX);
@@ -49,7 +51,7 @@ fn logs(report: &Report) -> String {
     format!("{} in {logs} ({}){period}", counted(count, "request"), join_and(&formats))
 }
 
-fn bad_lines(report: &Report) -> Vec<String> {
+fn bad_lines(report: &ReplayReport) -> Vec<String> {
     let counts = report.lines;
     let mut lines = Vec::new();
     let mut add = |count: u64, what: &str| {
@@ -93,7 +95,7 @@ fn configuration_lines(configuration: &ConfigurationReport) -> Vec<String> {
     lines
 }
 
-fn requests(counts: &Counts) -> Vec<[String; 3]> {
+fn requests(counts: &LogCounts) -> Vec<[String; 3]> {
     let row = |name: &str, count: u64| [name.to_owned(), count.to_string(), share(count, counts.all)];
     let mut rows = vec![row("all", counts.all), row("forwarded", counts.forwarded)];
     rows.push(row("denied by a limit", counts.denied));
@@ -194,8 +196,8 @@ fn comparison(one: &ConfigurationReport, other: &ConfigurationReport) -> Vec<Str
         configuration.file.clone().unwrap_or_else(|| "without a configuration".to_owned())
     };
     let (first, second) = (name(one), name(other));
-    let counts = |name: &str, of: &dyn Fn(&Counts) -> u64| {
-        let cell = |counts: &Counts| format!("{} ({})", of(counts), share(of(counts), counts.all));
+    let counts = |name: &str, of: &dyn Fn(&LogCounts) -> u64| {
+        let cell = |counts: &LogCounts| format!("{} ({})", of(counts), share(of(counts), counts.all));
         [name.to_owned(), cell(&one.requests), cell(&other.requests)]
     };
     let mut rows = vec![

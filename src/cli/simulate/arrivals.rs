@@ -21,7 +21,7 @@ pub(super) const DEFAULT_KEY: &str = "-";
 
 /// A request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Arrival {
+pub(super) struct SimulatedArrival {
     /// When it arrives.
     pub at: Timestamp,
     /// Its whole key, whatever parts the limit's key has; of a descriptor the values that it leaves open.
@@ -35,9 +35,9 @@ pub(super) struct Arrival {
 }
 
 /// A problem of a line, and how to correct it.
-type Problem = (String, String);
+type LineProblem = (String, String);
 
-impl Arrival {
+impl SimulatedArrival {
     /// The key for output: control characters, which could act on a terminal, are replaced.
     pub fn printable_key(&self) -> String {
         self.key.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
@@ -45,7 +45,7 @@ impl Arrival {
 }
 
 /// Reads the arrivals from a file, or from standard input.
-pub(super) fn read(file: Option<&Path>) -> Result<Vec<Arrival>, String> {
+pub(super) fn read(file: Option<&Path>) -> Result<Vec<SimulatedArrival>, String> {
     let name = file.map_or_else(|| "standard input".to_owned(), |file| file.display().to_string());
     let text = match file {
         Some(file) => std::fs::File::open(file).and_then(read_bounded),
@@ -69,7 +69,7 @@ fn read_bounded(source: impl Read) -> io::Result<Vec<u8>> {
 }
 
 /// Parses all lines; `name` is that of the file, for messages.
-fn parse(text: &[u8], name: &str) -> Result<Vec<Arrival>, String> {
+fn parse(text: &[u8], name: &str) -> Result<Vec<SimulatedArrival>, String> {
     let (mut arrivals, mut problems) = (Vec::new(), Vec::new());
     for (line, number) in text.split(|byte| *byte == b'\n').zip(1_usize..) {
         match parse_line(line) {
@@ -93,7 +93,7 @@ fn parse(text: &[u8], name: &str) -> Result<Vec<Arrival>, String> {
 }
 
 /// Parses a line; `None` if it is empty or a comment.
-fn parse_line(line: &[u8]) -> Result<Option<Arrival>, Problem> {
+fn parse_line(line: &[u8]) -> Result<Option<SimulatedArrival>, LineProblem> {
     let text = std::str::from_utf8(line).map_err(|_| {
         ("this is not UTF-8".to_owned(), "save the file as UTF-8, or choose other keys".to_owned())
     })?;
@@ -108,14 +108,14 @@ fn parse_line(line: &[u8]) -> Result<Option<Arrival>, Problem> {
         let help = "a line is SECONDS [KEY [COST [FLIGHT]]]; keys have no blanks, and # starts a comment";
         return Err((format!("`{word}` is one word too many"), help.to_owned()));
     }
-    Ok(Some(Arrival { at, key, cost, in_flight, planned: None }))
+    Ok(Some(SimulatedArrival { at, key, cost, in_flight, planned: None }))
 }
 
-fn seconds(word: &str) -> Result<Micros, Problem> {
+fn seconds(word: &str) -> Result<Micros, LineProblem> {
     decimal::parse(word).map_err(|error| (format!("`{word}` {error}"), error.help().to_owned()))
 }
 
-fn cost(word: &str) -> Result<u64, Problem> {
+fn cost(word: &str) -> Result<u64, LineProblem> {
     let is_whole = is_digits(word.as_bytes());
     word.parse().ok().filter(|cost| is_whole && *cost <= MAX_COST).ok_or_else(|| {
         (format!("`{word}` is not a cost"), format!("a cost is a whole number from 0 to {MAX_COST}"))
@@ -126,8 +126,14 @@ fn cost(word: &str) -> Result<u64, Problem> {
 mod tests {
     use super::*;
 
-    fn arrival(at: u64, key: &str, cost: Option<u64>, in_flight: u64) -> Arrival {
-        Arrival { at: Timestamp(at), key: key.into(), cost, in_flight: Micros(in_flight), planned: None }
+    fn arrival(at: u64, key: &str, cost: Option<u64>, in_flight: u64) -> SimulatedArrival {
+        SimulatedArrival {
+            at: Timestamp(at),
+            key: key.into(),
+            cost,
+            in_flight: Micros(in_flight),
+            planned: None,
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::arrival_charge::ArrivalCharge;
-use super::arrivals::Arrival;
+use super::arrivals::SimulatedArrival;
 use crate::gate::{Cost, Gate};
 use crate::limit::{Charge, Decision, DenyReason, Policy, PolicyId};
 use crate::store::{Decisions, Store, StoreError};
@@ -11,7 +11,7 @@ use crate::time::Micros;
 
 /// The charge of a limit, or of one of its tiers, for `arrival`. The arrival's key is the whole key, whatever parts the
 /// limit's key has; the file's allow and block lists and overrides apply to it.
-fn arrival_charge(gate: &Gate, limit: PolicyId, arrival: &Arrival) -> ArrivalCharge {
+fn arrival_charge(gate: &Gate, limit: PolicyId, arrival: &SimulatedArrival) -> ArrivalCharge {
     let base = gate.limit_of(limit);
     let named = gate.keys(base).any(&arrival.key);
     let own_cost = match &gate.limit_rules[base].cost {
@@ -42,7 +42,7 @@ pub(super) fn blocked(gate: &Gate, policy: PolicyId) -> Decision {
 }
 
 /// The charges of these limits for `arrival`, in their order.
-pub(super) fn charges(gate: &Gate, limits: &[PolicyId], arrival: &Arrival) -> Vec<ArrivalCharge> {
+pub(super) fn charges(gate: &Gate, limits: &[PolicyId], arrival: &SimulatedArrival) -> Vec<ArrivalCharge> {
     let Some(planned) = &arrival.planned else {
         return limits.iter().map(|id| arrival_charge(gate, *id, arrival)).collect();
     };

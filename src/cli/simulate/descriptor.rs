@@ -1,7 +1,7 @@
 //! Arrivals of one descriptor of the rate-limit service.
 
 use super::arrival_charge::ArrivalCharge;
-use super::arrivals::{Arrival, DEFAULT_KEY};
+use super::arrivals::{DEFAULT_KEY, SimulatedArrival};
 use super::charges;
 use crate::gate::{Descriptor, DescriptorPlan, DescriptorRule, Gate};
 use crate::limit::{Charge, Key, PolicyId};
@@ -19,10 +19,7 @@ pub(super) struct DescriptorTemplate<'a> {
 }
 
 impl<'a> DescriptorTemplate<'a> {
-    /// Parses entries with commas between them, each `KEY=VALUE` or `KEY`.
-    ///
-    /// # Errors
-    /// An entry without a key.
+    /// Parses entries with commas between them, each `KEY=VALUE` or `KEY`. Rejects an entry without a key.
     pub fn parse(domain: &'a str, text: &'a str) -> Result<Self, String> {
         let entry = |entry: &'a str| {
             let (key, value) = entry.split_once('=').map_or((entry, None), |(key, value)| (key, Some(value)));
@@ -37,11 +34,9 @@ impl<'a> DescriptorTemplate<'a> {
         Ok(Self { domain, entries: text.split(',').map(entry).collect::<Result<_, _>>()? })
     }
 
-    /// Plans the charges of all arrivals; returns the limits of the descriptor. Without arrivals there are none.
-    ///
-    /// # Errors
-    /// Arrivals that do not fit the descriptor, or that have several rules or no limits.
-    pub fn plan(&self, gate: &Gate, arrivals: &mut [Arrival]) -> Result<Vec<PolicyId>, String> {
+    /// Plans the charges of all arrivals; returns the limits of the descriptor. Without arrivals there are none. Rejects arrivals
+    /// that do not fit the descriptor, or that have several rules or no limits.
+    pub fn plan(&self, gate: &Gate, arrivals: &mut [SimulatedArrival]) -> Result<Vec<PolicyId>, String> {
         let mut common: Option<&DescriptorRule> = None;
         for arrival in arrivals {
             let at = format_seconds(Micros(arrival.at.0));

@@ -1,13 +1,13 @@
 //! Plays arrivals against limits that are decided at once, as by one proxy next to its store.
 
 use super::arrival_charge::ArrivalCharge;
-use super::arrivals::Arrival;
+use super::arrivals::SimulatedArrival;
 use super::backend::Backend;
 use super::charges::{charges, counted, is_blocked, merge, peek};
-use super::played::Played;
+use super::played::PlayedArrival;
 use crate::gate::Gate;
 use crate::limit::{Charge, Decision, Holder, PolicyId};
-use crate::replay::{Flight, InFlight, lease};
+use crate::replay::{Flight, RequestsInFlight, lease};
 use crate::store::{Decisions, StoreError};
 use crate::time::{Micros, Timestamp};
 
@@ -21,7 +21,7 @@ pub(super) struct ExactPlayer<'a> {
     /// By how much the clock has been set back so far. Requests in flight are scheduled by a time that never runs
     /// backwards: that of the clock plus this.
     set_back: u64,
-    in_flight: InFlight,
+    in_flight: RequestsInFlight,
     /// The number of arrivals so far, which are the holders of slots.
     arrivals: u64,
 }
@@ -30,11 +30,11 @@ impl<'a> ExactPlayer<'a> {
     /// A player of requests against these limits, of which there is at least one.
     pub fn new(gate: &'a Gate, backend: &'a Backend, limits: Vec<PolicyId>) -> Self {
         let now = Timestamp::default();
-        Self { gate, backend, limits, now, set_back: 0, in_flight: InFlight::default(), arrivals: 0 }
+        Self { gate, backend, limits, now, set_back: 0, in_flight: RequestsInFlight::default(), arrivals: 0 }
     }
 
     /// Plays an arrival.
-    pub async fn arrive(&mut self, arrival: &Arrival) -> Result<Played, StoreError> {
+    pub async fn arrive(&mut self, arrival: &SimulatedArrival) -> Result<PlayedArrival, StoreError> {
         self.advance(arrival.at).await?;
         let mut per_limit = charges(self.gate, &self.limits, arrival);
         self.arrivals += 1;
@@ -49,13 +49,13 @@ impl<'a> ExactPlayer<'a> {
             merge(&per_limit, &self.backend.store.take(policies, &taken).await?)
         };
         let charges = per_limit.iter().map(|one| one.charge).collect();
-        let played = Played::new(policies, charges, decisions);
+        let played = PlayedArrival::new(policies, charges, decisions);
         self.start_flight(&played, &per_limit, arrival);
         Ok(played)
     }
 
     /// The status of the key of `arrival` in each limit at a time. Spends nothing.
-    pub async fn peek(&mut self, at: Timestamp, arrival: &Arrival) -> Result<Decisions, StoreError> {
+    pub async fn peek(&mut self, at: Timestamp, arrival: &SimulatedArrival) -> Result<Decisions, StoreError> {
         self.advance(at).await?;
         let per_limit = charges(self.gate, &self.limits, arrival);
         peek(&self.backend.store, &self.gate.limits.policies, &per_limit).await
@@ -84,7 +84,12 @@ impl<'a> ExactPlayer<'a> {
     }
 
     /// Records a request that holds slots from its admission until its end.
-    fn start_flight(&mut self, played: &Played, per_limit: &[ArrivalCharge], arrival: &Arrival) {
+    fn start_flight(
+        &mut self,
+        played: &PlayedArrival,
+        per_limit: &[ArrivalCharge],
+        arrival: &SimulatedArrival,
+    ) {
         let policies = &self.gate.limits.policies;
         let policy = |charge: &Charge| &policies[charge.policy];
         let is_denied =

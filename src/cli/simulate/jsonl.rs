@@ -2,10 +2,10 @@
 
 use std::io::{self, Write};
 
-use super::arrivals::Arrival;
+use super::arrivals::SimulatedArrival;
 use super::error::SimulateError;
-use super::played::{Origin, Played};
-use super::player::Player;
+use super::played::{DecisionOrigin, PlayedArrival};
+use super::player::ArrivalPlayer;
 use super::rows;
 use super::scenario::Scenario;
 use crate::time::{Micros, format_seconds};
@@ -13,7 +13,7 @@ use crate::time::{Micros, format_seconds};
 /// Plays all arrivals, and writes an object for each arrival and player.
 pub(super) async fn write(
     scenario: &Scenario<'_>,
-    players: &mut [Player<'_>],
+    players: &mut [ArrivalPlayer<'_>],
     out: &mut impl Write,
 ) -> Result<(), SimulateError> {
     rows::play(scenario.arrivals, players, |arrival, results| {
@@ -26,7 +26,12 @@ pub(super) async fn write(
     .await
 }
 
-fn write_object(out: &mut impl Write, arrival: &Arrival, limit: &str, played: &Played) -> io::Result<()> {
+fn write_object(
+    out: &mut impl Write,
+    arrival: &SimulatedArrival,
+    limit: &str,
+    played: &PlayedArrival,
+) -> io::Result<()> {
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
     let (charge, decision) = played.binding();
     write!(
@@ -44,7 +49,7 @@ fn write_object(out: &mut impl Write, arrival: &Arrival, limit: &str, played: &P
         decision.retry_after.map_or_else(|| "null".to_owned(), format_seconds),
         format_seconds(decision.delay),
     )?;
-    if let Some(Origin { proxy, source, calls }) = played.origin {
+    if let Some(DecisionOrigin { proxy, source, calls }) = played.origin {
         write!(out, ",\"proxy\":{proxy},\"source\":\"{}\",\"calls\":{calls}", source.label())?;
     }
     out.write_all(b"}\n")

@@ -7,7 +7,7 @@ use crate::time::Micros;
 
 /// The decisions on one arrival.
 #[derive(Debug)]
-pub(super) struct Played {
+pub(super) struct PlayedArrival {
     /// The charge of each limit, if it is admitted.
     pub charges: Vec<Charge>,
     /// The decision of each limit.
@@ -19,12 +19,12 @@ pub(super) struct Played {
     /// How long it is held before it is forwarded.
     pub delay: Micros,
     /// The proxy that has decided it; `None` if proxies are not simulated.
-    pub origin: Option<Origin>,
+    pub origin: Option<DecisionOrigin>,
 }
 
 /// Where an arrival was decided.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Origin {
+pub(super) struct DecisionOrigin {
     /// The number of the proxy, from 1.
     pub proxy: usize,
     /// What has decided, as in the metrics.
@@ -33,7 +33,7 @@ pub(super) struct Origin {
     pub calls: usize,
 }
 
-impl Played {
+impl PlayedArrival {
     /// The decisions of all limits.
     pub fn new(policies: &[Policy], charges: Vec<Charge>, decisions: Decisions) -> Self {
         let enforces = |index: &usize| !policies[charges[*index].policy].shadow;

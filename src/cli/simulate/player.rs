@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use super::arrivals::Arrival;
+use super::arrivals::SimulatedArrival;
 use super::exact::ExactPlayer;
-use super::played::Played;
+use super::played::PlayedArrival;
 use super::proxy_player::ProxyPlayer;
 use crate::gate::Gate;
 use crate::limit::{Policy, PolicyId};
@@ -12,25 +12,25 @@ use crate::store::{Decisions, StoreError};
 use crate::time::Timestamp;
 
 /// Plays requests against the same limits.
-pub(super) struct Player<'a> {
+pub(super) struct ArrivalPlayer<'a> {
     gate: &'a Gate,
     limits: Vec<PolicyId>,
-    engine: Engine<'a>,
+    engine: Decider<'a>,
     /// The results that are known, in the order of the arrivals.
-    results: VecDeque<Played>,
+    results: VecDeque<PlayedArrival>,
 }
 
 /// What decides the arrivals.
-pub(super) enum Engine<'a> {
+pub(super) enum Decider<'a> {
     /// The store, at once.
     Exact(ExactPlayer<'a>),
     /// Proxies that hold grants.
     Proxies(Box<ProxyPlayer<'a>>),
 }
 
-impl<'a> Player<'a> {
+impl<'a> ArrivalPlayer<'a> {
     /// A player of requests against these limits, of which there is at least one.
-    pub fn new(gate: &'a Gate, limits: Vec<PolicyId>, engine: Engine<'a>) -> Self {
+    pub fn new(gate: &'a Gate, limits: Vec<PolicyId>, engine: Decider<'a>) -> Self {
         Self { gate, limits, engine, results: VecDeque::new() }
     }
 
@@ -40,10 +40,10 @@ impl<'a> Player<'a> {
     }
 
     /// Plays an arrival. Its result may be known only after later arrivals.
-    pub async fn arrive(&mut self, arrival: &Arrival) -> Result<(), StoreError> {
+    pub async fn arrive(&mut self, arrival: &SimulatedArrival) -> Result<(), StoreError> {
         match &mut self.engine {
-            Engine::Exact(exact) => self.results.push_back(exact.arrive(arrival).await?),
-            Engine::Proxies(proxies) => {
+            Decider::Exact(exact) => self.results.push_back(exact.arrive(arrival).await?),
+            Decider::Proxies(proxies) => {
                 proxies.arrive(arrival).await?;
                 self.results.extend(proxies.take_results());
             }
@@ -53,7 +53,7 @@ impl<'a> Player<'a> {
 
     /// Plays on until the results of all arrivals are known.
     pub async fn finish(&mut self) -> Result<(), StoreError> {
-        if let Engine::Proxies(proxies) = &mut self.engine {
+        if let Decider::Proxies(proxies) = &mut self.engine {
             proxies.finish().await?;
             self.results.extend(proxies.take_results());
         }
@@ -61,31 +61,31 @@ impl<'a> Player<'a> {
     }
 
     /// The results that are known and were not taken yet, in the order of the arrivals.
-    pub fn results(&mut self) -> &mut VecDeque<Played> {
+    pub fn results(&mut self) -> &mut VecDeque<PlayedArrival> {
         &mut self.results
     }
 
     /// The status of the key of `arrival` in each limit at a time. Spends nothing.
-    pub async fn peek(&mut self, at: Timestamp, arrival: &Arrival) -> Result<Decisions, StoreError> {
+    pub async fn peek(&mut self, at: Timestamp, arrival: &SimulatedArrival) -> Result<Decisions, StoreError> {
         match &mut self.engine {
-            Engine::Exact(exact) => exact.peek(at, arrival).await,
-            Engine::Proxies(proxies) => proxies.peek(at, arrival).await,
+            Decider::Exact(exact) => exact.peek(at, arrival).await,
+            Decider::Proxies(proxies) => proxies.peek(at, arrival).await,
         }
     }
 
     /// When the last request in flight ends, if there is any.
     pub fn busy_until(&self) -> Option<Timestamp> {
         match &self.engine {
-            Engine::Exact(exact) => exact.busy_until(),
-            Engine::Proxies(_) => None,
+            Decider::Exact(exact) => exact.busy_until(),
+            Decider::Proxies(_) => None,
         }
     }
 
     /// The simulated proxies, if a limit has `ahead`.
     pub fn proxies(&self) -> Option<&ProxyPlayer<'a>> {
         match &self.engine {
-            Engine::Exact(_) => None,
-            Engine::Proxies(proxies) => Some(proxies),
+            Decider::Exact(_) => None,
+            Decider::Proxies(proxies) => Some(proxies),
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Plays the arrivals for a plot, and samples the remaining units between them.
 
-use super::arrivals::Arrival;
+use super::arrivals::SimulatedArrival;
 use super::describe::describe;
 use super::error::SimulateError;
-use super::played::Played;
-use super::player::Player;
+use super::played::PlayedArrival;
+use super::player::ArrivalPlayer;
 use super::scenario::Scenario;
 use crate::limit::{Decision, DenyReason, Policy};
 use crate::plot::{Level, Mark, MarkKind, Panel, Plot};
@@ -18,10 +18,10 @@ const MAX_KEYS: usize = 4;
 
 /// Records the decisions of one player's limits.
 struct Recorder<'p, 'a> {
-    player: &'p mut Player<'a>,
+    player: &'p mut ArrivalPlayer<'a>,
     panels: Vec<Panel>,
     /// The first arrival of each key whose level is drawn.
-    sampled: &'p [&'p Arrival],
+    sampled: &'p [&'p SimulatedArrival],
     now: Timestamp,
     /// The longest `reset_after` at the last sample.
     reset: Micros,
@@ -29,13 +29,16 @@ struct Recorder<'p, 'a> {
 }
 
 /// Plays all arrivals.
-pub(super) async fn play(scenario: &Scenario<'_>, players: &mut [Player<'_>]) -> Result<Plot, SimulateError> {
-    let mut keys: Vec<&Arrival> = scenario.arrivals.iter().collect();
+pub(super) async fn play(
+    scenario: &Scenario<'_>,
+    players: &mut [ArrivalPlayer<'_>],
+) -> Result<Plot, SimulateError> {
+    let mut keys: Vec<&SimulatedArrival> = scenario.arrivals.iter().collect();
     keys.sort_by(|a, b| a.key.cmp(&b.key)); // Stable: the first of each key stays first.
     keys.dedup_by(|a, b| a.key == b.key);
     let other_keys = keys.len().saturating_sub(MAX_KEYS);
-    let is_first = |arrival: &&Arrival| keys.iter().any(|first| std::ptr::eq(*first, *arrival));
-    let sampled: Vec<&Arrival> = scenario.arrivals.iter().filter(is_first).take(MAX_KEYS).collect();
+    let is_first = |arrival: &&SimulatedArrival| keys.iter().any(|first| std::ptr::eq(*first, *arrival));
+    let sampled: Vec<&SimulatedArrival> = scenario.arrivals.iter().filter(is_first).take(MAX_KEYS).collect();
     let times = || scenario.arrivals.iter().map(|arrival| arrival.at);
     let (first, last) = (times().min().unwrap_or_default(), times().max().unwrap_or_default());
     // Arrivals soon after the epoch are shown from the epoch, so that the axis starts at 0.
@@ -85,8 +88,8 @@ fn title(scenario: &Scenario<'_>, keys: usize, span: Micros) -> String {
 impl<'p, 'a> Recorder<'p, 'a> {
     fn new(
         scenario: &Scenario<'_>,
-        player: &'p mut Player<'a>,
-        sampled: &'p [&'p Arrival],
+        player: &'p mut ArrivalPlayer<'a>,
+        sampled: &'p [&'p SimulatedArrival],
         now: Timestamp,
     ) -> Self {
         let panels = player.limits().map(|policy| panel(policy, scenario, sampled.len())).collect();
@@ -94,7 +97,7 @@ impl<'p, 'a> Recorder<'p, 'a> {
     }
 
     /// Plays all arrivals, and samples the levels at each `step` between them.
-    async fn play(&mut self, arrivals: &[Arrival], step: u64) -> Result<(), SimulateError> {
+    async fn play(&mut self, arrivals: &[SimulatedArrival], step: u64) -> Result<(), SimulateError> {
         let mut unmarked = arrivals.iter();
         for arrival in arrivals {
             if arrival.at < self.now {
@@ -116,7 +119,7 @@ impl<'p, 'a> Recorder<'p, 'a> {
     }
 
     /// Adds the marks of the next arrivals whose results are known.
-    fn mark_known<'r>(&mut self, unmarked: &mut impl Iterator<Item = &'r Arrival>) {
+    fn mark_known<'r>(&mut self, unmarked: &mut impl Iterator<Item = &'r SimulatedArrival>) {
         while !self.player.results().is_empty()
             && let Some(arrival) = unmarked.next()
             && let Some(played) = self.player.results().pop_front()
@@ -163,7 +166,7 @@ impl<'p, 'a> Recorder<'p, 'a> {
         self.panels.iter_mut().flat_map(|panel| &mut panel.levels).for_each(|lines| lines.push(Vec::new()));
     }
 
-    fn mark(&mut self, arrival: &Arrival, played: &Played) {
+    fn mark(&mut self, arrival: &SimulatedArrival, played: &PlayedArrival) {
         self.admitted += usize::from(played.allowed);
         let released = arrival.at.after(played.delay);
         for ((panel, decision), charge) in self.panels.iter_mut().zip(&played.decisions).zip(&played.charges)
@@ -213,7 +216,7 @@ fn panel(policy: &Policy, scenario: &Scenario<'_>, keys: usize) -> Panel {
 }
 
 /// The tip of a mark.
-fn verdict(kind: MarkKind, decision: &Decision, played: &Played) -> String {
+fn verdict(kind: MarkKind, decision: &Decision, played: &PlayedArrival) -> String {
     let left = format!("{} of {} remaining", decision.remaining, decision.limit);
     match (kind, decision.reason, decision.retry_after) {
         (MarkKind::Admitted, ..) => format!("admitted, {left}"),

@@ -7,14 +7,14 @@ use smallvec::SmallVec;
 
 use super::admissions::Admissions;
 use super::arrival_charge::ArrivalCharge;
-use super::arrivals::Arrival;
+use super::arrivals::SimulatedArrival;
 use super::backend::Backend;
 use super::charges::{charges, counted, is_blocked, merge, peek};
 use super::exact::ExactPlayer;
-use super::played::{Origin, Played};
+use super::played::{DecisionOrigin, PlayedArrival};
 use super::proxy_settings::ProxySettings;
 use super::proxy_summary::{LimitUnits, ProxySummary};
-use super::results::Results;
+use super::results::ArrivalResults;
 use crate::gate::Gate;
 use crate::limit::{Charge, ChargeKind, Decision, Key, Policy, PolicyId};
 use crate::limiter::{LimitStatuses, ProxyCall, ProxyDecision, ProxyResponse, SimulatedProxy};
@@ -31,12 +31,12 @@ pub(super) struct ProxyPlayer<'a> {
     backend: &'a Backend,
     limits: Vec<PolicyId>,
     settings: ProxySettings,
-    proxies: Vec<Proxy>,
+    proxies: Vec<PlayedProxy>,
     random: fastrand::Rng,
     /// What happens next, by its time, and by its number if times are equal.
-    events: BTreeMap<(Timestamp, u64), Event>,
+    events: BTreeMap<(Timestamp, u64), ProxyEvent>,
     event_count: u64,
-    results: Results,
+    results: ArrivalResults,
     admissions: Admissions,
     /// Decides the same arrivals at once.
     exact: ExactPlayer<'a>,
@@ -49,13 +49,13 @@ pub(super) struct ProxyPlayer<'a> {
 }
 
 #[derive(Default)]
-struct Proxy {
+struct PlayedProxy {
     grants: SimulatedProxy,
     /// Whether its next sweep is among the events.
     has_sweep: bool,
 }
 
-enum Event {
+enum ProxyEvent {
     /// A call reaches Redis.
     Call(Box<SentCall>),
     /// The reply to a call reaches the proxy.
@@ -83,7 +83,7 @@ struct Waiting {
     index: usize,
     at: Timestamp,
     per_limit: Vec<ArrivalCharge>,
-    origin: Origin,
+    origin: DecisionOrigin,
 }
 
 impl<'a> ProxyPlayer<'a> {
@@ -99,11 +99,11 @@ impl<'a> ProxyPlayer<'a> {
             backend,
             limits,
             settings,
-            proxies: std::iter::repeat_with(Proxy::default).take(settings.count).collect(),
+            proxies: std::iter::repeat_with(PlayedProxy::default).take(settings.count).collect(),
             random: fastrand::Rng::with_seed(SEED),
             events: BTreeMap::new(),
             event_count: 0,
-            results: Results::default(),
+            results: ArrivalResults::default(),
             admissions: Admissions::default(),
             exact,
             admitted_exactly: 0,
@@ -115,7 +115,7 @@ impl<'a> ProxyPlayer<'a> {
     }
 
     /// Plays an arrival, after everything that happens before it.
-    pub async fn arrive(&mut self, arrival: &Arrival) -> Result<(), StoreError> {
+    pub async fn arrive(&mut self, arrival: &SimulatedArrival) -> Result<(), StoreError> {
         self.run_until(arrival.at).await?;
         self.arrivals += 1;
         self.admitted_exactly += u64::from(self.exact.arrive(arrival).await?.allowed);
@@ -124,7 +124,7 @@ impl<'a> ProxyPlayer<'a> {
             index: self.results.add(),
             at: arrival.at,
             per_limit: charges(self.gate, &self.limits, arrival),
-            origin: Origin { proxy: proxy + 1, source: DecisionSource::Store, calls: 0 },
+            origin: DecisionOrigin { proxy: proxy + 1, source: DecisionSource::Store, calls: 0 },
         };
         self.decide(proxy, waiting).await?;
         // Without a round trip the calls are decided now.
@@ -142,12 +142,12 @@ impl<'a> ProxyPlayer<'a> {
     }
 
     /// Takes the results that are known of the first arrivals, in their order.
-    pub fn take_results(&mut self) -> impl Iterator<Item = Played> {
+    pub fn take_results(&mut self) -> impl Iterator<Item = PlayedArrival> {
         self.results.take()
     }
 
     /// The status of the key of `arrival` in each limit at a time: what is available in Redis. Spends nothing.
-    pub async fn peek(&mut self, at: Timestamp, arrival: &Arrival) -> Result<Decisions, StoreError> {
+    pub async fn peek(&mut self, at: Timestamp, arrival: &SimulatedArrival) -> Result<Decisions, StoreError> {
         self.run_until(at).await?;
         let per_limit = charges(self.gate, &self.limits, arrival);
         self.peek_at(at, &per_limit).await
@@ -190,14 +190,14 @@ impl<'a> ProxyPlayer<'a> {
         Ok(())
     }
 
-    fn push(&mut self, at: Timestamp, event: Event) {
+    fn push(&mut self, at: Timestamp, event: ProxyEvent) {
         self.event_count += 1;
         self.events.insert((at, self.event_count), event);
     }
 
-    async fn handle(&mut self, event: Event, now: Timestamp) -> Result<(), StoreError> {
+    async fn handle(&mut self, event: ProxyEvent, now: Timestamp) -> Result<(), StoreError> {
         match event {
-            Event::Call(sent) => {
+            ProxyEvent::Call(sent) => {
                 self.backend.set_time(now);
                 let (policies, store) = (&self.gate.limits.policies, &self.backend.store);
                 let (charges, requests) = (sent.call.charges(), sent.call.requests());
@@ -208,10 +208,10 @@ impl<'a> ProxyPlayer<'a> {
                 };
                 let way_back = self.settings.round_trip.0.div_ceil(2);
                 let reply = Reply { sent: *sent, granted, decided: now };
-                self.push(now.after(Micros(way_back)), Event::Reply(Box::new(reply)));
+                self.push(now.after(Micros(way_back)), ProxyEvent::Reply(Box::new(reply)));
             }
-            Event::Reply(reply) => self.receive(*reply, now),
-            Event::Sweep(proxy) => {
+            ProxyEvent::Reply(reply) => self.receive(*reply, now),
+            ProxyEvent::Sweep(proxy) => {
                 self.proxies[proxy].has_sweep = false;
                 for call in self.proxies[proxy].grants.sweep(boot_time(now)) {
                     self.send(SentCall { proxy, call, waiting: None }, now);
@@ -260,7 +260,7 @@ impl<'a> ProxyPlayer<'a> {
 
     fn send(&mut self, sent: SentCall, now: Timestamp) {
         self.calls += 1;
-        self.push(now.after(Micros(self.settings.round_trip.0 / 2)), Event::Call(Box::new(sent)));
+        self.push(now.after(Micros(self.settings.round_trip.0 / 2)), ProxyEvent::Call(Box::new(sent)));
     }
 
     fn receive(&mut self, reply: Reply, now: Timestamp) {
@@ -284,16 +284,16 @@ impl<'a> ProxyPlayer<'a> {
     }
 
     fn schedule_sweep(&mut self, proxy: usize, now: Timestamp) {
-        let Proxy { grants, has_sweep } = &mut self.proxies[proxy];
+        let PlayedProxy { grants, has_sweep } = &mut self.proxies[proxy];
         if let Some(interval) = grants.sweep_interval().filter(|_| !*has_sweep) {
             *has_sweep = true;
-            self.push(now.after(interval), Event::Sweep(proxy));
+            self.push(now.after(interval), ProxyEvent::Sweep(proxy));
         }
     }
 
     fn record_held(&mut self, policy: PolicyId, key: Key, now: Timestamp) {
         let settings = &self.gate.limits.policies[policy];
-        let of_proxy = |proxy: &Proxy| proxy.grants.held_units(settings, key, boot_time(now));
+        let of_proxy = |proxy: &PlayedProxy| proxy.grants.held_units(settings, key, boot_time(now));
         let held: u64 = self.proxies.iter().map(of_proxy).sum();
         let most = self.most_held.entry(policy).or_default();
         *most = held.max(*most);
@@ -316,7 +316,7 @@ impl<'a> ProxyPlayer<'a> {
     fn conclude(&mut self, waiting: Waiting, decisions: Decisions) {
         let Waiting { index, per_limit, origin, .. } = waiting;
         let charges = per_limit.iter().map(|one| one.charge).collect();
-        let mut played = Played::new(&self.gate.limits.policies, charges, decisions);
+        let mut played = PlayedArrival::new(&self.gate.limits.policies, charges, decisions);
         played.origin = Some(origin);
         self.admitted += u64::from(played.allowed);
         self.results.set(index, played);

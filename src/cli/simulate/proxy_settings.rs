@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, value_parser};
 
-use super::arrivals::Arrival;
+use super::arrivals::SimulatedArrival;
 use crate::gate::Gate;
 use crate::limit::{Policy, PolicyId, Quota};
 use crate::time::Micros;
@@ -45,10 +45,12 @@ impl ProxyArgs {
     }
 
     /// Checks that these limits, of each player, and these arrivals can be simulated.
-    ///
-    /// # Errors
-    /// The problem, and how to correct it.
-    pub fn check(&self, gate: &Gate, players: &[Vec<PolicyId>], arrivals: &[Arrival]) -> Result<(), String> {
+    pub fn check(
+        &self,
+        gate: &Gate,
+        players: &[Vec<PolicyId>],
+        arrivals: &[SimulatedArrival],
+    ) -> Result<(), String> {
         let policies = &gate.limits.policies;
         let mut with_ahead = players.iter().filter(|limits| have_ahead(policies, limits)).peekable();
         if with_ahead.peek().is_none() {

@@ -2,19 +2,19 @@
 
 use std::collections::VecDeque;
 
-use super::played::Played;
+use super::played::PlayedArrival;
 
 /// The results of arrivals, from the first one whose result was not taken.
 #[derive(Debug, Default)]
-pub(super) struct Results {
-    waiting: VecDeque<Option<Played>>,
+pub(super) struct ArrivalResults {
+    waiting: VecDeque<Option<PlayedArrival>>,
     /// How many results were taken.
     taken: usize,
     /// How many results are not known.
     unknown: usize,
 }
 
-impl Results {
+impl ArrivalResults {
     /// Adds an arrival without a result; returns its index.
     pub fn add(&mut self) -> usize {
         self.waiting.push_back(None);
@@ -23,7 +23,7 @@ impl Results {
     }
 
     /// Sets the result of an arrival.
-    pub fn set(&mut self, index: usize, played: Played) {
+    pub fn set(&mut self, index: usize, played: PlayedArrival) {
         if let Some(waiting) = self.waiting.get_mut(index - self.taken) {
             *waiting = Some(played);
             self.unknown -= 1;
@@ -36,7 +36,7 @@ impl Results {
     }
 
     /// Takes the results that are known of the first arrivals, in their order.
-    pub fn take(&mut self) -> impl Iterator<Item = Played> {
+    pub fn take(&mut self) -> impl Iterator<Item = PlayedArrival> {
         let known = self.waiting.iter().take_while(|result| result.is_some()).count();
         self.taken += known;
         self.waiting.drain(..known).flatten()

@@ -1,6 +1,6 @@
 //! The scenario of a simulation.
 
-use super::arrivals::Arrival;
+use super::arrivals::SimulatedArrival;
 use super::charges;
 use super::proxy_settings::ProxySettings;
 use crate::gate::Gate;
@@ -17,7 +17,7 @@ pub(super) struct Scenario<'a> {
     pub compare: bool,
     /// The proxies of limits with `ahead`.
     pub proxies: ProxySettings,
-    pub arrivals: &'a [Arrival],
+    pub arrivals: &'a [SimulatedArrival],
 }
 
 impl Scenario<'_> {

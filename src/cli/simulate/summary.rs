@@ -2,16 +2,16 @@
 
 use std::fmt::Write as _;
 
-use super::arrivals::Arrival;
-use super::played::Played;
-use super::player::Player;
+use super::arrivals::SimulatedArrival;
+use super::played::PlayedArrival;
+use super::player::ArrivalPlayer;
 use crate::limit::DenyReason;
 use crate::time::{Micros, Timestamp, format_seconds};
 
 /// Counts the decisions on the arrivals of one player.
 #[derive(Debug)]
-pub(super) struct Summary {
-    limits: Vec<LimitSummary>,
+pub(super) struct DecisionSummary {
+    limits: Vec<LimitDenials>,
     admitted: u64,
     delayed: u64,
     denied: u64,
@@ -22,7 +22,7 @@ pub(super) struct Summary {
 
 /// Counts the arrivals that one limit denies.
 #[derive(Debug)]
-struct LimitSummary {
+struct LimitDenials {
     name: Box<str>,
     denied: u64,
     blocked: u64,
@@ -30,10 +30,10 @@ struct LimitSummary {
     longest_retry: Micros,
 }
 
-impl Summary {
+impl DecisionSummary {
     /// An empty summary for the limits of a player.
-    pub fn new(player: &Player<'_>) -> Self {
-        let limits = player.limits().map(|policy| LimitSummary {
+    pub fn new(player: &ArrivalPlayer<'_>) -> Self {
+        let limits = player.limits().map(|policy| LimitDenials {
             name: policy.stored.clone(),
             denied: 0,
             blocked: 0,
@@ -52,7 +52,7 @@ impl Summary {
     }
 
     /// Counts an arrival.
-    pub fn count(&mut self, arrival: &Arrival, played: &Played) {
+    pub fn count(&mut self, arrival: &SimulatedArrival, played: &PlayedArrival) {
         self.first = Some(self.first.map_or(arrival.at, |first| first.min(arrival.at)));
         self.last = self.last.max(arrival.at);
         if played.allowed {
@@ -99,7 +99,7 @@ impl Summary {
     }
 }
 
-impl LimitSummary {
+impl LimitDenials {
     fn text(&self) -> String {
         let mut text = format!("denied {}", self.denied);
         if self.denied > self.blocked + self.too_costly {

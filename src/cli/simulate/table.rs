@@ -3,13 +3,13 @@
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-use super::arrivals::Arrival;
+use super::arrivals::SimulatedArrival;
 use super::error::SimulateError;
-use super::played::{Origin, Played};
-use super::player::Player;
+use super::played::{DecisionOrigin, PlayedArrival};
+use super::player::ArrivalPlayer;
 use super::rows;
 use super::scenario::Scenario;
-use super::summary::Summary;
+use super::summary::DecisionSummary;
 use crate::limit::{Decision, DenyReason};
 use crate::text::plural;
 use crate::time::{Micros, format_seconds};
@@ -56,12 +56,12 @@ struct DecisionTexts<'t> {
 /// Plays all arrivals, and writes a line for each and a summary.
 pub(super) async fn write(
     scenario: &Scenario<'_>,
-    players: &mut [Player<'_>],
+    players: &mut [ArrivalPlayer<'_>],
     colours: bool,
     out: &mut impl Write,
 ) -> Result<(), SimulateError> {
     let widths = Widths::new(scenario.arrivals, players);
-    let mut summaries: Vec<Summary> = players.iter().map(Summary::new).collect();
+    let mut summaries: Vec<DecisionSummary> = players.iter().map(DecisionSummary::new).collect();
     write_line(out, &widths.header(players, scenario.compare), colours)?;
     rows::play(scenario.arrivals, players, |arrival, results| {
         let mut cells = widths.arrival(arrival, results);
@@ -79,7 +79,7 @@ pub(super) async fn write(
     })
     .await?;
     write_summary(out, &summaries, scenario.compare, widths.limit)?;
-    for proxies in players.iter().filter_map(Player::proxies) {
+    for proxies in players.iter().filter_map(ArrivalPlayer::proxies) {
         write!(out, "\n{}", proxies.summary().paragraph(widths.limit))?;
     }
     Ok(())
@@ -115,11 +115,11 @@ impl Cell {
 }
 
 impl Widths {
-    fn new(arrivals: &[Arrival], players: &[Player<'_>]) -> Self {
-        let widest = |width: &dyn Fn(&Arrival) -> usize, least: usize| {
+    fn new(arrivals: &[SimulatedArrival], players: &[ArrivalPlayer<'_>]) -> Self {
+        let widest = |width: &dyn Fn(&SimulatedArrival) -> usize, least: usize| {
             arrivals.iter().map(width).max().unwrap_or(0).max(least)
         };
-        let names = players.iter().flat_map(Player::limits).map(|policy| policy.stored.len());
+        let names = players.iter().flat_map(ArrivalPlayer::limits).map(|policy| policy.stored.len());
         Self {
             time: widest(&|arrival| seconds(Micros(arrival.at.0)).len(), 4),
             key: widest(&|arrival| arrival.key.chars().count(), 3).min(MAX_KEY_WIDTH),
@@ -128,10 +128,10 @@ impl Widths {
         }
     }
 
-    fn header(&self, players: &[Player<'_>], compare: bool) -> Vec<Cell> {
+    fn header(&self, players: &[ArrivalPlayer<'_>], compare: bool) -> Vec<Cell> {
         let mut cells = self.arrival_cells("time", "key", "cost");
         if compare {
-            let policies = players.iter().flat_map(Player::limits);
+            let policies = players.iter().flat_map(ArrivalPlayer::limits);
             cells.extend(policies.map(|policy| Cell::left(&*policy.stored, COMPARED)));
         } else {
             cells.extend(self.decision_cells(DecisionTexts {
@@ -149,7 +149,7 @@ impl Widths {
     }
 
     /// The cells that every table has.
-    fn arrival(&self, arrival: &Arrival, results: &[Played]) -> Vec<Cell> {
+    fn arrival(&self, arrival: &SimulatedArrival, results: &[PlayedArrival]) -> Vec<Cell> {
         let mut costs: Vec<u64> = results.iter().map(|played| played.binding().0.cost).collect();
         costs.dedup();
         let cost = match costs[..] {
@@ -160,7 +160,7 @@ impl Widths {
         self.arrival_cells(&seconds(Micros(arrival.at.0)), &arrival.printable_key(), &cost)
     }
 
-    fn decision(&self, name: &str, played: &Played) -> [Cell; 5] {
+    fn decision(&self, name: &str, played: &PlayedArrival) -> [Cell; 5] {
         let (_, decision) = played.binding();
         let remaining = format!("{}/{}", decision.remaining, decision.limit);
         let retry = match decision.retry_after {
@@ -193,12 +193,12 @@ impl Widths {
 }
 
 /// The cells of the proxy that has decided an arrival.
-fn origin(origin: &Origin) -> [Cell; 2] {
+fn origin(origin: &DecisionOrigin) -> [Cell; 2] {
     [Cell::right(origin.proxy.to_string(), PROXY), Cell::left(origin.source.label(), 0)]
 }
 
 /// The one cell of a limit with --compare.
-fn compared(played: &Played) -> Cell {
+fn compared(played: &PlayedArrival) -> Cell {
     let (_, decision) = played.binding();
     let mut cell = verdict(decision, played);
     let _ = match decision.retry_after {
@@ -209,7 +209,7 @@ fn compared(played: &Played) -> Cell {
     Cell { left: COMPARED, ..cell }
 }
 
-fn verdict(decision: &Decision, played: &Played) -> Cell {
+fn verdict(decision: &Decision, played: &PlayedArrival) -> Cell {
     let (text, colour) = match decision.reason {
         _ if decision.allowed && played.delay > Micros::ZERO => {
             (format!("delayed {}", seconds(played.delay)), YELLOW)
@@ -222,7 +222,12 @@ fn verdict(decision: &Decision, played: &Played) -> Cell {
     Cell { text, left: 0, right: 0, colour: Some(colour) }
 }
 
-fn write_summary(out: &mut impl Write, summaries: &[Summary], compare: bool, width: usize) -> io::Result<()> {
+fn write_summary(
+    out: &mut impl Write,
+    summaries: &[DecisionSummary],
+    compare: bool,
+    width: usize,
+) -> io::Result<()> {
     let Some(first) = summaries.first() else { return Ok(()) };
     let count = first.arrivals();
     let verdicts = if compare { String::new() } else { format!(": {}", first.verdicts()) };

@@ -11,7 +11,7 @@ use flate2::write::GzEncoder;
 use tempfile::TempDir;
 
 use super::*;
-use crate::replay::background::Background;
+use crate::replay::background::BackgroundReader;
 
 /// A log in a temporary directory.
 fn log(directory: &TempDir, name: &str, lines: &[String]) -> PathBuf {
@@ -125,7 +125,7 @@ fn a_thread_reads_the_same_requests() {
     let lines: Vec<String> = (0..3_000).map(|second| combined(second / 7, &format!("/{second}"))).collect();
     let path = [log(&directory, "access.log", &lines)];
     let (expected, expected_summary) = read(&path, &options());
-    let background = Background::start(Arrivals::open(&path, &options()).unwrap()).unwrap();
+    let background = BackgroundReader::start(Arrivals::open(&path, &options()).unwrap()).unwrap();
     let batches = std::iter::from_fn(|| background.next_batch());
     let found: Vec<_> = batches
         .flatten()
@@ -134,7 +134,7 @@ fn a_thread_reads_the_same_requests() {
     assert_eq!(found, expected);
     assert_eq!(background.finish().unwrap(), expected_summary);
     // A player that stops early stops the thread.
-    let background = Background::start(Arrivals::open(&path, &options()).unwrap()).unwrap();
+    let background = BackgroundReader::start(Arrivals::open(&path, &options()).unwrap()).unwrap();
     assert!(background.next_batch().is_some());
     background.finish().unwrap();
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::dates::{Dates, Unit, duration};
+use super::dates::{Dates, TimeUnit, duration};
 use super::escapes::{present, without_backslashes};
 use super::request_line::{address_with_port, set_request};
 use super::scanner::{Scanner, size, status};
@@ -26,7 +26,7 @@ pub(super) fn text<'l>(line: &'l [u8], dates: &mut Dates) -> Result<Entry<'l>, L
     for _ in 0..3 {
         // -1 means that the request did not get this far.
         let took = scanner.parsed("a processing time in seconds", |word| {
-            if matches!(word, b"-1" | b"-") { Some(Micros::ZERO) } else { duration(word, Unit::Seconds) }
+            if matches!(word, b"-1" | b"-") { Some(Micros::ZERO) } else { duration(word, TimeUnit::Seconds) }
         })?;
         processing.0 = processing.0.saturating_add(took.0);
     }

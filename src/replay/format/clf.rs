@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use memchr::memchr;
 
-use super::dates::{Dates, Stamp, Unit, duration, is_like_clf};
+use super::dates::{Dates, LogTime, TimeUnit, duration, is_like_clf};
 use super::escapes::{present, without_backslashes};
 use super::request_line::{address, set_request};
 use super::scanner::{Scanner, size, status};
@@ -57,7 +57,7 @@ pub(super) fn traefik<'l>(line: &'l [u8], dates: &mut Dates) -> Result<Entry<'l>
     scanner.quoted("the router in quotes")?;
     scanner.quoted("the URL of the server in quotes")?;
     let took = scanner.parsed("the duration, such as 12ms", |word| {
-        word.strip_suffix(b"ms").and_then(|millis| duration(millis, Unit::Millis))
+        word.strip_suffix(b"ms").and_then(|millis| duration(millis, TimeUnit::Millis))
     })?;
     entry.duration = Some(took);
     has_request(entry)
@@ -101,7 +101,7 @@ fn client<'l>(scanner: &mut Scanner<'l>) -> Result<&'l [u8], LineError> {
 
 /// The user and the date before the request. The name of a user may contain spaces, brackets and even dates, but no quotes
 /// without an escape, so the first date before a quote counts.
-fn user_and_date<'l>(scanner: &mut Scanner<'l>, dates: &mut Dates) -> Result<(&'l [u8], Stamp), LineError> {
+fn user_and_date<'l>(scanner: &mut Scanner<'l>, dates: &mut Dates) -> Result<(&'l [u8], LogTime), LineError> {
     let start = scanner.rest();
     let (mut found, mut invalid) = (None, None);
     let (names, stamp, date) = loop {

@@ -19,7 +19,7 @@ const MAX_BACKWARD: i64 = 600;
 
 /// A time as a line has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stamp {
+pub struct LogTime {
     /// The time.
     pub time: Timestamp,
     /// Whether it has no fraction of a second.
@@ -28,7 +28,7 @@ pub struct Stamp {
 
 /// The unit of a number in a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Unit {
+pub enum TimeUnit {
     /// Seconds.
     #[default]
     Seconds,
@@ -55,7 +55,7 @@ struct LastDate {
     seconds: i64,
 }
 
-impl Stamp {
+impl LogTime {
     /// A point in time, in seconds since the Unix epoch and microseconds of that second.
     fn new(seconds: i64, micros: Option<u64>) -> Option<Self> {
         let whole = u64::try_from(seconds).ok()?.checked_mul(1_000_000)?;
@@ -69,7 +69,7 @@ impl Stamp {
     }
 }
 
-impl Unit {
+impl TimeUnit {
     /// The unit with this abbreviation.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
@@ -112,19 +112,19 @@ impl Dates {
 
     /// A time of the Common Log Format, `06/Feb/2009:12:14:14 +0100`; or with a fraction and without an offset, as
     /// `HAProxy` has it.
-    pub(super) fn clf(&mut self, text: &[u8]) -> Option<Stamp> {
+    pub(super) fn clf(&mut self, text: &[u8]) -> Option<LogTime> {
         let (date, rest) = text.split_at_checked(CLF)?;
         self.stamp(date, rest, civil_clf)
     }
 
     /// A time of RFC 3339; or with a space instead of `T`, with slashes in the date, or without an offset.
-    pub(super) fn rfc3339(&mut self, text: &[u8]) -> Option<Stamp> {
+    pub(super) fn rfc3339(&mut self, text: &[u8]) -> Option<LogTime> {
         let (date, rest) = text.split_at_checked(ISO)?;
         self.stamp(date, rest, civil_iso)
     }
 
     /// A time in any form: one of the above, or a number since the Unix epoch.
-    pub(super) fn any(&mut self, text: &[u8]) -> Option<Stamp> {
+    pub(super) fn any(&mut self, text: &[u8]) -> Option<LogTime> {
         match text.get(4) {
             Some(b'-' | b'/') => self.rfc3339(text),
             _ if text.get(2) == Some(&b'/') => self.clf(text),
@@ -132,11 +132,11 @@ impl Dates {
         }
     }
 
-    fn stamp(&mut self, date: &[u8], rest: &[u8], civil: fn(&[u8]) -> Option<DateTime>) -> Option<Stamp> {
+    fn stamp(&mut self, date: &[u8], rest: &[u8], civil: fn(&[u8]) -> Option<DateTime>) -> Option<LogTime> {
         let (micros, rest) = fraction(rest)?;
         let offset = offset(rest)?;
         let seconds = self.seconds(date, offset.is_none(), civil)?;
-        Stamp::new(seconds.checked_sub(offset.unwrap_or(0))?, micros)
+        LogTime::new(seconds.checked_sub(offset.unwrap_or(0))?, micros)
     }
 
     fn seconds(&mut self, date: &[u8], is_local: bool, civil: fn(&[u8]) -> Option<DateTime>) -> Option<i64> {
@@ -183,39 +183,39 @@ pub(super) fn is_like_clf(text: &[u8]) -> bool {
 }
 
 /// A number since the Unix epoch, in the unit that its size suggests.
-pub(super) fn unix(number: u64) -> Stamp {
+pub(super) fn unix(number: u64) -> LogTime {
     #[expect(clippy::cast_precision_loss, reason = "only the magnitude matters")]
-    let unit = Unit::of_time(number as f64);
-    Stamp { time: Timestamp(micros(number, unit)), is_second: unit == Unit::Seconds }
+    let unit = TimeUnit::of_time(number as f64);
+    LogTime { time: Timestamp(micros(number, unit)), is_second: unit == TimeUnit::Seconds }
 }
 
 /// The same for a number with a fraction.
-pub(super) fn unix_float(number: f64) -> Option<Stamp> {
-    let time = Timestamp(float_micros(number, Unit::of_time(number))?);
-    Some(Stamp { time, is_second: false })
+pub(super) fn unix_float(number: f64) -> Option<LogTime> {
+    let time = Timestamp(float_micros(number, TimeUnit::of_time(number))?);
+    Some(LogTime { time, is_second: false })
 }
 
 /// The same for a number in text, such as nginx's `$msec`.
-fn unix_text(text: &[u8]) -> Option<Stamp> {
+fn unix_text(text: &[u8]) -> Option<LogTime> {
     if let Some(number) = number(text) {
         return Some(unix(number));
     }
     let (whole, rest) = text.split_at_checked(text.iter().position(|byte| *byte == b'.')?)?;
     let (micros, rest) = fraction(rest)?;
     let whole = number(whole).filter(|whole| *whole < 100_000_000_000)?;
-    rest.is_empty().then(|| Stamp::new(i64::try_from(whole).ok()?, micros))?
+    rest.is_empty().then(|| LogTime::new(i64::try_from(whole).ok()?, micros))?
 }
 
 /// A whole number of units in microseconds.
-pub(super) fn micros(number: u64, unit: Unit) -> u64 {
+pub(super) fn micros(number: u64, unit: TimeUnit) -> u64 {
     match unit {
-        Unit::Nanos => number / 1_000,
+        TimeUnit::Nanos => number / 1_000,
         _ => number.saturating_mul(unit.nanos() / 1_000),
     }
 }
 
 /// A number of units in microseconds; none if it is negative.
-pub(super) fn float_micros(number: f64, unit: Unit) -> Option<u64> {
+pub(super) fn float_micros(number: f64, unit: TimeUnit) -> Option<u64> {
     #[expect(clippy::cast_precision_loss, reason = "the nanoseconds of a unit are exact")]
     let micros = number * unit.nanos() as f64 / 1_000.0;
     #[expect(
@@ -227,7 +227,7 @@ pub(super) fn float_micros(number: f64, unit: Unit) -> Option<u64> {
 }
 
 /// A duration in text: a number of units, or with its own unit as Go writes it (`1.8ms`, `1m2s`).
-pub(super) fn duration(text: &[u8], unit: Unit) -> Option<Micros> {
+pub(super) fn duration(text: &[u8], unit: TimeUnit) -> Option<Micros> {
     let text = str::from_utf8(text).ok()?;
     if let Ok(number) = text.parse::<f64>() {
         return float_micros(number, unit).map(Micros);
@@ -299,8 +299,8 @@ fn digits(text: &[u8]) -> Option<i8> {
 mod tests {
     use super::*;
 
-    fn stamp(micros: u64, is_second: bool) -> Stamp {
-        Stamp { time: Timestamp(micros), is_second }
+    fn stamp(micros: u64, is_second: bool) -> LogTime {
+        LogTime { time: Timestamp(micros), is_second }
     }
 
     #[test]
@@ -373,17 +373,17 @@ mod tests {
     #[test]
     fn durations_have_units() {
         for (text, unit, micros) in [
-            ("0.256", Unit::Seconds, Some(256_000)),
-            ("256", Unit::Millis, Some(256_000)),
-            ("1.815306ms", Unit::Seconds, Some(1_815)),
-            ("1m2.5s", Unit::Seconds, Some(62_500_000)),
-            ("43µs", Unit::Seconds, Some(43)),
-            ("-1", Unit::Seconds, None),
-            ("-", Unit::Seconds, None),
-            ("nan", Unit::Seconds, None),
+            ("0.256", TimeUnit::Seconds, Some(256_000)),
+            ("256", TimeUnit::Millis, Some(256_000)),
+            ("1.815306ms", TimeUnit::Seconds, Some(1_815)),
+            ("1m2.5s", TimeUnit::Seconds, Some(62_500_000)),
+            ("43µs", TimeUnit::Seconds, Some(43)),
+            ("-1", TimeUnit::Seconds, None),
+            ("-", TimeUnit::Seconds, None),
+            ("nan", TimeUnit::Seconds, None),
         ] {
             assert_eq!(duration(text.as_bytes(), unit), micros.map(Micros), "{text}");
         }
-        assert_eq!(micros(1_410_325, Unit::Nanos), 1_410);
+        assert_eq!(micros(1_410_325, TimeUnit::Nanos), 1_410);
     }
 }

@@ -52,7 +52,7 @@ pub enum FormatError {
 }
 
 /// How well a format fits.
-struct Fit {
+struct FormatFit {
     format: Format,
     /// The number of lines with a request.
     requests: usize,
@@ -62,14 +62,11 @@ struct Fit {
     error: Option<LineError>,
 }
 
-/// The format of a log, from the first of its lines that any format fits. Of several that fit nearly as well as the best,
-/// the most specific one counts.
-///
-/// # Errors
-/// If no known format fits any line.
+/// The format of a log, from the first of its lines that any format fits. Of several that fit nearly as well as the best, the
+/// most specific one counts. Fails if no known format fits any line.
 pub fn detect_format<L: AsRef<[u8]>>(lines: &[L], zone: &TimeZone) -> Result<Format, FormatError> {
-    let fits = |lines: &[L]| -> Vec<Fit> {
-        Format::KNOWN.into_iter().map(|format| Fit::of(format, lines, zone)).collect()
+    let fits = |lines: &[L]| -> Vec<FormatFit> {
+        Format::KNOWN.into_iter().map(|format| FormatFit::of(format, lines, zone)).collect()
     };
     let (first, rest) = lines.split_at(lines.len().min(LINES));
     let first_fits = fits(first);
@@ -81,22 +78,19 @@ pub fn detect_format<L: AsRef<[u8]>>(lines: &[L], zone: &TimeZone) -> Result<For
     if let Some(names) = lines.iter().find_map(|line| field_names(line.as_ref())) {
         return Err(FormatError::UnknownJson(names));
     }
-    let column = |fit: &&Fit| fit.error.as_ref().map_or(0, LineError::column);
+    let column = |fit: &&FormatFit| fit.error.as_ref().map_or(0, LineError::column);
     let nearest = first_fits.iter().max_by_key(column);
     let error = nearest.and_then(|fit| fit.error.clone()).unwrap_or(LineError::NoRequest);
     Err(FormatError::Unknown { nearest: nearest.map_or("", |fit| fit.format.name()), error })
 }
 
 /// Checks that a format that was named by hand fits at least one of the first lines.
-///
-/// # Errors
-/// If it does not; the error has the format that does.
 pub fn check_format<L: AsRef<[u8]>>(
     format: &Format,
     lines: &[L],
     zone: &TimeZone,
 ) -> Result<(), FormatError> {
-    let mut fits = lines.chunks(LINES).map(|lines| Fit::of(format.clone(), lines, zone));
+    let mut fits = lines.chunks(LINES).map(|lines| FormatFit::of(format.clone(), lines, zone));
     let Some(first) = fits.next() else { return Ok(()) };
     let Some(error) = first.error.filter(|_| first.requests + first.others == 0) else { return Ok(()) };
     if fits.any(|fit| fit.requests + fit.others > 0) {
@@ -109,7 +103,7 @@ pub fn check_format<L: AsRef<[u8]>>(
     })
 }
 
-impl Fit {
+impl FormatFit {
     fn of<L: AsRef<[u8]>>(format: Format, lines: &[L], zone: &TimeZone) -> Self {
         let mut reader = LineReader::new(format.clone(), zone.clone());
         let mut fit = Self { format, requests: 0, others: 0, error: None };
@@ -125,8 +119,8 @@ impl Fit {
 }
 
 /// The first format that fits at least nine tenths as many lines as the best one.
-fn best(fits: &[Fit]) -> Option<Format> {
-    let numbers: [fn(&Fit) -> usize; 2] = [|fit| fit.requests, |fit| fit.others];
+fn best(fits: &[FormatFit]) -> Option<Format> {
+    let numbers: [fn(&FormatFit) -> usize; 2] = [|fit| fit.requests, |fit| fit.others];
     numbers.into_iter().find_map(|number| {
         let most = fits.iter().map(number).max().filter(|most| *most > 0)?;
         fits.iter().find(|fit| number(fit) * 10 >= most * 9).map(|fit| fit.format.clone())

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::dates::{Dates, Unit, duration};
+use super::dates::{Dates, TimeUnit, duration};
 use super::escapes::{present, without_backslashes};
 use super::request_line::{address_with_port, last_forwarded, set_request};
 use super::scanner::{Scanner, size, status};
@@ -27,7 +27,7 @@ pub(super) fn text<'l>(line: &'l [u8], dates: &mut Dates) -> Result<Entry<'l>, L
     scanner.parsed("a number of bytes", size)?;
     entry.bytes = Some(scanner.parsed("a number of bytes", size)?);
     entry.duration =
-        Some(scanner.parsed("the duration in milliseconds", |word| duration(word, Unit::Millis))?);
+        Some(scanner.parsed("the duration in milliseconds", |word| duration(word, TimeUnit::Millis))?);
     scanner.word("the time of the upstream server")?;
     let forwarded = present(scanner.quoted("X-Forwarded-For in quotes")?);
     entry.user_agent = present(scanner.quoted("a user agent in quotes")?);

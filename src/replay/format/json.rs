@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use super::dates::{Dates, Stamp, Unit, duration, float_micros, micros, unix, unix_float};
-use super::json_values::{Value, Values};
+use super::dates::{Dates, LogTime, TimeUnit, duration, float_micros, micros, unix, unix_float};
+use super::json_values::{JsonValue, JsonValues};
 use super::request_line::{address, address_with_port, last_forwarded, set_request, set_target};
 use super::scanner::{size, status};
 use crate::replay::entry::{Entry, LogText};
@@ -15,8 +15,8 @@ use crate::time::Micros;
 struct Draft<'l, 'd> {
     entry: Entry<'l>,
     dates: &'d mut Dates,
-    time: Option<Stamp>,
-    end: Option<Stamp>,
+    time: Option<LogTime>,
+    end: Option<LogTime>,
     path: Option<LogText<'l>>,
     query: Option<LogText<'l>>,
     /// Whether a field is there that tells what was requested, though perhaps empty.
@@ -33,7 +33,7 @@ pub(super) fn parse<'l>(map: &FieldMap, line: &'l [u8], dates: &mut Dates) -> Re
 }
 
 fn parse_text<'l>(map: &FieldMap, line: &'l str, dates: &mut Dates) -> Result<Entry<'l>, LineError> {
-    let values = Values::find(map, line).map_err(|error| json_error(&error))?;
+    let values = JsonValues::find(map, line).map_err(|error| json_error(&error))?;
     let mut draft = Draft {
         entry: Entry::default(),
         dates,
@@ -71,7 +71,7 @@ enum Mismatch {
 
 impl<'l> Draft<'l, '_> {
     /// Sets what has this role, unless an earlier field of the map has set it.
-    fn set(&mut self, role: &FieldRole, value: Value<'l>) -> Result<(), Mismatch> {
+    fn set(&mut self, role: &FieldRole, value: JsonValue<'l>) -> Result<(), Mismatch> {
         if matches!(role, FieldRole::Method | FieldRole::Target | FieldRole::Path | FieldRole::Request) {
             self.has_request = true;
         }
@@ -143,10 +143,10 @@ impl<'l> Draft<'l, '_> {
         }
     }
 
-    fn stamp(&mut self, value: Value<'l>) -> Result<Option<Stamp>, Mismatch> {
+    fn stamp(&mut self, value: JsonValue<'l>) -> Result<Option<LogTime>, Mismatch> {
         let stamp = match value {
-            Value::Unsigned(number) => Some(unix(number)),
-            Value::Float(number) => unix_float(number),
+            JsonValue::Unsigned(number) => Some(unix(number)),
+            JsonValue::Float(number) => unix_float(number),
             value => match value.text() {
                 Some(text) => self.dates.any(&text),
                 None => return Ok(None),
@@ -155,10 +155,10 @@ impl<'l> Draft<'l, '_> {
         stamp.map(Some).ok_or(Mismatch::Expected("a time"))
     }
 
-    fn set_duration(&mut self, value: Value<'l>, unit: Unit) -> Result<(), Mismatch> {
+    fn set_duration(&mut self, value: JsonValue<'l>, unit: TimeUnit) -> Result<(), Mismatch> {
         let took = match value {
-            Value::Unsigned(number) => Some(Micros(micros(number, unit))),
-            Value::Float(number) => float_micros(number, unit).map(Micros),
+            JsonValue::Unsigned(number) => Some(Micros(micros(number, unit))),
+            JsonValue::Float(number) => float_micros(number, unit).map(Micros),
             value => match value.text() {
                 Some(text) => duration(&text, unit),
                 None => return Ok(()),
@@ -169,14 +169,14 @@ impl<'l> Draft<'l, '_> {
         Ok(())
     }
 
-    fn set_status(&mut self, value: Value<'l>) -> Result<(), Mismatch> {
+    fn set_status(&mut self, value: JsonValue<'l>) -> Result<(), Mismatch> {
         let Some(text) = value.text() else { return Ok(()) };
         let code = status(&text).ok_or(Mismatch::Expected("a status code"))?;
         self.entry.status = self.entry.status.or(code);
         Ok(())
     }
 
-    fn set_bytes(&mut self, value: Value<'l>) -> Result<(), Mismatch> {
+    fn set_bytes(&mut self, value: JsonValue<'l>) -> Result<(), Mismatch> {
         let Some(text) = value.text() else { return Ok(()) };
         let bytes = size(&text).ok_or(Mismatch::Expected("a number of bytes"))?;
         self.entry.bytes.get_or_insert(bytes);
@@ -219,12 +219,12 @@ impl<'l> Draft<'l, '_> {
             (Some(time), None) => time,
             (None, Some(end)) => {
                 let arrival = end.time.0.saturating_sub(took.unwrap_or_default().0);
-                Stamp { time: crate::time::Timestamp(arrival), ..end }
+                LogTime { time: crate::time::Timestamp(arrival), ..end }
             }
             (None, None) => return Err(missing(map, &[FieldRole::Time, FieldRole::End], "a time")),
         };
         self.entry.arrival = stamp.time;
-        self.entry.second = self.time.or(self.end).and_then(Stamp::second);
+        self.entry.second = self.time.or(self.end).and_then(LogTime::second);
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::dates::Unit;
+use super::dates::TimeUnit;
 use crate::replay::fields::FieldRole;
 
 /// The fields of a format.
@@ -26,7 +26,7 @@ pub(super) const NGINX: Known = &[
     (FieldRole::Status, "status"),
     (FieldRole::Bytes, "body_bytes_sent"),
     (FieldRole::Bytes, "bytes_sent"),
-    (FieldRole::Duration(Unit::Seconds), "request_time"),
+    (FieldRole::Duration(TimeUnit::Seconds), "request_time"),
     (FieldRole::User, "remote_user"),
     (FieldRole::Headers, "http_*"),
 ];
@@ -44,7 +44,7 @@ pub(super) const CADDY: Known = &[
     (FieldRole::Headers, "request.headers"),
     (FieldRole::Status, "status"),
     (FieldRole::Bytes, "size"),
-    (FieldRole::Duration(Unit::Seconds), "duration"),
+    (FieldRole::Duration(TimeUnit::Seconds), "duration"),
     (FieldRole::User, "user_id"),
 ];
 
@@ -61,7 +61,7 @@ pub(super) const TRAEFIK: Known = &[
     (FieldRole::Protocol, "RequestProtocol"),
     (FieldRole::Status, "DownstreamStatus"),
     (FieldRole::Bytes, "DownstreamContentSize"),
-    (FieldRole::Duration(Unit::Nanos), "Duration"),
+    (FieldRole::Duration(TimeUnit::Nanos), "Duration"),
     (FieldRole::User, "ClientUsername"),
     (FieldRole::Headers, "request_*"),
 ];
@@ -85,7 +85,7 @@ pub(super) const ENVOY: Known = &[
     (FieldRole::Protocol, "protocol"),
     (FieldRole::Status, "response_code"),
     (FieldRole::Bytes, "bytes_sent"),
-    (FieldRole::Duration(Unit::Millis), "duration"),
+    (FieldRole::Duration(TimeUnit::Millis), "duration"),
     (FieldRole::UserAgent, "user_agent"),
     (FieldRole::UserAgent, "user-agent"),
 ];
@@ -117,7 +117,7 @@ pub(super) const TIDEGATE: Known = &[
     (FieldRole::Protocol, "protocol"),
     (FieldRole::Status, "status"),
     (FieldRole::Bytes, "bytes"),
-    (FieldRole::Duration(Unit::Micros), "took_us"),
+    (FieldRole::Duration(TimeUnit::Micros), "took_us"),
     (FieldRole::Consumer, "consumer"),
     (FieldRole::Headers, "headers"),
     (FieldRole::Field(Cow::Borrowed("route")), "route"),

@@ -11,7 +11,7 @@ use crate::replay::fields::{FieldMap, FieldRole};
 
 /// A value that is not an object or an array.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Value<'l> {
+pub(super) enum JsonValue<'l> {
     /// A string.
     Text(Cow<'l, str>),
     /// A whole number that is not negative.
@@ -24,9 +24,9 @@ pub(super) enum Value<'l> {
 
 /// The values of a line.
 #[derive(Debug, Default)]
-pub(super) struct Values<'l> {
+pub(super) struct JsonValues<'l> {
     /// The indices of fields of the map, and their values, in the order of the line.
-    pub(super) fields: SmallVec<[(usize, Value<'l>); 16]>,
+    pub(super) fields: SmallVec<[(usize, JsonValue<'l>); 16]>,
     /// Headers of objects and prefixes.
     pub(super) headers: SmallVec<[(LogText<'l>, LogText<'l>); 4]>,
 }
@@ -34,7 +34,7 @@ pub(super) struct Values<'l> {
 /// Where a visit of a line is.
 struct Visit<'m, 'v, 'l> {
     map: &'m FieldMap,
-    values: &'v mut Values<'l>,
+    values: &'v mut JsonValues<'l>,
     /// The fields that have this value.
     here: u64,
     /// The fields that may be within this value: their paths agree with its path, which has `depth` bytes with its dot.
@@ -43,12 +43,12 @@ struct Visit<'m, 'v, 'l> {
 }
 
 /// A key of an object, which is borrowed if it has no escapes.
-struct Key;
+struct JsonKey;
 
 /// A header: the value of an entry of an object.
-struct HeaderValue;
+struct JsonHeader;
 
-impl<'l> Value<'l> {
+impl<'l> JsonValue<'l> {
     /// As text; none if it is null, empty or a dash, as servers log what a request lacks.
     pub(super) fn text(self) -> Option<LogText<'l>> {
         let text = match self {
@@ -62,7 +62,7 @@ impl<'l> Value<'l> {
     }
 }
 
-impl<'l> Values<'l> {
+impl<'l> JsonValues<'l> {
     /// Finds the values of a line.
     pub(super) fn find(map: &FieldMap, line: &'l str) -> Result<Self, serde_json::Error> {
         let mut values = Self::default();
@@ -77,7 +77,7 @@ impl<'l> Values<'l> {
 }
 
 impl<'l> Visit<'_, '_, 'l> {
-    fn set(self, value: &Value<'l>) {
+    fn set(self, value: &JsonValue<'l>) {
         for index in ones(self.here) {
             self.values.fields.push((index, value.clone()));
         }
@@ -146,17 +146,17 @@ impl<'l> Visitor<'l> for Visit<'_, '_, 'l> {
     }
 
     fn visit_borrowed_str<E>(self, text: &'l str) -> Result<(), E> {
-        self.set(&Value::Text(Cow::Borrowed(text)));
+        self.set(&JsonValue::Text(Cow::Borrowed(text)));
         Ok(())
     }
 
     fn visit_str<E>(self, text: &str) -> Result<(), E> {
-        self.set(&Value::Text(Cow::Owned(text.to_owned())));
+        self.set(&JsonValue::Text(Cow::Owned(text.to_owned())));
         Ok(())
     }
 
     fn visit_u64<E>(self, number: u64) -> Result<(), E> {
-        self.set(&Value::Unsigned(number));
+        self.set(&JsonValue::Unsigned(number));
         Ok(())
     }
 
@@ -165,22 +165,22 @@ impl<'l> Visitor<'l> for Visit<'_, '_, 'l> {
         reason = "negative numbers are no valid values, whatever they are exactly"
     )]
     fn visit_i64<E>(self, number: i64) -> Result<(), E> {
-        self.set(&Value::Float(number as f64));
+        self.set(&JsonValue::Float(number as f64));
         Ok(())
     }
 
     fn visit_f64<E>(self, number: f64) -> Result<(), E> {
-        self.set(&Value::Float(number));
+        self.set(&JsonValue::Float(number));
         Ok(())
     }
 
     fn visit_bool<E>(self, is_true: bool) -> Result<(), E> {
-        self.set(&Value::Word(if is_true { "true" } else { "false" }));
+        self.set(&JsonValue::Word(if is_true { "true" } else { "false" }));
         Ok(())
     }
 
     fn visit_unit<E>(self) -> Result<(), E> {
-        self.set(&Value::Word(""));
+        self.set(&JsonValue::Word(""));
         Ok(())
     }
 
@@ -193,7 +193,7 @@ impl<'l> Visitor<'l> for Visit<'_, '_, 'l> {
 
     fn visit_map<A: MapAccess<'l>>(mut self, mut object: A) -> Result<(), A::Error> {
         let is_headers = self.is_header_object();
-        while let Some(key) = object.next_key_seed(Key)? {
+        while let Some(key) = object.next_key_seed(JsonKey)? {
             let (visit, prefix) = self.enter(&key);
             // A field with this path takes precedence.
             let is_field = visit.here != 0 || visit.below != 0;
@@ -201,7 +201,7 @@ impl<'l> Visitor<'l> for Visit<'_, '_, 'l> {
                 object.next_value_seed(visit)?;
                 continue;
             };
-            if let Some(value) = object.next_value_seed(HeaderValue)? {
+            if let Some(value) = object.next_value_seed(JsonHeader)? {
                 self.values.headers.push((header_name(key, prefix), value));
             }
         }
@@ -209,7 +209,7 @@ impl<'l> Visitor<'l> for Visit<'_, '_, 'l> {
     }
 }
 
-impl<'l> DeserializeSeed<'l> for Key {
+impl<'l> DeserializeSeed<'l> for JsonKey {
     type Value = Cow<'l, str>;
 
     fn deserialize<D: Deserializer<'l>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
@@ -217,7 +217,7 @@ impl<'l> DeserializeSeed<'l> for Key {
     }
 }
 
-impl<'l> Visitor<'l> for Key {
+impl<'l> Visitor<'l> for JsonKey {
     type Value = Cow<'l, str>;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -233,7 +233,7 @@ impl<'l> Visitor<'l> for Key {
     }
 }
 
-impl<'l> DeserializeSeed<'l> for HeaderValue {
+impl<'l> DeserializeSeed<'l> for JsonHeader {
     type Value = Option<LogText<'l>>;
 
     fn deserialize<D: Deserializer<'l>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
@@ -242,7 +242,7 @@ impl<'l> DeserializeSeed<'l> for HeaderValue {
 }
 
 /// Only strings, and the first one of an array, are headers.
-impl<'l> Visitor<'l> for HeaderValue {
+impl<'l> Visitor<'l> for JsonHeader {
     type Value = Option<LogText<'l>>;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -250,11 +250,11 @@ impl<'l> Visitor<'l> for HeaderValue {
     }
 
     fn visit_borrowed_str<E>(self, text: &'l str) -> Result<Self::Value, E> {
-        Ok(Value::Text(Cow::Borrowed(text)).text())
+        Ok(JsonValue::Text(Cow::Borrowed(text)).text())
     }
 
     fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(Value::Text(Cow::Owned(text.to_owned())).text())
+        Ok(JsonValue::Text(Cow::Owned(text.to_owned())).text())
     }
 
     fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> {

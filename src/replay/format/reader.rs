@@ -30,10 +30,8 @@ impl LineReader {
         Self { format, map, dates: Dates::new(zone) }
     }
 
-    /// The reader with a further field of JSON lines, by its path. Entries of other formats have all fields anyway.
-    ///
-    /// # Errors
-    /// If there are too many fields.
+    /// The reader with a further field of JSON lines, by its path. Entries of other formats have all fields anyway. Fails if
+    /// there are too many fields.
     pub fn with_field(mut self, path: &str) -> Result<Self, FieldMapError> {
         self.map = self.map.with_field(path)?;
         Ok(self)
@@ -45,10 +43,8 @@ impl LineReader {
         &self.format
     }
 
-    /// Reads a line, which has no line ending.
-    ///
-    /// # Errors
-    /// If the line is not in the format, or is about a connection without a request.
+    /// Reads a line, which has no line ending. Fails if the line is not in the format, or is about a connection without a
+    /// request.
     pub fn read<'l>(&mut self, line: &'l [u8]) -> Result<Entry<'l>, LineError> {
         let dates = &mut self.dates;
         match &self.format {

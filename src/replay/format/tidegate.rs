@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use memchr::memchr;
 
-use super::dates::{Dates, Unit, duration};
+use super::dates::{Dates, TimeUnit, duration};
 use super::escapes::without_backslashes;
 use super::request_line::address;
 use super::scanner::{Scanner, number, status};
@@ -33,7 +33,7 @@ pub(super) fn text<'l>(line: &'l [u8], dates: &mut Dates) -> Result<Entry<'l>, L
     entry.bytes =
         Some(scanner.parsed("bytes, such as 244B", |word| word.strip_suffix(b"B").and_then(number))?);
     let took = scanner.parsed("a duration, such as 87us", |word| {
-        word.strip_suffix(b"us").and_then(|micros| duration(micros, Unit::Micros))
+        word.strip_suffix(b"us").and_then(|micros| duration(micros, TimeUnit::Micros))
     })?;
     entry.duration = Some(took);
     while !scanner.is_end() {

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::super::report::{ConfigurationReport, Counts, LimitReport};
+use super::super::report::{ConfigurationReport, LimitReport, LogCounts};
 use super::figure::{figure, legend, line};
 use super::series::{RateCurve, panel};
 use super::table::{cell, number, table, text};
@@ -18,7 +18,7 @@ const MOST_CHARTS: usize = 12;
 /// The counts of both, and their denials over time.
 pub(super) fn comparison(before: &ConfigurationReport, after: &ConfigurationReport) -> Markup {
     let limits = limits(before, after);
-    let mut denying: Vec<&Pair<'_>> = limits.iter().filter(|pair| pair.denied() > 0).collect();
+    let mut denying: Vec<&ComparedLimit<'_>> = limits.iter().filter(|pair| pair.denied() > 0).collect();
     denying.sort_by_key(|pair| std::cmp::Reverse(pair.denied()));
     let series = |configuration: &ConfigurationReport, class| {
         RateCurve::of(class, &configuration.series, |bin| bin.denied).with_form(CurveForm::Steps)
@@ -42,13 +42,13 @@ pub(super) fn name(configuration: &ConfigurationReport) -> String {
 }
 
 /// The limits of the same name, of which at least one exists.
-struct Pair<'a> {
+struct ComparedLimit<'a> {
     name: &'a str,
     before: Option<&'a LimitReport>,
     after: Option<&'a LimitReport>,
 }
 
-impl Pair<'_> {
+impl ComparedLimit<'_> {
     fn denied(&self) -> u64 {
         self.before.into_iter().chain(self.after).map(|limit| limit.denied).sum()
     }
@@ -63,7 +63,7 @@ impl Pair<'_> {
     }
 }
 
-fn limits<'a>(before: &'a ConfigurationReport, after: &'a ConfigurationReport) -> Vec<Pair<'a>> {
+fn limits<'a>(before: &'a ConfigurationReport, after: &'a ConfigurationReport) -> Vec<ComparedLimit<'a>> {
     let mut names: Vec<&str> = before.limits.iter().chain(&after.limits).map(|limit| &*limit.name).collect();
     names.sort_unstable();
     names.dedup();
@@ -71,22 +71,22 @@ fn limits<'a>(before: &'a ConfigurationReport, after: &'a ConfigurationReport) -
         let of = |configuration: &'a ConfigurationReport| {
             configuration.limits.iter().find(|limit| limit.name == name)
         };
-        Pair { name, before: of(before), after: of(after) }
+        ComparedLimit { name, before: of(before), after: of(after) }
     };
     names.into_iter().map(pair).collect()
 }
 
-fn counts(before: &ConfigurationReport, after: &ConfigurationReport, limits: &[Pair<'_>]) -> Markup {
+fn counts(before: &ConfigurationReport, after: &ConfigurationReport, limits: &[ComparedLimit<'_>]) -> Markup {
     let columns = [text("Requests"), number(&name(before)), number(&name(after)), number("Difference")];
-    let of_counts = |title: &str, count: fn(&Counts) -> u64| {
-        let of = |counts: &Counts| {
+    let of_counts = |title: &str, count: fn(&LogCounts) -> u64| {
+        let of = |counts: &LogCounts| {
             let count = count(counts);
             html! { (grouped(count)) br; span.muted { (share(count, counts.all)) } }
         };
         let change = difference(count(&before.requests), count(&after.requests));
         vec![cell(title), of(&before.requests), of(&after.requests), cell(change)]
     };
-    let of_limit = |pair: &Pair<'_>| {
+    let of_limit = |pair: &ComparedLimit<'_>| {
         let of = |limit: Option<&LimitReport>| {
             html! {
                 @if let Some(limit) = limit {

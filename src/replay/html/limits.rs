@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::super::report::{
-    ConfigurationReport, Counts, DeniedKey, LimitReport, MissingPartReport, RouteReport,
+    ConfigurationReport, DeniedKey, LimitReport, LogCounts, MissingPartReport, RouteReport,
 };
 use super::hours::hours;
 use super::table::{cell, key, number, table, text};
@@ -41,7 +41,7 @@ pub(super) fn limits(configuration: &ConfigurationReport) -> Markup {
     }
 }
 
-fn requests(counts: &Counts) -> Markup {
+fn requests(counts: &LogCounts) -> Markup {
     let fixed = [
         ("forwarded, or answered by their route", counts.forwarded, true),
         ("denied by a limit", counts.denied, true),

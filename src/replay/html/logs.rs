@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::super::report::{BadLineReport, LineCounts, LogReport, Report};
+use super::super::report::{BadLineReport, LineCounts, LogReport, ReplayReport};
 use super::table::{cell, number, table, text};
 use super::text::{counted, grouped};
 
@@ -10,7 +10,7 @@ use super::text::{counted, grouped};
 const MOST_LOGS: usize = 50;
 
 /// The tables of logs and lines, and the notes.
-pub(super) fn logs(report: &Report) -> Markup {
+pub(super) fn logs(report: &ReplayReport) -> Markup {
     let left_out = report.logs.len().saturating_sub(MOST_LOGS);
     let row = |log: &LogReport| vec![html! { span.key { (log.name) } }, cell(log.format)];
     let logs: Vec<Vec<Markup>> = report.logs.iter().take(MOST_LOGS).map(row).collect();

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::super::report::{ConfigurationReport, LimitReport, Report};
+use super::super::report::{ConfigurationReport, LimitReport, ReplayReport};
 use super::super::suggest::Suggestion;
 use super::comparison::name;
 use super::suggestion::{denied_clients, numbers};
@@ -13,7 +13,7 @@ use crate::text::join_and;
 const MOST_SENTENCES: usize = 6;
 
 /// Facts, and sentences about denials and suggestions.
-pub(super) fn summary(report: &Report) -> Markup {
+pub(super) fn summary(report: &ReplayReport) -> Markup {
     let Some(first) = report.configurations.first() else {
         return html! { p.empty { "The logs have no requests." } };
     };
@@ -30,7 +30,7 @@ pub(super) fn summary(report: &Report) -> Markup {
     }
 }
 
-fn period(report: &Report, configuration: &ConfigurationReport) -> String {
+fn period(report: &ReplayReport, configuration: &ConfigurationReport) -> String {
     let mut formats: Vec<&str> = report.logs.iter().map(|log| log.format).collect();
     formats.sort_unstable();
     formats.dedup();
@@ -43,7 +43,7 @@ fn period(report: &Report, configuration: &ConfigurationReport) -> String {
     format!("{requests} in {source}, from {start} to {end}: {}. All times are in UTC.", length(last - first))
 }
 
-fn facts(report: &Report) -> Markup {
+fn facts(report: &ReplayReport) -> Markup {
     let several = report.configurations.len() > 1;
     html! {
         dl.facts {

@@ -3,10 +3,10 @@
 use roxmltree::Document;
 
 use super::super::report::{
-    BadLineReport, ConfigurationReport, Counts, DeniedKey, LimitReport, LineCounts, LogReport,
+    BadLineReport, ConfigurationReport, DeniedKey, LimitReport, LineCounts, LogCounts, LogReport,
     MissingPartReport, RouteReport, SeriesReport,
 };
-use super::super::suggest::{Arrival, Histories, Subject, SuggestSettings, suggest};
+use super::super::suggest::{Arrival, Histories, SuggestSettings, SuggestionSubject, suggest};
 use super::super::tally::{Bin, Number};
 use super::*;
 use crate::limit::{Key, Quota, Rate};
@@ -67,7 +67,7 @@ fn suggestions() -> Vec<Suggestion> {
             histories.record(0, key, arrival, || Some(HOSTILE.into()));
         }
     }
-    let subject = Subject {
+    let subject = SuggestionSubject {
         name: "per-client".to_owned(),
         is_configured: true,
         route: None,
@@ -89,7 +89,7 @@ fn route(name: &str) -> RouteReport {
 fn configuration(file: &str) -> ConfigurationReport {
     ConfigurationReport {
         file: Some(file.to_owned()),
-        requests: Counts {
+        requests: LogCounts {
             all: 6_300,
             forwarded: 5_000,
             denied: 1_225,
@@ -108,14 +108,14 @@ fn configuration(file: &str) -> ConfigurationReport {
     }
 }
 
-fn report(files: &[&str]) -> Report {
+fn report(files: &[&str]) -> ReplayReport {
     let bad = BadLineReport {
         log: "a<b>.log".to_owned(),
         line: 7,
         error: "no time".to_owned(),
         excerpt: Some(HOSTILE.to_owned()),
     };
-    Report {
+    ReplayReport {
         logs: vec![LogReport { name: "a<b>.log".to_owned(), format: "combined" }],
         lines: LineCounts { all: 6_301, requests: 6_300, without_request: 0, malformed: 1, too_long: 0 },
         bad_lines: vec![bad],

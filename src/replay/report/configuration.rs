@@ -21,7 +21,7 @@ pub struct ConfigurationReport {
     /// The name of the file; none without one.
     pub file: Option<String>,
     /// The requests.
-    pub requests: Counts,
+    pub requests: LogCounts,
     /// The arrivals of the first and of the last request, in microseconds since 1970.
     pub period_us: Option<(u64, u64)>,
     /// Requests and denials over time.
@@ -42,7 +42,7 @@ pub struct ConfigurationReport {
 
 /// The requests of a log, by what would have happened to them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Counts {
+pub struct LogCounts {
     /// All.
     pub all: u64,
     /// Those that are forwarded, or get the response of their route.
@@ -76,7 +76,7 @@ impl ConfigurationReport {
         let mut advice = format.map(|format| LogAdvice::new(format.clone(), results.extra_fields));
         Self {
             file,
-            requests: Counts::new(&results),
+            requests: LogCounts::new(&results),
             period_us: results.period.map(|(first, last)| (first.0, last.0)),
             series: SeriesReport::new(&results.series),
             routes: RouteReport::most_used(gate, &results.routes),
@@ -96,7 +96,7 @@ impl ConfigurationReport {
     }
 }
 
-impl Counts {
+impl LogCounts {
     /// Whether the log had too little of every request to play it.
     #[must_use]
     pub fn are_none_played(&self) -> bool {

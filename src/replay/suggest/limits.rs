@@ -44,10 +44,7 @@ impl Role {
 }
 
 impl LimitNumbers {
-    /// The limit as the limiter has it.
-    ///
-    /// # Errors
-    /// Numbers that the limiter can't count exactly.
+    /// The limit as the limiter has it. Rejects numbers that the limiter can't count exactly.
     pub fn quota(&self) -> Result<Quota, QuotaError> {
         match self.role {
             Role::Burst | Role::Minute => Quota::token_bucket(self.rate, self.burst),

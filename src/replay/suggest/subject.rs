@@ -4,7 +4,7 @@ use serde::Serialize;
 
 /// For what limits are suggested: a limit of the configuration, or a route and a key for which there is none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Subject {
+pub struct SuggestionSubject {
     /// The name of the limit; for a route without one, the name for the new limits.
     pub name: String,
     /// Whether the configuration has the limit.

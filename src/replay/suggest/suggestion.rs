@@ -12,7 +12,7 @@ use super::limits::{LimitNumbers, Role, rate_text, units_per_minute};
 use super::needs::Needs;
 use super::peaks::{DAY, WINDOWS};
 use super::settings::{ShareOf, SuggestSettings};
-use super::subject::Subject;
+use super::subject::SuggestionSubject;
 use super::warning::{Warning, allowed_exceptions};
 use crate::limit::{Quota, Rate};
 use crate::time::{Micros, Timestamp};
@@ -21,7 +21,7 @@ use crate::time::{Micros, Timestamp};
 #[derive(Clone, Debug, Serialize)]
 pub struct Suggestion {
     /// For what they are.
-    pub subject: Subject,
+    pub subject: SuggestionSubject,
     /// What was asked for.
     pub settings: SuggestSettings,
     /// All requests of the log.
@@ -101,7 +101,7 @@ pub struct SuggestedLimit {
 #[must_use]
 pub fn suggest(
     history: &History,
-    subject: Subject,
+    subject: SuggestionSubject,
     settings: &SuggestSettings,
     current: &[Quota],
 ) -> Option<Suggestion> {
@@ -133,7 +133,7 @@ pub fn suggest(
 }
 
 impl SuggestedLimit {
-    fn new(subject: &Subject, numbers: LimitNumbers) -> Self {
+    fn new(subject: &SuggestionSubject, numbers: LimitNumbers) -> Self {
         Self {
             name: format!("{}-{}", subject.name, numbers.role.name()),
             role: numbers.role,
@@ -215,6 +215,3 @@ fn curve(needs: &Needs, exceptions: u64) -> Vec<CurvePoint> {
     points.truncate(flat + 1);
     points
 }
-
-#[cfg(test)]
-mod tests;

@@ -15,11 +15,11 @@ pub struct Series {
     width: Micros,
     /// The number of the first bin: its start divided by the width.
     first: u64,
-    counts: Vec<Counts>,
+    counts: Vec<BinCounts>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Counts {
+struct BinCounts {
     requests: u64,
     denied: u64,
 }
@@ -52,7 +52,7 @@ impl Series {
         }
         let bin = index(self.bin(at));
         if bin >= self.counts.len() {
-            self.counts.resize(bin + 1, Counts::default());
+            self.counts.resize(bin + 1, BinCounts::default());
         }
         self.counts[bin].requests += 1;
         self.counts[bin].denied += u64::from(is_denied);
@@ -83,7 +83,7 @@ impl Series {
         let wider = WIDTHS.into_iter().find(|width| *width > seconds).unwrap_or(seconds * 2);
         let factor = wider / seconds;
         let first = self.first / factor;
-        let mut counts = vec![Counts::default(); self.counts.len() / index(factor) + 2];
+        let mut counts = vec![BinCounts::default(); self.counts.len() / index(factor) + 2];
         for (number, old) in (self.first..).zip(&self.counts) {
             let new = &mut counts[index(number / factor - first)];
             new.requests += old.requests;

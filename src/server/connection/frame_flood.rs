@@ -86,10 +86,8 @@ impl<S> FrameFloodGuard<S> {
         Self { stream, frames, starter, held, credit: MAX_CREDIT, earned_to, work: 0 }
     }
 
-    /// Charges for received bytes, up to a request that has to wait; returns how many these are.
-    ///
-    /// # Errors
-    /// When the credit does not cover them.
+    /// Charges for received bytes, up to a request that has to wait; returns how many these are. Fails when the credit does not
+    /// cover them.
     fn charge(&mut self, bytes: &[u8], cx: &mut Context<'_>) -> io::Result<usize> {
         let starter = &mut self.starter;
         let sum = self.frames.count(bytes, || starter.poll_start(cx).is_ready());

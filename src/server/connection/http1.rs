@@ -22,6 +22,7 @@ use self::error::ExchangeError;
 use self::exchange::{Next, Session};
 use self::io::ClientIo;
 use self::upload::Upload;
+use crate::boxed::rare;
 use crate::http1::{HeadLimits, ParseError, ParsedRequest, ResponseHead, parse_request, write_response};
 use crate::proxy::{ActiveProxy, ClientConnection, Tunnel};
 use crate::server::drain::{ConnectionTracker, IDLE_GRACE};
@@ -38,7 +39,7 @@ const PARK_AFTER: Duration = Duration::from_millis(500);
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A connection with its buffers.
-struct Connection<'l> {
+struct BufferedConnection<'l> {
     io: ClientIo,
     session: Session<'l>,
     starter: Starter,
@@ -90,10 +91,8 @@ pub(super) async fn close(
 }
 
 /// Serves requests until either side closes the connection, or it is parked. The first bytes of a head are in the stream's
-/// buffer. The caller has the task woken when the server drains.
-///
-/// # Errors
-/// When a request or its response failed in a way that ended the connection.
+/// buffer. The caller has the task woken when the server drains. Fails when a request or its response failed in a way that ended
+/// the connection.
 pub(super) async fn serve(
     stream: BufferedStream<Transport>,
     client: ClientConnection,
@@ -104,7 +103,7 @@ pub(super) async fn serve(
     let io = ClientIo::new(stream, spec.idle_timeout);
     let starter = tracker.starter(client.ip());
     let session = Session { client, spec, proxy, tracker };
-    let mut connection = Connection { io, session, starter, drain_deadline: None, last_target: None };
+    let mut connection = BufferedConnection { io, session, starter, drain_deadline: None, last_target: None };
     let mut state = State::ReadingHead { deadline: cached_now() + spec.header_timeout };
     loop {
         state = match state {
@@ -122,26 +121,26 @@ pub(super) async fn serve(
             }
             State::Tunnel(tunnel) => {
                 let (stream, read) = connection.io.stream.into_parts();
-                Box::pin(tunnel.run(TimedStream::new(stream, read, spec.idle_timeout))).await;
+                rare(tunnel.run(TimedStream::new(stream, read, spec.idle_timeout))).await;
                 return Ok(None);
             }
             State::Closing { client_is_sending } => {
-                Box::pin(closing::close(&mut connection.io, tracker, client_is_sending)).await;
+                rare(closing::close(&mut connection.io, tracker, client_is_sending)).await;
                 return Ok(None);
             }
             State::RejectedHead(error) => {
-                Box::pin(closing::close(&mut connection.io, tracker, true)).await;
+                rare(closing::close(&mut connection.io, tracker, true)).await;
                 return Err(error.into());
             }
             State::Abandoned => {
-                Box::pin(closing::abandon(&mut connection.io, tracker)).await;
+                rare(closing::abandon(&mut connection.io, tracker)).await;
                 return Ok(None);
             }
         };
     }
 }
 
-impl Connection<'_> {
+impl BufferedConnection<'_> {
     /// The state that waits for the next request.
     fn idle(&self) -> State {
         let now = cached_now();

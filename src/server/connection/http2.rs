@@ -25,6 +25,7 @@ use tokio::time::Instant;
 
 use super::frame_flood::FrameFloodGuard;
 use super::stream_tracker::{StreamProgress, StreamTracker, TrackedBody};
+use crate::boxed::rare;
 use crate::proxy::{ActiveProxy, ClientConnection, Connect, Proxy, ProxyResponse};
 use crate::server::drain::ConnectionTracker;
 use crate::server::refusal_pacer::RefusalPacer;
@@ -89,10 +90,8 @@ fn protocol(spec: &ListenerSpec, streams: StreamTracker) -> http2::Builder<Strea
     protocol
 }
 
-/// Serves a connection until either side closes it.
-///
-/// # Errors
-/// When the connection fails, and when the client abuses it or does not close it after GOAWAY.
+/// Serves a connection until either side closes it. Fails when the connection fails, and when the client abuses it or does not
+/// close it after GOAWAY.
 pub(super) async fn serve(
     stream: BufferedStream<Transport>,
     client: ClientConnection,
@@ -165,10 +164,7 @@ async fn respond(
     let (head, body) = (Box::new(head.into()), body.into());
     let response = match service {
         Service::Proxy => crate::proxy::serve(&proxy, &client, head, body, connect).await,
-        // Boxed so that it does not enlarge the future of requests to the proxy.
-        Service::EnvoyRatelimit => {
-            Box::pin(crate::ratelimit_service::serve(&proxy, &client, head, body)).await
-        }
+        Service::EnvoyRatelimit => rare(crate::ratelimit_service::serve(&proxy, &client, head, body)).await,
     };
     let ProxyResponse { head, body, is_over_capacity, .. } = response;
     if is_over_capacity && let Some(end) = pacer.pause_after_refusal(client.ip(), &proxy) {

@@ -10,25 +10,24 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
-use hyper::body::{Body, Frame, SizeHint};
+use hyper::body::Body;
 use hyper::rt::Executor;
 use tokio::time::Instant;
 
 use crate::proxy::ReplyBody;
 use crate::socket::{LazyTimer, RATE_GRACE, TransferRate};
 use crate::time::{cached_now, monotonic};
-use crate::upstream::{BodyError, ConnectionUse};
+use crate::upstream::{ConnectionUse, PolledFrame, delegate_body};
 
 /// Requests that a client may cancel before rapid resets are suspected.
 const MAX_CANCELLED: u64 = 100;
 
 /// Counts the streams of one connection, and runs their tasks.
 #[derive(Clone, Debug)]
-pub(super) struct StreamTracker(Rc<Shared>);
+pub(super) struct StreamTracker(Rc<SharedTracker>);
 
 #[derive(Debug)]
-struct Shared {
+struct SharedTracker {
     /// How long a part of a response may wait for the client.
     read_timeout: Duration,
     /// The minimum rate of a response, in bytes per second, if there is one.
@@ -67,7 +66,7 @@ pub(super) struct TrackedBody {
 
 impl StreamTracker {
     pub fn new(read_timeout: Duration, min_rate: Option<NonZeroU32>) -> Self {
-        Self(Rc::new(Shared {
+        Self(Rc::new(SharedTracker {
             read_timeout,
             min_rate,
             open: Cell::new(0),
@@ -113,7 +112,7 @@ impl<F: Future<Output = ()> + 'static> Executor<F> for StreamTracker {
 
 /// Counts a task of a connection until it is dropped.
 struct Tracked {
-    shared: Rc<Shared>,
+    shared: Rc<SharedTracker>,
     /// None for tunnels, which are tasks as well.
     progress: Option<Rc<StreamProgress>>,
 }
@@ -204,13 +203,9 @@ impl StreamProgress {
 }
 
 impl Body for TrackedBody {
-    type Data = Bytes;
-    type Error = BodyError;
+    delegate_body!(body);
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame {
         self.progress.finish_wait();
         let frame = Pin::new(&mut self.body).poll_frame(cx);
         if let Poll::Ready(Some(Ok(frame))) = &frame
@@ -219,13 +214,5 @@ impl Body for TrackedBody {
             self.progress.start_wait(data.len());
         }
         frame
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }

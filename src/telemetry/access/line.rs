@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, UNIX_EPOCH};
 
 use super::forwarding::Forwarding;
-use super::record::{Record, Span};
+use super::record::{AccessRecord, TextRange};
 use crate::telemetry::escape::{self, is_plain};
 use crate::time::{Micros, Timestamp};
 
@@ -21,13 +21,13 @@ thread_local! {
 
 /// Appends texts of a record, escaped if necessary.
 struct Texts<'r> {
-    record: &'r Record,
+    record: &'r AccessRecord,
     /// Whether no text of the record needs escaping: they are checked together, once.
     is_plain: bool,
 }
 
 /// Appends a record as a JSON object.
-pub(super) fn push_json(line: &mut Vec<u8>, record: &Record) {
+pub(super) fn push_json(line: &mut Vec<u8>, record: &AccessRecord) {
     let texts = Texts::of(record);
     push_json_request(line, record, &texts);
     push_json_outcome(line, record, &texts);
@@ -37,7 +37,7 @@ pub(super) fn push_json(line: &mut Vec<u8>, record: &Record) {
 }
 
 /// Appends the fields that every record has. The last string is left open: the next field closes it.
-fn push_json_request(line: &mut Vec<u8>, record: &Record, texts: &Texts<'_>) {
+fn push_json_request(line: &mut Vec<u8>, record: &AccessRecord, texts: &Texts<'_>) {
     line.extend_from_slice(b"{\"time\":\"");
     push_time(line, record.time);
     line.extend_from_slice(b"\",\"client\":\"");
@@ -59,7 +59,7 @@ fn push_json_request(line: &mut Vec<u8>, record: &Record, texts: &Texts<'_>) {
 }
 
 /// Appends the trace, the route, the consumer, the limits that denied the request, the error and the protocol, whose string is left open.
-fn push_json_outcome(line: &mut Vec<u8>, record: &Record, texts: &Texts<'_>) {
+fn push_json_outcome(line: &mut Vec<u8>, record: &AccessRecord, texts: &Texts<'_>) {
     texts.push_named(line, b"\",\"trace_id\":\"", record.trace_id);
     if let Some(interface) = record.interface {
         line.extend_from_slice(b"\",\"interface\":\"");
@@ -85,7 +85,7 @@ fn push_json_outcome(line: &mut Vec<u8>, record: &Record, texts: &Texts<'_>) {
 }
 
 /// Appends what is logged of descriptors. The last string is left open.
-fn push_json_descriptors(line: &mut Vec<u8>, record: &Record, texts: &Texts<'_>) {
+fn push_json_descriptors(line: &mut Vec<u8>, record: &AccessRecord, texts: &Texts<'_>) {
     if let Some(outcome) = record.outcome {
         line.extend_from_slice(b"\",\"outcome\":\"");
         line.extend_from_slice(outcome.as_bytes());
@@ -116,7 +116,7 @@ fn push_json_forwarding(line: &mut Vec<u8>, forwarding: &Forwarding) {
 }
 
 /// Appends the logged headers of the request as an object.
-fn push_json_headers(line: &mut Vec<u8>, record: &Record, texts: &Texts<'_>) {
+fn push_json_headers(line: &mut Vec<u8>, record: &AccessRecord, texts: &Texts<'_>) {
     for (index, (name, value)) in record.headers.iter().enumerate() {
         line.extend_from_slice(if index == 0 { b",\"headers\":{\"" } else { b",\"" });
         texts.push(line, *name);
@@ -131,7 +131,7 @@ fn push_json_headers(line: &mut Vec<u8>, record: &Record, texts: &Texts<'_>) {
 
 /// Appends a record as one line of text: the fields that every record has by position, the others as `name="value"`. All texts
 /// are in quotes: without them one could imitate other fields.
-pub(super) fn push_text(line: &mut Vec<u8>, record: &Record) {
+pub(super) fn push_text(line: &mut Vec<u8>, record: &AccessRecord) {
     let texts = Texts::of(record);
     push_text_request(line, record, &texts);
     push_text_outcome(line, record, &texts);
@@ -146,7 +146,7 @@ pub(super) fn push_text(line: &mut Vec<u8>, record: &Record) {
 }
 
 /// Appends the fields that every record has. The last text is left open: the next field closes it.
-fn push_text_request(line: &mut Vec<u8>, record: &Record, texts: &Texts<'_>) {
+fn push_text_request(line: &mut Vec<u8>, record: &AccessRecord, texts: &Texts<'_>) {
     push_time(line, record.time);
     line.push(b' ');
     push_address(line, record.client);
@@ -166,7 +166,7 @@ fn push_text_request(line: &mut Vec<u8>, record: &Record, texts: &Texts<'_>) {
 }
 
 /// Closes the open text, and appends what became of the request. The last text is left open.
-fn push_text_outcome(line: &mut Vec<u8>, record: &Record, texts: &Texts<'_>) {
+fn push_text_outcome(line: &mut Vec<u8>, record: &AccessRecord, texts: &Texts<'_>) {
     texts.push_named(line, b"\" trace_id=\"", record.trace_id);
     if let Some(interface) = record.interface {
         line.extend_from_slice(b"\" interface=\"");
@@ -215,11 +215,11 @@ fn push_text_forwarding(line: &mut Vec<u8>, forwarding: &Forwarding) {
 }
 
 impl<'r> Texts<'r> {
-    fn of(record: &'r Record) -> Self {
+    fn of(record: &'r AccessRecord) -> Self {
         Self { record, is_plain: is_plain(record.all_texts()) }
     }
 
-    fn push(&self, line: &mut Vec<u8>, span: Span) {
+    fn push(&self, line: &mut Vec<u8>, span: TextRange) {
         let text = self.record.text(span);
         if self.is_plain {
             line.extend_from_slice(text);
@@ -229,7 +229,7 @@ impl<'r> Texts<'r> {
     }
 
     /// Appends a text after its name, if the record has it.
-    fn push_named(&self, line: &mut Vec<u8>, name: &[u8], span: Option<Span>) {
+    fn push_named(&self, line: &mut Vec<u8>, name: &[u8], span: Option<TextRange>) {
         if let Some(span) = span {
             line.extend_from_slice(name);
             self.push(line, span);
@@ -237,7 +237,7 @@ impl<'r> Texts<'r> {
     }
 
     /// Appends texts of the record with `separator` between them.
-    fn join(&self, line: &mut Vec<u8>, spans: &[Span], separator: &[u8]) {
+    fn join(&self, line: &mut Vec<u8>, spans: &[TextRange], separator: &[u8]) {
         for (index, span) in spans.iter().enumerate() {
             if index > 0 {
                 line.extend_from_slice(separator);

@@ -36,7 +36,7 @@ pub struct RequestText<'a> {
 
 /// The record of one request in the access log.
 #[derive(Debug)]
-pub struct Record {
+pub struct AccessRecord {
     /// When the head of the request was received.
     pub time: Timestamp,
     /// The client's address.
@@ -58,32 +58,32 @@ pub struct Record {
     /// From the head of the request to the last byte of the response.
     pub took: Duration,
     pub(super) protocol: &'static str,
-    pub(super) method: Span,
-    pub(super) target: Span,
-    pub(super) request_id: Span,
-    pub(super) trace_id: Option<Span>,
-    pub(super) host: Span,
-    pub(super) route: Option<Span>,
-    pub(super) consumer: Option<Span>,
-    pub(super) domain: Option<Span>,
-    pub(super) descriptor: Option<Span>,
-    pub(super) denied_by: Option<Span>,
-    pub(super) key: Option<Span>,
-    pub(super) shadow_denied_by: SmallVec<[Span; 2]>,
+    pub(super) method: TextRange,
+    pub(super) target: TextRange,
+    pub(super) request_id: TextRange,
+    pub(super) trace_id: Option<TextRange>,
+    pub(super) host: TextRange,
+    pub(super) route: Option<TextRange>,
+    pub(super) consumer: Option<TextRange>,
+    pub(super) domain: Option<TextRange>,
+    pub(super) descriptor: Option<TextRange>,
+    pub(super) denied_by: Option<TextRange>,
+    pub(super) key: Option<TextRange>,
+    pub(super) shadow_denied_by: SmallVec<[TextRange; 2]>,
     /// Names and values of headers.
-    pub(super) headers: Vec<(Span, Span)>,
+    pub(super) headers: Vec<(TextRange, TextRange)>,
     /// All texts of the record, concatenated: copying them costs less than counting references that workers share.
     texts: Vec<u8>,
 }
 
-/// The range of a text in [`Record::texts`].
+/// The range of a text in [`AccessRecord::texts`].
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Span {
+pub(super) struct TextRange {
     start: u32,
     end: u32,
 }
 
-impl Record {
+impl AccessRecord {
     /// The record of a request whose head was received at `time`.
     #[must_use]
     pub fn new(time: Timestamp, client: IpAddr, request: RequestText<'_>) -> Self {
@@ -107,7 +107,7 @@ impl Record {
             target,
             request_id,
             trace_id: None,
-            host: Span::default(),
+            host: TextRange::default(),
             route: None,
             consumer: None,
             domain: None,
@@ -195,11 +195,11 @@ impl Record {
         &self.texts
     }
 
-    pub(super) fn text(&self, span: Span) -> &[u8] {
+    pub(super) fn text(&self, span: TextRange) -> &[u8] {
         self.texts.get(Range::from(span)).unwrap_or_default()
     }
 
-    fn append_name(&mut self, name: &str) -> Span {
+    fn append_name(&mut self, name: &str) -> TextRange {
         append(&mut self.texts, |texts| texts.extend_from_slice(name.as_bytes()))
     }
 
@@ -213,17 +213,17 @@ impl Record {
     }
 }
 
-impl From<Span> for Range<usize> {
-    fn from(span: Span) -> Self {
+impl From<TextRange> for Range<usize> {
+    fn from(span: TextRange) -> Self {
         span.start as usize..span.end as usize
     }
 }
 
 /// Appends a text with `push`; returns its range.
-fn append(texts: &mut Vec<u8>, push: impl FnOnce(&mut Vec<u8>)) -> Span {
+fn append(texts: &mut Vec<u8>, push: impl FnOnce(&mut Vec<u8>)) -> TextRange {
     // The texts of a record are cut to a few KiB, so their positions fit; a longer one would be logged as empty.
     let position = |texts: &Vec<u8>| u32::try_from(texts.len()).unwrap_or(u32::MAX);
     let start = position(texts);
     push(texts);
-    Span { start, end: position(texts) }
+    TextRange { start, end: position(texts) }
 }

@@ -14,8 +14,8 @@ const REQUEST: RequestText<'_> =
 const TIME: Timestamp = Timestamp(1_790_000_000_123_456);
 
 /// A record with only the fields that every record has.
-fn bare(request: RequestText<'_>) -> Record {
-    let mut record = Record::new(TIME, [192, 0, 2, 7].into(), request);
+fn bare(request: RequestText<'_>) -> AccessRecord {
+    let mut record = AccessRecord::new(TIME, [192, 0, 2, 7].into(), request);
     record.set_host("api.example.com");
     record.status = Some(http::StatusCode::OK);
     record.bytes = 244;
@@ -24,7 +24,7 @@ fn bare(request: RequestText<'_>) -> Record {
 }
 
 /// A record with all fields.
-fn full(request: RequestText<'_>) -> Record {
+fn full(request: RequestText<'_>) -> AccessRecord {
     let mut record = bare(request);
     record.status = Some(http::StatusCode::TOO_MANY_REQUESTS);
     record.set_route("search");
@@ -38,19 +38,19 @@ fn full(request: RequestText<'_>) -> Record {
     record
 }
 
-fn json(record: &Record) -> String {
+fn json(record: &AccessRecord) -> String {
     let mut line = Vec::new();
     line::push_json(&mut line, record);
     String::from_utf8(line).unwrap()
 }
 
-fn text(record: &Record) -> String {
+fn text(record: &AccessRecord) -> String {
     let mut line = Vec::new();
     line::push_text(&mut line, record);
     String::from_utf8(line).unwrap()
 }
 
-fn parsed(record: &Record) -> Value {
+fn parsed(record: &AccessRecord) -> Value {
     let line = json(record);
     serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
 }
@@ -132,11 +132,11 @@ fn times_are_formatted_to_the_microsecond() {
 fn addresses_are_formatted_as_by_the_standard_library() {
     for octet in 0..=u8::MAX {
         let client = [octet, u8::MAX - octet, octet / 10, 0].into();
-        let record = Record::new(TIME, client, REQUEST);
+        let record = AccessRecord::new(TIME, client, REQUEST);
         assert!(text(&record).contains(&format!("Z {client} \"GET ")), "{}", text(&record));
     }
     let client: std::net::IpAddr = "2001:db8::ffff:0:7".parse().unwrap();
-    assert!(text(&Record::new(TIME, client, REQUEST)).contains(&format!("Z {client} \"GET ")));
+    assert!(text(&AccessRecord::new(TIME, client, REQUEST)).contains(&format!("Z {client} \"GET ")));
 }
 
 #[test]
@@ -183,7 +183,7 @@ proptest! {
             request_id: id.as_bytes(),
             protocol: "HTTP/1.1",
         };
-        let mut record = Record::new(TIME, client, request);
+        let mut record = AccessRecord::new(TIME, client, request);
         record.set_host(host);
         record.set_route(route);
         record.bytes = numbers[0].into();

@@ -7,7 +7,7 @@ use super::routes::{Responses, RouteActivity, requested};
 use super::servers::{UpstreamActivity, upstreams};
 use super::store::StoreActivity;
 use super::sums::CounterSums;
-use super::values::{Decisions, Latency, rounded};
+use super::values::{DecisionSums, Latency, rounded};
 use crate::telemetry::metrics::GaugeValues;
 use crate::time::{Micros, Timestamp};
 
@@ -18,7 +18,7 @@ pub struct Frame {
     seconds: f64,
     requests: u64,
     responses: Responses,
-    decisions: Decisions,
+    decisions: DecisionSums,
     #[serde(skip_serializing_if = "Option::is_none")]
     latency: Option<Latency>,
     limits: Vec<LimitActivity>,

@@ -4,21 +4,21 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::sums::{ByName, Cursor, OutcomeSums};
-use super::values::{Decisions, Name, largest};
+use super::sums::{Cursor, OutcomeSums, SortedByName};
+use super::values::{DecisionSums, SharedName, largest};
 use crate::telemetry::counters::counted_since;
 use crate::telemetry::outcome::Outcome;
 
 /// The decisions of a limit.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct LimitActivity {
-    name: Name,
-    decisions: Decisions,
+    name: SharedName,
+    decisions: DecisionSums,
 }
 
 /// The limits that decided, and the decisions of all limits.
-pub(super) struct Decided {
-    pub all: Decisions,
+pub(super) struct LimitDecisions {
+    pub all: DecisionSums,
     pub limits: Vec<LimitActivity>,
     pub left_out: usize,
 }
@@ -27,17 +27,18 @@ const DENIALS: [Outcome; 4] = [Outcome::Denied, Outcome::Banned, Outcome::Blocke
 
 /// What limits decided between two readings of their counters.
 pub(super) fn decided(
-    earlier: &ByName<Arc<str>, OutcomeSums>,
-    later: &ByName<Arc<str>, OutcomeSums>,
-) -> Decided {
+    earlier: &SortedByName<Arc<str>, OutcomeSums>,
+    later: &SortedByName<Arc<str>, OutcomeSums>,
+) -> LimitDecisions {
     let mut known = Cursor::of(earlier);
-    let mut all = Decisions::default();
+    let mut all = DecisionSums::default();
     let mut active = Vec::new();
     for (name, later) in later {
         let counted = known.seek(name).map_or(*later, |earlier| counted_since(earlier, later));
         all.0.iter_mut().zip(counted).for_each(|(sum, count)| *sum += count);
         if counted.iter().any(|count| *count > 0) {
-            active.push(LimitActivity { name: Name(Arc::clone(name)), decisions: Decisions(counted) });
+            active
+                .push(LimitActivity { name: SharedName(Arc::clone(name)), decisions: DecisionSums(counted) });
         }
     }
     let rank = |LimitActivity { decisions, .. }: &LimitActivity| {
@@ -45,5 +46,5 @@ pub(super) fn decided(
         (decisions.count(&DENIALS), shadow_denials, decisions.0.iter().sum::<u64>())
     };
     let (limits, left_out) = largest(active, rank);
-    Decided { all, limits, left_out }
+    LimitDecisions { all, limits, left_out }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Serialize, Serializer};
 
 use super::sums::{CounterSums, Cursor};
-use super::values::{Latency, Name, largest};
+use super::values::{Latency, SharedName, largest};
 use crate::telemetry::counters::counted_since;
 use crate::telemetry::counts::{CLASSES, RouteSums, SERVER_ERROR, TOO_MANY_REQUESTS};
 use crate::telemetry::histogram::DurationSums;
@@ -17,7 +17,7 @@ pub(super) struct Responses([u64; CLASSES.len()]);
 /// The requests of a route.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct RouteActivity {
-    name: Name,
+    name: SharedName,
     requests: u64,
     #[serde(rename = "429")]
     too_many_requests: u64,
@@ -36,7 +36,7 @@ pub(super) struct Requested {
 }
 
 /// A route at both ends of the span.
-struct Route<'a> {
+struct RouteChange<'a> {
     /// None for requests that no route matched.
     name: Option<&'a Arc<str>>,
     /// None if it had counted nothing yet.
@@ -47,9 +47,10 @@ struct Route<'a> {
 
 /// The requests between two readings of the counters.
 pub(super) fn requested(earlier: &CounterSums, later: &CounterSums) -> Requested {
-    let unrouted = Route::new(None, Some(&earlier.unrouted), &later.unrouted);
+    let unrouted = RouteChange::new(None, Some(&earlier.unrouted), &later.unrouted);
     let mut known = Cursor::of(&earlier.routes);
-    let routes = later.routes.iter().map(|(name, later)| Route::new(Some(name), known.seek(name), later));
+    let routes =
+        later.routes.iter().map(|(name, later)| RouteChange::new(Some(name), known.seek(name), later));
     let (mut responses, mut durations, mut active) =
         (Responses::default(), DurationSums::default(), Vec::new());
     for route in std::iter::once(unrouted).chain(routes) {
@@ -60,15 +61,15 @@ pub(super) fn requested(earlier: &CounterSums, later: &CounterSums) -> Requested
             active.push(route);
         }
     }
-    let rank = |Route { responses, .. }: &Route<'_>| {
+    let rank = |RouteChange { responses, .. }: &RouteChange<'_>| {
         (responses.0[TOO_MANY_REQUESTS] + responses.0[SERVER_ERROR], responses.total())
     };
     let (routes, left_out) = largest(active, rank);
-    let routes = routes.iter().map(Route::activity).collect();
+    let routes = routes.iter().map(RouteChange::activity).collect();
     Requested { responses, latency: Latency::of(&durations), routes, left_out }
 }
 
-impl<'a> Route<'a> {
+impl<'a> RouteChange<'a> {
     fn new(name: Option<&'a Arc<str>>, earlier: Option<&'a RouteSums>, later: &'a RouteSums) -> Self {
         let classes =
             earlier.map_or(later.classes, |earlier| counted_since(&earlier.classes, &later.classes));
@@ -82,7 +83,7 @@ impl<'a> Route<'a> {
 
     fn activity(&self) -> RouteActivity {
         RouteActivity {
-            name: Name(self.name.map_or_else(Arc::default, Arc::clone)),
+            name: SharedName(self.name.map_or_else(Arc::default, Arc::clone)),
             requests: self.responses.total(),
             too_many_requests: self.responses.0[TOO_MANY_REQUESTS],
             server_errors: self.responses.0[SERVER_ERROR],

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::sums::{ByName, Cursor, ServerName};
-use super::values::{Latency, Name, largest};
+use super::sums::{Cursor, ServerName, SortedByName};
+use super::values::{Latency, SharedName, largest};
 use crate::telemetry::counters::counted_since;
-use crate::telemetry::upstreams::{Attempt, ServerSums, ServerValues, UpstreamValues};
+use crate::telemetry::upstreams::{AttemptOutcome, ServerSums, ServerValues, UpstreamValues};
 
 /// The state of a server all of whose addresses are available.
 const HEALTHY: &str = "healthy";
@@ -15,14 +15,14 @@ const HEALTHY: &str = "healthy";
 /// An upstream and its servers.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct UpstreamActivity {
-    name: Name,
+    name: SharedName,
     servers: Vec<ServerActivity>,
 }
 
 /// The requests to a server, and its health at the end.
 #[derive(Clone, Debug, Serialize)]
 struct ServerActivity {
-    server: Name,
+    server: SharedName,
     state: &'static str,
     addresses: usize,
     healthy: usize,
@@ -36,8 +36,8 @@ struct ServerActivity {
 /// The requests to servers between two readings of their counters, and the number of servers that are not listed. `values`
 /// are in ascending order of their labels.
 pub(super) fn upstreams(
-    earlier: &ByName<ServerName, ServerSums>,
-    later: &ByName<ServerName, ServerSums>,
+    earlier: &SortedByName<ServerName, ServerSums>,
+    later: &SortedByName<ServerName, ServerSums>,
     values: &[UpstreamValues],
 ) -> (Vec<UpstreamActivity>, usize) {
     let (mut counted, mut known) = (Cursor::of(later), Cursor::of(earlier));
@@ -57,7 +57,7 @@ pub(super) fn upstreams(
     for (upstream, server) in listed {
         match grouped.last_mut().filter(|last| last.name.0 == upstream) {
             Some(last) => last.servers.push(server),
-            None => grouped.push(UpstreamActivity { name: Name(upstream), servers: vec![server] }),
+            None => grouped.push(UpstreamActivity { name: SharedName(upstream), servers: vec![server] }),
         }
     }
     (grouped, left_out)
@@ -79,9 +79,9 @@ fn since(earlier: Option<&ServerSums>, later: &ServerSums) -> ServerSums {
 
 impl ServerActivity {
     fn new(server: Arc<str>, values: &ServerValues, sums: &ServerSums) -> Self {
-        let counts = || Attempt::ALL.iter().zip(sums.attempts);
+        let counts = || AttemptOutcome::ALL.iter().zip(sums.attempts);
         Self {
-            server: Name(server),
+            server: SharedName(server),
             state: state(values),
             addresses: values.addresses,
             healthy: values.healthy,

@@ -21,16 +21,16 @@ pub struct CounterSums {
     pub(super) workers: WorkerSums,
     /// Of requests that no route matched.
     pub(super) unrouted: RouteSums,
-    pub(super) limits: ByName<Arc<str>, OutcomeSums>,
-    pub(super) routes: ByName<Arc<str>, RouteSums>,
-    pub(super) servers: ByName<ServerName, ServerSums>,
+    pub(super) limits: SortedByName<Arc<str>, OutcomeSums>,
+    pub(super) routes: SortedByName<Arc<str>, RouteSums>,
+    pub(super) servers: SortedByName<ServerName, ServerSums>,
 }
 
 /// Decisions by their outcome, in the order of [`Outcome::ALL`].
 pub(super) type OutcomeSums = [u64; Outcome::ALL.len()];
 
 /// Values in ascending order of their names.
-pub(super) type ByName<N, T> = Vec<(N, T)>;
+pub(super) type SortedByName<N, T> = Vec<(N, T)>;
 
 /// The labels of an upstream and of its server.
 pub(super) type ServerName = (Arc<str>, Arc<str>);

@@ -10,7 +10,7 @@ use super::*;
 use crate::limit::{Policy, PolicyId, Quota, Rate};
 use crate::telemetry::metrics::{GaugeValues, Metrics, StoreValues};
 use crate::telemetry::outcome::{DecisionSource, Outcome};
-use crate::telemetry::upstreams::{Attempt, ServerValues, UpstreamValues};
+use crate::telemetry::upstreams::{AttemptOutcome, ServerValues, UpstreamValues};
 use crate::time::{Micros, Timestamp, monotonic};
 
 fn policies(names: &[String]) -> Vec<Policy> {
@@ -122,7 +122,7 @@ fn a_frame_lists_denials_and_failures_first_and_is_bounded() {
     };
     let servers: Vec<ServerValues> = (0..250).map(server).collect();
     let labels = servers.iter().map(|server| &*server.label);
-    process.metrics.upstream_counts(0, "api", labels).record_attempt(7, Attempt::TimedOut);
+    process.metrics.upstream_counts(0, "api", labels).record_attempt(7, AttemptOutcome::TimedOut);
     process.gauges.upstreams = vec![UpstreamValues { label: "api".into(), pending: 0, servers }];
     let frame = process.frame();
     let first = |list: &str| {

@@ -14,11 +14,11 @@ pub(super) const MAX_LISTED: usize = 100;
 
 /// A name, which many frames share.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Name(pub Arc<str>);
+pub(super) struct SharedName(pub Arc<str>);
 
 /// Decisions by outcome. Outcomes without decisions are not serialized.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Decisions(pub OutcomeSums);
+pub(super) struct DecisionSums(pub OutcomeSums);
 
 /// Quantiles of durations, in seconds.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -27,7 +27,7 @@ pub(super) struct Latency {
     p99: f64,
 }
 
-impl Decisions {
+impl DecisionSums {
     /// How many there are with one of these outcomes.
     pub fn count(&self, outcomes: &[Outcome]) -> u64 {
         outcomes.iter().map(|outcome| self.0[*outcome as usize]).sum()
@@ -62,13 +62,13 @@ pub(super) fn largest<T, K: Ord>(mut all: Vec<T>, rank: impl Fn(&T) -> K) -> (Ve
     (all, left_out)
 }
 
-impl Serialize for Name {
+impl Serialize for SharedName {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&self.0)
     }
 }
 
-impl Serialize for Decisions {
+impl Serialize for DecisionSums {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let outcomes = Outcome::ALL.iter().map(|(_, outcome)| outcome);
         serializer.collect_map(outcomes.zip(self.0).filter(|(_, count)| *count > 0))

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use super::format::Format;
+use super::format::MetricsFormat;
 use crate::telemetry::exemplars::Exemplar;
 use crate::time::Micros;
 
@@ -21,13 +21,13 @@ pub(super) enum Kind {
 /// Metrics as text, written to `W`.
 pub(super) struct Exposition<W> {
     out: W,
-    format: Format,
+    format: MetricsFormat,
     /// The metric that is being written.
     name: &'static str,
 }
 
 impl<W: Write> Exposition<W> {
-    pub fn new(out: W, format: Format) -> Self {
+    pub fn new(out: W, format: MetricsFormat) -> Self {
         Self { out, format, name: "" }
     }
 
@@ -36,8 +36,8 @@ impl<W: Write> Exposition<W> {
         self.name = name;
         // In OpenMetrics the metric of the series `x_total` is `x`.
         let metric = match self.format {
-            Format::Prometheus => name,
-            Format::OpenMetrics => name.strip_suffix("_total").unwrap_or(name),
+            MetricsFormat::Prometheus => name,
+            MetricsFormat::OpenMetrics => name.strip_suffix("_total").unwrap_or(name),
         };
         let kind = match kind {
             Kind::Counter => "counter",
@@ -45,7 +45,7 @@ impl<W: Write> Exposition<W> {
             Kind::Histogram => "histogram",
         };
         write!(self.out, "# HELP {metric} {help}\n# TYPE {metric} {kind}\n")?;
-        if self.format == Format::OpenMetrics && metric.ends_with("_seconds") {
+        if self.format == MetricsFormat::OpenMetrics && metric.ends_with("_seconds") {
             writeln!(self.out, "# UNIT {metric} seconds")?;
         }
         Ok(())
@@ -84,7 +84,7 @@ impl<W: Write> Exposition<W> {
         for (bound, observations, exemplar) in buckets {
             count += observations;
             self.name_and_labels("_bucket", labels, Some(bound.unwrap_or("+Inf")))?;
-            match exemplar.filter(|_| self.format == Format::OpenMetrics) {
+            match exemplar.filter(|_| self.format == MetricsFormat::OpenMetrics) {
                 None => self.integer(count)?,
                 Some(Exemplar { trace, took, at }) => {
                     let (took, at) = (Duration::from(took).as_secs_f64(), Micros(at.0).as_secs_f64());
@@ -100,7 +100,7 @@ impl<W: Write> Exposition<W> {
 
     /// Ends the text.
     pub fn finish(mut self) -> io::Result<()> {
-        if self.format == Format::OpenMetrics {
+        if self.format == MetricsFormat::OpenMetrics {
             self.out.write_all(b"# EOF\n")?;
         }
         self.out.flush()
@@ -147,7 +147,7 @@ impl<W: Write> Exposition<W> {
 mod tests {
     use super::*;
 
-    fn text(format: Format) -> String {
+    fn text(format: MetricsFormat) -> String {
         let mut text = Vec::new();
         let mut out = Exposition::new(&mut text, format);
         out.start(Kind::Counter, "a_total", "Counts.").unwrap();
@@ -168,7 +168,7 @@ b_seconds_bucket{x="1",le="+Inf"} 3
 b_seconds_sum{x="1"} 2.25
 b_seconds_count{x="1"} 3
 c_timestamp_seconds 1790000000.5"#;
-        for format in [Format::Prometheus, Format::OpenMetrics] {
+        for format in [MetricsFormat::Prometheus, MetricsFormat::OpenMetrics] {
             let text = text(format);
             let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
             assert_eq!(lines.join("\n"), series);
@@ -181,7 +181,7 @@ c_timestamp_seconds 1790000000.5"#;
             text(format).lines().filter(|line| line.starts_with('#')).map(str::to_owned).collect::<Vec<_>>()
         };
         assert_eq!(
-            comments(Format::Prometheus),
+            comments(MetricsFormat::Prometheus),
             [
                 "# HELP a_total Counts.",
                 "# TYPE a_total counter",
@@ -192,7 +192,7 @@ c_timestamp_seconds 1790000000.5"#;
             ]
         );
         assert_eq!(
-            comments(Format::OpenMetrics),
+            comments(MetricsFormat::OpenMetrics),
             [
                 "# HELP a Counts.",
                 "# TYPE a counter",

@@ -2,7 +2,7 @@
 
 /// A text format of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum MetricsFormat {
     /// The text format of Prometheus, version 0.0.4.
     Prometheus,
     /// `OpenMetrics` 1.0.
@@ -23,7 +23,7 @@ struct Preference {
     quality: f32,
 }
 
-impl Format {
+impl MetricsFormat {
     /// The format that the values of `Accept` prefer. Without a preference, and if they accept neither, it is that of
     /// Prometheus, which every scraper can read.
     #[must_use]
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn the_preferred_format_is_selected() {
-        use Format::{OpenMetrics, Prometheus};
+        use MetricsFormat::{OpenMetrics, Prometheus};
         let prometheus_2 = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,\
                             text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
         let prometheus_3 = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,\
@@ -119,7 +119,7 @@ mod tests {
             (&["application/openmetrics-text;q=0, */*"], Prometheus),
             (&["application/openmetrics-text;q=2, text/plain;q=x"], Prometheus),
         ] {
-            assert_eq!(Format::accepted(accept), format, "{accept:?}");
+            assert_eq!(MetricsFormat::accepted(accept), format, "{accept:?}");
         }
     }
 }

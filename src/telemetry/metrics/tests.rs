@@ -7,8 +7,9 @@ use http::StatusCode;
 use super::*;
 use crate::limit::{Ahead, PolicyId, Quota, Rate};
 use crate::telemetry::{
-    AcmeValues, Attempt, DecisionSource, Event, GrantValues, Handshake, HandshakeFailure, Interface,
-    ListenerCounts, ListenerValues, Outcome, ServerValues, StoreRequest, TraceId, UpstreamValues, Verdict,
+    AcmeValues, AttemptOutcome, DecisionSource, GrantValues, Handshake, HandshakeFailure, Interface,
+    ListenerCounts, ListenerValues, Outcome, ServerValues, StoreRequest, TraceId, UpstreamEvent,
+    UpstreamValues, Verdict,
 };
 use crate::time::Micros;
 
@@ -16,7 +17,7 @@ fn policy(name: &str) -> Policy {
     Policy::new(name, Quota::token_bucket(Rate::new(5, Micros::SECOND).unwrap(), 5).unwrap())
 }
 
-fn text(metrics: &Metrics, format: Format, gauges: &GaugeValues, policies: &[Policy]) -> String {
+fn text(metrics: &Metrics, format: MetricsFormat, gauges: &GaugeValues, policies: &[Policy]) -> String {
     let mut text = Vec::new();
     metrics.write(format, gauges, policies, &mut text).unwrap();
     String::from_utf8(text).unwrap()
@@ -78,11 +79,11 @@ fn metrics(policies: &[Policy]) -> Metrics {
         counts.store().record_wait(Duration::from_micros(100));
         counts.store().record_call(Duration::from_millis(1));
         let upstream = metrics.upstream_counts(worker, "api", ["http://a", "http://b"].into_iter());
-        upstream.record_attempt(1, Attempt::TimedOut);
-        upstream.record_response(1, Attempt::Responded, Duration::from_millis(3));
+        upstream.record_attempt(1, AttemptOutcome::TimedOut);
+        upstream.record_response(1, AttemptOutcome::Responded, Duration::from_millis(3));
         upstream.record_duration(1, Duration::from_mins(1));
         upstream.record_wait(Duration::from_secs(1));
-        upstream.record_event(Event::OverBudget);
+        upstream.record_event(UpstreamEvent::OverBudget);
     }
     metrics.record_rejected_reload();
     metrics
@@ -93,7 +94,7 @@ fn every_metric_is_in_the_text() {
     let ahead = Ahead { span: Micros::SECOND, share: Ahead::DEFAULT_SHARE };
     let mut policies = [policy("per-key"), policy("watched"), policy("granting").with_ahead(ahead)];
     policies[1].shadow = true;
-    let text = text(&metrics(&policies), Format::Prometheus, &gauges(), &policies);
+    let text = text(&metrics(&policies), MetricsFormat::Prometheus, &gauges(), &policies);
     for line in [
         "process_start_time_seconds 1790000000.5",
         concat!("tidegate_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
@@ -189,8 +190,8 @@ fn each_series_is_written_once_in_both_formats() {
         let lines = text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned);
         lines.collect::<Vec<String>>()
     };
-    let prometheus = series(Format::Prometheus);
-    assert_eq!(prometheus, series(Format::OpenMetrics));
+    let prometheus = series(MetricsFormat::Prometheus);
+    assert_eq!(prometheus, series(MetricsFormat::OpenMetrics));
     let mut names: Vec<&str> = prometheus.iter().map(|line| line.rsplit_once(' ').unwrap().0).collect();
     names.sort_unstable();
     let count = names.len();
@@ -214,7 +215,7 @@ fn traced_requests_are_exemplars_in_openmetrics() {
             lines.filter_map(|line| line.split_once(" # ").map(|(series, rest)| format!("{series} {rest}")));
         found.collect::<Vec<String>>()
     };
-    let found = exemplars(Format::OpenMetrics);
+    let found = exemplars(MetricsFormat::OpenMetrics);
     let id = "ab".repeat(16);
     for (exemplar, (le, count, seconds)) in found.iter().zip([("0.00390625", 1, "0.003"), ("1.0", 4, "1")]) {
         let start = format!(
@@ -222,13 +223,13 @@ fn traced_requests_are_exemplars_in_openmetrics() {
         );
         assert!(exemplar.strip_prefix(&start).unwrap().parse::<f64>().unwrap() > 1.7e9, "{exemplar}");
     }
-    assert_eq!((found.len(), exemplars(Format::Prometheus).len()), (2, 0));
+    assert_eq!((found.len(), exemplars(MetricsFormat::Prometheus).len()), (2, 0));
 }
 
 #[test]
 fn metrics_of_redis_are_left_out_without_it() {
     let policies = [policy("per-key")];
     let gauges = GaugeValues { store: None, ..gauges() };
-    let text = text(&Metrics::new(Timestamp(0)), Format::OpenMetrics, &gauges, &policies);
+    let text = text(&Metrics::new(Timestamp(0)), MetricsFormat::OpenMetrics, &gauges, &policies);
     assert!(!text.contains("tidegate_store_") && text.ends_with("# EOF\n"), "{text}");
 }

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use super::exposition::{Exposition, Kind};
 use super::scrape::Scrape;
 use crate::telemetry::histogram::DurationSums;
-use crate::telemetry::upstreams::{Attempt, Event, ServerSums, ServerValues, UpstreamSums};
+use crate::telemetry::upstreams::{AttemptOutcome, ServerSums, ServerValues, UpstreamEvent, UpstreamSums};
 
 /// A gauge of servers: name, help text and value.
 type ServerGauge = (&'static str, &'static str, fn(&ServerValues) -> usize);
@@ -43,7 +43,7 @@ fn server_requests(scrape: &Scrape<'_>, out: &mut Exposition<impl Write>) -> io:
     out.start(Kind::Counter, "tidegate_upstream_requests_total", help)?;
     registry.each_upstream(|upstream, sums| {
         for (server, sums) in &sums.servers {
-            for ((_, outcome), count) in Attempt::ALL.iter().zip(sums.attempts) {
+            for ((_, outcome), count) in AttemptOutcome::ALL.iter().zip(sums.attempts) {
                 let labels = [("upstream", upstream), ("server", &**server), ("outcome", *outcome)];
                 out.series(&labels, count)?;
             }
@@ -66,11 +66,12 @@ fn server_requests(scrape: &Scrape<'_>, out: &mut Exposition<impl Write>) -> io:
 
 fn upstream_events(scrape: &Scrape<'_>, out: &mut Exposition<impl Write>) -> io::Result<()> {
     let registry = scrape.registry;
-    let count_of = |sums: &UpstreamSums, event: Event| sums.events[event as usize];
+    let count_of = |sums: &UpstreamSums, event: UpstreamEvent| sums.events[event as usize];
     let help = "Retries that were sent, and those that were not because the retry budget was used up.";
     out.start(Kind::Counter, "tidegate_upstream_retries_total", help)?;
     registry.each_upstream(|upstream, sums| {
-        for (event, outcome) in [(Event::Retried, "sent"), (Event::OverBudget, "over_budget")] {
+        for (event, outcome) in [(UpstreamEvent::Retried, "sent"), (UpstreamEvent::OverBudget, "over_budget")]
+        {
             out.series(&[("upstream", upstream), ("outcome", outcome)], count_of(&sums, event))?;
         }
         Ok::<_, io::Error>(())
@@ -78,7 +79,7 @@ fn upstream_events(scrape: &Scrape<'_>, out: &mut Exposition<impl Write>) -> io:
     let help = "Requests that got no connection because all were in use.";
     out.start(Kind::Counter, "tidegate_upstream_refusals_total", help)?;
     registry.each_upstream(|upstream, sums| {
-        out.series(&[("upstream", upstream)], count_of(&sums, Event::Full))
+        out.series(&[("upstream", upstream)], count_of(&sums, UpstreamEvent::Full))
     })?;
     let help = "Time that requests wait for a connection while all are in use, whether they get one or not.";
     out.start(Kind::Histogram, "tidegate_upstream_queue_duration_seconds", help)?;

@@ -13,11 +13,11 @@ pub(super) const FULL: usize = CAPACITY - 4 * 1024;
 
 /// The buffer of one producer.
 #[derive(Debug, Default)]
-pub(super) struct Buffer(Mutex<Lines>);
+pub(super) struct Buffer(Mutex<PendingLines>);
 
 /// Lines that are not written yet, each ending in a line feed.
 #[derive(Debug, Default)]
-pub(super) struct Lines {
+pub(super) struct PendingLines {
     /// Full buffers, oldest first. Their capacity is counted against [`MAX_WAITING`].
     pub full: Vec<Vec<u8>>,
     pub current: Vec<u8>,
@@ -57,12 +57,12 @@ impl Buffer {
     }
 
     /// Takes all lines, and leaves an empty buffer in their place.
-    pub fn take(&self, empty: Vec<u8>) -> Lines {
-        std::mem::replace(&mut *self.0.lock(), Lines { full: Vec::new(), current: empty })
+    pub fn take(&self, empty: Vec<u8>) -> PendingLines {
+        std::mem::replace(&mut *self.0.lock(), PendingLines { full: Vec::new(), current: empty })
     }
 }
 
-impl Lines {
+impl PendingLines {
     /// Starts another buffer if the bound on memory allows it; returns whether it does.
     fn set_aside(&mut self, waiting: &AtomicUsize) -> bool {
         let size = self.current.capacity();

@@ -23,7 +23,7 @@ const IDLE: u8 = 2;
 
 /// State that producers share with the writer thread.
 #[derive(Debug, Default)]
-pub(super) struct Shared {
+pub(super) struct SharedOutput {
     phase: AtomicU8,
     buffers: Mutex<Vec<Arc<Buffer>>>,
     /// Channels that confirm that everything appended so far is written.
@@ -34,7 +34,7 @@ pub(super) struct Shared {
     pub dropped: AtomicU64,
 }
 
-impl Shared {
+impl SharedOutput {
     /// Registers the buffer of a new producer.
     pub fn add_buffer(&self) -> Arc<Buffer> {
         let buffer = Arc::new(Buffer::default());

@@ -4,15 +4,15 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::buffer::{Buffer, CAPACITY, Lines};
-use super::shared::Shared;
+use super::buffer::{Buffer, CAPACITY, PendingLines};
+use super::shared::SharedOutput;
 
 /// State of the writer thread.
 pub(super) struct Writer<W> {
     out: W,
     /// Name of the log, for messages.
     name: &'static str,
-    shared: Arc<Shared>,
+    shared: Arc<SharedOutput>,
     /// An empty buffer that replaces the next one that is taken.
     spare: Vec<u8>,
     /// Whether the last line that was written is incomplete.
@@ -22,7 +22,7 @@ pub(super) struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
-    pub fn new(out: W, name: &'static str, shared: Arc<Shared>) -> Self {
+    pub fn new(out: W, name: &'static str, shared: Arc<SharedOutput>) -> Self {
         Self { out, name, shared, spare: Vec::new(), is_incomplete: false, is_failing: false }
     }
 
@@ -52,7 +52,7 @@ impl<W: Write> Writer<W> {
         if buffer.is_empty() {
             return false;
         }
-        let Lines { full, mut current } = buffer.take(std::mem::take(&mut self.spare));
+        let PendingLines { full, mut current } = buffer.take(std::mem::take(&mut self.spare));
         for lines in full {
             self.write(&lines);
             self.shared.waiting.fetch_sub(lines.capacity(), Ordering::Relaxed);

@@ -2,7 +2,7 @@
 
 use std::collections::{HashSet, VecDeque};
 
-use super::pair::{Pair, TopBy};
+use super::pair::{DeniedAndAll, TopBy};
 use super::summary::Summary;
 use crate::limit::Key;
 
@@ -14,7 +14,7 @@ pub(super) type Tick = u64;
 
 /// The time over which events are counted. It consists of slots, the last of which has not ended yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Window {
+pub enum TopWindow {
     /// One minute, in slots of ten seconds.
     Minute,
     /// Ten minutes, in slots of a minute.
@@ -25,21 +25,21 @@ pub enum Window {
 
 /// The summaries of one limit, in the slots of each window.
 #[derive(Debug, Default)]
-pub(super) struct History {
-    windows: [VecDeque<Slot>; Window::ALL.len()],
+pub(super) struct WindowHistory {
+    windows: [VecDeque<Slot>; TopWindow::ALL.len()],
 }
 
 #[derive(Debug)]
 struct Slot {
     /// Counted from the start of the process.
     number: u64,
-    counted: Pair<Summary>,
+    counted: DeniedAndAll<Summary>,
 }
 
 /// A slot of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Span {
-    window: Window,
+pub(super) struct WindowSlot {
+    window: TopWindow,
     number: u64,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct KeyCounts {
     pub max_error: u64,
 }
 
-impl Window {
+impl TopWindow {
     /// Every window, in the order of the type.
     pub const ALL: [Self; 3] = [Self::Minute, Self::TenMinutes, Self::Hour];
 
@@ -82,15 +82,17 @@ impl Window {
     }
 }
 
-impl Span {
+impl WindowSlot {
     /// The last hour without gaps and overlaps, the oldest first: in slots of ten seconds for the last minute, of a minute
     /// for the last ten minutes, and of five minutes before.
     pub fn last_hour(now: Tick) -> Vec<Self> {
         let mut spans = Vec::new();
-        let mut start = Window::Hour.first_tick(now);
-        let next_shorter =
-            [(Window::Hour, Some(Window::TenMinutes)), (Window::TenMinutes, Some(Window::Minute))];
-        for (window, shorter) in next_shorter.into_iter().chain([(Window::Minute, None)]) {
+        let mut start = TopWindow::Hour.first_tick(now);
+        let next_shorter = [
+            (TopWindow::Hour, Some(TopWindow::TenMinutes)),
+            (TopWindow::TenMinutes, Some(TopWindow::Minute)),
+        ];
+        for (window, shorter) in next_shorter.into_iter().chain([(TopWindow::Minute, None)]) {
             let (length, _) = window.slots();
             // A shorter window starts within a slot, whose rest has ended before now.
             let end = shorter.map_or(now + 1, |shorter| shorter.first_tick(now).next_multiple_of(length));
@@ -106,19 +108,21 @@ impl Span {
     }
 }
 
-impl History {
+impl WindowHistory {
     /// What was counted of a key in a slot.
-    pub fn of_key(&self, key: Key, span: Span) -> KeyCounts {
+    pub fn of_key(&self, key: Key, span: WindowSlot) -> KeyCounts {
         let slot = self.windows[span.window as usize].iter().find(|slot| slot.number == span.number);
-        let Some(Slot { counted: Pair { denials, traffic }, .. }) = slot else { return KeyCounts::default() };
+        let Some(Slot { counted: DeniedAndAll { denials, traffic }, .. }) = slot else {
+            return KeyCounts::default();
+        };
         let count = |summary: &Summary| summary.find(key).map_or(0, |counter| counter.count);
         let max_error = denials.max_error().max(traffic.max_error());
         KeyCounts { traffic: count(traffic), denials: count(denials), max_error }
     }
 
     /// Adds what was counted in a tick. Ticks must not decrease.
-    pub fn add(&mut self, tick: Tick, counted: &Pair<Summary>) {
-        for (window, slots) in Window::ALL.into_iter().zip(&mut self.windows) {
+    pub fn add(&mut self, tick: Tick, counted: &DeniedAndAll<Summary>) {
+        for (window, slots) in TopWindow::ALL.into_iter().zip(&mut self.windows) {
             let (length, count) = window.slots();
             let number = tick / length;
             while slots.front().is_some_and(|oldest| oldest.number + count <= number) {
@@ -132,7 +136,7 @@ impl History {
     }
 
     /// What was counted in the window that ends now.
-    pub fn summary(&self, window: Window, by: TopBy, now: Tick) -> Summary {
+    pub fn summary(&self, window: TopWindow, by: TopBy, now: Tick) -> Summary {
         let mut summary = Summary::default();
         for slot in self.slots(window, now) {
             summary.merge(slot.counted.get(by));
@@ -141,13 +145,13 @@ impl History {
     }
 
     /// How many keys with denials have a counter in a slot of the window that ends now.
-    pub fn denied_keys(&self, window: Window, now: Tick) -> usize {
+    pub fn denied_keys(&self, window: TopWindow, now: Tick) -> usize {
         let counters = self.slots(window, now).flat_map(|slot| slot.counted.denials.counters());
         counters.map(|counter| counter.key).collect::<HashSet<_>>().len()
     }
 
     /// The slots of the window that ends now.
-    fn slots(&self, window: Window, now: Tick) -> impl Iterator<Item = &Slot> {
+    fn slots(&self, window: TopWindow, now: Tick) -> impl Iterator<Item = &Slot> {
         let first = window.first_tick(now) / window.slots().0;
         self.windows[window as usize].iter().filter(move |slot| slot.number >= first)
     }

@@ -14,12 +14,12 @@ pub enum TopBy {
 
 /// The denied requests and all requests of a limit.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Pair<T> {
+pub(super) struct DeniedAndAll<T> {
     pub denials: T,
     pub traffic: T,
 }
 
-impl<T> Pair<T> {
+impl<T> DeniedAndAll<T> {
     pub fn get(&self, by: TopBy) -> &T {
         match by {
             TopBy::Denials => &self.denials,
@@ -28,15 +28,15 @@ impl<T> Pair<T> {
     }
 }
 
-impl Pair<Summary> {
+impl DeniedAndAll<Summary> {
     pub fn merge(&mut self, other: &Self) {
         self.denials.merge(&other.denials);
         self.traffic.merge(&other.traffic);
     }
 }
 
-impl From<Pair<Sketch>> for Pair<Summary> {
-    fn from(Pair { denials, traffic }: Pair<Sketch>) -> Self {
+impl From<DeniedAndAll<Sketch>> for DeniedAndAll<Summary> {
+    fn from(DeniedAndAll { denials, traffic }: DeniedAndAll<Sketch>) -> Self {
         Self { denials: denials.into(), traffic: traffic.into() }
     }
 }

@@ -18,7 +18,7 @@ fn event(number: u8, is_denied: bool) -> KeyEvent<'static> {
 }
 
 /// Keys and counts of the limit `a`.
-fn top(top: &TopKeys, window: Window, by: TopBy, now: Instant) -> Vec<(Key, u64)> {
+fn top(top: &TopKeys, window: TopWindow, by: TopBy, now: Instant) -> Vec<(Key, u64)> {
     let summaries = top.summaries(["a"], (window, by), now);
     summaries[0].counters().iter().map(|counter| (counter.key, counter.count)).collect()
 }
@@ -34,7 +34,7 @@ fn events_leave_each_window_when_it_has_passed() {
         top(&keys, window, TopBy::Denials, now).first().map_or(0, |(_, count)| *count)
     };
     for (window, inside, outside) in
-        [(Window::Minute, 59, 60), (Window::TenMinutes, 599, 600), (Window::Hour, 3_599, 3_600)]
+        [(TopWindow::Minute, 59, 60), (TopWindow::TenMinutes, 599, 600), (TopWindow::Hour, 3_599, 3_600)]
     {
         assert_eq!((count(window, inside), count(window, outside)), (1, 0), "{window:?}");
     }
@@ -45,11 +45,11 @@ fn a_window_covers_at_least_its_length_less_a_slot() {
     let start = monotonic();
     let keys = TopKeys::new(start);
     let covered = |window, seconds| keys.covered(window, start + Duration::from_secs(seconds)).as_secs();
-    assert_eq!(covered(Window::Minute, 7), 7);
-    assert_eq!(covered(Window::Hour, 3_599), 3_599);
-    assert_eq!((covered(Window::Minute, 60), covered(Window::Minute, 69)), (50, 59));
-    assert_eq!((covered(Window::TenMinutes, 600), covered(Window::TenMinutes, 659)), (540, 599));
-    assert_eq!((covered(Window::Hour, 3_600), covered(Window::Hour, 3_899)), (3_300, 3_599));
+    assert_eq!(covered(TopWindow::Minute, 7), 7);
+    assert_eq!(covered(TopWindow::Hour, 3_599), 3_599);
+    assert_eq!((covered(TopWindow::Minute, 60), covered(TopWindow::Minute, 69)), (50, 59));
+    assert_eq!((covered(TopWindow::TenMinutes, 600), covered(TopWindow::TenMinutes, 659)), (540, 599));
+    assert_eq!((covered(TopWindow::Hour, 3_600), covered(TopWindow::Hour, 3_899)), (3_300, 3_599));
 }
 
 #[test]
@@ -91,11 +91,11 @@ fn all_workers_and_slots_are_added_up() {
     }
     let now = start + Duration::from_secs(599);
     let of = |window, by| top(&keys, window, by, now);
-    assert_eq!(of(Window::TenMinutes, TopBy::Traffic), [(key(1), 1_800), (key(2), 1_200)]);
-    assert_eq!(of(Window::Hour, TopBy::Traffic), [(key(1), 1_800), (key(2), 1_200)]);
-    assert_eq!(of(Window::TenMinutes, TopBy::Denials), [(key(1), 600)]);
+    assert_eq!(of(TopWindow::TenMinutes, TopBy::Traffic), [(key(1), 1_800), (key(2), 1_200)]);
+    assert_eq!(of(TopWindow::Hour, TopBy::Traffic), [(key(1), 1_800), (key(2), 1_200)]);
+    assert_eq!(of(TopWindow::TenMinutes, TopBy::Denials), [(key(1), 600)]);
     // The last ten seconds have not ended.
-    assert_eq!(of(Window::Minute, TopBy::Traffic), [(key(1), 180), (key(2), 120)]);
+    assert_eq!(of(TopWindow::Minute, TopBy::Traffic), [(key(1), 180), (key(2), 120)]);
 }
 
 #[test]
@@ -114,9 +114,9 @@ fn counts_belong_to_the_name_of_the_limit() {
     recorder.record(PolicyId(2), event(1, true), || None);
     // A request that started before the reload.
     earlier.record(PolicyId(1), event(1, true), || None);
-    assert_eq!(top(&keys, Window::Minute, TopBy::Denials, start), [(key(1), 4)]);
+    assert_eq!(top(&keys, TopWindow::Minute, TopBy::Denials, start), [(key(1), 4)]);
     keys.retain(&policies(&["c"]));
-    assert_eq!(top(&keys, Window::Minute, TopBy::Denials, start), []);
+    assert_eq!(top(&keys, TopWindow::Minute, TopBy::Denials, start), []);
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn names_are_looked_up_only_if_they_are_shown() {
         let event = KeyEvent { consumer: Some("acme"), ..event(1, false) };
         let recorder = top.recorder(0, &policies(&["a"]), keys);
         recorder.record(PolicyId(0), event, || Some(name.to_owned()));
-        let summaries = top.summaries(["a"], (Window::Minute, TopBy::Traffic), start);
+        let summaries = top.summaries(["a"], (TopWindow::Minute, TopBy::Traffic), start);
         KeyLabel::clone(summaries[0].counters()[0].label.as_ref().unwrap())
     };
     let consumer = KeyConsumer::One("acme".into());

@@ -7,14 +7,14 @@ use crate::text::hex_digits;
 /// An id as hexadecimal digits in lower case, not all of which are zero. Kept as text, since headers and the access log
 /// have it in this form; the binary form is needed for exported spans alone.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Id<const DIGITS: usize>([u8; DIGITS]);
+pub struct HexId<const DIGITS: usize>([u8; DIGITS]);
 
 /// The id of a trace.
-pub type TraceId = Id<32>;
+pub type TraceId = HexId<32>;
 /// The id of a span.
-pub type SpanId = Id<16>;
+pub type SpanId = HexId<16>;
 
-impl<const DIGITS: usize> Id<DIGITS> {
+impl<const DIGITS: usize> HexId<DIGITS> {
     /// Parses an id.
     #[must_use]
     pub fn parse(text: &[u8; DIGITS]) -> Option<Self> {
@@ -57,13 +57,13 @@ impl<const DIGITS: usize> Id<DIGITS> {
     }
 }
 
-impl<const DIGITS: usize> fmt::Display for Id<DIGITS> {
+impl<const DIGITS: usize> fmt::Display for HexId<DIGITS> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
 }
 
-impl<const DIGITS: usize> fmt::Debug for Id<DIGITS> {
+impl<const DIGITS: usize> fmt::Debug for HexId<DIGITS> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }

@@ -85,14 +85,14 @@ fn low_bits(value: u64) -> u8 {
 }
 
 /// Reads the fields of a message that are integers or have a length, until one is malformed.
-pub fn fields(mut message: &[u8]) -> impl Iterator<Item = (u64, Field<'_>)> {
+pub fn fields(mut message: &[u8]) -> impl Iterator<Item = (u64, FieldValue<'_>)> {
     std::iter::from_fn(move || {
         let tag = take_varint(&mut message)?;
         let field = match u32::try_from(tag & 7).ok()? {
-            VARINT => Field::Integer(take_varint(&mut message)?),
+            VARINT => FieldValue::Integer(take_varint(&mut message)?),
             LENGTH_DELIMITED => {
                 let length = usize::try_from(take_varint(&mut message)?).ok()?;
-                Field::Bytes(message.split_off(..length)?)
+                FieldValue::Bytes(message.split_off(..length)?)
             }
             _ => return None,
         };
@@ -102,7 +102,7 @@ pub fn fields(mut message: &[u8]) -> impl Iterator<Item = (u64, Field<'_>)> {
 
 /// The value of a field that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Field<'m> {
+pub enum FieldValue<'m> {
     /// An integer.
     Integer(u64),
     /// Bytes, a text or a message.
@@ -152,7 +152,7 @@ mod tests {
             message.nested(100, |nested| nested.extend(text.iter().copied()));
             let bytes = message.into_bytes();
             let read: Vec<_> = fields(&bytes).collect();
-            assert_eq!(read, [(1, Field::Integer(u64::MAX)), (100, Field::Bytes(&text))]);
+            assert_eq!(read, [(1, FieldValue::Integer(u64::MAX)), (100, FieldValue::Bytes(&text))]);
         }
     }
 

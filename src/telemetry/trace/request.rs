@@ -36,14 +36,14 @@ struct Recording {
     server: Option<Span>,
     /// The number of attempts so far, and the current one.
     attempts: u64,
-    attempt: Option<Attempt>,
+    attempt: Option<AttemptSpan>,
     /// Why no server has responded.
     error: Option<&'static str>,
 }
 
 /// The current attempt.
 #[derive(Debug)]
-struct Attempt {
+struct AttemptSpan {
     started: Timestamp,
     span: Span,
 }
@@ -136,7 +136,7 @@ impl RequestTrace {
             span.attribute("http.request.resend_count", retries);
         }
         describe(&mut span);
-        recording.attempt = Some(Attempt { started: recording.now(), span });
+        recording.attempt = Some(AttemptSpan { started: recording.now(), span });
     }
 
     /// Records the status of the response to the current attempt, whose span ends with that response.
@@ -192,7 +192,7 @@ impl Recording {
 
     fn end_attempt(&mut self, error: Option<&str>) {
         let now = self.now();
-        if let Some(Attempt { started, mut span }) = self.attempt.take() {
+        if let Some(AttemptSpan { started, mut span }) = self.attempt.take() {
             if let Some(error) = error {
                 span.fail(error);
             }

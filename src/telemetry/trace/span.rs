@@ -29,7 +29,7 @@ pub struct Span {
 
 /// The value of an attribute.
 #[derive(Clone, Copy, Debug)]
-pub enum Value<'a> {
+pub enum AttributeValue<'a> {
     /// A text; what is not UTF-8 is replaced.
     Text(&'a [u8]),
     /// A number.
@@ -59,12 +59,12 @@ impl Span {
     }
 
     /// Adds an attribute.
-    pub fn attribute<'a>(&mut self, key: &str, value: impl Into<Value<'a>>) {
+    pub fn attribute<'a>(&mut self, key: &str, value: impl Into<AttributeValue<'a>>) {
         push_attribute(&mut self.message, 9, key, value.into());
     }
 
     /// Adds an event with attributes.
-    pub fn event(&mut self, name: &str, at: Timestamp, attributes: &[(&str, Value<'_>)]) {
+    pub fn event(&mut self, name: &str, at: Timestamp, attributes: &[(&str, AttributeValue<'_>)]) {
         self.message.nested(11, |event| {
             event.fixed64(1, nanoseconds(at));
             event.bytes(2, name.as_bytes());
@@ -93,13 +93,13 @@ impl Span {
 }
 
 /// Adds an attribute as a field of a message.
-pub fn push_attribute(message: &mut Message, field: u32, key: &str, value: Value<'_>) {
+pub fn push_attribute(message: &mut Message, field: u32, key: &str, value: AttributeValue<'_>) {
     message.nested(field, |pair| {
         pair.bytes(1, key.as_bytes());
         pair.nested(2, |any| match value {
-            Value::Text(text) => any.bytes(1, cut(text).as_bytes()),
-            Value::Boolean(value) => any.integer(2, value.into()),
-            Value::Integer(number) => any.integer(3, number),
+            AttributeValue::Text(text) => any.bytes(1, cut(text).as_bytes()),
+            AttributeValue::Boolean(value) => any.integer(2, value.into()),
+            AttributeValue::Integer(number) => any.integer(3, number),
         });
     });
 }
@@ -115,31 +115,31 @@ fn nanoseconds(at: Timestamp) -> u64 {
     at.0.saturating_mul(1000)
 }
 
-impl<'a> From<&'a str> for Value<'a> {
+impl<'a> From<&'a str> for AttributeValue<'a> {
     fn from(text: &'a str) -> Self {
         Self::Text(text.as_bytes())
     }
 }
 
-impl<'a> From<&'a [u8]> for Value<'a> {
+impl<'a> From<&'a [u8]> for AttributeValue<'a> {
     fn from(text: &'a [u8]) -> Self {
         Self::Text(text)
     }
 }
 
-impl From<u64> for Value<'_> {
+impl From<u64> for AttributeValue<'_> {
     fn from(number: u64) -> Self {
         Self::Integer(number)
     }
 }
 
-impl From<u16> for Value<'_> {
+impl From<u16> for AttributeValue<'_> {
     fn from(number: u16) -> Self {
         Self::Integer(number.into())
     }
 }
 
-impl From<bool> for Value<'_> {
+impl From<bool> for AttributeValue<'_> {
     fn from(value: bool) -> Self {
         Self::Boolean(value)
     }

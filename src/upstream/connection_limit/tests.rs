@@ -19,10 +19,10 @@ fn permits_are_bounded_and_go_to_the_first_waiter() {
     // A waiter whose receiver is gone is skipped, even before it leaves the queue.
     drop(second);
     drop(one);
-    let Ok(Grant::Permit(permit)) = first.try_recv() else { panic!() };
+    let Ok(WaitResult::Permit(permit)) = first.try_recv() else { panic!() };
     assert!(third.try_recv().is_err());
     drop(permit);
-    assert!(matches!(third.try_recv(), Ok(Grant::Permit(_))));
+    assert!(matches!(third.try_recv(), Ok(WaitResult::Permit(_))));
     limit.dequeue(number);
     assert!(!limit.has_waiters());
     assert_eq!(limit.open_connections(), 1);
@@ -51,11 +51,11 @@ fn connections_stay_on_their_worker_and_permits_go_to_any() {
     let (number, mut second) = limit.enqueue(&here, client(1));
     assert!(matches!(limit.next_waiter(&here), NextWaiter::Remote));
     drop(permit);
-    let Ok(Grant::Permit(_permit)) = first.try_recv() else { panic!() };
+    let Ok(WaitResult::Permit(_permit)) = first.try_recv() else { panic!() };
     let NextWaiter::Local(waiter) = limit.next_waiter(&here) else { panic!() };
     assert_eq!(waiter.number, number);
-    assert!(waiter.grant(Grant::Connection));
-    assert!(matches!(second.try_recv(), Ok(Grant::Connection)));
+    assert!(waiter.grant(WaitResult::Connection));
+    assert!(matches!(second.try_recv(), Ok(WaitResult::Connection)));
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn waiting_clients_take_turns() {
         [1, 1, 1, 2].map(|number| limit.enqueue(&worker, client(number)).1).into_iter().collect();
     for next in [0, 3, 1, 2] {
         drop(permit.take());
-        let Ok(Grant::Permit(next_permit)) = granted[next].try_recv() else { panic!("{next}") };
+        let Ok(WaitResult::Permit(next_permit)) = granted[next].try_recv() else { panic!("{next}") };
         permit = Some(next_permit);
     }
 }

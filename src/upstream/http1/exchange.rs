@@ -18,7 +18,7 @@ use crate::time::{cached_now, monotonic};
 use crate::upstream::body::RequestBody;
 use crate::upstream::connection_use::CONTENDED_GRACE;
 use crate::upstream::content_type::is_open_ended;
-use crate::upstream::error::{BodyError, Cause};
+use crate::upstream::error::{BodyError, Cause, PolledFrame};
 use crate::upstream::request::UpstreamRequest;
 
 /// Limits of the head of a response.
@@ -250,10 +250,7 @@ impl Http1Exchange {
         decoder.remaining().map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 
-    /// Polls the rest of the upload, after the head of the response.
-    ///
-    /// # Errors
-    /// The client has aborted the request.
+    /// Polls the rest of the upload, after the head of the response. Fails if the client has aborted the request.
     pub fn poll_early_upload(&mut self, io: &mut Io, cx: &mut Context<'_>) -> Result<(), BodyError> {
         let Some(mut body) = self.early_body.take() else { return Ok(()) };
         match self.poll_upload(io, &mut body, cx) {
@@ -326,11 +323,7 @@ impl Http1Exchange {
     }
 
     /// Polls the next part of the response's body.
-    pub fn poll_response(
-        &mut self,
-        io: &mut Io,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    pub fn poll_response(&mut self, io: &mut Io, cx: &mut Context<'_>) -> PolledFrame {
         let ResponseState::Body(decoder) = &mut self.response else { return Poll::Ready(None) };
         loop {
             if decoder.is_end() {

@@ -25,7 +25,7 @@ use crate::upstream::stream::poll_whole;
 const MAX_DISCARDED: usize = 64 * 1024;
 
 /// The place of a stream in its connection. It goes to another request when the stream has ended.
-pub(super) struct Place {
+pub(super) struct StreamSlot {
     pub connection: Rc<Http2Connection>,
     pub permit: ConnectionPermit,
 }
@@ -48,7 +48,7 @@ pub(super) type Failed = TrySendError<http::Request<RequestBody>>;
 
 /// Ends a stream whose request was cancelled: at once, or when the server has responded or the budget allows it. Dropping
 /// the response resets the stream.
-pub(super) fn cancel(place: &Rc<Place>, mut response: Response) {
+pub(super) fn cancel(place: &Rc<StreamSlot>, mut response: Response) {
     if matches!(response, Response::None) || place.connection.resets.take(monotonic()) {
         return;
     }
@@ -81,7 +81,7 @@ impl Response {
     }
 }
 
-impl Drop for Place {
+impl Drop for StreamSlot {
     fn drop(&mut self) {
         let connection = &self.connection;
         connection.requests.set(connection.requests.get() - 1);

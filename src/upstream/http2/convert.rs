@@ -8,11 +8,8 @@ use hyper::ext::Protocol;
 use crate::http1::RequestHead;
 use crate::upstream::body::RequestBody;
 
-/// A request as HTTP/2 sends it: with the host as `:authority`, without connection headers, and as an extended CONNECT
-/// if it is a WebSocket handshake (RFC 8441).
-///
-/// # Errors
-/// When there is no Host header that is a valid authority.
+/// A request as HTTP/2 sends it: with the host as `:authority`, without connection headers, and as an extended CONNECT if it is a
+/// WebSocket handshake (RFC 8441). Fails when there is no Host header that is a valid authority.
 pub(super) fn to_http2(
     head: &RequestHead,
     body: RequestBody,

@@ -37,10 +37,7 @@ const PING_INTERVAL: Duration = Duration::from_secs(310);
 /// How long the server may take to acknowledge the PING.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Opens an HTTP/2 connection over a transport.
-///
-/// # Errors
-/// When the server has not agreed to HTTP/2, or the transport fails.
+/// Opens an HTTP/2 connection over a transport. Fails when the server has not agreed to HTTP/2, or the transport fails.
 pub(super) async fn open(
     transport: Transport,
     permit: ConnectionPermit,

@@ -81,9 +81,6 @@ impl Http2Pool {
     }
 
     /// Makes a connection over a transport, and opens the first stream in it.
-    ///
-    /// # Errors
-    /// When the HTTP/2 handshake fails.
     pub async fn connect(
         &self,
         transport: Transport,

@@ -5,13 +5,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
 use http::{StatusCode, Version};
-use hyper::body::{Body as _, Frame, Incoming, SizeHint};
+use hyper::body::{Body as _, Incoming, SizeHint};
 use hyper::upgrade::Upgraded;
 use tokio::time::Instant;
 
-use super::cancel::{Failed, Place, Response, Sent, cancel};
+use super::cancel::{Failed, Response, Sent, StreamSlot, cancel};
 use super::connection::Http2Connection;
 use super::convert::to_http2;
 use super::wait::{settings_allow, wait_until};
@@ -22,14 +21,14 @@ use crate::upstream::body::RequestBody;
 use crate::upstream::connection_limit::ConnectionPermit;
 use crate::upstream::connection_use::ConnectionUse;
 use crate::upstream::content_type::is_open_ended;
-use crate::upstream::error::{BodyError, Cause, SendError};
+use crate::upstream::error::{BodyError, Cause, PolledFrame, SendError};
 use crate::upstream::request::UpstreamRequest;
 use crate::upstream::stream::poll_whole;
 use crate::upstream::upload::UploadProgress;
 
 /// One request's stream in an HTTP/2 connection.
 pub(in crate::upstream) struct Http2Stream {
-    place: Rc<Place>,
+    place: Rc<StreamSlot>,
     is_reused: bool,
     /// By when the next part of the response has to arrive.
     deadline: Option<Box<Deadline>>,
@@ -44,7 +43,7 @@ impl Http2Stream {
     pub(super) fn new(connection: Rc<Http2Connection>, permit: ConnectionPermit, is_reused: bool) -> Self {
         connection.requests.set(connection.requests.get() + 1);
         Self {
-            place: Rc::new(Place { connection, permit }),
+            place: Rc::new(StreamSlot { connection, permit }),
             is_reused,
             deadline: None,
             upload: None,
@@ -64,10 +63,8 @@ impl Http2Stream {
         self.is_reused
     }
 
-    /// Sends a request and waits for the head of the response. `deadline` applies to the response's body as well.
-    ///
-    /// # Errors
-    /// When there is no response. The request's head is unchanged, and its body keeps what can be sent again.
+    /// Sends a request and waits for the head of the response. `deadline` applies to the response's body as well. Without a
+    /// response the request's head is unchanged, and its body keeps what can be sent again.
     pub async fn send(
         mut self: Box<Self>,
         request: &mut UpstreamRequest,
@@ -177,7 +174,7 @@ impl Http2Stream {
     }
 
     /// The next part of the response's body, or an error if it has not arrived in time.
-    pub fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    pub fn poll_body(&mut self, cx: &mut Context<'_>) -> PolledFrame {
         let Response::Body(body) = &mut self.response else { return Poll::Ready(None) };
         let frame = poll_whole(body, cx);
         if matches!(frame, Poll::Ready(None | Some(Err(_)))) {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tidegate::config;
 use tidegate::limit::PolicyId;
 use tidegate::proxy::ConfigSnapshot;
-use tidegate::replay::{Arrivals, PartSources, Player, ReadOptions, Verdict};
+use tidegate::replay::{Arrivals, PartSources, Player, ReadOptions, ReplayVerdict};
 
 use crate::limits::setup::{held_back, in_flight};
 use crate::support::{Client, Tidegate, get};
@@ -105,8 +105,8 @@ fn replayed(snapshot: &ConfigSnapshot, log: &Path) -> HashMap<String, Decision> 
                 .filter(|(limit, _, decision)| gate.limits.policies[*limit].shadow && !decision.allowed);
             let shadow = denied_in_shadow.map(|(limit, ..)| name(*limit)).collect();
             match &played.verdict {
-                Verdict::Denied(limit) => (429, Some(name(*limit)), shadow),
-                Verdict::Forwarded(_) => (entry.status.unwrap(), None, shadow),
+                ReplayVerdict::Denied(limit) => (429, Some(name(*limit)), shadow),
+                ReplayVerdict::Forwarded(_) => (entry.status.unwrap(), None, shadow),
                 other => panic!("{other:?}"),
             }
         });

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use serde_json::Value;
-use tidegate::replay::trace::{ClientKind, Trace, TraceSettings, write_combined};
 
 use super::{Finished, tidegate, wrong};
+use crate::support::trace::{ClientKind, Trace, TraceSettings, write_combined};
 
 const LIMITS: &str = r#"
 listen = "127.0.0.1:0"

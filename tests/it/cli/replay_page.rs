@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tidegate::replay::trace::{ClientKind, Trace, TraceSettings, write_combined};
 
 use super::{Finished, tidegate};
+use crate::support::trace::{ClientKind, Trace, TraceSettings, write_combined};
 use crate::support::{Browser, keep_picture};
 
 const BEFORE: &str = r#"

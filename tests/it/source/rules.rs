@@ -9,9 +9,10 @@ use tidegate::store::redis::{CHANGE, RAISES, TAKE};
 use super::files::{files_below, parsed, sources};
 
 /// The modules in their order: each may import only the modules before it.
-const ORDER: [&str; 31] = [
+const ORDER: [&str; 33] = [
     "text",
     "suggest",
+    "boxed",
     "id_vec",
     "sharded",
     "generations",
@@ -22,6 +23,7 @@ const ORDER: [&str; 31] = [
     "telemetry",
     "socket",
     "tls",
+    "http_client",
     "acme",
     "otlp",
     "store",

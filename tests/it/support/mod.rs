@@ -30,6 +30,7 @@ mod sentinel;
 mod tests;
 mod tidegate;
 mod tls;
+pub mod trace;
 mod upstream;
 mod web_server;
 mod wire;

@@ -1,8 +1,8 @@
 //! What the rules of `HAProxy` do with the requests that they select.
 
 use super::conditions::Acls;
-use super::sections::{Line, Section};
-use crate::cli::convert::model::Target;
+use super::sections::{Section, SectionLine};
+use crate::cli::convert::model::TomlTarget;
 use crate::cli::convert::note::Note;
 
 /// The status of a response, unless the rule has another one.
@@ -29,7 +29,7 @@ pub(super) enum Action {
     Refuse {
         /// The status of the denial, if the rule has one.
         status: Option<u16>,
-        target: Target,
+        target: TomlTarget,
         /// What is different.
         note: Option<Note>,
     },
@@ -40,7 +40,7 @@ pub(super) enum Action {
 }
 
 /// The action of a rule; `None` for other lines, and for actions that do not matter for access.
-pub(super) fn action(line: &Line) -> Option<Action> {
+pub(super) fn action(line: &SectionLine) -> Option<Action> {
     match (line.word(0), line.word(1)) {
         ("bind", _) => {
             let is_required = line.after("verify") == Some("required");
@@ -69,11 +69,11 @@ pub(super) fn action(line: &Line) -> Option<Action> {
 }
 
 /// A refusal without a response of its own.
-fn refusal(line: &Line) -> Action {
+fn refusal(line: &SectionLine) -> Action {
     let status = line.after("deny_status").or(line.after("status")).and_then(|status| status.parse().ok());
     let target = match status {
-        Some(status @ 200..=599) if status != 403 => Target::Respond { status, body: String::new() },
-        _ => Target::Block,
+        Some(status @ 200..=599) if status != 403 => TomlTarget::Respond { status, body: String::new() },
+        _ => TomlTarget::Block,
     };
     let reason = match line.words.iter().take(3).map(String::as_str).find(|word| is_special(word)) {
         Some("tarpit") => Some("tidegate denies at once, and does not hold the request"),
@@ -88,13 +88,13 @@ fn is_special(word: &str) -> bool {
 }
 
 /// The response of `http-request return`.
-fn response(line: &Line) -> Action {
+fn response(line: &SectionLine) -> Action {
     let status = line.after("status").and_then(|status| status.parse().ok()).unwrap_or(DEFAULT_RESPONSE);
     let has = |words: &[&str]| line.words.iter().any(|word| words.contains(&&**word));
     let body = line.after("string").unwrap_or("").to_owned();
     let target = match status {
-        200..=599 => Target::Respond { status, body },
-        _ => Target::missing(),
+        200..=599 => TomlTarget::Respond { status, body },
+        _ => TomlTarget::missing(),
     };
     let is_different = has(&["file", "lf-file", "lf-string", "errorfile", "errorfiles", "hdr"]);
     let reason = "a response of tidegate has a constant text as its body, and no headers of its own";
@@ -104,11 +104,11 @@ fn response(line: &Line) -> Action {
 /// Whether a section has rules that refuse requests, other than limits, or whether it has no servers to forward them to.
 pub(super) fn restricts(section: &Section) -> bool {
     let acls = Acls::of(section);
-    let is_limit = |line: &Line| {
+    let is_limit = |line: &SectionLine| {
         let mut alternatives = acls.alternatives(line).into_iter();
         alternatives.all(|conjunction| conjunction.iter().any(|term| term.criterion.is_counter()))
     };
-    let refuses = |line: &Line| match action(line) {
+    let refuses = |line: &SectionLine| match action(line) {
         Some(Action::Refuse { .. }) => !is_limit(line),
         Some(Action::Lost(_)) => true,
         Some(Action::Allow | Action::Header) | None => false,

@@ -1,7 +1,7 @@
 //! Servers of backends as upstreams.
 
-use super::sections::{Line, Section};
-use crate::cli::convert::model::Upstream;
+use super::sections::{Section, SectionLine};
+use crate::cli::convert::model::TomlUpstream;
 use crate::cli::convert::names::Names;
 use crate::cli::convert::note::Note;
 
@@ -32,7 +32,7 @@ pub(super) struct Backends {
     names: Names,
     /// The names of sections with those of their upstreams.
     made: Vec<(String, String)>,
-    pub upstreams: Vec<Upstream>,
+    pub upstreams: Vec<TomlUpstream>,
 }
 
 impl Backends {
@@ -52,10 +52,10 @@ impl Backends {
     }
 }
 
-fn upstream(section: &Section, name: String) -> Upstream {
+fn upstream(section: &Section, name: String) -> TomlUpstream {
     let header = &section.header;
     let notes = vec![Note::text(format!("{}: {}", header.place, header.words.join(" ")))];
-    let mut upstream = Upstream { notes, name, ..Upstream::default() };
+    let mut upstream = TomlUpstream { notes, name, ..TomlUpstream::default() };
     let checked = section
         .lines
         .iter()
@@ -88,7 +88,7 @@ fn upstream(section: &Section, name: String) -> Upstream {
     upstream
 }
 
-fn server(line: &Line, upstream: &mut Upstream) {
+fn server(line: &SectionLine, upstream: &mut TomlUpstream) {
     let has = |word: &str| line.words.iter().any(|other| other == word);
     let address = line.word(2).trim_start_matches("ipv4@").trim_start_matches("ipv6@");
     if address.starts_with('/') || address.starts_with("unix@") || address.contains("${") {
@@ -130,7 +130,7 @@ fn server(line: &Line, upstream: &mut Upstream) {
 }
 
 /// The settings of a server that are not converted.
-fn other_settings(line: &Line) -> Vec<String> {
+fn other_settings(line: &SectionLine) -> Vec<String> {
     let mut other = Vec::new();
     let mut words = line.words.iter().skip(3);
     while let Some(word) = words.next() {
@@ -148,7 +148,7 @@ fn other_settings(line: &Line) -> Vec<String> {
 }
 
 /// The balancing of a line; `None` is the default.
-fn balance(line: &Line) -> Result<Option<String>, String> {
+fn balance(line: &SectionLine) -> Result<Option<String>, String> {
     let text = line.word(1);
     let balance = match text {
         "roundrobin" | "static-rr" => return Ok(None),

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::criteria::{Criterion, Term, Unconverted, criterion};
-use super::sections::{Line, Section};
+use super::sections::{Section, SectionLine};
 
 /// The most alternatives of a negated condition.
 const MOST_ALTERNATIVES: usize = 64;
@@ -24,10 +24,7 @@ impl<'s> Acls<'s> {
     }
 
     /// The condition at the end of a line: alternatives, of which one must hold. A line without one has one without tests.
-    ///
-    /// # Errors
-    /// Why a test can't be converted.
-    pub fn condition(&self, line: &Line) -> Result<Vec<Conjunction>, String> {
+    pub fn condition(&self, line: &SectionLine) -> Result<Vec<Conjunction>, String> {
         let alternatives = self.alternatives(line);
         let reason = alternatives.iter().flatten().find_map(|term| match &term.criterion {
             Criterion::Other(Unconverted { reason, .. }) => Some(reason.clone()),
@@ -37,7 +34,7 @@ impl<'s> Acls<'s> {
     }
 
     /// The condition at the end of a line, with the tests that can't be converted.
-    pub fn alternatives(&self, line: &Line) -> Vec<Conjunction> {
+    pub fn alternatives(&self, line: &SectionLine) -> Vec<Conjunction> {
         let start = line.words.iter().position(|word| word == "if" || word == "unless");
         let Some(start) = start else { return vec![Vec::new()] };
         let mut alternatives: Vec<Conjunction> = vec![Vec::new()];
@@ -126,7 +123,7 @@ fn negated(alternatives: &[Conjunction]) -> Vec<Conjunction> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::criteria::Counter;
+    use super::super::criteria::StickCounter;
     use super::*;
 
     fn parsed(text: &str) -> Result<Vec<Conjunction>, String> {
@@ -139,7 +136,7 @@ mod tests {
     fn conditions_are_alternatives_of_tests() {
         let paths = ["/api/*", "/v1*", "/v2"].map(str::to_owned).to_vec();
         let api = |is_negated| Term { is_negated, criterion: Criterion::Path(paths.clone()) };
-        let counter = Counter { name: "http_req_rate".to_owned(), slot: Some(0), table: None };
+        let counter = StickCounter { name: "http_req_rate".to_owned(), slot: Some(0), table: None };
         let rate = Term { is_negated: false, criterion: Criterion::Counter(counter, 9) };
         let deny = "http-request deny";
         assert_eq!(parsed(deny), Ok(vec![vec![]]));

@@ -18,7 +18,7 @@ pub(super) enum Criterion {
     /// Networks of clients.
     Source(Vec<String>),
     /// A counter of a stick table is greater than this number.
-    Counter(Counter, u64),
+    Counter(StickCounter, u64),
     /// A test that can't be converted.
     Other(Unconverted),
 }
@@ -33,7 +33,7 @@ pub(super) struct Unconverted {
 
 /// A counter of a stick table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Counter {
+pub(super) struct StickCounter {
     /// Such as `http_req_rate`.
     pub name: String,
     /// The number of the sticky counter; none for a lookup by address.
@@ -160,7 +160,7 @@ fn fetched(fetch: &str, method: &str, values: &[&str]) -> Result<Criterion, Stri
 }
 
 /// A counter of a stick table, such as `sc_http_req_rate(0)`, `sc0_conn_cur` or `src_http_err_rate`.
-fn counter(name: &str, argument: &str) -> Option<Counter> {
+fn counter(name: &str, argument: &str) -> Option<StickCounter> {
     let mut arguments = argument.split(',').map(str::trim).filter(|text| !text.is_empty());
     let known = |name: &str| {
         matches!(name, "http_req_rate" | "http_err_rate" | "conn_cur" | "conn_rate" | "http_req_cnt")
@@ -174,7 +174,7 @@ fn counter(name: &str, argument: &str) -> Option<Counter> {
         let (slot, counter) = rest.split_once('_')?;
         (counter, Some(slot.parse().ok()?))
     };
-    known(counter).then(|| Counter {
+    known(counter).then(|| StickCounter {
         name: counter.to_owned(),
         slot,
         table: arguments.next().map(str::to_owned),

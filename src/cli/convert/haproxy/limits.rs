@@ -1,10 +1,10 @@
 //! Stick tables, and the rules that deny by their counters, as limits.
 
 use super::conditions::{Acls, Conjunction};
-use super::criteria::{Counter, Criterion, Term, without_converters};
-use super::matches::{Match, Restricted, both, matches};
-use super::sections::{Line, Section};
-use crate::cli::convert::model::{Algorithm, Limit};
+use super::criteria::{Criterion, StickCounter, Term, without_converters};
+use super::matches::{Restricted, Selected, both, matches};
+use super::sections::{Section, SectionLine};
+use crate::cli::convert::model::{Limit, TomlAlgorithm};
 use crate::cli::convert::names::Names;
 use crate::cli::convert::note::Note;
 
@@ -17,46 +17,43 @@ const ERRORS: [u16; 18] =
     [400, 401, 402, 403, 404, 405, 406, 407, 408, 409, 410, 411, 412, 413, 414, 415, 422, 429];
 
 /// The limits that were made so far.
-pub(super) struct Limits<'s> {
+pub(super) struct HaproxyLimits<'s> {
     sections: &'s [Section],
     names: Names,
     /// What each limit counts, in the same order.
-    made: Vec<Identity>,
+    made: Vec<RuleIdentity>,
     pub all: Vec<Limit>,
 }
 
 /// What makes two rules one limit.
 #[derive(PartialEq, Eq)]
-struct Identity {
+struct RuleIdentity {
     table: String,
-    algorithm: Algorithm,
+    algorithm: TomlAlgorithm,
     key: String,
     allow: Vec<String>,
 }
 
 /// A rule that tracks a key in a stick table.
 struct Track<'s> {
-    line: &'s Line,
+    line: &'s SectionLine,
     slot: u8,
     key: &'s str,
     table: &'s str,
     alternatives: Result<Vec<Conjunction>, String>,
 }
 
-impl<'s> Limits<'s> {
+impl<'s> HaproxyLimits<'s> {
     pub fn new(sections: &'s [Section]) -> Self {
         Self { sections, names: Names::default(), made: Vec::new(), all: Vec::new() }
     }
 
     /// The limits of a rule that denies if all of these tests hold, of which one or more compare counters. `exempt` are
     /// networks that earlier rules admit.
-    ///
-    /// # Errors
-    /// A note on why there is none.
     pub fn of_rule(
         &mut self,
         section: &'s Section,
-        deny: &'s Line,
+        deny: &'s SectionLine,
         conjunction: &Conjunction,
         exempt: &[String],
     ) -> Result<Vec<Restricted>, Note> {
@@ -72,7 +69,7 @@ impl<'s> Limits<'s> {
         else {
             return Err(fail("a limit has one counter, and denies what exceeds it".to_owned()));
         };
-        let mut scope = Scope { allow: exempt.to_vec(), ..Scope::default() };
+        let mut scope = LimitScope { allow: exempt.to_vec(), ..LimitScope::default() };
         scope.add(&others.into_iter().cloned().collect::<Vec<_>>()).map_err(fail)?;
         let mut restricted = Vec::new();
         for track in self.tracks(section, counter).map_err(fail)? {
@@ -88,7 +85,7 @@ impl<'s> Limits<'s> {
     }
 
     /// The rules that track the keys of a counter.
-    fn tracks(&self, section: &'s Section, counter: &Counter) -> Result<Vec<Track<'s>>, String> {
+    fn tracks(&self, section: &'s Section, counter: &StickCounter) -> Result<Vec<Track<'s>>, String> {
         let Some(slot) = counter.slot else {
             return Err("`src_…` looks a counter up that another rule tracks: use `sc_…` with the number of that rule".to_owned());
         };
@@ -107,9 +104,9 @@ impl<'s> Limits<'s> {
     fn limit(
         &mut self,
         track: &Track<'_>,
-        (counter, number): (&Counter, u64),
-        deny: &Line,
-        scope: &Scope,
+        (counter, number): (&StickCounter, u64),
+        deny: &SectionLine,
+        scope: &LimitScope,
     ) -> Result<String, Note> {
         let table = counter.table.as_deref().unwrap_or(track.table);
         let missing = || deny.finding(format!("the section `{table}` has no stick-table"));
@@ -120,7 +117,7 @@ impl<'s> Limits<'s> {
             algorithm(counter, number, stores).map_err(|reason| deny.finding(reason))?;
         let (key, on_missing) = key(track.key).map_err(|reason| track.line.finding(reason))?;
         let (table, allow) = (table.to_owned(), scope.allow.clone());
-        let made = Identity { table, algorithm: algorithm.clone(), key: key.clone(), allow };
+        let made = RuleIdentity { table, algorithm: algorithm.clone(), key: key.clone(), allow };
         let known = self.made.iter().position(|known| *known == made);
         if let Some(index) = known {
             return Ok(self.all[index].name.clone());
@@ -152,13 +149,13 @@ fn tracks(section: &Section) -> impl Iterator<Item = Track<'_>> {
 
 /// The requests that a limit applies to.
 #[derive(Clone, Debug, Default)]
-struct Scope {
+struct LimitScope {
     allow: Vec<String>,
-    only: Vec<Match>,
-    except: Vec<Match>,
+    only: Vec<Selected>,
+    except: Vec<Selected>,
 }
 
-impl Scope {
+impl LimitScope {
     /// Adds tests that must all hold.
     fn add(&mut self, terms: &[Term]) -> Result<(), String> {
         let mut positive = Vec::new();
@@ -201,7 +198,7 @@ impl Scope {
 }
 
 /// The algorithm of a counter that may be at most this number, and the statuses that it counts.
-fn algorithm(counter: &Counter, number: u64, stores: &str) -> Result<(Algorithm, Vec<u16>), String> {
+fn algorithm(counter: &StickCounter, number: u64, stores: &str) -> Result<(TomlAlgorithm, Vec<u16>), String> {
     let period = stores.split(',').map(str::trim).find_map(|stored| {
         let (name, period) = stored.split_once('(').unwrap_or((stored, ""));
         (name == counter.name).then(|| period.trim_end_matches(')'))
@@ -212,14 +209,14 @@ fn algorithm(counter: &Counter, number: u64, stores: &str) -> Result<(Algorithm,
         if units == 0 {
             return Err("it denies every request".to_owned());
         }
-        Ok(Algorithm::SlidingWindow { rate: format!("{units}/{period}"), buckets: BUCKETS })
+        Ok(TomlAlgorithm::SlidingWindow { rate: format!("{units}/{period}"), buckets: BUCKETS })
     };
     match &*counter.name {
         "http_req_rate" => Ok((window(number)?, Vec::new())),
         // HAProxy compares before it knows the status: one more error is admitted.
         "http_err_rate" => Ok((window(number.saturating_add(1))?, ERRORS.to_vec())),
         "conn_cur" if (1..=MOST_IN_FLIGHT).contains(&number) => {
-            Ok((Algorithm::Concurrency { max_in_flight: number }, Vec::new()))
+            Ok((TomlAlgorithm::Concurrency { max_in_flight: number }, Vec::new()))
         }
         "conn_cur" => Err(format!("max_in_flight is a number from 1 to {MOST_IN_FLIGHT}")),
         "conn_rate" => {
@@ -274,7 +271,7 @@ fn key(sample: &str) -> Result<(String, Option<&'static str>), String> {
 }
 
 /// How the decisions differ from those of `HAProxy`.
-fn differences(counter: &Counter) -> Option<&'static str> {
+fn differences(counter: &StickCounter) -> Option<&'static str> {
     match &*counter.name {
         "http_req_rate" => Some(
             "HAProxy counts denied requests as well: a client that goes on gets nothing until it pauses. In tidegate a denied \

@@ -2,13 +2,13 @@
 
 use super::conditions::Conjunction;
 use super::criteria::{Criterion, Term};
-use super::sections::Line;
-use crate::cli::convert::model::{Condition, Route, Target, Test};
+use super::sections::SectionLine;
+use crate::cli::convert::model::{Condition, Test, TomlRoute, TomlTarget};
 use crate::cli::convert::note::Note;
 
 /// Requests that a route can select.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Match {
+pub(super) struct Selected {
     pub host: Option<String>,
     pub path: Option<String>,
     pub methods: Vec<String>,
@@ -16,44 +16,43 @@ pub(super) struct Match {
 }
 
 /// The selections of alternatives, one of which must match; none if the condition never holds.
-///
-/// # Errors
-/// Why routes can't select the requests.
-pub(super) fn matches(alternatives: &[Conjunction]) -> Result<Vec<Match>, String> {
+pub(super) fn matches(alternatives: &[Conjunction]) -> Result<Vec<Selected>, String> {
     let mut all = Vec::new();
     for conjunction in alternatives {
-        all.extend(conjunction.iter().try_fold(vec![Match::default()], |found, term| joined(&found, term))?);
+        all.extend(
+            conjunction.iter().try_fold(vec![Selected::default()], |found, term| joined(&found, term))?,
+        );
     }
     Ok(all)
 }
 
 /// Selections of all requests for which a condition may hold: tests that routes do not have are left out.
-pub(super) fn widest(alternatives: &[Conjunction]) -> Vec<Match> {
-    let wider = |found: Vec<Match>, term: &Term| joined(&found, term).unwrap_or(found);
-    let selections = |conjunction: &Conjunction| conjunction.iter().fold(vec![Match::default()], wider);
+pub(super) fn widest(alternatives: &[Conjunction]) -> Vec<Selected> {
+    let wider = |found: Vec<Selected>, term: &Term| joined(&found, term).unwrap_or(found);
+    let selections = |conjunction: &Conjunction| conjunction.iter().fold(vec![Selected::default()], wider);
     alternatives.iter().flat_map(selections).collect()
 }
 
 /// The selections of requests that pass one more test.
-fn joined(found: &[Match], term: &Term) -> Result<Vec<Match>, String> {
+fn joined(found: &[Selected], term: &Term) -> Result<Vec<Selected>, String> {
     let all = options(term)?;
     let pairs = found.iter().flat_map(|it| all.iter().map(move |other| both(it, other)));
     pairs.filter_map(Result::transpose).collect()
 }
 
 /// The selections of a single test.
-fn options(term: &Term) -> Result<Vec<Match>, String> {
-    let host = |host: &String| Match { host: Some(host.clone()), ..Match::default() };
-    let path = |path: &String| Match { path: Some(path.clone()), ..Match::default() };
+fn options(term: &Term) -> Result<Vec<Selected>, String> {
+    let host = |host: &String| Selected { host: Some(host.clone()), ..Selected::default() };
+    let path = |path: &String| Selected { path: Some(path.clone()), ..Selected::default() };
     Ok(match (&term.criterion, term.is_negated) {
         (Criterion::Path(paths), false) => paths.iter().map(path).collect(),
         (Criterion::Host(hosts), false) => hosts.iter().map(host).collect(),
         (Criterion::Method(methods), false) => {
-            vec![Match { methods: methods.clone(), ..Match::default() }]
+            vec![Selected { methods: methods.clone(), ..Selected::default() }]
         }
         (Criterion::Value(condition), is_negated) => {
             let condition = if is_negated { opposite(condition) } else { condition.clone() };
-            vec![Match { conditions: vec![condition], ..Match::default() }]
+            vec![Selected { conditions: vec![condition], ..Selected::default() }]
         }
         (Criterion::Source(_), _) => return Err("routes have no condition on addresses".to_owned()),
         (Criterion::Counter(..), _) => return Err("routes have no condition on counters".to_owned()),
@@ -73,11 +72,9 @@ fn opposite(condition: &Condition) -> Condition {
     Condition { test, ..condition.clone() }
 }
 
-/// The part of a route that a selection matches: `None` if they have no requests in common.
-///
-/// # Errors
-/// A route can't select what they have in common, if anything.
-pub(super) fn narrowed(route: &Route, by: &Match) -> Result<Option<Route>, String> {
+/// The part of a route that a selection matches: `None` if they have no requests in common. Fails if a route can't select what
+/// they have in common.
+pub(super) fn narrowed(route: &TomlRoute, by: &Selected) -> Result<Option<TomlRoute>, String> {
     let mut narrow = route.clone();
     let Some(host) = narrower(route.host.as_deref(), by.host.as_deref(), host_within) else {
         return Ok(None);
@@ -120,21 +117,26 @@ fn common_methods(a: &[String], b: &[String]) -> Vec<String> {
     common
 }
 
-/// The requests that two selections match, if there are some.
-///
-/// # Errors
-/// A route can't select them.
-pub(super) fn both(a: &Match, b: &Match) -> Result<Option<Match>, String> {
-    let all = Route { path: "/*".to_owned(), ..Route::default() };
+/// The requests that two selections match, if there are some. Fails if a route can't select them.
+pub(super) fn both(a: &Selected, b: &Selected) -> Result<Option<Selected>, String> {
+    let all = TomlRoute { path: "/*".to_owned(), ..TomlRoute::default() };
     let Some(route) = narrowed(&all, a)? else { return Ok(None) };
-    let Some(Route { host, path, methods, conditions, .. }) = narrowed(&route, b)? else { return Ok(None) };
-    Ok(Some(Match { host, path: (path != "/*").then_some(path), methods, conditions }))
+    let Some(TomlRoute { host, path, methods, conditions, .. }) = narrowed(&route, b)? else {
+        return Ok(None);
+    };
+    Ok(Some(Selected { host, path: (path != "/*").then_some(path), methods, conditions }))
 }
 
 /// The route for these requests, without a target.
-pub(super) fn selected(by: &Match) -> Route {
-    let Match { host, path, methods, conditions } = by.clone();
-    Route { host, path: path.unwrap_or_else(|| "/*".to_owned()), methods, conditions, ..Route::default() }
+pub(super) fn selected(by: &Selected) -> TomlRoute {
+    let Selected { host, path, methods, conditions } = by.clone();
+    TomlRoute {
+        host,
+        path: path.unwrap_or_else(|| "/*".to_owned()),
+        methods,
+        conditions,
+        ..TomlRoute::default()
+    }
 }
 
 /// The narrower one of two patterns, where one is within the other.
@@ -167,15 +169,15 @@ fn path_within(inner: &str, outer: &str) -> bool {
 pub(super) struct Restricted {
     pub name: String,
     /// It applies to these; to all if there are none.
-    pub only: Vec<Match>,
+    pub only: Vec<Selected>,
     /// But not to these.
-    pub except: Vec<Match>,
+    pub except: Vec<Selected>,
     /// The rule that denies.
-    pub line: Option<Line>,
+    pub line: Option<SectionLine>,
 }
 
 /// A route with its limits: as many routes as are needed to tell the requests apart to which they apply.
-pub(super) fn limited(mut route: Route, limits: &[&Restricted]) -> Vec<Route> {
+pub(super) fn limited(mut route: TomlRoute, limits: &[&Restricted]) -> Vec<TomlRoute> {
     for limit in limits {
         let failed = limit.only.iter().find_map(|selection| narrowed(&route, selection).err());
         let note = failed.zip(limit.line.as_ref()).map(|(reason, line)| {
@@ -186,15 +188,15 @@ pub(super) fn limited(mut route: Route, limits: &[&Restricted]) -> Vec<Route> {
         });
         route.notes.extend(note);
     }
-    let mut selections: Vec<&Match> = Vec::new();
+    let mut selections: Vec<&Selected> = Vec::new();
     for selection in limits.iter().flat_map(|limit| limit.only.iter().chain(&limit.except)) {
         if !selections.contains(&selection) {
             selections.push(selection);
         }
     }
-    let mut routes: Vec<(Route, Vec<&Match>)> = vec![(route, Vec::new())];
+    let mut routes: Vec<(TomlRoute, Vec<&Selected>)> = vec![(route, Vec::new())];
     for selection in selections {
-        let mut refined: Vec<(Route, Vec<&Match>)> = Vec::new();
+        let mut refined: Vec<(TomlRoute, Vec<&Selected>)> = Vec::new();
         for (route, mut holding) in routes {
             match narrowed(&route, selection) {
                 Ok(Some(narrow)) if is_same(&narrow, &route) => holding.push(selection),
@@ -210,8 +212,8 @@ pub(super) fn limited(mut route: Route, limits: &[&Restricted]) -> Vec<Route> {
         }
         routes = refined;
     }
-    let finish = |(index, (mut route, holding)): (usize, (Route, Vec<&Match>))| {
-        let any = |of: &[Match]| of.iter().any(|selection| holding.contains(&selection));
+    let finish = |(index, (mut route, holding)): (usize, (TomlRoute, Vec<&Selected>))| {
+        let any = |of: &[Selected]| of.iter().any(|selection| holding.contains(&selection));
         let applies =
             |limit: &&&Restricted| (limit.only.is_empty() || any(&limit.only)) && !any(&limit.except);
         route.limits = limits.iter().filter(applies).map(|limit| limit.name.clone()).collect();
@@ -225,12 +227,13 @@ pub(super) fn limited(mut route: Route, limits: &[&Restricted]) -> Vec<Route> {
 
 /// Removes routes that select the same requests as an earlier one, which gets them; returns their notes. A route behind one
 /// with 501 is kept, for the time when that is replaced.
-pub(super) fn without_repetitions(routes: Vec<Route>) -> (Vec<Route>, Vec<Note>) {
-    let (mut kept, mut notes): (Vec<Route>, Vec<Note>) = (Vec::new(), Vec::new());
-    let is_missing = |route: &Route| route.target == Target::missing();
+pub(super) fn without_repetitions(routes: Vec<TomlRoute>) -> (Vec<TomlRoute>, Vec<Note>) {
+    let (mut kept, mut notes): (Vec<TomlRoute>, Vec<Note>) = (Vec::new(), Vec::new());
+    let is_missing = |route: &TomlRoute| route.target == TomlTarget::missing();
     for route in routes {
-        let hides =
-            |earlier: &&mut Route| is_same(earlier, &route) && (!is_missing(earlier) || is_missing(&route));
+        let hides = |earlier: &&mut TomlRoute| {
+            is_same(earlier, &route) && (!is_missing(earlier) || is_missing(&route))
+        };
         let Some(earlier) = kept.iter_mut().find(hides) else {
             kept.push(route);
             continue;
@@ -246,7 +249,7 @@ pub(super) fn without_repetitions(routes: Vec<Route>) -> (Vec<Route>, Vec<Note>)
 }
 
 /// Whether two routes select the same requests.
-fn is_same(a: &Route, b: &Route) -> bool {
+fn is_same(a: &TomlRoute, b: &TomlRoute) -> bool {
     a.host == b.host && a.path == b.path && a.methods == b.methods && a.conditions == b.conditions
 }
 
@@ -257,15 +260,15 @@ mod tests {
 
     #[test]
     fn requests_in_common_are_found_or_there_are_none() {
-        let methods = |methods: &[&str]| Match {
+        let methods = |methods: &[&str]| Selected {
             methods: methods.iter().map(|it| (*it).to_owned()).collect(),
-            ..Match::default()
+            ..Selected::default()
         };
-        let path = |path: &str| Match { path: Some(path.to_owned()), ..Match::default() };
+        let path = |path: &str| Selected { path: Some(path.to_owned()), ..Selected::default() };
         let header = |value: &str| {
             let test = Test::Any(vec![value.to_owned()]);
             let condition = Condition { kind: ConditionKind::Header, name: "x".to_owned(), test };
-            Match { conditions: vec![condition], ..Match::default() }
+            Selected { conditions: vec![condition], ..Selected::default() }
         };
         assert_eq!(
             both(&methods(&["GET", "POST"]), &methods(&["HEAD", "PUT"])),
@@ -280,8 +283,8 @@ mod tests {
 
     #[test]
     fn routes_are_split_where_limits_differ() {
-        let path = |path: &str| Match { path: Some(path.to_owned()), ..Match::default() };
-        let post = Match { methods: vec!["POST".to_owned()], ..Match::default() };
+        let path = |path: &str| Selected { path: Some(path.to_owned()), ..Selected::default() };
+        let post = Selected { methods: vec!["POST".to_owned()], ..Selected::default() };
         let limits = [
             Restricted { name: "all".to_owned(), ..Restricted::default() },
             Restricted {
@@ -293,12 +296,13 @@ mod tests {
             Restricted { name: "posts".to_owned(), only: vec![post], ..Restricted::default() },
             Restricted { name: "other".to_owned(), only: vec![path("/other")], ..Restricted::default() },
         ];
-        let route = Route { path: "/api/v1/*".to_owned(), ..Route::default() };
-        let describe =
-            |route: &Route| format!("{} {} {}", route.methods.concat(), route.path, route.limits.join(","));
+        let route = TomlRoute { path: "/api/v1/*".to_owned(), ..TomlRoute::default() };
+        let describe = |route: &TomlRoute| {
+            format!("{} {} {}", route.methods.concat(), route.path, route.limits.join(","))
+        };
         let found: Vec<String> = limited(route, &limits.each_ref()).iter().map(describe).collect();
         assert_eq!(found, ["POST /api/v1/* all,api,posts", " /api/v1/* all,api"]);
-        let all = Route { path: "/*".to_owned(), ..Route::default() };
+        let all = TomlRoute { path: "/*".to_owned(), ..TomlRoute::default() };
         let (routes, _) = without_repetitions(limited(all, &limits.each_ref()[..2]));
         let found: Vec<String> = routes.iter().map(describe).collect();
         assert_eq!(found, [" /api/health all", " /api/* all,api", " /* all"]);

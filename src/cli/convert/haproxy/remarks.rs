@@ -1,7 +1,7 @@
 //! Lines without a counterpart.
 
 use super::actions::action;
-use super::sections::Line;
+use super::sections::SectionLine;
 use crate::cli::convert::note::Note;
 
 /// Lines that are converted where they belong, or that tidegate needs no counterpart of, by their first words.
@@ -106,7 +106,7 @@ const OPTIONS: &[(&str, &str)] = &[
 ];
 
 /// A note on a line that is not converted, unless it needs no counterpart.
-pub(super) fn remark(line: &Line) -> Option<Note> {
+pub(super) fn remark(line: &SectionLine) -> Option<Note> {
     if line.word(0) == "option" {
         return option(line);
     }
@@ -118,7 +118,7 @@ pub(super) fn remark(line: &Line) -> Option<Note> {
 }
 
 /// A note on an `option`.
-fn option(line: &Line) -> Option<Note> {
+fn option(line: &SectionLine) -> Option<Note> {
     let has_arguments = line.words.len() > 2;
     let reason = match line.word(1) {
         "forwardfor" if has_arguments => "tidegate sends X-Forwarded-For with every request",

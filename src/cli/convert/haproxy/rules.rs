@@ -3,10 +3,10 @@
 use super::actions::{Action, action};
 use super::conditions::{Acls, Conjunction};
 use super::criteria::Criterion;
-use super::limits::Limits;
+use super::limits::HaproxyLimits;
 use super::matches::{Restricted, matches, selected, widest};
-use super::sections::{Line, Section};
-use crate::cli::convert::model::{Route, Target};
+use super::sections::{Section, SectionLine};
+use crate::cli::convert::model::{TomlRoute, TomlTarget};
 use crate::cli::convert::note::Note;
 
 /// The status of a denial, unless the rule has another one.
@@ -16,11 +16,11 @@ const CONSEQUENCE: &str = "the requests that it may concern get 501 until you re
 
 /// The rules of a section for requests.
 #[derive(Default)]
-pub(super) struct Rules {
+pub(super) struct SectionRules {
     pub notes: Vec<Note>,
     pub limits: Vec<Restricted>,
     /// Routes for requests that are refused, or that must not be forwarded without a rule that is not converted.
-    pub refused: Vec<Route>,
+    pub refused: Vec<TomlRoute>,
     pub set_headers: Vec<(String, String)>,
     pub remove_headers: Vec<String>,
     pub set_response_headers: Vec<(String, String)>,
@@ -29,16 +29,16 @@ pub(super) struct Rules {
 
 /// Converts rules.
 pub(super) struct RuleMaker<'s> {
-    pub limits: Limits<'s>,
+    pub limits: HaproxyLimits<'s>,
     /// The statuses of denials by limits, each with the first rule that has it.
-    pub statuses: Vec<(u16, &'s Line)>,
+    pub statuses: Vec<(u16, &'s SectionLine)>,
 }
 
 impl<'s> RuleMaker<'s> {
     /// The rules of a section.
-    pub fn rules(&mut self, section: &'s Section) -> Rules {
+    pub fn rules(&mut self, section: &'s Section) -> SectionRules {
         let acls = Acls::of(section);
-        let mut rules = Rules::default();
+        let mut rules = SectionRules::default();
         let mut exempt: Vec<String> = Vec::new();
         for line in &section.lines {
             match action(line) {
@@ -67,9 +67,9 @@ impl<'s> RuleMaker<'s> {
     fn count(
         &mut self,
         section: &'s Section,
-        (line, status): (&'s Line, Option<u16>),
+        (line, status): (&'s SectionLine, Option<u16>),
         exempt: &[String],
-        rules: &mut Rules,
+        rules: &mut SectionRules,
     ) -> Vec<Conjunction> {
         let is_counted =
             |conjunction: &Conjunction| conjunction.iter().any(|term| term.criterion.is_counter());
@@ -99,7 +99,7 @@ impl<'s> RuleMaker<'s> {
 }
 
 /// The networks that a rule admits.
-fn exempted(acls: &Acls<'_>, line: &Line) -> Option<Vec<String>> {
+fn exempted(acls: &Acls<'_>, line: &SectionLine) -> Option<Vec<String>> {
     let [terms] = &acls.condition(line).ok()?[..] else { return None };
     let [term] = &terms[..] else { return None };
     match &term.criterion {
@@ -109,7 +109,13 @@ fn exempted(acls: &Acls<'_>, line: &Line) -> Option<Vec<String>> {
 }
 
 /// Adds routes for the requests that a rule refuses.
-fn refuse(line: &Line, alternatives: &[Conjunction], target: &Target, has_exempt: bool, rules: &mut Rules) {
+fn refuse(
+    line: &SectionLine,
+    alternatives: &[Conjunction],
+    target: &TomlTarget,
+    has_exempt: bool,
+    rules: &mut SectionRules,
+) {
     if has_exempt && !alternatives.is_empty() {
         let reason = "earlier rules exempt networks from it, which routes can't do";
         return lose(line, reason, alternatives, rules);
@@ -119,18 +125,18 @@ fn refuse(line: &Line, alternatives: &[Conjunction], target: &Target, has_exempt
         Err(reason) => return lose(line, &reason, alternatives, rules),
     };
     let note = Note::text(format!("{}: {}", line.place, line.words.join(" ")));
-    add(selections.iter().map(|it| Route { target: target.clone(), ..selected(it) }), note, rules);
+    add(selections.iter().map(|it| TomlRoute { target: target.clone(), ..selected(it) }), note, rules);
 }
 
 /// Adds routes with 501 for all requests for which a rule that is not converted may restrict access.
-fn lose(line: &Line, reason: &str, alternatives: &[Conjunction], rules: &mut Rules) {
+fn lose(line: &SectionLine, reason: &str, alternatives: &[Conjunction], rules: &mut SectionRules) {
     let selections = widest(alternatives);
     let note = line.finding(format!("{reason}: {CONSEQUENCE}"));
-    add(selections.iter().map(|it| Route { target: Target::missing(), ..selected(it) }), note, rules);
+    add(selections.iter().map(|it| TomlRoute { target: TomlTarget::missing(), ..selected(it) }), note, rules);
 }
 
 /// Adds routes, of which the first one gets the note.
-fn add(routes: impl Iterator<Item = Route>, note: Note, rules: &mut Rules) {
+fn add(routes: impl Iterator<Item = TomlRoute>, note: Note, rules: &mut SectionRules) {
     let start = rules.refused.len();
     rules.refused.extend(routes);
     if let Some(first) = rules.refused.get_mut(start) {
@@ -139,7 +145,7 @@ fn add(routes: impl Iterator<Item = Route>, note: Note, rules: &mut Rules) {
 }
 
 /// Adds the change of a header that a rule makes.
-fn header(line: &Line, rules: &mut Rules) {
+fn header(line: &SectionLine, rules: &mut SectionRules) {
     let (name, value) = (line.word(2).to_ascii_lowercase(), line.word(3));
     let is_own =
         matches!(&*name, "x-forwarded-proto" | "x-forwarded-for" | "x-forwarded-host" | "x-forwarded-port");

@@ -2,17 +2,17 @@
 
 use std::rc::Rc;
 
-use crate::cli::convert::note::{Note, Place, SyntaxError};
+use crate::cli::convert::note::{FileLine, Note, SyntaxError};
 
 /// A line of a section.
 #[derive(Clone, Debug)]
-pub(super) struct Line {
+pub(super) struct SectionLine {
     /// One or more.
     pub words: Vec<String>,
-    pub place: Place,
+    pub place: FileLine,
 }
 
-impl Line {
+impl SectionLine {
     /// A word, or an empty text.
     pub fn word(&self, index: usize) -> &str {
         self.words.get(index).map_or("", String::as_str)
@@ -38,8 +38,8 @@ impl Line {
 /// A section, such as `frontend www`.
 #[derive(Debug)]
 pub(super) struct Section {
-    pub header: Line,
-    pub lines: Vec<Line>,
+    pub header: SectionLine,
+    pub lines: Vec<SectionLine>,
 }
 
 impl Section {
@@ -54,7 +54,7 @@ impl Section {
     }
 
     /// The lines that begin with these words.
-    pub fn find<'s>(&'s self, words: &'s [&str]) -> impl Iterator<Item = &'s Line> {
+    pub fn find<'s>(&'s self, words: &'s [&str]) -> impl Iterator<Item = &'s SectionLine> {
         self.lines.iter().filter(move |line| line.begins(words))
     }
 }
@@ -75,22 +75,19 @@ const KINDS: [&str; 13] = [
     "ring",
 ];
 
-/// The sections of a file.
-///
-/// # Errors
-/// A quote is not closed, or a line is before the first section.
+/// The sections of a file. Fails if a quote is not closed, or a line is before the first section.
 pub(super) fn sections(file: &str, text: &str) -> Result<Vec<Section>, SyntaxError> {
     let file: Rc<str> = Rc::from(file);
     let mut sections: Vec<Section> = Vec::new();
     for (index, text) in text.lines().enumerate() {
-        let place = Place { order: 0, file: Rc::clone(&file), line: index + 1 };
+        let place = FileLine { order: 0, file: Rc::clone(&file), line: index + 1 };
         let words = words(text).ok_or_else(|| SyntaxError {
             place: place.clone(),
             message: "a quote is not closed".to_owned(),
         })?;
         let Some(first) = words.first() else { continue };
         let is_header = KINDS.contains(&&**first) || first == "userlist";
-        let line = Line { words, place };
+        let line = SectionLine { words, place };
         if is_header {
             sections.push(Section { header: line, lines: Vec::new() });
         } else if let Some(section) = sections.last_mut() {
@@ -130,12 +127,12 @@ fn words(line: &str) -> Option<Vec<String>> {
 const RULES: [&str; 4] = ["acl", "http-request", "http-response", "tcp-request"];
 
 /// Whether a line of `defaults` is converted in the sections that inherit it.
-pub(super) fn is_inherited(line: &Line) -> bool {
+pub(super) fn is_inherited(line: &SectionLine) -> bool {
     RULES.contains(&line.word(0)) || line.word(0) == "default_backend" || is_of_server(line)
 }
 
 /// Whether a line is one about servers that backends inherit.
-fn is_of_server(line: &Line) -> bool {
+fn is_of_server(line: &SectionLine) -> bool {
     matches!(line.word(0), "mode" | "balance" | "retries" | "http-check")
         || line.begins(&["option", "httpchk"])
 }
@@ -155,7 +152,7 @@ pub(super) fn inherit(sections: &mut [Section]) {
     for index in 0..sections.len() {
         let Some(from) = defaults[index] else { continue };
         let (kind, has_own) = (sections[index].kind(), has_listeners(&sections[index]));
-        let is_wanted = |line: &&Line| match kind {
+        let is_wanted = |line: &&SectionLine| match kind {
             "defaults" => true,
             "frontend" | "listen" | "backend" => {
                 let is_backend = line.word(0) == "default_backend" && has_own;
@@ -164,7 +161,7 @@ pub(super) fn inherit(sections: &mut [Section]) {
             }
             _ => false,
         };
-        let lines: Vec<Line> = sections[from].lines.iter().filter(is_wanted).cloned().collect();
+        let lines: Vec<SectionLine> = sections[from].lines.iter().filter(is_wanted).cloned().collect();
         sections[index].lines.splice(0..0, lines);
     }
 }

@@ -1,7 +1,7 @@
 //! The plugin `rate-limiting`, and what other plugins mean for routes.
 
-use crate::cli::convert::document::{Document, Node};
-use crate::cli::convert::model::{Algorithm, Denied, Limit, Route, Store, Target};
+use crate::cli::convert::document::{DocNode, Document};
+use crate::cli::convert::model::{Limit, TomlAlgorithm, TomlDenied, TomlRoute, TomlStore, TomlTarget};
 use crate::cli::convert::names::Names;
 use crate::cli::convert::note::Note;
 
@@ -44,15 +44,15 @@ const HARMLESS: [&str; 24] = [
 
 /// What a plugin is configured for.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Scope<'d> {
+pub(super) struct PluginScope<'d> {
     pub service: Option<&'d str>,
     pub route: Option<&'d str>,
 }
 
 struct Plugin<'d> {
-    node: &'d Node,
+    node: &'d DocNode,
     name: &'d str,
-    scope: Scope<'d>,
+    scope: PluginScope<'d>,
 }
 
 /// The plugins of a file, and the limits that were made of them.
@@ -64,12 +64,12 @@ pub(super) struct Plugins<'d> {
     made: Vec<(usize, Vec<String>)>,
     pub notes: Vec<Note>,
     pub limits: Vec<Limit>,
-    pub store: Option<Store>,
-    pub denied: Option<Denied>,
+    pub store: Option<TomlStore>,
+    pub denied: Option<TomlDenied>,
 }
 
 impl<'d> Plugins<'d> {
-    pub fn of(document: &'d Document, root: &'d Node) -> Self {
+    pub fn of(document: &'d Document, root: &'d DocNode) -> Self {
         let mut found = Self {
             document,
             all: Vec::new(),
@@ -80,21 +80,21 @@ impl<'d> Plugins<'d> {
             store: None,
             denied: None,
         };
-        found.add(root.get("plugins"), Scope::default());
+        found.add(root.get("plugins"), PluginScope::default());
         for service in root.get("services").items() {
-            let scope = Scope { service: service.get("name").text(), route: None };
+            let scope = PluginScope { service: service.get("name").text(), route: None };
             found.add(service.get("plugins"), scope);
             for route in service.get("routes").items() {
-                found.add(route.get("plugins"), Scope { route: route.get("name").text(), ..scope });
+                found.add(route.get("plugins"), PluginScope { route: route.get("name").text(), ..scope });
             }
         }
         for route in root.get("routes").items() {
-            found.add(route.get("plugins"), Scope { route: route.get("name").text(), service: None });
+            found.add(route.get("plugins"), PluginScope { route: route.get("name").text(), service: None });
         }
         found
     }
 
-    fn add(&mut self, list: &'d Node, scope: Scope<'d>) {
+    fn add(&mut self, list: &'d DocNode, scope: PluginScope<'d>) {
         for node in list.items() {
             let name = node.get("name").text().unwrap_or("");
             if node.get("enabled").text() == Some("false") {
@@ -110,17 +110,19 @@ impl<'d> Plugins<'d> {
                 continue;
             }
             let named = |key: &str| node.get(key).text().or(node.get(key).get("name").text());
-            let scope =
-                Scope { service: named("service").or(scope.service), route: named("route").or(scope.route) };
+            let scope = PluginScope {
+                service: named("service").or(scope.service),
+                route: named("route").or(scope.route),
+            };
             self.all.push(Plugin { node, name, scope });
         }
     }
 
     /// Adds the limits of a route's plugins to it. Of several plugins of a kind only the most specific one applies.
-    pub fn apply(&mut self, scope: Scope<'_>, route: &mut Route) {
+    pub fn apply(&mut self, scope: PluginScope<'_>, route: &mut TomlRoute) {
         let mut best: Vec<(&str, u8, usize)> = Vec::new();
         for (index, plugin) in self.all.iter().enumerate() {
-            let Scope { service, route } = plugin.scope;
+            let PluginScope { service, route } = plugin.scope;
             let fits = service.is_none_or(|name| scope.service == Some(name))
                 && route.is_none_or(|name| scope.route == Some(name));
             let rank = u8::from(service.is_some()) + 2 * u8::from(route.is_some());
@@ -144,7 +146,7 @@ impl<'d> Plugins<'d> {
                 let reason = "it may restrict access, which is not converted: requests get 501 until you replace it, such as by \
                               `[consumers]` or `[jwt]`";
                 route.notes.push(self.document.finding(node, &text, reason));
-                route.target = Target::missing();
+                route.target = TomlTarget::missing();
             } else {
                 route.notes.push(self.document.finding(
                     node,
@@ -167,7 +169,7 @@ impl<'d> Plugins<'d> {
         let mut names = Vec::new();
         for (period, unit) in PERIODS {
             let Some(units) = config.get(period).number().filter(|units| *units > 0) else { continue };
-            let algorithm = Algorithm::FixedWindow { rate: format!("{units}/{unit}") };
+            let algorithm = TomlAlgorithm::FixedWindow { rate: format!("{units}/{unit}") };
             let name = self.names.unique(&format!("{base}-{period}"));
             let mut limit = Limit::new(name.clone(), algorithm, vec![key.clone()]);
             limit.notes.push(self.document.origin(node, &format!("rate-limiting, {period}: {units}")));
@@ -182,7 +184,7 @@ impl<'d> Plugins<'d> {
     }
 
     /// The key part of a plugin, and notes on it.
-    fn key(&self, node: &Node, config: &Node) -> (String, Vec<Note>) {
+    fn key(&self, node: &DocNode, config: &DocNode) -> (String, Vec<Note>) {
         let by = config.get("limit_by").text().unwrap_or("consumer");
         let fail = |reason: &str| vec![self.document.finding(node, &format!("limit_by: {by}"), reason)];
         let address = "client_ip".to_owned();
@@ -217,7 +219,7 @@ impl<'d> Plugins<'d> {
     }
 
     /// Adds the store and the status of a plugin.
-    fn settings(&mut self, node: &Node, config: &Node) {
+    fn settings(&mut self, node: &DocNode, config: &DocNode) {
         match config.get("policy").text() {
             Some("redis") => {
                 let redis = config.get("redis");
@@ -232,7 +234,7 @@ impl<'d> Plugins<'d> {
                     notes.push(self.document.finding(config, "redis.password", reason));
                 }
                 let url = format!("{scheme}://{host}:{port}/{database}");
-                self.store.get_or_insert(Store { notes, url });
+                self.store.get_or_insert(TomlStore { notes, url });
             }
             Some("cluster") => {
                 let reason = "counts are kept in this process: share them with `[store]` and a Redis";
@@ -244,7 +246,7 @@ impl<'d> Plugins<'d> {
         let message = config.get("error_message").text();
         if code.is_some_and(|code| code != 429) || message.is_some() {
             let body = message.unwrap_or("API rate limit exceeded").to_owned();
-            self.denied.get_or_insert(Denied { notes: Vec::new(), status: code.unwrap_or(429), body });
+            self.denied.get_or_insert(TomlDenied { notes: Vec::new(), status: code.unwrap_or(429), body });
         }
         let known = [
             "day",
@@ -270,7 +272,7 @@ impl<'d> Plugins<'d> {
 }
 
 /// What happens while Redis is unavailable, where it is not the default.
-fn on_store_failure(config: &Node) -> Option<&'static str> {
+fn on_store_failure(config: &DocNode) -> Option<&'static str> {
     if config.get("policy").text() != Some("redis") {
         return None;
     }

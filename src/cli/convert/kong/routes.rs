@@ -1,8 +1,8 @@
 //! Services and routes of Kong.
 
-use super::plugins::{Plugins, Scope};
-use crate::cli::convert::document::{Document, Node};
-use crate::cli::convert::model::{Condition, ConditionKind, Route, Target, Test, Upstream};
+use super::plugins::{PluginScope, Plugins};
+use crate::cli::convert::document::{DocNode, Document};
+use crate::cli::convert::model::{Condition, ConditionKind, Test, TomlRoute, TomlTarget, TomlUpstream};
 use crate::cli::convert::names::Names;
 use crate::cli::convert::nginx::start_of_regex;
 use crate::cli::convert::note::Note;
@@ -13,26 +13,26 @@ const MOST_WEIGHT: u64 = 1_000;
 /// The services of a file as upstreams.
 pub(super) struct Services<'d> {
     document: &'d Document,
-    root: &'d Node,
+    root: &'d DocNode,
     names: Names,
     /// By their nodes.
-    made: Vec<(*const Node, String)>,
-    pub upstreams: Vec<Upstream>,
+    made: Vec<(*const DocNode, String)>,
+    pub upstreams: Vec<TomlUpstream>,
 }
 
 impl<'d> Services<'d> {
-    pub fn of(document: &'d Document, root: &'d Node) -> Self {
+    pub fn of(document: &'d Document, root: &'d DocNode) -> Self {
         Self { document, root, names: Names::default(), made: Vec::new(), upstreams: Vec::new() }
     }
 
     /// The name of a service's upstream, which is made if it is new.
-    fn upstream(&mut self, service: &Node) -> String {
+    fn upstream(&mut self, service: &DocNode) -> String {
         if let Some((_, name)) = self.made.iter().find(|(node, _)| std::ptr::eq(*node, service)) {
             return name.clone();
         }
         let text = |key: &str| service.get(key).text();
         let name = self.names.unique(text("name").unwrap_or("service"));
-        let mut upstream = Upstream { name: name.clone(), ..Upstream::default() };
+        let mut upstream = TomlUpstream { name: name.clone(), ..TomlUpstream::default() };
         upstream.notes.push(self.document.origin(service, &format!("service {name}")));
         let known = [
             "enabled", "host", "name", "path", "plugins", "port", "protocol", "retries", "routes", "tags",
@@ -78,7 +78,7 @@ impl<'d> Services<'d> {
     }
 
     /// Adds the targets of a group of Kong to an upstream.
-    fn add_targets(&self, group: &Node, (scheme, path): (&str, &str), upstream: &mut Upstream) {
+    fn add_targets(&self, group: &DocNode, (scheme, path): (&str, &str), upstream: &mut TomlUpstream) {
         for target in group.get("targets").items() {
             let weight = target.get("weight").number().unwrap_or(100).min(MOST_WEIGHT);
             let address = target.get("target").text().unwrap_or("127.0.0.1");
@@ -96,12 +96,12 @@ impl<'d> Services<'d> {
 /// The routes of a file, in the order in which Kong prefers them.
 pub(super) fn routes(
     document: &Document,
-    root: &Node,
+    root: &DocNode,
     services: &mut Services<'_>,
     plugins: &mut Plugins<'_>,
-) -> Vec<Route> {
+) -> Vec<TomlRoute> {
     let all = root.get("services").items();
-    let mut with_services: Vec<(&Node, Option<&Node>)> = Vec::new();
+    let mut with_services: Vec<(&DocNode, Option<&DocNode>)> = Vec::new();
     for service in all {
         with_services.extend(service.get("routes").items().iter().map(|route| (route, Some(service))));
     }
@@ -110,14 +110,16 @@ pub(super) fn routes(
         with_services
             .push((route, all.iter().find(|service| service.get("name").text() == name && name.is_some())));
     }
-    let mut found: Vec<((usize, usize), Route)> = Vec::new();
+    let mut found: Vec<((usize, usize), TomlRoute)> = Vec::new();
     for (node, service) in with_services {
         if let Some(note) = left_out(document, node, service) {
             plugins.notes.push(note);
             continue;
         }
-        let scope =
-            Scope { service: service.and_then(|it| it.get("name").text()), route: node.get("name").text() };
+        let scope = PluginScope {
+            service: service.and_then(|it| it.get("name").text()),
+            route: node.get("name").text(),
+        };
         let upstream = service.map(|service| services.upstream(service));
         let mut base = base(document, node, upstream);
         plugins.apply(scope, &mut base);
@@ -129,7 +131,7 @@ pub(super) fn routes(
             let notes = if index == 0 { route.notes.clone() } else { Vec::new() };
             // Kong tries regular expressions first.
             let length = if is_regex { usize::MAX } else { route.path.len() };
-            found.push(((count, length), Route { notes, ..route }));
+            found.push(((count, length), TomlRoute { notes, ..route }));
         }
     }
     // More conditions and longer paths are preferred; the sort keeps the order of others.
@@ -138,7 +140,7 @@ pub(super) fn routes(
 }
 
 /// A note on a route that Kong does not serve over HTTP, if it is one.
-fn left_out(document: &Document, node: &Node, service: Option<&Node>) -> Option<Note> {
+fn left_out(document: &Document, node: &DocNode, service: Option<&DocNode>) -> Option<Note> {
     let protocols = node.get("protocols");
     let is_stream = |name: &String| matches!(&**name, "tcp" | "tls" | "tls_passthrough" | "udp");
     if !protocols.texts().is_empty() && protocols.texts().iter().all(is_stream) {
@@ -150,12 +152,12 @@ fn left_out(document: &Document, node: &Node, service: Option<&Node>) -> Option<
 }
 
 /// The protocols of a route, as in its line.
-fn listed(protocols: &Node) -> String {
+fn listed(protocols: &DocNode) -> String {
     format!("protocols: {}", protocols.texts().join(", "))
 }
 
 /// Notes on conditions of a route that are not converted; it gets 501 if it would match more requests without them.
-fn restrict(document: &Document, node: &Node, route: &mut Route) {
+fn restrict(document: &Document, node: &DocNode, route: &mut TomlRoute) {
     let protocols = node.get("protocols");
     let is_plain = |name: &String| matches!(&**name, "http" | "grpc" | "ws");
     if !protocols.texts().is_empty() && !protocols.texts().iter().any(is_plain) {
@@ -171,7 +173,7 @@ fn restrict(document: &Document, node: &Node, route: &mut Route) {
             let text = value.text().map_or_else(|| key.to_owned(), |text| format!("{key}: {text}"));
             let reason = "routes have no such condition: requests get 501 until you replace it";
             route.notes.push(document.finding(value, &text, reason));
-            route.target = Target::missing();
+            route.target = TomlTarget::missing();
         }
     }
     for (header, values) in node.get("headers").entries() {
@@ -179,7 +181,7 @@ fn restrict(document: &Document, node: &Node, route: &mut Route) {
             let reason =
                 "values are compared with texts: requests that have the header get 501 until you replace it";
             route.notes.push(document.finding(values, &format!("headers.{header}"), reason));
-            route.target = Target::missing();
+            route.target = TomlTarget::missing();
             let name = header.to_ascii_lowercase();
             let same = route.conditions.iter_mut().filter(|condition| condition.name == name);
             same.for_each(|condition| condition.test = Test::Present(true));
@@ -188,8 +190,8 @@ fn restrict(document: &Document, node: &Node, route: &mut Route) {
 }
 
 /// A route without its hosts and paths.
-fn base(document: &Document, node: &Node, upstream: Option<String>) -> Route {
-    let mut route = Route::default();
+fn base(document: &Document, node: &DocNode, upstream: Option<String>) -> TomlRoute {
+    let mut route = TomlRoute::default();
     let name = node.get("name").text().unwrap_or("without a name");
     route.notes.push(document.origin(node, &format!("route {name}")));
     let known = [
@@ -225,11 +227,11 @@ fn base(document: &Document, node: &Node, upstream: Option<String>) -> Route {
         });
     }
     route.target = if let Some(name) = upstream {
-        Target::Upstream(name)
+        TomlTarget::Upstream(name)
     } else {
         let reason = "it has no service: requests get 501";
         route.notes.push(document.finding(node, &format!("route {name}"), reason));
-        Target::missing()
+        TomlTarget::missing()
     };
     restrict(document, node, &mut route);
     if !node.get("preserve_host").is_true() {
@@ -240,9 +242,13 @@ fn base(document: &Document, node: &Node, upstream: Option<String>) -> Route {
 
 /// A route for each of its hosts and paths, and whether its path is a regular expression; and notes on those that can't be
 /// converted. Where the route restricts access, routes with 501 have their requests, and no other route.
-fn combinations(document: &Document, node: &Node, base: &Route) -> (Vec<(Route, bool)>, Vec<Note>) {
+fn combinations(
+    document: &Document,
+    node: &DocNode,
+    base: &TomlRoute,
+) -> (Vec<(TomlRoute, bool)>, Vec<Note>) {
     let mut notes: Vec<Note> = Vec::new();
-    let restricts = base.target == Target::missing();
+    let restricts = base.target == TomlTarget::missing();
     let mut hosts: Vec<Option<String>> = Vec::new();
     for host in node.get("hosts").texts() {
         let host = host.split(':').next().unwrap_or("").to_ascii_lowercase();
@@ -278,7 +284,7 @@ fn combinations(document: &Document, node: &Node, base: &Route) -> (Vec<(Route, 
     for host in &hosts {
         for (path, strip_prefix, is_regex) in &paths {
             let (host, path, strip_prefix) = (host.clone(), path.clone(), strip_prefix.clone());
-            routes.push((Route { host, path, strip_prefix, ..base.clone() }, *is_regex));
+            routes.push((TomlRoute { host, path, strip_prefix, ..base.clone() }, *is_regex));
         }
     }
     (routes, notes)

@@ -3,7 +3,7 @@
 use super::scope::Scope;
 use super::template::is_constant;
 use super::upstreams::Passed;
-use crate::cli::convert::model::Route;
+use crate::cli::convert::model::TomlRoute;
 use crate::cli::convert::note::Note;
 
 /// Headers that tidegate sets itself, with the values of nginx that mean the same.
@@ -15,7 +15,7 @@ const OWN: [(&str, &[&str]); 4] = [
 ];
 
 /// Sets the headers of requests on their way to a server.
-pub(super) fn set_request_headers(route: &mut Route, passed: &Passed, scope: &Scope<'_>) {
+pub(super) fn set_request_headers(route: &mut TomlRoute, passed: &Passed, scope: &Scope<'_>) {
     route.rewrite_host.clone_from(&passed.host);
     for directive in scope.all("proxy_set_header") {
         let (name, value) = (directive.arg(0).to_ascii_lowercase(), directive.arg(1));
@@ -41,7 +41,7 @@ pub(super) fn set_request_headers(route: &mut Route, passed: &Passed, scope: &Sc
 }
 
 /// Sets the headers of responses.
-pub(super) fn set_response_headers(route: &mut Route, scope: &Scope<'_>) {
+pub(super) fn set_response_headers(route: &mut TomlRoute, scope: &Scope<'_>) {
     for directive in scope.all("add_header") {
         let (name, value) = (directive.arg(0).to_ascii_lowercase(), directive.arg(1));
         if !is_constant(value) {
@@ -53,9 +53,6 @@ pub(super) fn set_response_headers(route: &mut Route, scope: &Scope<'_>) {
 }
 
 /// The size of the largest body, such as `"10MiB"`; none for no limit.
-///
-/// # Errors
-/// The size can't be read.
 pub(super) fn max_body(scope: &Scope<'_>) -> Result<Option<String>, Note> {
     let Some(directive) = scope.last("client_max_body_size") else { return Ok(None) };
     let text = directive.arg(0).to_ascii_lowercase();

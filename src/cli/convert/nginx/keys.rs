@@ -6,13 +6,13 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use super::patterns::{literal, of_regex};
-use super::template::{Part, Piece, is_constant, only_variable, part, pieces};
+use super::template::{Part, TextPiece, is_constant, only_variable, part, pieces};
 use super::tree::Directive;
 use crate::cli::convert::model::{Condition, ConditionKind, Test};
 
 /// The key of a zone.
 #[derive(Clone, Debug, Default)]
-pub(super) struct KeyRule {
+pub(super) struct ZoneKey {
     /// Key parts; one or more.
     pub parts: Vec<String>,
     /// Whether each server has counts of its own.
@@ -37,7 +37,7 @@ pub(super) enum When {
 }
 
 /// The variables that a configuration defines.
-pub(super) struct Variables<'d> {
+pub(super) struct NginxVariables<'d> {
     maps: HashMap<String, &'d Directive>,
     geos: HashMap<String, &'d Directive>,
 }
@@ -50,7 +50,7 @@ struct Map<'d> {
     entries: Vec<(&'d str, &'d str)>,
 }
 
-impl<'d> Variables<'d> {
+impl<'d> NginxVariables<'d> {
     /// The variables of the `map` and `geo` blocks among these directives.
     pub fn of(directives: &'d [Directive]) -> Self {
         let named = |name: &str| {
@@ -61,10 +61,7 @@ impl<'d> Variables<'d> {
     }
 
     /// The rule of a key.
-    ///
-    /// # Errors
-    /// Why tidegate can't count by it.
-    pub fn rule(&self, key: &str) -> Result<KeyRule, String> {
+    pub fn rule(&self, key: &str) -> Result<ZoneKey, String> {
         match only_variable(key) {
             Some(name) if self.maps.contains_key(&name) => self.map_rule(&Map::of(self.maps[&name])?),
             Some(name) if self.geos.contains_key(&name) => {
@@ -75,10 +72,10 @@ impl<'d> Variables<'d> {
     }
 
     /// The rule of a key without `map` and `geo`.
-    fn plain(&self, key: &str) -> Result<KeyRule, String> {
-        let mut rule = KeyRule::default();
+    fn plain(&self, key: &str) -> Result<ZoneKey, String> {
+        let mut rule = ZoneKey::default();
         for piece in pieces(key) {
-            let Piece::Variable(name) = piece else { continue };
+            let TextPiece::Variable(name) = piece else { continue };
             if self.maps.contains_key(&name) || self.geos.contains_key(&name) {
                 return Err(format!("`${name}` is a part of a longer key"));
             }
@@ -102,7 +99,7 @@ impl<'d> Variables<'d> {
         Ok(rule)
     }
 
-    fn map_rule(&self, map: &Map<'_>) -> Result<KeyRule, String> {
+    fn map_rule(&self, map: &Map<'_>) -> Result<ZoneKey, String> {
         if let Some(geo) = self.geos.get(&map.source) {
             return self.geo_rule(geo, map);
         }
@@ -137,7 +134,7 @@ impl<'d> Variables<'d> {
     }
 
     /// The rule of a `map` of a `geo`: networks with an empty key are not limited.
-    fn geo_rule(&self, geo: &Directive, map: &Map<'_>) -> Result<KeyRule, String> {
+    fn geo_rule(&self, geo: &Directive, map: &Map<'_>) -> Result<ZoneKey, String> {
         if let [address, _] = &geo.args[..]
             && !matches!(&**address, "$remote_addr" | "$binary_remote_addr")
         {
@@ -190,7 +187,7 @@ impl<'d> Map<'d> {
 }
 
 /// Restricts a rule: requests whose source has one of these values are limited, or all others if `is_limited`.
-fn restrict(rule: &mut KeyRule, source: &str, patterns: &[&str], is_limited: bool) -> Result<(), String> {
+fn restrict(rule: &mut ZoneKey, source: &str, patterns: &[&str], is_limited: bool) -> Result<(), String> {
     let owned = || patterns.iter().map(|pattern| (*pattern).to_owned()).collect::<Vec<_>>();
     if source == "request_method" {
         let is_method = |text: &&str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_uppercase());
@@ -220,9 +217,6 @@ fn restrict(rule: &mut KeyRule, source: &str, patterns: &[&str], is_limited: boo
 }
 
 /// The condition that a variable has one of these patterns of a `map`, or that it has none of them; and notes on it.
-///
-/// # Errors
-/// Why there is none.
 pub(super) fn condition(
     source: &str,
     patterns: &[&str],

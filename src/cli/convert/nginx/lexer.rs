@@ -5,7 +5,7 @@ use std::str::Chars;
 
 /// A token, with its line.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Token {
+pub(super) enum Lexeme {
     /// A word without its quotes and escapes.
     Word(String),
     Semicolon,
@@ -25,11 +25,8 @@ impl<'t> Lexer<'t> {
         Self { rest: text.chars().peekable(), line: 1 }
     }
 
-    /// The next token and its line; `None` at the end.
-    ///
-    /// # Errors
-    /// A message and its line, for a quote that is not closed.
-    pub fn next_token(&mut self) -> Result<Option<(Token, usize)>, (String, usize)> {
+    /// The next token and its line; `None` at the end. Fails with a message and its line if a quote is not closed.
+    pub fn next_token(&mut self) -> Result<Option<(Lexeme, usize)>, (String, usize)> {
         self.skip_blanks();
         let line = self.line;
         let Some(&first) = self.rest.peek() else { return Ok(None) };
@@ -37,13 +34,13 @@ impl<'t> Lexer<'t> {
             ';' | '{' | '}' => {
                 self.advance();
                 match first {
-                    ';' => Token::Semicolon,
-                    '{' => Token::Open,
-                    _ => Token::Close,
+                    ';' => Lexeme::Semicolon,
+                    '{' => Lexeme::Open,
+                    _ => Lexeme::Close,
                 }
             }
-            '"' | '\'' => Token::Word(self.quoted(first).ok_or(("a quote is not closed".to_owned(), line))?),
-            _ => Token::Word(self.word()),
+            '"' | '\'' => Lexeme::Word(self.quoted(first).ok_or(("a quote is not closed".to_owned(), line))?),
+            _ => Lexeme::Word(self.word()),
         };
         Ok(Some((token, line)))
     }
@@ -140,16 +137,16 @@ mod tests {
         while let Some(token) = lexer.next_token().unwrap() {
             tokens.push(token);
         }
-        let word = |text: &str, line| (Token::Word(text.to_owned()), line);
+        let word = |text: &str, line| (Lexeme::Word(text.to_owned()), line);
         let expected = [
             word("a", 1),
             word("b \" ;", 1),
             word("c{", 1),
             word("${d}e", 2),
-            (Token::Open, 2),
+            (Lexeme::Open, 2),
             word("f\\.g", 2),
-            (Token::Semicolon, 2),
-            (Token::Close, 2),
+            (Lexeme::Semicolon, 2),
+            (Lexeme::Close, 2),
         ];
         assert_eq!(tokens, expected);
         assert!(Lexer::new("'a").next_token().is_err());

@@ -2,9 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::keys::{KeyRule, Variables, When};
+use super::keys::{NginxVariables, When, ZoneKey};
 use super::tree::Directive;
-use crate::cli::convert::model::{Algorithm, Limit};
+use crate::cli::convert::model::{Limit, TomlAlgorithm};
 use crate::cli::convert::names::Names;
 use crate::cli::convert::note::Note;
 
@@ -12,8 +12,8 @@ use crate::cli::convert::note::Note;
 const MOST_IN_FLIGHT: u64 = 10_000;
 
 /// The limits that were made so far.
-pub(super) struct Limits<'d> {
-    variables: Variables<'d>,
+pub(super) struct NginxLimits<'d> {
+    variables: NginxVariables<'d>,
     request_zones: HashMap<&'d str, &'d Directive>,
     connection_zones: HashMap<&'d str, &'d Directive>,
     used: HashSet<&'d str>,
@@ -32,15 +32,15 @@ pub(super) struct Usage<'d> {
 
 /// What makes two uses of a zone one limit.
 #[derive(PartialEq, Eq)]
-struct Identity {
+struct ZoneIdentity {
     zone: String,
-    algorithm: Algorithm,
+    algorithm: TomlAlgorithm,
     is_shadow: bool,
     server: Option<usize>,
 }
 
 struct Made {
-    identity: Identity,
+    identity: ZoneIdentity,
     applied: Applied,
 }
 
@@ -60,7 +60,7 @@ struct ZoneRate {
     rounded: Option<String>,
 }
 
-impl<'d> Limits<'d> {
+impl<'d> NginxLimits<'d> {
     /// No limits yet; the zones and variables are among these directives.
     pub fn new(directives: &'d [Directive]) -> Self {
         let zones = |name: &str| {
@@ -68,7 +68,7 @@ impl<'d> Limits<'d> {
             zones.filter_map(|it| Some((it.option("zone")?.split(':').next()?, it))).collect()
         };
         Self {
-            variables: Variables::of(directives),
+            variables: NginxVariables::of(directives),
             request_zones: zones("limit_req_zone"),
             connection_zones: zones("limit_conn_zone"),
             used: HashSet::new(),
@@ -86,9 +86,6 @@ impl<'d> Limits<'d> {
     }
 
     /// The limit of a `limit_req`, and notes for its location.
-    ///
-    /// # Errors
-    /// A note on why there is none.
     pub fn requests(&mut self, usage: &Usage<'d>) -> Result<(Applied, Vec<Note>), Note> {
         let directive = usage.directive;
         let fail = |reason: String| directive.finding(reason);
@@ -103,16 +100,16 @@ impl<'d> Limits<'d> {
         let delay: u64 = number("delay").ok_or_else(|| fail("its delay is no number".to_owned()))?;
         let mut notes = Vec::new();
         let algorithm = if burst == 0 || directive.has("nodelay") || delay >= burst {
-            Algorithm::Gcra { rate: rate.text, burst }
+            TomlAlgorithm::Gcra { rate: rate.text, burst }
         } else if delay == 0 {
-            Algorithm::LeakyBucket { rate: rate.text, queue: burst }
+            TomlAlgorithm::LeakyBucket { rate: rate.text, queue: burst }
         } else {
             let reason = format!(
                 "the same requests are denied, but those after the first {delay} of a burst are not delayed: a limit \
                  of tidegate delays all early requests (leaky_bucket) or none"
             );
             notes.push(directive.finding(reason));
-            Algorithm::Gcra { rate: rate.text, burst }
+            TomlAlgorithm::Gcra { rate: rate.text, burst }
         };
         let applied = self.limit(usage, zone, name, algorithm)?;
         notes.extend(self.separate(usage, name, &applied));
@@ -126,9 +123,6 @@ impl<'d> Limits<'d> {
     }
 
     /// The limit of a `limit_conn`, and notes for its location.
-    ///
-    /// # Errors
-    /// A note on why there is none.
     pub fn connections(&mut self, usage: &Usage<'d>) -> Result<(Applied, Vec<Note>), Note> {
         let directive = usage.directive;
         let name = directive.args.first().map_or("", String::as_str);
@@ -139,7 +133,7 @@ impl<'d> Limits<'d> {
         let max_in_flight = number.ok_or_else(|| {
             directive.finding(format!("max_in_flight is a number from 1 to {MOST_IN_FLIGHT}"))
         })?;
-        let applied = self.limit(usage, zone, name, Algorithm::Concurrency { max_in_flight })?;
+        let applied = self.limit(usage, zone, name, TomlAlgorithm::Concurrency { max_in_flight })?;
         let notes = self.separate(usage, name, &applied).into_iter().collect();
         Ok((applied, notes))
     }
@@ -166,7 +160,7 @@ impl<'d> Limits<'d> {
         usage: &Usage<'_>,
         zone: &Directive,
         name: &str,
-        algorithm: Algorithm,
+        algorithm: TomlAlgorithm,
     ) -> Result<Applied, Note> {
         let rule = self.variables.rule(zone.arg(0)).map_err(|reason| {
             usage.directive.finding(format!(
@@ -175,7 +169,7 @@ impl<'d> Limits<'d> {
                 zone.place
             ))
         })?;
-        let identity = Identity {
+        let identity = ZoneIdentity {
             zone: name.to_owned(),
             algorithm: algorithm.clone(),
             is_shadow: usage.is_dry_run,
@@ -197,7 +191,7 @@ impl<'d> Limits<'d> {
     }
 }
 
-fn new_limit(name: String, algorithm: Algorithm, rule: KeyRule) -> Limit {
+fn new_limit(name: String, algorithm: TomlAlgorithm, rule: ZoneKey) -> Limit {
     let mut limit = Limit::new(name, algorithm, rule.parts);
     limit.on_missing = rule.on_missing;
     limit.allow = rule.allow;

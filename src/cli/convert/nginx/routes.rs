@@ -2,15 +2,15 @@
 
 use super::headers::{max_body, set_request_headers, set_response_headers};
 use super::keys::{When, condition};
-use super::limits::{Applied, Limits, Usage};
+use super::limits::{Applied, NginxLimits, Usage};
 use super::locations::{Location, locations};
 use super::remarks::remarks;
 use super::scope::Scope;
 use super::template::is_constant;
 use super::tree::Directive;
 use super::upstreams::Upstreams;
-use crate::cli::convert::model::{Condition, Route, Target};
-use crate::cli::convert::note::{Note, Place};
+use crate::cli::convert::model::{Condition, TomlRoute, TomlTarget};
+use crate::cli::convert::note::{FileLine, Note};
 
 /// The default status of a denial by nginx.
 const DEFAULT_STATUS: u16 = 503;
@@ -19,7 +19,7 @@ const MOST_CONDITIONS: usize = 3;
 
 /// Makes routes, with the limits and upstreams that they name.
 pub(super) struct RouteMaker<'d> {
-    pub limits: Limits<'d>,
+    pub limits: NginxLimits<'d>,
     pub upstreams: Upstreams<'d>,
     /// The statuses of denials.
     pub statuses: Vec<Status<'d>>,
@@ -29,14 +29,14 @@ pub(super) struct RouteMaker<'d> {
 pub(super) struct Status<'d> {
     pub code: u16,
     /// Where it is first used.
-    pub place: &'d Place,
+    pub place: &'d FileLine,
     /// The directive that sets it.
     pub text: String,
 }
 
 impl<'d> RouteMaker<'d> {
     /// The routes of a server, for any host. `number` is that of the server.
-    pub fn server(&mut self, server: &'d Directive, scope: &Scope<'d>, number: usize) -> Vec<Route> {
+    pub fn server(&mut self, server: &'d Directive, scope: &Scope<'d>, number: usize) -> Vec<TomlRoute> {
         let block = server.directives();
         let scope = scope.within(block);
         let found = locations(block, &scope);
@@ -45,28 +45,28 @@ impl<'d> RouteMaker<'d> {
             routes.extend(self.location(location, number));
         }
         if let Some(returned) = block.iter().find(|directive| directive.name == "return") {
-            let mut route = Route { path: "/*".to_owned(), ..Route::default() };
+            let mut route = TomlRoute { path: "/*".to_owned(), ..TomlRoute::default() };
             respond(&mut route, returned);
             routes = self.limited(route, &scope, number);
         }
         let notes: Vec<Note> = remarks(block).chain(found.notes).collect();
         match routes.first_mut() {
             Some(first) => drop(first.notes.splice(0..0, notes)),
-            None => routes.push(Route { notes, path: "/*".to_owned(), ..Route::default() }),
+            None => routes.push(TomlRoute { notes, path: "/*".to_owned(), ..TomlRoute::default() }),
         }
         routes
     }
 
-    fn location(&mut self, location: &Location<'d>, server: usize) -> Vec<Route> {
+    fn location(&mut self, location: &Location<'d>, server: usize) -> Vec<TomlRoute> {
         let (directive, scope) = (location.directive, &location.scope);
         if let Some(reason) = &location.lost {
             let reason = format!(
                 "{reason}: it restricts access, so the requests that it may match get 501 until you replace this route"
             );
             let (notes, path) = (vec![directive.finding(reason)], location.path.clone());
-            return vec![Route { notes, path, target: Target::missing(), ..Route::default() }];
+            return vec![TomlRoute { notes, path, target: TomlTarget::missing(), ..TomlRoute::default() }];
         }
-        let mut route = Route { path: location.path.clone(), ..Route::default() };
+        let mut route = TomlRoute { path: location.path.clone(), ..TomlRoute::default() };
         route.notes.push(Note::text(format!("{}: {}", directive.place, directive.text())));
         route.notes.extend(remarks(directive.directives()));
         let find = |name: &str| directive.directives().iter().find(|inner| inner.name == name);
@@ -75,24 +75,24 @@ impl<'d> RouteMaker<'d> {
                 Ok(passed) => {
                     set_request_headers(&mut route, &passed, scope);
                     route.strip_prefix = passed.strip_prefix;
-                    route.target = Target::Upstream(passed.upstream);
+                    route.target = TomlTarget::Upstream(passed.upstream);
                 }
                 Err(note) => {
                     route.notes.push(note);
-                    route.target = Target::missing();
+                    route.target = TomlTarget::missing();
                 }
             }
         } else if let Some(returned) = find("return") {
             respond(&mut route, returned);
         } else {
             route.notes.push(directive.finding("it does not forward requests by proxy_pass: they get 501"));
-            route.target = Target::missing();
+            route.target = TomlTarget::missing();
         }
         if directive.directives().iter().any(rewrites) {
             route.notes.push(Note::text(
                 "Servers would get other paths: requests get 501 until you replace the rewrite.",
             ));
-            route.target = Target::missing();
+            route.target = TomlTarget::missing();
         }
         set_response_headers(&mut route, scope);
         let refused = guard(&mut route, scope);
@@ -104,7 +104,7 @@ impl<'d> RouteMaker<'d> {
     }
 
     /// A route with its limits: several routes, if some limits apply to some requests only.
-    fn limited(&mut self, mut route: Route, scope: &Scope<'d>, server: usize) -> Vec<Route> {
+    fn limited(&mut self, mut route: TomlRoute, scope: &Scope<'d>, server: usize) -> Vec<TomlRoute> {
         let mut all = Vec::new();
         for (kind, status, dry_run) in [
             ("limit_req", "limit_req_status", "limit_req_dry_run"),
@@ -143,12 +143,12 @@ impl<'d> RouteMaker<'d> {
 
 /// Restricts access to a route as nginx does: returns routes for the requests that are refused. Where that is not possible the
 /// route becomes inaccessible, because its requests must not pass without the restriction.
-fn guard(route: &mut Route, scope: &Scope<'_>) -> Vec<Route> {
+fn guard(route: &mut TomlRoute, scope: &Scope<'_>) -> Vec<TomlRoute> {
     let denies_all = |guard: &&Directive| guard.name == "deny" && guard.arg(0) == "all";
     let is_closed =
         scope.guards.iter().any(denies_all) && scope.guards.iter().all(|guard| guard.name != "allow");
     if is_closed {
-        route.target = Target::Block;
+        route.target = TomlTarget::Block;
         route.notes.retain(|note| matches!(note, Note::Text(_)));
         return Vec::new();
     }
@@ -158,15 +158,19 @@ fn guard(route: &mut Route, scope: &Scope<'_>) -> Vec<Route> {
             && let [returned] = guard.directives()
         {
             let notes = vec![Note::text(format!("{}: {}", guard.place, guard.text()))];
-            let mut of_guard =
-                Route { path: route.path.clone(), conditions: vec![condition], notes, ..Route::default() };
+            let mut of_guard = TomlRoute {
+                path: route.path.clone(),
+                conditions: vec![condition],
+                notes,
+                ..TomlRoute::default()
+            };
             respond(&mut of_guard, returned);
             refused.push(of_guard);
             continue;
         }
         let reason = "it restricts access, which tidegate can't do in this way: all requests get 501 until you replace it";
         route.notes.push(guard.finding(reason));
-        route.target = Target::missing();
+        route.target = TomlTarget::missing();
     }
     refused
 }
@@ -198,15 +202,15 @@ fn refusal(guard: &Directive) -> Option<Condition> {
 }
 
 /// The response of a `return`.
-fn respond(route: &mut Route, returned: &Directive) {
+fn respond(route: &mut TomlRoute, returned: &Directive) {
     let (status, text) = match (returned.arg(0).parse::<u16>(), returned.arg(1)) {
         (Ok(status), text) => (status, text),
         // A URL alone is a redirect.
         (Err(_), _) => (302, returned.arg(0)),
     };
-    route.target = Target::missing();
+    route.target = TomlTarget::missing();
     if status == 444 {
-        route.target = Target::Block;
+        route.target = TomlTarget::Block;
         route
             .notes
             .push(returned.finding("tidegate does not close connections in this way: requests get 403"));
@@ -216,9 +220,9 @@ fn respond(route: &mut Route, returned: &Directive) {
         route.notes.push(returned.finding("a response of tidegate has a status from 200 to 599"));
     } else if matches!(status, 301 | 302 | 303 | 307 | 308) {
         route.set_response_headers.push(("location".to_owned(), text.to_owned()));
-        route.target = Target::Respond { status, body: String::new() };
+        route.target = TomlTarget::Respond { status, body: String::new() };
     } else {
-        route.target = Target::Respond { status, body: text.to_owned() };
+        route.target = TomlTarget::Respond { status, body: text.to_owned() };
     }
 }
 
@@ -229,7 +233,7 @@ enum Split {
 }
 
 /// A route for each combination of the limits that apply to some requests only; those with more conditions come first.
-fn variants(mut route: Route, all: Vec<(Applied, &Directive)>) -> Vec<Route> {
+fn variants(mut route: TomlRoute, all: Vec<(Applied, &Directive)>) -> Vec<TomlRoute> {
     let mut splits: Vec<(When, Vec<(String, &Directive)>)> = Vec::new();
     for (applied, directive) in all {
         let limit = (applied.name, directive);
@@ -254,8 +258,8 @@ fn variants(mut route: Route, all: Vec<(Applied, &Directive)>) -> Vec<Route> {
             routes[0].notes.extend(names.iter().map(|(_, directive)| directive.finding(reason)));
             continue;
         }
-        let pair = |route: Route| {
-            let (mut first, mut second) = (route.clone(), Route { notes: Vec::new(), ..route });
+        let pair = |route: TomlRoute| {
+            let (mut first, mut second) = (route.clone(), TomlRoute { notes: Vec::new(), ..route });
             match &split {
                 Split::Methods(methods) => first.methods.clone_from(methods),
                 Split::Condition(condition) => first.conditions.push(condition.clone()),
@@ -270,7 +274,7 @@ fn variants(mut route: Route, all: Vec<(Applied, &Directive)>) -> Vec<Route> {
 }
 
 /// Whether a route has a condition on the same part of the request already.
-fn conflicts(route: &Route, split: &Split) -> bool {
+fn conflicts(route: &TomlRoute, split: &Split) -> bool {
     match split {
         Split::Methods(_) => !route.methods.is_empty(),
         Split::Condition(new) => {

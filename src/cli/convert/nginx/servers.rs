@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::Path;
 
 use super::tree::Directive;
-use crate::cli::convert::model::Listener;
+use crate::cli::convert::model::TomlListener;
 use crate::cli::convert::note::Note;
 
 /// A `server` block.
@@ -24,7 +24,7 @@ pub(super) struct Server<'d> {
 impl Server<'_> {
     /// A note if listeners serve it on which nginx does not. Ports 80 and 443 are usually meant for the same clients, and those
     /// of loopback addresses reach the others as well.
-    pub fn exposed(&self, listeners: &[Listener]) -> Option<Note> {
+    pub fn exposed(&self, listeners: &[TomlListener]) -> Option<Note> {
         let place = |address: &String| {
             let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
             let host = if host == "[::]" { "0.0.0.0" } else { host };
@@ -54,7 +54,7 @@ impl Server<'_> {
 #[derive(Default)]
 pub(super) struct Servers<'d> {
     pub all: Vec<Server<'d>>,
-    pub listeners: Vec<Listener>,
+    pub listeners: Vec<TomlListener>,
     /// The address of each listener, with the default server there, and whether it is chosen explicitly.
     defaults: Vec<(String, usize, bool)>,
 }
@@ -121,7 +121,7 @@ impl<'d> Servers<'d> {
         }
         let known = self.listeners.iter().position(|listener| listener.address == address);
         let index = known.unwrap_or_else(|| {
-            self.listeners.push(Listener { address, ..Listener::default() });
+            self.listeners.push(TomlListener { address, ..TomlListener::default() });
             self.listeners.len() - 1
         });
         self.listeners[index].proxy_protocol |= listen.has("proxy_protocol");
@@ -199,7 +199,7 @@ fn address(text: &str) -> Option<String> {
 }
 
 /// Removes listeners for all IPv4 addresses where one for all IPv6 addresses has the same port: it accepts both.
-fn merge_wildcards(listeners: &mut Vec<Listener>) {
+fn merge_wildcards(listeners: &mut Vec<TomlListener>) {
     let both: Vec<String> =
         listeners.iter().filter_map(|it| Some(it.address.strip_prefix("[::]:")?.to_owned())).collect();
     listeners.retain(|it| {

@@ -2,7 +2,7 @@
 
 /// A part of a text with variables.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Piece {
+pub(super) enum TextPiece {
     Literal(String),
     /// The name of a variable, without `$`.
     Variable(String),
@@ -18,7 +18,7 @@ pub(super) enum Part {
 }
 
 /// The pieces of a text.
-pub(super) fn pieces(text: &str) -> Vec<Piece> {
+pub(super) fn pieces(text: &str) -> Vec<TextPiece> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let mut pieces = Vec::new();
     let mut rest = text;
@@ -30,13 +30,13 @@ pub(super) fn pieces(text: &str) -> Vec<Piece> {
             None => after.split_at(after.find(|c| !is_name(c)).unwrap_or(after.len())),
         };
         if !before.is_empty() {
-            pieces.push(Piece::Literal(before.to_owned()));
+            pieces.push(TextPiece::Literal(before.to_owned()));
         }
-        pieces.push(Piece::Variable(name.to_owned()));
+        pieces.push(TextPiece::Variable(name.to_owned()));
         rest = tail;
     }
     if !rest.is_empty() {
-        pieces.push(Piece::Literal(rest.to_owned()));
+        pieces.push(TextPiece::Literal(rest.to_owned()));
     }
     pieces
 }
@@ -49,15 +49,12 @@ pub(super) fn is_constant(text: &str) -> bool {
 /// The only variable of a text that has nothing else.
 pub(super) fn only_variable(text: &str) -> Option<String> {
     match &mut pieces(text)[..] {
-        [Piece::Variable(name)] => Some(std::mem::take(name)),
+        [TextPiece::Variable(name)] => Some(std::mem::take(name)),
         _ => None,
     }
 }
 
 /// The key part of a variable.
-///
-/// # Errors
-/// Why there is none.
 pub(super) fn part(variable: &str) -> Result<Part, String> {
     let prefixed = |prefix: &str| variable.strip_prefix(prefix).filter(|name| !name.is_empty());
     let key = match variable {
@@ -98,8 +95,8 @@ mod tests {
 
     #[test]
     fn texts_are_split_at_variables() {
-        let literal = |text: &str| Piece::Literal(text.to_owned());
-        let variable = |name: &str| Piece::Variable(name.to_owned());
+        let literal = |text: &str| TextPiece::Literal(text.to_owned());
+        let variable = |name: &str| TextPiece::Variable(name.to_owned());
         assert_eq!(pieces("$a-${b}c"), [variable("a"), literal("-"), variable("b"), literal("c")]);
         assert_eq!(pieces("plain"), [literal("plain")]);
         assert_eq!(only_variable("$http_x"), Some("http_x".to_owned()));

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use super::lexer::{Lexer, Token};
-use crate::cli::convert::note::{Note, Place, SyntaxError};
+use super::lexer::{Lexeme, Lexer};
+use crate::cli::convert::note::{FileLine, Note, SyntaxError};
 
 /// How deep files include each other at most.
 const DEPTH: usize = 16;
@@ -20,7 +20,7 @@ pub(super) struct Directive {
     pub args: Vec<String>,
     /// Its block, if it has one.
     pub block: Option<Vec<Directive>>,
-    pub place: Place,
+    pub place: FileLine,
 }
 
 impl Directive {
@@ -72,15 +72,12 @@ impl Tree {
     }
 
     /// The directives of a file with this name and text.
-    ///
-    /// # Errors
-    /// The place of an error of syntax.
     pub fn parse(&mut self, file: &str, text: &str) -> Result<Vec<Directive>, SyntaxError> {
         self.parse_file(file, text, 0)
     }
 
     fn parse_file(&mut self, file: &str, text: &str, depth: usize) -> Result<Vec<Directive>, SyntaxError> {
-        let place = Place { order: self.files, file: Rc::from(file), line: 1 };
+        let place = FileLine { order: self.files, file: Rc::from(file), line: 1 };
         self.files += 1;
         let mut lexer = Lexer::new(text);
         self.block(&mut lexer, &place, depth, false)
@@ -90,11 +87,11 @@ impl Tree {
     fn block(
         &mut self,
         lexer: &mut Lexer<'_>,
-        file: &Place,
+        file: &FileLine,
         depth: usize,
         is_inner: bool,
     ) -> Result<Vec<Directive>, SyntaxError> {
-        let error = |line, message: String| SyntaxError { place: Place { line, ..file.clone() }, message };
+        let error = |line, message: String| SyntaxError { place: FileLine { line, ..file.clone() }, message };
         let mut directives = Vec::new();
         let mut words: Vec<String> = Vec::new();
         let mut start = 1;
@@ -106,20 +103,20 @@ impl Tree {
                 return if is_complete { Ok(directives) } else { Err(error(start, message.to_owned())) };
             };
             match token {
-                Token::Word(word) => {
+                Lexeme::Word(word) => {
                     if words.is_empty() {
                         start = line;
                     }
                     words.push(word);
                 }
-                Token::Close if words.is_empty() && is_inner => return Ok(directives),
+                Lexeme::Close if words.is_empty() && is_inner => return Ok(directives),
                 _ if words.is_empty() => return Err(error(line, "a directive is missing".to_owned())),
-                Token::Close => return Err(error(start, "a `;` is missing".to_owned())),
-                Token::Semicolon => {
+                Lexeme::Close => return Err(error(start, "a `;` is missing".to_owned())),
+                Lexeme::Semicolon => {
                     let directive = directive(&mut words, None, file, start);
                     self.add(directive, depth, &mut directives)?;
                 }
-                Token::Open => {
+                Lexeme::Open => {
                     let is_code = words[0].ends_with("_by_lua_block");
                     if self.nesting == MAX_NESTING {
                         return Err(error(start, format!("blocks are nested more than {MAX_NESTING} times")));
@@ -177,8 +174,13 @@ impl Tree {
     }
 }
 
-fn directive(words: &mut Vec<String>, block: Option<Vec<Directive>>, file: &Place, line: usize) -> Directive {
+fn directive(
+    words: &mut Vec<String>,
+    block: Option<Vec<Directive>>,
+    file: &FileLine,
+    line: usize,
+) -> Directive {
     let mut words = std::mem::take(words).into_iter();
     let name = words.next().unwrap_or_default();
-    Directive { name, args: words.collect(), block, place: Place { line, ..file.clone() } }
+    Directive { name, args: words.collect(), block, place: FileLine { line, ..file.clone() } }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::template::{Part, is_constant, only_variable, part};
 use super::tree::Directive;
-use crate::cli::convert::model::Upstream;
+use crate::cli::convert::model::TomlUpstream;
 use crate::cli::convert::names::Names;
 use crate::cli::convert::note::Note;
 
@@ -17,7 +17,7 @@ pub(super) struct Upstreams<'d> {
     names: Names,
     /// The names of those made, by group, scheme and base path.
     made: HashMap<(String, String, String), String>,
-    pub all: Vec<Upstream>,
+    pub all: Vec<TomlUpstream>,
 }
 
 /// Where a location sends its requests.
@@ -52,9 +52,6 @@ impl<'d> Upstreams<'d> {
     }
 
     /// The target of a `proxy_pass` in a location with this prefix.
-    ///
-    /// # Errors
-    /// A note on why it can't be converted.
     pub fn passed(&mut self, pass: &Directive, prefix: &str) -> Result<Passed, Note> {
         let fail = |reason: &str| pass.finding(reason);
         if !is_constant(pass.arg(0)) {
@@ -109,8 +106,8 @@ fn rewritten(prefix: &str, path: &str) -> Option<(Option<String>, String)> {
 }
 
 /// The upstream of a group.
-fn upstream(name: &str, group: &Directive, scheme: &str, base: &str) -> Result<Upstream, Note> {
-    let mut upstream = Upstream { name: name.to_owned(), ..Upstream::default() };
+fn upstream(name: &str, group: &Directive, scheme: &str, base: &str) -> Result<TomlUpstream, Note> {
+    let mut upstream = TomlUpstream { name: name.to_owned(), ..TomlUpstream::default() };
     upstream.notes.push(Note::text(format!("{}: {}", group.place, group.text())));
     if scheme == "https" {
         let text = "nginx verifies the certificates of servers only with `proxy_ssl_verify on`; tidegate always does";
@@ -146,7 +143,7 @@ fn server(
     directive: &Directive,
     scheme: &str,
     base: &str,
-    upstream: &mut Upstream,
+    upstream: &mut TomlUpstream,
     ejections: &mut Vec<Option<(u64, u64)>>,
 ) {
     let address = directive.arg(0);

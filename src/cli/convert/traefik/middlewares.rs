@@ -1,7 +1,7 @@
 //! Middlewares: limits, changes of requests, and restrictions of access.
 
-use crate::cli::convert::document::{Document, Node};
-use crate::cli::convert::model::{Algorithm, Limit, Route, Target};
+use crate::cli::convert::document::{DocNode, Document};
+use crate::cli::convert::model::{Limit, TomlAlgorithm, TomlRoute, TomlTarget};
 use crate::cli::convert::names::Names;
 use crate::cli::convert::note::Note;
 
@@ -20,9 +20,9 @@ const MOST_IN_FLIGHT: u64 = 10_000;
 /// The middlewares, and the limits that were made of them.
 pub(super) struct Middlewares<'d> {
     document: &'d Document,
-    nodes: &'d Node,
+    nodes: &'d DocNode,
     /// How many routers name each middleware.
-    routers: &'d Node,
+    routers: &'d DocNode,
     names: Names,
     /// The prefixes that the middlewares of the present router remove.
     prefixes: Vec<String>,
@@ -31,17 +31,17 @@ pub(super) struct Middlewares<'d> {
 }
 
 impl<'d> Middlewares<'d> {
-    pub fn new(document: &'d Document, nodes: &'d Node, routers: &'d Node) -> Self {
+    pub fn new(document: &'d Document, nodes: &'d DocNode, routers: &'d DocNode) -> Self {
         let (names, prefixes) = (Names::default(), Vec::new());
         Self { document, nodes, routers, names, prefixes, notes: Vec::new(), limits: Vec::new() }
     }
 
     /// Whether one of these middlewares may restrict access, or is missing.
-    pub fn restrict(&self, names: &Node) -> bool {
+    pub fn restrict(&self, names: &DocNode) -> bool {
         self.any_restricts(names, 0)
     }
 
-    fn any_restricts(&self, names: &Node, depth: usize) -> bool {
+    fn any_restricts(&self, names: &DocNode, depth: usize) -> bool {
         let restricts = |name: &String| match self.find(name) {
             Some(("chain", node)) if depth < DEPTH => self.any_restricts(node.get("middlewares"), depth + 1),
             Some((kind, _)) => {
@@ -53,24 +53,24 @@ impl<'d> Middlewares<'d> {
     }
 
     /// The kind and the settings of a middleware.
-    fn find(&self, name: &str) -> Option<(&'d str, &'d Node)> {
+    fn find(&self, name: &str) -> Option<(&'d str, &'d DocNode)> {
         let (kind, node) = self.nodes.get(plain(name)).entries().first()?;
         Some((&**kind, node))
     }
 
     /// Adds to a route what the middlewares of its router do. Returns the prefixes that they remove from paths.
-    pub fn apply(&mut self, router: &str, names: &Node, route: &mut Route) -> Vec<String> {
+    pub fn apply(&mut self, router: &str, names: &DocNode, route: &mut TomlRoute) -> Vec<String> {
         self.apply_all(router, names, route, 0);
         std::mem::take(&mut self.prefixes)
     }
 
-    fn apply_all(&mut self, router: &str, names: &Node, route: &mut Route, depth: usize) {
+    fn apply_all(&mut self, router: &str, names: &DocNode, route: &mut TomlRoute, depth: usize) {
         for name in names.texts() {
             let Some((kind, node)) = self.find(&name) else {
                 let reason =
                     "there is no such middleware in this file: it may restrict access, so requests get 501";
                 route.notes.push(self.document.finding(names, &format!("middlewares: {name}"), reason));
-                route.target = Target::missing();
+                route.target = TomlTarget::missing();
                 continue;
             };
             let name = plain(&name);
@@ -100,13 +100,13 @@ impl<'d> Middlewares<'d> {
                         "it may restrict access, which is not converted: requests get 501 until you replace it"
                     };
                     route.notes.push(self.document.finding(node, &text, reason));
-                    route.target = Target::missing();
+                    route.target = TomlTarget::missing();
                 }
             }
         }
     }
 
-    fn strip_prefix(&mut self, text: &str, node: &Node, route: &mut Route) {
+    fn strip_prefix(&mut self, text: &str, node: &DocNode, route: &mut TomlRoute) {
         let prefixes = node.get("prefixes").texts();
         if prefixes.is_empty() {
             route.notes.push(self.document.finding(node, text, "it names no prefix"));
@@ -119,7 +119,7 @@ impl<'d> Middlewares<'d> {
 
     /// The name of a limit: each router has counts of its own.
     fn name(&mut self, router: &str, middleware: &str) -> String {
-        let names_it = |router: &Node| {
+        let names_it = |router: &DocNode| {
             router.get("middlewares").texts().iter().any(|it| it.split('@').next() == Some(middleware))
         };
         let count = self.routers.entries().iter().filter(|(_, router)| names_it(router)).count();
@@ -127,7 +127,7 @@ impl<'d> Middlewares<'d> {
         self.names.unique(&wanted)
     }
 
-    fn rate_limit(&mut self, router: &str, name: &str, node: &Node, route: &mut Route) {
+    fn rate_limit(&mut self, router: &str, name: &str, node: &DocNode, route: &mut TomlRoute) {
         let average = node.get("average").number().unwrap_or(0);
         if average == 0 {
             route.notes.push(self.document.finding(
@@ -150,32 +150,32 @@ impl<'d> Middlewares<'d> {
         let (key, mut notes) = self.key(node, "client_ip");
         let known = ["average", "burst", "period", "sourceCriterion"];
         notes.extend(self.document.remarks(node, &known));
-        let mut limit = Limit::new(self.name(router, name), Algorithm::TokenBucket { rate, burst }, key);
+        let mut limit = Limit::new(self.name(router, name), TomlAlgorithm::TokenBucket { rate, burst }, key);
         limit.notes = notes;
         self.add(limit, name, node, route);
     }
 
-    fn in_flight(&mut self, router: &str, name: &str, node: &Node, route: &mut Route) {
+    fn in_flight(&mut self, router: &str, name: &str, node: &DocNode, route: &mut TomlRoute) {
         let Some(amount) = node.get("amount").number().filter(|it| (1..=MOST_IN_FLIGHT).contains(it)) else {
             let reason = format!("max_in_flight is a number from 1 to {MOST_IN_FLIGHT}");
             route.notes.push(self.document.finding(node, &format!("{name}: inFlightReq"), reason));
             return;
         };
         let (key, notes) = self.key(node, "host");
-        let algorithm = Algorithm::Concurrency { max_in_flight: amount };
+        let algorithm = TomlAlgorithm::Concurrency { max_in_flight: amount };
         let mut limit = Limit::new(self.name(router, name), algorithm, key);
         limit.notes = notes;
         self.add(limit, name, node, route);
     }
 
-    fn add(&mut self, mut limit: Limit, name: &str, node: &Node, route: &mut Route) {
+    fn add(&mut self, mut limit: Limit, name: &str, node: &DocNode, route: &mut TomlRoute) {
         limit.notes.insert(0, self.document.origin(node, &format!("middleware {name}")));
         route.limits.push(limit.name.clone());
         self.limits.push(limit);
     }
 
     /// The key of a middleware, and notes on it.
-    fn key(&self, node: &Node, default: &str) -> (Vec<String>, Vec<Note>) {
+    fn key(&self, node: &DocNode, default: &str) -> (Vec<String>, Vec<Note>) {
         let source = node.get("sourceCriterion");
         let strategy = source.get("ipStrategy");
         let mut notes = Vec::new();
@@ -228,7 +228,7 @@ fn rate(average: u64, period: &str) -> Option<String> {
     })
 }
 
-fn headers(document: &Document, node: &Node, route: &mut Route) {
+fn headers(document: &Document, node: &DocNode, route: &mut TomlRoute) {
     for (name, value) in node.get("customRequestHeaders").entries() {
         match value.text() {
             Some("") | None => route.remove_headers.push(name.to_ascii_lowercase()),

@@ -1,64 +1,61 @@
 //! Rules of routers, such as ``Host(`a`) && (PathPrefix(`/b`) || Method(`POST`))``.
 
-use crate::cli::convert::model::{Condition, ConditionKind, Route, Test};
+use crate::cli::convert::model::{Condition, ConditionKind, Test, TomlRoute};
 use crate::cli::convert::nginx::{literal, start_of_regex};
 
 /// A part of a rule.
-enum Rule {
-    All(Vec<Rule>),
-    Any(Vec<Rule>),
-    Not(Box<Rule>),
+enum RouterRule {
+    All(Vec<RouterRule>),
+    Any(Vec<RouterRule>),
+    Not(Box<RouterRule>),
     Matcher(String, Vec<String>),
 }
 
 /// The routes that match a rule, without targets.
-///
-/// # Errors
-/// Why it can't be converted.
-pub(super) fn alternatives(text: &str) -> Result<Vec<Route>, String> {
-    let mut reader = Reader { rest: text };
+pub(super) fn alternatives(text: &str) -> Result<Vec<TomlRoute>, String> {
+    let mut reader = RuleReader { rest: text };
     let rule = reader.any()?;
     if !reader.rest.trim().is_empty() {
         return Err(format!("`{}` is not understood", reader.rest.trim()));
     }
-    let all = Route { path: "/*".to_owned(), ..Route::default() };
+    let all = TomlRoute { path: "/*".to_owned(), ..TomlRoute::default() };
     routes(&rule, vec![all])
 }
 
 /// Routes for all requests that may match a rule: matchers that routes do not have are left out.
-pub(super) fn widest(text: &str) -> Vec<Route> {
-    let all = vec![Route { path: "/*".to_owned(), ..Route::default() }];
-    let mut reader = Reader { rest: text };
+pub(super) fn widest(text: &str) -> Vec<TomlRoute> {
+    let all = vec![TomlRoute { path: "/*".to_owned(), ..TomlRoute::default() }];
+    let mut reader = RuleReader { rest: text };
     match reader.any() {
         Ok(rule) if reader.rest.trim().is_empty() => widened(&rule, all),
         _ => all,
     }
 }
 
-fn widened(rule: &Rule, within: Vec<Route>) -> Vec<Route> {
+fn widened(rule: &RouterRule, within: Vec<TomlRoute>) -> Vec<TomlRoute> {
     match rule {
-        Rule::All(rules) => rules.iter().fold(within, |within, rule| widened(rule, within)),
-        Rule::Any(rules) => rules.iter().flat_map(|rule| widened(rule, within.clone())).collect(),
-        Rule::Matcher(name, values) if name == "PathRegexp" => {
+        RouterRule::All(rules) => rules.iter().fold(within, |within, rule| widened(rule, within)),
+        RouterRule::Any(rules) => rules.iter().flat_map(|rule| widened(rule, within.clone())).collect(),
+        RouterRule::Matcher(name, values) if name == "PathRegexp" => {
             let starts = values.iter().map(|regex| start_of_regex(regex, true));
             let starts = starts.filter(|start| start.starts_with('/')).map(|start| format!("{start}*"));
             let starts: Vec<String> = starts.collect();
-            let narrowed = |route: &Route| {
-                let with = |path: &String| Route { path: path.clone(), ..route.clone() };
+            let narrowed = |route: &TomlRoute| {
+                let with = |path: &String| TomlRoute { path: path.clone(), ..route.clone() };
                 starts.iter().map(with).collect::<Vec<_>>()
             };
             let can_narrow = starts.len() == values.len() && within.iter().all(|route| route.path == "/*");
             if can_narrow { within.iter().flat_map(narrowed).collect() } else { within }
         }
-        Rule::Not(_) | Rule::Matcher(..) => routes(rule, within.clone()).unwrap_or(within),
+        RouterRule::Not(_) | RouterRule::Matcher(..) => routes(rule, within.clone()).unwrap_or(within),
     }
 }
 
-struct Reader<'t> {
+struct RuleReader<'t> {
     rest: &'t str,
 }
 
-impl Reader<'_> {
+impl RuleReader<'_> {
     fn skip(&mut self, token: &str) -> bool {
         let rest = self.rest.trim_start();
         let after = rest.strip_prefix(token);
@@ -66,25 +63,25 @@ impl Reader<'_> {
         after.is_some()
     }
 
-    fn any(&mut self) -> Result<Rule, String> {
+    fn any(&mut self) -> Result<RouterRule, String> {
         let mut rules = vec![self.all()?];
         while self.skip("||") {
             rules.push(self.all()?);
         }
-        Ok(Rule::Any(rules))
+        Ok(RouterRule::Any(rules))
     }
 
-    fn all(&mut self) -> Result<Rule, String> {
+    fn all(&mut self) -> Result<RouterRule, String> {
         let mut rules = vec![self.single()?];
         while self.skip("&&") {
             rules.push(self.single()?);
         }
-        Ok(Rule::All(rules))
+        Ok(RouterRule::All(rules))
     }
 
-    fn single(&mut self) -> Result<Rule, String> {
+    fn single(&mut self) -> Result<RouterRule, String> {
         if self.skip("!") {
-            return Ok(Rule::Not(Box::new(self.single()?)));
+            return Ok(RouterRule::Not(Box::new(self.single()?)));
         }
         if self.skip("(") {
             let inner = self.any()?;
@@ -102,7 +99,7 @@ impl Reader<'_> {
             values.push(self.value()?);
             self.skip(",");
         }
-        Ok(Rule::Matcher(name, values))
+        Ok(RouterRule::Matcher(name, values))
     }
 
     fn value(&mut self) -> Result<String, String> {
@@ -116,18 +113,18 @@ impl Reader<'_> {
 }
 
 /// The parts of these routes that match a rule.
-fn routes(rule: &Rule, within: Vec<Route>) -> Result<Vec<Route>, String> {
+fn routes(rule: &RouterRule, within: Vec<TomlRoute>) -> Result<Vec<TomlRoute>, String> {
     match rule {
-        Rule::All(rules) => rules.iter().try_fold(within, |within, rule| routes(rule, within)),
-        Rule::Any(rules) => {
+        RouterRule::All(rules) => rules.iter().try_fold(within, |within, rule| routes(rule, within)),
+        RouterRule::Any(rules) => {
             let mut found = Vec::new();
             for rule in rules {
                 found.extend(routes(rule, within.clone())?);
             }
             Ok(found)
         }
-        Rule::Not(inner) => match &**inner {
-            Rule::Matcher(name, values) => {
+        RouterRule::Not(inner) => match &**inner {
+            RouterRule::Matcher(name, values) => {
                 let condition = condition(name, values)?;
                 let condition = condition.ok_or_else(|| format!("a route can't exclude by `{name}`"))?;
                 let test = match condition.test {
@@ -138,11 +135,11 @@ fn routes(rule: &Rule, within: Vec<Route>) -> Result<Vec<Route>, String> {
             }
             _ => Err("a route can exclude headers and query parameters only".to_owned()),
         },
-        Rule::Matcher(name, values) => matched(name, values, within),
+        RouterRule::Matcher(name, values) => matched(name, values, within),
     }
 }
 
-fn matched(name: &str, values: &[String], within: Vec<Route>) -> Result<Vec<Route>, String> {
+fn matched(name: &str, values: &[String], within: Vec<TomlRoute>) -> Result<Vec<TomlRoute>, String> {
     if let Some(condition) = condition(name, values)? {
         return add(within, &condition);
     }
@@ -183,7 +180,7 @@ fn condition(name: &str, values: &[String]) -> Result<Option<Condition>, String>
     Ok(Some(Condition { kind, name, test: Test::Any(vec![literal(value)]) }))
 }
 
-fn add(mut routes: Vec<Route>, condition: &Condition) -> Result<Vec<Route>, String> {
+fn add(mut routes: Vec<TomlRoute>, condition: &Condition) -> Result<Vec<TomlRoute>, String> {
     for route in &mut routes {
         if route.conditions.iter().any(|known| known.kind == condition.kind && known.name == condition.name) {
             return Err(format!("a route has one condition on `{}`", condition.name));
@@ -201,8 +198,9 @@ mod tests {
     fn rules_are_routes() {
         let describe = |rule: &str| {
             let routes = alternatives(rule).ok()?;
-            let route =
-                |it: Route| format!("{} {}{}", it.methods.join(","), it.host.unwrap_or_default(), it.path);
+            let route = |it: TomlRoute| {
+                format!("{} {}{}", it.methods.join(","), it.host.unwrap_or_default(), it.path)
+            };
             Some(routes.into_iter().map(route).collect::<Vec<_>>().join("; "))
         };
         let cases = [
@@ -217,7 +215,7 @@ mod tests {
         for (rule, expected) in cases {
             assert_eq!(describe(rule).as_deref(), expected, "{rule}");
         }
-        let describe = |route: &Route| format!("{}{}", route.host.as_deref().unwrap_or(""), route.path);
+        let describe = |route: &TomlRoute| format!("{}{}", route.host.as_deref().unwrap_or(""), route.path);
         let cases = [
             ("Host(`a`) && PathRegexp(`^/admin`)", "a/admin*"),
             ("PathRegexp(`\\.php$`)", "/*"),

@@ -1,7 +1,7 @@
 //! Services of Traefik as upstreams.
 
-use crate::cli::convert::document::{Document, Node};
-use crate::cli::convert::model::Upstream;
+use crate::cli::convert::document::{DocNode, Document};
+use crate::cli::convert::model::TomlUpstream;
 use crate::cli::convert::names::Names;
 use crate::cli::convert::note::Note;
 
@@ -9,23 +9,20 @@ use crate::cli::convert::note::Note;
 const MOST_WEIGHT: u64 = 1_000;
 
 /// The upstreams that were made so far.
-pub(super) struct Services<'d> {
+pub(super) struct TraefikServices<'d> {
     document: &'d Document,
-    nodes: &'d Node,
+    nodes: &'d DocNode,
     names: Names,
     made: Vec<(String, String)>,
-    pub upstreams: Vec<Upstream>,
+    pub upstreams: Vec<TomlUpstream>,
 }
 
-impl<'d> Services<'d> {
-    pub fn new(document: &'d Document, nodes: &'d Node) -> Self {
+impl<'d> TraefikServices<'d> {
+    pub fn new(document: &'d Document, nodes: &'d DocNode) -> Self {
         Self { document, nodes, names: Names::default(), made: Vec::new(), upstreams: Vec::new() }
     }
 
     /// The name of a service's upstream, and the Host header that its servers get, if it is not the client's.
-    ///
-    /// # Errors
-    /// Why it can't be converted.
     pub fn upstream(&mut self, service: &str) -> Result<(String, Option<String>), String> {
         let plain = service.split('@').next().unwrap_or("");
         let node = self.nodes.get(plain);
@@ -43,7 +40,7 @@ impl<'d> Services<'d> {
         if let Some((_, name)) = self.made.iter().find(|(known, _)| known == plain) {
             return Ok((name.clone(), host));
         }
-        let mut upstream = Upstream { name: self.names.unique(plain), ..Upstream::default() };
+        let mut upstream = TomlUpstream { name: self.names.unique(plain), ..TomlUpstream::default() };
         upstream.notes.push(self.document.origin(node, &format!("service {plain}")));
         let known = ["healthCheck", "passHostHeader", "servers", "strategy"];
         upstream.notes.extend(self.document.remarks(balancer, &known));
@@ -60,7 +57,7 @@ impl<'d> Services<'d> {
         Ok((name, host))
     }
 
-    fn add_server(&self, server: &Node, upstream: &mut Upstream) {
+    fn add_server(&self, server: &DocNode, upstream: &mut TomlUpstream) {
         let url = server.get("url").text().unwrap_or("").trim_end_matches('/');
         upstream.notes.extend(self.document.remarks(server, &["preservePath", "url", "weight"]));
         if !(url.starts_with("http://") || url.starts_with("https://")) {
@@ -82,7 +79,7 @@ impl<'d> Services<'d> {
     }
 
     /// Adds the balancing and the health checks of a service.
-    fn add_settings(&self, balancer: &Node, upstream: &mut Upstream) {
+    fn add_settings(&self, balancer: &DocNode, upstream: &mut TomlUpstream) {
         let strategy = balancer.get("strategy");
         match strategy.text() {
             Some("p2c") => upstream.balance = Some("power_of_two".to_owned()),

@@ -10,8 +10,9 @@ use tokio::time::Instant;
 
 use super::error::ExchangeError;
 use super::io::ClientIo;
-use super::response::{RequestFacts, ResponseWriter, framing};
-use super::upload::{Progress, Upload};
+use super::response::{RequestProperties, ResponseWriter, framing};
+use super::upload::{PolledUpload, Upload};
+use crate::boxed::rare;
 use crate::http1::names::CONNECTION;
 use crate::http1::{Framing, ParsedRequest};
 use crate::proxy::{ActiveProxy, ClientConnection, ProxyResponse, Tunnel};
@@ -41,17 +42,15 @@ pub(super) enum Next {
 }
 
 impl Session<'_> {
-    /// Passes a request to the proxy, and writes the response.
-    ///
-    /// # Errors
-    /// When the client has disconnected, and when the response can't be completed.
+    /// Passes a request to the proxy, and writes the response. Fails when the client has disconnected, and when the response
+    /// can't be completed.
     pub async fn serve_request(
         &self,
         io: &mut ClientIo,
         request: ParsedRequest,
     ) -> Result<Next, ExchangeError> {
         let ParsedRequest { head, framing, keeps_alive, expects_continue, .. } = request;
-        let facts = RequestFacts {
+        let facts = RequestProperties {
             version: head.version,
             is_head: head.method == Method::HEAD,
             takes_trailers: crate::proxy::takes_trailers(&head.fields),
@@ -68,9 +67,8 @@ impl Session<'_> {
             let (client, body) = (&self.client, body.into());
             let mut handling = pin!(match self.spec.service {
                 Service::Proxy => Either::Left(crate::proxy::serve(&proxy, client, head, body, None)),
-                // Boxed so that it does not enlarge the future of requests to the proxy.
                 Service::EnvoyRatelimit => {
-                    Either::Right(Box::pin(crate::ratelimit_service::serve(&proxy, client, head, body)))
+                    Either::Right(rare(crate::ratelimit_service::serve(&proxy, client, head, body)))
                 }
             });
             let (io, client) = (&mut *io, &self.client);
@@ -79,9 +77,9 @@ impl Session<'_> {
                     if let Poll::Ready(response) = handling.as_mut().poll(cx) {
                         return Poll::Ready(Ok(response));
                     }
-                    let progress = upload.as_mut().map_or(Progress::Idle, |upload| upload.poll(io, cx));
+                    let progress = upload.as_mut().map_or(PolledUpload::Idle, |upload| upload.poll(io, cx));
                     // A part of the body was sent to the proxy: poll it again.
-                    if progress != Progress::Sent {
+                    if progress != PolledUpload::Sent {
                         return poll_client(io, (&mut upload, progress), client, cx);
                     }
                 }
@@ -95,7 +93,7 @@ impl Session<'_> {
     async fn respond(
         &self,
         io: &mut ClientIo,
-        facts: &RequestFacts,
+        facts: &RequestProperties,
         response: ProxyResponse,
         mut upload: Option<Box<Upload>>,
     ) -> Result<Next, ExchangeError> {
@@ -151,18 +149,15 @@ fn after_response(io: &mut ClientIo, upload: Option<Box<Upload>>, is_last: bool,
     if is_last || !is_local { Next::Close { client_is_sending: true } } else { Next::DiscardBody(upload) }
 }
 
-/// Waits for the client while the proxy handles a request.
-///
-/// # Errors
-/// When the client has disconnected.
+/// Waits for the client while the proxy handles a request. Fails when the client has disconnected.
 fn poll_client<T>(
     io: &mut ClientIo,
-    (upload, progress): (&mut Option<Box<Upload>>, Progress),
+    (upload, progress): (&mut Option<Box<Upload>>, PolledUpload),
     client: &ClientConnection,
     cx: &mut Context<'_>,
 ) -> Poll<Result<T, ExchangeError>> {
     let is_read = upload.as_ref().is_none_or(|upload| upload.is_complete());
-    if progress != Progress::Waiting && (is_read || client.is_delayed()) {
+    if progress != PolledUpload::Waiting && (is_read || client.is_delayed()) {
         io.read_ahead(cx)?;
     }
     // A half-closed client may still read its response, but one whose request a limit delays must not reach a server.

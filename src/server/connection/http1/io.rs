@@ -122,9 +122,6 @@ impl ClientIo {
     }
 
     /// Reads a little ahead while a request is in progress, to notice when the client closes its sending side.
-    ///
-    /// # Errors
-    /// When the connection has failed.
     pub fn read_ahead(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         while self.half_closed.is_none() && self.stream.unread_length() < READ_AHEAD {
             match self.poll_fill(cx) {

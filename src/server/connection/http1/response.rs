@@ -10,14 +10,14 @@ use hyper::body::Body as _;
 
 use super::error::ExchangeError;
 use super::io::ClientIo;
-use super::upload::{Progress, Upload};
+use super::upload::{PolledUpload, Upload};
 use crate::http1::names::{CONNECTION, CONTENT_LENGTH};
 use crate::http1::{BodyEncoder, Framing, ResponseHead, push_decimal, write_response};
 use crate::proxy::ReplyBody;
 use crate::time::http_date;
 
 /// The properties of a request that determine how its response is written.
-pub(super) struct RequestFacts {
+pub(super) struct RequestProperties {
     pub version: Version,
     /// Whether the method is HEAD.
     pub is_head: bool,
@@ -36,7 +36,7 @@ pub(super) struct ResponseWriter {
 }
 
 /// How the body of a response is framed for its client (RFC 9112 §6.3).
-pub(super) fn framing(facts: &RequestFacts, head: &ResponseHead, body: &ReplyBody) -> Framing {
+pub(super) fn framing(facts: &RequestProperties, head: &ResponseHead, body: &ReplyBody) -> Framing {
     if facts.is_head || head.is_bodiless() {
         return Framing::Empty;
     }
@@ -52,7 +52,7 @@ impl ResponseWriter {
     /// Writes the head of a response into the buffer. `is_last` says that the connection closes after the response.
     pub fn start(
         io: &mut ClientIo,
-        facts: &RequestFacts,
+        facts: &RequestProperties,
         mut head: ResponseHead,
         (body, framing): (ReplyBody, Framing),
         is_last: bool,
@@ -144,16 +144,14 @@ impl ResponseWriter {
             if let Some(body) = &mut self.body {
                 body.poll_upload(cx)?;
             }
-            if upload.poll(io, cx) != Progress::Sent || self.body.is_none() {
+            if upload.poll(io, cx) != PolledUpload::Sent || self.body.is_none() {
                 return Ok(());
             }
         }
     }
 
-    /// Marks the upstream connection as waiting for the client to read, so that other requests can reclaim it.
-    ///
-    /// # Errors
-    /// When it was reclaimed.
+    /// Marks the upstream connection as waiting for the client to read, so that other requests can reclaim it. Fails when it was
+    /// reclaimed.
     fn mark_waiting_for_reader(&self, cx: &Context<'_>) -> Result<(), ExchangeError> {
         let Some(connection) = self.body.as_ref().and_then(ReplyBody::upstream_connection) else {
             return Ok(());

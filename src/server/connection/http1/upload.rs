@@ -35,7 +35,7 @@ pub(super) struct Upload {
 
 /// The result of polling an upload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Progress {
+pub(super) enum PolledUpload {
     /// A part, the end or an error was sent through the channel: its receiver has to be polled.
     Sent,
     /// The client has to send more.
@@ -73,14 +73,14 @@ impl Upload {
     }
 
     /// Reads the next part if the receiver demands it.
-    pub fn poll(&mut self, io: &mut ClientIo, cx: &mut Context<'_>) -> Progress {
+    pub fn poll(&mut self, io: &mut ClientIo, cx: &mut Context<'_>) -> PolledUpload {
         match self.sender.demand(cx) {
             Demand::Next(limit) if !self.has_failed => self.read(io, limit, cx),
-            _ => Progress::Idle,
+            _ => PolledUpload::Idle,
         }
     }
 
-    fn read(&mut self, io: &mut ClientIo, limit: Option<Instant>, cx: &mut Context<'_>) -> Progress {
+    fn read(&mut self, io: &mut ClientIo, limit: Option<Instant>, cx: &mut Context<'_>) -> PolledUpload {
         loop {
             match self.decoder.decode(io.stream.unread()) {
                 Ok(None) => {}
@@ -115,23 +115,23 @@ impl Upload {
         if io.has_passed(deadline, cx) {
             return self.fail(TooLate.into());
         }
-        Progress::Waiting
+        PolledUpload::Waiting
     }
 
-    fn send(&mut self, part: Decoded) -> Progress {
+    fn send(&mut self, part: Decoded) -> PolledUpload {
         let (remaining, is_complete) = (self.decoder.remaining(), self.decoder.is_end());
         match part {
             Decoded::Data(data) => self.sender.send(Frame::data(data), remaining, is_complete),
             Decoded::End(Some(trailers)) => self.sender.send(Frame::trailers(trailers), remaining, true),
             Decoded::End(None) => self.sender.finish(),
         }
-        Progress::Sent
+        PolledUpload::Sent
     }
 
-    fn fail(&mut self, error: BodyError) -> Progress {
+    fn fail(&mut self, error: BodyError) -> PolledUpload {
         self.has_failed = true;
         self.sender.fail(error);
-        Progress::Sent
+        PolledUpload::Sent
     }
 
     fn record_read(&mut self, count: usize) {

@@ -1,12 +1,16 @@
-//! Makes a trace from the behavior of its clients.
+//! Traces of requests with known clients: people who browse, programs that poll, offices, networks that share an address, a crawler
+//! and retry storms.
 
+mod behavior;
+
+use std::io::{self, Write};
 use std::net::Ipv4Addr;
 
 use fastrand::Rng;
+use jiff::fmt::strtime;
+use tidegate::time::{Micros, Timestamp};
 
-use super::behavior::Behavior;
-use super::kind::ClientKind;
-use crate::time::{Micros, Timestamp};
+use behavior::Behavior;
 
 const DAY: u64 = 86_400_000_000;
 
@@ -75,7 +79,6 @@ impl Default for TraceSettings {
 
 impl Trace {
     /// Makes the trace of these settings.
-    #[must_use]
     pub fn generate(settings: &TraceSettings) -> Self {
         let end = settings.start.after(Micros(settings.days * DAY));
         let mut clients = Vec::new();
@@ -105,7 +108,71 @@ fn address(client: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(0x0a00_0000 | (client.wrapping_mul(0x9e_3779) & 0x00ff_ffff))
 }
 
-#[cfg(test)]
+/// What a client does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ClientKind {
+    /// A person: some sessions a week, pages with their images and scripts at once, and pauses between pages.
+    Browser,
+    /// A program that polls at a fixed interval, day and night.
+    Poller,
+    /// A person at work: requests through the hours of the working day.
+    Office,
+    /// Many people behind one address, most by day.
+    SharedAddress,
+    /// A program that fetches page after page for hours each day.
+    Crawler,
+    /// A program that polls, and after an error retries without a pause for some minutes, every few days.
+    RetryStorm,
+}
+
+impl ClientKind {
+    /// All kinds.
+    pub const ALL: [Self; 6] =
+        [Self::Browser, Self::Poller, Self::Office, Self::SharedAddress, Self::Crawler, Self::RetryStorm];
+
+    /// The user agent that its requests have.
+    pub fn user_agent(self) -> &'static str {
+        match self {
+            Self::Browser | Self::Office | Self::SharedAddress => {
+                "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
+            }
+            Self::Poller => "python-requests/2.32.3",
+            Self::Crawler => "ExampleBot/1.0 (+https://bot.example/)",
+            Self::RetryStorm => "Go-http-client/1.1",
+        }
+    }
+}
+
+/// Writes the requests as an access log of nginx, in its `combined` format.
+pub fn write_combined(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
+    let mut second = u64::MAX;
+    let mut time = String::new();
+    for request in &trace.requests {
+        let client = &trace.clients[request.client as usize];
+        // Formatting a time takes longer than the rest of the line.
+        if request.at.0 / 1_000_000 != second {
+            second = request.at.0 / 1_000_000;
+            time = formatted(second);
+        }
+        let (page, status) = (request.page, request.status);
+        let bytes = 500 + u32::from(page) * 37;
+        writeln!(
+            out,
+            "{} - - [{time}] \"GET /pages/{page} HTTP/1.1\" {status} {bytes} \"-\" \"{}\"",
+            client.address,
+            client.kind.user_agent()
+        )?;
+    }
+    Ok(())
+}
+
+/// The time in the format of `$time_local`, in UTC.
+fn formatted(second: u64) -> String {
+    let instant = i64::try_from(second).ok().and_then(|second| jiff::Timestamp::from_second(second).ok());
+    let text = instant.and_then(|instant| strtime::format("%d/%b/%Y:%H:%M:%S +0000", instant).ok());
+    text.unwrap_or_else(|| "-".to_owned())
+}
+
 mod tests {
     use std::collections::HashSet;
 
@@ -144,5 +211,18 @@ mod tests {
         };
         assert!(of(ClientKind::Office).iter().all(|request| request.at.0 % DAY > DAY / 4));
         assert!(of(ClientKind::Crawler).len() > 50 * of(ClientKind::Browser).len());
+    }
+
+    #[test]
+    fn lines_are_those_of_nginx() {
+        let client = TraceClient { kind: ClientKind::Crawler, address: [10, 0, 0, 7].into() };
+        let request = TraceRequest { at: Timestamp(1_767_571_200_500_000), client: 0, page: 12, status: 200 };
+        let mut text = Vec::new();
+        write_combined(&Trace { clients: vec![client], requests: vec![request] }, &mut text).unwrap();
+        assert_eq!(
+            String::from_utf8(text).unwrap(),
+            "10.0.0.7 - - [05/Jan/2026:00:00:00 +0000] \"GET /pages/12 HTTP/1.1\" 200 944 \"-\" \
+             \"ExampleBot/1.0 (+https://bot.example/)\"\n"
+        );
     }
 }

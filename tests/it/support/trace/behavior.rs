@@ -1,9 +1,10 @@
-//! When clients of each kind make requests.
+//! When clients of each kind of a trace make requests.
 
 use fastrand::Rng;
 
-use super::kind::ClientKind;
-use crate::time::Timestamp;
+use tidegate::time::Timestamp;
+
+use super::ClientKind;
 
 const SECOND: f64 = 1_000_000.0;
 const HOUR: f64 = 3_600.0 * SECOND;

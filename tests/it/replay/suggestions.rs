@@ -1,14 +1,18 @@
 //! Limits suggested for a trace of which the clients are known.
 
-use super::super::arrival_log::Arrival;
-use super::super::histories::Histories;
-use super::super::snippet::toml;
-use super::*;
-use crate::limit::{Key, KeyHasher, PartKind, Parts};
-use crate::replay::trace::{ClientKind, Trace, TraceSettings};
+use tidegate::limit::{Key, KeyHasher, PartKind, Parts, Quota, Rate};
+use tidegate::replay::suggest::{
+    Arrival, Histories, History, Role, ShapeKind, ShareOf, SuggestSettings, Suggestion, SuggestionSubject,
+    suggest, toml,
+};
+use tidegate::time::{Micros, Timestamp};
 
-fn subject() -> Subject {
-    Subject {
+use crate::support::trace::{ClientKind, Trace, TraceSettings};
+
+const DAY: u64 = 86_400_000_000;
+
+fn subject() -> SuggestionSubject {
+    SuggestionSubject {
         name: "api".into(),
         is_configured: false,
         route: Some("api".into()),
@@ -37,15 +41,15 @@ fn recorded(trace: &Trace) -> (Histories, Vec<Key>) {
 
 /// The share of the requests of a client that these limits deny on the last day.
 fn denied_share(trace: &Trace, kind: ClientKind, suggestion: &Suggestion) -> f64 {
-    let held_back = suggestion.held_back.as_ref().unwrap().part;
     let mut one = History::default();
     let is_of = |client: u32| trace.clients[client as usize].kind == kind;
     for request in trace.requests.iter().filter(|request| is_of(request.client)) {
         let arrival = Arrival { at: request.at, cost: 1 };
         one.record(key(&request.client.to_string()), arrival, usize::MAX, || None);
     }
-    let limits: Vec<LimitNumbers> = suggestion.limits.iter().map(|limit| limit.numbers).collect();
-    check(&one, held_back, &quotas(&limits)).0.request_share()
+    let quotas: Vec<Quota> = suggestion.limits.iter().map(|limit| limit.numbers.quota().unwrap()).collect();
+    let suggestion = suggest(&one, subject(), &SuggestSettings::default(), &quotas).unwrap();
+    suggestion.current.unwrap().request_share()
 }
 
 #[test]
@@ -54,7 +58,7 @@ fn limits_from_six_days_deny_few_clients_on_the_seventh_and_stop_the_crawler() {
     let (histories, _) = recorded(&trace);
     let suggestion = suggest(&histories.all()[0], subject(), &SuggestSettings::default(), &[]).unwrap();
     let held_back = suggestion.held_back.as_ref().unwrap();
-    assert_eq!(held_back.part.from, Timestamp(TraceSettings::default().start.0 + 6 * DAY.0));
+    assert_eq!(held_back.part.from, Timestamp(TraceSettings::default().start.0 + 6 * DAY));
     let crawler = denied_share(&trace, ClientKind::Crawler, &suggestion);
     println!(
         "{} requests; {:?}; day 7: {} of {} clients ({:.3} %, at most {:.3} %), {} of {} requests; crawler {:.1} %",
@@ -104,7 +108,7 @@ fn a_client_of_which_most_is_denied_is_shown_with_its_shape() {
     let storm = trace.clients.iter().find(|client| client.kind == ClientKind::RetryStorm).unwrap();
     assert_eq!(suggestion.denied[0].name, storm.address.to_string());
     assert!(suggestion.denied[0].peaks[2] > 500);
-    assert_eq!(suggestion.denied[0].shape.kind, super::super::shape::ShapeKind::Bursty);
+    assert_eq!(suggestion.denied[0].shape.kind, ShapeKind::Bursty);
 }
 
 #[test]
