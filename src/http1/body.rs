@@ -40,7 +40,7 @@ impl BodyDecoder {
         })
     }
 
-    /// Takes the next part out of the buffer; none if more bytes are needed. After the end of the body every call returns
+    /// Takes the next part out of the buffer; none if more bytes are needed. A part may have the data of many chunks. After the end of the body every call returns
     /// the end again, without trailers.
     ///
     /// # Errors
@@ -59,6 +59,14 @@ impl BodyDecoder {
                 }
                 Ok(Some(Decoded::Data(buffer.split_to(taken).freeze())))
             }
+        }
+    }
+
+    /// Adds credit for the lines of chunks, in bytes. These lines carry no data, so a body may have only as many bytes of them
+    /// as its data has earned, and a few more.
+    pub fn earn(&mut self, credit: u64) {
+        if let State::Chunked(chunked) = &mut self.0 {
+            chunked.earn(credit);
         }
     }
 
