@@ -1,10 +1,9 @@
 //! The chunked transfer coding (RFC 9112 §7.1).
 
 use bytes::{Buf as _, BytesMut};
-use http::{HeaderMap, HeaderName, HeaderValue};
-use memchr::memmem;
 
 use super::decoded::{BodyFault, Decoded};
+use super::trailers::Trailers;
 
 /// The most digits of a chunk size: with 16 it could overflow the signed numbers of other parsers.
 const MAX_DIGITS: u8 = 15;
@@ -17,10 +16,6 @@ const CREDIT_PER_BYTE: u64 = 2;
 const CREDIT_PER_RESPONSE_CHUNK: u64 = 64;
 /// Data of a later chunk up to this size is copied to the end of the data before it: a part of its own would cost more.
 const MAX_COPIED: usize = 8 * 1024;
-/// The most bytes of the trailers of a body, with the empty line.
-const MAX_TRAILERS: usize = 16 * 1024;
-/// The most lines of the trailers of a body.
-const MAX_TRAILER_LINES: usize = 100;
 
 /// Decodes a chunked body and its trailers.
 #[derive(Clone, Debug)]
@@ -115,7 +110,7 @@ impl ChunkedDecoder {
         buffer.advance(read);
         match self.state {
             State::End => Ok(Some(Decoded::End(None))),
-            State::Trailers => self.trailers(buffer),
+            State::Trailers => self.end(buffer),
             _ => Ok(None),
         }
     }
@@ -159,43 +154,16 @@ impl ChunkedDecoder {
         })
     }
 
-    /// Takes the trailers out of the buffer: an empty line, or lines that end with CRLF CRLF.
-    fn trailers(&mut self, buffer: &mut BytesMut) -> Result<Option<Decoded>, BodyFault> {
-        if buffer.starts_with(b"\r\n") {
-            buffer.advance(2);
-            self.state = State::End;
-            return Ok(Some(Decoded::End(None)));
-        }
-        // A bare CR, which other parsers may read as a line end.
-        if matches!(&buffer[..], [b'\r', other, ..] if *other != b'\n') {
-            return Err(BodyFault::Trailers);
-        }
-        let Some(end) = memmem::find(buffer, b"\r\n\r\n") else {
-            return if buffer.len() < MAX_TRAILERS { Ok(None) } else { Err(BodyFault::Trailers) };
-        };
-        if end + 4 > MAX_TRAILERS {
-            return Err(BodyFault::Trailers);
-        }
-        let trailers = parse(&buffer.split_to(end + 4))?;
+    /// Takes the trailers out of the buffer, and ends the body.
+    fn end(&mut self, buffer: &mut BytesMut) -> Result<Option<Decoded>, BodyFault> {
+        let Some(trailers) = Trailers::take(buffer)? else { return Ok(None) };
         self.state = State::End;
+        let Trailers::Lines(lines) = trailers else { return Ok(Some(Decoded::End(None))) };
         // Another parser may see the end at an earlier empty line with a bare LF, and read the rest as another request
         // (request smuggling), so the connection is not reused.
         self.must_close = true;
-        Ok(Some(Decoded::End((!trailers.is_empty()).then_some(trailers))))
+        Ok(Some(Decoded::End((!lines.is_empty()).then_some(lines))))
     }
-}
-
-fn parse(text: &[u8]) -> Result<HeaderMap, BodyFault> {
-    let mut lines = [httparse::EMPTY_HEADER; MAX_TRAILER_LINES];
-    let Ok(httparse::Status::Complete((_, lines))) = httparse::parse_headers(text, &mut lines) else {
-        return Err(BodyFault::Trailers);
-    };
-    let mut trailers = HeaderMap::with_capacity(lines.len());
-    for line in lines {
-        let name = HeaderName::from_bytes(line.name.as_bytes()).map_err(|_| BodyFault::Trailers)?;
-        trailers.append(name, HeaderValue::from_bytes(line.value).map_err(|_| BodyFault::Trailers)?);
-    }
-    Ok(trailers)
 }
 
 #[cfg(test)]
@@ -407,38 +375,6 @@ mod tests {
         assert!(is_valid("1;a=\"é;\t\"\r\nx\r\n0;b\r\n\r\n".as_bytes()));
         for malformed in [b'\n', b'\r', 0, 0x1b, 0x7f] {
             assert!(!is_valid(&[&b"1;a"[..], &[malformed], b"b\r\nx\r\n0\r\n\r\n"].concat()), "{malformed}");
-        }
-    }
-
-    #[test]
-    fn trailers_are_bounded_however_they_are_split() {
-        let long = |bytes: usize| {
-            let line = format!("X: {}\r\n\r\n", "y".repeat(bytes - 7));
-            assert_eq!(line.len(), bytes);
-            decode_in_pieces(format!("0\r\n{line}").as_bytes()).map(|body| body.is_some())
-        };
-        assert_eq!(long(MAX_TRAILERS), Ok(true));
-        for over in 1..6 {
-            assert_eq!(long(MAX_TRAILERS + over), Err(BodyFault::Trailers), "{over} too many");
-        }
-        assert_eq!(decode_in_pieces(b"0\r\nX: y\n\r\n"), Ok(None), "trailers end with two CRLFs");
-        let many = |lines: usize| is_valid(format!("0\r\n{}\r\n", "X: y\r\n".repeat(lines)).as_bytes());
-        assert!(many(MAX_TRAILER_LINES) && !many(MAX_TRAILER_LINES + 1));
-        for malformed in [
-            "X\r\n",
-            "X : y\r\n",
-            " X: y\r\n",
-            ": y\r\n",
-            "X: y\r\n z\r\n",
-            "X: \0\r\n",
-            "X: y\rz\r\n",
-            "\rX: y\r\n",
-        ] {
-            assert_eq!(
-                decode_in_pieces(format!("0\r\n{malformed}\r\n").as_bytes()),
-                Err(BodyFault::Trailers),
-                "{malformed:?}"
-            );
         }
     }
 }
