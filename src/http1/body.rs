@@ -40,8 +40,8 @@ impl BodyDecoder {
         })
     }
 
-    /// Takes the next part out of the buffer; none if more bytes are needed. A part may have the data of many chunks. After the end of the body every call returns
-    /// the end again, without trailers.
+    /// Takes the next part out of the buffer, which may have the data of many chunks; none if more bytes are needed. After the
+    /// end of the body every call returns the end again, without trailers.
     ///
     /// # Errors
     /// When the body is malformed. The connection can't be used any more.

@@ -132,6 +132,7 @@ impl ChunkedDecoder {
         Ok(())
     }
 
+    /// The state after a byte that is not data.
     fn state_after(&self, byte: u8) -> Result<State, BodyFault> {
         Ok(match (self.state, byte) {
             (State::Size { size, digits }, _)
