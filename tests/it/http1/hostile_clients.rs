@@ -285,6 +285,18 @@ fn chunks_with_too_little_data_are_rejected() {
 }
 
 #[test]
+fn chunks_of_one_byte_may_be_sent_for_any_time() {
+    let (proxy, _server) = listening("");
+    let mut client = Client::connect(proxy.addr());
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+    client.send("1\r\nx\r\n".repeat(16_000));
+    // Real time is tested: a second earns credit for the lines of 800 chunks, without which these are too many.
+    std::thread::sleep(Duration::from_millis(1100));
+    client.send("1\r\nx\r\n".repeat(700) + "0\r\n\r\n");
+    assert!(client.read().echoed().text() == "x".repeat(16_700));
+}
+
+#[test]
 fn a_client_that_never_reads_is_disconnected() {
     let server = Upstream::scripted(|caller| {
         let _ = caller.request();
