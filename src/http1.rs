@@ -76,6 +76,7 @@ mod number;
 mod parse;
 mod request;
 mod response;
+mod trailers;
 mod write;
 
 pub use body::BodyDecoder;

@@ -12,6 +12,6 @@ pub use buffered::BufferedStream;
 pub use lingering::Lingering;
 pub use listen_cure::{listen_cure, unix_listen_cure};
 pub use options::set_tcp_options;
-pub use rate::{RATE_GRACE, TransferRate};
+pub use rate::{EarnedCredit, RATE_GRACE, TransferRate};
 pub use timed::{Activity, TimedStream};
 pub use timer::{Deadline, LazyTimer, TooLate};

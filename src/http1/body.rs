@@ -40,8 +40,9 @@ impl BodyDecoder {
         })
     }
 
-    /// Takes the next part out of the buffer; none if more bytes are needed. After the end of the body every call returns the end
-    /// again, without trailers. Fails when the body is malformed. The connection can't be used any more.
+    /// Takes the next part out of the buffer, which may have the data of many chunks; none if more bytes are needed. After the
+    /// end of the body every call returns the end again, without trailers. Fails when the body is malformed. The connection can't be
+    /// used any more.
     pub fn decode(&mut self, buffer: &mut BytesMut) -> Result<Option<Decoded>, BodyFault> {
         match &mut self.0 {
             State::End => Ok(Some(Decoded::End(None))),
@@ -56,6 +57,14 @@ impl BodyDecoder {
                 }
                 Ok(Some(Decoded::Data(buffer.split_to(taken).freeze())))
             }
+        }
+    }
+
+    /// Adds credit for the lines of chunks, in bytes. These lines carry no data, so a body may have only as many bytes of them
+    /// as its data has earned, and a few more.
+    pub fn earn(&mut self, credit: u64) {
+        if let State::Chunked(chunked) = &mut self.0 {
+            chunked.earn(credit);
         }
     }
 

@@ -18,6 +18,9 @@ pub enum BodyFault {
     /// The size, extension or end of a chunk is malformed.
     #[error("malformed chunk in the body")]
     Chunk,
+    /// The chunks have too little data for their sizes and extensions.
+    #[error("too little data for the sizes and extensions of the chunks of the body")]
+    Overhead,
     /// The trailers are malformed or too large.
     #[error("malformed or too large trailers")]
     Trailers,

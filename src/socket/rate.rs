@@ -1,7 +1,11 @@
-//! Minimum rates of transfers.
+//! Minimum rates of transfers, and credit for messages that are small for the work that they cause.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::time::cached_now;
 
 /// How long a transfer may be slower than its minimum rate.
 pub const RATE_GRACE: Duration = Duration::from_secs(10);
@@ -49,9 +53,33 @@ impl TransferRate {
     }
 }
 
+/// The credit that a peer earns with time.
+#[derive(Clone, Copy, Debug)]
+pub struct EarnedCredit {
+    per_second: u64,
+    /// The time up to which it was taken.
+    taken_to: Instant,
+}
+
+impl EarnedCredit {
+    /// Starts now.
+    #[must_use]
+    pub fn new(per_second: u64) -> Self {
+        Self { per_second, taken_to: cached_now() }
+    }
+
+    /// Takes the credit for the whole seconds that have passed since the last one for which it was taken.
+    pub fn take(&mut self) -> u64 {
+        let seconds = cached_now().saturating_duration_since(self.taken_to).as_secs();
+        self.taken_to += Duration::from_secs(seconds);
+        seconds.saturating_mul(self.per_second)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::monotonic;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -100,5 +128,18 @@ mod tests {
         rate.add_wait(Duration::MAX);
         rate.add_wait(Duration::MAX);
         assert_eq!(rate.allowance(RATE_GRACE), Some(Duration::ZERO));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn credit_is_earned_by_whole_seconds() {
+        let _ = monotonic();
+        let mut credit = EarnedCredit::new(100);
+        let mut after = async |milliseconds| {
+            tokio::time::advance(Duration::from_millis(milliseconds)).await;
+            let _ = monotonic();
+            credit.take()
+        };
+        assert_eq!([after(0).await, after(900).await, after(1200).await, after(900).await], [0, 0, 200, 100]);
+        assert_eq!(after(u64::from(u32::MAX)).await, 100 * u64::from(u32::MAX / 1000));
     }
 }

@@ -9,15 +9,13 @@
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::Instant;
 
 use super::preface::PREFACE;
 use crate::server::start_queue::Starter;
-use crate::time::{cached_now, monotonic};
+use crate::socket::EarnedCredit;
 
 /// Bytes of a frame's head: length, type, flags and stream (RFC 9113 §4.1).
 const HEAD: usize = 9;
@@ -54,8 +52,8 @@ pub(super) struct FrameFloodGuard<S> {
     /// Bytes that were received, from a request on that has to wait.
     held: Bytes,
     credit: u64,
-    /// The time up to which credit for time was added.
-    earned_to: Instant,
+    /// The credit that the client earns with time.
+    earned: EarnedCredit,
     /// Work since the connection last yielded.
     work: usize,
 }
@@ -82,8 +80,8 @@ struct FrameSum {
 impl<S> FrameFloodGuard<S> {
     /// A guard for a stream whose next byte is the first of the preface.
     pub fn new(stream: S, starter: Starter) -> Self {
-        let (frames, held, earned_to) = (Frames::new(), Bytes::new(), monotonic());
-        Self { stream, frames, starter, held, credit: MAX_CREDIT, earned_to, work: 0 }
+        let (frames, held, earned) = (Frames::new(), Bytes::new(), EarnedCredit::new(CREDIT_PER_SECOND));
+        Self { stream, frames, starter, held, credit: MAX_CREDIT, earned, work: 0 }
     }
 
     /// Charges for received bytes, up to a request that has to wait; returns how many these are. Fails when the credit does not
@@ -92,11 +90,8 @@ impl<S> FrameFloodGuard<S> {
         let starter = &mut self.starter;
         let sum = self.frames.count(bytes, || starter.poll_start(cx).is_ready());
         self.work += sum.bytes + sum.frames * FRAME_WORK;
-        let seconds = cached_now().saturating_duration_since(self.earned_to).as_secs();
-        if seconds > 0 {
-            self.earned_to += Duration::from_secs(seconds);
-            self.earn(seconds.saturating_mul(CREDIT_PER_SECOND));
-        }
+        let earned = self.earned.take();
+        self.earn(earned);
         let left = self.credit.checked_sub(sum.cost);
         self.credit = left.unwrap_or(0);
         let too_many = || io::Error::new(io::ErrorKind::InvalidData, "too many control frames");
@@ -248,6 +243,7 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 
     use std::rc::Rc;
+    use std::time::Duration;
 
     use super::*;
     use crate::server::start_queue::StartQueue;

@@ -167,6 +167,12 @@ const CASES: &[Case] = &[
         attack: |setup| {
             let head = b"POST /silent HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
             flood(setup, 8, head, &b"1\r\nx\r\n".repeat(1000), 2 * SECOND);
+            assert_rejected(
+                setup,
+                20,
+                &[&head[..], &b"1\r\nx\r\n".repeat(100_000)].concat(),
+                b"HTTP/1.1 400 ",
+            );
         },
     },
     Case {

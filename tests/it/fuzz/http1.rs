@@ -61,7 +61,11 @@ pub fn responses(bytes: &[u8]) {
         }
     }
     check(&ours, &theirs, bytes);
-    assert!(ours.end != End::Open || is_reusable, "hyper does not use the connection again: {ours:?}");
+    let is_refused = may_exceed_extensions(bytes);
+    assert!(
+        ours.end != End::Open || is_reusable || is_refused,
+        "hyper does not use the connection again: {ours:?}"
+    );
 }
 
 /// Compares the messages up to the point where ours refuses one or closes the connection.
@@ -69,6 +73,10 @@ fn check(ours: &Reading, theirs: &[Message], bytes: &[u8]) {
     for (place, message) in ours.messages.iter().enumerate() {
         let other = theirs.get(place).unwrap_or_else(|| panic!("hyper does not accept it: {message:?}"));
         assert_eq!((&message.start, &message.lines), (&other.start, &canonical(&other.lines)));
+        if message.is_complete && !other.is_complete && may_exceed_extensions(bytes) {
+            assert!(message.body.starts_with(&other.body));
+            return;
+        }
         if message.is_complete && !other.is_complete {
             assert!(may_have_bare_lf(message, bytes), "hyper does not accept it: {message:?}, {other:?}");
             assert_eq!(message.body, other.body);
@@ -94,6 +102,12 @@ fn check(ours: &Reading, theirs: &[Message], bytes: &[u8]) {
 fn may_have_bare_lf(message: &Message, bytes: &[u8]) -> bool {
     let is_chunked = message.lines.iter().any(|(name, _)| name == "transfer-encoding");
     is_chunked && bytes.windows(2).any(|pair| pair[1] == b'\n' && pair[0] != b'\r')
+}
+
+/// Whether hyper may refuse a body because of its extensions, of which it accepts 16 KiB in all. We accept more if there is
+/// data for them.
+fn may_exceed_extensions(bytes: &[u8]) -> bool {
+    bytes.len() > 16 * 1024 && bytes.contains(&b';')
 }
 
 /// Lines of hyper with one Content-Length in its shortest form: hyper leaves repeats and leading zeros as they are.

@@ -261,6 +261,42 @@ fn a_stalled_body_is_cut_off_after_body_timeout() {
 }
 
 #[test]
+fn chunks_with_too_little_data_are_rejected() {
+    let (proxy, server) = listening("");
+    let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+    for (chunk, data, is_accepted) in [
+        ("1\r\nx\r\n", "x", false),
+        ("5;extension\r\nhello\r\n", "hello", false),
+        ("2\r\nxy\r\n", "xy", true),
+        ("14\r\n{\"number\":123456789}\r\n", "{\"number\":123456789}", true),
+    ] {
+        let mut client = Client::connect(proxy.addr());
+        // The proxy may close the connection before it has read all.
+        let _ = client.try_send(head.to_owned() + &chunk.repeat(100_000) + "0\r\n\r\n");
+        let response = client.read();
+        if is_accepted {
+            assert!(response.echoed().text() == data.repeat(100_000), "{chunk:?}");
+            continue;
+        }
+        assert_eq!((response.status(), response.header("connection")), (400, Some("close")), "{chunk:?}");
+        client.expect_close();
+    }
+    assert_eq!(server.requests().len(), 2);
+}
+
+#[test]
+fn chunks_of_one_byte_may_be_sent_for_any_time() {
+    let (proxy, _server) = listening("");
+    let mut client = Client::connect(proxy.addr());
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+    client.send("1\r\nx\r\n".repeat(16_000));
+    // Real time is tested: a second earns credit for the lines of 800 chunks, without which these are too many.
+    std::thread::sleep(Duration::from_millis(1100));
+    client.send("1\r\nx\r\n".repeat(700) + "0\r\n\r\n");
+    assert!(client.read().echoed().text() == "x".repeat(16_700));
+}
+
+#[test]
 fn a_client_that_never_reads_is_disconnected() {
     let server = Upstream::scripted(|caller| {
         let _ = caller.request();

@@ -1,11 +1,14 @@
 //! Frames that no client may send (RFC 9113, RFC 7541), each followed by a valid request, which must not be served as if the
 //! connection were intact.
 
+use std::io::Read as _;
+use std::sync::mpsc;
+
 use crate::support::frames::{
-    self, CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS,
+    self, CONTINUATION, DATA, END_HEADERS, END_STREAM, Frame, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS,
     WINDOW_UPDATE, frame,
 };
-use crate::support::{Frames, Tidegate, Upstream, block};
+use crate::support::{Frames, Tidegate, Upstream, block, get};
 
 const PRIORITY: u8 = 2;
 const PUSH_PROMISE: u8 = 5;
@@ -71,6 +74,13 @@ fn invalid() -> Vec<(&'static str, Vec<u8>)> {
             "a stream that goes back",
             [frame(HEADERS, WHOLE, 5, &head), frame(HEADERS, WHOLE, 3, &head)].concat(),
         ),
+    ]
+}
+
+/// Heads that can't be decompressed, each with the name of its fault.
+fn not_decodable() -> Vec<(&'static str, Vec<u8>)> {
+    let head = head_and(&[]);
+    vec![
         ("a field that no table has", frame(HEADERS, WHOLE, 1, &head_and(&[0xff, 0xff, 0xff, 0x7f]))),
         ("the field of number zero", frame(HEADERS, WHOLE, 1, &head_and(&[0x80]))),
         ("a head cut short", frame(HEADERS, WHOLE, 1, &head[..head.len() - 3])),
@@ -87,21 +97,26 @@ fn invalid() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
+/// The error code of a GOAWAY or `RST_STREAM` frame, or 0 for a response on stream 7.
+fn error_code(frame: Frame) -> Option<u32> {
+    match frame.kind {
+        GOAWAY => Some(u32::from_be_bytes(frame.payload[4..8].try_into().unwrap())),
+        RST_STREAM => Some(u32::from_be_bytes(frame.payload.try_into().unwrap())),
+        HEADERS if frame.stream == 7 => Some(0),
+        _ => None,
+    }
+}
+
 #[test]
 fn invalid_frames_end_their_stream_or_connection() {
     let server = Upstream::echo();
     let proxy = Tidegate::start(&format!("[[routes]]\npath = \"/*\"\nupstream = \"{}\"\n", server.url()));
-    for (fault, bytes) in invalid() {
+    for (fault, bytes) in invalid().into_iter().chain(not_decodable()) {
         let mut connection = Frames::connect(proxy.addr(), &[]);
         // The proxy may close the connection before it has read all.
         let _ = connection.raw(&bytes);
         let _ = connection.try_send(HEADERS, WHOLE, 7, &head_and(&[]));
-        let code = std::iter::from_fn(|| connection.read()).find_map(|frame| match frame.kind {
-            GOAWAY => Some(u32::from_be_bytes(frame.payload[4..8].try_into().unwrap())),
-            RST_STREAM => Some(u32::from_be_bytes(frame.payload.try_into().unwrap())),
-            HEADERS if frame.stream == 7 => Some(0),
-            _ => None,
-        });
+        let code = std::iter::from_fn(|| connection.read()).find_map(error_code);
         assert!(code != Some(0), "{fault} is accepted");
     }
     let good = frames::frame(HEADERS, END_STREAM, 1, &head_and(&[])[..5]);
@@ -114,4 +129,42 @@ fn invalid_frames_end_their_stream_or_connection() {
         Some(Ok(200)),
         "frames of unknown types and several fragments of a head are valid"
     );
+}
+
+/// The error code of a connection that ends because a head can't be decompressed: `PROTOCOL_ERROR`, which h2 sends for every
+/// invalid head (`decode_frame` in its `codec/framed_read.rs`). RFC 9113 §4.3 requires `COMPRESSION_ERROR`, 9.
+const NOT_DECODABLE: u32 = 1;
+
+#[test]
+fn a_request_that_cannot_be_decompressed_ends_its_connection() {
+    let server = Upstream::echo();
+    let proxy = Tidegate::forwarding_to(&server.url());
+    for (fault, bytes) in not_decodable() {
+        let mut connection = Frames::connect(proxy.addr(), &[]);
+        connection.raw(&bytes).unwrap();
+        assert_eq!(connection.end(), Some(NOT_DECODABLE), "{fault}");
+    }
+    assert!(server.requests().is_empty());
+}
+
+#[test]
+fn a_response_that_cannot_be_decompressed_ends_its_connection() {
+    for (fault, bytes) in not_decodable() {
+        let (sender, codes) = mpsc::channel();
+        let server = Upstream::scripted(move |caller| {
+            caller.stream().read_exact(&mut [0; 24]).unwrap();
+            let mut connection = Frames::over(caller.stream().try_clone().unwrap());
+            connection.send(SETTINGS, 0, 0, &[]);
+            if connection.find(HEADERS).is_some() {
+                connection.raw(&bytes).unwrap();
+                sender.send(connection.end()).unwrap();
+            }
+        });
+        let proxy = Tidegate::start(&format!(
+            "[upstreams.u]\nservers = [\"{}\"]\nprotocol = \"h2\"\n[[routes]]\npath = \"/*\"\nupstream = \"u\"\n",
+            server.url()
+        ));
+        assert_eq!(get(proxy.addr(), "/", &[]).status(), 502, "{fault}");
+        assert_eq!(codes.recv().unwrap(), Some(NOT_DECODABLE), "{fault}");
+    }
 }

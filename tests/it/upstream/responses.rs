@@ -80,6 +80,24 @@ fn a_response_with_ambiguous_framing_is_502() {
 }
 
 #[test]
+fn chunks_of_a_response_may_be_padded_and_have_extensions() {
+    let text = "0123456789".repeat(10_000);
+    for size in ["a     ", "00000000000000a", "a;name=\"some value\"", "a \t;x"] {
+        let chunks = format!("{size}\r\n0123456789\r\n").repeat(10_000);
+        let response = format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{chunks}0 \r\n\r\n");
+        let server = Upstream::answering(response);
+        let proxy = Tidegate::forwarding_to(&server.url());
+        let mut client = Client::connect(proxy.addr());
+        for _ in 0..2 {
+            let response = client.get("/", &[]);
+            assert_eq!(response.header("transfer-encoding"), Some("chunked"));
+            assert!(response.text() == text, "{size:?}: {} bytes", response.text().len());
+        }
+        assert_eq!(server.connections(), 1, "the connection is used again");
+    }
+}
+
+#[test]
 fn a_101_response_without_an_upgrade_request_is_502() {
     let server = Upstream::answering(
         "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison",

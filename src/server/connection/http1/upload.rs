@@ -9,12 +9,15 @@ use tokio::time::Instant;
 
 use super::io::ClientIo;
 use crate::http1::{BodyDecoder, BodyFault, Decoded, Framing, write_continue};
-use crate::socket::{RATE_GRACE, TooLate, TransferRate};
+use crate::socket::{EarnedCredit, RATE_GRACE, TooLate, TransferRate};
 use crate::time::{cached_now, monotonic};
 use crate::upstream::{BodyError, BodyReceiver, BodySender, Demand, body_channel};
 
 /// The longest rest of a request body that is read and discarded so that the connection can be used again, in bytes.
 const MAX_DISCARDED: u64 = 64 * 1024;
+/// Credit for the lines of chunks that a client earns in a second, besides that for data: chunks of a byte, such as
+/// keystrokes, may be sent for any time.
+const CREDIT_PER_SECOND: u64 = 800;
 
 /// A request body that is being read, and the channel that carries it to the proxy.
 pub(super) struct Upload {
@@ -22,6 +25,8 @@ pub(super) struct Upload {
     sender: BodySender,
     /// How fast the client sends the body.
     rate: TransferRate,
+    /// The credit for the lines of chunks that the client earns with time.
+    earned: EarnedCredit,
     /// How long each read may take.
     timeout: Duration,
     /// Since when a read waits for the client.
@@ -63,6 +68,7 @@ impl Upload {
             decoder,
             sender,
             rate,
+            earned: EarnedCredit::new(CREDIT_PER_SECOND),
             timeout,
             read_since: None,
             expects_continue,
@@ -135,6 +141,7 @@ impl Upload {
     }
 
     fn record_read(&mut self, count: usize) {
+        self.decoder.earn(self.earned.take());
         if self.rate.is_bounded() {
             self.rate.add_bytes(count);
             if let Some(since) = self.read_since {
