@@ -41,7 +41,7 @@ pub use self::limits::{Limits, OnStoreFailure};
 pub use self::outage_ledger::OutageLedger;
 pub use self::raise_reader::keep_raises;
 pub use self::raises::{ActiveRaise, Raises};
-pub use self::reservation::{Reservation, is_unanswered};
+pub use self::reservation::{Delivery, Reservation, is_unanswered};
 pub use self::simulated_proxy::{ProxyCall, ProxyDecision, ProxyResponse, SimulatedProxy};
 pub use self::status::{LimitStatus, LimitStatuses, StatusSource};
 pub use self::{sent_limits::SentLimits, shared_state::SharedState};
