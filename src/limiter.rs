@@ -244,16 +244,13 @@ impl Limiter {
         // After an outage Redis does not know all charges until every proxy has paid its debts. Until then a request must
         // also fit the share of this process, or several proxies could admit more than the limit.
         let is_settled = fallback.is_settled(limits, charges);
-        let shares = if is_settled {
-            ShareRefunds::new()
-        } else {
-            match fallback.take_shares(limits, charges) {
-                Ok(shares) => shares,
-                Err(denied) => {
-                    // Redis is not called: the request is denied whatever its decision would be.
-                    let LocalDecisions { charges, decisions, slots } = *denied;
-                    return Admission::new(&limits.shares, &charges, &decisions, slots);
-                }
+        let shares = if is_settled { Ok(ShareRefunds::new()) } else { fallback.take_shares(limits, charges) };
+        let shares = match shares {
+            Ok(shares) => shares,
+            Err(denied) => {
+                // Redis is not called: the request is denied whatever its decision would be.
+                let LocalDecisions { charges, decisions, slots } = *denied;
+                return Admission::new(&limits.shares, &charges, &decisions, slots);
             }
         };
         // Requested before the call: if the client disconnects during it, the store may have given the slots.

@@ -160,6 +160,7 @@ impl MariaDb {
                 "--skip-grant-tables",
                 "--skip-networking",
                 "--innodb=OFF",
+                "--default-storage-engine=MEMORY",
             ])
             .arg(format!("--datadir={}", directory.path().join("data").display()))
             .args([option("socket"), option("pid-file")])
