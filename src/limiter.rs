@@ -268,9 +268,7 @@ impl Limiter {
                     self.denials.record_shown(&limits.policies, &requested, &granted.decisions, lookup);
                 }
                 let decisions = match grant_requests {
-                    Some(grant_requests) => {
-                        grant_requests.receive(limits, &requested, &granted, BootTime::now())
-                    }
+                    Some(requests) => requests.receive(limits, &requested, &granted, BootTime::now()),
                     None => granted.decisions,
                 };
                 fallback.record_store_decisions(&limits.policies, (&requested, &decisions), slots.as_ref());
