@@ -82,7 +82,7 @@ fn a_second_token_makes_no_consumer_anonymous() {
         let claims = json!({ "sub": sub, "exp": 4_000_000_000_u64 });
         format!("Authorization: Bearer {}", issuer.token(&claims))
     };
-    let [blocked, known, forged] =
+    let [blocked, known, invalid] =
         [(&issuer, "b-1"), (&issuer, "k-2"), (&forger, "b-1")].map(|(issuer, sub)| bearer(issuer, sub));
     for (unknown, routes) in [("anonymous", ROUTES), ("reject", PUBLIC)] {
         let table = file.table(&format!("credential = \"jwt:sub\"\nunknown = \"{unknown}\""));
@@ -90,9 +90,9 @@ fn a_second_token_makes_no_consumer_anonymous() {
         for (lines, status) in [
             (&[&*blocked][..], 403),
             (&[&*known], 200),
-            (&[&*forged], 200),
-            (&[&*forged, &*blocked], 400),
-            (&[&*blocked, &*forged], 400),
+            (&[&*invalid], 200),
+            (&[&*invalid, &*blocked], 400),
+            (&[&*blocked, &*invalid], 400),
             (&[&*known, &*blocked], 400),
             (&[&*blocked, "Authorization: Basic YTpi"], 400),
             (&["Authorization: Basic YTpi", &*blocked], 400),

@@ -91,7 +91,7 @@ async fn calls_without_a_decision_are_errors() {
     assert_eq!(service.proxy.metric(errors), 4);
     let lines = service.proxy.accesses(4);
     assert!(
-        lines.iter().all(|line| line.contains(" interface=envoy_ratelimit outcome=error ")),
+        lines.iter().all(|line| line.contains(" interface=\"envoy_ratelimit\" outcome=\"error\" ")),
         "{lines:#?}"
     );
 }

@@ -113,6 +113,7 @@ fn a_cancelled_request_with_a_response_needs_no_reset() {
         client.cancel(*stream);
     }
     wait(&mut client);
+    eventually("the burst is sent", || reset.load(Ordering::SeqCst) >= BURST);
     release.send(true).unwrap();
     let resets = settled(&reset);
     assert!((BURST..BURST + 10).contains(&resets), "{resets}");

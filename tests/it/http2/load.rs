@@ -119,9 +119,13 @@ fn addresses_that_count_as_one_client_share_its_turns() {
     // All requests are there when the proxy continues, those of the other client last.
     proxy.signal("STOP");
     for number in 1..40 {
-        many.iter_mut().for_each(|client| client.get(2 * number + 1, "/"));
+        for client in &mut many {
+            client.get(2 * number + 1, "/");
+        }
     }
-    (1..10).for_each(|number| other.get(2 * number + 1, "/last"));
+    for number in 1..10 {
+        other.get(2 * number + 1, "/last");
+    }
     proxy.signal("CONT");
     let lines = proxy.accesses(61 + 60 * 39 + 9);
     let last = lines.iter().rposition(|line| line.contains("/last")).unwrap();
