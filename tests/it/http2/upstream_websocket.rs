@@ -39,8 +39,8 @@ fn a_websocket_is_opened_with_extended_connect() {
     client.finish();
     client.expect_close();
     let line = proxy.accesses(1).remove(0);
-    let fields = format!(" upstream=u server={} upstream_us=", server.url());
-    assert!(line.contains("/chat 101 10B ") && line.contains(&fields), "{line}");
+    let fields = format!(r#" upstream="u" server="{}" upstream_us=""#, server.url());
+    assert!(line.contains("/chat\" 101 10B ") && line.contains(&fields), "{line}");
 }
 
 #[test]
