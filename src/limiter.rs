@@ -41,7 +41,7 @@ pub use self::limits::{Limits, OnStoreFailure};
 pub use self::outage_ledger::OutageLedger;
 pub use self::raise_reader::keep_raises;
 pub use self::raises::{ActiveRaise, Raises};
-pub use self::reservation::{Reservation, is_unanswered};
+pub use self::reservation::{Delivery, Reservation, is_unanswered};
 pub use self::simulated_proxy::{ProxyCall, ProxyDecision, ProxyResponse, SimulatedProxy};
 pub use self::status::{LimitStatus, LimitStatuses, StatusSource};
 pub use self::{sent_limits::SentLimits, shared_state::SharedState};
@@ -244,16 +244,13 @@ impl Limiter {
         // After an outage Redis does not know all charges until every proxy has paid its debts. Until then a request must
         // also fit the share of this process, or several proxies could admit more than the limit.
         let is_settled = fallback.is_settled(limits, charges);
-        let shares = if is_settled {
-            ShareRefunds::new()
-        } else {
-            match fallback.take_shares(limits, charges) {
-                Ok(shares) => shares,
-                Err(denied) => {
-                    // Redis is not called: the request is denied whatever its decision would be.
-                    let LocalDecisions { charges, decisions, slots } = *denied;
-                    return Admission::new(&limits.shares, &charges, &decisions, slots);
-                }
+        let shares = if is_settled { Ok(ShareRefunds::new()) } else { fallback.take_shares(limits, charges) };
+        let shares = match shares {
+            Ok(shares) => shares,
+            Err(denied) => {
+                // Redis is not called: the request is denied whatever its decision would be.
+                let LocalDecisions { charges, decisions, slots } = *denied;
+                return Admission::new(&limits.shares, &charges, &decisions, slots);
             }
         };
         // Requested before the call: if the client disconnects during it, the store may have given the slots.
@@ -271,9 +268,7 @@ impl Limiter {
                     self.denials.record_shown(&limits.policies, &requested, &granted.decisions, lookup);
                 }
                 let decisions = match grant_requests {
-                    Some(grant_requests) => {
-                        grant_requests.receive(limits, &requested, &granted, BootTime::now())
-                    }
+                    Some(requests) => requests.receive(limits, &requested, &granted, BootTime::now()),
                     None => granted.decisions,
                 };
                 fallback.record_store_decisions(&limits.policies, (&requested, &decisions), slots.as_ref());

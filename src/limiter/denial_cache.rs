@@ -194,9 +194,11 @@ impl DenialCache {
 }
 
 impl CachedDecision {
-    /// One that is only shown.
+    /// One that is only shown, no longer than the ban or block that it shows.
     fn shown(decision: Decision, lookup: CacheLookup) -> Self {
-        Self { cost: None, sent: lookup.at, until: lookup.at + MAX_AGE.into(), decision }
+        let penalty = decision.retry_after.filter(|_| decision.reason != DenyReason::Quota);
+        let age = penalty.map_or(MAX_AGE, |rest| rest.min(MAX_AGE));
+        Self { cost: None, sent: lookup.at, until: lookup.at + age.into(), decision }
     }
 
     /// Whether a charge of `cost` is denied: how much longer it has to wait than the cached one, if that is known.

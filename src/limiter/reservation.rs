@@ -23,8 +23,19 @@ pub struct Reservation {
     origin: Origin,
     /// Units that were taken from grants.
     taken: Option<Box<TakenUnits>>,
-    /// Whether a server may have received the request.
-    was_sent: bool,
+    delivery: Delivery,
+}
+
+/// Whether a server has the request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Delivery {
+    /// No server has received it.
+    #[default]
+    Unsent,
+    /// A server may have received it, and has not responded.
+    Unanswered,
+    /// A server has responded.
+    Answered,
 }
 
 /// Whether a request that a server has received stays charged with this final status, whatever statuses its limits charge: the
@@ -78,19 +89,19 @@ impl Reservation {
             held.iter().for_each(|held| ledger.reserve(limits.policy(&held.charge), held.charge.key));
         }
         let (client, limits) = (client.clone(), limits.clone());
-        Some(Box::new(Self { client, limits, held, origin, taken: None, was_sent: false }))
+        Some(Box::new(Self { client, limits, held, origin, taken: None, delivery: Delivery::Unsent }))
     }
 
     /// No units.
     pub(super) fn empty(client: &StoreClient, limits: &Limits) -> Box<Self> {
         let (held, origin) = (SmallVec::new(), Origin::Store(Vec::new()));
         let (client, limits) = (client.clone(), limits.clone());
-        Box::new(Self { client, limits, held, origin, taken: None, was_sent: false })
+        Box::new(Self { client, limits, held, origin, taken: None, delivery: Delivery::Unsent })
     }
 
-    /// Set it as soon as a server may have received the request.
-    pub fn was_sent_mut(&mut self) -> &mut bool {
-        &mut self.was_sent
+    /// Where it is recorded that a server may have received the request, and has responded.
+    pub fn delivery_mut(&mut self) -> &mut Delivery {
+        &mut self.delivery
     }
 
     /// The same, and units that were taken from grants.
@@ -100,9 +111,15 @@ impl Reservation {
     }
 
     /// Refunds the units that a request with this final status is not charged; returns the decisions of their limits after
-    /// that. All stay charged if it [`is_unanswered`].
+    /// that. All stay charged if a server may have processed the request, and its response is missing.
     pub async fn finish(mut self: Box<Self>, status: u16) -> LimitStatuses {
-        if self.was_sent && is_unanswered(status) {
+        let is_unanswered = match self.delivery {
+            Delivery::Unsent => false,
+            // A 503 is the proxy's own.
+            Delivery::Unanswered => status == 503 || is_unanswered(status),
+            Delivery::Answered => is_unanswered(status),
+        };
+        if is_unanswered {
             return LimitStatuses::new();
         }
         let PutBack { mut statuses, refunds } = match self.taken.take() {

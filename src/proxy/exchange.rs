@@ -294,7 +294,7 @@ impl<'p> Exchange<'p> {
             id: &self.id,
             is_grpc: self.is_grpc,
             body: &mut self.body,
-            log: self.record.attempts(self.reservation.as_deref_mut().map(Reservation::was_sent_mut)),
+            log: self.record.attempts(self.reservation.as_deref_mut().map(Reservation::delivery_mut)),
         }
     }
 

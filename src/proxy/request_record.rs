@@ -15,7 +15,7 @@ use super::snapshot::Proxy;
 use crate::gate::{BodyFields, Gate, RouteMatch};
 use crate::http1::RequestHead;
 use crate::limit::PolicyId;
-use crate::limiter::Admission;
+use crate::limiter::{Admission, Delivery};
 use crate::telemetry::{Interface, RequestTrace, TraceId, Verdict};
 use crate::upstream::{AttemptLog, PolledFrame};
 
@@ -153,14 +153,14 @@ impl RequestRecord {
     }
 
     /// Where the attempts to forward the request are recorded.
-    pub fn attempts<'a>(&'a mut self, was_sent: Option<&'a mut bool>) -> AttemptLog<'a> {
+    pub fn attempts<'a>(&'a mut self, delivery: Option<&'a mut Delivery>) -> AttemptLog<'a> {
         let Some(Recorders { log, trace, .. }) = self.0.as_deref_mut() else {
-            return AttemptLog { was_sent, ..AttemptLog::default() };
+            return AttemptLog { delivery, ..AttemptLog::default() };
         };
         AttemptLog {
             forwarding: log.as_deref_mut().map(|entry| &mut entry.record.forwarding),
             trace: trace.as_mut(),
-            was_sent,
+            delivery,
         }
     }
 

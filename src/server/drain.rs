@@ -12,6 +12,7 @@ use tokio::sync::{Notify, watch};
 use super::connection_status::ConnectionStatus;
 use super::refusal_pacer::RefusalPacer;
 use super::start_queue::{StartQueue, Starter};
+use crate::proxy::Proxy;
 
 /// How long an idle connection stays open when the server starts to drain, so that a request that is already in transit
 /// is still served.
@@ -129,9 +130,9 @@ impl ConnectionTracker {
         &self.connections.pacer
     }
 
-    /// The starts of its requests, if it is one of this client.
-    pub fn starter(&self, client: IpAddr) -> Starter {
-        self.connections.starts.starter(client)
+    /// The starts of its requests, if it is one from this address. Each trusted proxy is a client of its own.
+    pub fn starter(&self, address: IpAddr, proxy: &Proxy) -> Starter {
+        self.connections.starts.starter(proxy.client_at(address).unwrap_or(address))
     }
 
     /// Ready when the connections start to drain.

@@ -7,6 +7,7 @@ use http::StatusCode;
 use super::error::ForwardError;
 use super::pool::Pool;
 use crate::http1::RequestHead;
+use crate::limiter::Delivery;
 use crate::telemetry::{Forwarding, RequestTrace, Span, known_method};
 
 /// What is recorded of the attempts to forward a request. Borrowed, because it must survive a cancelled request.
@@ -16,8 +17,8 @@ pub struct AttemptLog<'a> {
     pub forwarding: Option<&'a mut Forwarding>,
     /// The trace, if there is one.
     pub trace: Option<&'a mut RequestTrace>,
-    /// Set if a server may have received the request.
-    pub was_sent: Option<&'a mut bool>,
+    /// Whether a server has the request, if its limits depend on that.
+    pub delivery: Option<&'a mut Delivery>,
 }
 
 impl AttemptLog<'_> {
@@ -46,16 +47,15 @@ impl AttemptLog<'_> {
         }
     }
 
-    /// Records that a server may have received the request.
-    fn sent(&mut self) {
-        if let Some(was_sent) = &mut self.was_sent {
-            **was_sent = true;
+    fn delivered(&mut self, how: Delivery) {
+        if let Some(delivery) = &mut self.delivery {
+            **delivery = how;
         }
     }
 
     /// Records that the head of a response has arrived.
     pub(super) fn head(&mut self, status: StatusCode) {
-        self.sent();
+        self.delivered(Delivery::Answered);
         if let Some(forwarding) = &mut self.forwarding {
             forwarding.head_received();
         }
@@ -68,7 +68,7 @@ impl AttemptLog<'_> {
     /// request.
     pub(super) fn failure(&mut self, error: &ForwardError, was_sent: bool) {
         if was_sent {
-            self.sent();
+            self.delivered(Delivery::Unanswered);
         }
         if let Some(forwarding) = self.forwarding.as_mut().filter(|_| error.has_head()) {
             forwarding.head_received();

@@ -140,6 +140,23 @@ fn denials_show_the_other_limits_of_their_request() {
 }
 
 #[test]
+fn a_block_that_is_shown_denies_until_its_end() {
+    let (policies, denials, begin) = (policies(), DenialCache::default(), monotonic());
+    let charges = [Charge::take(PolicyId(0), Key([1; 16]), 1)];
+    let blocked = Decision {
+        allowed: false,
+        reason: DenyReason::Block,
+        retry_after: Some(Micros(200_000)),
+        ..Decision::allowed(4, 0, Micros(200_000))
+    };
+    denials.record_shown(&policies, &charges, &[blocked], denials.lookup(begin));
+    let at = |millis| begin + Duration::from_millis(millis);
+    assert!(denials.check(&policies, &charges, at(199)).is_some());
+    assert!(denials.check(&policies, &charges, at(200)).is_none());
+    assert!(denials.repeat(&policies, &charges, at(200)).is_none());
+}
+
+#[test]
 fn decisions_on_calls_before_a_clear_are_not_cached() {
     let (policies, denials, begin) = (policies(), DenialCache::default(), monotonic());
     let charge = [Charge::take(PolicyId(0), Key([1; 16]), 1)];

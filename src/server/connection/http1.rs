@@ -101,7 +101,7 @@ pub(super) async fn serve(
     tracker: &ConnectionTracker,
 ) -> Result<Option<Parked>, Box<dyn Error>> {
     let io = ClientIo::new(stream, spec.idle_timeout);
-    let starter = tracker.starter(client.ip());
+    let starter = tracker.starter(client.ip(), &proxy.current());
     let session = Session { client, spec, proxy, tracker };
     let mut connection = BufferedConnection { io, session, starter, drain_deadline: None, last_target: None };
     let mut state = State::ReadingHead { deadline: cached_now() + spec.header_timeout };

@@ -100,7 +100,7 @@ pub(super) async fn serve(
     tracker: &ConnectionTracker,
 ) -> Result<(), Box<dyn Error>> {
     let (drain, draining) = watch::channel(false);
-    let starter = tracker.starter(client.ip());
+    let starter = tracker.starter(client.ip(), &proxy.current());
     let client = Rc::new(client.over_http2(spec.max_headers).with_drain(draining));
     let (stream, read) = stream.into_parts();
     // A client always has something to send, such as WINDOW_UPDATE frames: without lingering, closing the socket would

@@ -1,9 +1,11 @@
 //! Which consumer a request has, by its credential, and which requests are rejected for the lack of one.
 
 use http::StatusCode;
+use jsonwebtoken::Algorithm;
+use serde_json::json;
 
 use super::setup::{CONSUMERS, ConsumersFile, status_of, with_key};
-use crate::support::{Tidegate, get};
+use crate::support::{Issuer, Tidegate, get, jwks};
 
 const ROUTES: &str = "\
     [[routes]]\npath = \"/public\"\nconsumers = \"public\"\nrespond = { body = \"public\" }\n\
@@ -68,6 +70,37 @@ fn a_header_with_differing_credentials_is_rejected_on_every_route() {
     let proxy = Tidegate::start(&(file.table("credential = \"bearer\"") + PUBLIC));
     let lines = ["Authorization: Bearer b-1", "Authorization: Basic YTpi"];
     assert_eq!(get(proxy.addr(), "/", &lines).status(), 400, "another scheme");
+}
+
+#[test]
+fn a_second_token_makes_no_consumer_anonymous() {
+    let [issuer, forger] = ["k", "k"].map(|kid| Issuer::new(Algorithm::ES256, kid));
+    let file = ConsumersFile::new(CONSUMERS);
+    let keys = file.path.with_extension("json");
+    std::fs::write(&keys, jwks(&[&issuer])).unwrap();
+    let bearer = |issuer: &Issuer, sub: &str| {
+        let claims = json!({ "sub": sub, "exp": 4_000_000_000_u64 });
+        format!("Authorization: Bearer {}", issuer.token(&claims))
+    };
+    let [blocked, known, invalid] =
+        [(&issuer, "b-1"), (&issuer, "k-2"), (&forger, "b-1")].map(|(issuer, sub)| bearer(issuer, sub));
+    for (unknown, routes) in [("anonymous", ROUTES), ("reject", PUBLIC)] {
+        let table = file.table(&format!("credential = \"jwt:sub\"\nunknown = \"{unknown}\""));
+        let proxy = Tidegate::start(&format!("{table}[jwt]\njwks = \"{}\"\n{routes}", keys.display()));
+        for (lines, status) in [
+            (&[&*blocked][..], 403),
+            (&[&*known], 200),
+            (&[&*invalid], 200),
+            (&[&*invalid, &*blocked], 400),
+            (&[&*blocked, &*invalid], 400),
+            (&[&*known, &*blocked], 400),
+            (&[&*blocked, "Authorization: Basic YTpi"], 400),
+            (&["Authorization: Basic YTpi", &*blocked], 400),
+            (&[&*blocked, &*blocked], 403),
+        ] {
+            assert_eq!(get(proxy.addr(), "/", lines).status(), status, "{unknown}: {lines:?}");
+        }
+    }
 }
 
 #[test]

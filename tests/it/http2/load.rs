@@ -3,7 +3,7 @@
 use std::process::Stdio;
 
 use super::*;
-use crate::support::{Authority, Http2Server, Process, command};
+use crate::support::{Authority, Http2Server, Process, command, connect_from};
 
 /// A running h2load.
 struct Load(Process);
@@ -100,4 +100,34 @@ fn requests_started_before_a_drain_are_answered() {
     assert_eq!((server.received(), classes), (succeeded as usize, [succeeded, 0, 0, 0]), "{started} started");
     assert!(succeeded > 100, "{succeeded}");
     assert_eq!(proxy.wait().code(), Some(0));
+}
+
+/// The requests of one client wait for their turn together, from however many addresses it sends them.
+#[test]
+fn addresses_that_count_as_one_client_share_its_turns() {
+    let proxy = Tidegate::start(
+        "workers = 1\n[client_ip]\nipv4_prefix = 24\n[log]\naccess = \"json\"\n\
+         [[routes]]\npath = \"/*\"\nrespond = { status = 204 }\n",
+    );
+    let open = |source: String| Frames::over(connect_from(&source, proxy.addr()).unwrap()).begin(&[]);
+    let mut many: Vec<Frames> = (2..62).map(|number| open(format!("127.0.0.{number}"))).collect();
+    let mut other = open("127.0.1.1".to_owned());
+    for client in many.iter_mut().chain([&mut other]) {
+        client.get(1, "/");
+        assert_eq!(client.status(1), Some(Ok(204)));
+    }
+    // All requests are there when the proxy continues, those of the other client last.
+    proxy.signal("STOP");
+    for number in 1..40 {
+        for client in &mut many {
+            client.get(2 * number + 1, "/");
+        }
+    }
+    for number in 1..10 {
+        other.get(2 * number + 1, "/last");
+    }
+    proxy.signal("CONT");
+    let lines = proxy.accesses(61 + 60 * 39 + 9);
+    let last = lines.iter().rposition(|line| line.contains("/last")).unwrap();
+    assert!(last < 61 + 500, "{last}");
 }

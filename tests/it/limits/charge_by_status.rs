@@ -296,7 +296,7 @@ fn units_taken_before_a_reset_or_a_loss_are_not_refunded_to_those_taken_since() 
     for algorithm in algorithms {
         // A year, so that the clock's window does not end meanwhile, nor is anything refilled.
         let config = format!(
-            "[admin]\nlisten = \"127.0.0.1:0\"\n[limits.logins]\n{algorithm}\nrate = \"5/365d\"\nkey = \"global\"\ncharge_on = [401]\n\
+            "listen = \"127.0.0.1:0\"\n[admin]\nlisten = \"127.0.0.1:0\"\n[limits.logins]\n{algorithm}\nrate = \"5/365d\"\nkey = \"global\"\ncharge_on = [401]\n\
              [[routes]]\npath = \"/*\"\nlimits = [\"logins\"]\nupstream = \"{}\"\n",
             upstream.url()
         );

@@ -245,6 +245,26 @@ fn a_request_that_gives_way_gets_503() {
     assert!(lines.iter().any(|line| line.contains("\"error\":\"reclaimed\"")), "{lines:?}");
 }
 
+/// Its server may have processed it: a password that it has checked is a guess.
+#[test]
+fn a_request_that_gives_way_stays_charged() {
+    let server = Holding::start();
+    let proxy = Tidegate::start(&format!(
+        "[limits.logins]\nrate = \"9/365d\"\nkey = \"client_ip\"\ncharge_on = [401]\n\
+         [upstreams.u]\nservers = [\"{}\"]\nmax_connections = 4\n\
+         [[routes]]\npath = \"/*\"\nupstream = \"u\"\nlimits = [\"logins\"]\n",
+        server.url
+    ));
+    let mut sockets = Held::Slow.open(&proxy, 4);
+    eventually("all connections are held", || server.held() == 4);
+    assert_eq!(get(proxy.addr(), "/", &[]).status(), 200);
+    eventually("a request has given way", || server.held() == 3);
+    sockets.clear();
+    eventually("the others have ended", || server.held() == 0);
+    let next = Client::connect_from(HOLDER, proxy.addr()).get("/", &[]);
+    assert_eq!((next.status(), next.header("x-ratelimit-remaining")), (200, Some("5")));
+}
+
 #[test]
 fn a_request_with_a_slot_keeps_it_while_the_server_works() {
     let server = Holding::start();

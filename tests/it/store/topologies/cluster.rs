@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use tidegate::limit::{Charge, ChargeKind, Factor, Key, Policy, Quota, Rate};
+use tidegate::limit::{Align, Charge, ChargeKind, Decision, Factor, Key, Policy, PolicyId, Quota, Rate};
 use tidegate::limiter::{Limiter, Limits, OnStoreFailure, SharedState};
-use tidegate::store::{Memory, Raise, RaiseChange, RaiseError, RaiseList, Redis, RedisSpec, Store};
+use tidegate::store::{Change, Memory, Raise, RaiseChange, RaiseError, RaiseList, Redis, RedisSpec, Store};
 use tidegate::time::{Clock, Micros};
 
 use super::{admit, bucket, charge, documented, recovered, run, spec};
@@ -132,6 +132,34 @@ fn a_refund_that_fails_on_one_node_succeeds_on_the_others() {
         }
         remaining.sort_unstable();
         assert_eq!(remaining, [48, 49, 49]);
+    });
+}
+
+#[test]
+fn a_refund_after_a_reset_changes_no_node() {
+    let cluster = Cluster::start();
+    let keys = key_of_each_master(&cluster);
+    let year = Rate::new(50, Micros(365 * 86_400_000_000)).unwrap();
+    let window = Policy::new("window", Quota::fixed_window(year, Align::Clock).unwrap());
+    let policies: Arc<[Policy]> =
+        [bucket("bucket", 50), window].map(|policy| policy.with_charge_on([401].into())).into();
+    run(async {
+        let redis = connect(&spec(&cluster.url())).await;
+        for policy in 0..2 {
+            let charges = keys.map(|key| charge(policy, key));
+            let earlier = redis.take(&policies, &charges).await.unwrap();
+            let names = keys.map(|key| (PolicyId(policy), Key([key; 16])));
+            assert_eq!(redis.change(&policies, &names, Change::Reset).await.unwrap(), 3);
+            let later = redis.take(&policies, &charges).await.unwrap();
+            let refunds = |decisions: &[Decision]| -> Vec<Charge> {
+                charges.iter().zip(decisions).map(|(charge, decision)| charge.refund(decision.at)).collect()
+            };
+            for (decisions, remaining) in [(&earlier, 49), (&later, 50)] {
+                let refunded = redis.apply(&policies, &refunds(decisions)).await.unwrap();
+                let remain: Vec<u64> = refunded.iter().map(|decision| decision.remaining).collect();
+                assert_eq!(remain, [remaining; 3], "{}", policies[PolicyId(policy)].name);
+            }
+        }
     });
 }
 
