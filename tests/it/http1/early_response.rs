@@ -15,7 +15,7 @@ use http::{Request, Response};
 use rustls::version::TLS13;
 
 use crate::support::{
-    Authority, Caller, Client, Http2, Tidegate, TlsClient, Upstream, eventually, patience, scaled, settled,
+    Authority, Caller, Client, Http2, Tidegate, TlsClient, Upstream, eventually, patience, settled,
 };
 
 const MIB: usize = 1024 * 1024;
@@ -293,7 +293,7 @@ fn an_aborted_or_stalled_side_closes_the_other_side() {
     let mut client = Client::connect(proxy.addr());
     client.send(format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {RESPONSE}\r\n\r\n"));
     settled(&sent);
-    client.stream().set_write_timeout(Some(scaled(Duration::from_secs(2)))).unwrap();
+    client.stream().set_write_timeout(Some(Duration::from_secs(2))).unwrap();
     let _ = client.try_send(&*BYTES);
     eventually("the upstream connection is closed", || server.open() == 0);
     assert!(client.read_to_close().len() < RESPONSE, "the response is truncated");

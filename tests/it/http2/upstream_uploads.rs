@@ -9,7 +9,7 @@ use h2::client::{ResponseFuture, SendRequest};
 use http::Response;
 
 use super::*;
-use crate::support::{Http2Server, patience, scaled};
+use crate::support::{Http2Server, patience};
 
 /// More than the flow-control windows and the buffers hold.
 const LARGE: usize = 16 << 20;
@@ -71,7 +71,7 @@ fn proxy_for(server: &Http2Server, lines: &str) -> Tidegate {
 fn upload(proxy: &Tidegate, path: &str) -> Client {
     let mut client = Client::connect(proxy.addr());
     client.send(format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {LARGE}\r\n\r\n"));
-    client.stream().set_write_timeout(Some(scaled(Duration::from_millis(200)))).unwrap();
+    client.stream().set_write_timeout(Some(Duration::from_millis(200))).unwrap();
     let _ = client.try_send(vec![b'x'; LARGE]);
     client
 }

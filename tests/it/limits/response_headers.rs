@@ -101,9 +101,12 @@ fn denials_without_a_call_show_every_limit() {
         let series =
             format!("tidegate_decisions_total{{limit=\"hot\",outcome=\"denied\",source=\"{source}\"}}");
         let mut client = Client::connect(proxy.addr());
+        // Pipelined, so that a busy machine also exceeds the rate.
+        let requests = "GET / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(200);
         eventually("requests are denied without a call", || {
+            client.send(&requests);
             for _ in 0..200 {
-                let response = client.get("/", &[]);
+                let response = client.read();
                 let policies = response.header("ratelimit-policy");
                 assert_eq!(
                     policies,

@@ -46,7 +46,13 @@ fn children_end_with_a_process_that_ends_by_itself() {
 /// As it is when the tests are killed: nothing is dropped.
 #[test]
 fn a_process_ends_with_the_thread_that_started_it() {
-    let start = || ManuallyDrop::new(Process::start_silent(command("sleep").arg("1000"))).id();
+    let start = || {
+        let id = ManuallyDrop::new(Process::start_silent(command("sleep").arg("1000"))).id();
+        // From then on the kernel knows when to kill it.
+        let name = || std::fs::read_to_string(format!("/proc/{id}/comm")).unwrap();
+        eventually("the program runs", || name() == "sleep\n");
+        id
+    };
     let id = thread::spawn(start).join().unwrap();
     eventually("it has ended", || !is_running(id));
 }
