@@ -34,6 +34,7 @@ struct Checks {
 
 impl Limiter {
     /// The denial of a request by some of its charges, as far as this process knows; none if it does not know one.
+    #[must_use]
     pub fn known_denial(&self, limits: &Limits, charges: &[Charge]) -> Option<Admission> {
         match self.raised.apply(limits, charges, cached_now()) {
             Some(raised) => self.known(&raised.limits, &raised.charges),

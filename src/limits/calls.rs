@@ -49,7 +49,7 @@ pub(super) enum Fetched {
     /// The next plan of the request knows the consumer, or that it is not known for this reason.
     Read(ConsumerError),
     /// It was not read, since the request is denied.
-    Denied { denial: Denial, statuses: LimitStatuses },
+    Denied { denial: Denial, statuses: Box<LimitStatuses> },
 }
 
 /// The place of a call among those that wait; free again when this is dropped.

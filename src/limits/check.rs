@@ -70,7 +70,8 @@ impl RequestCheck {
             match self.fetch_consumer(std::mem::take(&mut partial.charges)).await {
                 Fetched::Read(unread) => planned = self.plan(Some(unread)),
                 Fetched::Denied { denial, statuses } => {
-                    let rejected = self.rejected(partial.route, statuses, None, &Rejection::Denied(denial));
+                    let rejection = Rejection::Denied(denial);
+                    let rejected = self.rejected(partial.route, *statuses, None, &rejection);
                     return rejected.finish(&self.active).await;
                 }
             }

@@ -164,7 +164,7 @@ impl Engine {
             None => limiter.denial_in_redis(&gate.limits, charges).await,
         };
         if let Some(Admission { verdict: Err(denial), statuses, .. }) = denied {
-            return Fetched::Denied { denial, statuses };
+            return Fetched::Denied { denial, statuses: Box::new(statuses) };
         }
         let identity = ClientIdentity { address: client.address(), tls_subject: client.tls_subject() };
         Fetched::Read(gate.fetch_consumer(identity, head, limiter).await)

@@ -128,13 +128,13 @@ fn without_the_store_a_head_is_decided_by_on_store_failure() {
     assert_eq!(without_end(counting.addr(), "127.0.0.1"), 429);
 }
 
-/// A limit by the client's address, and consumers in Redis with other numbers.
-fn stored_consumers(redis: &RedisServer, each: &str) -> Tidegate {
+/// A limit by the client's address, and one with other numbers for consumers in Redis of the tier `pro`.
+fn stored_consumers(redis: &RedisServer, each: &str, tiered: &str) -> Tidegate {
     let config = format!(
         "[consumers]\nredis_cache = \"1h\"\n\
          [limits.each]\n{each}\n\
-         [limits.own]\nrate = \"3/hour\"\nkey = \"consumer\"\n\
-         [limits.tiered]\nrate = \"1/hour\"\nkey = \"client_ip\"\n\
+         [limits.own]\nrate = \"3/hour\"\nkey = \"consumer\"\non_missing = \"skip\"\n\
+         [limits.tiered]\nrate = \"{tiered}\"\nkey = \"client_ip\"\n\
          tiers = {{ by = \"consumer\", pro = {{ rate = \"100/hour\" }} }}\n\
          [[routes]]\npath = \"/unlimited\"\nrespond = {{ status = 200 }}\n\
          [[routes]]\npath = \"/*\"\nlimits = [\"each\", \"own\", \"tiered\"]\nrespond = {{ status = 200 }}\n\
@@ -149,7 +149,7 @@ fn stored_consumers(redis: &RedisServer, each: &str) -> Tidegate {
 #[test]
 fn made_up_credentials_of_a_denied_client_are_not_looked_up() {
     let redis = RedisServer::start();
-    let proxy = stored_consumers(&redis, "rate = \"5/hour\"");
+    let proxy = stored_consumers(&redis, "rate = \"5/hour\"", "100/hour");
     let before = redis.calls("hgetall");
     let status_of = |key: &str| status(proxy.addr(), "/", &[&format!("X-Api-Key: {key}")]);
     let denied = (0..100).filter(|number| status_of(&format!("made-up-{number}")) == 429).count();
@@ -163,7 +163,7 @@ fn limits_that_depend_on_the_consumer_wait_for_it() {
         let hash = CredentialHash::of(credential.as_bytes());
         redis.cli(&["hset", &format!("test:consumer:{hash}"), "name", name, "tier", "pro"]);
     }
-    let proxy = stored_consumers(&redis, "rate = \"100/hour\"");
+    let proxy = stored_consumers(&redis, "rate = \"100/hour\"", "1/hour");
     let ask = |key: &str| get(proxy.addr(), "/", &[&format!("X-Api-Key: {key}")]).status();
     // The unknown consumer has the lowest tier, which it uses up; those of the tier `pro` are served.
     assert_eq!((ask("made-up"), ask("made-up-2")), (401, 429));
