@@ -8,6 +8,7 @@ mod consumer;
 mod credential;
 mod directory;
 mod error;
+mod lookups;
 mod names;
 mod record;
 mod stored;

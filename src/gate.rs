@@ -2,29 +2,6 @@
 //!
 //! [`Gate::plan`] decides all of this from the request's head alone: it queries no store and charges nothing, so
 //! the server and the tools share it.
-//!
-//! # Example
-//! Matching a request against a route table:
-//! ```
-//! use http::Method;
-//! use tidegate::gate::{ClientLocation, PathPattern, Query, RequestView, Route, RouteTable};
-//! use tidegate::http1::RequestHead;
-//!
-//! let routes = RouteTable::new(vec![
-//!     Route::new("me", PathPattern::parse("/users/me")?),
-//!     Route::new("user", PathPattern::parse("/users/{id}")?),
-//! ]);
-//! let head = RequestHead::new(Method::GET, "/users/7?full=1".parse()?);
-//! let query = Query::new(head.uri.query());
-//! let location = ClientLocation::new("192.0.2.1".parse()?, None);
-//! let request = RequestView { head: &head, method: &head.method, query: &query, location: &location };
-//!
-//! let id = routes.find("api.example.com", head.uri.path(), request);
-//! let route = id.map(|id| routes.get(id)).ok_or("no route matches")?;
-//! assert_eq!(&*route.name, "user");
-//! assert_eq!(route.path.param("id", "/users/7"), Some("7"));
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
 
 mod access;
 mod body_fields;
@@ -69,11 +46,11 @@ use std::sync::Arc;
 
 use http::Method;
 
-use self::key_text::key_name;
-use self::limit_matching::LimitMatcher;
-use self::plan::LimitMatches;
-use self::route_match::find_match;
+use self::plan::{LimitMatches, PlanInput};
 pub use self::{descriptor_plan::DescriptorPlanner, error::RequestError};
+pub use self::{json_pointer::JsonPointer, missing::MissingPart, recorded::RecordedParts};
+use self::{key_text::key_name, limit_matching::LimitMatcher, route_match::find_match};
+pub use self::{subject::Subject, value_pattern::ValuePattern};
 pub use access::{Access, Identity};
 pub use body_fields::{BodyField, BodyFields, MAX_READ_BODY, NoField};
 pub use client_ip::{ClientIp, forwarded_value};
@@ -82,14 +59,12 @@ pub use credential_removal::{hide_credential, remove_credential};
 pub use descriptor::{Descriptor, DescriptorRule, DescriptorTable, EntryPattern};
 pub use geo::{ClientLocation, Country, Database, GeoCondition, GeoDatabases};
 pub use host::{HostPattern, host_of};
-pub use json_pointer::JsonPointer;
 pub use key_name::{NameError, Named};
 pub use key_part::{KeyPart, PartValue};
 pub use key_spec::{KeyLookup, KeySpec, OnMissing};
 pub use limit_matching::trusts_headers_of;
 pub use limit_rule::{Cost, LimitMatch, LimitRule, PolicySource, Tiers, Trust};
 pub use method::{OTHER_METHOD, is_method_value};
-pub use missing::MissingPart;
 pub use named_key::{KeyResolver, NamedKey};
 pub use original::{OriginalError, OriginalRequest, original};
 pub use path::{NormalPath, PathError, normalize, strip_prefix};
@@ -97,14 +72,12 @@ pub use path_pattern::{PathPattern, PatternError};
 pub use plan::{Charges, ClientIdentity, RequestPlan, RouteMatch};
 pub use planned_descriptor::{DescriptorError, DescriptorPlan};
 pub use query::{MAX_PARAMETERS, Query};
-pub use recorded::RecordedParts;
 pub use route::{RequestView, Route, Unmet};
 pub use rules::{KeyRule, Match, Networks, Rules};
-pub use subject::Subject;
 pub use table::{RouteId, RouteTable};
 pub use value_condition::{ValueCondition, header_ignores_case};
-pub use value_pattern::ValuePattern;
 
+use crate::consumers::ConsumerError;
 use crate::http1::RequestHead;
 use crate::id_vec::{Id, IdVec};
 use crate::jwt::{Token, Verifier};
@@ -143,7 +116,7 @@ pub struct Gate {
 
 impl Gate {
     /// Decides which route a request matches and what its limits charge, from its head and, where they count by it, its body.
-    /// Without the body, the plan of such a request says that it awaits the body.
+    /// If the body or the consumer has to be read first, the plan is partial: it has the charges that the head decides.
     ///
     /// # Errors
     /// A request that is rejected under all counts: malformed, blocked, or larger than its route allows.
@@ -154,7 +127,22 @@ impl Gate {
         head: &'a RequestHead,
         body: Option<&'a BodyFields>,
     ) -> Result<RequestPlan<'a>, RequestError> {
-        self.plan_with(client, head, body, None)
+        self.plan_with(client, head, PlanInput { body, ..PlanInput::default() })
+    }
+
+    /// The same once the body and the consumer were read. `unread` is why a consumer is still not known: it can't be read, or
+    /// too many were to be read.
+    ///
+    /// # Errors
+    /// A request that is rejected under all counts.
+    pub fn plan_read<'a>(
+        &self,
+        client: ClientIdentity<'_>,
+        head: &'a RequestHead,
+        body: Option<&'a BodyFields>,
+        unread: ConsumerError,
+    ) -> Result<RequestPlan<'a>, RequestError> {
+        self.plan_with(client, head, PlanInput { body, unread: Some(unread), recorded: None })
     }
 
     /// The same for a request that a log has, without its body.
@@ -167,7 +155,8 @@ impl Gate {
         head: &'a RequestHead,
         recorded: &RecordedParts,
     ) -> Result<RequestPlan<'a>, RequestError> {
-        self.plan_with(client, head, Some(&NO_BODY), Some(recorded))
+        let unread = Some(ConsumerError::NotFetched);
+        self.plan_with(client, head, PlanInput { body: Some(&NO_BODY), unread, recorded: Some(recorded) })
     }
 
     #[inline]
@@ -175,8 +164,7 @@ impl Gate {
         &self,
         client: ClientIdentity<'_>,
         head: &'a RequestHead,
-        body: Option<&'a BodyFields>,
-        recorded: Option<&RecordedParts>,
+        PlanInput { body, unread, recorded }: PlanInput<'a, '_>,
     ) -> Result<RequestPlan<'a>, RequestError> {
         let location = self.locate(client, head);
         let matched = self.match_route(head, &location)?;
@@ -192,8 +180,13 @@ impl Gate {
             subject.recorded = Some(recorded);
             subject.identity = self.identify(&subject);
         }
-        let LimitMatches { charges, exempt, missing } = if awaits_body {
-            LimitMatches::default()
+        let is_unread = subject.identity.error == Some(ConsumerError::NotFetched);
+        if is_unread && unread.is_some() {
+            subject.identity.error = unread;
+        }
+        let is_partial = (awaits_body || is_unread) && unread.is_none();
+        let LimitMatches { charges, exempt, missing } = if is_partial {
+            self.matcher().match_early(limits, &subject)?
         } else {
             self.matcher().match_limits(limits, &subject)?
         };
@@ -207,6 +200,7 @@ impl Gate {
             query,
             body,
             awaits_body,
+            is_partial,
             charges,
             exempt,
             missing,
@@ -281,12 +275,18 @@ impl Gate {
         self.consumers.as_ref().map_or_else(Identity::default, |consumers| consumers.identify(subject))
     }
 
-    /// Reads the consumer of a request from Redis. Another plan of the request then knows it.
-    pub async fn fetch_consumer(&self, client: ClientIdentity<'_>, head: &RequestHead, limiter: &Limiter) {
+    /// Reads the consumer of a request from Redis. Another plan of the request then knows it, or why it is not known.
+    pub async fn fetch_consumer(
+        &self,
+        client: ClientIdentity<'_>,
+        head: &RequestHead,
+        limiter: &Limiter,
+    ) -> ConsumerError {
         let location = self.locate(client, head);
-        if let (Some(rules), Ok(matched)) = (&self.consumers, self.match_route(head, &location)) {
-            rules.fetch(&self.subject(client, head, &matched, &location), limiter).await;
-        }
+        let (Some(rules), Ok(matched)) = (&self.consumers, self.match_route(head, &location)) else {
+            return ConsumerError::Unavailable;
+        };
+        rules.fetch(&self.subject(client, head, &matched, &location), limiter).await
     }
 
     /// The name of the key of a charge, with the values of its parts as a [`KeyResolver`] parses them; none if it has no such

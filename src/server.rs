@@ -7,6 +7,7 @@ mod connection;
 mod connection_limiter;
 mod connection_status;
 mod drain;
+mod head_budget;
 mod inherit;
 mod listen;
 mod plain_http;

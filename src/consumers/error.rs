@@ -30,20 +30,24 @@ pub enum ConsumerError {
     /// The consumer is to be read from Redis first.
     #[error("the consumer of this credential is in Redis, if there is one")]
     NotFetched,
+    /// The client has too many credentials that are being looked up.
+    #[error("too many credentials of this client are being looked up; try again in a second")]
+    TooManyLookups,
     /// Redis can't be read, so it is not known whose the credential is.
     #[error("credentials can't be checked at the moment")]
     Unavailable,
 }
 
 impl ConsumerError {
-    /// The status of the response: 400 if no credential was looked up, 401 if another one could help, 403 if none could, 503 if
-    /// none can be checked.
+    /// The status of the response: 400 if no credential was looked up, 401 if another one could help, 403 if none could, 429 if
+    /// the client has too many at once, 503 if none can be checked.
     #[must_use]
     pub fn status(self) -> StatusCode {
         match self {
             Self::Differing => StatusCode::BAD_REQUEST,
             Self::Missing | Self::Ambiguous | Self::Unknown | Self::Expired => StatusCode::UNAUTHORIZED,
             Self::Blocked | Self::Tier => StatusCode::FORBIDDEN,
+            Self::TooManyLookups => StatusCode::TOO_MANY_REQUESTS,
             Self::NotFetched | Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         }
     }

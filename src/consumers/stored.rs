@@ -1,5 +1,6 @@
 //! Consumers that are stored in Redis, where another program can add them at run time.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,10 +11,11 @@ use super::cache::Cache;
 use super::consumer::Consumer;
 use super::credential::CredentialHash;
 use super::error::ConsumerError;
+use super::lookups::Lookups;
 use super::record::parse_record;
 use crate::limiter::Limiter;
 use crate::telemetry::LogThrottle;
-use crate::time::cached_now;
+use crate::time::{cached_now, monotonic};
 
 /// The longest credential that is looked up, in bytes. A longer one is unknown: the cache is bounded in entries, so their size
 /// must be bounded as well.
@@ -30,6 +32,7 @@ pub struct StoredConsumers {
     known: Cache<Entry>,
     /// All others. They are in a cache of their own, so that a flood of them evicts no consumer.
     unknown: Cache<Entry>,
+    lookups: Lookups,
     warnings: Mutex<LogThrottle>,
 }
 
@@ -45,7 +48,7 @@ impl StoredConsumers {
     #[must_use]
     pub fn new(lifetime: Duration) -> Self {
         let (known, unknown, warnings) = (Cache::default(), Cache::default(), Mutex::default());
-        Self { lifetime, known, unknown, warnings }
+        Self { lifetime, known, unknown, lookups: Lookups::default(), warnings }
     }
 
     /// How long an entry is used before it is read again.
@@ -69,9 +72,32 @@ impl StoredConsumers {
         entry.map_or(Err(ConsumerError::NotFetched), |entry| entry.consumer)
     }
 
-    /// Reads the consumer of a credential from Redis. If Redis can't be read, a consumer that is known stays so.
-    pub async fn fetch(&self, credential: &[u8], limiter: &Limiter) {
+    /// Reads the consumer of a credential that `client` has sent from Redis, unless another request of the client does. If Redis
+    /// can't be read, a consumer that is known stays so.
+    ///
+    /// # Errors
+    /// [`ConsumerError::TooManyLookups`] if too many of the client's credentials are to be read.
+    pub async fn fetch(
+        &self,
+        credential: &[u8],
+        client: IpAddr,
+        limiter: &Limiter,
+    ) -> Result<(), ConsumerError> {
         let hash = CredentialHash::of(credential);
+        let lookup = self.lookups.of_credential(client, hash);
+        let _only = lookup.lock().await;
+        // Refreshes the thread's cached time after the wait.
+        let _ = monotonic();
+        if self.find(credential) == Err(ConsumerError::NotFetched) {
+            let permits = self.lookups.of_client(client)?;
+            // The semaphore is never closed.
+            let _permit = permits.acquire().await;
+            self.read(credential, hash, limiter).await;
+        }
+        Ok(())
+    }
+
+    async fn read(&self, credential: &[u8], hash: CredentialHash, limiter: &Limiter) {
         let read = limiter.consumer_record(&hash.to_string()).await;
         let now = cached_now();
         let (consumer, lifetime) = match read {

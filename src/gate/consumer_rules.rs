@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use futures_util::future::join_all;
+use futures_util::future::try_join_all;
 use http::HeaderValue;
 use http::header::{AUTHORIZATION, HeaderName};
 
@@ -214,11 +214,12 @@ impl ConsumerRules {
         self.not_fetched(subject).iter().map(|credential| CredentialHash::of(credential)).collect()
     }
 
-    /// Reads the consumers of a request from Redis, if consumers are there.
-    pub(super) async fn fetch(&self, subject: &Subject<'_>, limiter: &Limiter) {
-        let Some(stored) = &self.stored else { return };
+    /// Reads the consumers of a request from Redis, if consumers are there. Returns why one that still is not known is not.
+    pub(super) async fn fetch(&self, subject: &Subject<'_>, limiter: &Limiter) -> ConsumerError {
+        let Some(stored) = &self.stored else { return ConsumerError::Unavailable };
         let credentials = self.not_fetched(subject);
-        join_all(credentials.iter().map(|credential| stored.fetch(credential, limiter))).await;
+        let fetches = credentials.iter().map(|one| stored.fetch(one, subject.client, limiter));
+        try_join_all(fetches).await.err().unwrap_or(ConsumerError::Unavailable)
     }
 }
 

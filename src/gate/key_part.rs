@@ -9,6 +9,7 @@ use super::body_fields::BodyField;
 use super::json_pointer::JsonPointer;
 use super::subject::Subject;
 use super::{canonical, method};
+use crate::consumers::ConsumerError;
 use crate::http1::{FieldName, RequestHead, names};
 use crate::limit::{PartKind, Parts};
 
@@ -160,6 +161,15 @@ impl KeyPart {
                 PartValue::of(recorded.value(&self.to_string()).map(Cow::Borrowed).into_iter())
             }
             (value, _) => value,
+        }
+    }
+
+    /// Whether the value is known only when the body or the consumer was read.
+    pub(super) fn is_awaited(&self, subject: &Subject<'_>) -> bool {
+        match self {
+            Self::Body(_) => subject.body.is_none(),
+            Self::Consumer => subject.identity.error == Some(ConsumerError::NotFetched),
+            _ => false,
         }
     }
 

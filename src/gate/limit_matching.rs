@@ -80,6 +80,25 @@ impl<'g> LimitMatcher<'g> {
         LimitMatch::Charged { charge: Charge::take(policy, key, rule.cost.of(subject, is_trusted)), source }
     }
 
+    /// Matches a request against those of its limits that its head decides, before its body or its consumer is read. What the
+    /// head shows about the others can only reject the request.
+    #[cold]
+    pub fn match_early(
+        self,
+        limits: &[PolicyId],
+        subject: &Subject<'_>,
+    ) -> Result<LimitMatches, RequestError> {
+        let (waiting, known): (Vec<PolicyId>, Vec<PolicyId>) =
+            limits.iter().partition(|limit| self.rules[**limit].awaits(subject));
+        for limit in waiting.into_iter().filter(|limit| !self.limits.policies[*limit].shadow) {
+            self.rules[limit].check(subject)?;
+            if self.rules[limit].blocks_early(subject, self.hasher) {
+                return Err(RequestError::Blocked(limit));
+            }
+        }
+        self.match_limits(&known, subject)
+    }
+
     /// Matches a request against its limits, in their order.
     pub fn match_limits(
         self,

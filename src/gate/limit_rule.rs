@@ -144,6 +144,19 @@ impl LimitRule {
         self.rules.on_keys(&whole, &first_parts)
     }
 
+    /// Whether the body or the consumer must be read before the charge of a request is known.
+    pub(super) fn awaits(&self, subject: &Subject<'_>) -> bool {
+        let tiers_by = self.tiers.as_ref().map(|tiers| &tiers.by);
+        self.key.parts.iter().chain(tiers_by).any(|part| part.is_awaited(subject))
+    }
+
+    /// Whether a request is blocked, whatever is read of it later: by its client's address, or by the first part of its key.
+    pub(super) fn blocks_early(&self, subject: &Subject<'_>, hasher: &KeyHasher) -> bool {
+        let has_first_part = self.key.parts.first().is_some_and(|part| !part.is_awaited(subject));
+        self.rules.block.matches(subject.location.address).is_some()
+            || (has_first_part && self.key_rules(subject, &KeyLookup::Skip, hasher).block().is_some())
+    }
+
     /// Rejects a request of which the server may read another value than the limit, so that a client could evade it.
     pub(super) fn check(&self, subject: &Subject<'_>) -> Result<(), RequestError> {
         if let Some(header) = self.differing_header(subject) {

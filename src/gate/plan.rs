@@ -10,6 +10,7 @@ use super::body_fields::BodyFields;
 use super::missing::MissingPart;
 use super::path::NormalPath;
 use super::query::Query;
+use super::recorded::RecordedParts;
 use super::table::RouteId;
 use crate::consumers::ConsumerError;
 use crate::limit::{Charge, PolicyId};
@@ -58,9 +59,11 @@ pub struct RequestPlan<'a> {
     pub query: Query<'a>,
     /// The fields of the body that the limits name, if it was read.
     pub body: Option<&'a BodyFields>,
-    /// Whether the limits name fields of the body, which was not read. Nothing is decided about the limits then.
+    /// Whether the limits name fields of the body, which was not read.
     pub awaits_body: bool,
-    /// The charges of the limits.
+    /// Whether something has to be read before the request is planned again: its consumer from Redis, or its body.
+    pub is_partial: bool,
+    /// The charges of the limits; in a partial plan only of those that do not depend on what has to be read.
     pub charges: Charges,
     /// The limits that exempt the request, by an `allow` list.
     pub exempt: SmallVec<[PolicyId; 2]>,
@@ -71,12 +74,13 @@ pub struct RequestPlan<'a> {
     pub identity: Identity,
 }
 
-impl RequestPlan<'_> {
-    /// Whether something has to be read before the request is planned again: its consumer from Redis, or its body.
-    #[must_use]
-    pub fn is_partial(&self) -> bool {
-        self.awaits_body || self.identity.error == Some(ConsumerError::NotFetched)
-    }
+/// What is known of a request beside its head.
+#[derive(Default)]
+pub(super) struct PlanInput<'a, 'r> {
+    pub body: Option<&'a BodyFields>,
+    /// Why a consumer is not known that was to be read; none if nothing was read yet.
+    pub unread: Option<ConsumerError>,
+    pub recorded: Option<&'r RecordedParts>,
 }
 
 /// The charges and exemptions of the limits of one request, and the key part that it lacks.

@@ -3,6 +3,28 @@
 //! Each host pattern has a radix tree of path patterns. A search visits only routes whose path matches; of those the
 //! lowest number wins whose other conditions hold too. Every node has the lowest number below it, so that a search
 //! skips branches that can't win.
+//!
+//! # Example
+//! ```
+//! use http::Method;
+//! use tidegate::gate::{ClientLocation, PathPattern, Query, RequestView, Route, RouteTable};
+//! use tidegate::http1::RequestHead;
+//!
+//! let routes = RouteTable::new(vec![
+//!     Route::new("me", PathPattern::parse("/users/me")?),
+//!     Route::new("user", PathPattern::parse("/users/{id}")?),
+//! ]);
+//! let head = RequestHead::new(Method::GET, "/users/7?full=1".parse()?);
+//! let query = Query::new(head.uri.query());
+//! let location = ClientLocation::new("192.0.2.1".parse()?, None);
+//! let request = RequestView { head: &head, method: &head.method, query: &query, location: &location };
+//!
+//! let id = routes.find("api.example.com", head.uri.path(), request);
+//! let route = id.map(|id| routes.get(id)).ok_or("no route matches")?;
+//! assert_eq!(&*route.name, "user");
+//! assert_eq!(route.path.param("id", "/users/7"), Some("7"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use std::borrow::Cow;
 

@@ -7,7 +7,7 @@ mod values;
 pub use lines::Field;
 pub use values::Values;
 
-use self::lines::{Lines, NO_LINES};
+use self::lines::{Line, Lines, NO_LINES};
 use super::name::{FieldName, NameSet};
 
 /// The header fields of a message, in their order: one buffer of text, and the position of each line in it.
@@ -49,6 +49,13 @@ impl Fields {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Their memory in bytes.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        let Lines { text, positions, .. } = self.lines();
+        text.capacity() + positions.capacity() * size_of::<Line>()
     }
 
     /// The lines in their order.

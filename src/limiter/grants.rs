@@ -18,6 +18,7 @@ mod unit_counts;
 pub use self::table::GrantTable;
 
 pub(super) use self::grant_requests::{GrantRequests, request_grants, request_grants_at};
+pub(super) use self::held_grant::HeldDecision;
 pub(super) use self::held_grants::ReturnedGrant;
 pub(super) use self::refill::{refill, refill_charge};
 pub(super) use self::returns::{

@@ -117,6 +117,18 @@ impl LocalFallback {
         is_denied
     }
 
+    /// The decisions of the shares on checks, if one of them denies the request.
+    pub fn check(&self, limits: &Limits, checks: &[Charge]) -> Option<LocalDecisions> {
+        let charges = limits.capped(&limits.local(checks));
+        let decisions = self.memory.take(&limits.shares, &charges);
+        if decisions.iter().all(|decision| decision.allowed) {
+            return None;
+        }
+        self.record_decisions(limits, &charges, &decisions);
+        self.count_allowing(limits, checks);
+        Some(LocalDecisions { charges, decisions, slots: None })
+    }
+
     /// Decides by the shares, after `error` or without a call to the store.
     pub fn decide(&self, limits: &Limits, charges: &[Charge], error: Option<&StoreError>) -> LocalDecisions {
         let local = limits.local(charges);

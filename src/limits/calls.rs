@@ -10,6 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use super::active::Active;
 use super::client::Client;
 use super::next_config::NextConfig;
+use crate::consumers::ConsumerError;
 use crate::gate::Charges;
 use crate::http1::RequestHead;
 use crate::limiter::{Admission, Denial, InProcessUnits, LimitStatuses, Permit, Reservation, is_unanswered};
@@ -23,13 +24,14 @@ pub(super) const MAX_WAITING: usize = 16_384;
 pub(super) enum EngineCall {
     /// Decides charges of this configuration.
     Decide { active: Arc<Active>, charges: Charges, place: Place, reply: oneshot::Sender<Decided> },
-    /// Reads the consumer of a request from Redis. The reply is sent when the next plan of the request knows it.
+    /// Reads the consumer of a request from Redis, unless the charges that its head decides deny it.
     FetchConsumer {
         active: Arc<Active>,
         client: Client,
         head: Box<RequestHead>,
+        charges: Charges,
         place: Place,
-        reply: oneshot::Sender<()>,
+        reply: oneshot::Sender<Fetched>,
     },
     /// Refunds what a request with this final status does not pay, and returns the changed states.
     Settle { id: HoldId, status: u16, reply: oneshot::Sender<LimitStatuses> },
@@ -40,6 +42,14 @@ pub(super) enum EngineCall {
     /// Makes the thread panic.
     #[cfg(test)]
     Panic,
+}
+
+/// What has become of a consumer that was to be read.
+pub(super) enum Fetched {
+    /// The next plan of the request knows the consumer, or that it is not known for this reason.
+    Read(ConsumerError),
+    /// It was not read, since the request is denied.
+    Denied { denial: Denial, statuses: Box<LimitStatuses> },
 }
 
 /// The place of a call among those that wait; free again when this is dropped.

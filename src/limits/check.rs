@@ -7,7 +7,7 @@ use hyper::ext::Protocol;
 use smallvec::SmallVec;
 
 use super::active::Active;
-use super::calls::{Decided, Hold};
+use super::calls::{Decided, Fetched, Hold};
 use super::client::Client;
 use super::decision::{Allowed, Decision, Denied, update};
 use super::shared::Shared;
@@ -63,10 +63,18 @@ pub(super) async fn check(
 
 impl RequestCheck {
     async fn run(self) -> Decision {
-        let mut planned = self.plan();
-        if matches!(&planned, Ok(Planned { unidentified: Some(ConsumerError::NotFetched), .. })) {
-            self.shared.fetch_consumer(&self.active, self.client.clone(), self.head.clone()).await;
-            planned = self.plan();
+        let mut planned = self.plan(None);
+        if let Ok(partial) = &mut planned
+            && partial.unidentified == Some(ConsumerError::NotFetched)
+        {
+            match self.fetch_consumer(std::mem::take(&mut partial.charges)).await {
+                Fetched::Read(unread) => planned = self.plan(Some(unread)),
+                Fetched::Denied { denial, statuses } => {
+                    let rejection = Rejection::Denied(denial);
+                    let rejected = self.rejected(partial.route, *statuses, None, &rejection);
+                    return rejected.finish(&self.active).await;
+                }
+            }
         }
         let mut planned = match planned {
             Ok(planned) => planned,
@@ -85,11 +93,22 @@ impl RequestCheck {
         rejected.finish(&active).await
     }
 
-    /// Decides the route and the charges.
-    fn plan(&self) -> Result<Planned, RequestError> {
+    /// Reads the consumer from Redis, unless `charges`, which the head decides, deny the request.
+    async fn fetch_consumer(&self, charges: Charges) -> Fetched {
+        let (client, head) = (self.client.clone(), self.head.clone());
+        let fetched = self.shared.fetch_consumer(&self.active, client, head, charges).await;
+        fetched.unwrap_or(Fetched::Read(ConsumerError::Unavailable))
+    }
+
+    /// Decides the route and the charges; `unread` is why a consumer that was to be read is not known.
+    fn plan(&self, unread: Option<ConsumerError>) -> Result<Planned, RequestError> {
         let identity =
             ClientIdentity { address: self.client.address(), tls_subject: self.client.tls_subject() };
-        let plan = self.active.snapshot.gate.plan(identity, &self.head, Some(&NO_BODY))?;
+        let gate = &self.active.snapshot.gate;
+        let plan = match unread {
+            None => gate.plan(identity, &self.head, Some(&NO_BODY))?,
+            Some(unread) => gate.plan_read(identity, &self.head, Some(&NO_BODY), unread)?,
+        };
         Ok(Planned {
             route: plan.route,
             charges: plan.charges,

@@ -10,11 +10,14 @@ use tokio::sync::{Mutex, oneshot, watch};
 use tokio::task::JoinSet;
 
 use super::active::{Active, Control};
-use super::calls::{Decided, EngineCall, Hold, HoldId};
+use super::calls::{Decided, EngineCall, Fetched, Hold, HoldId};
+use super::client::Client;
 use super::next_config::NextConfig;
 use crate::gate::{Charges, ClientIdentity};
+use crate::http1::RequestHead;
 use crate::jwt::{Refresher, Verifier};
-use crate::limiter::{self, Limiter, Permit, Reservation};
+use crate::limit::Charge;
+use crate::limiter::{self, Admission, Limiter, Permit, Reservation};
 use crate::store::{Memory, Store, StoreSpec};
 
 /// The state of the thread. A clone is the same one.
@@ -106,14 +109,11 @@ impl Engine {
                     drop(place);
                 });
             }
-            EngineCall::FetchConsumer { active, client, head, place, reply } => {
+            EngineCall::FetchConsumer { active, client, head, charges, place, reply } => {
                 tasks.spawn_local(async move {
-                    let identity =
-                        ClientIdentity { address: client.address(), tls_subject: client.tls_subject() };
-                    let current = engine.serving(&active);
-                    active.snapshot.gate.fetch_consumer(identity, &head, &current.limiter).await;
+                    let fetched = engine.fetch_consumer(&active, &client, &head, &charges).await;
                     drop(place);
-                    let _ = reply.send(());
+                    let _ = reply.send(fetched);
                 });
             }
             EngineCall::Settle { id, status, reply } => {
@@ -149,6 +149,25 @@ impl Engine {
         }
         let limiter = current.limiter.with_counts(Arc::clone(&active.thread_counts));
         Rc::new(Current { active: Arc::clone(active), limiter })
+    }
+
+    async fn fetch_consumer(
+        &self,
+        active: &Arc<Active>,
+        client: &Client,
+        head: &RequestHead,
+        charges: &[Charge],
+    ) -> Fetched {
+        let (limiter, gate) = (&self.serving(active).limiter, &active.snapshot.gate);
+        let denied = match limiter.known_denial(&gate.limits, charges) {
+            Some(denied) => Some(denied),
+            None => limiter.denial_in_redis(&gate.limits, charges).await,
+        };
+        if let Some(Admission { verdict: Err(denial), statuses, .. }) = denied {
+            return Fetched::Denied { denial, statuses: Box::new(statuses) };
+        }
+        let identity = ClientIdentity { address: client.address(), tls_subject: client.tls_subject() };
+        Fetched::Read(gate.fetch_consumer(identity, head, limiter).await)
     }
 
     async fn decide(&self, active: &Arc<Active>, charges: Charges, reply: oneshot::Sender<Decided>) {

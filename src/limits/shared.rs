@@ -8,7 +8,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Semaphore, oneshot, watch};
 
 use super::active::{Active, Control};
-use super::calls::{Decided, EngineCall, Hold, MAX_WAITING, Place};
+use super::calls::{Decided, EngineCall, Fetched, Hold, MAX_WAITING, Place};
 use super::client::Client;
 use super::error::Error;
 use super::next_config::NextConfig;
@@ -68,14 +68,19 @@ impl Shared {
         replied.await.ok()
     }
 
-    /// Reads the consumer of a request from Redis. It stays unknown if the thread has ended, or too many calls wait for it.
-    pub async fn fetch_consumer(&self, active: &Arc<Active>, client: Client, head: Box<RequestHead>) {
-        let Some(place) = self.place() else { return };
+    /// Reads the consumer of a request from Redis, unless the charges that its head decides deny it. None if the thread has ended,
+    /// or too many calls wait for it.
+    pub async fn fetch_consumer(
+        &self,
+        active: &Arc<Active>,
+        client: Client,
+        head: Box<RequestHead>,
+        charges: Charges,
+    ) -> Option<Fetched> {
+        let (place, active) = (self.place()?, Arc::clone(active));
         let (reply, replied) = oneshot::channel();
-        let call = EngineCall::FetchConsumer { active: Arc::clone(active), client, head, place, reply };
-        if self.calls.send(call).is_ok() {
-            let _ = replied.await;
-        }
+        self.calls.send(EngineCall::FetchConsumer { active, client, head, charges, place, reply }).ok()?;
+        replied.await.ok()
     }
 
     #[cfg(test)]

@@ -9,34 +9,23 @@ use bytes::Bytes;
 use http::{Method, StatusCode};
 
 use super::acme_challenge;
-use super::client::ClientConnection;
-use super::client_body::ClientBody;
 use super::cors::{CorsRequest, CorsRules};
-use super::forward::ForwardedRequest;
-use super::forward_auth::ForwardAuth;
-use super::forward_plan::ForwardPlan;
-use super::grpc_error::to_grpc_error;
-use super::http2::Connect;
-use super::inbound::accept_upgrade;
 use super::local_reply::{self, RejectedRequest};
-use super::log_entry::PlannedRequest;
-use super::rate_headers::RateHeaderSource;
-use super::read_missing::{read_missing, replan};
-use super::rejection::Rejection;
-use super::request_decision::RequestDecision;
-use super::request_id::RequestId;
-use super::request_record::RequestRecord;
-use super::response::ProxyResponse;
+use super::read_missing::{ReadParts, Unread, read_missing, replan};
 use super::response_body::{BodySource, ReplyBody, RequestTiming};
-use super::route_action::Target;
-use super::settlement::settle;
-use super::snapshot::Proxy;
+use super::{client::ClientConnection, client_body::ClientBody};
 use super::{decision_counts, grpc, http2, max_forwards, original_request, own_limits, top_keys, tunnel};
+use super::{forward::ForwardedRequest, forward_auth::ForwardAuth, forward_plan::ForwardPlan};
+use super::{grpc_error::to_grpc_error, http2::Connect, inbound::accept_upgrade};
+use super::{log_entry::PlannedRequest, response::ProxyResponse};
+use super::{rate_headers::RateHeaderSource, rejection::Rejection};
+use super::{request_decision::RequestDecision, request_id::RequestId, request_record::RequestRecord};
+use super::{route_action::Target, settlement::settle, snapshot::Proxy};
 use crate::boxed::rare;
 use crate::gate::{BodyFields, RequestError, RequestPlan, RouteId, RouteMatch};
 use crate::http1::{RequestHead, ResponseHead};
 use crate::id_vec::Id as _;
-use crate::limiter::{Admission, LimitStatuses, Permit, Reservation, StatusSource};
+use crate::limiter::{Admission, Denial, LimitStatuses, Permit, Reservation, StatusSource};
 use crate::telemetry::{DecisionSource, RequestCounts};
 use crate::time::{Micros, Stopwatch};
 
@@ -172,19 +161,19 @@ impl<'p> Exchange<'p> {
         }
         let AdmittedRequest { plan, permit, delay } = {
             // The plan borrows the head, which moves upstream: it ends here, and its result is a `ForwardPlan`.
-            let (proxy, mut fields) = (self.proxy, None);
+            let (proxy, mut read) = (self.proxy, ReadParts::NONE);
             // A plan is large, so it stays where it is made.
             let mut planned = proxy.snapshot.gate.plan(self.client.identity(), &head, None);
             if let Ok(partial) = &planned
-                && partial.is_partial()
+                && partial.is_partial
             {
-                let read = read_missing(proxy, self.client, (&head, &mut self.body), partial).await;
-                fields = read.map_err(|rejection| self.rejected(&head, rejection))?;
-                planned = replan(proxy, self.client, &head, fields.as_ref());
+                let missing = read_missing(proxy, self.client, (&head, &mut self.body), partial).await;
+                read = missing.map_err(|why| self.unread(&head, partial, why))?;
+                planned = replan(proxy, self.client, &head, &read);
             }
             let plan = match &mut planned {
                 Ok(plan) => plan,
-                Err(error) => return Err(self.malformed(&head, fields.as_ref(), error)),
+                Err(error) => return Err(self.malformed(&head, read.fields.as_ref(), error)),
             };
             self.route = plan.route;
             let (permit, delay) = self.admit(&head, plan).await?;
@@ -247,6 +236,19 @@ impl<'p> Exchange<'p> {
         rejection
     }
 
+    /// Records what is known of a request that is rejected before all that its plan needs is read.
+    #[cold]
+    fn unread(&mut self, head: &RequestHead, partial: &RequestPlan<'_>, why: Unread) -> Rejection {
+        let denied = match why {
+            Unread::Rejected(rejection) => return self.rejected(head, rejection),
+            Unread::Denied(admission, stopwatch) => {
+                self.route = partial.route;
+                self.record_admission(head, partial, *admission, stopwatch)
+            }
+        };
+        denied.err().unwrap_or(Rejection::Denied(Denial::Limited))
+    }
+
     /// Records what is known of a request that is rejected before it has a plan.
     #[cold]
     fn rejected(&mut self, head: &RequestHead, rejection: Rejection) -> Rejection {
@@ -276,6 +278,18 @@ impl<'p> Exchange<'p> {
         } else {
             self.proxy.limiter.decide(limits, &plan.charges).await
         };
+        self.record_admission(head, plan, admission, stopwatch)
+    }
+
+    /// Records the decision of the limits; what was begun for it took as long as `stopwatch` says.
+    #[inline]
+    fn record_admission(
+        &mut self,
+        head: &RequestHead,
+        plan: &RequestPlan<'_>,
+        admission: Admission,
+        stopwatch: Stopwatch,
+    ) -> Result<(Permit, Micros), Rejection> {
         decision_counts::record(&self.proxy.counts, plan, stopwatch);
         let request = PlannedRequest { gate: &self.proxy.snapshot.gate, client: self.client, head, plan };
         top_keys::record(self.proxy, &request, &admission);
@@ -348,7 +362,11 @@ impl<'p> Exchange<'p> {
         if let Some(cors) = &self.cors {
             cors.write(self.route, &mut response.head.fields);
         }
-        let mut record = self.record_status(response.head.status);
+        self.is_finished = true;
+        self.counts().record_response(response.head.status);
+        self.record.set_status(response.head.status);
+        // It lasts until the end of the body.
+        let mut record = std::mem::take(&mut self.record);
         self.decision.finish(&self.proxy.counts, Some(&mut response.head));
         if self.is_grpc {
             to_grpc_error(&mut response);
@@ -360,22 +378,8 @@ impl<'p> Exchange<'p> {
         ProxyResponse { tunnel, ..response.map(|source| ReplyBody::new(source, record, timing)) }
     }
 
-    /// Counts the response, and returns the record, which lasts until the end of its body.
-    fn record_status(&mut self, status: StatusCode) -> RequestRecord {
-        self.is_finished = true;
-        self.counts().record_response(status);
-        self.record.set_status(status);
-        std::mem::take(&mut self.record)
-    }
-
     fn rate_headers(&self) -> RateHeaderSource<'_> {
-        let Proxy { snapshot, clock, .. } = self.proxy;
-        RateHeaderSource {
-            policy: &snapshot.response_policy,
-            limits: &snapshot.gate.limits.policies,
-            statuses: &self.statuses,
-            clock,
-        }
+        RateHeaderSource::new(&self.proxy.snapshot, &self.statuses, &self.proxy.clock)
     }
 
     fn counts(&self) -> &RequestCounts {

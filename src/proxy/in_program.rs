@@ -151,10 +151,5 @@ pub(crate) fn write_rate_headers(
 }
 
 fn source<'a>(snapshot: &'a ConfigSnapshot, statuses: &'a [LimitStatus]) -> RateHeaderSource<'a> {
-    RateHeaderSource {
-        policy: &snapshot.response_policy,
-        limits: &snapshot.gate.limits.policies,
-        statuses,
-        clock: &CLOCK,
-    }
+    RateHeaderSource::new(snapshot, statuses, &CLOCK)
 }

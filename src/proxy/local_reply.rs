@@ -227,13 +227,13 @@ impl<'a> RejectedRequest<'a> {
             (ConsumerError::Missing, Some(source)) => source.missing_detail(),
             _ => error.to_string(),
         };
-        let is_unavailable = status == StatusCode::SERVICE_UNAVAILABLE;
-        let mut response = self.explained(status, &detail, is_unavailable.then_some(1));
+        let is_transient = matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS);
+        let mut response = self.explained(status, &detail, is_transient.then_some(1));
         response.head.fields.push(CACHE_CONTROL, b"no-store");
         if let Some(source) = self.credential.filter(|_| status == StatusCode::UNAUTHORIZED) {
             response.head.fields.push(WWW_AUTHENTICATE, source.challenge().as_bytes());
         }
-        if is_unavailable {
+        if is_transient {
             response.head.fields.push(RETRY_AFTER, b"1");
         }
         response

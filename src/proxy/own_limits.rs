@@ -45,9 +45,13 @@ struct OwnLimit<'a> {
 /// Whether a request reads the client's limits instead of being charged. One that is rejected for its credential is charged
 /// as on other routes, since that bounds how fast credentials can be guessed.
 pub(super) fn only_shows_limits(snapshot: &ConfigSnapshot, plan: &RequestPlan<'_>) -> bool {
+    is_about_limits(snapshot, plan) && plan.identity.error.is_none() && plan.missing.is_none()
+}
+
+/// Whether the route of a request shows the client's limits.
+pub(super) fn is_about_limits(snapshot: &ConfigSnapshot, plan: &RequestPlan<'_>) -> bool {
     let action = plan.route.map(|route| &snapshot.actions[route]);
-    let shows = action.is_some_and(|action| matches!(action.target, Target::Limits));
-    shows && plan.identity.error.is_none() && plan.missing.is_none()
+    action.is_some_and(|action| matches!(action.target, Target::Limits))
 }
 
 /// The limits of a client as JSON.

@@ -1,6 +1,7 @@
 //! Rate headers: `X-RateLimit-*`, and `RateLimit` with `RateLimit-Policy`. Written here only.
 
 use super::response_policy::{RateHeaders, ResponsePolicy};
+use super::snapshot::ConfigSnapshot;
 use crate::http1::names::{
     RATELIMIT, RATELIMIT_POLICY, X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING, X_RATELIMIT_RESET,
 };
@@ -20,7 +21,13 @@ pub(super) struct RateHeaderSource<'a> {
     pub clock: &'a Clock,
 }
 
-impl RateHeaderSource<'_> {
+impl<'a> RateHeaderSource<'a> {
+    /// The input for a request under this configuration.
+    pub fn new(snapshot: &'a ConfigSnapshot, statuses: &'a [LimitStatus], clock: &'a Clock) -> Self {
+        let ConfigSnapshot { gate, response_policy: policy, .. } = snapshot;
+        Self { policy, limits: &gate.limits.policies, statuses, clock }
+    }
+
     /// Writes the rate headers. A server's own headers are kept, as a set, if their remaining count is not above ours.
     /// `retry_after` is the wait of a denial, in seconds.
     pub fn write(&self, fields: &mut Fields, retry_after: Option<u64>) {

@@ -1,35 +1,135 @@
-//! Reading what the plan of a request needs beyond its head.
+//! Reading what the plan of a request needs beyond its head, once the limits that the head decides do not deny it.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
 
 use futures_util::future::LocalBoxFuture;
 
 use super::client::ClientConnection;
 use super::client_body::ClientBody;
 use super::outbound::limit_body;
+use super::own_limits::is_about_limits;
 use super::rejection::Rejection;
 use super::snapshot::Proxy;
 use crate::consumers::ConsumerError;
 use crate::gate::{BodyFields, MAX_READ_BODY, NoField, RequestError, RequestPlan, RouteId};
 use crate::http1::RequestHead;
+use crate::limiter::Admission;
+use crate::time::Stopwatch;
 use crate::upstream::{ForwardError, ReadBody};
 
+/// What was read of a request beside its head.
+#[derive(Debug)]
+pub(super) struct ReadParts {
+    /// The fields of its body that limits name; none if there is no such limit.
+    pub fields: Option<BodyFields>,
+    /// Why its consumer is not known, if it still is not.
+    unread: ConsumerError,
+}
+
+impl ReadParts {
+    /// Nothing was read.
+    pub const NONE: Self = Self { fields: None, unread: ConsumerError::NotFetched };
+}
+
+/// Why a request is rejected before all that its plan needs is read.
+#[derive(Debug)]
+pub(super) enum Unread {
+    /// The limits that its head decides deny it. That was begun then.
+    Denied(Box<Admission>, Stopwatch),
+    /// Its body ends early, arrives too slowly, or is larger than the route allows.
+    Rejected(Rejection),
+}
+
 /// Reads what the plan of a request lacks: its consumer from Redis, and the fields of its body that the limits of its route
-/// count by. The future is boxed because few requests wait for it, and it would enlarge the future of all.
+/// count by. If it would have to wait for that, the limits that its head decides are checked first. The future is boxed because
+/// few requests wait for it, and it would enlarge the future of all.
 ///
 /// # Errors
-/// A body that ends early, arrives too slowly, or is larger than the route allows.
+/// Why the request is rejected.
 pub(super) fn read_missing<'f>(
     proxy: &'f Proxy,
     client: &'f ClientConnection,
     (head, body): (&'f RequestHead, &'f mut ClientBody),
     plan: &'f RequestPlan<'_>,
-) -> LocalBoxFuture<'f, Result<Option<BodyFields>, Rejection>> {
+) -> LocalBoxFuture<'f, Result<ReadParts, Unread>> {
     Box::pin(async move {
-        if plan.identity.error == Some(ConsumerError::NotFetched) {
-            proxy.snapshot.gate.fetch_consumer(client.identity(), head, &proxy.limiter).await;
+        let early = EarlyCheck { proxy, plan, stopwatch: Stopwatch::start() };
+        early.by_process()?;
+        let (mut unread, is_unread) =
+            (ConsumerError::Unavailable, plan.identity.error == Some(ConsumerError::NotFetched));
+        if is_unread {
+            early.in_redis().await?;
+            unread = proxy.snapshot.gate.fetch_consumer(client.identity(), head, &proxy.limiter).await;
         }
-        let Some(route) = plan.route.filter(|_| plan.awaits_body) else { return Ok(None) };
-        read_fields(proxy, client, (head, body), route).await.map(Some)
+        let Some(route) = plan.route.filter(|_| plan.awaits_body) else {
+            return Ok(ReadParts { fields: None, unread });
+        };
+        let mut reading = pin!(read_fields(proxy, client, (head, body), route));
+        let read = match poll_arrived(reading.as_mut()).await {
+            Poll::Ready(read) => read,
+            Poll::Pending => {
+                if !is_unread {
+                    early.in_redis().await?;
+                }
+                reading.await
+            }
+        };
+        let fields = Some(read.map_err(Unread::Rejected)?);
+        Ok(ReadParts { fields, unread })
     })
+}
+
+/// Polls a future that reads a body twice: over HTTP/1.1 the connection, in the same task, provides what has arrived after the
+/// first time.
+async fn poll_arrived<F: Future + Unpin>(mut reading: F) -> Poll<F::Output> {
+    let mut is_first = true;
+    poll_fn(|cx| match std::pin::Pin::new(&mut reading).poll(cx) {
+        Poll::Pending if std::mem::take(&mut is_first) => {
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }
+        polled => Poll::Ready(polled),
+    })
+    .await
+}
+
+/// The check of the limits that the head of a request decides.
+struct EarlyCheck<'f> {
+    proxy: &'f Proxy,
+    /// The partial plan, with their charges.
+    plan: &'f RequestPlan<'f>,
+    stopwatch: Stopwatch,
+}
+
+impl EarlyCheck<'_> {
+    /// Checks them without I/O: all of them if they are counted in this process.
+    fn by_process(&self) -> Result<(), Unread> {
+        let Self { proxy, plan, .. } = self;
+        if self.is_free() {
+            return Ok(());
+        }
+        self.result(proxy.limiter.known_denial(&proxy.snapshot.gate.limits, &plan.charges))
+    }
+
+    /// Checks those that are counted in Redis.
+    async fn in_redis(&self) -> Result<(), Unread> {
+        let Self { proxy, plan, .. } = self;
+        if self.is_free() {
+            return Ok(());
+        }
+        self.result(proxy.limiter.denial_in_redis(&proxy.snapshot.gate.limits, &plan.charges).await)
+    }
+
+    /// Whether the request may not be charged at all.
+    fn is_free(&self) -> bool {
+        self.plan.charges.is_empty() || is_about_limits(&self.proxy.snapshot, self.plan)
+    }
+
+    fn result(&self, denied: Option<Admission>) -> Result<(), Unread> {
+        denied.map_or(Ok(()), |admission| Err(Unread::Denied(Box::new(admission), self.stopwatch)))
+    }
 }
 
 /// Plans a request again, once what its plan has lacked is read. Not inlined, because few requests need it.
@@ -38,9 +138,9 @@ pub(super) fn replan<'h>(
     proxy: &Proxy,
     client: &ClientConnection,
     head: &'h RequestHead,
-    fields: Option<&'h BodyFields>,
+    read: &'h ReadParts,
 ) -> Result<RequestPlan<'h>, RequestError> {
-    proxy.snapshot.gate.plan(client.identity(), head, fields)
+    proxy.snapshot.gate.plan_read(client.identity(), head, read.fields.as_ref(), read.unread)
 }
 
 /// Reads the body of a request, if it can have a field that the limits of the route name. It is forwarded unchanged.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::connection_status::ConnectionStatus;
+use super::head_budget::ClientHeads;
 use crate::sharded::Sharded;
 use crate::telemetry::ListenerCounts;
 
@@ -28,7 +29,14 @@ pub enum TooManyConnections {
     Client(NonZeroUsize),
 }
 
-type ConnectionsByClient = HashMap<IpAddr, Vec<Arc<ConnectionStatus>>>;
+type Clients = HashMap<IpAddr, ClientEntry>;
+
+/// What is known of a client with connections.
+#[derive(Debug, Default)]
+struct ClientEntry {
+    connections: Vec<Arc<ConnectionStatus>>,
+    heads: Arc<ClientHeads>,
+}
 
 /// Counts the connections to one listener.
 #[derive(Debug, Default)]
@@ -38,7 +46,7 @@ pub struct ConnectionLimiter {
     /// Connections that were evicted, and are not closed yet.
     closing: AtomicUsize,
     /// Connections by client; clients without one are not kept.
-    clients: Sharded<ConnectionsByClient, SHARDS>,
+    clients: Sharded<Clients, SHARDS>,
     /// Connections that were refused, by the variants of [`TooManyConnections`].
     refused: [AtomicU64; 2],
     counts: ListenerCounts,
@@ -94,10 +102,11 @@ impl ConnectionLimiter {
         if self.closing.load(Ordering::Relaxed) > max / CLOSING_PART {
             return false;
         }
-        let own = new_client.and_then(|client| self.clients.lock(&client).get(&client).map(Vec::len));
+        let own = new_client
+            .and_then(|client| self.clients.lock(&client).get(&client).map(|known| known.connections.len()));
         let mut largest = (own.unwrap_or(0), None);
         for shard in self.clients.lock_each() {
-            for (client, connections) in shard.iter() {
+            for (client, ClientEntry { connections, .. }) in shard.iter() {
                 if connections.len() > largest.0 && connections.iter().any(|connection| connection.is_idle())
                 {
                     largest = (connections.len(), Some(*client));
@@ -106,7 +115,7 @@ impl ConnectionLimiter {
         }
         let Some(client) = largest.1 else { return false };
         let mut shard = self.clients.lock(&client);
-        let Some(connections) = shard.get_mut(&client) else { return false };
+        let Some(ClientEntry { connections, .. }) = shard.get_mut(&client) else { return false };
         let Some(idle) = connections.iter().position(|connection| connection.is_idle()) else { return false };
         let evicted = connections.remove(idle);
         if connections.is_empty() {
@@ -127,12 +136,13 @@ impl ClientConnectionPermit {
     /// many already.
     pub fn assign_to(&mut self, client: IpAddr, max: Option<NonZeroUsize>) -> Result<(), TooManyConnections> {
         let mut shard = self.limiter.clients.lock(&client);
-        let connections = shard.entry(client).or_default();
+        let ClientEntry { connections, heads } = shard.entry(client).or_default();
         if let Some(max) = max.filter(|max| connections.len() >= max.get()) {
             self.limiter.refused[1].fetch_add(1, Ordering::Relaxed);
             return Err(TooManyConnections::Client(max));
         }
         connections.push(Arc::clone(&self.status));
+        self.status.set_client_heads(heads);
         self.client = Some(client);
         Ok(())
     }
@@ -159,7 +169,7 @@ impl Drop for ClientConnectionPermit {
         }
         limiter.open.fetch_sub(1, Ordering::Relaxed);
         let Some((client, shard)) = &mut shard else { return };
-        if let Some(connections) = shard.get_mut(client) {
+        if let Some(ClientEntry { connections, .. }) = shard.get_mut(client) {
             connections.retain(|connection| !Arc::ptr_eq(connection, &self.status));
             if connections.is_empty() {
                 shard.remove(client);

@@ -1,9 +1,12 @@
 //! The status of a client's connection that other workers read and write.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 
 use parking_lot::Mutex;
+
+use super::head_budget::ClientHeads;
 
 /// Whether a connection is idle, so that it can be evicted, and whether it was.
 #[derive(Debug, Default)]
@@ -12,9 +15,22 @@ pub(super) struct ConnectionStatus {
     is_evicted: AtomicBool,
     /// Wakes the connection's task.
     waker: Mutex<Option<Waker>>,
+    /// The heads of its client, once that is known and unless it is a trusted proxy.
+    client_heads: OnceLock<Arc<ClientHeads>>,
 }
 
 impl ConnectionStatus {
+    /// Records the heads of its client.
+    pub fn set_client_heads(&self, heads: &Arc<ClientHeads>) {
+        // A connection has one client.
+        let _ = self.client_heads.set(Arc::clone(heads));
+    }
+
+    /// The heads of its client, unless it is a trusted proxy.
+    pub fn client_heads(&self) -> Option<Arc<ClientHeads>> {
+        self.client_heads.get().cloned()
+    }
+
     /// Whether no request is in progress.
     pub fn is_idle(&self) -> bool {
         self.is_idle.load(Ordering::Relaxed)

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
 use super::connection_status::ConnectionStatus;
+use super::head_budget::HeadBudget;
 use super::refusal_pacer::RefusalPacer;
 use super::start_queue::{StartQueue, Starter};
 use crate::proxy::Proxy;
@@ -133,6 +134,11 @@ impl ConnectionTracker {
     /// The starts of its requests, if it is one from this address. Each trusted proxy is a client of its own.
     pub fn starter(&self, address: IpAddr, proxy: &Proxy) -> Starter {
         self.connections.starts.starter(proxy.client_at(address).unwrap_or(address))
+    }
+
+    /// The budget for the heads of its requests.
+    pub fn head_budget(&self) -> HeadBudget {
+        HeadBudget::new(self.status.client_heads())
     }
 
     /// Ready when the connections start to drain.

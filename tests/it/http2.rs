@@ -17,7 +17,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Request};
 
-use crate::support::{Client, Frames, Http2, Tidegate, Upstream, block, curl, eventually, frames, get};
+use crate::support::{
+    Client, Frames, Http2, Tidegate, Upstream, block, connect_from, curl, eventually, frames, get,
+};
 
 /// A proxy in front of an echo server, with these lines in its listener.
 fn listening(lines: &str) -> (Tidegate, Upstream) {

@@ -177,6 +177,7 @@ mod limits {
     pub mod counting;
     mod delay;
     mod denials;
+    mod head_first;
     mod keys;
     mod overrides;
     mod own_limits;

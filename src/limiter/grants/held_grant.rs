@@ -1,7 +1,18 @@
 //! One grant of the store.
 
-use crate::limit::{Grant, GrantReport, Quota};
+use crate::limit::{Decision, Grant, GrantReport, Quota};
 use crate::time::{BootTime, Micros, Timestamp};
+
+/// How the grants of a key would decide a charge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::limiter) enum HeldDecision {
+    /// There is no grant: the store decides, without a report.
+    NoGrant,
+    /// They have the units, or the store decides when it has the report of a grant.
+    Undecided,
+    /// The units of a paced grant are not available yet.
+    Denied(Decision),
+}
 
 /// A grant for a key, with its units by their state.
 ///

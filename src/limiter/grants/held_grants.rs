@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::demand_rate::DemandRate;
-use super::held_grant::{GrantCall, HeldGrant};
+use super::held_grant::{GrantCall, HeldDecision, HeldGrant};
 use super::unit_counts::UnitCounts;
 use crate::limit::{
     Ahead, Charge, Decision, DenyReason, Grant, GrantReport, GrantRequest, Key, Policy, PolicyId,
@@ -181,12 +181,32 @@ impl HeldGrants {
     pub fn take(&mut self, cost: u64, now: BootTime) -> TakeResult {
         self.remove_ended(now);
         let Some(grant) = self.grants.iter_mut().find(|grant| grant.available(now) >= cost) else {
-            let ready = self.grants.iter().filter_map(|grant| grant.ready_at(cost)).min();
-            return ready.map_or(TakeResult::Missing, |at| self.deny(at.since(now), now));
+            return self.without_units(cost, now);
         };
         grant.take(cost);
         let (serial, opened) = (grant.serial, grant.opened);
         TakeResult::Taken { serial, opened, decision: self.decision(now), is_low: self.is_low(now) }
+    }
+
+    /// The decision on a charge whose units no grant has.
+    fn without_units(&self, cost: u64, now: BootTime) -> TakeResult {
+        let ready = self.grants.iter().filter_map(|grant| grant.ready_at(cost)).min();
+        ready.map_or(TakeResult::Missing, |at| self.deny(at.since(now), now))
+    }
+
+    /// How the grants would decide a charge.
+    pub fn check(&mut self, cost: u64, now: BootTime) -> HeldDecision {
+        self.remove_ended(now);
+        if self.grants.is_empty() {
+            return HeldDecision::NoGrant;
+        }
+        if self.grants.iter().any(|grant| grant.available(now) >= cost) {
+            return HeldDecision::Undecided;
+        }
+        match self.without_units(cost, now) {
+            TakeResult::Denied(decision) => HeldDecision::Denied(decision),
+            TakeResult::Missing | TakeResult::Taken { .. } => HeldDecision::Undecided,
+        }
     }
 
     /// Denies a request whose units become available in `wait`.

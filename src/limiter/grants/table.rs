@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
+use super::held_grant::HeldDecision;
 use super::held_grants::{GrantOwner, HeldGrants, ReturnedGrant};
 use super::unit_counts::UnitCounts;
 use crate::id_vec::Id as _;
@@ -93,6 +94,24 @@ impl GrantTable {
     /// Calls `read` with the grants of a key, if it is known.
     pub(super) fn with_known<T>(&self, id: &EntryId, read: impl FnOnce(&mut HeldGrants) -> T) -> Option<T> {
         self.keys.lock(id).get_mut(id).map(read)
+    }
+
+    /// How the grants of a charge's key would decide it. Nothing is taken.
+    pub(in crate::limiter) fn check(
+        &self,
+        policies: &Arc<[Policy]>,
+        charge: &Charge,
+        now: BootTime,
+    ) -> HeldDecision {
+        let policy = &policies[charge.policy];
+        if policy.ahead.is_none() {
+            return HeldDecision::NoGrant;
+        }
+        let checked = self.with_known(&EntryId::new(policy, charge.key), |held| {
+            let is_of_policy = held.is_of(policies, charge.policy);
+            if is_of_policy { held.check(charge.cost, now) } else { HeldDecision::Undecided }
+        });
+        checked.unwrap_or(HeldDecision::NoGrant)
     }
 
     /// Removes the keys that were not used since the last eviction, several at once so that it happens rarely. Their grants

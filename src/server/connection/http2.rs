@@ -5,7 +5,6 @@
 //! be idle, how long a client may leave a response unread, how many requests it may cancel, and how many control frames it
 //! may send ([`frame_flood`](super::frame_flood)).
 
-use std::convert::Infallible;
 use std::error::Error;
 use std::future::poll_fn;
 use std::pin::pin;
@@ -13,6 +12,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use h2::Reason;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::ext::Protocol;
@@ -26,8 +26,10 @@ use tokio::time::Instant;
 use super::frame_flood::FrameFloodGuard;
 use super::stream_tracker::{StreamProgress, StreamTracker, TrackedBody};
 use crate::boxed::rare;
+use crate::http1::RequestHead;
 use crate::proxy::{ActiveProxy, ClientConnection, Connect, Proxy, ProxyResponse};
 use crate::server::drain::ConnectionTracker;
+use crate::server::head_budget::HeadBudget;
 use crate::server::refusal_pacer::RefusalPacer;
 use crate::server::spec::{ListenerSpec, Service};
 use crate::socket::{BufferedStream, LazyTimer, TimedStream};
@@ -53,6 +55,20 @@ const PING_TIMEOUT: Duration = Duration::from_secs(20);
 const GOAWAY_TIMEOUT: Duration = Duration::from_secs(1);
 /// The same after a recent request: its response may still be blocked on flow control, with the PING behind it.
 const RECENT_GOAWAY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What all requests of a connection share.
+struct StreamContext {
+    client: ClientConnection,
+    service: Service,
+    pacer: Rc<RefusalPacer>,
+    heads: HeadBudget,
+}
+
+impl StreamContext {
+    fn new(client: ClientConnection, service: Service, tracker: &ConnectionTracker) -> Self {
+        Self { client, service, pacer: Rc::clone(tracker.pacer()), heads: tracker.head_budget() }
+    }
+}
 
 /// When an idle connection is shut down, and when one that was shut down is closed.
 struct IdleCheck {
@@ -101,7 +117,8 @@ pub(super) async fn serve(
 ) -> Result<(), Box<dyn Error>> {
     let (drain, draining) = watch::channel(false);
     let starter = tracker.starter(client.ip(), &proxy.current());
-    let client = Rc::new(client.over_http2(spec.max_headers).with_drain(draining));
+    let client = client.over_http2(spec.max_headers).with_drain(draining);
+    let context = Rc::new(StreamContext::new(client, spec.service, tracker));
     let (stream, read) = stream.into_parts();
     // A client always has something to send, such as WINDOW_UPDATE frames: without lingering, closing the socket would
     // reset the connection, and the client could lose the last responses.
@@ -111,12 +128,10 @@ pub(super) async fn serve(
     let (counted, proxy) = (streams.clone(), Rc::clone(proxy));
     let unread = Rc::new(UnreadBodies::default());
     let unread_bodies = Rc::clone(&unread);
-    let (service, pacer) = (spec.service, Rc::clone(tracker.pacer()));
     let serve = service_fn(move |request: Request<Incoming>| {
         let request = request.map(|body| StreamBody::new(body, Rc::clone(&unread)));
-        let (proxy, client) = (proxy.current(), Rc::clone(&client));
         // Boxed because it is large, and hyper moves it several times on its way into a task.
-        Box::pin(respond((service, Rc::clone(&pacer)), (proxy, client), counted.start(), request))
+        Box::pin(respond(Rc::clone(&context), proxy.current(), counted.start(), request))
     });
     let io = TokioIo::new(FrameFloodGuard::new(stream, starter));
     let mut connection = pin!(protocol(spec, streams.clone()).serve_connection(io, serve));
@@ -152,20 +167,30 @@ pub(super) async fn serve(
 }
 
 /// Passes a request to the proxy, or to the service of the listener.
+///
+/// # Errors
+/// The reason for which the stream is reset.
 async fn respond(
-    (service, pacer): (Service, Rc<RefusalPacer>),
-    (proxy, client): (Rc<Proxy>, Rc<ClientConnection>),
+    context: Rc<StreamContext>,
+    proxy: Rc<Proxy>,
     progress: Rc<StreamProgress>,
     request: Request<StreamBody>,
-) -> Result<Response<TrackedBody>, Infallible> {
+) -> Result<Response<TrackedBody>, h2::Error> {
+    let StreamContext { client, service, pacer, heads } = &*context;
     let (mut head, body) = request.into_parts();
     let protocol = head.extensions.remove::<Protocol>();
     let connect = head.extensions.remove::<OnUpgrade>().map(|stream| Connect { protocol, stream });
-    let (head, body) = (Box::new(head.into()), body.into());
-    let response = match service {
-        Service::Proxy => crate::proxy::serve(&proxy, &client, head, body, connect).await,
-        Service::EnvoyRatelimit => rare(crate::ratelimit_service::serve(&proxy, &client, head, body)).await,
+    let (head, body) = (Box::new(RequestHead::from(head)), body.into());
+    // It is not processed, so the client may send it again (RFC 9113 §8.7).
+    let Some(permit) = heads.hold(head.fields.memory()) else {
+        progress.refuse();
+        return Err(Reason::REFUSED_STREAM.into());
     };
+    let response = match service {
+        Service::Proxy => crate::proxy::serve(&proxy, client, head, body, connect).await,
+        Service::EnvoyRatelimit => rare(crate::ratelimit_service::serve(&proxy, client, head, body)).await,
+    };
+    drop(permit);
     let ProxyResponse { head, body, is_over_capacity, .. } = response;
     if is_over_capacity && let Some(end) = pacer.pause_after_refusal(client.ip(), &proxy) {
         // Other requests share the connection, so that it has to be read. The client may have only so many streams open.

@@ -156,6 +156,11 @@ impl StreamProgress {
         Self { has_response: Cell::new(false), unread_since: Cell::new(None), rate, connection }
     }
 
+    /// Records that the request is refused, which is no cancellation by the client.
+    pub fn refuse(&self) {
+        self.has_response.set(true);
+    }
+
     /// Records that there is a response, and tracks its body.
     pub fn track_response(self: Rc<Self>, body: ReplyBody) -> TrackedBody {
         self.has_response.set(true);

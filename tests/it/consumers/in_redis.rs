@@ -1,7 +1,10 @@
 //! Consumers in Redis, which another program adds and changes while the proxy runs.
 
+use futures_util::future::join_all;
+use http::Request;
+
 use super::setup::{CONSUMERS, ConsumersFile, status_of, with_key};
-use crate::support::{RedisServer, Tidegate, eventually, get};
+use crate::support::{Http2, RedisServer, Tidegate, eventually, get};
 
 const TABLE: &str =
     "listen = \"127.0.0.1:0\"\n[admin]\nlisten = \"127.0.0.1:0\"\n[consumers]\nredis_cache = \"1s\"\n";
@@ -192,4 +195,45 @@ fn a_missing_permission_does_not_affect_the_limits() {
     assert_eq!(status_of(&proxy, "/pro", "k-1"), 503);
     assert_eq!(proxy.metric("tidegate_store_up"), 1);
     proxy.wait_log("a consumer can't be read from Redis");
+}
+
+/// The statuses of requests with these credentials, sent at once over one connection. `meanwhile` runs when the first of them
+/// has a response, or none is expected before it.
+fn statuses_at_once(client: &Http2, keys: &[String], first: usize, meanwhile: impl Fn()) -> Vec<u16> {
+    client.block_on(async |sender| {
+        let mut responses = Vec::new();
+        for key in keys {
+            let request = Request::get("http://a/free").header("x-api-key", key).body(()).unwrap();
+            responses.push(sender.clone().ready().await.unwrap().send_request(request, true).unwrap().0);
+        }
+        let late = responses.split_off(responses.len() - first);
+        let status = async |response: h2::client::ResponseFuture| response.await.unwrap().status().as_u16();
+        let mut statuses = join_all(late.into_iter().map(status)).await;
+        meanwhile();
+        statuses.extend(join_all(responses.into_iter().map(status)).await);
+        statuses
+    })
+}
+
+#[test]
+fn a_client_has_a_few_lookups_at_once_and_equal_credentials_share_one() {
+    let redis = RedisServer::start();
+    let store = format!("[store]\nurl = \"{}\"\nprefix = \"test\"\ntimeout = \"5s\"\n", redis.url());
+    let proxy = Tidegate::start(&(TABLE.replace("1s", "1h") + ROUTES + &store));
+    eventually("an unknown credential gets 401", || status_of(&proxy, "/pro", "unknown") == 401);
+    let client = Http2::connect(proxy.addr());
+    let reads = redis.calls("hgetall");
+    redis.pause();
+    let same = vec!["same".to_owned(); 50];
+    assert_eq!(statuses_at_once(&client, &same, 0, || redis.resume()), [401; 50]);
+    assert_eq!(redis.calls("hgetall") - reads, 1);
+    // While Redis is silent 4 are in progress and 64 wait: the others are refused.
+    redis.pause();
+    let made_up: Vec<String> = (0..100).map(|number| format!("made-up-{number}")).collect();
+    let statuses = statuses_at_once(&client, &made_up, 100 - 68, || redis.resume());
+    let refused = statuses.iter().filter(|status| **status == 429).count();
+    let unknown = statuses.iter().filter(|status| **status == 401).count();
+    assert_eq!((refused, unknown, redis.calls("hgetall") - reads), (32, 68, 69));
+    let response = with_key(&proxy, "/free", "made-up-99");
+    assert_eq!(response.status(), 401, "it is looked up later");
 }

@@ -131,3 +131,56 @@ fn streams_above_the_maximum_are_refused() {
     eventually("the allowed streams are forwarded", || server.received() == 128);
     assert_serves(&proxy);
 }
+
+#[test]
+fn heads_that_wait_are_bounded_by_connection_and_by_client() {
+    const ATTACKER: &str = "127.0.0.2";
+    const FORM: &str = "application/x-www-form-urlencoded";
+    let proxy = Tidegate::start(
+        "[[listeners]]\naddress = \"127.0.0.1:0\"\nbody_timeout = \"1m\"\n\
+         [limits.user]\nrate = \"1/hour\"\nkey = \"form:user\"\n\
+         [[routes]]\npath = \"/own\"\nrespond = { status = 200 }\n\
+         [[routes]]\npath = \"/form\"\nlimits = [\"user\"]\nrespond = { status = 200 }\n",
+    );
+    // A field that is added to the table (RFC 7541 §6.2.1), and its index (§6.1): one byte for 3,900.
+    let mut added = block(&[("x", &*"v".repeat(3_900))]);
+    added[0] = 0x40;
+    let head = |field: &[u8]| {
+        let start = [(":method", "POST"), (":scheme", "http"), (":authority", "a"), (":path", "/form")];
+        [&block(&start)[..], &block(&[("content-type", FORM)]), field, &[0xbe; 6]].concat()
+    };
+    let heads = |connection: &mut Frames| {
+        for stream in 0..128 {
+            let field = if stream == 0 { &added[..] } else { &[0xbe] };
+            connection.send(frames::HEADERS, frames::END_HEADERS, 2 * stream + 1, &head(field));
+        }
+        // The first acknowledgement shows that all were read, and the next ones that all were begun.
+        let mut refused = 0;
+        for _ in 0..3 {
+            connection.send(frames::PING, 0, 0, b"nonsense");
+            while let Some(frame) = connection.read().filter(|frame| frame.kind != frames::PING) {
+                if frame.kind == frames::RST_STREAM {
+                    assert_eq!(frame.payload, 7_u32.to_be_bytes(), "REFUSED_STREAM");
+                    refused += 1;
+                }
+            }
+        }
+        128 - refused
+    };
+    let connect = || Frames::over(connect_from(ATTACKER, proxy.addr()).unwrap()).begin(&[]);
+    let before = proxy.memory();
+    let mut connections: Vec<Frames> = (0..24).map(|_| connect()).collect();
+    let held: Vec<usize> = connections.iter_mut().map(heads).collect();
+    let grown = proxy.memory().saturating_sub(before);
+    // Each has seven fields of 3,900 bytes, and its memory is a little more.
+    let fit = |budget: usize| budget / (7 * 3_900);
+    assert!(held.iter().all(|held| *held <= fit(1 << 20)), "{held:?}");
+    assert!((fit(16 << 20) / 2..=fit(16 << 20)).contains(&held.iter().sum()), "{held:?}");
+    assert!(grown < 40 * 1024, "{grown} KiB for {held:?}");
+    // Others are served, and the budget is free again when the connections are closed.
+    assert_serves(&proxy);
+    let mut other = Frames::connect(proxy.addr(), &[]);
+    assert_eq!(heads(&mut other), held[0]);
+    drop(connections);
+    eventually("the budget is free", || heads(&mut connect()) == held[0]);
+}
