@@ -228,6 +228,7 @@ mod source {
     mod functions;
     mod graph;
     mod rules;
+    mod sizes;
 }
 /// The in-memory store and Redis: equal decisions, topologies, faults, outages.
 mod store {

@@ -10,7 +10,7 @@ use quote::ToTokens as _;
 use syn::spanned::Spanned as _;
 use syn::visit::{self, Visit};
 use syn::{
-    Attribute, Block, ImplItemFn, Item, ItemFn, ItemImpl, ItemMod, ItemUse, Signature, TraitItemFn, Type,
+    Attribute, Block, FnArg, ImplItemFn, Item, ItemFn, ItemImpl, ItemMod, ItemUse, Signature, TraitItemFn, Type,
     UseTree,
 };
 
@@ -35,6 +35,8 @@ pub struct SourceFile {
     pub inherent: BTreeSet<String>,
     /// Its functions and methods that have a body.
     pub functions: Vec<Function>,
+    /// The lines on which it has code: no comments, no documentation, no tests.
+    pub code: BTreeSet<usize>,
 }
 
 /// A function or a method.
@@ -42,7 +44,7 @@ pub struct Function {
     pub name: String,
     /// From its signature to its end.
     pub lines: usize,
-    /// `self` among them.
+    /// `self` among them, and each member of a tuple.
     pub parameters: usize,
     /// Whether a trait demands its parameters.
     pub is_of_trait: bool,
@@ -94,6 +96,7 @@ impl SourceFile {
             paths: Vec::new(),
             inherent: BTreeSet::new(),
             functions: Vec::new(),
+            code: BTreeSet::new(),
         };
         for item in parsed.items.iter().filter(|item| !is_test(attributes(item))) {
             file.add(item);
@@ -127,6 +130,8 @@ impl SourceFile {
         self.paths.append(&mut contents.uses);
         self.functions.append(&mut contents.functions);
         paths_in(item.to_token_stream(), &mut self.paths);
+        lines_of(item.to_token_stream(), &mut self.code);
+        self.code.retain(|line| !contents.tests.contains(line));
     }
 }
 
@@ -136,14 +141,20 @@ struct Contents {
     uses: Vec<Segments>,
     functions: Vec<Function>,
     is_of_trait: bool,
+    /// The lines of inner items that are there only for tests.
+    tests: BTreeSet<usize>,
 }
 
 impl Contents {
+    fn add_test(&mut self, item: &dyn ToTokens) {
+        lines_of(item.to_token_stream(), &mut self.tests);
+    }
+
     fn add(&mut self, signature: &Signature, block: &Block) {
         self.functions.push(Function {
             name: signature.ident.to_string(),
             lines: block.span().end().line - signature.span().start().line + 1,
-            parameters: signature.inputs.len(),
+            parameters: signature.inputs.iter().map(parameters).sum(),
             is_of_trait: self.is_of_trait,
         });
     }
@@ -155,17 +166,19 @@ impl<'ast> Visit<'ast> for Contents {
     }
 
     fn visit_item_fn(&mut self, item: &'ast ItemFn) {
-        if !is_test(&item.attrs) {
-            self.add(&item.sig, &item.block);
-            visit::visit_item_fn(self, item);
+        if is_test(&item.attrs) {
+            return self.add_test(item);
         }
+        self.add(&item.sig, &item.block);
+        visit::visit_item_fn(self, item);
     }
 
     fn visit_impl_item_fn(&mut self, item: &'ast ImplItemFn) {
-        if !is_test(&item.attrs) {
-            self.add(&item.sig, &item.block);
-            visit::visit_impl_item_fn(self, item);
+        if is_test(&item.attrs) {
+            return self.add_test(item);
         }
+        self.add(&item.sig, &item.block);
+        visit::visit_impl_item_fn(self, item);
     }
 
     fn visit_trait_item_fn(&mut self, item: &'ast TraitItemFn) {
@@ -176,15 +189,19 @@ impl<'ast> Visit<'ast> for Contents {
     }
 
     fn visit_item_impl(&mut self, item: &'ast ItemImpl) {
+        if is_test(&item.attrs) {
+            return self.add_test(item);
+        }
         let outer = std::mem::replace(&mut self.is_of_trait, item.trait_.is_some());
         visit::visit_item_impl(self, item);
         self.is_of_trait = outer;
     }
 
     fn visit_item_mod(&mut self, item: &'ast ItemMod) {
-        if !is_test(&item.attrs) {
-            visit::visit_item_mod(self, item);
+        if is_test(&item.attrs) {
+            return self.add_test(item);
         }
+        visit::visit_item_mod(self, item);
     }
 }
 
@@ -252,6 +269,33 @@ fn paths_in(tokens: TokenStream, paths: &mut Vec<Segments>) {
         colons = 0;
     }
     close(&mut current, paths);
+}
+
+/// The lines on which these tokens are, apart from documentation.
+fn lines_of(tokens: TokenStream, lines: &mut BTreeSet<usize>) {
+    for token in tokens {
+        let span = token.span();
+        match token {
+            TokenTree::Group(group) if group.delimiter() == Delimiter::Bracket && is_meta(group.stream()) => {}
+            TokenTree::Group(group) => {
+                lines.extend([group.span_open().start().line, group.span_close().end().line]);
+                lines_of(group.stream(), lines);
+            }
+            // Of an attribute, which is not on a line of its own.
+            TokenTree::Punct(punct) if punct.as_char() == '#' => {}
+            _ => lines.extend(span.start().line..=span.end().line),
+        }
+    }
+}
+
+/// How many parameters an argument is: each member of a tuple is one.
+fn parameters(argument: &FnArg) -> usize {
+    let FnArg::Typed(argument) = argument else { return 1 };
+    let mut inner = &*argument.ty;
+    while let Type::Reference(reference) = inner {
+        inner = &reference.elem;
+    }
+    if let Type::Tuple(tuple) = inner { tuple.elems.len().max(1) } else { 1 }
 }
 
 fn close(current: &mut Segments, paths: &mut Vec<Segments>) {

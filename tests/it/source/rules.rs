@@ -68,7 +68,7 @@ const CLOCKS: [&str; 2] = ["SystemTime::now", "Instant::now"];
 const LONGEST: usize = 400;
 
 /// The module of the first rank that a file belongs to.
-fn module(path: &str) -> &str {
+pub fn module(path: &str) -> &str {
     let rest = path.strip_prefix("src/").unwrap();
     rest.split(['/', '.']).next().unwrap()
 }
