@@ -31,14 +31,13 @@ mod literal_patterns;
 mod loaded;
 mod log;
 mod numbers;
-mod process;
 mod quota;
 mod rate;
 mod rate_form;
 mod reader;
-mod redis;
 mod report;
 mod rewrite;
+mod route_keys;
 mod routes;
 mod secrets;
 mod source;
@@ -47,6 +46,7 @@ mod store;
 mod syntax;
 mod table;
 mod tls;
+mod top;
 mod traces;
 mod upstreams;
 mod written;
@@ -61,18 +61,18 @@ use toml::de::DeTable;
 
 pub use fingerprint::{Change, Fingerprint, Part};
 pub use interfaces::{Interfaces, interfaces, interfaces_from};
-pub use keys::{Block, reference, schema};
+pub use keys::Block;
 pub use loaded::{Config, Loaded};
 pub use report::Report;
+pub use top::{reference, schema};
 pub use written::WrittenLimit;
 
 use self::consumers::ReadConsumers;
 use self::descriptors::ReadDescriptors;
 use self::geo::ReadGeo;
-use self::keys::TOP;
+use self::keys::KeySet as _;
 use self::limits::{Counting, Naming, Policies, ReadLimits};
 use self::log::ReadLog;
-use self::process::{Process, process};
 use self::reader::Reader;
 use self::report::Problem;
 use self::routes::ReadRoute;
@@ -80,6 +80,7 @@ use self::secrets::Variables;
 use self::store::ReadStore;
 use self::syntax::with_syntax_errors;
 use self::table::{Reported, Table};
+use self::top::{Process, TopKeys, process};
 use self::upstreams::ReadUpstreams;
 use crate::acme::AcmeSpec;
 use crate::admin::AdminSpec;
@@ -127,7 +128,7 @@ pub fn load_limits(path: &Path) -> Result<Loaded, Report> {
 /// # Errors
 /// All errors of the text.
 pub fn parse_limits(text: &str, file: &str) -> Result<Loaded, Report> {
-    let reader = || Reader::for_library(&source::variable);
+    let reader = || Reader::for_library(TopKeys::KEYS, &source::variable);
     parse_with(text, file, reader(), reader())
 }
 
@@ -145,7 +146,7 @@ fn supported(loaded: Loaded, file: &str, text: &str) -> Result<Loaded, Report> {
 /// # Errors
 /// All errors of the file.
 pub fn parse(text: &str, file: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Loaded, Report> {
-    parse_with(text, file, Reader::new(env), Reader::new(env))
+    parse_with(text, file, Reader::new(TopKeys::KEYS, env), Reader::new(TopKeys::KEYS, env))
 }
 
 /// The same with these readers of the file and of the file of consumers.
@@ -157,10 +158,10 @@ fn parse_with(
 ) -> Result<Loaded, Report> {
     let (root, broken) = DeTable::parse_recoverable(text);
     let directory = Path::new(file).parent().unwrap_or(Path::new(""));
-    let mut top = Table::top(&reader, root.get_ref(), &TOP);
+    let mut top = Table::<TopKeys>::top(&reader, root.get_ref());
     library::exclude_sections(&mut top);
     // The file of consumers has a reader of its own: places in it are not places in the configuration file.
-    let consumers = consumers::file(top.given("consumers"), directory);
+    let consumers = consumers::file(top.consumers().given(), directory);
     let consumers_text = consumers.as_ref().map_or("", |file| &file.text);
     let (consumers_root, consumers_broken) = DeTable::parse_recoverable(consumers_text);
     let entries = consumers.as_ref().map(|_| (&consumers_reader, consumers_root.get_ref()));
@@ -226,7 +227,7 @@ struct Sections<'a> {
 /// Reads the whole file, with the file of consumers if there is one; `None` if any part of them is
 /// invalid. Other files that it names are relative to `directory`.
 fn read_file<'a>(
-    top: Table<'a>,
+    top: Table<'a, TopKeys>,
     consumers: Option<(&'a Reader<'a>, &'a DeTable<'a>)>,
     directory: &Path,
 ) -> Option<(Config, IdVec<PolicyId, WrittenLimit>)> {
@@ -245,20 +246,29 @@ fn read_file<'a>(
 
 impl<'a> Sections<'a> {
     /// Reads every section, even if another one is invalid, so that all mistakes are reported at once.
-    fn read(top: &Table<'a>, consumers: Option<(&'a Reader<'a>, &'a DeTable<'a>)>, directory: &Path) -> Self {
-        let client_ip = top.section("client_ip").and_then(client_ip::client_ip);
-        let consumers = ReadConsumers::read(top.given("consumers"), consumers);
-        let listeners = listeners::listeners(top, directory, client_ip.as_ref());
-        let store = top.section("store").and_then(|table| store::store(table, directory));
+    fn read(
+        top: &Table<'a, TopKeys>,
+        consumers: Option<(&'a Reader<'a>, &'a DeTable<'a>)>,
+        directory: &Path,
+    ) -> Self {
+        let client_ip = top.client_ip().section().and_then(client_ip::client_ip);
+        let consumers = ReadConsumers::read(top.consumers().given(), consumers);
+        let listeners = listeners::listeners(
+            top.listen().given(),
+            top.listeners().given(),
+            top,
+            listeners::Context { directory, client_ip: client_ip.as_ref() },
+        );
+        let store = top.store().section().and_then(|table| store::store(table, directory));
         let hasher = store.as_ref().map_or_else(|| KeyHasher::new(None), |store| store.hasher.clone());
         let naming = Naming { client_ip: client_ip.clone().unwrap_or_else(defaults::client_ip), hasher };
         let counting = store.as_ref().map_or(Counting::InRedis, |store| Counting::of(&store.spec));
-        let limits = limits::limits(top.given("limits"), &naming, &consumers, counting);
+        let limits = limits::limits(top.limits().given(), &naming, &consumers, counting);
         consumer_checks::check_limits(&consumers, &limits);
-        let defaults = routes::default_limits(top.item("default_limits"), &limits);
-        let descriptors = descriptors::descriptors(top.given("descriptors"), &limits);
-        let mut upstreams = upstreams::upstreams(top.given("upstreams"), directory);
-        let geo = ReadGeo::read(top.given("geo"), directory);
+        let defaults = routes::default_limits(top.default_limits().item(), &limits);
+        let descriptors = descriptors::descriptors(top.descriptors().given(), &limits);
+        let mut upstreams = upstreams::upstreams(top.upstreams().given(), directory);
+        let geo = ReadGeo::read(top.geo().given(), directory);
         let mut names = routes::Names {
             limits: &limits,
             geo: &geo,
@@ -266,13 +276,13 @@ impl<'a> Sections<'a> {
             upstreams: &mut upstreams,
             defaults: &defaults,
         };
-        let routes = routes::routes(top.given("routes"), &mut names);
-        let admin = top.optional("admin", |item| admin::admin(item, directory, listeners.as_deref()));
-        let log = top.section("log").and_then(|table| log::log(table, &consumers));
-        let acme = top.optional("acme", |item| acme::acme(item, directory));
+        let routes = routes::routes(top.routes().given(), &mut names);
+        let admin = top.admin().with(|item| admin::admin(item, directory, listeners.as_deref()));
+        let log = top.log().section().and_then(|table| log::log(table, &consumers));
+        let acme = top.acme().with(|item| acme::acme(item, directory));
         let acme = acme.and_then(|acme| {
             let (listeners, routes) = (listeners.as_ref().ok_or(Reported)?, routes.as_ref().ok_or(Reported)?);
-            acme_names::assign(acme, top.given("listeners"), listeners, routes)
+            acme_names::assign(acme, top.listeners().given(), listeners, routes)
         });
         Self {
             process: process(top),
@@ -281,16 +291,16 @@ impl<'a> Sections<'a> {
             consumers,
             listeners,
             store,
-            jwt: top.optional("jwt", |item| jwt::jwt(item, directory)),
+            jwt: top.jwt().with(|item| jwt::jwt(item, directory)),
             limits,
             defaults,
             descriptors,
             upstreams,
             routes,
-            answers: top.section("answers").and_then(answers::answers),
-            cors: top.optional("cors", |item| cors::cors(item, "[cors]")),
+            answers: top.answers().section().and_then(answers::answers),
+            cors: top.cors().with(|item| cors::cors(item, "[cors]")),
             log,
-            tracing: top.optional("tracing", traces::tracing),
+            tracing: top.tracing().with(traces::tracing),
             admin,
             acme,
         }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::item::Item;
-use super::keys::DESCRIPTOR;
+use super::keys::keys;
 use super::limits::{ReadLimit, ReadLimits};
 use super::reader::Reader;
 use super::report::Problem;
@@ -15,6 +15,28 @@ use crate::server::{ListenerSpec, Service};
 
 /// The most entries of a rule.
 const MAX_ENTRIES: usize = 100;
+
+keys! {
+    /// The keys of a rule for descriptors.
+    DescriptorKeys {
+        /// The domain, which clients of the service send with their descriptors
+        domain: Text, required "edge";
+        /// The entries of a descriptor in their order: `"key"` for any value, `"key=value"` for one value, and
+        /// `"key=begin*"` for a pattern, in which `\*` is an asterisk
+        entries("match"): List<Text>, required ["remote_address"];
+        /// Names of limits; without any, such descriptors are unlimited
+        limits: List<Text> = [];
+        /// Whether such descriptors are always over the limit
+        block: Boolean = false;
+        /// For the `replaces` of other rules
+        name: Text;
+        /// Names of rules which do not apply to a request with a descriptor of this rule
+        replaces: List<Text> = [];
+        /// Whether hits are charged as far as the limits allow, if they do not all fit: for hits that Envoy reports
+        /// at the end of a stream
+        charge_late: Boolean = false;
+    }
+}
 
 /// All rules.
 #[derive(Default)]
@@ -71,24 +93,24 @@ fn descriptor(
     item: Item<'_>,
     limits: &ReadLimits,
 ) -> Option<(String, Vec<EntryPattern>, DescriptorRule)> {
-    let table = Table::of(item, format!("descriptor {number}"), &DESCRIPTOR)?;
-    let domain = table.required("domain").and_then(|item| named(item, "a domain"));
-    let entries = table.required("match").and_then(entries);
-    let named_limits = limits.resolve_all(table.item("limits"));
-    let blocks = table.boolean("block");
-    let name = table.optional("name", |item| named(item, "the name of a rule"));
-    let replaces = table.item("replaces").list_of("put the names in brackets: [\"a\"]", |item| {
+    let table = Table::<DescriptorKeys>::of(item, format!("descriptor {number}"))?;
+    let domain = table.domain().with(|item| named(item, "a domain"));
+    let entries = table.entries().with(entries);
+    let named_limits = limits.resolve_all(table.limits().item());
+    let blocks = table.block().read();
+    let name = table.name().with(|item| named(item, "the name of a rule"));
+    let replaces = table.replaces().item().list_of("put the names in brackets: [\"a\"]", |item| {
         named(item, "the name of a rule").map(String::into_boxed_str)
     });
-    let charges_late = table.boolean("charge_late");
+    let charges_late = table.charge_late().read();
     if blocks == Some(true) && !named_limits.is_empty() {
-        let problem = table.item("limits").error("a rule that blocks its descriptors needs no limits");
+        let problem = table.limits().item().error("a rule that blocks its descriptors needs no limits");
         let _: Option<()> = item.reject(problem.help("leave `limits` or `block` out"));
         return None;
     }
     if named_limits.len() > MAX_LIMITS {
         let problem =
-            table.item("limits").error(format!("descriptor {number} has {} limits", named_limits.len()));
+            table.limits().item().error(format!("descriptor {number} has {} limits", named_limits.len()));
         return item.reject(problem.help(format!("it has at most {MAX_LIMITS}")));
     }
     table.close();

@@ -7,7 +7,7 @@ use http::StatusCode;
 use super::limits::ReadLimits;
 use super::reader::Reader;
 use super::report::Problem;
-use super::table::Table;
+use super::table::AnyTable;
 use crate::gate::KeyPart;
 use crate::proxy::Target;
 
@@ -32,16 +32,16 @@ const SECTIONS: [&str; 13] = [
 const ACTIONS: [&str; 6] = ["upstream", "respond", "deny_status", "rewrite", "request_headers", "cors"];
 
 /// Excludes the sections that the library ignores, if the file is read for it.
-pub(super) fn exclude_sections(top: &mut Table<'_>) {
+pub(super) fn exclude_sections(top: &mut AnyTable<'_>) {
     exclude(top, &SECTIONS);
 }
 
 /// The same for the keys of a route.
-pub(super) fn exclude_actions(route: &mut Table<'_>) {
+pub(super) fn exclude_actions(route: &mut AnyTable<'_>) {
     exclude(route, &ACTIONS);
 }
 
-fn exclude(table: &mut Table<'_>, keys: &[&'static str]) {
+fn exclude(table: &mut AnyTable<'_>, keys: &[&'static str]) {
     if table.reader.is_for_library() {
         for key in keys {
             table.exclude(key);

@@ -14,7 +14,7 @@ pub(super) use self::read_key::ReadKey;
 
 use self::default_tls::{ALPN_HTTP_1, DefaultTls};
 use self::spec::upstream;
-pub(super) use self::spec::with_defaults;
+pub(super) use self::spec::{UpstreamKeys, with_defaults};
 use self::url::{FORM, server_url};
 use super::item::{Item, Text};
 use super::suggest::nearest;

@@ -3,13 +3,42 @@
 use http::uri::PathAndQuery;
 
 use crate::config::item::Item;
-use crate::config::keys::{EJECT, HEALTH};
+use crate::config::keys::keys;
 use crate::config::limits::part;
 use crate::config::report::Problem;
 use crate::config::table::{Reported, Table};
 use crate::gate::{KeyPart, KeySpec, OnMissing};
 use crate::suggest::nearest;
 use crate::upstream::{Balance, EjectSpec, HealthSpec};
+
+keys! {
+    /// The keys of `health`.
+    HealthKeys {
+        /// The path of the check, with its query
+        path: Text, required "/healthz" => path;
+        /// The time between two checks of an address
+        interval: Duration<MILLISECOND, DAY> = "5s";
+        /// The longest that a check may take
+        timeout: Duration<MILLISECOND, DAY> = "1s";
+        /// Consecutive successful checks after which an address is healthy
+        healthy_after: Integer<1, 1_000, u32> = 2;
+        /// Consecutive failed checks after which an address is unhealthy
+        unhealthy_after: Integer<1, 1_000, u32> = 3;
+    }
+    mistaken IN_HEALTH
+    reads HealthSpec(table)
+}
+
+keys! {
+    /// The keys of `eject`.
+    EjectKeys {
+        /// The number of consecutive failures
+        after: Integer<1, 1_000, u32> = 5;
+        /// How long the server is ejected
+        lasts("for"): Duration<MILLISECOND, DAY> = "30s";
+    }
+    reads EjectSpec(table)
+}
 
 const BALANCES: [(&str, Balance); 3] = [
     ("round_robin", Balance::RoundRobin),
@@ -48,13 +77,13 @@ pub(super) fn balance(item: Item<'_>) -> Option<(Balance, Option<KeySpec>)> {
     })
 }
 
-/// Reads `hash_balance_factor`; `None` for 0.
+/// Checks `hash_balance_factor`, the value of `item`; `None` for 0.
 pub(super) fn hash_balance_factor(
+    factor: Option<f64>,
+    item: Item<'_>,
     balance: Option<Balance>,
-    table: &Table<'_>,
 ) -> Result<Option<f64>, Reported> {
-    let factor = table.decimal("hash_balance_factor").ok_or(Reported)?;
-    let item = table.item("hash_balance_factor");
+    let factor = factor.ok_or(Reported)?;
     let problem = if factor == 0.0 {
         return Ok(None);
     } else if factor < 1.0 {
@@ -72,24 +101,15 @@ pub(super) fn hash_balance_factor(
 
 /// Reads the health checks.
 pub(super) fn health(item: Item<'_>) -> Option<HealthSpec> {
-    let table = Table::of(item, "`health`", &HEALTH)?;
-    let path = table.required("path").and_then(path);
-    let (interval, timeout) = (table.duration("interval"), table.duration("timeout"));
-    let (healthy_after, unhealthy_after) = (table.small("healthy_after"), table.small("unhealthy_after"));
-    let timeout_item = table.given("timeout");
+    let table = Table::<HealthKeys>::of(item, "`health`")?;
+    let (read, timeout) = (HealthKeys::read(&table), table.timeout().given());
     table.close();
-    let (interval, timeout) = (interval?, timeout?);
-    if let Some(item) = timeout_item.filter(|_| timeout > interval) {
+    let spec = read?;
+    if let Some(item) = timeout.filter(|_| spec.timeout > spec.interval) {
         let title = "`timeout` is longer than `interval`";
         item.reader.report(Problem::warning(item.span(), title).help("a slow check delays the next one"));
     }
-    Some(HealthSpec {
-        path: path?,
-        interval,
-        timeout,
-        healthy_after: healthy_after?,
-        unhealthy_after: unhealthy_after?,
-    })
+    Some(spec)
 }
 
 fn path(item: Item<'_>) -> Option<Box<str>> {
@@ -123,8 +143,8 @@ pub(super) fn eject(item: Item<'_>) -> Result<Option<EjectSpec>, Reported> {
 }
 
 fn ejection(item: Item<'_>) -> Option<EjectSpec> {
-    let table = Table::of(item, "`eject`", &EJECT)?;
-    let (after, lasts) = (table.small("after"), table.duration("for"));
+    let table = Table::<EjectKeys>::of(item, "`eject`")?;
+    let read = EjectKeys::read(&table);
     table.close();
-    Some(EjectSpec { after: after?, lasts: lasts? })
+    read
 }
