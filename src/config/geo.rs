@@ -5,12 +5,9 @@ use std::path::Path;
 use super::item::Item;
 use super::keys::keys;
 use super::keys::kinds::{Integer, Read};
-use super::limits::ReadLimits;
-use super::reader::Reader;
 use super::report::Problem;
 use super::table::{Reported, Table};
-use super::upstreams::ReadUpstreams;
-use crate::gate::{Country, Database, GeoCondition, GeoDatabases, KeyPart};
+use crate::gate::{Country, Database, GeoCondition, GeoDatabases};
 
 /// The number of an autonomous system.
 pub(super) type Asn = Integer<0, 4_294_967_295, u32>;
@@ -46,8 +43,10 @@ keys! {
 pub(super) struct ReadGeo {
     /// None if a database can't be read.
     databases: Option<GeoDatabases>,
-    has_country: bool,
-    has_asn: bool,
+    /// Whether the file names a database of countries.
+    pub has_country: bool,
+    /// Whether it names one of autonomous systems.
+    pub has_asn: bool,
 }
 
 impl ReadGeo {
@@ -73,27 +72,6 @@ impl ReadGeo {
         let databases = self.databases.ok_or(Reported)?;
         let is_used = databases.country.is_some() || databases.asn.is_some();
         Ok(is_used.then(|| Box::new(databases)))
-    }
-
-    /// Rejects limits and upstreams that need a database which the file does not name.
-    pub fn check_parts(&self, limits: &ReadLimits, upstreams: &ReadUpstreams, reader: &Reader<'_>) {
-        for (part, key, is_there) in
-            [(KeyPart::Country, "country", self.has_country), (KeyPart::Asn, "asn", self.has_asn)]
-        {
-            if is_there {
-                continue;
-            }
-            for (_, span) in limits.with_part(|other| *other == part) {
-                let title = format!("this limit uses `{part}`, and the file has no [geo] with `{key}`");
-                reader.report(Problem::error(span, title).help(cure(key)).derived());
-            }
-            for (_, span) in upstreams.with_part(|other| *other == part) {
-                let title = format!(
-                    "this upstream chooses servers by `{part}`, and the file has no [geo] with `{key}`"
-                );
-                reader.report(Problem::error(span, title).help(cure(key)).derived());
-            }
-        }
     }
 
     /// Reads the condition of a route on the country.
@@ -153,7 +131,8 @@ fn require(item: Item<'_>, key: &str, is_there: bool) {
     }
 }
 
-fn cure(key: &str) -> &'static str {
+/// How to name the database of `key`.
+pub(super) fn cure(key: &str) -> &'static str {
     if key == "asn" {
         "name a database: [geo] asn = \"GeoLite2-ASN.mmdb\""
     } else {

@@ -6,12 +6,8 @@ use super::client_ip::header_name;
 use super::item::{Item, Text};
 use super::keys::keys;
 use super::keys::kinds::words;
-use super::limits::ReadLimits;
-use super::reader::Reader;
 use super::report::Problem;
 use super::table::Table;
-use super::upstreams::ReadUpstreams;
-use crate::gate::KeyPart;
 use crate::jwt::{ALGORITHMS, Algorithm, JwtSpec, KeySetUrl, KeySetUrlError, KeySource, Keys};
 
 const FORM: &str =
@@ -54,28 +50,6 @@ pub(super) fn jwt(item: Item<'_>, directory: &Path) -> Option<JwtSpec> {
         audience: audience.ok()?,
         header: header?,
     })
-}
-
-/// Rejects limits and upstreams that use a claim where no [jwt] says which tokens are trusted.
-pub(super) fn check_parts(
-    has_jwt: bool,
-    limits: &ReadLimits,
-    upstreams: &ReadUpstreams,
-    reader: &Reader<'_>,
-) {
-    if has_jwt {
-        return;
-    }
-    let help = "add a table [jwt] with `jwks`, the file or the URL of the issuer's keys";
-    let needs = |part: &KeyPart| matches!(part, KeyPart::Jwt(_));
-    for (part, span) in limits.with_part(needs) {
-        let title = format!("this limit counts by `{part}`, and the file has no [jwt]");
-        reader.report(Problem::error(span, title).help(help).derived());
-    }
-    for (part, span) in upstreams.with_part(needs) {
-        let title = format!("this upstream chooses servers by `{part}`, and the file has no [jwt]");
-        reader.report(Problem::error(span, title).help(help).derived());
-    }
 }
 
 /// The value that a claim must have.

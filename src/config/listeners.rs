@@ -10,15 +10,12 @@ use super::forward_auth::{self, DENY_STATUS, DecideWords};
 use super::item::Item;
 use super::keys::keys;
 use super::keys::kinds::words;
-use super::limits::ReadLimits;
-use super::reader::Reader;
 use super::report::Problem;
 use super::table::{AnyTable, Reported, Table, read_defaults};
 use super::tls::{self, ListenerTlsKeys};
-use crate::gate::{ClientIp, KeyPart};
+use crate::gate::ClientIp;
 use crate::proxy::ForwardAuth;
 use crate::server::{ListenerSpec, Protocols, Service};
-use crate::tls::ServerTls;
 
 const FORM: &str =
     "write address and port: \"127.0.0.1:8080\", \"0.0.0.0:8080\" for every address, \"[::1]:8080\"";
@@ -195,20 +192,6 @@ fn proxy_protocol(item: Item<'_>, client_ip: Option<&ClientIp>) -> Option<bool> 
         return item.reject(problem.help(help).derived());
     }
     Some(is_on)
-}
-
-/// Rejects limits that count by client certificates where no listener requests one.
-pub(super) fn check_parts(listeners: Option<&[ListenerSpec]>, limits: &ReadLimits, reader: &Reader<'_>) {
-    let requests =
-        |spec: &ListenerSpec| spec.tls.as_ref().is_some_and(ServerTls::requires_client_certificate);
-    if listeners.is_none_or(|listeners| listeners.iter().any(requests)) {
-        return;
-    }
-    for (part, span) in limits.with_part(|part| *part == KeyPart::TlsSubject) {
-        let title = format!("this limit counts by `{part}`, and no listener requests client certificates");
-        let help = "name the authority that signs the certificates of clients: add `client_ca` to the `tls` of a listener";
-        reader.report(Problem::error(span, title).help(help).derived());
-    }
 }
 
 /// Reads an address with its port.
