@@ -1,5 +1,7 @@
 //! Load balancing, health checks and ejection of an upstream.
 
+use std::ops::Range;
+
 use http::uri::PathAndQuery;
 
 use crate::config::item::Item;
@@ -46,8 +48,15 @@ const BALANCES: [(&str, Balance); 3] = [
     ("power_of_two", Balance::PowerOfTwo),
 ];
 
-/// Reads `balance`, with the key of a hash.
-pub(super) fn balance(item: Item<'_>) -> Option<(Balance, Option<KeySpec>)> {
+/// A key that chooses servers.
+pub(in crate::config) struct ReadKey {
+    pub spec: KeySpec,
+    /// The span of `balance`.
+    pub span: Range<usize>,
+}
+
+/// Reads `balance`, with the key of `hash:PART`.
+pub(super) fn balance(item: Item<'_>) -> Option<(Balance, Option<ReadKey>)> {
     let text = item.string_like("a string", "put it in quotes")?;
     if let Some((_, balance)) = BALANCES.iter().find(|(word, _)| *word == text.value) {
         return Some((*balance, None));
@@ -63,7 +72,8 @@ pub(super) fn balance(item: Item<'_>) -> Option<(Balance, Option<KeySpec>)> {
             let problem = text.error(format!("servers are not chosen by {what}"));
             return text.reject(problem.help("such as \"hash:client_ip\" or \"hash:header:x-user\""));
         }
-        return Some((Balance::Hash, Some(KeySpec { parts: vec![part], on_missing: OnMissing::ClientIp })));
+        let spec = KeySpec { parts: vec![part], on_missing: OnMissing::ClientIp };
+        return Some((Balance::Hash, Some(ReadKey { spec, span: item.span() })));
     }
     let all = "\"round_robin\", \"least_requests\", \"power_of_two\" and \"hash:PART\"";
     let problem = text.error(format!("{} is not a value of `balance`", text.quoted()));

@@ -1,11 +1,10 @@
 //! One `[upstreams.NAME]`.
 
+use std::cell::OnceCell;
 use std::num::NonZeroUsize;
 use std::path::Path;
 
-use super::default_tls::{ALPN_HTTP_1, ALPN_HTTP_2, DefaultTls};
-use super::read_key::ReadKey;
-use super::resilience::{self, EjectKeys, HealthKeys};
+use super::resilience::{self, EjectKeys, HealthKeys, ReadKey};
 use super::url::{FORM, ServerKeys, server_url};
 use crate::config::item::Item;
 use crate::config::keys::keys;
@@ -13,7 +12,7 @@ use crate::config::keys::kinds::words;
 use crate::config::report::Problem;
 use crate::config::table::{AnyTable, Name, Reported, Table, read_defaults};
 use crate::config::tls::{self, ClientTlsKeys};
-use crate::tls::ClientTls;
+use crate::tls::{ClientTls, ClientTlsSpec};
 use crate::upstream::{Balance, ServerSpec, UpstreamSpec};
 
 words!(ProtocolWords: bool = [("h1", false), ("h2", true)]);
@@ -81,6 +80,41 @@ keys! {
     }
 }
 
+/// The protocol names of ALPN (RFC 7301).
+pub(super) const ALPN_HTTP_1: &[u8] = b"http/1.1";
+pub(super) const ALPN_HTTP_2: &[u8] = b"h2";
+
+/// TLS with default options, for HTTP/1.1 and for HTTP/2. Each is made once, since loading the system's certificates is
+/// slow.
+#[derive(Default)]
+pub(super) struct DefaultTls([OnceCell<ClientTls>; 2]);
+
+impl DefaultTls {
+    /// TLS for these servers, if any of them needs it.
+    pub fn for_servers(
+        &self,
+        item: Item<'_>,
+        servers: &[ServerSpec],
+        alpn: &[u8],
+    ) -> Result<Option<ClientTls>, Reported> {
+        if !servers.iter().any(|server| server.is_tls) {
+            return Ok(None);
+        }
+        let default = &self.0[usize::from(alpn == ALPN_HTTP_2)];
+        if let Some(tls) = default.get() {
+            return Ok(Some(tls.clone()));
+        }
+        let spec = ClientTlsSpec { protocols: vec![alpn.to_vec()], ..ClientTlsSpec::default() };
+        match ClientTls::new(spec) {
+            Ok(tls) => Ok(Some(default.get_or_init(|| tls).clone())),
+            Err(error) => {
+                item.reject::<()>(item.error(error.to_string()));
+                Err(Reported)
+            }
+        }
+    }
+}
+
 /// Reads one upstream: its spec if it is valid, and the key of `hash:PART` if that selects its servers.
 pub(super) fn upstream(
     name: &Name<'_>,
@@ -99,7 +133,7 @@ pub(super) fn upstream(
         None => Table::of(item, label),
     };
     let Some(table) = table else { return (None, None) };
-    let (balance, key) = balance(&table).unzip();
+    let (balance, key) = table.balance().with(resilience::balance).unzip();
     let settings = UpstreamKeys::read(&table, name.text, balance);
     let servers = table.servers().with(servers);
     warn_of_one(&table, servers.as_deref());
@@ -117,15 +151,10 @@ pub(super) fn upstream(
 
 /// An upstream with these servers that has the default of every other key.
 pub(in crate::config) fn with_defaults(name: &str, servers: Vec<ServerSpec>) -> UpstreamSpec {
-    let read = |table: Table<'_, _>| UpstreamKeys::read(&table, name, Some(balance(&table)?.0));
+    let read = |table: Table<'_, UpstreamKeys>| {
+        UpstreamKeys::read(&table, name, Some(table.balance().with(resilience::balance)?.0))
+    };
     UpstreamSpec { servers, ..read_defaults(read) }
-}
-
-/// Reads `balance`, with the key of `hash:PART`.
-fn balance(table: &Table<'_, UpstreamKeys>) -> Option<(Balance, Option<ReadKey>)> {
-    let item = table.balance().item();
-    let (balance, spec) = resilience::balance(item)?;
-    Some((balance, spec.map(|spec| ReadKey { spec, span: item.span() })))
 }
 
 /// The TLS of an upstream: that of its table `tls`, or else the default if a server needs it.
