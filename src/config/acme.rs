@@ -9,7 +9,8 @@ use rustls::pki_types::CertificateDer;
 use url::Url;
 
 use super::item::Item;
-use super::keys::{ACME, EAB};
+use super::keys::keys;
+use super::keys::kinds::words;
 use super::report::Problem;
 use super::table::Table;
 use super::tls;
@@ -26,29 +27,52 @@ pub(super) struct ReadAcme<'a> {
 
 const TERMS: &str = "read the terms of the authority, and then write: terms_of_service_agreed = true";
 
-/// Reads `[acme]`. Files are relative to `directory`.
-pub(super) fn acme<'a>(item: Item<'a>, directory: &Path) -> Option<ReadAcme<'a>> {
-    let table = Table::of(item, "[acme]", &ACME)?;
-    let agreed = table.required("terms_of_service_agreed").and_then(agreed);
-    let storage = table.required("storage").and_then(|item| storage(item, directory));
-    let email = table.optional("email", email);
-    let url = self::directory(table.item("directory"));
-    let authorities = table.optional("ca", |item| authorities(item, directory));
-    let kinds = [ChallengeKind::Http01, ChallengeKind::TlsAlpn01].map(|kind| (kind.name(), kind));
-    let challenge = table.choice("challenge", &kinds);
-    let external_account = table.optional("eab", external_account);
+words!(ChallengeWords: ChallengeKind =
+    [("http-01", ChallengeKind::Http01), ("tls-alpn-01", ChallengeKind::TlsAlpn01)]);
+
+keys! {
+    /// The keys of `[acme]`.
+    AcmeKeys {
+        /// `true`: you have read the terms of the authority, and agree to them
+        terms_of_service_agreed: Boolean, required true, by hand;
+        /// The directory for the account, certificates and private keys, with mode 0700; created if it does not
+        /// exist
+        storage: Text, required "/var/lib/tidegate/acme" => |item| storage(item, base);
+        /// Where the authority may write to you
+        email: Text => email;
+        /// The URL of the directory of the ACME server
+        directory: Text = "https://acme-v02.api.letsencrypt.org/directory" => directory;
+        /// A file with the certificate authorities to trust instead, for the ACME server itself
+        authorities("ca"): Text, or "the system's authorities" => |item| authorities(item, base);
+        /// How the authority validates names: `"http-01"` by a request to port 80, `"tls-alpn-01"` by a TLS
+        /// handshake with port 443
+        challenge: Choice<ChallengeWords> = "http-01";
+        /// External account binding: credentials of an account with the authority, if it requires one
+        external_account("eab"): Table<EabKeys> => external_account;
+    }
+    mistaken IN_ACME
+    reads AcmeSpec(table, base: &Path) with { names: Vec::new() }
+}
+
+keys! {
+    /// The keys of `eab` in `[acme]`.
+    EabKeys {
+        /// The key identifier
+        key_id("kid"): Text, required "kid-1" => |item| Some(item.string()?.value);
+        /// The key in base64url, as authorities show it
+        key("hmac_key"): Text, required "${EAB_HMAC_KEY}" => hmac_key;
+    }
+    reads ExternalAccount(table)
+}
+
+/// Reads `[acme]`. Files are relative to `base`.
+pub(super) fn acme<'a>(item: Item<'a>, base: &Path) -> Option<ReadAcme<'a>> {
+    let table = Table::<AcmeKeys>::of(item, "[acme]")?;
+    let agreed = table.terms_of_service_agreed().with(agreed);
+    let spec = AcmeKeys::read(&table, base);
     table.close();
     agreed?;
-    let spec = AcmeSpec {
-        directory: url?,
-        authorities: authorities.ok()?,
-        email: email.ok()?,
-        external_account: external_account.ok()?,
-        storage: storage?,
-        challenge: challenge?,
-        names: Vec::new(),
-    };
-    Some(ReadAcme { spec, table: item })
+    Some(ReadAcme { spec: spec?, table: item })
 }
 
 fn agreed(item: Item<'_>) -> Option<()> {
@@ -106,11 +130,10 @@ fn authorities(item: Item<'_>, directory: &Path) -> Option<Vec<CertificateDer<'s
 }
 
 fn external_account(item: Item<'_>) -> Option<ExternalAccount> {
-    let table = Table::of(item, "`eab`", &EAB)?;
-    let key_id = table.required("kid").and_then(Item::string);
-    let key = table.required("hmac_key").and_then(hmac_key);
+    let table = Table::<EabKeys>::of(item, "`eab`")?;
+    let read = EabKeys::read(&table);
     table.close();
-    Some(ExternalAccount { key_id: key_id?.value, key: key? })
+    read
 }
 
 /// Reads a key in base64url, with padding or without. The message does not quote it.

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use super::item::{Item, Text};
-use super::keys::ADMIN;
+use super::keys::keys;
 use super::table::{Reported, Table};
-use super::tls;
+use super::tls::{self, ServerTlsKeys};
 use crate::admin::{AdminAddress, AdminSpec, Token};
 use crate::server::ListenerSpec;
 use crate::tls::ServerTls;
@@ -18,14 +18,36 @@ const MAX_PATH: usize = 107;
 /// The protocols of the interface (ALPN).
 const PROTOCOLS: [&[u8]; 1] = [b"http/1.1"];
 
+keys! {
+    /// The keys of `[admin]`.
+    AdminKeys {
+        /// Address and port, such as `"127.0.0.1:9900"`, not the address of a listener; or a Unix socket, such as
+        /// `"unix:/run/tidegate/admin.sock"`
+        listen: Text, required "127.0.0.1:9900";
+        /// Permissions of the Unix socket in octal digits: `"0660"` lets its group connect too
+        mode: Text = "0600";
+        /// The secret that a client must send as `Authorization: Bearer TOKEN`: at least 16 visible ASCII
+        /// characters, such as the output of `openssl rand -hex 32`; required unless `listen` is on the loopback
+        /// interface or a Unix socket, or `tls` has `client_ca`
+        token: Text;
+        /// Another secret, for clients that may read and change nothing, such as a monitoring system: a change with
+        /// it gets 403. Needs `token`
+        read_token: Text;
+        /// TLS, with the keys of `tls` of a [listener](#tls-to-clients): `certificates` and `client_ca`. Not for a
+        /// Unix socket
+        tls: Table<ServerTlsKeys>;
+    }
+    mistaken IN_ADMIN
+}
+
 /// Reads the admin interface; `others` are the listeners for clients. Files are relative to `directory`.
 pub(super) fn admin(item: Item<'_>, directory: &Path, others: Option<&[ListenerSpec]>) -> Option<AdminSpec> {
-    let table = Table::of(item, "[admin]", &ADMIN)?;
-    let listen = table.required("listen");
+    let table = Table::<AdminKeys>::of(item, "[admin]")?;
+    let listen = table.listen().item();
     let address = listen.and_then(|listen| address(listen, &table));
-    let has_token = table.key_span("token").is_some();
+    let has_token = table.token().given().is_some();
     let tokens = tokens(&table);
-    let tls = table.optional("tls", |item| match &address {
+    let tls = table.tls().with(|item| match &address {
         Some(AdminAddress::Unix { .. }) => {
             let problem = item.error("`tls` is for an address with a port, and `listen` is a Unix socket");
             item.reject(problem.help("leave it out: what is sent over a Unix socket stays on this machine"))
@@ -43,9 +65,9 @@ pub(super) fn admin(item: Item<'_>, directory: &Path, others: Option<&[ListenerS
 }
 
 /// Reads `token` and `read_token`.
-fn tokens(table: &Table<'_>) -> Result<(Option<Token>, Option<Token>), Reported> {
-    let (item, has_token) = (table.given("read_token"), table.given("token").is_some());
-    let (token, read_token) = (table.optional("token", token), table.optional("read_token", token));
+fn tokens(table: &Table<'_, AdminKeys>) -> Result<(Option<Token>, Option<Token>), Reported> {
+    let (item, has_token) = (table.read_token().given(), table.token().given().is_some());
+    let (token, read_token) = (table.token().with(token), table.read_token().with(token));
     if let Some(item) = item {
         if !has_token {
             let problem = item.error("`read_token` is given without `token`: no token would allow changes");
@@ -64,9 +86,9 @@ fn tokens(table: &Table<'_>) -> Result<(Option<Token>, Option<Token>), Reported>
 }
 
 /// Reads the address, and the mode of a Unix socket.
-fn address(listen: Item<'_>, table: &Table<'_>) -> Option<AdminAddress> {
+fn address(listen: Item<'_>, table: &Table<'_, AdminKeys>) -> Option<AdminAddress> {
     let text = listen.string_like("an address with a port, or a Unix socket", FORM)?;
-    let mode = table.given("mode");
+    let mode = table.mode().given();
     let Some(path) = text.value.strip_prefix("unix:") else {
         if let Some(mode) = mode {
             let problem = mode.error("`mode` is for a Unix socket, and `listen` is not one");
@@ -76,7 +98,7 @@ fn address(listen: Item<'_>, table: &Table<'_>) -> Option<AdminAddress> {
             .parsed("an address with a port, nor a Unix socket", FORM, |text| text.parse().ok())
             .map(AdminAddress::Tcp);
     };
-    let mode = self::mode(table.item("mode"));
+    let mode = table.mode().with(self::mode);
     let path = socket_path(&text, path)?;
     Some(AdminAddress::Unix { path: path.into(), mode: mode? })
 }

@@ -4,71 +4,87 @@ use http::StatusCode;
 
 use super::headers;
 use super::item::Item;
-use super::keys::ANSWER;
+use super::keys::keys;
+use super::keys::kinds::words;
 use super::table::Table;
 use crate::proxy::{CustomReplies, CustomReply, Escaping, RateHeaders, ResponsePolicy, Template};
 
+words!(RateHeadersWords: RateHeaders = [
+    ("x-ratelimit", RateHeaders { x_ratelimit: true, draft_11: false }),
+    ("draft-11", RateHeaders { x_ratelimit: false, draft_11: true }),
+    ("both", RateHeaders { x_ratelimit: true, draft_11: true }),
+    ("none", RateHeaders { x_ratelimit: false, draft_11: false }),
+]);
+words!(ResetWords: bool = [("delta", false), ("epoch", true)]);
+
+keys! {
+    /// The keys of `[answers]`.
+    AnswersKeys {
+        /// Rate-limit headers: `X-RateLimit-*`, or `"draft-11"` for `RateLimit-Policy` and `RateLimit`, `"both"`,
+        /// `"none"`
+        rate_headers: Choice<RateHeadersWords> = "x-ratelimit", by hand;
+        /// `X-RateLimit-Reset` in seconds from now, or `"epoch"` as Unix time
+        reset: Choice<ResetWords> = "delta", by hand;
+        /// The highest value of `Retry-After`; the body has the whole wait nevertheless
+        retry_after_max: DurationOrOff<SECOND, YEAR> = "off", by hand;
+        /// Up to this share is added to `Retry-After` at random
+        retry_after_jitter: Decimal<0, 1> = 0.0, by hand;
+        /// The response to a request that a limit denies with 429, such as `{ body = "wait {retry_after} seconds"
+        /// }`
+        denied: Table<AnswerKeys>, or "problem+json" => custom_reply;
+        /// The same for 401: a credential or a key part is missing or not known
+        unauthorized: Table<AnswerKeys>, or "problem+json" => custom_reply;
+        /// The same for 403: the client is blocked, or its tier may not use the route
+        forbidden: Table<AnswerKeys>, or "problem+json" => custom_reply;
+        /// The same for 404: no route matches
+        not_found: Table<AnswerKeys>, or "problem+json" => custom_reply;
+        /// The same for 400, 405, 408, 431 and 501: the request is not accepted as it is
+        bad_request: Table<AnswerKeys>, or "problem+json" => custom_reply;
+        /// The same for 413: the body is larger than `max_body`
+        payload_too_large: Table<AnswerKeys>, or "problem+json" => custom_reply;
+        /// The same for 503: limits can't be checked, or no connection to the upstream is free
+        unavailable: Table<AnswerKeys>, or "problem+json" => custom_reply;
+        /// The same for 502 and 508: the upstream gave no valid response, or the request loops
+        bad_gateway: Table<AnswerKeys>, or "problem+json" => custom_reply;
+        /// The same for 504: the upstream did not respond in time
+        timeout: Table<AnswerKeys>, or "problem+json" => custom_reply;
+    }
+    reads CustomReplies(table)
+}
+
+keys! {
+    /// The keys of `denied` and of the other responses.
+    AnswerKeys {
+        /// Another status
+        status: Integer<400, 599, StatusCode>, or "the same";
+        /// The media type of the body
+        content_type: Text = "text/plain; charset=utf-8";
+        /// The body; see below for its placeholders
+        body: Text, required "wait {retry_after} seconds";
+    }
+}
+
 /// Reads `[answers]`.
-pub(super) fn answers(table: Table<'_>) -> Option<ResponsePolicy> {
-    let rate_headers = rate_headers(&table);
-    let reset_is_epoch = table.choice("reset", &[("delta", false), ("epoch", true)]);
-    let retry_after_max = table.duration_or_off("retry_after_max");
-    let jitter = table.decimal("retry_after_jitter");
-    let custom = custom_replies(&table);
+pub(super) fn answers(table: Table<'_, AnswersKeys>) -> Option<ResponsePolicy> {
+    let (rate_headers, reset_is_epoch) = (table.rate_headers().read(), table.reset().read());
+    let (retry_after_max, jitter) = (table.retry_after_max().read(), table.retry_after_jitter().read());
+    let custom = AnswersKeys::read(&table);
     table.close();
     Some(ResponsePolicy {
         rate_headers: rate_headers?,
         reset_is_epoch: reset_is_epoch?,
-        retry_after_max: retry_after_max.ok()?,
+        retry_after_max: retry_after_max?,
         retry_after_jitter: jitter?,
         custom: Box::new(custom?),
     })
 }
 
-fn rate_headers(table: &Table<'_>) -> Option<RateHeaders> {
-    let of = |x_ratelimit, draft_11| RateHeaders { x_ratelimit, draft_11 };
-    let meanings = [
-        ("x-ratelimit", of(true, false)),
-        ("draft-11", of(false, true)),
-        ("both", of(true, true)),
-        ("none", of(false, false)),
-    ];
-    table.choice("rate_headers", &meanings)
-}
-
-fn custom_replies(table: &Table<'_>) -> Option<CustomReplies> {
-    let read = |name| table.optional(name, custom_reply);
-    // All are read before the first error ends this, so that all mistakes show at once.
-    let (denied, unauthorized, forbidden) = (read("denied"), read("unauthorized"), read("forbidden"));
-    let (not_found, bad_request) = (read("not_found"), read("bad_request"));
-    let (payload_too_large, unavailable) = (read("payload_too_large"), read("unavailable"));
-    let (bad_gateway, timeout) = (read("bad_gateway"), read("timeout"));
-    Some(CustomReplies {
-        denied: denied.ok()?,
-        unauthorized: unauthorized.ok()?,
-        forbidden: forbidden.ok()?,
-        not_found: not_found.ok()?,
-        bad_request: bad_request.ok()?,
-        payload_too_large: payload_too_large.ok()?,
-        unavailable: unavailable.ok()?,
-        bad_gateway: bad_gateway.ok()?,
-        timeout: timeout.ok()?,
-    })
-}
-
 fn custom_reply(item: Item<'_>) -> Option<CustomReply> {
-    let table = Table::of(item, format!("`{}`", item.name), &ANSWER)?;
-    let status = table.optional("status", |_| status(&table, "status"));
-    let content_type = table.item("content_type").string().and_then(|text| headers::value(&text));
+    let table = Table::<AnswerKeys>::of(item, format!("`{}`", item.name))?;
+    let status = table.status().read();
+    let content_type = table.content_type().read().and_then(|text| headers::value(&text));
     let escaping = content_type.as_ref().map_or(Escaping::None, Escaping::of);
-    let body = table.required("body").and_then(Item::string);
-    let body = body.map(|text| Template::parse(&text.value, escaping));
+    let body = table.body().read().map(|text| Template::parse(&text.value, escaping));
     table.close();
     Some(CustomReply { status: status.ok()?, content_type: content_type?, body: body? })
-}
-
-/// The status code that a key has.
-pub(super) fn status(table: &Table<'_>, name: &'static str) -> Option<StatusCode> {
-    let status = table.integer(name)?;
-    u16::try_from(status).ok().and_then(|status| StatusCode::from_u16(status).ok())
 }

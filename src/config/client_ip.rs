@@ -7,10 +7,14 @@ use ipnet::IpNet;
 
 use super::headers;
 use super::item::Item;
+use super::keys::keys;
 use super::report::Problem;
 use super::table::Table;
 use crate::gate::ClientIp;
 use crate::upstream::HeaderNames;
+
+const NETWORKS: &str = "put the networks in brackets: [\"10.0.0.0/8\"]";
+const NAMES: &str = "put the names in brackets: [\"x-real-ip\", \"x-forwarded-*\"]";
 
 /// The default of `remove_headers`: headers by which a client could impersonate another client or a proxy to a server
 /// that trusts them, or have it serve another request than the one that the limits have counted.
@@ -37,26 +41,36 @@ const REMOVED: [&str; 20] = [
     "proxy",
 ];
 
+keys! {
+    /// The keys of `[client_ip]`.
+    ClientIpKeys {
+        /// Networks or addresses of the proxies whose headers are trusted
+        trusted_proxies: List<Text> = [] => |item| item.list_of(NETWORKS, network);
+        /// The header that holds the address of the client; `"forwarded"` is parsed by its own grammar (RFC 7239)
+        header: Text = "x-forwarded-for" => |item| header_name(item, "such as \"x-forwarded-for\"");
+        /// Headers that are removed from requests, unless a trusted proxy sends them; `*` at the end of a name
+        /// makes it a prefix
+        remove_headers: List<Text>, or "see [below](#headers-that-clients-may-not-send)", by hand;
+        /// Bits of an IPv4 address that identify a client
+        ipv4_prefix: Integer<0, 32, u8> = 32;
+        /// Bits of an IPv6 address that identify a client
+        ipv6_prefix: Integer<0, 128, u8> = 64;
+    }
+    reads ClientIp(table) after {
+        let given = table.remove_headers().with(|item| item.list_of(NAMES, removed));
+    } with {
+        remove_headers: match given.ok()? {
+            Some(names) => HeaderNames::new(names.iter().map(String::as_str)),
+            None => HeaderNames::new(REMOVED),
+        },
+    }
+}
+
 /// Reads `[client_ip]`.
-pub(super) fn client_ip(table: Table<'_>) -> Option<ClientIp> {
-    let trusted = table.list("trusted_proxies", "put the networks in brackets: [\"10.0.0.0/8\"]", network);
-    let header = header_name(table.item("header"), "such as \"x-forwarded-for\"");
-    let help = "put the names in brackets: [\"x-real-ip\", \"x-forwarded-*\"]";
-    let removed = table.optional("remove_headers", |item| item.list_of(help, removed));
-    let removed = removed.map(|names| match names {
-        Some(names) => HeaderNames::new(names.iter().map(String::as_str)),
-        None => HeaderNames::new(REMOVED),
-    });
-    let prefix = |key| table.integer(key).and_then(|bits| u8::try_from(bits).ok());
-    let (ipv4_prefix, ipv6_prefix) = (prefix("ipv4_prefix"), prefix("ipv6_prefix"));
+pub(super) fn client_ip(table: Table<'_, ClientIpKeys>) -> Option<ClientIp> {
+    let read = ClientIpKeys::read(&table);
     table.close();
-    Some(ClientIp {
-        trusted_proxies: trusted?,
-        header: header?,
-        remove_headers: removed.ok()?,
-        ipv4_prefix: ipv4_prefix?,
-        ipv6_prefix: ipv6_prefix?,
-    })
+    read
 }
 
 /// The name of a header.

@@ -6,8 +6,8 @@ use http::header::{AUTHORIZATION, COOKIE, HeaderName, PROXY_AUTHORIZATION};
 use super::geo::ReadGeo;
 use super::headers;
 use super::item::Item;
-use super::keys::NOT;
 use super::literal_patterns;
+use super::route_keys::{NotKeys, RouteKeys};
 use super::table::{Name, Table};
 use crate::gate::{Country, GeoCondition, HostPattern, ValueCondition, ValuePattern, header_ignores_case};
 
@@ -23,14 +23,14 @@ pub(super) struct Conditions {
 }
 
 /// Reads the conditions of a route.
-pub(super) fn conditions(table: &Table<'_>, geo: &ReadGeo) -> Option<Conditions> {
-    let host = table.optional("host", host);
-    let methods = table.optional("methods", headers::methods);
-    let headers = table.optional("headers", |item| headers::pairs(item, header));
-    let query = table.optional("query", |item| headers::pairs(item, named_value));
-    let cookies = table.optional("cookies", |item| headers::pairs(item, named_value));
-    let country = table.optional("country", |item| geo.country(item));
-    let asn = table.optional("asn", |item| geo.asn(item));
+pub(super) fn conditions(table: &Table<'_, RouteKeys>, geo: &ReadGeo) -> Option<Conditions> {
+    let host = table.host().with(host);
+    let methods = table.methods().with(headers::methods);
+    let headers = table.headers().with(|item| headers::pairs(item, header));
+    let query = table.query().with(|item| headers::pairs(item, named_value));
+    let cookies = table.cookies().with(|item| headers::pairs(item, named_value));
+    let country = table.country().with(|item| geo.country(item));
+    let asn = table.asn().with(|item| geo.asn(item));
     Some(Conditions {
         host: host.ok()?,
         methods: methods.ok()?.unwrap_or_default(),
@@ -85,8 +85,8 @@ fn condition(item: Item<'_>, pattern: &dyn Fn(Item<'_>) -> Option<ValuePattern>)
         return Some(if is_present { ValueCondition::Present } else { ValueCondition::Absent });
     }
     if item.is_table() {
-        let table = Table::of(item, format!("`{}`", item.name), &NOT)?;
-        let refused = table.required("not").and_then(|item| patterns(item, pattern));
+        let table = Table::<NotKeys>::of(item, format!("`{}`", item.name))?;
+        let refused = table.not().with(|item| patterns(item, pattern));
         table.close();
         return refused.map(ValueCondition::NoneOf);
     }

@@ -11,7 +11,9 @@ use toml::de::DeTable;
 
 use super::client_ip::header_name;
 use super::item::{Item, Text};
-use super::keys::{CONSUMER, CONSUMERS};
+use super::keys::keys;
+use super::keys::kinds::words;
+use super::limits::NumbersKeys;
 use super::reader::Reader;
 use super::report::Problem;
 use super::table::{Name, Table, entries, in_order};
@@ -25,6 +27,52 @@ use crate::time::Clock;
 
 /// The longest file of consumers in bytes.
 const MAX_FILE: usize = 256 << 20;
+
+words!(UnknownWords: UnknownConsumer =
+    [("reject", UnknownConsumer::Reject), ("anonymous", UnknownConsumer::Anonymous)]);
+
+keys! {
+    /// The keys of `[consumers]`.
+    ConsumersKeys {
+        /// The file of consumers, relative to the directory of the configuration file; needed unless `redis_cache`
+        /// is set
+        file: Text;
+        /// Looks up credentials that the file does not have in the Redis of `[store]`, and uses what it has read
+        /// for this time: the longest time until a change there takes effect; `"off"`: only the file has consumers
+        redis_cache: DurationOrOff<SECOND, DAY> = "off";
+        /// Where the credential of a request is: `header:NAME`, `bearer`, `cookie:NAME`, `query:NAME`, `jwt:CLAIM`
+        /// or `tls:subject`
+        credential: Text = "header:x-api-key";
+        /// A request without a known credential: `"reject"` responds with 401, `"anonymous"` serves it without a
+        /// consumer
+        unknown: Choice<UnknownWords> = "reject";
+        /// The request header that tells the upstream the name of the consumer; clients can't set it
+        name_header: Text = "x-consumer-name";
+        /// The same for the tier
+        tier_header: Text = "x-consumer-tier";
+        /// `false` removes the credential from requests to upstreams
+        forward_credential: Boolean = true;
+    }
+}
+
+keys! {
+    /// The keys of one consumer, in the file of consumers.
+    ConsumerKeys {
+        /// The credentials that identify the consumer, as they are, or `sha256:` and the SHA-256 hash in
+        /// hexadecimal digits
+        credentials: List<Text>, required ["sha256:…"];
+        /// The tier, for `tiers = { by = "consumer", … }` and the `consumers` of routes
+        tier: Text;
+        /// Whether its requests are rejected with 403
+        blocked: Boolean = false;
+        /// When its credentials stop to be valid: a time such as `2027-01-31T12:00:00Z`, or a date, which is its
+        /// start in UTC
+        expires: Time, or "never";
+        /// Its own numbers by the name of the limit, such as `{ per-consumer = { rate = "100/s" } }`; the first
+        /// part of the limit's key must be `consumer`
+        limits: Named<Table<NumbersKeys>>;
+    }
+}
 
 /// The text of the file of consumers.
 pub(super) struct ConsumersFile {
@@ -64,8 +112,8 @@ pub(super) struct OwnNumbers<'a> {
 
 /// Reads the text of the file that `[consumers]` names; notes a problem if it can't be read.
 pub(super) fn file(item: Option<Item<'_>>, directory: &Path) -> Option<ConsumersFile> {
-    let table = Table::of(item?, "[consumers]", &CONSUMERS)?;
-    let text = table.given("file")?.string_like("the name of a file", "")?;
+    let table = Table::<ConsumersKeys>::of(item?, "[consumers]")?;
+    let text = table.file().given()?.string_like("the name of a file", "")?;
     let (path, bytes) = text.read_file(directory);
     let name = path.display().to_string();
     let bytes = match bytes {
@@ -179,13 +227,13 @@ impl<'a> ReadConsumers<'a> {
     }
 
     fn add(&mut self, name: &Name<'a>, item: Item<'a>) -> Option<()> {
-        let table = Table::of(item, format!("consumer `{}`", name.text), &CONSUMER)?;
+        let table = Table::<ConsumerKeys>::of(item, format!("consumer `{}`", name.text))?;
         let is_named = check_name(name, item);
-        let credentials = table.required("credentials").and_then(credentials);
-        let tier = table.optional("tier", tier);
-        let blocked = table.boolean("blocked");
-        let expires = table.optional("expires", Item::time);
-        let own = table.optional("limits", entries);
+        let credentials = table.credentials().with(credentials);
+        let tier = table.tier().with(tier);
+        let blocked = table.blocked().read();
+        let expires = table.expires().read();
+        let own = table.limits().with(entries);
         table.close();
         let (is_blocked, expires) = (blocked?, expires.ok()?);
         let tier = tier.ok()?;
@@ -210,22 +258,20 @@ impl<'a> ReadConsumers<'a> {
 }
 
 fn settings(item: Item<'_>) -> Option<Settings> {
-    let table = Table::of(item, "[consumers]", &CONSUMERS)?;
-    let source = source(table.item("credential"));
-    let meanings = [("reject", UnknownConsumer::Reject), ("anonymous", UnknownConsumer::Anonymous)];
-    let unknown = table.choice("unknown", &meanings);
-    let header = |key| header_name(table.item(key), "such as \"x-consumer-name\"");
-    let (name_header, tier_header) = (header("name_header"), header("tier_header"));
-    let forwards_credential = table.boolean("forward_credential");
-    let has_file = table.given("file").is_some();
-    let (lifetime, redis_span) = (table.duration_or_off("redis_cache"), table.item("redis_cache").span());
+    let table = Table::<ConsumersKeys>::of(item, "[consumers]")?;
+    let (source, unknown) = (table.credential().with(source), table.unknown().read());
+    let header = |item| header_name(item, "such as \"x-consumer-name\"");
+    let (name_header, tier_header) = (table.name_header().with(header), table.tier_header().with(header));
+    let forwards_credential = table.forward_credential().read();
+    let has_file = table.file().given().is_some();
+    let (lifetime, redis_span) = (table.redis_cache().read(), table.redis_cache().item().span());
     table.close();
-    if !has_file && matches!(lifetime, Ok(None)) {
+    if !has_file && matches!(lifetime, Some(None)) {
         let problem = item.error("[consumers] does not say where the consumers are");
         let help = "name a file: file = \"consumers.toml\", or write redis_cache = \"10s\" if another program adds them to Redis";
         return item.reject(problem.help(help));
     }
-    let redis = lifetime.ok()?.map(|lifetime| (lifetime, redis_span));
+    let redis = lifetime?.map(|lifetime| (lifetime, redis_span));
     let source = source?;
     let hidden = (!forwards_credential?).then(|| source.clone());
     let forwarding = ConsumerForwarding { name_header: name_header?, tier_header: tier_header?, hidden };

@@ -7,9 +7,10 @@ use http::header::{HOST, HeaderName, ORIGIN, USER_AGENT};
 
 use super::headers;
 use super::item::{Item, Text};
-use super::keys::CORS;
+use super::keys::keys;
+use super::keys::kinds::{self, Choice, Either, words};
 use super::report::Problem;
-use super::table::{Reported, Table};
+use super::table::{Field, Optional, Reported, Table};
 use crate::gate::{Route, RouteTable, host_of};
 use crate::http1::parse_decimal;
 use crate::id_vec::IdVec;
@@ -17,6 +18,27 @@ use crate::proxy::{CorsPolicy, CorsRules, OriginPattern, Origins};
 
 /// Matches everything in a list.
 const ALL: &str = "*";
+
+words!(OffWords: () = [("off", ())]);
+
+keys! {
+    /// The keys of `[cors]`.
+    CorsKeys {
+        /// The origins whose pages may read responses: `"https://app.example.com"`, `"https://*.example.com"` for
+        /// all its subdomains, or `"*"` for all origins
+        origins: List<Text>, required ["https://app.example.com"];
+        /// The methods that pages may use besides GET, HEAD and POST; `["*"]` for all
+        methods: List<Text> = ["PUT", "PATCH", "DELETE"];
+        /// The request headers that pages may set, such as `["content-type", "x-api-key"]`; `["*"]` for all
+        headers: List<Text> = ["*"];
+        /// The response headers that pages may read; `["*"]` for all, unless `credentials` is `true`
+        expose_headers: List<Text> = ["retry-after", "x-request-id", "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset", "ratelimit", "ratelimit-policy"];
+        /// Whether pages may send cookies, HTTP authentication and client certificates with requests
+        credentials: Boolean = false;
+        /// How long a browser may keep the response to a preflight
+        max_age: Duration<ZERO, DAY> = "10m";
+    }
+}
 
 /// Which CORS policy a route has.
 pub(super) enum RouteCors {
@@ -29,24 +51,26 @@ pub(super) enum RouteCors {
 }
 
 /// Reads `cors` of a route.
-pub(super) fn route_cors(table: &Table<'_>) -> Option<RouteCors> {
-    match table.given("cors") {
+pub(super) fn route_cors(
+    field: &Field<'_, '_, Either<Choice<OffWords>, kinds::Table<CorsKeys>>, Optional>,
+) -> Option<RouteCors> {
+    match field.given() {
         None => Some(RouteCors::Inherited),
         Some(item) if item.is_table() => cors(item, "`cors`").map(RouteCors::Own),
-        Some(item) => table.choice_in("cors", item, &[("off", ())]).map(|()| RouteCors::Off),
+        Some(item) => field.first(item).map(|()| RouteCors::Off),
     }
 }
 
 /// Reads a table of CORS settings; `label` is its name in messages.
 pub(super) fn cors(item: Item<'_>, label: &str) -> Option<CorsPolicy> {
-    let table = Table::of(item, label, &CORS)?;
-    let credentials = table.boolean("credentials");
-    let origins = table.required("origins").and_then(|item| origins(item, credentials == Some(true)));
-    let methods = all_or(table.item("methods"), headers::method);
-    let names = all_or(table.item("headers"), header_name);
-    let exposed = all_or(table.item("expose_headers"), header_name);
+    let table = Table::<CorsKeys>::of(item, label)?;
+    let credentials = table.credentials().read();
+    let origins = table.origins().with(|item| origins(item, credentials == Some(true)));
+    let methods = all_or(table.methods().item(), headers::method);
+    let names = all_or(table.headers().item(), header_name);
+    let exposed = all_or(table.expose_headers().item(), header_name);
     let exposed = exposed.and_then(|names| exposed_value(&table, names, credentials == Some(true)));
-    let max_age = table.duration("max_age");
+    let max_age = table.max_age().read();
     table.close();
     Some(CorsPolicy {
         origins: origins?,
@@ -89,14 +113,14 @@ fn list_value(names: &[HeaderName]) -> HeaderValue {
 
 /// The value of Access-Control-Expose-Headers, if it is sent.
 fn exposed_value(
-    table: &Table<'_>,
+    table: &Table<'_, CorsKeys>,
     names: Option<Vec<HeaderName>>,
     has_credentials: bool,
 ) -> Result<Option<HeaderValue>, Reported> {
     match names {
         None if has_credentials => {
             let title = "`expose_headers` can't be `*` with `credentials`: browsers do not accept that";
-            let problem = table.item("expose_headers").error(title);
+            let problem = table.expose_headers().item().error(title);
             table.reader.report(problem.help("name the headers that pages read"));
             Err(Reported)
         }

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 
-use super::keys::{ANSWERS, CLIENT_IP};
 use super::table::read_defaults;
 use super::{answers, listeners, upstreams};
 use crate::gate::ClientIp;
@@ -25,11 +24,11 @@ pub fn upstream(name: &str, servers: Vec<ServerSpec>) -> UpstreamSpec {
 /// How client addresses are found without `[client_ip]`.
 #[must_use]
 pub fn client_ip() -> ClientIp {
-    read_defaults(&CLIENT_IP, super::client_ip::client_ip)
+    read_defaults(super::client_ip::client_ip)
 }
 
 /// How responses describe limits without `[answers]`.
 #[must_use]
 pub fn response_policy() -> ResponsePolicy {
-    read_defaults(&ANSWERS, answers::answers)
+    read_defaults(answers::answers)
 }

@@ -3,18 +3,38 @@
 use std::ops::Range;
 
 use super::item::Item;
-use super::keys::DESCRIPTOR;
+use super::keys::keys;
 use super::limits::{ReadLimit, ReadLimits};
-use super::reader::Reader;
 use super::report::Problem;
-use super::routes::{MAX_LIMITS, ReadRoute};
+use super::routes::MAX_LIMITS;
 use super::table::Table;
 use crate::gate::{Cost, Descriptor, DescriptorRule, DescriptorTable, EntryPattern, KeyPart};
 use crate::limit::{PolicyId, Quota};
-use crate::server::{ListenerSpec, Service};
 
 /// The most entries of a rule.
 const MAX_ENTRIES: usize = 100;
+
+keys! {
+    /// The keys of a rule for descriptors.
+    DescriptorKeys {
+        /// The domain, which clients of the service send with their descriptors
+        domain: Text, required "edge";
+        /// The entries of a descriptor in their order: `"key"` for any value, `"key=value"` for one value, and
+        /// `"key=begin*"` for a pattern, in which `\*` is an asterisk
+        entries("match"): List<Text>, required ["remote_address"];
+        /// Names of limits; without any, such descriptors are unlimited
+        limits: List<Text> = [];
+        /// Whether such descriptors are always over the limit
+        block: Boolean = false;
+        /// For the `replaces` of other rules
+        name: Text;
+        /// Names of rules which do not apply to a request with a descriptor of this rule
+        replaces: List<Text> = [];
+        /// Whether hits are charged as far as the limits allow, if they do not all fit: for hits that Envoy reports
+        /// at the end of a stream
+        charge_late: Boolean = false;
+    }
+}
 
 /// All rules.
 #[derive(Default)]
@@ -71,24 +91,24 @@ fn descriptor(
     item: Item<'_>,
     limits: &ReadLimits,
 ) -> Option<(String, Vec<EntryPattern>, DescriptorRule)> {
-    let table = Table::of(item, format!("descriptor {number}"), &DESCRIPTOR)?;
-    let domain = table.required("domain").and_then(|item| named(item, "a domain"));
-    let entries = table.required("match").and_then(entries);
-    let named_limits = limits.resolve_all(table.item("limits"));
-    let blocks = table.boolean("block");
-    let name = table.optional("name", |item| named(item, "the name of a rule"));
-    let replaces = table.item("replaces").list_of("put the names in brackets: [\"a\"]", |item| {
+    let table = Table::<DescriptorKeys>::of(item, format!("descriptor {number}"))?;
+    let domain = table.domain().with(|item| named(item, "a domain"));
+    let entries = table.entries().with(entries);
+    let named_limits = limits.resolve_all(table.limits().item());
+    let blocks = table.block().read();
+    let name = table.name().with(|item| named(item, "the name of a rule"));
+    let replaces = table.replaces().item().list_of("put the names in brackets: [\"a\"]", |item| {
         named(item, "the name of a rule").map(String::into_boxed_str)
     });
-    let charges_late = table.boolean("charge_late");
+    let charges_late = table.charge_late().read();
     if blocks == Some(true) && !named_limits.is_empty() {
-        let problem = table.item("limits").error("a rule that blocks its descriptors needs no limits");
+        let problem = table.limits().item().error("a rule that blocks its descriptors needs no limits");
         let _: Option<()> = item.reject(problem.help("leave `limits` or `block` out"));
         return None;
     }
     if named_limits.len() > MAX_LIMITS {
         let problem =
-            table.item("limits").error(format!("descriptor {number} has {} limits", named_limits.len()));
+            table.limits().item().error(format!("descriptor {number} has {} limits", named_limits.len()));
         return item.reject(problem.help(format!("it has at most {MAX_LIMITS}")));
     }
     table.close();
@@ -195,56 +215,4 @@ fn unfit_part(part: &KeyPart, entries: &[EntryPattern]) -> Option<(String, Strin
         },
         _ => Some((format!("this limit counts by `{part}`, which descriptors do not have"), forms())),
     }
-}
-
-/// Rejects limits that count by descriptors where requests are counted.
-pub(super) fn check_requests(
-    routes: Option<&[ReadRoute]>,
-    defaults: &[(PolicyId, Range<usize>)],
-    limits: &ReadLimits,
-    reader: &Reader<'_>,
-) {
-    let routes = routes.unwrap_or_default();
-    let named = |id: &PolicyId| {
-        let route = routes.iter().find(|read| read.route.limits.contains(id));
-        let default = defaults.iter().find(|(default, _)| default == id);
-        default.map(|(_, span)| span.clone()).or_else(|| route.map(|read| read.span.clone()))
-    };
-    let problem = |id| {
-        let limit = limits.get(id)?;
-        let mut parts = limit.rule.key.parts.iter().chain(limit.rule.tiers.iter().map(|tiers| &tiers.by));
-        let part = parts.find(|part| matches!(part, KeyPart::Descriptor(_)))?;
-        let title =
-            format!("the limit `{}` counts by `{part}`, which requests do not have", limit.policy.name);
-        let problem = Problem::error(named(&id)?, title).related(limits.span(id), "the limit");
-        Some(problem.help("name it in the `limits` of [[descriptors]] only"))
-    };
-    limits.ids().filter_map(problem).for_each(|problem| reader.report(problem));
-}
-
-/// Warns of rules without a listener that serves them, and of such listeners without rules or without HTTP/2.
-pub(super) fn warnings(read: &ReadDescriptors, listeners: &[ListenerSpec]) -> Vec<Problem> {
-    let serving: Vec<&ListenerSpec> =
-        listeners.iter().filter(|listener| listener.service == Service::EnvoyRatelimit).collect();
-    let mut problems = Vec::new();
-    match (read.spans.first(), serving.is_empty()) {
-        (Some(span), true) => {
-            let problem = Problem::warning(span.clone(), "no listener serves descriptors");
-            problems.push(problem.help("add a listener with serve = \"envoy-ratelimit\""));
-        }
-        (None, false) => {
-            let title =
-                "a listener serves descriptors, and the file has no rules for them: all are unlimited";
-            let problem = Problem::without_span(title).into_warning();
-            problems.push(problem.help("add [[descriptors]] with `domain`, `match` and `limits`"));
-        }
-        _ => {}
-    }
-    for listener in serving.into_iter().filter(|listener| !listener.protocols.h2) {
-        let address = listener.address;
-        let title = format!("Envoy can't call the rate-limit service on {address}: gRPC needs HTTP/2");
-        let problem = Problem::without_span(title).into_warning();
-        problems.push(problem.help("leave `protocols` out, or add \"h2\"; only POST /json works without it"));
-    }
-    problems
 }

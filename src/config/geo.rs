@@ -3,21 +3,50 @@
 use std::path::Path;
 
 use super::item::Item;
-use super::keys::{ASN_NOT, COUNTRY_NOT, GEO};
-use super::limits::ReadLimits;
-use super::reader::Reader;
+use super::keys::keys;
+use super::keys::kinds::{Integer, Read};
 use super::report::Problem;
 use super::table::{Reported, Table};
-use super::upstreams::ReadUpstreams;
-use crate::gate::{Country, Database, GeoCondition, GeoDatabases, KeyPart};
+use crate::gate::{Country, Database, GeoCondition, GeoDatabases};
+
+/// The number of an autonomous system.
+pub(super) type Asn = Integer<0, 4_294_967_295, u32>;
+
+keys! {
+    /// The keys of `[geo]`.
+    GeoKeys {
+        /// An MMDB file with `country.iso_code`, such as `"GeoLite2-Country.mmdb"`
+        country: Text;
+        /// An MMDB file with `autonomous_system_number`, such as `"GeoLite2-ASN.mmdb"`
+        asn: Text;
+    }
+}
+
+keys! {
+    /// The keys of `country` as a table.
+    CountryNotKeys {
+        /// Countries that the client is not in; true also if its country is unknown
+        not: List<Text>, required ["DE"];
+    }
+}
+
+keys! {
+    /// The keys of `asn` as a table.
+    AsnNotKeys {
+        /// Autonomous systems that the client is not in; true also if it is unknown
+        not: List<Asn>, required [64496];
+    }
+}
 
 /// `[geo]`, as far as it could be read.
 #[derive(Default)]
 pub(super) struct ReadGeo {
     /// None if a database can't be read.
     databases: Option<GeoDatabases>,
-    has_country: bool,
-    has_asn: bool,
+    /// Whether the file names a database of countries.
+    pub has_country: bool,
+    /// Whether it names one of autonomous systems.
+    pub has_asn: bool,
 }
 
 impl ReadGeo {
@@ -26,14 +55,13 @@ impl ReadGeo {
         let Some(item) = item else {
             return Self { databases: Some(GeoDatabases::default()), ..Self::default() };
         };
-        let Some(table) = Table::of(item, "[geo]", &GEO) else {
+        let Some(table) = Table::<GeoKeys>::of(item, "[geo]") else {
             // The mistake is reported; errors of routes that need the table would hide it.
             return Self { databases: None, has_country: true, has_asn: true };
         };
-        let has = |key| table.given(key).is_some();
-        let (has_country, has_asn) = (has("country"), has("asn"));
-        let country = table.optional("country", |item| database(item, directory, &["ASN", "ISP"]));
-        let asn = table.optional("asn", |item| database(item, directory, &["Country", "City"]));
+        let (has_country, has_asn) = (table.country().given().is_some(), table.asn().given().is_some());
+        let country = table.country().with(|item| database(item, directory, &["ASN", "ISP"]));
+        let asn = table.asn().with(|item| database(item, directory, &["Country", "City"]));
         table.close();
         let databases = country.ok().zip(asn.ok()).map(|(country, asn)| GeoDatabases { country, asn });
         Self { databases, has_country, has_asn }
@@ -46,33 +74,12 @@ impl ReadGeo {
         Ok(is_used.then(|| Box::new(databases)))
     }
 
-    /// Rejects limits and upstreams that need a database which the file does not name.
-    pub fn check_parts(&self, limits: &ReadLimits, upstreams: &ReadUpstreams, reader: &Reader<'_>) {
-        for (part, key, is_there) in
-            [(KeyPart::Country, "country", self.has_country), (KeyPart::Asn, "asn", self.has_asn)]
-        {
-            if is_there {
-                continue;
-            }
-            for (_, span) in limits.with_part(|other| *other == part) {
-                let title = format!("this limit uses `{part}`, and the file has no [geo] with `{key}`");
-                reader.report(Problem::error(span, title).help(cure(key)).derived());
-            }
-            for (_, span) in upstreams.with_part(|other| *other == part) {
-                let title = format!(
-                    "this upstream chooses servers by `{part}`, and the file has no [geo] with `{key}`"
-                );
-                reader.report(Problem::error(span, title).help(cure(key)).derived());
-            }
-        }
-    }
-
     /// Reads the condition of a route on the country.
     pub fn country(&self, item: Item<'_>) -> Option<GeoCondition<Country>> {
         require(item, "country", self.has_country);
         if item.is_table() {
-            let table = Table::of(item, "`country`", &COUNTRY_NOT)?;
-            let codes = table.required("not").and_then(|item| values(item, country));
+            let table = Table::<CountryNotKeys>::of(item, "`country`")?;
+            let codes = table.not().with(|item| values(item, country));
             table.close();
             return codes.map(GeoCondition::NoneOf);
         }
@@ -83,12 +90,12 @@ impl ReadGeo {
     pub fn asn(&self, item: Item<'_>) -> Option<GeoCondition<u32>> {
         require(item, "asn", self.has_asn);
         if item.is_table() {
-            let table = Table::of(item, "`asn`", &ASN_NOT)?;
-            let numbers = table.required("not").and_then(|item| values(item, asn));
+            let table = Table::<AsnNotKeys>::of(item, "`asn`")?;
+            let numbers = table.not().with(|item| values(item, Asn::read));
             table.close();
             return numbers.map(GeoCondition::NoneOf);
         }
-        values(item, asn).map(GeoCondition::AnyOf)
+        values(item, Asn::read).map(GeoCondition::AnyOf)
     }
 }
 
@@ -124,7 +131,8 @@ fn require(item: Item<'_>, key: &str, is_there: bool) {
     }
 }
 
-fn cure(key: &str) -> &'static str {
+/// How to name the database of `key`.
+pub(super) fn cure(key: &str) -> &'static str {
     if key == "asn" {
         "name a database: [geo] asn = \"GeoLite2-ASN.mmdb\""
     } else {
@@ -154,9 +162,4 @@ fn country(item: Item<'_>) -> Option<Country> {
         None => "write two upper-case letters, such as \"DE\"".to_owned(),
     };
     text.parsed("the ISO 3166 code of a country", &help, |code| Country::parse(code).filter(|_| code != "UK"))
-}
-
-fn asn(item: Item<'_>) -> Option<u32> {
-    let number = item.integer(&(0..=u64::from(u32::MAX)))?;
-    u32::try_from(number).ok()
 }

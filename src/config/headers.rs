@@ -6,7 +6,7 @@ use http::header::{HOST, HeaderName};
 use http::{HeaderValue, Method};
 
 use super::item::{Item, Text};
-use super::keys::{EDITS, RESPONSE_EDITS};
+use super::keys::{KeySet, Keys, keys};
 use super::report::Problem;
 use super::table::{Name, Table, entries};
 use crate::proxy::HeaderEdits;
@@ -23,6 +23,29 @@ pub(super) const OWN: [&str; 8] = [
     "proxy-connection",
 ];
 
+keys! {
+    /// The keys of `response_headers`.
+    ResponseEditsKeys {
+        /// Headers to set, as `{ name = "value" }`
+        set: Named<Text>;
+        /// Names of headers to remove
+        remove: List<Text> = [];
+        /// Whether the changes also apply to the responses of tidegate itself to requests of this route that it
+        /// rejects, such as 401, 403, 429 and 502
+        always: Boolean = false;
+    }
+}
+
+/// The keys of `request_headers`: those that `response_headers` has too.
+pub enum EditsKeys {}
+
+static EDITS: Keys =
+    Keys { all: ResponseEditsKeys::KEYS.all.split_at(2).0, has_own_table: false, mistaken: &[] };
+
+impl KeySet for EditsKeys {
+    const KEYS: &'static Keys = &EDITS;
+}
+
 /// The direction of the edited headers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Direction {
@@ -35,7 +58,7 @@ enum Direction {
 /// Reads `request_headers`.
 pub(super) fn request_edits(item: Option<Item<'_>>) -> Option<HeaderEdits> {
     let Some(item) = item else { return Some(HeaderEdits::default()) };
-    let table = Table::of(item, format!("`{}`", item.name), &EDITS)?;
+    let table = Table::with_some(item, format!("`{}`", item.name), EditsKeys::KEYS, "")?;
     let read = edits(&table, Direction::Request);
     table.close();
     read
@@ -44,17 +67,17 @@ pub(super) fn request_edits(item: Option<Item<'_>>) -> Option<HeaderEdits> {
 /// Reads `response_headers`, and whether they apply to the proxy's own responses.
 pub(super) fn response_edits(item: Option<Item<'_>>) -> Option<(HeaderEdits, bool)> {
     let Some(item) = item else { return Some((HeaderEdits::default(), false)) };
-    let table = Table::of(item, format!("`{}`", item.name), &RESPONSE_EDITS)?;
-    let (read, always) = (edits(&table, Direction::Response), table.boolean("always"));
+    let table = Table::of(item, format!("`{}`", item.name))?;
+    let (read, always) = (edits(&table, Direction::Response), table.always().read());
     table.close();
     Some((read?, always?))
 }
 
 /// Reads `{ set = { NAME = "value" }, remove = ["NAME"] }`.
-fn edits(table: &Table<'_>, direction: Direction) -> Option<HeaderEdits> {
-    let set = table.optional("set", |item| pairs(item, |name, item| pair(name, item, direction)));
+fn edits(table: &Table<'_, ResponseEditsKeys>, direction: Direction) -> Option<HeaderEdits> {
+    let set = table.set().with(|item| pairs(item, |name, item| pair(name, item, direction)));
     let help = "put the names in brackets: [\"server\"]";
-    let remove = table.list("remove", help, |item| removed(item, direction));
+    let remove = table.remove().with(|item| item.list_of(help, |item| removed(item, direction)));
     Some(HeaderEdits { set: set.ok()?.unwrap_or_default(), remove: remove? })
 }
 

@@ -6,10 +6,11 @@ use std::path::Path;
 
 use toml::de::DeTable;
 
-use super::keys::TOP;
+use super::keys::KeySet as _;
 use super::reader::Reader;
 use super::report::{Problem, Report};
 use super::table::Table;
+use super::top::TopKeys;
 use super::{admin, listeners, source};
 use crate::admin::AdminSpec;
 
@@ -41,18 +42,19 @@ pub fn interfaces_from(stream: impl io::Read, name: &str) -> Result<Interfaces, 
 
 fn of_text(text: &str, file: &str) -> Result<Interfaces, Report> {
     let (root, _) = DeTable::parse_recoverable(text);
-    let reader = Reader::new(&source::variable);
+    let reader = Reader::new(TopKeys::KEYS, &source::variable);
     let directory = Path::new(file).parent().unwrap_or(Path::new(""));
-    let read = read(&Table::top(&reader, root.get_ref(), &TOP), directory);
+    let read = read(&Table::top(&reader, root.get_ref()), directory);
     let errors = reader.into_problems().into_iter().filter(|problem| !problem.is_warning());
     let errors: Vec<Problem> = errors.collect();
     read.ok_or_else(|| Report::new(file, text, errors))
 }
 
 /// Reads both sections; `None` if the admin interface is invalid, or there is none and the listeners are invalid.
-fn read(top: &Table<'_>, directory: &Path) -> Option<Interfaces> {
-    let listeners = listeners::listeners(top, directory, None);
-    let admin = top.optional("admin", |item| admin::admin(item, directory, listeners.as_deref())).ok()?;
+fn read(top: &Table<'_, TopKeys>, directory: &Path) -> Option<Interfaces> {
+    let context = listeners::Context { directory, client_ip: None };
+    let listeners = listeners::listeners(top.listen().given(), top.listeners().given(), top, context);
+    let admin = top.admin().with(|item| admin::admin(item, directory, listeners.as_deref())).ok()?;
     let addresses = listeners.map(|specs| specs.iter().map(|spec| spec.address).collect());
     let listeners = if admin.is_some() { addresses.unwrap_or_default() } else { addresses? };
     Some(Interfaces { listeners, admin })

@@ -213,15 +213,14 @@ impl<'a> Item<'a> {
         })
     }
 
-    /// The meaning of one of several words. `meanings` has each of `words`.
-    pub fn choice<T: Copy>(self, words: &[&str], meanings: &[(&str, T)]) -> Option<T> {
-        debug_assert_eq!(words.len(), meanings.len(), "`{}` has a word without a meaning", self.name);
+    /// The meaning of one of several words.
+    pub fn choice<T: Copy>(self, meanings: &[(&str, T)]) -> Option<T> {
         let text = self.string()?;
-        let is_listed = words.contains(&&*text.value);
-        if let Some((_, meaning)) = meanings.iter().find(|(word, _)| is_listed && *word == text.value) {
+        if let Some((_, meaning)) = meanings.iter().find(|(word, _)| *word == text.value) {
             return Some(*meaning);
         }
-        let all = listed(words);
+        let words: Vec<&str> = meanings.iter().map(|(word, _)| *word).collect();
+        let all = listed(&words);
         let problem = self.error(format!("{} is not a value of `{}`", text.quoted(), self.name));
         self.reject(match nearest(&text.value, words.iter().copied()) {
             Some(near) => problem.help(format!("did you mean \"{near}\"? The values are {all}")),

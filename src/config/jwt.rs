@@ -4,25 +4,41 @@ use std::path::Path;
 
 use super::client_ip::header_name;
 use super::item::{Item, Text};
-use super::keys::JWT;
-use super::limits::ReadLimits;
-use super::reader::Reader;
+use super::keys::keys;
+use super::keys::kinds::words;
 use super::report::Problem;
 use super::table::Table;
-use super::upstreams::ReadUpstreams;
-use crate::gate::KeyPart;
 use crate::jwt::{ALGORITHMS, Algorithm, JwtSpec, KeySetUrl, KeySetUrlError, KeySource, Keys};
 
 const FORM: &str =
     "name a file or a URL, such as \"keys.json\" or \"https://id.example.com/.well-known/jwks.json\"";
 
+words!(AlgorithmWords: Algorithm = ALGORITHMS);
+
+keys! {
+    /// The keys of `[jwt]`.
+    JwtKeys {
+        /// The public keys of the issuer as a JWKS: a file, relative to the directory of the configuration file, or
+        /// an `https://` or `http://` URL
+        jwks: Text, required "https://id.example.com/.well-known/jwks.json";
+        /// Accepted signature algorithms: also `RS384`, `RS512`, `PS256`, `PS384`, `PS512` and `ES384`
+        algorithms: List<Choice<AlgorithmWords>> = ["RS256", "ES256", "EdDSA"];
+        /// The required value of the claim `iss`
+        issuer: Text, or "any";
+        /// A required value of the claim `aud`, which may have others as well
+        audience: Text, or "any";
+        /// The header that holds the token; in other headers the prefix `Bearer` is optional
+        header: Text = "authorization";
+    }
+}
+
 /// Reads `[jwt]`. A file of keys is relative to `directory`.
 pub(super) fn jwt(item: Item<'_>, directory: &Path) -> Option<JwtSpec> {
-    let table = Table::of(item, "[jwt]", &JWT)?;
-    let jwks = table.required("jwks");
+    let table = Table::<JwtKeys>::of(item, "[jwt]")?;
+    let jwks = table.jwks().item();
     let algorithms = algorithms(&table);
-    let (issuer, audience) = (table.optional("issuer", claim), table.optional("audience", claim));
-    let header = header_name(table.item("header"), "such as \"authorization\"");
+    let (issuer, audience) = (table.issuer().with(claim), table.audience().with(claim));
+    let header = table.header().with(|item| header_name(item, "such as \"authorization\""));
     // The usable keys of a file depend on the algorithms; if those are invalid, any key is accepted.
     let any = ALGORITHMS.map(|(_, algorithm)| algorithm);
     let source = jwks.and_then(|item| source(item, algorithms.as_deref().unwrap_or(&any), directory));
@@ -36,28 +52,6 @@ pub(super) fn jwt(item: Item<'_>, directory: &Path) -> Option<JwtSpec> {
     })
 }
 
-/// Rejects limits and upstreams that use a claim where no [jwt] says which tokens are trusted.
-pub(super) fn check_parts(
-    has_jwt: bool,
-    limits: &ReadLimits,
-    upstreams: &ReadUpstreams,
-    reader: &Reader<'_>,
-) {
-    if has_jwt {
-        return;
-    }
-    let help = "add a table [jwt] with `jwks`, the file or the URL of the issuer's keys";
-    let needs = |part: &KeyPart| matches!(part, KeyPart::Jwt(_));
-    for (part, span) in limits.with_part(needs) {
-        let title = format!("this limit counts by `{part}`, and the file has no [jwt]");
-        reader.report(Problem::error(span, title).help(help).derived());
-    }
-    for (part, span) in upstreams.with_part(needs) {
-        let title = format!("this upstream chooses servers by `{part}`, and the file has no [jwt]");
-        reader.report(Problem::error(span, title).help(help).derived());
-    }
-}
-
 /// The value that a claim must have.
 fn claim(item: Item<'_>) -> Option<Box<str>> {
     let text = item.string()?;
@@ -68,8 +62,8 @@ fn claim(item: Item<'_>) -> Option<Box<str>> {
     Some(text.value.into())
 }
 
-fn algorithms(table: &Table<'_>) -> Option<Vec<Algorithm>> {
-    let item = table.item("algorithms");
+fn algorithms(table: &Table<'_, JwtKeys>) -> Option<Vec<Algorithm>> {
+    let item = table.algorithms().item();
     let algorithms = item.list_of("put the names in brackets: [\"RS256\"]", |item| algorithm(table, item))?;
     if algorithms.is_empty() {
         let problem = item.error("no token could be verified: `algorithms` is empty");
@@ -78,7 +72,7 @@ fn algorithms(table: &Table<'_>) -> Option<Vec<Algorithm>> {
     Some(algorithms)
 }
 
-fn algorithm(table: &Table<'_>, item: Item<'_>) -> Option<Algorithm> {
+fn algorithm<'a>(table: &Table<'a, JwtKeys>, item: Item<'a>) -> Option<Algorithm> {
     let text = item.string()?;
     let word = text.value.to_ascii_lowercase();
     let why = if word == "none" {
@@ -86,7 +80,7 @@ fn algorithm(table: &Table<'_>, item: Item<'_>) -> Option<Algorithm> {
     } else if word.starts_with("hs") {
         "every holder of an HMAC key can sign tokens as well as verify them"
     } else {
-        return table.choice_in("algorithms", item, &ALGORITHMS);
+        return table.algorithms().element(item);
     };
     let problem = text.error(format!("{} is not allowed: {why}", text.quoted()));
     text.reject(problem.help("have the issuer sign with a private key: RS256, ES256 or EdDSA"))

@@ -4,11 +4,7 @@
 use bytes::Bytes;
 use http::StatusCode;
 
-use super::limits::ReadLimits;
-use super::reader::Reader;
-use super::report::Problem;
-use super::table::Table;
-use crate::gate::KeyPart;
+use super::table::AnyTable;
 use crate::proxy::Target;
 
 /// The keys of the file that say where a proxy listens, what it forwards to, and how it is operated.
@@ -32,16 +28,16 @@ const SECTIONS: [&str; 13] = [
 const ACTIONS: [&str; 6] = ["upstream", "respond", "deny_status", "rewrite", "request_headers", "cors"];
 
 /// Excludes the sections that the library ignores, if the file is read for it.
-pub(super) fn exclude_sections(top: &mut Table<'_>) {
+pub(super) fn exclude_sections(top: &mut AnyTable<'_>) {
     exclude(top, &SECTIONS);
 }
 
 /// The same for the keys of a route.
-pub(super) fn exclude_actions(route: &mut Table<'_>) {
+pub(super) fn exclude_actions(route: &mut AnyTable<'_>) {
     exclude(route, &ACTIONS);
 }
 
-fn exclude(table: &mut Table<'_>, keys: &[&'static str]) {
+fn exclude(table: &mut AnyTable<'_>, keys: &[&'static str]) {
     if table.reader.is_for_library() {
         for key in keys {
             table.exclude(key);
@@ -52,13 +48,4 @@ fn exclude(table: &mut Table<'_>, keys: &[&'static str]) {
 /// The action of a route that does not block requests. It is never taken: the program itself responds.
 pub(super) fn action() -> Target {
     Target::Respond { status: StatusCode::NOT_FOUND, body: Bytes::new() }
-}
-
-/// Rejects limits that count by what the library does not see.
-pub(super) fn check_parts(limits: &ReadLimits, reader: &Reader<'_>) {
-    for (part, span) in limits.with_part(|part| matches!(part, KeyPart::Body(_))) {
-        let title = format!("this limit counts by `{part}`, and the library does not read bodies");
-        let help = "give the value in a header that the program sets, and count by `header:NAME`";
-        reader.report(Problem::error(span, title).help(help));
-    }
 }

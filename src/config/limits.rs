@@ -5,6 +5,7 @@ mod behavior;
 mod cost;
 mod key;
 mod key_form;
+mod limit_keys;
 mod names;
 mod rate_parts;
 mod variants;
@@ -14,6 +15,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 pub(super) use self::key::part;
+pub(super) use self::limit_keys::{LimitKeys, NumbersKeys};
 pub(super) use self::names::Naming;
 
 pub(super) use self::ahead::Counting;
@@ -23,14 +25,13 @@ use self::names::Names;
 use self::variants::{Base, Variant, Variants};
 use super::consumers::ReadConsumers;
 use super::item::Item;
-use super::keys::LIMIT;
+use super::loaded::WrittenLimit;
 use super::numbers::Numbers;
 use super::quota::{quota, warn, written};
 use super::rate::is_rate;
 use super::reader::Reader;
 use super::report::Problem;
-use super::table::{Name, Table, in_order};
-use super::written::WrittenLimit;
+use super::table::{AnyTable, Name, Table, in_order};
 use crate::gate::{BodyField, Cost, KeyPart, KeyRule, KeySpec, LimitRule, Networks, Rules, Tiers, Trust};
 use crate::id_vec::IdVec;
 use crate::limit::{Algorithm, Policy, PolicyId, Quota};
@@ -232,29 +233,27 @@ pub(super) fn limits(
 fn limit(name: &Name<'_>, item: Item<'_>, context: &Context<'_>, next: usize) -> Option<ReadLimit> {
     let Context { naming, consumers, counting } = *context;
     let name_is_valid = check_name(name, item.reader);
-    let mut table = Table::of_or(item, format!("limit `{}`", name.text), &LIMIT, TABLE)?;
-    let algorithm = table.choice("algorithm", &Algorithm::ALL.map(|algorithm| (algorithm.name(), algorithm)));
+    let mut table = Table::of_or(item, format!("limit `{}`", name.text), TABLE)?;
+    let algorithm = table.algorithm().read();
     let numbers = read_numbers(&mut table, algorithm);
     let quota = algorithm.zip(numbers.as_ref()).and_then(|(algorithm, numbers)| {
         warn(algorithm, numbers, numbers);
         quota(algorithm, numbers)
     });
-    let parts = key::key(table.item("key"));
-    let on_missing = key::on_missing(&table);
+    let (parts, on_missing) = (table.key().with(key::key), table.on_missing().read());
     let missing_status = key::missing_status(&table, on_missing);
     let spec = parts.zip(on_missing).map(|(parts, on_missing)| KeySpec { parts, on_missing });
-    let on_failure = behavior::on_store_failure(&table);
-    let shadow = table.choice("mode", &[("enforce", false), ("shadow", true)]);
+    let (on_failure, shadow) = (table.on_store_failure().read(), table.mode().read());
     let ban = behavior::enforced_ban(&table, shadow);
-    let bans = table.given("ban").filter(|_| matches!(ban, Ok(Some(_))));
+    let bans = table.ban().given().filter(|_| matches!(ban, Ok(Some(_))));
     let ahead = ReadAhead::read(&table, algorithm, counting).filter(|ahead| ahead.fits(quota.as_ref(), bans));
     let names = Names { naming, spec: spec.as_ref() };
     let mut rules = Rules::default();
     let networks = networks(&table, names, shadow == Some(true), &mut rules);
     let base = Base { name: name.text, algorithm, numbers: numbers.as_ref(), names, consumers };
     let mut variants = Variants::from(next);
-    let tiers = variants.tiers(table.given("tiers"), &base);
-    variants.overrides(table.given("overrides"), &base, &mut rules);
+    let tiers = variants.tiers(table.tiers().given(), &base);
+    variants.overrides(table.overrides().given(), &base, &mut rules);
     variants.consumers(consumers.own_numbers(name.text), &base, &mut rules);
     let cost = cost::read(&table);
     let trust = behavior::trust(&table);
@@ -280,7 +279,7 @@ fn limit(name: &Name<'_>, item: Item<'_>, context: &Context<'_>, next: usize) ->
 }
 
 /// Reads the numbers of a limit.
-fn read_numbers<'a>(table: &mut Table<'a>, algorithm: Option<Algorithm>) -> Option<Numbers<'a>> {
+fn read_numbers<'a>(table: &mut Table<'a, LimitKeys>, algorithm: Option<Algorithm>) -> Option<Numbers<'a>> {
     let has_parts = rate_parts::reject(table);
     let numbers = Numbers::read(table, algorithm);
     if !has_parts {
@@ -291,23 +290,23 @@ fn read_numbers<'a>(table: &mut Table<'a>, algorithm: Option<Algorithm>) -> Opti
 
 /// Reads `block` and `allow`: returns the networks of each, and adds the names to the rules.
 fn networks(
-    table: &Table<'_>,
+    table: &Table<'_, LimitKeys>,
     names: Names<'_>,
     is_shadow: bool,
     rules: &mut Rules,
 ) -> Option<(Networks, Networks)> {
-    let block = table.given("block");
+    let block = table.block().given();
     if let Some(item) = block.filter(|_| is_shadow) {
         behavior::ignored(item, "blocks");
     }
     let block = names::list(block, names, KeyRule::Block, rules);
-    let allow = names::list(table.given("allow"), names, KeyRule::Allow, rules);
+    let allow = names::list(table.allow().given(), names, KeyRule::Allow, rules);
     Some((block?, allow?))
 }
 
 /// Warns where the cost or the tier comes from headers, and no proxy is trusted to set them.
 fn warn_of_untrusted(
-    table: &Table<'_>,
+    table: &AnyTable<'_>,
     naming: &Naming,
     trust: Option<Trust>,
     cost: Option<&ReadCost<'_>>,

@@ -4,36 +4,108 @@ use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::Path;
 
-use super::forward_auth;
+use http::StatusCode;
+
+use super::forward_auth::{self, DENY_STATUS, DecideWords};
 use super::item::Item;
-use super::keys::LISTENER;
-use super::limits::ReadLimits;
-use super::reader::Reader;
+use super::keys::keys;
+use super::keys::kinds::words;
 use super::report::Problem;
-use super::table::{Reported, Table, read_defaults};
-use super::tls;
-use crate::gate::{ClientIp, KeyPart};
+use super::table::{AnyTable, Reported, Table, read_defaults};
+use super::tls::{self, ListenerTlsKeys};
+use crate::gate::ClientIp;
 use crate::proxy::ForwardAuth;
 use crate::server::{ListenerSpec, Protocols, Service};
-use crate::tls::ServerTls;
 
 const FORM: &str =
     "write address and port: \"127.0.0.1:8080\", \"0.0.0.0:8080\" for every address, \"[::1]:8080\"";
 
-/// The context of a listener: the directory that files are relative to, and `[client_ip]`.
-type Context<'a> = (&'a Path, Option<&'a ClientIp>);
+words!(ServeWords: Service = [("proxy", Service::Proxy), ("envoy-ratelimit", Service::EnvoyRatelimit)]);
+words!(ProtocolWords: bool = [("h1", false), ("h2", true)]);
 
-/// Reads the listeners. Files are relative to `directory`.
+keys! {
+    /// The keys of a listener.
+    ListenerKeys {
+        /// Address and port, such as `"0.0.0.0:8080"` or `"[::1]:8080"`
+        address: Text, required "0.0.0.0:8080", by hand;
+        /// What clients find here: with `"proxy"` the routes, with `"envoy-ratelimit"` the rate-limit service of
+        /// Envoy, which decides by [`[[descriptors]]`](#descriptors)
+        serve: Choice<ServeWords> = "proxy", by hand;
+        /// Versions of HTTP: `"h1"` is HTTP/1.1 and 1.0, `"h2"` is HTTP/2; see [below](#http2-to-clients)
+        protocols: List<Choice<ProtocolWords>> = ["h2", "h1"], by hand;
+        /// TLS; see [below](#tls-to-clients)
+        tls: Table<ListenerTlsKeys>, by hand;
+        /// Whether connections start with a PROXY header; see [below](#proxy-protocol)
+        proxy_protocol: Boolean = false => |item| proxy_protocol(item, client_ip);
+        /// `"decide"`: each request here is the authorization request of a trusted proxy, and gets the decision on
+        /// the original request that it describes; see [forward auth](forward-auth.md)
+        respond: Choice<DecideWords>, or "as their routes say", by hand;
+        #[doc = DENY_STATUS]
+        deny_status: Integer<400, 599, StatusCode>, or "that of the denial", by hand;
+        /// Open connections over all workers. When the limit is reached, a new connection replaces an idle one or
+        /// is closed at once; see [below](#when-all-connections-of-a-listener-are-in-use). A warning at startup
+        /// says if the limit of open files is too low for this number
+        max_connections: Integer<1, 10_000_000, usize> = 10_000;
+        /// Open connections of one client over all workers, 0 for no limit; see [below](#connections-of-one-client)
+        max_connections_per_client: Integer<0, 10_000_000, Option<NonZeroUsize>> = 0;
+        /// For the PROXY header and the TLS handshake together
+        handshake_timeout: Duration<MILLISECOND, DAY> = "10s";
+        /// From the first byte of a request head to its last
+        header_timeout: Duration<MILLISECOND, DAY> = "10s";
+        /// Between two reads of a request body
+        body_timeout: Duration<MILLISECOND, DAY> = "30s";
+        /// The average rate in bytes per second at which a client has to send a request body and read a response, 0
+        /// for no minimum; see [below](#slow-clients)
+        min_body_rate: Integer<0, 1_000_000_000, Option<NonZeroU32>> = 240;
+        /// Between requests of a connection; also the longest that a write to the client may block, unless the
+        /// client still sends a body
+        idle_timeout: Duration<MILLISECOND, DAY> = "75s";
+        /// How long both sides of a WebSocket may be silent, and the client of a gRPC call
+        tunnel_timeout: Duration<MILLISECOND, DAY> = "1h";
+        /// The size of a request head; a larger one gets 431
+        max_header_bytes: Size<1_024, 1_048_576> = "32KiB";
+        /// The number of headers of a request; more get 431
+        max_headers: Integer<1, 10_000, usize> = 100;
+    }
+    mistaken IN_LISTENER
+    reads ListenerSpec(table, address: Option<SocketAddr>, context: Context<'_>) after {
+        let Context { directory, client_ip } = context;
+        let (service, protocols) = (table.serve().read(), protocols(table));
+        let offered = protocols.map(Protocols::by_alpn).unwrap_or_default();
+        let tls = table.tls().with(|item| tls::listener(item, directory, &offered));
+        let forward_auth = if service == Some(Service::EnvoyRatelimit) {
+            reject_keys_of_routes(table)
+        } else {
+            forward_auth::of_listener(&table.respond(), &table.deny_status(), client_ip)
+        };
+    } with {
+        address: address?,
+        service: service?,
+        protocols: protocols?,
+        tls: tls.ok()?,
+        forward_auth: forward_auth.ok()?,
+    }
+}
+
+/// What listeners refer to.
+#[derive(Clone, Copy)]
+pub(super) struct Context<'c> {
+    /// The directory that files are relative to.
+    pub directory: &'c Path,
+    pub client_ip: Option<&'c ClientIp>,
+}
+
+/// Reads the listeners: the values of `listen` and of `listeners` in the file.
 pub(super) fn listeners(
-    top: &Table<'_>,
-    directory: &Path,
-    client_ip: Option<&ClientIp>,
+    short: Option<Item<'_>>,
+    long: Option<Item<'_>>,
+    top: &AnyTable<'_>,
+    context: Context<'_>,
 ) -> Option<Vec<ListenerSpec>> {
-    let (short, long) = (top.given("listen"), top.given("listeners"));
     let (short_span, long_span) = (short.map(Item::span), top.key_span("listeners"));
     // If the file has both, both are read, so that all mistakes are reported at once.
     let short = short.map(address);
-    let long = long.map(|item| several(item, (directory, client_ip)));
+    let long = long.map(|item| several(item, context));
     match (short, long) {
         (Some(_), Some(_)) => {
             let problem = Problem::error(
@@ -77,74 +149,23 @@ fn several(item: Item<'_>, context: Context<'_>) -> Option<Vec<ListenerSpec>> {
 
 /// A listener at this address that has the default of every other key.
 pub(super) fn with_defaults(address: SocketAddr) -> ListenerSpec {
-    read_defaults(&LISTENER, |table| settings(table, Some(address), (Path::new(""), None)))
+    let context = Context { directory: Path::new(""), client_ip: None };
+    read_defaults(|table| ListenerKeys::read(&table, Some(address), context))
 }
 
 fn listener(item: Item<'_>, context: Context<'_>) -> Option<ListenerSpec> {
-    let table = Table::of(item, "this listener", &LISTENER)?;
-    let address = table.required("address").and_then(address);
-    settings(table, address, context)
-}
-
-/// Reads all keys of a listener but its address.
-fn settings(
-    table: Table<'_>,
-    address: Option<SocketAddr>,
-    (directory, client_ip): Context<'_>,
-) -> Option<ListenerSpec> {
-    let service =
-        table.choice("serve", &[("proxy", Service::Proxy), ("envoy-ratelimit", Service::EnvoyRatelimit)]);
-    let protocols = protocols(&table);
-    let offered = protocols.map(Protocols::by_alpn).unwrap_or_default();
-    let tls = table.optional("tls", |item| tls::listener(item, directory, &offered));
-    let proxy_protocol = proxy_protocol(table.item("proxy_protocol"), client_ip);
-    let forward_auth = if service == Some(Service::EnvoyRatelimit) {
-        reject_keys_of_routes(&table)
-    } else {
-        forward_auth::of_listener(&table, client_ip)
-    };
-    let max_connections = table.count("max_connections");
-    let per_client = table.count("max_connections_per_client");
-    let times = [
-        table.duration("handshake_timeout"),
-        table.duration("header_timeout"),
-        table.duration("body_timeout"),
-        table.duration("idle_timeout"),
-        table.duration("tunnel_timeout"),
-    ];
-    let min_body_rate = table.small("min_body_rate");
-    let max_header_bytes = table.size_in("max_header_bytes", table.item("max_header_bytes"));
-    let max_headers = table.count("max_headers");
+    let table = Table::<ListenerKeys>::of(item, "this listener")?;
+    let read = ListenerKeys::read(&table, table.address().with(address), context);
     table.close();
-    let [handshake_timeout, header_timeout, body_timeout, idle_timeout, tunnel_timeout] = times;
-    Some(ListenerSpec {
-        address: address?,
-        service: service?,
-        protocols: protocols?,
-        tls: tls.ok()?,
-        proxy_protocol: proxy_protocol?,
-        forward_auth: forward_auth.ok()?,
-        max_connections: max_connections?,
-        max_connections_per_client: NonZeroUsize::new(per_client?),
-        handshake_timeout: handshake_timeout?,
-        header_timeout: header_timeout?,
-        body_timeout: body_timeout?,
-        min_body_rate: NonZeroU32::new(min_body_rate?),
-        idle_timeout: idle_timeout?,
-        tunnel_timeout: tunnel_timeout?,
-        max_header_bytes: max_header_bytes?,
-        max_headers: max_headers?,
-    })
+    read
 }
 
 /// Rejects keys that are about the routes, which a listener of the rate-limit service does not serve.
-fn reject_keys_of_routes(table: &Table<'_>) -> Result<Option<ForwardAuth>, Reported> {
-    let given = ["respond", "deny_status", "tunnel_timeout"]
-        .into_iter()
-        .filter_map(|key| Some((key, table.given(key)?)));
+fn reject_keys_of_routes(table: &Table<'_, ListenerKeys>) -> Result<Option<ForwardAuth>, Reported> {
+    let given = [table.respond().given(), table.deny_status().given(), table.tunnel_timeout().given()];
     let mut is_wrong = false;
-    for (key, item) in given {
-        let title = format!("`{key}` is about the routes, which this listener does not serve");
+    for item in given.into_iter().flatten() {
+        let title = format!("`{}` is about the routes, which this listener does not serve", item.name);
         item.reject::<()>(item.error(title).help("leave it out, or write serve = \"proxy\""));
         is_wrong = true;
     }
@@ -152,11 +173,9 @@ fn reject_keys_of_routes(table: &Table<'_>) -> Result<Option<ForwardAuth>, Repor
 }
 
 /// Reads which versions of HTTP a listener accepts.
-fn protocols(table: &Table<'_>) -> Option<Protocols> {
-    let item = table.item("protocols");
-    let meanings = [("h1", false), ("h2", true)];
-    let chosen =
-        item.list_of("put it in brackets: [\"h1\"]", |item| table.choice_in("protocols", item, &meanings))?;
+fn protocols(table: &Table<'_, ListenerKeys>) -> Option<Protocols> {
+    let item = table.protocols().item();
+    let chosen = item.list_of("put it in brackets: [\"h1\"]", |item| table.protocols().element(item))?;
     if chosen.is_empty() {
         return item.reject(item.error("there must be at least one protocol").help("leave it out for both"));
     }
@@ -173,20 +192,6 @@ fn proxy_protocol(item: Item<'_>, client_ip: Option<&ClientIp>) -> Option<bool> 
         return item.reject(problem.help(help).derived());
     }
     Some(is_on)
-}
-
-/// Rejects limits that count by client certificates where no listener requests one.
-pub(super) fn check_parts(listeners: Option<&[ListenerSpec]>, limits: &ReadLimits, reader: &Reader<'_>) {
-    let requests =
-        |spec: &ListenerSpec| spec.tls.as_ref().is_some_and(ServerTls::requires_client_certificate);
-    if listeners.is_none_or(|listeners| listeners.iter().any(requests)) {
-        return;
-    }
-    for (part, span) in limits.with_part(|part| *part == KeyPart::TlsSubject) {
-        let title = format!("this limit counts by `{part}`, and no listener requests client certificates");
-        let help = "name the authority that signs the certificates of clients: add `client_ca` to the `tls` of a listener";
-        reader.report(Problem::error(span, title).help(help).derived());
-    }
 }
 
 /// Reads an address with its port.

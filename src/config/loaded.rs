@@ -6,7 +6,6 @@ use std::time::Duration;
 use super::fingerprint::Fingerprint;
 use super::report::Report;
 use super::secrets::{self, Variables};
-use super::written::WrittenLimit;
 use crate::acme::AcmeSpec;
 use crate::admin::AdminSpec;
 use crate::id_vec::IdVec;
@@ -44,6 +43,13 @@ pub struct Config {
     pub admin: Option<AdminSpec>,
     /// From where certificates are obtained, if listeners ask for that.
     pub acme: Option<AcmeSpec>,
+}
+
+/// The numbers of a limit as the file has them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WrittenLimit {
+    /// In words, such as `100/minute, burst 500`.
+    pub numbers: Box<str>,
 }
 
 /// A configuration, with its warnings and facts about its file.

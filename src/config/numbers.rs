@@ -3,22 +3,18 @@
 use std::sync::LazyLock;
 
 use super::item::Item;
-use super::keys::LIMIT;
+use super::keys::kinds::Read;
+use super::limits::LimitKeys;
 use super::rate::{self, WrittenRate};
 use super::report::Problem;
-use super::table::{Table, read_defaults};
-use super::zone::zone;
+use super::table::{AnyTable, Field, Reported, Table, read_defaults};
 use crate::limit::Algorithm::{
     self, Concurrency, FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket,
 };
-use crate::limit::{Align, Calendar};
+use crate::limit::{Align, Calendar, CalendarUnit};
+use crate::suggest::nearest;
 use crate::text::plural;
 use crate::time::Micros;
-
-/// The words of `refill`, and whether each is an interval.
-const REFILLS: [(&str, bool); 2] = [("smooth", false), ("interval", true)];
-/// The words of `align`, and whether each is the first request.
-const ALIGNS: [(&str, bool); 2] = [("clock", false), ("first_request", true)];
 
 /// The algorithms that each key belongs to.
 const OWNERS: [(&str, &[Algorithm]); 9] = [
@@ -34,7 +30,7 @@ const OWNERS: [(&str, &[Algorithm]); 9] = [
 ];
 
 /// The numbers of a limit that has none of these keys.
-static DEFAULTS: LazyLock<Defaults> = LazyLock::new(|| read_defaults(&LIMIT, |table| Defaults::read(&table)));
+static DEFAULTS: LazyLock<Defaults> = LazyLock::new(|| read_defaults(|table| Defaults::read(&table)));
 
 /// The numbers that have a default.
 struct Defaults {
@@ -64,21 +60,21 @@ pub(super) struct Numbers<'a> {
 }
 
 impl Defaults {
-    fn read(table: &Table<'_>) -> Option<Self> {
+    fn read(table: &Table<'_, LimitKeys>) -> Option<Self> {
         Some(Self {
-            is_interval: table.choice("refill", &REFILLS)?,
-            by_first_request: table.choice("align", &ALIGNS)?,
-            zone: zone(table.item("timezone"))?,
-            buckets: table.integer("buckets")?,
-            queue: table.integer("queue")?,
-            lease: table.duration("lease")?.into(),
+            is_interval: table.refill().read()?,
+            by_first_request: table.align().read()?,
+            zone: table.timezone().with(zone)?,
+            buckets: table.buckets().read()?,
+            queue: table.queue().read()?,
+            lease: table.lease().read()?.into(),
         })
     }
 }
 
 impl<'a> Numbers<'a> {
     /// Reads the numbers of a table. If the algorithm is invalid, keys of any algorithm are accepted.
-    pub fn read(table: &mut Table<'a>, algorithm: Option<Algorithm>) -> Option<Self> {
+    pub fn read(table: &mut Table<'a, LimitKeys>, algorithm: Option<Algorithm>) -> Option<Self> {
         for (key, owners) in OWNERS {
             if let Some(own) = algorithm
                 && !owners.contains(&own)
@@ -88,16 +84,12 @@ impl<'a> Numbers<'a> {
             }
         }
         let table = &*table;
-        let number = |key| table.optional(key, |item| Some((table.integer_in(key, item)?, item)));
-        let flag = |key, meanings: &[_]| table.optional(key, |item| table.choice_in(key, item, meanings));
-        let rates = table.optional("rate", |item| rates(item, algorithm));
-        let burst = table.optional("burst", |item| Some((burst(table, item, algorithm)?, item)));
-        let is_interval = flag("refill", &REFILLS);
-        let by_first_request = flag("align", &ALIGNS);
-        let zone = table.optional("timezone", |item| Some((zone(item)?, item)));
-        let (buckets, queue) = (number("buckets"), number("queue"));
-        let max_in_flight = number("max_in_flight");
-        let lease = table.optional("lease", |item| table.duration_in("lease", item));
+        let rates = table.rate().with(|item| rates(item, algorithm));
+        let burst = table.burst().with(|item| Some((burst(table, item, algorithm)?, item)));
+        let (is_interval, by_first_request) = (given(&table.refill()), given(&table.align()));
+        let zone = table.timezone().optional(|item| Some((zone(item)?, item)));
+        let (buckets, queue) = (number(&table.buckets()), number(&table.queue()));
+        let (max_in_flight, lease) = (table.max_in_flight().read(), given(&table.lease()));
         Some(Self {
             rates: rates.ok()?.unwrap_or_default(),
             burst: burst.ok()?,
@@ -106,22 +98,23 @@ impl<'a> Numbers<'a> {
             zone: zone.ok()?,
             buckets: buckets.ok()?,
             queue: queue.ok()?,
-            max_in_flight: max_in_flight.ok()?.map(|(number, _)| number),
+            max_in_flight: max_in_flight.ok()?,
             lease: lease.ok()?.map(Micros::from),
             is_empty: OWNERS.iter().all(|(key, _)| table.given(key).is_none()),
         })
     }
 
     /// Reports a problem if the number that the algorithm requires is missing.
-    pub fn require(table: &Table<'a>, algorithm: Option<Algorithm>) {
-        let (needed, other, example) = match algorithm {
-            Some(Concurrency) => ("max_in_flight", "rate", "max_in_flight = 20"),
-            Some(_) => ("rate", "max_in_flight", "rate = \"100/minute\""),
-            None => return,
-        };
+    pub fn require(table: &Table<'a, LimitKeys>, algorithm: Option<Algorithm>) {
         // The message about the other key suggests this one already.
-        if table.key_span(other).is_none() {
-            table.require(needed, example);
+        match algorithm {
+            Some(Concurrency) if table.key_span("rate").is_none() => {
+                table.max_in_flight().require("max_in_flight = 20");
+            }
+            Some(own) if own != Concurrency && table.key_span("max_in_flight").is_none() => {
+                table.rate().require("rate = \"100/minute\"");
+            }
+            _ => {}
         }
     }
 
@@ -172,6 +165,16 @@ impl<'a> Numbers<'a> {
     }
 }
 
+/// A value that the file has.
+fn given<'a, K: Read, P>(field: &Field<'_, 'a, K, P>) -> Result<Option<K::Value<'a>>, Reported> {
+    field.optional(K::read)
+}
+
+/// A value that the file has, and its place.
+fn number<'a, K: Read, P>(field: &Field<'_, 'a, K, P>) -> Result<Option<(K::Value<'a>, Item<'a>)>, Reported> {
+    field.optional(|item| Some((K::read(item)?, item)))
+}
+
 fn rates(item: Item<'_>, algorithm: Option<Algorithm>) -> Option<Vec<WrittenRate<'_>>> {
     if !item.is_array() {
         return rate::rate(item).map(|rate| vec![rate]);
@@ -214,8 +217,8 @@ fn check_rates(rates: &[WrittenRate<'_>]) -> bool {
     is_valid
 }
 
-fn burst<'a>(table: &Table<'a>, item: Item<'a>, algorithm: Option<Algorithm>) -> Option<u64> {
-    let burst = table.integer_in("burst", item)?;
+fn burst<'a>(table: &Table<'a, LimitKeys>, item: Item<'a>, algorithm: Option<Algorithm>) -> Option<u64> {
+    let burst = table.burst().value(item)?;
     if burst == 0 && algorithm == Some(TokenBucket) {
         let problem = item.error("an empty bucket would deny every request");
         return item.reject(problem.help("`burst` is how many units may be spent at once: at least 1"));
@@ -223,7 +226,7 @@ fn burst<'a>(table: &Table<'a>, item: Item<'a>, algorithm: Option<Algorithm>) ->
     Some(burst)
 }
 
-fn belongs_elsewhere(table: &Table<'_>, key: &str, owners: &[Algorithm], own: Algorithm) {
+fn belongs_elsewhere(table: &AnyTable<'_>, key: &str, owners: &[Algorithm], own: Algorithm) {
     let span = table.key_span(key).unwrap_or_else(|| table.span());
     if key == "rate" {
         let title = "a concurrency limit has no rate: it bounds how many requests are in flight at once";
@@ -243,4 +246,46 @@ fn belongs_elsewhere(table: &Table<'_>, key: &str, owners: &[Algorithm], own: Al
         _ => format!("leave `{key}` out"),
     };
     table.reader.report(Problem::error(span, title).help(help));
+}
+
+/// Reads the name of a time zone.
+fn zone(item: Item<'_>) -> Option<Box<str>> {
+    let text = item.string_like("the name of a time zone", "such as \"Europe/Berlin\" or \"UTC\"")?;
+    if let Ok(calendar) = Calendar::new(CalendarUnit::Day, &text.value) {
+        return Some(calendar.zone().into());
+    }
+    let problem = text.error(format!("{} is not the name of a time zone", text.quoted()));
+    text.reject(match nearest_zone(&text.value, &Calendar::zones()) {
+        Some(near) => problem.help(format!("did you mean \"{near}\"?")),
+        None => problem.help("write a name of the IANA database, such as \"Europe/Berlin\" or \"UTC\""),
+    })
+}
+
+/// The zone that was probably meant; often only its city is given.
+fn nearest_zone<'z>(text: &str, zones: &'z [String]) -> Option<&'z str> {
+    let city = |zone: &'z String| zone.rsplit('/').next().unwrap_or(zone);
+    let names = || zones.iter().map(String::as_str);
+    nearest(text, names()).or_else(|| {
+        let meant = nearest(&text.replace(' ', "_"), zones.iter().map(city))?;
+        names().find(|zone| zone.rsplit('/').next() == Some(meant))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn similar_zones_are_suggested() {
+        let zones = Calendar::zones();
+        for (text, near) in [
+            ("Europe/Berln", Some("Europe/Berlin")),
+            ("Berlin", Some("Europe/Berlin")),
+            ("new york", Some("America/New_York")),
+            ("", None),
+            ("Mars/Olympus Mons", None),
+        ] {
+            assert_eq!(nearest_zone(text, &zones), near, "{text}");
+        }
+    }
 }

@@ -5,11 +5,14 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::keys::Keys;
 use super::report::Problem;
 use super::secrets::{self, ExpandError};
 
 /// The state of reading one file: the environment, and the problems found so far.
 pub(super) struct Reader<'a> {
+    /// The keys of the file itself, to find where a key belongs that is in the wrong table.
+    pub top: &'static Keys,
     env: &'a dyn Fn(&str) -> Option<String>,
     /// Whether the file is read for the library, where nothing listens or forwards.
     is_for_library: bool,
@@ -30,8 +33,9 @@ pub(super) struct Filled {
 }
 
 impl<'a> Reader<'a> {
-    pub fn new(env: &'a dyn Fn(&str) -> Option<String>) -> Self {
+    pub fn new(top: &'static Keys, env: &'a dyn Fn(&str) -> Option<String>) -> Self {
         Self {
+            top,
             env,
             is_for_library: false,
             problems: RefCell::default(),
@@ -41,8 +45,8 @@ impl<'a> Reader<'a> {
     }
 
     /// The reader of a file of which the library needs the limits alone.
-    pub fn for_library(env: &'a dyn Fn(&str) -> Option<String>) -> Self {
-        Self { is_for_library: true, ..Self::new(env) }
+    pub fn for_library(top: &'static Keys, env: &'a dyn Fn(&str) -> Option<String>) -> Self {
+        Self { is_for_library: true, ..Self::new(top, env) }
     }
 
     pub fn is_for_library(&self) -> bool {

@@ -3,19 +3,29 @@
 use http::HeaderValue;
 
 use super::item::{Item, Text};
-use super::keys::REWRITE;
+use super::keys::keys;
 use super::report::Problem;
 use super::table::Table;
 use crate::gate::{PathPattern, host_of, normalize};
 use crate::proxy::Rewrite;
 use crate::upstream::HostRule;
 
+keys! {
+    /// The keys of `rewrite`.
+    RewriteKeys {
+        /// A prefix of the path to remove, in whole segments
+        strip_prefix: Text;
+        /// The Host header: `"upstream"` for the host of the server, or a name
+        host: Text, or "the client's";
+    }
+}
+
 /// Reads `{ strip_prefix = "/v1", host = "upstream" }`.
 pub(super) fn rewrite(item: Option<Item<'_>>, path: Option<&PathPattern>) -> Option<Rewrite> {
     let Some(item) = item else { return Some(Rewrite::default()) };
-    let table = Table::of(item, "`rewrite`", &REWRITE)?;
-    let strip_prefix = table.optional("strip_prefix", |item| prefix(item, path));
-    let host = table.optional("host", host);
+    let table = Table::<RewriteKeys>::of(item, "`rewrite`")?;
+    let strip_prefix = table.strip_prefix().with(|item| prefix(item, path));
+    let host = table.host().with(host);
     table.close();
     Some(Rewrite { strip_prefix: strip_prefix.ok()?, host: host.ok()?.unwrap_or_default() })
 }

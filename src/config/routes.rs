@@ -5,7 +5,6 @@ use std::ops::Range;
 
 use http::StatusCode;
 
-use super::answers::status;
 use super::conditions::conditions;
 use super::consumers::ReadConsumers;
 use super::cors::{RouteCors, route_cors};
@@ -13,13 +12,13 @@ use super::forward_auth;
 use super::geo::ReadGeo;
 use super::headers;
 use super::item::Item;
-use super::keys::{RESPOND, ROUTE};
 use super::library;
 use super::limits::ReadLimits;
 use super::literal_patterns;
 use super::report::Problem;
 use super::rewrite::rewrite;
-use super::table::Table;
+use super::route_keys::{RespondKeys, RouteKeys};
+use super::table::{AnyTable, Table};
 use super::upstreams::{ReadKey, ReadUpstreams};
 use crate::gate::{Access, KeyPart, PathPattern, PatternError, Route};
 use crate::limit::PolicyId;
@@ -77,25 +76,25 @@ pub(super) fn default_limits(item: Item<'_>, limits: &ReadLimits) -> Vec<(Policy
 }
 
 fn route(number: usize, item: Item<'_>, names: &mut Names<'_>) -> Option<ReadRoute> {
-    let mut table = Table::of(item, format!("route {number}"), &ROUTE)?;
+    let mut table = Table::<RouteKeys>::of(item, format!("route {number}"))?;
     library::exclude_actions(&mut table);
-    let path = table.required("path").and_then(path);
+    let path = table.path().with(path);
     let conditions = conditions(&table, names.geo);
-    let name = table.optional("name", name);
+    let name = table.name().with(name);
     let mut limits = limits(&table, path.as_ref(), number, names);
-    let keeps_encoded_slash = table.choice("encoded_slash", &[("refuse", false), ("keep", true)]);
-    let max_body = table.optional("max_body", |item| table.size_in("max_body", item));
+    let keeps_encoded_slash = table.encoded_slash().read();
+    let max_body = table.max_body().read();
     let access = access(&table, names.consumers);
-    let cors = route_cors(&table);
+    let cors = route_cors(&table.cors());
     let action = action(&table, path.as_ref(), number, names.upstreams);
     if action.as_ref().is_some_and(|action| matches!(action.target, Target::Decide(_))) {
-        forward_auth::reject_limits(&table);
+        forward_auth::reject_limits(table.limits().given());
         limits = limits.map(|_| Vec::new());
     } else {
-        forward_auth::reject_deny_status(&table);
+        forward_auth::reject_deny_status(&table.deny_status());
     }
-    let span_of = |key| table.given(key).map(Item::span);
-    let (span, name_span, slash_span) = (table.span(), span_of("name"), span_of("encoded_slash"));
+    let (span, name_span) = (table.span(), table.name().given().map(Item::span));
+    let slash_span = table.encoded_slash().given().map(Item::span);
     table.close();
     let (conditions, limits) = (conditions?, limits?);
     let body_fields = names.limits.body_fields(&limits);
@@ -119,11 +118,11 @@ fn route(number: usize, item: Item<'_>, names: &mut Names<'_>) -> Option<ReadRou
 }
 
 /// Reads which consumers the route serves.
-fn access(table: &Table<'_>, consumers: &ReadConsumers<'_>) -> Option<Access> {
-    let Some(item) = table.given("consumers") else {
+fn access(table: &Table<'_, RouteKeys>, consumers: &ReadConsumers<'_>) -> Option<Access> {
+    let Some(item) = table.consumers().given() else {
         // A route that blocks requests needs no credential for that.
         let blocks =
-            table.given("block").filter(|item| item.is_boolean()).and_then(Item::boolean) == Some(true);
+            table.block().given().filter(|item| item.is_boolean()).and_then(Item::boolean) == Some(true);
         return Some(if blocks { Access::Public } else { Access::Default });
     };
     if !consumers.is_there() {
@@ -132,7 +131,7 @@ fn access(table: &Table<'_>, consumers: &ReadConsumers<'_>) -> Option<Access> {
             .reject(problem.help("add a table [consumers] with `file`, the file of consumers").derived());
     }
     if !item.is_array() {
-        return table.choice_in("consumers", item, &[("public", ())]).map(|()| Access::Public);
+        return table.consumers().first(item).map(|()| Access::Public);
     }
     let tiers = item.list_of("", |item| access_tier(item, consumers))?;
     if tiers.is_empty() {
@@ -182,13 +181,13 @@ fn path(item: Item<'_>) -> Option<PathPattern> {
 
 /// The default limits, then the route's own, each once.
 fn limits(
-    table: &Table<'_>,
+    table: &Table<'_, RouteKeys>,
     path: Option<&PathPattern>,
     number: usize,
     names: &Names<'_>,
 ) -> Option<Vec<PolicyId>> {
-    let inherits = table.boolean("inherit_limits")?;
-    let item = table.given("limits");
+    let inherits = table.inherit_limits().read()?;
+    let item = table.limits().given();
     let own = item.map_or_else(Vec::new, |item| names.limits.resolve_all(item));
     // A default limit is named elsewhere in the file, so a problem with it is shown at this route.
     let inherited = names.defaults.iter().filter(|_| inherits).map(|(id, _)| (*id, table.span()));
@@ -212,7 +211,7 @@ fn limits(
 }
 
 /// Rejects limits that count by a segment which the path does not have.
-fn check_params(table: &Table<'_>, limits: &Named, path: &PathPattern, number: usize, all: &ReadLimits) {
+fn check_params(table: &AnyTable<'_>, limits: &Named, path: &PathPattern, number: usize, all: &ReadLimits) {
     for (id, span) in limits {
         let Some(limit) = all.get(*id) else { continue };
         for part in &limit.rule.key.parts {
@@ -244,17 +243,17 @@ fn check_key(item: Item<'_>, key: &ReadKey, path: &PathPattern, number: usize) {
 }
 
 fn action(
-    table: &Table<'_>,
+    table: &Table<'_, RouteKeys>,
     path: Option<&PathPattern>,
     number: usize,
     upstreams: &mut ReadUpstreams,
 ) -> Option<RouteAction> {
-    let request_headers = headers::request_edits(table.given("request_headers"));
-    let response_headers = headers::response_edits(table.given("response_headers"));
-    let rewrite = rewrite(table.given("rewrite"), path);
-    let upstream = table.given("upstream").map(|item| (item, upstreams.resolve(item)));
-    let response = table.given("respond").map(|item| respond(table, item));
-    let blocks = table.boolean("block");
+    let request_headers = headers::request_edits(table.request_headers().given());
+    let response_headers = headers::response_edits(table.response_headers().given());
+    let rewrite = rewrite(table.rewrite().given(), path);
+    let upstream = table.upstream().given().map(|item| (item, upstreams.resolve(item)));
+    let response = table.respond().given().map(|item| respond(table, item));
+    let blocks = table.block().read();
     check_only_action(table, blocks == Some(true))?;
     let target = match (upstream, response) {
         (Some((item, id)), _) => {
@@ -284,8 +283,8 @@ fn action(
 }
 
 /// Rejects edits of the request in a route that responds itself and sends no request.
-fn reject_request_edits(table: &Table<'_>, action: &str) {
-    for item in ["rewrite", "request_headers"].into_iter().filter_map(|key| table.given(key)) {
+fn reject_request_edits(table: &Table<'_, RouteKeys>, action: &str) {
+    for item in [table.rewrite().given(), table.request_headers().given()].into_iter().flatten() {
         let title = format!(
             "`{}` changes the request to the upstream, and this route responds without one",
             item.name
@@ -295,7 +294,7 @@ fn reject_request_edits(table: &Table<'_>, action: &str) {
 }
 
 /// Rejects a route with more than one action.
-fn check_only_action(table: &Table<'_>, blocks: bool) -> Option<()> {
+fn check_only_action(table: &AnyTable<'_>, blocks: bool) -> Option<()> {
     let given = [("upstream", "forwards", true), ("respond", "responds", true), ("block", "blocks", blocks)];
     let mut actions = given.into_iter().filter(|(key, _, counts)| *counts && table.given(key).is_some());
     let (Some((first, verb, _)), Some((second, ..))) = (actions.next(), actions.next()) else {
@@ -309,23 +308,22 @@ fn check_only_action(table: &Table<'_>, blocks: bool) -> Option<()> {
     None
 }
 
-fn no_action<T>(table: &Table<'_>) -> Option<T> {
+fn no_action<T>(table: &AnyTable<'_>) -> Option<T> {
     let problem = Problem::error(table.span(), "this route has neither `upstream` nor `respond` nor `block`");
     let help = "add upstream = \"http://127.0.0.1:9000\", respond = { status = 200, body = \"ok\\n\" } or block = true";
     table.reader.report(problem.help(help).derived());
     None
 }
 
-fn respond(route: &Table<'_>, item: Item<'_>) -> Option<Target> {
+fn respond<'a>(route: &Table<'a, RouteKeys>, item: Item<'a>) -> Option<Target> {
     if !item.is_table() {
-        let decides = route.choice_in("respond", item, &[("limits", false), ("decide", true)])?;
-        let settings = || forward_auth::settings(route).map(Target::Decide);
+        let decides = route.respond().first(item)?;
+        let settings = || forward_auth::settings(&route.deny_status()).map(Target::Decide);
         return if decides { settings() } else { Some(Target::Limits) };
     }
-    let table = Table::of(item, "`respond`", &RESPOND)?;
-    let status = status(&table, "status");
-    let body_item = table.item("body");
-    let body = body_item.string();
+    let table = Table::<RespondKeys>::of(item, "`respond`")?;
+    let (status, body) = (table.status().read(), table.body().read());
+    let body_item = table.body().item();
     table.close();
     let (status, body) = (status?, body?.value);
     let has_no_body =

@@ -1,19 +1,60 @@
-//! `[store]`.
+//! `[store]`: where limits are counted, and how Redis is reached.
 
+use std::net::IpAddr;
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::path::Path;
 
-use super::item::Item;
-use super::redis;
-use super::table::Table;
+use super::item::{Item, Text};
+use super::keys::keys;
+use super::keys::kinds::words;
+use super::table::{Reported, Table};
+use super::tls::{self, ClientTlsKeys};
 use crate::limit::KeyHasher;
+use crate::store::redis::{RedisAddress, Target, UrlError};
 use crate::store::{RedisSpec, StoreSpec};
+
+const FORM: &str = "write redis://host:6379, redis://user:password@host:6379/0 or unix:///run/redis.sock";
+const FORMS: &str = "with Sentinel redis-sentinel://a:26379,b:26379/?service=NAME, for a cluster \
+                     redis-cluster://a:6379,b:6379; rediss instead of redis is TLS";
 
 const MAX_PREFIX: usize = 128;
 
 /// A shorter secret could be found by brute force.
 const MIN_HASH_KEY: usize = 16;
+
+words!(ClockWords: bool = [("server", false), ("client", true)]);
+
+keys! {
+    /// The keys of `[store]`.
+    StoreKeys {
+        /// The URL of Redis, in one of the forms below
+        url: Text;
+        /// TLS options, for a URL with `rediss`; see [redis.md](redis.md#tls)
+        tls: Table<ClientTlsKeys>;
+        /// With `redis-sentinel`: the user name for the Sentinels
+        sentinel_username: Text;
+        /// With `redis-sentinel`: the password for the Sentinels
+        sentinel_password: Text;
+        /// The longest that a request waits for Redis; at least 1.5 times the round trip
+        timeout: Duration<MILLISECOND, MINUTE> = "50ms";
+        /// The prefix of every key in Redis: 1 to 128 visible characters without braces
+        prefix: Text = "tidegate";
+        /// Whose time counts. `"client"` is for a Redis that does not allow TIME in scripts; the clocks of all
+        /// proxies must then agree within a second, and no limit can grant units with `ahead`
+        clock: Choice<ClockWords> = "server";
+        /// A secret of 16 bytes or more, the same on all proxies. It keeps attackers from guessing the keys in
+        /// Redis
+        hash_key: Text;
+        /// The number of proxies that share the limits. It sets the [share](redis.md#when-redis-is-unavailable) of
+        /// each while Redis is unavailable; `check` warns if it is missing and Redis is on another machine
+        instances: Integer<1, 100_000, NonZeroU64> = 1;
+        /// The number of keys [in the process](#keys-in-the-process); with `url`, of keys that are known here in
+        /// case Redis becomes unavailable
+        max_keys: Integer<1, 1_000_000_000, usize> = 1_000_000;
+    }
+    mistaken IN_STORE
+}
 
 /// The settings of `[store]`.
 pub(super) struct ReadStore {
@@ -26,18 +67,15 @@ pub(super) struct ReadStore {
 }
 
 /// Reads the store; without a URL, limits are counted in this process. Files are relative to `directory`.
-pub(super) fn store(table: Table<'_>, directory: &Path) -> Option<ReadStore> {
-    let url = table.key_span("url").filter(|_| table.key_span("instances").is_none());
-    let target = redis::target(&table, directory);
-    let timeout = table.duration("timeout");
-    let prefix = prefix(table.item("prefix"));
-    let client_clock = table.choice("clock", &[("server", false), ("client", true)]);
-    let hash_key = table.optional("hash_key", hash_key);
-    let instances = table.integer("instances").and_then(NonZeroU64::new);
-    let max_keys = table.count("max_keys");
+pub(super) fn store(table: Table<'_, StoreKeys>, directory: &Path) -> Option<ReadStore> {
+    let url = table.key_span("url").filter(|_| table.instances().given().is_none());
+    let target = target(&table, directory);
+    let (timeout, prefix) = (table.timeout().read(), table.prefix().with(prefix));
+    let (client_clock, hash_key) = (table.clock().read(), table.hash_key().with(hash_key));
+    let (instances, max_keys) = (table.instances().read(), table.max_keys().read());
     table.close();
     let target = target.ok()?;
-    let shared = url.filter(|_| target.as_ref().is_some_and(|target| !redis::is_on_this_machine(target)));
+    let shared = url.filter(|_| target.as_ref().is_some_and(|target| !is_on_this_machine(target)));
     let (timeout, prefix, client_clock) = (timeout?, prefix?, client_clock?);
     let spec = target.map_or(StoreSpec::Memory, |target| {
         StoreSpec::Redis(RedisSpec { target, timeout, prefix, client_clock })
@@ -63,4 +101,98 @@ fn hash_key(item: Item<'_>) -> Option<KeyHasher> {
         return text.reject(problem.help("make one with: openssl rand -hex 32"));
     }
     Some(KeyHasher::new(Some(text.value.as_bytes())))
+}
+
+/// Reads the address of Redis; `None` without a URL. Files are relative to `directory`.
+fn target(table: &Table<'_, StoreKeys>, directory: &Path) -> Result<Option<Target>, Reported> {
+    let target =
+        table.url().with(|item| url(&item.string_like("a URL", "such as \"redis://127.0.0.1:6379\"")?));
+    let tls_item = table.tls().given();
+    let tls = table.tls().with(|item| tls::client(item, directory, &[]));
+    let (username, password) = (table.sentinel_username().read(), table.sentinel_password().read());
+    let (target, username, password) = (target?, username?, password?);
+    let fits_tls = fits_tls(target.as_ref(), tls_item);
+    if !fits_sentinel(target.as_ref(), [&username, &password].into_iter().flatten()) || !fits_tls {
+        return Err(Reported);
+    }
+    let tls = tls?;
+    let Some(mut target) = target else { return Ok(None) };
+    target.tls = tls.or(target.tls);
+    if let RedisAddress::Sentinel { username: name, password: word, .. } = &mut target.address {
+        let filled = |text: Option<Text<'_>>| text.map(|text| text.value).filter(|value| !value.is_empty());
+        (*name, *word) = (filled(username), filled(password));
+    }
+    Ok(Some(target))
+}
+
+/// Whether a Redis is reached by a Unix socket or at a loopback address. Sentinels and clusters are on several machines.
+fn is_on_this_machine(target: &Target) -> bool {
+    match &target.address {
+        RedisAddress::Tcp(node) => is_loopback(&node.host),
+        RedisAddress::Unix(_) => true,
+        RedisAddress::Sentinel { .. } | RedisAddress::Cluster(_) => false,
+    }
+}
+
+/// Whether a host, without brackets, is this machine in any case: an address, or a name (RFC 6761).
+pub(super) fn is_loopback(host: &str) -> bool {
+    let is_name = host == "localhost" || host.ends_with(".localhost");
+    is_name || host.parse().is_ok_and(|address: IpAddr| address.to_canonical().is_loopback())
+}
+
+/// Rejects `tls` with a URL without TLS.
+fn fits_tls(target: Option<&Target>, item: Option<Item<'_>>) -> bool {
+    let Some(item) = item.filter(|_| target.is_none_or(|target| target.tls.is_none())) else { return true };
+    let problem = item.error("`tls` is given, and the scheme of `url` is not one with TLS");
+    item.reject::<()>(problem.help("start the URL with rediss://, rediss-sentinel:// or rediss-cluster://"));
+    false
+}
+
+/// Rejects credentials of Sentinels with a URL that names none.
+fn fits_sentinel<'a>(target: Option<&Target>, given: impl Iterator<Item = &'a Text<'a>>) -> bool {
+    if target.is_some_and(|target| matches!(target.address, RedisAddress::Sentinel { .. })) {
+        return true;
+    }
+    let mut fits = true;
+    for text in given {
+        let title = format!("`{}` is given, and `url` names no Sentinel", text.item.name);
+        text.reject::<()>(
+            text.error(title).help("leave it out, or write redis-sentinel://HOSTS/?service=NAME"),
+        );
+        fits = false;
+    }
+    fits
+}
+
+/// Reads the URL of a Redis. A URL with an `@` may have its password in any of its parts, so that no message
+/// quotes any part of it.
+fn url(text: &Text<'_>) -> Option<Target> {
+    let error = match Target::parse(&text.value) {
+        Ok(target) => return Some(target),
+        Err(error) => error,
+    };
+    let may_be_secret = text.from_env || text.value.contains('@');
+    let problem = match error {
+        UrlError::Malformed(why) => text.error(format!("this is not a Redis URL: {why}")),
+        UrlError::NoHost => text.error("this is not a Redis URL: it has no host"),
+        UrlError::NoPath => text.error("this is not a Redis URL: it has no path to a socket"),
+        UrlError::NoService => {
+            let problem = text.error("this URL does not name the service that the Sentinels monitor");
+            return text
+                .reject(problem.help("add `?service=NAME`, with the name in their `sentinel monitor`"));
+        }
+        UrlError::Tls(error) => return text.reject(text.error(error.to_string())),
+        UrlError::Scheme(_) if may_be_secret => text.error("this is not a Redis URL: its scheme is unknown"),
+        UrlError::Database(_) if may_be_secret => {
+            text.error("the path after the host is not a database number from 0 to 255")
+        }
+        UrlError::Extra(_) if may_be_secret => text.error("the part after `?` or `#` is not supported"),
+        error => text.error(format!("this is not a Redis URL: {error}")),
+    };
+    let problem = problem.help(FORM).help(FORMS);
+    text.reject(if may_be_secret {
+        problem.help("in a password, write @ as %40, / as %2F, : as %3A, # as %23, ? as %3F and % as %25")
+    } else {
+        problem
+    })
 }

@@ -1,22 +1,23 @@
 //! A table of the file, read by the list of its keys.
 
 use std::borrow::Cow;
-use std::ops::Range;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::LazyLock;
-use std::time::Duration;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::item::Item;
-use super::keys::{self, Default, Key, Keys, Kind, default_value};
+use super::keys::kinds::{self, Either, Kinded, List, Read};
+use super::keys::{self, KeySet, Keys};
 use super::reader::Reader;
 use super::report::Problem;
 use super::suggest::nearest;
 use crate::text::join_and;
 
 /// A table of the file, and the keys that it may have.
-pub(super) struct Table<'a> {
+pub(super) struct AnyTable<'a> {
     pub reader: &'a Reader<'a>,
     /// Its name in messages; empty for the file itself.
     label: String,
@@ -26,6 +27,30 @@ pub(super) struct Table<'a> {
     /// Keys that do not belong to this table although `keys` has them; another message reports them.
     excluded: Vec<&'static str>,
 }
+
+/// A table with the keys of `K`: it has a method for each of them.
+pub(super) struct Table<'a, K> {
+    table: AnyTable<'a>,
+    keys: PhantomData<K>,
+}
+
+/// A key of a table of the file, whose values are of the kind `K`. `P` says what its absence means.
+pub(super) struct Field<'t, 'a, K, P> {
+    table: &'t AnyTable<'a>,
+    name: &'static str,
+    presence: P,
+    kind: PhantomData<K>,
+}
+
+/// The file is invalid without the key. The text is an example of a line with it.
+pub(super) struct Required(pub &'static str);
+/// The key has a default.
+pub(super) struct Defaulted(pub &'static DefaultValue);
+/// The key may be missing.
+pub(super) struct Optional;
+
+/// The default of a key, parsed when it is first used.
+pub(super) type DefaultValue = LazyLock<Spanned<DeValue<'static>>>;
 
 static NO_ENTRIES: LazyLock<DeTable<'static>> = LazyLock::new(DeTable::new);
 
@@ -40,26 +65,88 @@ pub(super) struct Name<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reported;
 
-impl<'a> Table<'a> {
+/// What has been read of a key, or that it is invalid.
+pub(super) trait Filled {
+    /// The value of the key.
+    type Value;
+
+    /// The value, unless the key is invalid.
+    fn filled(self) -> Option<Self::Value>;
+}
+
+impl<T> Filled for Option<T> {
+    type Value = T;
+
+    fn filled(self) -> Option<T> {
+        self
+    }
+}
+
+impl<T> Filled for Result<Option<T>, Reported> {
+    type Value = Option<T>;
+
+    fn filled(self) -> Option<Option<T>> {
+        self.ok()
+    }
+}
+
+impl<'a, K> Deref for Table<'a, K> {
+    type Target = AnyTable<'a>;
+
+    fn deref(&self) -> &AnyTable<'a> {
+        &self.table
+    }
+}
+
+impl<K> DerefMut for Table<'_, K> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.table
+    }
+}
+
+impl<'a, K: KeySet> Table<'a, K> {
     /// The file itself.
-    pub fn top(reader: &'a Reader<'a>, entries: &'a DeTable<'a>, keys: &'static Keys) -> Self {
-        Self { reader, label: String::new(), span: 0..0, entries, keys, excluded: Vec::new() }
+    pub fn top(reader: &'a Reader<'a>, entries: &'a DeTable<'a>) -> Self {
+        let table = AnyTable {
+            reader,
+            label: String::new(),
+            span: 0..0,
+            entries,
+            keys: K::KEYS,
+            excluded: Vec::new(),
+        };
+        Self { table, keys: PhantomData }
     }
 
-    /// Reads a table that has these keys; `label` is its name in messages.
-    pub fn of(item: Item<'a>, label: impl Into<String>, keys: &'static Keys) -> Option<Self> {
-        let examples: Vec<&str> = keys.all.iter().filter_map(|key| key.default.example()).collect();
+    /// A table without entries: every key has its default.
+    pub fn empty(reader: &'a Reader<'a>) -> Self {
+        Self::top(reader, &NO_ENTRIES)
+    }
+
+    /// Reads a table; `label` is its name in messages.
+    pub fn of(item: Item<'a>, label: impl Into<String>) -> Option<Self> {
+        let examples: Vec<&str> = K::KEYS.all.iter().filter_map(|key| key.default.example()).collect();
         let help = if examples.is_empty() {
             String::new()
         } else {
             format!("such as {} = {{ {} }}", item.name, examples.join(", "))
         };
-        Self::of_or(item, label, keys, &help)
+        Self::of_or(item, label, &help)
     }
 
     /// The same; `help` is for a value that is not a table.
-    pub fn of_or(item: Item<'a>, label: impl Into<String>, keys: &'static Keys, help: &str) -> Option<Self> {
-        let table = Self {
+    pub fn of_or(item: Item<'a>, label: impl Into<String>, help: &str) -> Option<Self> {
+        Self::with_some(item, label, K::KEYS, help)
+    }
+
+    /// The same for a table that has only some of the keys.
+    pub fn with_some(
+        item: Item<'a>,
+        label: impl Into<String>,
+        keys: &'static Keys,
+        help: &str,
+    ) -> Option<Self> {
+        let table = AnyTable {
             reader: item.reader,
             label: label.into(),
             span: item.span(),
@@ -67,23 +154,21 @@ impl<'a> Table<'a> {
             keys,
             excluded: Vec::new(),
         };
-        Some(table)
+        Some(Self { table, keys: PhantomData })
     }
 
-    /// A table without entries: every key has its default.
-    pub fn empty(reader: &'a Reader<'a>, keys: &'static Keys) -> Self {
-        Self::top(reader, &NO_ENTRIES, keys)
-    }
-
-    /// The table that is the value of a key; one without entries if the file does not have the key.
-    pub fn section(&self, name: &'static str) -> Option<Self> {
-        let Kind::Table(keys) = self.key(name).kind else { return wrong_kind(name) };
-        match self.given(name) {
-            Some(item) => Self::of(item, format!("[{name}]"), keys),
-            None => Some(Self::empty(self.reader, keys)),
+    /// Rejects every unknown key.
+    pub fn close(self) {
+        for (name, item) in self.entries() {
+            if self.has_key(name.text) || self.excluded.contains(&name.text) {
+                continue;
+            }
+            item.reject::<()>(self.unknown(&name).help(self.cure(name.text)));
         }
     }
+}
 
+impl<'a> AnyTable<'a> {
     /// The span of its header, or of the whole inline table.
     pub fn span(&self) -> Range<usize> {
         self.span.clone()
@@ -102,152 +187,13 @@ impl<'a> Table<'a> {
 
     /// The value that the file has for a key that is not excluded, if it has one.
     pub fn given(&self, name: &'static str) -> Option<Item<'a>> {
-        let name = self.key(name).name;
         let value = self.entries.get(name).filter(|_| !self.excluded.contains(&name));
         value.map(|value| Item::new(self.reader, name, value))
-    }
-
-    /// The value that the file has for a key, or else the default of the key.
-    pub fn item(&self, name: &'static str) -> Item<'a> {
-        let given = self.given(name);
-        given.unwrap_or_else(|| Item::new(self.reader, name, default_of(self.key(name))))
-    }
-
-    /// The value of a required key; reports a problem if it is missing.
-    pub fn required(&self, name: &'static str) -> Option<Item<'a>> {
-        match self.key(name).default {
-            Default::Required(example) => self.require(name, example),
-            Default::Toml(_) | Default::Words(_) | Default::AtMost(..) => wrong_kind(name),
-        }
-    }
-
-    /// The same for a key that is required only in some cases; `example` is a line with it.
-    pub fn require(&self, name: &'static str, example: &str) -> Option<Item<'a>> {
-        let item = self.given(name);
-        if item.is_none() {
-            let problem = Problem::error(self.span(), format!("{} has no `{name}`", self.label));
-            self.reader.report(problem.help(format!("add a line such as: {example}")).derived());
-        }
-        item
-    }
-
-    /// Reads a key that may be missing.
-    pub fn optional<T>(
-        &self,
-        name: &'static str,
-        read: impl FnOnce(Item<'a>) -> Option<T>,
-    ) -> Result<Option<T>, Reported> {
-        self.given(name).map(|item| read(item).ok_or(Reported)).transpose()
-    }
-
-    /// Reads an array, or the default of the key; `help` says how to write it.
-    pub fn list<T>(
-        &self,
-        name: &'static str,
-        help: &str,
-        read: impl FnMut(Item<'a>) -> Option<T>,
-    ) -> Option<Vec<T>> {
-        self.item(name).list_of(help, read)
-    }
-
-    pub fn boolean(&self, name: &'static str) -> Option<bool> {
-        self.item(name).boolean()
-    }
-
-    pub fn integer(&self, name: &'static str) -> Option<u64> {
-        self.integer_in(name, self.item(name))
-    }
-
-    /// A whole number that fits 32 bits.
-    pub fn small(&self, name: &'static str) -> Option<u32> {
-        self.integer(name).and_then(|number| u32::try_from(number).ok())
-    }
-
-    /// A whole number that fits the machine's size.
-    pub fn count(&self, name: &'static str) -> Option<usize> {
-        self.integer(name).and_then(|number| usize::try_from(number).ok())
-    }
-
-    /// A number within the range of a key, which `item` is the value of.
-    pub fn integer_in(&self, name: &'static str, item: Item<'a>) -> Option<u64> {
-        match integers(&self.key(name).kind) {
-            Some((low, high)) => item.integer(&(low..=high)),
-            None => wrong_kind(name),
-        }
-    }
-
-    pub fn decimal(&self, name: &'static str) -> Option<f64> {
-        match self.key(name).kind {
-            Kind::Decimal(low, high) => self.item(name).decimal(&(low..=high)),
-            _ => wrong_kind(name),
-        }
-    }
-
-    pub fn duration(&self, name: &'static str) -> Option<Duration> {
-        self.duration_in(name, self.item(name))
-    }
-
-    /// A duration within the range of a key, which `item` is the value of.
-    pub fn duration_in(&self, name: &'static str, item: Item<'a>) -> Option<Duration> {
-        match durations(&self.key(name).kind) {
-            Some((low, high)) => item.duration(&(low..=high)),
-            None => wrong_kind(name),
-        }
-    }
-
-    /// A duration, or nothing for `"off"`.
-    pub fn duration_or_off(&self, name: &'static str) -> Result<Option<Duration>, Reported> {
-        let item = self.item(name);
-        match self.key(name).kind {
-            Kind::DurationOrOff(..)
-                if item.is_string() && item.string().is_some_and(|text| text.value == "off") =>
-            {
-                Ok(None)
-            }
-            Kind::DurationOrOff(low, high) => item.duration(&(low..=high)).map(Some).ok_or(Reported),
-            _ => wrong_kind(name),
-        }
-    }
-
-    /// A number of bytes within the range of a key, which `item` is the value of.
-    pub fn size_in(&self, name: &'static str, item: Item<'a>) -> Option<usize> {
-        match self.key(name).kind {
-            Kind::Size(low, high) => item.size(&(low..=high)),
-            _ => wrong_kind(name),
-        }
-    }
-
-    /// One of the words that the key takes; `meanings` has each of them.
-    pub fn choice<T: Copy>(&self, name: &'static str, meanings: &[(&str, T)]) -> Option<T> {
-        self.choice_in(name, self.item(name), meanings)
-    }
-
-    /// The same for `item`, which is the value of the key or an element of it.
-    pub fn choice_in<T: Copy>(
-        &self,
-        name: &'static str,
-        item: Item<'a>,
-        meanings: &[(&str, T)],
-    ) -> Option<T> {
-        match words(&self.key(name).kind) {
-            Some(words) => item.choice(words, meanings),
-            None => wrong_kind(name),
-        }
     }
 
     /// Every entry, in the order of the file.
     pub fn entries(&self) -> Vec<(Name<'a>, Item<'a>)> {
         in_order(self.reader, self.entries)
-    }
-
-    /// Rejects every unknown key.
-    pub fn close(self) {
-        for (name, item) in self.entries() {
-            if self.has_key(name.text) || self.excluded.contains(&name.text) {
-                continue;
-            }
-            item.reject::<()>(self.unknown(&name).help(self.cure(name.text)));
-        }
     }
 
     /// The error for a key that the table does not have.
@@ -260,13 +206,13 @@ impl<'a> Table<'a> {
     fn cure(&self, name: &str) -> String {
         let known: Vec<&str> =
             self.keys.all.iter().map(|key| key.name).filter(|name| self.has_key(name)).collect();
-        if let Some(cure) = keys::cure(self.keys, name) {
+        if let Some(cure) = self.keys.cure(name) {
             return cure.to_owned();
         }
         if let Some(near) = nearest(name, known.iter().copied()) {
             return format!("did you mean `{near}`?");
         }
-        let places = keys::places(name);
+        let places = keys::places(self.reader.top, name);
         if !places.is_empty() && self.keys.get(name).is_none() {
             return format!("`{name}` is a key of {}", join_and(&places));
         }
@@ -277,21 +223,134 @@ impl<'a> Table<'a> {
     fn has_key(&self, name: &str) -> bool {
         self.keys.get(name).is_some() && !self.excluded.contains(&name)
     }
+}
 
-    #[expect(
-        clippy::expect_used,
-        reason = "the code names the key, not the file: every test that reads the table finds it"
-    )]
-    fn key(&self, name: &'static str) -> &'static Key {
-        self.keys.get(name).expect("a table is read by keys of its list")
+impl<'t, 'a, K: Kinded, P> Field<'t, 'a, K, P> {
+    pub fn new(table: &'t AnyTable<'a>, name: &'static str, presence: P) -> Self {
+        Self { table, name, presence, kind: PhantomData }
+    }
+
+    /// The value that the file has, if it has one.
+    pub fn given(&self) -> Option<Item<'a>> {
+        self.table.given(self.name)
+    }
+
+    /// Reads a key that may be missing.
+    pub fn optional<T>(&self, read: impl FnOnce(Item<'a>) -> Option<T>) -> Result<Option<T>, Reported> {
+        self.given().map(|item| read(item).ok_or(Reported)).transpose()
+    }
+
+    /// The value of a key that is required in some cases; reports a problem if it is missing. `example` is a line with it.
+    pub fn require(&self, example: &str) -> Option<Item<'a>> {
+        let item = self.given();
+        if item.is_none() {
+            let problem =
+                Problem::error(self.table.span(), format!("{} has no `{}`", self.table.label, self.name));
+            self.table.reader.report(problem.help(format!("add a line such as: {example}")).derived());
+        }
+        item
+    }
+}
+
+impl<'a, K: Kinded> Field<'_, 'a, K, Required> {
+    /// The value; reports a problem if it is missing.
+    pub fn item(&self) -> Option<Item<'a>> {
+        self.require(self.presence.0)
+    }
+
+    pub fn with<T>(&self, read: impl FnOnce(Item<'a>) -> Option<T>) -> Option<T> {
+        self.item().and_then(read)
+    }
+}
+
+impl<'a, K: Read> Field<'_, 'a, K, Required> {
+    pub fn read(&self) -> Option<K::Value<'a>> {
+        self.with(K::read)
+    }
+}
+
+impl<'a, K: Kinded> Field<'_, 'a, K, Defaulted> {
+    /// The value that the file has, or else the default.
+    pub fn item(&self) -> Item<'a> {
+        self.given().unwrap_or_else(|| Item::new(self.table.reader, self.name, self.presence.0))
+    }
+
+    pub fn with<T>(&self, read: impl FnOnce(Item<'a>) -> Option<T>) -> Option<T> {
+        read(self.item())
+    }
+}
+
+impl<'a, K: Read> Field<'_, 'a, K, Defaulted> {
+    pub fn read(&self) -> Option<K::Value<'a>> {
+        K::read(self.item())
+    }
+}
+
+impl<'a, K: Kinded> Field<'_, 'a, K, Optional> {
+    pub fn with<T>(&self, read: impl FnOnce(Item<'a>) -> Option<T>) -> Result<Option<T>, Reported> {
+        self.optional(read)
+    }
+}
+
+impl<'a, K: Read> Field<'_, 'a, K, Optional> {
+    pub fn read(&self) -> Result<Option<K::Value<'a>>, Reported> {
+        self.optional(K::read)
+    }
+}
+
+#[expect(clippy::unused_self, reason = "the field is there for its kind")]
+impl<'a, K: Read, P> Field<'_, 'a, K, P> {
+    /// Reads a value of the key.
+    pub fn value(&self, item: Item<'a>) -> Option<K::Value<'a>> {
+        K::read(item)
+    }
+}
+
+#[expect(clippy::unused_self, reason = "the field is there for its kind")]
+impl<'a, K: Read, P> Field<'_, 'a, List<K>, P> {
+    /// Reads an element of the key's array.
+    pub fn element(&self, item: Item<'a>) -> Option<K::Value<'a>> {
+        K::read(item)
+    }
+}
+
+#[expect(clippy::unused_self, reason = "the field is there for its kind")]
+impl<'a, A: Read, B: Kinded, P> Field<'_, 'a, Either<A, B>, P> {
+    /// Reads a value of the first kind.
+    pub fn first(&self, item: Item<'a>) -> Option<A::Value<'a>> {
+        A::read(item)
+    }
+}
+
+#[expect(clippy::unused_self, reason = "the field is there for its kind")]
+impl<'a, A: Kinded, B: Read, P> Field<'_, 'a, Either<A, B>, P> {
+    /// Reads a value of the second kind.
+    pub fn second(&self, item: Item<'a>) -> Option<B::Value<'a>> {
+        B::read(item)
+    }
+}
+
+impl<'a, T: KeySet> Field<'_, 'a, kinds::Table<T>, Optional> {
+    /// The table; one without entries if the file does not have it.
+    pub fn section(&self) -> Option<Table<'a, T>> {
+        match self.given() {
+            Some(item) => Table::of(item, format!("[{}]", self.name)),
+            None => Some(Table::empty(self.table.reader)),
+        }
     }
 }
 
 /// Reads a table in which every key has its default.
 #[expect(clippy::expect_used, reason = "a test reads every default")]
-pub(super) fn read_defaults<T>(keys: &'static Keys, read: impl FnOnce(Table<'_>) -> Option<T>) -> T {
-    let reader = Reader::new(&|_| None);
-    read(Table::empty(&reader, keys)).expect("every default is valid")
+pub(super) fn read_defaults<K: KeySet, T>(read: impl FnOnce(Table<'_, K>) -> Option<T>) -> T {
+    let reader = Reader::new(K::KEYS, &|_| None);
+    read(Table::empty(&reader)).expect("every default is valid")
+}
+
+/// Parses the default of a key.
+#[expect(clippy::expect_used, reason = "a test parses every default")]
+pub(super) fn default_value(literal: &'static str) -> Spanned<DeValue<'static>> {
+    DeValue::parse(literal).expect("the default is TOML")
 }
 
 /// The entries of a table whose keys are names that the user chose, in the order of the file.
@@ -307,47 +366,4 @@ pub(super) fn in_order<'a>(reader: &'a Reader<'a>, entries: &'a DeTable<'a>) -> 
     let mut entries: Vec<_> = entries.iter().map(entry).collect();
     entries.sort_by_key(|(name, _)| name.span.start);
     entries
-}
-
-fn words(kind: &Kind) -> Option<&'static [&'static str]> {
-    match kind {
-        Kind::Choice(words) => Some(words),
-        Kind::List(kind) => words(kind),
-        Kind::Either(kinds) => kinds.iter().find_map(words),
-        _ => None,
-    }
-}
-
-fn integers(kind: &Kind) -> Option<(u64, u64)> {
-    match kind {
-        Kind::Integer(low, high) => Some((*low, *high)),
-        Kind::List(kind) => integers(kind),
-        Kind::Either(kinds) => kinds.iter().find_map(integers),
-        _ => None,
-    }
-}
-
-fn durations(kind: &Kind) -> Option<(Duration, Duration)> {
-    match kind {
-        Kind::Duration(low, high) => Some((*low, *high)),
-        Kind::Either(kinds) => kinds.iter().find_map(durations),
-        _ => None,
-    }
-}
-
-#[expect(
-    clippy::expect_used,
-    reason = "a test parses every default, and the code reads no other key in this way"
-)]
-fn default_of(key: &'static Key) -> &'static Spanned<DeValue<'static>> {
-    let value = key.default.literal().and_then(default_value);
-    value.expect("the key has a default that is TOML")
-}
-
-#[expect(
-    clippy::panic,
-    reason = "the code names the key, not the file: every test that reads the table finds it"
-)]
-fn wrong_kind<T>(name: &str) -> T {
-    panic!("`{name}` is read as another kind than its list of keys has")
 }

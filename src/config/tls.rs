@@ -7,11 +7,63 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 
 use super::acme_hosts::{self, AcmeNames};
 use super::item::{Item, Text};
-use super::keys::{CERTIFICATE, CLIENT_TLS, LISTENER_TLS, SERVER_TLS};
+use super::keys::keys;
 use super::report::Problem;
 use super::table::{Reported, Table};
 use crate::time::Clock;
 use crate::tls::{ClientTls, ClientTlsSpec, Identity, ServerTls, ServerTlsSpec, TlsError};
+
+const CLIENT_CA: &str =
+    " A file with certificate authorities: every client must show a certificate that one of them has signed";
+
+keys! {
+    /// The keys of a table `tls` for connections to servers.
+    ClientTlsKeys [own table] {
+        /// A file with the certificate authorities to trust instead
+        ca: Text, or "the system's authorities";
+        /// A file with the client certificate, followed by its intermediate certificates; requires `key`
+        cert: Text;
+        /// A file with the private key of the client certificate; requires `cert`
+        key: Text;
+        /// The name or address that the certificate of the server must have; also sent as SNI
+        server_name: Text, or "the host of the URL";
+    }
+    mistaken IN_CLIENT_TLS
+}
+
+keys! {
+    /// The keys of `tls` in a listener.
+    ListenerTlsKeys [own table] {
+        /// A table for each certificate; required without `acme`
+        certificates: List<Table<CertificateKeys>>;
+        /// Certificates that [`[acme]`](#acme) obtains: `true` for the hosts of all routes, or a list of names
+        acme: Either<Boolean, List<Text>>;
+        #[doc = CLIENT_CA]
+        client_ca: Text;
+    }
+    mistaken IN_SERVER_TLS
+}
+
+keys! {
+    /// The keys of `tls` in `[admin]`.
+    ServerTlsKeys [own table] {
+        /// A table for each certificate
+        certificates: List<Table<CertificateKeys>>, required [{ cert = "api.pem", key = "api.key" }];
+        #[doc = CLIENT_CA]
+        client_ca: Text;
+    }
+    mistaken IN_SERVER_TLS
+}
+
+keys! {
+    /// The keys of a certificate of a listener.
+    CertificateKeys {
+        /// The file with the certificate, followed by its intermediate certificates
+        cert: Text, required "api.pem";
+        /// The file with the private key
+        key: Text, required "api.key";
+    }
+}
 
 /// A certificate with its intermediate certificates, and its key.
 type Pair = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
@@ -19,11 +71,11 @@ type Pair = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 /// Reads how connections to servers are encrypted. Files are relative to `directory`; `protocols` are offered (ALPN).
 pub(super) fn client(item: Item<'_>, directory: &Path, protocols: &[&[u8]]) -> Option<ClientTls> {
     let help = "an https:// or rediss:// URL is enough for TLS; its options are a table: tls = { ca = \"internal.pem\" }";
-    let table = Table::of_or(item, "`tls`", &CLIENT_TLS, help)?;
-    let authorities = table.optional("ca", |item| certificates(item, directory));
-    let cert = table.given("cert");
+    let table = Table::<ClientTlsKeys>::of_or(item, "`tls`", help)?;
+    let authorities = table.ca().with(|item| certificates(item, directory));
+    let cert = table.cert().given();
     let identity = pair(&table, directory);
-    let server_name = table.optional("server_name", server_name);
+    let server_name = table.server_name().with(server_name);
     table.close();
     let spec = ClientTlsSpec {
         authorities: authorities.ok()?,
@@ -45,10 +97,10 @@ pub(super) fn client(item: Item<'_>, directory: &Path, protocols: &[&[u8]]) -> O
 /// Reads how connections of clients are encrypted.
 pub(super) fn listener(item: Item<'_>, directory: &Path, protocols: &[&[u8]]) -> Option<ServerTls> {
     const HELP: &str = "write certificates = [{ cert = \"api.pem\", key = \"api.key\" }], or acme = true";
-    let table = Table::of_or(item, "`tls`", &LISTENER_TLS, HELP)?;
-    let names = table.optional("acme", acme_hosts::names);
+    let table = Table::<ListenerTlsKeys>::of_or(item, "`tls`", HELP)?;
+    let names = table.acme().with(acme_hosts::names);
     let is_managed = !matches!(names, Ok(None | Some(AcmeNames::Off)));
-    let identities = match table.given("certificates") {
+    let identities = match table.certificates().given() {
         Some(item) => identities(item, directory),
         None if is_managed => Some(Vec::new()),
         None => {
@@ -57,33 +109,35 @@ pub(super) fn listener(item: Item<'_>, directory: &Path, protocols: &[&[u8]]) ->
             item.reject(problem.help(HELP).derived())
         }
     };
-    let tls = finish(item, table, identities, (directory, protocols))?;
+    let authorities = table.client_ca().with(|item| certificates(item, directory));
+    let at = table.client_ca().given().unwrap_or(item);
+    table.close();
+    let tls = server(at, identities, authorities, protocols)?;
     names.is_ok().then_some(tls)
 }
 
 /// Reads how connections to the admin interface are encrypted.
 pub(super) fn admin(item: Item<'_>, directory: &Path, protocols: &[&[u8]]) -> Option<ServerTls> {
-    let table = Table::of(item, "`tls`", &SERVER_TLS)?;
-    let identities = table.required("certificates").and_then(|item| identities(item, directory));
-    finish(item, table, identities, (directory, protocols))
+    let table = Table::<ServerTlsKeys>::of(item, "`tls`")?;
+    let identities = table.certificates().with(|item| identities(item, directory));
+    let authorities = table.client_ca().with(|item| certificates(item, directory));
+    let at = table.client_ca().given().unwrap_or(item);
+    table.close();
+    server(at, identities, authorities, protocols)
 }
 
-/// Reads the keys of both, and makes the settings.
-fn finish(
+/// Makes the settings for clients; a problem with them is reported at `item`.
+fn server(
     item: Item<'_>,
-    table: Table<'_>,
     identities: Option<Vec<Identity>>,
-    (directory, protocols): (&Path, &[&[u8]]),
+    authorities: Result<Option<Vec<CertificateDer<'static>>>, Reported>,
+    protocols: &[&[u8]],
 ) -> Option<ServerTls> {
-    let client_ca = table.given("client_ca");
-    let authorities = table.optional("client_ca", |item| certificates(item, directory));
-    table.close();
     let spec = ServerTlsSpec {
         identities: identities?,
         client_authorities: authorities.ok()?,
         protocols: owned(protocols),
     };
-    let item = client_ca.unwrap_or(item);
     ServerTls::new(spec).map_err(|error| item.reject::<()>(item.error(error.to_string()))).ok()
 }
 
@@ -103,8 +157,8 @@ fn identities(item: Item<'_>, directory: &Path) -> Option<Vec<Identity>> {
 }
 
 fn identity(item: Item<'_>, is_first: bool, directory: &Path) -> Option<Identity> {
-    let table = Table::of(item, "this certificate", &CERTIFICATE)?;
-    let (cert, key) = (table.required("cert"), table.required("key"));
+    let table = Table::<CertificateKeys>::of(item, "this certificate")?;
+    let (cert, key) = (table.cert().item(), table.key().item());
     let certificate = cert.and_then(|item| certificates(item, directory));
     let private_key = key.and_then(|item| private_key(item, directory));
     table.close();
@@ -132,10 +186,10 @@ fn identity(item: Item<'_>, is_first: bool, directory: &Path) -> Option<Identity
 }
 
 /// Reads `cert` and `key`: both or neither.
-fn pair(table: &Table<'_>, directory: &Path) -> Result<Option<Pair>, Reported> {
-    let (cert, key) = (table.given("cert"), table.given("key"));
-    let certificate = table.optional("cert", |item| certificates(item, directory));
-    let private_key = table.optional("key", |item| private_key(item, directory));
+fn pair(table: &Table<'_, ClientTlsKeys>, directory: &Path) -> Result<Option<Pair>, Reported> {
+    let (cert, key) = (table.cert().given(), table.key().given());
+    let certificate = table.cert().with(|item| certificates(item, directory));
+    let private_key = table.key().with(|item| private_key(item, directory));
     let lone = match (cert, key) {
         (Some(cert), None) => {
             Some((cert, "key", "the key that belongs to the certificate: key = \"client.key\""))

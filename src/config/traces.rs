@@ -2,7 +2,8 @@
 
 use super::headers;
 use super::item::{Item, Text};
-use super::keys::TRACING;
+use super::keys::keys;
+use super::keys::kinds::words;
 use super::report::Problem;
 use super::table::Table;
 use crate::otlp::{CollectorUrl, ExportSpec, TracingSpec};
@@ -13,15 +14,37 @@ const FORM: &str = "such as \"http://localhost:4318\"";
 /// Headers that are written by the exporter itself.
 const OWN: [&str; 2] = ["host", "content-type"];
 
+words!(TrustWords: ParentTrust = [("proxies", ParentTrust::Proxies), ("any", ParentTrust::Any)]);
+
+keys! {
+    /// The keys of `[tracing]`.
+    TracingKeys {
+        /// The collector, such as `"http://localhost:4318"`: spans are exported to it by OTLP over HTTP, at the
+        /// path `/v1/traces`. Without it no span is recorded, and traces are only passed on
+        endpoint: Text;
+        /// Headers of each request to the collector, as `{ name = "value" }`
+        headers: Named<Text>;
+        /// How long the export of a batch may take, with its retries
+        timeout: Duration<{ 100 * MILLISECOND }, MINUTE> = "10s";
+        /// The resource attribute `service.name`
+        service_name: Text = "tidegate";
+        /// Further attributes of this process, as `{ "deployment.environment.name" = "production" }`
+        resource_attributes: Named<Text>;
+        /// The share of traces that are sampled, unless `trust` says that the sender has decided
+        sample: Decimal<0, 1> = 0.01;
+        /// Whose `sampled` flag is obeyed: that of `trusted_proxies` of `[client_ip]`, or, with `"any"`, that of
+        /// every client
+        trust: Choice<TrustWords> = "proxies";
+    }
+}
+
 /// Reads `[tracing]`.
 pub(super) fn tracing(item: Item<'_>) -> Option<TracingSpec> {
-    let table = Table::of(item, "[tracing]", &TRACING)?;
-    let trust = table.choice("trust", &[("proxies", ParentTrust::Proxies), ("any", ParentTrust::Any)]);
-    let ratio = table.decimal("sample");
-    let endpoint = table.optional("endpoint", endpoint);
-    let header = |item| headers::pairs(item, header);
-    let headers = table.optional("headers", header);
-    let timeout = table.duration("timeout");
+    let table = Table::<TracingKeys>::of(item, "[tracing]")?;
+    let (trust, ratio) = (table.trust().read(), table.sample().read());
+    let endpoint = table.endpoint().with(endpoint);
+    let headers = table.headers().with(|item| headers::pairs(item, header));
+    let timeout = table.timeout().read();
     let resource = resource(&table);
     check_use(&table);
     table.close();
@@ -64,9 +87,9 @@ fn header(key: &super::table::Name<'_>, item: Item<'_>) -> Option<(http::HeaderN
 }
 
 /// Reads the attributes of the process.
-fn resource(table: &Table<'_>) -> Option<Vec<(Box<str>, Box<str>)>> {
-    let service = table.item("service_name").string().and_then(|text| not_empty(&text));
-    let others = table.optional("resource_attributes", |item| {
+fn resource(table: &Table<'_, TracingKeys>) -> Option<Vec<(Box<str>, Box<str>)>> {
+    let service = table.service_name().read().and_then(|text| not_empty(&text));
+    let others = table.resource_attributes().with(|item| {
         headers::pairs(item, |name, item| {
             if name.text == "service.name" {
                 let problem = Problem::error(name.span.clone(), "`service.name` is the key `service_name`");
@@ -91,8 +114,8 @@ fn not_empty(text: &Text<'_>) -> Option<Box<str>> {
 }
 
 /// Warns of keys that have no effect without an endpoint.
-fn check_use(table: &Table<'_>) {
-    if table.given("endpoint").is_some() {
+fn check_use(table: &Table<'_, TracingKeys>) {
+    if table.endpoint().given().is_some() {
         return;
     }
     for key in ["headers", "timeout", "service_name", "resource_attributes"] {

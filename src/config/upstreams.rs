@@ -1,7 +1,5 @@
 //! `[upstreams.NAME]`, and the URLs of routes, each of which is an upstream of its own.
 
-mod default_tls;
-mod read_key;
 mod resilience;
 mod spec;
 mod url;
@@ -10,11 +8,10 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
 
-pub(super) use self::read_key::ReadKey;
+pub(super) use self::resilience::ReadKey;
 
-use self::default_tls::{ALPN_HTTP_1, DefaultTls};
-use self::spec::upstream;
-pub(super) use self::spec::with_defaults;
+use self::spec::{ALPN_HTTP_1, DefaultTls, upstream};
+pub(super) use self::spec::{UpstreamKeys, with_defaults};
 use self::url::{FORM, server_url};
 use super::item::{Item, Text};
 use super::suggest::nearest;

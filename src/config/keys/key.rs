@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// Names that have the same cure, and the cure: what to write instead.
+pub type Mistaken = (&'static [&'static str], &'static str);
+
 /// The keys of one TOML table.
 #[derive(Debug)]
 pub struct Keys {
@@ -9,10 +12,23 @@ pub struct Keys {
     pub all: &'static [Key],
     /// Whether the documentation lists them in a table of their own, apart from the keys of the outer table.
     pub has_own_table: bool,
+    /// Names that people try in the table because other programs have them.
+    pub mistaken: &'static [Mistaken],
+}
+
+/// A type that stands for the keys of a table: one that `keys!` has declared.
+pub trait KeySet {
+    /// The keys.
+    const KEYS: &'static Keys;
+
+    /// The same, for a kind that refers to them.
+    fn keys() -> &'static Keys {
+        Self::KEYS
+    }
 }
 
 /// One key.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Key {
     /// As the file has it.
     pub name: &'static str,
@@ -20,12 +36,12 @@ pub struct Key {
     pub kind: Kind,
     /// The value if the file does not have it.
     pub default: Default,
-    /// Its documentation in Markdown. Range and unit are added from the kind.
-    pub doc: &'static str,
+    /// The lines of its documentation in Markdown, each after a space. Range and unit are added from the kind.
+    pub doc: &'static [&'static str],
 }
 
 /// The values that a key takes.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub enum Kind {
     /// `true` or `false`.
     Boolean,
@@ -48,17 +64,17 @@ pub enum Kind {
     /// An array.
     List(&'static Kind),
     /// A table.
-    Table(&'static Keys),
+    Table(fn() -> &'static Keys),
     /// A table whose keys are names that the user chooses.
     Named(&'static Kind),
     /// A table with some known keys; all others are names that the user chooses.
-    Mixed(&'static Keys, &'static Kind),
+    Mixed(fn() -> &'static Keys, &'static Kind),
     /// A value of any of these kinds.
     Either(&'static [Kind]),
 }
 
 /// The value of a key that the file does not have.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub enum Default {
     /// None: the file is invalid without the key. The text is an example of a line with it.
     Required(&'static str),
@@ -75,6 +91,21 @@ impl Keys {
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&'static Key> {
         self.all.iter().find(|key| key.name == name)
+    }
+
+    /// What to write instead of a name that the table does not have.
+    #[must_use]
+    pub fn cure(&self, name: &str) -> Option<&'static str> {
+        let name = name.replace('-', "_").to_ascii_lowercase();
+        self.mistaken.iter().find(|(names, _)| names.contains(&&*name)).map(|(_, cure)| *cure)
+    }
+}
+
+impl Key {
+    /// Its documentation as one line.
+    #[must_use]
+    pub fn meaning(&self) -> String {
+        self.doc.concat().trim_start().to_owned()
     }
 }
 
@@ -102,8 +133,8 @@ impl Kind {
     /// The tables of keys that a value of this kind can have in it, each with whether the user chooses its name.
     pub(super) fn tables(&self) -> Vec<(&'static Keys, bool)> {
         match self {
-            Self::Table(keys) => vec![(keys, false)],
-            Self::Mixed(keys, of_names) => [(*keys, false)].into_iter().chain(named(of_names)).collect(),
+            Self::Table(keys) => vec![(keys(), false)],
+            Self::Mixed(keys, of_names) => [(keys(), false)].into_iter().chain(named(of_names)).collect(),
             Self::Named(of_names) => named(of_names).collect(),
             Self::List(element) => element.tables(),
             Self::Either(kinds) => kinds.iter().flat_map(Self::tables).collect(),

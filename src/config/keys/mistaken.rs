@@ -1,46 +1,8 @@
 //! Names that people try in a table because other programs have them, each with what to write instead.
 
-use super::acme::ACME;
-use super::admin::ADMIN;
-use super::answers::LOG;
-use super::client_tls::CLIENT_TLS;
-use super::key::Keys;
-use super::limits::{LIMIT, NUMBERS};
-use super::listeners::{LISTENER, LISTENER_TLS, SERVER_TLS};
-use super::routes::ROUTE;
-use super::store::STORE;
-use super::top::TOP;
-use super::upstreams::{HEALTH, UPSTREAM};
+use super::key::Mistaken;
 
-/// Names that have the same cure.
-type Mistaken = (&'static [&'static str], &'static str);
-
-static ALL: [(&Keys, &[Mistaken]); 14] = [
-    (&TOP, &IN_TOP),
-    (&LISTENER, &IN_LISTENER),
-    (&ACME, &IN_ACME),
-    (&LISTENER_TLS, &[CERTIFICATE_FILES]),
-    (&SERVER_TLS, &[CERTIFICATE_FILES]),
-    (&LIMIT, &IN_LIMIT),
-    (&NUMBERS, &[CAPACITY, IN_FLIGHT]),
-    (&ROUTE, &IN_ROUTE),
-    (&UPSTREAM, &IN_UPSTREAM),
-    (&HEALTH, &[(&["uri", "url", "endpoint", "http_path"], "write path = \"/healthz\"")]),
-    (&CLIENT_TLS, &IN_CLIENT_TLS),
-    (&STORE, &IN_STORE),
-    (&ADMIN, &[(&["address", "addr", "bind", "host", "port"], "write listen = \"127.0.0.1:9900\"")]),
-    (&LOG, &IN_LOG),
-];
-
-/// What to write instead of a name that these keys do not have.
-#[must_use]
-pub fn cure(keys: &'static Keys, name: &str) -> Option<&'static str> {
-    let name = name.replace('-', "_").to_ascii_lowercase();
-    let (_, all) = ALL.iter().find(|(table, _)| std::ptr::eq(*table, keys))?;
-    all.iter().find(|(names, _)| names.contains(&&*name)).map(|(_, cure)| *cure)
-}
-
-const IN_TOP: [Mistaken; 12] = [
+pub const IN_TOP: &[Mistaken] = &[
     (&["port", "address", "addr", "bind", "host", "http", "server"], "write listen = \"127.0.0.1:8080\""),
     (&["redis", "database", "backend"], "write [store] with url = \"redis://127.0.0.1:6379\""),
     (
@@ -78,7 +40,7 @@ const IN_TOP: [Mistaken; 12] = [
     ),
 ];
 
-const IN_ACME: [Mistaken; 5] = [
+pub const IN_ACME: &[Mistaken] = &[
     (
         &["ca_server", "caserver", "server", "acme_ca", "url", "endpoint"],
         "write directory = \"https://acme-v02.api.letsencrypt.org/directory\"",
@@ -92,7 +54,7 @@ const IN_ACME: [Mistaken; 5] = [
     ),
 ];
 
-const IN_LISTENER: [Mistaken; 4] = [
+pub const IN_LISTENER: &[Mistaken] = &[
     (&["listen", "port", "host", "addr", "bind", "ip"], "write address = \"0.0.0.0:8080\""),
     (
         &["cert", "key", "certificate", "certificates", "ssl", "https", "cert_file", "key_file"],
@@ -120,7 +82,7 @@ const IN_FLIGHT: Mistaken = (
     "write algorithm = \"concurrency\" and max_in_flight = 20",
 );
 
-const IN_LIMIT: [Mistaken; 17] = [
+pub const IN_LIMIT: &[Mistaken] = &[
     CAPACITY,
     IN_FLIGHT,
     (
@@ -185,7 +147,7 @@ const IN_LIMIT: [Mistaken; 17] = [
     ),
 ];
 
-const IN_ROUTE: [Mistaken; 11] = [
+pub const IN_ROUTE: &[Mistaken] = &[
     (
         &["rate", "burst", "key", "algorithm", "rate_limit", "ratelimit", "rate_limits"],
         "define a limit, [limits.per-client] with rate = \"100/minute\", and name it here: limits = [\"per-client\"]",
@@ -235,7 +197,7 @@ const UNVERIFIED: &[&str] = &[
     "ssl_verify",
 ];
 
-const IN_UPSTREAM: [Mistaken; 7] = [
+pub const IN_UPSTREAM: &[Mistaken] = &[
     (
         &["timeout", "timeouts", "read_timeout", "request_timeout", "proxy_read_timeout"],
         "`connect_timeout` bounds the connection, `response_timeout` the wait for a response, `stall_timeout` its \
@@ -273,7 +235,7 @@ const IN_UPSTREAM: [Mistaken; 7] = [
     ),
 ];
 
-const IN_CLIENT_TLS: [Mistaken; 4] = [
+pub const IN_CLIENT_TLS: &[Mistaken] = &[
     (
         UNVERIFIED,
         "certificates are always verified: name the authority that has signed them, ca = \"internal.pem\"",
@@ -286,7 +248,7 @@ const IN_CLIENT_TLS: [Mistaken; 4] = [
     (&["sni", "name", "servername", "host"], "write server_name = \"api.internal\""),
 ];
 
-const IN_STORE: [Mistaken; 4] = [
+pub const IN_STORE: &[Mistaken] = &[
     (
         &["type", "kind", "backend", "redis", "driver"],
         "write url = \"redis://127.0.0.1:6379\", or leave it out to count in this process",
@@ -302,7 +264,7 @@ const IN_STORE: [Mistaken; 4] = [
     (&["ssl", "secure"], "write url = \"rediss://redis.internal:6380\", where rediss is Redis over TLS"),
 ];
 
-const IN_LOG: [Mistaken; 2] = [
+pub const IN_LOG: &[Mistaken] = &[
     (&["format", "type", "access_log"], "write access = \"json\", \"text\" or \"off\""),
     (
         &["file", "path", "output", "access_file", "error_log"],
@@ -310,26 +272,42 @@ const IN_LOG: [Mistaken; 2] = [
     ),
 ];
 
+pub const IN_SERVER_TLS: &[Mistaken] = &[CERTIFICATE_FILES];
+
+pub const IN_NUMBERS: &[Mistaken] = &[CAPACITY, IN_FLIGHT];
+
+pub const IN_HEALTH: &[Mistaken] = &[(&["uri", "url", "endpoint", "http_path"], "write path = \"/healthz\"")];
+
+pub const IN_ADMIN: &[Mistaken] =
+    &[(&["address", "addr", "bind", "host", "port"], "write listen = \"127.0.0.1:9900\"")];
+
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::super::{KeySet as _, Keys};
+    use crate::config::limits::LimitKeys;
+    use crate::config::top::TopKeys;
+
+    /// The lists of all tables below these keys.
+    fn check(keys: &'static Keys) -> usize {
+        let mut seen = std::collections::HashSet::new();
+        for name in keys.mistaken.iter().flat_map(|(names, _)| *names) {
+            assert!(keys.get(name).is_none(), "`{name}` is a key");
+            assert!(seen.insert(name), "`{name}` has two cures");
+            assert_eq!(**name, name.replace('-', "_").to_ascii_lowercase());
+            assert!(keys.cure(name).is_some());
+        }
+        let tables = keys.all.iter().flat_map(|key| key.kind.tables());
+        seen.len() + tables.map(|(keys, _)| check(keys)).sum::<usize>()
+    }
 
     #[test]
     fn a_mistaken_name_is_no_key_of_its_table_and_has_one_cure() {
-        for (keys, all) in ALL {
-            let mut seen = std::collections::HashSet::new();
-            for name in all.iter().flat_map(|(names, _)| *names) {
-                assert!(keys.get(name).is_none(), "`{name}` is a key");
-                assert!(seen.insert(name), "`{name}` has two cures");
-                assert_eq!(**name, name.replace('-', "_").to_ascii_lowercase());
-                assert!(cure(keys, name).is_some());
-            }
-        }
+        assert!(check(TopKeys::KEYS) > 100);
     }
 
     #[test]
     fn names_are_found_with_dashes_and_capitals() {
-        assert_eq!(cure(&LIMIT, "Dry-Run"), Some("write mode = \"shadow\""));
-        assert_eq!(cure(&LIMIT, "colour"), None);
+        assert_eq!(LimitKeys::KEYS.cure("Dry-Run"), Some("write mode = \"shadow\""));
+        assert_eq!(LimitKeys::KEYS.cure("colour"), None);
     }
 }

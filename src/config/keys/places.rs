@@ -1,17 +1,16 @@
 //! The tables that have a key, to help where a key is in the wrong one.
 
-use super::TOP;
 use super::key::{Keys, Kind};
 
 /// More places than these say nothing.
 const MOST: usize = 2;
 
 /// The tables that have a key of this name, as the file writes them: `[store]`, or `health` in `[upstreams.NAME]`. None
-/// if there are many.
+/// if there are many. `file` has the keys of the file itself.
 #[must_use]
-pub fn places(name: &str) -> Vec<String> {
+pub fn places(file: &Keys, name: &str) -> Vec<String> {
     let mut found = Vec::new();
-    for key in TOP.all {
+    for key in file.all {
         let heading = match &key.kind {
             Kind::Named(_) => format!("[{}.NAME]", key.name),
             Kind::List(_) => format!("[[{}]]", key.name),
@@ -38,7 +37,12 @@ fn add(name: &str, keys: &Keys, place: &str, found: &mut Vec<String>) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::super::KeySet as _;
+    use crate::config::top::TopKeys;
+
+    fn places(name: &str) -> Vec<String> {
+        super::places(TopKeys::KEYS, name)
+    }
 
     #[test]
     fn a_key_is_found_in_its_tables() {

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::key::{Default, Key, Keys, Kind};
-use super::{CONSUMER, TOP};
 
 /// The table of one section.
 #[derive(Debug)]
@@ -17,20 +16,20 @@ pub struct Block {
 /// Units of durations, the largest first.
 const UNITS: [(u128, &str); 4] = [(86_400_000, "days"), (3_600_000, "h"), (60_000, "min"), (1_000, "s")];
 
-/// All tables, in the order of the document.
+/// All tables, in the order of the document: those of the file, which has the keys `file`, and that of `consumer` in the file of
+/// consumers.
 #[must_use]
-pub fn reference() -> Vec<Block> {
+pub fn reference(file: &'static Keys, consumer: &'static Keys) -> Vec<Block> {
     let is_table = |key: &&Key| !key.kind.tables().is_empty();
     let mut top = Rows::default();
-    TOP.all.iter().filter(|key| !is_table(key)).for_each(|key| top.add(key, ""));
+    file.all.iter().filter(|key| !is_table(key)).for_each(|key| top.add(key, ""));
     let mut blocks = vec![top.into_block("top".to_owned())];
-    for key in TOP.all.iter().filter(is_table) {
+    for key in file.all.iter().filter(is_table) {
         for (keys, _) in key.kind.tables() {
             add_blocks(keys, key.name, "", &mut blocks);
         }
     }
-    // The file of consumers is a file of its own.
-    add_blocks(&CONSUMER, "consumers.toml", "", &mut blocks);
+    add_blocks(consumer, "consumers.toml", "", &mut blocks);
     blocks
 }
 
@@ -57,12 +56,22 @@ impl Rows {
     fn add(&mut self, key: &'static Key, prefix: &str) {
         let default = match key.default {
             Default::Required(_) => "required".to_owned(),
-            Default::Toml(literal) => format!("`{literal}`"),
-            Default::AtMost(literal, words) => format!("`{literal}`, {words}"),
+            Default::Toml(literal) => code(literal),
+            Default::AtMost(literal, words) => format!("{}, {words}", code(literal)),
             Default::Words(words) => words.to_owned(),
         };
         let range = range(&key.kind).map_or_else(String::new, |(low, high)| format!("; {low} to {high}"));
-        self.text.extend(["| `", prefix, key.name, "` | ", &*default, " | ", key.doc, &*range, " |\n"]);
+        self.text.extend([
+            "| `",
+            prefix,
+            key.name,
+            "` | ",
+            &*default,
+            " | ",
+            &*key.meaning(),
+            &*range,
+            " |\n",
+        ]);
         for (keys, _) in key.kind.tables().iter().filter(|(_, has_names)| !has_names) {
             if keys.has_own_table {
                 self.apart.push((keys, key.name));
@@ -76,6 +85,11 @@ impl Rows {
     fn into_block(self, name: String) -> Block {
         Block { name, table: format!("| key | default | meaning |\n| --- | --- | --- |\n{}", self.text) }
     }
+}
+
+/// A literal on one line: `stringify!` breaks long ones.
+fn code(literal: &str) -> String {
+    format!("`{}`", literal.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
 /// The bounds of a kind for people.
@@ -145,7 +159,7 @@ mod tests {
 
     #[test]
     fn cells_hold_no_bars_and_no_line_ends() {
-        for block in reference() {
+        for block in crate::config::reference() {
             for line in block.table.lines() {
                 assert_eq!(line.matches('|').count(), 4, "{}: {line}", block.name);
             }

@@ -2,7 +2,6 @@
 
 use serde_json::{Map, Value, json};
 
-use super::TOP;
 use super::key::{Default, Key, Keys, Kind};
 
 /// A string that reads the environment may become any value.
@@ -10,10 +9,10 @@ const VARIABLE: &str = r"\$\{[A-Za-z_][A-Za-z0-9_]*\}";
 const DURATION: &str = r"^\s*([0-9]+(\.[0-9]+)?\s*[A-Za-zµ]+\s*)+$|^0$";
 const SIZE: &str = r"^\s*[0-9]+\s*(([KMGkmg][Ii]?)?[Bb])?\s*$";
 
-/// The schema of the whole file (JSON Schema draft 2020-12).
+/// The schema of the whole file, which has these keys (JSON Schema draft 2020-12).
 #[must_use]
-pub fn schema() -> Value {
-    let mut schema = table(&TOP);
+pub fn schema(file: &Keys) -> Value {
+    let mut schema = table(file);
     schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
     schema["title"] = json!("The configuration file of tidegate");
     schema["$defs"] = json!({ "variable": { "type": "string", "pattern": VARIABLE } });
@@ -44,7 +43,7 @@ fn properties(keys: &Keys) -> Map<String, Value> {
 
 fn property(key: &Key) -> Value {
     let mut schema = value(&key.kind);
-    schema["description"] = json!(without_links(key.doc));
+    schema["description"] = json!(without_links(&key.meaning()));
     if let Some(default) = default(key) {
         schema["default"] = default;
     }
@@ -70,10 +69,10 @@ fn value(kind: &Kind) -> Value {
         // JSON has no dates, and editors of TOML check none.
         Kind::Time => json!({}),
         Kind::List(element) => json!({ "type": "array", "items": value(element) }),
-        Kind::Table(keys) => table(keys),
+        Kind::Table(keys) => table(keys()),
         Kind::Named(of_names) => json!({ "type": "object", "additionalProperties": value(of_names) }),
         Kind::Mixed(keys, of_names) => {
-            let mut schema = table(keys);
+            let mut schema = table(keys());
             schema["additionalProperties"] = value(of_names);
             schema
         }

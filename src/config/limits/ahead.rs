@@ -3,6 +3,7 @@
 
 use std::num::NonZeroU64;
 
+use super::limit_keys::LimitKeys;
 use crate::config::item::Item;
 use crate::config::report::Problem;
 use crate::config::table::Table;
@@ -55,12 +56,15 @@ enum Span {
 
 impl<'a> ReadAhead<'a> {
     /// Reads both keys.
-    pub fn read(table: &Table<'a>, algorithm: Option<Algorithm>, counting: Counting) -> Option<Self> {
-        let item = table.given("ahead");
-        let span = span(table, table.item("ahead"));
-        let share = table.integer("ahead_share").and_then(NonZeroU64::new);
+    pub fn read(
+        table: &Table<'a, LimitKeys>,
+        algorithm: Option<Algorithm>,
+        counting: Counting,
+    ) -> Option<Self> {
+        let item = table.ahead().given();
+        let (span, share) = (span(table, table.ahead().item()), table.ahead_share().read());
         let read = Self { span: span?, share: share?, item, counting };
-        if let Some(share) = table.given("ahead_share") {
+        if let Some(share) = table.ahead_share().given() {
             read.warn_of_share(share, algorithm);
         }
         read.check_algorithm(algorithm?)
@@ -155,13 +159,13 @@ impl<'a> ReadAhead<'a> {
     }
 }
 
-fn span(table: &Table<'_>, item: Item<'_>) -> Option<Span> {
+fn span<'a>(table: &Table<'a, LimitKeys>, item: Item<'a>) -> Option<Span> {
     let text = item.string_like("\"off\", \"auto\" or a duration", FORM)?;
     match &*text.value {
         "off" => Some(Span::Off),
         "auto" => Some(Span::Auto),
         other if other.trim_start().starts_with(|first: char| first.is_ascii_digit()) => {
-            table.duration_in("ahead", item).map(|span| Span::Written(span.into()))
+            table.ahead().second(item).map(|span| Span::Written(span.into()))
         }
         _ => {
             let problem = text.error(format!("{} is not a value of `ahead`", text.quoted()));

@@ -1,28 +1,21 @@
-//! The keys `charge_on`, `trust`, `on_store_failure` and `ban` of a limit.
+//! The keys `charge_on`, `trust` and `ban` of a limit.
 
 use std::sync::Arc;
 
 use http::StatusCode;
 
+use super::limit_keys::{BanKeys, LimitKeys};
 use crate::config::item::Item;
-use crate::config::keys::BAN;
 use crate::config::report::Problem;
-use crate::config::table::{Reported, Table};
+use crate::config::table::{AnyTable, Reported, Table};
 use crate::gate::Trust;
 use crate::limit::{Algorithm, Ban};
-use crate::limiter::OnStoreFailure;
 use crate::time::Micros;
 
-/// Reads `on_store_failure`.
-pub(super) fn on_store_failure(table: &Table<'_>) -> Option<OnStoreFailure> {
-    use OnStoreFailure::{Allow, Deny, Local};
-    table.choice("on_store_failure", &[("local", Local), ("allow", Allow), ("deny", Deny)])
-}
-
 /// Reads `trust`. Warns of `"any"`: a client should not set its own cost.
-pub(super) fn trust(table: &Table<'_>) -> Option<Trust> {
-    let trust = table.choice("trust", &[("proxies", Trust::Proxies), ("any", Trust::Any)])?;
-    if let Some(item) = table.given("trust").filter(|_| trust == Trust::Any) {
+pub(super) fn trust(table: &Table<'_, LimitKeys>) -> Option<Trust> {
+    let trust = table.trust().read()?;
+    if let Some(item) = table.trust().given().filter(|_| trust == Trust::Any) {
         let title = "any client can set its own cost and choose its own tier";
         let help =
             "trust only your own proxies: name them in [client_ip] `trusted_proxies`, and leave `trust` out";
@@ -32,8 +25,8 @@ pub(super) fn trust(table: &Table<'_>) -> Option<Trust> {
 }
 
 /// Reads the final statuses of the requests that are charged.
-pub(super) fn charge_on(table: &Table<'_>, algorithm: Option<Algorithm>) -> Option<Arc<[u16]>> {
-    let Some(item) = table.given("charge_on") else { return Some(Arc::default()) };
+pub(super) fn charge_on(table: &Table<'_, LimitKeys>, algorithm: Option<Algorithm>) -> Option<Arc<[u16]>> {
+    let Some(item) = table.charge_on().given() else { return Some(Arc::default()) };
     let why = match algorithm {
         Some(Algorithm::Concurrency) => "a slot is released in any case when the response has ended",
         Some(Algorithm::LeakyBucket) => {
@@ -45,13 +38,13 @@ pub(super) fn charge_on(table: &Table<'_>, algorithm: Option<Algorithm>) -> Opti
     item.reject(problem.help("leave it out, or use another algorithm, such as \"token_bucket\""))
 }
 
-fn statuses(table: &Table<'_>, item: Item<'_>) -> Option<Arc<[u16]>> {
-    let status = |item: Item<'_>| match status_class(item) {
+fn statuses<'a>(table: &Table<'a, LimitKeys>, item: Item<'a>) -> Option<Arc<[u16]>> {
+    let status = |item: Item<'a>| match status_class(item) {
         Some(statuses) => {
             let title = "`charge_on` has single statuses, not a class of them";
             item.reject(item.error(title).help(format!("name those that count: [{statuses}]")))
         }
-        None => final_status(item, table.integer_in("charge_on", item)?),
+        None => final_status(item, table.charge_on().element(item)?),
     };
     let statuses = item.list_of("put the statuses in brackets: [401, 403]", status)?;
     if statuses.is_empty() {
@@ -85,19 +78,20 @@ fn final_status(item: Item<'_>, status: u64) -> Option<u16> {
 }
 
 /// Reads `ban`; none for a limit in shadow mode.
-pub(super) fn enforced_ban(table: &Table<'_>, is_shadow: Option<bool>) -> Result<Option<Ban>, Reported> {
-    let ban = table.optional("ban", ban)?;
-    if let Some(item) = table.given("ban").filter(|_| is_shadow == Some(true)) {
+pub(super) fn enforced_ban(
+    table: &Table<'_, LimitKeys>,
+    is_shadow: Option<bool>,
+) -> Result<Option<Ban>, Reported> {
+    let ban = table.ban().with(ban)?;
+    if let Some(item) = table.ban().given().filter(|_| is_shadow == Some(true)) {
         ignored(item, "bans");
     }
     Ok(ban.filter(|_| is_shadow != Some(true)))
 }
 
 fn ban(item: Item<'_>) -> Option<Ban> {
-    let table = Table::of(item, "`ban`", &BAN)?;
-    let after = table.required("after").and_then(|item| table.integer_in("after", item));
-    let within = table.required("within").and_then(|item| table.duration_in("within", item));
-    let length = table.required("for").and_then(|item| table.duration_in("for", item));
+    let table = Table::<BanKeys>::of(item, "`ban`")?;
+    let (after, within, length) = (table.after().read(), table.within().read(), table.length().read());
     table.close();
     Some(Ban { after: after?, within: Micros::from(within?), length: Micros::from(length?) })
 }
@@ -109,7 +103,7 @@ pub(super) fn ignored(item: Item<'_>, verb: &str) {
 }
 
 /// Warns of a header that never counts because no proxy is trusted.
-pub(super) fn never_trusted(table: &Table<'_>, key: &str, source: &str) {
+pub(super) fn never_trusted(table: &AnyTable<'_>, key: &str, source: &str) {
     let span = table.key_span(key).unwrap_or_else(|| table.span());
     let title = format!(
         "`{source}` never counts: it is accepted only from trusted proxies, and `trusted_proxies` is empty"

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use http::header::HeaderName;
 
+use super::limit_keys::LimitKeys;
 use crate::config::item::Item;
 use crate::config::report::Problem;
 use crate::config::table::Table;
@@ -33,11 +34,11 @@ pub(super) struct Fit<'q> {
 }
 
 /// Reads the cost of a request.
-pub(super) fn read<'a>(table: &Table<'a>) -> Option<ReadCost<'a>> {
-    let (item, max_item) = (table.given("cost"), table.given("cost_max"));
-    let max = table.integer("cost_max");
+pub(super) fn read<'a>(table: &Table<'a, LimitKeys>) -> Option<ReadCost<'a>> {
+    let (item, max_item) = (table.cost().given(), table.cost_max().given());
+    let max = table.cost_max().read();
     let Some(header) = item.filter(|item| item.is_string()) else {
-        let cost = fixed(table, table.item("cost"));
+        let cost = fixed(table, table.cost().item());
         if let Some(max) = max_item {
             let problem = max.error("`cost_max` bounds the value of a header, and this `cost` is a number");
             max.reject::<()>(problem.help("leave it out, or take the cost from a header: \"header:x-cost\""));
@@ -48,9 +49,9 @@ pub(super) fn read<'a>(table: &Table<'a>) -> Option<ReadCost<'a>> {
     Some(ReadCost { amount: Amount::Header(name?, max?), item: max_item })
 }
 
-fn fixed<'a>(table: &Table<'a>, item: Item<'a>) -> Option<u64> {
+fn fixed<'a>(table: &Table<'a, LimitKeys>, item: Item<'a>) -> Option<u64> {
     if item.is_integer() {
-        return table.integer_in("cost", item);
+        return table.cost().first(item);
     }
     item.string_like("a number or the name of a header", FORM).map(|_| 1)
 }

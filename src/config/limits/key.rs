@@ -3,7 +3,7 @@
 use http::StatusCode;
 
 use super::key_form;
-use crate::config::answers;
+use super::limit_keys::LimitKeys;
 use crate::config::item::{Item, Text};
 use crate::config::table::Table;
 use crate::gate::{KeyPart, OnMissing};
@@ -61,9 +61,12 @@ pub(in crate::config) fn part(text: &Text<'_>, written: &str) -> Option<KeyPart>
 }
 
 /// Reads the status of a request that is denied because it lacks a part.
-pub(super) fn missing_status(table: &Table<'_>, on_missing: Option<OnMissing>) -> Option<StatusCode> {
-    let status = answers::status(table, "missing_status")?;
-    if let Some(item) = table.given("missing_status")
+pub(super) fn missing_status(
+    table: &Table<'_, LimitKeys>,
+    on_missing: Option<OnMissing>,
+) -> Option<StatusCode> {
+    let status = table.missing_status().read()?;
+    if let Some(item) = table.missing_status().given()
         && on_missing.is_some_and(|on_missing| on_missing != OnMissing::Deny)
     {
         let problem = item.error(
@@ -72,10 +75,4 @@ pub(super) fn missing_status(table: &Table<'_>, on_missing: Option<OnMissing>) -
         return item.reject(problem.help("add on_missing = \"deny\", or leave `missing_status` out"));
     }
     Some(status)
-}
-
-/// Reads `on_missing`.
-pub(super) fn on_missing(table: &Table<'_>) -> Option<OnMissing> {
-    use OnMissing::{ClientIp, Deny, Skip};
-    table.choice("on_missing", &[("client_ip", ClientIp), ("skip", Skip), ("deny", Deny)])
 }

@@ -1,5 +1,6 @@
 //! Rates that a table has in several keys, as other programs do: `limit = 5` and `window = "1m"`.
 
+use super::limit_keys::LimitKeys;
 use crate::config::item::Item;
 use crate::config::rate::is_rate;
 use crate::config::table::{Name, Table};
@@ -51,11 +52,11 @@ const RATES: [(&str, &str); 13] = [
 ];
 
 /// Rejects keys that have a part of the rate, and proposes the rate; returns whether there are any.
-pub(super) fn reject(table: &mut Table<'_>) -> bool {
+pub(super) fn reject(table: &mut Table<'_, LimitKeys>) -> bool {
     let found: Vec<(Name<'_>, Item<'_>)> =
         table.entries().into_iter().filter(|(name, _)| is_part(name.text)).collect();
     let Some((first, _)) = found.first() else { return false };
-    let has_rate = table.given("rate").is_some_and(Item::is_string);
+    let has_rate = table.rate().given().is_some_and(Item::is_string);
     let help = match proposal(table, &found) {
         _ if has_rate => "leave it out: `rate` has the units and the period".to_owned(),
         Some(rate) => format!("units and period are one key: rate = \"{rate}\""),
@@ -81,14 +82,14 @@ fn is_part(name: &str) -> bool {
 }
 
 /// The rate that these keys have together.
-fn proposal(table: &Table<'_>, found: &[(Name<'_>, Item<'_>)]) -> Option<String> {
+fn proposal(table: &Table<'_, LimitKeys>, found: &[(Name<'_>, Item<'_>)]) -> Option<String> {
     let one_of =
         |names: &[&str]| found.iter().find(|(name, _)| names.contains(&name.text)).map(|(_, item)| *item);
     let whole = found.iter().find_map(|(name, item)| {
         let (_, unit) = RATES.iter().find(|(own, _)| *own == name.text)?;
         Some(format!("{}/{unit}", item.integer_text()?))
     });
-    let units = one_of(&UNITS).or_else(|| table.given("rate")).and_then(Item::integer_text);
+    let units = one_of(&UNITS).or_else(|| table.rate().given()).and_then(Item::integer_text);
     let period = one_of(&PERIODS).and_then(|item| match item.integer_text() {
         Some(seconds) => Some(format!("{seconds}s")),
         None => item.text().map(str::to_owned),

@@ -5,17 +5,18 @@ use std::collections::hash_map::Entry;
 use std::ops::Range;
 
 use super::key::key_part;
+use super::limit_keys::{LimitKeys, NumbersKeys, TiersKeys};
 use super::names::{Names, no_key, no_name};
 use super::rate_parts;
 use crate::config::consumers::{OwnNumbers, ReadConsumers};
 use crate::config::item::Item;
-use crate::config::keys::{LIMIT, NUMBERS, TIERS};
+use crate::config::keys::KeySet as _;
+use crate::config::loaded::WrittenLimit;
 use crate::config::numbers::Numbers;
 use crate::config::quota::{quota, warn, written};
 use crate::config::rate::{is_rate, written_period};
 use crate::config::report::Problem;
 use crate::config::table::{Name, Table, in_order};
-use crate::config::written::WrittenLimit;
 use crate::consumers::is_tier_name;
 use crate::gate::{KeyPart, KeyRule, OTHER_METHOD, Rules, Tiers, is_method_value};
 use crate::id_vec::Id as _;
@@ -73,8 +74,8 @@ impl Variants {
     }
 
     fn read_tiers(&mut self, item: Item<'_>, base: &Base<'_, '_>) -> Option<Tiers> {
-        let table = Table::of(item, "`tiers`", &TIERS)?;
-        let by = table.required("by").and_then(by);
+        let table = Table::<TiersKeys>::of(item, "`tiers`")?;
+        let by = table.by().with(by);
         let entries: Vec<_> = table.entries().into_iter().filter(|(name, _)| name.text != "by").collect();
         if entries.is_empty() {
             let problem = item.error("`tiers` names no tier");
@@ -204,7 +205,8 @@ fn variant(
     base: &Base<'_, '_>,
     policy: impl FnOnce(Quota) -> Policy,
 ) -> Option<Variant> {
-    let mut table = Table::of_or(item, label.clone(), &NUMBERS, &numbers_form(name, item, base))?;
+    let mut table =
+        Table::with_some(item, label.clone(), NumbersKeys::KEYS, &numbers_form(name, item, base))?;
     let has_parts = rate_parts::reject(&mut table);
     let own = Numbers::read(&mut table, base.algorithm).filter(|_| !has_parts);
     reject_limit_keys(&mut table);
@@ -244,8 +246,9 @@ fn numbers_form(name: &Name<'_>, item: Item<'_>, base: &Base<'_, '_>) -> String 
 }
 
 /// Rejects the keys of a limit that a tier or an override can't change.
-fn reject_limit_keys(table: &mut Table<'_>) {
-    for key in LIMIT.all.iter().map(|key| key.name).filter(|name| NUMBERS.get(name).is_none()) {
+fn reject_limit_keys(table: &mut Table<'_, LimitKeys>) {
+    let is_fixed = |name: &&str| NumbersKeys::KEYS.get(name).is_none();
+    for key in LimitKeys::KEYS.all.iter().map(|key| key.name).filter(is_fixed) {
         if table.exclude(key) {
             let span = table.key_span(key).unwrap_or_else(|| table.span());
             let title = format!("`{key}` is the same for all tiers and overrides of a limit");

@@ -1,9 +1,11 @@
 //! Load balancing, health checks and ejection of an upstream.
 
+use std::ops::Range;
+
 use http::uri::PathAndQuery;
 
 use crate::config::item::Item;
-use crate::config::keys::{EJECT, HEALTH};
+use crate::config::keys::keys;
 use crate::config::limits::part;
 use crate::config::report::Problem;
 use crate::config::table::{Reported, Table};
@@ -11,14 +13,50 @@ use crate::gate::{KeyPart, KeySpec, OnMissing};
 use crate::suggest::nearest;
 use crate::upstream::{Balance, EjectSpec, HealthSpec};
 
+keys! {
+    /// The keys of `health`.
+    HealthKeys {
+        /// The path of the check, with its query
+        path: Text, required "/healthz" => path;
+        /// The time between two checks of an address
+        interval: Duration<MILLISECOND, DAY> = "5s";
+        /// The longest that a check may take
+        timeout: Duration<MILLISECOND, DAY> = "1s";
+        /// Consecutive successful checks after which an address is healthy
+        healthy_after: Integer<1, 1_000, u32> = 2;
+        /// Consecutive failed checks after which an address is unhealthy
+        unhealthy_after: Integer<1, 1_000, u32> = 3;
+    }
+    mistaken IN_HEALTH
+    reads HealthSpec(table)
+}
+
+keys! {
+    /// The keys of `eject`.
+    EjectKeys {
+        /// The number of consecutive failures
+        after: Integer<1, 1_000, u32> = 5;
+        /// How long the server is ejected
+        lasts("for"): Duration<MILLISECOND, DAY> = "30s";
+    }
+    reads EjectSpec(table)
+}
+
 const BALANCES: [(&str, Balance); 3] = [
     ("round_robin", Balance::RoundRobin),
     ("least_requests", Balance::LeastRequests),
     ("power_of_two", Balance::PowerOfTwo),
 ];
 
-/// Reads `balance`, with the key of a hash.
-pub(super) fn balance(item: Item<'_>) -> Option<(Balance, Option<KeySpec>)> {
+/// A key that chooses servers.
+pub(in crate::config) struct ReadKey {
+    pub spec: KeySpec,
+    /// The span of `balance`.
+    pub span: Range<usize>,
+}
+
+/// Reads `balance`, with the key of `hash:PART`.
+pub(super) fn balance(item: Item<'_>) -> Option<(Balance, Option<ReadKey>)> {
     let text = item.string_like("a string", "put it in quotes")?;
     if let Some((_, balance)) = BALANCES.iter().find(|(word, _)| *word == text.value) {
         return Some((*balance, None));
@@ -34,7 +72,8 @@ pub(super) fn balance(item: Item<'_>) -> Option<(Balance, Option<KeySpec>)> {
             let problem = text.error(format!("servers are not chosen by {what}"));
             return text.reject(problem.help("such as \"hash:client_ip\" or \"hash:header:x-user\""));
         }
-        return Some((Balance::Hash, Some(KeySpec { parts: vec![part], on_missing: OnMissing::ClientIp })));
+        let spec = KeySpec { parts: vec![part], on_missing: OnMissing::ClientIp };
+        return Some((Balance::Hash, Some(ReadKey { spec, span: item.span() })));
     }
     let all = "\"round_robin\", \"least_requests\", \"power_of_two\" and \"hash:PART\"";
     let problem = text.error(format!("{} is not a value of `balance`", text.quoted()));
@@ -48,13 +87,13 @@ pub(super) fn balance(item: Item<'_>) -> Option<(Balance, Option<KeySpec>)> {
     })
 }
 
-/// Reads `hash_balance_factor`; `None` for 0.
+/// Checks `hash_balance_factor`, the value of `item`; `None` for 0.
 pub(super) fn hash_balance_factor(
+    factor: Option<f64>,
+    item: Item<'_>,
     balance: Option<Balance>,
-    table: &Table<'_>,
 ) -> Result<Option<f64>, Reported> {
-    let factor = table.decimal("hash_balance_factor").ok_or(Reported)?;
-    let item = table.item("hash_balance_factor");
+    let factor = factor.ok_or(Reported)?;
     let problem = if factor == 0.0 {
         return Ok(None);
     } else if factor < 1.0 {
@@ -72,24 +111,15 @@ pub(super) fn hash_balance_factor(
 
 /// Reads the health checks.
 pub(super) fn health(item: Item<'_>) -> Option<HealthSpec> {
-    let table = Table::of(item, "`health`", &HEALTH)?;
-    let path = table.required("path").and_then(path);
-    let (interval, timeout) = (table.duration("interval"), table.duration("timeout"));
-    let (healthy_after, unhealthy_after) = (table.small("healthy_after"), table.small("unhealthy_after"));
-    let timeout_item = table.given("timeout");
+    let table = Table::<HealthKeys>::of(item, "`health`")?;
+    let (read, timeout) = (HealthKeys::read(&table), table.timeout().given());
     table.close();
-    let (interval, timeout) = (interval?, timeout?);
-    if let Some(item) = timeout_item.filter(|_| timeout > interval) {
+    let spec = read?;
+    if let Some(item) = timeout.filter(|_| spec.timeout > spec.interval) {
         let title = "`timeout` is longer than `interval`";
         item.reader.report(Problem::warning(item.span(), title).help("a slow check delays the next one"));
     }
-    Some(HealthSpec {
-        path: path?,
-        interval,
-        timeout,
-        healthy_after: healthy_after?,
-        unhealthy_after: unhealthy_after?,
-    })
+    Some(spec)
 }
 
 fn path(item: Item<'_>) -> Option<Box<str>> {
@@ -123,8 +153,8 @@ pub(super) fn eject(item: Item<'_>) -> Result<Option<EjectSpec>, Reported> {
 }
 
 fn ejection(item: Item<'_>) -> Option<EjectSpec> {
-    let table = Table::of(item, "`eject`", &EJECT)?;
-    let (after, lasts) = (table.small("after"), table.duration("for"));
+    let table = Table::<EjectKeys>::of(item, "`eject`")?;
+    let read = EjectKeys::read(&table);
     table.close();
-    Some(EjectSpec { after: after?, lasts: lasts? })
+    read
 }

@@ -1,20 +1,119 @@
 //! One `[upstreams.NAME]`.
 
+use std::cell::OnceCell;
 use std::num::NonZeroUsize;
 use std::path::Path;
-use std::time::Duration;
 
-use super::default_tls::{ALPN_HTTP_1, ALPN_HTTP_2, DefaultTls};
-use super::read_key::ReadKey;
-use super::resilience;
-use super::url::{FORM, server_url};
+use super::resilience::{self, EjectKeys, HealthKeys, ReadKey};
+use super::url::{FORM, ServerKeys, server_url};
 use crate::config::item::Item;
-use crate::config::keys::{SERVER, UPSTREAM};
+use crate::config::keys::keys;
+use crate::config::keys::kinds::words;
 use crate::config::report::Problem;
-use crate::config::table::{Name, Reported, Table, read_defaults};
-use crate::config::tls;
-use crate::tls::ClientTls;
+use crate::config::table::{AnyTable, Name, Reported, Table, read_defaults};
+use crate::config::tls::{self, ClientTlsKeys};
+use crate::tls::{ClientTls, ClientTlsSpec};
 use crate::upstream::{Balance, ServerSpec, UpstreamSpec};
+
+words!(ProtocolWords: bool = [("h1", false), ("h2", true)]);
+words!(Off: () = [("off", ())]);
+
+keys! {
+    /// The keys of an upstream.
+    UpstreamKeys {
+        /// An array of URLs `http://host[:port][/base]` or `https://…`, or of tables
+        servers: List<Either<Text, Table<ServerKeys>>>, required ["http://10.0.1.5:9000"], by hand;
+        /// How the server of a request is chosen; see [below](#which-server)
+        balance: Text = "round_robin", by hand;
+        /// With `hash`: the most requests in flight at a server, as a multiple of its fair part of all, at least 1;
+        /// others go to the next server. 0 for no bound; see [below](#which-server)
+        hash_balance_factor: Decimal<0, 10> = 0, by hand;
+        /// TLS options for `https` servers; see below
+        tls: Table<ClientTlsKeys>, by hand;
+        /// The longest that a new connection may take, including the TLS handshake; see
+        /// [below](#connections-that-take-long)
+        connect_timeout: Duration<MILLISECOND, DAY> = "5s";
+        /// The longest that a request waits for a connection while all are in use
+        pending_timeout: Duration<MILLISECOND, DAY> = "3s";
+        /// From the end of the request to the head of the response
+        response_timeout: Duration<MILLISECOND, DAY> = "60s";
+        /// Between two reads of a response body, unless the server still reads the request body; also the longest
+        /// that a write may block
+        stall_timeout: Duration<MILLISECOND, DAY> = "60s";
+        /// From the choice of a server to the last byte of the response, or `"off"`
+        total_timeout: DurationOrOff<MILLISECOND, DAY> = "off";
+        /// How often a request is sent again if that is safe
+        retries: Integer<0, 5, u32> = 1;
+        /// The share of the requests that may be sent again
+        retry_budget: Decimal<0, 1> = 0.2;
+        /// How long a request waits, and is sent again, while no server answers, or `"off"`; see
+        /// [below](#servers-that-restart)
+        retry_for: DurationOrOff<MILLISECOND, DAY> = "off";
+        /// Connections to each address of a server over all workers, idle ones included
+        max_connections: Integer<1, 1_000_000, usize> = 1024;
+        /// Requests over all workers that may wait for a connection, 0 for none
+        max_pending: Integer<0, 1_000_000, usize> = 1024;
+        /// Requests of one client in flight at once over all workers, up to the last byte of the response; more get
+        /// 429 with `Retry-After: 1`. 0 for no limit
+        max_requests_per_client: Integer<0, 1_000_000, Option<NonZeroUsize>> = 0;
+        /// Health checks, such as `{ path = "/healthz" }`
+        health: Table<HealthKeys> => resilience::health;
+        /// Ejection of a server after consecutive failures: a table with the keys below, or `"off"`
+        eject: Either<Choice<Off>, Table<EjectKeys>> = {} => |item| resilience::eject(item).ok();
+        /// If a smaller share of the servers than this is healthy, requests go to all of them
+        panic_threshold: Decimal<0, 1> = 0.5;
+        /// How long the share of a server that is new or has recovered grows evenly to its full size
+        slow_start: Duration<ZERO, DAY> = "0s";
+        /// The version of HTTP to the servers: `"h1"` is HTTP/1.1, `"h2"` is HTTP/2; see [below](#http2-to-servers)
+        is_http2("protocol"): Choice<ProtocolWords> = "h1";
+    }
+    mistaken IN_UPSTREAM
+    reads UpstreamSpec(table, name: &str, balance: Option<Balance>) after {
+        let factor = table.hash_balance_factor();
+        let factor = resilience::hash_balance_factor(factor.read(), factor.item(), balance);
+    } with {
+        name: name.into(),
+        servers: Vec::new(),
+        tls: None,
+        balance: balance?,
+        hash_balance_factor: factor.ok()?,
+    }
+}
+
+/// The protocol names of ALPN (RFC 7301).
+pub(super) const ALPN_HTTP_1: &[u8] = b"http/1.1";
+pub(super) const ALPN_HTTP_2: &[u8] = b"h2";
+
+/// TLS with default options, for HTTP/1.1 and for HTTP/2. Each is made once, since loading the system's certificates is
+/// slow.
+#[derive(Default)]
+pub(super) struct DefaultTls([OnceCell<ClientTls>; 2]);
+
+impl DefaultTls {
+    /// TLS for these servers, if any of them needs it.
+    pub fn for_servers(
+        &self,
+        item: Item<'_>,
+        servers: &[ServerSpec],
+        alpn: &[u8],
+    ) -> Result<Option<ClientTls>, Reported> {
+        if !servers.iter().any(|server| server.is_tls) {
+            return Ok(None);
+        }
+        let default = &self.0[usize::from(alpn == ALPN_HTTP_2)];
+        if let Some(tls) = default.get() {
+            return Ok(Some(tls.clone()));
+        }
+        let spec = ClientTlsSpec { protocols: vec![alpn.to_vec()], ..ClientTlsSpec::default() };
+        match ClientTls::new(spec) {
+            Ok(tls) => Ok(Some(default.get_or_init(|| tls).clone())),
+            Err(error) => {
+                item.reject::<()>(item.error(error.to_string()));
+                Err(Reported)
+            }
+        }
+    }
+}
 
 /// Reads one upstream: its spec if it is valid, and the key of `hash:PART` if that selects its servers.
 pub(super) fn upstream(
@@ -29,18 +128,18 @@ pub(super) fn upstream(
         Some(url) => {
             let help =
                 format!("write its servers as a table: [upstreams.{}] with servers = [\"{url}\"]", name.text);
-            Table::of_or(item, label, &UPSTREAM, &help)
+            Table::<UpstreamKeys>::of_or(item, label, &help)
         }
-        None => Table::of(item, label, &UPSTREAM),
+        None => Table::of(item, label),
     };
     let Some(table) = table else { return (None, None) };
-    let (balance, key) = balance(&table).unzip();
-    let settings = settings(name.text, balance, &table);
-    let servers = table.required("servers").and_then(servers);
+    let (balance, key) = table.balance().with(resilience::balance).unzip();
+    let settings = UpstreamKeys::read(&table, name.text, balance);
+    let servers = table.servers().with(servers);
     warn_of_one(&table, servers.as_deref());
     let is_http2 = settings.as_ref().is_some_and(|settings| settings.is_http2);
     let alpn = if is_http2 { ALPN_HTTP_2 } else { ALPN_HTTP_1 };
-    let own_tls = table.optional("tls", |item| tls::client(item, directory, &[alpn]));
+    let own_tls = table.tls().with(|item| tls::client(item, directory, &[alpn]));
     let tls = servers.as_deref().zip(own_tls.ok()).and_then(|(servers, own)| {
         encryption(&table, servers, own, || default_tls.for_servers(item, servers, alpn)).ok()
     });
@@ -52,81 +151,20 @@ pub(super) fn upstream(
 
 /// An upstream with these servers that has the default of every other key.
 pub(in crate::config) fn with_defaults(name: &str, servers: Vec<ServerSpec>) -> UpstreamSpec {
-    let read = |table: Table<'_>| settings(name, Some(balance(&table)?.0), &table);
-    UpstreamSpec { servers, ..read_defaults(&UPSTREAM, read) }
-}
-
-/// Reads `balance`, with the key of `hash:PART`.
-fn balance(table: &Table<'_>) -> Option<(Balance, Option<ReadKey>)> {
-    let item = table.item("balance");
-    let (balance, spec) = resilience::balance(item)?;
-    Some((balance, spec.map(|spec| ReadKey { spec, span: item.span() })))
-}
-
-/// Reads everything but `balance`, `servers` and `tls`.
-fn settings(name: &str, balance: Option<Balance>, table: &Table<'_>) -> Option<UpstreamSpec> {
-    let is_http2 = table.choice("protocol", &[("h1", false), ("h2", true)]);
-    let timeouts = timeouts(table);
-    let retries = table.small("retries");
-    let retry_for = table.duration_or_off("retry_for");
-    let (retry_budget, panic_threshold) = (table.decimal("retry_budget"), table.decimal("panic_threshold"));
-    let (max_connections, max_pending) = (table.count("max_connections"), table.count("max_pending"));
-    let per_client = table.count("max_requests_per_client");
-    let hash_balance_factor = resilience::hash_balance_factor(balance, table);
-    let health = table.optional("health", resilience::health);
-    let eject = resilience::eject(table.item("eject"));
-    let slow_start = table.duration("slow_start");
-    let timeouts = timeouts?;
-    Some(UpstreamSpec {
-        name: name.into(),
-        servers: Vec::new(),
-        tls: None,
-        is_http2: is_http2?,
-        connect_timeout: timeouts.connect,
-        pending_timeout: timeouts.pending,
-        response_timeout: timeouts.response,
-        stall_timeout: timeouts.stall,
-        total_timeout: timeouts.total,
-        balance: balance?,
-        hash_balance_factor: hash_balance_factor.ok()?,
-        retries: retries?,
-        retry_budget: retry_budget?,
-        retry_for: retry_for.ok()?,
-        max_connections: max_connections?,
-        max_pending: max_pending?,
-        max_requests_per_client: NonZeroUsize::new(per_client?),
-        health: health.ok()?,
-        eject: eject.ok()?,
-        panic_threshold: panic_threshold?,
-        slow_start: slow_start?,
-    })
-}
-
-struct Timeouts {
-    connect: Duration,
-    pending: Duration,
-    response: Duration,
-    stall: Duration,
-    total: Option<Duration>,
-}
-
-fn timeouts(table: &Table<'_>) -> Option<Timeouts> {
-    let connect = table.duration("connect_timeout");
-    let pending = table.duration("pending_timeout");
-    let response = table.duration("response_timeout");
-    let stall = table.duration("stall_timeout");
-    let total = table.duration_or_off("total_timeout").ok();
-    Some(Timeouts { connect: connect?, pending: pending?, response: response?, stall: stall?, total: total? })
+    let read = |table: Table<'_, UpstreamKeys>| {
+        UpstreamKeys::read(&table, name, Some(table.balance().with(resilience::balance)?.0))
+    };
+    UpstreamSpec { servers, ..read_defaults(read) }
 }
 
 /// The TLS of an upstream: that of its table `tls`, or else the default if a server needs it.
 fn encryption(
-    table: &Table<'_>,
+    table: &Table<'_, UpstreamKeys>,
     servers: &[ServerSpec],
     own: Option<ClientTls>,
     default: impl FnOnce() -> Result<Option<ClientTls>, Reported>,
 ) -> Result<Option<ClientTls>, Reported> {
-    let Some(item) = table.given("tls") else { return default() };
+    let Some(item) = table.tls().given() else { return default() };
     if servers.iter().any(|server| server.is_tls) {
         return Ok(own);
     }
@@ -136,7 +174,7 @@ fn encryption(
 }
 
 /// Warns of keys that choose between servers where there is one server with one address.
-fn warn_of_one(table: &Table<'_>, servers: Option<&[ServerSpec]>) {
+fn warn_of_one(table: &AnyTable<'_>, servers: Option<&[ServerSpec]>) {
     let Some([server]) = servers else { return };
     if server.literal().is_none() {
         return;
@@ -174,10 +212,10 @@ fn server(item: Item<'_>) -> Option<ServerSpec> {
         let text = item.string_like("a URL, or a table with `url` and `weight`", FORM)?;
         return server_url(&text);
     }
-    let table = Table::of(item, "this server", &SERVER)?;
-    let url = table.required("url").and_then(|item| item.string_like("a URL", FORM));
+    let table = Table::<ServerKeys>::of(item, "this server")?;
+    let url = table.url().with(|item| item.string_like("a URL", FORM));
     let server = url.and_then(|text| server_url(&text));
-    let weight = table.small("weight");
+    let weight = table.weight().read();
     table.close();
     Some(ServerSpec { weight: weight?, ..server? })
 }

@@ -4,10 +4,20 @@ use http::Uri;
 use rustls::pki_types::ServerName;
 
 use crate::config::item::Text;
-use crate::config::keys::SERVER;
-use crate::config::table::read_defaults;
+use crate::config::keys::keys;
+use crate::config::table::{Table, read_defaults};
 use crate::gate::{host_of, normalize};
 use crate::upstream::ServerSpec;
+
+keys! {
+    /// The keys of a server that is a table.
+    ServerKeys {
+        /// The URL, where the server is a table
+        url: Text, required "http://10.0.1.5:9000";
+        /// The share of the requests in proportion to the weights of the other servers
+        weight: Integer<1, 1_000, u32> = 1;
+    }
+}
 
 pub(super) const FORM: &str = "write it as \"http://127.0.0.1:9000\"";
 
@@ -65,7 +75,7 @@ fn parse_url(url: &str) -> Result<ServerSpec, (&'static str, &'static str)> {
         host: host.into(),
         port,
         base_path: path.sent.trim_end_matches('/').into(),
-        weight: read_defaults(&SERVER, |table| table.small("weight")),
+        weight: read_defaults(|table: Table<'_, ServerKeys>| table.weight().read()),
     })
 }
 

@@ -106,6 +106,7 @@ impl SourceFile {
 
     fn add(&mut self, item: &Item) {
         self.definitions.extend(name(item));
+        self.definitions.extend(declared(item));
         match item {
             Item::Use(item) => {
                 for (path, name) in flattened(&item.tree) {
@@ -334,6 +335,14 @@ fn attributes(item: &Item) -> &[Attribute] {
         Item::Use(item) => &item.attrs,
         _ => &[],
     }
+}
+
+/// The name of the type that `keys!` or `words!` of the configuration declares.
+fn declared(item: &Item) -> Option<String> {
+    let Item::Macro(item) = item else { return None };
+    let declares = ["keys", "words"].iter().any(|name| item.mac.path.is_ident(name));
+    let mut tokens = item.mac.tokens.clone().into_iter().filter(|_| declares);
+    tokens.find_map(|token| if let TokenTree::Ident(name) = token { Some(name.to_string()) } else { None })
 }
 
 /// The name of an item that others can use; modules are files of their own.

@@ -6,9 +6,10 @@
 
 use http::Method;
 
-use super::limits::ReadLimits;
-use super::report::Problem;
-use super::routes::ReadRoute;
+use crate::config::limits::ReadLimits;
+use crate::config::report::Problem;
+use crate::config::routes::ReadRoute;
+use crate::config::sections::Sections;
 use crate::gate::{KeyPart, PathPattern, Route, normalize};
 use crate::limit::PolicyId;
 use crate::proxy::Target;
@@ -17,9 +18,9 @@ use crate::proxy::Target;
 const DECODED: &str = "a server that decodes %2F may treat the request as one of this route";
 
 /// A problem for each route whose encoded slashes bypass a limit or a route that denies.
-pub(super) fn problems(routes: &[ReadRoute], limits: &ReadLimits) -> Vec<Problem> {
-    let mut problems = bypassed_limits(routes, limits);
-    problems.extend(bypassed_denials(routes));
+pub(super) fn bypassed(sections: &Sections<'_>) -> Vec<Problem> {
+    let mut problems = bypassed_limits(sections.routes(), &sections.limits);
+    problems.extend(bypassed_denials(sections.routes()));
     problems
 }
 

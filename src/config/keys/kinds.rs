@@ -1,0 +1,262 @@
+//! The kinds of values as types: what a key is declared with, and how its value is read. Types that are only named have no
+//! values.
+
+use std::convert::Infallible;
+use std::marker::PhantomData;
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
+use std::time;
+
+use http::StatusCode;
+
+use super::key::{KeySet, Kind};
+use crate::config::item::{self, Item};
+use crate::time::Timestamp;
+
+/// Bounds of durations in microseconds.
+pub const ZERO: u64 = 0;
+pub const MILLISECOND: u64 = 1_000;
+pub const SECOND: u64 = 1_000_000;
+pub const MINUTE: u64 = 60 * SECOND;
+pub const DAY: u64 = 24 * 60 * MINUTE;
+/// 365 days.
+pub const YEAR: u64 = 365 * DAY;
+
+/// A kind of values.
+pub trait Kinded {
+    /// The kind for the reference and the schema.
+    const KIND: Kind;
+}
+
+/// A kind whose values are read without further knowledge.
+pub(in crate::config) trait Read: Kinded {
+    /// A value.
+    type Value<'a>;
+
+    /// Reads a value; `None` after a problem has been reported.
+    fn read(item: Item<'_>) -> Option<Self::Value<'_>>;
+}
+
+/// A number of a type that holds every number of its key's range.
+pub trait Whole: Sized {
+    /// The number; `None` if the type does not hold it.
+    fn of(number: u64) -> Option<Self>;
+}
+
+/// The words that a key takes, with their meanings. `words!` implements it.
+pub trait Words {
+    /// What a word means.
+    type Meaning: Copy + 'static;
+    /// The words in the order of messages.
+    const WORDS: &'static [&'static str];
+    /// Each word with its meaning.
+    const MEANINGS: &'static [(&'static str, Self::Meaning)];
+}
+
+/// `true` or `false`.
+pub enum Boolean {}
+/// A whole number from the first to the second.
+pub struct Integer<const LOW: u64, const HIGH: u64, T = u64>(PhantomData<T>, Infallible);
+/// A number from the first to the second, whole or not.
+pub enum Decimal<const LOW: u32, const HIGH: u32> {}
+/// A string such as "30s", from the first to the second.
+pub enum Duration<const LOW: u64, const HIGH: u64> {}
+/// The same, or "off".
+pub enum DurationOrOff<const LOW: u64, const HIGH: u64> {}
+/// A date, or a date and time with its offset.
+pub enum Time {}
+/// A number of bytes or a string such as "32KiB", from the first to the second.
+pub enum Size<const LOW: u64, const HIGH: u64> {}
+/// One of several words.
+pub struct Choice<W>(PhantomData<W>, Infallible);
+/// A string, which the reader of the key parses.
+pub enum Text {}
+/// An array.
+pub struct List<K>(PhantomData<K>, Infallible);
+/// A table.
+pub struct Table<T>(PhantomData<T>, Infallible);
+/// A table whose keys are names that the user chooses.
+pub struct Named<K>(PhantomData<K>, Infallible);
+/// A table with some known keys; all others are names that the user chooses.
+pub struct Mixed<T, K>(PhantomData<(T, K)>, Infallible);
+/// A value of either kind.
+pub struct Either<A, B>(PhantomData<(A, B)>, Infallible);
+
+impl Kinded for Boolean {
+    const KIND: Kind = Kind::Boolean;
+}
+
+impl<const LOW: u64, const HIGH: u64, T> Kinded for Integer<LOW, HIGH, T> {
+    const KIND: Kind = Kind::Integer(LOW, HIGH);
+}
+
+impl<const LOW: u32, const HIGH: u32> Kinded for Decimal<LOW, HIGH> {
+    const KIND: Kind = Kind::Decimal(LOW as f64, HIGH as f64);
+}
+
+impl<const LOW: u64, const HIGH: u64> Kinded for Duration<LOW, HIGH> {
+    const KIND: Kind = Kind::Duration(time::Duration::from_micros(LOW), time::Duration::from_micros(HIGH));
+}
+
+impl<const LOW: u64, const HIGH: u64> Kinded for DurationOrOff<LOW, HIGH> {
+    const KIND: Kind =
+        Kind::DurationOrOff(time::Duration::from_micros(LOW), time::Duration::from_micros(HIGH));
+}
+
+impl Kinded for Time {
+    const KIND: Kind = Kind::Time;
+}
+
+impl<const LOW: u64, const HIGH: u64> Kinded for Size<LOW, HIGH> {
+    const KIND: Kind = Kind::Size(LOW, HIGH);
+}
+
+impl<W: Words> Kinded for Choice<W> {
+    const KIND: Kind = Kind::Choice(W::WORDS);
+}
+
+impl Kinded for Text {
+    const KIND: Kind = Kind::Text;
+}
+
+impl<K: Kinded> Kinded for List<K> {
+    const KIND: Kind = Kind::List(&K::KIND);
+}
+
+impl<T: KeySet> Kinded for Table<T> {
+    const KIND: Kind = Kind::Table(T::keys);
+}
+
+impl<K: Kinded> Kinded for Named<K> {
+    const KIND: Kind = Kind::Named(&K::KIND);
+}
+
+impl<T: KeySet, K: Kinded> Kinded for Mixed<T, K> {
+    const KIND: Kind = Kind::Mixed(T::keys, &K::KIND);
+}
+
+impl<A: Kinded, B: Kinded> Kinded for Either<A, B> {
+    const KIND: Kind = Kind::Either(&[A::KIND, B::KIND]);
+}
+
+impl Read for Boolean {
+    type Value<'a> = bool;
+
+    fn read(item: Item<'_>) -> Option<bool> {
+        item.boolean()
+    }
+}
+
+impl<const LOW: u64, const HIGH: u64, T: Whole> Read for Integer<LOW, HIGH, T> {
+    type Value<'a> = T;
+
+    fn read(item: Item<'_>) -> Option<T> {
+        item.integer(&(LOW..=HIGH)).and_then(T::of)
+    }
+}
+
+impl<const LOW: u32, const HIGH: u32> Read for Decimal<LOW, HIGH> {
+    type Value<'a> = f64;
+
+    fn read(item: Item<'_>) -> Option<f64> {
+        item.decimal(&(f64::from(LOW)..=f64::from(HIGH)))
+    }
+}
+
+impl<const LOW: u64, const HIGH: u64> Read for Duration<LOW, HIGH> {
+    type Value<'a> = time::Duration;
+
+    fn read(item: Item<'_>) -> Option<time::Duration> {
+        item.duration(&(time::Duration::from_micros(LOW)..=time::Duration::from_micros(HIGH)))
+    }
+}
+
+impl<const LOW: u64, const HIGH: u64> Read for DurationOrOff<LOW, HIGH> {
+    type Value<'a> = Option<time::Duration>;
+
+    fn read(item: Item<'_>) -> Option<Self::Value<'_>> {
+        if item.is_string() && item.string().is_some_and(|text| text.value == "off") {
+            return Some(None);
+        }
+        Duration::<LOW, HIGH>::read(item).map(Some)
+    }
+}
+
+impl Read for Time {
+    type Value<'a> = Timestamp;
+
+    fn read(item: Item<'_>) -> Option<Timestamp> {
+        item.time()
+    }
+}
+
+impl<const LOW: u64, const HIGH: u64> Read for Size<LOW, HIGH> {
+    type Value<'a> = usize;
+
+    fn read(item: Item<'_>) -> Option<usize> {
+        item.size(&(LOW..=HIGH))
+    }
+}
+
+impl<W: Words> Read for Choice<W> {
+    type Value<'a> = W::Meaning;
+
+    fn read(item: Item<'_>) -> Option<W::Meaning> {
+        item.choice(W::MEANINGS)
+    }
+}
+
+impl Read for Text {
+    type Value<'a> = item::Text<'a>;
+
+    fn read(item: Item<'_>) -> Option<item::Text<'_>> {
+        item.string()
+    }
+}
+
+/// Implements [`Whole`] for types that a `u64` is converted to.
+macro_rules! whole {
+    ($($T:ty: $of:expr),+) => {
+        $(impl Whole for $T {
+            fn of(number: u64) -> Option<Self> {
+                ($of)(number)
+            }
+        })+
+    };
+}
+
+whole! {
+    u64: Some,
+    u32: |number| u32::try_from(number).ok(),
+    u8: |number| u8::try_from(number).ok(),
+    usize: |number| usize::try_from(number).ok(),
+    NonZeroU64: NonZeroU64::new,
+    StatusCode: |number| u16::try_from(number).ok().and_then(|status| StatusCode::from_u16(status).ok()),
+    // 0 is for none.
+    Option<NonZeroU32>: |number| u32::try_from(number).ok().map(NonZeroU32::new),
+    Option<NonZeroUsize>: |number| usize::try_from(number).ok().map(NonZeroUsize::new)
+}
+
+/// The words of pairs.
+pub const fn words_of<T: Copy, const N: usize>(meanings: [(&'static str, T); N]) -> [&'static str; N] {
+    let mut words = [""; N];
+    let mut at = 0;
+    while at < N {
+        words[at] = meanings[at].0;
+        at += 1;
+    }
+    words
+}
+
+/// Declares the words of a key with their meanings, as in `words!(ResetWords: bool = [("delta", false), ("epoch", true)])`.
+macro_rules! words {
+    ($Words:ident: $Meaning:ty = $meanings:expr) => {
+        pub enum $Words {}
+
+        impl $crate::config::keys::kinds::Words for $Words {
+            type Meaning = $Meaning;
+            const WORDS: &'static [&'static str] = &$crate::config::keys::kinds::words_of($meanings);
+            const MEANINGS: &'static [(&'static str, $Meaning)] = &$meanings;
+        }
+    };
+}
+pub(in crate::config) use words;

@@ -1,0 +1,105 @@
+//! The keys of `[[routes]]`, and of the tables in it.
+
+use http::StatusCode;
+
+use super::cors::{CorsKeys, OffWords};
+use super::forward_auth::DENY_STATUS;
+use super::geo::{Asn, AsnNotKeys, CountryNotKeys};
+use super::headers::{EditsKeys, ResponseEditsKeys};
+use super::keys::kinds::{self, Kinded, words};
+use super::keys::{KeySet, Kind, keys};
+use super::rewrite::RewriteKeys;
+
+// Whether encoded slashes are kept.
+words!(SlashWords: bool = [("refuse", false), ("keep", true)]);
+words!(PublicWords: () = [("public", ())]);
+// Whether the route is for authorization requests.
+words!(RespondWords: bool = [("limits", false), ("decide", true)]);
+
+/// A condition on the values of a header, a query parameter or a cookie.
+pub enum ValueCondition {}
+
+impl Kinded for ValueCondition {
+    const KIND: Kind = Kind::Either(&[
+        kinds::Boolean::KIND,
+        kinds::Text::KIND,
+        kinds::List::<kinds::Text>::KIND,
+        Kind::Table(NotKeys::keys),
+    ]);
+}
+
+keys! {
+    /// The keys of a route.
+    RouteKeys {
+        /// For the log, `explain` and the key part `route`; must be unique
+        name: Text, or "its number";
+        /// `"api.example.com"`, or `"*.example.com"` for one or more labels before it
+        host: Text, or "any";
+        /// An exact path; `{name}` matches one segment, and `*` at the end matches the rest of the path
+        path: Text, required "/*";
+        /// `GET` also matches HEAD
+        methods: List<Text>, or "any";
+        /// Conditions on headers by their names, such as `{ user-agent = "*bot*", x-beta = true }`; see
+        /// [conditions](#conditions-on-headers-query-and-cookies)
+        headers: Named<ValueCondition>;
+        /// The same for query parameters
+        query: Named<ValueCondition>;
+        /// The same for cookies
+        cookies: Named<ValueCondition>;
+        /// Countries of the client by their ISO 3166 codes, such as `["DE", "FR"]`, from the database of
+        /// [`[geo]`](#geo)
+        country: Either<List<Text>, Table<CountryNotKeys>>, or "any";
+        /// Autonomous systems of the client by their numbers, such as `[64496]`
+        asn: Either<List<Asn>, Table<AsnNotKeys>>, or "any";
+        /// Names of limits, at most 1,000 together with the default ones
+        limits: List<Text> = [];
+        /// Whether `default_limits` apply here as well
+        inherit_limits: Boolean = true;
+        /// `"keep"` accepts paths with `%2F`. `check` rejects that where it would bypass a limit, and warns where
+        /// it may bypass a route that denies with `respond`
+        encoded_slash: Choice<SlashWords> = "refuse";
+        /// The size of a request body, such as `"10MiB"`; see below
+        max_body: Size<0, { 1 << 50 }>;
+        /// The tiers of the consumers that may use the route, such as `["pro"]`, or `"public"` where no credential
+        /// is needed
+        consumers: Either<Choice<PublicWords>, List<Text>>, or "as `[consumers]` says";
+        /// Replaces `[cors]` for this route; `"off"` leaves CORS to the upstream
+        cors: Either<Choice<OffWords>, Table<CorsKeys>>, or "as `[cors]` says";
+        /// The name of an upstream, or a URL
+        upstream: Text;
+        /// A response of tidegate itself, such as `{ body = "ok" }`; limits apply as well. `"limits"` responds with
+        /// the limits of the client and charges nothing; see [own limits](#own-limits). `"decide"` is for
+        /// authorization requests of trusted proxies; see [forward auth](forward-auth.md)
+        respond: Either<Choice<RespondWords>, Table<RespondKeys>>;
+        #[doc = DENY_STATUS]
+        deny_status: Integer<400, 599, StatusCode>, or "that of the denial";
+        /// `true` refuses the requests with 403 and a problem+json body, in place of `upstream` or `respond`;
+        /// limits apply as well
+        block: Boolean = false;
+        /// Changes to the request on its way upstream, such as `{ strip_prefix = "/v1", host = "upstream" }`
+        rewrite: Table<RewriteKeys>;
+        /// Changes to the headers of the request: `remove` is applied first, then `set`
+        request_headers: Table<EditsKeys>;
+        /// Changes to the headers of the response, in the same order
+        response_headers: Table<ResponseEditsKeys>;
+    }
+    mistaken IN_ROUTE
+}
+
+keys! {
+    /// The keys of a condition that is a table.
+    NotKeys {
+        /// A pattern, or several, that no value may match; true also for a request without the name
+        not: Either<Text, List<Text>>, required "value";
+    }
+}
+
+keys! {
+    /// The keys of `respond`.
+    RespondKeys {
+        /// The status of the response
+        status: Integer<200, 599, StatusCode> = 200;
+        /// The body of the response
+        body: Text = "";
+    }
+}

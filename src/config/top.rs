@@ -1,0 +1,123 @@
+//! The top level of the file, and its keys that configure the process.
+
+use std::time::Duration;
+
+use super::acme::AcmeKeys;
+use super::admin::AdminKeys;
+use super::answers::AnswersKeys;
+use super::client_ip::ClientIpKeys;
+use super::consumers::{ConsumerKeys, ConsumersKeys};
+use super::cors::CorsKeys;
+use super::descriptors::DescriptorKeys;
+use super::geo::GeoKeys;
+use super::jwt::JwtKeys;
+use super::keys::kinds::words;
+use super::keys::{self, Block, KeySet as _, keys};
+use super::limits::LimitKeys;
+use super::listeners::ListenerKeys;
+use super::log::LogKeys;
+use super::route_keys::RouteKeys;
+use super::store::StoreKeys;
+use super::table::Table;
+use super::traces::TracingKeys;
+use super::upstreams::UpstreamKeys;
+
+words!(AutoWords: () = [("auto", ())]);
+
+keys! {
+    /// The keys and tables of the file itself.
+    TopKeys {
+        /// Address and port; short for one `[[listeners]]` with defaults. The file has exactly one of the two
+        listen: Text, or "";
+        /// Where clients connect
+        listeners: List<Table<ListenerKeys>>, or "";
+        /// Certificates from an ACME server, such as Let's Encrypt
+        acme: Table<AcmeKeys>, or "";
+        /// Threads that serve requests; `"auto"` is one per CPU
+        workers: Either<Choice<AutoWords>, Integer<1, 1024, usize>> = "auto";
+        /// After SIGTERM or SIGINT, how long new requests are served as before while `/ready` responds with 503; a
+        /// second SIGINT ends the delay
+        shutdown_delay: Duration<ZERO, DAY> = "0s";
+        /// How long the drain that follows waits for requests in flight; a SIGINT during the drain exits at once
+        shutdown_grace: Duration<ZERO, DAY> = "30s";
+        /// Reload the file whenever it changes; see [operations.md](operations.md#reload)
+        watch: Boolean = false;
+        /// Limits of every route, and of requests that match no route
+        default_limits: List<Text> = [];
+        /// How the address of a client is found
+        client_ip: Table<ClientIpKeys>, or "";
+        /// Databases of countries and autonomous systems
+        geo: Table<GeoKeys>, or "";
+        /// Which JSON Web Tokens are trusted
+        jwt: Table<JwtKeys>, or "";
+        /// The named clients of the API, and their credentials
+        consumers: Table<ConsumersKeys>, or "";
+        /// Which web pages may read responses
+        cors: Table<CorsKeys>, or "";
+        /// Where limits are counted
+        store: Table<StoreKeys>, or "";
+        /// Rate limits by name
+        limits: Named<Table<LimitKeys>>, or "";
+        /// Groups of servers by name
+        upstreams: Named<Table<UpstreamKeys>>, or "";
+        /// Which requests go where, and their limits
+        routes: List<Table<RouteKeys>>, or "";
+        /// What the rate-limit service of Envoy counts
+        descriptors: List<Table<DescriptorKeys>>, or "";
+        /// How responses describe limits
+        answers: Table<AnswersKeys>, or "";
+        /// The admin interface
+        admin: Table<AdminKeys>, or "";
+        /// The log and the access log
+        log: Table<LogKeys>, or "";
+        /// Distributed tracing
+        tracing: Table<TracingKeys>, or "";
+    }
+    mistaken IN_TOP
+}
+
+/// The tables of the reference in docs/configuration.md.
+#[must_use]
+pub fn reference() -> Vec<Block> {
+    keys::reference(TopKeys::KEYS, ConsumerKeys::KEYS)
+}
+
+/// The JSON schema of the file.
+#[must_use]
+pub fn schema() -> serde_json::Value {
+    keys::schema(TopKeys::KEYS)
+}
+
+/// The keys of the top level that configure the process.
+pub(super) struct Process {
+    pub workers: usize,
+    pub shutdown_delay: Duration,
+    pub shutdown_grace: Duration,
+    pub watch: bool,
+}
+
+/// Reads them.
+pub(super) fn process(top: &Table<'_, TopKeys>) -> Option<Process> {
+    let (workers, watch) = (workers(top), top.watch().read());
+    let (shutdown_delay, shutdown_grace) = (top.shutdown_delay().read(), top.shutdown_grace().read());
+    Some(Process {
+        workers: workers?,
+        shutdown_delay: shutdown_delay?,
+        shutdown_grace: shutdown_grace?,
+        watch: watch?,
+    })
+}
+
+fn workers(top: &Table<'_, TopKeys>) -> Option<usize> {
+    let item = top.workers().item();
+    if item.is_integer() {
+        return top.workers().second(item);
+    }
+    let text = item.string_like("\"auto\" or a number of threads", "")?;
+    let help = "write \"auto\" for one thread per CPU, or a number without quotes";
+    text.parsed("a number of threads", help, |text| (text == "auto").then(all_cpus))
+}
+
+fn all_cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get)
+}
