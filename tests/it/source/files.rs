@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use proc_macro2::{Delimiter, Spacing, TokenStream, TokenTree};
-use quote::ToTokens as _;
+use quote::ToTokens;
 use syn::spanned::Spanned as _;
 use syn::visit::{self, Visit};
 use syn::{
-    Attribute, Block, FnArg, ImplItemFn, Item, ItemFn, ItemImpl, ItemMod, ItemUse, Signature, TraitItemFn, Type,
-    UseTree,
+    Attribute, Block, FnArg, ImplItemFn, Item, ItemFn, ItemImpl, ItemMod, ItemUse, Signature, TraitItemFn,
+    Type, UseTree,
 };
 
 /// The segments of a path: of a module from the root of the crate, or as a file names it.
@@ -147,7 +147,7 @@ struct Contents {
 }
 
 impl Contents {
-    fn add_test(&mut self, item: &dyn ToTokens) {
+    fn add_test(&mut self, item: &impl ToTokens) {
         lines_of(item.to_token_stream(), &mut self.tests);
     }
 
@@ -277,7 +277,8 @@ fn lines_of(tokens: TokenStream, lines: &mut BTreeSet<usize>) {
     for token in tokens {
         let span = token.span();
         match token {
-            TokenTree::Group(group) if group.delimiter() == Delimiter::Bracket && is_meta(group.stream()) => {}
+            TokenTree::Group(group) if group.delimiter() == Delimiter::Bracket && is_meta(group.stream()) => {
+            }
             TokenTree::Group(group) => {
                 lines.extend([group.span_open().start().line, group.span_close().end().line]);
                 lines_of(group.stream(), lines);
