@@ -4,9 +4,10 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
+use std::time::Duration;
 
 use super::pages::root;
-use crate::support::{TIDEGATE, command, free_ports};
+use crate::support::{TIDEGATE, command, free_ports, scaled};
 
 fn python(package: &str) -> Command {
     let mut command = command("/usr/bin/python3");
@@ -44,7 +45,8 @@ fn the_comparison_with_nginx_measures_all_that_it_promises() {
     let output = python("compare")
         .env("TIDEGATE", TIDEGATE)
         .env("SCENARIOS", scenarios)
-        .envs([("PEERS", "tidegate nginx"), ("ROUNDS", "1"), ("SECONDS_EACH", "0.2")])
+        .envs([("PEERS", "tidegate nginx"), ("ROUNDS", "1")])
+        .env("SECONDS_EACH", scaled(Duration::from_millis(200)).as_secs_f64().to_string())
         .env("BASE_PORT", free_ports(5).to_string())
         .output()
         .unwrap();

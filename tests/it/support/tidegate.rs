@@ -73,7 +73,10 @@ impl Builder {
 
     /// Counts in this Redis, with a generous timeout, and is started once its worker is connected there.
     pub fn redis(self, redis: &RedisServer) -> Self {
-        self.store(redis, &format!("timeout = \"{}ms\"", patience().min(Duration::from_mins(1)).as_millis()))
+        self.store(
+            redis,
+            &format!("timeout = \"{}ms\"", (patience() / 2).min(Duration::from_mins(1)).as_millis()),
+        )
     }
 
     /// The same with these lines in `[store]`.

@@ -28,12 +28,15 @@ fn requests_that_follow_each_other_share_a_slot_without_calls() {
         let proxy = Tidegate::start_with(&redis, &limited(100, ahead, "respond = { status = 200 }"));
         let mut client = Client::connect(proxy.addr());
         let before = redis.calls("evalsha");
-        let mut slow = 0;
+        let (mut slow, mut was_slow) = (0, false);
         for _ in 0..400 {
             let (response, time) = timed(|| client.ask(REQUEST));
-            assert_eq!((response.status(), response.header("x-ratelimit-remaining")), (200, Some("99")));
-            // A slot is kept for a tenth of a second: a slower request releases one, and takes another.
-            slow += u64::from(time >= Duration::from_millis(50));
+            // A slot is kept for a tenth of a second: a slower request takes another, while that one may still be released.
+            let is_slow = time >= Duration::from_millis(50);
+            let remaining = response.header("x-ratelimit-remaining");
+            let is_right = remaining == Some("99") || (is_slow || was_slow) && remaining == Some("98");
+            assert!(response.status() == 200 && is_right, "{} {remaining:?}", response.status());
+            (slow, was_slow) = (slow + u64::from(is_slow), is_slow);
         }
         let calls = redis.calls("evalsha") - before;
         if is_kept {
