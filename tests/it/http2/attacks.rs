@@ -145,14 +145,14 @@ fn heads_that_wait_are_bounded_by_connection_and_by_client() {
     // A field that is added to the table (RFC 7541 §6.2.1), and its index (§6.1): one byte for 3,900.
     let mut added = block(&[("x", &*"v".repeat(3_900))]);
     added[0] = 0x40;
-    let head = |field: &[u8]| {
+    let fields = |field: &[u8]| {
         let start = [(":method", "POST"), (":scheme", "http"), (":authority", "a"), (":path", "/form")];
         [&block(&start)[..], &block(&[("content-type", FORM)]), field, &[0xbe; 6]].concat()
     };
-    let open_streams = |connection: &mut Frames| {
+    let send_heads = |connection: &mut Frames| {
         for stream in 0..128 {
             let field = if stream == 0 { &added[..] } else { &[0xbe] };
-            connection.send(frames::HEADERS, frames::END_HEADERS, 2 * stream + 1, &head(field));
+            connection.send(frames::HEADERS, frames::END_HEADERS, 2 * stream + 1, &fields(field));
         }
         // The first acknowledgement shows that all were read, and the next ones that all were begun.
         let mut refused = 0;
@@ -170,17 +170,17 @@ fn heads_that_wait_are_bounded_by_connection_and_by_client() {
     let connect = || Frames::over(connect_from(ATTACKER, proxy.addr()).unwrap()).begin(&[]);
     let before = proxy.memory();
     let mut connections: Vec<Frames> = (0..24).map(|_| connect()).collect();
-    let accepted: Vec<usize> = connections.iter_mut().map(open_streams).collect();
+    let held: Vec<usize> = connections.iter_mut().map(send_heads).collect();
     let grown = proxy.memory().saturating_sub(before);
     // Each has seven fields of 3,900 bytes, and its memory is a little more.
     let fit = |budget: usize| budget / (7 * 3_900);
-    assert!(accepted.iter().all(|accepted| *accepted <= fit(1 << 20)), "{accepted:?}");
-    assert!((fit(16 << 20) / 2..=fit(16 << 20)).contains(&accepted.iter().sum()), "{accepted:?}");
-    assert!(grown < 40 * 1024, "{grown} KiB for {accepted:?}");
+    assert!(held.iter().all(|held| *held <= fit(1 << 20)), "{held:?}");
+    assert!((fit(16 << 20) / 2..=fit(16 << 20)).contains(&held.iter().sum()), "{held:?}");
+    assert!(grown < 40 * 1024, "{grown} KiB for {held:?}");
     // Others are served, and the budget is free again when the connections are closed.
     assert_serves(&proxy);
     let mut other = Frames::connect(proxy.addr(), &[]);
-    assert_eq!(open_streams(&mut other), accepted[0]);
+    assert_eq!(send_heads(&mut other), held[0]);
     drop(connections);
-    eventually("the budget is free", || open_streams(&mut connect()) == accepted[0]);
+    eventually("the budget is free", || send_heads(&mut connect()) == held[0]);
 }
