@@ -10,8 +10,8 @@ use quote::ToTokens as _;
 use syn::spanned::Spanned as _;
 use syn::visit::{self, Visit};
 use syn::{
-    Attribute, Block, FnArg, ImplItemFn, Item, ItemFn, ItemImpl, ItemMod, ItemUse, Signature, TraitItemFn, Type,
-    UseTree,
+    Attribute, Block, FnArg, ImplItemFn, Item, ItemFn, ItemImpl, ItemMod, ItemUse, Signature, TraitItemFn,
+    Type, UseTree,
 };
 
 /// The segments of a path: of a module from the root of the crate, or as a file names it.
@@ -277,7 +277,8 @@ fn lines_of(tokens: TokenStream, lines: &mut BTreeSet<usize>) {
     for token in tokens {
         let span = token.span();
         match token {
-            TokenTree::Group(group) if group.delimiter() == Delimiter::Bracket && is_meta(group.stream()) => {}
+            TokenTree::Group(group) if group.delimiter() == Delimiter::Bracket && is_meta(group.stream()) => {
+            }
             TokenTree::Group(group) => {
                 lines.extend([group.span_open().start().line, group.span_close().end().line]);
                 lines_of(group.stream(), lines);

@@ -59,7 +59,10 @@ fn no_module_grows_unseen() {
              growth is worth it, record it with UPDATE=1"
         );
         let is_near = size + SLACK >= *known || name == "all";
-        assert!(is_near, "{name} has only {size} lines of code, and {FILE} allows {known}: record it with UPDATE=1");
+        assert!(
+            is_near,
+            "{name} has only {size} lines of code, and {FILE} allows {known}: record it with UPDATE=1"
+        );
     }
     let gone: Vec<&String> = recorded.keys().filter(|name| !sizes.contains_key(*name)).collect();
     assert!(gone.is_empty(), "{FILE} has modules that do not exist: {gone:?}");
