@@ -135,7 +135,7 @@ deb: $(BINARY) ## Build the Debian package, in target/dist
 	@scripts/setup debhelper
 	@packaging/build-deb '$(BINARY)' '$(BUILD)/dist' $(NOTICES)
 
-reference: ## Write the tables of docs/configuration.md and the JSON schema from the list of keys in src/config/keys
+reference: ## Write the tables of docs/configuration.md and the JSON schema from the keys in src/config
 	@scripts/setup cc
 	UPDATE=1 $(CARGO) test --locked --test it -- config::generated config::json_schema
 

@@ -8,7 +8,7 @@ use http::header::{HOST, HeaderName, ORIGIN, USER_AGENT};
 use super::headers;
 use super::item::{Item, Text};
 use super::keys::keys;
-use super::keys::kinds::{self, Choice, Either, words};
+use super::keys::kinds::{self, Choice, Either, OffWords};
 use super::report::Problem;
 use super::table::{Field, Optional, Reported, Table};
 use crate::gate::{Route, RouteTable, host_of};
@@ -18,8 +18,6 @@ use crate::proxy::{CorsPolicy, CorsRules, OriginPattern, Origins};
 
 /// Matches everything in a list.
 const ALL: &str = "*";
-
-words!(OffWords: () = [("off", ())]);
 
 keys! {
     /// The keys of `[cors]`.

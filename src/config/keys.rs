@@ -5,12 +5,10 @@ mod declare;
 mod key;
 pub mod kinds;
 pub mod mistaken;
-mod places;
 mod reference;
 mod schema;
 
 pub(super) use self::declare::keys;
 pub use self::key::{Default, Key, KeySet, Keys, Kind};
-pub use self::places::places;
 pub use self::reference::{Block, reference};
 pub use self::schema::schema;

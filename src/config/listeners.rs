@@ -21,7 +21,6 @@ const FORM: &str =
     "write address and port: \"127.0.0.1:8080\", \"0.0.0.0:8080\" for every address, \"[::1]:8080\"";
 
 words!(ServeWords: Service = [("proxy", Service::Proxy), ("envoy-ratelimit", Service::EnvoyRatelimit)]);
-words!(ProtocolWords: bool = [("h1", false), ("h2", true)]);
 
 keys! {
     /// The keys of a listener.

@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 
-use super::cors::{CorsKeys, OffWords};
+use super::cors::CorsKeys;
 use super::forward_auth::DENY_STATUS;
 use super::geo::{Asn, AsnNotKeys, CountryNotKeys};
 use super::headers::{EditsKeys, ResponseEditsKeys};

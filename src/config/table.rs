@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::item::Item;
 use super::keys::kinds::{self, Either, Kinded, List, Read};
-use super::keys::{self, KeySet, Keys};
+use super::keys::{KeySet, Keys};
 use super::reader::Reader;
 use super::report::Problem;
 use super::suggest::nearest;
@@ -212,7 +212,7 @@ impl<'a> AnyTable<'a> {
         if let Some(near) = nearest(name, known.iter().copied()) {
             return format!("did you mean `{near}`?");
         }
-        let places = keys::places(self.reader.top, name);
+        let places = self.reader.top.places(name);
         if !places.is_empty() && self.keys.get(name).is_none() {
             return format!("`{name}` is a key of {}", join_and(&places));
         }

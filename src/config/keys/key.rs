@@ -101,6 +101,41 @@ impl Keys {
     }
 }
 
+/// More places than these say nothing.
+const MAX_PLACES: usize = 2;
+
+impl Keys {
+    /// The tables that have a key of this name, as the file writes them: `[store]`, or `health` in `[upstreams.NAME]`. None
+    /// if there are many. These are the keys of the file itself.
+    #[must_use]
+    pub fn places(&self, name: &str) -> Vec<String> {
+        let mut found = Vec::new();
+        for key in self.all {
+            let heading = match &key.kind {
+                Kind::Named(_) => format!("[{}.NAME]", key.name),
+                Kind::List(_) => format!("[[{}]]", key.name),
+                _ => format!("[{}]", key.name),
+            };
+            for (keys, _) in key.kind.tables() {
+                keys.add_places(name, &heading, &mut found);
+            }
+        }
+        if found.len() > MAX_PLACES { Vec::new() } else { found }
+    }
+
+    fn add_places(&self, name: &str, place: &str, found: &mut Vec<String>) {
+        if self.get(name).is_some() {
+            found.push(place.to_owned());
+        }
+        for key in self.all {
+            // Tables below names that the user chooses repeat the keys of the table above them.
+            for (inner, _) in key.kind.tables().into_iter().filter(|(_, has_names)| !has_names) {
+                inner.add_places(name, &format!("`{}` in {place}", key.name), found);
+            }
+        }
+    }
+}
+
 impl Key {
     /// Its documentation as one line.
     #[must_use]
@@ -145,4 +180,24 @@ impl Kind {
 
 fn named(kind: &Kind) -> impl Iterator<Item = (&'static Keys, bool)> + use<> {
     kind.tables().into_iter().map(|(keys, _)| (keys, true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::KeySet as _;
+    use crate::config::top::TopKeys;
+
+    fn places(name: &str) -> Vec<String> {
+        TopKeys::KEYS.places(name)
+    }
+
+    #[test]
+    fn a_key_is_found_in_its_tables() {
+        assert_eq!(places("trusted_proxies"), ["[client_ip]"]);
+        assert_eq!(places("strip_prefix"), ["`rewrite` in [[routes]]"]);
+        assert_eq!(places("unhealthy_after"), ["`health` in [upstreams.NAME]"]);
+        assert_eq!(places("burst"), ["[limits.NAME]"]);
+        assert!(places("tls").is_empty(), "there are more than two");
+        assert!(places("colour").is_empty());
+    }
 }

@@ -81,37 +81,44 @@ pub struct Mixed<T, K>(PhantomData<(T, K)>, Infallible);
 /// A value of either kind.
 pub struct Either<A, B>(PhantomData<(A, B)>, Infallible);
 
-impl Kinded for Boolean {
-    const KIND: Kind = Kind::Boolean;
+/// Implements `Kinded` and `Read` for kinds with these parameters.
+macro_rules! read {
+    ($([$($parameter:tt)*] $Kind:ty => $Value:ty, $kind:expr, $read:expr;)+) => {
+        $(
+            impl<$($parameter)*> Kinded for $Kind {
+                const KIND: Kind = $kind;
+            }
+
+            impl<$($parameter)*> Read for $Kind {
+                type Value<'a> = $Value;
+
+                fn read(item: Item<'_>) -> Option<$Value> {
+                    ($read)(item)
+                }
+            }
+        )+
+    };
 }
 
-impl<const LOW: u64, const HIGH: u64, T> Kinded for Integer<LOW, HIGH, T> {
-    const KIND: Kind = Kind::Integer(LOW, HIGH);
-}
-
-impl<const LOW: u32, const HIGH: u32> Kinded for Decimal<LOW, HIGH> {
-    const KIND: Kind = Kind::Decimal(LOW as f64, HIGH as f64);
-}
-
-impl<const LOW: u64, const HIGH: u64> Kinded for Duration<LOW, HIGH> {
-    const KIND: Kind = Kind::Duration(time::Duration::from_micros(LOW), time::Duration::from_micros(HIGH));
-}
-
-impl<const LOW: u64, const HIGH: u64> Kinded for DurationOrOff<LOW, HIGH> {
-    const KIND: Kind =
-        Kind::DurationOrOff(time::Duration::from_micros(LOW), time::Duration::from_micros(HIGH));
-}
-
-impl Kinded for Time {
-    const KIND: Kind = Kind::Time;
-}
-
-impl<const LOW: u64, const HIGH: u64> Kinded for Size<LOW, HIGH> {
-    const KIND: Kind = Kind::Size(LOW, HIGH);
-}
-
-impl<W: Words> Kinded for Choice<W> {
-    const KIND: Kind = Kind::Choice(W::WORDS);
+read! {
+    [] Boolean => bool, Kind::Boolean, Item::boolean;
+    [const LOW: u64, const HIGH: u64, T: Whole] Integer<LOW, HIGH, T> => T, Kind::Integer(LOW, HIGH),
+        |item: Item<'_>| item.integer(&(LOW..=HIGH)).and_then(T::of);
+    [const LOW: u32, const HIGH: u32] Decimal<LOW, HIGH> => f64, Kind::Decimal(LOW as f64, HIGH as f64),
+        |item: Item<'_>| item.decimal(&(f64::from(LOW)..=f64::from(HIGH)));
+    [const LOW: u64, const HIGH: u64] Duration<LOW, HIGH> => time::Duration,
+        Kind::Duration(time::Duration::from_micros(LOW), time::Duration::from_micros(HIGH)),
+        |item: Item<'_>| item.duration(&(time::Duration::from_micros(LOW)..=time::Duration::from_micros(HIGH)));
+    [const LOW: u64, const HIGH: u64] DurationOrOff<LOW, HIGH> => Option<time::Duration>,
+        Kind::DurationOrOff(time::Duration::from_micros(LOW), time::Duration::from_micros(HIGH)),
+        |item: Item<'_>| {
+            let is_off = item.is_string() && item.string().is_some_and(|text| text.value == "off");
+            if is_off { Some(None) } else { Duration::<LOW, HIGH>::read(item).map(Some) }
+        };
+    [] Time => Timestamp, Kind::Time, Item::time;
+    [const LOW: u64, const HIGH: u64] Size<LOW, HIGH> => usize, Kind::Size(LOW, HIGH),
+        |item: Item<'_>| item.size(&(LOW..=HIGH));
+    [W: Words] Choice<W> => W::Meaning, Kind::Choice(W::WORDS), |item: Item<'_>| item.choice(W::MEANINGS);
 }
 
 impl Kinded for Text {
@@ -136,73 +143,6 @@ impl<T: KeySet, K: Kinded> Kinded for Mixed<T, K> {
 
 impl<A: Kinded, B: Kinded> Kinded for Either<A, B> {
     const KIND: Kind = Kind::Either(&[A::KIND, B::KIND]);
-}
-
-impl Read for Boolean {
-    type Value<'a> = bool;
-
-    fn read(item: Item<'_>) -> Option<bool> {
-        item.boolean()
-    }
-}
-
-impl<const LOW: u64, const HIGH: u64, T: Whole> Read for Integer<LOW, HIGH, T> {
-    type Value<'a> = T;
-
-    fn read(item: Item<'_>) -> Option<T> {
-        item.integer(&(LOW..=HIGH)).and_then(T::of)
-    }
-}
-
-impl<const LOW: u32, const HIGH: u32> Read for Decimal<LOW, HIGH> {
-    type Value<'a> = f64;
-
-    fn read(item: Item<'_>) -> Option<f64> {
-        item.decimal(&(f64::from(LOW)..=f64::from(HIGH)))
-    }
-}
-
-impl<const LOW: u64, const HIGH: u64> Read for Duration<LOW, HIGH> {
-    type Value<'a> = time::Duration;
-
-    fn read(item: Item<'_>) -> Option<time::Duration> {
-        item.duration(&(time::Duration::from_micros(LOW)..=time::Duration::from_micros(HIGH)))
-    }
-}
-
-impl<const LOW: u64, const HIGH: u64> Read for DurationOrOff<LOW, HIGH> {
-    type Value<'a> = Option<time::Duration>;
-
-    fn read(item: Item<'_>) -> Option<Self::Value<'_>> {
-        if item.is_string() && item.string().is_some_and(|text| text.value == "off") {
-            return Some(None);
-        }
-        Duration::<LOW, HIGH>::read(item).map(Some)
-    }
-}
-
-impl Read for Time {
-    type Value<'a> = Timestamp;
-
-    fn read(item: Item<'_>) -> Option<Timestamp> {
-        item.time()
-    }
-}
-
-impl<const LOW: u64, const HIGH: u64> Read for Size<LOW, HIGH> {
-    type Value<'a> = usize;
-
-    fn read(item: Item<'_>) -> Option<usize> {
-        item.size(&(LOW..=HIGH))
-    }
-}
-
-impl<W: Words> Read for Choice<W> {
-    type Value<'a> = W::Meaning;
-
-    fn read(item: Item<'_>) -> Option<W::Meaning> {
-        item.choice(W::MEANINGS)
-    }
 }
 
 impl Read for Text {
@@ -260,3 +200,7 @@ macro_rules! words {
     };
 }
 pub(in crate::config) use words;
+
+// Whether a version of HTTP is 2.
+words!(ProtocolWords: bool = [("h1", false), ("h2", true)]);
+words!(OffWords: () = [("off", ())]);

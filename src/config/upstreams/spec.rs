@@ -8,15 +8,11 @@ use super::resilience::{self, EjectKeys, HealthKeys, ReadKey};
 use super::url::{FORM, ServerKeys, server_url};
 use crate::config::item::Item;
 use crate::config::keys::keys;
-use crate::config::keys::kinds::words;
 use crate::config::report::Problem;
 use crate::config::table::{AnyTable, Name, Reported, Table, read_defaults};
 use crate::config::tls::{self, ClientTlsKeys};
 use crate::tls::{ClientTls, ClientTlsSpec};
 use crate::upstream::{Balance, ServerSpec, UpstreamSpec};
-
-words!(ProtocolWords: bool = [("h1", false), ("h2", true)]);
-words!(Off: () = [("off", ())]);
 
 keys! {
     /// The keys of an upstream.
@@ -59,7 +55,7 @@ keys! {
         /// Health checks, such as `{ path = "/healthz" }`
         health: Table<HealthKeys> => resilience::health;
         /// Ejection of a server after consecutive failures: a table with the keys below, or `"off"`
-        eject: Either<Choice<Off>, Table<EjectKeys>> = {} => |item| resilience::eject(item).ok();
+        eject: Either<Choice<OffWords>, Table<EjectKeys>> = {} => |item| resilience::eject(item).ok();
         /// If a smaller share of the servers than this is healthy, requests go to all of them
         panic_threshold: Decimal<0, 1> = 0.5;
         /// How long the share of a server that is new or has recovered grows evenly to its full size

@@ -30,7 +30,7 @@ fn the_document_has_the_generated_tables() {
     }
     assert!(
         document == generated,
-        "the tables of docs/configuration.md are not those of src/config/keys: run `make reference`, and don't edit them by hand"
+        "the tables of docs/configuration.md are not those of the keys in src/config: run `make reference`, and don't edit them by hand"
     );
     let marks = document.matches("<!-- keys: ").count();
     assert_eq!(marks, config::reference().len(), "docs/configuration.md has a table that is not generated");

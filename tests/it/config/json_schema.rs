@@ -125,7 +125,7 @@ fn the_schema_beside_the_examples_is_the_present_one() {
     }
     assert!(
         fs::read_to_string(path).unwrap() == schema,
-        "config/tidegate.schema.json is not the schema of src/config/keys: run `make reference`"
+        "config/tidegate.schema.json is not the schema of the keys in src/config: run `make reference`"
     );
 }
 
