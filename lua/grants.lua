@@ -18,6 +18,8 @@ local MOST_WANTED, MOST_DRAINED = 2 ^ 30, 2 ^ 36
 local BEFORE_END = 1000
 -- The longest time in µs from when a generation was opened until its last grant ends: several times the longest grant.
 local LONGEST = 60000000
+-- The largest debt, in ticks, whose wait a double holds exactly.
+local LONGEST_WAIT = 2 ^ 53 - 1000000
 -- More than any limit.
 local TOO_MUCH = 2 ^ 53 + 2
 
@@ -119,28 +121,46 @@ local function settled(policy, record, now)
   return counts, changed
 end
 
--- Time from `now` until `units` fit into a bucket, which may be more than its limit; at most the time in which a full debt
--- drains.
-local function until_free(policy, state, now, units)
+local function is_smooth(policy)
+  return policy.letter == "b" or policy.letter == "g"
+end
+
+-- The debt of a bucket at `now`: the time, and the ticks.
+local function debt_at(policy, state, now)
   if not update_debt then
     local _
     _, update_debt, until_drained = debt()
   end
   local drain, unit, limit = policy.numbers[1], policy.numbers[2], policy.numbers[3]
-  local full = limit * unit
-  local at, ticks = update_debt(state, drain, unit, full, now)
-  local excess = (math.min(units, 2 * limit) - limit) * unit + ticks
-  return until_drained(math.max(0, math.min(full, excess)), drain, at, now)
+  return update_debt(state, drain, unit, limit * unit, now)
 end
 
-local function is_smooth(policy)
-  return policy.letter == "b" or policy.letter == "g"
+-- What remains without the granted units, the time until all units are back, the state with them charged, and its lifetime.
+-- Units that are promised for later refill after the others, so that the reset may be later than that of a full debt.
+local function shown(policy, state, now, granted)
+  local remaining, reset, charged, lifetime = charge(policy, state, now, granted)
+  if remaining == 0 and is_smooth(policy) then
+    local at, ticks = debt_at(policy, state, now)
+    local drain, unit, limit = policy.numbers[1], policy.numbers[2], policy.numbers[3]
+    reset = until_drained(math.min(ticks + math.min(granted, limit) * unit, LONGEST_WAIT), drain, at, now)
+  end
+  return remaining, reset, charged, lifetime
+end
+
+-- Time from `now` until `units` fit into a bucket, which may be more than its limit; at most the time in which a full debt
+-- drains.
+local function until_free(policy, state, now, units)
+  local at, ticks = debt_at(policy, state, now)
+  local drain, unit, limit = policy.numbers[1], policy.numbers[2], policy.numbers[3]
+  local full = limit * unit
+  local excess = (math.min(units, 2 * limit) - limit) * unit + ticks
+  return until_drained(math.max(0, math.min(full, excess)), drain, at, now)
 end
 
 -- The denial of a request that does not fit beside the granted units; returns what a step does.
 local function deny(policy, counts, now, cost)
   local state, numbers, granted = counts.state, policy.numbers, granted_units(counts)
-  local remaining, reset, charged = charge(policy, state, now, granted)
+  local remaining, reset, charged = shown(policy, state, now, granted)
   local retry, _ = -1, nil
   if not is_smooth(policy) then
     _, _, _, retry = policy.algorithm(charged or state, numbers, now, cost, nil, TAKE)
@@ -174,7 +194,7 @@ local function step_with_grants(policy)
       local next_state = changed and (counts.state or "") or nil
       return allowed, remaining, reset, retry, delay, next_state, counts.state and lifetime or 0
     end
-    local left, back, _, alive = charge(policy, counts.state, now, granted)
+    local left, back, _, alive = shown(policy, counts.state, now, granted)
     if allowed == 1 then remaining, reset = left, back end
     return allowed, remaining, reset, retry, delay, changed and join_grants(counts) or nil, alive + until_ended(counts, now)
   end
@@ -250,7 +270,7 @@ local function grant(policy, record, now, wanted, is_denied)
   end
   if current.units == 0 then current.opened, current.finish = opened, 0 end
   current.units, current.finish = current.units + units, math.max(current.finish, finish)
-  local remaining, reset = charge(policy, counts.state, now, granted_units(counts))
+  local remaining, reset = shown(policy, counts.state, now, granted_units(counts))
   local next_record, lifetime = stored(policy, counts, now)
   return next_record, lifetime, remaining, reset, units, current.opened, finish - now, first
 end

@@ -198,7 +198,9 @@ impl Limiter {
         charges: &[Charge],
     ) -> Result<Admission, Box<SplitCharges>> {
         let counts = &self.client.fallback.counts;
-        let split = grants::take_units(&self.grants, limits, charges, BootTime::now());
+        let fallback = &self.client.fallback;
+        let unsettled = (!fallback.is_settled(limits, charges)).then_some(fallback);
+        let split = grants::take_units(&self.grants, limits, charges, unsettled, BootTime::now());
         for charge in &split.low {
             grants::refill(&self.grants, &self.client, limits, charge);
         }
@@ -326,6 +328,7 @@ impl Limiter {
             // A retry before the next probe of the store would be denied as well.
             return Admission::unavailable(fallback.breaker.until_probe());
         }
+        grants::update_shares(&self.grants, fallback, limits, (charges, BootTime::now()));
         let LocalDecisions { charges, decisions, slots } = fallback.decide(limits, charges, error);
         let mut admission = self.admission(&limits.shares, (&charges, &decisions), slots, taken.as_ref());
         admission.source = StatusSource::Local;

@@ -19,7 +19,8 @@ pub struct Bucket {
     drain: NonZeroU64,
     unit: NonZeroU64,
     limit: NonZeroU64,
-    /// Of a share: the ticks beyond its whole units, up to which a debt from before the outage may reach.
+    /// Of a share: the ticks beyond its whole units, up to which a debt from before the outage may reach. With units that are
+    /// promised for later it may exceed the limit.
     beyond: u64,
 }
 
@@ -75,7 +76,7 @@ impl Bucket {
         // The unit can be too large to count exactly only if the limit is one.
         let unit = NonZeroU64::new(stretched.min(MAX_WAIT / limit)).unwrap_or(NonZeroU64::MIN);
         let drain = NonZeroU64::new(self.drain.get() / divisor).unwrap_or(NonZeroU64::MIN);
-        let beyond = (self.full() / divisor).saturating_sub(limit.get() * unit.get());
+        let beyond = (2 * self.full() / divisor).saturating_sub(limit.get() * unit.get());
         Self { rate: self.rate.shared_by(instances), drain, unit, limit, beyond }
     }
 
@@ -152,9 +153,10 @@ impl Bucket {
         Step { decision, next: (ticks > updated.ticks).then_some(next) }
     }
 
-    /// The debt that will have drained after `reset_after`.
-    pub(super) fn seed(&self, reset_after: Micros, now: Timestamp) -> Debt {
-        let ticks = reset_after.0.saturating_mul(self.drain.get()).min(self.most());
+    /// The debt that will have drained after `reset_after`, without these units of it.
+    pub(super) fn seed(&self, reset_after: Micros, units: u64, now: Timestamp) -> Debt {
+        let ticks = reset_after.0.saturating_mul(self.drain.get());
+        let ticks = ticks.saturating_sub(units.saturating_mul(self.unit.get())).min(self.most());
         Debt { stamp: now, ticks, unit: self.unit }
     }
 
@@ -179,6 +181,13 @@ impl Bucket {
         let excess = (i128::from(units) - limit) * unit + i128::from(updated.ticks);
         let excess = excess.clamp(0, i128::from(self.full()));
         self.until_drained(u64::try_from(excess).unwrap_or(0), updated.at, now)
+    }
+
+    /// Time from `now` until the debt and so many units more have drained, which may exceed the limit.
+    pub(super) fn until_empty(&self, state: Option<&Debt>, now: Timestamp, units: u64) -> Micros {
+        let updated = self.update(state, now);
+        let ticks = updated.ticks + units.min(self.limit()) * self.unit.get();
+        self.until_drained(ticks.min(MAX_WAIT), updated.at, now)
     }
 
     fn full(&self) -> u64 {

@@ -26,6 +26,15 @@ pub struct Decision {
     pub at: Timestamp,
 }
 
+/// What a process knows of a key of a limit with `ahead`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreView {
+    /// The decision of the store, which counts all granted units as spent.
+    pub decision: Decision,
+    /// Units of these that the process held then.
+    pub held: u64,
+}
+
 /// Why a limit denies a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DenyReason {

@@ -177,12 +177,20 @@ impl Granting<'_> {
         };
         // More than any limit is always denied, which moves the state if the clock was set back.
         let moved = self.quota.step(state, now, u64::MAX, Holder::default()).next;
-        Step { decision: Decision { allowed: false, retry_after, ..charged.decision }, next: moved }
+        Step { decision: Decision { allowed: false, retry_after, ..self.shown(counts, now) }, next: moved }
     }
 
-    /// The decision that shows the units which are available and not granted.
+    /// The decision that shows the units which are available and not granted. Units that are promised for later refill after
+    /// the others, so that the reset may be later than that of a full debt.
     fn shown(self, counts: &WithGrants, now: Timestamp) -> Decision {
-        self.charge(counts.state.as_ref(), now, counts.units()).decision
+        let decision = self.charge(counts.state.as_ref(), now, counts.units()).decision;
+        match self.quota.bucket() {
+            Some(bucket) if decision.remaining == 0 => {
+                let debt = counts.state.as_ref().and_then(State::as_debt);
+                Decision { reset_after: bucket.until_empty(debt, now, counts.units()), ..decision }
+            }
+            _ => decision,
+        }
     }
 
     /// Whole units that are available in the state, including granted ones.

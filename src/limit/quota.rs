@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::algorithm::Algorithm;
 use super::bucket::Bucket;
-use super::decision::{Decision, Step};
+use super::decision::{Decision, Step, StoreView};
 use super::interval::Interval;
 use super::rate::{QuotaError, Rate};
 use super::sliding_log::SlidingLog;
@@ -325,18 +325,18 @@ impl Quota {
         }
     }
 
-    /// The state in this share of one of `instances` proxies, made from the decision of the store on the whole quota,
-    /// `decided`; see `Policy::seed`. Slots have none: their holders renew them.
-    pub(super) fn seed(&self, decided: &Decision, instances: NonZeroU64, now: Timestamp) -> Option<State> {
-        let Decision { remaining, reset_after, .. } = *decided;
+    /// The state in this share of one of `instances` proxies, made from the decision of the store on the whole quota, and with
+    /// the units that this proxy held then; see `Policy::seed`. Slots have none: their holders renew them.
+    pub(super) fn seed(&self, view: &StoreView, instances: NonZeroU64, now: Timestamp) -> Option<State> {
+        let Decision { remaining, reset_after, .. } = view.decision;
         if reset_after == Micros::ZERO {
             return None;
         }
-        let left = remaining / instances;
+        let left = (remaining / instances).saturating_add(view.held).min(self.limit());
         let spent = self.limit().saturating_sub(left);
         match self {
             Self::TokenBucket(it) | Self::Gcra(it) | Self::LeakyBucket(it) => {
-                Some(it.seed(reset_after, now).into())
+                Some(it.seed(reset_after, view.held, now).into())
             }
             Self::IntervalBucket(it) => Some(it.seed(spent, reset_after, now).into()),
             Self::FixedWindow(it) => Some(it.seed(spent, reset_after, now).into()),

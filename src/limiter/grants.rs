@@ -11,6 +11,7 @@ mod held_grant;
 mod held_grants;
 mod refill;
 mod returns;
+mod share_balance;
 mod table;
 mod taken_units;
 mod unit_counts;
@@ -24,4 +25,4 @@ pub(super) use self::refill::{refill, refill_charge};
 pub(super) use self::returns::{
     MAX_RETURNED, count_returned, return_all, return_charges, run_returns, take_lasting,
 };
-pub(super) use self::taken_units::{PutBack, SplitCharges, TakenUnits, take_units};
+pub(super) use self::taken_units::{PutBack, SplitCharges, TakenUnits, take_units, update_shares};

@@ -15,7 +15,7 @@ use super::limits::{Limits, OnStoreFailure};
 use super::outage_ledger::OutageLedger;
 use super::slots::{SlotSet, Slots};
 use super::status::{LimitStatus, LimitStatuses, enforced};
-use crate::limit::{Charge, ChargeKind, Decision, Policy, Record};
+use crate::limit::{Charge, ChargeKind, Decision, Policy, Record, ShareUpdate};
 use crate::store::{Decisions, Memory, StoreError};
 use crate::telemetry::{Counts, DecisionSource, Outcome};
 
@@ -66,6 +66,22 @@ impl LocalFallback {
                 });
             }
         }
+    }
+
+    /// Makes the share of a charge's key count what was taken from grants. Returns whether it has room for the charge; always if
+    /// another value of `on_store_failure` applies.
+    pub fn update_share(&self, limits: &Limits, charge: &Charge, update: Option<ShareUpdate>) -> bool {
+        if limits.on_failure(charge) != OnStoreFailure::Local {
+            return true;
+        }
+        let share = limits.share(charge);
+        if let Some(update) = update {
+            let make =
+                |known: Option<&Record>, now| share.updated_share(known, &update, limits.instances, now);
+            self.memory.update(share, charge.key, make);
+        }
+        let capped = limits.capped(&[charge.with_kind(ChargeKind::Check)]);
+        self.memory.take(&limits.shares, &capped)[0].allowed
     }
 
     /// Whether the store has been charged for all that was admitted for these keys, as far as this process knows: it has paid

@@ -100,7 +100,8 @@ impl SimulatedProxy {
             let decision = ProxyDecision::Denied(denials, DecisionSource::Config);
             return ProxyResponse { decision, refills: SmallVec::new() };
         }
-        let SplitCharges { taken, missing, low } = grants::take_units(&self.grants, limits, charges, now);
+        let SplitCharges { taken, missing, low } =
+            grants::take_units(&self.grants, limits, charges, None, now);
         let refills = low.iter().filter_map(|charge| self.refill(limits, charge, now)).collect();
         ProxyResponse { decision: self.decide_split(limits, taken, &missing, now), refills }
     }

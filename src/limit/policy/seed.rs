@@ -4,11 +4,20 @@ use std::num::NonZeroU64;
 
 use super::Policy;
 use crate::limit::charge::{Charge, PolicyId};
-use crate::limit::decision::{Decision, DenyReason};
+use crate::limit::decision::{Decision, DenyReason, StoreView};
 use crate::limit::key::Key;
 use crate::limit::penalty::Penalty;
 use crate::limit::record::Record;
-use crate::time::Timestamp;
+use crate::time::{Micros, Timestamp};
+
+/// What the share of a process in a key does not count yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShareUpdate {
+    /// The last view of the store, and how old it is; `None` if the share has it.
+    pub view: Option<(StoreView, Micros)>,
+    /// Units taken from grants since; less than zero if more were put back.
+    pub taken: i64,
+}
 
 impl Policy {
     /// The record of a key in this share of one of `instances` proxies, made from the decision of the store on the whole
@@ -29,7 +38,7 @@ impl Policy {
         let none = Penalty { stamp: now, ..Penalty::default() };
         let penalty = match decided.reason {
             DenyReason::Quota => {
-                let state = self.quota.seed(decided, instances, now);
+                let state = self.quota.seed(&StoreView { decision: *decided, held: 0 }, instances, now);
                 return Record { state, ..Record::default() };
             }
             DenyReason::Ban => Penalty { banned: none.end_after(rest), ..none },
@@ -58,5 +67,26 @@ impl Policy {
             }
             _ => seed,
         }
+    }
+
+    /// The record of a key in this share of one of `instances` proxies, `known`, after `update`.
+    ///
+    /// The units that the process held are available to its share, besides its part of what nobody holds; so those that it
+    /// spends are charged to its share when they are spent, and refill from then on.
+    #[must_use]
+    pub fn updated_share(
+        &self,
+        known: Option<&Record>,
+        update: &ShareUpdate,
+        instances: NonZeroU64,
+        now: Timestamp,
+    ) -> Record {
+        let mut record = known.cloned().unwrap_or_default();
+        if let Some((view, age)) = &update.view {
+            record.state = self.quota.seed(view, instances, Timestamp(now.0.saturating_sub(age.0)));
+        }
+        let charge = Charge::take(PolicyId(0), Key([0; 16]), update.taken.unsigned_abs());
+        let charge = if update.taken < 0 { charge.refund(now) } else { charge.late(now) };
+        self.decide(Some(&record), now, &charge).next.unwrap_or(record)
     }
 }

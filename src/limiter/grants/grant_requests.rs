@@ -9,7 +9,7 @@ use super::held_grant::GrantCall;
 use super::held_grants::HeldGrants;
 use super::table::GrantTable;
 use super::unit_counts::UnitCounts;
-use crate::limit::{Charge, ChargeKind, Decision, EntryId, Grant, GrantReport, GrantRequest};
+use crate::limit::{Charge, ChargeKind, Decision, DenyReason, EntryId, Grant, GrantReport, GrantRequest};
 use crate::limiter::limits::Limits;
 use crate::store::{Decisions, Granted};
 use crate::time::{BootTime, Timestamp};
@@ -26,6 +26,8 @@ pub(in crate::limiter) struct GrantRequests {
     returns: SmallVec<[(GrantReport, Arc<UnitCounts>); 1]>,
     sent: BootTime,
     drops: u64,
+    /// Whether the store knew all that this process had admitted when the call was sent.
+    is_settled: bool,
 }
 
 /// The charges of a call that is sent now, and their grant requests if a limit grants units; see [`request_grants_at`].
@@ -33,34 +35,35 @@ pub(in crate::limiter) fn request_grants<'a>(
     table: &Arc<GrantTable>,
     limits: &Limits,
     charges: Cow<'a, [Charge]>,
-    may_want: bool,
+    is_settled: bool,
 ) -> (Cow<'a, [Charge]>, Option<GrantRequests>) {
     if !limits.grant_units(&charges) {
         return (charges, None);
     }
-    let (charges, grant_requests) = request_grants_at(table, limits, &charges, may_want, BootTime::now());
+    let (charges, grant_requests) = request_grants_at(table, limits, &charges, is_settled, BootTime::now());
     (Cow::Owned(charges), Some(grant_requests))
 }
 
-/// Makes the grant requests of a call with these charges, which is sent at `sent` or later. Units are wanted only if
-/// `may_want`. Returns the charges as well: one that neither wants units nor has a report becomes one of the kind `Take`, which
+/// Makes the grant requests of a call with these charges, which is sent at `sent` or later. Units are wanted only if the store
+/// `is_settled`; and at most the share of this process in the limit, so that it can spend them also during an outage. Returns the charges as well: one that neither wants units nor has a report becomes one of the kind `Take`, which
 /// costs the store less.
 pub(in crate::limiter) fn request_grants_at(
     table: &Arc<GrantTable>,
     limits: &Limits,
     charges: &[Charge],
-    may_want: bool,
+    is_settled: bool,
     sent: BootTime,
 ) -> (Vec<Charge>, GrantRequests) {
     let drops = table.drops();
     let (requests, wanted, returns) = (SmallVec::new(), SmallVec::new(), SmallVec::new());
     let mut grant_requests =
-        GrantRequests { table: Arc::clone(table), requests, wanted, returns, sent, drops };
+        GrantRequests { table: Arc::clone(table), requests, wanted, returns, sent, drops, is_settled };
     let mut charges = charges.to_vec();
     for charge in charges.iter_mut().filter(|charge| charge.kind == ChargeKind::Grant) {
         let cost = charge.cost;
+        let most = if is_settled { limits.share(charge).quota.limit() } else { 0 };
         let request = table.with_key(&limits.policies, charge, sent, |held| {
-            let request = held.request_grant(cost, may_want, sent);
+            let request = held.request_grant(cost, most, sent);
             let report = request.report.filter(|report| report.returned > 0);
             grant_requests.returns.extend(report.map(|report| (report, held.counts())));
             request
@@ -97,6 +100,13 @@ impl GrantRequests {
         let decided = granted.decisions.iter().map(|decision| decision.at).max();
         self.count_returns(decided);
         let mut decisions = granted.decisions.clone();
+        for charge in charges.iter().filter(|charge| charge.kind == ChargeKind::Take && self.is_settled) {
+            let policy = limits.policy(charge);
+            if policy.ahead.is_some() {
+                let id = EntryId::new(policy, charge.key);
+                let _ = self.table.with_known(&id, |held| held.share.forget());
+            }
+        }
         let granting =
             charges.iter().zip(&mut decisions).filter(|(charge, _)| charge.kind == ChargeKind::Grant);
         for ((charge, decision), grant) in granting.zip(&granted.grants) {
@@ -133,6 +143,9 @@ impl GrantRequests {
                     held.drop_all();
                 }
                 table.sweep_within(held.span());
+            }
+            if self.is_settled && decision.reason == DenyReason::Quota {
+                held.share.record_reply(decision, held.units(), call.received);
             }
             held.shown(decision, call.received)
         });

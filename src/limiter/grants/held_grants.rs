@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::demand_rate::DemandRate;
 use super::held_grant::{GrantCall, HeldDecision, HeldGrant};
+use super::share_balance::ShareBalance;
 use super::unit_counts::UnitCounts;
 use crate::limit::{
     Ahead, Charge, Decision, DenyReason, Grant, GrantReport, GrantRequest, Key, Policy, PolicyId,
@@ -30,6 +31,8 @@ pub(super) struct HeldGrants {
     refused_until: BootTime,
     /// The last decision of the store, and when it arrived.
     last_decision: Option<(Decision, BootTime)>,
+    /// What the share of this process in the key does not count yet.
+    pub share: ShareBalance,
     /// Spent units that are not counted yet.
     uncounted: u64,
     counts: Arc<UnitCounts>,
@@ -111,6 +114,7 @@ impl HeldGrants {
             last_use: now,
             refused_until: now,
             last_decision: None,
+            share: ShareBalance::default(),
             uncounted: 0,
             counts,
             was_used: true,
@@ -184,6 +188,7 @@ impl HeldGrants {
             return self.without_units(cost, now);
         };
         grant.take(cost);
+        self.share.take(cost);
         let (serial, opened) = (grant.serial, grant.opened);
         TakeResult::Taken { serial, opened, decision: self.decision(now), is_low: self.is_low(now) }
     }
@@ -274,6 +279,7 @@ impl HeldGrants {
 
     /// Puts back units of a request that is denied or not charged; returns whether their grant still lasts.
     pub fn put_back(&mut self, serial: u64, cost: u64, now: BootTime) -> bool {
+        self.share.put_back(cost);
         let lasts = |grant: &&mut HeldGrant| grant.serial == serial && now < grant.ends();
         let Some(grant) = self.grants.iter_mut().find(lasts) else {
             self.counts.add(GrantEvent::Lapsed, cost);
@@ -283,19 +289,21 @@ impl HeldGrants {
         true
     }
 
-    /// The grant request of a call that also charges `cost`, with the report of the oldest grant. Units are wanted only if
-    /// `may_want`. Held units that are too few for the cost are returned, so that the store can charge them for it. If another
+    /// The grant request of a call that also charges `cost`, with the report of the oldest grant. Units are wanted only as
+    /// long as fewer than `most` are held. Held units that are too few for the cost are returned, so that the store can charge them for it. If another
     /// grant is wanted but there is no room for it, the units of the oldest one are returned.
-    pub fn request_grant(&mut self, cost: u64, may_want: bool, now: BootTime) -> GrantRequest {
+    pub fn request_grant(&mut self, cost: u64, most: u64, now: BootTime) -> GrantRequest {
         self.remove_ended(now);
-        let wants = may_want && !self.is_requesting && self.wanted() > 0;
+        self.share.begin_call();
+        let wants = most > self.units() && !self.is_requesting && self.wanted() > 0;
         let is_full = self.is_full();
         let report = self.grants.first_mut().and_then(|oldest| {
             let is_too_few = cost > 0 && oldest.units() < cost;
             oldest.report(is_too_few || (wants && is_full && cost == 0))
         });
         self.remove_used_up();
-        let wanted = if wants && !self.is_full() { self.wanted() } else { 0 };
+        let room = most.saturating_sub(self.units());
+        let wanted = if wants && !self.is_full() { self.wanted().min(room) } else { 0 };
         self.is_requesting |= wanted > 0;
         GrantRequest { report, wanted }
     }

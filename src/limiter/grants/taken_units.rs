@@ -8,6 +8,7 @@ use super::held_grants::{HeldGrants, TakeResult};
 use super::table::GrantTable;
 use crate::limit::{Charge, ChargeKind, Decision, EntryId, Policy};
 use crate::limiter::limits::Limits;
+use crate::limiter::local_fallback::LocalFallback;
 use crate::limiter::status::{LimitStatus, LimitStatuses};
 use crate::store::Decisions;
 use crate::time::{BootTime, Timestamp};
@@ -61,23 +62,51 @@ pub(in crate::limiter) struct PutBack {
     pub refunds: SmallVec<[Charge; 2]>,
 }
 
-/// Takes the units of each charge from a held grant, if one has enough.
+/// Takes the units of each charge from a held grant, if one has enough. While the store does not know all that was admitted,
+/// `unsettled`, they must fit the share of this process as well.
 pub(in crate::limiter) fn take_units(
     table: &Arc<GrantTable>,
     limits: &Limits,
     charges: &[Charge],
+    unsettled: Option<&LocalFallback>,
     now: BootTime,
 ) -> SplitCharges {
     let taken = TakenUnits { table: Arc::clone(table), charges: SmallVec::new() };
     let mut split = SplitCharges { taken, missing: SmallVec::new(), low: SmallVec::new() };
     for (index, charge) in charges.iter().enumerate() {
-        split.add(limits, index, charge, now);
+        split.add(limits, (index, charge), unsettled, now);
     }
     split
 }
 
+/// Makes the shares of these charges, which no held grant could decide, count what was taken from grants. Units that are
+/// still held are dropped where a share decides in their place: they count as spent, for the store as well.
+pub(in crate::limiter) fn update_shares(
+    table: &GrantTable,
+    fallback: &LocalFallback,
+    limits: &Limits,
+    (charges, now): (&[Charge], BootTime),
+) {
+    for charge in charges.iter().filter(|charge| limits.policy(charge).ahead.is_some()) {
+        let id = EntryId::new(limits.policy(charge), charge.key);
+        let _ = table.with_known(&id, |held| {
+            if fallback.update_share(limits, charge, held.share.take_update(now)) && held.units() > 0 {
+                held.share.take(held.units());
+                held.drop_all();
+                fallback.update_share(limits, charge, held.share.take_update(now));
+            }
+        });
+    }
+}
+
 impl SplitCharges {
-    fn add(&mut self, limits: &Limits, index: usize, charge: &Charge, now: BootTime) {
+    fn add(
+        &mut self,
+        limits: &Limits,
+        (index, charge): (usize, &Charge),
+        unsettled: Option<&LocalFallback>,
+        now: BootTime,
+    ) {
         let policy = limits.policy(charge);
         if policy.ahead.is_none() || charge.kind != ChargeKind::Take {
             self.missing.push(*charge);
@@ -86,7 +115,13 @@ impl SplitCharges {
         let table = &self.taken.table;
         let take = |held: &mut HeldGrants| {
             held.record_demand(charge.cost, now);
-            if charge.cost == 0 { TakeResult::Missing } else { held.take(charge.cost, now) }
+            let has_room =
+                |fallback: &LocalFallback| fallback.update_share(limits, charge, held.share.take_update(now));
+            if charge.cost == 0 || !unsettled.is_none_or(has_room) {
+                TakeResult::Missing
+            } else {
+                held.take(charge.cost, now)
+            }
         };
         let result = table.with_key(&limits.policies, charge, now, take).unwrap_or(TakeResult::Missing);
         let (decision, source) = match result {

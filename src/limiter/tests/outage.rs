@@ -1,5 +1,6 @@
 //! Outages in virtual time: several proxies over one store, each with a clock that the test moves.
 
+mod ahead;
 mod by_status;
 mod recovery;
 

@@ -73,7 +73,7 @@ fn a_grant_can_be_spent_until_its_end() {
     assert_eq!(held.take(1, BootTime(end)), TakeResult::Missing);
     assert_eq!((held.has_grants(), events(&mut held)), (false, [10, 4, 0, 6]));
     // The store counts them as spent: nothing is reported.
-    assert_eq!(held.request_grant(1, true, BootTime(end)).report, None);
+    assert_eq!(held.request_grant(1, u64::MAX, BootTime(end)).report, None);
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn a_call_reports_the_oldest_grant_and_returns_too_few_units() {
     add(&mut held, 1, 5, SPAN);
     taken(held.take(3, now));
     held.spend(1, 3);
-    let GrantRequest { report, wanted } = held.request_grant(3, true, now);
+    let GrantRequest { report, wanted } = held.request_grant(3, u64::MAX, now);
     let report = report.unwrap();
     assert_eq!((report.opened, report.until), (Timestamp(SPAN), Timestamp(2 * SPAN)));
     assert_eq!((report.spent, report.returned), (3, 2));
@@ -97,16 +97,16 @@ fn a_call_reports_the_oldest_grant_and_returns_too_few_units() {
 fn one_call_at_a_time_requests_a_grant() {
     let mut held = held(100, SPAN);
     let now = BootTime(SPAN);
-    assert_eq!(held.request_grant(1, false, now).wanted, 0);
-    assert!(held.request_grant(1, true, now).wanted > 0);
-    assert_eq!(held.request_grant(1, true, now).wanted, 0);
+    assert_eq!(held.request_grant(1, 0, now).wanted, 0);
+    assert!(held.request_grant(1, u64::MAX, now).wanted > 0);
+    assert_eq!(held.request_grant(1, u64::MAX, now).wanted, 0);
     held.end_request();
-    assert!(held.request_grant(1, true, now).wanted > 0);
+    assert!(held.request_grant(1, u64::MAX, now).wanted > 0);
 }
 
 #[test]
 fn no_grant_is_requested_for_a_key_with_little_demand() {
-    assert_eq!(held(5, SPAN).request_grant(1, true, BootTime(SPAN)).wanted, 0);
+    assert_eq!(held(5, SPAN).request_grant(1, u64::MAX, BootTime(SPAN)).wanted, 0);
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn the_next_grant_is_requested_when_a_quarter_remains() {
     assert!(is_low(held.take(1, now)));
     held.spend(1, 31);
     // No request waits for the call, so the held units are not returned.
-    let request = held.request_grant(0, true, now);
+    let request = held.request_grant(0, u64::MAX, now);
     assert_eq!(request.report.map(|report| (report.spent, report.returned)), Some((31, 0)));
     assert!(!is_low(held.take(1, now)), "a call is in flight");
     held.end_request();
@@ -161,7 +161,7 @@ fn the_last_units_make_room_for_the_next_grant() {
     add(&mut held, 2, 40, SPAN);
     taken(held.take(39, now));
     taken(held.take(38, now));
-    let request = held.request_grant(0, true, now);
+    let request = held.request_grant(0, u64::MAX, now);
     assert_eq!(request.report.map(|report| (report.spent, report.returned)), Some((0, 1)));
     assert!(request.wanted > 0);
     assert!(add(&mut held, 3, 40, SPAN).is_none());
@@ -175,7 +175,7 @@ fn units_of_a_denied_request_are_put_back() {
     add(&mut held, 1, 10, SPAN);
     let serial = taken(held.take(4, now));
     // Units of a request that is not decided yet are not reported.
-    assert_eq!(held.request_grant(0, true, now).report, None);
+    assert_eq!(held.request_grant(0, u64::MAX, now).report, None);
     assert!(held.put_back(serial, 4, now));
     assert_eq!(held.units(), 10);
     taken(held.take(4, now));
