@@ -33,6 +33,9 @@ pub struct StoreView {
     pub decision: Decision,
     /// Units of these that the process held then.
     pub held: u64,
+    /// The decision of the process' share if only its own units are counted, without those that it held; `None` if they were
+    /// not counted.
+    pub own: Option<Decision>,
 }
 
 /// Why a limit denies a request.
@@ -48,6 +51,12 @@ pub enum DenyReason {
 }
 
 impl Decision {
+    /// Whether fewer units remain than by `other`; of equally many, whether they are back later.
+    #[must_use]
+    pub(super) fn is_stricter(&self, other: &Self) -> bool {
+        (self.remaining, other.reset_after) < (other.remaining, self.reset_after)
+    }
+
     /// A request is allowed without delay, and `remaining` units are left after it.
     #[must_use]
     pub fn allowed(limit: u64, remaining: u64, reset_after: Micros) -> Self {

@@ -2,12 +2,14 @@
 
 use std::num::NonZeroU64;
 
-use super::Policy;
+use super::{Outcome, Policy};
 use crate::limit::charge::{Charge, PolicyId};
 use crate::limit::decision::{Decision, DenyReason, StoreView};
 use crate::limit::key::Key;
 use crate::limit::penalty::Penalty;
+use crate::limit::quota::Quota;
 use crate::limit::record::Record;
+use crate::limit::state::State;
 use crate::time::{Micros, Timestamp};
 
 /// What the share of a process in a key does not count yet.
@@ -17,6 +19,23 @@ pub struct ShareUpdate {
     pub view: Option<(StoreView, Micros)>,
     /// Units taken from grants since; less than zero if more were put back.
     pub taken: i64,
+}
+
+impl StoreView {
+    /// A decision of the store, of a process that holds no units.
+    pub(super) fn of(decision: Decision) -> Self {
+        Self { decision, held: 0, own: None }
+    }
+}
+
+fn peek() -> Charge {
+    Charge::take(PolicyId(0), Key([0; 16]), 0)
+}
+
+/// Charges units, or refunds them if there are less than none.
+fn adjustment(units: i64, now: Timestamp) -> Charge {
+    let charge = Charge { cost: units.unsigned_abs(), ..peek() };
+    if units < 0 { charge.refund(now) } else { charge.late(now) }
 }
 
 impl Policy {
@@ -38,7 +57,7 @@ impl Policy {
         let none = Penalty { stamp: now, ..Penalty::default() };
         let penalty = match decided.reason {
             DenyReason::Quota => {
-                let state = self.quota.seed(&StoreView { decision: *decided, held: 0 }, instances, now);
+                let state = self.quota.seed(&StoreView::of(*decided), instances, now);
                 return Record { state, ..Record::default() };
             }
             DenyReason::Ban => Penalty { banned: none.end_after(rest), ..none },
@@ -59,8 +78,7 @@ impl Policy {
         now: Timestamp,
     ) -> Record {
         let seed = self.seed(known, decided, instances, now);
-        let peek = Charge::take(PolicyId(0), Key([0; 16]), 0);
-        let remaining = |record: &Record| self.decide(Some(record), now, &peek).decision.remaining;
+        let remaining = |record: &Record| self.decide(Some(record), now, &peek()).decision.remaining;
         match known {
             Some(known) if decided.reason == DenyReason::Quota && remaining(known) <= remaining(&seed) => {
                 known.clone()
@@ -83,10 +101,38 @@ impl Policy {
     ) -> Record {
         let mut record = known.cloned().unwrap_or_default();
         if let Some((view, age)) = &update.view {
-            record.state = self.quota.seed(view, instances, Timestamp(now.0.saturating_sub(age.0)));
+            let then = Timestamp(now.0.saturating_sub(age.0));
+            record.state = self.quota.seed(view, instances, then);
+            let own = view.own.and_then(|own| self.quota.seed(&StoreView::of(own), NonZeroU64::MIN, then));
+            let own = own.map(|state| Record { state: Some(state), ..record.clone() });
+            let peek = |record: &Record| self.decide(Some(record), now, &peek()).decision;
+            record = match own {
+                Some(own) if peek(&own).is_stricter(&peek(&record)) => own,
+                _ => record,
+            };
         }
-        let charge = Charge::take(PolicyId(0), Key([0; 16]), update.taken.unsigned_abs());
-        let charge = if update.taken < 0 { charge.refund(now) } else { charge.late(now) };
+        let charge = adjustment(update.taken, now);
         self.decide(Some(&record), now, &charge).next.unwrap_or(record)
+    }
+
+    /// The state of the units that a process itself has taken, as its share counts them, with these units more at `now`; and
+    /// the decision of the share.
+    ///
+    /// Proxies learn from replies of the store what others have taken, so they know it late. But if each of them has no more
+    /// than its share of the units, all of them have no more than the limit, whatever they know. `None` if the units of the
+    /// algorithm, or of requests that may be refunded, are not counted.
+    #[must_use]
+    pub fn own_usage(
+        &self,
+        own: Option<State>,
+        units: i64,
+        now: Timestamp,
+    ) -> Option<(Option<State>, Decision)> {
+        if self.charges_by_status() || matches!(self.quota, Quota::SlidingLog(_)) {
+            return None;
+        }
+        let record = Record { state: own, ..Record::default() };
+        let Outcome { decision, next } = self.decide(Some(&record), now, &adjustment(units, now));
+        Some((next.unwrap_or(record).state, decision))
     }
 }

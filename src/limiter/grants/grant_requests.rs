@@ -100,20 +100,33 @@ impl GrantRequests {
         let decided = granted.decisions.iter().map(|decision| decision.at).max();
         self.count_returns(decided);
         let mut decisions = granted.decisions.clone();
-        for charge in charges.iter().filter(|charge| charge.kind == ChargeKind::Take && self.is_settled) {
-            let policy = limits.policy(charge);
-            if policy.ahead.is_some() {
-                let id = EntryId::new(policy, charge.key);
-                let _ = self.table.with_known(&id, |held| held.share.forget());
-            }
-        }
         let granting =
             charges.iter().zip(&mut decisions).filter(|(charge, _)| charge.kind == ChargeKind::Grant);
         for ((charge, decision), grant) in granting.zip(&granted.grants) {
             let call = GrantCall { sent: self.sent, received, decided: decision.at };
             *decision = self.add(limits, charge, *decision, (grant, call));
         }
+        if self.is_settled {
+            self.record_replies(limits, charges, &granted.decisions, received);
+        }
         decisions
+    }
+
+    /// Records what the shares of this process have to count if the store becomes unavailable.
+    fn record_replies(&self, limits: &Limits, charges: &[Charge], decisions: &[Decision], now: BootTime) {
+        let both = || charges.iter().zip(decisions);
+        let passes = both().all(|(charge, decision)| decision.allowed || limits.policy(charge).shadow);
+        for (charge, decision) in both() {
+            let policy = limits.policy(charge);
+            if policy.ahead.is_some() && decision.reason == DenyReason::Quota {
+                let cost = if passes && decision.allowed { charge.cost } else { 0 };
+                let record = |held: &mut HeldGrants| {
+                    let units = (cost, held.units());
+                    held.share.record_reply(limits.share(charge), *decision, units, now);
+                };
+                let _ = self.table.with_known(&EntryId::new(policy, charge.key), record);
+            }
+        }
     }
 
     /// Counts the units of reports that the store has applied at this time, if that is known.
@@ -143,9 +156,6 @@ impl GrantRequests {
                     held.drop_all();
                 }
                 table.sweep_within(held.span());
-            }
-            if self.is_settled && decision.reason == DenyReason::Quota {
-                held.share.record_reply(decision, held.units(), call.received);
             }
             held.shown(decision, call.received)
         });

@@ -4,11 +4,11 @@
 //! there while the store replies. When this process has to decide by its share, the units that it held at the last reply are
 //! made available, and those that it has taken from grants since are charged.
 
-use crate::limit::{Decision, ShareUpdate, StoreView};
+use crate::limit::{Decision, Policy, ShareUpdate, State, StoreView};
 use crate::time::BootTime;
 
 /// The difference between a share and the grants of its key.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct ShareBalance {
     /// The last decision of the store and the units held then, unless the share has them; and when the reply arrived.
     view: Option<(StoreView, BootTime)>,
@@ -16,6 +16,8 @@ pub(super) struct ShareBalance {
     taken: i64,
     /// The same since the last call was sent.
     since_call: i64,
+    /// What this process has taken of the key, as its share counts it, by the clock of the store.
+    own: Option<State>,
 }
 
 impl ShareBalance {
@@ -39,15 +41,21 @@ impl ShareBalance {
         self.since_call = 0;
     }
 
-    /// Records the reply to a call, after which `held` units are held. What was taken during the call was held before it.
-    pub fn record_reply(&mut self, decision: Decision, held: u64, now: BootTime) {
+    /// Records the reply to a call that has charged `cost`, after which `held` units are held. What was taken during the call was
+    /// held before it.
+    pub fn record_reply(
+        &mut self,
+        share: &Policy,
+        decision: Decision,
+        (cost, held): (u64, u64),
+        now: BootTime,
+    ) {
+        let units = (self.taken - self.since_call).saturating_add_unsigned(cost);
+        let (own, counted) = share.own_usage(self.own.take(), units, decision.at).unzip();
+        self.own = own.flatten();
         let held = held.saturating_add_signed(self.since_call);
-        (self.view, self.taken) = (Some((StoreView { decision, held }, now)), self.since_call);
-    }
-
-    /// Records a reply without grants: its decision alone seeds the share.
-    pub fn forget(&mut self) {
-        (self.view, self.taken) = (None, self.since_call);
+        self.view = Some((StoreView { decision, held, own: counted }, now));
+        self.taken = self.since_call;
     }
 
     /// What the share has to count from now on; `None` if nothing has changed.
