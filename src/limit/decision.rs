@@ -38,6 +38,22 @@ pub struct StoreView {
     pub own: Option<Decision>,
 }
 
+impl StoreView {
+    /// A decision of the store, of a process that holds no units.
+    pub(super) fn of(decision: Decision) -> Self {
+        Self { decision, held: 0, own: None }
+    }
+}
+
+/// What the share of a process in a key does not count yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShareUpdate {
+    /// The last view of the store, and how old it is; `None` if the share has it.
+    pub view: Option<(StoreView, Micros)>,
+    /// Units taken from grants since; less than zero if more were put back.
+    pub taken: i64,
+}
+
 /// Why a limit denies a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DenyReason {

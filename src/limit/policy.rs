@@ -20,8 +20,6 @@ use super::window::Align;
 use crate::id_vec::Id as _;
 use crate::time::{Micros, Timestamp};
 
-pub use self::seed::ShareUpdate;
-
 /// A named quota: what the configuration calls a limit, or the numbers of one of its tiers or overrides.
 #[derive(Clone, Debug)]
 pub struct Policy {

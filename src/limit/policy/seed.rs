@@ -4,29 +4,13 @@ use std::num::NonZeroU64;
 
 use super::{Outcome, Policy};
 use crate::limit::charge::{Charge, PolicyId};
-use crate::limit::decision::{Decision, DenyReason, StoreView};
+use crate::limit::decision::{Decision, DenyReason, ShareUpdate, StoreView};
 use crate::limit::key::Key;
 use crate::limit::penalty::Penalty;
 use crate::limit::quota::Quota;
 use crate::limit::record::Record;
 use crate::limit::state::State;
-use crate::time::{Micros, Timestamp};
-
-/// What the share of a process in a key does not count yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ShareUpdate {
-    /// The last view of the store, and how old it is; `None` if the share has it.
-    pub view: Option<(StoreView, Micros)>,
-    /// Units taken from grants since; less than zero if more were put back.
-    pub taken: i64,
-}
-
-impl StoreView {
-    /// A decision of the store, of a process that holds no units.
-    pub(super) fn of(decision: Decision) -> Self {
-        Self { decision, held: 0, own: None }
-    }
-}
+use crate::time::Timestamp;
 
 fn peek() -> Charge {
     Charge::take(PolicyId(0), Key([0; 16]), 0)
