@@ -198,8 +198,7 @@ impl Limiter {
         charges: &[Charge],
     ) -> Result<Admission, Box<SplitCharges>> {
         let counts = &self.client.fallback.counts;
-        let fallback = &self.client.fallback;
-        let unsettled = (!fallback.is_settled(limits, charges)).then_some(fallback);
+        let unsettled = self.client.fallback.unless_settled(limits, charges);
         let split = grants::take_units(&self.grants, limits, charges, unsettled, BootTime::now());
         for charge in &split.low {
             grants::refill(&self.grants, &self.client, limits, charge);

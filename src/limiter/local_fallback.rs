@@ -91,6 +91,11 @@ impl LocalFallback {
             && !charges.iter().any(|charge| self.ledger.has_debt(limits.policy(charge), charge.key))
     }
 
+    /// Itself, unless [`LocalFallback::is_settled`].
+    pub fn unless_settled(&self, limits: &Limits, charges: &[Charge]) -> Option<&Self> {
+        (!self.is_settled(limits, charges)).then_some(self)
+    }
+
     /// Takes charges from the shares of this process before the request is sent to the store, so that a limit is not exceeded
     /// by what the store does not know yet.
     ///

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU64;
 
-use super::{Outcome, Policy};
+use super::Policy;
 use crate::limit::charge::{Charge, PolicyId};
 use crate::limit::decision::{Decision, DenyReason, ShareUpdate, StoreView};
 use crate::limit::key::Key;
@@ -116,7 +116,7 @@ impl Policy {
             return None;
         }
         let record = Record { state: own, ..Record::default() };
-        let Outcome { decision, next } = self.decide(Some(&record), now, &adjustment(units, now));
-        Some((next.unwrap_or(record).state, decision))
+        let outcome = self.decide(Some(&record), now, &adjustment(units, now));
+        Some((outcome.next.unwrap_or(record).state, outcome.decision))
     }
 }

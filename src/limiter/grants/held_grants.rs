@@ -216,9 +216,8 @@ impl HeldGrants {
 
     /// Denies a request whose units become available in `wait`.
     fn deny(&self, wait: Micros, now: BootTime) -> TakeResult {
-        let policy = self.owner.policy();
         // The store must count each denial that may lead to a ban.
-        if policy.ban.is_some() {
+        if self.owner.policy().ban.is_some() {
             return TakeResult::Missing;
         }
         let retry_after = Some(wait.max(Micros(1)));
@@ -289,9 +288,9 @@ impl HeldGrants {
         true
     }
 
-    /// The grant request of a call that also charges `cost`, with the report of the oldest grant. Units are wanted only as
-    /// long as fewer than `most` are held. Held units that are too few for the cost are returned, so that the store can charge them for it. If another
-    /// grant is wanted but there is no room for it, the units of the oldest one are returned.
+    /// The grant request of a call that charges `cost`, with the report of the oldest grant, and for at most `most` held units.
+    /// Held units that are too few for the cost are returned, so that the store can charge them for it; those of the oldest
+    /// grant also if another one is wanted and there is no room for it.
     pub fn request_grant(&mut self, cost: u64, most: u64, now: BootTime) -> GrantRequest {
         self.remove_ended(now);
         self.share.begin_call();
@@ -302,8 +301,8 @@ impl HeldGrants {
             oldest.report(is_too_few || (wants && is_full && cost == 0))
         });
         self.remove_used_up();
-        let room = most.saturating_sub(self.units());
-        let wanted = if wants && !self.is_full() { self.wanted().min(room) } else { 0 };
+        let room = if wants && !self.is_full() { most.saturating_sub(self.units()) } else { 0 };
+        let wanted = self.wanted().min(room);
         self.is_requesting |= wanted > 0;
         GrantRequest { report, wanted }
     }
@@ -377,8 +376,7 @@ impl HeldGrants {
     }
 
     fn returned(&self, grant: &mut HeldGrant) -> Option<ReturnedGrant> {
-        let (owner, counts) = (self.owner.clone(), Arc::clone(&self.counts));
-        let ends = grant.ends();
+        let (owner, counts, ends) = (self.owner.clone(), Arc::clone(&self.counts), grant.ends());
         grant.report(true).map(|report| ReturnedGrant { owner, report, ends, counts })
     }
 
