@@ -104,7 +104,7 @@ impl<'f> Graph<'f> {
         found
     }
 
-    /// Groups of files that all use each other, directly or not: the paths of each.
+    /// Groups of files that all use each other, directly or not: the paths of each. Two files of a module may know each other.
     pub fn circles(&self) -> Vec<Vec<&str>> {
         let reachable: BTreeMap<&[String], _> =
             self.files.keys().map(|module| (*module, self.reachable(module))).collect();
@@ -117,9 +117,23 @@ impl<'f> Graph<'f> {
             let circle: Vec<&[String]> =
                 reached.iter().copied().filter(|other| reachable[*other].contains(*module)).collect();
             seen.extend(circle.iter().copied());
+            if self.has_only_pairs(&circle) {
+                continue;
+            }
             circles.push(circle.into_iter().map(|member| &*self.files[member].path).collect());
         }
         circles
+    }
+
+    /// Whether the members of a circle only use each other in pairs, each of two files of one module.
+    fn has_only_pairs(&self, circle: &[&[String]]) -> bool {
+        let uses = |from: &[String], to: &[String]| {
+            self.edges.get(from).is_some_and(|to_all| to_all.contains_key(to))
+        };
+        circle.iter().all(|from| {
+            let used = circle.iter().filter(|to| uses(from, to));
+            used.into_iter().all(|to| uses(to, from) && is_of_one_module(from, to))
+        })
     }
 
     /// Which file of a circle uses which other one, in words.
@@ -133,6 +147,15 @@ impl<'f> Graph<'f> {
         }
         text
     }
+}
+
+/// Whether two files are a module and a part of it, or two parts of one.
+fn is_of_one_module(one: &[String], other: &[String]) -> bool {
+    let is_part =
+        |parent: &[String], part: &[String]| part.len() == parent.len() + 1 && part.starts_with(parent);
+    let parent = |part: &[String]| part.split_last().map(|(_, parent)| parent.to_vec());
+    let is_sibling = one.len() > 1 && parent(one) == parent(other);
+    is_sibling || is_part(one, other) || is_part(other, one)
 }
 
 fn joined(module: &[String], name: &str) -> Segments {
