@@ -339,9 +339,11 @@ impl Body for RequestBody {
                 upload.connection_use.wait_for_client(this.allowance(CONTENDED_GRACE));
             }
             if let Poll::Ready(Some(Err(error))) = frame {
-                upload.fail(error);
-                this.source = Source::Failed;
-                return Poll::Pending;
+                let Err(error) = upload.fail(error) else {
+                    this.source = Source::Failed;
+                    return Poll::Pending;
+                };
+                frame = Poll::Ready(Some(Err(error)));
             }
         }
         let has_failed = matches!(frame, Poll::Ready(Some(Err(_))));

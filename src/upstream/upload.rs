@@ -25,8 +25,10 @@ use crate::time::{cached_now, monotonic};
 pub(super) struct UploadProgress {
     /// When the end of the body was handed to hyper.
     pub ended_at: Cell<Option<Instant>>,
-    /// Why the body ended early. hyper is not told, since it would reset the stream at once.
+    /// Why the body ended early. hyper does not learn it while a response is awaited, since it would reset the stream at once.
     pub failure: RefCell<Option<BodyError>>,
+    /// Whether the response is complete, so that no task waits for the failure of the body.
+    is_detached: Cell<bool>,
     /// The use of the stream, which may wait for the client.
     pub connection_use: Arc<ConnectionUse>,
     progressed_at: Cell<Instant>,
@@ -52,6 +54,7 @@ impl UploadProgress {
         Rc::new(Self {
             ended_at: Cell::new(None),
             failure: RefCell::default(),
+            is_detached: Cell::new(false),
             connection_use: Arc::clone(connection_use),
             progressed_at: Cell::new(cached_now()),
             is_blocked: Cell::new(true),
@@ -77,9 +80,24 @@ impl UploadProgress {
     }
 
     /// Ends the upload with an error, for the task that waits for the response.
-    pub fn fail(&self, error: BodyError) {
+    ///
+    /// # Errors
+    /// The error itself, for hyper, if the response is complete: then a reset cancels no request that the server works on.
+    pub fn fail(&self, error: BodyError) -> Result<(), BodyError> {
+        if self.is_detached.get() {
+            return Err(error);
+        }
         self.failure.replace(Some(error));
         self.connection_use.wake();
+        Ok(())
+    }
+
+    /// Leaves the upload to its task, after the end of the response.
+    pub fn detach(&self) {
+        self.is_detached.set(true);
+        if self.failure.borrow().is_some() {
+            self.abort();
+        }
     }
 
     /// The deadline for the response or, until the upload is complete, for its progress. It moves while the upload waits

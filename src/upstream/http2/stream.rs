@@ -211,7 +211,10 @@ impl Http2Stream {
 
     /// Ends the response. The rest of the request may still be sent.
     pub fn finish(&mut self) {
-        (self.upload, self.response) = (None, Response::None);
+        self.response = Response::None;
+        if let Some(upload) = self.upload.take() {
+            upload.detach();
+        }
     }
 
     /// Takes the tunnel that the server has agreed to.
