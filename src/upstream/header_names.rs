@@ -10,6 +10,8 @@ pub struct HeaderNames {
     prefixes: Vec<Box<str>>,
     /// A bit for the first byte of each entry modulo 64, which excludes most names without a comparison.
     first_bytes: u64,
+    /// A bit for first byte and length of each of `names`, which excludes most of the others.
+    shapes: u64,
 }
 
 impl HeaderNames {
@@ -28,7 +30,10 @@ impl HeaderNames {
             self.first_bytes |= entry.bytes().next().map_or(0, bit);
             match entry.strip_suffix('*') {
                 Some(prefix) => self.prefixes.push(prefix.into()),
-                None => self.names.push(entry.into()),
+                None => {
+                    self.shapes |= entry.bytes().next().map_or(0, |first| shape(first, entry.len()));
+                    self.names.push(entry.into());
+                }
             }
         }
     }
@@ -37,16 +42,22 @@ impl HeaderNames {
     #[must_use]
     pub fn contains(&self, name: impl AsRef<[u8]>) -> bool {
         let name = name.as_ref();
-        if name.first().is_none_or(|first| self.first_bytes & bit(fold(*first)) == 0) {
+        let Some(first) = name.first().map(|first| fold(*first)) else { return false };
+        if self.first_bytes & bit(first) == 0 {
             return false;
         }
         let is_same = |entry: &str, name: &[u8]| entry.bytes().eq(name.iter().map(|byte| fold(*byte)));
-        self.names.iter().any(|entry| entry.len() == name.len() && is_same(entry, name))
+        let is_name = || self.names.iter().any(|entry| entry.len() == name.len() && is_same(entry, name));
+        self.shapes & shape(first, name.len()) != 0 && is_name()
             || self
                 .prefixes
                 .iter()
                 .any(|prefix| name.get(..prefix.len()).is_some_and(|start| is_same(prefix, start)))
     }
+}
+
+fn shape(first: u8, length: usize) -> u64 {
+    bit(first.wrapping_mul(5).wrapping_add(length.to_le_bytes()[0]))
 }
 
 fn bit(byte: u8) -> u64 {
