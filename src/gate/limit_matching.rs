@@ -100,6 +100,7 @@ impl<'g> LimitMatcher<'g> {
     }
 
     /// Matches a request against its limits, in their order.
+    #[inline]
     pub fn match_limits(
         self,
         limits: &[PolicyId],

@@ -28,12 +28,11 @@ impl HeaderNames {
         for entry in entries {
             let entry = entry.to_ascii_lowercase().replace('_', "-");
             self.first_bytes |= entry.bytes().next().map_or(0, bit);
-            match entry.strip_suffix('*') {
-                Some(prefix) => self.prefixes.push(prefix.into()),
-                None => {
-                    self.shapes |= entry.bytes().next().map_or(0, |first| shape(first, entry.len()));
-                    self.names.push(entry.into());
-                }
+            if let Some(prefix) = entry.strip_suffix('*') {
+                self.prefixes.push(prefix.into());
+            } else {
+                self.shapes |= entry.bytes().next().map_or(0, |first| shape(first, entry.len()));
+                self.names.push(entry.into());
             }
         }
     }
@@ -47,8 +46,8 @@ impl HeaderNames {
             return false;
         }
         let is_same = |entry: &str, name: &[u8]| entry.bytes().eq(name.iter().map(|byte| fold(*byte)));
-        let is_name = || self.names.iter().any(|entry| entry.len() == name.len() && is_same(entry, name));
-        self.shapes & shape(first, name.len()) != 0 && is_name()
+        let has_name = || self.names.iter().any(|entry| entry.len() == name.len() && is_same(entry, name));
+        self.shapes & shape(first, name.len()) != 0 && has_name()
             || self
                 .prefixes
                 .iter()

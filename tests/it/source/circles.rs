@@ -41,107 +41,105 @@ fn circles(files: &[(&str, &str)]) -> Vec<Vec<String>> {
 /// A name, files with their texts, and whether they are in a circle.
 type Case = (&'static str, &'static [(&'static str, &'static str)], bool);
 
+const CASES: [Case; 13] = [
+    (
+        "one direction",
+        &[("src/a.rs", "use crate::b::B; pub struct A;"), ("src/b.rs", "pub struct B;")],
+        false,
+    ),
+    (
+        "two imports",
+        &[("src/a.rs", "use crate::b::B; pub struct A;"), ("src/b.rs", "use crate::a::A; pub struct B;")],
+        true,
+    ),
+    (
+        "a path in code",
+        &[("src/a.rs", "use crate::b::B; pub struct A;"), ("src/b.rs", "pub struct B(crate::a::A);")],
+        true,
+    ),
+    (
+        "a path in a macro",
+        &[
+            ("src/a.rs", "use crate::b::B; pub fn a() {}"),
+            ("src/b.rs", "pub struct B; fn b() { vec![crate::a::a()]; }"),
+        ],
+        true,
+    ),
+    (
+        "a group",
+        &[
+            ("src/a.rs", "use crate::{b::B, c}; pub struct A;"),
+            ("src/b.rs", "pub struct B; fn f() { use super::a::{self, A}; }"),
+            ("src/c.rs", ""),
+        ],
+        true,
+    ),
+    (
+        "an imported module",
+        &[
+            ("src/a.rs", "use crate::b; pub fn a() { b::b() }"),
+            ("src/b.rs", "use super::a; pub fn b() { a::a() }"),
+        ],
+        true,
+    ),
+    (
+        "a re-export",
+        &[
+            ("src/a.rs", "mod c; pub use c::C;"),
+            ("src/a/c.rs", "pub struct C(crate::b::B);"),
+            ("src/b.rs", "pub struct B(Option<crate::a::C>);"),
+        ],
+        true,
+    ),
+    (
+        "parent and child",
+        &[
+            ("src/a.rs", "mod b; use b::B; pub struct A(B);"),
+            ("src/a/b.rs", "pub struct B; fn f(_: super::A) {}"),
+        ],
+        false,
+    ),
+    (
+        "two parts of a module",
+        &[("src/a/b.rs", "use super::c::C; pub struct B;"), ("src/a/c.rs", "use super::b::B; pub struct C;")],
+        false,
+    ),
+    (
+        "a module and two of its parts",
+        &[
+            ("src/a.rs", "mod b; mod c; use b::B; use c::C; pub struct A(B, C);"),
+            ("src/a/b.rs", "pub struct B; fn f(_: super::A) {}"),
+            ("src/a/c.rs", "pub struct C; fn f(_: super::A) {}"),
+        ],
+        false,
+    ),
+    (
+        "three parts of a module",
+        &[
+            ("src/a/b.rs", "use super::c::C; pub struct B;"),
+            ("src/a/c.rs", "use super::d::D; pub struct C;"),
+            ("src/a/d.rs", "use super::b::B; pub struct D;"),
+        ],
+        true,
+    ),
+    (
+        "methods in another file",
+        &[("src/a.rs", "pub struct A;"), ("src/b.rs", "use super::a::A; impl A { fn b() {} }")],
+        true,
+    ),
+    (
+        "tests",
+        &[
+            ("src/a.rs", "use crate::b::B; pub struct A;"),
+            ("src/b.rs", "pub struct B; #[cfg(test)] mod tests { use crate::a::A; }"),
+        ],
+        false,
+    ),
+];
+
 #[test]
 fn all_forms_of_circular_imports_are_found() {
-    let cases: [Case; 13] = [
-        (
-            "one direction",
-            &[("src/a.rs", "use crate::b::B; pub struct A;"), ("src/b.rs", "pub struct B;")],
-            false,
-        ),
-        (
-            "two imports",
-            &[("src/a.rs", "use crate::b::B; pub struct A;"), ("src/b.rs", "use crate::a::A; pub struct B;")],
-            true,
-        ),
-        (
-            "a path in code",
-            &[("src/a.rs", "use crate::b::B; pub struct A;"), ("src/b.rs", "pub struct B(crate::a::A);")],
-            true,
-        ),
-        (
-            "a path in a macro",
-            &[
-                ("src/a.rs", "use crate::b::B; pub fn a() {}"),
-                ("src/b.rs", "pub struct B; fn b() { vec![crate::a::a()]; }"),
-            ],
-            true,
-        ),
-        (
-            "a group",
-            &[
-                ("src/a.rs", "use crate::{b::B, c}; pub struct A;"),
-                ("src/b.rs", "pub struct B; fn f() { use super::a::{self, A}; }"),
-                ("src/c.rs", ""),
-            ],
-            true,
-        ),
-        (
-            "an imported module",
-            &[
-                ("src/a.rs", "use crate::b; pub fn a() { b::b() }"),
-                ("src/b.rs", "use super::a; pub fn b() { a::a() }"),
-            ],
-            true,
-        ),
-        (
-            "a re-export",
-            &[
-                ("src/a.rs", "mod c; pub use c::C;"),
-                ("src/a/c.rs", "pub struct C(crate::b::B);"),
-                ("src/b.rs", "pub struct B(Option<crate::a::C>);"),
-            ],
-            true,
-        ),
-        (
-            "parent and child",
-            &[
-                ("src/a.rs", "mod b; use b::B; pub struct A(B);"),
-                ("src/a/b.rs", "pub struct B; fn f(_: super::A) {}"),
-            ],
-            false,
-        ),
-        (
-            "two parts of a module",
-            &[
-                ("src/a/b.rs", "use super::c::C; pub struct B;"),
-                ("src/a/c.rs", "use super::b::B; pub struct C;"),
-            ],
-            false,
-        ),
-        (
-            "a module and two of its parts",
-            &[
-                ("src/a.rs", "mod b; mod c; use b::B; use c::C; pub struct A(B, C);"),
-                ("src/a/b.rs", "pub struct B; fn f(_: super::A) {}"),
-                ("src/a/c.rs", "pub struct C; fn f(_: super::A) {}"),
-            ],
-            false,
-        ),
-        (
-            "three parts of a module",
-            &[
-                ("src/a/b.rs", "use super::c::C; pub struct B;"),
-                ("src/a/c.rs", "use super::d::D; pub struct C;"),
-                ("src/a/d.rs", "use super::b::B; pub struct D;"),
-            ],
-            true,
-        ),
-        (
-            "methods in another file",
-            &[("src/a.rs", "pub struct A;"), ("src/b.rs", "use super::a::A; impl A { fn b() {} }")],
-            true,
-        ),
-        (
-            "tests",
-            &[
-                ("src/a.rs", "use crate::b::B; pub struct A;"),
-                ("src/b.rs", "pub struct B; #[cfg(test)] mod tests { use crate::a::A; }"),
-            ],
-            false,
-        ),
-    ];
-    for (name, files, is_circle) in cases {
+    for (name, files, is_circle) in CASES {
         assert_eq!(!circles(files).is_empty(), is_circle, "{name}");
     }
 }

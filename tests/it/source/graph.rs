@@ -131,8 +131,8 @@ impl<'f> Graph<'f> {
             self.edges.get(from).is_some_and(|to_all| to_all.contains_key(to))
         };
         circle.iter().all(|from| {
-            let used = circle.iter().filter(|to| uses(from, to));
-            used.into_iter().all(|to| uses(to, from) && is_of_one_module(from, to))
+            let mut targets = circle.iter().filter(|to| uses(from, to));
+            targets.all(|to| uses(to, from) && is_of_one_module(from, to))
         })
     }
 
