@@ -91,7 +91,7 @@ impl<K: Copy + Eq + Hash, V> Deref for SharedValue<'_, K, V> {
 
 impl<K: Copy + Eq + Hash, V> Drop for SharedValue<'_, K, V> {
     fn drop(&mut self) {
-        // Nobody joins while the shard is locked.
+        // No request joins the lookup while the shard is locked.
         let mut shard = self.users.0.lock(&self.key);
         if self.count() == 1 {
             shard.remove(&self.key);

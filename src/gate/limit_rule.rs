@@ -150,7 +150,7 @@ impl LimitRule {
         self.key.parts.iter().chain(tiers_by).any(|part| part.is_awaited(subject))
     }
 
-    /// Whether a request is blocked, whatever is read of it later: by its client's address, or by the first part of its key.
+    /// Whether a request is blocked, also if its body or consumer is read later: by its client's address, or by the first part of its key.
     pub(super) fn blocks_early(&self, subject: &Subject<'_>, hasher: &KeyHasher) -> bool {
         let has_first_part = self.key.parts.first().is_some_and(|part| !part.is_awaited(subject));
         self.rules.block.matches(subject.location.address).is_some()

@@ -16,7 +16,7 @@ pub struct Keys {
     pub mistaken: &'static [Mistaken],
 }
 
-/// A type that stands for the keys of a table: one that `keys!` has declared.
+/// The keys of a table, as declared with `keys!`.
 pub trait KeySet {
     /// The keys.
     const KEYS: &'static Keys;

@@ -73,7 +73,7 @@ impl Policy {
 
     /// The record of a key in this share of one of `instances` proxies, `known`, after `update`.
     ///
-    /// The units that the process held are available to its share, besides its part of what nobody holds; so those that it
+    /// The units that the process held are available to its share, besides its part of what no process holds; so those that it
     /// spends are charged to its share when they are spent, and refill from then on.
     #[must_use]
     pub fn updated_share(

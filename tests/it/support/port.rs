@@ -11,7 +11,7 @@ thread_local! {
     static RESERVED: RefCell<Vec<Socket>> = const { RefCell::new(Vec::new()) };
 }
 
-/// An address where nobody listens, so that connections are refused, until a server of this test does. No other test, and no other
+/// An address without a listener, so that connections are refused, until a server of this test does. No other test, and no other
 /// process, gets its port before the calling thread ends. It is below those that the system assigns, and so is the bus port of a
 /// Redis Cluster, which is ten thousand higher.
 pub fn free_address() -> SocketAddr {
