@@ -44,6 +44,13 @@ impl Cluster {
         eventually("the replica has what its master has", || {
             cluster.replica.cli(&["info", "replication"]).contains("master_link_status:up")
         });
+        // Until then they list it as a master without slots.
+        eventually("the masters know that it is a replica", || {
+            let replica = cluster.replica.addr().to_string();
+            let is_replica = |line: &str| line.contains(&replica) && line.contains("slave");
+            let knows = |node: &RedisServer| node.cli(&["cluster", "nodes"]).lines().any(is_replica);
+            cluster.masters.iter().all(knows)
+        });
         eventually("all slots are served", || {
             cluster.masters.iter().all(|node| node.cli(&["cluster", "info"]).contains("cluster_state:ok"))
         });
