@@ -2,6 +2,12 @@
 //!
 //! A [`Verifier`] has one set of keys, and caches the verdict on each token. Where the keys come from a URL, a
 //! [`Refresher`] fetches them in the background: no request ever waits for them.
+//!
+//! `gate` verifies a token when the first limit of the request needs a claim (`jwt::Token`), and no request waits for keys. The
+//! result of `jwt::Verifier` depends on token and key set only; times are checked for each request. So it is cached in the key
+//! set (`jwt::cache`), and dropped with it: a worker that still verifies with old keys can't put a result into the new set.
+//! Valid and invalid tokens are cached separately, so a flood of forged tokens evicts no valid one. A token costs at most one
+//! signature check: keys are found by `kid` and algorithm, never by trying.
 
 mod cache;
 mod claims;

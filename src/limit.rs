@@ -22,6 +22,31 @@
 //! assert_eq!(denied.decision.retry_after, Some(Micros(100_000)));
 //! # Ok::<(), tidegate::limit::QuotaError>(())
 //! ```
+//!
+//! # Policies, charges and records
+//! A `Quota` is an algorithm with its parameters, valid by construction. A `Policy` is a quota with a name, an optional `Ban`,
+//! and its mode (enforce or shadow). For each policy and key a store keeps a `Record`: the `State` of the algorithm, and a
+//! `Penalty`, which counts denials and has the ends of a ban and of a block. `Policy::decide` decides one charge;
+//! `store::memory` and `decide.lua` combine the charges of a request: first the enforcing ones, all or none, then each shadow
+//! one by itself.
+//!
+//! The `ChargeKind` of a `Charge` says what to do with its units: take; check, without taking them; release or renew a slot;
+//! refund, because another charge of the request was denied or its final status is not counted; charge late what was admitted
+//! while the store was unavailable, at its time and up to the limit; or take with a grant request (below).
+//!
+//! | algorithm | in `limit::` | state |
+//! | --- | --- | --- |
+//! | token bucket, GCRA, leaky bucket | `bucket` | timestamp, debt, unit: 24 bytes |
+//! | token bucket with `refill = "interval"` | `interval` | timestamp, last tick, missing tokens: 24 bytes |
+//! | fixed window | `window`, `calendar` | timestamp, start, grid, units: 32 bytes |
+//! | sliding log | `sliding_log`, `timeline` | 16 bytes, and 8 for each entry: time and running total, so that each sum is one subtraction |
+//! | sliding window | `sliding_window`, `timeline` | 24 bytes, and 8 for each part with units |
+//! | concurrency | `slots` | 32 bytes, and 24 for each holder, with its lease |
+//!
+//! A penalty is a trailer of 41 bytes after the state; granted units are a trailer of 49 bytes between the two. The length of
+//! every state is a multiple of 8, so the length and the last byte show which trailers there are, and keys without ban, block
+//! or granted units do not pay for them. A block is written for every algorithm that the limit could have, so that it survives
+//! a change of the algorithm.
 
 mod ahead;
 mod algorithm;

@@ -1,4 +1,12 @@
 //! Where counts are stored. A request's charges are all taken, or none.
+//!
+//! # What is sent again
+//! A take is never sent twice, because a lost reply may have charged. The exceptions prove that nothing ran: after NOSCRIPT the
+//! call is sent as `EVAL`; after MOVED, ASK and TRYAGAIN it goes to the node that has the key (`redis::cluster`; fred's own
+//! handling is switched off, since it may repeat a call that ran). `StoreError` separates what was not sent (`NotConnected`,
+//! `QueueFull`, `Unsent`), what may have run (`Lost`, `Deadline`, `Malformed`) and what the server did not run (`ErrorReply`,
+//! `SlotMoving`). `connection::Reconnector` replaces the client when fred gives up, when probes have had no reply for a second
+//! on a connection that fred considers alive, and to try another Sentinel. It leaves a client alone that is connecting.
 
 mod check;
 pub mod memory;

@@ -1,4 +1,11 @@
 //! What happens in the process: a history of frames, and one frame a second while a client watches.
+//!
+//! A `telemetry::Frame` is the difference of two `CounterSums`, so a request counts nothing for it. `admin::record_activity`, a
+//! task of the main thread, reads the counters on a blocking thread: every ten seconds for the history, and every second while
+//! an event stream is open. The `admin::ProcessActivity` outlives configurations. It keeps the last sums, which belong to
+//! names: a name that was removed and added again starts at 0, and then all that it has counted is new. The task publishes a
+//! frame in a `watch` channel, and the task of each stream sends the latest one when its client has taken the one before, so
+//! that no client delays the others.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

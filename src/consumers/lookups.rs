@@ -1,4 +1,8 @@
 //! Lookups of consumers in Redis that are in progress: a few of each client, and one of each credential.
+//!
+//! Consumers are read by `HGETALL`, with a bound of lookups for each client, and one for each credential of a client
+//! (`consumers::lookups`, shared by all workers). They do not pass through the batcher, since they need no script: fred writes
+//! the commands that are queued in one turn of the event loop together.
 
 use std::hash::Hash;
 use std::net::IpAddr;

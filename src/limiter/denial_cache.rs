@@ -9,6 +9,10 @@
 //!
 //! Other decisions are cached to be shown only: those of the other limits on a denied request, beside its next denial; and
 //! those that a client has asked for, so that asking again makes no call.
+//!
+//! `DenialCache`: until its `retry_after`, no request of the same cost can be admitted, whatever other proxies do. So the
+//! denial is repeated from the cache, for at most a second, since a reset elsewhere must take effect soon. Denials that may end
+//! earlier are not cached: of slots, in shadow mode, and those that have to be counted for a ban.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -2,6 +2,14 @@
 //!
 //! For the store a kept slot is still held: its lease goes on, so no limit is exceeded. Few slots are kept, and none of a key
 //! that was denied lately, since another process may need them.
+//!
+//! A concurrency limit with `ahead` has no grants, and its records and keys are the usual ones. A freed slot goes to
+//! `limiter::kept_slots`, which all workers share, and the next request with its key and cost takes it from there: for the
+//! store it is one holder all the time. A slot passes from request to request for less than a third of its lease, so it is
+//! released before its renewal is due. It is not kept if it is counted in this process as well, which happens in an outage, or
+//! if the decision of the store has not arrived.
+//!
+//! `KeptSlots`: freed slots, which requests with the same key and cost take.
 
 use std::sync::Arc;
 use std::time::Duration;

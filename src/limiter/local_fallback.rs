@@ -2,6 +2,40 @@
 //!
 //! A second [`Memory`] counts by the shares of this process. Every decision of the store seeds it, so it knows how much of a
 //! key is left when the store fails, and what it admits goes into the [`OutageLedger`].
+//!
+//! # Shares, debts and trials
+//! `limiter::local_fallback` decides for limits with `on_store_failure = "local"`. A second in-process store counts with each
+//! proxy's share of the limits (`Quota::shared_by`). Every reply of Redis seeds it (`Policy::seed`): remaining units and the
+//! time until all are back are enough to rebuild a state. So a local decision needs one lookup, and nothing is copied when the
+//! breaker opens.
+//!
+//! What is admitted locally is recorded in the `OutageLedger` if the error proves that nothing was sent
+//! (`StoreError::is_uncharged`); a charge whose reply was lost is counted locally, and never charged again.
+//! `limit::OwedCharges` computes the debt. A bucket owes what its share holds beyond its level before the outage: it keeps
+//! both, and drains the older part first, so that k shares that each drain at a k-th of the rate never owe less than one bucket
+//! would hold. Algorithms that count by time keep steps with their times.
+//!
+//! Units that a process holds of grants are part of its share then. The seed counts all reserved units as spent, so
+//! `grants::share_balance` remembers for each key the last decision, the units that were held then, and those that were taken
+//! since: requests are decided by held units without touching the share while the store replies. The first request that is not
+//! (`LocalFallback::unless_settled`) makes the share count them (`Policy::updated_share`): the held units become available to
+//! it, and each one that is taken is charged at its time. From then on held units are spent only as far as the share has room.
+//! They are not owed, since the store charges them by a report or when their grant ends. As replies are rare, what other
+//! processes have taken is known late; so the share has at most what remains of it if only the units of this process are
+//! counted (`Policy::own_usage`), and a process holds at most its share. Then all processes together have no more than the
+//! limit, whatever they know of each other, unless one has taken more than its share from the store. An exhausted bucket with
+//! units promised for later tells when all of them are refilled (`reset_after` may exceed the time in which a full debt
+//! drains), so that shares do not refill before.
+//!
+//! When a probe succeeds, the worker charges the debt before its breaker closes, in calls of at most 128 late charges; debt
+//! that is recorded later is charged by `Limiter::run_maintenance`. While the ledger has a key, or its charge-back is under
+//! way, the store does not know the whole count; and while a breaker of the process is open or on trial, other proxies may not
+//! have charged theirs (with several `instances` the trial lasts 1.5 s). In that time (`LocalFallback::is_settled`) a request
+//! must fit the share as well as the store: `take_shares` charges the share before the store is called, `refund_shares` refunds
+//! it if the store denies, and a reply seeds the share only if it leaves less (`Policy::stricter_seed`). On the wire a late
+//! charge has an age by the monotonic clock, since the server's clock differs from ours. A charge-back whose reply is lost is
+//! not repeated. Slots have no ledger: the slots in the store are copied to the local store when the breaker opens, and all are
+//! renewed in the store when it is back.
 
 use std::borrow::Cow;
 use std::rc::Rc;

@@ -1,4 +1,10 @@
 //! The raises that this process knows: with Redis a copy, which the maintenance of the workers updates; otherwise all of them.
+//!
+//! A raise of a key (`tidegate keys raise`) is a policy with larger numbers that counts in the same states, so neither stores
+//! nor scripts know raises. `limiter::Raises` has all of them: with Redis a copy of one text (`lua/raises.lua`), of which a
+//! process reads the version once a second, on the main thread. While there are some, `limiter::raised_limits` appends the
+//! policies that it needs to a copy of the limits, and gives charges of raised keys their ids. Outside `limiter` a `PolicyId`
+//! is always one of the configuration: `LimitStatus` has it, and the factor.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,8 @@
 //! Tunnels: forward bytes in both directions after a protocol switch.
+//!
+//! Tunnels begin when a server has accepted a WebSocket handshake. Over HTTP/1.1 the `ProxyResponse` carries the `Tunnel`, and
+//! the client's connection runs it with its stream; over HTTP/2 it is a stream with a task. The upstream side keeps the
+//! `ResponseBody`, and so the `Permit` and the connection, until the last byte.
 
 use std::cell::Cell;
 use std::future::poll_fn;

@@ -2,6 +2,66 @@
 //!
 //! A connection waits or is served. While it waits, for its first byte or because its client has been idle for a while, it
 //! holds only its socket; buffers and protocol state are allocated when a request arrives.
+//!
+//! # States and timeouts
+//! Over HTTP/1.1 one task reads heads, runs the pipeline, reads bodies and writes responses (`server::connection::http1`). The
+//! state determines which timeout applies:
+//!
+//! ```mermaid
+//! stateDiagram-v2
+//!     [*] --> Idle: TCP, PROXY header, TLS (handshake_timeout)
+//!     Idle --> Parked: 500 ms without a byte
+//!     Idle --> ReadingHead: first byte
+//!     Parked --> ReadingHead: first byte
+//!     Idle --> [*]: idle_timeout
+//!     Parked --> [*]: idle_timeout
+//!     ReadingHead --> Responding: head complete
+//!     ReadingHead --> Refused: malformed
+//!     ReadingHead --> Abandoned: header_timeout
+//!     Responding --> Idle: response written, keep-alive
+//!     Responding --> Paused: no slot or connection free, worker saturated
+//!     Paused --> Idle: at most 1 s
+//!     Responding --> DiscardingBody: rest of the request body
+//!     Responding --> Tunnel: protocol switched
+//!     Responding --> Closing: Connection close, drain
+//!     DiscardingBody --> Idle: read within 1 s
+//!     DiscardingBody --> Closing: not read in time
+//!     Refused --> Closing: 400, 414, 431, 501
+//!     Abandoned --> [*]: without a response
+//!     Closing --> [*]: flush, shut down, linger
+//!     Tunnel --> [*]: tunnel_timeout
+//! ```
+//!
+//! While the state is `Responding` (`body_timeout`, `min_body_rate`, `idle_timeout` for writes), one poll drives everything:
+//! the future of the pipeline, the request's body (`Upload` reads the next part only when the other end of its `body_channel`
+//! requests it), then the response's body and the socket. At most one part of a body waits in each direction. While the proxy
+//! works, the connection reads ahead a little, to notice that the client disconnects.
+//!
+//! - **Parking.** After half a second without a byte, a connection keeps its stream only; buffers return to the worker
+//!   (`BufferedStream`). A parked connection is read through rustls, not merely watched by its descriptor, since rustls may
+//!   already hold plaintext. HTTP/2 is not parked: its tables and windows belong to both sides. Once a second `server::worker`
+//!   frees a large block, which makes the allocator return memory to the system.
+//! - **Overload.** `server::refusal_pacer` measures how busy the worker is, and sets the pauses of connections whose requests
+//!   were refused because all slots of a limit or all connections of an upstream are in use. The time between the ends of two
+//!   pauses bounds the rate of such refusals: it doubles with each window in which the worker is saturated, and shrinks by a
+//!   quarter with each other one. Each client has its own sequence of pauses at its part of that rate. Pauses change when a
+//!   request is read, and nothing else.
+//! - **Turns of the event loop.** A task that becomes ready runs after all that are ready already, so turns must be short.
+//!   `server::start_queue` lets 64 requests over HTTP/2, or pipelined ones, start in a turn. Further ones wait, and client
+//!   addresses take turns. A first request over HTTP/1.1 does not wait: a connection has only one.
+//! - **Half-closed clients.** A client that has shut down its sending side may still wait for the response; it can't be
+//!   distinguished from one that has disconnected. So the request continues until the client has read nothing for two seconds.
+//!   In the middle of a request body the end of the connection is an error at once, also while a limit delays the request.
+//! - **Closing.** If a socket is closed with unread input, the kernel resets the connection and the client may lose its
+//!   response. So a connection on which the client may still be sending is shut down in one direction and read for a while
+//!   (`socket::Lingering`).
+//! - **Lazy timers.** A timer that is set and cleared for each request costs too much. A `LazyTimer` is checked only when a
+//!   read or write is pending; after progress it is left as it is, and if it fires early it is set to the remaining time. It is
+//!   polled outside tokio's cooperative budget, so that a task that polls it once is woken.
+//! - **Slow clients.** A small body is read completely before an endpoint is chosen (`RequestBody::buffered`; `BufferBudget`
+//!   bounds it for the streams of a connection). Other bodies, and responses, have a minimum rate: `socket::TransferRate`
+//!   counts only the time spent waiting for the client. When a listener is full, the connection table
+//!   (`server::connection_limiter`) closes an idle connection of the client with the most connections.
 
 mod frame_flood;
 mod http1;

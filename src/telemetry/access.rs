@@ -2,6 +2,12 @@
 //!
 //! A worker formats the line of a request into its own buffer, and one thread writes the buffers. Workers never wait for
 //! that thread: while it can't keep up, lines are dropped and counted.
+//!
+//! The access log has a thread because a write to standard output may block, and making standard output non-blocking would
+//! affect every process that shares it. A worker formats a line into its own buffer, under a lock that only the writer thread
+//! contends for, so a line costs no system call. The writer takes all buffers: at once when it was idle, and under load 10 ms
+//! after its last write or when a buffer is full (60 KiB). While a write blocks, workers set aside up to 8 MiB of full buffers
+//! in total, then drop and count lines. The log has a second thread of the same kind.
 
 mod forwarding;
 mod line;

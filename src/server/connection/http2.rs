@@ -4,6 +4,17 @@
 //! client resets too many streams before they are read. This module adds the limits that they lack: how long a connection may
 //! be idle, how long a client may leave a response unread, how many requests it may cancel, and how many control frames it
 //! may send ([`frame_flood`](super::frame_flood)).
+//!
+//! Inside the proxy every request has the form of HTTP/1.1: `proxy::http2` converts it on its way in, `upstream::http2` on its
+//! way out, and `proxy::grpc` converts rejections of gRPC calls last. A connection has no read timeouts, its streams have: each
+//! is a task (`server::connection::stream_tracker`) that ends when a part of its response waits too long for the client; a
+//! stalled request body is noticed by `RequestBody`. A connection without streams gets GOAWAY after `idle_timeout`. hyper and
+//! h2 enforce the other bounds, set in `server::connection::http2`. The memory of a connection is bounded by its window (512
+//! KiB), as much for buffered small bodies, 64 KiB for each of 128 responses, and heads. `FrameFloodGuard`, between socket and
+//! hyper, reads frame headers, charges frames that carry no data, and after 64 KiB in one go yields, since h2 reads as long as
+//! there is input. From a HEADERS frame on whose request may not start yet (below) it holds back what it has read.
+//! `server::head_budget` bounds the memory of heads until their responses, since a byte of HPACK can stand for 4 KiB: a request
+//! beyond it is refused, and not held back, because frames of other streams would wait behind it.
 
 use std::error::Error;
 use std::future::poll_fn;

@@ -5,6 +5,40 @@
 //! been charged.
 //!
 //! Each server has a lane of its own, so that no request waits for a server that it does not need.
+//!
+//! # Calls
+//! ```text
+//! requests of a worker                 RedisClient (fred)                     Redis
+//! ────────────────────                 ──────────────────                     ─────
+//! A ─► DenialCache ─► Breaker ─► Batcher ── one call: A ──────────────────►   EVALSHA take.lua
+//! B ─►     │             │         │ B, C, D wait while it is on its way          TIME, MGET states
+//! C ─►     │             │         │                                              decide request by request
+//! D ─►     ▼ denied      ▼ open    │   ◄─────────────────────── A's reply ───     SET what changed, with TTL, or SETRANGE
+//!       until retry_after  on_store_failure
+//!                                  └── one call: B, C, D ─────────────────►   EVALSHA take.lua
+//! ```
+//!
+//! All charges of a request are one `EVALSHA`. `store::redis::wire` packs keys, policies and costs into binary strings;
+//! `take.lua` reads the server's clock once and all states with one `MGET`, decides, writes only what has changed, and returns
+//! records of fixed size. One call can hold any number of requests; equal requests on consecutive keys are encoded once.
+//!
+//! `store::redis::batcher` has a queue for each server, a `Lane`. While a call is in flight, new requests wait for the next
+//! one. A single request is sent immediately; before a further call the worker polls the tasks that are ready once, so that
+//! their requests join it. A request that timed out in the queue is removed: its client already has a response. A call is
+//! bounded by the weight of its charges (`batcher::request`), since a sliding log of a thousand entries occupies the server for
+//! as long as ten buckets. The states of a lane:
+//!
+//! | state | a request that arrives | until |
+//! | --- | --- | --- |
+//! | idle: no call is in flight | starts the task of the lane, which sends it | |
+//! | waiting | is queued | the next call may be sent (`batcher::pace`) |
+//! | open: calls are in flight, and one more may be sent | is sent at once | |
+//! | stalled: a call had no reply for a whole deadline | fails at once with `Unsent`, as the queued requests did | the server replies to a script without effect, or the connection is replaced |
+//!
+//! Calls to a distant server overlap: a quarter of the mean round trip apart, but at least 300 µs, and at most four at a time.
+//! They do not overlap if the mean round trip is more than twice the shortest, since then the server is busy, and fewer and
+//! larger calls cost it less. No call is sent while one has taken twice as long as the mean: requests without a reply may have
+//! been charged, so there should be few. Calls share a connection, so a server runs them in their order.
 
 mod call;
 mod lane;

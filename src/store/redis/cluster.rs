@@ -4,6 +4,12 @@
 //! again that may have been run, and after ASK to the wrong node. MOVED, ASK and TRYAGAIN prove that nothing was
 //! run, so after these, and only these, a command is sent again: after MOVED and ASK at once and a few times, after TRYAGAIN
 //! with growing pauses until the deadline, since it fails until the migration ends.
+//!
+//! In a cluster a call has one command for each hash slot, since all keys of a script must be in one slot. The commands of a
+//! call are queued in fred together, which writes them at once. A lane assigns requests to servers by a copy of fred's map of
+//! slots, which may be a second old; fred routes each command by its current map. A command that is redirected, or gets
+//! TRYAGAIN because its slot is being moved, is sent again by a separate task: further requests for that slot wait for it, for
+//! at most a quarter of the deadline, and others do not. One bound (`MAX_PENDING`) holds for all lanes together.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -5,6 +5,12 @@
 //! part of them each. If a charge is denied now, since another request was faster, the charges before it are refunded.
 //! The limits are never exceeded, but a competing request may meanwhile be denied although it would have fitted. So no
 //! request is denied before a second round, and denials must not be cached.
+//!
+//! In a cluster the limits of one request may be on several nodes. `redis::cross_slot` peeks at all of them concurrently, then
+//! charges one tag after the other in the order of the keys; each step is a request to the batcher. If one is denied at that
+//! point, earlier ones are refunded (`ChargeKind::Refund`): each reply ends with the time of the script, from which a refund
+//! finds the entry of a log, or how much has drained since. Grants are requested beside these steps, by charges without cost,
+//! since a grant could not be undone.
 
 use std::pin::Pin;
 use std::sync::Arc;

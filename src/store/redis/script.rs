@@ -1,4 +1,19 @@
 //! The scripts that run in Redis: the files of `lua/`, joined.
+//!
+//! # Fast paths
+//! `take.lua` repeats the arithmetic of `debt.lua` and `fixed_window.lua` inline for the most frequent requests, which take or
+//! peek at units of any number of token buckets, GCRAs and fixed windows without a ban, a block or granted units: they need no
+//! function at all. `take_one.lua`, the beginning of that script, decides a call with one charge on a token bucket or GCRA, and
+//! needs hardly a table. `tests/it/proof/fast_path.rs` compares the results of all these code paths byte by byte.
+//!
+//! These fast paths overwrite a state in place (SETRANGE, which costs half as much as SET) if the time to live of its key is
+//! long enough. So that they know it, a debt is followed by the time at which its key expires; the key of a window expires when
+//! the window ends.
+//!
+//! Redis' own bounded counter (`BITFIELD … OVERFLOW FAIL INCRBY` with `PEXPIRE`) took 0.53 of the script's CPU time for a fixed
+//! window with 30 requests in a call, and 0.30 with one request (Redis 7.0, one run). It is not used: it can't be charged
+//! together with another limit, has no bans or blocks, depends on the proxy's clock, and leaves a key without TTL between its
+//! two commands.
 
 use std::sync::LazyLock;
 

@@ -1,4 +1,8 @@
 //! The script's arguments and its reply; `lua/take.lua` documents the layout.
+//!
+//! A stored key is `PREFIX:{TAG}:LIMIT:A`. TAG is a BLAKE3 hash (128 bits) over kind, length and value of each key part, keyed
+//! with `hash_key`. A is a letter for the algorithm and its state layout, so that an old state is never misread: a changed
+//! layout needs a new letter. A record expires when it equals an empty one.
 
 use bytes::Bytes;
 use hashbrown::HashMap;

@@ -46,7 +46,12 @@ fn a_cluster_promotes_the_replica_of_a_killed_master() {
             cluster.masters[1..].iter().all(|node| node.cli(&["cluster", "nodes"]).lines().any(knows))
         });
         trial.end(&Expected {
-            reasons: &["not connected: ", "CLUSTERDOWN", "the connection ended", "no reply within the deadline"],
+            reasons: &[
+                "not connected: ",
+                "CLUSTERDOWN",
+                "the connection ended",
+                "no reply within the deadline",
+            ],
             keeps: false,
         });
     });
