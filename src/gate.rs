@@ -191,13 +191,9 @@ impl Gate {
             self.matcher().match_limits(limits, &subject)?
         };
         let Subject { identity, .. } = subject;
-        let RouteMatch { path, host, route, query } = matched;
         Ok(RequestPlan {
-            path,
-            host,
+            matched,
             client: location.address,
-            route,
-            query,
             body,
             awaits_body,
             is_partial,
@@ -251,7 +247,21 @@ impl Gate {
         matched: &'a RouteMatch<'_>,
         location: &'a ClientLocation<'a>,
     ) -> Subject<'a> {
-        let mut subject = Subject {
+        let mut subject = self.anonymous_subject(client, head, matched, location);
+        subject.identity = self.identify(&subject);
+        subject
+    }
+
+    /// [`Gate::subject`] before its consumer is identified.
+    #[inline]
+    fn anonymous_subject<'a>(
+        &'a self,
+        client: ClientIdentity<'a>,
+        head: &'a RequestHead,
+        matched: &'a RouteMatch<'_>,
+        location: &'a ClientLocation<'a>,
+    ) -> Subject<'a> {
+        Subject {
             head,
             query: &matched.query,
             host: &matched.host,
@@ -266,9 +276,7 @@ impl Gate {
             descriptor: None,
             token: Token::new(self.jwt.as_deref(), &head.fields),
             identity: Identity::default(),
-        };
-        subject.identity = self.identify(&subject);
-        subject
+        }
     }
 
     fn identify(&self, subject: &Subject<'_>) -> Identity {
@@ -313,22 +321,10 @@ impl Gate {
         plan: &'a RequestPlan<'_>,
         location: &'a ClientLocation<'a>,
     ) -> Subject<'a> {
-        Subject {
-            head,
-            query: &plan.query,
-            host: &plan.host,
-            path: plan.path.matched(),
-            peer: client.address,
-            tls_subject: client.tls_subject,
-            location,
-            client: self.client_ip.counted(plan.client),
-            route: plan.route.map(|id| self.routes.get(id)),
-            body: plan.body,
-            recorded: None,
-            descriptor: None,
-            token: Token::new(self.jwt.as_deref(), &head.fields),
-            identity: plan.identity.clone(),
-        }
+        let mut subject = self.anonymous_subject(client, head, &plan.matched, location);
+        subject.body = plan.body;
+        subject.identity = plan.identity.clone();
+        subject
     }
 
     /// The name of the key of a request under a limit, as [`Gate::key_name`].

@@ -47,16 +47,10 @@ pub struct RouteMatch<'a> {
 /// Everything that is decided before the limits of a request are checked: the route, the client, and the charges.
 #[derive(Debug)]
 pub struct RequestPlan<'a> {
-    /// The normalized path.
-    pub path: NormalPath<'a>,
-    /// The requested host, without port; empty if the request names none.
-    pub host: Cow<'a, str>,
+    /// The target and the route.
+    pub matched: RouteMatch<'a>,
     /// The client's whole address.
     pub client: IpAddr,
-    /// The route; none if no route matches.
-    pub route: Option<RouteId>,
-    /// The query.
-    pub query: Query<'a>,
     /// The fields of the body that the limits name, if it was read.
     pub body: Option<&'a BodyFields>,
     /// Whether the limits name fields of the body, which was not read.

@@ -110,7 +110,7 @@ impl RequestCheck {
             Some(unread) => gate.plan_read(identity, &self.head, Some(&NO_BODY), unread)?,
         };
         Ok(Planned {
-            route: plan.route,
+            route: plan.matched.route,
             charges: plan.charges,
             exempt: plan.exempt,
             missing: plan.missing,

@@ -1,10 +1,8 @@
 //! Requests that the `block` list of a limit rejects, which have no plan.
 
-use super::client::ClientConnection;
 use super::log_entry::LogEntry;
 use super::snapshot::Proxy;
-use crate::gate::BodyFields;
-use crate::http1::RequestHead;
+use crate::gate::Subject;
 use crate::limit::PolicyId;
 use crate::telemetry::{KeyEvent, LogKeys};
 
@@ -12,26 +10,21 @@ use crate::telemetry::{KeyEvent, LogKeys};
 /// key, whose address is blocked, has neither count nor key.
 pub(super) fn record(
     proxy: &Proxy,
-    client: &ClientConnection,
-    (head, body): (&RequestHead, Option<&BodyFields>),
+    subject: &Subject<'_>,
     limit: PolicyId,
     log_entry: Option<&mut LogEntry>,
 ) {
     let gate = &proxy.snapshot.gate;
-    let location = gate.locate(client.identity(), head);
-    let Ok(matched) = gate.match_route(head, &location) else { return };
-    let mut subject = gate.subject(client.identity(), head, &matched, &location);
-    subject.body = body;
     let consumer = subject.identity.name();
-    let key = gate.limit_rules[limit].key.find(&subject, &gate.hasher).key();
+    let key = gate.limit_rules[limit].key.find(subject, &gate.hasher).key();
     if let (Some(top), Some(key)) = (&proxy.top, key) {
         let event = KeyEvent { key, consumer, is_denied: true };
-        top.record(limit, event, || gate.key_name_of(limit, key, &subject));
+        top.record(limit, event, || gate.key_name_of(limit, key, subject));
     }
     let Some(entry) = log_entry else { return };
     entry.set_consumer(consumer);
     if let Some(key) = key.filter(|_| entry.keys() != LogKeys::Off) {
-        let name = (entry.keys() == LogKeys::Plain).then(|| gate.key_name_of(limit, key, &subject));
+        let name = (entry.keys() == LogKeys::Plain).then(|| gate.key_name_of(limit, key, subject));
         entry.set_key(&key, name.flatten());
     }
 }

@@ -22,7 +22,7 @@ use super::{rate_headers::RateHeaderSource, rejection::Rejection};
 use super::{request_decision::RequestDecision, request_id::RequestId, request_record::RequestRecord};
 use super::{route_action::Target, settlement::settle, snapshot::Proxy};
 use crate::boxed::rare;
-use crate::gate::{BodyFields, RequestError, RequestPlan, RouteId, RouteMatch};
+use crate::gate::{BodyFields, RequestError, RequestPlan, RouteId, RouteMatch, Subject};
 use crate::http1::{RequestHead, ResponseHead};
 use crate::id_vec::Id as _;
 use crate::limiter::{Admission, Denial, LimitStatuses, Permit, Reservation, StatusSource};
@@ -89,7 +89,7 @@ pub async fn serve(
         return exchange.finish(response).await;
     }
     let result = match refused {
-        Some(rejection) => Err(exchange.rejected(&head, *rejection)),
+        Some(rejection) => Err(exchange.rejected(&head, None, *rejection)),
         None => exchange.run(normalized, head).await,
     };
     let mut response = match result {
@@ -152,7 +152,7 @@ impl<'p> Exchange<'p> {
         mut head: Box<RequestHead>,
     ) -> Result<ProxyResponse<BodySource>, Rejection> {
         if let Err(error) = normalized {
-            return Err(self.rejected(&head, Rejection::Malformed(error)));
+            return Err(self.rejected(&head, None, error.into()));
         }
         if let Some(rules) = self.proxy.snapshot.cors.as_deref().filter(|_| self.cors.is_some())
             && let Some(response) = self.preflight(rules, &head)
@@ -171,11 +171,10 @@ impl<'p> Exchange<'p> {
                 read = missing.map_err(|why| self.unread(&head, partial, why))?;
                 planned = replan(proxy, self.client, &head, &read);
             }
-            let plan = match &mut planned {
-                Ok(plan) => plan,
-                Err(error) => return Err(self.malformed(&head, read.fields.as_ref(), error)),
-            };
-            self.route = plan.route;
+            let plan = planned
+                .as_mut()
+                .map_err(|error| self.rejected(&head, read.fields.as_ref(), error.clone().into()))?;
+            self.route = plan.matched.route;
             let (permit, delay) = self.admit(&head, plan).await?;
             if let Some(error) = plan.identity.error {
                 return Err(Rejection::Unidentified(error));
@@ -221,17 +220,21 @@ impl<'p> Exchange<'p> {
         Some(response)
     }
 
-    /// Records what is known of a request that is rejected for its head or its fields.
+    /// Records what is known of a request that is rejected before it has a plan.
     #[cold]
-    fn malformed(
+    fn rejected(
         &mut self,
         head: &RequestHead,
         fields: Option<&BodyFields>,
-        error: &RequestError,
+        rejection: Rejection,
     ) -> Rejection {
-        let rejection = self.rejected(head, Rejection::Malformed(error.clone()));
-        if let RequestError::Blocked(limit) = error {
-            self.record.describe_blocked(self.proxy, self.client, (head, fields), *limit);
+        let (gate, client) = (&self.proxy.snapshot.gate, self.client.identity());
+        let location = gate.locate(client, head);
+        let matched = gate.match_route(head, &location).ok();
+        self.describe_match(head, matched.as_ref());
+        if let (Rejection::Malformed(RequestError::Blocked(limit)), Some(matched)) = (&rejection, &matched) {
+            let subject = Subject { body: fields, ..gate.subject(client, head, matched, &location) };
+            self.record.describe_blocked(self.proxy, &subject, *limit);
         }
         rejection
     }
@@ -240,23 +243,16 @@ impl<'p> Exchange<'p> {
     #[cold]
     fn unread(&mut self, head: &RequestHead, partial: &RequestPlan<'_>, why: Unread) -> Rejection {
         let denied = match why {
-            Unread::Rejected(rejection) => return self.rejected(head, rejection),
+            Unread::Rejected(rejection) => {
+                self.describe_match(head, Some(&partial.matched));
+                return rejection;
+            }
             Unread::Denied(admission, stopwatch) => {
-                self.route = partial.route;
+                self.route = partial.matched.route;
                 self.record_admission(head, partial, *admission, stopwatch)
             }
         };
         denied.err().unwrap_or(Rejection::Denied(Denial::Limited))
-    }
-
-    /// Records what is known of a request that is rejected before it has a plan.
-    #[cold]
-    fn rejected(&mut self, head: &RequestHead, rejection: Rejection) -> Rejection {
-        let gate = &self.proxy.snapshot.gate;
-        let location = gate.locate(self.client.identity(), head);
-        let matched = gate.match_route(head, &location).ok();
-        self.describe_match(head, matched.as_ref());
-        rejection
     }
 
     /// Records the client and the route of a request without a plan.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::route_action::Target;
 use super::snapshot::ConfigSnapshot;
 use crate::consumers::Consumer;
-use crate::gate::{ClientIdentity, Gate, KeySpec, RequestPlan, RouteId};
+use crate::gate::{ClientIdentity, ClientLocation, RequestPlan, RouteId};
 use crate::http1::RequestHead;
 
 /// Where an admitted request goes.
@@ -32,22 +32,17 @@ impl ForwardPlan {
         head: &RequestHead,
         plan: &RequestPlan<'_>,
     ) -> Option<Self> {
-        let route = plan.route?;
+        let route = plan.matched.route?;
         let balance_hash = match &snapshot.actions[route].target {
-            Target::Forward { key: Some(key), .. } => balance_hash(&snapshot.gate, client, head, key),
+            Target::Forward { key: Some(key), .. } => {
+                let gate = &snapshot.gate;
+                let location = ClientLocation::new(plan.client, gate.geo.as_deref());
+                key.balance_hash(&gate.planned_subject(client, head, plan, &location), &gate.hasher)
+            }
             _ => None,
         };
-        let path = plan.path.changed().map(str::to_owned);
+        let path = plan.matched.path.changed().map(str::to_owned);
         let consumer = plan.identity.consumer.clone();
         Some(Self { route, client: plan.client, path, consumer, balance_hash })
     }
-}
-
-/// The hash by which the upstream of a request selects a server. The route was matched before, but few upstreams need that
-/// match again.
-#[cold]
-fn balance_hash(gate: &Gate, client: ClientIdentity<'_>, head: &RequestHead, key: &KeySpec) -> Option<u64> {
-    let location = gate.locate(client, head);
-    let matched = gate.match_route(head, &location).ok()?;
-    key.balance_hash(&gate.subject(client, head, &matched, &location), &gate.hasher)
 }

@@ -63,8 +63,8 @@ impl LogEntry {
         let PlannedRequest { gate, plan, .. } = *request;
         let statuses = &admission.statuses;
         self.record.client = plan.client;
-        self.record.set_host(&plan.host);
-        self.set_route(gate, plan.route);
+        self.record.set_host(&plan.matched.host);
+        self.set_route(gate, plan.matched.route);
         self.set_consumer(plan.identity.name());
         self.set_shadow_denials(gate, &admission.shadow_denials);
         let binding = binding(statuses.iter().map(|status| &status.decision));

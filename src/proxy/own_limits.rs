@@ -50,7 +50,7 @@ pub(super) fn only_shows_limits(snapshot: &ConfigSnapshot, plan: &RequestPlan<'_
 
 /// Whether the route of a request shows the client's limits.
 pub(super) fn is_about_limits(snapshot: &ConfigSnapshot, plan: &RequestPlan<'_>) -> bool {
-    let action = plan.route.map(|route| &snapshot.actions[route]);
+    let action = plan.matched.route.map(|route| &snapshot.actions[route]);
     action.is_some_and(|action| matches!(action.target, Target::Limits))
 }
 

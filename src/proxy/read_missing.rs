@@ -63,7 +63,7 @@ pub(super) fn read_missing<'f>(
             early.in_redis().await?;
             unread = proxy.snapshot.gate.fetch_consumer(client.identity(), head, &proxy.limiter).await;
         }
-        let Some(route) = plan.route.filter(|_| plan.awaits_body) else {
+        let Some(route) = plan.matched.route.filter(|_| plan.awaits_body) else {
             return Ok(ReadParts { fields: None, unread });
         };
         let mut reading = pin!(read_fields(proxy, client, (head, body), route));

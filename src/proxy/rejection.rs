@@ -81,6 +81,12 @@ impl Rejection {
     }
 }
 
+impl From<RequestError> for Rejection {
+    fn from(error: RequestError) -> Self {
+        Self::Malformed(error)
+    }
+}
+
 impl From<ForwardError> for Rejection {
     fn from(error: ForwardError) -> Self {
         Self::Upstream(error)

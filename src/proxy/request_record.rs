@@ -12,7 +12,7 @@ use super::rejection::Rejection;
 use super::request_id::RequestId;
 use super::server_span;
 use super::snapshot::Proxy;
-use crate::gate::{BodyFields, Gate, RouteMatch};
+use crate::gate::{Gate, RouteMatch, Subject};
 use crate::http1::RequestHead;
 use crate::limit::PolicyId;
 use crate::limiter::{Admission, Delivery};
@@ -87,15 +87,9 @@ impl RequestRecord {
     }
 
     /// Records the consumer and the key of a request that the `block` list of a limit rejects.
-    pub fn describe_blocked(
-        &mut self,
-        proxy: &Proxy,
-        client: &ClientConnection,
-        request: (&RequestHead, Option<&BodyFields>),
-        limit: PolicyId,
-    ) {
+    pub fn describe_blocked(&mut self, proxy: &Proxy, subject: &Subject<'_>, limit: PolicyId) {
         let log = self.0.as_deref_mut().and_then(|recorders| recorders.log.as_deref_mut());
-        blocked::record(proxy, client, request, limit, log);
+        blocked::record(proxy, subject, limit, log);
     }
 
     /// Records why a request is rejected.

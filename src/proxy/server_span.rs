@@ -48,7 +48,7 @@ pub(super) fn begin(
 pub(super) fn describe(trace: &mut RequestTrace, request: &PlannedRequest<'_>, admission: &Admission) {
     let PlannedRequest { gate, head, plan, .. } = *request;
     let Some(span) = trace.server_span() else { return };
-    describe_client(span, plan.client, &plan.host);
+    describe_client(span, plan.client, &plan.matched.host);
     if let Some(consumer) = plan.identity.name() {
         span.attribute("tidegate.consumer", consumer);
     }
@@ -81,7 +81,7 @@ pub(super) fn describe(trace: &mut RequestTrace, request: &PlannedRequest<'_>, a
             );
         }
     }
-    set_route(trace, gate, head, plan.route);
+    set_route(trace, gate, head, plan.matched.route);
 }
 
 /// Records the host and the route of a request without a plan, as far as they are known.

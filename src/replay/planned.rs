@@ -27,7 +27,7 @@ impl PlannedEntry<'_> {
 
     /// The limits of its route.
     pub(super) fn limits(&self) -> &[PolicyId] {
-        self.plan.route.map_or(&self.gate.default_limits, |id| &self.gate.routes.get(id).limits)
+        self.plan.matched.route.map_or(&self.gate.default_limits, |id| &self.gate.routes.get(id).limits)
     }
 
     /// The name of the key of a charge, as [`Gate::key_name`].

@@ -128,7 +128,7 @@ impl<'g> Player<'g> {
         } else {
             let delay = enforced().map(|(_, decision)| decision.delay).max().unwrap_or_default();
             self.start(&charges, &all, entry, delay);
-            match (plan.identity.error, &plan.missing, plan.route) {
+            match (plan.identity.error, &plan.missing, plan.matched.route) {
                 (Some(error), ..) => ReplayVerdict::Consumer(error),
                 (None, Some(missing), _) => ReplayVerdict::Missing(missing.clone()),
                 (None, None, Some(route)) if self.blocks(route) => ReplayVerdict::Blocked(route),
@@ -137,7 +137,12 @@ impl<'g> Player<'g> {
         };
         let by_limit =
             decided.map(|(charge, decision)| (self.gate.limit_of(charge.policy), charge, decision));
-        Played { route: plan.route, verdict, decisions: by_limit.collect(), exempt: plan.exempt.clone() }
+        Played {
+            route: plan.matched.route,
+            verdict,
+            decisions: by_limit.collect(),
+            exempt: plan.exempt.clone(),
+        }
     }
 
     fn blocks(&self, route: RouteId) -> bool {

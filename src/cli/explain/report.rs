@@ -11,7 +11,7 @@ use crate::config::Loaded;
 use crate::consumers::ConsumerError;
 use crate::gate::{
     BodyFields, ClientIdentity, ClientLocation, ConsumerRules, Gate, Identity, MAX_READ_BODY, NoField,
-    RequestError, RequestPlan, RequestView, RouteId, Subject, normalize,
+    RequestError, RequestPlan, RequestView, RouteId, RouteMatch, Subject, normalize,
 };
 use crate::http1::{RequestHead, names};
 use crate::id_vec::Id as _;
@@ -80,12 +80,11 @@ fn explain_known(
 ) {
     let snapshot = &loaded.config.snapshot;
     let gate = &snapshot.gate;
-    let fields = body_fields(gate, peer, head, body);
     let location = gate.locate(peer, head);
-    let matched = gate.match_route(head, &location);
+    let matched = gate.match_route(head, &location).ok();
+    let fields = matched.as_ref().and_then(|matched| body_fields(gate, matched, head, body));
     let subject = matched
         .as_ref()
-        .ok()
         .map(|matched| Subject { body: fields.as_ref(), ..gate.subject(peer, head, matched, &location) });
     explained.route = subject.as_ref().and_then(|subject| Some(subject.route?.name.to_string()));
     match (gate.plan(peer, head, fields.as_ref()), subject) {
@@ -105,11 +104,10 @@ fn explain_known(
 /// The fields of the body that the limits of the request's route name, as a proxy would read them.
 fn body_fields(
     gate: &Gate,
-    peer: ClientIdentity<'_>,
+    matched: &RouteMatch<'_>,
     head: &RequestHead,
     body: Option<&[u8]>,
 ) -> Option<BodyFields> {
-    let matched = gate.match_route(head, &gate.locate(peer, head)).ok()?;
     let fields = &gate.routes.get(matched.route?).body_fields;
     let is_short = |body: &&[u8]| body.len() <= MAX_READ_BODY;
     let body =
@@ -155,8 +153,8 @@ fn explain_plan(
     let gate = &snapshot.gate;
     let (head, location) = (subject.head, subject.location);
     let rows = &mut explained.rows;
-    rows.row("path", plan.path.matched());
-    rows.row("host", if plan.host.is_empty() { "none" } else { &plan.host });
+    rows.row("path", plan.matched.path.matched());
+    rows.row("host", if plan.matched.host.is_empty() { "none" } else { &plan.matched.host });
     rows.row("client", describe_client(gate, peer, head));
     if let Some(rules) = &gate.consumers {
         rows.row("consumer", describe_consumer(rules, &plan.identity));
@@ -164,10 +162,10 @@ fn explain_plan(
     if gate.geo.is_some() {
         rows.row("location", describe_location(location));
     }
-    let index = plan.route.map(RouteId::index);
-    let request = RequestView { head, method: &head.method, query: &plan.query, location };
+    let index = plan.matched.route.map(RouteId::index);
+    let request = RequestView { head, method: &head.method, query: &plan.matched.query, location };
     routing::explain(rows, gate.routes.routes(), index, request, plan);
-    cors::explain(rows, snapshot, plan.route, head);
+    cors::explain(rows, snapshot, plan.matched.route, head);
     let ids = subject.route.map_or(&gate.default_limits, |route| &route.limits);
     if ids.is_empty() {
         rows.row("limits", "none");
@@ -178,8 +176,8 @@ fn explain_plan(
     }
     rows.gap();
     explained.response = explain_response(rows, loaded, plan, subject);
-    explained.path = Some(plan.path.matched().to_owned());
-    explained.host = (!plan.host.is_empty()).then(|| plan.host.to_string());
+    explained.path = Some(plan.matched.path.matched().to_owned());
+    explained.host = (!plan.matched.host.is_empty()).then(|| plan.matched.host.to_string());
     explained.client = Some(plan.client);
     explained.consumer = plan.identity.consumer.as_ref().map(|consumer| consumer.name.to_string());
 }
@@ -217,8 +215,8 @@ fn explain_response(
         rows.row("", "its other limits are charged, and may deny it first");
         return response;
     }
-    match plan.route.map(|route| &snapshot.actions[route]) {
-        Some(action) => forwarding::explain(rows, loaded, action, subject, &plan.path.sent),
+    match plan.matched.route.map(|route| &snapshot.actions[route]) {
+        Some(action) => forwarding::explain(rows, loaded, action, subject, &plan.matched.path.sent),
         None if head.method == Method::OPTIONS && head.uri.path() == "*" => {
             rows.row("response", "204 No Content: `OPTIONS *` addresses the server as a whole");
             ResponseInfo::new("respond", StatusCode::NO_CONTENT)

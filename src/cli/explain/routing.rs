@@ -35,7 +35,7 @@ fn near_misses<'r>(
     let path_matches = move |route: &Route| {
         let mut bare = Route::new(&route.name, route.path.clone());
         bare.host.clone_from(&route.host);
-        RouteTable::new(vec![bare]).find(&plan.host, plan.path.matched(), request).is_some()
+        RouteTable::new(vec![bare]).find(&plan.matched.host, plan.matched.path.matched(), request).is_some()
     };
     let with_path = routes.iter().filter(move |route| path_matches(route));
     with_path.filter_map(move |route| Some((route, route.unmet(request)?)))

@@ -224,13 +224,16 @@ pub fn gate(bytes: &[u8]) {
     };
     let mut normal = head.clone();
     let query = head.uri.query().map_or(String::new(), |query| format!("?{query}"));
-    let Ok(uri) = format!("{}{query}", examined.path.sent).parse::<Uri>() else { return };
+    let Ok(uri) = format!("{}{query}", examined.matched.path.sent).parse::<Uri>() else { return };
     normal.uri = uri;
     if let Some(authority) = head.uri.authority() {
         normal.fields.set(names::HOST, authority.as_str().as_bytes());
     }
     let again = GATE_OF_ALL.plan(caller(), &normal, None).expect("what is let in is let in again");
-    assert_eq!((again.route, &again.host, again.client), (examined.route, &examined.host, examined.client));
+    assert_eq!(
+        (again.matched.route, &again.matched.host, again.client),
+        (examined.matched.route, &examined.matched.host, examined.client)
+    );
     let keys = |charges: &[tidegate::limit::Charge]| {
         charges.iter().map(|it| (it.policy, it.key)).collect::<Vec<_>>()
     };
