@@ -112,6 +112,7 @@ pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 mod tests {
     use super::*;
 
+    /// RFC 9110 §10.2.3.
     #[test]
     fn both_forms_of_retry_after_are_read() {
         let read = |text: &str| {

@@ -312,6 +312,7 @@ mod tests {
         }
     }
 
+    /// RFC 9110 §5.6.6.
     #[test]
     fn a_media_type_with_other_or_malformed_parameters_is_another_one() {
         for parameters in [

@@ -196,6 +196,7 @@ mod tests {
         assert_eq!(find(&["for=203.0.113.9;FOR=6.6.6.6, for=10.0.0.2"]), "10.0.0.2");
     }
 
+    /// RFC 9110 §5.6.4.
     #[test]
     fn quoted_text_is_not_read_as_parameters() {
         let find = |values: &[&str]| find("forwarded", "10.0.0.1", values);

@@ -79,6 +79,7 @@ pub fn is_method_value(text: &str) -> bool {
 mod tests {
     use super::*;
 
+    /// RFC 9110 §9.1.
     #[test]
     fn registered_methods_are_recognized_in_their_own_case_only() {
         assert!(REGISTERED.is_sorted());

@@ -61,6 +61,7 @@ pub(super) fn missing_detail(part: &KeyPart) -> String {
 mod tests {
     use super::*;
 
+    /// RFC 9110 §11.6.1.
     #[test]
     fn only_a_401_has_a_challenge() {
         let missing = |part: &str, status| MissingPart {

@@ -219,6 +219,7 @@ mod tests {
         decode_in_pieces(text).is_ok_and(|body| body.is_some())
     }
 
+    /// RFC 9112 §7.1.
     #[test]
     fn chunks_are_joined_and_trailers_are_parsed() {
         let text = b"5;a=b\r\nhello\r\n00A \t;x\r\n0123456789\r\n0\r\nX-Sum: 1\r\nY:2\r\n\r\nGET";

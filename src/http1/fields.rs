@@ -301,6 +301,7 @@ mod tests {
         assert_eq!((fields.get_str(HOST), fields.get_str(VIA)), (None, Some("a\tb")));
     }
 
+    /// RFC 9110 §5.6.1.
     #[test]
     fn the_elements_of_all_lines_form_one_list() {
         let fields: Fields =

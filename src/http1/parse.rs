@@ -197,6 +197,7 @@ mod tests {
         Ok(lines.first().map(|&line| line.to_owned()))
     }
 
+    /// RFC 9110 §8.6.
     #[test]
     fn a_content_length_gets_its_canonical_form() {
         for (values, written) in [
@@ -251,6 +252,7 @@ mod tests {
         }
     }
 
+    /// RFC 9112 §6.1.
     #[test]
     fn transfer_codings_other_than_chunked_are_rejected() {
         let coded = |values: &[&'static str]| {
@@ -269,6 +271,7 @@ mod tests {
         }
     }
 
+    /// RFC 9112 §9.3.
     #[test]
     fn connection_options_decide_about_keep_alive() {
         for (values, in_11, in_10) in [

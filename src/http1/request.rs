@@ -169,6 +169,7 @@ mod tests {
         }
     }
 
+    /// RFC 9112 §6.3.
     #[test]
     fn a_body_has_a_length_or_is_chunked() {
         for (lines, framing, keeps) in [
@@ -197,6 +198,7 @@ mod tests {
         assert_eq!(parse(old, LIMITS).unwrap_err(), ParseError::Malformed(httparse::Error::HeaderValue));
     }
 
+    /// RFC 9110 §10.1.1.
     #[test]
     fn expect_is_ignored_in_http_10() {
         assert!(with_lines("Expect: 100-Continue\r\n").unwrap().expects_continue);

@@ -111,6 +111,7 @@ mod tests {
     }
 
     /// The rules of RFC 9112 §6.3, in their order.
+    /// RFC 9112 §6.3.
     #[test]
     fn the_head_determines_the_framing_of_the_body() {
         let (get, head) = (&Method::GET, &Method::HEAD);

@@ -96,6 +96,7 @@ mod tests {
         assert_eq!(many(MAX_TRAILER_LINES + 1), FAULT);
     }
 
+    /// RFC 9112 §7.1.2.
     #[test]
     fn malformed_trailers_are_rejected() {
         assert_eq!(lines("X: y\n\r\n"), Ok(None), "trailers end with two CRLFs");

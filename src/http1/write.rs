@@ -293,6 +293,7 @@ mod tests {
         }
     }
 
+    /// RFC 9110 §6.6.1.
     #[test]
     fn a_response_has_one_date_and_keeps_its_reason_phrase() {
         let dated = response(200, "date: then", Version::HTTP_11, Framing::Length(0), false);

@@ -99,6 +99,7 @@ mod tests {
         left
     }
 
+    /// RFC 9110 §7.6.1.
     #[test]
     fn hop_by_hop_headers_are_removed() {
         let left = after(&[
@@ -153,6 +154,7 @@ mod tests {
         }
     }
 
+    /// RFC 9110 §6.5.1.
     #[test]
     fn trailer_names_only_fields_that_may_be_trailers() {
         let left = after(&[

@@ -114,6 +114,7 @@ mod tests {
         assert_eq!(head.fields.get_all(COOKIE).collect::<Vec<_>>(), [b"a=1; b=2"]);
     }
 
+    /// RFC 9113 §8.3.1.
     #[test]
     fn authority_and_host_must_agree() {
         let host = "the request must have exactly one valid Host header";

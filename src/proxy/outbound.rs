@@ -211,6 +211,7 @@ mod tests {
         assert_eq!(target("/a?b=é&c={d}", None, None), "/a?b=%C3%A9&c={d}");
     }
 
+    /// RFC 9112 §3.2.2.
     #[tokio::test]
     async fn the_authority_of_an_absolute_target_replaces_host() {
         let head = prepared("http://real.example/", &[("host", "other")], None, None);

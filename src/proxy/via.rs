@@ -53,6 +53,7 @@ pub(super) fn add(fields: &mut Fields, own: &[u8]) -> Result<(), Loop> {
 mod tests {
     use super::*;
 
+    /// RFC 9110 §7.6.3.
     #[test]
     fn a_request_that_passes_the_same_route_again_is_a_loop() {
         let mut fields = Fields::new();

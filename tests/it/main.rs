@@ -224,6 +224,7 @@ mod routing {
 /// Rules that the source code keeps: order of modules, sizes, libraries.
 mod source {
     mod circles;
+    mod citations;
     pub mod files;
     mod functions;
     mod graph;

@@ -210,6 +210,7 @@ fn a_client_disconnect_during_a_response_frees_the_server() {
     assert_eq!(other.connections(), 1);
 }
 
+/// RFC 9113 §8.1.
 #[test]
 fn an_early_response_ends_an_upload() {
     let (server, other) = (large_h1(), large_h2(channel().0));

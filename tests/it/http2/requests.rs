@@ -43,6 +43,7 @@ fn protocols_restricts_a_listener() {
     assert!(response.is_empty() || response.starts_with(b"HTTP/1.1 4"), "{response:?}");
 }
 
+/// RFC 9113 §3.4.
 #[test]
 fn the_protocol_is_detected_from_fragments() {
     let (proxy, _server) = listening("");

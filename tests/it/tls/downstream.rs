@@ -106,6 +106,7 @@ fn alpn_follows_the_protocols_of_the_listener() {
     assert!(agreed(&["h2"]).unwrap_err().to_string().contains("NoApplicationProtocol"));
 }
 
+/// RFC 9113 §3.2 and §3.3.
 #[test]
 fn alpn_prefers_http_2() {
     let authority = Authority::new();

@@ -46,6 +46,7 @@ fn reliable(caller: &mut Caller) {
     }
 }
 
+/// RFC 9110 §9.2.2.
 #[test]
 fn idempotent_requests_lost_on_a_reused_connection_are_retried_once() {
     let plain = |method: &str| format!("{method} /x HTTP/1.1\r\nHost: a\r\n\r\n");
