@@ -255,6 +255,7 @@ mod tests {
         }
     }
 
+    /// RFC 9110 §11.4.
     #[test]
     fn encodings_of_credentials_have_one_form() {
         for (encoded, form) in [

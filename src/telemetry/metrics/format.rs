@@ -88,6 +88,7 @@ impl MediaType {
 mod tests {
     use super::*;
 
+    /// RFC 9110 §12.5.1.
     #[test]
     fn the_preferred_format_is_selected() {
         use MetricsFormat::{OpenMetrics, Prometheus};

@@ -81,6 +81,7 @@ fn keys_can_be_kept_out_of_the_log() {
     assert_eq!((&line["denied_by"], line.get("key")), (&json!("per-client"), None));
 }
 
+/// RFC 9110 §5.3.
 #[test]
 fn chosen_headers_are_logged() {
     let proxy = proxy_with("headers = [\"User-Agent\", \"referer\", \"x-many\", \"user-agent\"]");

@@ -1,4 +1,4 @@
-//! Via, request loops and Max-Forwards (RFC 9110 §7.6).
+//! Via, request loops and Max-Forwards (RFC 9110 §7.6.2, §7.6.3).
 
 use std::time::Instant;
 

@@ -62,6 +62,7 @@ fn the_protocol_is_detected_from_fragments() {
     assert_eq!(frames.status(1), Some(Ok(200)));
 }
 
+/// RFC 9113 §8.2.3.
 #[test]
 fn a_request_is_translated_to_http_1() {
     let (proxy, server) = listening("");

@@ -126,6 +126,7 @@ fn verdict(case: &Case, got: &Got, seen: &Seen) -> Result<(), String> {
     }
 }
 
+/// RFC 9112 §3.2, §3.2.4; RFC 9110 §4.2.1, §5.6.2.
 #[test]
 fn every_request_is_rejected_or_forwarded_unambiguously() {
     let seen = Arc::new(Mutex::new(Seen::default()));

@@ -297,6 +297,7 @@ fn a_route_may_respond_locally() {
     assert_eq!(client.get("/health", &[]).text(), "fine\n");
 }
 
+/// RFC 9110 §9.3.7.
 #[test]
 fn options_asterisk_is_answered_locally() {
     let proxy = routes(&[("any", "path = \"/*\"")]);

@@ -119,6 +119,7 @@ fn a_tunnel_survives_a_drain_until_shutdown_grace_ends() {
     assert!(socket.read().is_err());
 }
 
+/// RFC 6455 §4.
 #[test]
 fn an_invalid_handshake_response_opens_no_tunnel() {
     for (response, status) in [
@@ -142,6 +143,7 @@ fn an_invalid_handshake_response_opens_no_tunnel() {
     }
 }
 
+/// RFC 9110 §7.8.
 #[test]
 fn an_incomplete_handshake_is_a_plain_request() {
     let server = Upstream::echo();
