@@ -97,7 +97,7 @@ pub fn load_limits(path: &Path) -> Result<Loaded, Report> {
     parse_limits(&source::read(path)?, &path.display().to_string())
 }
 
-/// The same with a text. `file` is its name in messages, and other files are relative to its directory.
+/// Parses the text of a file. `file` is its name in messages, and other files are relative to its directory.
 ///
 /// # Errors
 /// All errors of the text.
@@ -123,7 +123,7 @@ pub fn parse(text: &str, file: &str, env: &dyn Fn(&str) -> Option<String>) -> Re
     parse_with(text, file, Reader::new(TopKeys::KEYS, env), Reader::new(TopKeys::KEYS, env))
 }
 
-/// The same with these readers of the file and of the file of consumers.
+/// Parses the text with these readers of the file and of the file of consumers.
 fn parse_with(
     text: &str,
     file: &str,

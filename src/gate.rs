@@ -130,7 +130,7 @@ impl Gate {
         self.plan_with(client, head, PlanInput { body, ..PlanInput::default() })
     }
 
-    /// The same once the body and the consumer were read. `unread` is why a consumer is still not known: it can't be read, or
+    /// Plans a request whose body and consumer were read. `unread` is why a consumer is still not known: it can't be read, or
     /// too many were to be read.
     ///
     /// # Errors
@@ -145,7 +145,7 @@ impl Gate {
         self.plan_with(client, head, PlanInput { body, unread: Some(unread), recorded: None })
     }
 
-    /// The same for a request that a log has, without its body.
+    /// Plans a request that a log has, without its body.
     ///
     /// # Errors
     /// A request that is rejected under all counts.
@@ -223,7 +223,7 @@ impl Gate {
         self.match_route_in(&self.routes, head, &head.method, location)
     }
 
-    /// The same in another table of routes, as if the request had another method.
+    /// Finds the route that a request matches in another table of routes, as if it had another method.
     ///
     /// # Errors
     /// A request that is rejected whatever route it matches.

@@ -65,7 +65,7 @@ impl HttpChallenges {
         self.own.read().get(token).cloned()
     }
 
-    /// The same for a token that any process expects.
+    /// The key authorization for a token that any process expects.
     pub async fn stored(&self, token: &str) -> Option<String> {
         let mut stored = Arc::clone(&self.stored).lock_owned().await;
         let now = monotonic();

@@ -11,7 +11,7 @@ use crate::time::monotonic;
 
 /// How long to wait until the ACME server is asked again: what it says, within these bounds.
 const ASK_AGAIN: (Duration, Duration) = (Duration::from_mins(1), Duration::from_hours(24));
-/// The same after a failure.
+/// How long to wait after a failure until the ACME server is asked again.
 const ASK_AFTER_FAILURE: Duration = Duration::from_hours(1);
 
 /// Asks for those certificates for which it is time, and renews them when the ACME server suggests it.

@@ -245,7 +245,7 @@ impl<'a> Item<'a> {
         self.entries_or("")
     }
 
-    /// The same with help for a value of another type.
+    /// The entries of a table; `None` for a value of another type, whose error has this help.
     pub fn entries_or(self, help: &str) -> Option<&'a DeTable<'a>> {
         let entries = self.value.get_ref().as_table();
         entries.or_else(|| self.wrong_type("a table", help))

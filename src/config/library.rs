@@ -32,7 +32,7 @@ pub(super) fn exclude_sections(top: &mut AnyTable<'_>) {
     exclude(top, &SECTIONS);
 }
 
-/// The same for the keys of a route.
+/// Excludes the keys of a route that the library ignores, if the file is read for it.
 pub(super) fn exclude_actions(route: &mut AnyTable<'_>) {
     exclude(route, &ACTIONS);
 }

@@ -50,7 +50,7 @@ impl Problem {
         Self::error(span, title).into_warning()
     }
 
-    /// The same as a warning.
+    /// This problem as a warning.
     pub fn into_warning(self) -> Self {
         Self { is_warning: true, ..self }
     }
@@ -127,7 +127,7 @@ impl Report {
         Self { file: file.into(), source: secrets::masked(text), problems, files: Vec::new(), next: None }
     }
 
-    /// The same, and the problems of another file after it.
+    /// This report, followed by the problems of another file.
     pub(super) fn followed_by(mut self, next: Self) -> Self {
         self.next = (!next.is_empty()).then(|| Box::new(next));
         self

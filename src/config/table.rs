@@ -134,12 +134,12 @@ impl<'a, K: KeySet> Table<'a, K> {
         Self::of_or(item, label, &help)
     }
 
-    /// The same; `help` is for a value that is not a table.
+    /// Reads a table; `label` is its name in messages, and `help` is for a value that is not a table.
     pub fn of_or(item: Item<'a>, label: impl Into<String>, help: &str) -> Option<Self> {
         Self::with_some(item, label, K::KEYS, help)
     }
 
-    /// The same for a table that has only some of the keys.
+    /// Reads a table that has only some of the keys.
     pub fn with_some(
         item: Item<'a>,
         label: impl Into<String>,

@@ -14,8 +14,8 @@ pub(super) fn values(form: &str, name: &str) -> Result<Vec<String>, std::string:
     named(form.split('&'), name).map(String::from_utf8).collect()
 }
 
-/// The same for the query of the request, where the server may read a field of the body. Rack before 3 splits queries at `;`
-/// too. A value that is not UTF-8 is one that differs from every value of the body.
+/// The values of a field in the query of the request, where the server may read a field of the body. Rack before 3 splits
+/// queries at `;` too. A value that is not UTF-8 is one that differs from every value of the body.
 pub(super) fn values_in_query(query: &str, name: &str) -> Vec<String> {
     let pairs = query.split('&').chain(query.split(['&', ';']));
     named(pairs, name).map(|value| String::from_utf8_lossy(&value).into_owned()).collect()

@@ -43,7 +43,7 @@ impl<'g> LimitMatcher<'g> {
         self.match_rules(limit, subject, key)
     }
 
-    /// The same for a limit with rules, tiers or a cost from a header, or a request without a single key.
+    /// `match_limit` for a limit with rules, tiers or a cost from a header, or a request without a single key.
     fn match_rules<'a>(self, limit: PolicyId, subject: &Subject<'_>, key: &'a KeyLookup) -> LimitMatch<'a>
     where
         'g: 'a,

@@ -39,7 +39,7 @@ pub struct LimitRule {
 /// Units that a request costs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cost {
-    /// The same for every request.
+    /// A fixed number of units.
     Fixed(u64),
     /// The number in a header: at least one, and one if the header is missing or no number.
     Header {

@@ -44,7 +44,7 @@ impl std::fmt::Display for Key {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum PartKind {
-    /// The same for every request.
+    /// A key that is the same for every request.
     Global = 0,
     /// The client's address, cut to its prefix.
     ClientIp = 1,

@@ -28,7 +28,7 @@ use crate::time::Micros;
 
 /// The longest that a decision is cached.
 const MAX_AGE: Micros = Micros::SECOND;
-/// The same for a limit with `ahead`: units that another proxy returns can end a denial early.
+/// The longest that a decision on a limit with `ahead` is cached: units that another proxy returns can end a denial early.
 const MAX_AGE_AHEAD: Micros = Micros(10_000);
 /// Enough that two workers seldom contend for a lock.
 const SHARDS: usize = 64;

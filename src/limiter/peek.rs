@@ -20,7 +20,7 @@ impl Limiter {
         self.read(limits, charges, None).await
     }
 
-    /// The same for clients, who may ask as often as they like: what is less than a second old is not read again.
+    /// Reads these states for clients, who may ask as often as they like: what is less than a second old is not read again.
     pub async fn show(&self, limits: &Limits, charges: &[Charge]) -> Admission {
         self.read(limits, charges, Some(&self.denials)).await
     }

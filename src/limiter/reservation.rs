@@ -109,7 +109,7 @@ impl Reservation {
         &mut self.delivery
     }
 
-    /// The same, and units that were taken from grants.
+    /// This reservation with units that were taken from grants.
     pub(super) fn with_taken(mut self: Box<Self>, taken: Box<TakenUnits>) -> Box<Self> {
         self.taken = Some(taken);
         self
@@ -138,7 +138,7 @@ impl Reservation {
         statuses
     }
 
-    /// The same for the units that were not taken from grants.
+    /// Refunds or charges the units that were not taken from grants, as `finish` does.
     async fn finish_held(mut self: Box<Self>, status: u16) -> LimitStatuses {
         let held = std::mem::take(&mut self.held);
         let is_charged = |held: &HeldUnits| self.limits.policy(&held.charge).charge_on().contains(&status);

@@ -123,7 +123,7 @@ impl Hold {
         }
     }
 
-    /// The same without waiting for it: later requests are decided after it.
+    /// Settles a request as `settle` does, without waiting: later requests are decided after it.
     pub fn settle_later(&mut self, status: u16) {
         let _ = self.start_settling(status);
     }

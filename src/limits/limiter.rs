@@ -36,7 +36,7 @@ impl Limiter {
         Shared::start(loaded).map(|shared| Self(Arc::new(shared)))
     }
 
-    /// The same with a file, which may be that of the proxies.
+    /// Starts a limiter with the limits of a file, which may be that of the proxies.
     ///
     /// # Errors
     /// If the file can't be read or has errors, or no thread can be started.
@@ -75,7 +75,7 @@ impl Limiter {
         self.reload(parse_limits(text, NO_FILE)).await
     }
 
-    /// The same with a file, which is read on the caller's thread.
+    /// Applies the limits of a file, which is read on the caller's thread.
     ///
     /// # Errors
     /// If the file can't be read or has errors: then nothing has changed. If the thread of the limiter has panicked.

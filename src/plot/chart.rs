@@ -70,7 +70,7 @@ pub enum CurveForm {
     Straight,
     /// A value holds until the next point.
     Steps,
-    /// The same, with the area below.
+    /// A value holds until the next point, and the area below is filled.
     Area,
 }
 

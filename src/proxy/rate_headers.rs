@@ -61,7 +61,8 @@ fn is_tighter(fields: &Fields, ours: &Decision) -> bool {
     theirs.is_some_and(|remaining| remaining <= ours.remaining)
 }
 
-/// The same for the draft's `RateLimit` field: the smallest `r` of all its items counts.
+/// Whether the remaining count of a server's `RateLimit` field, of the draft, is at most ours: the smallest `r` of all its
+/// items counts.
 fn is_tighter_draft(fields: &Fields, ours: &Decision) -> bool {
     let parameters = fields.elements(RATELIMIT).flat_map(|item| item.split(|byte| *byte == b';'));
     let counts = parameters.filter_map(|part| parse_decimal(part.trim_ascii().strip_prefix(b"r=")?));

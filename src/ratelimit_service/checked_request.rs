@@ -35,7 +35,7 @@ pub(super) struct DescriptorOptions {
 pub(super) struct SentLimit {
     pub requests_per_unit: u32,
     pub unit: Unit,
-    /// The same as a rate; none for no requests at all.
+    /// These numbers as a rate; none for no requests at all.
     pub rate: Option<Rate>,
 }
 

@@ -38,7 +38,7 @@ pub fn listen_cure(address: SocketAddr, error: &io::Error) -> Option<String> {
     })
 }
 
-/// The same for the path of a Unix socket.
+/// What to change after listening on the path of a Unix socket has failed with this error.
 #[must_use]
 pub fn unix_listen_cure(path: &Path, error: &io::Error) -> Option<String> {
     let directory = path.parent().unwrap_or(Path::new("/")).display();

@@ -89,7 +89,7 @@ impl Deadline {
         is_bounded.then(|| Self { limit, ..Self::new(timeout.unwrap_or(FOREVER)) })
     }
 
-    /// The same for a transfer with a minimum rate in bytes per second, if one is given.
+    /// This timeout for a transfer with a minimum rate in bytes per second, if one is given.
     #[must_use]
     pub fn with_min_rate(self, min_rate: Option<NonZeroU32>) -> Self {
         Self { rate: TransferRate::new(min_rate), ..self }

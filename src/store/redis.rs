@@ -48,7 +48,7 @@ use crate::time::{Clock, Micros};
 /// How many charges are applied in one call: it must not block the server for long, nor take longer than a take
 /// may. Renewing one of thousands of slots of a key takes the server most of a millisecond.
 const APPLIED_AT_ONCE: usize = 32;
-/// The same if all of them are late charges, each of which costs about as much as a take.
+/// The most late charges of one call: each of them costs about as much as a take.
 const LATE_AT_ONCE: usize = 128;
 /// The most records that are read at the same time over one connection.
 const MAX_RECORDS: usize = 1_024;

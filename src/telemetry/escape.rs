@@ -15,7 +15,7 @@ pub(super) fn push_cut(out: &mut Vec<u8>, text: &[u8]) {
     push_cut_to(out, text, MAX_TEXT);
 }
 
-/// The same for a text that may have `most` bytes, at least 4.
+/// Appends the text, truncated like `push_cut` beyond `most` bytes, which are at least 4.
 #[inline]
 pub(super) fn push_cut_to(out: &mut Vec<u8>, text: &[u8], most: usize) {
     if text.len() <= most {

@@ -184,7 +184,8 @@ impl ServerTls {
         Ok(Transport::Tls(Box::new(stream.into())))
     }
 
-    /// The same, or the handshake with an ACME server that validates a name: then there is no connection to serve.
+    /// Accepts a connection like `accept`, or the handshake with an ACME server that validates a name: then there is no
+    /// connection to serve.
     pub async fn accept_or_validate(&self, stream: TcpStream) -> io::Result<Option<Transport>> {
         let settings = self.0.load_full();
         match &settings.validations {

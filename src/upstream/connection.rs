@@ -33,7 +33,7 @@ pub(super) enum Connection {
 pub(super) enum ActiveExchange {
     /// An HTTP/1.1 connection, used by one request at a time.
     Http1(Box<Http1Connection>),
-    /// The same, while a task sends the rest of the request.
+    /// An HTTP/1.1 connection while a task sends the rest of the request.
     Early(EarlyUpload),
     /// A stream in an HTTP/2 connection.
     Http2(Box<Http2Stream>),

@@ -21,7 +21,7 @@ pub trait KeySet {
     /// The keys.
     const KEYS: &'static Keys;
 
-    /// The same, for a kind that refers to them.
+    /// The keys, for a kind that refers to them.
     fn keys() -> &'static Keys {
         Self::KEYS
     }
@@ -51,7 +51,7 @@ pub enum Kind {
     Decimal(f64, f64),
     /// A string such as "30s", from the first to the second.
     Duration(Duration, Duration),
-    /// The same, or "off".
+    /// A string such as "30s", from the first to the second, or "off".
     DurationOrOff(Duration, Duration),
     /// A date, or a date and time with its offset.
     Time,

@@ -60,7 +60,7 @@ pub struct Integer<const LOW: u64, const HIGH: u64, T = u64>(PhantomData<T>, Inf
 pub enum Decimal<const LOW: u32, const HIGH: u32> {}
 /// A string such as "30s", from the first to the second.
 pub enum Duration<const LOW: u64, const HIGH: u64> {}
-/// The same, or "off".
+/// A string such as "30s", from the first to the second, or "off".
 pub enum DurationOrOff<const LOW: u64, const HIGH: u64> {}
 /// A date, or a date and time with its offset.
 pub enum Time {}

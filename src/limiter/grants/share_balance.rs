@@ -14,7 +14,7 @@ pub(super) struct ShareBalance {
     view: Option<(StoreView, BootTime)>,
     /// Units taken from grants, less those that were put back, that the share does not count.
     taken: i64,
-    /// The same since the last call was sent.
+    /// Units taken from grants since the last call was sent, less those that were put back.
     since_call: i64,
     /// What this process has taken of the key, as its share counts it, by the clock of the store.
     own: Option<State>,

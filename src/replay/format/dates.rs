@@ -11,7 +11,7 @@ const MONTHS: [&[u8]; 12] =
     [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
 /// The length of the date and the time of day in the Common Log Format: `06/Feb/2009:12:14:14`.
 const CLF: usize = 20;
-/// The same in RFC 3339: `2009-02-06T12:14:14`.
+/// The length of the date and the time of day in RFC 3339: `2009-02-06T12:14:14`.
 const ISO: usize = 19;
 /// How many seconds a time of a line may be before that of the line before it. In the hour that is repeated when clocks are
 /// set back, an earlier time is that of the second pass.
@@ -189,13 +189,13 @@ pub(super) fn unix(number: u64) -> LogTime {
     LogTime { time: Timestamp(micros(number, unit)), is_second: unit == TimeUnit::Seconds }
 }
 
-/// The same for a number with a fraction.
+/// A number with a fraction since the Unix epoch, in the unit that its size suggests.
 pub(super) fn unix_float(number: f64) -> Option<LogTime> {
     let time = Timestamp(float_micros(number, TimeUnit::of_time(number))?);
     Some(LogTime { time, is_second: false })
 }
 
-/// The same for a number in text, such as nginx's `$msec`.
+/// A number in text since the Unix epoch, such as nginx's `$msec`.
 fn unix_text(text: &[u8]) -> Option<LogTime> {
     if let Some(number) = number(text) {
         return Some(unix(number));

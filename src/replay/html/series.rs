@@ -78,7 +78,7 @@ impl RateCurve {
         Self { class, form: CurveForm::Area, counts, bin: series.bin_us.max(1) }
     }
 
-    /// The same, drawn in another form.
+    /// This curve, drawn in another form.
     pub fn with_form(self, form: CurveForm) -> Self {
         Self { form, ..self }
     }

@@ -51,7 +51,7 @@ pub(super) fn instant(micros: u64) -> String {
     formatted(micros, "%Y-%m-%d %H:%M:%S")
 }
 
-/// The same to the minute, without the year.
+/// An instant in microseconds since 1970, as day and time in UTC to the minute, without the year.
 pub(super) fn minute(micros: u64) -> String {
     formatted(micros, "%-d %b %H:%M")
 }

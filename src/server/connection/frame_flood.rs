@@ -288,7 +288,7 @@ mod tests {
         connected_over(&Rc::new(StartQueue::new())).await
     }
 
-    /// The same, on a worker with this queue.
+    /// The two ends of a connection on a worker with this queue, of which the proxy's has read the preface.
     async fn connected_over(
         queue: &Rc<StartQueue>,
     ) -> (DuplexStream, FrameFloodGuard<TimedStream<DuplexStream>>) {

@@ -52,7 +52,7 @@ use crate::upstream::{StreamBody, UnreadBodies};
 const MAX_STREAMS: u32 = 128;
 /// Bytes of a request body that a client may send before they are read (flow control).
 const STREAM_WINDOW: u32 = 128 * 1024;
-/// The same for all request bodies of a connection together.
+/// Bytes of all request bodies of a connection that a client may send before they are read.
 const CONNECTION_WINDOW: u32 = 512 * 1024;
 /// Bytes of a response that are buffered until the client reads them.
 const MAX_SEND_BUFFER: usize = 64 * 1024;
@@ -64,7 +64,8 @@ const MAX_HEAD: usize = 512 * 1024;
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long an idle connection waits for the acknowledgement of the PING after GOAWAY.
 const GOAWAY_TIMEOUT: Duration = Duration::from_secs(1);
-/// The same after a recent request: its response may still be blocked on flow control, with the PING behind it.
+/// The wait for that acknowledgement after a recent request: its response may still be blocked on flow control, with the PING
+/// behind it.
 const RECENT_GOAWAY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What all requests of a connection share.

@@ -73,7 +73,7 @@ impl<W: Write> Exposition<W> {
         self.histogram_with_exemplars(labels, buckets.map(|(bound, count)| (bound, count, None)), sum)
     }
 
-    /// The same with an exemplar of some buckets, if the format has exemplars.
+    /// Writes the series of a histogram, with an exemplar of some buckets if the format has exemplars.
     pub fn histogram_with_exemplars(
         &mut self,
         labels: Labels<'_>,

@@ -159,7 +159,7 @@ fn host_within(inner: &str, outer: &str) -> bool {
     inner == outer || outer.strip_prefix('*').is_some_and(|suffix| inner.ends_with(suffix))
 }
 
-/// The same for patterns of paths.
+/// Whether all paths that the first pattern matches are matched by the second one.
 fn path_within(inner: &str, outer: &str) -> bool {
     inner == outer || outer.strip_suffix('*').is_some_and(|prefix| inner.starts_with(prefix))
 }

@@ -13,7 +13,7 @@ pub(super) enum TextPiece {
 pub(super) enum Part {
     /// A key part.
     Key(String),
-    /// The same for all requests of a server.
+    /// A variable with one value for all requests of a server.
     OfServer,
 }
 

@@ -16,7 +16,7 @@ use crate::store::types::StoreError;
 pub(super) const MAX_WEIGHT: usize = crate::store::redis::wire::MAX_CHARGES;
 /// A sliding log takes the server about as long as one charge of a token bucket for each of this number of entries.
 const ENTRIES: u64 = 100;
-/// The same for the slots of a concurrency limit.
+/// The slots of a concurrency limit that take the server as long as one charge of a token bucket.
 const SLOTS: u64 = 20;
 
 /// A request that waits for a call.
