@@ -247,14 +247,14 @@ impl Gate {
         matched: &'a RouteMatch<'_>,
         location: &'a ClientLocation<'a>,
     ) -> Subject<'a> {
-        let mut subject = self.anonymous_subject(client, head, matched, location);
+        let mut subject = self.unidentified_subject(client, head, matched, location);
         subject.identity = self.identify(&subject);
         subject
     }
 
     /// [`Gate::subject`] before its consumer is identified.
     #[inline]
-    fn anonymous_subject<'a>(
+    fn unidentified_subject<'a>(
         &'a self,
         client: ClientIdentity<'a>,
         head: &'a RequestHead,
@@ -321,7 +321,7 @@ impl Gate {
         plan: &'a RequestPlan<'_>,
         location: &'a ClientLocation<'a>,
     ) -> Subject<'a> {
-        let mut subject = self.anonymous_subject(client, head, &plan.matched, location);
+        let mut subject = self.unidentified_subject(client, head, &plan.matched, location);
         subject.body = plan.body;
         subject.identity = plan.identity.clone();
         subject

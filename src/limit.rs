@@ -32,7 +32,7 @@
 //!
 //! The `ChargeKind` of a `Charge` says what to do with its units: take; check, without taking them; release or renew a slot;
 //! refund, because another charge of the request was denied or its final status is not counted; charge late what was admitted
-//! while the store was unavailable, at its time and up to the limit; or take with a grant request (below).
+//! while the store was unavailable, at its time and up to the limit; or take with a grant request (`limit::grants`).
 //!
 //! | algorithm | in `limit::` | state |
 //! | --- | --- | --- |

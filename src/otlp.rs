@@ -1,8 +1,5 @@
 //! Exports spans to an OpenTelemetry collector: OTLP over HTTP with Protocol Buffers.
 //!
-//! Instead of the OpenTelemetry SDK, which has threads, locks and an HTTP client of its own, a span is encoded where it is
-//! recorded (`telemetry::trace`), and a task of the main thread sends batches of encoded spans.
-//!
 //! With `[tracing]` a request has a `telemetry::RequestTrace`: two ids as text, and for the sampled ones the spans, which are
 //! encoded as Protocol Buffers field by field while the request runs (`telemetry::trace::protobuf`). A finished span goes into
 //! a bounded queue, and a task of the main thread exports it (`otlp`). The OpenTelemetry SDK is not used: its batch processor

@@ -38,7 +38,7 @@ fn decoded(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// The text with the characters of its escapes `%uXXXX`, each of which is a unit of UTF-16.
+/// The text with the characters of its escapes, `%u` and four hexadecimal digits, each of which is a unit of UTF-16.
 fn without_utf16_escapes(text: &str) -> Cow<'_, str> {
     let Some((before, rest)) = text.split_once("%u") else { return Cow::Borrowed(text) };
     let mut units: Vec<u16> = before.encode_utf16().collect();

@@ -5,13 +5,8 @@
 //! has ended. At any time the state and the granted units together count at least what was admitted, because no algorithm
 //! counts units for a shorter time if they are charged later than they were spent.
 //!
-//! A limit with `ahead` (`limit::Ahead`) grants units ahead of requests. A grant charges nothing: its units are reserved in the
-//! record, and other requests can take only units that are available and not reserved. Reserved units are charged when the
-//! process that holds them reports them as spent; returned units are released uncharged; all others are charged when their
-//! grant has ended.
-//!
-//! So at any time the record counts at least what was admitted. Each spent unit is reserved before its request is admitted, and
-//! stays reserved until it is charged. And no algorithm has more units available at any time because a charge was made later.
+//! Opening a grant charges nothing (`limit::Ahead`). Returned units are released uncharged. Each spent unit is
+//! reserved before its request is admitted, and stays reserved until it is charged.
 //!
 //! A charge of the kind `Grant` takes units, reports an earlier grant, and requests another one, in one step. A record with
 //! granted units has a layout of its own, so the stored keys of a limit with `ahead` have an upper-case letter, and those of a

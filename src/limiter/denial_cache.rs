@@ -3,16 +3,12 @@
 //!
 //! A denial of cost c with `retry_after` r means that no request of cost c can pass within r, whatever other proxies spend, as
 //! long as nothing is refunded. One of a higher cost can't either, but how long it has to wait is known only of limits that
-//! refill at a constant rate. Denials by slots and by limits with `charge_on` are never cached, those by limits with `ahead`
-//! for [`MAX_AGE_AHEAD`] at most, and no denial for longer than [`MAX_AGE`], since a reset on another proxy can't clear this
-//! cache.
+//! refill at a constant rate. Denials by slots and by limits with `charge_on`, in shadow mode, and those that have to be counted
+//! for a ban are never cached, those by limits with `ahead` for [`MAX_AGE_AHEAD`] at most, and no denial for longer than
+//! [`MAX_AGE`], since a reset on another proxy can't clear this cache.
 //!
 //! Other decisions are cached to be shown only: those of the other limits on a denied request, beside its next denial; and
 //! those that a client has asked for, so that asking again makes no call.
-//!
-//! `DenialCache`: until its `retry_after`, no request of the same cost can be admitted, whatever other proxies do. So the
-//! denial is repeated from the cache, for at most a second, since a reset elsewhere must take effect soon. Denials that may end
-//! earlier are not cached: of slots, in shadow mode, and those that have to be counted for a ban.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -9,12 +9,9 @@
 //!   units are spent;
 //! - concurrency limits with `ahead`: a freed slot that is kept is in use for the store.
 //!
-//! A partial plan is checked with charges of the kind `Check` (`limiter::early_denial`), which deny, and count for a ban, as a
-//! take would, and take nothing. If none denies, the request is decided with all of its charges later, all or none: nothing has
-//! to be refunded, and a check that was too lenient changes nothing. So a check may leave out what it can't decide exactly. The
-//! in-process store, cached denials, paced grants and the shares of an outage are checked without I/O. Redis is called only if
-//! the request has to wait: for a consumer, or for a body that has not arrived (`read_missing::poll_arrived`). Limits in shadow
-//! mode are left out, as by cached denials.
+//! A check may leave out what it can't decide exactly, since a check that was too lenient changes nothing. The in-process store,
+//! cached denials, paced grants and the shares of an outage are checked without I/O. Redis is called only if the request has to
+//! wait: for a consumer, or for a body that has not arrived (`read_missing::poll_arrived`).
 
 use smallvec::SmallVec;
 

@@ -5,8 +5,7 @@
 //! next call for the key. Units that are not reported when their grant ends count as spent. So a lost report, a lost reply or
 //! a crash can only make the store count too many units, for twice the span of a grant at most.
 //!
-//! `GrantTable`: the units of limits with `ahead` that the process holds. A request takes units from it, and only its other
-//! charges go to the store; the units are put back if another limit denies the request. A unit can be spent until its grant
+//! A request takes units from the `GrantTable`, and only its other charges go to the store. A unit can be spent until its grant
 //! ends; that time runs from when the call was sent, by a clock that also runs while the machine is suspended.
 
 mod demand_rate;

@@ -8,8 +8,6 @@
 //! store it is one holder all the time. A slot passes from request to request for less than a third of its lease, so it is
 //! released before its renewal is due. It is not kept if it is counted in this process as well, which happens in an outage, or
 //! if the decision of the store has not arrived.
-//!
-//! `KeptSlots`: freed slots, which requests with the same key and cost take.
 
 use std::sync::Arc;
 use std::time::Duration;

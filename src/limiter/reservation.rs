@@ -3,10 +3,9 @@
 //! A request in flight holds its units, so a burst of parallel requests is bounded by the limit, and a client that
 //! disconnects before its response has paid.
 //!
-//! A limit with `charge_on` charges on arrival. The units are a `Reservation` (`limiter::reservation`) until the final status
-//! is known: those that the status does not count are refunded before the response is sent. A gRPC status may be in the
-//! trailers, so there the response's body holds the reservation. If the client disconnects the reservation is dropped, and the
-//! units stay charged; so it is if a server may have received the request and the status is 502 or 504.
+//! Units that the status does not count are refunded before the response is sent. A gRPC status may be in the trailers, so there
+//! the response's body holds the reservation. If the client disconnects the reservation is dropped, and the units stay charged;
+//! so they do if a server may have received the request and the status is 502 or 504.
 
 use smallvec::SmallVec;
 

@@ -7,9 +7,8 @@
 //!
 //! A limit with `ahead` keeps some freed slots for the next requests of their keys ([`KeptSlots`]).
 //!
-//! Slots are released when the `Permit` of the request is dropped (`limiter::slots`): at once in the process; in Redis by a
-//! task of the worker, which also renews leases. A slot is registered before the store is called, so that a client that
-//! disconnects during the call releases what it may have got.
+//! A slot is registered before the store is called, so that a client that disconnects during the call releases what it may
+//! have got.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -1,8 +1,5 @@
 //! The access log: a line on standard output for each request.
 //!
-//! A worker formats the line of a request into its own buffer, and one thread writes the buffers. Workers never wait for
-//! that thread: while it can't keep up, lines are dropped and counted.
-//!
 //! The access log has a thread because a write to standard output may block, and making standard output non-blocking would
 //! affect every process that shares it. A worker formats a line into its own buffer, under a lock that only the writer thread
 //! contends for, so a line costs no system call. The writer takes all buffers: at once when it was idle, and under load 10 ms

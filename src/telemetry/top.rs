@@ -1,9 +1,6 @@
 //! Which keys a limit denies and counts most, over the last minutes.
 //!
-//! Each worker counts into sketches of its own. The main thread takes these every ten seconds, and whenever somebody asks,
-//! and adds them to the history of the limit. So no time is read for a request, and no lock is contended for.
-//!
-//! With an admin interface each worker also counts which keys are frequent (`telemetry::top`), in a sketch of bounded size for
+//! With an admin interface each worker counts which keys are frequent, in a sketch of bounded size for
 //! each limit and under a lock of its own. Every ten seconds, and for each `GET /v1/top`, the sketches are taken and added to
 //! the history of the limit, by its name. So a request reads no clock for them, and costs the same with any number of keys.
 

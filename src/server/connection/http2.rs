@@ -12,7 +12,7 @@
 //! h2 enforce the other bounds, set in `server::connection::http2`. The memory of a connection is bounded by its window (512
 //! KiB), as much for buffered small bodies, 64 KiB for each of 128 responses, and heads. `FrameFloodGuard`, between socket and
 //! hyper, reads frame headers, charges frames that carry no data, and after 64 KiB in one go yields, since h2 reads as long as
-//! there is input. From a HEADERS frame on whose request may not start yet (below) it holds back what it has read.
+//! there is input. From a HEADERS frame on whose request may not start yet (`server::start_queue`) it holds back what it has read.
 //! `server::head_budget` bounds the memory of heads until their responses, since a byte of HPACK can stand for 4 KiB: a request
 //! beyond it is refused, and not held back, because frames of other streams would wait behind it.
 

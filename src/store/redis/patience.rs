@@ -5,11 +5,8 @@
 //! the end of the one before: whatever a timer is late extends the time. After the last slice, what has arrived meanwhile is
 //! read. If each turn of the event loop takes L, a silent server is noticed after the timeout and about ten times L.
 //!
-//! A worker reads replies on the thread on which it serves clients. `redis::patience` measures deadlines in slices, each of
-//! which starts when the thread has noticed the end of the one before, and after the last one reads what has arrived. So a
-//! reply that lies in the socket while the thread is busy is not missing, and the circuit breaker measures Redis and not the
-//! worker. A server that is silent is noticed after `timeout` and about ten turns of the event loop. fred's own timeout of a
-//! command can't be extended, so a command is not polled from that time on until the deadline has passed.
+//! So the circuit breaker measures Redis and not the worker. fred's own timeout of a command can't be extended, so a command is
+//! not polled from that time on until the deadline has passed.
 
 use std::cell::Cell;
 use std::pin::pin;
