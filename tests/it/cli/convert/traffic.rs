@@ -111,7 +111,8 @@ fn play(origin: SocketAddr, tidegate: SocketAddr, scenario: &Scenario) -> Compar
     panic!("{}: this machine is too busy to send and handle requests in time", scenario.name);
 }
 
-/// Sends a scenario to a server; `None` if a burst or a response was late. Each attempt has a client address of its own.
+/// Sends a scenario to a server; `None` if a burst or a response was late. Each attempt has a client address and a host of its
+/// own: requests of an earlier attempt may still be in flight.
 fn send(address: SocketAddr, scenario: &Scenario, attempt: u8) -> Option<Vec<Outcome>> {
     let mut start = None;
     let mut readers = Vec::new();
@@ -122,8 +123,10 @@ fn send(address: SocketAddr, scenario: &Scenario, attempt: u8) -> Option<Vec<Out
         let start = *start.get_or_insert_with(Instant::now);
         thread::sleep((start + burst.at).saturating_duration_since(Instant::now()));
         let headers = burst.headers.replace("ATTEMPT", &attempt.to_string());
-        let head =
-            format!("{} HTTP/1.1\r\nHost: api.test\r\n{headers}Connection: close\r\n\r\n", burst.request);
+        let head = format!(
+            "{} HTTP/1.1\r\nHost: api-{attempt}.test\r\n{headers}Connection: close\r\n\r\n",
+            burst.request
+        );
         let sent = Instant::now();
         for mut wire in wires {
             wire.send(&head);
