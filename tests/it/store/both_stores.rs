@@ -231,7 +231,7 @@ fn a_block_applies_when_ahead_is_switched_on_or_off() {
 fn a_state_in_redis_is_one_small_string_that_expires() {
     let server = RedisServer::start();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let policies = Arc::<[Policy]>::from([token_bucket("b", 1, 1_000_000, 5), gcra("g", 2, 60_000_000, 0)]);
+    let policies = Arc::<[Policy]>::from([token_bucket("b", 2, 60_000_000, 5), gcra("g", 1, 60_000_000, 0)]);
     runtime.block_on(async {
         let redis = Redis::connect(&spec(&server, "live"));
         redis.wait_connected(patience()).await.unwrap();
@@ -240,8 +240,8 @@ fn a_state_in_redis_is_one_small_string_that_expires() {
     });
     let key = "live:{CQkJCQkJCQkJCQkJCQkJCQ}";
     assert_eq!(server.cli(&["strlen", &format!("{key}:b:b")]).trim(), "32");
-    // Three units at one a second, and one unit at one each 30 s; little time has passed since.
-    for (name, from, to) in [("b:b", 2_000, 3_001), ("g:g", 29_000, 30_001)] {
+    // Three units at one each 30 s, and one unit at one each minute; less than half a minute has passed since.
+    for (name, from, to) in [("b:b", 60_001, 90_001), ("g:g", 30_000, 60_001)] {
         let ttl: i64 = server.cli(&["pttl", &format!("{key}:{name}")]).trim().parse().unwrap();
         assert!((from..=to).contains(&ttl), "{name}: {ttl}");
     }

@@ -96,9 +96,13 @@ fn limits_hold_through_an_outage() {
     redis.restart();
     wait_paid(&proxy);
     assert_eq!(proxy.metric("tidegate_charge_back_units_total{outcome=\"paid\"}"), owed);
-    // Another proxy reads the same counts from Redis.
-    let other = Tidegate::start(&config);
-    wait_closed(&other);
+    // Another proxy reads the same counts from Redis, as soon as its only worker is connected.
+    let other = Tidegate::start(&config.replace("workers = 2", "workers = 1"));
+    eventually("Redis decides", || {
+        let replies = |proxy: &Tidegate| proxy.metric("tidegate_store_requests_total{outcome=\"ok\"}");
+        let before = replies(&other);
+        passing(&other, ALGORITHMS[0].0, "other", 1) == 1 && replies(&other) > before
+    });
     for (name, _) in ALGORITHMS {
         let first = get(other.addr(), &format!("/{name}"), &["X-Key: used"]);
         assert_eq!(first.header("x-ratelimit-remaining"), Some("4"), "{name}");

@@ -184,8 +184,8 @@ fn a_stalled_response_is_cut_off_after_stall_timeout() {
 fn total_timeout_bounds_a_request() {
     let dripping = Upstream::scripted(|caller| {
         let _ = caller.request();
-        let _ = caller.try_send("HTTP/1.1 200 OK\r\nContent-Length: 300\r\n\r\n");
-        for _ in 0..300 {
+        let _ = caller.try_send("HTTP/1.1 200 OK\r\nContent-Length: 3000\r\n\r\n");
+        for _ in 0..3_000 {
             // Real time is tested: no pause is long, but the whole response is.
             std::thread::sleep(Duration::from_millis(10));
             if caller.try_send("x").is_err() {
@@ -193,7 +193,8 @@ fn total_timeout_bounds_a_request() {
             }
         }
     });
-    let proxy = among(&[&dripping], "total_timeout = \"200ms\"");
+    // Long enough for the head to arrive on a busy machine.
+    let proxy = among(&[&dripping], "total_timeout = \"2s\"");
     let mut client = Client::connect(proxy.addr());
     client.send(PLAIN);
     assert!(client.read_response("GET").is_err());

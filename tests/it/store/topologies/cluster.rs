@@ -11,7 +11,7 @@ use tidegate::store::{Change, Memory, Raise, RaiseChange, RaiseError, RaiseList,
 use tidegate::time::{Clock, Micros};
 
 use super::{admit, bucket, charge, documented, recovered, run, spec};
-use crate::support::{Cluster, eventually, eventually_async, patience};
+use crate::support::{Cluster, eventually, eventually_async, patience, scaled};
 
 /// A key on each master.
 fn key_of_each_master(cluster: &Cluster) -> [u8; 3] {
@@ -324,18 +324,19 @@ fn requests_for_a_slot_under_migration_are_retried() {
         let migration = Migration::begin(&cluster, key, "a");
 
         // Many requests, each of which is given up.
-        let impatient = RedisSpec { timeout: Duration::from_millis(60), ..spec(&cluster.url()) };
+        let timeout = scaled(Duration::from_millis(60));
+        let impatient = RedisSpec { timeout, ..spec(&cluster.url()) };
         let shared = SharedState::new(Arc::new(Memory::new(100, Clock::System)), NonZeroU64::MIN);
         let limiter = Limiter::new(Store::Redis(connect(&impatient).await), shared.clone());
         let start = Instant::now();
         for number in 1..=15 {
             let begun = Instant::now();
             let admission = limiter.decide(&limits, &request).await;
-            assert!(begun.elapsed() >= Duration::from_millis(40), "{:?}", begun.elapsed());
+            assert!(begun.elapsed() >= timeout * 2 / 3, "{:?} of {timeout:?}", begun.elapsed());
             // The local share has not seen the first call.
             assert_eq!(admission.statuses[1].decision.remaining, 50 - number);
         }
-        assert!(start.elapsed() > Duration::from_millis(600));
+        assert!(start.elapsed() > timeout * 10);
         assert_eq!((shared.breakers.openings(), shared.breakers.open()), (0, 0));
         // Each is owed, except one whose last reply is late on a busy machine: that one may have been charged.
         let owed = shared.ledger.units()[0];
