@@ -77,7 +77,7 @@ pub use ahead::{Ahead, Grant, GrantReport, GrantRequest};
 pub use algorithm::Algorithm;
 pub use bucket::{Bucket, Debt};
 pub use calendar::{Calendar, CalendarUnit, UnknownZone};
-pub use charge::{Charge, ChargeKind, PolicyId};
+pub use charge::{Charge, ChargeKind, DecidedCharge, DecidedCharges, PolicyId};
 pub use decision::{Decision, DenyReason, ShareUpdate, Step, StoreView, binding};
 pub use entry_id::EntryId;
 pub use interval::{Interval, Shortfall};

@@ -13,6 +13,7 @@ mod limits;
 mod local_fallback;
 mod outage_ledger;
 mod peek;
+mod pending_admission;
 mod raise_reader;
 mod raised_limits;
 mod raises;
@@ -51,13 +52,14 @@ use self::denial_cache::CacheLookup;
 use self::grants::{SplitCharges, TakenUnits};
 use self::held_slot::SlotOwner;
 use self::in_process::deny_impossible;
-use self::local_fallback::{LocalDecisions, LocalFallback, ShareRefunds};
+use self::local_fallback::LocalFallback;
+use self::pending_admission::PendingAdmission;
 use self::raised_limits::RaisedLimits;
 use self::reservation::Origin;
-use self::slots::{SlotSet, Slots};
+use self::slots::Slots;
 use self::store_client::StoreClient;
 use self::users::Users;
-use crate::limit::{Charge, Decision, Policy};
+use crate::limit::{Charge, DecidedCharge};
 use crate::store::{Memory, Redis, Store, StoreError};
 use crate::telemetry::{Counts, DecisionSource};
 use crate::time::{BootTime, cached_now};
@@ -175,7 +177,7 @@ impl Limiter {
     ) -> Admission {
         let fallback = &self.client.fallback;
         if fallback.breaker.is_open() {
-            return self.decide_locally(limits, charges, taken, None);
+            return PendingAdmission::new(self, limits, taken).fail(charges, None);
         }
         if let Some(mut known) = self.denials.check(&limits.policies, charges, cached_now()) {
             if let Some(taken) = taken {
@@ -185,7 +187,7 @@ impl Limiter {
             return Admission::limited(known);
         }
         // Boxed so that the Redis path does not enlarge every request's future.
-        Box::pin(self.decide_in_redis(redis, limits, charges, taken)).await
+        Box::pin(async move { PendingAdmission::new(self, limits, taken).decide(redis, charges).await }).await
     }
 
     /// Decides a request whose charges held grants decide, or one of whose charges a paced grant denies.
@@ -212,9 +214,9 @@ impl Limiter {
         if !split.missing.is_empty() {
             return Err(Box::new(split));
         }
-        let (charges, decisions) = split.taken.decisions();
-        counts.record_decisions(&limits.policies, &charges, &decisions, DecisionSource::Ahead);
-        let mut admission = Admission::new(&limits.policies, &charges, &decisions, None);
+        let decided = split.taken.decided();
+        counts.record_decisions(&limits.policies, &decided, DecisionSource::Ahead);
+        let mut admission = Admission::new(&limits.policies, &decided, None);
         admission.pass_taken(&self.client, limits, Some(split.taken));
         Ok(admission)
     }
@@ -224,133 +226,24 @@ impl Limiter {
         let fallback = &self.client.fallback;
         let owner = || SlotOwner::local(memory, &limits.policies);
         let (charges, slots) = fallback.slots.request(limits, owner, charges);
-        let decisions = memory.take(&limits.policies, &charges);
+        let decided = DecidedCharge::join(&charges, &memory.take(&limits.policies, &charges));
         self.client.record_success();
-        fallback.counts.record_decisions(&limits.policies, &charges, &decisions, DecisionSource::Memory);
-        let mut admission = Admission::new(&limits.policies, &charges, &decisions, slots);
-        admission.reserve(|| {
-            Reservation::new(&self.client, limits, &charges, &decisions, Origin::Store(Vec::new()))
-        });
+        fallback.counts.record_decisions(&limits.policies, &decided, DecisionSource::Memory);
+        let mut admission = Admission::new(&limits.policies, &decided, slots);
+        let origin = Origin::Store(Vec::new());
+        admission.reserve(|| Reservation::new(&self.client, limits, &decided, origin));
         admission
-    }
-
-    async fn decide_in_redis(
-        &self,
-        redis: &Redis,
-        limits: &Limits,
-        charges: &[Charge],
-        taken: Option<TakenUnits>,
-    ) -> Admission {
-        let fallback = &self.client.fallback;
-        // After an outage Redis does not know all charges until every proxy has paid its debts. Until then a request must
-        // also fit the share of this process, or several proxies could admit more than the limit.
-        let is_settled = fallback.is_settled(limits, charges);
-        let shares = if is_settled { Ok(ShareRefunds::new()) } else { fallback.take_shares(limits, charges) };
-        let shares = match shares {
-            Ok(shares) => shares,
-            Err(denied) => {
-                // Redis is not called: the request is denied whatever its decision would be.
-                let LocalDecisions { charges, decisions, slots } = *denied;
-                return Admission::new(&limits.shares, &charges, &decisions, slots);
-            }
-        };
-        // Requested before the call: if the client disconnects during it, the store may have given the slots.
-        let (requested, slots) = fallback.slots.request(limits, SlotOwner::store, charges);
-        // Before the call, so that no denial outlives its `retry_after`, or a reset that clears the cache during the call.
-        let lookup = self.denials.lookup(cached_now());
-        // For the same reason as above, Redis must not grant units either while it does not know all charges.
-        let (requested, grant_requests) = grants::request_grants(&self.grants, limits, requested, is_settled);
-        let requests = grant_requests.as_ref().map_or(&[][..], |grant_requests| &grant_requests.requests);
-        match self.client.take(limits, (&requested, requests), slots.as_ref()).await {
-            Ok(granted) => {
-                self.record_reply(redis, limits, (&requested, &granted.decisions), lookup);
-                if taken.is_some() {
-                    // The next request may be denied by a paced grant.
-                    self.denials.record_shown(&limits.policies, &requested, &granted.decisions, lookup);
-                }
-                let decisions = match grant_requests {
-                    Some(requests) => requests.receive(limits, &requested, &granted, BootTime::now()),
-                    None => granted.decisions,
-                };
-                fallback.record_store_decisions(&limits.policies, (&requested, &decisions), slots.as_ref());
-                let mut admission =
-                    self.admission(&limits.policies, (&requested, &decisions), slots, taken.as_ref());
-                // All charges of a request are made or none, also in the shares.
-                if admission.verdict.is_err() {
-                    fallback.refund_shares(limits, &shares);
-                }
-                let origin = || Origin::Store(shares.into_vec());
-                admission
-                    .reserve(|| Reservation::new(&self.client, limits, &requested, &decisions, origin()));
-                admission.pass_taken(&self.client, limits, taken);
-                admission
-            }
-            Err(error) => {
-                self.client.record_failure(&error);
-                // `decide_locally` charges the shares itself.
-                fallback.refund_shares(limits, &shares);
-                self.decide_locally(limits, charges, taken, Some(&error))
-            }
-        }
     }
 
     /// Records the decisions of Redis, for requests that are decided without it.
-    fn record_reply(
-        &self,
-        redis: &Redis,
-        limits: &Limits,
-        (charges, decisions): (&[Charge], &[Decision]),
-        lookup: CacheLookup,
-    ) {
+    fn record_reply(&self, redis: &Redis, limits: &Limits, decided: &[DecidedCharge], lookup: CacheLookup) {
         // If Redis fails, the limits continue from its last decisions and not from empty counts. These do not count units
         // that are held: they can be spent besides.
-        self.client.fallback.seed(limits, charges, decisions);
+        self.client.fallback.seed(limits, decided);
         // On a cluster the charges of a denied request are refunded, so that a denial by them may soon be outdated.
         if !redis.may_roll_back() {
-            self.denials.record(&limits.policies, charges, decisions, lookup);
+            self.denials.record(&limits.policies, decided, lookup);
         }
-    }
-
-    /// Decides without the store, after `error` or without a call to it. A limit that denies because the store is unavailable
-    /// takes precedence over one whose share is used up. Units that were `taken` from grants are no charges of this process:
-    /// the store counts them when their grants end.
-    fn decide_locally(
-        &self,
-        limits: &Limits,
-        charges: &[Charge],
-        taken: Option<TakenUnits>,
-        error: Option<&StoreError>,
-    ) -> Admission {
-        let fallback = &self.client.fallback;
-        // Before the shares are charged: a request that such a limit denies must not use them up.
-        if fallback.denies(limits, charges) {
-            // A retry before the next probe of the store would be denied as well.
-            return Admission::unavailable(fallback.breaker.until_probe());
-        }
-        grants::update_shares(&self.grants, fallback, limits, (charges, BootTime::now()));
-        let LocalDecisions { charges, decisions, slots } = fallback.decide(limits, charges, error);
-        let mut admission = self.admission(&limits.shares, (&charges, &decisions), slots, taken.as_ref());
-        admission.source = StatusSource::Local;
-        admission.reserve(|| {
-            Reservation::new(&self.client, limits, &charges, &decisions, Origin::fallback(error))
-        });
-        admission.pass_taken(&self.client, limits, taken);
-        admission
-    }
-
-    /// The admission of a request by the decisions on these charges, and on those that were `taken` from grants.
-    fn admission(
-        &self,
-        policies: &[Policy],
-        (charges, decisions): (&[Charge], &[Decision]),
-        slots: Option<SlotSet>,
-        taken: Option<&TakenUnits>,
-    ) -> Admission {
-        let Some(taken) = taken else { return Admission::new(policies, charges, decisions, slots) };
-        let (own, decided) = taken.decisions();
-        self.client.fallback.counts.record_decisions(policies, &own, &decided, DecisionSource::Ahead);
-        let (charges, decisions) = taken.join(charges, decisions);
-        Admission::new(policies, &charges, &decisions, slots)
     }
 
     /// Waits for the first connection to the store and probes it, for half a second at most.

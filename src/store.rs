@@ -23,7 +23,7 @@ pub use memory::Memory;
 pub use raises::{MAX_RAISES, Raise, RaiseChange, RaiseError, RaiseList};
 pub use redis::{Redis, RedisSpec};
 pub use sweep::sweep_memory;
-pub use types::{Change, Decisions, Granted, StoreError};
+pub use types::{Change, Decisions, Granted, Grants, StoreError};
 
 use crate::limit::{Charge, GrantRequest, Key, Policy, PolicyId};
 use crate::telemetry::StoreCounts;

@@ -1,5 +1,8 @@
 //! Charges: what one request takes from its limits, and what is refunded or charged later.
 
+use smallvec::SmallVec;
+
+use super::decision::Decision;
 use super::key::Key;
 use super::slots::Holder;
 use crate::id_vec::Id;
@@ -36,6 +39,18 @@ pub struct Charge {
     /// No other kind uses it.
     pub taken: Timestamp,
 }
+
+/// A charge, and the decision of its limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecidedCharge {
+    /// The charge.
+    pub charge: Charge,
+    /// The decision on it.
+    pub decision: Decision,
+}
+
+/// The charges of a request, with the decisions on them.
+pub type DecidedCharges = SmallVec<[DecidedCharge; 4]>;
 
 /// How the units of a charge are charged or returned. The numbers are those of the script.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -95,5 +110,21 @@ impl Charge {
     #[must_use]
     pub fn takes_units(&self) -> bool {
         matches!(self.kind, ChargeKind::Take | ChargeKind::Grant) && self.cost > 0
+    }
+}
+
+impl DecidedCharge {
+    /// Charges with the decisions on them, which are in the same order.
+    #[must_use]
+    pub fn join(charges: &[Charge], decisions: &[Decision]) -> DecidedCharges {
+        debug_assert_eq!(charges.len(), decisions.len(), "each charge has a decision");
+        let all = charges.iter().zip(decisions);
+        all.map(|(charge, decision)| Self { charge: *charge, decision: *decision }).collect()
+    }
+
+    /// The refund of the units that were taken.
+    #[must_use]
+    pub fn refund(&self) -> Charge {
+        self.charge.refund(self.decision.at)
     }
 }

@@ -10,7 +10,7 @@ use super::reservation::Reservation;
 use super::slots::SlotSet;
 use super::status::{LimitStatuses, StatusSource, enforced};
 use super::store_client::StoreClient;
-use crate::limit::{Charge, Decision, Policy, PolicyId};
+use crate::limit::{DecidedCharge, Policy, PolicyId};
 use crate::time::Micros;
 
 /// The least `retry_after` while the store is unavailable.
@@ -69,21 +69,15 @@ pub struct Admission {
 
 impl Admission {
     /// The verdict of these decisions; `slots` are those that the charges request.
-    pub(super) fn new(
-        policies: &[Policy],
-        charges: &[Charge],
-        decisions: &[Decision],
-        slots: Option<SlotSet>,
-    ) -> Self {
-        let statuses = enforced(policies, charges, decisions);
-        let shadow_denials = charges
+    pub(super) fn new(policies: &[Policy], decided: &[DecidedCharge], slots: Option<SlotSet>) -> Self {
+        let statuses = enforced(policies, decided);
+        let shadow_denials = decided
             .iter()
-            .zip(decisions)
-            .filter(|(charge, decision)| policies[charge.policy].shadow && !decision.allowed)
-            .map(|(charge, _)| policies[charge.policy].configured(charge.policy))
+            .filter(|one| policies[one.charge.policy].shadow && !one.decision.allowed)
+            .map(|one| policies[one.charge.policy].configured(one.charge.policy))
             .collect();
         let passes = statuses.iter().all(|status| status.decision.allowed);
-        let slots = slots.and_then(|slots| slots.granted(charges, decisions, passes));
+        let slots = slots.and_then(|slots| slots.granted(decided, passes));
         let (verdict, delay) = if passes {
             let delays = statuses.iter().map(|status| status.decision.delay);
             (Ok(Permit { slots: slots.map(Rc::new) }), delays.max().unwrap_or_default())

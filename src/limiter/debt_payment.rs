@@ -107,9 +107,9 @@ async fn send(redis: &Redis, ledger: &OutageLedger, shares: &Memory, payment: Pa
         Ok(decisions) => {
             ledger.count(ChargeBack::Paid, units);
             for debt in &debts {
-                let own = |(charge, _): &(&Charge, _)| (charge.policy, charge.key) == (debt.policy, debt.key);
+                let own = |charge: &Charge| (charge.policy, charge.key) == (debt.policy, debt.key);
                 // The last decision on a key counts all of its charges.
-                if let Some((_, decision)) = charges.iter().zip(&decisions).rfind(own) {
+                if let Some(decision) = charges.iter().rposition(own).and_then(|last| decisions.get(last)) {
                     debt.seed_share(shares, decision);
                 }
             }

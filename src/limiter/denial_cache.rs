@@ -17,9 +17,8 @@ use hashbrown::hash_map::Entry;
 use tokio::time::Instant;
 
 use super::status::{LimitStatus, LimitStatuses};
-use crate::limit::{Charge, Decision, DenyReason, EntryId, Policy};
+use crate::limit::{Charge, DecidedCharge, DecidedCharges, Decision, DenyReason, EntryId, Policy};
 use crate::sharded::Sharded;
-use crate::store::Decisions;
 use crate::time::Micros;
 
 /// The longest that a decision is cached.
@@ -91,7 +90,12 @@ impl DenialCache {
     }
 
     /// The cached decisions on charges without a cost, if all that are shown are known: those of limits in shadow mode are not.
-    pub(super) fn repeat(&self, policies: &[Policy], peeks: &[Charge], now: Instant) -> Option<Decisions> {
+    pub(super) fn repeat(
+        &self,
+        policies: &[Policy],
+        peeks: &[Charge],
+        now: Instant,
+    ) -> Option<DecidedCharges> {
         let cached = |charge: &Charge| {
             let policy = &policies[charge.policy];
             if policy.shadow {
@@ -99,7 +103,8 @@ impl DenialCache {
             }
             self.get(EntryId::new(policy, charge.key), now).map(|cached| cached.without_charge(now))
         };
-        peeks.iter().map(cached).collect()
+        let decided = |charge: &Charge| Some(DecidedCharge { charge: *charge, decision: cached(charge)? });
+        peeks.iter().map(decided).collect()
     }
 
     /// The cached decision on a charge of a limit that is not in shadow mode, and whether it denies the request.
@@ -115,19 +120,11 @@ impl DenialCache {
     }
 
     /// Caches the decisions of a call on a request, if it is denied.
-    pub(super) fn record(
-        &self,
-        policies: &[Policy],
-        charges: &[Charge],
-        decisions: &[Decision],
-        lookup: CacheLookup,
-    ) {
-        let is_denial =
-            |(charge, decision): (&Charge, &Decision)| !decision.allowed && !policies[charge.policy].shadow;
-        if !charges.iter().zip(decisions).any(is_denial) {
+    pub(super) fn record(&self, policies: &[Policy], decided: &[DecidedCharge], lookup: CacheLookup) {
+        if !decided.iter().any(|one| !one.decision.allowed && !policies[one.charge.policy].shadow) {
             return;
         }
-        for (charge, decision) in charges.iter().zip(decisions) {
+        for DecidedCharge { charge, decision } in decided {
             let policy = &policies[charge.policy];
             let id = EntryId::new(policy, charge.key);
             if let Some(wait) = duration(policy, decision) {
@@ -143,14 +140,8 @@ impl DenialCache {
     }
 
     /// Caches the decisions of a call to be shown.
-    pub(super) fn record_shown(
-        &self,
-        policies: &[Policy],
-        charges: &[Charge],
-        decisions: &[Decision],
-        lookup: CacheLookup,
-    ) {
-        for (charge, decision) in charges.iter().zip(decisions) {
+    pub(super) fn record_shown(&self, policies: &[Policy], decided: &[DecidedCharge], lookup: CacheLookup) {
+        for DecidedCharge { charge, decision } in decided {
             let id = EntryId::new(&policies[charge.policy], charge.key);
             self.insert(id, CachedDecision::shown(*decision, lookup), lookup);
         }

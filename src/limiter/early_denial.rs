@@ -20,9 +20,8 @@ use super::admission::Admission;
 use super::grants::HeldDecision;
 use super::in_process::deny_impossible;
 use super::limits::Limits;
-use super::local_fallback::LocalDecisions;
 use super::status::{LimitStatus, LimitStatuses, StatusSource};
-use crate::limit::{Charge, ChargeKind, Decision};
+use crate::limit::{Charge, ChargeKind, DecidedCharge};
 use crate::store::{Memory, Store, StoreError};
 use crate::telemetry::DecisionSource;
 use crate::time::{BootTime, cached_now};
@@ -68,11 +67,11 @@ impl Limiter {
 
     fn check_in_memory(&self, memory: &Memory, limits: &Limits, charges: &[Charge]) -> Option<Admission> {
         let checks: Charges = enforced_checks(limits, charges).collect();
-        let decisions = memory.take(&limits.policies, &checks);
-        denies(&decisions).then(|| {
+        let decided = DecidedCharge::join(&checks, &memory.take(&limits.policies, &checks));
+        denies(&decided).then(|| {
             let counts = &self.client.fallback.counts;
-            counts.record_decisions(&limits.policies, &checks, &decisions, DecisionSource::Memory);
-            Admission::new(&limits.policies, &checks, &decisions, None)
+            counts.record_decisions(&limits.policies, &decided, DecisionSource::Memory);
+            Admission::new(&limits.policies, &decided, None)
         })
     }
 
@@ -83,8 +82,7 @@ impl Limiter {
         if fallback.denies(limits, &checks) {
             return Some(Admission::unavailable(fallback.breaker.until_probe()));
         }
-        let LocalDecisions { charges, decisions, .. } = fallback.check(limits, &checks)?;
-        let denied = Admission::new(&limits.shares, &charges, &decisions, None);
+        let denied = Admission::new(&limits.shares, &fallback.check(limits, &checks)?, None);
         Some(Admission { source: StatusSource::Local, ..denied })
     }
 
@@ -114,11 +112,12 @@ impl Limiter {
         match redis.take(&limits.policies, &checks).await {
             Ok(decisions) => {
                 self.client.record_success();
-                self.record_reply(redis, limits, (&checks, &decisions), lookup);
-                denies(&decisions).then(|| {
+                let decided = DecidedCharge::join(&checks, &decisions);
+                self.record_reply(redis, limits, &decided, lookup);
+                denies(&decided).then(|| {
                     let fallback = &self.client.fallback;
-                    fallback.record_store_decisions(&limits.policies, (&checks, &decisions), None);
-                    Admission::new(&limits.policies, &checks, &decisions, None)
+                    fallback.record_store_decisions(&limits.policies, &decided, None);
+                    Admission::new(&limits.policies, &decided, None)
                 })
             }
             Err(error) => self.check_after(&error, limits, charges),
@@ -152,6 +151,6 @@ fn enforced_checks<'a>(limits: &'a Limits, charges: &'a [Charge]) -> impl Iterat
     enforced.map(|charge| charge.with_kind(ChargeKind::Check))
 }
 
-fn denies(decisions: &[Decision]) -> bool {
-    decisions.iter().any(|decision| !decision.allowed)
+fn denies(decided: &[DecidedCharge]) -> bool {
+    decided.iter().any(|one| !one.decision.allowed)
 }

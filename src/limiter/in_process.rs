@@ -6,9 +6,9 @@ use smallvec::SmallVec;
 
 use super::admission::Admission;
 use super::limits::Limits;
-use super::reservation::HeldUnits;
+use super::reservation::refundable;
 use super::status::{LimitStatuses, enforced};
-use crate::limit::{Charge, Policy};
+use crate::limit::{Charge, DecidedCharge, Policy};
 use crate::store::Memory;
 use crate::telemetry::{Counts, DecisionSource, Outcome};
 
@@ -18,7 +18,7 @@ use crate::telemetry::{Counts, DecisionSource, Outcome};
 pub struct InProcessUnits {
     memory: Arc<Memory>,
     policies: Arc<[Policy]>,
-    held: SmallVec<[HeldUnits; 2]>,
+    held: SmallVec<[DecidedCharge; 2]>,
 }
 
 impl InProcessUnits {
@@ -27,10 +27,11 @@ impl InProcessUnits {
     #[must_use]
     pub fn finish(self: Box<Self>, status: u16) -> LimitStatuses {
         let Self { memory, policies, held } = *self;
-        let is_refunded = |held: &&HeldUnits| !policies[held.charge.policy].charge_on().contains(&status);
-        let refunds: SmallVec<[Charge; 2]> = held.iter().filter(is_refunded).map(HeldUnits::refund).collect();
+        let is_refunded = |held: &&DecidedCharge| !policies[held.charge.policy].charge_on().contains(&status);
+        let refunds: SmallVec<[Charge; 2]> =
+            held.iter().filter(is_refunded).map(DecidedCharge::refund).collect();
         let decisions = memory.apply(&policies, &refunds);
-        enforced(&policies, &refunds, &decisions)
+        enforced(&policies, &DecidedCharge::join(&refunds, &decisions))
     }
 }
 
@@ -49,11 +50,10 @@ pub fn decide_in_process(
     if let Some(denied) = deny_impossible(limits, charges, counts) {
         return Some((denied, None));
     }
-    let decisions = memory.take(&limits.policies, charges);
-    counts.record_decisions(&limits.policies, charges, &decisions, DecisionSource::Memory);
-    let admission = Admission::new(&limits.policies, charges, &decisions, None);
-    let held =
-        if admission.verdict.is_ok() { HeldUnits::of(limits, charges, &decisions) } else { SmallVec::new() };
+    let decided = DecidedCharge::join(charges, &memory.take(&limits.policies, charges));
+    counts.record_decisions(&limits.policies, &decided, DecisionSource::Memory);
+    let admission = Admission::new(&limits.policies, &decided, None);
+    let held = if admission.verdict.is_ok() { refundable(limits, &decided) } else { SmallVec::new() };
     let units = (!held.is_empty()).then(|| {
         let (memory, policies) = (Arc::clone(memory), Arc::clone(&limits.policies));
         Box::new(InProcessUnits { memory, policies, held })

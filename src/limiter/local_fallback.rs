@@ -49,8 +49,8 @@ use super::limits::{Limits, OnStoreFailure};
 use super::outage_ledger::OutageLedger;
 use super::slots::{SlotSet, Slots};
 use super::status::{LimitStatus, LimitStatuses, enforced};
-use crate::limit::{Charge, ChargeKind, Decision, Policy, Record, ShareUpdate};
-use crate::store::{Decisions, Memory, StoreError};
+use crate::limit::{Charge, ChargeKind, DecidedCharge, DecidedCharges, Policy, Record, ShareUpdate};
+use crate::store::{Memory, StoreError};
 use crate::telemetry::{Counts, DecisionSource, Outcome};
 
 /// The refunds of charges that were taken from the shares before the request was sent to the store.
@@ -71,19 +71,11 @@ pub(super) struct LocalFallback {
     pub counts: Arc<Counts>,
 }
 
-/// Charges and the decisions of the shares on them, and the slots that the charges request.
-#[derive(Debug)]
-pub(super) struct LocalDecisions {
-    pub charges: SmallVec<[Charge; 4]>,
-    pub decisions: Decisions,
-    pub slots: Option<SlotSet>,
-}
-
 impl LocalFallback {
     /// Stores the decisions of the store, for when it becomes unavailable. Slots are known anyway, and charges that
     /// were admitted without the store and are not paid yet stay counted.
-    pub fn seed(&self, limits: &Limits, charges: &[Charge], decisions: &[Decision]) {
-        for (charge, decision) in charges.iter().zip(decisions) {
+    pub fn seed(&self, limits: &Limits, decided: &[DecidedCharge]) {
+        for DecidedCharge { charge, decision } in decided {
             let share = limits.share(charge);
             if limits.on_failure(charge) == OnStoreFailure::Local && !share.has_slots() {
                 let is_settled = self.is_settled(limits, std::slice::from_ref(charge));
@@ -139,19 +131,22 @@ impl LocalFallback {
         &self,
         limits: &Limits,
         charges: &[Charge],
-    ) -> Result<ShareRefunds, Box<LocalDecisions>> {
+    ) -> Result<ShareRefunds, Box<DecidedCharges>> {
         let mut local = limits.local(charges);
         local.retain(|charge| !limits.policy(charge).has_slots());
-        let capped = limits.capped(&local);
-        let decisions = self.memory.take(&limits.shares, &capped);
-        let all = || capped.iter().zip(&decisions);
-        if !all().all(|(charge, decision)| decision.allowed || limits.share(charge).shadow) {
-            self.record_decisions(limits, &capped, &decisions);
+        let decided = self.take(limits, &limits.capped(&local));
+        if !decided.iter().all(|one| one.decision.allowed || limits.share(&one.charge).shadow) {
+            self.record_decisions(limits, &decided);
             self.count_allowing(limits, charges);
-            return Err(Box::new(LocalDecisions { charges: capped, decisions, slots: None }));
+            return Err(Box::new(decided));
         }
-        let taken = all().filter(|(charge, decision)| decision.allowed && charge.takes_units());
-        Ok(taken.map(|(charge, decision)| charge.refund(decision.at)).collect())
+        let taken = decided.iter().filter(|one| one.decision.allowed && one.charge.takes_units());
+        Ok(taken.map(DecidedCharge::refund).collect())
+    }
+
+    /// Takes charges from the shares, all or none.
+    fn take(&self, limits: &Limits, charges: &[Charge]) -> DecidedCharges {
+        DecidedCharge::join(charges, &self.memory.take(&limits.shares, charges))
     }
 
     /// Refunds what was taken from the shares for a request that the store has not admitted.
@@ -173,30 +168,35 @@ impl LocalFallback {
     }
 
     /// The decisions of the shares on checks, if one of them denies the request.
-    pub fn check(&self, limits: &Limits, checks: &[Charge]) -> Option<LocalDecisions> {
-        let charges = limits.capped(&limits.local(checks));
-        let decisions = self.memory.take(&limits.shares, &charges);
-        if decisions.iter().all(|decision| decision.allowed) {
+    pub fn check(&self, limits: &Limits, checks: &[Charge]) -> Option<DecidedCharges> {
+        let decided = self.take(limits, &limits.capped(&limits.local(checks)));
+        if decided.iter().all(|one| one.decision.allowed) {
             return None;
         }
-        self.record_decisions(limits, &charges, &decisions);
+        self.record_decisions(limits, &decided);
         self.count_allowing(limits, checks);
-        Some(LocalDecisions { charges, decisions, slots: None })
+        Some(decided)
     }
 
-    /// Decides by the shares, after `error` or without a call to the store.
-    pub fn decide(&self, limits: &Limits, charges: &[Charge], error: Option<&StoreError>) -> LocalDecisions {
+    /// Decides by the shares, after `error` or without a call to the store. Returns the slots that the charges request as well.
+    pub fn decide(
+        &self,
+        limits: &Limits,
+        charges: &[Charge],
+        error: Option<&StoreError>,
+    ) -> (DecidedCharges, Option<SlotSet>) {
         let local = limits.local(charges);
         let owner = || SlotOwner::local(&self.memory, &limits.shares);
         let (requested, slots) = self.slots.request(limits, owner, &local);
         let with_holders = if let Cow::Owned(charges) = requested { Some(charges) } else { None };
         let local = with_holders.map_or(local, SmallVec::from_vec);
-        let capped = limits.capped(&local);
-        let decisions = self.memory.take(&limits.shares, &capped);
-        self.record_debts(limits, &local, &decisions, error);
-        self.record_decisions(limits, &capped, &decisions);
+        let decisions = self.memory.take(&limits.shares, &limits.capped(&local));
+        // A charge that exceeds a whole share is capped to be decided, and owed in full.
+        let decided = DecidedCharge::join(&local, &decisions);
+        self.record_debts(limits, &decided, error);
+        self.record_decisions(limits, &decided);
         self.count_allowing(limits, charges);
-        LocalDecisions { charges: local, decisions, slots }
+        (decided, slots)
     }
 
     /// Counts the limits that allow a request because the store is unavailable.
@@ -218,20 +218,19 @@ impl LocalFallback {
     pub fn record_store_decisions(
         &self,
         policies: &[Policy],
-        (charges, decisions): (&[Charge], &[Decision]),
+        decided: &[DecidedCharge],
         slots: Option<&SlotSet>,
     ) {
-        for (charge, decision) in charges.iter().zip(decisions) {
-            let is_kept = slots.is_some_and(|slots| slots.is_kept(charge));
+        for one in decided {
+            let is_kept = slots.is_some_and(|slots| slots.is_kept(&one.charge));
             let source = if is_kept { DecisionSource::Ahead } else { DecisionSource::Store };
-            let (charge, decision) = (std::slice::from_ref(charge), std::slice::from_ref(decision));
-            self.counts.record_decisions(policies, charge, decision, source);
+            self.counts.record_decisions(policies, std::slice::from_ref(one), source);
         }
     }
 
     /// Counts decisions by the shares.
-    fn record_decisions(&self, limits: &Limits, charges: &[Charge], decisions: &[Decision]) {
-        self.counts.record_decisions(&limits.shares, charges, decisions, DecisionSource::Fallback);
+    fn record_decisions(&self, limits: &Limits, decided: &[DecidedCharge]) {
+        self.counts.record_decisions(&limits.shares, decided, DecisionSource::Fallback);
     }
 
     /// Counts the denials among decisions for which the store was not called.
@@ -247,32 +246,26 @@ impl LocalFallback {
     pub fn refund(&self, limits: &Limits, refunds: &[Charge]) -> LimitStatuses {
         let capped = limits.capped(refunds);
         let decisions = self.memory.apply(&limits.shares, &capped);
-        enforced(&limits.policies, &capped, &decisions)
+        enforced(&limits.policies, &DecidedCharge::join(&capped, &decisions))
     }
 
     /// Records what these decisions have admitted, without units that a status may refund. The store is owed them if nothing
     /// was sent; if a reply was lost, the store may have charged them.
-    fn record_debts(
-        &self,
-        limits: &Limits,
-        charges: &[Charge],
-        decisions: &[Decision],
-        error: Option<&StoreError>,
-    ) {
-        let all = || charges.iter().zip(decisions);
-        let passes = all().all(|(charge, decision)| decision.allowed || limits.policy(charge).shadow);
+    fn record_debts(&self, limits: &Limits, decided: &[DecidedCharge], error: Option<&StoreError>) {
+        let passes = decided.iter().all(|one| one.decision.allowed || limits.policy(&one.charge).shadow);
         let is_owed = error.is_none_or(StoreError::is_uncharged);
-        for (charge, decision) in all() {
-            let policy = limits.policy(charge);
+        for one in decided {
+            let policy = limits.policy(&one.charge);
             let is_final = !policy.has_slots() && !policy.charges_by_status();
-            if passes && decision.allowed && charge.takes_units() && is_final {
-                self.record_debt(limits, charge, decision, is_owed);
+            if passes && one.decision.allowed && one.charge.takes_units() && is_final {
+                self.record_debt(limits, one, is_owed);
             }
         }
     }
 
     /// Records a charge that was made in this process, and whether the store is owed it.
-    pub fn record_debt(&self, limits: &Limits, charge: &Charge, decision: &Decision, is_owed: bool) {
+    pub fn record_debt(&self, limits: &Limits, decided: &DecidedCharge, is_owed: bool) {
+        let DecidedCharge { charge, decision } = decided;
         if is_owed {
             self.ledger.record(limits, charge, decision);
         } else {

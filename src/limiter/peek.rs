@@ -10,8 +10,8 @@ use super::limits::Limits;
 use super::local_fallback::LocalFallback;
 use super::status::{StatusSource, enforced};
 use super::store_client::StoreClient;
-use crate::limit::Charge;
-use crate::store::{Decisions, Redis, Store, StoreError};
+use crate::limit::{Charge, DecidedCharge, DecidedCharges};
+use crate::store::{Redis, Store, StoreError};
 use crate::time::cached_now;
 
 impl Limiter {
@@ -51,18 +51,18 @@ impl Peek<'_> {
         }
         let peeks: SmallVec<[Charge; 4]> = charges.iter().map(|charge| charge.peek()).collect();
         let StoreClient { store, fallback, .. } = self.client;
-        let decisions = match store {
-            Store::Memory(memory) => memory.take(&limits.policies, &peeks),
+        let decided = match store {
+            Store::Memory(memory) => DecidedCharge::join(&peeks, &memory.take(&limits.policies, &peeks)),
             Store::Redis(_) if fallback.breaker.is_open() => return peek_locally(fallback, limits, &peeks),
             Store::Redis(redis) => match self.read_redis(redis, limits, &peeks).await {
-                Ok(decisions) => decisions,
+                Ok(decided) => decided,
                 Err(error) => {
                     self.client.record_failure(&error);
                     return peek_locally(fallback, limits, &peeks);
                 }
             },
         };
-        Admission::peeked(enforced(&limits.policies, &peeks, &decisions))
+        Admission::peeked(enforced(&limits.policies, &decided))
     }
 
     async fn read_redis(
@@ -70,24 +70,24 @@ impl Peek<'_> {
         redis: &Redis,
         limits: &Limits,
         peeks: &[Charge],
-    ) -> Result<Decisions, StoreError> {
+    ) -> Result<DecidedCharges, StoreError> {
         let now = cached_now();
         let known = self.cache.and_then(|cache| cache.repeat(&limits.policies, peeks, now));
-        let mut decisions = if let Some(known) = known {
+        let mut decided = if let Some(known) = known {
             known
         } else {
             let lookup = self.cache.map(|cache| (cache, cache.lookup(now)));
-            let decisions = redis.take(&limits.policies, peeks).await?;
+            let decided = DecidedCharge::join(peeks, &redis.take(&limits.policies, peeks).await?);
             self.client.record_success();
             if let Some((cache, lookup)) = lookup {
-                cache.record_shown(&limits.policies, peeks, &decisions, lookup);
+                cache.record_shown(&limits.policies, &decided, lookup);
             }
-            decisions
+            decided
         };
-        for (charge, decision) in peeks.iter().zip(&mut decisions) {
+        for DecidedCharge { charge, decision } in &mut decided {
             *decision = self.grants.shown(limits.policy(charge), charge.key, *decision);
         }
-        Ok(decisions)
+        Ok(decided)
     }
 }
 
@@ -97,7 +97,7 @@ fn peek_locally(fallback: &LocalFallback, limits: &Limits, peeks: &[Charge]) -> 
         return Admission::unavailable(fallback.breaker.until_probe());
     }
     let local = limits.local(peeks);
-    let decisions = fallback.memory.take(&limits.shares, &local);
-    let admission = Admission::peeked(enforced(&limits.shares, &local, &decisions));
+    let decided = DecidedCharge::join(&local, &fallback.memory.take(&limits.shares, &local));
+    let admission = Admission::peeked(enforced(&limits.shares, &decided));
     Admission { source: StatusSource::Local, ..admission }
 }

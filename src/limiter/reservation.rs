@@ -14,7 +14,7 @@ use super::limits::Limits;
 use super::local_fallback::ShareRefunds;
 use super::status::LimitStatuses;
 use super::store_client::StoreClient;
-use crate::limit::{Charge, Decision};
+use crate::limit::{Charge, DecidedCharge};
 use crate::store::StoreError;
 
 /// Units that a request holds. [`Reservation::finish`] refunds those that its final status does not charge; all of
@@ -23,7 +23,8 @@ use crate::store::StoreError;
 pub struct Reservation {
     client: StoreClient,
     limits: Limits,
-    held: SmallVec<[HeldUnits; 2]>,
+    /// Units that charges have taken, and that a status may refund.
+    held: SmallVec<[DecidedCharge; 2]>,
     origin: Origin,
     /// Units that were taken from grants.
     taken: Option<Box<TakenUnits>>,
@@ -61,13 +62,6 @@ pub(super) enum Origin {
     },
 }
 
-/// Units that a charge has taken, and that a status may refund.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct HeldUnits {
-    pub charge: Charge,
-    decision: Decision,
-}
-
 impl Origin {
     /// In this process, after `error` or without a call to the store.
     pub fn fallback(error: Option<&StoreError>) -> Self {
@@ -76,15 +70,14 @@ impl Origin {
 }
 
 impl Reservation {
-    /// The units that `charges` have taken and that a status may refund; most requests have none.
+    /// The units that charges have taken and that a status may refund; most requests have none.
     pub(super) fn new(
         client: &StoreClient,
         limits: &Limits,
-        charges: &[Charge],
-        decisions: &[Decision],
+        decided: &[DecidedCharge],
         origin: Origin,
     ) -> Option<Box<Self>> {
-        let held = HeldUnits::of(limits, charges, decisions);
+        let held = refundable(limits, decided);
         if held.is_empty() {
             return None;
         }
@@ -140,15 +133,16 @@ impl Reservation {
     /// Refunds or charges the units that were not taken from grants, as `finish` does.
     async fn finish_held(mut self: Box<Self>, status: u16) -> LimitStatuses {
         let held = std::mem::take(&mut self.held);
-        let is_charged = |held: &HeldUnits| self.limits.policy(&held.charge).charge_on().contains(&status);
-        let (charged, refunded): (SmallVec<[HeldUnits; 2]>, SmallVec<[HeldUnits; 2]>) =
+        let is_charged =
+            |held: &DecidedCharge| self.limits.policy(&held.charge).charge_on().contains(&status);
+        let (charged, refunded): (SmallVec<[DecidedCharge; 2]>, SmallVec<[DecidedCharge; 2]>) =
             held.into_iter().partition(is_charged);
         // Charged when `self` is dropped.
         self.held = charged;
         if refunded.is_empty() {
             return LimitStatuses::new();
         }
-        let refunds: Vec<Charge> = refunded.iter().map(HeldUnits::refund).collect();
+        let refunds: Vec<Charge> = refunded.iter().map(DecidedCharge::refund).collect();
         match &self.origin {
             Origin::Store(shares) => {
                 let is_refunded = |share: &&Charge| {
@@ -178,35 +172,21 @@ impl Drop for Reservation {
             taken.charge();
         }
         if let Origin::Fallback { is_owed } = self.origin {
-            for HeldUnits { charge, decision } in &self.held {
-                self.client.fallback.record_debt(&self.limits, charge, decision, is_owed);
+            for held in &self.held {
+                self.client.fallback.record_debt(&self.limits, held, is_owed);
                 // After the debt is recorded: otherwise the key would seem to have no debt in between.
-                self.release(charge);
+                self.release(&held.charge);
             }
         }
     }
 }
 
-impl HeldUnits {
-    /// The units that `charges` have taken and that a status may refund; most requests have none.
-    pub fn of(limits: &Limits, charges: &[Charge], decisions: &[Decision]) -> SmallVec<[Self; 2]> {
-        if !charges.iter().any(|charge| limits.policy(charge).charges_by_status()) {
-            return SmallVec::new();
-        }
-        let all = charges
-            .iter()
-            .zip(decisions)
-            .map(|(charge, decision)| Self { charge: *charge, decision: *decision });
-        all.filter(|held| held.is_refundable(limits)).collect()
-    }
-
-    /// Whether a status may refund the units. A limit in shadow mode takes units as well, if it would have allowed them.
-    fn is_refundable(&self, limits: &Limits) -> bool {
-        let policy = limits.policy(&self.charge);
-        policy.charges_by_status() && self.charge.takes_units() && self.decision.allowed
-    }
-
-    pub fn refund(&self) -> Charge {
-        self.charge.refund(self.decision.at)
-    }
+/// The units that charges have taken and that a status may refund; most requests have none. A limit in shadow mode takes units as
+/// well, if it would have allowed them.
+pub(super) fn refundable(limits: &Limits, decided: &[DecidedCharge]) -> SmallVec<[DecidedCharge; 2]> {
+    let is_refundable = |one: &&DecidedCharge| {
+        let policy = limits.policy(&one.charge);
+        policy.charges_by_status() && one.charge.takes_units() && one.decision.allowed
+    };
+    decided.iter().filter(is_refundable).copied().collect()
 }

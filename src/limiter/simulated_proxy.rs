@@ -11,8 +11,8 @@ use super::denial_cache::{CacheLookup, DenialCache};
 use super::grants::{self, GrantRequests, GrantTable, ReturnedGrant, SplitCharges, TakenUnits};
 use super::limits::Limits;
 use super::status::LimitStatuses;
-use crate::limit::{Charge, GrantRequest, Key, Policy};
-use crate::store::{Decisions, Granted};
+use crate::limit::{Charge, DecidedCharge, DecidedCharges, GrantRequest, Key, Policy};
+use crate::store::Granted;
 use crate::telemetry::{DecisionSource, GrantValues};
 use crate::time::{BootTime, Micros, monotonic};
 
@@ -38,7 +38,7 @@ pub struct ProxyResponse {
 #[derive(Debug)]
 pub enum ProxyDecision {
     /// Held grants allow it, with these decisions in the order of its charges.
-    Allowed(Decisions),
+    Allowed(Vec<DecidedCharge>),
     /// It is denied without a call, by these limits.
     Denied(LimitStatuses, DecisionSource),
     /// The store must decide it.
@@ -119,9 +119,9 @@ impl SimulatedProxy {
             return ProxyDecision::Denied(statuses, DecisionSource::Ahead);
         }
         if missing.is_empty() {
-            let (_, decisions) = taken.decisions();
+            let decided = taken.decided();
             taken.charge();
-            return ProxyDecision::Allowed(decisions);
+            return ProxyDecision::Allowed(decided.into_vec());
         }
         if let Some(known) = self.denials.check(&limits.policies, missing, self.instant(now)) {
             let statuses = taken.deny(&limits.policies, known, now);
@@ -148,23 +148,23 @@ impl SimulatedProxy {
         call: ProxyCall,
         granted: &Granted,
         now: BootTime,
-    ) -> Option<Decisions> {
+    ) -> Option<DecidedCharges> {
         let ProxyCall { charges, grant_requests, waiting, returned, .. } = call;
         grants::count_returned(&returned, &granted.decisions);
+        let decided = DecidedCharge::join(&charges, &granted.decisions);
         let (taken, lookup) = waiting.unzip();
         if let Some(lookup) = lookup {
-            self.denials.record(&limits.policies, &charges, &granted.decisions, lookup);
+            self.denials.record(&limits.policies, &decided, lookup);
         }
-        let decisions = grant_requests.map(|requests| requests.receive(limits, &charges, granted, now))?;
+        let decided = grant_requests?.receive(limits, &decided, &granted.grants, now);
         let taken = taken?;
-        let (charges, decisions) = taken.join(&charges, &decisions);
-        let denies = |(charge, allowed): (&Charge, bool)| !allowed && !limits.policy(charge).shadow;
-        if charges.iter().zip(decisions.iter().map(|decision| decision.allowed)).any(denies) {
+        let decided = taken.join(decided);
+        if decided.iter().any(|one| !one.decision.allowed && !limits.policy(&one.charge).shadow) {
             taken.put_back_all(now);
         } else {
             taken.charge();
         }
-        Some(decisions)
+        Some(decided)
     }
 
     /// The calls that return grants which would lapse; makes a sweep if it is time for one.

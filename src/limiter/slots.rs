@@ -23,7 +23,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use super::held_slot::{HeldSlot, SlotOwner, apply};
 use super::kept_slots::{KeptSlot, KeptSlots};
 use super::limits::Limits;
-use crate::limit::{Charge, ChargeKind, Decision, Holder, Policy};
+use crate::limit::{Charge, ChargeKind, DecidedCharge, DecidedCharges, Holder, Policy};
 use crate::store::{Decisions, Memory, Store};
 use crate::time::monotonic;
 
@@ -300,15 +300,15 @@ impl SlotSet {
 
     /// The decisions on all charges: `decisions` are those of the store on the missing ones. A key whose slots the store denies
     /// keeps none for a while.
-    pub fn join(&self, charges: &[Charge], decisions: Decisions) -> Decisions {
+    pub fn join(&self, charges: &[Charge], decisions: Decisions) -> DecidedCharges {
         let mut decided = decisions.into_iter();
-        let decision = |charge| match self.kept_slot(charge) {
-            Some(kept) => Some(kept.decision),
-            None => decided.next(),
+        let decision = |charge: &Charge| {
+            let kept = self.kept_slot(charge).map(|kept| kept.decision);
+            Some(DecidedCharge { charge: *charge, decision: kept.or_else(|| decided.next())? })
         };
-        let all: Decisions = charges.iter().map_while(decision).collect();
+        let all: DecidedCharges = charges.iter().map_while(decision).collect();
         let now = monotonic();
-        for (charge, _) in charges.iter().zip(&all).filter(|(_, decision)| !decision.allowed) {
+        for DecidedCharge { charge, .. } in all.iter().filter(|one| !one.decision.allowed) {
             let policy = &self.policies[charge.policy];
             if policy.keeps_slots {
                 let released = self.slots.kept.record_denial(policy, charge.key, now);
@@ -328,12 +328,12 @@ impl SlotSet {
         self.kept.iter().find(|kept| kept.held.charge.holder == charge.holder)
     }
 
-    /// Keeps the slots that were granted: `decisions` are those on `charges`, and none was made unless the request passes.
+    /// Keeps the slots that were granted: none of the charges was made unless the request passes.
     /// `None` if no slot was granted.
-    pub fn granted(mut self, charges: &[Charge], decisions: &[Decision], passes: bool) -> Option<Self> {
+    pub fn granted(mut self, decided: &[DecidedCharge], passes: bool) -> Option<Self> {
         let granted = |charge: &Charge| {
-            let own = charges.iter().zip(decisions).find(|(other, _)| other.holder == charge.holder);
-            let (_, decision) = own.filter(|(_, decision)| passes && decision.allowed)?;
+            let own = decided.iter().find(|one| one.charge.holder == charge.holder);
+            let DecidedCharge { decision, .. } = own.filter(|own| passes && own.decision.allowed)?;
             Some(HeldSlot { granted: Some((*decision, monotonic())), ..self.held(*charge) })
         };
         let mut slots: SmallVec<[HeldSlot; 2]> = self.charges.iter().filter_map(granted).collect();

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use crate::limit::{Charge, Decision, Factor, Key, Policy, PolicyId};
+use crate::limit::{Charge, DecidedCharge, Decision, Factor, Key, Policy, PolicyId};
 
 /// The decision of one limit on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,11 +46,7 @@ pub type LimitStatuses = SmallVec<[LimitStatus; 2]>;
 
 /// The decisions on charges, without those of limits in shadow mode, which a client must not see.
 #[inline]
-pub(super) fn enforced(policies: &[Policy], charges: &[Charge], decisions: &[Decision]) -> LimitStatuses {
-    charges
-        .iter()
-        .zip(decisions)
-        .filter(|(charge, _)| !policies[charge.policy].shadow)
-        .map(|(charge, decision)| LimitStatus::new(&policies[charge.policy], charge, *decision))
-        .collect()
+pub(super) fn enforced(policies: &[Policy], decided: &[DecidedCharge]) -> LimitStatuses {
+    let enforced = decided.iter().filter(|one| !policies[one.charge.policy].shadow);
+    enforced.map(|one| LimitStatus::new(&policies[one.charge.policy], &one.charge, one.decision)).collect()
 }

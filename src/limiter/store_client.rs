@@ -14,8 +14,8 @@ use super::limits::Limits;
 use super::local_fallback::LocalFallback;
 use super::slots::SlotSet;
 use super::status::{LimitStatuses, enforced};
-use crate::limit::{Charge, Decision, GrantRequest};
-use crate::store::{Granted, Store, StoreError};
+use crate::limit::{Charge, DecidedCharge, DecidedCharges, GrantRequest};
+use crate::store::{Granted, Grants, Store, StoreError};
 use crate::telemetry::StoreRequest;
 use crate::time::monotonic;
 
@@ -79,19 +79,22 @@ impl StoreClient {
     pub async fn take(
         &self,
         limits: &Limits,
-        (charges, requests): (&[Charge], &[GrantRequest]),
+        charges: &[Charge],
+        requests: &[GrantRequest],
         slots: Option<&SlotSet>,
-    ) -> Result<Granted, StoreError> {
+    ) -> Result<(DecidedCharges, Grants), StoreError> {
         let missing = slots.map_or(Cow::Borrowed(charges), |slots| slots.missing(charges));
         let mut granted = Granted::default();
         if !missing.is_empty() {
             granted = self.store.take_with_grants(&limits.policies, &missing, requests).await?;
             self.record_success();
         }
-        Ok(match slots {
-            Some(slots) => Granted { decisions: slots.join(charges, granted.decisions), ..granted },
-            None => granted,
-        })
+        let Granted { decisions, grants } = granted;
+        let decided = match slots {
+            Some(slots) => slots.join(charges, decisions),
+            None => DecidedCharge::join(charges, &decisions),
+        };
+        Ok((decided, grants))
     }
 
     /// Refunds units that were taken in the store; returns the decisions of their limits after that. What the store does
@@ -115,8 +118,9 @@ impl StoreClient {
         match self.store.apply(&limits.policies, refunds).await {
             Ok(decisions) => {
                 self.record_success();
-                self.seed_fallback(limits, refunds, &decisions);
-                enforced(&limits.policies, refunds, &decisions)
+                let decided = DecidedCharge::join(refunds, &decisions);
+                self.seed_fallback(limits, &decided);
+                enforced(&limits.policies, &decided)
             }
             Err(error) => {
                 self.record_failure(&error);
@@ -126,9 +130,9 @@ impl StoreClient {
     }
 
     /// Stores decisions for when the store becomes unavailable, which the memory store can't.
-    pub fn seed_fallback(&self, limits: &Limits, charges: &[Charge], decisions: &[Decision]) {
+    pub fn seed_fallback(&self, limits: &Limits, decided: &[DecidedCharge]) {
         if let Store::Redis(_) = self.store {
-            self.fallback.seed(limits, charges, decisions);
+            self.fallback.seed(limits, decided);
         }
     }
 

@@ -42,26 +42,27 @@ async fn a_cost_above_the_limit_is_denied_and_spends_nothing() {
 fn without_the_store_each_limit_follows_its_on_store_failure() {
     use OnStoreFailure::{Allow, Deny, Local};
     let limiter = limiter();
-    let denied =
-        limiter.decide_locally(&limits(&[Local, Allow, Deny], 1), &charges(3, 1), None, None).verdict;
+    let denied = PendingAdmission::new(&limiter, &limits(&[Local, Allow, Deny], 1), None)
+        .fail(&charges(3, 1), None)
+        .verdict;
     assert_eq!(denied.unwrap_err(), Denial::Unavailable { retry_after: Micros::SECOND });
     let mixed = limits(&[Local, Allow], 2);
     for _ in 0..2 {
-        let admission = limiter.decide_locally(&mixed, &charges(2, 1), None, None);
+        let admission = PendingAdmission::new(&limiter, &mixed, None).fail(&charges(2, 1), None);
         assert!(admission.verdict.is_ok());
         assert_eq!(admission.statuses.len(), 1);
         assert_eq!(admission.statuses[0].decision.limit, 2);
     }
-    let denied = limiter.decide_locally(&mixed, &charges(2, 1), None, None).verdict;
+    let denied = PendingAdmission::new(&limiter, &mixed, None).fail(&charges(2, 1), None).verdict;
     assert_eq!(denied.unwrap_err(), Denial::Limited);
 }
 
 #[test]
 fn a_cost_above_the_share_takes_all_of_it() {
     let (limiter, limits) = (limiter(), limits(&[OnStoreFailure::Local], 4));
-    let first = limiter.decide_locally(&limits, &charges(1, 3), None, None);
+    let first = PendingAdmission::new(&limiter, &limits, None).fail(&charges(1, 3), None);
     assert!(first.verdict.is_ok());
-    let second = limiter.decide_locally(&limits, &charges(1, 3), None, None);
+    let second = PendingAdmission::new(&limiter, &limits, None).fail(&charges(1, 3), None);
     assert_eq!(second.verdict.unwrap_err(), Denial::Limited);
     assert!(second.statuses[0].decision.retry_after.is_some());
 }

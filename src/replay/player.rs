@@ -13,7 +13,7 @@ use super::part_sources::PartSources;
 use super::planned::PlannedEntry;
 use crate::consumers::ConsumerError;
 use crate::gate::{ClientIdentity, Gate, MissingPart, RequestError, RouteId};
-use crate::limit::{Charge, Decision, Holder, MAX_LEASE, Policy, PolicyId, Quota};
+use crate::limit::{Charge, DecidedCharge, Decision, Holder, MAX_LEASE, Policy, PolicyId, Quota};
 use crate::limiter::is_unanswered;
 use crate::proxy::{ConfigSnapshot, Target};
 use crate::store::Memory;
@@ -118,16 +118,14 @@ impl<'g> Player<'g> {
         self.requests += 1;
         let charges: SmallVec<[Charge; 4]> =
             plan.charges.iter().map(|charge| Charge { holder: Holder(self.requests), ..*charge }).collect();
-        let all = self.memory.take(&self.policies, &charges);
-        let decided = charges.iter().copied().zip(all.iter().copied());
+        let decided = DecidedCharge::join(&charges, &self.memory.take(&self.policies, &charges));
         let policies = &self.gate.limits.policies;
-        let enforced = || decided.clone().filter(|(charge, _)| !policies[charge.policy].shadow);
-        let denial = enforced().find(|(_, decision)| !decision.allowed);
-        let verdict = if let Some((charge, _)) = denial {
-            ReplayVerdict::Denied(self.gate.limit_of(charge.policy))
+        let enforced = || decided.iter().filter(|one| !policies[one.charge.policy].shadow);
+        let verdict = if let Some(denial) = enforced().find(|one| !one.decision.allowed) {
+            ReplayVerdict::Denied(self.gate.limit_of(denial.charge.policy))
         } else {
-            let delay = enforced().map(|(_, decision)| decision.delay).max().unwrap_or_default();
-            self.start(&charges, &all, entry, delay);
+            let delay = enforced().map(|one| one.decision.delay).max().unwrap_or_default();
+            self.start(&decided, entry, delay);
             match (plan.identity.error, &plan.missing, plan.matched.route) {
                 (Some(error), ..) => ReplayVerdict::Consumer(error),
                 (None, Some(missing), _) => ReplayVerdict::Missing(missing.clone()),
@@ -136,11 +134,11 @@ impl<'g> Player<'g> {
             }
         };
         let by_limit =
-            decided.map(|(charge, decision)| (self.gate.limit_of(charge.policy), charge, decision));
+            |one: &DecidedCharge| (self.gate.limit_of(one.charge.policy), one.charge, one.decision);
         Played {
             route: plan.matched.route,
             verdict,
-            decisions: by_limit.collect(),
+            decisions: decided.iter().map(by_limit).collect(),
             exempt: plan.exempt.clone(),
         }
     }
@@ -150,17 +148,17 @@ impl<'g> Player<'g> {
     }
 
     /// Starts a request that holds slots, or units until its status is known.
-    fn start(&mut self, charges: &[Charge], decisions: &[Decision], entry: &Entry<'_>, delay: Micros) {
+    fn start(&mut self, decided: &[DecidedCharge], entry: &Entry<'_>, delay: Micros) {
         let policies = &*self.policies;
         let mut flight = Flight::default();
-        for (charge, decision) in charges.iter().zip(decisions).filter(|(_, decision)| decision.allowed) {
-            let policy = &policies[charge.policy];
+        for one in decided.iter().filter(|one| one.decision.allowed) {
+            let (charge, policy) = (&one.charge, &policies[one.charge.policy]);
             let charges = |status| policy.charge_on().contains(&status) || is_unanswered(status);
             let is_charged = entry.status.is_none_or(charges);
             if lease(policy).is_some() && charge.cost > 0 {
                 flight.slots.push(*charge);
             } else if policy.charges_by_status() && charge.takes_units() && !is_charged {
-                flight.refunds.push(charge.refund(decision.at));
+                flight.refunds.push(one.refund());
             }
         }
         self.in_flight.start(entry.arrival, entry.end().after(delay), flight, policies);

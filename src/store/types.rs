@@ -13,9 +13,12 @@ pub type Decisions = SmallVec<[Decision; 4]>;
 pub struct Granted {
     /// In the order of the charges.
     pub decisions: Decisions,
-    /// One for each charge of the kind `Grant`, in their order.
-    pub grants: SmallVec<[Grant; 2]>,
+    /// For the charges of the kind `Grant`.
+    pub grants: Grants,
 }
+
+/// One grant for each charge of the kind `Grant`, in their order.
+pub type Grants = SmallVec<[Grant; 2]>;
 
 /// A change of a key by an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use super::interface::{INTERFACE_CELLS, Interface, Verdict};
 use super::outcome::{DECISION_CELLS, DecisionSource, Outcome, StoreRequest};
 use super::trace::TraceId;
 use crate::id_vec::IdVec;
-use crate::limit::{Charge, Decision, Policy, PolicyId};
+use crate::limit::{DecidedCharge, Policy, PolicyId};
 use crate::time::{Clock, Nanos};
 
 /// Classes of responses: the first digit of the status code, 429 apart, or none if the client disconnected first.
@@ -109,14 +109,8 @@ impl Counts {
     }
 
     /// Counts the decisions on these charges.
-    pub fn record_decisions(
-        &self,
-        policies: &[Policy],
-        charges: &[Charge],
-        decisions: &[Decision],
-        source: DecisionSource,
-    ) {
-        for (charge, decision) in charges.iter().zip(decisions) {
+    pub fn record_decisions(&self, policies: &[Policy], decided: &[DecidedCharge], source: DecisionSource) {
+        for DecidedCharge { charge, decision } in decided {
             let policy = &policies[charge.policy];
             let id = policy.configured(charge.policy);
             self.record_decision(id, Outcome::of(policy, decision), source);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::arrival_charge::ArrivalCharge;
 use super::arrivals::SimulatedArrival;
 use crate::gate::{Cost, Gate};
-use crate::limit::{Charge, Decision, DenyReason, Policy, PolicyId};
-use crate::store::{Decisions, Store, StoreError};
+use crate::limit::{Charge, DecidedCharge, DecidedCharges, Decision, DenyReason, Policy, PolicyId};
+use crate::store::{Store, StoreError};
 use crate::time::Micros;
 
 /// The charge of a limit, or of one of its tiers, for `arrival`. The arrival's key is the whole key, whatever parts the
@@ -62,9 +62,9 @@ pub(super) async fn peek(
     store: &Store,
     policies: &Arc<[Policy]>,
     per_limit: &[ArrivalCharge],
-) -> Result<Decisions, StoreError> {
+) -> Result<DecidedCharges, StoreError> {
     let peeks: Vec<Charge> = counted(per_limit).iter().map(|charge| charge.peek()).collect();
-    Ok(merge(per_limit, &store.apply(policies, &peeks).await?))
+    Ok(merge(per_limit, store.apply(policies, &peeks).await?))
 }
 
 /// The charges that the store has to decide.
@@ -73,7 +73,14 @@ pub(super) fn counted(per_limit: &[ArrivalCharge]) -> Vec<Charge> {
 }
 
 /// All decisions in the order of the limits: those of the store, and those that need no count.
-pub(super) fn merge(per_limit: &[ArrivalCharge], counted: &[Decision]) -> Decisions {
-    let mut counted = counted.iter().copied();
-    per_limit.iter().filter_map(|one| one.preset.or_else(|| counted.next())).collect()
+pub(super) fn merge(
+    per_limit: &[ArrivalCharge],
+    counted: impl IntoIterator<Item = Decision>,
+) -> DecidedCharges {
+    let mut counted = counted.into_iter();
+    let decided = |one: &ArrivalCharge| {
+        let decision = one.preset.or_else(|| counted.next())?;
+        Some(DecidedCharge { charge: one.charge, decision })
+    };
+    per_limit.iter().filter_map(decided).collect()
 }

@@ -6,9 +6,9 @@ use super::backend::Backend;
 use super::charges::{charges, counted, is_blocked, merge, peek};
 use super::played::PlayedArrival;
 use crate::gate::Gate;
-use crate::limit::{Charge, Decision, Holder, PolicyId};
+use crate::limit::{Charge, DecidedCharge, DecidedCharges, Holder, PolicyId};
 use crate::replay::{Flight, RequestsInFlight, lease};
-use crate::store::{Decisions, StoreError};
+use crate::store::StoreError;
 use crate::time::{Micros, Timestamp};
 
 /// Plays requests against the same limits, each of which is decided when it arrives.
@@ -42,20 +42,23 @@ impl<'a> ExactPlayer<'a> {
             one.charge.holder = Holder(self.arrivals);
         }
         let policies = &self.gate.limits.policies;
-        let decisions = if is_blocked(policies, &per_limit) {
+        let decided = if is_blocked(policies, &per_limit) {
             peek(&self.backend.store, policies, &per_limit).await?
         } else {
             let taken = counted(&per_limit);
-            merge(&per_limit, &self.backend.store.take(policies, &taken).await?)
+            merge(&per_limit, self.backend.store.take(policies, &taken).await?)
         };
-        let charges = per_limit.iter().map(|one| one.charge).collect();
-        let played = PlayedArrival::new(policies, charges, decisions);
+        let played = PlayedArrival::new(policies, decided);
         self.start_flight(&played, &per_limit, arrival);
         Ok(played)
     }
 
     /// The status of the key of `arrival` in each limit at a time. Spends nothing.
-    pub async fn peek(&mut self, at: Timestamp, arrival: &SimulatedArrival) -> Result<Decisions, StoreError> {
+    pub async fn peek(
+        &mut self,
+        at: Timestamp,
+        arrival: &SimulatedArrival,
+    ) -> Result<DecidedCharges, StoreError> {
         self.advance(at).await?;
         let per_limit = charges(self.gate, &self.limits, arrival);
         peek(&self.backend.store, &self.gate.limits.policies, &per_limit).await
@@ -92,19 +95,16 @@ impl<'a> ExactPlayer<'a> {
     ) {
         let policies = &self.gate.limits.policies;
         let policy = |charge: &Charge| &policies[charge.policy];
-        let is_denied =
-            |(one, decision): (&ArrivalCharge, &Decision)| !decision.allowed && !policy(&one.charge).shadow;
-        let both = || per_limit.iter().zip(&played.decisions);
-        if both().any(is_denied) {
+        if played.decided.iter().any(|one| !one.decision.allowed && !policy(&one.charge).shadow) {
             return;
         }
-        let holds = |(one, decision): &(&ArrivalCharge, &Decision)| {
-            decision.allowed
+        let holds = |(one, decided): &(&ArrivalCharge, &DecidedCharge)| {
+            decided.decision.allowed
                 && one.preset.is_none()
                 && one.charge.cost > 0
                 && lease(policy(&one.charge)).is_some()
         };
-        let slots = both().filter(holds).map(|(one, _)| one.charge).collect();
+        let slots = per_limit.iter().zip(&played.decided).filter(holds).map(|(one, _)| one.charge).collect();
         let now = self.scheduled(arrival.at);
         let end = now.after(played.delay).after(arrival.in_flight);
         self.in_flight.start(now, end, Flight { slots, ..Flight::default() }, policies);

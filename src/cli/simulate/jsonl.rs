@@ -8,6 +8,7 @@ use super::played::{DecisionOrigin, PlayedArrival};
 use super::player::ArrivalPlayer;
 use super::rows;
 use super::scenario::Scenario;
+use crate::limit::DecidedCharge;
 use crate::time::{Micros, format_seconds};
 
 /// Plays all arrivals, and writes an object for each arrival and player.
@@ -18,7 +19,7 @@ pub(super) async fn write(
 ) -> Result<(), SimulateError> {
     rows::play(scenario.arrivals, players, |arrival, results| {
         for played in results {
-            let limit = &scenario.policies[played.binding().0.policy].stored;
+            let limit = &scenario.policies[played.binding().charge.policy].stored;
             write_object(out, arrival, limit, played)?;
         }
         Ok(())
@@ -33,7 +34,7 @@ fn write_object(
     played: &PlayedArrival,
 ) -> io::Result<()> {
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
-    let (charge, decision) = played.binding();
+    let DecidedCharge { charge, decision } = played.binding();
     write!(
         out,
         "{{\"at\":{},\"key\":{},\"cost\":{},\"allowed\":{},\"limit\":{},\"of\":{},\"remaining\":{},\

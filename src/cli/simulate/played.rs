@@ -1,17 +1,14 @@
 //! The decisions on one arrival.
 
-use crate::limit::{Charge, Decision, Policy, binding};
-use crate::store::Decisions;
+use crate::limit::{DecidedCharge, DecidedCharges, Policy, binding};
 use crate::telemetry::DecisionSource;
 use crate::time::Micros;
 
 /// The decisions on one arrival.
 #[derive(Debug)]
 pub(super) struct PlayedArrival {
-    /// The charge of each limit, if it is admitted.
-    pub charges: Vec<Charge>,
-    /// The decision of each limit.
-    pub decisions: Decisions,
+    /// The charge of each limit, which is made if the arrival is admitted, and its decision.
+    pub decided: DecidedCharges,
     /// The index of the limit whose decision is shown.
     shown: usize,
     /// Whether it is admitted.
@@ -35,22 +32,22 @@ pub(super) struct DecisionOrigin {
 
 impl PlayedArrival {
     /// The decisions of all limits.
-    pub fn new(policies: &[Policy], charges: Vec<Charge>, decisions: Decisions) -> Self {
-        let enforces = |index: &usize| !policies[charges[*index].policy].shadow;
-        let mut effective: Vec<usize> = (0..decisions.len()).filter(enforces).collect();
+    pub fn new(policies: &[Policy], decided: DecidedCharges) -> Self {
+        let enforces = |index: &usize| !policies[decided[*index].charge.policy].shadow;
+        let mut effective: Vec<usize> = (0..decided.len()).filter(enforces).collect();
         if effective.is_empty() {
             // All of them are in shadow mode: the simulation shows how they would decide.
-            effective = (0..decisions.len()).collect();
+            effective = (0..decided.len()).collect();
         }
-        let decided = || effective.iter().map(|index| &decisions[*index]);
-        let shown = binding(decided()).and_then(|index| effective.get(index)).copied().unwrap_or(0);
-        let allowed = decided().all(|decision| decision.allowed);
-        let delay = decided().map(|decision| decision.delay).max().filter(|_| allowed).unwrap_or_default();
-        Self { charges, decisions, shown, allowed, delay, origin: None }
+        let decisions = || effective.iter().map(|index| &decided[*index].decision);
+        let shown = binding(decisions()).and_then(|index| effective.get(index)).copied().unwrap_or(0);
+        let allowed = decisions().all(|decision| decision.allowed);
+        let delay = decisions().map(|decision| decision.delay).max().filter(|_| allowed).unwrap_or_default();
+        Self { decided, shown, allowed, delay, origin: None }
     }
 
     /// The charge and the decision of the binding limit.
-    pub fn binding(&self) -> (&Charge, &Decision) {
-        (&self.charges[self.shown], &self.decisions[self.shown])
+    pub fn binding(&self) -> &DecidedCharge {
+        &self.decided[self.shown]
     }
 }

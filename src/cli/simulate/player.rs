@@ -7,8 +7,8 @@ use super::exact::ExactPlayer;
 use super::played::PlayedArrival;
 use super::proxy_player::ProxyPlayer;
 use crate::gate::Gate;
-use crate::limit::{Policy, PolicyId};
-use crate::store::{Decisions, StoreError};
+use crate::limit::{DecidedCharges, Policy, PolicyId};
+use crate::store::StoreError;
 use crate::time::Timestamp;
 
 /// Plays requests against the same limits.
@@ -66,7 +66,11 @@ impl<'a> ArrivalPlayer<'a> {
     }
 
     /// The status of the key of `arrival` in each limit at a time. Spends nothing.
-    pub async fn peek(&mut self, at: Timestamp, arrival: &SimulatedArrival) -> Result<Decisions, StoreError> {
+    pub async fn peek(
+        &mut self,
+        at: Timestamp,
+        arrival: &SimulatedArrival,
+    ) -> Result<DecidedCharges, StoreError> {
         match &mut self.engine {
             Decider::Exact(exact) => exact.peek(at, arrival).await,
             Decider::Proxies(proxies) => proxies.peek(at, arrival).await,

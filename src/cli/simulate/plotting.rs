@@ -6,7 +6,7 @@ use super::error::SimulateError;
 use super::played::PlayedArrival;
 use super::player::ArrivalPlayer;
 use super::scenario::Scenario;
-use crate::limit::{Decision, DenyReason, Policy};
+use crate::limit::{DecidedCharge, Decision, DenyReason, Policy};
 use crate::plot::{Level, Mark, MarkKind, Panel, Plot};
 use crate::text::plural;
 use crate::time::{Micros, Timestamp, format_seconds};
@@ -148,8 +148,8 @@ impl<'p, 'a> Recorder<'p, 'a> {
     }
 
     async fn sample(&mut self, index: usize) -> Result<(), SimulateError> {
-        let decisions = self.player.peek(self.now, self.sampled[index]).await?;
-        for (panel, decision) in self.panels.iter_mut().zip(decisions) {
+        let peeked = self.player.peek(self.now, self.sampled[index]).await?;
+        for (panel, DecidedCharge { decision, .. }) in self.panels.iter_mut().zip(peeked) {
             self.reset = self.reset.max(decision.reset_after);
             let lines = &mut panel.levels[index];
             if lines.is_empty() {
@@ -169,8 +169,7 @@ impl<'p, 'a> Recorder<'p, 'a> {
     fn mark(&mut self, arrival: &SimulatedArrival, played: &PlayedArrival) {
         self.admitted += usize::from(played.allowed);
         let released = arrival.at.after(played.delay);
-        for ((panel, decision), charge) in self.panels.iter_mut().zip(&played.decisions).zip(&played.charges)
-        {
+        for (panel, DecidedCharge { charge, decision }) in self.panels.iter_mut().zip(&played.decided) {
             let kind = match (decision.allowed, played.allowed) {
                 (false, _) => MarkKind::Denied,
                 (true, false) => MarkKind::DeniedElsewhere,

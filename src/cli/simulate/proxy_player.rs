@@ -16,9 +16,9 @@ use super::proxy_settings::ProxySettings;
 use super::proxy_summary::{LimitUnits, ProxySummary};
 use super::results::ArrivalResults;
 use crate::gate::Gate;
-use crate::limit::{Charge, ChargeKind, Decision, Key, Policy, PolicyId};
+use crate::limit::{Charge, ChargeKind, DecidedCharge, DecidedCharges, Key, Policy, PolicyId};
 use crate::limiter::{LimitStatuses, ProxyCall, ProxyDecision, ProxyResponse, SimulatedProxy};
-use crate::store::{Decisions, Granted, StoreError};
+use crate::store::{Granted, StoreError};
 use crate::telemetry::DecisionSource;
 use crate::time::{BootTime, Micros, Timestamp};
 
@@ -147,7 +147,11 @@ impl<'a> ProxyPlayer<'a> {
     }
 
     /// The status of the key of `arrival` in each limit at a time: what is available in Redis. Spends nothing.
-    pub async fn peek(&mut self, at: Timestamp, arrival: &SimulatedArrival) -> Result<Decisions, StoreError> {
+    pub async fn peek(
+        &mut self,
+        at: Timestamp,
+        arrival: &SimulatedArrival,
+    ) -> Result<DecidedCharges, StoreError> {
         self.run_until(at).await?;
         let per_limit = charges(self.gate, &self.limits, arrival);
         self.peek_at(at, &per_limit).await
@@ -227,8 +231,8 @@ impl<'a> ProxyPlayer<'a> {
         let counted = counted(&waiting.per_limit);
         if counted.is_empty() || is_blocked(&limits.policies, &waiting.per_limit) {
             waiting.origin.source = DecisionSource::Config;
-            let decisions = self.peek_at(at, &waiting.per_limit).await?;
-            self.conclude(waiting, decisions);
+            let decided = self.peek_at(at, &waiting.per_limit).await?;
+            self.conclude(&waiting, decided);
             return Ok(());
         }
         let ProxyResponse { decision, refills } =
@@ -238,17 +242,17 @@ impl<'a> ProxyPlayer<'a> {
             self.send(SentCall { proxy, call, waiting: None }, at);
         }
         match decision {
-            ProxyDecision::Allowed(decisions) => {
+            ProxyDecision::Allowed(decided) => {
                 waiting.origin.source = DecisionSource::Ahead;
-                let decisions = merge(&waiting.per_limit, &decisions);
-                self.admit(&waiting, &decisions, |_| at);
-                self.conclude(waiting, decisions);
+                let decided = merge(&waiting.per_limit, decided.iter().map(|one| one.decision));
+                self.admit(&waiting, &decided, |_| at);
+                self.conclude(&waiting, decided);
             }
             ProxyDecision::Denied(denials, source) => {
                 waiting.origin.source = source;
-                let mut decisions = self.peek_at(at, &waiting.per_limit).await?;
-                show_denials(&denials, &waiting.per_limit, &mut decisions);
-                self.conclude(waiting, decisions);
+                let mut decided = self.peek_at(at, &waiting.per_limit).await?;
+                show_denials(&denials, &mut decided);
+                self.conclude(&waiting, decided);
             }
             ProxyDecision::Waiting(call) => {
                 waiting.origin.calls += 1;
@@ -267,20 +271,24 @@ impl<'a> ProxyPlayer<'a> {
         let Reply { sent: SentCall { proxy, call, waiting }, granted, decided } = reply;
         let by_store: SmallVec<[Charge; 2]> = call.charges().into();
         let limits = &self.gate.limits;
-        let decisions = self.proxies[proxy].grants.receive(limits, call, &granted, boot_time(now));
+        let by_proxy = self.proxies[proxy].grants.receive(limits, call, &granted, boot_time(now));
         let granting = by_store.iter().filter(|charge| charge.kind == ChargeKind::Grant);
         for (charge, _) in granting.zip(&granted.grants).filter(|(_, grant)| grant.units > 0) {
             self.record_held(charge.policy, charge.key, now);
         }
         self.schedule_sweep(proxy, now);
-        let (Some(waiting), Some(decisions)) = (waiting, decisions) else { return };
-        let decisions = merge(&waiting.per_limit, &decisions);
+        let (Some(waiting), Some(by_proxy)) = (waiting, by_proxy) else { return };
+        let all = merge(&waiting.per_limit, by_proxy.iter().map(|one| one.decision));
         let is_own = |one: &Charge, own: &Charge| (one.policy, one.key) == (own.policy, own.key);
         let at = waiting.at;
-        self.admit(&waiting, &decisions, |charge| {
-            if by_store.iter().any(|one| is_own(one, charge)) { decided } else { at }
-        });
-        self.conclude(waiting, decisions);
+        self.admit(
+            &waiting,
+            &all,
+            |charge| {
+                if by_store.iter().any(|one| is_own(one, charge)) { decided } else { at }
+            },
+        );
+        self.conclude(&waiting, all);
     }
 
     fn schedule_sweep(&mut self, proxy: usize, now: Timestamp) {
@@ -300,29 +308,31 @@ impl<'a> ProxyPlayer<'a> {
     }
 
     /// Records the units that limits with `ahead` admit, each at the time `at`.
-    fn admit(&mut self, waiting: &Waiting, decisions: &[Decision], at: impl Fn(&Charge) -> Timestamp) {
+    fn admit(&mut self, waiting: &Waiting, decided: &[DecidedCharge], at: impl Fn(&Charge) -> Timestamp) {
         let policies = &self.gate.limits.policies;
-        let policy = |one: &ArrivalCharge| -> &Policy { &policies[one.charge.policy] };
-        let both = || waiting.per_limit.iter().zip(decisions);
-        let passes = both().all(|(one, decision)| decision.allowed || policy(one).shadow);
-        for (one, decision) in both() {
-            let counts = one.preset.is_none() && policy(one).ahead.is_some();
-            if counts && decision.allowed && (passes || policy(one).shadow) {
-                self.admissions.add(at(&one.charge), one.charge);
+        let policy = |charge: &Charge| -> &Policy { &policies[charge.policy] };
+        let passes = decided.iter().all(|one| one.decision.allowed || policy(&one.charge).shadow);
+        for (one, DecidedCharge { charge, decision }) in waiting.per_limit.iter().zip(decided) {
+            let counts = one.preset.is_none() && policy(charge).ahead.is_some();
+            if counts && decision.allowed && (passes || policy(charge).shadow) {
+                self.admissions.add(at(charge), *charge);
             }
         }
     }
 
-    fn conclude(&mut self, waiting: Waiting, decisions: Decisions) {
-        let Waiting { index, per_limit, origin, .. } = waiting;
-        let charges = per_limit.iter().map(|one| one.charge).collect();
-        let mut played = PlayedArrival::new(&self.gate.limits.policies, charges, decisions);
+    fn conclude(&mut self, waiting: &Waiting, decided: DecidedCharges) {
+        let Waiting { index, origin, .. } = *waiting;
+        let mut played = PlayedArrival::new(&self.gate.limits.policies, decided);
         played.origin = Some(origin);
         self.admitted += u64::from(played.allowed);
         self.results.set(index, played);
     }
 
-    async fn peek_at(&self, at: Timestamp, per_limit: &[ArrivalCharge]) -> Result<Decisions, StoreError> {
+    async fn peek_at(
+        &self,
+        at: Timestamp,
+        per_limit: &[ArrivalCharge],
+    ) -> Result<DecidedCharges, StoreError> {
         self.backend.set_time(at);
         peek(&self.backend.store, &self.gate.limits.policies, per_limit).await
     }
@@ -334,10 +344,10 @@ fn boot_time(at: Timestamp) -> BootTime {
 }
 
 /// Replaces the decisions of the limits that deny a request.
-fn show_denials(denials: &LimitStatuses, per_limit: &[ArrivalCharge], decisions: &mut Decisions) {
-    for (one, decision) in per_limit.iter().zip(decisions) {
+fn show_denials(denials: &LimitStatuses, decided: &mut DecidedCharges) {
+    for one in decided {
         if let Some(denial) = denials.iter().find(|denial| denial.policy == one.charge.policy) {
-            *decision = denial.decision;
+            one.decision = denial.decision;
         }
     }
 }

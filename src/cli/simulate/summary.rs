@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::arrivals::SimulatedArrival;
 use super::played::PlayedArrival;
 use super::player::ArrivalPlayer;
-use crate::limit::DenyReason;
+use crate::limit::{DecidedCharge, DenyReason};
 use crate::time::{Micros, Timestamp, format_seconds};
 
 /// Counts the decisions on the arrivals of one player.
@@ -62,7 +62,7 @@ impl DecisionSummary {
         } else {
             self.denied += 1;
         }
-        for (limit, decision) in self.limits.iter_mut().zip(&played.decisions) {
+        for (limit, DecidedCharge { decision, .. }) in self.limits.iter_mut().zip(&played.decided) {
             limit.denied += u64::from(!decision.allowed);
             match (decision.retry_after, decision.reason) {
                 (Some(wait), _) => limit.longest_retry = limit.longest_retry.max(wait),

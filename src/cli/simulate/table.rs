@@ -70,7 +70,7 @@ pub(super) async fn write(
             if scenario.compare {
                 cells.push(compared(played));
             } else {
-                let name = &scenario.policies[played.binding().0.policy].stored;
+                let name = &scenario.policies[played.binding().charge.policy].stored;
                 cells.extend(widths.decision(name, played));
                 cells.extend(played.origin.iter().flat_map(origin));
             }
@@ -150,7 +150,7 @@ impl Widths {
 
     /// The cells that every table has.
     fn arrival(&self, arrival: &SimulatedArrival, results: &[PlayedArrival]) -> Vec<Cell> {
-        let mut costs: Vec<u64> = results.iter().map(|played| played.binding().0.cost).collect();
+        let mut costs: Vec<u64> = results.iter().map(|played| played.binding().charge.cost).collect();
         costs.dedup();
         let cost = match costs[..] {
             [cost] => cost.to_string(),
@@ -161,7 +161,7 @@ impl Widths {
     }
 
     fn decision(&self, name: &str, played: &PlayedArrival) -> [Cell; 5] {
-        let (_, decision) = played.binding();
+        let decision = &played.binding().decision;
         let remaining = format!("{}/{}", decision.remaining, decision.limit);
         let retry = match decision.retry_after {
             _ if decision.allowed => String::new(),
@@ -199,7 +199,7 @@ fn origin(origin: &DecisionOrigin) -> [Cell; 2] {
 
 /// The one cell of a limit with --compare.
 fn compared(played: &PlayedArrival) -> Cell {
-    let (_, decision) = played.binding();
+    let decision = &played.binding().decision;
     let mut cell = verdict(decision, played);
     let _ = match decision.retry_after {
         _ if decision.allowed => write!(cell.text, " {}/{}", decision.remaining, decision.limit),

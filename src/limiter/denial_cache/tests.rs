@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::limit::{Align, Ban, Key, PolicyId, Quota, Rate};
+use crate::limit::{Align, Ban, DecidedCharge, Key, PolicyId, Quota, Rate};
 use crate::store::Memory;
 use crate::time::{Clock, Timestamp, monotonic};
 
@@ -64,7 +64,7 @@ proptest! {
             now += travel;
             memory.clock().set(Timestamp(1_000_000_000 + now));
             let decisions = memory.take(&policies, &[charge]);
-            denials.record(&policies, &[charge], &decisions, lookup);
+            denials.record(&policies, &DecidedCharge::join(&[charge], &decisions), lookup);
             let cached = denials.check(&policies, &[charge], instant);
             if cached.is_some_and(|known| known[0].decision.retry_after == decisions[0].retry_after) {
                 quiet[policy as usize] = true;
@@ -84,7 +84,7 @@ fn waits_count_down_and_expire() {
         retry_after: Some(Micros(400_000)),
         ..Decision::allowed(4, 1, Micros(900_000))
     };
-    denials.record(&policies, &charge(2), &[denial], denials.lookup(begin));
+    denials.record(&policies, &DecidedCharge::join(&charge(2), &[denial]), denials.lookup(begin));
     let at = |millis| begin + Duration::from_millis(millis);
     assert!(denials.check(&policies, &charge(1), at(100)).is_none());
     let denied = denials.check(&policies, &charge(2), at(100)).unwrap()[0].decision;
@@ -108,7 +108,7 @@ fn only_equal_costs_are_denied_by_limits_that_do_not_refill_constantly() {
     };
     for (policy, is_smooth) in [(0, true), (1, false), (2, false), (6, false), (7, true)] {
         let denials = DenialCache::default();
-        denials.record(&policies, &charge(policy, 2), &[denial], denials.lookup(begin));
+        denials.record(&policies, &DecidedCharge::join(&charge(policy, 2), &[denial]), denials.lookup(begin));
         assert!(denials.check(&policies, &charge(policy, 2), begin).is_some());
         assert_eq!(denials.check(&policies, &charge(policy, 3), begin).is_some(), is_smooth, "{policy}");
     }
@@ -124,16 +124,16 @@ fn denials_show_the_other_limits_of_their_request() {
         ..Decision::allowed(5, 0, Micros::SECOND)
     };
     let decisions = [Decision::allowed(4, 3, Micros(900_000)), denied, Decision::allowed(2, 2, Micros::ZERO)];
-    denials.record(&policies, &charges, &decisions[..1], denials.lookup(begin));
+    denials.record(&policies, &DecidedCharge::join(&charges[..1], &decisions[..1]), denials.lookup(begin));
     assert!(denials.repeat(&policies, &charges[..1], begin).is_none(), "an allowed request is not cached");
-    denials.record(&policies, &charges, &decisions, denials.lookup(begin));
+    denials.record(&policies, &DecidedCharge::join(&charges, &decisions), denials.lookup(begin));
     let shown = denials.check(&policies, &charges, begin + Duration::from_millis(100)).unwrap();
     let shown: Vec<_> =
         shown.iter().map(|it| (it.policy.0, it.decision.allowed, it.decision.remaining)).collect();
     assert_eq!(shown, [(0, true, 3), (1, false, 0), (3, true, 2)]);
     assert!(denials.check(&policies, &charges[..1], begin).is_none());
     let peeks = denials.repeat(&policies, &charges, begin).unwrap();
-    assert!(peeks.iter().all(|decision| decision.allowed));
+    assert!(peeks.iter().all(|peek| peek.decision.allowed));
     // Those of a limit in shadow mode are not shown.
     let shadow = Charge::take(PolicyId(5), Key([1; 16]), 1);
     assert!(denials.repeat(&policies, &[charges[0], shadow], begin).is_some());
@@ -149,7 +149,7 @@ fn a_block_that_is_shown_denies_until_its_end() {
         retry_after: Some(Micros(200_000)),
         ..Decision::allowed(4, 0, Micros(200_000))
     };
-    denials.record_shown(&policies, &charges, &[blocked], denials.lookup(begin));
+    denials.record_shown(&policies, &DecidedCharge::join(&charges, &[blocked]), denials.lookup(begin));
     let at = |millis| begin + Duration::from_millis(millis);
     assert!(denials.check(&policies, &charges, at(199)).is_some());
     assert!(denials.check(&policies, &charges, at(200)).is_none());
@@ -164,6 +164,6 @@ fn decisions_on_calls_before_a_clear_are_not_cached() {
     denials.clear();
     let denial =
         Decision { allowed: false, retry_after: Some(Micros::SECOND), ..Decision::allowed(4, 0, Micros(1)) };
-    denials.record(&policies, &charge, &[denial], lookup);
+    denials.record(&policies, &DecidedCharge::join(&charge, &[denial]), lookup);
     assert!(denials.check(&policies, &charge, begin).is_none());
 }

@@ -9,9 +9,11 @@ use super::held_grant::GrantCall;
 use super::held_grants::HeldGrants;
 use super::table::GrantTable;
 use super::unit_counts::UnitCounts;
-use crate::limit::{Charge, ChargeKind, Decision, DenyReason, EntryId, Grant, GrantReport, GrantRequest};
+use crate::limit::{
+    Charge, ChargeKind, DecidedCharge, DecidedCharges, Decision, DenyReason, EntryId, Grant, GrantReport,
+    GrantRequest,
+};
 use crate::limiter::limits::Limits;
-use crate::store::{Decisions, Granted};
 use crate::time::{BootTime, Timestamp};
 
 /// The grant requests of a call. Dropping it records that the call has ended.
@@ -88,35 +90,32 @@ impl GrantRequests {
         !self.wanted.is_empty()
     }
 
-    /// Adds the grants of a reply to `charges` that was `received` now. Returns its decisions; those that allow a request show
-    /// the held units as well.
+    /// Adds the grants of a reply that was `received` now. Returns its decisions; those that allow a request show the held units
+    /// as well.
     pub fn receive(
         mut self,
         limits: &Limits,
-        charges: &[Charge],
-        granted: &Granted,
+        decided: &[DecidedCharge],
+        grants: &[Grant],
         received: BootTime,
-    ) -> Decisions {
-        let decided = granted.decisions.iter().map(|decision| decision.at).max();
-        self.count_returns(decided);
-        let mut decisions = granted.decisions.clone();
-        let granting =
-            charges.iter().zip(&mut decisions).filter(|(charge, _)| charge.kind == ChargeKind::Grant);
-        for ((charge, decision), grant) in granting.zip(&granted.grants) {
-            let call = GrantCall { sent: self.sent, received, decided: decision.at };
-            *decision = self.add(limits, charge, *decision, (grant, call));
+    ) -> DecidedCharges {
+        self.count_returns(decided.iter().map(|one| one.decision.at).max());
+        let mut shown = DecidedCharges::from_slice(decided);
+        let granting = shown.iter_mut().filter(|one| one.charge.kind == ChargeKind::Grant);
+        for (one, grant) in granting.zip(grants) {
+            let call = GrantCall { sent: self.sent, received, decided: one.decision.at };
+            one.decision = self.add(limits, one, grant, call);
         }
         if self.is_settled {
-            self.record_replies(limits, charges, &granted.decisions, received);
+            self.record_replies(limits, decided, received);
         }
-        decisions
+        shown
     }
 
     /// Records what the shares of this process have to count if the store becomes unavailable.
-    fn record_replies(&self, limits: &Limits, charges: &[Charge], decisions: &[Decision], now: BootTime) {
-        let both = || charges.iter().zip(decisions);
-        let passes = both().all(|(charge, decision)| decision.allowed || limits.policy(charge).shadow);
-        for (charge, decision) in both() {
+    fn record_replies(&self, limits: &Limits, decided: &[DecidedCharge], now: BootTime) {
+        let passes = decided.iter().all(|one| one.decision.allowed || limits.policy(&one.charge).shadow);
+        for DecidedCharge { charge, decision } in decided {
             let policy = limits.policy(charge);
             if policy.ahead.is_some() && decision.reason == DenyReason::Quota {
                 let cost = if passes && decision.allowed { charge.cost } else { 0 };
@@ -136,15 +135,10 @@ impl GrantRequests {
         }
     }
 
-    fn add(
-        &self,
-        limits: &Limits,
-        charge: &Charge,
-        decision: Decision,
-        (grant, call): (&Grant, GrantCall),
-    ) -> Decision {
-        let (table, id) = (&self.table, EntryId::new(limits.policy(charge), charge.key));
-        let added = table.with_key(&limits.policies, charge, call.received, |held| {
+    fn add(&self, limits: &Limits, decided: &DecidedCharge, grant: &Grant, call: GrantCall) -> Decision {
+        let DecidedCharge { charge, decision } = *decided;
+        let (table, id) = (&self.table, EntryId::new(limits.policy(&charge), charge.key));
+        let added = table.with_key(&limits.policies, &charge, call.received, |held| {
             held.record_decision(decision, call.received);
             if grant.units == 0 && self.wanted.contains(&id) {
                 held.record_refusal(call.received);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::grant_requests::{GrantRequests, request_grants_at};
 use super::table::GrantTable;
-use crate::limit::{Charge, ChargeKind};
+use crate::limit::{Charge, ChargeKind, DecidedCharge};
 use crate::limiter::limits::Limits;
 use crate::limiter::store_client::StoreClient;
 use crate::time::BootTime;
@@ -36,8 +36,9 @@ async fn call(client: StoreClient, limits: Limits, charge: Charge, grant_request
     match client.store.take_with_grants(&limits.policies, &[charge], &grant_requests.requests).await {
         Ok(granted) => {
             client.record_success();
-            client.seed_fallback(&limits, &[charge], &granted.decisions);
-            grant_requests.receive(&limits, &[charge], &granted, BootTime::now());
+            let decided = DecidedCharge::join(&[charge], &granted.decisions);
+            client.seed_fallback(&limits, &decided);
+            grant_requests.receive(&limits, &decided, &granted.grants, BootTime::now());
         }
         Err(error) => client.record_failure(&error),
     }

@@ -6,11 +6,10 @@ use smallvec::SmallVec;
 
 use super::held_grants::{HeldGrants, TakeResult};
 use super::table::GrantTable;
-use crate::limit::{Charge, ChargeKind, Decision, EntryId, Policy};
+use crate::limit::{Charge, ChargeKind, DecidedCharge, DecidedCharges, Decision, EntryId, Policy};
 use crate::limiter::limits::Limits;
 use crate::limiter::local_fallback::LocalFallback;
 use crate::limiter::status::{LimitStatus, LimitStatuses};
-use crate::store::Decisions;
 use crate::time::{BootTime, Timestamp};
 
 /// Units that a request has taken from held grants. They are put back when this is dropped, unless the request passes.
@@ -85,7 +84,8 @@ pub(in crate::limiter) fn update_shares(
     table: &GrantTable,
     fallback: &LocalFallback,
     limits: &Limits,
-    (charges, now): (&[Charge], BootTime),
+    charges: &[Charge],
+    now: BootTime,
 ) {
     for charge in charges.iter().filter(|charge| limits.policy(charge).ahead.is_some()) {
         let id = EntryId::new(limits.policy(charge), charge.key);
@@ -167,25 +167,19 @@ impl TakenUnits {
         statuses
     }
 
-    /// The decided charges, and the decisions on them.
-    pub(in crate::limiter) fn decisions(&self) -> (SmallVec<[Charge; 4]>, Decisions) {
-        self.charges.iter().map(|taken| (taken.charge, taken.decision)).unzip()
+    /// The charges that held grants have decided.
+    pub(in crate::limiter) fn decided(&self) -> DecidedCharges {
+        self.charges.iter().map(TakenCharge::decided).collect()
     }
 
-    /// All charges of the request in their order, and the decisions on them. `charges` are those that the store has decided.
-    pub(in crate::limiter) fn join(
-        &self,
-        charges: &[Charge],
-        decisions: &[Decision],
-    ) -> (SmallVec<[Charge; 4]>, Decisions) {
-        let (mut all, mut decided) = (SmallVec::from_slice(charges), Decisions::from_slice(decisions));
+    /// All charges of the request in their order: `others` are those that the store has decided.
+    pub(in crate::limiter) fn join(&self, others: DecidedCharges) -> DecidedCharges {
+        let mut all = others;
         for taken in &self.charges {
             // Without the store, charges of limits that allow every request are left out.
-            let index = taken.index.min(all.len());
-            all.insert(index, taken.charge);
-            decided.insert(index, taken.decision);
+            all.insert(taken.index.min(all.len()), taken.decided());
         }
-        (all, decided)
+        all
     }
 
     /// Records that the request passes. Returns the units of limits with `charge_on`, which its status may refund.
@@ -259,6 +253,10 @@ impl Drop for TakenUnits {
 }
 
 impl TakenCharge {
+    fn decided(&self) -> DecidedCharge {
+        DecidedCharge { charge: self.charge, decision: self.decision }
+    }
+
     fn status(&self, policies: &[Policy], decision: Decision) -> LimitStatus {
         LimitStatus::new(&policies[self.charge.policy], &self.charge, decision)
     }

@@ -58,9 +58,9 @@ impl Worker {
             let Store::Memory(memory) = &self.store else { unreachable!() };
             decisions = memory.take(&limits.policies, &missing);
         }
-        let decisions = slots.join(&charges, decisions);
-        let passes = decisions.iter().all(|decision| decision.allowed);
-        slots.granted(&charges, &decisions, passes)
+        let decided = slots.join(&charges, decisions);
+        let passes = decided.iter().all(|one| one.decision.allowed);
+        slots.granted(&decided, passes)
     }
 
     /// What the maintenance does each 25 ms.

@@ -9,8 +9,11 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use crate::limit::{Align, Ban, Charge, Decision, DenyReason, Key, Policy, PolicyId, Quota, Rate};
+use crate::limit::{
+    Align, Ban, Charge, DecidedCharge, Decision, DenyReason, Key, Policy, PolicyId, Quota, Rate,
+};
 use crate::limiter::debt_payment::payments;
+use crate::limiter::pending_admission::PendingAdmission;
 use crate::limiter::{LimitStatuses, Limiter, Limits, OnStoreFailure, Reservation, SharedState};
 use crate::store::{Memory, Store, StoreError};
 use crate::time::{Clock, Micros, Timestamp};
@@ -66,13 +69,19 @@ impl World {
     /// Takes `cost` units through a proxy while the store is available.
     fn take(&self, proxy: usize, cost: u64) -> Decision {
         let decisions = self.store.take(&self.limits.policies, &[charge(cost)]);
-        self.proxies[proxy].client.fallback.seed(&self.limits, &[charge(cost)], &decisions);
+        self.proxies[proxy]
+            .client
+            .fallback
+            .seed(&self.limits, &DecidedCharge::join(&[charge(cost)], &decisions));
         decisions[0]
     }
 
     /// Takes `cost` units through a proxy while the store is unavailable; returns whether the request passes.
     fn take_locally(&self, proxy: usize, cost: u64) -> bool {
-        self.proxies[proxy].decide_locally(&self.limits, &[charge(cost)], None, None).verdict.is_ok()
+        PendingAdmission::new(&self.proxies[proxy], &self.limits, None)
+            .fail(&[charge(cost)], None)
+            .verdict
+            .is_ok()
     }
 
     /// The units that a store has available now.
@@ -298,7 +307,10 @@ fn a_reply_of_the_store_before_the_payment_does_not_refill_the_share() {
 fn a_charge_whose_reply_was_lost_is_counted_and_not_owed() {
     let world = World::of(&per_second(4), 1, 0);
     let passes = |error| {
-        world.proxies[0].decide_locally(&world.limits, &[charge(1)], None, Some(&error)).verdict.is_ok()
+        PendingAdmission::new(&world.proxies[0], &world.limits, None)
+            .fail(&[charge(1)], Some(&error))
+            .verdict
+            .is_ok()
     };
     assert!(passes(StoreError::Deadline) && passes(StoreError::Lost));
     assert!(world.proxies[0].client.fallback.ledger.is_empty());
@@ -313,7 +325,10 @@ fn a_charge_whose_reply_was_lost_is_counted_and_not_owed() {
 fn a_charge_whose_reply_was_lost_drains_before_the_debt() {
     let world = World::of(&per_second(4), 1, 0);
     let passes = |error| {
-        world.proxies[0].decide_locally(&world.limits, &[charge(2)], None, Some(&error)).verdict.is_ok()
+        PendingAdmission::new(&world.proxies[0], &world.limits, None)
+            .fail(&[charge(2)], Some(&error))
+            .verdict
+            .is_ok()
     };
     assert!(passes(StoreError::QueueFull) && passes(StoreError::Deadline));
     // The store has made the charge whose reply was lost, and it has drained.
@@ -347,8 +362,9 @@ fn only_what_was_admitted_is_owed() {
     let world = World::of(&per_second(1), 1, 0);
     let charges: Vec<Charge> =
         (0..3).map(|policy| Charge { policy: PolicyId(policy), ..charge(1) }).collect();
-    let passes =
-        (0..5).filter(|_| world.proxies[0].decide_locally(&limits, &charges, None, None).verdict.is_ok());
+    let passes = (0..5).filter(|_| {
+        PendingAdmission::new(&world.proxies[0], &limits, None).fail(&charges, None).verdict.is_ok()
+    });
     assert_eq!(passes.count(), 2);
     let mut owed: Vec<(u32, u64)> = world.proxies[0]
         .client

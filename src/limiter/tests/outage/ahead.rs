@@ -5,10 +5,11 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use super::*;
-use crate::limit::{Ahead, Holder, State};
+use crate::limit::{Ahead, DecidedCharge, Holder, State};
 use crate::limiter::grants::{self, SplitCharges};
 use crate::limiter::local_fallback::ShareRefunds;
 use crate::limiter::outage_ledger::DebtEntry;
+use crate::limiter::pending_admission::PendingAdmission;
 use crate::time::{BootTime, monotonic};
 
 /// The boot clock when the simulation begins: ahead of that of the machine, so that no grant has ended by it.
@@ -121,14 +122,15 @@ impl Simulation {
         }
         let granted = self.world.store.take_with_grants(&limits.policies, &charges, &requests.requests);
         client.record_success();
-        client.fallback.seed(limits, &charges, &granted.decisions);
+        let decided = DecidedCharge::join(&charges, &granted.decisions);
+        client.fallback.seed(limits, &decided);
         let granted_units: u64 = granted.grants.iter().map(|grant| grant.units).sum();
         let taken = if granted.decisions[0].allowed { charges[0].cost } else { 0 };
         for (other, unknown) in self.unknown.borrow_mut().since_reply.iter_mut().enumerate() {
             *unknown = if other == proxy { 0 } else { *unknown + taken + granted_units };
         }
-        let decisions = requests.receive(limits, &charges, &granted, self.boot());
-        Some(decisions[0])
+        let shown = requests.receive(limits, &decided, &granted.grants, self.boot());
+        Some(shown[0].decision)
     }
 
     /// Decides a request as `Limiter::decide` does.
@@ -164,8 +166,8 @@ impl Simulation {
         let fallback = &limiter.client.fallback;
         let lost = StoreError::NotConnected(String::new());
         let locally = |error| {
-            grants::update_shares(&limiter.grants, fallback, limits, (charges, self.boot()));
-            limiter.decide_locally(limits, charges, None, error).verdict.is_ok()
+            grants::update_shares(&limiter.grants, fallback, limits, charges, self.boot());
+            PendingAdmission::new(limiter, limits, None).fail(charges, error).verdict.is_ok()
         };
         if fallback.breaker.is_open() {
             return locally(None);

@@ -1,6 +1,8 @@
 //! Limits that charge by the final status, while the store is unavailable and after that.
 
 use super::*;
+use crate::limit::DecidedCharge;
+use crate::limiter::pending_admission::PendingAdmission;
 
 /// A world whose limit charges requests that end with 401.
 fn charging_by_status(quota: Quota) -> World {
@@ -9,7 +11,7 @@ fn charging_by_status(quota: Quota) -> World {
 
 /// Units that one request holds in an outage.
 fn reserve(world: &World, cost: u64) -> Option<Box<Reservation>> {
-    world.proxies[0].decide_locally(&world.limits, &[charge(cost)], None, None).reservation
+    PendingAdmission::new(&world.proxies[0], &world.limits, None).fail(&[charge(cost)], None).reservation
 }
 
 #[tokio::test]
@@ -33,7 +35,8 @@ async fn only_units_that_the_final_status_charges_are_owed() {
 async fn units_whose_take_had_no_reply_are_not_owed() {
     let world = charging_by_status(per_second(4));
     let lost = Some(&StoreError::Deadline);
-    let held = world.proxies[0].decide_locally(&world.limits, &[charge(3)], None, lost).reservation;
+    let held =
+        PendingAdmission::new(&world.proxies[0], &world.limits, None).fail(&[charge(3)], lost).reservation;
     assert!(held.unwrap().finish(401).await.is_empty());
     assert!(world.proxies[0].client.fallback.ledger.is_empty());
 }
@@ -48,7 +51,7 @@ fn a_refund_keeps_the_ban() {
     assert_eq!(world.take(0, 1).reason, DenyReason::Ban);
     let refund = [held[0].refund(taken[0].at)];
     let decisions = world.store.apply(&world.limits.policies, &refund);
-    world.proxies[0].client.fallback.seed(&world.limits, &refund, &decisions);
+    world.proxies[0].client.fallback.seed(&world.limits, &DecidedCharge::join(&refund, &decisions));
     assert!(!world.take_locally(0, 1));
 }
 

@@ -1,5 +1,6 @@
 //! The end of an outage: other workers and proxies have not paid yet, or have older seeds.
 
+use crate::limit::DecidedCharge;
 use proptest::prelude::*;
 
 use super::*;
@@ -16,7 +17,7 @@ impl World {
         if !decisions[0].allowed {
             limiter.client.fallback.refund_shares(&self.limits, &shares);
         }
-        limiter.client.fallback.seed(&self.limits, &[charge(cost)], &decisions);
+        limiter.client.fallback.seed(&self.limits, &DecidedCharge::join(&[charge(cost)], &decisions));
         decisions[0].allowed
     }
 }
@@ -140,7 +141,11 @@ fn units_that_are_recorded_late_are_owed_in_full() {
     let decisions: Vec<Decisions> =
         (0..50).map(|_| proxy.client.fallback.memory.take(&world.limits.shares, &[charge(1)])).collect();
     for index in (0..50).map(|index| index ^ 1) {
-        proxy.client.fallback.record_debt(&world.limits, &charge(1), &decisions[index][0], true);
+        proxy.client.fallback.record_debt(
+            &world.limits,
+            &DecidedCharge { charge: charge(1), decision: decisions[index][0] },
+            true,
+        );
     }
     world.set_clock(START + 500_000);
     world.pay_debts(0);
