@@ -199,7 +199,7 @@ impl Redis {
         if !(self.inner.is_cluster && cross_slot::spans_slots(charges)) {
             let batcher = &self.inner.batcher;
             let request = ChargesWithGrants { charges, grant_requests: requests };
-            return batcher.submit_with_grants(policies, request, false, batcher.deadline()).await;
+            return batcher.submit(policies, request, false, batcher.deadline()).await;
         }
         // A grant that was made in a round that fails could not be undone, so grants are requested by calls of their own.
         let (granting, taking) = cross_slot::split_grant_requests(charges);
@@ -228,7 +228,7 @@ impl Redis {
             // On a cluster each tag has a call of its own.
             let calls = part.chunks(if spans_slots { 1 } else { APPLIED_AT_ONCE });
             let deadline = batcher.deadline();
-            let calls = calls.map(|request| batcher.submit_with_grants(policies, request, true, deadline));
+            let calls = calls.map(|request| batcher.submit(policies, request, true, deadline));
             for granted in join_all(calls).await {
                 let Granted { decisions, grants } = granted?;
                 all.decisions.extend(decisions);
@@ -276,7 +276,9 @@ impl Redis {
         }
         let deadline = self.inner.client.deadline();
         if !(self.inner.is_cluster && cross_slot::spans_slots(charges)) {
-            return self.inner.batcher.submit(policies, charges, independent, deadline).await;
+            let request = ChargesWithGrants::charges_only(charges);
+            let granted = self.inner.batcher.submit(policies, request, independent, deadline).await?;
+            return Ok(granted.decisions);
         }
         let decide = if independent { cross_slot::apply } else { cross_slot::take };
         let deciding = decide(&self.inner.batcher, policies, charges, deadline);

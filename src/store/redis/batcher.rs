@@ -57,8 +57,8 @@ use super::client::RedisClient;
 use super::patience::wait_for_reply;
 use super::reply::{self, Part};
 use super::wire::ChargesWithGrants;
-use crate::limit::{Charge, Policy};
-use crate::store::types::{Decisions, Granted, StoreError};
+use crate::limit::Policy;
+use crate::store::types::{Granted, StoreError};
 
 /// How many requests may wait for a call or its reply.
 const MAX_PENDING: usize = 4_096;
@@ -88,25 +88,12 @@ impl Batcher {
     pub async fn submit(
         &self,
         policies: &Arc<[Policy]>,
-        charges: &[Charge],
-        independent: bool,
-        deadline: Instant,
-    ) -> Result<Decisions, StoreError> {
-        let part =
-            self.part(policies, ChargesWithGrants::charges_only(charges), independent, deadline).await?;
-        reply::read(&part, policies, charges)
-    }
-
-    /// Like [`Batcher::submit`], with grant requests.
-    pub async fn submit_with_grants(
-        &self,
-        policies: &Arc<[Policy]>,
         request: ChargesWithGrants<'_>,
         independent: bool,
         deadline: Instant,
     ) -> Result<Granted, StoreError> {
         let part = self.part(policies, request, independent, deadline).await?;
-        reply::read_granted(&part, policies, request.charges)
+        reply::read(&part, policies, request.charges)
     }
 
     /// Queues a request, and waits for its part of the reply.

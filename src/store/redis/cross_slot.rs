@@ -21,14 +21,18 @@ use tokio::time::Instant;
 
 use super::batcher::Batcher;
 use super::reply;
+use super::wire::ChargesWithGrants;
 use crate::limit::{Charge, ChargeKind, Policy, Quota};
-use crate::store::types::{Decisions, StoreError};
+use crate::store::types::{Decisions, Granted, StoreError};
 
 /// How often a request is decided if others are faster.
 const ROUNDS: usize = 2;
 
 /// Boxed, since few requests need it, and all would carry its size in their futures.
 type Deciding<'a> = Pin<Box<dyn Future<Output = Result<Decisions, StoreError>> + Send + 'a>>;
+
+/// A submitted call.
+type Granting<'a> = Pin<Box<dyn Future<Output = Result<Granted, StoreError>> + Send + 'a>>;
 
 /// Charges of one request.
 type Charges = SmallVec<[Charge; 4]>;
@@ -106,10 +110,10 @@ pub(super) fn apply<'a>(
         let groups = groups(charges);
         let applied = groups.iter().map(async |group| {
             let of_group: Charges = group.iter().map(|index| charges[*index]).collect();
-            batcher.submit(policies, &of_group, true, deadline).await
+            batcher.submit(policies, ChargesWithGrants::charges_only(&of_group), true, deadline).await
         });
         for (group, decided) in groups.iter().zip(join_all(applied).await) {
-            store(&mut decisions, group, decided?);
+            store(&mut decisions, group, decided?.decisions);
         }
         Ok(decisions)
     })
@@ -215,10 +219,11 @@ impl<'a> CrossSlot<'a> {
     /// Sends the charges on one tag, changed by `change`.
     async fn send(&self, group: &Group, change: impl Fn(Charge) -> Charge) -> Result<Decisions, StoreError> {
         let charges: Charges = group.iter().map(|index| change(self.charges[*index])).collect();
+        let request = ChargesWithGrants::charges_only(&charges);
         // Boxed and typed: otherwise the compiler can't prove that the nested futures are `Send`.
-        let deciding: Deciding<'_> =
-            Box::pin(self.batcher.submit(self.policies, &charges, false, self.deadline));
-        deciding.await
+        let deciding: Granting<'_> =
+            Box::pin(self.batcher.submit(self.policies, request, false, self.deadline));
+        Ok(deciding.await?.decisions)
     }
 
     /// Whether `allows` holds for every charge that is not in shadow mode.
@@ -257,8 +262,9 @@ impl Rollback {
 async fn refund(batcher: &Batcher, policies: &Arc<[Policy]>, refunds: Vec<Charges>) {
     let deadline = batcher.deadline();
     let refunds = refunds.iter().filter(|of_tag| !of_tag.is_empty());
-    let sending =
-        refunds.map(|of_tag| -> Deciding<'_> { Box::pin(batcher.submit(policies, of_tag, true, deadline)) });
+    let sending = refunds.map(|of_tag| -> Granting<'_> {
+        Box::pin(batcher.submit(policies, ChargesWithGrants::charges_only(of_tag), true, deadline))
+    });
     let _ = join_all(sending).await;
 }
 

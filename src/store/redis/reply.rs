@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use crate::limit::{Charge, ChargeKind, Decision, DenyReason, Grant, Policy};
-use crate::store::types::{Decisions, Granted, StoreError};
+use crate::store::types::{Granted, StoreError};
 use crate::time::{Micros, Timestamp};
 
 /// Bytes of one decision in a reply.
@@ -33,13 +33,13 @@ pub(super) struct Part {
     pub at: Timestamp,
 }
 
-/// Reads the part of a reply that is about one request, with its grants.
-pub(super) fn read_granted(
-    part: &Part,
-    policies: &[Policy],
-    charges: &[Charge],
-) -> Result<Granted, StoreError> {
-    check_length(part, charges)?;
+/// Reads the part of a reply that is about one request.
+pub(super) fn read(part: &Part, policies: &[Policy], charges: &[Charge]) -> Result<Granted, StoreError> {
+    let (wanted, length) = (self::length(charges), part.decisions.len());
+    if length != wanted {
+        let text = format!("{length} bytes where {} charges take {wanted}", charges.len());
+        return Err(StoreError::Malformed(text));
+    }
     let (mut granted, mut rest) = (Granted::default(), &part.decisions[..]);
     for charge in charges {
         let Some((bytes, after)) = rest.split_first_chunk() else { break };
@@ -56,14 +56,6 @@ pub(super) fn read_granted(
     Ok(granted)
 }
 
-fn check_length(part: &Part, charges: &[Charge]) -> Result<(), StoreError> {
-    let (wanted, length) = (self::length(charges), part.decisions.len());
-    if length == wanted {
-        return Ok(());
-    }
-    Err(StoreError::Malformed(format!("{length} bytes where {} charges take {wanted}", charges.len())))
-}
-
 fn grant(bytes: &[u8; GRANT]) -> Grant {
     let (numbers, _) = bytes.as_chunks();
     let number = |index: usize| f64::from_le_bytes(numbers[index]);
@@ -73,15 +65,6 @@ fn grant(bytes: &[u8; GRANT]) -> Grant {
         duration: Micros(whole(number(2))),
         first: (number(3) >= 0.0).then(|| Micros(whole(number(3)))),
     }
-}
-
-/// Reads the part of a reply that is about one request without grant requests.
-pub(super) fn read(part: &Part, policies: &[Policy], charges: &[Charge]) -> Result<Decisions, StoreError> {
-    check_length(part, charges)?;
-    let limits = charges.iter().map(|charge| policies[charge.policy].quota.limit());
-    let (decisions, _) = part.decisions.as_chunks::<DECISION>();
-    let of = |(bytes, limit)| Decision { at: part.at, ..decision(bytes, limit) };
-    Ok(decisions.iter().zip(limits).map(of).collect())
 }
 
 fn decision(bytes: &[u8; DECISION], limit: u64) -> Decision {
@@ -110,11 +93,13 @@ fn whole(number: f64) -> u64 {
 mod tests {
     use super::*;
     use crate::limit::{Key, PolicyId, Quota, Rate};
+    use crate::store::types::Decisions;
 
     /// Reads a reply to one request.
     fn decisions(reply: &Bytes, policies: &[Policy], charges: &[Charge]) -> Result<Decisions, StoreError> {
         let until = reply.len().saturating_sub(size_of::<f64>());
-        read(&Part { decisions: reply.slice(..until), at: time(reply) }, policies, charges)
+        let part = Part { decisions: reply.slice(..until), at: time(reply) };
+        read(&part, policies, charges).map(|granted| granted.decisions)
     }
 
     fn policies() -> Vec<Policy> {
