@@ -9,20 +9,14 @@
 -- Returns  how many of the keys existed
 -- A reset drops the grants with the state; a block, and its end, keep both.
 
-local function clock(given)
-  if given ~= "" then return tonumber(given) end
-  local time = redis.call("TIME")
-  return time[1] * 1000000 + time[2]
-end
-
-local now = clock(ARGV[1])
+--@inline clock
 local _, split_record, join_record, updated_penalty = penalty()
 
 local function set(key, record, ttl)
   if record == "" then
-    redis.call("DEL", key)
+    call("DEL", key)
   else
-    redis.call("SET", key, record, "PX", string.format("%.0f", ttl))
+    call("SET", key, record, "PX", string.format("%.0f", ttl))
   end
 end
 
@@ -32,9 +26,9 @@ local function change(key, record)
   if ARGV[3] == "block" then
     penalty.blocked = math.min(penalty.stamp + ARGV[4], FOREVER)
     local ttl = math.ceil((penalty.blocked - now) / 1000) + 1 + ARGV[2]
-    set(key, join_record(state, penalty), math.max(ttl, redis.call("PTTL", key)))
+    set(key, join_record(state, penalty), math.max(ttl, call("PTTL", key)))
   elseif ARGV[3] == "unblock" then
-    if record then set(key, join_record(state, nil), math.max(1, redis.call("PTTL", key))) end
+    if record then set(key, join_record(state, nil), math.max(1, call("PTTL", key))) end
   elseif record then
     local rest = math.max(0, penalty.blocked - now)
     local blocked = { stamp = penalty.stamp, denials = 0, opened = 0, banned = 0, blocked = penalty.blocked }
@@ -44,7 +38,7 @@ end
 
 local known = 0
 for _, key in ipairs(KEYS) do
-  local record = redis.call("MGET", key)[1]
+  local record = call("MGET", key)[1]
   if record then known = known + 1 end
   change(key, record)
 end

@@ -6,25 +6,20 @@
 -- State   "<dddd" (32 bytes): timestamp in µs, start of the window, its grid, and its units.
 -- TTL     until the window ends
 
--- The window that contains `at`; `own` is the start of the window of the state, or nil.
-local function window_at(numbers, at, own)
-  local grid = numbers[2]
+-- The window that contains `stamp`; `own` is the start of the window of the state, or nil.
+local function window_at(numbers, stamp, own)
+  local grid, start, finish = numbers[2], nil, nil
   if numbers[3] then
     for i = 3, 5 do
-      if at < numbers[i + 1] then return numbers[i], numbers[i + 1] end
+      if stamp < numbers[i + 1] then return numbers[i], numbers[i + 1] end
     end
     -- The caller's clock is more than a window behind: continue with windows like its last.
     local length = numbers[6] - numbers[5]
-    local start = numbers[6] + div_floor(at - numbers[6], length) * length
+    start = numbers[6] + div_floor(stamp - numbers[6], length) * length
     return start, start + length
   end
-  if grid > 0 then
-    local start = at - math.fmod(at, grid)
-    return start, start + grid
-  end
-  local start = at
-  if own and own <= at and at - own < -grid then start = own end
-  return start, start - grid
+  --@inline window_start
+  return start, finish
 end
 
 -- The start of the window that holds what was taken at `taken`, if it is still open, or nil; `own` is the start of the
@@ -54,40 +49,34 @@ local function update_window(state, numbers, now)
     local start, finish = window_at(numbers, now, math.max(0, own - (stamp - now)))
     return now, math.min(held, limit), true, start, finish, own
   end
-  local at = math.max(now, stamp)
-  local start, finish = window_at(numbers, at, own)
-  return at, start == own and math.min(held, limit) or 0, false, start, finish, own
+  stamp = math.max(now, stamp)
+  local start, finish = window_at(numbers, stamp, own)
+  --@inline window_units
+  return stamp, held, false, start, finish, own
 end
 
 local function window_step(state, numbers, now, cost, taken, kind)
   local limit, grid = numbers[1], numbers[2]
-  local at, units, set_back, start, finish, own = update_window(state, numbers, now)
-  local rest = finish - now
+  local stamp, held, set_back, start, finish, own = update_window(state, numbers, now)
+  local before = held
   if kind == REFUND then
     -- A window that started later does not contain it.
-    local back = start <= taken and math.min(units, cost) or 0
-    units = units - back
-    local reset = units > 0 and rest or 0
-    local next_state = back > 0 and (units > 0 and struct.pack("<dddd", at, start, grid, units) or "") or nil
-    return 1, limit - units, reset, 0, 0, next_state, reset
+    if start <= taken then held = math.max(0, held - cost) end
+    cost = 0
+  elseif kind == LATE then
+    local opened = start_of_late(grid, numbers[3], own, start, held, stamp, math.min(taken, stamp))
+    if opened then held = math.min(limit, held + cost) end
+    if held > before and opened ~= start then start, finish = opened, opened - grid end
+    cost = 0
   end
-  if kind == LATE then
-    local opened = start_of_late(grid, numbers[3], own, start, units, at, math.min(taken, at))
-    local after = math.min(limit, units + cost)
-    local reset = units > 0 and rest or 0
-    if not opened or after == units then return 1, limit - units, reset, 0, 0, nil, reset end
-    if opened ~= start then rest = opened - grid - now end
-    return 1, limit - after, rest, 0, 0, struct.pack("<dddd", at, opened, grid, after), rest
+  local charged, allowed, remaining, reset, wait = cost
+  --@inline window_decide
+  if cost > limit then wait = -1 end
+  local next_state
+  if held ~= before or (allowed == 0 and set_back) then
+    next_state = kind == REFUND and held == 0 and "" or struct.pack("<dddd", stamp, start, grid, held)
   end
-  if cost > limit - units then
-    local moved = set_back and struct.pack("<dddd", at, start, grid, units) or nil
-    local reset = units > 0 and rest or 0
-    return 0, limit - units, reset, cost <= limit and rest or -1, 0, moved, reset
-  end
-  units = units + cost
-  local next_state = cost > 0 and struct.pack("<dddd", at, start, grid, units) or nil
-  local reset = units > 0 and rest or 0
-  return 1, limit - units, reset, 0, 0, next_state, reset
+  return allowed, remaining, reset, wait, 0, next_state, reset
 end
 
 return window_step, update_window

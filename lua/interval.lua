@@ -30,36 +30,26 @@ return function(state, numbers, now, cost, taken, kind)
     if tokens == 0 then return 0 end
     return div_ceil(tokens, units) * period - (at - tick) + (at - now)
   end
+  local before, allowed, retry = missing, 1, 0
   if kind == REFUND then
     -- The ticks since then have refilled some of it.
     local back = cost - div_ceil(math.max(0, tick - taken), period) * units
-    back = math.min(math.max(0, back), missing)
-    local after = missing - back
-    local reset = until_back(after)
-    local next_state = back > 0 and (after > 0 and struct.pack("<ddd", at, tick, after) or "") or nil
-    return 1, limit - after, reset, 0, 0, next_state, reset
-  end
-  if kind == LATE then
+    missing = missing - math.min(math.max(0, back), missing)
+  elseif kind == LATE then
     taken = math.min(taken, at)
     local ticks = div_floor(math.max(0, (missing == 0 and at or tick) - taken), period)
-    local after = math.min(limit, missing + math.max(0, math.min(cost, limit) - ticks * units))
-    local is_more = after > missing
+    missing = math.min(limit, missing + math.max(0, math.min(cost, limit) - ticks * units))
     -- A charge on a full bucket starts its grid.
-    if is_more and missing == 0 then tick = taken + ticks * period end
-    local reset = until_back(after)
-    return 1, limit - after, reset, 0, 0, is_more and struct.pack("<ddd", at, tick, after) or nil, reset
+    if before == 0 and missing > 0 then tick = taken + ticks * period end
+  elseif cost > limit - missing then
+    allowed, retry = 0, cost <= limit and until_back(cost - (limit - missing)) or -1
+  else
+    if missing == 0 then tick = at end
+    missing = missing + cost
   end
-  local room = limit - missing
-  if cost > room then
-    local reset = until_back(missing)
-    local retry = -1
-    if cost <= limit then retry = until_back(cost - room) end
-    local moved = set_back and struct.pack("<ddd", at, tick, missing) or nil
-    return 0, room, reset, retry, 0, moved, reset
+  local reset, next_state = until_back(missing), nil
+  if missing ~= before or (allowed == 0 and set_back) then
+    next_state = kind == REFUND and missing == 0 and "" or struct.pack("<ddd", at, tick, missing)
   end
-  if missing == 0 then tick = at end
-  missing = missing + cost
-  local reset = until_back(missing)
-  local next_state = cost > 0 and struct.pack("<ddd", at, tick, missing) or nil
-  return 1, limit - missing, reset, 0, 0, next_state, reset
+  return allowed, limit - missing, reset, retry, 0, next_state, reset
 end

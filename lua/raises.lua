@@ -10,18 +10,14 @@
 -- Returns  a line with now in µs and then the text; or "full" if there are too many raises, or "none" if the raise that ends
 --          does not exist
 
-local function clock(given)
-  if given ~= "" then return tonumber(given) end
-  local time = redis.call("TIME")
-  return time[1] * 1000000 + time[2]
-end
+--@inline clock
 
 local function whole(number)
   return string.format("%.0f", number)
 end
 
-local now, action, name = clock(ARGV[1]), ARGV[3], ARGV[4]
-local text = redis.call("MGET", KEYS[1])[1] or ""
+local action, name = ARGV[3], ARGV[4]
+local text = call("MGET", KEYS[1])[1] or ""
 if action == "read" then return whole(now) .. "\n" .. text end
 
 local version = tonumber(string.match(text, "^%d+")) or 0
@@ -47,9 +43,9 @@ elseif not known then
 end
 if #lines == 1 then
   text = ""
-  redis.call("DEL", KEYS[1])
+  call("DEL", KEYS[1])
 else
   text = table.concat(lines, "\n")
-  redis.call("SET", KEYS[1], text, "PX", whole(math.ceil((latest - now) / 1000) + 1 + ARGV[2]))
+  call("SET", KEYS[1], text, "PX", whole(math.ceil((latest - now) / 1000) + 1 + ARGV[2]))
 end
 return whole(now) .. "\n" .. text

@@ -228,6 +228,7 @@ mod source {
     pub mod files;
     mod functions;
     mod graph;
+    mod lua_blocks;
     mod rules;
     mod sizes;
 }

@@ -1,10 +1,15 @@
 //! The scripts that run in Redis: the files of `lua/`, joined.
 //!
+//! A line `--@inline NAME` of a file stands for `lua/snippets/NAME.lua`, so each step of the arithmetic is written once, and costs
+//! no call. A snippet works on local variables of the lines around it, which its first lines name.
+//!
 //! # Fast paths
-//! `take.lua` repeats the arithmetic of `debt.lua` and `fixed_window.lua` inline for the most frequent requests, which take or
-//! peek at units of any number of token buckets, GCRAs and fixed windows without a ban, a block or granted units: they need no
-//! function at all. `take_one.lua`, the beginning of that script, decides a call with one charge on a token bucket or GCRA, and
-//! needs hardly a table. `tests/it/proof/fast_path.rs` compares the results of all these code paths byte by byte.
+//! `take.lua` decides the most frequent requests, which take or peek at units of any number of token buckets, GCRAs and fixed
+//! windows without a ban, a block or granted units: they need no function at all, and inline the steps of `debt.lua` and
+//! `fixed_window.lua`. `take_one.lua`, the beginning of that script, decides a call with one charge on a token bucket or GCRA,
+//! and needs hardly a table: that saves a quarter of the instructions with which Redis runs it (43 000 instead of 57 000), and
+//! half of those of a check (31 000 instead of 61 000; Redis 7.0, callgrind). `tests/it/proof/fast_path.rs` compares the results
+//! of all these code paths byte by byte.
 //!
 //! These fast paths overwrite a state in place (SETRANGE, which costs half as much as SET) if the time to live of its key is
 //! long enough. So that they know it, a debt is followed by the time at which its key expires; the key of a window expires when
@@ -21,15 +26,54 @@ use std::sync::LazyLock;
 #[derive(Debug)]
 pub struct Script {
     /// Its text.
-    pub source: &'static str,
+    pub source: String,
     /// The SHA-1 of its text in hexadecimal.
     pub sha: String,
 }
 
 impl Script {
-    fn new(source: &'static str) -> Self {
-        Self { source, sha: fred::util::sha1_hash(source) }
+    fn new(text: &str) -> Self {
+        let source = inlined(text);
+        Self { sha: fred::util::sha1_hash(&source), source }
     }
+}
+
+/// The names and texts of files of `lua/snippets`.
+macro_rules! snippets {
+    ($($name:literal),* $(,)?) => {
+        &[$(($name, include_str!(concat!("../../../lua/snippets/", $name, ".lua")))),*]
+    };
+}
+
+const SNIPPETS: &[(&str, &str)] = snippets![
+    "clock",
+    "debt_decide",
+    "debt_drain",
+    "debt_policy",
+    "debt_reset",
+    "debt_state",
+    "decide_charge",
+    "in_use",
+    "read_policies",
+    "set",
+    "take_debts",
+    "window_decide",
+    "window_start",
+    "window_state",
+    "window_units",
+];
+
+/// The text with the snippets that it names in place of their names.
+fn inlined(text: &str) -> String {
+    let mut source = String::with_capacity(2 * text.len());
+    for line in text.lines() {
+        let name = line.trim_start().strip_prefix("--@inline ");
+        match name.and_then(|name| SNIPPETS.iter().find(|(known, _)| *known == name)) {
+            Some((_, snippet)) => source.push_str(&inlined(snippet)),
+            None => source.extend([line, "\n"]),
+        }
+    }
+    source
 }
 
 /// A file as the body of a function.
@@ -79,3 +123,17 @@ pub static CHANGE: LazyLock<Script> = LazyLock::new(|| {
         include_str!("../../../lua/change.lua"),
     ))
 });
+
+#[cfg(test)]
+mod tests {
+    use super::{CHANGE, RAISES, TAKE};
+
+    #[test]
+    fn every_snippet_is_known() {
+        for script in [&TAKE, &RAISES, &CHANGE] {
+            let unknown: Vec<&str> =
+                script.source.lines().filter(|line| line.contains("--@inline")).collect();
+            assert!(unknown.is_empty(), "not in SNIPPETS: {unknown:?}");
+        }
+    }
+}

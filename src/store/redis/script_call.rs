@@ -54,7 +54,7 @@ impl ScriptCall {
     fn sends_source(&mut self, reply: &Result<Value, Error>) -> bool {
         let is_missing = reply.as_ref().is_err_and(|error| error.details().starts_with("NOSCRIPT"));
         if is_missing {
-            self.command.rename("EVAL", self.script.source.into());
+            self.command.rename("EVAL", self.script.source.as_str().into());
         }
         is_missing
     }

@@ -53,7 +53,7 @@ const AHEAD: [f64; 2] = [500_000.0, 2.0];
 const ONE: [&str; 2] = ["if #ARGV[3] == ONE_CHARGE and", "if false and"];
 /// The same of requests.
 const SEVERAL: [[&str; 2]; 2] = [
-    ["if not limit or kind > CHECK", "if true or kind > CHECK"],
+    ["if limit and kind <= CHECK", "if false and kind <= CHECK"],
     ["if charges == 1 and first_kind == TAKE", "if false and first_kind == TAKE"],
 ];
 
@@ -65,7 +65,7 @@ fn without_comments(source: &str) -> String {
 
 /// The script without these fast paths.
 fn without(fast_paths: &[[&str; 2]]) -> String {
-    fast_paths.iter().fold(without_comments(TAKE.source), |source, [fast, slow]| {
+    fast_paths.iter().fold(without_comments(&TAKE.source), |source, [fast, slow]| {
         assert_eq!(source.matches(fast).count(), 1, "{fast}");
         source.replace(fast, slow)
     })
