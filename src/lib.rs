@@ -35,11 +35,7 @@ pub mod http1;
 #[cfg_attr(not(internals), doc(hidden))]
 pub mod http_client;
 #[cfg_attr(not(internals), doc(hidden))]
-pub mod id_vec;
-#[cfg_attr(not(internals), doc(hidden))]
 pub mod jwt;
-#[cfg_attr(not(internals), doc(hidden))]
-pub mod limit;
 #[cfg_attr(not(internals), doc(hidden))]
 pub mod limiter;
 pub mod limits;
@@ -71,13 +67,12 @@ pub mod suggest;
 #[cfg_attr(not(internals), doc(hidden))]
 pub mod telemetry;
 #[cfg_attr(not(internals), doc(hidden))]
-pub mod text;
-#[cfg_attr(not(internals), doc(hidden))]
-pub mod time;
-#[cfg_attr(not(internals), doc(hidden))]
 pub mod tls;
 #[cfg_attr(not(internals), doc(hidden))]
 pub mod upstream;
+
+#[cfg_attr(not(internals), doc(hidden))]
+pub use tidegate_limit::{id_vec, limit, text, time};
 
 /// The examples of the documentation, which are tested.
 #[cfg(doctest)]

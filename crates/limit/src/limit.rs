@@ -6,8 +6,8 @@
 //! # Example
 //! A token bucket with two tokens, refilled at 10 tokens each second:
 //! ```
-//! use tidegate::limit::{Holder, Quota, Rate};
-//! use tidegate::time::{Micros, Timestamp};
+//! use tidegate_limit::limit::{Holder, Quota, Rate};
+//! use tidegate_limit::time::{Micros, Timestamp};
 //!
 //! let bucket = Quota::token_bucket(Rate::new(10, Micros::SECOND)?, 2)?;
 //! let (mut state, now) = (None, Timestamp(1_000_000));
@@ -20,7 +20,7 @@
 //! let denied = bucket.step(state.as_ref(), now, 1, Holder::default());
 //! assert!(!denied.decision.allowed);
 //! assert_eq!(denied.decision.retry_after, Some(Micros(100_000)));
-//! # Ok::<(), tidegate::limit::QuotaError>(())
+//! # Ok::<(), tidegate_limit::limit::QuotaError>(())
 //! ```
 //!
 //! # Policies, charges and records
