@@ -140,6 +140,7 @@ const CASES: [Case; 15] = [
     (
         "parts of a crate",
         &[
+            ("crates/a/src/lib.rs", ""),
             ("crates/a/src/b.rs", "use crate::c::C; pub struct B;"),
             ("crates/a/src/c.rs", "use crate::d::D; pub struct C;"),
             ("crates/a/src/d.rs", "use crate::b::B; pub struct D;"),
