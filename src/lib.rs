@@ -31,8 +31,6 @@ pub mod gate;
 #[cfg_attr(not(internals), doc(hidden))]
 pub mod generations;
 #[cfg_attr(not(internals), doc(hidden))]
-pub mod http1;
-#[cfg_attr(not(internals), doc(hidden))]
 pub mod http_client;
 #[cfg_attr(not(internals), doc(hidden))]
 pub mod jwt;
@@ -71,6 +69,8 @@ pub mod tls;
 #[cfg_attr(not(internals), doc(hidden))]
 pub mod upstream;
 
+#[cfg_attr(not(internals), doc(hidden))]
+pub use tidegate_http1 as http1;
 #[cfg_attr(not(internals), doc(hidden))]
 pub use tidegate_limit::{id_vec, limit, text, time};
 

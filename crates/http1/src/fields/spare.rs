@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use super::lines::Lines;
-use crate::http1::NameSet;
+use crate::NameSet;
 
 /// Bytes that are enough for most heads, with the lines that the proxy adds.
 const USUAL_TEXT: usize = 1024;

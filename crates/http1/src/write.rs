@@ -6,9 +6,9 @@ use super::fields::Fields;
 use super::head::{RequestHead, ResponseHead};
 use super::name::names::{CONNECTION, CONTENT_LENGTH, DATE, TRAILER, TRANSFER_ENCODING};
 use super::name::{FieldName, NameSet};
+use super::number::LOWER_HEX;
 use super::number::push_decimal;
 use super::parse::Framing;
-use crate::text::LOWER_HEX;
 
 /// Fields that state the framing of a body: they are not copied from the head but written for the actual framing.
 const FRAMING: NameSet = NameSet::of(&[CONTENT_LENGTH, TRANSFER_ENCODING]);
