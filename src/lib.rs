@@ -39,9 +39,6 @@ pub mod limiter;
 pub mod limits;
 #[cfg_attr(not(internals), doc(hidden))]
 pub mod otlp;
-#[cfg(feature = "cli")]
-#[cfg_attr(not(internals), doc(hidden))]
-pub mod plot;
 #[cfg_attr(not(internals), doc(hidden))]
 pub mod proxy;
 #[cfg_attr(not(internals), doc(hidden))]
@@ -73,6 +70,9 @@ pub mod upstream;
 pub use tidegate_http1 as http1;
 #[cfg_attr(not(internals), doc(hidden))]
 pub use tidegate_limit::{id_vec, limit, text, time};
+#[cfg(feature = "cli")]
+#[cfg_attr(not(internals), doc(hidden))]
+pub use tidegate_plot as plot;
 
 /// The examples of the documentation, which are tested.
 #[cfg(doctest)]

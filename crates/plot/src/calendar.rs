@@ -37,7 +37,7 @@ fn label(time: u64, step: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plot::steps::{HOUR, SECOND};
+    use crate::steps::{HOUR, SECOND};
 
     const MONDAY: u64 = 1_767_571_200 * SECOND;
 

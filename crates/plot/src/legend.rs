@@ -5,7 +5,7 @@ use super::lane;
 use super::layout::RIGHT;
 use super::level::LINES;
 use super::model::{MarkKind, Plot};
-use crate::text::plural;
+use tidegate_limit::text::plural;
 
 /// The approximate width of a character.
 const CHARACTER: f64 = 6.4;

@@ -6,7 +6,7 @@ use super::axis::Axis;
 use super::drawing::{Drawing, Position, round};
 use super::layout::{LEFT, RIGHT, float};
 use super::model::{Level, Panel};
-use crate::time::Timestamp;
+use tidegate_limit::time::Timestamp;
 
 /// The height of the scale.
 const HEIGHT: f64 = 84.0;

@@ -2,7 +2,7 @@
 
 use super::layout::{LEFT, RIGHT, float};
 use super::steps::{DAY, HOUR, MINUTE, SECOND, STEPS};
-use crate::time::{Micros, Timestamp, format_seconds};
+use tidegate_limit::time::{Micros, Timestamp, format_seconds};
 
 /// The maximum number of ticks, not counting the first.
 const TICKS: u64 = 10;

@@ -1,6 +1,6 @@
 //! The content of a plot: for each limit, its requests and the remaining units over time.
 
-use crate::time::Timestamp;
+use tidegate_limit::time::Timestamp;
 
 /// Everything that is drawn.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! Scales: where values are on an axis, and which of them have a label.
 
 use super::calendar;
-use crate::time::Timestamp;
+use tidegate_limit::time::Timestamp;
 
 /// The most labels of a linear axis of time.
 const MOST_TIMES: u64 = 6;

@@ -1,5 +1,4 @@
-//! Plots as SVG: readable on light and dark screens, and for colour-blind readers. [`draw`] makes a file that needs nothing
-//! else, of requests and remaining units; a [`Chart`] is a part of an HTML document, as are [`bars()`].
+#![doc = include_str!("../README.md")]
 
 mod axis;
 mod bars;
