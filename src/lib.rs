@@ -6,7 +6,7 @@
 //!
 //! ARCHITECTURE.md describes the modules. Each may import only those to its left:
 //!
-//! `text < suggest < boxed < id_vec < sharded < generations < time < plot < limit < http1 < telemetry < socket < tls <
+//! `text < suggest < boxed < id_vec < sharded < generations < time < plot < convert < limit < http1 < telemetry < socket < tls <
 //! http_client < acme < otlp < store < limiter < upstream < jwt < consumers < gate < proxy < ratelimit_service < server < admin < config < limits < reload <
 //! replay < app < cli`
 
@@ -66,6 +66,9 @@ pub mod tls;
 #[cfg_attr(not(internals), doc(hidden))]
 pub mod upstream;
 
+#[cfg(feature = "cli")]
+#[cfg_attr(not(internals), doc(hidden))]
+pub use tidegate_convert as convert;
 #[cfg_attr(not(internals), doc(hidden))]
 pub use tidegate_http1 as http1;
 #[cfg_attr(not(internals), doc(hidden))]

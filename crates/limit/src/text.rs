@@ -1,7 +1,6 @@
 //! Small text helpers that several modules need.
 
 use std::borrow::Borrow;
-use std::fmt::Write as _;
 
 /// The ending of a regular English noun after this count: `s` unless the count is 1.
 #[must_use]
@@ -24,25 +23,6 @@ pub fn join_and<S: Borrow<str>>(words: &[S]) -> String {
     }
 }
 
-/// A basic string of TOML, in quotes.
-#[must_use]
-pub fn toml_string(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for character in text.chars() {
-        match character {
-            '"' | '\\' => quoted.extend(['\\', character]),
-            '\n' => quoted.push_str("\\n"),
-            _ if character.is_control() => {
-                // Writing to a String can't fail.
-                let _ = write!(quoted, "\\u{:04x}", u32::from(character));
-            }
-            _ => quoted.push(character),
-        }
-    }
-    quoted.push('"');
-    quoted
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -60,10 +40,5 @@ mod tests {
         assert_eq!(join_and(&["a"]), "a");
         assert_eq!(join_and(&["a", "b"]), "a and b");
         assert_eq!(join_and(&["a".to_owned(), "b".to_owned(), "c".to_owned()]), "a, b and c");
-    }
-
-    #[test]
-    fn text_is_quoted_for_toml() {
-        assert_eq!(toml_string("header:x-\"a\\b\"\n\r"), r#""header:x-\"a\\b\"\n\u000d""#);
     }
 }

@@ -9,7 +9,7 @@ use tidegate::store::redis::{CHANGE, RAISES, TAKE};
 use super::files::{SourceFile, files_below, parsed, sources};
 
 /// The modules in their order: each may import only the modules before it.
-const ORDER: [&str; 33] = [
+const ORDER: [&str; 34] = [
     "text",
     "suggest",
     "boxed",
@@ -18,6 +18,7 @@ const ORDER: [&str; 33] = [
     "generations",
     "time",
     "plot",
+    "convert",
     "limit",
     "http1",
     "telemetry",
@@ -55,9 +56,9 @@ const LIBRARIES: [(&str, &[&str]); 13] = [
     ("maxminddb::", &["src/gate/geo"]),
     ("anstream::", &["src/telemetry/colours"]),
     ("annotate_snippets::", &["src/config"]),
-    ("toml::", &["src/config", "src/cli/convert/document"]),
-    ("saphyr::", &["src/cli/convert/document"]),
-    ("glob::", &["src/cli/convert/nginx/tree"]),
+    ("toml::", &["src/config", "crates/convert/src/document"]),
+    ("saphyr::", &["crates/convert/src/document"]),
+    ("glob::", &["crates/convert/src/nginx/tree"]),
     ("flate2::", &["src/replay"]),
     ("ruzstd::", &["src/replay/input"]),
 ];
