@@ -26,7 +26,7 @@ pub use self::writer::toml;
 pub enum Origin {
     /// The configuration of nginx.
     Nginx,
-    /// The configuration of `HAProxy`.
+    /// The configuration of HAProxy.
     Haproxy,
     /// The dynamic configuration of Traefik, in YAML or TOML.
     Traefik,
