@@ -41,7 +41,7 @@ TARGET ?=
 # How `make install` writes files: readable by all users, and with paths that follow PREFIX.
 WRITE := umask 022 &&
 ADAPT := $(WRITE) sed -e 's|/usr/local/bin/|$(BINDIR)/|g' -e 's|/etc/tidegate/|$(SYSCONFDIR)/tidegate/|g'
-SOURCES := build.rs Cargo.toml Cargo.lock rust-toolchain.toml $(shell find src lua -type f)
+SOURCES := build.rs Cargo.toml Cargo.lock rust-toolchain.toml $(shell find src crates lua -type f)
 
 .DEFAULT_GOAL := help
 .PHONY: help run test lint fmt build release-pgo install uninstall release deb reference pictures bench bench-compare bench-envoy bench-growth bench-instructions
@@ -65,17 +65,17 @@ run: ## Build, then serve config/quickstart.toml on 127.0.0.1:8080
 test: ## Install missing tools, then run all checks and tests
 	@scripts/setup cc apache browser caddy curl debhelper django docker-compose envoy fakeroot flask go go-http2 h2load haproxy \
 	  mariadb nginx openssl pebble prometheus rails redis-server systemd traefik rustfmt clippy yaml
-	$(CARGO) fmt --check
-	$(CARGO) clippy --locked $(FEATURES) --all-targets -- -D warnings
-	RUSTDOCFLAGS='-D warnings --cfg internals' $(CARGO) doc --locked $(FEATURES) --no-deps --document-private-items
-	$(CARGO) test --locked $(FEATURES) --lib --bins --tests --no-fail-fast
-	$(CARGO) test --locked $(FEATURES) --doc
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace $(FEATURES) --all-targets -- -D warnings
+	RUSTDOCFLAGS='-D warnings --cfg internals' $(CARGO) doc --locked --workspace $(FEATURES) --no-deps --document-private-items
+	$(CARGO) test --locked --workspace $(FEATURES) --lib --bins --tests --no-fail-fast
+	$(CARGO) test --locked --workspace $(FEATURES) --doc
 
 lint: ## Check format, lints, documentation, dependencies and shell scripts
 	@scripts/setup cc rustfmt clippy shellcheck cargo-deny cargo-machete
-	$(CARGO) fmt --check
-	$(CARGO) clippy --locked $(FEATURES) --all-targets -- -D warnings
-	RUSTDOCFLAGS='-D warnings --cfg internals' $(CARGO) doc --locked $(FEATURES) --no-deps --document-private-items
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace $(FEATURES) --all-targets -- -D warnings
+	RUSTDOCFLAGS='-D warnings --cfg internals' $(CARGO) doc --locked --workspace $(FEATURES) --no-deps --document-private-items
 	$(CARGO) deny --locked check licenses bans sources
 	$(CARGO) machete
 	shellcheck scripts/setup config/demo/load.sh packaging/build-deb packaging/pgo packaging/release packaging/sbom \
@@ -83,7 +83,7 @@ lint: ## Check format, lints, documentation, dependencies and shell scripts
 
 fmt: ## Format the code
 	@scripts/setup rustfmt
-	$(CARGO) fmt
+	$(CARGO) fmt --all
 
 build: $(RELEASE) ## Build the optimised binary: target/release/tidegate (some minutes)
 

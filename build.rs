@@ -47,7 +47,7 @@ fn checked_out_commit() -> Option<String> {
     }
     let history = git(&["rev-parse", "--git-path", "logs/HEAD"])?;
     // Cargo runs this program at each build if a file that it watches is missing.
-    for path in [&*history, "src", "lua", "Cargo.toml", "Cargo.lock"] {
+    for path in [&*history, "src", "crates", "lua", "Cargo.toml", "Cargo.lock"] {
         if Path::new(path).exists() {
             println!("cargo::rerun-if-changed={path}");
         }

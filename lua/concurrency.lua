@@ -1,4 +1,4 @@
--- concurrency: at most N units in flight at once, each held under a lease; twin of src/limit/slots.rs.
+-- concurrency: at most N units in flight at once, each held under a lease; twin of crates/limit/src/limit/slots.rs.
 --
 -- In      numbers {N, lease}
 -- State   "<dddd": timestamp in µs, units held, lower and upper bound of the ends of all leases; then for each holder

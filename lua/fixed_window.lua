@@ -1,4 +1,4 @@
--- fixed_window: a count for each window; twin of src/limit/window.rs.
+-- fixed_window: a count for each window; twin of crates/limit/src/limit/window.rs.
 --
 -- In      numbers {N, grid}; grid is the period for windows aligned to the clock, and the negated period for windows
 --         aligned to the first request. Calendar windows are {N, grid, e0, e1, e2, e3}: the starts of the window

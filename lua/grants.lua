@@ -1,4 +1,4 @@
--- grants: units that processes may spend without a call, of limits that grant them; twin of src/limit/grants.rs.
+-- grants: units that processes may spend without a call, of limits that grant them; twin of crates/limit/src/limit/grants.rs.
 --
 -- In      policies {letter, step, numbers, span, share, window}: how long a grant lasts in µs; a grant has at most one in
 --         `share` of the units that are left; and update_window of a fixed window

@@ -1,5 +1,5 @@
 -- interval: a token bucket that gets N tokens at each whole P since the request that found it full; twin of
--- src/limit/interval.rs.
+-- crates/limit/src/limit/interval.rs.
 --
 -- In      numbers {N, P, limit}
 -- State   "<ddd" (24 bytes): timestamp in µs, the last tick of the grid at or before it, and the missing tokens. A full

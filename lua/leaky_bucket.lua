@@ -1,5 +1,5 @@
 -- leaky_bucket: a queue that drains one unit each T; early requests are delayed; twin of Bucket::queue in
--- src/limit/bucket.rs. The schedule is the state, so any number of proxies share one queue; see debt.lua.
+-- crates/limit/src/limit/bucket.rs. The schedule is the state, so any number of proxies share one queue; see debt.lua.
 --
 -- In      numbers {N', P', limit}, limit = queue + 1
 -- State and TTL as in debt.lua

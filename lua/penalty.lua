@@ -1,4 +1,4 @@
--- penalty: bans and blocks of a key; twin of src/limit/penalty.rs and of Policy::decide in src/limit/policy.rs.
+-- penalty: bans and blocks of a key; twin of crates/limit/src/limit/penalty.rs and of Policy::decide in crates/limit/src/limit/policy.rs.
 --
 -- State   a trailer after the algorithm's state: "<ddddd" and "h" (41 bytes): timestamp in µs, denials in the present
 --         window, start of that window, end of the ban, end of the block. The length of every algorithm's state is a

@@ -1,4 +1,4 @@
--- sliding_log: every admitted request of the last period; see timeline.lua. Twin of src/limit/sliding_log.rs.
+-- sliding_log: every admitted request of the last period; see timeline.lua. Twin of crates/limit/src/limit/sliding_log.rs.
 --
 -- In      numbers {N, P, …}: the rates that share the log, the longest period first, each of the others with a
 --         shorter one and fewer units; N < 2^19, P <= 2^45 µs

@@ -1,4 +1,4 @@
--- sliding_window: counters of the parts of a period; see timeline.lua. Twin of src/limit/sliding_window.rs.
+-- sliding_window: counters of the parts of a period; see timeline.lua. Twin of crates/limit/src/limit/sliding_window.rs.
 --
 -- In      numbers {N, w, buckets}: a part is w µs, a period buckets·w; N·w <= 2^53, N < 2^47
 -- State   for each part with units "<I2I6", its number modulo 2^16 and the total modulo 2^48; then "<ddd" timestamp

@@ -6,7 +6,7 @@
 //!
 //! ARCHITECTURE.md describes the modules. Each may import only those to its left:
 //!
-//! `text < suggest < boxed < id_vec < sharded < generations < time < plot < limit < http1 < telemetry < socket < tls <
+//! `text < suggest < boxed < id_vec < sharded < generations < time < plot < convert < limit < http1 < telemetry < socket < tls <
 //! http_client < acme < otlp < store < limiter < upstream < jwt < consumers < gate < proxy < ratelimit_service < server < admin < config < limits < reload <
 //! replay < app < cli`
 
@@ -31,23 +31,14 @@ pub mod gate;
 #[cfg_attr(not(internals), doc(hidden))]
 pub mod generations;
 #[cfg_attr(not(internals), doc(hidden))]
-pub mod http1;
-#[cfg_attr(not(internals), doc(hidden))]
 pub mod http_client;
 #[cfg_attr(not(internals), doc(hidden))]
-pub mod id_vec;
-#[cfg_attr(not(internals), doc(hidden))]
 pub mod jwt;
-#[cfg_attr(not(internals), doc(hidden))]
-pub mod limit;
 #[cfg_attr(not(internals), doc(hidden))]
 pub mod limiter;
 pub mod limits;
 #[cfg_attr(not(internals), doc(hidden))]
 pub mod otlp;
-#[cfg(feature = "cli")]
-#[cfg_attr(not(internals), doc(hidden))]
-pub mod plot;
 #[cfg_attr(not(internals), doc(hidden))]
 pub mod proxy;
 #[cfg_attr(not(internals), doc(hidden))]
@@ -71,13 +62,20 @@ pub mod suggest;
 #[cfg_attr(not(internals), doc(hidden))]
 pub mod telemetry;
 #[cfg_attr(not(internals), doc(hidden))]
-pub mod text;
-#[cfg_attr(not(internals), doc(hidden))]
-pub mod time;
-#[cfg_attr(not(internals), doc(hidden))]
 pub mod tls;
 #[cfg_attr(not(internals), doc(hidden))]
 pub mod upstream;
+
+#[cfg(feature = "cli")]
+#[cfg_attr(not(internals), doc(hidden))]
+pub use tidegate_convert as convert;
+#[cfg_attr(not(internals), doc(hidden))]
+pub use tidegate_http1 as http1;
+#[cfg_attr(not(internals), doc(hidden))]
+pub use tidegate_limit::{id_vec, limit, text, time};
+#[cfg(feature = "cli")]
+#[cfg_attr(not(internals), doc(hidden))]
+pub use tidegate_plot as plot;
 
 /// The examples of the documentation, which are tested.
 #[cfg(doctest)]

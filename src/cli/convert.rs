@@ -1,29 +1,15 @@
 //! `tidegate convert`.
 
-mod document;
-mod envoy_descriptors;
-mod envoy_rate;
-mod envoy_ratelimit;
-mod haproxy;
-mod kong;
-mod model;
-mod names;
-mod nginx;
-mod note;
-mod traefik;
-mod writer;
-
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
-use self::model::Converted;
-use self::note::{Finding, SyntaxError};
 use super::outcome::{Failure, Outcome};
 use super::output::{complain, report_write};
 use crate::config;
+use crate::convert::{self, Converted, Finding, Origin, OriginFile, SyntaxError};
 use crate::text::counted;
 
 const EXAMPLES: &str = "\
@@ -75,31 +61,15 @@ enum SourceProgram {
 }
 
 impl SourceProgram {
-    /// The name of the program.
-    fn name(self) -> &'static str {
+    /// What its files are converted as; `as_routes` applies to Envoy's rate-limit service only.
+    fn origin(self, as_routes: bool) -> Origin {
         match self {
-            Self::Nginx => "nginx",
-            Self::Haproxy => "HAProxy",
-            Self::Traefik => "Traefik",
-            Self::Kong => "Kong",
-            Self::EnvoyRatelimit => "Envoy's rate-limit service",
-        }
-    }
-
-    /// Converts a file; `as_routes` applies to Envoy's rate-limit service only.
-    fn convert(
-        self,
-        (file, text): (&str, &str),
-        directory: &Path,
-        as_routes: bool,
-    ) -> Result<Converted, SyntaxError> {
-        match self {
-            Self::Nginx => nginx::convert(file, text, directory),
-            Self::Haproxy => haproxy::convert(file, text, directory),
-            Self::Traefik => traefik::convert(file, text),
-            Self::Kong => kong::convert(file, text),
-            Self::EnvoyRatelimit if as_routes => envoy_ratelimit::convert(file, text),
-            Self::EnvoyRatelimit => envoy_descriptors::convert(file, text),
+            Self::Nginx => Origin::Nginx,
+            Self::Haproxy => Origin::Haproxy,
+            Self::Traefik => Origin::Traefik,
+            Self::Kong => Origin::Kong,
+            Self::EnvoyRatelimit if as_routes => Origin::EnvoyRatelimitRoutes,
+            Self::EnvoyRatelimit => Origin::EnvoyRatelimit,
         }
     }
 }
@@ -120,14 +90,14 @@ pub(super) fn convert(args: &ConvertArgs) -> Outcome {
     let directory = args.file.parent().unwrap_or(Path::new(""));
     // Certificates keep their place, wherever the output is.
     let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
-    let converted = args.origin.convert((&name, &text), &directory, args.routes).map_err(
-        |SyntaxError { place, message }| {
-            complain(format!("error: {place}: {message}"));
-            Failure::Usage
-        },
-    )?;
-    let title = format!("Converted from {} ({name}) by `tidegate convert`.", args.origin.name());
-    let toml = writer::toml(&converted, &title);
+    let origin = args.origin.origin(args.routes);
+    let file = OriginFile { name: &name, text: &text, directory: &directory };
+    let converted = convert::convert(origin, &file).map_err(|SyntaxError { place, message }| {
+        complain(format!("error: {place}: {message}"));
+        Failure::Usage
+    })?;
+    let title = format!("Converted from {} ({name}) by `tidegate convert`.", origin.name());
+    let toml = convert::toml(&converted, &title);
     // The output is an invalid configuration only if a value has a form that this command does not know.
     let check = config::parse(&toml, "the output", &|_| None);
     write(args.output.as_deref(), &toml)?;
@@ -166,12 +136,7 @@ fn summarize(converted: &Converted) {
     for Finding { place, text, reason } in &findings {
         complain(format!("{place}: not converted: {text}\n  {reason}"));
     }
-    let mut counts = vec![counted(converted.limits.len(), "limit")];
-    if converted.descriptors.is_empty() {
-        counts.insert(0, counted(converted.routes.len(), "route"));
-        counts.push(counted(converted.upstreams.len(), "upstream"));
-    } else {
-        counts.insert(0, counted(converted.descriptors.len(), "rule"));
-    }
+    let counts = converted.counts().into_iter().map(|(count, thing)| counted(count, thing));
+    let counts: Vec<String> = counts.collect();
     complain(format!("converted {}; {} not converted", counts.join(", "), counted(findings.len(), "line")));
 }

@@ -1,6 +1,6 @@
 //! Seconds as decimal numbers, exact to the microsecond.
 
-use crate::text::is_digits;
+use crate::http1::is_digits;
 use crate::time::Micros;
 
 /// The largest number of seconds: in the year 2096, far enough below 2^53 µs that sums stay exact in Lua's doubles.

@@ -12,7 +12,8 @@ use super::reader::Reader;
 use super::report::Problem;
 use super::secrets::ExpandError;
 use super::suggest::nearest;
-use crate::text::{is_digits, join_and};
+use crate::http1::is_digits;
+use crate::text::join_and;
 use crate::time::{Timestamp, format_duration};
 
 /// The most characters of a value that a message repeats; the line itself is shown anyway.

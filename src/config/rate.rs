@@ -2,9 +2,9 @@
 
 use super::item::{Item, Text};
 use super::rate_form::{meant, with_burst, with_key};
+use crate::http1::is_digits;
 use crate::limit::{CalendarUnit, Rate};
 use crate::suggest::nearest;
-use crate::text::is_digits;
 use crate::time::Micros;
 
 const DAY: u64 = 86_400_000_000;

@@ -8,7 +8,7 @@ use serde::de::{
 };
 
 use super::canonical::fold;
-use crate::text::is_digits;
+use crate::http1::is_digits;
 
 /// The most segments of a pointer: far fewer than the levels that the parser reads.
 const MAX_SEGMENTS: usize = 32;

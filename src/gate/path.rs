@@ -9,7 +9,7 @@
 
 use std::borrow::Cow;
 
-use crate::text::UPPER_HEX;
+use crate::http1::UPPER_HEX;
 
 /// A path in its normal form.
 #[derive(Debug, PartialEq, Eq)]

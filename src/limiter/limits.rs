@@ -1,13 +1,12 @@
 //! All limits of a configuration, and their policies for store failures.
 
 use std::num::NonZeroU64;
-use std::ops::Index;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use super::status::{LimitStatus, LimitStatuses};
-use crate::id_vec::Id as _;
+use crate::id_vec::{Id as _, IdVec};
 use crate::limit::{Charge, Policy, PolicyId};
 use crate::time::Timestamp;
 
@@ -32,17 +31,9 @@ pub struct Limits {
     /// How many proxies have such a share.
     pub instances: NonZeroU64,
     /// The policy of each limit while the store is unavailable.
-    pub on_failure: Arc<[OnStoreFailure]>,
+    pub on_failure: Arc<IdVec<PolicyId, OnStoreFailure>>,
     /// Whether a limit has `ahead`.
     pub have_ahead: bool,
-}
-
-impl Index<PolicyId> for [OnStoreFailure] {
-    type Output = OnStoreFailure;
-
-    fn index(&self, id: PolicyId) -> &OnStoreFailure {
-        &self[id.index()]
-    }
 }
 
 impl Default for Limits {
@@ -59,7 +50,7 @@ impl Limits {
         Self {
             instances,
             shares: limits.iter().map(|(policy, _)| share(policy)).collect(),
-            on_failure: limits.iter().map(|(_, on_failure)| *on_failure).collect(),
+            on_failure: Arc::new(limits.iter().map(|(_, on_failure)| *on_failure).collect()),
             have_ahead: limits.iter().any(|(policy, _)| policy.ahead.is_some()),
             policies: limits.into_iter().map(|(policy, _)| policy).collect(),
         }
@@ -79,7 +70,7 @@ impl Limits {
             instances: self.instances,
             policies: self.policies.iter().cloned().chain([raised]).collect(),
             shares: self.shares.iter().cloned().chain([share]).collect(),
-            on_failure: self.on_failure.iter().copied().chain([on_failure]).collect(),
+            on_failure: Arc::new(self.on_failure.iter().copied().chain([on_failure]).collect()),
             have_ahead: self.have_ahead,
         };
         (limits, id)

@@ -10,9 +10,9 @@ use super::response::ProxyResponse;
 use super::response_body::BodySource;
 use super::websocket;
 use crate::gate::{PathError, RequestError};
+use crate::http1::is_digits;
 use crate::http1::names::{CONTENT_LENGTH, COOKIE, HOST};
 use crate::http1::{Fields, RequestHead, push_decimal};
-use crate::text::is_digits;
 use crate::upstream::is_token;
 
 /// A CONNECT request over HTTP/2, whose stream may become a tunnel (RFC 8441).

@@ -4,9 +4,9 @@ use http::header::HeaderName;
 use smallvec::SmallVec;
 
 use super::route_action::HeaderEdits;
+use crate::http1::hex_digits;
 use crate::http1::{Fields, names};
 use crate::telemetry::TraceId;
-use crate::text::hex_digits;
 
 /// The header with the request ID, in requests and responses.
 pub(super) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");

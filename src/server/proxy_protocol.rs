@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 
-use crate::text::is_digits;
+use crate::http1::is_digits;
 
 /// The first bytes of version 2, which no other protocol starts with.
 const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";

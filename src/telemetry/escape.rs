@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use crate::text::LOWER_HEX;
+use crate::http1::LOWER_HEX;
 
 /// The most bytes of one text in a line.
 const MAX_TEXT: usize = 2 * 1024;

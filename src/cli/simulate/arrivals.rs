@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::arrival_charge::ArrivalCharge;
 use crate::cli::decimal;
-use crate::text::is_digits;
+use crate::http1::is_digits;
 use crate::time::{Micros, Timestamp};
 
 /// The most arrivals of one run.

@@ -38,7 +38,7 @@ pub(super) fn vhost_combined<'l>(line: &'l [u8], dates: &mut Dates) -> Result<En
     let mut scanner = Scanner::new(line);
     let host = scanner.parsed("the name of the virtual host and its port", |word| {
         let colon = memchr::memrchr(b':', word)?;
-        let is_port = crate::text::is_digits(&word[colon + 1..]);
+        let is_port = crate::http1::is_digits(&word[colon + 1..]);
         (is_port && address(word).is_none()).then_some(&word[..colon])
     })?;
     let mut entry = start(&mut scanner, dates)?;

@@ -72,7 +72,7 @@ fn skip_cookies(scanner: &mut Scanner<'_>) -> Result<(), LineError> {
 fn is_session(mut scanner: Scanner<'_>) -> bool {
     let mut word = || scanner.word("a field").unwrap_or_default();
     let has_numbers = |word: &[u8], count| {
-        let is_number = |part: &[u8]| crate::text::is_digits(part.strip_prefix(b"+").unwrap_or(part));
+        let is_number = |part: &[u8]| crate::http1::is_digits(part.strip_prefix(b"+").unwrap_or(part));
         let mut parts = word.split(|byte| *byte == b'/');
         parts.clone().count() == count && parts.all(is_number)
     };

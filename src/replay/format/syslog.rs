@@ -27,7 +27,7 @@ fn without_priority(line: &[u8]) -> &[u8] {
         return line;
     }
     let end = line.iter().take(6).position(|byte| *byte == b'>');
-    end.filter(|end| crate::text::is_digits(&line[1..*end])).map_or(line, |end| &line[end + 1..])
+    end.filter(|end| crate::http1::is_digits(&line[1..*end])).map_or(line, |end| &line[end + 1..])
 }
 
 /// The message after `TIME HOST APP PID MSGID SD`; structured data is a dash or in brackets.

@@ -6,7 +6,7 @@ use super::check::Check;
 use super::limits::Role;
 use super::suggestion::{SuggestedLimit, Suggestion};
 use super::warning::percent;
-use crate::text::toml_string;
+use crate::convert::toml_string;
 
 /// The tables of the limits, to paste into the configuration, with a comment on how the route names them.
 #[must_use]

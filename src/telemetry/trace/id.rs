@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::text::hex_digits;
+use crate::http1::hex_digits;
 
 /// An id as hexadecimal digits in lower case, not all of which are zero. Kept as text, since headers and the access log
 /// have it in this form; the binary form is needed for exported spans alone.

@@ -150,7 +150,7 @@ fn limits_are_read() {
     assert_eq!(policy.charge_on(), [401, 403]);
     assert_eq!(policy.ban.map(|ban| (ban.after, ban.length)), Some((20, Micros(600_000_000))));
     assert_eq!(gate.limits.policies[11].ban, policy.ban);
-    assert_eq!(gate.limits.on_failure[8..], [OnStoreFailure::Deny; 4]);
+    assert_eq!((**gate.limits.on_failure)[8..], [OnStoreFailure::Deny; 4]);
     assert_eq!(gate.limits.shares[0].quota.limit(), 250);
     assert!(gate.limits.policies[5].shadow && !policy.shadow);
     let ahead = Ahead { span: Micros(2_000_000), share: NonZeroU64::new(10).unwrap() };

@@ -41,7 +41,7 @@ fn circles(files: &[(&str, &str)]) -> Vec<Vec<String>> {
 /// A name, files with their texts, and whether they are in a circle.
 type Case = (&'static str, &'static [(&'static str, &'static str)], bool);
 
-const CASES: [Case; 13] = [
+const CASES: [Case; 15] = [
     (
         "one direction",
         &[("src/a.rs", "use crate::b::B; pub struct A;"), ("src/b.rs", "pub struct B;")],
@@ -125,6 +125,26 @@ const CASES: [Case; 13] = [
     (
         "methods in another file",
         &[("src/a.rs", "pub struct A;"), ("src/b.rs", "use super::a::A; impl A { fn b() {} }")],
+        true,
+    ),
+    (
+        "a crate",
+        &[
+            ("crates/a/src/lib.rs", "pub struct A;"),
+            ("crates/b/src/lib.rs", "mod d; pub use d::D; pub struct B(tidegate_a::A);"),
+            ("crates/b/src/d.rs", "use crate::B; pub struct D(B);"),
+            ("src/c.rs", "pub struct C(crate::b::B);"),
+        ],
+        false,
+    ),
+    (
+        "parts of a crate",
+        &[
+            ("crates/a/src/lib.rs", ""),
+            ("crates/a/src/b.rs", "use crate::c::C; pub struct B;"),
+            ("crates/a/src/c.rs", "use crate::d::D; pub struct C;"),
+            ("crates/a/src/d.rs", "use crate::b::B; pub struct D;"),
+        ],
         true,
     ),
     (

@@ -1,4 +1,4 @@
-//! The files of `src`, parsed: what each defines, imports and names.
+//! The files of `src` and of the crates in `crates`, parsed: what each defines, imports and names.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -14,14 +14,14 @@ use syn::{
     Type, UseTree,
 };
 
-/// The segments of a path: of a module from the root of the crate, or as a file names it.
+/// The segments of a path: of a module from the root of the library, or as a file names it, with `crate` as the library.
 pub type Segments = Vec<String>;
 
-/// A file of `src`, without its tests.
+/// A source file, without its tests.
 pub struct SourceFile {
     /// Its path from the root of the repository.
     pub path: String,
-    /// Its module.
+    /// Its module, from the root of the library: a crate is the module as which the library re-exports it.
     pub module: Segments,
     /// The names of its items.
     pub definitions: BTreeSet<String>,
@@ -68,7 +68,10 @@ pub fn files_below(folder: &Path, ending: &str) -> Vec<PathBuf> {
 /// Every source file: its path from the root of the repository, and its text.
 pub fn sources() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let files = files_below(&root.join("src"), ".rs");
+    let crates = fs::read_dir(root.join("crates")).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> = crates.flat_map(|path| files_below(&path.join("src"), ".rs")).collect();
+    files.sort();
+    files.extend(files_below(&root.join("src"), ".rs"));
     assert!(files.len() > 30);
     let named = |path: &PathBuf| path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
     files.iter().map(|path| (named(path), fs::read_to_string(path).unwrap())).collect()
@@ -101,6 +104,9 @@ impl SourceFile {
         for item in parsed.items.iter().filter(|item| !is_test(attributes(item))) {
             file.add(item);
         }
+        let root = root_of(&file.path);
+        let paths = file.paths.iter_mut().chain(&mut file.globs).chain(file.imports.values_mut());
+        paths.for_each(|path| name_from_library(path, &root));
         file
     }
 
@@ -206,11 +212,34 @@ impl<'ast> Visit<'ast> for Contents {
     }
 }
 
+/// The module that the root of a file's crate is in the library.
+fn root_of(path: &str) -> Segments {
+    let krate = path.strip_prefix("crates/").and_then(|rest| rest.split('/').next());
+    krate.map_or_else(Segments::new, re_exported)
+}
+
+/// The module as which the library re-exports a crate. The modules of `limit` are re-exported one by one.
+fn re_exported(krate: &str) -> Segments {
+    if krate == "limit" { Segments::new() } else { vec![krate.to_owned()] }
+}
+
 /// The module of a file; the library and the program are both the root.
 fn module(path: &str) -> Segments {
-    let inner = path.strip_prefix("src/").unwrap().strip_suffix(".rs").unwrap();
-    let segments = inner.split('/').map(str::to_owned).collect::<Segments>();
-    if inner == "lib" || inner == "main" { Segments::new() } else { segments }
+    let (_, inner) = path.split_once("src/").unwrap();
+    let inner = inner.strip_suffix(".rs").unwrap();
+    let segments = inner.split('/').filter(|_| inner != "lib" && inner != "main").map(str::to_owned);
+    root_of(path).into_iter().chain(segments).collect()
+}
+
+/// Replaces `crate` in a crate with this root, and the name of another crate, by the path in the library.
+fn name_from_library(path: &mut Segments, root: &[String]) {
+    let Some(first) = path.first() else { return };
+    let module = match first.strip_prefix("tidegate_") {
+        Some(krate) => re_exported(krate),
+        None if first == "crate" => root.to_vec(),
+        None => return,
+    };
+    path.splice(..1, std::iter::once("crate".to_owned()).chain(module));
 }
 
 /// Each path of a `use`, with the name that it gets; a glob has none.

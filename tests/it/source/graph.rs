@@ -18,7 +18,7 @@ pub struct Graph<'f> {
 }
 
 impl<'f> Graph<'f> {
-    /// The graph of `src`.
+    /// The graph of the library, the program and the crates.
     pub fn of_source() -> Self {
         Self::of(parsed())
     }

@@ -21,7 +21,7 @@ const HEADER: &str = "\
 fn measured() -> BTreeMap<String, usize> {
     let mut sizes = BTreeMap::new();
     for file in parsed() {
-        *sizes.entry(module(&file.path).to_owned()).or_default() += file.code.len();
+        *sizes.entry(module(file).to_owned()).or_default() += file.code.len();
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let is_code = |line: &&str| !line.trim().is_empty() && !line.trim().starts_with("--");

@@ -1,0 +1,167 @@
+//! Servers of backends as upstreams.
+
+use super::sections::{Section, SectionLine};
+use crate::model::TomlUpstream;
+use crate::names::Names;
+use crate::note::Note;
+
+/// The highest weight of a server.
+const MOST_WEIGHT: u64 = 1_000;
+/// The most retries of an upstream.
+const MOST_RETRIES: u64 = 5;
+
+/// Settings of servers without a value.
+const FLAGS: [&str; 12] = [
+    "agent-check",
+    "allow-0rtt",
+    "check-send-proxy",
+    "check-ssl",
+    "no-backup",
+    "no-check",
+    "no-ssl",
+    "non-stick",
+    "send-proxy",
+    "send-proxy-v2",
+    "stick",
+    "tfo",
+];
+
+/// The upstreams of the sections with servers.
+#[derive(Default)]
+pub(super) struct Backends {
+    names: Names,
+    /// The names of sections with those of their upstreams.
+    made: Vec<(String, String)>,
+    pub upstreams: Vec<TomlUpstream>,
+}
+
+impl Backends {
+    /// The name of the upstream of a section; `None` if none of its servers can be converted.
+    pub fn name(&mut self, section: &Section) -> Option<String> {
+        if let Some((_, name)) = self.made.iter().find(|(section_name, _)| section_name == section.name()) {
+            return Some(name.clone());
+        }
+        let upstream = upstream(section, self.names.unique(section.name()));
+        let name = upstream.name.clone();
+        if upstream.servers.is_empty() {
+            return None;
+        }
+        self.upstreams.push(upstream);
+        self.made.push((section.name().to_owned(), name.clone()));
+        Some(name)
+    }
+}
+
+fn upstream(section: &Section, name: String) -> TomlUpstream {
+    let header = &section.header;
+    let notes = vec![Note::text(format!("{}: {}", header.place, header.words.join(" ")))];
+    let mut upstream = TomlUpstream { notes, name, ..TomlUpstream::default() };
+    let checked = section
+        .lines
+        .iter()
+        .find(|line| line.word(0) == "server" && line.words.iter().any(|word| word == "check"));
+    for line in &section.lines {
+        match line.word(0) {
+            "server" => server(line, &mut upstream),
+            "balance" => match balance(line) {
+                Ok(balance) => upstream.balance = balance,
+                Err(reason) => upstream.notes.push(line.finding(reason)),
+            },
+            "retries" => {
+                upstream.retries = line.word(1).parse().ok().map(|retries: u64| retries.min(MOST_RETRIES));
+            }
+            "option" if line.word(1) == "httpchk" && checked.is_some() => {
+                let path = line.words[2..].iter().find(|word| word.starts_with('/'));
+                upstream.health_path = Some(path.map_or("/", String::as_str).to_owned());
+            }
+            "http-check" if line.begins(&["http-check", "send"]) => {
+                upstream.health_path = line.after("uri").map(str::to_owned).or(upstream.health_path);
+            }
+            _ => {}
+        }
+    }
+    if let Some(line) = checked.filter(|_| upstream.health_path.is_none()) {
+        let cure =
+            "for `check`: tidegate checks servers with HTTP requests, by `health.path` of the upstream";
+        upstream.notes.push(line.finding(cure));
+    }
+    upstream
+}
+
+fn server(line: &SectionLine, upstream: &mut TomlUpstream) {
+    let has = |word: &str| line.words.iter().any(|other| other == word);
+    let address = line.word(2).trim_start_matches("ipv4@").trim_start_matches("ipv6@");
+    if address.starts_with('/') || address.starts_with("unix@") || address.contains("${") {
+        upstream.notes.push(line.finding("tidegate forwards to addresses and names"));
+        return;
+    }
+    for (word, reason) in
+        [("backup", "tidegate has no backup servers"), ("disabled", "the server is disabled")]
+    {
+        if has(word) {
+            upstream.notes.push(line.finding(format!("{reason}: it is left out")));
+            return;
+        }
+    }
+    let weight = line.after("weight").and_then(|weight| weight.parse().ok()).unwrap_or(1);
+    if weight == 0 {
+        upstream.notes.push(line.finding("a server of weight 0 gets no requests: it is left out"));
+        return;
+    }
+    if line.after("maxconn").is_some() {
+        upstream.notes.push(line.finding("for maxconn set `max_connections` of the upstream"));
+    }
+    let scheme = if has("ssl") { "https" } else { "http" };
+    if has("ssl") && line.after("verify") == Some("none") {
+        upstream
+            .notes
+            .push(line.finding("tidegate verifies the certificate: name its authority in `tls.ca`"));
+    }
+    upstream.speaks_h2 |= line.after("proto") == Some("h2");
+    let other = other_settings(line);
+    if !other.is_empty() {
+        let reason = format!(
+            "tidegate has no counterpart of {} in `servers`: see the keys of upstreams",
+            other.join(", ")
+        );
+        upstream.notes.push(line.finding(reason));
+    }
+    upstream.servers.push((format!("{scheme}://{address}"), weight.min(MOST_WEIGHT)));
+}
+
+/// The settings of a server that are not converted.
+fn other_settings(line: &SectionLine) -> Vec<String> {
+    let mut other = Vec::new();
+    let mut words = line.words.iter().skip(3);
+    while let Some(word) = words.next() {
+        match &**word {
+            "check" | "ssl" | "enabled" => {}
+            "weight" | "maxconn" | "verify" | "proto" | "alpn" | "id" => drop(words.next()),
+            flag if FLAGS.contains(&flag) => other.push(format!("`{flag}`")),
+            name => {
+                other.push(format!("`{name}`"));
+                words.next();
+            }
+        }
+    }
+    other
+}
+
+/// The balancing of a line; `None` is the default.
+fn balance(line: &SectionLine) -> Result<Option<String>, String> {
+    let text = line.word(1);
+    let balance = match text {
+        "roundrobin" | "static-rr" => return Ok(None),
+        "leastconn" => "least_requests".to_owned(),
+        "source" => "hash:client_ip".to_owned(),
+        "uri" => "hash:path".to_owned(),
+        "random" => "power_of_two".to_owned(),
+        "url_param" => format!("hash:query:{}", line.word(2)),
+        _ if text.starts_with("random(") => "power_of_two".to_owned(),
+        _ => {
+            let header = text.strip_prefix("hdr(").and_then(|rest| rest.strip_suffix(')'));
+            format!("hash:header:{}", header.ok_or("`balance` has no counterpart")?.to_ascii_lowercase())
+        }
+    };
+    Ok(Some(balance))
+}

@@ -1,0 +1,136 @@
+//! Lines without a counterpart.
+
+use super::actions::action;
+use super::sections::SectionLine;
+use crate::note::Note;
+
+/// Lines that are converted where they belong, or that tidegate needs no counterpart of, by their first words.
+const KNOWN: &[&[&str]] = &[
+    &["acl"],
+    &["balance"],
+    &["bind"],
+    &["default_backend"],
+    &["description"],
+    &["http-check", "connect"],
+    &["http-check", "send"],
+    &["http-request", "track-sc0"],
+    &["http-request", "track-sc1"],
+    &["http-request", "track-sc2"],
+    &["log"],
+    &["log-format"],
+    &["log-tag"],
+    &["mode"],
+    &["no", "option"],
+    &["retries"],
+    &["server"],
+    &["stick-table"],
+    &["tcp-request", "connection", "track-sc0"],
+    &["tcp-request", "connection", "track-sc1"],
+    &["tcp-request", "connection", "track-sc2"],
+    &["tcp-request", "content", "track-sc0"],
+    &["tcp-request", "content", "track-sc1"],
+    &["tcp-request", "content", "track-sc2"],
+    &["tcp-request", "inspect-delay"],
+    &["unique-id-format"],
+    &["use_backend"],
+];
+/// What a missing redirect to HTTPS means.
+const PLAIN_HTTP: &str =
+    "ACCESS IS OPEN over plain HTTP: tidegate does not redirect. Leave out listeners without `tls`";
+/// What to do about lines without a counterpart, by their first words.
+const ADVICE: &[(&[&str], &str)] = &[
+    (&["compression"], "tidegate does not compress responses"),
+    (&["cookie"], "for the same server for a client use `balance = \"hash:cookie:NAME\"`"),
+    (&["default-server"], "write its settings to the upstream"),
+    (&["errorfile"], "see `[answers]` for the bodies of tidegate's own responses"),
+    (&["http-request", "redirect", "scheme"], PLAIN_HTTP),
+    (&["http-request", "redirect"], "tidegate does not redirect"),
+    (&["maxconn"], "set `max_connections` of `[[listeners]]`"),
+    (&["rate-limit"], "tidegate limits requests, not new connections; see `max_connections_per_client`"),
+    (&["redirect", "scheme"], PLAIN_HTTP),
+    (&["redirect"], "tidegate does not redirect"),
+    (&["stats"], "see `[admin]`"),
+    (&["stick"], "for the same server for a client use `balance = \"hash:PART\"`"),
+    (&["timeout", "check"], "set `health.timeout` of the upstream"),
+    (&["timeout", "client"], "see `idle_timeout` and `body_timeout` of `[[listeners]]`"),
+    (&["timeout", "connect"], "set `connect_timeout` of the upstream"),
+    (&["timeout", "http-keep-alive"], "set `idle_timeout` of `[[listeners]]`"),
+    (&["timeout", "http-request"], "set `header_timeout` of `[[listeners]]`"),
+    (&["timeout", "queue"], "set `pending_timeout` of the upstream"),
+    (&["timeout", "server"], "set `response_timeout` and `stall_timeout` of the upstream"),
+    (&["timeout", "tunnel"], "set `tunnel_timeout` of `[[listeners]]`"),
+];
+
+/// Options that are converted, or that tidegate needs no counterpart of: logs, sockets, and what it does in any case.
+const NEEDLESS_OPTIONS: &[&str] = &[
+    "clitcpka",
+    "contstats",
+    "dontlog-normal",
+    "dontlognull",
+    "forwarded",
+    "forwardfor",
+    "http-ignore-probes",
+    "http-keep-alive",
+    "http-no-delay",
+    "httpchk",
+    "httplog",
+    "httpslog",
+    "log-health-checks",
+    "log-separate-errors",
+    "logasap",
+    "redispatch",
+    "socket-stats",
+    "splice-auto",
+    "splice-request",
+    "splice-response",
+    "srvtcpka",
+    "tcp-smart-accept",
+    "tcp-smart-connect",
+    "tcplog",
+    "tcpka",
+];
+/// What to do about other options.
+const OPTIONS: &[(&str, &str)] = &[
+    ("accept-invalid-http-request", "tidegate rejects requests that are no valid HTTP"),
+    ("accept-invalid-http-response", "tidegate rejects responses that are no valid HTTP"),
+    ("accept-unsafe-violations-in-http-request", "tidegate rejects requests that are no valid HTTP"),
+    ("accept-unsafe-violations-in-http-response", "tidegate rejects responses that are no valid HTTP"),
+    ("allbackups", "tidegate has no backup servers"),
+    ("disable-h2-upgrade", "set `protocols = [\"h1\"]` of `[[listeners]]`"),
+    ("http-buffer-request", "tidegate forwards bodies while they arrive"),
+    ("http-restrict-req-hdr-names", "tidegate forwards all valid names of headers"),
+    ("http-server-close", "tidegate keeps connections to servers: set `idle_timeout` of the upstream"),
+    ("httpclose", "tidegate keeps connections to clients and servers"),
+    ("originalto", "tidegate sends no X-Original-To"),
+    ("persist", "tidegate sends no requests to servers that are down"),
+];
+
+/// A note on a line that is not converted, unless it needs no counterpart.
+pub(super) fn remark(line: &SectionLine) -> Option<Note> {
+    if line.word(0) == "option" {
+        return option(line);
+    }
+    if action(line).is_some() || KNOWN.iter().any(|words| line.begins(words)) {
+        return None;
+    }
+    let advice = ADVICE.iter().find(|(words, _)| line.begins(words));
+    Some(line.finding(advice.map_or("tidegate has no counterpart", |(_, advice)| advice)))
+}
+
+/// A note on an `option`.
+fn option(line: &SectionLine) -> Option<Note> {
+    let has_arguments = line.words.len() > 2;
+    let reason = match line.word(1) {
+        "forwardfor" if has_arguments => "tidegate sends X-Forwarded-For with every request",
+        "forwarded" if has_arguments => "tidegate sends Forwarded with `for`, `host` and `proto`",
+        "httpchk" if !matches!(line.word(2), "" | "GET") && !line.word(2).starts_with('/') => {
+            "tidegate checks servers with GET"
+        }
+        name if NEEDLESS_OPTIONS.contains(&name) => return None,
+        name => {
+            let advice = OPTIONS.iter().find(|(option, _)| *option == name);
+            advice.map_or("tidegate has no counterpart", |(_, advice)| advice)
+        }
+    };
+    Some(line.finding(reason))
+}

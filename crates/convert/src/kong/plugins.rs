@@ -1,0 +1,281 @@
+//! The plugin `rate-limiting`, and what other plugins mean for routes.
+
+use crate::document::{DocNode, Document};
+use crate::model::{Limit, TomlAlgorithm, TomlDenied, TomlRoute, TomlStore, TomlTarget};
+use crate::names::Names;
+use crate::note::Note;
+
+/// The periods of a plugin, and those of tidegate. Both are of the calendar in UTC.
+const PERIODS: [(&str, &str); 6] = [
+    ("second", "s"),
+    ("minute", "minute"),
+    ("hour", "hour"),
+    ("day", "day"),
+    ("month", "month"),
+    ("year", "year"),
+];
+/// Plugins that restrict no access. All others may do so.
+const HARMLESS: [&str; 24] = [
+    "acme",
+    "aws-lambda",
+    "correlation-id",
+    "cors",
+    "datadog",
+    "file-log",
+    "grpc-web",
+    "http-log",
+    "kafka-log",
+    "loggly",
+    "opentelemetry",
+    "prometheus",
+    "proxy-cache",
+    "rate-limiting",
+    "rate-limiting-advanced",
+    "request-transformer",
+    "response-ratelimiting",
+    "response-transformer",
+    "session",
+    "statsd",
+    "syslog",
+    "tcp-log",
+    "udp-log",
+    "zipkin",
+];
+
+/// What a plugin is configured for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PluginScope<'d> {
+    pub service: Option<&'d str>,
+    pub route: Option<&'d str>,
+}
+
+struct Plugin<'d> {
+    node: &'d DocNode,
+    name: &'d str,
+    scope: PluginScope<'d>,
+}
+
+/// The plugins of a file, and the limits that were made of them.
+pub(super) struct Plugins<'d> {
+    document: &'d Document,
+    all: Vec<Plugin<'d>>,
+    names: Names,
+    /// The indices of the plugins that were converted, with the names of their limits.
+    made: Vec<(usize, Vec<String>)>,
+    pub notes: Vec<Note>,
+    pub limits: Vec<Limit>,
+    pub store: Option<TomlStore>,
+    pub denied: Option<TomlDenied>,
+}
+
+impl<'d> Plugins<'d> {
+    pub fn of(document: &'d Document, root: &'d DocNode) -> Self {
+        let mut found = Self {
+            document,
+            all: Vec::new(),
+            names: Names::default(),
+            made: Vec::new(),
+            notes: Vec::new(),
+            limits: Vec::new(),
+            store: None,
+            denied: None,
+        };
+        found.add(root.get("plugins"), PluginScope::default());
+        for service in root.get("services").items() {
+            let scope = PluginScope { service: service.get("name").text(), route: None };
+            found.add(service.get("plugins"), scope);
+            for route in service.get("routes").items() {
+                found.add(route.get("plugins"), PluginScope { route: route.get("name").text(), ..scope });
+            }
+        }
+        for route in root.get("routes").items() {
+            found.add(route.get("plugins"), PluginScope { route: route.get("name").text(), service: None });
+        }
+        found
+    }
+
+    fn add(&mut self, list: &'d DocNode, scope: PluginScope<'d>) {
+        for node in list.items() {
+            let name = node.get("name").text().unwrap_or("");
+            if node.get("enabled").text() == Some("false") {
+                continue;
+            }
+            if node.get("consumer").is_present() || node.get("consumer_group").is_present() {
+                let reason = "use the key part `consumer`, with own `limits` in the file of `[consumers]` or with tiers";
+                self.notes.push(self.document.finding(
+                    node,
+                    &format!("name: {name} (for a consumer)"),
+                    reason,
+                ));
+                continue;
+            }
+            let named = |key: &str| node.get(key).text().or(node.get(key).get("name").text());
+            let scope = PluginScope {
+                service: named("service").or(scope.service),
+                route: named("route").or(scope.route),
+            };
+            self.all.push(Plugin { node, name, scope });
+        }
+    }
+
+    /// Adds the limits of a route's plugins to it. Of several plugins of a kind only the most specific one applies.
+    pub fn apply(&mut self, scope: PluginScope<'_>, route: &mut TomlRoute) {
+        let mut best: Vec<(&str, u8, usize)> = Vec::new();
+        for (index, plugin) in self.all.iter().enumerate() {
+            let PluginScope { service, route } = plugin.scope;
+            let fits = service.is_none_or(|name| scope.service == Some(name))
+                && route.is_none_or(|name| scope.route == Some(name));
+            let rank = u8::from(service.is_some()) + 2 * u8::from(route.is_some());
+            if !fits {
+                continue;
+            }
+            match best.iter_mut().find(|(name, ..)| *name == plugin.name) {
+                Some(known) if known.1 >= rank => {}
+                Some(known) => *known = (plugin.name, rank, index),
+                None => best.push((plugin.name, rank, index)),
+            }
+        }
+        let indices: Vec<usize> = best.into_iter().map(|(.., index)| index).collect();
+        for index in indices {
+            let (node, name) = (self.all[index].node, self.all[index].name);
+            let text = format!("name: {name}");
+            if name == "rate-limiting" {
+                let limits = self.limits_of(index);
+                route.limits.extend(limits);
+            } else if !HARMLESS.contains(&name) {
+                let reason = "it may restrict access, which is not converted: requests get 501 until you replace it, such as by \
+                              `[consumers]` or `[jwt]`";
+                route.notes.push(self.document.finding(node, &text, reason));
+                route.target = TomlTarget::missing();
+            } else {
+                route.notes.push(self.document.finding(
+                    node,
+                    &text,
+                    "tidegate has no counterpart of this plugin",
+                ));
+            }
+        }
+    }
+
+    /// The names of the limits of a plugin, which are made if it is used for the first time.
+    fn limits_of(&mut self, index: usize) -> Vec<String> {
+        let Plugin { node, scope: own, .. } = self.all[index];
+        if let Some((_, names)) = self.made.iter().find(|(made, _)| *made == index) {
+            return names.clone();
+        }
+        let config = node.get("config");
+        let (key, notes) = self.key(node, config);
+        let base = own.route.or(own.service).unwrap_or("all");
+        let mut names = Vec::new();
+        for (period, unit) in PERIODS {
+            let Some(units) = config.get(period).number().filter(|units| *units > 0) else { continue };
+            let algorithm = TomlAlgorithm::FixedWindow { rate: format!("{units}/{unit}") };
+            let name = self.names.unique(&format!("{base}-{period}"));
+            let mut limit = Limit::new(name.clone(), algorithm, vec![key.clone()]);
+            limit.notes.push(self.document.origin(node, &format!("rate-limiting, {period}: {units}")));
+            limit.notes.extend(notes.iter().cloned());
+            limit.on_store_failure = on_store_failure(config);
+            self.limits.push(limit);
+            names.push(name);
+        }
+        self.settings(node, config);
+        self.made.push((index, names.clone()));
+        names
+    }
+
+    /// The key part of a plugin, and notes on it.
+    fn key(&self, node: &DocNode, config: &DocNode) -> (String, Vec<Note>) {
+        let by = config.get("limit_by").text().unwrap_or("consumer");
+        let fail = |reason: &str| vec![self.document.finding(node, &format!("limit_by: {by}"), reason)];
+        let address = "client_ip".to_owned();
+        match by {
+            "ip" => (address, Vec::new()),
+            "service" if node.get("service").is_present() => ("global".to_owned(), Vec::new()),
+            "service" => {
+                let text =
+                    "Kong counts each service by itself, and this limit all services of the plugin together.";
+                ("global".to_owned(), vec![Note::text(text)])
+            }
+            "header" => match config.get("header_name").text() {
+                Some(name) => (format!("header:{}", name.to_ascii_lowercase()), Vec::new()),
+                None => (address, fail("`header_name` is missing: the limit counts by address")),
+            },
+            "consumer" | "credential" => {
+                let auth = self.all.iter().find(|plugin| plugin.name == "key-auth");
+                let Some(auth) = auth else {
+                    let text = "Without a plugin for authentication Kong counts by address.";
+                    return (address, vec![Note::text(text)]);
+                };
+                let name = auth.node.get("config").get("key_names").texts();
+                let name = name.first().map_or("apikey", String::as_str).to_ascii_lowercase();
+                let reason = "the limit counts by credential: with `[consumers]` use the key part `consumer`";
+                (format!("header:{name}"), fail(reason))
+            }
+            "path" => {
+                (address, fail("the limit counts by address: give the path a route with a limit of its own"))
+            }
+            _ => (address, fail("the limit counts by address")),
+        }
+    }
+
+    /// Adds the store and the status of a plugin.
+    fn settings(&mut self, node: &DocNode, config: &DocNode) {
+        match config.get("policy").text() {
+            Some("redis") => {
+                let redis = config.get("redis");
+                let value =
+                    |name: &str| redis.get(name).text().or(config.get(&format!("redis_{name}")).text());
+                let (host, port) = (value("host").unwrap_or("127.0.0.1"), value("port").unwrap_or("6379"));
+                let database = value("database").unwrap_or("0");
+                let scheme = if value("ssl") == Some("true") { "rediss" } else { "redis" };
+                let mut notes = vec![self.document.origin(node, "policy: redis")];
+                if value("password").is_some() {
+                    let reason = "add the password to the URL, such as redis://:${NAME}@… with a variable of the environment";
+                    notes.push(self.document.finding(config, "redis.password", reason));
+                }
+                let url = format!("{scheme}://{host}:{port}/{database}");
+                self.store.get_or_insert(TomlStore { notes, url });
+            }
+            Some("cluster") => {
+                let reason = "counts are kept in this process: share them with `[store]` and a Redis";
+                self.notes.push(self.document.finding(config.get("policy"), "policy: cluster", reason));
+            }
+            _ => {}
+        }
+        let code = config.get("error_code").number().and_then(|code| u16::try_from(code).ok());
+        let message = config.get("error_message").text();
+        if code.is_some_and(|code| code != 429) || message.is_some() {
+            let body = message.unwrap_or("API rate limit exceeded").to_owned();
+            self.denied.get_or_insert(TomlDenied { notes: Vec::new(), status: code.unwrap_or(429), body });
+        }
+        let known = [
+            "day",
+            "error_code",
+            "error_message",
+            "fault_tolerant",
+            "header_name",
+            "hour",
+            "limit_by",
+            "minute",
+            "month",
+            "path",
+            "policy",
+            "redis",
+            "second",
+            "sync_rate",
+            "year",
+        ];
+        let is_redis = |note: &Note| note.to_string().contains("`redis_");
+        let remarks = self.document.remarks(config, &known);
+        self.notes.extend(remarks.into_iter().filter(|note| !is_redis(note)));
+    }
+}
+
+/// What happens while Redis is unavailable, where it is not the default.
+fn on_store_failure(config: &DocNode) -> Option<&'static str> {
+    if config.get("policy").text() != Some("redis") {
+        return None;
+    }
+    // The default of Kong is `true`.
+    Some(if config.get("fault_tolerant").text() == Some("false") { "deny" } else { "allow" })
+}

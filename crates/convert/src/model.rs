@@ -1,0 +1,276 @@
+//! What the configurations of all origins are converted to, before it is written as TOML.
+
+use super::note::{Finding, Note};
+
+/// A configuration of tidegate, in the order in which it is written.
+#[derive(Debug, Default)]
+pub struct Converted {
+    /// Notes about the whole file.
+    pub(crate) notes: Vec<Note>,
+    /// Where clients connect; a default is written if there is none.
+    pub(crate) listeners: Vec<TomlListener>,
+    /// `[client_ip]`.
+    pub(crate) client_ip: TomlClientIp,
+    /// `[store]`, if counts are shared.
+    pub(crate) store: Option<TomlStore>,
+    /// The response to denied requests, where it is not the default.
+    pub(crate) denied: Option<TomlDenied>,
+    /// `[limits.NAME]`.
+    pub(crate) limits: Vec<Limit>,
+    /// `default_limits`: names of limits.
+    pub(crate) default_limits: Vec<String>,
+    /// `[upstreams.NAME]`.
+    pub(crate) upstreams: Vec<TomlUpstream>,
+    /// `[[routes]]`, from the top.
+    pub(crate) routes: Vec<TomlRoute>,
+    /// `[[descriptors]]`, from the top.
+    pub(crate) descriptors: Vec<TomlDescriptor>,
+}
+
+/// `[[listeners]]`.
+#[derive(Debug, Default)]
+pub(super) struct TomlListener {
+    pub notes: Vec<Note>,
+    pub address: String,
+    /// Files with certificates and their keys.
+    pub certificates: Vec<(String, String)>,
+    pub proxy_protocol: bool,
+    /// `serve`, where it is not the default.
+    pub serves: Option<&'static str>,
+}
+
+/// `[client_ip]`; empty values are left out.
+#[derive(Debug, Default)]
+pub(super) struct TomlClientIp {
+    pub notes: Vec<Note>,
+    pub trusted_proxies: Vec<String>,
+    pub header: Option<String>,
+    pub ipv6_prefix: Option<u8>,
+}
+
+/// `[store]`.
+#[derive(Debug)]
+pub(super) struct TomlStore {
+    pub notes: Vec<Note>,
+    pub url: String,
+}
+
+/// `denied` of `[answers]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TomlDenied {
+    pub notes: Vec<Note>,
+    pub status: u16,
+    /// Its body, as plain text.
+    pub body: String,
+}
+
+/// `[limits.NAME]`.
+#[derive(Debug)]
+pub(super) struct Limit {
+    pub notes: Vec<Note>,
+    pub name: String,
+    pub algorithm: TomlAlgorithm,
+    /// Key parts; one or more.
+    pub key: Vec<String>,
+    /// `on_missing`, where it is not the default.
+    pub on_missing: Option<&'static str>,
+    /// Networks, and names of keys, to which the limit does not apply.
+    pub allow: Vec<String>,
+    /// Names of keys that are denied.
+    pub block: Vec<String>,
+    /// The statuses that are charged; all if there are none.
+    pub charge_on: Vec<u16>,
+    pub is_shadow: bool,
+    /// `on_store_failure`, where it is not the default.
+    pub on_store_failure: Option<&'static str>,
+    /// Names of keys with their own rate.
+    pub overrides: Vec<(String, String)>,
+}
+
+/// An algorithm with its numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum TomlAlgorithm {
+    TokenBucket { rate: String, burst: u64 },
+    FixedWindow { rate: String },
+    SlidingWindow { rate: String, buckets: u64 },
+    Gcra { rate: String, burst: u64 },
+    LeakyBucket { rate: String, queue: u64 },
+    Concurrency { max_in_flight: u64 },
+}
+
+/// `[upstreams.NAME]`.
+#[derive(Debug, Default)]
+pub(super) struct TomlUpstream {
+    pub notes: Vec<Note>,
+    pub name: String,
+    /// URLs with their weights.
+    pub servers: Vec<(String, u64)>,
+    /// `balance`, where it is not the default.
+    pub balance: Option<String>,
+    /// `retries`, where it is not the default.
+    pub retries: Option<u64>,
+    /// The path of health checks.
+    pub health_path: Option<String>,
+    /// Ejection after so many failures, for so many seconds.
+    pub eject: Option<(u64, u64)>,
+    pub speaks_h2: bool,
+}
+
+/// `[[routes]]`.
+#[derive(Clone, Debug, Default)]
+pub(super) struct TomlRoute {
+    pub notes: Vec<Note>,
+    pub name: Option<String>,
+    pub host: Option<String>,
+    pub path: String,
+    pub methods: Vec<String>,
+    pub conditions: Vec<Condition>,
+    /// Names of limits.
+    pub limits: Vec<String>,
+    pub target: TomlTarget,
+    pub strip_prefix: Option<String>,
+    /// The Host header that servers get, where it is not the client's.
+    pub rewrite_host: Option<String>,
+    pub set_headers: Vec<(String, String)>,
+    pub remove_headers: Vec<String>,
+    pub set_response_headers: Vec<(String, String)>,
+    pub remove_response_headers: Vec<String>,
+    /// A size, such as `"10MiB"`.
+    pub max_body: Option<String>,
+}
+
+/// `[[descriptors]]`.
+#[derive(Clone, Debug)]
+pub(super) struct TomlDescriptor {
+    pub notes: Vec<Note>,
+    pub domain: String,
+    /// `match`: entries with their patterns.
+    pub entries: Vec<String>,
+    /// Names of limits.
+    pub limits: Vec<String>,
+    pub blocks: bool,
+    pub name: Option<String>,
+    pub replaces: Vec<String>,
+}
+
+/// What a route does with its requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum TomlTarget {
+    /// The name of an upstream, or a URL.
+    Upstream(String),
+    Respond {
+        status: u16,
+        body: String,
+    },
+    Block,
+}
+
+impl Default for TomlTarget {
+    fn default() -> Self {
+        Self::Respond { status: 404, body: String::new() }
+    }
+}
+
+impl TomlTarget {
+    /// The response of a route whose origin can't be converted: its requests must not reach another route instead.
+    pub fn missing() -> Self {
+        Self::Respond { status: 501, body: "This route was not converted.\n".to_owned() }
+    }
+}
+
+/// A condition on a header, a query parameter or a cookie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Condition {
+    pub kind: ConditionKind,
+    pub name: String,
+    pub test: Test,
+}
+
+/// What of a request a condition is about; the order is that of the keys of a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum ConditionKind {
+    Header,
+    Query,
+    Cookie,
+}
+
+/// When a condition holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Test {
+    /// A value matches one of these patterns.
+    Any(Vec<String>),
+    /// No value matches one of these patterns.
+    Not(Vec<String>),
+    /// The name is present, or absent.
+    Present(bool),
+}
+
+impl TomlDescriptor {
+    /// A rule without limits.
+    pub fn new(domain: &str, entries: Vec<String>) -> Self {
+        Self {
+            notes: Vec::new(),
+            domain: domain.to_owned(),
+            entries,
+            limits: Vec::new(),
+            blocks: false,
+            name: None,
+            replaces: Vec::new(),
+        }
+    }
+}
+
+impl Limit {
+    /// A limit with defaults for all that its name, algorithm and key do not say.
+    pub fn new(name: String, algorithm: TomlAlgorithm, key: Vec<String>) -> Self {
+        Self {
+            notes: Vec::new(),
+            name,
+            algorithm,
+            key,
+            on_missing: None,
+            allow: Vec::new(),
+            block: Vec::new(),
+            charge_on: Vec::new(),
+            is_shadow: false,
+            on_store_failure: None,
+            overrides: Vec::new(),
+        }
+    }
+}
+
+impl Converted {
+    /// How many limits, routes and others there are, with the name of each.
+    #[must_use]
+    pub fn counts(&self) -> Vec<(usize, &'static str)> {
+        let limits = (self.limits.len(), "limit");
+        if self.descriptors.is_empty() {
+            vec![(self.routes.len(), "route"), limits, (self.upstreams.len(), "upstream")]
+        } else {
+            vec![(self.descriptors.len(), "rule"), limits]
+        }
+    }
+
+    /// Everything that was not converted, in the order of the origin's lines.
+    #[must_use]
+    pub fn findings(&self) -> Vec<Finding> {
+        let lists = [&self.notes, &self.client_ip.notes].into_iter();
+        let lists = lists
+            .chain(self.listeners.iter().map(|it| &it.notes))
+            .chain(self.store.iter().map(|it| &it.notes))
+            .chain(self.denied.iter().map(|it| &it.notes))
+            .chain(self.limits.iter().map(|it| &it.notes))
+            .chain(self.upstreams.iter().map(|it| &it.notes))
+            .chain(self.routes.iter().map(|it| &it.notes))
+            .chain(self.descriptors.iter().map(|it| &it.notes));
+        let mut findings: Vec<Finding> = Vec::new();
+        for note in lists.flatten() {
+            if let Note::Finding(finding) = note {
+                findings.push(finding.clone());
+            }
+        }
+        findings.sort();
+        findings.dedup();
+        findings
+    }
+}

@@ -1,0 +1,284 @@
+//! Routes of locations.
+
+use super::headers::{max_body, set_request_headers, set_response_headers};
+use super::keys::{When, condition};
+use super::limits::{Applied, NginxLimits, Usage};
+use super::locations::{Location, locations};
+use super::remarks::remarks;
+use super::scope::Scope;
+use super::template::is_constant;
+use super::tree::Directive;
+use super::upstreams::Upstreams;
+use crate::model::{Condition, TomlRoute, TomlTarget};
+use crate::note::{FileLine, Note};
+
+/// The default status of a denial by nginx.
+const DEFAULT_STATUS: u16 = 503;
+/// Limits of one location that apply to some requests only: each doubles the routes.
+const MOST_CONDITIONS: usize = 3;
+
+/// Makes routes, with the limits and upstreams that they name.
+pub(super) struct RouteMaker<'d> {
+    pub limits: NginxLimits<'d>,
+    pub upstreams: Upstreams<'d>,
+    /// The statuses of denials.
+    pub statuses: Vec<Status<'d>>,
+}
+
+/// The status of denials by some limits.
+pub(super) struct Status<'d> {
+    pub code: u16,
+    /// Where it is first used.
+    pub place: &'d FileLine,
+    /// The directive that sets it.
+    pub text: String,
+}
+
+impl<'d> RouteMaker<'d> {
+    /// The routes of a server, for any host. `number` is that of the server.
+    pub fn server(&mut self, server: &'d Directive, scope: &Scope<'d>, number: usize) -> Vec<TomlRoute> {
+        let block = server.directives();
+        let scope = scope.within(block);
+        let found = locations(block, &scope);
+        let mut routes = Vec::new();
+        for location in &found.locations {
+            routes.extend(self.location(location, number));
+        }
+        if let Some(returned) = block.iter().find(|directive| directive.name == "return") {
+            let mut route = TomlRoute { path: "/*".to_owned(), ..TomlRoute::default() };
+            respond(&mut route, returned);
+            routes = self.limited(route, &scope, number);
+        }
+        let notes: Vec<Note> = remarks(block).chain(found.notes).collect();
+        match routes.first_mut() {
+            Some(first) => drop(first.notes.splice(0..0, notes)),
+            None => routes.push(TomlRoute { notes, path: "/*".to_owned(), ..TomlRoute::default() }),
+        }
+        routes
+    }
+
+    fn location(&mut self, location: &Location<'d>, server: usize) -> Vec<TomlRoute> {
+        let (directive, scope) = (location.directive, &location.scope);
+        if let Some(reason) = &location.lost {
+            let reason = format!(
+                "{reason}: it restricts access, so the requests that it may match get 501 until you replace this route"
+            );
+            let (notes, path) = (vec![directive.finding(reason)], location.path.clone());
+            return vec![TomlRoute { notes, path, target: TomlTarget::missing(), ..TomlRoute::default() }];
+        }
+        let mut route = TomlRoute { path: location.path.clone(), ..TomlRoute::default() };
+        route.notes.push(Note::text(format!("{}: {}", directive.place, directive.text())));
+        route.notes.extend(remarks(directive.directives()));
+        let find = |name: &str| directive.directives().iter().find(|inner| inner.name == name);
+        if let Some(pass) = find("proxy_pass") {
+            match self.upstreams.passed(pass, location.prefix) {
+                Ok(passed) => {
+                    set_request_headers(&mut route, &passed, scope);
+                    route.strip_prefix = passed.strip_prefix;
+                    route.target = TomlTarget::Upstream(passed.upstream);
+                }
+                Err(note) => {
+                    route.notes.push(note);
+                    route.target = TomlTarget::missing();
+                }
+            }
+        } else if let Some(returned) = find("return") {
+            respond(&mut route, returned);
+        } else {
+            route.notes.push(directive.finding("it does not forward requests by proxy_pass: they get 501"));
+            route.target = TomlTarget::missing();
+        }
+        if directive.directives().iter().any(rewrites) {
+            route.notes.push(Note::text(
+                "Servers would get other paths: requests get 501 until you replace the rewrite.",
+            ));
+            route.target = TomlTarget::missing();
+        }
+        set_response_headers(&mut route, scope);
+        let refused = guard(&mut route, scope);
+        match max_body(scope) {
+            Ok(size) => route.max_body = size,
+            Err(note) => route.notes.push(note),
+        }
+        refused.into_iter().chain(self.limited(route, scope, server)).collect()
+    }
+
+    /// A route with its limits: several routes, if some limits apply to some requests only.
+    fn limited(&mut self, mut route: TomlRoute, scope: &Scope<'d>, server: usize) -> Vec<TomlRoute> {
+        let mut all = Vec::new();
+        for (kind, status, dry_run) in [
+            ("limit_req", "limit_req_status", "limit_req_dry_run"),
+            ("limit_conn", "limit_conn_status", "limit_conn_dry_run"),
+        ] {
+            let is_dry_run = scope.is_on(dry_run);
+            for &directive in scope.all(kind) {
+                let usage = Usage { directive, is_dry_run, server };
+                let made = match kind {
+                    "limit_req" => self.limits.requests(&usage),
+                    _ => self.limits.connections(&usage),
+                };
+                match made {
+                    Ok((applied, notes)) => {
+                        route.notes.extend(notes);
+                        all.push((applied, directive));
+                        self.note_status(scope, status, directive);
+                    }
+                    Err(note) => route.notes.push(note),
+                }
+            }
+        }
+        variants(route, all)
+    }
+
+    fn note_status(&mut self, scope: &Scope<'d>, name: &str, directive: &'d Directive) {
+        let (status, place, text) = match scope.last(name) {
+            Some(set) => (set.arg(0).parse().unwrap_or(DEFAULT_STATUS), set, set.text()),
+            None => (DEFAULT_STATUS, directive, format!("{name} {DEFAULT_STATUS} (the default)")),
+        };
+        if self.statuses.iter().all(|known| known.code != status) {
+            self.statuses.push(Status { code: status, place: &place.place, text });
+        }
+    }
+}
+
+/// Restricts access to a route as nginx does: returns routes for the requests that are refused. Where that is not possible the
+/// route becomes inaccessible, because its requests must not pass without the restriction.
+fn guard(route: &mut TomlRoute, scope: &Scope<'_>) -> Vec<TomlRoute> {
+    let denies_all = |guard: &&Directive| guard.name == "deny" && guard.arg(0) == "all";
+    let is_closed =
+        scope.guards.iter().any(denies_all) && scope.guards.iter().all(|guard| guard.name != "allow");
+    if is_closed {
+        route.target = TomlTarget::Block;
+        route.notes.retain(|note| matches!(note, Note::Text(_)));
+        return Vec::new();
+    }
+    let mut refused = Vec::new();
+    for guard in &scope.guards {
+        if let Some(condition) = refusal(guard)
+            && let [returned] = guard.directives()
+        {
+            let notes = vec![Note::text(format!("{}: {}", guard.place, guard.text()))];
+            let mut of_guard = TomlRoute {
+                path: route.path.clone(),
+                conditions: vec![condition],
+                notes,
+                ..TomlRoute::default()
+            };
+            respond(&mut of_guard, returned);
+            refused.push(of_guard);
+            continue;
+        }
+        let reason = "it restricts access, which tidegate can't do in this way: all requests get 501 until you replace it";
+        route.notes.push(guard.finding(reason));
+        route.target = TomlTarget::missing();
+    }
+    refused
+}
+
+/// Whether a directive changes the path that servers get, and does not redirect.
+fn rewrites(directive: &Directive) -> bool {
+    let redirects =
+        directive.has("redirect") || directive.has("permanent") || directive.arg(1).starts_with("http");
+    directive.name == "rewrite" && !redirects
+}
+
+/// The condition of an `if`, such as `($http_user_agent ~* (bot|crawler))`, if a route can have it.
+fn refusal(guard: &Directive) -> Option<Condition> {
+    let text = guard.args.join(" ");
+    let text =
+        text.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')).filter(|_| guard.name == "if")?;
+    let mut words = text.trim().splitn(3, ' ');
+    let source = words.next()?.strip_prefix('$')?;
+    let (operator, value) = (words.next(), words.next().unwrap_or(""));
+    let (pattern, is_negated) = match operator {
+        // A variable alone: neither empty nor `0`.
+        None => (String::new(), true),
+        Some("=") => (value.to_owned(), false),
+        Some("!=") => (value.to_owned(), true),
+        Some(regex) => (format!("{}{value}", regex.trim_start_matches('!')), regex.starts_with('!')),
+    };
+    let (condition, _) = condition(source, &[pattern.as_str()], is_negated).ok()?;
+    Some(condition)
+}
+
+/// The response of a `return`.
+fn respond(route: &mut TomlRoute, returned: &Directive) {
+    let (status, text) = match (returned.arg(0).parse::<u16>(), returned.arg(1)) {
+        (Ok(status), text) => (status, text),
+        // A URL alone is a redirect.
+        (Err(_), _) => (302, returned.arg(0)),
+    };
+    route.target = TomlTarget::missing();
+    if status == 444 {
+        route.target = TomlTarget::Block;
+        route
+            .notes
+            .push(returned.finding("tidegate does not close connections in this way: requests get 403"));
+    } else if !is_constant(text) {
+        route.notes.push(returned.finding("a response of tidegate has no variables"));
+    } else if !(200..=599).contains(&status) {
+        route.notes.push(returned.finding("a response of tidegate has a status from 200 to 599"));
+    } else if matches!(status, 301 | 302 | 303 | 307 | 308) {
+        route.set_response_headers.push(("location".to_owned(), text.to_owned()));
+        route.target = TomlTarget::Respond { status, body: String::new() };
+    } else {
+        route.target = TomlTarget::Respond { status, body: text.to_owned() };
+    }
+}
+
+/// What tells the requests apart to which a limit applies.
+enum Split {
+    Methods(Vec<String>),
+    Condition(Condition),
+}
+
+/// A route for each combination of the limits that apply to some requests only; those with more conditions come first.
+fn variants(mut route: TomlRoute, all: Vec<(Applied, &Directive)>) -> Vec<TomlRoute> {
+    let mut splits: Vec<(When, Vec<(String, &Directive)>)> = Vec::new();
+    for (applied, directive) in all {
+        let limit = (applied.name, directive);
+        match applied.when {
+            None => route.limits.push(limit.0),
+            Some(when) => match splits.iter_mut().find(|(known, _)| *known == when) {
+                Some((_, names)) => names.push(limit),
+                None => splits.push((when, vec![limit])),
+            },
+        }
+    }
+    let mut routes = vec![route];
+    for (number, (when, names)) in splits.into_iter().enumerate() {
+        // The first of two routes has a condition, and the second one has all other requests.
+        let (split, first_is_limited) = match when {
+            When::Methods(methods) => (Split::Methods(methods), true),
+            When::OtherMethods(methods) => (Split::Methods(methods), false),
+            When::Holds(condition) => (Split::Condition(condition), true),
+        };
+        if number == MOST_CONDITIONS || routes.iter().any(|route| conflicts(route, &split)) {
+            let reason = "the limit is left out: this route has too many conditions already";
+            routes[0].notes.extend(names.iter().map(|(_, directive)| directive.finding(reason)));
+            continue;
+        }
+        let pair = |route: TomlRoute| {
+            let (mut first, mut second) = (route.clone(), TomlRoute { notes: Vec::new(), ..route });
+            match &split {
+                Split::Methods(methods) => first.methods.clone_from(methods),
+                Split::Condition(condition) => first.conditions.push(condition.clone()),
+            }
+            let limited = if first_is_limited { &mut first } else { &mut second };
+            limited.limits.extend(names.iter().map(|(name, _)| name.clone()));
+            [first, second]
+        };
+        routes = routes.into_iter().flat_map(pair).collect();
+    }
+    routes
+}
+
+/// Whether a route has a condition on the same part of the request already.
+fn conflicts(route: &TomlRoute, split: &Split) -> bool {
+    match split {
+        Split::Methods(_) => !route.methods.is_empty(),
+        Split::Condition(new) => {
+            route.conditions.iter().any(|known| known.kind == new.kind && known.name == new.name)
+        }
+    }
+}

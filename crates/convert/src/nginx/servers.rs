@@ -1,0 +1,231 @@
+//! `server` blocks: their addresses, names and certificates.
+
+use std::fs::File;
+use std::path::Path;
+
+use super::tree::Directive;
+use crate::model::TomlListener;
+use crate::note::Note;
+
+/// A `server` block.
+pub(super) struct Server<'d> {
+    pub directive: &'d Directive,
+    /// Hosts of routes.
+    pub hosts: Vec<String>,
+    /// Whether it gets the requests for hosts that no server names, on one of its addresses.
+    pub is_default: bool,
+    /// Whether it has names that can't be hosts of routes.
+    pub has_lost_names: bool,
+    pub notes: Vec<Note>,
+    /// Where nginx serves it.
+    addresses: Vec<String>,
+}
+
+impl Server<'_> {
+    /// A note if listeners serve it on which nginx does not. Ports 80 and 443 are usually meant for the same clients, and those
+    /// of loopback addresses reach the others as well.
+    pub fn exposed(&self, listeners: &[TomlListener]) -> Option<Note> {
+        let place = |address: &String| {
+            let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
+            let host = if host == "[::]" { "0.0.0.0" } else { host };
+            (host.to_owned(), if port == "443" { "80".to_owned() } else { port.to_owned() })
+        };
+        let own: Vec<_> = self.addresses.iter().map(place).collect();
+        let is_other = |address: &&String| {
+            let (host, port) = place(address);
+            let is_loopback = host.starts_with("127.") || host == "[::1]";
+            !is_loopback
+                && !own.iter().any(|(own_host, own_port)| {
+                    (*own_host == host || own_host == "0.0.0.0") && *own_port == port
+                })
+        };
+        let other: Vec<&str> =
+            listeners.iter().map(|it| &it.address).filter(is_other).map(String::as_str).collect();
+        let reason = format!(
+            "ACCESS IS OPEN on {}: all listeners serve the routes of all servers. Serve servers that only some clients may reach by \
+             another process",
+            other.join(", ")
+        );
+        (!other.is_empty()).then(|| self.directive.finding(reason))
+    }
+}
+
+/// The servers and their listeners.
+#[derive(Default)]
+pub(super) struct Servers<'d> {
+    pub all: Vec<Server<'d>>,
+    pub listeners: Vec<TomlListener>,
+    /// The address of each listener, with the default server there, and whether it is chosen explicitly.
+    defaults: Vec<(String, usize, bool)>,
+}
+
+impl<'d> Servers<'d> {
+    /// The servers among these directives. Files are relative to `directory`.
+    pub fn of(directives: &'d [Directive], directory: &Path) -> Self {
+        let mut found = Self::default();
+        for directive in directives.iter().filter(|directive| directive.name == "server") {
+            found.add(directive, directory);
+        }
+        for (_, server, _) in std::mem::take(&mut found.defaults) {
+            found.all[server].is_default = true;
+        }
+        merge_wildcards(&mut found.listeners);
+        found
+    }
+
+    fn add(&mut self, directive: &'d Directive, directory: &Path) {
+        let mut server = Server {
+            directive,
+            hosts: Vec::new(),
+            is_default: false,
+            has_lost_names: false,
+            notes: Vec::new(),
+            addresses: Vec::new(),
+        };
+        for names in directive.directives().iter().filter(|inner| inner.name == "server_name") {
+            for name in &names.args {
+                add_host(&mut server, names, name);
+            }
+        }
+        let number = self.all.len();
+        let listens = directive.directives().iter().filter(|inner| inner.name == "listen");
+        let mut count = 0;
+        for listen in listens {
+            count += 1;
+            match address(listen.arg(0)) {
+                Some(address) => {
+                    server.addresses.push(address.clone());
+                    self.listen(listen, address, number);
+                }
+                None => server.notes.push(listen.finding("tidegate listens on IP addresses with a port")),
+            }
+        }
+        if count == 0 {
+            let address = "0.0.0.0:80".to_owned();
+            server.addresses.push(address.clone());
+            self.listen(directive, address, number);
+        }
+        self.add_certificates(directive, directory, &mut server);
+        self.all.push(server);
+    }
+
+    fn listen(&mut self, listen: &Directive, address: String, server: usize) {
+        let is_explicit = listen.has("default_server") || listen.has("default");
+        match self.defaults.iter_mut().find(|(known, ..)| *known == address) {
+            Some((_, default, chosen)) => {
+                if is_explicit && !*chosen {
+                    (*default, *chosen) = (server, true);
+                }
+            }
+            None => self.defaults.push((address.clone(), server, is_explicit)),
+        }
+        let known = self.listeners.iter().position(|listener| listener.address == address);
+        let index = known.unwrap_or_else(|| {
+            self.listeners.push(TomlListener { address, ..TomlListener::default() });
+            self.listeners.len() - 1
+        });
+        self.listeners[index].proxy_protocol |= listen.has("proxy_protocol");
+    }
+
+    /// Adds the certificates of a server to its listeners for TLS.
+    fn add_certificates(&mut self, directive: &'d Directive, directory: &Path, server: &mut Server<'d>) {
+        let block = directive.directives();
+        let tls = block.iter().filter(|inner| inner.name == "listen" && inner.has("ssl"));
+        let tls: Vec<String> = tls.filter_map(|listen| address(listen.arg(0))).collect();
+        if tls.is_empty() {
+            return;
+        }
+        let files = |name: &'static str| block.iter().filter(move |inner| inner.name == name);
+        let mut certificates = Vec::new();
+        for (cert, key) in files("ssl_certificate").zip(files("ssl_certificate_key")) {
+            let paths = [cert, key].map(|file| directory.join(file.arg(0)));
+            match paths.iter().zip([cert, key]).find_map(|(path, file)| Some((File::open(path).err()?, file)))
+            {
+                Some((error, file)) => {
+                    let reason = format!("the file can't be read here ({error}): add `tls` to the listener");
+                    server.notes.push(file.finding(reason));
+                }
+                None => certificates.push(paths.map(|path| path.display().to_string()).into()),
+            }
+        }
+        for listener in self.listeners.iter_mut().filter(|listener| tls.contains(&listener.address)) {
+            for certificate in &certificates {
+                if !listener.certificates.contains(certificate) {
+                    listener.certificates.push(certificate.clone());
+                }
+            }
+            if listener.certificates.is_empty() {
+                let text = "NO TLS YET: nginx has TLS here, but no certificate was converted. Add tls = { certificates = \
+                            [{ cert = …, key = … }] }";
+                listener.notes.push(Note::text(text));
+            }
+        }
+    }
+}
+
+fn add_host(server: &mut Server<'_>, names: &Directive, name: &str) {
+    let is_host = |text: &str| {
+        !text.is_empty()
+            && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.'))
+    };
+    let name = name.to_ascii_lowercase();
+    if let Some(parent) = name.strip_prefix('.').filter(|parent| is_host(parent)) {
+        server.hosts.extend([parent.to_owned(), format!("*.{parent}")]);
+    } else if is_host(name.strip_prefix("*.").unwrap_or(&name)) {
+        server.hosts.push(name);
+    } else if !name.is_empty() && name != "_" {
+        let reason = "the host of a route is a name, or `*.` and a name";
+        server.has_lost_names = true;
+        server.notes.push(Note::finding(&names.place, &format!("server_name {name}"), reason));
+    }
+}
+
+/// The address of a `listen`, with its port.
+fn address(text: &str) -> Option<String> {
+    if text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return text.parse::<u16>().ok().map(|port| format!("0.0.0.0:{port}"));
+    }
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, port.parse::<u16>().ok()?),
+        _ => (text, 80),
+    };
+    let host = match host {
+        "*" => "0.0.0.0",
+        "localhost" => "127.0.0.1",
+        _ => host,
+    };
+    let address = format!("{host}:{port}");
+    address.parse::<std::net::SocketAddr>().ok().map(|address| address.to_string())
+}
+
+/// Removes listeners for all IPv4 addresses where one for all IPv6 addresses has the same port: it accepts both.
+fn merge_wildcards(listeners: &mut Vec<TomlListener>) {
+    let both: Vec<String> =
+        listeners.iter().filter_map(|it| Some(it.address.strip_prefix("[::]:")?.to_owned())).collect();
+    listeners.retain(|it| {
+        !it.address.strip_prefix("0.0.0.0:").is_some_and(|port| both.iter().any(|it| it == port))
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_have_a_port() {
+        let cases = [
+            ("80", Some("0.0.0.0:80")),
+            ("*:8080", Some("0.0.0.0:8080")),
+            ("127.0.0.1", Some("127.0.0.1:80")),
+            ("[::]:443", Some("[::]:443")),
+            ("[::1]", Some("[::1]:80")),
+            ("localhost:81", Some("127.0.0.1:81")),
+            ("unix:/run/x.sock", None),
+            ("example.com:80", None),
+            ("70000", None),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(address(text).as_deref(), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! `proxy_pass` and `upstream` blocks.
+
+use std::collections::HashMap;
+
+use super::template::{Part, is_constant, only_variable, part};
+use super::tree::Directive;
+use crate::model::TomlUpstream;
+use crate::names::Names;
+use crate::note::Note;
+
+/// The highest weight of a server.
+const MOST_WEIGHT: u64 = 1_000;
+
+/// The upstreams that were made so far.
+pub(super) struct Upstreams<'d> {
+    groups: HashMap<&'d str, &'d Directive>,
+    names: Names,
+    /// The names of those made, by group, scheme and base path.
+    made: HashMap<(String, String, String), String>,
+    pub all: Vec<TomlUpstream>,
+}
+
+/// Where a location sends its requests.
+#[derive(Debug)]
+pub(super) struct Passed {
+    /// The name of an upstream, or a URL.
+    pub upstream: String,
+    /// The Host header that nginx sends unless it is set; `upstream` is the host of the server.
+    pub host: Option<String>,
+    /// The prefix that is removed from paths.
+    pub strip_prefix: Option<String>,
+}
+
+/// The parts of the URL of a `proxy_pass`.
+struct Url<'u> {
+    scheme: &'u str,
+    authority: &'u str,
+    /// The path, if there is one.
+    path: Option<&'u str>,
+}
+
+impl<'d> Upstreams<'d> {
+    /// No upstreams yet; the groups are among these directives.
+    pub fn new(directives: &'d [Directive]) -> Self {
+        let groups = directives.iter().filter(|directive| directive.name == "upstream");
+        Self {
+            groups: groups.map(|group| (group.arg(0), group)).collect(),
+            names: Names::default(),
+            made: HashMap::new(),
+            all: Vec::new(),
+        }
+    }
+
+    /// The target of a `proxy_pass` in a location with this prefix.
+    pub fn passed(&mut self, pass: &Directive, prefix: &str) -> Result<Passed, Note> {
+        let fail = |reason: &str| pass.finding(reason);
+        if !is_constant(pass.arg(0)) {
+            return Err(fail("the server depends on variables"));
+        }
+        let url =
+            url(pass.arg(0)).ok_or_else(|| fail("tidegate forwards to `http://` and `https://` URLs"))?;
+        let (strip_prefix, base) = match url.path {
+            None => (None, String::new()),
+            Some(path) => rewritten(prefix, path).ok_or_else(|| {
+                fail("tidegate replaces prefixes of whole segments only, such as `/a/` by `/b/`")
+            })?,
+        };
+        let Some(group) = self.groups.get(url.authority).copied() else {
+            let upstream = format!("{}://{}{base}", url.scheme, url.authority);
+            return Ok(Passed { upstream, host: Some("upstream".to_owned()), strip_prefix });
+        };
+        let is_host =
+            url.authority.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.'));
+        let host = is_host.then(|| url.authority.to_owned());
+        let key = (url.authority.to_owned(), url.scheme.to_owned(), base);
+        if let Some(upstream) = self.made.get(&key).cloned() {
+            return Ok(Passed { upstream, host, strip_prefix });
+        }
+        let name = self.names.unique(url.authority);
+        self.all.push(upstream(&name, group, url.scheme, &key.2)?);
+        self.made.insert(key, name.clone());
+        let upstream = name;
+        Ok(Passed { upstream, host, strip_prefix })
+    }
+}
+
+/// The parts of an `http` or `https` URL.
+fn url(text: &str) -> Option<Url<'_>> {
+    let (scheme, rest) = text.split_once("://").filter(|(scheme, _)| matches!(*scheme, "http" | "https"))?;
+    let (authority, path) = match rest.find('/') {
+        Some(start) => (&rest[..start], Some(&rest[start..])),
+        None => (rest, None),
+    };
+    let is_valid = !authority.is_empty() && !authority.starts_with("unix:");
+    is_valid.then_some(Url { scheme, authority, path })
+}
+
+/// The prefix to remove, and the path to put before the rest, where nginx replaces the prefix of a location by a path.
+fn rewritten(prefix: &str, path: &str) -> Option<(Option<String>, String)> {
+    if prefix == path {
+        return Some((None, String::new()));
+    }
+    let (Some(from), Some(to)) = (prefix.strip_suffix('/'), path.strip_suffix('/')) else { return None };
+    let strip_prefix = (!from.is_empty()).then(|| from.to_owned());
+    Some((strip_prefix, to.to_owned()))
+}
+
+/// The upstream of a group.
+fn upstream(name: &str, group: &Directive, scheme: &str, base: &str) -> Result<TomlUpstream, Note> {
+    let mut upstream = TomlUpstream { name: name.to_owned(), ..TomlUpstream::default() };
+    upstream.notes.push(Note::text(format!("{}: {}", group.place, group.text())));
+    if scheme == "https" {
+        let text = "nginx verifies the certificates of servers only with `proxy_ssl_verify on`; tidegate always does";
+        upstream.notes.push(Note::text(text));
+    }
+    let mut ejections = Vec::new();
+    for directive in group.directives() {
+        match &*directive.name {
+            "server" => server(directive, scheme, base, &mut upstream, &mut ejections),
+            "least_conn" => upstream.balance = Some("least_requests".to_owned()),
+            "ip_hash" => upstream.balance = Some("hash:client_ip".to_owned()),
+            "random" => upstream.balance = Some("power_of_two".to_owned()),
+            "hash" => match only_variable(directive.arg(0)).and_then(|name| part(&name).ok()) {
+                Some(Part::Key(part)) => upstream.balance = Some(format!("hash:{part}")),
+                _ => upstream.notes.push(directive.finding("`balance` has no counterpart of this key")),
+            },
+            // Connections are kept in any case, and processes need no shared memory.
+            "keepalive" | "keepalive_requests" | "keepalive_timeout" | "keepalive_time" | "zone" => {}
+            _ => upstream.notes.push(directive.finding("tidegate has no counterpart")),
+        }
+    }
+    if upstream.servers.is_empty() {
+        return Err(group.finding("none of its servers can be converted"));
+    }
+    ejections.dedup();
+    if let [Some((after @ 1..=1_000, seconds))] = ejections[..] {
+        upstream.eject = Some((after, seconds));
+    }
+    Ok(upstream)
+}
+
+fn server(
+    directive: &Directive,
+    scheme: &str,
+    base: &str,
+    upstream: &mut TomlUpstream,
+    ejections: &mut Vec<Option<(u64, u64)>>,
+) {
+    let address = directive.arg(0);
+    if address.starts_with("unix:") {
+        upstream
+            .notes
+            .push(directive.finding("tidegate forwards to addresses and names, not to Unix sockets"));
+        return;
+    }
+    for (word, reason) in [("backup", "tidegate has no backup servers"), ("down", "the server is down")] {
+        if directive.has(word) {
+            upstream.notes.push(directive.finding(format!("{reason}: it is left out")));
+            return;
+        }
+    }
+    if directive.option("max_conns").is_some() {
+        upstream.notes.push(directive.finding("for max_conns set `max_connections` of the upstream"));
+    }
+    let weight = directive.option("weight").map_or(Some(1), |text| text.parse().ok()).unwrap_or(1);
+    upstream.servers.push((format!("{scheme}://{address}{base}"), weight.clamp(1, MOST_WEIGHT)));
+    let after = directive.option("max_fails").and_then(|text| text.parse().ok());
+    let seconds =
+        directive.option("fail_timeout").map_or(Some(10), |text| text.trim_end_matches('s').parse().ok());
+    ejections.push(after.zip(seconds));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_are_replaced_in_whole_segments() {
+        let some = |strip: &str, base: &str| Some((Some(strip.to_owned()), base.to_owned()));
+        assert_eq!(rewritten("/api/", "/"), some("/api", ""));
+        assert_eq!(rewritten("/api/", "/v2/"), some("/api", "/v2"));
+        assert_eq!(rewritten("/", "/v2/"), Some((None, "/v2".to_owned())));
+        assert_eq!(rewritten("/", "/"), Some((None, String::new())));
+        assert_eq!(rewritten("/api", "/"), None);
+        assert_eq!(rewritten("/api/", "/v2"), None);
+    }
+}

@@ -1,0 +1,82 @@
+//! Comments in a converted configuration: explanations, and lines of the origin that are not converted.
+
+use std::fmt::{self, Display, Formatter};
+use std::rc::Rc;
+
+/// A line of a file of the origin. Files are in the order in which they were read.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FileLine {
+    /// The number of the file, in the order of reading.
+    pub order: usize,
+    /// The name of the file, as in messages.
+    pub file: Rc<str>,
+    /// From 1.
+    pub line: usize,
+}
+
+impl Display for FileLine {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)
+    }
+}
+
+/// A line of the origin that is not converted, or not completely.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Finding {
+    /// Where it is.
+    pub place: FileLine,
+    /// The line, shortened.
+    pub text: String,
+    /// Why, and what to do instead.
+    pub reason: String,
+}
+
+impl Display for Finding {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: `{}`: {}", self.place, self.text, self.reason)
+    }
+}
+
+/// A comment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Note {
+    /// An explanation of what was converted.
+    Text(String),
+    /// What was not converted.
+    Finding(Finding),
+}
+
+impl Note {
+    /// An explanation.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::Text(text.into())
+    }
+
+    /// A line that is not converted; `text` is shortened.
+    pub fn finding(place: &FileLine, text: &str, reason: impl Into<String>) -> Self {
+        const LONGEST: usize = 70;
+        let mut text = text.split_whitespace().collect::<Vec<_>>().join(" ").replace('`', "'");
+        if text.chars().count() > LONGEST {
+            text = text.chars().take(LONGEST - 1).chain(['…']).collect();
+        }
+        Self::Finding(Finding { place: place.clone(), text, reason: reason.into() })
+    }
+}
+
+impl Display for Note {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => f.write_str(text),
+            Self::Finding(finding) => write!(f, "NOT CONVERTED {finding}"),
+        }
+    }
+}
+
+/// An origin's file that can't be read at all.
+#[derive(Debug)]
+pub struct SyntaxError {
+    /// Where reading ended.
+    pub place: FileLine,
+    /// What is wrong there.
+    pub message: String,
+}

@@ -1,0 +1,245 @@
+//! Middlewares: limits, changes of requests, and restrictions of access.
+
+use crate::document::{DocNode, Document};
+use crate::model::{Limit, TomlAlgorithm, TomlRoute, TomlTarget};
+use crate::names::Names;
+use crate::note::Note;
+
+/// Middlewares that restrict no access, and that change no paths. All others may do so.
+const HARMLESS: [&str; 7] =
+    ["circuitBreaker", "compress", "contentType", "errors", "grpcWeb", "redirectRegex", "retry"];
+/// Middlewares that are converted.
+const CONVERTED: [&str; 5] = ["buffering", "headers", "inFlightReq", "rateLimit", "stripPrefix"];
+/// Middlewares that change the path that servers get.
+const PATHS: [&str; 4] = ["addPrefix", "replacePath", "replacePathRegex", "stripPrefixRegex"];
+/// How deep chains contain each other at most.
+const DEPTH: usize = 8;
+/// The most requests in flight that a limit can have.
+const MOST_IN_FLIGHT: u64 = 10_000;
+
+/// The middlewares, and the limits that were made of them.
+pub(super) struct Middlewares<'d> {
+    document: &'d Document,
+    nodes: &'d DocNode,
+    /// How many routers name each middleware.
+    routers: &'d DocNode,
+    names: Names,
+    /// The prefixes that the middlewares of the present router remove.
+    prefixes: Vec<String>,
+    pub notes: Vec<Note>,
+    pub limits: Vec<Limit>,
+}
+
+impl<'d> Middlewares<'d> {
+    pub fn new(document: &'d Document, nodes: &'d DocNode, routers: &'d DocNode) -> Self {
+        let (names, prefixes) = (Names::default(), Vec::new());
+        Self { document, nodes, routers, names, prefixes, notes: Vec::new(), limits: Vec::new() }
+    }
+
+    /// Whether one of these middlewares may restrict access, or is missing.
+    pub fn restrict(&self, names: &DocNode) -> bool {
+        self.any_restricts(names, 0)
+    }
+
+    fn any_restricts(&self, names: &DocNode, depth: usize) -> bool {
+        let restricts = |name: &String| match self.find(name) {
+            Some(("chain", node)) if depth < DEPTH => self.any_restricts(node.get("middlewares"), depth + 1),
+            Some((kind, _)) => {
+                !CONVERTED.contains(&kind) && !HARMLESS.contains(&kind) && kind != "redirectScheme"
+            }
+            None => true,
+        };
+        names.texts().iter().any(restricts)
+    }
+
+    /// The kind and the settings of a middleware.
+    fn find(&self, name: &str) -> Option<(&'d str, &'d DocNode)> {
+        let (kind, node) = self.nodes.get(plain(name)).entries().first()?;
+        Some((&**kind, node))
+    }
+
+    /// Adds to a route what the middlewares of its router do. Returns the prefixes that they remove from paths.
+    pub fn apply(&mut self, router: &str, names: &DocNode, route: &mut TomlRoute) -> Vec<String> {
+        self.apply_all(router, names, route, 0);
+        std::mem::take(&mut self.prefixes)
+    }
+
+    fn apply_all(&mut self, router: &str, names: &DocNode, route: &mut TomlRoute, depth: usize) {
+        for name in names.texts() {
+            let Some((kind, node)) = self.find(&name) else {
+                let reason =
+                    "there is no such middleware in this file: it may restrict access, so requests get 501";
+                route.notes.push(self.document.finding(names, &format!("middlewares: {name}"), reason));
+                route.target = TomlTarget::missing();
+                continue;
+            };
+            let name = plain(&name);
+            let text = format!("{name}: {kind}");
+            match kind {
+                "rateLimit" => self.rate_limit(router, name, node, route),
+                "inFlightReq" => self.in_flight(router, name, node, route),
+                "chain" if depth < DEPTH => self.apply_all(router, node.get("middlewares"), route, depth + 1),
+                "stripPrefix" => self.strip_prefix(&text, node, route),
+                "headers" => headers(self.document, node, route),
+                "buffering" => {
+                    let bytes = node.get("maxRequestBodyBytes").number().filter(|bytes| *bytes > 0);
+                    route.max_body = bytes.map(|bytes| format!("{bytes}B"));
+                    route.notes.extend(self.document.remarks(node, &["maxRequestBodyBytes"]));
+                }
+                "redirectScheme" => {
+                    let reason = "ACCESS IS OPEN over plain HTTP: tidegate does not redirect. Leave out listeners without `tls`";
+                    route.notes.push(self.document.finding(node, &text, reason));
+                }
+                kind if HARMLESS.contains(&kind) => {
+                    route.notes.push(self.document.finding(node, &text, "tidegate has no counterpart"));
+                }
+                kind => {
+                    let reason = if PATHS.contains(&kind) {
+                        "servers would get other paths: requests get 501 until you replace it"
+                    } else {
+                        "it may restrict access, which is not converted: requests get 501 until you replace it"
+                    };
+                    route.notes.push(self.document.finding(node, &text, reason));
+                    route.target = TomlTarget::missing();
+                }
+            }
+        }
+    }
+
+    fn strip_prefix(&mut self, text: &str, node: &DocNode, route: &mut TomlRoute) {
+        let prefixes = node.get("prefixes").texts();
+        if prefixes.is_empty() {
+            route.notes.push(self.document.finding(node, text, "it names no prefix"));
+        }
+        route.notes.extend(self.document.remarks(node, &["prefixes"]));
+        let prefixes = prefixes.iter().map(|prefix| prefix.trim_end_matches('/'));
+        let plain = prefixes.filter(|prefix| prefix.starts_with('/') && !prefix.contains(['*', '{', '}']));
+        self.prefixes.extend(plain.map(str::to_owned));
+    }
+
+    /// The name of a limit: each router has counts of its own.
+    fn name(&mut self, router: &str, middleware: &str) -> String {
+        let names_it = |router: &DocNode| {
+            router.get("middlewares").texts().iter().any(|it| it.split('@').next() == Some(middleware))
+        };
+        let count = self.routers.entries().iter().filter(|(_, router)| names_it(router)).count();
+        let wanted = if count > 1 { format!("{middleware}-{router}") } else { middleware.to_owned() };
+        self.names.unique(&wanted)
+    }
+
+    fn rate_limit(&mut self, router: &str, name: &str, node: &DocNode, route: &mut TomlRoute) {
+        let average = node.get("average").number().unwrap_or(0);
+        if average == 0 {
+            route.notes.push(self.document.finding(
+                node,
+                &format!("{name}: average: 0"),
+                "it does not limit",
+            ));
+            return;
+        }
+        let period = node.get("period").text().unwrap_or("1s");
+        let Some(rate) = rate(average, period) else {
+            route.notes.push(self.document.finding(
+                node,
+                &format!("{name}: period: {period}"),
+                "this is no period",
+            ));
+            return;
+        };
+        let burst = node.get("burst").number().unwrap_or(1).max(1);
+        let (key, mut notes) = self.key(node, "client_ip");
+        let known = ["average", "burst", "period", "sourceCriterion"];
+        notes.extend(self.document.remarks(node, &known));
+        let mut limit = Limit::new(self.name(router, name), TomlAlgorithm::TokenBucket { rate, burst }, key);
+        limit.notes = notes;
+        self.add(limit, name, node, route);
+    }
+
+    fn in_flight(&mut self, router: &str, name: &str, node: &DocNode, route: &mut TomlRoute) {
+        let Some(amount) = node.get("amount").number().filter(|it| (1..=MOST_IN_FLIGHT).contains(it)) else {
+            let reason = format!("max_in_flight is a number from 1 to {MOST_IN_FLIGHT}");
+            route.notes.push(self.document.finding(node, &format!("{name}: inFlightReq"), reason));
+            return;
+        };
+        let (key, notes) = self.key(node, "host");
+        let algorithm = TomlAlgorithm::Concurrency { max_in_flight: amount };
+        let mut limit = Limit::new(self.name(router, name), algorithm, key);
+        limit.notes = notes;
+        self.add(limit, name, node, route);
+    }
+
+    fn add(&mut self, mut limit: Limit, name: &str, node: &DocNode, route: &mut TomlRoute) {
+        limit.notes.insert(0, self.document.origin(node, &format!("middleware {name}")));
+        route.limits.push(limit.name.clone());
+        self.limits.push(limit);
+    }
+
+    /// The key of a middleware, and notes on it.
+    fn key(&self, node: &DocNode, default: &str) -> (Vec<String>, Vec<Note>) {
+        let source = node.get("sourceCriterion");
+        let strategy = source.get("ipStrategy");
+        let mut notes = Vec::new();
+        for name in ["depth", "excludedIPs", "ipv6Subnet"] {
+            let value = strategy.get(name);
+            if value.is_present() && value.text() != Some("0") {
+                let reason = match name {
+                    "ipv6Subnet" => "set `ipv6_prefix` of `[client_ip]`",
+                    _ => {
+                        "name the networks of the proxies in `trusted_proxies` of `[client_ip]`: the first other address counts"
+                    }
+                };
+                notes.push(self.document.finding(value, &format!("ipStrategy.{name}"), reason));
+            }
+        }
+        let key = if let Some(header) = source.get("requestHeaderName").text() {
+            notes.push(Note::text(
+                "Traefik counts requests without the header together; tidegate by address.",
+            ));
+            format!("header:{}", header.to_ascii_lowercase())
+        } else if source.get("requestHost").is_true() {
+            "host".to_owned()
+        } else if strategy.is_present() {
+            "client_ip".to_owned()
+        } else {
+            default.to_owned()
+        };
+        (vec![key], notes)
+    }
+}
+
+/// The name of a middleware without its provider.
+fn plain(name: &str) -> &str {
+    name.split('@').next().unwrap_or("")
+}
+
+/// The rate of an average in a period, such as `1m` or a number of seconds.
+fn rate(average: u64, period: &str) -> Option<String> {
+    let digits = period.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let number: u64 = digits.parse().ok().filter(|number| *number > 0)?;
+    let unit = match &period[digits.len()..] {
+        "" => "s",
+        unit @ ("ms" | "s" | "m" | "h") => unit,
+        _ => return None,
+    };
+    Some(if number == 1 && unit == "s" {
+        format!("{average}/s")
+    } else {
+        format!("{average}/{number}{unit}")
+    })
+}
+
+fn headers(document: &Document, node: &DocNode, route: &mut TomlRoute) {
+    for (name, value) in node.get("customRequestHeaders").entries() {
+        match value.text() {
+            Some("") | None => route.remove_headers.push(name.to_ascii_lowercase()),
+            Some(value) => route.set_headers.push((name.to_ascii_lowercase(), value.to_owned())),
+        }
+    }
+    for (name, value) in node.get("customResponseHeaders").entries() {
+        match value.text() {
+            Some("") | None => route.remove_response_headers.push(name.to_ascii_lowercase()),
+            Some(value) => route.set_response_headers.push((name.to_ascii_lowercase(), value.to_owned())),
+        }
+    }
+    route.notes.extend(document.remarks(node, &["customRequestHeaders", "customResponseHeaders"]));
+}

@@ -1,0 +1,28 @@
+#![doc = include_str!("../README.md")]
+
+mod body;
+mod chunked;
+mod convert;
+mod decoded;
+mod fields;
+mod head;
+mod name;
+mod number;
+mod parse;
+mod request;
+mod response;
+mod trailers;
+mod write;
+
+pub use body::BodyDecoder;
+pub use decoded::{BodyFault, Decoded};
+pub use fields::{Field, Fields, Values, ascii};
+pub use head::{RequestHead, ResponseHead};
+pub use name::{FieldName, NameSet, names};
+pub use number::{
+    LOWER_HEX, UPPER_HEX, hex_digits, is_digits, parse_decimal, parse_decimal_saturating, push_decimal,
+};
+pub use parse::{Framing, HeadLimits, MAX_INTERIM, ParseError, content_length, has_only_chunked_coding};
+pub use request::{ParsedRequest, parse_request};
+pub use response::{ParsedResponse, parse_response};
+pub use write::{BodyEncoder, write_continue, write_request, write_response};
