@@ -7,8 +7,8 @@
 //! `take.lua` decides the most frequent requests, which take or peek at units of any number of token buckets, GCRAs and fixed
 //! windows without a ban, a block or granted units: they need no function at all, and inline the steps of `debt.lua` and
 //! `fixed_window.lua`. `take_one.lua`, the beginning of that script, decides a call with one charge on a token bucket or GCRA,
-//! and needs hardly a table: that saves a quarter of the instructions with which Redis runs it (43 000 instead of 57 000), and
-//! half of those of a check (31 000 instead of 61 000; Redis 7.0, callgrind). `tests/it/proof/fast_path.rs` compares the results
+//! and needs hardly a table: that saves a quarter of the instructions with which Redis runs it (43 000 instead of 56 000), and
+//! half of those of a check (31 000 instead of 60 000; Redis 7.0, callgrind). `tests/it/proof/fast_path.rs` compares the results
 //! of all these code paths byte by byte.
 //!
 //! These fast paths overwrite a state in place (SETRANGE, which costs half as much as SET) if the time to live of its key is
