@@ -1,8 +1,8 @@
 //! A request that Redis decides, and what is reserved for it.
 //!
-//! On the way it reserves what the request may need: units of held grants, slots, a place in the shares of this process. What is
-//! reserved becomes part of the admission if the request passes. Otherwise it is given back: shares by [`PendingAdmission::admit`] and
-//! [`PendingAdmission::fail`], all else when it is dropped, so also if the client disconnects during the call.
+//! On the way it reserves what the request may need: units of held grants, slots, and units of the shares of this process. They
+//! become part of the admission if the request passes, and are given back otherwise: shares by `admit` and `fail`, all others
+//! when the value is dropped, and so also if the client disconnects during the call.
 
 use std::borrow::Cow;
 
