@@ -226,7 +226,7 @@ impl Limiter {
         let fallback = &self.client.fallback;
         let owner = || SlotOwner::local(memory, &limits.policies);
         let (charges, slots) = fallback.slots.request(limits, owner, charges);
-        let decided = DecidedCharge::join(&charges, &memory.take(&limits.policies, &charges));
+        let decided = memory.decide(&limits.policies, &charges);
         self.client.record_success();
         fallback.counts.record_decisions(&limits.policies, &decided, DecisionSource::Memory);
         let mut admission = Admission::new(&limits.policies, &decided, slots);

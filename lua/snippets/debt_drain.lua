@@ -1,4 +1,4 @@
--- debt_drain: what is left of a debt. The time of a state may be ahead of this clock.
+-- debt_drain: subtracts the units that have drained since the state was made, whose time may be ahead of this clock.
 --
 -- In   made: the time of the state; ticks: its debt; stamp: now; drain
 -- Out  stamp: the later of both; ticks: the debt at `stamp`

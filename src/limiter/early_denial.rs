@@ -67,7 +67,7 @@ impl Limiter {
 
     fn check_in_memory(&self, memory: &Memory, limits: &Limits, charges: &[Charge]) -> Option<Admission> {
         let checks: Charges = enforced_checks(limits, charges).collect();
-        let decided = DecidedCharge::join(&checks, &memory.take(&limits.policies, &checks));
+        let decided = memory.decide(&limits.policies, &checks);
         denies(&decided).then(|| {
             let counts = &self.client.fallback.counts;
             counts.record_decisions(&limits.policies, &decided, DecisionSource::Memory);

@@ -50,7 +50,7 @@ pub fn decide_in_process(
     if let Some(denied) = deny_impossible(limits, charges, counts) {
         return Some((denied, None));
     }
-    let decided = DecidedCharge::join(charges, &memory.take(&limits.policies, charges));
+    let decided = memory.decide(&limits.policies, charges);
     counts.record_decisions(&limits.policies, &decided, DecisionSource::Memory);
     let admission = Admission::new(&limits.policies, &decided, None);
     let held = if admission.verdict.is_ok() { refundable(limits, &decided) } else { SmallVec::new() };

@@ -134,7 +134,7 @@ impl LocalFallback {
     ) -> Result<ShareRefunds, Box<DecidedCharges>> {
         let mut local = limits.local(charges);
         local.retain(|charge| !limits.policy(charge).has_slots());
-        let decided = self.take(limits, &limits.capped(&local));
+        let decided = self.memory.decide(&limits.shares, &limits.capped(&local));
         if !decided.iter().all(|one| one.decision.allowed || limits.share(&one.charge).shadow) {
             self.record_decisions(limits, &decided);
             self.count_allowing(limits, charges);
@@ -142,11 +142,6 @@ impl LocalFallback {
         }
         let taken = decided.iter().filter(|one| one.decision.allowed && one.charge.takes_units());
         Ok(taken.map(DecidedCharge::refund).collect())
-    }
-
-    /// Takes charges from the shares, all or none.
-    fn take(&self, limits: &Limits, charges: &[Charge]) -> DecidedCharges {
-        DecidedCharge::join(charges, &self.memory.take(&limits.shares, charges))
     }
 
     /// Refunds what was taken from the shares for a request that the store has not admitted.
@@ -169,7 +164,7 @@ impl LocalFallback {
 
     /// The decisions of the shares on checks, if one of them denies the request.
     pub fn check(&self, limits: &Limits, checks: &[Charge]) -> Option<DecidedCharges> {
-        let decided = self.take(limits, &limits.capped(&limits.local(checks)));
+        let decided = self.memory.decide(&limits.shares, &limits.capped(&limits.local(checks)));
         if decided.iter().all(|one| one.decision.allowed) {
             return None;
         }

@@ -52,7 +52,7 @@ impl Peek<'_> {
         let peeks: SmallVec<[Charge; 4]> = charges.iter().map(|charge| charge.peek()).collect();
         let StoreClient { store, fallback, .. } = self.client;
         let decided = match store {
-            Store::Memory(memory) => DecidedCharge::join(&peeks, &memory.take(&limits.policies, &peeks)),
+            Store::Memory(memory) => memory.decide(&limits.policies, &peeks),
             Store::Redis(_) if fallback.breaker.is_open() => return peek_locally(fallback, limits, &peeks),
             Store::Redis(redis) => match self.read_redis(redis, limits, &peeks).await {
                 Ok(decided) => decided,
@@ -97,7 +97,7 @@ fn peek_locally(fallback: &LocalFallback, limits: &Limits, peeks: &[Charge]) -> 
         return Admission::unavailable(fallback.breaker.until_probe());
     }
     let local = limits.local(peeks);
-    let decided = DecidedCharge::join(&local, &fallback.memory.take(&limits.shares, &local));
+    let decided = fallback.memory.decide(&limits.shares, &local);
     let admission = Admission::peeked(enforced(&limits.shares, &decided));
     Admission { source: StatusSource::Local, ..admission }
 }

@@ -133,8 +133,8 @@ impl<'a> PendingAdmission<'a> {
         Admission { source: StatusSource::Local, ..admission }
     }
 
-    /// The admission of a request by these decisions, and those on the units that held grants have decided. `origin` is told
-    /// whether the request passes, and returns where its units were taken.
+    /// Makes the admission from the decisions of the store or the shares, together with those of held grants. `origin` is called
+    /// with whether the request passes, and returns where its units were taken.
     fn conclude(
         self,
         policies: &[Policy],

@@ -118,7 +118,7 @@ impl<'g> Player<'g> {
         self.requests += 1;
         let charges: SmallVec<[Charge; 4]> =
             plan.charges.iter().map(|charge| Charge { holder: Holder(self.requests), ..*charge }).collect();
-        let decided = DecidedCharge::join(&charges, &self.memory.take(&self.policies, &charges));
+        let decided = self.memory.decide(&self.policies, &charges);
         let policies = &self.gate.limits.policies;
         let enforced = || decided.iter().filter(|one| !policies[one.charge.policy].shadow);
         let verdict = if let Some(denial) = enforced().find(|one| !one.decision.allowed) {

@@ -19,7 +19,8 @@ use self::present::Present;
 use self::shard::{Address, EntryHasher, Meta, Shard};
 use super::types::{Change, Decisions, Granted};
 use crate::limit::{
-    Charge, ChargeKind, Decision, EntryId, Grant, GrantRequest, Key, Outcome, Policy, PolicyId, Record,
+    Charge, ChargeKind, DecidedCharge, DecidedCharges, Decision, EntryId, Grant, GrantRequest, Key, Outcome,
+    Policy, PolicyId, Record,
 };
 use crate::time::{Clock, Micros, Timestamp};
 
@@ -94,22 +95,29 @@ impl Memory {
     /// Takes all charges or none; see `Store::take`.
     #[must_use]
     pub fn take(&self, policies: &[Policy], charges: &[Charge]) -> Decisions {
-        match charges {
-            [charge] => std::iter::once(self.take_one(policies, charge)).collect(),
-            _ => self.take_several(policies, charges),
-        }
+        self.decide(policies, charges).iter().map(|one| one.decision).collect()
     }
 
-    fn take_several(&self, policies: &[Policy], charges: &[Charge]) -> Decisions {
-        let (charges, mut shards) = locked::lock(&self.shards, &self.hasher, policies, charges);
+    /// Takes all charges or none, and returns them with their decisions.
+    #[must_use]
+    pub fn decide(&self, policies: &[Policy], charges: &[Charge]) -> DecidedCharges {
+        let [charge] = charges else { return self.decide_several(policies, charges) };
+        let mut decided = DecidedCharges::new();
+        decided.push(DecidedCharge { charge: *charge, decision: self.take_one(policies, charge) });
+        decided
+    }
+
+    fn decide_several(&self, policies: &[Policy], charges: &[Charge]) -> DecidedCharges {
+        let (located, mut shards) = locked::lock(&self.shards, &self.hasher, policies, charges);
         let now = self.present();
-        if let Some(decisions) = debts::take(&charges, &mut shards, now) {
-            return decisions;
+        if let Some(decided) = debts::take(&located, &mut shards, now) {
+            return decided;
         }
-        Transaction { now, charges, shards }.take().1
+        let (_, decisions) = Transaction { now, charges: located, shards }.take();
+        DecidedCharge::join(charges, &decisions)
     }
 
-    /// Like [`Memory::take`] for a single charge, which most requests have; it depends on no other.
+    /// Decides a single charge, which most requests have; it depends on no other.
     fn take_one(&self, policies: &[Policy], charge: &Charge) -> Decision {
         let policy = &policies[charge.policy];
         let at = self.hasher.address(EntryId::new(policy, charge.key));

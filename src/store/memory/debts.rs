@@ -6,8 +6,9 @@ use smallvec::SmallVec;
 use super::locked::{LocatedCharge, LockedShards};
 use super::present::Present;
 use super::shard::{Address, Shard};
-use crate::limit::{Bucket, Charge, ChargeKind, Debt, Decision, Policy, Record, State, Step};
-use crate::store::types::Decisions;
+use crate::limit::{
+    Bucket, Charge, ChargeKind, Debt, DecidedCharge, DecidedCharges, Decision, Policy, Record, State, Step,
+};
 use crate::time::Micros;
 
 /// Takes a single charge; none if the fast path does not decide it.
@@ -30,8 +31,8 @@ pub(super) fn take(
     charges: &[LocatedCharge<'_>],
     shards: &mut LockedShards<'_>,
     now: Present<'_>,
-) -> Option<Decisions> {
-    let mut decisions = Decisions::new();
+) -> Option<DecidedCharges> {
+    let mut decided = DecidedCharges::new();
     let mut debts: SmallVec<[Option<Debt>; 4]> = SmallVec::new();
     let mut passes = true;
     for (index, located) in charges.iter().enumerate() {
@@ -46,10 +47,11 @@ pub(super) fn take(
             return None;
         }
         passes &= decision.allowed;
-        decisions.push(decision);
+        decided.push(DecidedCharge { charge: *located.charge, decision });
         debts.push(next);
     }
-    for ((located, decision), debt) in charges.iter().zip(&mut decisions).zip(debts) {
+    for ((located, one), debt) in charges.iter().zip(&mut decided).zip(debts) {
+        let decision = &mut one.decision;
         let shard = shards.shard_mut(located);
         if !passes && decision.allowed {
             *decision = step(shard, (located.policy, &located.charge.peek()), located.at, now)?.decision;
@@ -57,7 +59,7 @@ pub(super) fn take(
             store(shard, (located.policy, located.at), debt, decision.reset_after, now);
         }
     }
-    Some(decisions)
+    Some(decided)
 }
 
 /// Decides a charge from the debt of its key; none if that needs more than a debt.

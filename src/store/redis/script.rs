@@ -1,7 +1,8 @@
 //! The scripts that run in Redis: the files of `lua/`, joined.
 //!
-//! A line `--@inline NAME` of a file stands for `lua/snippets/NAME.lua`, so each step of the arithmetic is written once, and costs
-//! no call. A snippet works on local variables of the lines around it, which its first lines name.
+//! A line `--@inline NAME` is replaced by the text of `lua/snippets/NAME.lua`, so that each step of the arithmetic is written
+//! once without the cost of a function call. A snippet reads and writes local variables of the script around it; its first lines
+//! list them.
 //!
 //! # Fast paths
 //! `take.lua` decides the most frequent requests, which take or peek at units of any number of token buckets, GCRAs and fixed
