@@ -66,7 +66,7 @@ pub use limit_matching::trusts_headers_of;
 pub use limit_rule::{Cost, LimitMatch, LimitRule, PolicySource, Tiers, Trust};
 pub use method::{OTHER_METHOD, is_method_value};
 pub use named_key::{KeyResolver, NamedKey};
-pub use original::{OriginalError, OriginalRequest, original};
+pub use original::{OriginalError, OriginalRequest, names_original, original};
 pub use path::{NormalPath, PathError, normalize, strip_prefix};
 pub use path_pattern::{PathPattern, PatternError};
 pub use plan::{Charges, ClientIdentity, RequestPlan, RouteMatch};

@@ -103,6 +103,11 @@ pub fn original(head: &RequestHead, client_header: &HeaderName) -> Result<Origin
     Ok(OriginalRequest { head: RequestHead { method, uri, version: head.version, fields }, scheme })
 }
 
+/// Whether a header of a request names an original request.
+pub fn names_original(head: &RequestHead) -> bool {
+    [FORWARDED_URI, ORIGINAL_URI, ORIGINAL_URL].iter().any(|name| head.fields.contains(name))
+}
+
 /// The value of a header that may occur once; none if it is missing or empty.
 fn one(fields: &Fields, name: HeaderName) -> Result<Option<&str>, OriginalError> {
     let mut values = fields.get_all(&name);

@@ -145,6 +145,13 @@ impl<'p> Exchange<'p> {
         self.record.set_interface(self.decision.interface());
     }
 
+    /// The rejection of an authorization request that names no original request.
+    #[cold]
+    fn without_original(&mut self, settings: ForwardAuth, head: &RequestHead) -> Rejection {
+        self.set_authorization(settings, self.is_head);
+        original_request::missing(self.proxy, self.client, head)
+    }
+
     /// Runs the steps from plan to dispatch.
     async fn run(
         &mut self,
@@ -196,7 +203,7 @@ impl<'p> Exchange<'p> {
             }
             Target::Limits => own_limits::reply(self.rate_headers(), self.status_source),
             Target::Block => return Err(Rejection::BlockedByRoute),
-            Target::Decide(_) => return Err(Rejection::NoRoute),
+            Target::Decide(settings) => return Err(self.without_original(*settings, &head)),
             Target::Forward { upstream, rewrite, .. } => match max_forwards::decrement(&mut head)? {
                 Some(reply) => reply,
                 None => self.forwarded().forward((*upstream, rewrite), &plan, head, permit).await?,

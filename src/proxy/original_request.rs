@@ -12,24 +12,28 @@ use super::response_body::BodySource;
 use super::route_action::{RouteAction, Target};
 use super::snapshot::{ConfigSnapshot, Proxy};
 use crate::consumers::Consumer;
-use crate::gate::{OriginalRequest, RequestError, original};
+use crate::gate::{OriginalRequest, RequestError, names_original, original};
 use crate::http1::{RequestHead, ResponseHead};
 
-/// How the decision is returned if this is an authorization request: all requests of a listener are, or those of a route.
+/// How the decision is returned if this is an authorization request: all requests of a listener are, or those of a route. A
+/// request of such a route that names no original request is rejected after its plan, by [`missing`].
 pub(super) fn settings(proxy: &Proxy, client: &ClientConnection, head: &RequestHead) -> Option<ForwardAuth> {
-    client.forward_auth().or_else(|| if proxy.has_decisions { of_route(proxy, client, head) } else { None })
+    let is_candidate = || proxy.has_decisions && names_original(head);
+    client.forward_auth().or_else(|| if is_candidate() { route_settings(proxy, client, head) } else { None })
 }
 
 /// The settings of the route of a request. The original request is matched with the routes again, by its plan.
 #[cold]
-fn of_route(proxy: &Proxy, client: &ClientConnection, head: &RequestHead) -> Option<ForwardAuth> {
+fn route_settings(proxy: &Proxy, client: &ClientConnection, head: &RequestHead) -> Option<ForwardAuth> {
     let gate = &proxy.snapshot.gate;
     let location = gate.locate(client.identity(), head);
-    let route = gate.match_route(head, &location).ok()?.route?;
-    match proxy.snapshot.actions[route].target {
-        Target::Decide(settings) => Some(settings),
-        _ => None,
-    }
+    proxy.snapshot.actions[gate.match_route(head, &location).ok()?.route?].target.forward_auth()
+}
+
+/// The rejection of a request to a route for authorization requests that names no original request.
+#[cold]
+pub(super) fn missing(proxy: &Proxy, client: &ClientConnection, head: &RequestHead) -> Rejection {
+    read(proxy, client, head, false).err().unwrap_or(Rejection::NoRoute)
 }
 
 /// Replaces the head of an authorization request by that of the original request. Returns its scheme, if that is known, and why

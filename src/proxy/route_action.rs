@@ -49,6 +49,13 @@ pub enum Target {
     Decide(ForwardAuth),
 }
 
+impl Target {
+    /// How decisions are returned, if the requests are authorization requests.
+    pub(super) fn forward_auth(&self) -> Option<ForwardAuth> {
+        if let Self::Decide(settings) = self { Some(*settings) } else { None }
+    }
+}
+
 /// Changes to a request's target.
 #[derive(Clone, Debug, Default)]
 pub struct Rewrite {

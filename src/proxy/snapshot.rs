@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use super::consumer_forwarding::ConsumerForwarding;
 use super::cors::CorsRules;
 use super::response_policy::ResponsePolicy;
-use super::route_action::{RouteAction, Target};
+use super::route_action::RouteAction;
 use crate::acme::HttpChallenges;
 use crate::gate::{Gate, RouteId};
 use crate::id_vec::IdVec;
@@ -108,7 +108,7 @@ impl Proxy {
         };
         let upstreams = upstreams.into_iter().map(upstream).collect();
         let limiter = limiter.with_counts(Arc::clone(&counts));
-        let has_decisions = snapshot.actions.iter().any(|action| matches!(action.target, Target::Decide(_)));
+        let has_decisions = snapshot.actions.iter().any(|action| action.target.forward_auth().is_some());
         Self {
             snapshot,
             limiter,
