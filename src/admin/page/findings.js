@@ -11,7 +11,7 @@ function finding(kind, id, ...content) {
 
 function showFindings(frame, now) {
   const recent = totals(60, now, false);
-  const found = [...storeFindings(frame.store, recent), ...serverFindings(frame), ...certificateFindings(frame), ...errorFindings(recent), ...limitFindings(recent), ...foreignDenials(recent)];
+  const found = [...storeFindings(frame.store, recent), ...serverFindings(frame), ...certificateFindings(frame), ...errorFindings(recent), ...limitFindings(recent, now), ...foreignDenials(recent)];
   if (found.length === 0) {
     const text = recent.requests === 0 ? "No requests in the last minute." : "No denials in the last minute, and all servers respond.";
     found.push(finding("ok", "nothing", text));
@@ -84,15 +84,13 @@ function errorFindings(recent) {
   return [finding(share > 0.1 ? "bad" : "warn", "errors", `5xx: ${rate}, ${percent(share)} of all responses${where}`)];
 }
 
-function limitFindings(recent) {
+function limitFindings(recent, now) {
   const inside = [...recent.limits.values()].filter((limit) => limit.isInside);
   const denying = inside.filter((limit) => denials(limit) > 0).sort((one, other) => denials(other) - denials(one));
   const found = denying.map((limit) => {
-    const start = deniedSince(limit.name);
-    const since = start === null ? "for an hour or longer" : `since ${timeOfDay(start)}`;
     const rate = perSecond(denials(limit) / recent.seconds);
     const share = percent(denials(limit) / decisions(limit));
-    const text = `Limit ${limit.name} denies ${rate}, ${share} of its requests, ${since}`;
+    const text = `Limit ${limit.name} denies ${rate}, ${share} of its requests, ${sinceWhen(limit.name, now)}`;
     return finding("warn", `limit ${limit.name}`, text, ...mainKey(limit.name));
   });
   const isNear = (limit) => denials(limit) === 0 && (limit.near_limit ?? 0) > 0.2 * decisions(limit);
@@ -101,6 +99,12 @@ function limitFindings(recent) {
     return finding("warn", `near ${limit.name}`, `Limit ${limit.name} is nearly used up: ${share} of its requests left less than a fifth of it`);
   });
   return [...found, ...near];
+}
+
+function sinceWhen(limit, now) {
+  const { since, isFromStart, isExact } = deniedSince(limit);
+  if (isFromStart) return `since the start, ${duration(now - hello.started)} ago`;
+  return isExact ? `since ${timeOfDay(since)}` : `since ${timeOfDay(since)} or earlier`;
 }
 
 // Responses 429 that no limit has caused.

@@ -99,14 +99,16 @@ function decisions(entry) {
   return counted.reduce((sum, outcome) => sum + (entry[outcome] ?? 0), denials(entry));
 }
 
-// When the denials of a limit that go on now have started: there was none in the two minutes before. Null if that was
-// before the first slot.
+// When the current denials of a limit have started: there was none in the two minutes before, or since the process started.
+// `isExact` is false if the slots do not reach back that far.
 function deniedSince(name) {
   let since = null;
   for (const slot of [...slots.values()].reverse()) {
     const entry = slot.limits.get(name);
     if (entry && denials(entry) > 0) since = slot.start;
-    else if (since !== null && since - slot.start > 120) return since;
+    else if (since !== null && since - slot.start > 120) return { since, isExact: true };
   }
-  return since !== null && since - [...slots.keys()][0] > 120 ? since : null;
+  const first = [...slots.keys()][0];
+  const isComplete = hello.started > first - SLOT;
+  return { since, isFromStart: isComplete && since < hello.started + SLOT, isExact: isComplete || since - first > 120 };
 }

@@ -74,6 +74,15 @@ fn raises(proxy: &Tidegate) -> Value {
 }
 
 #[test]
+fn denials_since_the_start_are_not_said_to_last_an_hour() {
+    let proxy = denying("eve");
+    let mut browser = open(&proxy);
+    browser.wait("document.querySelector('#findings').textContent.includes('since the start, ')");
+    let findings = browser.text("#findings");
+    assert!(findings.contains("Limit per-user denies") && findings.contains(" s ago"), "{findings}");
+}
+
+#[test]
 fn it_is_one_document_with_a_strict_policy() {
     let proxy = Tidegate::start(&config("token = \"s3cret-admin-t0ken\"", LIMITED));
     let page = get(proxy.admin(), "/", &[]);
