@@ -10,17 +10,19 @@ use http::{Method, StatusCode};
 
 use super::acme_challenge;
 use super::cors::{CorsRequest, CorsRules};
+use super::forward::{ForwardPlan, ForwardedRequest};
+use super::inbound::{accept_upgrade, settle};
 use super::local_reply::{self, RejectedRequest};
+use super::log_entry::PlannedRequest;
 use super::read_missing::{ReadParts, Unread, read_missing, replan};
+use super::response::ProxyResponse;
 use super::response_body::{BodySource, ReplyBody, RequestTiming};
 use super::{client::ClientConnection, client_body::ClientBody};
-use super::{decision_counts, grpc, http2, max_forwards, original_request, own_limits, top_keys, tunnel};
-use super::{forward::ForwardedRequest, forward_auth::ForwardAuth, forward_plan::ForwardPlan};
-use super::{grpc_error::to_grpc_error, http2::Connect, inbound::accept_upgrade};
-use super::{log_entry::PlannedRequest, response::ProxyResponse};
+use super::{decision_counts, grpc, http2, max_forwards, original_request, own_limits, tunnel};
+use super::{forward_auth::ForwardAuth, grpc_error::to_grpc_error, http2::Connect};
 use super::{rate_headers::RateHeaderSource, rejection::Rejection};
 use super::{request_decision::RequestDecision, request_id::RequestId, request_record::RequestRecord};
-use super::{route_action::Target, settlement::settle, snapshot::Proxy};
+use super::{route_action::Target, snapshot::Proxy};
 use crate::boxed::rare;
 use crate::gate::{BodyFields, RequestError, RequestPlan, RouteId, RouteMatch, Subject};
 use crate::http1::{RequestHead, ResponseHead};
@@ -79,7 +81,8 @@ pub async fn serve(
     if forward_auth.is_some() && normalized.is_ok() {
         (scheme, refused) = original_request::restore(proxy, client, &mut head, connect.is_some());
     }
-    let mut exchange = Exchange::begin(proxy, client, (&head, scheme), (body, connect));
+    let mut exchange = Exchange::begin(proxy, client, &head, scheme);
+    (exchange.body, exchange.connect) = (body, connect);
     if let Some(settings) = forward_auth {
         exchange.set_authorization(settings, is_head);
     } else if proxy.challenges.is_some()
@@ -109,8 +112,8 @@ impl<'p> Exchange<'p> {
     fn begin(
         proxy: &'p Proxy,
         client: &'p ClientConnection,
-        (head, scheme): (&RequestHead, Option<&'static str>),
-        (body, connect): (ClientBody, Option<Connect>),
+        head: &RequestHead,
+        scheme: Option<&'static str>,
     ) -> Self {
         let id = RequestId::new(&head.fields, proxy.trusts(client.ip()));
         let record = RequestRecord::begin(proxy, client, (head, scheme), &id);
@@ -122,8 +125,8 @@ impl<'p> Exchange<'p> {
             stopwatch: Stopwatch::start(),
             is_head: head.method == Method::HEAD,
             is_grpc: grpc::is_call(head),
-            body,
-            connect,
+            body: ClientBody::None,
+            connect: None,
             decision: RequestDecision::default(),
             route: None,
             record,
@@ -206,7 +209,7 @@ impl<'p> Exchange<'p> {
             Target::Decide(settings) => return Err(self.without_original(*settings, &head)),
             Target::Forward { upstream, rewrite, .. } => match max_forwards::decrement(&mut head)? {
                 Some(reply) => reply,
-                None => self.forwarded().forward((*upstream, rewrite), &plan, head, permit).await?,
+                None => self.forwarded(permit).forward((*upstream, rewrite), &plan, head).await?,
             },
         };
         action.response_headers.apply(&mut response.head.fields);
@@ -295,7 +298,7 @@ impl<'p> Exchange<'p> {
     ) -> Result<(Permit, Micros), Rejection> {
         decision_counts::record(&self.proxy.counts, plan, stopwatch);
         let request = PlannedRequest { gate: &self.proxy.snapshot.gate, client: self.client, head, plan };
-        top_keys::record(self.proxy, &request, &admission);
+        decision_counts::record_keys(self.proxy, &request, &admission);
         self.record.describe(&request, &admission);
         let Admission { verdict, reservation, delay, statuses, source, .. } = admission;
         (self.statuses, self.status_source) = (statuses, source);
@@ -304,12 +307,13 @@ impl<'p> Exchange<'p> {
         verdict.map(|permit| (permit, delay)).map_err(Rejection::Denied)
     }
 
-    fn forwarded(&mut self) -> ForwardedRequest<'_> {
+    fn forwarded(&mut self, permit: Permit) -> ForwardedRequest<'_> {
         ForwardedRequest {
             proxy: self.proxy,
             client: self.client,
             id: &self.id,
             is_grpc: self.is_grpc,
+            permit,
             body: &mut self.body,
             log: self.record.attempts(self.reservation.as_deref_mut().map(Reservation::delivery_mut)),
         }

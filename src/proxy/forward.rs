@@ -1,18 +1,23 @@
-//! Forwarding a request: from the head of the client to a response that is valid for the client.
+//! Forwarding a request: from the head of the client to a response that is valid for the client. What forwarding needs of the
+//! request's plan is owned: the plan borrows the head, which moves upstream.
+
+use std::net::IpAddr;
+use std::sync::Arc;
 
 use super::client::ClientConnection;
 use super::client_body::ClientBody;
-use super::forward_plan::ForwardPlan;
 use super::inbound::prepare_response;
-use super::outbound::{self, OutboundHead};
+use super::outbound::OutboundHead;
 use super::rejection::Rejection;
 use super::request_id::RequestId;
 use super::response::ProxyResponse;
 use super::response_body::BodySource;
-use super::route_action::Rewrite;
-use super::snapshot::Proxy;
-use super::websocket;
+use super::route_action::{Rewrite, Target};
+use super::snapshot::{ConfigSnapshot, Proxy};
+use super::{outbound, websocket};
 use crate::boxed::rare;
+use crate::consumers::Consumer;
+use crate::gate::{ClientIdentity, ClientLocation, RequestPlan, RouteId};
 use crate::http1::RequestHead;
 use crate::limiter::Permit;
 use crate::upstream::{AttemptLog, ForwardOptions, RequestBody, UpstreamId, UpstreamRequest};
@@ -23,6 +28,7 @@ pub(super) struct ForwardedRequest<'e> {
     pub client: &'e ClientConnection,
     pub id: &'e RequestId,
     pub is_grpc: bool,
+    pub permit: Permit,
     /// The body. On failure, its unread part is put back.
     pub body: &'e mut ClientBody,
     /// Where the attempts are recorded.
@@ -36,7 +42,6 @@ impl ForwardedRequest<'_> {
         (upstream, rewrite): (UpstreamId, &Rewrite),
         plan: &ForwardPlan,
         mut head: Box<RequestHead>,
-        permit: Permit,
     ) -> Result<ProxyResponse<BodySource>, Rejection> {
         let Self { proxy, client, .. } = self;
         let handshake = websocket::handshake_key(&head);
@@ -76,9 +81,47 @@ impl ForwardedRequest<'_> {
             hash_key: plan.balance_hash,
         };
         let request = UpstreamRequest { head, body };
-        match proxy.upstreams[upstream].forward(permit, request, options, self.log).await {
+        match proxy.upstreams[upstream].forward(self.permit, request, options, self.log).await {
             Ok(response) => Ok(prepare_response(response, handshake.as_deref())?),
             Err(error) => Err(Rejection::Upstream(error)),
         }
+    }
+}
+
+/// Where an admitted request goes.
+#[derive(Debug)]
+pub(super) struct ForwardPlan {
+    pub route: RouteId,
+    /// The client's whole address.
+    pub client: IpAddr,
+    /// The normalized path, where it differs from the path as sent.
+    pub path: Option<String>,
+    /// The consumer, if there is one.
+    pub consumer: Option<Arc<Consumer>>,
+    /// The hash that selects the server, where the upstream balances by a key.
+    pub balance_hash: Option<u64>,
+}
+
+impl ForwardPlan {
+    /// The plan of a request that matches a route.
+    #[inline]
+    pub fn new(
+        snapshot: &ConfigSnapshot,
+        client: ClientIdentity<'_>,
+        head: &RequestHead,
+        plan: &RequestPlan<'_>,
+    ) -> Option<Self> {
+        let route = plan.matched.route?;
+        let balance_hash = match &snapshot.actions[route].target {
+            Target::Forward { key: Some(key), .. } => {
+                let gate = &snapshot.gate;
+                let location = ClientLocation::new(plan.client, gate.geo.as_deref());
+                key.balance_hash(&gate.planned_subject(client, head, plan, &location), &gate.hasher)
+            }
+            _ => None,
+        };
+        let path = plan.matched.path.changed().map(str::to_owned);
+        let consumer = plan.identity.consumer.clone();
+        Some(Self { route, client: plan.client, path, consumer, balance_hash })
     }
 }

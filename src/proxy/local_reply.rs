@@ -5,12 +5,12 @@ use std::io::Write as _;
 use bytes::Bytes;
 use http::StatusCode;
 
-use super::custom_reply::CustomReply;
 use super::rate_headers::RateHeaderSource;
 use super::rejection::Rejection;
 use super::request_id::RequestId;
 use super::response::ProxyResponse;
 use super::response_body::BodySource;
+use super::response_policy::CustomReply;
 use super::template::TemplateField;
 use crate::consumers::ConsumerError;
 use crate::gate::{CredentialSource, MissingPart, RequestError};

@@ -7,11 +7,10 @@ use http::{Uri, Version};
 use tokio::time::Instant;
 
 use super::client::ClientConnection;
-use super::descriptor_denial::DescriptorDenial;
 use super::rejection::Rejection;
 use super::request_id::RequestId;
 use super::snapshot::Proxy;
-use crate::gate::{Gate, RequestPlan, RouteId, RouteMatch, hide_credential};
+use crate::gate::{Descriptor, Gate, RequestPlan, RouteId, RouteMatch, hide_credential};
 use crate::http1::RequestHead;
 use crate::limit::{Key, PolicyId, binding};
 use crate::limiter::Admission;
@@ -199,4 +198,15 @@ fn protocol(version: Version) -> &'static str {
         Version::HTTP_2 => "HTTP/2",
         _ => "HTTP/1.1",
     }
+}
+
+/// Why a descriptor is over its limit, for the access log and traces.
+#[derive(Debug)]
+pub struct DescriptorDenial<'d> {
+    /// The descriptor.
+    pub descriptor: &'d Descriptor<'d>,
+    /// The limit or one of its variants; none if a rule blocks the descriptor.
+    pub limit: Option<PolicyId>,
+    /// The key, if it has denied by one.
+    pub key: Option<Key>,
 }

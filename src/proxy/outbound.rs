@@ -9,7 +9,7 @@ use percent_encoding::{AsciiSet, percent_encode};
 
 use super::client::ClientConnection;
 use super::consumer_forwarding::ConsumerForwarding;
-use super::forward_plan::ForwardPlan;
+use super::forward::ForwardPlan;
 use super::forwarded::add_forwarded;
 use super::hop::{normalize_length, remove_hop_by_hop, retain_announced_trailers, takes_trailers};
 use super::request_id::RequestId;

@@ -1,7 +1,7 @@
 //! Through which interface a request came, and how it is decided.
 
+use super::forward::ForwardPlan;
 use super::forward_auth::ForwardAuth;
-use super::forward_plan::ForwardPlan;
 use super::local_reply::LocalReply;
 use super::original_request;
 use super::rejection::Rejection;

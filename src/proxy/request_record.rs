@@ -4,10 +4,8 @@ use std::task::Poll;
 
 use http::StatusCode;
 
-use super::blocked;
 use super::client::ClientConnection;
-use super::descriptor_denial::DescriptorDenial;
-use super::log_entry::{LogEntry, PlannedRequest};
+use super::log_entry::{DescriptorDenial, LogEntry, PlannedRequest};
 use super::rejection::Rejection;
 use super::request_id::RequestId;
 use super::server_span;
@@ -16,7 +14,7 @@ use crate::gate::{Gate, RouteMatch, Subject};
 use crate::http1::RequestHead;
 use crate::limit::PolicyId;
 use crate::limiter::{Admission, Delivery};
-use crate::telemetry::{Interface, RequestTrace, TraceId, Verdict};
+use crate::telemetry::{Interface, KeyEvent, LogKeys, RequestTrace, TraceId, Verdict};
 use crate::upstream::{AttemptLog, PolledFrame};
 
 /// What is recorded of a request until its response has ended. A single pointer, since it moves with each request: none for
@@ -89,7 +87,7 @@ impl RequestRecord {
     /// Records the consumer and the key of a request that the `block` list of a limit rejects.
     pub fn describe_blocked(&mut self, proxy: &Proxy, subject: &Subject<'_>, limit: PolicyId) {
         let log = self.0.as_deref_mut().and_then(|recorders| recorders.log.as_deref_mut());
-        blocked::record(proxy, subject, limit, log);
+        record_blocked(proxy, subject, limit, log);
     }
 
     /// Records why a request is rejected.
@@ -232,5 +230,23 @@ impl Recorders {
         {
             trace.failed("client_gone");
         }
+    }
+}
+
+/// Counts a request that the `block` list of a limit rejects among those of its key, and records its consumer and its key in the access log. A request without a
+/// key, whose address is blocked, has neither count nor key.
+fn record_blocked(proxy: &Proxy, subject: &Subject<'_>, limit: PolicyId, log_entry: Option<&mut LogEntry>) {
+    let gate = &proxy.snapshot.gate;
+    let consumer = subject.identity.name();
+    let key = gate.limit_rules[limit].key.find(subject, &gate.hasher).key();
+    if let (Some(top), Some(key)) = (&proxy.top, key) {
+        let event = KeyEvent { key, consumer, is_denied: true };
+        top.record(limit, event, || gate.key_name_of(limit, key, subject));
+    }
+    let Some(entry) = log_entry else { return };
+    entry.set_consumer(consumer);
+    if let Some(key) = key.filter(|_| entry.keys() != LogKeys::Off) {
+        let name = (entry.keys() == LogKeys::Plain).then(|| gate.key_name_of(limit, key, subject));
+        entry.set_key(&key, name.flatten());
     }
 }

@@ -6,14 +6,14 @@ use http::{HeaderMap, StatusCode};
 
 use super::client::ClientConnection;
 use super::client_body::ClientBody;
-use super::descriptor_denial::DescriptorDenial;
-use super::frame_stream::FrameStream;
 use super::grpc;
 use super::http2;
+use super::log_entry::DescriptorDenial;
 use super::rate_headers::RateHeaderSource;
 use super::request_id::RequestId;
 use super::request_record::RequestRecord;
 use super::response::ProxyResponse;
+use super::response_body::FrameStream;
 use super::response_body::{BodySource, ReplyBody, RequestTiming};
 use super::snapshot::Proxy;
 use crate::gate::RequestError;

@@ -205,6 +205,8 @@ fn times_of_servers_and_waits_for_them_are_counted() {
     let mut clients = [(); 2].map(|()| Client::connect(proxy.addr()));
     for client in &mut clients {
         client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        // Otherwise the second request may be read first, and get the connection.
+        eventually("the first request has the connection", || slow.received() == 1);
     }
     wait_for(&proxy, "tidegate_upstream_pending_requests{upstream=\"api\"}", 1);
     release.send(()).unwrap();

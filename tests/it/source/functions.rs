@@ -20,8 +20,6 @@ const WIDE: &[&str] = &[
     "crates/http1/src/write.rs: write_response",
     "src/limiter/grants/share_balance.rs: record_reply",
     "src/limiter/grants/taken_units.rs: add",
-    "src/proxy/exchange.rs: begin",
-    "src/proxy/forward.rs: forward",
     "src/server/connection/http1/response.rs: start",
     "src/store/memory/debts.rs: store",
     "src/upstream/client.rs: wait",
