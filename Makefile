@@ -44,7 +44,7 @@ ADAPT := $(WRITE) sed -e 's|/usr/local/bin/|$(BINDIR)/|g' -e 's|/etc/tidegate/|$
 SOURCES := build.rs Cargo.toml Cargo.lock rust-toolchain.toml $(shell find src crates lua -type f)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint fmt build release-pgo install uninstall release deb reference pictures bench bench-compare bench-envoy bench-growth bench-instructions
+.PHONY: help run test test-all check lint fmt build release-pgo install uninstall release deb reference pictures bench bench-compare bench-envoy bench-growth bench-instructions
 
 help: ## Show this list
 	@printf 'tidegate, a reverse proxy with rate limiting built in\n\n'
@@ -62,20 +62,32 @@ run: ## Build, then serve config/quickstart.toml on 127.0.0.1:8080
 	@printf '    for i in $$(seq 10); do curl -s -o /dev/null -w "%%{http_code} " %s; done; echo\n\n' '$(URL)'
 	@exec $(CARGO) run --locked --quiet -- run -c '$(CONFIG)'
 
-test: ## Install missing tools, then run all checks and tests
+# The tests that take long or need more than the tools installed here are in tests/it/needs.txt.
+QUICK := $(shell sed -n 's/^\([a-z][a-z_0-9:]*\) .*/--skip \1/p' tests/it/needs.txt)
+COUNT := grep -c ': test$$'
+
+test: ## Run the tests that need Redis, OpenSSL, curl and Python alone (some minutes)
+	@scripts/setup cc curl openssl python3 redis-server
+	$(CARGO) test --locked --workspace $(FEATURES) --lib --bins --no-fail-fast
+	$(CARGO) test --locked $(FEATURES) --test it --no-fail-fast -- $(QUICK)
+	@all=$$($(CARGO) test --locked --quiet $(FEATURES) --test it -- --list | $(COUNT)); \
+	quick=$$($(CARGO) test --locked --quiet $(FEATURES) --test it -- --list $(QUICK) | $(COUNT)); \
+	printf '%s of %s integration tests and the documentation tests need make test-all\n' $$((all - quick)) $$all
+
+test-all: ## Install missing tools, also browsers and other proxies, then run all tests
 	@scripts/setup cc apache browser caddy curl debhelper django docker-compose envoy fakeroot flask go go-http2 h2load haproxy \
-	  mariadb nginx openssl pebble prometheus rails redis-server systemd traefik rustfmt clippy yaml
-	$(CARGO) fmt --all --check
-	$(CARGO) clippy --locked --workspace $(FEATURES) --all-targets -- -D warnings
-	RUSTDOCFLAGS='-D warnings --cfg internals' $(CARGO) doc --locked --workspace $(FEATURES) --no-deps --document-private-items
+	  mariadb nginx openssl pebble prometheus rails redis-server systemd traefik yaml
 	$(CARGO) test --locked --workspace $(FEATURES) --lib --bins --tests --no-fail-fast
 	$(CARGO) test --locked --workspace $(FEATURES) --doc
 
-lint: ## Check format, lints, documentation, dependencies and shell scripts
-	@scripts/setup cc rustfmt clippy shellcheck cargo-deny cargo-machete
+check: ## Check format, lints and documentation, as continuous integration does
+	@scripts/setup cc rustfmt clippy
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace $(FEATURES) --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings --cfg internals' $(CARGO) doc --locked --workspace $(FEATURES) --no-deps --document-private-items
+
+lint: check ## Check also dependencies and shell scripts
+	@scripts/setup shellcheck cargo-deny cargo-machete
 	$(CARGO) deny --locked check licenses bans sources
 	$(CARGO) machete
 	shellcheck scripts/setup config/demo/load.sh packaging/build-deb packaging/pgo packaging/release packaging/sbom \

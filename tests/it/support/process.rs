@@ -13,6 +13,28 @@ use super::eventually;
 /// The binary of this project.
 pub const TIDEGATE: &str = env!("CARGO_BIN_EXE_tidegate");
 
+/// The tests that are left to `make test-all`, and why.
+const NEEDS: &str = include_str!("../needs.txt");
+
+/// What `make test` installs, and what each Debian has.
+const QUICK_PROGRAMS: [&str; 15] = [
+    "bash",
+    "curl",
+    "id",
+    "openssl",
+    "prlimit",
+    "python3",
+    "redis-cli",
+    "redis-server",
+    "script",
+    "setpriv",
+    "sh",
+    "sha256sum",
+    "sleep",
+    "tidegate",
+    "timeout",
+];
+
 /// A started process. When it is dropped, or has ended by itself, the kernel kills all of its process group: the processes that it
 /// has started, too.
 #[derive(Debug)]
@@ -149,6 +171,7 @@ fn read(output: Option<impl Read>) -> Vec<u8> {
 /// The path of a program, which may be in the directory for administrators, which the PATH of other users lacks.
 #[track_caller]
 fn find(program: &Path) -> PathBuf {
+    assert_listed(program);
     if program.components().count() > 1 {
         return program.to_owned();
     }
@@ -156,4 +179,22 @@ fn find(program: &Path) -> PathBuf {
     let mut directories = std::env::split_paths(&path).chain(["/usr/sbin".into()]);
     let found = directories.find_map(|directory| Some(directory.join(program)).filter(|file| file.is_file()));
     found.unwrap_or_else(|| panic!("{} is not installed; see scripts/setup", program.display()))
+}
+
+/// Fails if a test starts a program that `make test` does not install, and is not in the list of such tests. The name of the
+/// thread is that of the test.
+#[track_caller]
+fn assert_listed(program: &Path) {
+    let name = program.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    if program.components().count() > 2 && !program.starts_with("/usr") || QUICK_PROGRAMS.contains(&name) {
+        return;
+    }
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or_default();
+    let is_listed =
+        NEEDS.lines().filter_map(|line| line.split_once(' ')).any(|(prefix, _)| test.starts_with(prefix));
+    assert!(
+        is_listed || !test.contains("::"),
+        "{test} starts {name}, which `make test` does not install: add the test to tests/it/needs.txt"
+    );
 }
