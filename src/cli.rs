@@ -2,29 +2,23 @@
 
 mod admin_args;
 mod admin_client;
-mod admin_tls;
-mod ahead;
 mod check;
-mod completions;
 mod config;
 mod convert;
 mod decimal;
+mod describe;
 mod explain;
 mod file;
+mod generated;
 mod health;
 mod init;
 mod keys;
-mod man;
-mod outcome;
 mod output;
-mod problems;
 mod reload;
 mod replay;
 mod run;
-mod schema;
 mod simulate;
 mod status;
-mod table;
 mod top;
 mod version;
 
@@ -34,7 +28,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use self::file::FileArgs;
-use self::outcome::{Failure, Outcome};
+use self::output::{Failure, Outcome};
 
 const ENVIRONMENT: &str = "\
 Files:
@@ -93,7 +87,7 @@ enum CliCommand {
     /// Describe all keys of the configuration file.
     Config(config::ConfigArgs),
     /// Print the JSON schema of the configuration file (draft 2020-12), with which editors complete and check it.
-    #[command(after_help = schema::EXAMPLES)]
+    #[command(after_help = config::SCHEMA_EXAMPLES)]
     Schema,
     /// Inspect and change the keys of limits, in a running proxy.
     ///
@@ -119,9 +113,9 @@ enum CliCommand {
     /// Uses its admin interface, as `tidegate keys` does.
     Status(status::StatusArgs),
     /// Print the completions of the command line for a shell.
-    Completions(completions::CompletionsArgs),
+    Completions(generated::CompletionsArgs),
     /// Print the manual page, or write those of all commands into a directory.
-    Man(man::ManArgs),
+    Man(generated::ManArgs),
     /// Show the version, and from which commit, for which target and with which features it was built.
     #[command(after_help = version::EXAMPLES)]
     Version,
@@ -150,14 +144,14 @@ fn run(command: &CliCommand) -> Outcome {
         CliCommand::Init(args) => init::init(args),
         CliCommand::Convert(args) => convert::convert(args),
         CliCommand::Config(args) => config::config(args),
-        CliCommand::Schema => schema::schema(),
+        CliCommand::Schema => config::schema(),
         CliCommand::Keys(args) => keys::keys(args),
         CliCommand::Top(args) => top::top(args),
         CliCommand::Health(args) => health::health(args),
         CliCommand::Reload(args) => reload::reload(args),
         CliCommand::Status(args) => status::status(args),
-        CliCommand::Completions(args) => completions::completions(args, Cli::command()),
-        CliCommand::Man(args) => man::man(args, Cli::command()),
+        CliCommand::Completions(args) => generated::completions(args, Cli::command()),
+        CliCommand::Man(args) => generated::man(args, Cli::command()),
         CliCommand::Version => version::version(),
     }
 }

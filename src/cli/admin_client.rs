@@ -14,9 +14,8 @@ use serde_json::Value;
 use tokio::net::{TcpStream, UnixStream};
 use url::Url;
 
-use super::admin_tls::TlsFiles;
-use super::outcome::Failure;
-use super::output::complain;
+use super::admin_args::TlsFiles;
+use super::output::{Failure, complain};
 use crate::admin::api::ErrorBody;
 use crate::admin::{AdminAddress, AdminSpec};
 use crate::http_client::{self, HttpConnection};

@@ -4,18 +4,18 @@ mod certificates;
 mod connect;
 mod connection;
 mod cure;
-mod report;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use serde::Serialize;
 
-use self::report::CheckReport;
-use super::ahead;
+use self::connection::ConnectionCheck;
+use super::describe;
 use super::file::{self, FileArgs};
-use super::outcome::{Failure, Outcome};
-use super::output::{complain, print, report_write};
+use super::output::{self, Failure, Outcome, complain, print, report_write};
+use crate::admin::api::ProblemInfo;
 use crate::config::{Config, Loaded, Report};
 use crate::store::StoreSpec;
 use crate::text::counted;
@@ -112,7 +112,7 @@ fn print_warnings(warnings: &Report) -> Outcome {
 /// A line for each limit that grants units ahead of requests, or keeps freed slots.
 fn granting_limits(config: &Config) -> impl Iterator<Item = String> {
     let limits = config.snapshot.gate.limits();
-    limits.filter_map(|(_, policy)| Some(format!("limit {}: {}", policy.name, ahead::describe(policy)?)))
+    limits.filter_map(|(_, policy)| Some(format!("limit {}: {}", policy.name, describe::ahead(policy)?)))
 }
 
 /// Summarizes a configuration, such as `1 route, 2 limits, 1 upstream, counts in this process`.
@@ -133,4 +133,75 @@ fn summary(config: &Config) -> String {
         acme.map(|acme| format!("{} from {}", counted(acme.names.len(), "certificate"), acme.server())),
     );
     counts.join(", ")
+}
+
+/// The result of a check, for other programs.
+#[derive(Debug, Serialize)]
+struct CheckReport {
+    /// The name of the file.
+    file: String,
+    /// Whether the file is accepted.
+    pub valid: bool,
+    errors: Vec<ProblemInfo>,
+    /// Those of a file without errors.
+    warnings: Vec<ProblemInfo>,
+    /// What a valid file has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    summary: Option<CheckSummary>,
+    /// What --connect has found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connections: Option<Vec<ConnectionCheck>>,
+}
+
+#[derive(Debug, Serialize)]
+struct CheckSummary {
+    routes: usize,
+    limits: usize,
+    upstreams: usize,
+    /// `memory`, or the address of Redis.
+    store: String,
+}
+
+impl CheckReport {
+    /// The result for a valid file; with `strict` only a file without warnings is accepted.
+    pub fn of_valid(file: String, loaded: &Loaded, strict: bool) -> Self {
+        let snapshot = &loaded.config.snapshot;
+        let summary = CheckSummary {
+            routes: snapshot.gate.routes.routes().len(),
+            limits: snapshot.gate.limit_rules.len(),
+            upstreams: snapshot.upstreams.len(),
+            store: match &loaded.config.store {
+                StoreSpec::Memory => "memory".to_owned(),
+                StoreSpec::Redis(redis) => redis.target.to_string(),
+            },
+        };
+        Self {
+            valid: !strict || loaded.warnings.is_empty(),
+            errors: Vec::new(),
+            warnings: problems(&file, &loaded.warnings),
+            summary: Some(summary),
+            connections: None,
+            file,
+        }
+    }
+
+    /// The result for an invalid file.
+    pub fn of_invalid(file: String, report: &Report) -> Self {
+        let errors = problems(&file, report);
+        Self { file, valid: false, errors, warnings: Vec::new(), summary: None, connections: None }
+    }
+
+    /// Prints it to standard output.
+    pub fn print(&self) -> Outcome {
+        output::print_json(self)
+    }
+}
+
+/// The problems of a report; a file that can't be read has no name there.
+fn problems(file: &str, report: &Report) -> Vec<ProblemInfo> {
+    let mut problems = report.problems();
+    for problem in problems.iter_mut().filter(|problem| problem.file.is_empty()) {
+        file.clone_into(&mut problem.file);
+    }
+    problems
 }

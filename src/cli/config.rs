@@ -1,10 +1,8 @@
-//! `tidegate config`.
+//! `tidegate config` and `tidegate schema`: what the configuration file may contain.
 
 use clap::Args;
 
-use super::outcome::Outcome;
-use super::output::print;
-use super::schema;
+use super::output::{Outcome, print, print_json};
 use crate::config;
 
 const EXAMPLES: &str = "\
@@ -29,10 +27,25 @@ pub(super) struct ConfigArgs {
 /// Prints what the configuration file may contain.
 pub(super) fn config(args: &ConfigArgs) -> Outcome {
     if args.schema {
-        return schema::schema();
+        return schema();
     }
     let blocks = config::reference();
     let tables: Vec<String> =
         blocks.iter().map(|block| format!("## {}\n\n{}", block.name, block.table)).collect();
     print(tables.join("\n").trim_end())
+}
+
+/// The examples of its help.
+pub(super) const SCHEMA_EXAMPLES: &str = "\
+Examples:
+  tidegate schema > tidegate.schema.json
+
+Editors with Taplo, such as VS Code with Even Better TOML, complete and check a configuration whose first line is \
+`#:schema ./tidegate.schema.json`.
+
+Exit status: 0 on success, 1 if the output fails, 2 for wrong usage.";
+
+/// Prints the JSON schema of the configuration file.
+pub(super) fn schema() -> Outcome {
+    print_json(&config::schema())
 }

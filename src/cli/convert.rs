@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
-use super::outcome::{Failure, Outcome};
-use super::output::{complain, report_write};
+use super::output::{Failure, Outcome, complain, report_write};
 use crate::config;
 use crate::convert::{self, Converted, Finding, Origin, OriginFile, SyntaxError};
 use crate::text::counted;

@@ -1,7 +1,5 @@
 //! `tidegate explain`.
 
-mod cors;
-mod decision;
 mod descriptor;
 mod explained;
 mod forwarding;
@@ -9,15 +7,13 @@ mod limits;
 mod report;
 mod request;
 mod routing;
-mod rows;
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use clap::{ArgAction, Args};
 
 use super::file::FileArgs;
-use super::outcome::{Failure, Outcome};
-use super::output::{complain, print, print_json};
+use super::output::{Failure, Outcome, complain, print, print_json};
 use crate::config::Loaded;
 use crate::gate::{ClientIdentity, Descriptor};
 

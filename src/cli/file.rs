@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::outcome::Failure;
-use super::output::complain;
+use super::output::{Failure, complain};
 use crate::config::{self, Interfaces, Loaded, Report};
 
 /// The help of the argument.

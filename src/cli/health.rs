@@ -8,8 +8,7 @@ use http::StatusCode;
 
 use super::admin_args::{AdminArgs, Reached};
 use super::admin_client::{AdminClient, AdminRequest, on_this_machine};
-use super::outcome::{Failure, Outcome};
-use super::output::{complain, print};
+use super::output::{Failure, Outcome, complain, print};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
-use super::outcome::{Failure, Outcome};
-use super::output::{complain, print};
+use super::output::{Failure, Outcome, complain, print};
 use crate::config;
 
 /// The upstream of the templates.

@@ -7,9 +7,7 @@ use serde::de::DeserializeOwned;
 
 use super::admin_args::AdminArgs;
 use super::admin_client::{AdminRequest, unknown_response};
-use super::outcome::{Failure, Outcome};
-use super::output::{complain, print, print_json};
-use super::problems;
+use super::output::{self, Failure, Outcome, complain, print, print_json};
 use crate::admin::api::{ReloadError, ReloadInfo, ReloadRequest};
 
 const EXAMPLES: &str = "\
@@ -59,7 +57,7 @@ fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, Failure> {
 
 /// Prints the warnings of the file, and what has changed.
 fn print_reloaded(reloaded: &ReloadInfo) -> Outcome {
-    for line in problems::lines(&reloaded.warnings) {
+    for line in output::problem_lines(&reloaded.warnings) {
         complain(if line.starts_with(' ') { line } else { format!("warning: {line}") });
     }
     let unchanged = if reloaded.changes.is_empty() { ", without changes" } else { "" };
@@ -69,7 +67,7 @@ fn print_reloaded(reloaded: &ReloadInfo) -> Outcome {
 }
 
 fn complain_of(failure: &ReloadError) {
-    for line in problems::lines(&failure.problems) {
+    for line in output::problem_lines(&failure.problems) {
         complain(if line.starts_with(' ') { line } else { format!("error: {line}") });
     }
     complain(format!("error: {}; the earlier configuration is still served", failure.error));

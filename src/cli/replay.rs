@@ -1,28 +1,29 @@
 //! `tidegate replay`.
 
-mod emit;
-mod html_file;
 mod options;
 mod progress;
 mod suggestion;
 mod table;
 
-use std::fmt::Display;
-use std::io::{self, BufWriter};
+use std::ffi::OsString;
+use std::fmt::{Display, Write as _};
+use std::fs::{self, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
 
-use self::emit::Emitter;
-use self::html_file::write_file;
 pub(super) use self::options::ReplayArgs;
 use self::options::{Named, Output, usage};
 use self::progress::ProgressDisplay;
-use super::outcome::{Failure, Outcome};
-use super::output::{complain, print, report_write};
+use super::output::{Failure, Outcome, complain, print, report_write};
 use crate::config::Loaded;
 use crate::gate::Gate;
+use crate::limit::{Charge, Key, PolicyId};
 use crate::replay::{
-    Arrivals, BackgroundReader, ConfigurationReport, Findings, PartSources, Player, ReadSummary,
-    ReplayReport, Replayer, html,
+    Arrivals, BackgroundReader, ConfigurationReport, Entry, Findings, PartSources, PlannedEntry, Played,
+    Player, ReadSummary, ReplayReport, Replayer, html,
 };
+use crate::suggest::nearest;
+use crate::telemetry::escaped;
 use crate::time::{Clock, Timestamp};
 
 /// Plays access logs.
@@ -145,4 +146,105 @@ fn gate(loaded: &Loaded) -> &Gate {
 fn failed(error: impl Display) -> Failure {
     complain(format!("error: {error}"));
     Failure::Running
+}
+
+/// Writes a file so that its readers find the old content or all of the new. Fails if the file, or one beside it, can't be
+/// written.
+fn write_file(path: &Path, text: &str) -> io::Result<()> {
+    if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        // A device or a pipe must not be replaced.
+        return fs::write(path, text);
+    }
+    // A link stays, and the file behind it is replaced.
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let mut name = OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(format!(".{}", std::process::id()));
+    let temporary = path.with_file_name(name);
+    let written = write_new(&temporary, text).and_then(|()| fs::rename(&temporary, &path));
+    if written.is_err() {
+        // The error of the write is the one to report.
+        let _ = fs::remove_file(&temporary);
+    }
+    written
+}
+
+fn write_new(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}
+
+/// Writes arrivals.
+struct Emitter<W> {
+    limit: PolicyId,
+    out: W,
+}
+
+impl<W: Write> Emitter<W> {
+    /// An emitter of the arrivals of this limit. Fails if there is no such limit.
+    pub fn new(gate: &Gate, name: &str, out: W) -> Result<Self, String> {
+        let limit = gate.limit_named(name).ok_or_else(|| {
+            match nearest(name, gate.limits().map(|(_, policy)| &*policy.name)) {
+                Some(near) => format!("unknown limit `{name}`; did you mean `{near}`?"),
+                None => format!("unknown limit `{name}`"),
+            }
+        })?;
+        Ok(Self { limit, out })
+    }
+
+    /// Writes the line of a request, if the limit decides it.
+    pub fn write(
+        &mut self,
+        entry: &Entry<'_>,
+        played: &Played,
+        planned: Option<&PlannedEntry<'_>>,
+    ) -> io::Result<()> {
+        let decision = played.decisions.iter().find(|(limit, ..)| *limit == self.limit);
+        let (Some((_, charge, _)), Some(planned)) = (decision, planned) else { return Ok(()) };
+        let seconds = |micros: u64| format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000);
+        let (at, flight) = (seconds(entry.arrival.0), seconds(entry.duration.unwrap_or_default().0));
+        writeln!(self.out, "{at} {} {} {flight}", key_word(planned, charge), charge.cost)
+    }
+
+    /// Writes what is buffered.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// The key as one word. Blanks, percent signs, and what would start a comment, are percent-encoded.
+fn key_word(planned: &PlannedEntry<'_>, charge: &Charge) -> String {
+    let name = planned.key_name(charge).unwrap_or_else(|| format!("{}{}", Key::TAG, charge.key));
+    let mut word = String::new();
+    for (index, c) in escaped(&name).chars().enumerate() {
+        if c.is_whitespace() || c == '%' || index == 0 && c == '#' {
+            let mut bytes = [0; 4];
+            for byte in c.encode_utf8(&mut bytes).bytes() {
+                // Writing to a string can't fail.
+                let _ = write!(word, "%{byte:02X}");
+            }
+        } else {
+            word.push(c);
+        }
+    }
+    if word.is_empty() { "-".to_owned() } else { word }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_and_nothing_is_left_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("report.html");
+        for text in ["one", "two"] {
+            write_file(&path, text).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert!(write_file(&folder.path().join("missing/report.html"), "x").is_err());
+        assert!(write_file(folder.path(), "x").is_err());
+    }
 }

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use super::file::{self, FileArgs};
-use super::outcome::{Failure, Outcome};
-use super::output::complain;
+use super::output::{Failure, Outcome, complain};
 use crate::{app, telemetry};
 
 /// How long the exit waits until the last lines of the log are written.

@@ -6,10 +6,7 @@ use clap::Args;
 
 use super::admin_args::AdminArgs;
 use super::admin_client::{AdminRequest, unknown_response};
-use super::outcome::Outcome;
-use super::output::print;
-use super::problems;
-use super::table::aligned;
+use super::output::{self, Outcome, aligned, print};
 use crate::admin::api::{AcmeInfo, ConfigInfo, ServerInfo, StatusInfo, StoreInfo, UpstreamInfo};
 use crate::telemetry::escaped;
 use crate::text::counted;
@@ -89,7 +86,7 @@ fn configuration(configuration: &ConfigInfo) -> Vec<String> {
     if let Some(failed) = &configuration.last_error {
         lines.push(row("last error", &format!("{}: {}", failed.at, failed.error)));
         let help = failed.help.iter().map(|help| format!("  help: {help}"));
-        let details = problems::lines(&failed.problems).into_iter().chain(help);
+        let details = output::problem_lines(&failed.problems).into_iter().chain(help);
         lines.extend(details.map(|line| row("", &line)));
     }
     lines

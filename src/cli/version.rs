@@ -1,7 +1,6 @@
 //! `tidegate version`.
 
-use super::outcome::Outcome;
-use super::output::print;
+use super::output::{Outcome, print};
 
 /// The examples of its help.
 pub(super) const EXAMPLES: &str = "\

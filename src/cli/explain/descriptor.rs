@@ -2,9 +2,8 @@
 
 use serde::Serialize;
 
-use super::explained::ExplainedLimit;
+use super::explained::{ExplainedLimit, TextRows};
 use super::limits;
-use super::rows::TextRows;
 use crate::config::Loaded;
 use crate::gate::{Descriptor, DescriptorRule};
 use crate::limit::PolicyId;

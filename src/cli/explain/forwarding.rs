@@ -3,8 +3,7 @@
 use http::StatusCode;
 use http::header::HeaderName;
 
-use super::explained::ResponseInfo;
-use super::rows::TextRows;
+use super::explained::{ResponseInfo, TextRows};
 use crate::config::Loaded;
 use crate::gate::{Gate, KeySpec, Subject};
 use crate::http1::{RequestHead, names};

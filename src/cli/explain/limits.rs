@@ -1,8 +1,7 @@
 //! Explains how a limit applies to a request.
 
-use super::explained::{ExplainedLimit, KeyPartInfo};
-use super::rows::TextRows;
-use crate::cli::ahead;
+use super::explained::{ExplainedLimit, KeyPartInfo, TextRows};
+use crate::cli::describe;
 use crate::config::Loaded;
 use crate::gate::{
     Cost, Gate, KeyPart, KeySpec, LimitMatch, LimitRule, NoField, OnMissing, PartValue, PolicySource,
@@ -120,7 +119,7 @@ fn explain_charge(
         let after = ban.after;
         rows.sub_row("ban", format!("for {length}, after {after} denial{} within {within}", plural(after)));
     }
-    if let Some(granted) = ahead::describe(policy) {
+    if let Some(granted) = describe::ahead(policy) {
         rows.sub_row("ahead", granted);
     }
     let tag = format!("{}{}", Key::TAG, String::from_utf8_lossy(&charge.key.text()));

@@ -4,9 +4,8 @@ use std::fmt::Write as _;
 
 use http::{Method, StatusCode};
 
-use super::explained::{Explained, RequestInfo, ResponseInfo};
-use super::rows::TextRows;
-use super::{cors, decision, forwarding, limits, routing};
+use super::explained::{Explained, RequestInfo, ResponseInfo, TextRows};
+use super::{forwarding, limits, routing};
 use crate::config::Loaded;
 use crate::consumers::ConsumerError;
 use crate::gate::{
@@ -29,7 +28,7 @@ pub(super) fn explain(
         RequestInfo { method: head.method.to_string(), url: head.uri.to_string(), from: Some(peer.address) };
     let mut explained = Explained { request, ..Explained::default() };
     explained.rows.row("request", format!("{} {} from {}", head.method, head.uri, peer.address));
-    let Some(decision) = decision::decision(loaded, peer, head) else {
+    let Some(decision) = routing::decision(loaded, peer, head) else {
         explain_request(&mut explained, loaded, peer, head, body);
         return explained;
     };
@@ -65,7 +64,7 @@ fn explain_request(
     let gate = &loaded.config.snapshot.gate;
     let rules = loaded.config.snapshot.cors.as_deref();
     match rules.and_then(|rules| rules.preflight(gate, peer, head)) {
-        Some(preflight) => cors::explain_preflight(explained, gate, head, &preflight),
+        Some(preflight) => routing::explain_preflight(explained, gate, head, &preflight),
         None => explain_known(explained, loaded, peer, head, body),
     }
 }
@@ -165,7 +164,7 @@ fn explain_plan(
     let index = plan.matched.route.map(RouteId::index);
     let request = RequestView { head, method: &head.method, query: &plan.matched.query, location };
     routing::explain(rows, gate.routes.routes(), index, request, plan);
-    cors::explain(rows, snapshot, plan.matched.route, head);
+    routing::explain_cors(rows, snapshot, plan.matched.route, head);
     let ids = subject.route.map_or(&gate.default_limits, |route| &route.limits);
     if ids.is_empty() {
         rows.row("limits", "none");

@@ -9,8 +9,7 @@ use jiff::tz::TimeZone;
 
 use crate::cli::decimal;
 use crate::cli::file;
-use crate::cli::outcome::Failure;
-use crate::cli::output::complain;
+use crate::cli::output::{Failure, complain};
 use crate::config::{self, Loaded};
 use crate::gate::Gate;
 use crate::replay::suggest::{ShareOf, SuggestSettings};

@@ -1,6 +1,6 @@
 //! Suggested limits as text.
 
-use super::super::table::aligned;
+use super::super::output::aligned;
 use crate::replay::suggest::{Check, Quantiles, SlotsSuggestion, Suggestion, percent, toml};
 use crate::text::plural;
 

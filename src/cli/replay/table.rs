@@ -1,7 +1,7 @@
 //! The report of a replay as tables.
 
 use super::suggestion;
-use crate::cli::table::aligned;
+use crate::cli::output::aligned;
 use crate::replay::{
     Bin, ConfigurationReport, DeniedKey, LimitReport, LogCounts, Number, ReplayReport, RouteReport,
 };

@@ -3,9 +3,9 @@
 use std::io::{self, Read};
 use std::path::Path;
 
-use super::arrival_charge::ArrivalCharge;
 use crate::cli::decimal;
 use crate::http1::is_digits;
+use crate::limit::{Charge, Decision};
 use crate::time::{Micros, Timestamp};
 
 /// The most arrivals of one run.
@@ -120,6 +120,14 @@ fn cost(word: &str) -> Result<u64, LineProblem> {
     word.parse().ok().filter(|cost| is_whole && *cost <= MAX_COST).ok_or_else(|| {
         (format!("`{word}` is not a cost"), format!("a cost is a whole number from 0 to {MAX_COST}"))
     })
+}
+
+/// The charge of a limit for an arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ArrivalCharge {
+    pub charge: Charge,
+    /// The decision on a key that the file allows or blocks, which needs no count.
+    pub preset: Option<Decision>,
 }
 
 #[cfg(test)]

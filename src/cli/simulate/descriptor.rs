@@ -1,8 +1,7 @@
 //! Arrivals of one descriptor of the rate-limit service.
 
-use super::arrival_charge::ArrivalCharge;
-use super::arrivals::{DEFAULT_KEY, SimulatedArrival};
-use super::charges;
+use super::arrivals::{ArrivalCharge, DEFAULT_KEY, SimulatedArrival};
+use super::scenario;
 use crate::gate::{Descriptor, DescriptorPlan, DescriptorRule, Gate};
 use crate::limit::{Charge, Key, PolicyId};
 use crate::text::plural;
@@ -111,9 +110,9 @@ fn charge(gate: &Gate, plan: &DescriptorPlan<'_>, limit: PolicyId, hits: u64) ->
         return ArrivalCharge { charge: *charge, preset: None };
     }
     let preset = if plan.blocked_by == Some(limit) || plan.lacking_for == Some(limit) {
-        charges::blocked(gate, limit)
+        scenario::blocked(gate, limit)
     } else {
-        charges::unlimited(gate, limit)
+        scenario::unlimited(gate, limit)
     };
     ArrivalCharge { charge: Charge::take(limit, UNCOUNTED, hits), preset: Some(preset) }
 }

@@ -1,10 +1,9 @@
 //! Plays arrivals against limits that are decided at once, as by one proxy next to its store.
 
-use super::arrival_charge::ArrivalCharge;
-use super::arrivals::SimulatedArrival;
+use super::arrivals::{ArrivalCharge, SimulatedArrival};
 use super::backend::Backend;
-use super::charges::{charges, counted, is_blocked, merge, peek};
 use super::played::PlayedArrival;
+use super::scenario::{charges, counted, is_blocked, merge, peek};
 use crate::gate::Gate;
 use crate::limit::{Charge, DecidedCharge, DecidedCharges, Holder, PolicyId};
 use crate::replay::{Flight, RequestsInFlight, lease};

@@ -3,10 +3,8 @@
 use std::io::{self, Write};
 
 use super::arrivals::SimulatedArrival;
-use super::error::SimulateError;
 use super::played::{DecisionOrigin, PlayedArrival};
-use super::player::ArrivalPlayer;
-use super::rows;
+use super::player::{self, ArrivalPlayer, SimulateError};
 use super::scenario::Scenario;
 use crate::limit::DecidedCharge;
 use crate::time::{Micros, format_seconds};
@@ -17,7 +15,7 @@ pub(super) async fn write(
     players: &mut [ArrivalPlayer<'_>],
     out: &mut impl Write,
 ) -> Result<(), SimulateError> {
-    rows::play(scenario.arrivals, players, |arrival, results| {
+    player::play(scenario.arrivals, players, |arrival, results| {
         for played in results {
             let limit = &scenario.policies[played.binding().charge.policy].stored;
             write_object(out, arrival, limit, played)?;

@@ -1,6 +1,7 @@
 //! Plays arrivals against the same limits.
 
 use std::collections::VecDeque;
+use std::io;
 
 use super::arrivals::SimulatedArrival;
 use super::exact::ExactPlayer;
@@ -92,4 +93,58 @@ impl<'a> ArrivalPlayer<'a> {
             Decider::Proxies(proxies) => Some(proxies),
         }
     }
+}
+
+/// Why a simulation stops.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SimulateError {
+    /// The Redis of `--store` can't be reached.
+    #[error(
+        "can't reach {0}: {1}\nhelp: name a Redis that runs with --store URL, or leave --store out to play in memory"
+    )]
+    Unreachable(String, StoreError),
+    /// A call to the store failed.
+    #[error("the store failed: {0}")]
+    Store(#[from] StoreError),
+    /// Standard output can't be written.
+    #[error(transparent)]
+    Output(#[from] io::Error),
+    /// SIGINT.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// Plays all arrivals, and passes each to `write` with the results of all players, in order.
+pub(super) async fn play(
+    arrivals: &[SimulatedArrival],
+    players: &mut [ArrivalPlayer<'_>],
+    mut write: impl FnMut(&SimulatedArrival, &[PlayedArrival]) -> io::Result<()>,
+) -> Result<(), SimulateError> {
+    let mut unwritten = arrivals.iter();
+    for arrival in arrivals {
+        for player in &mut *players {
+            player.arrive(arrival).await?;
+        }
+        write_known(&mut unwritten, players, &mut write)?;
+    }
+    for player in &mut *players {
+        player.finish().await?;
+    }
+    write_known(&mut unwritten, players, &mut write)?;
+    Ok(())
+}
+
+/// Writes the next arrivals whose results are known to all players.
+fn write_known<'a>(
+    unwritten: &mut impl Iterator<Item = &'a SimulatedArrival>,
+    players: &mut [ArrivalPlayer<'_>],
+    write: &mut impl FnMut(&SimulatedArrival, &[PlayedArrival]) -> io::Result<()>,
+) -> io::Result<()> {
+    while players.iter_mut().all(|player| !player.results().is_empty()) {
+        let Some(arrival) = unwritten.next() else { break };
+        let results: Vec<PlayedArrival> =
+            players.iter_mut().filter_map(|player| player.results().pop_front()).collect();
+        write(arrival, &results)?;
+    }
+    Ok(())
 }

@@ -1,11 +1,10 @@
 //! Plays the arrivals for a plot, and samples the remaining units between them.
 
 use super::arrivals::SimulatedArrival;
-use super::describe::describe;
-use super::error::SimulateError;
 use super::played::PlayedArrival;
-use super::player::ArrivalPlayer;
+use super::player::{ArrivalPlayer, SimulateError};
 use super::scenario::Scenario;
+use crate::cli::describe;
 use crate::limit::{DecidedCharge, Decision, DenyReason, Policy};
 use crate::plot::{Level, Mark, MarkKind, Panel, Plot};
 use crate::text::plural;
@@ -206,7 +205,7 @@ fn panel(policy: &Policy, scenario: &Scenario<'_>, keys: usize) -> Panel {
     Panel {
         name: format!("{}{mode}", policy.stored),
         algorithm: policy.quota.algorithm().name(),
-        description: describe(&policy.quota),
+        description: describe::quota(&policy.quota),
         counts: String::new(),
         limit: policy.quota.limit(),
         marks: Vec::with_capacity(scenario.arrivals.len()),

@@ -4,10 +4,8 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use super::arrivals::SimulatedArrival;
-use super::error::SimulateError;
 use super::played::{DecisionOrigin, PlayedArrival};
-use super::player::ArrivalPlayer;
-use super::rows;
+use super::player::{self, ArrivalPlayer, SimulateError};
 use super::scenario::Scenario;
 use super::summary::DecisionSummary;
 use crate::limit::{Decision, DenyReason};
@@ -63,7 +61,7 @@ pub(super) async fn write(
     let widths = Widths::new(scenario.arrivals, players);
     let mut summaries: Vec<DecisionSummary> = players.iter().map(DecisionSummary::new).collect();
     write_line(out, &widths.header(players, scenario.compare), colours)?;
-    rows::play(scenario.arrivals, players, |arrival, results| {
+    player::play(scenario.arrivals, players, |arrival, results| {
         let mut cells = widths.arrival(arrival, results);
         for (played, summary) in results.iter().zip(&mut summaries) {
             summary.count(arrival, played);

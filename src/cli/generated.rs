@@ -1,17 +1,43 @@
-//! `tidegate man`.
+//! `tidegate completions` and `tidegate man`: what is generated from the definition of the command line.
 
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Command};
+use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
-use super::outcome::{Failure, Outcome};
-use super::output::{complain, report_write};
+use super::output::{Failure, Outcome, complain, print, report_write};
 
-const EXAMPLES: &str = "\
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  tidegate completions bash > ~/.local/share/bash-completion/completions/tidegate
+  tidegate completions zsh > ~/.zfunc/_tidegate        (with fpath+=~/.zfunc before compinit)
+  tidegate completions fish > ~/.config/fish/completions/tidegate.fish
+
+`make install` and the packages install those of bash, zsh and fish.
+
+Exit status: 0 on success, 1 if the output fails, 2 for wrong usage.";
+
+/// The arguments of `tidegate completions`.
+#[derive(Debug, Args)]
+#[command(after_help = COMPLETIONS_EXAMPLES)]
+pub(super) struct CompletionsArgs {
+    /// The shell.
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+/// Prints the completions of this command line for a shell.
+pub(super) fn completions(args: &CompletionsArgs, mut command: Command) -> Outcome {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut command, "tidegate", &mut script);
+    print(String::from_utf8_lossy(&script).trim_end())
+}
+
+const MAN_EXAMPLES: &str = "\
 Examples:
   tidegate man | man -l -
   tidegate man ~/.local/share/man/man1
@@ -20,7 +46,7 @@ Exit status: 0 on success, 1 if a page can't be written, 2 for wrong usage.";
 
 /// The arguments of `tidegate man`.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = MAN_EXAMPLES)]
 pub(super) struct ManArgs {
     /// The directory for the pages of all commands; it is created if it does not exist. Without it the page of tidegate is
     /// printed.

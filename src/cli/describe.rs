@@ -1,14 +1,38 @@
-//! Describes limits in one sentence, for readers that do not know the algorithm.
+//! Describes limits in sentences, for readers that do not know the algorithm.
 
-use crate::limit::{Align, CalendarUnit, Quota, Rate, SlidingLog, SlidingWindow, Window};
-use crate::time::{Micros, format_seconds};
+use crate::limit::{
+    Ahead, Align, CalendarUnit, Policy, Quota, Rate, SlidingLog, SlidingWindow, Slots, Window,
+};
+use crate::time::{Micros, format_duration, format_seconds};
+
+/// What a proxy may hold of a limit, and for how long; `None` for a limit without `ahead`.
+pub(super) fn ahead(policy: &Policy) -> Option<String> {
+    let shown = |span: Micros| format_duration(span.into());
+    if let Quota::Concurrency(slots) = &policy.quota {
+        let most = Some(slots.max_kept()).filter(|most| policy.keeps_slots && *most > 0)?;
+        let kept_for = shown(Slots::KEPT_FOR);
+        return Some(format!(
+            "freed slots are kept: a proxy holds at most {most} of a key, for {kept_for} at most"
+        ));
+    }
+    let ahead @ Ahead { span, share } = policy.ahead?;
+    if !ahead.may_grant(&policy.quota) {
+        return Some("Redis decides every request: the limit has too few units for a grant".to_owned());
+    }
+    // Units whose proxy does not report them stay reserved until their generation ends.
+    let (granted_for, held_for) = (shown(span), shown(Micros(2 * span.0)));
+    let most = if share.get() == 1 { "all".to_owned() } else { format!("1/{share}") };
+    Some(format!(
+        "a grant lasts for {granted_for} and has at most {most} of the available units, which are reserved for {held_for} at most"
+    ))
+}
 
 /// Units of time in microseconds, the longest first.
 const UNITS: [(u64, &str); 4] =
     [(86_400_000_000, "day"), (3_600_000_000, "hour"), (60_000_000, "minute"), (1_000_000, "second")];
 
 /// Describes a quota.
-pub(super) fn describe(quota: &Quota) -> String {
+pub(super) fn quota(quota: &Quota) -> String {
     let limit = quota.limit();
     match quota {
         Quota::TokenBucket(bucket) => format!(
@@ -102,6 +126,7 @@ fn calendar_unit(unit: CalendarUnit) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+
     use super::*;
 
     #[test]
@@ -124,7 +149,7 @@ mod tests {
             (Quota::leaky_bucket(minute, 9), "A queue that forwards 100 per minute, spaced evenly. Up to 9 "),
             (Quota::concurrency(3, Micros::SECOND), "At most 3 in flight at once."),
         ] {
-            let description = describe(&quota.unwrap());
+            let description = super::quota(&quota.unwrap());
             assert!(description.starts_with(start), "{description}");
         }
     }
