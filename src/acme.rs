@@ -10,34 +10,23 @@
 //! adopts them. A worker takes part twice: a request for `/.well-known/acme-challenge/TOKEN` is looked up in `HttpChallenges`,
 //! which remembers the tokens of other processes for a second, and while a validation by TLS is expected, and only then, the
 //! handshake waits for the ClientHello to see whether it is one (`tls::validation`). All changes of files go through
-//! `acme::storage::Lock`, which is held until they are made; the questions when to renew (`acme::renewal_info`) need no lock,
+//! `acme::storage::Lock`, which is held until they are made; the questions when to renew (`acme::suggestion`) need no lock,
 //! since they change nothing. `AcmeStatus` has the state of each certificate, for the admin interface and for the next
 //! configuration: an ACME server that has asked to wait is not asked earlier because of a reload.
 
 #[cfg(feature = "acme")]
-mod account;
-#[cfg(feature = "acme")]
 mod answer;
-mod certificate_file;
 #[cfg(feature = "acme")]
 mod client;
 #[cfg(not(feature = "acme"))]
 #[path = "acme/without_client.rs"]
 mod client;
-mod error;
 mod files;
 #[cfg(feature = "acme")]
 mod http;
 mod http_challenges;
 mod keeper;
 mod managed;
-#[cfg(feature = "acme")]
-mod problem;
-#[cfg(feature = "acme")]
-mod renewal_info;
-#[cfg(not(feature = "acme"))]
-#[path = "acme/without_renewal_info.rs"]
-mod renewal_info;
 mod schedule;
 mod service;
 mod shared;

@@ -1,22 +1,18 @@
 //! Runs a server: from its configuration to shutdown, with reloads in between.
 
-mod admin_interface;
-mod file_limit;
 mod listeners;
-mod memory;
+mod process;
 mod running;
-mod signals;
 mod summary;
 mod tasks;
-mod traces;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 
+use self::process::{SignalEvent, Signals, notify_ready, notify_reloading, notify_stopping};
 use self::running::Running;
-use self::signals::{SignalEvent, Signals, notify_ready, notify_reloading, notify_stopping};
 use crate::admin::api::{ReloadError, ReloadInfo};
 use crate::admin::{AdminListenError, ConfigControl, ConfigText, ReloadCall};
 use crate::config::Loaded;
@@ -34,8 +30,8 @@ const EXPORT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Serves the configuration that was read from `path` until a signal stops it: SIGTERM and SIGINT drain, and a SIGINT while
 /// draining exits at once. SIGHUP reloads the configuration. Fails if the server can't start, or a worker fails.
 pub fn run(path: PathBuf, loaded: Loaded) -> anyhow::Result<()> {
-    memory::disable_huge_pages();
-    file_limit::raise(&loaded.config.listeners);
+    process::disable_huge_pages();
+    process::raise_file_limit(&loaded.config.listeners);
     let inherited = InheritedSockets::from_env();
     let control = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let result = control.block_on(serve(ConfigSource::new(path, &loaded), loaded, inherited));

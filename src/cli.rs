@@ -28,7 +28,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use self::file::FileArgs;
-use self::output::{Failure, Outcome};
+use self::output::{CommandResult, Failure};
 
 const ENVIRONMENT: &str = "\
 Files:
@@ -134,7 +134,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run(command: &CliCommand) -> Outcome {
+fn run(command: &CliCommand) -> CommandResult {
     match command {
         CliCommand::Run(args) => run::run(args),
         CliCommand::Check(args) => check::check(args),
@@ -157,7 +157,7 @@ fn run(command: &CliCommand) -> Outcome {
 }
 
 /// Prints what clap returns in place of arguments: help, the version, or an error.
-fn print_message(message: &clap::Error) -> Outcome {
+fn print_message(message: &clap::Error) -> CommandResult {
     let written = message.print();
     if message.use_stderr() {
         return Err(Failure::Usage);

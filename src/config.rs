@@ -1,7 +1,6 @@
 //! The configuration file: from text to checked types, or to a report of all its errors.
 
 mod acme;
-mod acme_hosts;
 mod acme_names;
 mod admin;
 mod answers;
@@ -12,10 +11,8 @@ mod cors;
 pub mod defaults;
 mod descriptors;
 mod fingerprint;
-mod forward_auth;
 mod geo;
 mod headers;
-mod interfaces;
 mod item;
 mod jwt;
 mod keys;
@@ -23,7 +20,6 @@ mod library;
 mod limits;
 mod lints;
 mod listeners;
-mod literal_patterns;
 mod loaded;
 mod log;
 mod numbers;
@@ -32,39 +28,37 @@ mod rate;
 mod rate_form;
 mod reader;
 mod report;
-mod rewrite;
+mod route_actions;
 mod route_keys;
 mod routes;
 mod secrets;
 mod sections;
-mod source;
 mod store;
 mod table;
 mod tls;
 mod top;
-mod traces;
 mod upstreams;
 
 use std::io::Read;
+use std::net::SocketAddr;
 use std::path::Path;
 
 use toml::de::DeTable;
 
-pub use fingerprint::{Change, Fingerprint, Part};
-pub use interfaces::{Interfaces, interfaces, interfaces_from};
+pub use fingerprint::{ConfigChange, ConfigPart, Fingerprint};
 pub use keys::Block;
 pub use loaded::{Config, Loaded, WrittenLimit};
 pub use report::Report;
 pub use top::{reference, schema};
 
-use self::keys::KeySet as _;
-use self::reader::Reader;
+use self::keys::DeclaredKeys as _;
+use self::reader::{Reader, with_syntax_errors};
 use self::report::Problem;
 use self::secrets::Variables;
 use self::sections::Sections;
-use self::source::with_syntax_errors;
 use self::table::Table;
 use self::top::TopKeys;
+use crate::admin::AdminSpec;
 use crate::id_vec::IdVec;
 use crate::limit::PolicyId;
 use crate::suggest;
@@ -74,8 +68,8 @@ use crate::suggest;
 /// # Errors
 /// All errors of the file.
 pub fn load(path: &Path) -> Result<Loaded, Report> {
-    let (text, file) = (source::read(path)?, path.display().to_string());
-    supported(parse(&text, &file, &source::variable)?, &file, &text)
+    let (text, file) = (reader::read(path)?, path.display().to_string());
+    supported(parse(&text, &file, &reader::variable)?, &file, &text)
 }
 
 /// Reads a configuration from a stream, such as standard input, with the variables of this process. `name` is its name in
@@ -84,8 +78,8 @@ pub fn load(path: &Path) -> Result<Loaded, Report> {
 /// # Errors
 /// All errors of the configuration.
 pub fn load_from(stream: impl Read, name: &str) -> Result<Loaded, Report> {
-    let text = source::read_from(stream, name)?;
-    supported(parse(&text, name, &source::variable)?, name, &text)
+    let text = reader::read_from(stream, name)?;
+    supported(parse(&text, name, &reader::variable)?, name, &text)
 }
 
 /// Reads the limits of a file for the library, with the variables of this process. What is about listening, forwarding and
@@ -94,7 +88,7 @@ pub fn load_from(stream: impl Read, name: &str) -> Result<Loaded, Report> {
 /// # Errors
 /// All errors of the file.
 pub fn load_limits(path: &Path) -> Result<Loaded, Report> {
-    parse_limits(&source::read(path)?, &path.display().to_string())
+    parse_limits(&reader::read(path)?, &path.display().to_string())
 }
 
 /// Parses the text of a file. `file` is its name in messages, and other files are relative to its directory.
@@ -102,7 +96,7 @@ pub fn load_limits(path: &Path) -> Result<Loaded, Report> {
 /// # Errors
 /// All errors of the text.
 pub fn parse_limits(text: &str, file: &str) -> Result<Loaded, Report> {
-    let reader = || Reader::for_library(TopKeys::KEYS, &source::variable);
+    let reader = || Reader::for_library(TopKeys::KEYS, &reader::variable);
     parse_with(text, file, reader(), reader())
 }
 
@@ -190,4 +184,50 @@ fn read_file<'a>(
         reader.report(problem);
     }
     sections.into_config()
+}
+
+/// The addresses of a process.
+#[derive(Debug)]
+pub struct Interfaces {
+    /// The addresses of the listeners; none if they are invalid and there is an admin interface.
+    pub listeners: Vec<SocketAddr>,
+    /// The admin interface, if there is one.
+    pub admin: Option<AdminSpec>,
+}
+
+/// Reads the listeners and the admin interface of a file. The rest of the file may be invalid: a running process serves the
+/// configuration that was valid before.
+///
+/// # Errors
+/// All errors of these sections.
+pub fn interfaces(path: &Path) -> Result<Interfaces, Report> {
+    interfaces_of_text(&reader::read(path)?, &path.display().to_string())
+}
+
+/// Like [`interfaces`], from a stream; `name` is its name in messages.
+///
+/// # Errors
+/// All errors of these sections.
+pub fn interfaces_from(stream: impl Read, name: &str) -> Result<Interfaces, Report> {
+    interfaces_of_text(&reader::read_from(stream, name)?, name)
+}
+
+fn interfaces_of_text(text: &str, file: &str) -> Result<Interfaces, Report> {
+    let (root, _) = DeTable::parse_recoverable(text);
+    let reader = Reader::new(TopKeys::KEYS, &reader::variable);
+    let directory = Path::new(file).parent().unwrap_or(Path::new(""));
+    let read = read_interfaces(&Table::top(&reader, root.get_ref()), directory);
+    let errors = reader.into_problems().into_iter().filter(|problem| !problem.is_warning());
+    let errors: Vec<Problem> = errors.collect();
+    read.ok_or_else(|| Report::new(file, text, errors))
+}
+
+/// Reads both sections; `None` if the admin interface is invalid, or there is none and the listeners are invalid.
+fn read_interfaces(top: &Table<'_, TopKeys>, directory: &Path) -> Option<Interfaces> {
+    let context = listeners::ListenerContext { directory, client_ip: None };
+    let listeners = listeners::listeners(top.listen().given(), top.listeners().given(), top, context);
+    let admin = top.admin().with(|item| admin::admin(item, directory, listeners.as_deref())).ok()?;
+    let addresses = listeners.map(|specs| specs.iter().map(|spec| spec.address).collect());
+    let listeners = if admin.is_some() { addresses.unwrap_or_default() } else { addresses? };
+    Some(Interfaces { listeners, admin })
 }

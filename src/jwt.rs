@@ -5,18 +5,16 @@
 //!
 //! `gate` verifies a token when the first limit of the request needs a claim (`jwt::Token`), and no request waits for keys. The
 //! result of `jwt::Verifier` depends on token and key set only; times are checked for each request. So it is cached in the key
-//! set (`jwt::cache`), and dropped with it: a worker that still verifies with old keys can't put a result into the new set.
+//! set (`jwt::verifier`), and dropped with it: a worker that still verifies with old keys can't put a result into the new set.
 //! Valid and invalid tokens are cached separately, so a flood of forged tokens evicts no valid one. A token costs at most one
 //! signature check: keys are found by `kid` and algorithm, never by trying.
 
-mod cache;
 mod claims;
 mod error;
 mod fetch;
 mod keys;
 mod refresh;
 mod spec;
-mod token;
 mod verifier;
 
 pub use claims::Claims;
@@ -26,5 +24,4 @@ pub use jsonwebtoken::Algorithm;
 pub use keys::{JwksError, Keys};
 pub use refresh::Refresher;
 pub use spec::{ALGORITHMS, JwtSpec, KeySource, MAX_TOKEN};
-pub use token::Token;
-pub use verifier::Verifier;
+pub use verifier::{Token, Verifier};

@@ -9,7 +9,6 @@
 
 mod client;
 mod exporter;
-mod request;
 mod spec;
 
 pub use client::{ExportError, check_collector};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tokio::task::JoinError;
 
-use crate::config::{self, Change, Fingerprint, Loaded, Part, Report};
+use crate::config::{self, ConfigChange, ConfigPart, Fingerprint, Loaded, Report};
 use crate::text::join_and;
 
 pub use watcher::FileWatcher;
@@ -68,14 +68,14 @@ impl ConfigSource {
 
     /// The differences between the configuration that is served and one that was loaded.
     #[must_use]
-    pub fn changes(&self, loaded: &Loaded) -> Vec<(Part, Change)> {
+    pub fn changes(&self, loaded: &Loaded) -> Vec<(ConfigPart, ConfigChange)> {
         loaded.fingerprint.changes_since(&self.fingerprint)
     }
 
     /// Why the file of consumers seems to be incomplete, if it does and has changed.
     #[must_use]
     pub fn incomplete(&self, loaded: &Loaded) -> Option<String> {
-        let is_consumers = |part: &Part| matches!(part, Part::Table(name) if name == "consumers");
+        let is_consumers = |part: &ConfigPart| matches!(part, ConfigPart::Table(name) if name == "consumers");
         let has_changed = self.changes(loaded).iter().any(|(part, _)| is_consumers(part));
         loaded.incomplete.clone().filter(|_| has_changed)
     }
@@ -118,27 +118,30 @@ fn hash_files(path: &Path, files: &[PathBuf]) -> blake3::Hash {
 
 /// Describes changes in text, with a line for each kind of part.
 #[must_use]
-pub fn describe(changes: &[(Part, Change)]) -> Vec<String> {
-    let kind = |part: &Part| match part {
-        Part::Route(_) => "routes",
-        Part::Limit(_) => "limits",
-        Part::Upstream(_) => "upstreams",
-        Part::Listener(_) => "listeners",
-        Part::Table(_) => "tables",
-        Part::Key(_) => "keys",
+pub fn describe(changes: &[(ConfigPart, ConfigChange)]) -> Vec<String> {
+    let kind = |part: &ConfigPart| match part {
+        ConfigPart::Route(_) => "routes",
+        ConfigPart::Limit(_) => "limits",
+        ConfigPart::Upstream(_) => "upstreams",
+        ConfigPart::Listener(_) => "listeners",
+        ConfigPart::Table(_) => "tables",
+        ConfigPart::Key(_) => "keys",
     };
     let lines = changes.chunk_by(|(one, _), (other, _)| kind(one) == kind(other));
     lines.map(|same| line(same.first().map_or("", |(part, _)| kind(part)), same)).collect()
 }
 
-fn line(kind: &str, changes: &[(Part, Change)]) -> String {
-    let named = |wanted: Change, done: &str| {
+fn line(kind: &str, changes: &[(ConfigPart, ConfigChange)]) -> String {
+    let named = |wanted: ConfigChange, done: &str| {
         let parts = changes.iter().filter(|(_, change)| *change == wanted);
         let names: Vec<String> = parts.map(|(part, _)| part.to_string()).collect();
         (!names.is_empty()).then(|| format!("{} {done}", listed(&names)))
     };
-    let groups =
-        [named(Change::Added, "added"), named(Change::Changed, "changed"), named(Change::Removed, "removed")];
+    let groups = [
+        named(ConfigChange::Added, "added"),
+        named(ConfigChange::Changed, "changed"),
+        named(ConfigChange::Removed, "removed"),
+    ];
     format!("{kind}: {}", groups.into_iter().flatten().collect::<Vec<_>>().join("; "))
 }
 
@@ -158,16 +161,16 @@ mod tests {
 
     #[test]
     fn changes_are_described_by_kind_and_name() {
-        let route = |name: &str, change| (Part::Route(name.to_owned()), change);
-        let limit = |number: usize| (Part::Limit(format!("l{number:02}")), Change::Removed);
+        let route = |name: &str, change| (ConfigPart::Route(name.to_owned()), change);
+        let limit = |number: usize| (ConfigPart::Limit(format!("l{number:02}")), ConfigChange::Removed);
         let mut changes = vec![
-            route("a", Change::Added),
-            route("b", Change::Removed),
-            route("c", Change::Added),
-            route("d", Change::Added),
+            route("a", ConfigChange::Added),
+            route("b", ConfigChange::Removed),
+            route("c", ConfigChange::Added),
+            route("d", ConfigChange::Added),
         ];
         changes.extend((0..22).map(limit));
-        changes.push((Part::Table("answers".to_owned()), Change::Changed));
+        changes.push((ConfigPart::Table("answers".to_owned()), ConfigChange::Changed));
         let lines = describe(&changes);
         assert_eq!(lines[0], "routes: `a`, `c` and `d` added; `b` removed");
         assert!(

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use rcgen::{CertificateParams, CustomExtension, KeyPair};
 use rustls::pki_types::PrivateKeyDer;
 
-use super::error::ObtainError;
 use super::http_challenges::{self, HttpChallenges};
 use super::shared::InstalledCertificates;
+use super::status::ObtainError;
 use super::storage::Lock;
 use crate::tls::Identity;
 

@@ -1,23 +1,26 @@
-//! The protocol: orders for certificates.
+//! The protocol: orders for certificates, and questions about the time of renewals.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use instant_acme::{
-    Account, AuthorizationHandle, AuthorizationStatus, ChallengeType, Error, Identifier, NewOrder, Order,
-    OrderStatus, Problem, RetryPolicy,
+    Account, AccountCredentials, AuthorizationHandle, AuthorizationStatus, CertificateIdentifier,
+    ChallengeType, Error, ExternalAccountKey, Identifier, NewAccount, NewOrder, Order, OrderStatus, Problem,
+    RetryPolicy,
 };
+use serde::{Deserialize, Serialize};
 
-use super::account::{StoredAccount, account, broken, http};
 use super::answer::Answer;
-use super::error::ObtainError;
-use super::http::Http;
-use super::problem::{asks_to_wait, describe, failure, is_temporary};
-use super::renewal_info::identifier;
+use super::files::{blocking, read};
+use super::http::{Http, asks_to_wait, describe, failure, is_temporary};
+use super::schedule::SuggestedWindow;
 use super::shared::InstalledCertificates;
-use super::spec::ChallengeKind;
+use super::spec::{AcmeSpec, ChallengeKind};
+use super::status::ObtainError;
 use super::storage::Lock;
-use crate::tls::Identity;
+use crate::time::{Micros, Timestamp};
+use crate::tls::{ClientTls, ClientTlsSpec, Identity};
 
 /// How long an ACME server may take to validate a name, and then to issue a certificate.
 const PATIENCE: RetryPolicy = RetryPolicy::new().backoff(1.5).timeout(Duration::from_mins(2));
@@ -161,4 +164,105 @@ impl AcmeClient {
     fn failure(&self, error: Error) -> ObtainError {
         failure(&self.shared.spec, &self.http, error)
     }
+}
+
+/// The renewal information of an ACME server.
+pub(super) struct RenewalInfo {
+    account: Account,
+    http: Http,
+    shared: Arc<InstalledCertificates>,
+}
+
+impl RenewalInfo {
+    /// That of the server of the stored account; none if there is no account.
+    pub async fn open(shared: &Arc<InstalledCertificates>) -> Result<Option<Self>, ObtainError> {
+        let Some(stored) = StoredAccount::read(shared).await? else { return Ok(None) };
+        let http = http(&shared.spec).await?;
+        let builder = Account::builder_with_http(Box::new(http.clone()));
+        // This only requests the directory.
+        let account = builder.from_credentials(stored.credentials).await;
+        let account = account.map_err(|error| failure(&shared.spec, &http, error))?;
+        Ok(Some(Self { account, http, shared: Arc::clone(shared) }))
+    }
+
+    /// When the ACME server suggests to renew a certificate; none if it makes no suggestions.
+    pub async fn suggestion(&self, certificate: &Identity) -> Result<Option<SuggestedWindow>, ObtainError> {
+        let Some(id) = identifier(certificate) else { return Ok(None) };
+        match self.account.renewal_info(&id).await {
+            Ok((info, ask_again)) => {
+                let time = |seconds: i64| {
+                    Timestamp(u64::try_from(seconds).unwrap_or(0).saturating_mul(Micros::SECOND.0))
+                };
+                let window = info.suggested_window;
+                let window = (time(window.start.unix_timestamp()), time(window.end.unix_timestamp()));
+                Ok(Some(SuggestedWindow { window, ask_again }))
+            }
+            Err(Error::Unsupported(_)) => Ok(None),
+            Err(error) => Err(failure(&self.shared.spec, &self.http, error)),
+        }
+    }
+}
+
+/// The identifier of a certificate for the ACME server; none if the certificate does not name the key of its authority.
+pub(super) fn identifier(certificate: &Identity) -> Option<CertificateIdentifier<'static>> {
+    let id = CertificateIdentifier::try_from(certificate.certificate()?).ok()?;
+    Some(id.into_owned())
+}
+
+/// The file of the account.
+#[derive(Serialize, Deserialize)]
+struct StoredAccount {
+    /// The address that the ACME server knows.
+    pub email: Option<String>,
+    pub credentials: AccountCredentials,
+}
+
+impl StoredAccount {
+    /// Reads the account in the storage; none if there is none.
+    pub async fn read(shared: &InstalledCertificates) -> Result<Option<Self>, ObtainError> {
+        let path = shared.storage.account();
+        let text = blocking(move || read(&path)).await.map_err(|error| broken(shared, error))?;
+        text.map(|text| serde_json::from_slice(&text)).transpose().map_err(|error| broken(shared, error))
+    }
+}
+
+/// An error of the file of the account.
+fn broken(shared: &InstalledCertificates, error: impl fmt::Display) -> ObtainError {
+    ObtainError::unavailable(format!("the account in {}: {error}", shared.storage.account().display()))
+}
+
+/// What makes the requests of an account.
+async fn http(spec: &AcmeSpec) -> Result<Http, ObtainError> {
+    let tls = ClientTlsSpec { authorities: spec.authorities.clone(), ..ClientTlsSpec::default() };
+    // The authorities that the system trusts are read from files.
+    let tls = blocking(move || Ok(ClientTls::new(tls))).await.map_err(ObtainError::unavailable)?;
+    Ok(Http::new(tls.map_err(ObtainError::unavailable)?))
+}
+
+/// The stored account, or a new one; with the account to store, if that has changed.
+async fn account(
+    spec: &AcmeSpec,
+    http: &Http,
+    stored: Option<StoredAccount>,
+) -> Result<(Account, Option<StoredAccount>), Error> {
+    let builder = Account::builder_with_http(Box::new(http.clone()));
+    let contact: Vec<String> = spec.email.iter().map(|email| format!("mailto:{email}")).collect();
+    let contact: Vec<&str> = contact.iter().map(String::as_str).collect();
+    let email = spec.email.clone();
+    if let Some(stored) = stored {
+        // The library takes the credentials and does not give them back.
+        let copy = serde_json::from_value(serde_json::to_value(&stored.credentials)?)?;
+        let account = builder.from_credentials(stored.credentials).await?;
+        if stored.email == email {
+            return Ok((account, None));
+        }
+        account.update_contacts(&contact).await?;
+        return Ok((account, Some(StoredAccount { email, credentials: copy })));
+    }
+    let new = NewAccount { contact: &contact, terms_of_service_agreed: true, only_return_existing: false };
+    let binding = spec.external_account.as_ref();
+    let binding = binding.map(|own| ExternalAccountKey::new(own.key_id.clone(), &own.key));
+    let (account, credentials) = builder.create(&new, spec.directory.to_string(), binding.as_ref()).await?;
+    tracing::info!("an account is registered with the ACME server {}", spec.server());
+    Ok((account, Some(StoredAccount { email, credentials })))
 }

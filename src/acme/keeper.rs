@@ -7,14 +7,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::certificate_file;
 use super::client::AcmeClient;
-use super::error::{ErrorKind, ObtainError};
 use super::files::{blocking, read};
-use super::managed::Managed;
+use super::managed::{self, Managed};
 use super::schedule::{asked_wait, until};
 use super::shared::InstalledCertificates;
-use super::status::CertificateStatus;
+use super::status::{CertificateStatus, ErrorKind, ObtainError};
 use super::storage::Lock;
 use super::suggestion::ask;
 use crate::text::counted;
@@ -117,7 +115,7 @@ impl Keeper {
         let one = &mut self.certificates[index];
         let hash = blake3::hash(file);
         if !one.is_from(hash) {
-            let identity = certificate_file::parse(file, &one.name)?;
+            let identity = managed::parse_certificate(file, &one.name)?;
             one.replace(identity.clone(), hash, (monotonic(), Clock::System.now()));
             self.shared.set_certificate(&one.name, identity);
         }

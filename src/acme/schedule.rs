@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::error::{ErrorKind, ObtainError};
+use super::status::{ErrorKind, ObtainError};
 use crate::time::{Micros, Timestamp};
 
 /// The part of its lifetime that remains when a certificate is renewed.

@@ -1,4 +1,7 @@
-//! The state of certificates, for operators and for the next configuration.
+//! The state of certificates, for operators and for the next configuration, and why one could not be obtained.
+
+use std::fmt;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -26,4 +29,36 @@ pub struct RenewalFailure {
     pub at: Timestamp,
     /// Why, with the text of the ACME server.
     pub error: String,
+}
+
+/// Why a certificate could not be obtained.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ObtainError {
+    pub kind: ErrorKind,
+    /// What has happened, with the text of the ACME server.
+    pub message: String,
+    /// How long the ACME server asks to wait.
+    pub retry_after: Option<Duration>,
+}
+
+/// What the next attempt depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ErrorKind {
+    /// The ACME server gave no answer, or files could not be written before it was asked for a certificate.
+    Unavailable,
+    /// The ACME server has refused, or its certificate could not be stored. Servers limit how often a validation may fail, and how
+    /// many certificates a name gets.
+    Rejected,
+    /// The ACME server does not know the stored account, such as that of a test server that has started anew.
+    UnknownAccount,
+}
+
+impl ObtainError {
+    pub fn unavailable(message: impl fmt::Display) -> Self {
+        Self { kind: ErrorKind::Unavailable, message: message.to_string(), retry_after: None }
+    }
+
+    pub fn rejected(message: impl fmt::Display) -> Self {
+        Self { kind: ErrorKind::Rejected, message: message.to_string(), retry_after: None }
+    }
 }

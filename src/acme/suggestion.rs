@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::client::RenewalInfo;
 use super::managed::Managed;
-use super::renewal_info::RenewalInfo;
 use super::schedule::{SuggestedWindow, asked_wait, within};
 use super::shared::InstalledCertificates;
 use crate::time::monotonic;

@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use serde::Serialize;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use super::event::event;
 use crate::telemetry::{CounterSums, Frame, GaugeValues, Metrics};
 use crate::time::{Timestamp, monotonic};
 
@@ -158,6 +158,18 @@ impl Due {
     pub fn any(self) -> bool {
         self.live || self.history
     }
+}
+
+/// An event with a value as JSON.
+pub(super) fn event(name: &str, value: &impl Serialize) -> Bytes {
+    // Serialization can't fail: the values have string keys and finite numbers. The text has no line breaks.
+    let data = serde_json::to_string(value).unwrap_or_default();
+    format!("event: {name}\ndata: {data}\n\n").into()
+}
+
+/// Asks the client to wait this long before it connects again.
+pub(super) fn retry(milliseconds: u32) -> Bytes {
+    format!("retry: {milliseconds}\n\n").into()
 }
 
 #[cfg(test)]

@@ -10,14 +10,12 @@ use http::header::RETRY_AFTER;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::activity::{LIVE_SECONDS, LiveFrame};
+use super::activity::{LIVE_SECONDS, LiveFrame, event, retry};
 use super::api::{Hello, LimitSummary};
 use super::body::AdminBody;
-use super::connection::AdminConnection;
-use super::deadline::ConnectionDeadline;
-use super::event::{event, retry};
 use super::limits;
 use super::response::{self, AdminError, AdminResponse};
+use super::sessions::{AdminConnection, ConnectionDeadline};
 use super::spec::AdminAccess;
 use super::state::Admin;
 use crate::server::Lifecycle;

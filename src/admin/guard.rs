@@ -10,8 +10,7 @@ use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use serde::de::DeserializeOwned;
 
-use super::client::ClientId;
-use super::failures::Failures;
+use super::client::{ClientId, Failures};
 use super::response::AdminError;
 use super::spec::{AdminAccess, AdminAddress, AdminSpec};
 use crate::gate::host_of;
@@ -169,7 +168,7 @@ fn not_allowed(head: &request::Parts, allowed: &'static str) -> AdminError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin::Token;
+    use crate::admin::AdminToken;
 
     const TOKEN: &str = "s3cret-admin-t0ken";
     const READ_TOKEN: &str = "s3cret-read-t0ken";
@@ -178,8 +177,8 @@ mod tests {
         AdminSpec {
             address: AdminAddress::Tcp(([127, 0, 0, 1], 0).into()),
             tls: None,
-            token: token.map(|text| Token::new(text).unwrap()),
-            read_token: token.map(|_| Token::new(READ_TOKEN).unwrap()),
+            token: token.map(|text| AdminToken::new(text).unwrap()),
+            read_token: token.map(|_| AdminToken::new(READ_TOKEN).unwrap()),
         }
     }
 

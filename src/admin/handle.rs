@@ -7,14 +7,13 @@ use hyper::body::Incoming;
 
 use super::api::ReloadRequest;
 use super::client::Operator;
-use super::connection::AdminConnection;
 use super::keys::KeyOperations;
-use super::operations::{Change, OPERATIONS, Operation, Probe, Read};
 use super::response::{self, AdminError, AdminResponse};
+use super::sessions::AdminConnection;
 use super::spec::AdminAccess;
 use super::state::Admin;
 use super::top::TopQuery;
-use super::{denied, events, guard, history, limits, metrics, openapi, page, raises, reload, status, top};
+use super::{control, events, guard, history, limits, page, raises, status, top};
 use crate::server::Lifecycle;
 use crate::store::Store;
 use crate::text::join_and;
@@ -63,7 +62,7 @@ async fn dispatch(
         Some(Operation::Reload) => {
             guard::check_access(access, AdminAccess::Change)?;
             let ReloadRequest {} = guard::read_json(&head, body).await?;
-            reload::reload(admin, operator).await
+            control::reload(admin, operator).await
         }
         _ => Err(unknown_path(head.uri.path())),
     }
@@ -73,50 +72,56 @@ async fn dispatch(
 async fn read(
     (connection, access): (&AdminConnection, AdminAccess),
     keys: &KeyOperations<'_>,
-    operation: Read,
+    operation: ReadOperation,
     head: &request::Parts,
 ) -> Result<AdminResponse, AdminError> {
     let AdminConnection { admin, session, .. } = connection;
     let (shared, query) = (Arc::clone(admin), head.uri.query().unwrap_or(""));
     match operation {
-        Read::Metrics => Ok(metrics::response(admin, session, &head.headers)),
-        Read::OpenApi => Ok(response::text(StatusCode::OK, "application/json", openapi::DOCUMENT.to_owned())),
-        Read::Status => session.render(move || response::json(&status::report(&shared))).await,
-        Read::Limits => session.render(move || response::json(&limits::all(&shared.snapshot.gate))).await,
-        Read::Top => {
+        ReadOperation::Metrics => Ok(status::metrics(admin, session, &head.headers)),
+        ReadOperation::OpenApi => {
+            Ok(response::text(StatusCode::OK, "application/json", page::OPENAPI.to_owned()))
+        }
+        ReadOperation::Status => session.render(move || response::json(&status::report(&shared))).await,
+        ReadOperation::Limits => {
+            session.render(move || response::json(&limits::all(&shared.snapshot.gate))).await
+        }
+        ReadOperation::Top => {
             let query = TopQuery::parse(query, keys)?;
             session.render(move || response::json(&top::list(&shared, &query))).await
         }
-        Read::Events => {
+        ReadOperation::Events => {
             guard::check_site(head)?;
             events::open(connection, access)
         }
-        Read::History => Ok(history::response(admin, session)),
-        Read::Keys => Ok(response::json(&keys.list(query).await?)),
-        Read::DeniedKeys => Ok(response::json(&denied::list(keys, admin.top.as_deref(), query).await?)),
-        Read::Peek => Ok(response::json(&keys.peek(query).await?)),
-        Read::KeyHistory => {
+        ReadOperation::History => Ok(history::response(admin, session)),
+        ReadOperation::Keys => Ok(response::json(&keys.list(query).await?)),
+        ReadOperation::DeniedKeys => {
+            Ok(response::json(&top::denied_keys(keys, admin.top.as_deref(), query).await?))
+        }
+        ReadOperation::Peek => Ok(response::json(&keys.peek(query).await?)),
+        ReadOperation::KeyHistory => {
             let (limit, key) = keys.named(query)?;
             let (limit, (key, _)) = (keys.limit(&limit)?, keys.key(&limit, &key)?);
             session.render(move || response::json(&history::of_key(&shared, limit, key))).await
         }
-        Read::Raises => Ok(response::json(&raises::list(keys))),
+        ReadOperation::Raises => Ok(response::json(&raises::list(keys))),
     }
 }
 
 /// Responds to a request that changes a key.
 async fn change(
     keys: &KeyOperations<'_>,
-    operation: Change,
+    operation: ChangeOperation,
     head: &request::Parts,
     body: Incoming,
 ) -> Result<AdminResponse, AdminError> {
     let changed = match operation {
-        Change::Reset => keys.reset(guard::read_json(head, body).await?).await?,
-        Change::Block => keys.block(guard::read_json(head, body).await?).await?,
-        Change::Unblock => keys.unblock(guard::read_json(head, body).await?).await?,
-        Change::Raise => raises::start(keys, guard::read_json(head, body).await?).await?,
-        Change::EndRaise => raises::end(keys, guard::read_json(head, body).await?).await?,
+        ChangeOperation::Reset => keys.reset(guard::read_json(head, body).await?).await?,
+        ChangeOperation::Block => keys.block(guard::read_json(head, body).await?).await?,
+        ChangeOperation::Unblock => keys.unblock(guard::read_json(head, body).await?).await?,
+        ChangeOperation::Raise => raises::start(keys, guard::read_json(head, body).await?).await?,
+        ChangeOperation::EndRaise => raises::end(keys, guard::read_json(head, body).await?).await?,
     };
     Ok(response::json(&changed))
 }
@@ -149,4 +154,85 @@ fn readiness(admin: &Admin) -> AdminResponse {
     let note = if admin.metrics.is_stale() { stale } else { "" };
     let text = format!("{word}\nstore: {store}\n{note}");
     response::text(status, "text/plain; charset=utf-8", text)
+}
+
+/// An operation of the interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operation {
+    /// Checks the process. Needs no token: a supervisor or load balancer needs no secret for it.
+    Probe(Probe),
+    /// The page for operators. Needs no token, since it has no data.
+    Page,
+    /// Reads: GET.
+    Read(ReadOperation),
+    /// Changes a key: POST.
+    Change(ChangeOperation),
+    /// Reloads the configuration: POST.
+    Reload,
+}
+
+/// A check of the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Probe {
+    Live,
+    Ready,
+}
+
+/// An operation that changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReadOperation {
+    Metrics,
+    OpenApi,
+    Status,
+    Limits,
+    Top,
+    Events,
+    History,
+    Keys,
+    DeniedKeys,
+    Peek,
+    KeyHistory,
+    Raises,
+}
+
+/// A change of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ChangeOperation {
+    Reset,
+    Block,
+    Unblock,
+    Raise,
+    EndRaise,
+}
+
+/// Every operation with its path. Paths without a version are where other programs expect them.
+pub(super) const OPERATIONS: [(&str, Operation); 21] = [
+    ("/", Operation::Page),
+    ("/live", Operation::Probe(Probe::Live)),
+    ("/ready", Operation::Probe(Probe::Ready)),
+    ("/metrics", Operation::Read(ReadOperation::Metrics)),
+    ("/openapi.json", Operation::Read(ReadOperation::OpenApi)),
+    ("/v1/status", Operation::Read(ReadOperation::Status)),
+    ("/v1/reload", Operation::Reload),
+    ("/v1/limits", Operation::Read(ReadOperation::Limits)),
+    ("/v1/top", Operation::Read(ReadOperation::Top)),
+    ("/v1/events", Operation::Read(ReadOperation::Events)),
+    ("/v1/history", Operation::Read(ReadOperation::History)),
+    ("/v1/keys", Operation::Read(ReadOperation::Keys)),
+    ("/v1/keys/denied", Operation::Read(ReadOperation::DeniedKeys)),
+    ("/v1/keys/peek", Operation::Read(ReadOperation::Peek)),
+    ("/v1/keys/history", Operation::Read(ReadOperation::KeyHistory)),
+    ("/v1/keys/raises", Operation::Read(ReadOperation::Raises)),
+    ("/v1/keys/reset", Operation::Change(ChangeOperation::Reset)),
+    ("/v1/keys/block", Operation::Change(ChangeOperation::Block)),
+    ("/v1/keys/unblock", Operation::Change(ChangeOperation::Unblock)),
+    ("/v1/keys/raise", Operation::Change(ChangeOperation::Raise)),
+    ("/v1/keys/end-raise", Operation::Change(ChangeOperation::EndRaise)),
+];
+
+impl Operation {
+    /// The operation with this path.
+    pub fn at(path: &str) -> Option<Self> {
+        OPERATIONS.iter().find(|(own, _)| *own == path).map(|(_, operation)| *operation)
+    }
 }

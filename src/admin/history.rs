@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::activity::HISTORY_SECONDS;
 use super::api::{KeyHistoryResponse, KeySlotInfo};
+use super::limits;
 use super::response::{self, AdminResponse};
 use super::sessions::AdminSession;
 use super::state::Admin;
-use super::{limits, names};
 use crate::limit::{Key, PolicyId};
 use crate::telemetry::{self, Frame};
 use crate::time::{Micros, monotonic};
@@ -49,7 +49,7 @@ pub(super) fn of_key(admin: &Admin, limit: PolicyId, key: Key) -> KeyHistoryResp
     };
     KeyHistoryResponse {
         limit: policy.name.to_string(),
-        key: names::tag(key),
+        key: limits::tag(key),
         mode: limits::mode(policy).to_owned(),
         max_error,
         slots: slots.iter().map(slot).collect(),

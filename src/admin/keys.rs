@@ -7,8 +7,8 @@ use http::StatusCode;
 
 use super::api::{BlockRequest, KeyChange, KeyList, KeyRequest, KeyStatus};
 use super::client::Operator;
+use super::limits;
 use super::response::AdminError;
-use super::{limits, names};
 use crate::gate::Gate;
 use crate::limit::{Charge, Decision, DenyReason, Key, Policy, PolicyId};
 use crate::limiter::{DenialCache, GrantTable, KeptSlots, Raises};
@@ -149,7 +149,7 @@ impl KeyOperations<'_> {
         self.grants.drop_keys(all, &keys);
         self.denials.clear();
         self.kept_slots.expire(all, &keys, monotonic());
-        let key = names::tag(key);
+        let key = limits::tag(key);
         tracing::info!("admin: key {key} of limit {limit} {done} by {}", self.operator);
         Ok(KeyChange { limit: limit.to_owned(), key, done: done.to_owned(), until: None })
     }
@@ -180,7 +180,7 @@ impl KeyOperations<'_> {
         key: Option<String>,
         consumer: Option<&str>,
     ) -> Result<String, AdminError> {
-        names::text(self.gate, self.limit(limit)?, key, consumer).map_err(|error| {
+        limits::text(self.gate, self.limit(limit)?, key, consumer).map_err(|error| {
             AdminError::bad_request(error).help(
                 "write the values of all parts with a bar between them, or name a consumer and the values of the other parts",
             )
@@ -204,7 +204,7 @@ impl KeyOperations<'_> {
     /// Parses a key of a limit; returns it with the policies that may count it: that of its override, or the limit's own
     /// and those of its tiers.
     pub(super) fn key(&self, limit: &str, text: &str) -> Result<(Key, Vec<PolicyId>), AdminError> {
-        let named = names::key(self.gate, self.limit(limit)?, text).map_err(|error| {
+        let named = limits::key(self.gate, self.limit(limit)?, text).map_err(|error| {
             AdminError::bad_request(error).help(
                 "write the values of all parts with a bar between them, or the key's tag as a list shows it",
             )
@@ -272,7 +272,7 @@ fn key_status(policy: &Policy, key: Key, decision: &Decision, now: Timestamp) ->
     KeyStatus {
         limit: policy.name.to_string(),
         tier: limits::tier_of(policy).map(str::to_owned),
-        key: names::tag(key),
+        key: limits::tag(key),
         allowed: cause.is_none(),
         cause: cause.map(str::to_owned),
         denials: None,

@@ -1,8 +1,8 @@
 //! Reports the limits of the configuration.
 
 use super::api::{AheadInfo, CostInfo, LimitInfo, LimitList, LimitSummary, TierInfo};
-use crate::gate::{Cost, Gate};
-use crate::limit::{Ahead, Policy, PolicyId, Slots};
+use crate::gate::{Cost, Gate, NamedKey};
+use crate::limit::{Ahead, Key, Policy, PolicyId, Slots};
 use crate::limiter::OnStoreFailure;
 
 /// Every limit, in the order of the file.
@@ -86,4 +86,35 @@ pub(super) fn tier_of(policy: &Policy) -> Option<&str> {
 fn other(name: &str, policy: &Policy) -> TierInfo {
     let (quota, window) = policy.quota.advertised();
     TierInfo { name: name.to_owned(), limit: policy.quota.limit(), quota, window }
+}
+
+/// The tag of a key, as lists show it.
+pub(super) fn tag(key: Key) -> String {
+    format!("{}{key}", Key::TAG)
+}
+
+/// The key that a request names: by its values, by its tag, or by a consumer and the values of its other parts. Fails if the key
+/// is missing, or the limit has no such key, or the file has no such consumer.
+pub(super) fn text(
+    gate: &Gate,
+    limit: PolicyId,
+    key: Option<String>,
+    consumer: Option<&str>,
+) -> Result<String, String> {
+    let Some(consumer) = consumer else { return key.ok_or_else(|| "the key is missing".to_owned()) };
+    let name = gate.keys(limit).name_of_consumer(consumer, key.as_deref())?;
+    // Those in Redis are known only while they send requests.
+    if let Some(rules) = gate.consumers.as_ref().filter(|rules| rules.stored.is_none()) {
+        rules.named(consumer)?;
+    }
+    Ok(name)
+}
+
+/// Parses a key of a limit. Fails if `text` is neither a tag nor the values of all parts.
+pub(super) fn key<'g>(gate: &'g Gate, limit: PolicyId, text: &str) -> Result<NamedKey<'g>, String> {
+    if let Some(tag) = text.strip_prefix(Key::TAG).filter(|tag| tag.len() == Key::TEXT_LEN) {
+        let key = Key::parse(tag.as_bytes()).ok_or_else(|| format!("`{text}` is not a tag"))?;
+        return Ok(gate.keys(limit).known(key));
+    }
+    gate.keys(limit).named(text).map_err(|error| format!("`{text}` is not a key of this limit: {error}"))
 }

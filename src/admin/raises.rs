@@ -6,7 +6,7 @@ use http::StatusCode;
 
 use super::api::{KeyChange, KeyRequest, RaiseInfo, RaiseRequest, RaisesList};
 use super::keys::{KeyOperations, rfc3339, unavailable};
-use super::names;
+use super::limits;
 use super::response::AdminError;
 use crate::limit::{Factor, PolicyId};
 use crate::limiter::ActiveRaise;
@@ -48,10 +48,10 @@ pub(super) async fn start(keys: &KeyOperations<'_>, request: RaiseRequest) -> Re
     let until = rfc3339(until);
     tracing::info!(
         "admin: key {} of limit {limit} {done} until {until} by {}",
-        names::tag(key),
+        limits::tag(key),
         keys.operator
     );
-    Ok(KeyChange { limit, key: names::tag(key), done, until: Some(until) })
+    Ok(KeyChange { limit, key: limits::tag(key), done, until: Some(until) })
 }
 
 /// Ends the raise of a key.
@@ -61,8 +61,8 @@ pub(super) async fn end(keys: &KeyOperations<'_>, request: KeyRequest) -> Result
     let (key, _) = keys.key(&limit, &key)?;
     change(keys, RaiseChange::End { limit: limit.as_str().into(), key }, &limit).await?;
     let done = "no longer raised".to_owned();
-    tracing::info!("admin: key {} of limit {limit} {done} by {}", names::tag(key), keys.operator);
-    Ok(KeyChange { limit, key: names::tag(key), done, until: None })
+    tracing::info!("admin: key {} of limit {limit} {done} by {}", limits::tag(key), keys.operator);
+    Ok(KeyChange { limit, key: limits::tag(key), done, until: None })
 }
 
 /// The raises that have not ended, as this process knows them.
@@ -70,7 +70,7 @@ pub(super) fn list(keys: &KeyOperations<'_>) -> RaisesList {
     let now = monotonic();
     let info = |raise: ActiveRaise| RaiseInfo {
         limit: raise.limit.into(),
-        key: names::tag(raise.key),
+        key: limits::tag(raise.key),
         by: raise.factor.to_string(),
         until: rfc3339(keys.clock.now().after(Micros::from(raise.ends - now))),
         started_by: raise.by.into(),

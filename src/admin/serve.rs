@@ -13,10 +13,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use super::client::Operator;
-use super::connection::AdminConnection;
 use super::handle::handle;
 use super::listen::{AdminListener, Stream};
-use super::sessions::Sessions;
+use super::sessions::{AdminConnection, Sessions};
 use super::state::Admin;
 use crate::telemetry::LogThrottle;
 

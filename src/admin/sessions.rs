@@ -2,18 +2,21 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use http::StatusCode;
 use http::header::RETRY_AFTER;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
 use super::body::{self, AdminBody, ChunkWriter};
-use super::client::ClientId;
-use super::deadline::ConnectionDeadline;
-use super::failures::Failures;
+use super::client::{ClientId, Failures};
 use super::response::{AdminError, AdminResponse};
+use super::state::Admin;
+use crate::time::monotonic;
 
 /// The most connections that are not admitted yet: mostly those that wait for a request's head.
 const MAX_PENDING: usize = 64;
@@ -175,6 +178,45 @@ impl Drop for AdminSession {
     }
 }
 
+/// How long a connection may last: enough for its only request. An event stream extends it with each event that it sends.
+const LIFETIME: Duration = Duration::from_secs(30);
+
+/// When a connection is closed.
+#[derive(Debug)]
+pub(super) struct ConnectionDeadline(Mutex<Instant>);
+
+impl ConnectionDeadline {
+    /// That of a connection which starts now.
+    pub fn new() -> Self {
+        Self(Mutex::new(monotonic() + LIFETIME))
+    }
+
+    /// Moves it to that of a connection which starts now.
+    pub fn extend(&self) {
+        *self.0.lock() = monotonic() + LIFETIME;
+    }
+
+    /// Waits until it has passed.
+    pub async fn passed(&self) {
+        loop {
+            let deadline = *self.0.lock();
+            if deadline <= monotonic() {
+                return;
+            }
+            tokio::time::sleep_until(deadline).await;
+        }
+    }
+}
+
+/// A connection of a client.
+pub(super) struct AdminConnection {
+    /// The state when it was accepted.
+    pub admin: Arc<Admin>,
+    /// The state of the configuration that is served.
+    pub current: Arc<ArcSwap<Admin>>,
+    pub session: AdminSession,
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
@@ -212,5 +254,18 @@ mod tests {
             *has_head = true;
         }
         assert_eq!(surplus(&pending(&full), of(100)), Some(0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_makes_progress_is_kept() {
+        let (deadline, start) = (ConnectionDeadline::new(), monotonic());
+        let extend = async {
+            for _ in 0..10 {
+                tokio::time::sleep(LIFETIME / 2).await;
+                deadline.extend();
+            }
+        };
+        tokio::join!(deadline.passed(), extend);
+        assert_eq!(start.elapsed(), LIFETIME * 6);
     }
 }

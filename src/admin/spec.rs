@@ -14,9 +14,9 @@ pub struct AdminSpec {
     /// TLS; none on a Unix socket, and for plain connections.
     pub tls: Option<ServerTls>,
     /// The token that clients must send; without one, none is required.
-    pub token: Option<Token>,
+    pub token: Option<AdminToken>,
     /// The token of clients that may only read. Only with `token`.
-    pub read_token: Option<Token>,
+    pub read_token: Option<AdminToken>,
 }
 
 /// What a client may do.
@@ -44,7 +44,7 @@ pub enum AdminAddress {
 
 /// The token that clients must send. It is never printed.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Token(Box<str>);
+pub struct AdminToken(Box<str>);
 
 /// Why a text is not a valid token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -53,7 +53,7 @@ pub enum AdminTokenError {
     #[error("a token has visible ASCII characters only, and no blanks")]
     Characters,
     /// It is short enough to be guessed.
-    #[error("a token has at least {} characters", Token::MIN_LEN)]
+    #[error("a token has at least {} characters", AdminToken::MIN_LEN)]
     Short,
 }
 
@@ -100,7 +100,7 @@ impl AdminSpec {
 
     /// What the client that has sent this token may do; none if it is no token of this interface.
     pub(super) fn access(&self, sent: &[u8]) -> Option<AdminAccess> {
-        let is = |token: &Option<Token>| token.as_ref().is_some_and(|token| token.is(sent));
+        let is = |token: &Option<AdminToken>| token.as_ref().is_some_and(|token| token.is(sent));
         match (is(&self.token), is(&self.read_token)) {
             (true, _) => Some(AdminAccess::Change),
             (false, true) => Some(AdminAccess::Read),
@@ -118,7 +118,7 @@ impl fmt::Display for AdminAddress {
     }
 }
 
-impl Token {
+impl AdminToken {
     /// The minimum length of a token. 16 random hexadecimal digits are 64 bits.
     pub const MIN_LEN: usize = 16;
 
@@ -145,7 +145,7 @@ impl Token {
     }
 }
 
-impl fmt::Debug for Token {
+impl fmt::Debug for AdminToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token(…)")
     }
@@ -157,15 +157,15 @@ mod tests {
 
     #[test]
     fn short_tokens_are_rejected_and_tokens_are_never_printed() {
-        assert_eq!(format!("{:?}", Token::new("s3cret-admin-t0ken").unwrap()), "Token(…)");
-        assert!(Token::new(&"a".repeat(16)).is_ok());
+        assert_eq!(format!("{:?}", AdminToken::new("s3cret-admin-t0ken").unwrap()), "Token(…)");
+        assert!(AdminToken::new(&"a".repeat(16)).is_ok());
         for (text, error) in [
             ("", AdminTokenError::Short),
             ("a-15-char-token", AdminTokenError::Short),
             ("a token with blanks", AdminTokenError::Characters),
             ("ééééééééééééééééé", AdminTokenError::Characters),
         ] {
-            assert_eq!(Token::new(text), Err(error), "{text}");
+            assert_eq!(AdminToken::new(text), Err(error), "{text}");
         }
     }
 }

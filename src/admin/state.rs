@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
-use super::activity::ProcessActivity;
+use super::activity::{LIVE_SECONDS, ProcessActivity};
 use super::client::Operator;
 use super::control::ConfigControl;
 use super::keys::KeyOperations;
@@ -20,7 +22,7 @@ use crate::telemetry::{
     AccessOutput, AcmeCounts, GaugeValues, ListenerValues, Metrics, SpanCounts, StoreValues, TopKeys,
     UpstreamValues, dropped_log_lines,
 };
-use crate::time::Clock;
+use crate::time::{Clock, periodic};
 use crate::tls::ServerTls;
 use crate::upstream::SharedUpstream;
 
@@ -150,6 +152,33 @@ impl Admin {
             dropped_log_lines: dropped_log_lines(),
             dropped_lines: access.as_ref().map_or(0, AccessOutput::dropped),
             upstreams: UpstreamValues::merged(upstreams.iter().map(|upstream| upstream.values()).collect()),
+        }
+    }
+}
+
+/// The time between two checks while no client watches: the frames of the history have a multiple of it.
+const IDLE_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Makes the frames of the history and of event streams, until it is dropped. Counters and gauges are read on a blocking
+/// thread, since there may be many routes and servers.
+pub async fn record_activity(current: &ArcSwap<Admin>) {
+    let activity = Arc::clone(&current.load().activity);
+    let mut live = periodic(Duration::from_secs(LIVE_SECONDS));
+    let mut idle = periodic(IDLE_INTERVAL);
+    loop {
+        let is_watched = activity.is_watched();
+        tokio::select! {
+            _ = live.tick(), if is_watched => {}
+            _ = idle.tick(), if !is_watched => {}
+            () = activity.subscribed() => {}
+        }
+        let (due, admin) = (activity.due(), current.load_full());
+        if due.any() {
+            let update = move || {
+                admin.activity.update(due, &admin.metrics, &admin.gauge_values(), admin.clock.now());
+            };
+            // It can only fail if the process ends.
+            let _ = tokio::task::spawn_blocking(update).await;
         }
     }
 }

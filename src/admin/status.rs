@@ -1,17 +1,25 @@
 //! Reports the state of the process.
 
+use std::sync::Arc;
+
+use http::header::{ACCEPT, VARY};
+use http::{HeaderMap, HeaderValue};
+
 use super::api::{
     AcmeCertificateInfo, AcmeErrorInfo, AcmeInfo, LimitStatusInfo, ListenerInfo, ServerInfo, StatusInfo,
     StoreInfo, UpstreamInfo,
 };
 use super::control::rfc3339;
-use super::limits;
+use super::response::AdminResponse;
+use super::sessions::AdminSession;
 use super::state::Admin;
+use super::{limits, response};
 use crate::acme::{AcmeStatus, CertificateStatus};
 use crate::limit::Policy;
 use crate::server::Lifecycle;
 use crate::store::Store;
-use crate::telemetry::{GaugeValues, ServerValues, UpstreamValues};
+use crate::telemetry::{GaugeValues, MetricsFormat, ServerValues, UpstreamValues};
+use crate::time::monotonic;
 
 /// The state of the process. It may take long if there are many servers.
 pub(super) fn report(admin: &Admin) -> StatusInfo {
@@ -113,4 +121,25 @@ fn certificate(status: &CertificateStatus) -> AcmeCertificateInfo {
         next_attempt: rfc3339(status.next_attempt),
         last_error: failure.map(|last| AcmeErrorInfo { at: rfc3339(last.at), error: last.error.clone() }),
     }
+}
+
+/// All metrics, in the format that the client prefers.
+pub(super) fn metrics(admin: &Arc<Admin>, session: &AdminSession, headers: &HeaderMap) -> AdminResponse {
+    let accept: Vec<&str> = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
+    let format = MetricsFormat::accepted(&accept);
+    let admin = Arc::clone(admin);
+    let body = session.stream(move |out| {
+        let policies = &admin.snapshot.gate.limits.policies;
+        // It fails when the client has disconnected.
+        let _ = admin.metrics.write(format, &gauges(&admin), policies, out);
+    });
+    let mut response = response::with_body(format.content_type(), body);
+    response.headers_mut().insert(VARY, HeaderValue::from_static("accept"));
+    response
+}
+
+/// All gauges.
+fn gauges(admin: &Admin) -> GaugeValues {
+    let denied_keys = admin.top.as_ref().map(|top| top.denied_keys(monotonic())).unwrap_or_default();
+    GaugeValues { denied_keys, grants: admin.gauges.grants.values(), ..admin.gauge_values() }
 }

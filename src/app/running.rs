@@ -10,14 +10,12 @@ use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::admin_interface::AdminInterface;
 use super::listeners::{KeptListeners, listen, match_listeners, tls_of};
 use super::summary;
-use super::tasks::{keep_raises, monitor, refresh_keys};
-use super::traces::Tracing;
+use super::tasks::{AdminInterface, Tracing, keep_raises, monitor, refresh_keys};
 use crate::acme::Acme;
 use crate::admin::{self, Admin, AdminSpec, ConfigControl, GaugeSources, ListenerSource, ProcessActivity};
-use crate::config::{Change, Config, Part};
+use crate::config::{Config, ConfigChange, ConfigPart};
 use crate::limiter::SharedState;
 use crate::proxy::{ConfigSnapshot, ProxyConfig};
 use crate::server::{
@@ -146,10 +144,10 @@ impl Running {
     pub async fn reload(
         &mut self,
         mut config: Config,
-        changes: &[(Part, Change)],
+        changes: &[(ConfigPart, ConfigChange)],
     ) -> Result<(), ListenError> {
         let has_changed =
-            |table: &str| changes.iter().any(|(part, _)| *part == Part::Table(table.to_owned()));
+            |table: &str| changes.iter().any(|(part, _)| *part == ConfigPart::Table(table.to_owned()));
         // Steps that can fail come first, so that a failed reload changes nothing.
         let (kept, new) = match_listeners(&self.listeners, std::mem::take(&mut config.listeners));
         let ours: Vec<SocketAddr> = self.listeners.iter().map(ListenerHandle::address).collect();
@@ -266,10 +264,10 @@ impl Running {
     fn next_upstreams(
         &self,
         snapshot: &ConfigSnapshot,
-        changes: &[(Part, Change)],
+        changes: &[(ConfigPart, ConfigChange)],
     ) -> Vec<Arc<SharedUpstream>> {
         let has_changed =
-            |name: &str| changes.iter().any(|(part, _)| *part == Part::Upstream(name.to_owned()));
+            |name: &str| changes.iter().any(|(part, _)| *part == ConfigPart::Upstream(name.to_owned()));
         let next = |spec: &UpstreamSpec| match self.upstreams.iter().find(|own| own.spec().name == spec.name)
         {
             Some(own) if has_changed(&spec.name) => SharedUpstream::after(own, spec),

@@ -1,15 +1,17 @@
-//! Background tasks of the main thread.
+//! Background tasks of the main thread, among them the admin interface and the export of traces.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::admin::{self, Admin, AdminListener};
+use crate::admin::{self, Admin, AdminListener, AdminSpec, ProcessActivity};
 use crate::jwt::{Refresher, Verifier};
 use crate::limiter::{self, SharedState};
+use crate::otlp::{Exporter, TracingSpec};
 use crate::store::Store;
-use crate::telemetry::TopKeys;
+use crate::telemetry::{SpanCounts, TopKeys, Tracer};
 use crate::time::{monotonic, periodic};
 use crate::upstream::{HealthMonitor, SharedUpstream};
 
@@ -37,7 +39,7 @@ pub(super) fn keep_raises(store: &Store, shared: &SharedState) -> JoinSet<()> {
 }
 
 /// Serves the admin interface, and records what it shows.
-pub(super) async fn serve_admin(admin: Arc<ArcSwap<Admin>>, listener: AdminListener) {
+async fn serve_admin(admin: Arc<ArcSwap<Admin>>, listener: AdminListener) {
     let served = tokio::select! {
         served = admin::serve(&admin, listener) => served,
         () = admin::record_activity(&admin) => Ok(()),
@@ -48,12 +50,98 @@ pub(super) async fn serve_admin(admin: Arc<ArcSwap<Admin>>, listener: AdminListe
 }
 
 /// Takes what the workers have counted for the most frequent keys, on a blocking thread since there may be many limits.
-pub(super) async fn take_top_keys(top: Arc<TopKeys>) {
+async fn take_top_keys(top: Arc<TopKeys>) {
     let mut tick = periodic(TopKeys::INTERVAL);
     loop {
         tick.tick().await;
         let top = Arc::clone(&top);
         // It can only fail if the process ends.
         let _ = tokio::task::spawn_blocking(move || top.take(monotonic())).await;
+    }
+}
+
+/// The admin interface, which outlives a configuration.
+#[derive(Debug)]
+pub(super) struct AdminInterface {
+    spec: AdminSpec,
+    current: Arc<ArcSwap<Admin>>,
+}
+
+impl AdminInterface {
+    /// Starts to serve this state.
+    pub fn start(admin: Admin, listener: AdminListener) -> Self {
+        let (url, credentials) = (admin.spec.url(listener.address()), admin.spec.credentials());
+        tracing::info!("the admin interface is at {url}, and needs {credentials}");
+        admin.top.iter().for_each(|top| drop(tokio::spawn(take_top_keys(Arc::clone(top)))));
+        let (spec, current) = (admin.spec.clone(), Arc::new(ArcSwap::from_pointee(admin)));
+        tokio::spawn(serve_admin(Arc::clone(&current), listener));
+        Self { spec, current }
+    }
+
+    /// Its settings at the start.
+    pub fn spec(&self) -> &AdminSpec {
+        &self.spec
+    }
+
+    /// Serves another state, which `state` makes of the settings and what has happened so far.
+    pub fn replace(
+        &self,
+        next: Option<AdminSpec>,
+        state: impl FnOnce(AdminSpec, Arc<ProcessActivity>) -> Admin,
+    ) {
+        // With another address the settings stay until a restart: whether a token is required depends on the address.
+        let spec = next.filter(|next| next.address == self.spec.address).unwrap_or_else(|| self.spec.clone());
+        let activity = Arc::clone(&self.current.load().activity);
+        self.current.store(Arc::new(state(spec, activity)));
+    }
+}
+
+/// The tracing of the running server.
+#[derive(Debug, Default)]
+pub(super) struct Tracing {
+    tracer: Option<Tracer>,
+    exporter: Option<Exporter>,
+    counts: Arc<SpanCounts>,
+}
+
+impl Tracing {
+    /// Starts the tracing of the first configuration, within the runtime of the main thread.
+    pub fn start(spec: Option<TracingSpec>) -> Self {
+        let mut tracing = Self::default();
+        tracing.apply(spec);
+        tracing
+    }
+
+    /// Applies the settings of another configuration. The earlier exporter exports the spans of requests that have started
+    /// before.
+    pub fn apply(&mut self, spec: Option<TracingSpec>) {
+        self.tracer = None;
+        self.exporter = None;
+        let Some(TracingSpec { sampling, export }) = spec else { return };
+        let started = export.map(|export| {
+            tracing::info!("spans are exported to {}", export.endpoint);
+            Exporter::start(export, Arc::clone(&self.counts))
+        });
+        let (exporter, queue) = started.unzip();
+        (self.tracer, self.exporter) = (Some(Tracer::new(sampling, queue)), exporter);
+    }
+
+    /// Starts the traces of requests, if tracing is on.
+    pub fn tracer(&self) -> Option<Tracer> {
+        self.tracer.clone()
+    }
+
+    /// What has become of spans.
+    pub fn counts(&self) -> &Arc<SpanCounts> {
+        &self.counts
+    }
+
+    /// Exports the last spans, within `limit`.
+    pub async fn shut_down(self, limit: Duration) {
+        if let Some(exporter) = self.exporter
+            && !exporter.flush(limit).await
+        {
+            tracing::warn!("the last spans are lost: the collector did not accept them in time");
+        }
     }
 }

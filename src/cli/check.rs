@@ -14,7 +14,7 @@ use serde::Serialize;
 use self::connection::ConnectionCheck;
 use super::describe;
 use super::file::{self, FileArgs};
-use super::output::{self, Failure, Outcome, complain, print, report_write};
+use super::output::{self, CommandResult, Failure, complain, print, report_write};
 use crate::admin::api::ProblemInfo;
 use crate::config::{Config, Loaded, Report};
 use crate::store::StoreSpec;
@@ -57,7 +57,7 @@ pub(super) struct CheckArgs {
 }
 
 /// Checks the configuration; prints its problems and warnings, and a summary if it is valid.
-pub(super) fn check(args: &CheckArgs) -> Outcome {
+pub(super) fn check(args: &CheckArgs) -> CommandResult {
     let path = args.path.clone().map_or_else(|| args.file.path(), Ok)?;
     let name = file::name(&path);
     match file::read(&path) {
@@ -74,7 +74,7 @@ pub(super) fn check(args: &CheckArgs) -> Outcome {
 }
 
 /// Prints the result for a file without errors as JSON.
-fn print_json(args: &CheckArgs, loaded: &Loaded, mut report: CheckReport) -> Outcome {
+fn print_json(args: &CheckArgs, loaded: &Loaded, mut report: CheckReport) -> CommandResult {
     if !report.valid {
         report.print()?;
         return Err(Failure::Usage);
@@ -87,7 +87,7 @@ fn print_json(args: &CheckArgs, loaded: &Loaded, mut report: CheckReport) -> Out
 }
 
 /// Prints the warnings and the summary of a file without errors.
-fn print_text(args: &CheckArgs, name: &str, loaded: &Loaded) -> Outcome {
+fn print_text(args: &CheckArgs, name: &str, loaded: &Loaded) -> CommandResult {
     print_warnings(&loaded.warnings)?;
     if args.strict && !loaded.warnings.is_empty() {
         let count = counted(loaded.warnings.len(), "warning");
@@ -105,7 +105,7 @@ fn print_text(args: &CheckArgs, name: &str, loaded: &Loaded) -> Outcome {
     connect::outcome(&connections, args.strict)
 }
 
-fn print_warnings(warnings: &Report) -> Outcome {
+fn print_warnings(warnings: &Report) -> CommandResult {
     if warnings.is_empty() { Ok(()) } else { report_write("standard error", warnings.print()) }
 }
 
@@ -192,7 +192,7 @@ impl CheckReport {
     }
 
     /// Prints it to standard output.
-    pub fn print(&self) -> Outcome {
+    pub fn print(&self) -> CommandResult {
         output::print_json(self)
     }
 }

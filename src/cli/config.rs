@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::output::{Outcome, print, print_json};
+use super::output::{CommandResult, print, print_json};
 use crate::config;
 
 const EXAMPLES: &str = "\
@@ -25,7 +25,7 @@ pub(super) struct ConfigArgs {
 }
 
 /// Prints what the configuration file may contain.
-pub(super) fn config(args: &ConfigArgs) -> Outcome {
+pub(super) fn config(args: &ConfigArgs) -> CommandResult {
     if args.schema {
         return schema();
     }
@@ -46,6 +46,6 @@ Editors with Taplo, such as VS Code with Even Better TOML, complete and check a 
 Exit status: 0 on success, 1 if the output fails, 2 for wrong usage.";
 
 /// Prints the JSON schema of the configuration file.
-pub(super) fn schema() -> Outcome {
+pub(super) fn schema() -> CommandResult {
     print_json(&config::schema())
 }

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
-use super::output::{Failure, Outcome, complain, report_write};
+use super::output::{CommandResult, Failure, complain, report_write};
 use crate::config;
-use crate::convert::{self, Converted, Finding, Origin, OriginFile, SyntaxError};
+use crate::convert::{self, Converted, Finding, SourceFile, SourceFormat, SyntaxError};
 use crate::text::counted;
 
 const EXAMPLES: &str = "\
@@ -61,20 +61,20 @@ enum SourceProgram {
 
 impl SourceProgram {
     /// What its files are converted as; `as_routes` applies to Envoy's rate-limit service only.
-    fn origin(self, as_routes: bool) -> Origin {
+    fn origin(self, as_routes: bool) -> SourceFormat {
         match self {
-            Self::Nginx => Origin::Nginx,
-            Self::Haproxy => Origin::Haproxy,
-            Self::Traefik => Origin::Traefik,
-            Self::Kong => Origin::Kong,
-            Self::EnvoyRatelimit if as_routes => Origin::EnvoyRatelimitRoutes,
-            Self::EnvoyRatelimit => Origin::EnvoyRatelimit,
+            Self::Nginx => SourceFormat::Nginx,
+            Self::Haproxy => SourceFormat::Haproxy,
+            Self::Traefik => SourceFormat::Traefik,
+            Self::Kong => SourceFormat::Kong,
+            Self::EnvoyRatelimit if as_routes => SourceFormat::EnvoyRatelimitRoutes,
+            Self::EnvoyRatelimit => SourceFormat::EnvoyRatelimit,
         }
     }
 }
 
 /// Converts a configuration; prints the result, and what was not converted.
-pub(super) fn convert(args: &ConvertArgs) -> Outcome {
+pub(super) fn convert(args: &ConvertArgs) -> CommandResult {
     if args.routes && args.origin != SourceProgram::EnvoyRatelimit {
         complain("error: --routes is for envoy-ratelimit: from the others there are always routes");
         return Err(Failure::Usage);
@@ -90,7 +90,7 @@ pub(super) fn convert(args: &ConvertArgs) -> Outcome {
     // Certificates keep their place, wherever the output is.
     let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
     let origin = args.origin.origin(args.routes);
-    let file = OriginFile { name: &name, text: &text, directory: &directory };
+    let file = SourceFile { name: &name, text: &text, directory: &directory };
     let converted = convert::convert(origin, &file).map_err(|SyntaxError { place, message }| {
         complain(format!("error: {place}: {message}"));
         Failure::Usage
@@ -114,7 +114,7 @@ fn read_stdin() -> io::Result<String> {
 }
 
 /// Writes to a new file, or to standard output.
-fn write(output: Option<&Path>, text: &str) -> Outcome {
+fn write(output: Option<&Path>, text: &str) -> CommandResult {
     let Some(path) = output else {
         let mut out = io::stdout().lock();
         return report_write("standard output", out.write_all(text.as_bytes()).and_then(|()| out.flush()));

@@ -13,7 +13,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use clap::{ArgAction, Args};
 
 use super::file::FileArgs;
-use super::output::{Failure, Outcome, complain, print, print_json};
+use super::output::{CommandResult, Failure, complain, print, print_json};
 use crate::config::Loaded;
 use crate::gate::{ClientIdentity, Descriptor};
 
@@ -73,7 +73,7 @@ pub(super) struct ExplainArgs {
 }
 
 /// Explains a request.
-pub(super) fn explain(args: &ExplainArgs) -> Outcome {
+pub(super) fn explain(args: &ExplainArgs) -> CommandResult {
     let usage = |error: String| {
         complain(format!("error: {error}"));
         Failure::Usage
@@ -97,7 +97,7 @@ pub(super) fn explain(args: &ExplainArgs) -> Outcome {
 }
 
 /// Explains a descriptor of the rate-limit service.
-fn explain_descriptor(args: &ExplainArgs, domain: &str, entries: &str) -> Outcome {
+fn explain_descriptor(args: &ExplainArgs, domain: &str, entries: &str) -> CommandResult {
     let descriptor = Descriptor::parse(entries).map_err(|error| {
         complain(format!("error: {error}"));
         Failure::Usage

@@ -9,7 +9,7 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
-use super::output::{Failure, Outcome, complain, print, report_write};
+use super::output::{CommandResult, Failure, complain, print, report_write};
 
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
@@ -31,7 +31,7 @@ pub(super) struct CompletionsArgs {
 }
 
 /// Prints the completions of this command line for a shell.
-pub(super) fn completions(args: &CompletionsArgs, mut command: Command) -> Outcome {
+pub(super) fn completions(args: &CompletionsArgs, mut command: Command) -> CommandResult {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "tidegate", &mut script);
     print(String::from_utf8_lossy(&script).trim_end())
@@ -55,7 +55,7 @@ pub(super) struct ManArgs {
 }
 
 /// Prints the manual page, or writes those of all commands.
-pub(super) fn man(args: &ManArgs, command: Command) -> Outcome {
+pub(super) fn man(args: &ManArgs, command: Command) -> CommandResult {
     // `help` is not a page of its own.
     let mut command = command.disable_help_subcommand(true);
     command.build();

@@ -8,7 +8,7 @@ use http::StatusCode;
 
 use super::admin_args::{AdminArgs, Reached};
 use super::admin_client::{AdminClient, AdminRequest, on_this_machine};
-use super::output::{Failure, Outcome, complain, print};
+use super::output::{CommandResult, Failure, complain, print};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -32,7 +32,7 @@ pub(super) struct HealthArgs {
 }
 
 /// Checks a running proxy.
-pub(super) fn health(args: &HealthArgs) -> Outcome {
+pub(super) fn health(args: &HealthArgs) -> CommandResult {
     match args.admin.reached()? {
         Reached::Admin(client) => ask(&client, args),
         Reached::Listeners { addresses, .. } => connect(&addresses, args.timeout),
@@ -40,7 +40,7 @@ pub(super) fn health(args: &HealthArgs) -> Outcome {
 }
 
 /// Asks the admin interface, and prints its answer.
-fn ask(client: &AdminClient, args: &HealthArgs) -> Outcome {
+fn ask(client: &AdminClient, args: &HealthArgs) -> CommandResult {
     let path = if args.live { "/live" } else { "/ready" };
     let (status, body) = client.fetch(&AdminRequest::get(path, &[]), args.timeout).map_err(|failed| {
         complain(format!("error: {}", failed.error));
@@ -51,7 +51,7 @@ fn ask(client: &AdminClient, args: &HealthArgs) -> Outcome {
 }
 
 /// Connects to each listener.
-fn connect(addresses: &[SocketAddr], timeout: Duration) -> Outcome {
+fn connect(addresses: &[SocketAddr], timeout: Duration) -> CommandResult {
     for &address in addresses {
         TcpStream::connect_timeout(&on_this_machine(address), timeout).map_err(|error| {
             complain(format!("error: can't connect to {address}: {error}"));

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
-use super::output::{Failure, Outcome, complain, print};
+use super::output::{CommandResult, Failure, complain, print};
 use crate::config;
 
 /// The upstream of the templates.
@@ -60,7 +60,7 @@ impl Purpose {
 }
 
 /// Prints a configuration, or writes it into a file.
-pub(super) fn init(args: &InitArgs) -> Outcome {
+pub(super) fn init(args: &InitArgs) -> CommandResult {
     let text = args.purpose.template().replace(UPSTREAM, &args.upstream);
     check(&text, &args.upstream)?;
     match &args.output {
@@ -75,7 +75,7 @@ pub(super) fn init(args: &InitArgs) -> Outcome {
 }
 
 /// Rejects a URL that the configuration can't have, or that would be a mistake there.
-fn check(text: &str, upstream: &str) -> Outcome {
+fn check(text: &str, upstream: &str) -> CommandResult {
     let checked = config::parse(text, "tidegate.toml", &|name| std::env::var(name).ok());
     let report = checked.map_or_else(|errors| errors, |loaded| loaded.warnings);
     let Some(problem) = report.problems().into_iter().next() else { return Ok(()) };
@@ -87,7 +87,7 @@ fn check(text: &str, upstream: &str) -> Outcome {
 }
 
 /// Writes a file that does not exist yet.
-fn write(path: &Path, text: &str) -> Outcome {
+fn write(path: &Path, text: &str) -> CommandResult {
     let file = OpenOptions::new().write(true).create_new(true).open(path);
     file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| {
         if error.kind() == io::ErrorKind::AlreadyExists {

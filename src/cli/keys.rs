@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::admin_args::AdminArgs;
 use super::admin_client::{AdminRequest, unknown_response};
-use super::output::{Failure, Outcome, aligned, complain, print};
+use super::output::{CommandResult, Failure, aligned, complain, print};
 use crate::admin::api::{
     BlockRequest, KeyChange, KeyList, KeyRequest, KeyStatus, RaiseInfo, RaiseRequest, RaisesList,
 };
@@ -119,7 +119,7 @@ fn factor(text: &str) -> Result<String, String> {
 }
 
 /// Sends the request to the admin interface, and prints its response.
-pub(super) fn keys(args: &KeysArgs) -> Outcome {
+pub(super) fn keys(args: &KeysArgs) -> CommandResult {
     if let KeyCommand::List { denied: false, consumer: Some(name), .. } = &args.operation {
         complain(format!(
             "error: the consumers of stored keys are not known\nhelp: add --denied to list the denied keys of {name}, or look at \

@@ -9,13 +9,13 @@ use crate::admin::api::ProblemInfo;
 use crate::telemetry::escaped;
 
 /// Prints lines to standard output.
-pub(super) fn print(text: &str) -> Outcome {
+pub(super) fn print(text: &str) -> CommandResult {
     let mut out = io::stdout().lock();
     report_write("standard output", writeln!(out, "{text}").and_then(|()| out.flush()))
 }
 
 /// Prints a value as JSON to standard output. Its serialization must not fail: it has text as keys, and finite numbers.
-pub(super) fn print_json(value: &impl Serialize) -> Outcome {
+pub(super) fn print_json(value: &impl Serialize) -> CommandResult {
     let text = serde_json::to_string_pretty(value).map_err(|error| {
         complain(format!("error: the result can't be written as JSON: {error}"));
         Failure::Running
@@ -24,7 +24,7 @@ pub(super) fn print_json(value: &impl Serialize) -> Outcome {
 }
 
 /// The outcome of a command that has written to `stream`. Prints an error unless the reader has closed the stream.
-pub(super) fn report_write(stream: &str, result: io::Result<()>) -> Outcome {
+pub(super) fn report_write(stream: &str, result: io::Result<()>) -> CommandResult {
     match result {
         // A reader such as `head` closes the pipe when it has read enough.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -50,7 +50,7 @@ pub(super) enum Failure {
 }
 
 /// The result of a command. Its messages have been printed already.
-pub(super) type Outcome = Result<(), Failure>;
+pub(super) type CommandResult = Result<(), Failure>;
 
 /// The lines of a table, the first of which has the names of the columns. Cells are escaped, since they may have text from
 /// clients.

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 
 use super::admin_args::AdminArgs;
 use super::admin_client::{AdminRequest, unknown_response};
-use super::output::{self, Failure, Outcome, complain, print, print_json};
+use super::output::{self, CommandResult, Failure, complain, print, print_json};
 use crate::admin::api::{ReloadError, ReloadInfo, ReloadRequest};
 
 const EXAMPLES: &str = "\
@@ -33,7 +33,7 @@ pub(super) struct ReloadArgs {
 }
 
 /// Has a running proxy reload its configuration, and prints the outcome.
-pub(super) fn reload(args: &ReloadArgs) -> Outcome {
+pub(super) fn reload(args: &ReloadArgs) -> CommandResult {
     let client = args.admin.client()?;
     let request = AdminRequest::post("/v1/reload", &ReloadRequest {});
     let rejections = [StatusCode::CONFLICT, StatusCode::UNPROCESSABLE_ENTITY];
@@ -56,7 +56,7 @@ fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, Failure> {
 }
 
 /// Prints the warnings of the file, and what has changed.
-fn print_reloaded(reloaded: &ReloadInfo) -> Outcome {
+fn print_reloaded(reloaded: &ReloadInfo) -> CommandResult {
     for line in output::problem_lines(&reloaded.warnings) {
         complain(if line.starts_with(' ') { line } else { format!("warning: {line}") });
     }

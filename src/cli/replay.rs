@@ -12,9 +12,9 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 pub(super) use self::options::ReplayArgs;
-use self::options::{Named, Output, usage};
+use self::options::{NamedConfig, Output, usage};
 use self::progress::ProgressDisplay;
-use super::output::{Failure, Outcome, complain, print, report_write};
+use super::output::{CommandResult, Failure, complain, print, report_write};
 use crate::config::Loaded;
 use crate::gate::Gate;
 use crate::limit::{Charge, Key, PolicyId};
@@ -27,7 +27,7 @@ use crate::telemetry::escaped;
 use crate::time::{Clock, Timestamp};
 
 /// Plays access logs.
-pub(super) fn replay(args: &ReplayArgs) -> Outcome {
+pub(super) fn replay(args: &ReplayArgs) -> CommandResult {
     let mut configurations = args.load()?;
     for (_, loaded) in &mut configurations {
         if let Some(consumers) = &mut loaded.config.snapshot.gate.consumers {
@@ -74,7 +74,7 @@ pub(super) fn replay(args: &ReplayArgs) -> Outcome {
 }
 
 /// Fails if nothing was played, or a log was not read to its end.
-fn check(report: &ReplayReport, summary: &ReadSummary) -> Outcome {
+fn check(report: &ReplayReport, summary: &ReadSummary) -> CommandResult {
     let nothing = report.configurations.iter().all(|configuration| configuration.requests.are_none_played());
     if nothing {
         complain("error: no request of the logs could be played; see the reasons above");
@@ -99,7 +99,7 @@ fn play(arrivals: Arrivals, mut replayers: Vec<Replayer<'_>>) -> io::Result<(Vec
 }
 
 /// Writes the arrivals at a limit.
-fn emit(limit: &str, (_, loaded): &Named, sources: &PartSources, arrivals: Arrivals) -> Outcome {
+fn emit(limit: &str, (_, loaded): &NamedConfig, sources: &PartSources, arrivals: Arrivals) -> CommandResult {
     let gate = gate(loaded);
     let mut emitter = Emitter::new(gate, limit, BufWriter::new(io::stdout().lock()))
         .map_err(|error| usage("--emit-arrivals", error))?;
@@ -124,7 +124,7 @@ fn emit(limit: &str, (_, loaded): &Named, sources: &PartSources, arrivals: Arriv
     if summary.broken.is_empty() { Ok(()) } else { Err(failed("a log was not read to its end")) }
 }
 
-fn write(args: &ReplayArgs, report: &ReplayReport) -> Outcome {
+fn write(args: &ReplayArgs, report: &ReplayReport) -> CommandResult {
     if let Some(path) = &args.html {
         let shown = path.display();
         report_write(&shown.to_string(), write_file(path, &html::page(report)))?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::file::{self, FileArgs};
-use super::output::{Failure, Outcome, complain};
+use super::output::{CommandResult, Failure, complain};
 use crate::{app, telemetry};
 
 /// How long the exit waits until the last lines of the log are written.
@@ -20,7 +20,7 @@ Exit status: 0 after a shutdown by a signal, 1 if the proxy can't start (as when
 configuration is invalid or for wrong usage.";
 
 /// Runs the proxy until a signal stops it.
-pub(super) fn run(args: &FileArgs) -> Outcome {
+pub(super) fn run(args: &FileArgs) -> CommandResult {
     let file = args.path()?;
     if file::is_stdin(&file) {
         complain(

@@ -30,7 +30,7 @@ use self::proxies::{ProxyArgs, have_ahead};
 use self::proxy_player::ProxyPlayer;
 use self::scenario::Scenario;
 use super::file::{self, FileArgs};
-use super::output::{self, Failure, Outcome, complain};
+use super::output::{self, CommandResult, Failure, complain};
 use crate::gate::Gate;
 use crate::limit::{Policy, PolicyId};
 use crate::plot;
@@ -128,7 +128,7 @@ enum OutputFormat {
 }
 
 /// Plays arrivals against limits.
-pub(super) fn simulate(args: &SimulateArgs) -> Outcome {
+pub(super) fn simulate(args: &SimulateArgs) -> CommandResult {
     let usage = |message: String| {
         complain(message);
         Failure::Usage

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::admin_args::AdminArgs;
 use super::admin_client::{AdminRequest, unknown_response};
-use super::output::{self, Outcome, aligned, print};
+use super::output::{self, CommandResult, aligned, print};
 use crate::admin::api::{AcmeInfo, ConfigInfo, ServerInfo, StatusInfo, StoreInfo, UpstreamInfo};
 use crate::telemetry::escaped;
 use crate::text::counted;
@@ -36,7 +36,7 @@ pub(super) struct StatusArgs {
 }
 
 /// Prints the state of a running proxy.
-pub(super) fn status(args: &StatusArgs) -> Outcome {
+pub(super) fn status(args: &StatusArgs) -> CommandResult {
     let response = args.admin.client()?.send_or_complain(&AdminRequest::get("/v1/status", &[]))?;
     if args.json {
         return print(&format!("{response:#}"));

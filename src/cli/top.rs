@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::admin_args::AdminArgs;
 use super::admin_client::{AdminClient, AdminRequest, unknown_response};
-use super::output::{Failure, Outcome, aligned, print, report_write};
+use super::output::{CommandResult, Failure, aligned, print, report_write};
 use crate::admin::api::{TopKey, TopLimit, TopList};
 use crate::time::format_duration;
 
@@ -59,7 +59,7 @@ pub(super) struct TopArgs {
 }
 
 /// Prints the most frequent keys, until the command is interrupted.
-pub(super) fn top(args: &TopArgs) -> Outcome {
+pub(super) fn top(args: &TopArgs) -> CommandResult {
     let client = args.admin.client()?;
     if args.json {
         return print(&format!("{:#}", fetch(&client, args)?));

@@ -1,6 +1,6 @@
 //! `tidegate version`.
 
-use super::output::{Outcome, print};
+use super::output::{CommandResult, print};
 
 /// The examples of its help.
 pub(super) const EXAMPLES: &str = "\
@@ -11,7 +11,7 @@ Examples:
 Exit status: 0 on success, 1 if the output fails, 2 for wrong usage.";
 
 /// Prints the version, and what this binary was built from.
-pub(super) fn version() -> Outcome {
+pub(super) fn version() -> CommandResult {
     let or = |text: &'static str, other: &'static str| if text.is_empty() { other } else { text };
     let commit = option_env!("TIDEGATE_COMMIT").unwrap_or_default();
     let facts = [

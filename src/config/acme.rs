@@ -48,7 +48,7 @@ keys! {
         /// handshake with port 443
         challenge: Choice<ChallengeWords> = "http-01";
         /// External account binding: credentials of an account with the authority, if it requires one
-        external_account("eab"): Table<EabKeys> => external_account;
+        external_account("eab"): KeyTable<EabKeys> => external_account;
     }
     mistaken IN_ACME
     reads AcmeSpec(table, base: &Path) with { names: Vec::new() }

@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 
 use super::acme::ReadAcme;
-use super::acme_hosts::{AcmeNames, is_dns_name, names};
 use super::item::Item;
 use super::report::Problem;
 use super::routes::ReadRoute;
 use super::table::Reported;
+use super::tls::{AcmeNames, acme_names, is_dns_name};
 use crate::acme::{AcmeSpec, ChallengeKind};
 use crate::gate::HostPattern;
 use crate::server::ListenerSpec;
@@ -63,7 +63,7 @@ fn asking<'l>(item: Option<Item<'l>>, specs: &'l [ListenerSpec]) -> Vec<Asking<'
     let items = item.filter(|item| item.is_array()).and_then(|item| item.list(""));
     let asked = |(item, spec): (Item<'l>, &'l ListenerSpec)| {
         let acme = item.value_of("tls")?.value_of("acme")?;
-        let names = names(acme).filter(|names| *names != AcmeNames::Off)?;
+        let names = acme_names(acme).filter(|names| *names != AcmeNames::Off)?;
         Some(Asking { acme, names, address: spec.address, tls: spec.tls.as_ref()? })
     };
     items.into_iter().flatten().zip(specs).filter_map(asked).collect()

@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use super::item::{Item, Text};
+use super::item::{Item, TextItem};
 use super::keys::keys;
 use super::table::{Reported, Table};
 use super::tls::{self, ServerTlsKeys};
-use crate::admin::{AdminAddress, AdminSpec, Token};
+use crate::admin::{AdminAddress, AdminSpec, AdminToken};
 use crate::server::ListenerSpec;
 use crate::tls::ServerTls;
 
@@ -35,7 +35,7 @@ keys! {
         read_token: Text;
         /// TLS, with the keys of `tls` of a [listener](#tls-to-clients): `certificates` and `client_ca`. Not for a
         /// Unix socket
-        tls: Table<ServerTlsKeys>;
+        tls: KeyTable<ServerTlsKeys>;
     }
     mistaken IN_ADMIN
 }
@@ -65,7 +65,7 @@ pub(super) fn admin(item: Item<'_>, directory: &Path, others: Option<&[ListenerS
 }
 
 /// Reads `token` and `read_token`.
-fn tokens(table: &Table<'_, AdminKeys>) -> Result<(Option<Token>, Option<Token>), Reported> {
+fn tokens(table: &Table<'_, AdminKeys>) -> Result<(Option<AdminToken>, Option<AdminToken>), Reported> {
     let (item, has_token) = (table.read_token().given(), table.token().given().is_some());
     let (token, read_token) = (table.token().with(token), table.read_token().with(token));
     if let Some(item) = item {
@@ -103,7 +103,7 @@ fn address(listen: Item<'_>, table: &Table<'_, AdminKeys>) -> Option<AdminAddres
     Some(AdminAddress::Unix { path: path.into(), mode: mode? })
 }
 
-fn socket_path<'p>(text: &Text<'_>, path: &'p str) -> Option<&'p str> {
+fn socket_path<'p>(text: &TextItem<'_>, path: &'p str) -> Option<&'p str> {
     if !path.starts_with('/') || path.ends_with('/') || path.contains('\0') {
         let problem = text.error("the path of a Unix socket starts with `/` and names a file");
         return text.reject(problem.help(FORM));
@@ -146,9 +146,9 @@ fn check_tcp(
     Some(())
 }
 
-fn token(item: Item<'_>) -> Option<Token> {
+fn token(item: Item<'_>) -> Option<AdminToken> {
     let text = item.string()?;
-    match Token::new(&text.value) {
+    match AdminToken::new(&text.value) {
         Ok(token) => Some(token),
         // The message does not quote the token.
         Err(error) => item.reject(item.error(error.to_string()).help("make one with: openssl rand -hex 32")),

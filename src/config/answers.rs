@@ -31,23 +31,23 @@ keys! {
         retry_after_jitter: Decimal<0, 1> = 0.0, by hand;
         /// The response to a request that a limit denies with 429, such as `{ body = "wait {retry_after} seconds"
         /// }`
-        denied: Table<AnswerKeys>, or "problem+json" => custom_reply;
+        denied: KeyTable<AnswerKeys>, or "problem+json" => custom_reply;
         /// The same for 401: a credential or a key part is missing or not known
-        unauthorized: Table<AnswerKeys>, or "problem+json" => custom_reply;
+        unauthorized: KeyTable<AnswerKeys>, or "problem+json" => custom_reply;
         /// The same for 403: the client is blocked, or its tier may not use the route
-        forbidden: Table<AnswerKeys>, or "problem+json" => custom_reply;
+        forbidden: KeyTable<AnswerKeys>, or "problem+json" => custom_reply;
         /// The same for 404: no route matches
-        not_found: Table<AnswerKeys>, or "problem+json" => custom_reply;
+        not_found: KeyTable<AnswerKeys>, or "problem+json" => custom_reply;
         /// The same for 400, 405, 408, 431 and 501: the request is not accepted as it is
-        bad_request: Table<AnswerKeys>, or "problem+json" => custom_reply;
+        bad_request: KeyTable<AnswerKeys>, or "problem+json" => custom_reply;
         /// The same for 413: the body is larger than `max_body`
-        payload_too_large: Table<AnswerKeys>, or "problem+json" => custom_reply;
+        payload_too_large: KeyTable<AnswerKeys>, or "problem+json" => custom_reply;
         /// The same for 503: limits can't be checked, or no connection to the upstream is free
-        unavailable: Table<AnswerKeys>, or "problem+json" => custom_reply;
+        unavailable: KeyTable<AnswerKeys>, or "problem+json" => custom_reply;
         /// The same for 502 and 508: the upstream gave no valid response, or the request loops
-        bad_gateway: Table<AnswerKeys>, or "problem+json" => custom_reply;
+        bad_gateway: KeyTable<AnswerKeys>, or "problem+json" => custom_reply;
         /// The same for 504: the upstream did not respond in time
-        timeout: Table<AnswerKeys>, or "problem+json" => custom_reply;
+        timeout: KeyTable<AnswerKeys>, or "problem+json" => custom_reply;
     }
     reads CustomReplies(table)
 }

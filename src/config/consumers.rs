@@ -10,7 +10,7 @@ use http::header::HeaderName;
 use toml::de::DeTable;
 
 use super::client_ip::header_name;
-use super::item::{Item, Text};
+use super::item::{Item, TextItem};
 use super::keys::keys;
 use super::keys::kinds::words;
 use super::limits::NumbersKeys;
@@ -70,7 +70,7 @@ keys! {
         expires: Time, or "never";
         /// Its own numbers by the name of the limit, such as `{ per-consumer = { rate = "100/s" } }`; the first
         /// part of the limit's key must be `consumer`
-        limits: Named<Table<NumbersKeys>>;
+        limits: NamedTable<KeyTable<NumbersKeys>>;
     }
 }
 
@@ -300,7 +300,7 @@ fn credentials(item: Item<'_>) -> Option<Vec<(CredentialHash, Item<'_>)>> {
 }
 
 /// A credential as it is, or its hash.
-fn credential(text: &Text<'_>) -> Option<CredentialHash> {
+fn credential(text: &TextItem<'_>) -> Option<CredentialHash> {
     let value = &*text.value;
     if let Some(digits) = value.strip_prefix("sha256:") {
         let help = "print one with: printf %s CREDENTIAL | sha256sum";

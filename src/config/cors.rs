@@ -6,7 +6,7 @@ use http::HeaderValue;
 use http::header::{HOST, HeaderName, ORIGIN, USER_AGENT};
 
 use super::headers;
-use super::item::{Item, Text};
+use super::item::{Item, TextItem};
 use super::keys::keys;
 use super::keys::kinds::{self, Choice, Either, OffWords};
 use super::report::Problem;
@@ -50,7 +50,7 @@ pub(super) enum RouteCors {
 
 /// Reads `cors` of a route.
 pub(super) fn route_cors(
-    field: &Field<'_, '_, Either<Choice<OffWords>, kinds::Table<CorsKeys>>, Optional>,
+    field: &Field<'_, '_, Either<Choice<OffWords>, kinds::KeyTable<CorsKeys>>, Optional>,
 ) -> Option<RouteCors> {
     match field.given() {
         None => Some(RouteCors::Inherited),
@@ -181,7 +181,7 @@ fn origin(item: Item<'_>) -> Option<OriginPattern> {
     })
 }
 
-fn wrong_host<T>(text: &Text<'_>) -> Option<T> {
+fn wrong_host<T>(text: &TextItem<'_>) -> Option<T> {
     let problem = text.error(format!("{} does not name a host", text.quoted()));
     text.reject(problem.help(
         "write \"https://app.example.com\", or \"https://*.example.com\" for all subdomains; names with other \

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::item::Item;
 use super::keys::keys;
-use super::limits::{ReadLimit, ReadLimits};
+use super::limits::{NamedLimits, ReadLimit, ReadLimits};
 use super::report::Problem;
 use super::routes::MAX_LIMITS;
 use super::table::Table;
@@ -43,9 +43,6 @@ pub(super) struct ReadDescriptors {
     /// The span of each rule, in their order.
     pub spans: Vec<Range<usize>>,
 }
-
-/// Limits with the spans of their names.
-type Named = Vec<(PolicyId, Range<usize>)>;
 
 impl ReadDescriptors {
     /// The limits that rules name.
@@ -150,7 +147,12 @@ fn entries(item: Item<'_>) -> Option<Vec<EntryPattern>> {
 }
 
 /// Rejects limits that can't count descriptors of this rule. Returns whether they need the address of the client.
-fn check_limits(item: Item<'_>, named: &Named, entries: &[EntryPattern], all: &ReadLimits) -> Option<bool> {
+fn check_limits(
+    item: Item<'_>,
+    named: &NamedLimits,
+    entries: &[EntryPattern],
+    all: &ReadLimits,
+) -> Option<bool> {
     let (mut needs_address, mut is_valid) = (false, true);
     for (id, span) in named {
         let Some(limit) = all.get(*id) else { continue };

@@ -10,7 +10,7 @@ use super::reader::FilesRead;
 
 /// A part of a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Part {
+pub enum ConfigPart {
     /// A route, by its name, or else by its number.
     Route(String),
     /// A limit, by its name.
@@ -27,7 +27,7 @@ pub enum Part {
 
 /// The change of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Change {
+pub enum ConfigChange {
     /// It is new.
     Added,
     /// It has been removed.
@@ -38,7 +38,7 @@ pub enum Change {
 
 /// Hashes of the parts of a file, with the files that they name; the contents are not kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Fingerprint(BTreeMap<Part, blake3::Hash>);
+pub struct Fingerprint(BTreeMap<ConfigPart, blake3::Hash>);
 
 impl Fingerprint {
     /// The fingerprint of a file.
@@ -55,25 +55,26 @@ impl Fingerprint {
                 ("limits", DeValue::Table(limits)) => {
                     limits
                         .iter()
-                        .for_each(|(name, limit)| add(Part::Limit(name.get_ref().to_string()), limit));
+                        .for_each(|(name, limit)| add(ConfigPart::Limit(name.get_ref().to_string()), limit));
                 }
                 ("upstreams", DeValue::Table(all)) => {
-                    all.iter().for_each(|(name, one)| add(Part::Upstream(name.get_ref().to_string()), one));
+                    all.iter()
+                        .for_each(|(name, one)| add(ConfigPart::Upstream(name.get_ref().to_string()), one));
                 }
                 ("routes", DeValue::Array(routes)) => {
                     for (number, route) in (1..).zip(routes.iter()) {
                         let name = string(route, "name").unwrap_or_else(|| i32::to_string(&number));
-                        add(Part::Route(name), route);
+                        add(ConfigPart::Route(name), route);
                     }
                 }
                 ("listeners", DeValue::Array(listeners)) => {
                     for listener in listeners {
-                        add(Part::Listener(string(listener, "address").unwrap_or_default()), listener);
+                        add(ConfigPart::Listener(string(listener, "address").unwrap_or_default()), listener);
                     }
                 }
-                ("listen", DeValue::String(address)) => add(Part::Listener(address.to_string()), value),
-                (_, DeValue::Table(_)) => add(Part::Table(key), value),
-                _ => add(Part::Key(key), value),
+                ("listen", DeValue::String(address)) => add(ConfigPart::Listener(address.to_string()), value),
+                (_, DeValue::Table(_)) => add(ConfigPart::Table(key), value),
+                _ => add(ConfigPart::Key(key), value),
             }
         }
         Self(parts)
@@ -81,19 +82,19 @@ impl Fingerprint {
 
     /// The parts that have changed since `earlier`.
     #[must_use]
-    pub fn changes_since(&self, earlier: &Self) -> Vec<(Part, Change)> {
+    pub fn changes_since(&self, earlier: &Self) -> Vec<(ConfigPart, ConfigChange)> {
         let now = self.0.iter().filter_map(|(part, hash)| match earlier.0.get(part) {
-            None => Some((part.clone(), Change::Added)),
-            Some(other) => (other != hash).then(|| (part.clone(), Change::Changed)),
+            None => Some((part.clone(), ConfigChange::Added)),
+            Some(other) => (other != hash).then(|| (part.clone(), ConfigChange::Changed)),
         });
         let gone = earlier.0.keys().filter(|part| !self.0.contains_key(part));
-        let mut all: Vec<_> = now.chain(gone.map(|part| (part.clone(), Change::Removed))).collect();
+        let mut all: Vec<_> = now.chain(gone.map(|part| (part.clone(), ConfigChange::Removed))).collect();
         all.sort();
         all
     }
 }
 
-impl fmt::Display for Part {
+impl fmt::Display for ConfigPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Route(name) | Self::Limit(name) | Self::Upstream(name) | Self::Key(name) => {
@@ -190,6 +191,6 @@ mod tests {
             Fingerprint::of(table.get_ref(), &files)
         };
         let changes = with(b"2").changes_since(&with(b"1"));
-        assert_eq!(changes, [(Part::Table("jwt".to_owned()), Change::Changed)]);
+        assert_eq!(changes, [(ConfigPart::Table("jwt".to_owned()), ConfigChange::Changed)]);
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::item::Item;
 use super::keys::keys;
-use super::keys::kinds::{Integer, Read};
+use super::keys::kinds::{Integer, ReadKind};
 use super::report::Problem;
 use super::table::{Reported, Table};
 use crate::gate::{Country, Database, GeoCondition, GeoDatabases};

@@ -5,8 +5,8 @@ use std::ops::Range;
 use http::header::{HOST, HeaderName};
 use http::{HeaderValue, Method};
 
-use super::item::{Item, Text};
-use super::keys::{KeySet, Keys, keys};
+use super::item::{Item, TextItem};
+use super::keys::{DeclaredKeys, TableKeys, keys};
 use super::report::Problem;
 use super::table::{Name, Table, entries};
 use crate::proxy::HeaderEdits;
@@ -27,7 +27,7 @@ keys! {
     /// The keys of `response_headers`.
     ResponseEditsKeys {
         /// Headers to set, as `{ name = "value" }`
-        set: Named<Text>;
+        set: NamedTable<Text>;
         /// Names of headers to remove
         remove: List<Text> = [];
         /// Whether the changes also apply to the responses of tidegate itself to requests of this route that it
@@ -39,11 +39,11 @@ keys! {
 /// The keys of `request_headers`: those that `response_headers` has too.
 pub enum EditsKeys {}
 
-static EDITS: Keys =
-    Keys { all: ResponseEditsKeys::KEYS.all.split_at(2).0, has_own_table: false, mistaken: &[] };
+static EDITS: TableKeys =
+    TableKeys { all: ResponseEditsKeys::KEYS.all.split_at(2).0, has_own_table: false, mistaken: &[] };
 
-impl KeySet for EditsKeys {
-    const KEYS: &'static Keys = &EDITS;
+impl DeclaredKeys for EditsKeys {
+    const KEYS: &'static TableKeys = &EDITS;
 }
 
 /// The direction of the edited headers.
@@ -131,7 +131,7 @@ pub(super) fn name(key: &Name<'_>, item: Item<'_>) -> Option<HeaderName> {
 }
 
 /// The value of a header; one from the environment is marked as a secret.
-pub(super) fn value(text: &Text<'_>) -> Option<HeaderValue> {
+pub(super) fn value(text: &TextItem<'_>) -> Option<HeaderValue> {
     let help = "it must not contain line ends or control characters, or start or end with a space";
     let mut value = text.parsed("a header value", help, |text| {
         let value = HeaderValue::from_str(text).ok()?;

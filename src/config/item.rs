@@ -30,7 +30,7 @@ pub(super) struct Item<'a> {
 
 /// A string, its variables filled in.
 #[derive(Clone)]
-pub(super) struct Text<'a> {
+pub(super) struct TextItem<'a> {
     pub item: Item<'a>,
     pub value: String,
     /// Whether any of it comes from the environment, so that it may be a secret.
@@ -107,16 +107,16 @@ impl<'a> Item<'a> {
     }
 
     /// A string.
-    pub fn string(self) -> Option<Text<'a>> {
+    pub fn string(self) -> Option<TextItem<'a>> {
         let may_be_quoted = !self.is_array() && !self.is_table();
         self.string_like("a string", if may_be_quoted { "put it in quotes" } else { "" })
     }
 
     /// A string of a certain kind, such as "a rate".
-    pub fn string_like(self, expected: &str, help: &str) -> Option<Text<'a>> {
+    pub fn string_like(self, expected: &str, help: &str) -> Option<TextItem<'a>> {
         let DeValue::String(raw) = self.value.get_ref() else { return self.wrong_type(expected, help) };
         match self.reader.fill_in(raw) {
-            Ok(filled) => Some(Text { item: self, value: filled.text, from_env: filled.from_env }),
+            Ok(filled) => Some(TextItem { item: self, value: filled.text, from_env: filled.from_env }),
             Err(ExpandError::Missing(name)) => self.reject(
                 self.error(format!("the environment variable `{name}` is not set"))
                     .help(format!("set {name}, or write `$${{` where `${{` itself is meant")),
@@ -265,7 +265,7 @@ impl<'a> Item<'a> {
     }
 }
 
-impl Text<'_> {
+impl TextItem<'_> {
     /// The value for messages, which do not show values from the environment.
     pub fn quoted(&self) -> String {
         if self.from_env {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::client_ip::header_name;
-use super::item::{Item, Text};
+use super::item::{Item, TextItem};
 use super::keys::keys;
 use super::keys::kinds::words;
 use super::report::Problem;
@@ -94,7 +94,7 @@ fn source(item: Item<'_>, algorithms: &[Algorithm], directory: &Path) -> Option<
     keys(&text, algorithms, directory).map(KeySource::File)
 }
 
-fn url(text: &Text<'_>) -> Option<KeySetUrl> {
+fn url(text: &TextItem<'_>) -> Option<KeySetUrl> {
     match KeySetUrl::parse(&text.value) {
         Ok(url) => {
             if url.is_exposed() {
@@ -112,7 +112,7 @@ fn url(text: &Text<'_>) -> Option<KeySetUrl> {
 }
 
 /// Reads a file of keys.
-fn keys(text: &Text<'_>, algorithms: &[Algorithm], directory: &Path) -> Option<Keys> {
+fn keys(text: &TextItem<'_>, algorithms: &[Algorithm], directory: &Path) -> Option<Keys> {
     let (path, bytes) = text.read_file(directory);
     let shown = path.display();
     let bytes = match bytes {

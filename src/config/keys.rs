@@ -6,9 +6,7 @@ mod key;
 pub mod kinds;
 pub mod mistaken;
 mod reference;
-mod schema;
 
 pub(super) use self::declare::keys;
-pub use self::key::{Default, Key, KeySet, Keys, Kind};
-pub use self::reference::{Block, reference};
-pub use self::schema::schema;
+pub use self::key::{ConfigKey, DeclaredKeys, Default, TableKeys, ValueKind};
+pub use self::reference::{Block, reference, schema};

@@ -1,10 +1,8 @@
 //! `[limits.NAME]`: from text to policies.
 
 mod ahead;
-mod behavior;
-mod cost;
+mod charging;
 mod key;
-mod key_form;
 mod limit_keys;
 mod names;
 mod rate_parts;
@@ -20,8 +18,8 @@ pub(super) use self::names::Naming;
 
 pub(super) use self::ahead::Counting;
 use self::ahead::ReadAhead;
-use self::cost::{Fit, ReadCost};
-use self::names::Names;
+use self::charging::{Fit, ReadCost};
+use self::names::KeyNames;
 use self::variants::{Base, Variant, Variants};
 use super::consumers::ReadConsumers;
 use super::item::Item;
@@ -47,6 +45,9 @@ pub(super) struct ReadLimits {
     limits: IdVec<PolicyId, (Range<usize>, Option<ReadLimit>)>,
     names: HashMap<String, PolicyId>,
 }
+
+/// Limits, with the spans of their names where the file refers to them.
+pub(super) type NamedLimits = Vec<(PolicyId, Range<usize>)>;
 
 /// What limits refer to.
 struct Context<'c> {
@@ -244,10 +245,10 @@ fn limit(name: &Name<'_>, item: Item<'_>, context: &Context<'_>, next: usize) ->
     let missing_status = key::missing_status(&table, on_missing);
     let spec = parts.zip(on_missing).map(|(parts, on_missing)| KeySpec { parts, on_missing });
     let (on_failure, shadow) = (table.on_store_failure().read(), table.mode().read());
-    let ban = behavior::enforced_ban(&table, shadow);
+    let ban = charging::enforced_ban(&table, shadow);
     let bans = table.ban().given().filter(|_| matches!(ban, Ok(Some(_))));
     let ahead = ReadAhead::read(&table, algorithm, counting).filter(|ahead| ahead.fits(quota.as_ref(), bans));
-    let names = Names { naming, spec: spec.as_ref() };
+    let names = KeyNames { naming, spec: spec.as_ref() };
     let mut rules = Rules::default();
     let networks = networks(&table, names, shadow == Some(true), &mut rules);
     let base = Base { name: name.text, algorithm, numbers: numbers.as_ref(), names, consumers };
@@ -255,10 +256,10 @@ fn limit(name: &Name<'_>, item: Item<'_>, context: &Context<'_>, next: usize) ->
     let tiers = variants.tiers(table.tiers().given(), &base);
     variants.overrides(table.overrides().given(), &base, &mut rules);
     variants.consumers(consumers.own_numbers(name.text), &base, &mut rules);
-    let cost = cost::read(&table);
-    let trust = behavior::trust(&table);
+    let cost = charging::read_cost(&table);
+    let trust = charging::trust(&table);
     warn_of_untrusted(&table, naming, trust, cost.as_ref(), tiers.as_ref());
-    let charge_on = behavior::charge_on(&table, algorithm);
+    let charge_on = charging::charge_on(&table, algorithm);
     let cost = cost.and_then(|cost| fitting(cost, algorithm?, quota.as_ref()?, &variants.all));
     table.close();
     let (block, allow) = networks?;
@@ -291,13 +292,13 @@ fn read_numbers<'a>(table: &mut Table<'a, LimitKeys>, algorithm: Option<Algorith
 /// Reads `block` and `allow`: returns the networks of each, and adds the names to the rules.
 fn networks(
     table: &Table<'_, LimitKeys>,
-    names: Names<'_>,
+    names: KeyNames<'_>,
     is_shadow: bool,
     rules: &mut Rules,
 ) -> Option<(Networks, Networks)> {
     let block = table.block().given();
     if let Some(item) = block.filter(|_| is_shadow) {
-        behavior::ignored(item, "blocks");
+        charging::ignored(item, "blocks");
     }
     let block = names::list(block, names, KeyRule::Block, rules);
     let allow = names::list(table.allow().given(), names, KeyRule::Allow, rules);
@@ -316,10 +317,10 @@ fn warn_of_untrusted(
         return;
     }
     if let Some(header) = cost.and_then(ReadCost::header) {
-        behavior::never_trusted(table, "cost", &format!("header:{header}"));
+        charging::never_trusted(table, "cost", &format!("header:{header}"));
     }
     if let Some(tiers) = tiers.filter(|tiers| tiers.by.is_client_supplied()) {
-        behavior::never_trusted(table, "tiers", &tiers.by.to_string());
+        charging::never_trusted(table, "tiers", &tiers.by.to_string());
     }
 }
 

@@ -6,11 +6,11 @@ use std::path::Path;
 
 use http::StatusCode;
 
-use super::forward_auth::{self, DENY_STATUS, DecideWords};
 use super::item::Item;
 use super::keys::keys;
 use super::keys::kinds::words;
 use super::report::Problem;
+use super::route_actions::{self, DENY_STATUS, DecideWords};
 use super::table::{AnyTable, Reported, Table, read_defaults};
 use super::tls::{self, ListenerTlsKeys};
 use crate::gate::ClientIp;
@@ -33,7 +33,7 @@ keys! {
         /// Versions of HTTP: `"h1"` is HTTP/1.1 and 1.0, `"h2"` is HTTP/2; see [below](#http2-to-clients)
         protocols: List<Choice<ProtocolWords>> = ["h2", "h1"], by hand;
         /// TLS; see [below](#tls-to-clients)
-        tls: Table<ListenerTlsKeys>, by hand;
+        tls: KeyTable<ListenerTlsKeys>, by hand;
         /// Whether connections start with a PROXY header; see [below](#proxy-protocol)
         proxy_protocol: Boolean = false => |item| proxy_protocol(item, client_ip);
         /// `"decide"`: each request here is the authorization request of a trusted proxy, and gets the decision on
@@ -67,15 +67,15 @@ keys! {
         max_headers: Integer<1, 10_000, usize> = 100;
     }
     mistaken IN_LISTENER
-    reads ListenerSpec(table, address: Option<SocketAddr>, context: Context<'_>) after {
-        let Context { directory, client_ip } = context;
+    reads ListenerSpec(table, address: Option<SocketAddr>, context: ListenerContext<'_>) after {
+        let ListenerContext { directory, client_ip } = context;
         let (service, protocols) = (table.serve().read(), protocols(table));
         let offered = protocols.map(Protocols::by_alpn).unwrap_or_default();
         let tls = table.tls().with(|item| tls::listener(item, directory, &offered));
         let forward_auth = if service == Some(Service::EnvoyRatelimit) {
             reject_keys_of_routes(table)
         } else {
-            forward_auth::of_listener(&table.respond(), &table.deny_status(), client_ip)
+            route_actions::of_listener(&table.respond(), &table.deny_status(), client_ip)
         };
     } with {
         address: address?,
@@ -88,7 +88,7 @@ keys! {
 
 /// What listeners refer to.
 #[derive(Clone, Copy)]
-pub(super) struct Context<'c> {
+pub(super) struct ListenerContext<'c> {
     /// The directory that files are relative to.
     pub directory: &'c Path,
     pub client_ip: Option<&'c ClientIp>,
@@ -99,7 +99,7 @@ pub(super) fn listeners(
     short: Option<Item<'_>>,
     long: Option<Item<'_>>,
     top: &AnyTable<'_>,
-    context: Context<'_>,
+    context: ListenerContext<'_>,
 ) -> Option<Vec<ListenerSpec>> {
     let (short_span, long_span) = (short.map(Item::span), top.key_span("listeners"));
     // If the file has both, both are read, so that all mistakes are reported at once.
@@ -127,7 +127,7 @@ pub(super) fn listeners(
     }
 }
 
-fn several(item: Item<'_>, context: Context<'_>) -> Option<Vec<ListenerSpec>> {
+fn several(item: Item<'_>, context: ListenerContext<'_>) -> Option<Vec<ListenerSpec>> {
     let items = item.list("write [[listeners]] with two brackets")?;
     if items.is_empty() {
         return item.reject(item.error("there must be at least one listener"));
@@ -148,11 +148,11 @@ fn several(item: Item<'_>, context: Context<'_>) -> Option<Vec<ListenerSpec>> {
 
 /// A listener at this address that has the default of every other key.
 pub(super) fn with_defaults(address: SocketAddr) -> ListenerSpec {
-    let context = Context { directory: Path::new(""), client_ip: None };
+    let context = ListenerContext { directory: Path::new(""), client_ip: None };
     read_defaults(|table| ListenerKeys::read(&table, Some(address), context))
 }
 
-fn listener(item: Item<'_>, context: Context<'_>) -> Option<ListenerSpec> {
+fn listener(item: Item<'_>, context: ListenerContext<'_>) -> Option<ListenerSpec> {
     let table = Table::<ListenerKeys>::of(item, "this listener")?;
     let read = ListenerKeys::read(&table, table.address().with(address), context);
     table.close();

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use super::item::Item;
-use super::keys::kinds::Read;
+use super::keys::kinds::ReadKind;
 use super::limits::LimitKeys;
 use super::rate::{self, WrittenRate};
 use super::report::Problem;
@@ -166,12 +166,14 @@ impl<'a> Numbers<'a> {
 }
 
 /// A value that the file has.
-fn given<'a, K: Read, P>(field: &Field<'_, 'a, K, P>) -> Result<Option<K::Value<'a>>, Reported> {
+fn given<'a, K: ReadKind, P>(field: &Field<'_, 'a, K, P>) -> Result<Option<K::Value<'a>>, Reported> {
     field.optional(K::read)
 }
 
 /// A value that the file has, and its place.
-fn number<'a, K: Read, P>(field: &Field<'_, 'a, K, P>) -> Result<Option<(K::Value<'a>, Item<'a>)>, Reported> {
+fn number<'a, K: ReadKind, P>(
+    field: &Field<'_, 'a, K, P>,
+) -> Result<Option<(K::Value<'a>, Item<'a>)>, Reported> {
     field.optional(|item| Some((K::read(item)?, item)))
 }
 

@@ -1,6 +1,6 @@
 //! Rates as the file writes them: `100/minute`, `5/s`, `5/10m`, `5/10 minutes`.
 
-use super::item::{Item, Text};
+use super::item::{Item, TextItem};
 use super::rate_form::{meant, with_burst, with_key};
 use crate::http1::is_digits;
 use crate::limit::{CalendarUnit, Rate};
@@ -45,7 +45,7 @@ const FORM: &str = "write it as units each period: \"100/minute\", \"5/s\", \"5/
 #[derive(Clone)]
 pub(super) struct WrittenRate<'a> {
     pub rate: Rate,
-    pub text: Text<'a>,
+    pub text: TextItem<'a>,
     /// The unit of its period, where that is one of the calendar and has no number.
     pub calendar: Option<CalendarUnit>,
     /// A month or a year with the number of days that it counts as.
@@ -93,7 +93,7 @@ pub(super) fn rate(item: Item<'_>) -> Option<WrittenRate<'_>> {
     Some(WrittenRate { rate, text, calendar: calendar.filter(|_| !has_number), fixed_days })
 }
 
-fn invalid_rate<T>(text: &Text<'_>, error: &RateError) -> Option<T> {
+fn invalid_rate<T>(text: &TextItem<'_>, error: &RateError) -> Option<T> {
     let quoted = text.quoted();
     let problem = match error {
         RateError::Form => text.error(format!("{quoted} is not a rate")).help(cure(text)),
@@ -126,7 +126,7 @@ fn invalid_rate<T>(text: &Text<'_>, error: &RateError) -> Option<T> {
 }
 
 /// How to write a rate that has another form.
-fn cure(text: &Text<'_>) -> String {
+fn cure(text: &TextItem<'_>) -> String {
     let is_number = !text.from_env && is_digits(text.value.trim().as_bytes());
     if is_number {
         without_period(text.value.trim())
@@ -140,7 +140,7 @@ fn without_period(units: &str) -> String {
 }
 
 /// The rate that a text may mean, in the right form. Messages do not repeat values from the environment.
-fn proposal(text: &Text<'_>) -> Option<String> {
+fn proposal(text: &TextItem<'_>) -> Option<String> {
     let right = |text: &str| {
         if is_rate(text) { Some(text.to_owned()) } else { meant(text).filter(|text| is_rate(text)) }
     };

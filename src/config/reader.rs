@@ -2,17 +2,18 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, Read};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use super::keys::Keys;
-use super::report::Problem;
+use super::keys::TableKeys;
+use super::report::{Problem, Report};
 use super::secrets::{self, ExpandError};
 
 /// The state of reading one file: the environment, and the problems found so far.
 pub(super) struct Reader<'a> {
     /// The keys of the file itself, to find where a key belongs that is in the wrong table.
-    pub top: &'static Keys,
+    pub top: &'static TableKeys,
     env: &'a dyn Fn(&str) -> Option<String>,
     /// Whether the file is read for the library, where nothing listens or forwards.
     is_for_library: bool,
@@ -26,14 +27,14 @@ pub(super) struct Reader<'a> {
 pub(super) type FilesRead = BTreeMap<usize, (PathBuf, blake3::Hash)>;
 
 /// A string whose variables are filled in.
-pub(super) struct Filled {
+pub(super) struct FilledText {
     pub text: String,
     /// Whether any of it comes from the environment, so that it may be a secret.
     pub from_env: bool,
 }
 
 impl<'a> Reader<'a> {
-    pub fn new(top: &'static Keys, env: &'a dyn Fn(&str) -> Option<String>) -> Self {
+    pub fn new(top: &'static TableKeys, env: &'a dyn Fn(&str) -> Option<String>) -> Self {
         Self {
             top,
             env,
@@ -45,7 +46,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The reader of a file of which the library needs the limits alone.
-    pub fn for_library(top: &'static Keys, env: &'a dyn Fn(&str) -> Option<String>) -> Self {
+    pub fn for_library(top: &'static TableKeys, env: &'a dyn Fn(&str) -> Option<String>) -> Self {
         Self { is_for_library: true, ..Self::new(top, env) }
     }
 
@@ -82,11 +83,11 @@ impl<'a> Reader<'a> {
     }
 
     /// Fills in the variables of a string.
-    pub fn fill_in(&self, raw: &str) -> Result<Filled, ExpandError> {
+    pub fn fill_in(&self, raw: &str) -> Result<FilledText, ExpandError> {
         let expanded = secrets::expand(raw, self.env)?;
         let from_env = !expanded.variables.is_empty();
         self.variables.borrow_mut().extend(expanded.variables);
-        Ok(Filled { text: expanded.text, from_env })
+        Ok(FilledText { text: expanded.text, from_env })
     }
 
     /// Reads a file that the value at byte `at` names; `path` is relative to `directory`.
@@ -98,4 +99,66 @@ impl<'a> Reader<'a> {
         self.files.borrow_mut().insert(at, (path.clone(), hash));
         (path, bytes)
     }
+}
+
+/// Reads the text of a file.
+///
+/// # Errors
+/// That it can't be read, or is not UTF-8.
+pub(super) fn read(path: &Path) -> Result<String, Report> {
+    let file = path.display().to_string();
+    let bytes = std::fs::read(path).map_err(|error| Report::unreadable(&file, &error))?;
+    text(bytes, &file)
+}
+
+/// Reads the text of a stream.
+///
+/// # Errors
+/// That it can't be read, or is not UTF-8.
+pub(super) fn read_from(mut stream: impl Read, name: &str) -> Result<String, Report> {
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).map_err(|error| Report::unreadable(name, &error))?;
+    text(bytes, name)
+}
+
+fn text(bytes: Vec<u8>, file: &str) -> Result<String, Report> {
+    String::from_utf8(bytes).map_err(|error| Report::not_utf8(file, error.as_bytes(), error.utf8_error()))
+}
+
+/// A variable of the environment.
+pub(super) fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// The errors of a text that is not valid TOML, and those other problems that do not follow from them. One broken line
+/// can give several errors, of which the first is the most useful.
+pub(super) fn with_syntax_errors(
+    text: &str,
+    broken: &[toml::de::Error],
+    found: Vec<Problem>,
+) -> Vec<Problem> {
+    let row = |at: usize| text.as_bytes().iter().take(at).filter(|&&byte| byte == b'\n').count();
+    let mut broken: Vec<(Range<usize>, &str)> =
+        broken.iter().map(|error| (error.span().unwrap_or_default(), error.message())).collect();
+    broken.sort_by_key(|(span, _)| span.start);
+    broken.dedup_by_key(|(span, _)| row(span.start));
+    let rows: Vec<usize> = broken.iter().map(|(span, _)| row(span.start)).collect();
+    let mut problems: Vec<Problem> =
+        broken.into_iter().map(|(span, message)| syntax_error(text, span, message)).collect();
+    let is_sound = |problem: &Problem| !problem.is_derived() && !rows.contains(&row(problem.start()));
+    problems.extend(found.into_iter().filter(is_sound));
+    problems
+}
+
+/// A syntax error, with help for common mistakes.
+fn syntax_error(text: &str, span: Range<usize>, message: &str) -> Problem {
+    let problem = Problem::error(span.clone(), format!("this is not valid TOML: {message}"));
+    if message == "duplicate key" {
+        let key = text.get(span).unwrap_or_default();
+        return problem.help(format!("`{key}` is in one table twice, or two tables have this name"));
+    }
+    if message.starts_with("invalid ") || message.starts_with("string values must be quoted") {
+        return problem.help("write text, rates and durations in quotes: \"5/minute\", \"30s\"");
+    }
+    problem
 }

@@ -3,12 +3,11 @@
 use http::StatusCode;
 
 use super::cors::CorsKeys;
-use super::forward_auth::DENY_STATUS;
 use super::geo::{Asn, AsnNotKeys, CountryNotKeys};
 use super::headers::{EditsKeys, ResponseEditsKeys};
 use super::keys::kinds::{self, Kinded, words};
-use super::keys::{KeySet, Kind, keys};
-use super::rewrite::RewriteKeys;
+use super::keys::{DeclaredKeys, ValueKind, keys};
+use super::route_actions::{DENY_STATUS, RewriteKeys};
 
 // Whether encoded slashes are kept.
 words!(SlashWords: bool = [("refuse", false), ("keep", true)]);
@@ -17,14 +16,14 @@ words!(PublicWords: () = [("public", ())]);
 words!(RespondWords: bool = [("limits", false), ("decide", true)]);
 
 /// A condition on the values of a header, a query parameter or a cookie.
-pub enum ValueCondition {}
+pub enum ValueConditionKind {}
 
-impl Kinded for ValueCondition {
-    const KIND: Kind = Kind::Either(&[
+impl Kinded for ValueConditionKind {
+    const KIND: ValueKind = ValueKind::Either(&[
         kinds::Boolean::KIND,
         kinds::Text::KIND,
         kinds::List::<kinds::Text>::KIND,
-        Kind::Table(NotKeys::keys),
+        ValueKind::Table(NotKeys::keys),
     ]);
 }
 
@@ -41,16 +40,16 @@ keys! {
         methods: List<Text>, or "any";
         /// Conditions on headers by their names, such as `{ user-agent = "*bot*", x-beta = true }`; see
         /// [conditions](#conditions-on-headers-query-and-cookies)
-        headers: Named<ValueCondition>;
+        headers: NamedTable<ValueConditionKind>;
         /// The same for query parameters
-        query: Named<ValueCondition>;
+        query: NamedTable<ValueConditionKind>;
         /// The same for cookies
-        cookies: Named<ValueCondition>;
+        cookies: NamedTable<ValueConditionKind>;
         /// Countries of the client by their ISO 3166 codes, such as `["DE", "FR"]`, from the database of
         /// [`[geo]`](#geo)
-        country: Either<List<Text>, Table<CountryNotKeys>>, or "any";
+        country: Either<List<Text>, KeyTable<CountryNotKeys>>, or "any";
         /// Autonomous systems of the client by their numbers, such as `[64496]`
-        asn: Either<List<Asn>, Table<AsnNotKeys>>, or "any";
+        asn: Either<List<Asn>, KeyTable<AsnNotKeys>>, or "any";
         /// Names of limits, at most 1,000 together with the default ones
         limits: List<Text> = [];
         /// Whether `default_limits` apply here as well
@@ -64,24 +63,24 @@ keys! {
         /// is needed
         consumers: Either<Choice<PublicWords>, List<Text>>, or "as `[consumers]` says";
         /// Replaces `[cors]` for this route; `"off"` leaves CORS to the upstream
-        cors: Either<Choice<OffWords>, Table<CorsKeys>>, or "as `[cors]` says";
+        cors: Either<Choice<OffWords>, KeyTable<CorsKeys>>, or "as `[cors]` says";
         /// The name of an upstream, or a URL
         upstream: Text;
         /// A response of tidegate itself, such as `{ body = "ok" }`; limits apply as well. `"limits"` responds with
         /// the limits of the client and charges nothing; see [own limits](#own-limits). `"decide"` is for
         /// authorization requests of trusted proxies; see [forward auth](forward-auth.md)
-        respond: Either<Choice<RespondWords>, Table<RespondKeys>>;
+        respond: Either<Choice<RespondWords>, KeyTable<RespondKeys>>;
         #[doc = DENY_STATUS]
         deny_status: Integer<400, 599, StatusCode>, or "that of the denial";
         /// `true` refuses the requests with 403 and a problem+json body, in place of `upstream` or `respond`;
         /// limits apply as well
         block: Boolean = false;
         /// Changes to the request on its way upstream, such as `{ strip_prefix = "/v1", host = "upstream" }`
-        rewrite: Table<RewriteKeys>;
+        rewrite: KeyTable<RewriteKeys>;
         /// Changes to the headers of the request: `remove` is applied first, then `set`
-        request_headers: Table<EditsKeys>;
+        request_headers: KeyTable<EditsKeys>;
         /// Changes to the headers of the response, in the same order
-        response_headers: Table<ResponseEditsKeys>;
+        response_headers: KeyTable<ResponseEditsKeys>;
     }
     mistaken IN_ROUTE
 }

@@ -5,21 +5,19 @@ use std::ops::Range;
 
 use http::StatusCode;
 
-use super::conditions::conditions;
+use super::conditions::{self, conditions};
 use super::consumers::ReadConsumers;
 use super::cors::{RouteCors, route_cors};
-use super::forward_auth;
 use super::geo::ReadGeo;
-use super::headers;
 use super::item::Item;
 use super::library;
-use super::limits::ReadLimits;
-use super::literal_patterns;
+use super::limits::{NamedLimits, ReadLimits};
 use super::report::Problem;
-use super::rewrite::rewrite;
+use super::route_actions::rewrite;
 use super::route_keys::{RespondKeys, RouteKeys};
 use super::table::{AnyTable, Table};
 use super::upstreams::{ReadKey, ReadUpstreams};
+use super::{headers, route_actions};
 use crate::gate::{Access, KeyPart, PathPattern, PatternError, Route};
 use crate::limit::PolicyId;
 use crate::proxy::{RouteAction, Target};
@@ -43,7 +41,7 @@ pub(super) struct ReadRoute {
 }
 
 /// The names that routes refer to.
-pub(super) struct Names<'n> {
+pub(super) struct RouteNames<'n> {
     pub limits: &'n ReadLimits,
     pub geo: &'n ReadGeo,
     pub consumers: &'n ReadConsumers<'n>,
@@ -52,11 +50,8 @@ pub(super) struct Names<'n> {
     pub defaults: &'n [(PolicyId, Range<usize>)],
 }
 
-/// Limits with the spans of their names.
-type Named = Vec<(PolicyId, Range<usize>)>;
-
 /// Reads all routes.
-pub(super) fn routes(item: Option<Item<'_>>, names: &mut Names<'_>) -> Option<Vec<ReadRoute>> {
+pub(super) fn routes(item: Option<Item<'_>>, names: &mut RouteNames<'_>) -> Option<Vec<ReadRoute>> {
     let Some(item) = item else { return Some(Vec::new()) };
     let items = item.list("write [[routes]] with two brackets")?;
     let routes: Vec<Option<ReadRoute>> =
@@ -66,7 +61,7 @@ pub(super) fn routes(item: Option<Item<'_>>, names: &mut Names<'_>) -> Option<Ve
 }
 
 /// Reads the limits of every route, which also apply to requests without one: they have the same bound as a route's.
-pub(super) fn default_limits(item: Item<'_>, limits: &ReadLimits) -> Vec<(PolicyId, Range<usize>)> {
+pub(super) fn default_limits(item: Item<'_>, limits: &ReadLimits) -> NamedLimits {
     let defaults = limits.resolve_all(item);
     if defaults.len() > MAX_LIMITS {
         let problem = item.error(format!("there are {} default limits", defaults.len()));
@@ -75,7 +70,7 @@ pub(super) fn default_limits(item: Item<'_>, limits: &ReadLimits) -> Vec<(Policy
     defaults
 }
 
-fn route(number: usize, item: Item<'_>, names: &mut Names<'_>) -> Option<ReadRoute> {
+fn route(number: usize, item: Item<'_>, names: &mut RouteNames<'_>) -> Option<ReadRoute> {
     let mut table = Table::<RouteKeys>::of(item, format!("route {number}"))?;
     library::exclude_actions(&mut table);
     let path = table.path().with(path);
@@ -88,10 +83,10 @@ fn route(number: usize, item: Item<'_>, names: &mut Names<'_>) -> Option<ReadRou
     let cors = route_cors(&table.cors());
     let action = action(&table, path.as_ref(), number, names.upstreams);
     if action.as_ref().is_some_and(|action| matches!(action.target, Target::Decide(_))) {
-        forward_auth::reject_limits(table.limits().given());
+        route_actions::reject_limits(table.limits().given());
         limits = limits.map(|_| Vec::new());
     } else {
-        forward_auth::reject_deny_status(&table.deny_status());
+        route_actions::reject_deny_status(&table.deny_status());
     }
     let (span, name_span) = (table.span(), table.name().given().map(Item::span));
     let slash_span = table.encoded_slash().given().map(Item::span);
@@ -164,7 +159,7 @@ fn path(item: Item<'_>) -> Option<PathPattern> {
     let text = item.string()?;
     let error = match PathPattern::parse(&text.value) {
         Ok(pattern) => {
-            literal_patterns::warn_of_path(&text);
+            conditions::warn_of_path(&text);
             return Some(pattern);
         }
         Err(error) => error,
@@ -174,7 +169,7 @@ fn path(item: Item<'_>) -> Option<PathPattern> {
     text.reject(match error {
         PatternError::Path(_) if is_relative && text.from_env => problem,
         PatternError::Path(_) if is_relative => problem.help(format!("write \"/{}\"", text.value)),
-        PatternError::StarInside => problem.help(literal_patterns::star_cure(&text)),
+        PatternError::StarInside => problem.help(conditions::star_cure(&text)),
         _ => problem,
     })
 }
@@ -184,14 +179,14 @@ fn limits(
     table: &Table<'_, RouteKeys>,
     path: Option<&PathPattern>,
     number: usize,
-    names: &Names<'_>,
+    names: &RouteNames<'_>,
 ) -> Option<Vec<PolicyId>> {
     let inherits = table.inherit_limits().read()?;
     let item = table.limits().given();
     let own = item.map_or_else(Vec::new, |item| names.limits.resolve_all(item));
     // A default limit is named elsewhere in the file, so a problem with it is shown at this route.
     let inherited = names.defaults.iter().filter(|_| inherits).map(|(id, _)| (*id, table.span()));
-    let mut limits: Named = inherited.collect();
+    let mut limits: NamedLimits = inherited.collect();
     for (id, span) in own {
         match limits.iter_mut().find(|(other, _)| *other == id) {
             Some(limit) => limit.1 = span,
@@ -211,7 +206,13 @@ fn limits(
 }
 
 /// Rejects limits that count by a segment which the path does not have.
-fn check_params(table: &AnyTable<'_>, limits: &Named, path: &PathPattern, number: usize, all: &ReadLimits) {
+fn check_params(
+    table: &AnyTable<'_>,
+    limits: &NamedLimits,
+    path: &PathPattern,
+    number: usize,
+    all: &ReadLimits,
+) {
     for (id, span) in limits {
         let Some(limit) = all.get(*id) else { continue };
         for part in &limit.rule.key.parts {
@@ -318,7 +319,7 @@ fn no_action<T>(table: &AnyTable<'_>) -> Option<T> {
 fn respond<'a>(route: &Table<'a, RouteKeys>, item: Item<'a>) -> Option<Target> {
     if !item.is_table() {
         let decides = route.respond().first(item)?;
-        let settings = || forward_auth::settings(&route.deny_status()).map(Target::Decide);
+        let settings = || route_actions::settings(&route.deny_status()).map(Target::Decide);
         return if decides { settings() } else { Some(Target::Limits) };
     }
     let table = Table::<RespondKeys>::of(item, "`respond`")?;

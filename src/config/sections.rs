@@ -19,7 +19,7 @@ use super::store::{self, ReadStore};
 use super::table::{Reported, Table};
 use super::top::{Process, TopKeys, process};
 use super::upstreams::{self, ReadUpstreams};
-use super::{acme, acme_names, admin, answers, client_ip, cors, defaults, jwt, listeners, traces};
+use super::{acme, acme_names, admin, answers, client_ip, cors, defaults, jwt, listeners};
 use crate::acme::AcmeSpec;
 use crate::admin::AdminSpec;
 use crate::gate::{ClientIp, Gate, RouteTable};
@@ -67,7 +67,7 @@ impl<'a> Sections<'a> {
             top.listen().given(),
             top.listeners().given(),
             top,
-            listeners::Context { directory, client_ip: client_ip.as_ref() },
+            listeners::ListenerContext { directory, client_ip: client_ip.as_ref() },
         );
         let store = top.store().section().and_then(|table| store::store(table, directory));
         let hasher = store.as_ref().map_or_else(|| KeyHasher::new(None), |store| store.hasher.clone());
@@ -79,7 +79,7 @@ impl<'a> Sections<'a> {
         let descriptors = descriptors::descriptors(top.descriptors().given(), &limits);
         let mut upstreams = upstreams::upstreams(top.upstreams().given(), directory);
         let geo = ReadGeo::read(top.geo().given(), directory);
-        let mut names = routes::Names {
+        let mut names = routes::RouteNames {
             limits: &limits,
             geo: &geo,
             consumers: &consumers,
@@ -110,7 +110,7 @@ impl<'a> Sections<'a> {
             answers: top.answers().section().and_then(answers::answers),
             cors: top.cors().with(|item| cors::cors(item, "[cors]")),
             log,
-            tracing: top.tracing().with(traces::tracing),
+            tracing: top.tracing().with(log::tracing),
             admin,
             acme,
         }

@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use std::ops::Range;
 use std::path::Path;
 
-use super::item::{Item, Text};
+use super::item::{Item, TextItem};
 use super::keys::keys;
 use super::keys::kinds::words;
 use super::table::{Reported, Table};
@@ -31,7 +31,7 @@ keys! {
         /// The URL of Redis, in one of the forms below
         url: Text;
         /// TLS options, for a URL with `rediss`; see [redis.md](redis.md#tls)
-        tls: Table<ClientTlsKeys>;
+        tls: KeyTable<ClientTlsKeys>;
         /// With `redis-sentinel`: the user name for the Sentinels
         sentinel_username: Text;
         /// With `redis-sentinel`: the password for the Sentinels
@@ -119,7 +119,8 @@ fn target(table: &Table<'_, StoreKeys>, directory: &Path) -> Result<Option<Targe
     let Some(mut target) = target else { return Ok(None) };
     target.tls = tls.or(target.tls);
     if let RedisAddress::Sentinel { username: name, password: word, .. } = &mut target.address {
-        let filled = |text: Option<Text<'_>>| text.map(|text| text.value).filter(|value| !value.is_empty());
+        let filled =
+            |text: Option<TextItem<'_>>| text.map(|text| text.value).filter(|value| !value.is_empty());
         (*name, *word) = (filled(username), filled(password));
     }
     Ok(Some(target))
@@ -149,7 +150,7 @@ fn fits_tls(target: Option<&Target>, item: Option<Item<'_>>) -> bool {
 }
 
 /// Rejects credentials of Sentinels with a URL that names none.
-fn fits_sentinel<'a>(target: Option<&Target>, given: impl Iterator<Item = &'a Text<'a>>) -> bool {
+fn fits_sentinel<'a>(target: Option<&Target>, given: impl Iterator<Item = &'a TextItem<'a>>) -> bool {
     if target.is_some_and(|target| matches!(target.address, RedisAddress::Sentinel { .. })) {
         return true;
     }
@@ -166,7 +167,7 @@ fn fits_sentinel<'a>(target: Option<&Target>, given: impl Iterator<Item = &'a Te
 
 /// Reads the URL of a Redis. A URL with an `@` may have its password in any of its parts, so that no message
 /// quotes any part of it.
-fn url(text: &Text<'_>) -> Option<Target> {
+fn url(text: &TextItem<'_>) -> Option<Target> {
     let error = match Target::parse(&text.value) {
         Ok(target) => return Some(target),
         Err(error) => error,

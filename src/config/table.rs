@@ -9,8 +9,8 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::item::Item;
-use super::keys::kinds::{self, Either, Kinded, List, Read};
-use super::keys::{KeySet, Keys};
+use super::keys::kinds::{self, Either, Kinded, List, ReadKind};
+use super::keys::{DeclaredKeys, TableKeys};
 use super::reader::Reader;
 use super::report::Problem;
 use super::suggest::nearest;
@@ -23,7 +23,7 @@ pub(super) struct AnyTable<'a> {
     label: String,
     span: Range<usize>,
     entries: &'a DeTable<'a>,
-    keys: &'static Keys,
+    keys: &'static TableKeys,
     /// Keys that do not belong to this table although `keys` has them; another message reports them.
     excluded: Vec<&'static str>,
 }
@@ -104,7 +104,7 @@ impl<K> DerefMut for Table<'_, K> {
     }
 }
 
-impl<'a, K: KeySet> Table<'a, K> {
+impl<'a, K: DeclaredKeys> Table<'a, K> {
     /// The file itself.
     pub fn top(reader: &'a Reader<'a>, entries: &'a DeTable<'a>) -> Self {
         let table = AnyTable {
@@ -143,7 +143,7 @@ impl<'a, K: KeySet> Table<'a, K> {
     pub fn with_some(
         item: Item<'a>,
         label: impl Into<String>,
-        keys: &'static Keys,
+        keys: &'static TableKeys,
         help: &str,
     ) -> Option<Self> {
         let table = AnyTable {
@@ -263,7 +263,7 @@ impl<'a, K: Kinded> Field<'_, 'a, K, Required> {
     }
 }
 
-impl<'a, K: Read> Field<'_, 'a, K, Required> {
+impl<'a, K: ReadKind> Field<'_, 'a, K, Required> {
     pub fn read(&self) -> Option<K::Value<'a>> {
         self.with(K::read)
     }
@@ -280,7 +280,7 @@ impl<'a, K: Kinded> Field<'_, 'a, K, Defaulted> {
     }
 }
 
-impl<'a, K: Read> Field<'_, 'a, K, Defaulted> {
+impl<'a, K: ReadKind> Field<'_, 'a, K, Defaulted> {
     pub fn read(&self) -> Option<K::Value<'a>> {
         K::read(self.item())
     }
@@ -292,14 +292,14 @@ impl<'a, K: Kinded> Field<'_, 'a, K, Optional> {
     }
 }
 
-impl<'a, K: Read> Field<'_, 'a, K, Optional> {
+impl<'a, K: ReadKind> Field<'_, 'a, K, Optional> {
     pub fn read(&self) -> Result<Option<K::Value<'a>>, Reported> {
         self.optional(K::read)
     }
 }
 
 #[expect(clippy::unused_self, reason = "the field is there for its kind")]
-impl<'a, K: Read, P> Field<'_, 'a, K, P> {
+impl<'a, K: ReadKind, P> Field<'_, 'a, K, P> {
     /// Reads a value of the key.
     pub fn value(&self, item: Item<'a>) -> Option<K::Value<'a>> {
         K::read(item)
@@ -307,7 +307,7 @@ impl<'a, K: Read, P> Field<'_, 'a, K, P> {
 }
 
 #[expect(clippy::unused_self, reason = "the field is there for its kind")]
-impl<'a, K: Read, P> Field<'_, 'a, List<K>, P> {
+impl<'a, K: ReadKind, P> Field<'_, 'a, List<K>, P> {
     /// Reads an element of the key's array.
     pub fn element(&self, item: Item<'a>) -> Option<K::Value<'a>> {
         K::read(item)
@@ -315,7 +315,7 @@ impl<'a, K: Read, P> Field<'_, 'a, List<K>, P> {
 }
 
 #[expect(clippy::unused_self, reason = "the field is there for its kind")]
-impl<'a, A: Read, B: Kinded, P> Field<'_, 'a, Either<A, B>, P> {
+impl<'a, A: ReadKind, B: Kinded, P> Field<'_, 'a, Either<A, B>, P> {
     /// Reads a value of the first kind.
     pub fn first(&self, item: Item<'a>) -> Option<A::Value<'a>> {
         A::read(item)
@@ -323,14 +323,14 @@ impl<'a, A: Read, B: Kinded, P> Field<'_, 'a, Either<A, B>, P> {
 }
 
 #[expect(clippy::unused_self, reason = "the field is there for its kind")]
-impl<'a, A: Kinded, B: Read, P> Field<'_, 'a, Either<A, B>, P> {
+impl<'a, A: Kinded, B: ReadKind, P> Field<'_, 'a, Either<A, B>, P> {
     /// Reads a value of the second kind.
     pub fn second(&self, item: Item<'a>) -> Option<B::Value<'a>> {
         B::read(item)
     }
 }
 
-impl<'a, T: KeySet> Field<'_, 'a, kinds::Table<T>, Optional> {
+impl<'a, T: DeclaredKeys> Field<'_, 'a, kinds::KeyTable<T>, Optional> {
     /// The table; one without entries if the file does not have it.
     pub fn section(&self) -> Option<Table<'a, T>> {
         match self.given() {
@@ -342,7 +342,7 @@ impl<'a, T: KeySet> Field<'_, 'a, kinds::Table<T>, Optional> {
 
 /// Reads a table in which every key has its default.
 #[expect(clippy::expect_used, reason = "a test reads every default")]
-pub(super) fn read_defaults<K: KeySet, T>(read: impl FnOnce(Table<'_, K>) -> Option<T>) -> T {
+pub(super) fn read_defaults<K: DeclaredKeys, T>(read: impl FnOnce(Table<'_, K>) -> Option<T>) -> T {
     let reader = Reader::new(K::KEYS, &|_| None);
     read(Table::empty(&reader)).expect("every default is valid")
 }

@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use rustls::pki_types::pem::{Error as PemError, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, DnsName, PrivateKeyDer, ServerName};
 
-use super::acme_hosts::{self, AcmeNames};
-use super::item::{Item, Text};
+use super::item::{Item, TextItem};
 use super::keys::keys;
 use super::report::Problem;
 use super::table::{Reported, Table};
+use crate::gate::HostPattern;
 use crate::time::Clock;
 use crate::tls::{ClientTls, ClientTlsSpec, Identity, ServerTls, ServerTlsSpec, TlsError};
 
@@ -35,7 +35,7 @@ keys! {
     /// The keys of `tls` in a listener.
     ListenerTlsKeys [own table] {
         /// A table for each certificate; required without `acme`
-        certificates: List<Table<CertificateKeys>>;
+        certificates: List<KeyTable<CertificateKeys>>;
         /// Certificates that [`[acme]`](#acme) obtains: `true` for the hosts of all routes, or a list of names
         acme: Either<Boolean, List<Text>>;
         #[doc = CLIENT_CA]
@@ -48,7 +48,7 @@ keys! {
     /// The keys of `tls` in `[admin]`.
     ServerTlsKeys [own table] {
         /// A table for each certificate
-        certificates: List<Table<CertificateKeys>>, required [{ cert = "api.pem", key = "api.key" }];
+        certificates: List<KeyTable<CertificateKeys>>, required [{ cert = "api.pem", key = "api.key" }];
         #[doc = CLIENT_CA]
         client_ca: Text;
     }
@@ -98,7 +98,7 @@ pub(super) fn client(item: Item<'_>, directory: &Path, protocols: &[&[u8]]) -> O
 pub(super) fn listener(item: Item<'_>, directory: &Path, protocols: &[&[u8]]) -> Option<ServerTls> {
     const HELP: &str = "write certificates = [{ cert = \"api.pem\", key = \"api.key\" }], or acme = true";
     let table = Table::<ListenerTlsKeys>::of_or(item, "`tls`", HELP)?;
-    let names = table.acme().with(acme_hosts::names);
+    let names = table.acme().with(acme_names);
     let is_managed = !matches!(names, Ok(None | Some(AcmeNames::Off)));
     let identities = match table.certificates().given() {
         Some(item) => identities(item, directory),
@@ -245,11 +245,11 @@ fn is_encrypted(pem: &[u8]) -> bool {
     lines().any(|line| line == b"-----BEGIN ENCRYPTED PRIVATE KEY-----" || line == b"Proc-Type: 4,ENCRYPTED")
 }
 
-fn file(item: Item<'_>) -> Option<Text<'_>> {
+fn file(item: Item<'_>) -> Option<TextItem<'_>> {
     item.string_like("a file", "name a PEM file, such as \"ca.pem\"")
 }
 
-fn read(text: &Text<'_>, directory: &Path) -> Option<(String, Vec<u8>)> {
+fn read(text: &TextItem<'_>, directory: &Path) -> Option<(String, Vec<u8>)> {
     let (path, bytes) = text.read_file(directory);
     let shown = path.display().to_string();
     match bytes {
@@ -258,7 +258,7 @@ fn read(text: &Text<'_>, directory: &Path) -> Option<(String, Vec<u8>)> {
     }
 }
 
-fn no_pem<T>(text: &Text<'_>, shown: &str, reason: &str, kind: &str) -> Option<T> {
+fn no_pem<T>(text: &TextItem<'_>, shown: &str, reason: &str, kind: &str) -> Option<T> {
     let problem: Problem = text.error(format!("{shown} {reason}"));
     text.reject(problem.help(format!("a PEM file has a part that starts with -----BEGIN {kind}-----")))
 }
@@ -268,4 +268,51 @@ fn server_name(item: Item<'_>) -> Option<ServerName<'static>> {
     text.parsed("a name or an address", "such as \"server.internal\"", |text| {
         ServerName::try_from(text.to_owned()).ok()
     })
+}
+
+/// What `acme` of a listener asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum AcmeNames {
+    /// Nothing.
+    Off,
+    /// The host names of routes.
+    OfRoutes,
+    /// These names.
+    Given(Vec<String>),
+}
+
+/// Reads `acme` of the `tls` of a listener.
+pub(super) fn acme_names(item: Item<'_>) -> Option<AcmeNames> {
+    if item.is_boolean() {
+        return item.boolean().map(|is_on| if is_on { AcmeNames::OfRoutes } else { AcmeNames::Off });
+    }
+    let form = "write acme = true for the hosts of the routes, or the names: acme = [\"api.example.com\"]";
+    let names = item.list_of(form, acme_name)?;
+    if names.is_empty() {
+        return item.reject(item.error("`acme` has no names").help(form));
+    }
+    Some(AcmeNames::Given(names))
+}
+
+fn acme_name(item: Item<'_>) -> Option<String> {
+    let text = item.string_like("a host name", "such as \"api.example.com\"")?;
+    match HostPattern::parse(&text.value) {
+        Some(pattern @ HostPattern::Wildcard(_)) => {
+            let problem =
+                text.error(format!("no certificate can be obtained for {pattern}: wildcards need DNS-01"));
+            let cure =
+                "name each host, or obtain the certificate elsewhere and name its files in `certificates`";
+            text.reject(problem.help(cure))
+        }
+        Some(HostPattern::Exact(host)) if is_dns_name(&host) => Some(host.into()),
+        _ => {
+            let problem = text.error(format!("{} is not a host name", text.quoted()));
+            text.reject(problem.help("such as \"api.example.com\", without scheme and port"))
+        }
+    }
+}
+
+/// Whether a host can be the name of a certificate: it is no address.
+pub(super) fn is_dns_name(host: &str) -> bool {
+    DnsName::try_from(host).is_ok() && host.parse::<std::net::IpAddr>().is_err()
 }

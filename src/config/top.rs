@@ -12,14 +12,13 @@ use super::descriptors::DescriptorKeys;
 use super::geo::GeoKeys;
 use super::jwt::JwtKeys;
 use super::keys::kinds::words;
-use super::keys::{self, Block, KeySet as _, keys};
+use super::keys::{self, Block, DeclaredKeys as _, keys};
 use super::limits::LimitKeys;
 use super::listeners::ListenerKeys;
-use super::log::LogKeys;
+use super::log::{LogKeys, TracingKeys};
 use super::route_keys::RouteKeys;
 use super::store::StoreKeys;
 use super::table::Table;
-use super::traces::TracingKeys;
 use super::upstreams::UpstreamKeys;
 
 words!(AutoWords: () = [("auto", ())]);
@@ -30,9 +29,9 @@ keys! {
         /// Address and port; short for one `[[listeners]]` with defaults. The file has exactly one of the two
         listen: Text, or "";
         /// Where clients connect
-        listeners: List<Table<ListenerKeys>>, or "";
+        listeners: List<KeyTable<ListenerKeys>>, or "";
         /// Certificates from an ACME server, such as Let's Encrypt
-        acme: Table<AcmeKeys>, or "";
+        acme: KeyTable<AcmeKeys>, or "";
         /// Threads that serve requests; `"auto"` is one per CPU
         workers: Either<Choice<AutoWords>, Integer<1, 1024, usize>> = "auto";
         /// After SIGTERM or SIGINT, how long new requests are served as before while `/ready` responds with 503; a
@@ -45,33 +44,33 @@ keys! {
         /// Limits of every route, and of requests that match no route
         default_limits: List<Text> = [];
         /// How the address of a client is found
-        client_ip: Table<ClientIpKeys>, or "";
+        client_ip: KeyTable<ClientIpKeys>, or "";
         /// Databases of countries and autonomous systems
-        geo: Table<GeoKeys>, or "";
+        geo: KeyTable<GeoKeys>, or "";
         /// Which JSON Web Tokens are trusted
-        jwt: Table<JwtKeys>, or "";
+        jwt: KeyTable<JwtKeys>, or "";
         /// The named clients of the API, and their credentials
-        consumers: Table<ConsumersKeys>, or "";
+        consumers: KeyTable<ConsumersKeys>, or "";
         /// Which web pages may read responses
-        cors: Table<CorsKeys>, or "";
+        cors: KeyTable<CorsKeys>, or "";
         /// Where limits are counted
-        store: Table<StoreKeys>, or "";
+        store: KeyTable<StoreKeys>, or "";
         /// Rate limits by name
-        limits: Named<Table<LimitKeys>>, or "";
+        limits: NamedTable<KeyTable<LimitKeys>>, or "";
         /// Groups of servers by name
-        upstreams: Named<Table<UpstreamKeys>>, or "";
+        upstreams: NamedTable<KeyTable<UpstreamKeys>>, or "";
         /// Which requests go where, and their limits
-        routes: List<Table<RouteKeys>>, or "";
+        routes: List<KeyTable<RouteKeys>>, or "";
         /// What the rate-limit service of Envoy counts
-        descriptors: List<Table<DescriptorKeys>>, or "";
+        descriptors: List<KeyTable<DescriptorKeys>>, or "";
         /// How responses describe limits
-        answers: Table<AnswersKeys>, or "";
+        answers: KeyTable<AnswersKeys>, or "";
         /// The admin interface
-        admin: Table<AdminKeys>, or "";
+        admin: KeyTable<AdminKeys>, or "";
         /// The log and the access log
-        log: Table<LogKeys>, or "";
+        log: KeyTable<LogKeys>, or "";
         /// Distributed tracing
-        tracing: Table<TracingKeys>, or "";
+        tracing: KeyTable<TracingKeys>, or "";
     }
     mistaken IN_TOP
 }

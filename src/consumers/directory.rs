@@ -5,9 +5,8 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 
-use super::cache::Cache;
 use super::consumer::Consumer;
-use super::credential::CredentialHash;
+use super::credential::{CredentialCache, CredentialHash};
 
 /// All consumers by their credentials. Immutable once it is served.
 #[derive(Default)]
@@ -15,7 +14,7 @@ pub struct Directory {
     by_credential: HashMap<CredentialHash, Arc<Consumer>>,
     by_name: HashMap<Box<str>, Arc<Consumer>>,
     /// Unknown credentials are not in it, so that a flood of them evicts none.
-    cache: Cache<Arc<Consumer>>,
+    cache: CredentialCache<Arc<Consumer>>,
 }
 
 /// A credential that belongs to another consumer already.

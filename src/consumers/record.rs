@@ -2,8 +2,7 @@
 
 use bytes::Bytes;
 
-use super::consumer::Consumer;
-use super::names::{is_consumer_name, is_tier_name};
+use super::consumer::{Consumer, is_consumer_name, is_tier_name};
 use crate::time::Timestamp;
 
 /// Why a record is not that of a consumer.

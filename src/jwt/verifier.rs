@@ -1,18 +1,20 @@
 //! Verifying tokens with the current keys.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
-use http::header::AUTHORIZATION;
+use http::header::{AUTHORIZATION, HeaderName};
 use jsonwebtoken::{Validation, decode, decode_header};
 use tokio::sync::Notify;
 
-use super::cache::{TokenCache, Verification};
 use super::claims::Claims;
 use super::error::TokenError;
 use super::keys::Keys;
 use super::spec::{JwtSpec, KeySource, MAX_TOKEN};
+use crate::generations::Generations;
 use crate::http1::Fields;
+use crate::sharded::Sharded;
 use crate::time::Clock;
 
 /// Verifies tokens with one set of keys, and caches the verdicts. Shared by all workers.
@@ -161,4 +163,100 @@ fn verify(token: &[u8], keys: &Keys, spec: &JwtSpec) -> Verification {
     validation.set_required_spec_claims(&required);
     let token = decode(token, key, &validation).map_err(|error| TokenError::of(error.kind()))?;
     Claims::new(token.claims).map(Arc::new)
+}
+
+/// Locks; so many that workers hardly ever contend for one.
+const SHARDS: usize = 64;
+/// Entries of each kind and generation in a shard: 16,384 tokens of each kind in all.
+const GENERATION: usize = 128;
+
+/// The result of verifying a token, but for its times (`exp`, `nbf`).
+type Verification = Result<Arc<Claims>, TokenError>;
+
+/// The hash of a token.
+type TokenId = [u8; 32];
+
+/// Verdicts by token, bounded in number.
+#[derive(Debug, Default)]
+struct TokenCache(Sharded<TokenShard, SHARDS>);
+
+/// Valid and invalid tokens have separate bounds, so that a flood of invalid ones evicts no valid one.
+#[derive(Debug, Default)]
+struct TokenShard {
+    valid: Generations<TokenId, Arc<Claims>, GENERATION>,
+    invalid: Generations<TokenId, TokenError, GENERATION>,
+}
+
+impl TokenCache {
+    pub fn get(&self, id: &TokenId) -> Option<Verification> {
+        let mut shard = self.0.lock(id);
+        shard.valid.get(id).map(Ok).or_else(|| shard.invalid.get(id).map(Err))
+    }
+
+    pub fn put(&self, id: TokenId, verdict: Verification) {
+        let mut shard = self.0.lock(&id);
+        match verdict {
+            Ok(claims) => shard.valid.put(id, claims),
+            Err(error) => shard.invalid.put(id, error),
+        }
+    }
+}
+
+/// The token of one request, verified when its claims are first read.
+#[derive(Debug)]
+pub struct Token<'a> {
+    verifier: Option<&'a Verifier>,
+    fields: &'a Fields,
+    verdict: OnceCell<Verification>,
+}
+
+impl<'a> Token<'a> {
+    /// The token in these fields. Without a verifier there is none.
+    #[must_use]
+    pub fn new(verifier: Option<&'a Verifier>, fields: &'a Fields) -> Self {
+        Self { verifier, fields, verdict: OnceCell::new() }
+    }
+
+    /// The token's header, if it has several values that differ.
+    #[must_use]
+    pub fn differing_header(&self) -> Option<&'a HeaderName> {
+        let is_differing = matches!(self.claims(), Err(TokenError::Differing));
+        self.verifier.filter(|_| is_differing).map(|verifier| &verifier.spec().header)
+    }
+
+    /// The claims of the token.
+    pub fn claims(&self) -> Result<&Claims, TokenError> {
+        let verify = || {
+            let verdict = self.verifier.ok_or(TokenError::Absent)?.claims(self.fields);
+            if let Err(error) = &verdict {
+                tracing::debug!("the request has no valid token: {error}");
+            }
+            verdict
+        };
+        self.verdict.get_or_init(verify).as_deref().map_err(|error| *error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(number: usize) -> TokenId {
+        *blake3::hash(&number.to_le_bytes()).as_bytes()
+    }
+
+    #[test]
+    fn a_flood_of_invalid_tokens_is_bounded_and_evicts_no_valid_one() {
+        let cache = TokenCache::default();
+        let valid = Arc::new(Claims::new(serde_json::Map::default()).unwrap());
+        cache.put(id(0), Ok(Arc::clone(&valid)));
+        for number in 1..100_000 {
+            cache.put(id(number), Err(TokenError::Signature));
+        }
+        assert_eq!(cache.get(&id(0)), Some(Ok(valid)));
+        assert_eq!(cache.get(&id(99_999)), Some(Err(TokenError::Signature)));
+        assert_eq!(cache.get(&id(1)), None);
+        let kept = cache.0.lock_each().map(|shard| shard.invalid.len());
+        assert!(kept.sum::<usize>() <= 2 * SHARDS * GENERATION);
+    }
 }

@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use super::active::{Active, Writers};
-use crate::config::{Fingerprint, Loaded, Part};
+use crate::config::{ConfigPart, Fingerprint, Loaded};
 use crate::limiter::SharedState;
 use crate::proxy::ConfigSnapshot;
 use crate::store::{Memory, StoreSpec};
@@ -46,8 +46,9 @@ impl NextConfig {
     /// What has changed since an earlier configuration.
     pub fn changes_since(&self, earlier: &Active) -> Changed {
         let changes = self.fingerprint.changes_since(&earlier.fingerprint);
-        let has_changed =
-            |table: &str| changes.iter().any(|(part, _)| matches!(part, Part::Table(it) if it == table));
+        let has_changed = |table: &str| {
+            changes.iter().any(|(part, _)| matches!(part, ConfigPart::Table(it) if it == table))
+        };
         Changed { store: has_changed("store"), jwt: has_changed("jwt") }
     }
 

@@ -8,8 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
-use super::client::{CollectorClient, ExportError};
-use super::request::{encode, rejected};
+use super::client::{CollectorClient, ExportError, encode, rejected};
 use super::spec::ExportSpec;
 use crate::telemetry::{SpanCounts, SpanQueue};
 use crate::time::monotonic;

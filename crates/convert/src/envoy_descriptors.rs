@@ -1,9 +1,7 @@
 //! Converts the configuration of Envoy's rate-limit service (envoyproxy/ratelimit) to one of the service of tidegate.
 
 use super::document::{DocNode, Document};
-use super::envoy_rate::{Allowance, allowance};
-use super::model::{Converted, Limit, TomlAlgorithm, TomlDescriptor, TomlListener};
-use super::names::Names;
+use super::model::{Converted, Limit, TomlAlgorithm, TomlDescriptor, TomlListener, UniqueNames};
 use super::note::{Note, SyntaxError};
 
 /// The address of the reference service, in this host.
@@ -15,7 +13,7 @@ const OF_METRICS: [&str; 3] = ["detailed_metric", "value_to_metric", "metadata"]
 /// What is made while descriptors are converted.
 struct DescriptorConverter<'d> {
     document: &'d Document,
-    names: Names,
+    names: UniqueNames,
     converted: Converted,
     domain: String,
     /// The names that rules have.
@@ -42,7 +40,7 @@ pub(super) fn convert(file: &str, text: &str) -> Result<Converted, SyntaxError> 
     let document = Document::yaml(file, text)?;
     let mut maker = DescriptorConverter {
         document: &document,
-        names: Names::default(),
+        names: UniqueNames::default(),
         converted: Converted::default(),
         domain: String::new(),
         rules: Vec::new(),
@@ -218,4 +216,30 @@ impl RulePath {
         };
         self.entries.iter().map(text).collect::<Vec<_>>().join(", ")
     }
+}
+
+/// What a descriptor allows.
+pub(super) enum Allowance {
+    /// So many requests in a period.
+    Rate(String),
+    /// No request.
+    None,
+}
+
+/// The allowance of a descriptor, in windows that start at multiples of their length, as those of the service do.
+pub(super) fn allowance(node: &DocNode) -> Option<Allowance> {
+    let limit = node.get("rate_limit");
+    let units = limit.get("requests_per_unit").number()?;
+    let period = match &*limit.get("unit").text()?.to_ascii_lowercase() {
+        "second" => "s",
+        "minute" => "minute",
+        "hour" => "hour",
+        "day" => "day",
+        // Weeks, months and years of the service are multiples of days, and not those of the calendar.
+        "week" => "168h",
+        "month" => "720h",
+        "year" => "8760h",
+        _ => return None,
+    };
+    Some(if units == 0 { Allowance::None } else { Allowance::Rate(format!("{units}/{period}")) })
 }

@@ -1,9 +1,10 @@
 //! Converts the limits of Envoy's rate-limit service (envoyproxy/ratelimit) to routes, for a tidegate in place of Envoy.
 
 use super::document::{DocNode, Document};
-use super::envoy_rate::{Allowance, allowance};
-use super::model::{Condition, ConditionKind, Converted, Limit, Test, TomlAlgorithm, TomlRoute, TomlTarget};
-use super::names::Names;
+use super::envoy_descriptors::{Allowance, allowance};
+use super::model::{
+    Condition, ConditionKind, Converted, Limit, Test, TomlAlgorithm, TomlRoute, TomlTarget, UniqueNames,
+};
 use super::note::{Note, SyntaxError};
 
 /// The server of the route, which the service does not know.
@@ -12,7 +13,7 @@ const SERVER: &str = "http://127.0.0.1:9000";
 /// What is made while descriptors are converted.
 struct RateLimitConverter<'d> {
     document: &'d Document,
-    names: Names,
+    names: UniqueNames,
     converted: Converted,
 }
 
@@ -41,8 +42,11 @@ enum Part {
 /// Converts a file with this name and text.
 pub(super) fn convert(file: &str, text: &str) -> Result<Converted, SyntaxError> {
     let document = Document::yaml(file, text)?;
-    let mut maker =
-        RateLimitConverter { document: &document, names: Names::default(), converted: Converted::default() };
+    let mut maker = RateLimitConverter {
+        document: &document,
+        names: UniqueNames::default(),
+        converted: Converted::default(),
+    };
     for root in &document.roots {
         let domain = root.get("domain");
         if domain.is_present() {

@@ -1,6 +1,5 @@
 //! Converts configurations of `HAProxy`.
 
-mod actions;
 mod backends;
 mod conditions;
 mod criteria;
@@ -13,7 +12,6 @@ mod sections;
 use std::fs::File;
 use std::path::Path;
 
-use self::actions::restricts;
 use self::backends::Backends;
 use self::conditions::Acls;
 use self::limits::HaproxyLimits;
@@ -21,7 +19,7 @@ use self::matches::{
     Restricted, Selected, limited, matches, narrowed, selected, widest, without_repetitions,
 };
 use self::remarks::remark;
-use self::rules::{RuleMaker, SectionRules};
+use self::rules::{RuleMaker, SectionRules, restricts};
 use self::sections::{Section, SectionLine, inherit, is_inherited, sections};
 use super::model::{Converted, Limit, TomlDenied, TomlListener, TomlRoute, TomlTarget};
 use super::note::{Note, SyntaxError};
@@ -35,6 +33,15 @@ struct HaproxyConverter<'s> {
     sections: &'s [Section],
     rules: RuleMaker<'s>,
     backends: Backends,
+}
+
+/// Requests that the servers of a section get.
+struct BackendUse<'a> {
+    section: &'a Section,
+    /// The line that says so.
+    line: &'a SectionLine,
+    /// The conditions of that line.
+    selection: &'a Selected,
 }
 
 /// Converts a file with this name and text. Files that it names are relative to `directory`.
@@ -120,7 +127,8 @@ impl<'s> HaproxyConverter<'s> {
             let found = self.backend(line, &Selected::default(), &own);
             add_routes(&mut routes, found);
         } else if section.find(&["server"]).next().is_some() {
-            let found = self.forward(section, &section.header, &Selected::default(), (&own, None));
+            let target = BackendUse { section, line: &section.header, selection: &Selected::default() };
+            let found = self.forward(&target, &own, None);
             add_routes(&mut routes, found);
         }
         if let Some(first) = routes.first_mut() {
@@ -147,18 +155,18 @@ impl<'s> HaproxyConverter<'s> {
             return vec![TomlRoute { notes, target: TomlTarget::missing(), ..selected(selection) }];
         };
         let rules = self.rules.rules(section);
-        self.forward(section, line, selection, (own, Some(&rules)))
+        self.forward(&BackendUse { section, line, selection }, own, Some(&rules))
     }
 
     /// The routes of requests that a section's servers get. The rules of the frontend are `own`, those
     /// of another section `rules`.
     fn forward(
         &mut self,
-        section: &'s Section,
-        line: &SectionLine,
-        selection: &Selected,
-        (own, rules): (&SectionRules, Option<&SectionRules>),
+        target: &BackendUse<'_>,
+        own: &SectionRules,
+        rules: Option<&SectionRules>,
     ) -> Vec<TomlRoute> {
+        let BackendUse { section, line, selection } = *target;
         let mut route = selected(selection);
         route.notes.push(Note::text(format!("{}: {}", line.place, line.words.join(" "))));
         if let Some(rules) = rules {

@@ -1,12 +1,13 @@
 //! Converts declarative configurations of Kong.
 
 mod plugins;
-mod routes;
 
-use self::plugins::Plugins;
-use self::routes::{Services, routes};
-use super::document::Document;
-use super::model::Converted;
+use self::plugins::{PluginScope, Plugins};
+use super::document::{DocNode, Document};
+use super::model::{
+    Condition, ConditionKind, Converted, Test, TomlRoute, TomlTarget, TomlUpstream, UniqueNames,
+};
+use super::nginx::start_of_regex;
 use super::note::{Note, SyntaxError};
 
 /// The keys of a file that are converted, or that describe the file itself.
@@ -54,4 +55,287 @@ pub(super) fn convert(file: &str, text: &str) -> Result<Converted, SyntaxError> 
         converted.client_ip.notes.push(Note::text(text));
     }
     Ok(converted)
+}
+
+/// The highest weight of a server.
+const MOST_WEIGHT: u64 = 1_000;
+
+/// The services of a file as upstreams.
+struct Services<'d> {
+    document: &'d Document,
+    root: &'d DocNode,
+    names: UniqueNames,
+    /// By their nodes.
+    made: Vec<(*const DocNode, String)>,
+    pub upstreams: Vec<TomlUpstream>,
+}
+
+impl<'d> Services<'d> {
+    pub fn of(document: &'d Document, root: &'d DocNode) -> Self {
+        Self { document, root, names: UniqueNames::default(), made: Vec::new(), upstreams: Vec::new() }
+    }
+
+    /// The name of a service's upstream, which is made if it is new.
+    fn upstream(&mut self, service: &DocNode) -> String {
+        if let Some((_, name)) = self.made.iter().find(|(node, _)| std::ptr::eq(*node, service)) {
+            return name.clone();
+        }
+        let text = |key: &str| service.get(key).text();
+        let name = self.names.unique(text("name").unwrap_or("service"));
+        let mut upstream = TomlUpstream { name: name.clone(), ..TomlUpstream::default() };
+        upstream.notes.push(self.document.origin(service, &format!("service {name}")));
+        let known = [
+            "enabled", "host", "name", "path", "plugins", "port", "protocol", "retries", "routes", "tags",
+            "url",
+        ];
+        upstream.notes.extend(self.document.remarks(service, &known));
+        let written = || {
+            let protocol = text("protocol").unwrap_or("http");
+            let port = text("port")
+                .map_or_else(|| if protocol == "https" { "443" } else { "80" }.to_owned(), str::to_owned);
+            format!(
+                "{protocol}://{}:{port}{}",
+                text("host").unwrap_or("127.0.0.1"),
+                text("path").unwrap_or("")
+            )
+        };
+        let url = text("url").map_or_else(written, str::to_owned);
+        let (scheme, rest) = url.split_once("://").unwrap_or(("http", &url));
+        let scheme = match scheme {
+            "grpc" => {
+                upstream.speaks_h2 = true;
+                "http"
+            }
+            "grpcs" => {
+                upstream.speaks_h2 = true;
+                "https"
+            }
+            other => other,
+        };
+        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let path = path.trim_end_matches('/');
+        let host = authority.split(':').next().unwrap_or("");
+        let group =
+            self.root.get("upstreams").items().iter().find(|group| group.get("name").text() == Some(host));
+        match group {
+            Some(group) => self.add_targets(group, (scheme, path), &mut upstream),
+            None => upstream.servers.push((format!("{scheme}://{authority}{path}"), 1)),
+        }
+        upstream.retries = service.get("retries").number().map(|retries| retries.min(5));
+        self.upstreams.push(upstream);
+        self.made.push((std::ptr::from_ref(service), name.clone()));
+        name
+    }
+
+    /// Adds the targets of a group of Kong to an upstream.
+    fn add_targets(&self, group: &DocNode, (scheme, path): (&str, &str), upstream: &mut TomlUpstream) {
+        for target in group.get("targets").items() {
+            let weight = target.get("weight").number().unwrap_or(100).min(MOST_WEIGHT);
+            let address = target.get("target").text().unwrap_or("127.0.0.1");
+            if weight > 0 {
+                upstream.servers.push((format!("{scheme}://{address}{path}"), weight));
+            }
+        }
+        if group.get("algorithm").text() == Some("least-connections") {
+            upstream.balance = Some("least_requests".to_owned());
+        }
+        upstream.notes.extend(self.document.remarks(group, &["name", "targets", "algorithm", "tags"]));
+    }
+}
+
+/// The routes of a file, in the order in which Kong prefers them.
+fn routes(
+    document: &Document,
+    root: &DocNode,
+    services: &mut Services<'_>,
+    plugins: &mut Plugins<'_>,
+) -> Vec<TomlRoute> {
+    let all = root.get("services").items();
+    let mut with_services: Vec<(&DocNode, Option<&DocNode>)> = Vec::new();
+    for service in all {
+        with_services.extend(service.get("routes").items().iter().map(|route| (route, Some(service))));
+    }
+    for route in root.get("routes").items() {
+        let name = route.get("service").text().or(route.get("service").get("name").text());
+        with_services
+            .push((route, all.iter().find(|service| service.get("name").text() == name && name.is_some())));
+    }
+    let mut found: Vec<((usize, usize), TomlRoute)> = Vec::new();
+    for (node, service) in with_services {
+        if let Some(note) = left_out(document, node, service) {
+            plugins.notes.push(note);
+            continue;
+        }
+        let scope = PluginScope {
+            service: service.and_then(|it| it.get("name").text()),
+            route: node.get("name").text(),
+        };
+        let upstream = service.map(|service| services.upstream(service));
+        let mut base = base(document, node, upstream);
+        plugins.apply(scope, &mut base);
+        let (routes, notes) = combinations(document, node, &base);
+        plugins.notes.extend(notes);
+        let count =
+            ["hosts", "methods", "headers", "paths"].iter().filter(|key| node.get(key).is_present()).count();
+        for (index, (route, is_regex)) in routes.into_iter().enumerate() {
+            let notes = if index == 0 { route.notes.clone() } else { Vec::new() };
+            // Kong tries regular expressions first.
+            let length = if is_regex { usize::MAX } else { route.path.len() };
+            found.push(((count, length), TomlRoute { notes, ..route }));
+        }
+    }
+    // More conditions and longer paths are preferred; the sort keeps the order of others.
+    found.sort_by_key(|(rank, _)| std::cmp::Reverse(*rank));
+    found.into_iter().map(|(_, route)| route).collect()
+}
+
+/// A note on a route that Kong does not serve over HTTP, if it is one.
+fn left_out(document: &Document, node: &DocNode, service: Option<&DocNode>) -> Option<Note> {
+    let protocols = node.get("protocols");
+    let is_stream = |name: &String| matches!(&**name, "tcp" | "tls" | "tls_passthrough" | "udp");
+    if !protocols.texts().is_empty() && protocols.texts().iter().all(is_stream) {
+        return Some(document.finding(protocols, &listed(protocols), "tidegate forwards HTTP only"));
+    }
+    let enabled = service?.get("enabled");
+    let reason = "the service is disabled: its routes are left out";
+    (enabled.text() == Some("false")).then(|| document.finding(enabled, "enabled: false", reason))
+}
+
+/// The protocols of a route, as in its line.
+fn listed(protocols: &DocNode) -> String {
+    format!("protocols: {}", protocols.texts().join(", "))
+}
+
+/// Notes on conditions of a route that are not converted; it gets 501 if it would match more requests without them.
+fn restrict(document: &Document, node: &DocNode, route: &mut TomlRoute) {
+    let protocols = node.get("protocols");
+    let is_plain = |name: &String| matches!(&**name, "http" | "grpc" | "ws");
+    if !protocols.texts().is_empty() && !protocols.texts().iter().any(is_plain) {
+        let status = node.get("https_redirect_status_code").text().unwrap_or("426");
+        let reason = format!(
+            "ACCESS IS OPEN over plain HTTP, where Kong responds with {status}. Leave out listeners without `tls`"
+        );
+        route.notes.push(document.finding(protocols, &listed(protocols), reason));
+    }
+    for key in ["destinations", "expression", "snis", "sources"] {
+        let value = node.get(key);
+        if value.is_present() {
+            let text = value.text().map_or_else(|| key.to_owned(), |text| format!("{key}: {text}"));
+            let reason = "routes have no such condition: requests get 501 until you replace it";
+            route.notes.push(document.finding(value, &text, reason));
+            route.target = TomlTarget::missing();
+        }
+    }
+    for (header, values) in node.get("headers").entries() {
+        if values.texts().iter().any(|value| value.starts_with("~*")) {
+            let reason =
+                "values are compared with texts: requests that have the header get 501 until you replace it";
+            route.notes.push(document.finding(values, &format!("headers.{header}"), reason));
+            route.target = TomlTarget::missing();
+            let name = header.to_ascii_lowercase();
+            let same = route.conditions.iter_mut().filter(|condition| condition.name == name);
+            same.for_each(|condition| condition.test = Test::Present(true));
+        }
+    }
+}
+
+/// A route without its hosts and paths.
+fn base(document: &Document, node: &DocNode, upstream: Option<String>) -> TomlRoute {
+    let mut route = TomlRoute::default();
+    let name = node.get("name").text().unwrap_or("without a name");
+    route.notes.push(document.origin(node, &format!("route {name}")));
+    let known = [
+        "destinations",
+        "expression",
+        "headers",
+        "hosts",
+        "methods",
+        "name",
+        "paths",
+        "plugins",
+        "preserve_host",
+        "protocols",
+        "regex_priority",
+        "service",
+        "snis",
+        "sources",
+        "strip_path",
+        "tags",
+        "request_buffering",
+        "response_buffering",
+        "path_handling",
+        "https_redirect_status_code",
+    ];
+    route.notes.extend(document.remarks(node, &known));
+    route.methods = node.get("methods").texts();
+    for (header, values) in node.get("headers").entries() {
+        let test = Test::Any(values.texts().iter().map(|value| value.replace('*', "\\*")).collect());
+        route.conditions.push(Condition {
+            kind: ConditionKind::Header,
+            name: header.to_ascii_lowercase(),
+            test,
+        });
+    }
+    route.target = if let Some(name) = upstream {
+        TomlTarget::Upstream(name)
+    } else {
+        let reason = "it has no service: requests get 501";
+        route.notes.push(document.finding(node, &format!("route {name}"), reason));
+        TomlTarget::missing()
+    };
+    restrict(document, node, &mut route);
+    if !node.get("preserve_host").is_true() {
+        route.rewrite_host = Some("upstream".to_owned());
+    }
+    route
+}
+
+/// A route for each of its hosts and paths, and whether its path is a regular expression; and notes on those that can't be
+/// converted. Where the route restricts access, routes with 501 have their requests, and no other route.
+fn combinations(
+    document: &Document,
+    node: &DocNode,
+    base: &TomlRoute,
+) -> (Vec<(TomlRoute, bool)>, Vec<Note>) {
+    let mut notes: Vec<Note> = Vec::new();
+    let restricts = base.target == TomlTarget::missing();
+    let mut hosts: Vec<Option<String>> = Vec::new();
+    for host in node.get("hosts").texts() {
+        let host = host.split(':').next().unwrap_or("").to_ascii_lowercase();
+        if host.strip_prefix("*.").unwrap_or(&host).contains('*') {
+            let reason = "the host of a route is a name, or `*.` and a name";
+            notes.push(document.finding(node.get("hosts"), &host, reason));
+            hosts.extend(restricts.then_some(None));
+        } else {
+            hosts.push(Some(host));
+        }
+    }
+    if !node.get("hosts").is_present() {
+        hosts.push(None);
+    }
+    let mut paths: Vec<(String, Option<String>, bool)> = Vec::new();
+    let strips = node.get("strip_path").text() != Some("false");
+    for path in node.get("paths").texts() {
+        if !path.starts_with('/') || path.contains(['*', '{', '[', '\\', '^']) {
+            let reason = "a route's path has no regular expressions";
+            notes.push(document.finding(node.get("paths"), &path, reason));
+            let start = start_of_regex(&format!("^{}", path.trim_start_matches('~')), true);
+            let start = if start.starts_with('/') { start } else { "/".to_owned() };
+            paths.extend(restricts.then(|| (format!("{start}*"), None, true)));
+            continue;
+        }
+        let prefix = path.trim_end_matches('/');
+        paths.push((format!("{path}*"), (strips && !prefix.is_empty()).then(|| prefix.to_owned()), false));
+    }
+    if !node.get("paths").is_present() {
+        paths.push(("/*".to_owned(), None, false));
+    }
+    let mut routes = Vec::new();
+    for host in &hosts {
+        for (path, strip_prefix, is_regex) in &paths {
+            let (host, path, strip_prefix) = (host.clone(), path.clone(), strip_prefix.clone());
+            routes.push((TomlRoute { host, path, strip_prefix, ..base.clone() }, *is_regex));
+        }
+    }
+    (routes, notes)
 }

@@ -2,15 +2,12 @@
 
 mod document;
 mod envoy_descriptors;
-mod envoy_rate;
 mod envoy_ratelimit;
 mod haproxy;
 mod kong;
 mod model;
-mod names;
 mod nginx;
 mod note;
-mod quote;
 mod traefik;
 mod writer;
 
@@ -18,12 +15,11 @@ use std::path::Path;
 
 pub use self::model::Converted;
 pub use self::note::{FileLine, Finding, SyntaxError};
-pub use self::quote::toml_string;
-pub use self::writer::toml;
+pub use self::writer::{toml, toml_string};
 
-/// What a file is converted from.
+/// The format of a file to convert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum SourceFormat {
     /// The configuration of nginx.
     Nginx,
     /// The configuration of HAProxy.
@@ -34,11 +30,11 @@ pub enum Origin {
     Kong,
     /// The descriptors of Envoy's rate-limit service, for a service for Envoy.
     EnvoyRatelimit,
-    /// The same descriptors, for a tidegate in place of Envoy.
+    /// The descriptors of Envoy's rate-limit service, for a tidegate in place of Envoy.
     EnvoyRatelimitRoutes,
 }
 
-impl Origin {
+impl SourceFormat {
     /// The name of the program.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -52,9 +48,9 @@ impl Origin {
     }
 }
 
-/// A file of an origin.
+/// A file to convert.
 #[derive(Clone, Copy, Debug)]
-pub struct OriginFile<'a> {
+pub struct SourceFile<'a> {
     /// Its name, as in messages.
     pub name: &'a str,
     /// Its text.
@@ -64,14 +60,14 @@ pub struct OriginFile<'a> {
 }
 
 /// Converts a file. What can't be converted is in the result; an error means that the file can't be read at all.
-pub fn convert(origin: Origin, file: &OriginFile<'_>) -> Result<Converted, SyntaxError> {
-    let OriginFile { name, text, directory } = *file;
-    match origin {
-        Origin::Nginx => nginx::convert(name, text, directory),
-        Origin::Haproxy => haproxy::convert(name, text, directory),
-        Origin::Traefik => traefik::convert(name, text),
-        Origin::Kong => kong::convert(name, text),
-        Origin::EnvoyRatelimit => envoy_descriptors::convert(name, text),
-        Origin::EnvoyRatelimitRoutes => envoy_ratelimit::convert(name, text),
+pub fn convert(format: SourceFormat, file: &SourceFile<'_>) -> Result<Converted, SyntaxError> {
+    let SourceFile { name, text, directory } = *file;
+    match format {
+        SourceFormat::Nginx => nginx::convert(name, text, directory),
+        SourceFormat::Haproxy => haproxy::convert(name, text, directory),
+        SourceFormat::Traefik => traefik::convert(name, text),
+        SourceFormat::Kong => kong::convert(name, text),
+        SourceFormat::EnvoyRatelimit => envoy_descriptors::convert(name, text),
+        SourceFormat::EnvoyRatelimitRoutes => envoy_ratelimit::convert(name, text),
     }
 }

@@ -1,8 +1,6 @@
 //! Converts configurations of nginx.
 
-mod headers;
 mod keys;
-mod lexer;
 mod limits;
 mod locations;
 mod patterns;

@@ -160,11 +160,11 @@ enum Of {
 }
 
 /// A configuration with the name of its file.
-pub(super) type Named = (Option<String>, Loaded);
+pub(super) type NamedConfig = (Option<String>, Loaded);
 
 impl ReplayArgs {
     /// Reads the configuration, and the one to compare it with.
-    pub fn load(&self) -> Result<Vec<Named>, Failure> {
+    pub fn load(&self) -> Result<Vec<NamedConfig>, Failure> {
         // The file of the system is no default: logs of another server are replayed without limits.
         let default = || Some(PathBuf::from("tidegate.toml")).filter(|file| file.exists());
         let file = file::named(self.config.as_deref()).or_else(default);
@@ -210,7 +210,7 @@ impl ReplayArgs {
     }
 
     /// How limits are suggested, if they are.
-    pub fn settings(&self, configurations: &[Named]) -> Option<SuggestSettings> {
+    pub fn settings(&self, configurations: &[NamedConfig]) -> Option<SuggestSettings> {
         let args = &self.suggest;
         let has_file = configurations.iter().any(|(file, _)| file.is_some());
         (args.suggest || self.html.is_some() || !has_file).then_some(SuggestSettings {
@@ -233,12 +233,12 @@ impl ReplayArgs {
     }
 }
 
-fn load(file: &Path) -> Result<Named, Failure> {
+fn load(file: &Path) -> Result<NamedConfig, Failure> {
     let name = file::name(file);
     file::load(file).map(|loaded| (Some(name), loaded))
 }
 
-fn without_file() -> Result<Named, Failure> {
+fn without_file() -> Result<NamedConfig, Failure> {
     let loaded =
         config::parse(WITHOUT_FILE, "", &|_| None).map_err(|_| usage("-c", "name a configuration"))?;
     Ok((None, loaded))

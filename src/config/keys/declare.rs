@@ -46,11 +46,11 @@ macro_rules! keys {
         const _: () = {
             #[allow(clippy::wildcard_imports, reason = "each table uses others of them")]
             use $crate::config::keys::kinds::*;
-            use $crate::config::keys::{Default, Key, KeySet, Keys};
+            use $crate::config::keys::{Default, ConfigKey, DeclaredKeys, TableKeys};
             use $crate::config::table;
 
-            static KEYS: Keys = Keys {
-                all: &[$(Key {
+            static KEYS: TableKeys = TableKeys {
+                all: &[$(ConfigKey {
                     name: keys!(@name $name $($key)?),
                     kind: <$kind as Kinded>::KIND,
                     default: keys!(@default ($name $($key)?) $(= $toml)? $(, required $example)? $(, or $words)?),
@@ -60,8 +60,8 @@ macro_rules! keys {
                 mistaken: keys!(@mistaken $($mistaken)?),
             };
 
-            impl KeySet for $Keys {
-                const KEYS: &'static Keys = &KEYS;
+            impl DeclaredKeys for $Keys {
+                const KEYS: &'static TableKeys = &KEYS;
             }
 
             impl<'a> table::Table<'a, $Keys> {

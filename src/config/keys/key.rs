@@ -7,9 +7,9 @@ pub type Mistaken = (&'static [&'static str], &'static str);
 
 /// The keys of one TOML table.
 #[derive(Debug)]
-pub struct Keys {
+pub struct TableKeys {
     /// In the order in which the documentation lists them.
-    pub all: &'static [Key],
+    pub all: &'static [ConfigKey],
     /// Whether the documentation lists them in a table of their own, apart from the keys of the outer table.
     pub has_own_table: bool,
     /// Names that people try in the table because other programs have them.
@@ -17,23 +17,23 @@ pub struct Keys {
 }
 
 /// The keys of a table, as declared with `keys!`.
-pub trait KeySet {
+pub trait DeclaredKeys {
     /// The keys.
-    const KEYS: &'static Keys;
+    const KEYS: &'static TableKeys;
 
     /// The keys, for a kind that refers to them.
-    fn keys() -> &'static Keys {
+    fn keys() -> &'static TableKeys {
         Self::KEYS
     }
 }
 
 /// One key.
 #[derive(Clone, Copy, Debug)]
-pub struct Key {
+pub struct ConfigKey {
     /// As the file has it.
     pub name: &'static str,
     /// The values that it takes.
-    pub kind: Kind,
+    pub kind: ValueKind,
     /// The value if the file does not have it.
     pub default: Default,
     /// The lines of its documentation in Markdown, each after a space. Range and unit are added from the kind.
@@ -42,7 +42,7 @@ pub struct Key {
 
 /// The values that a key takes.
 #[derive(Clone, Copy, Debug)]
-pub enum Kind {
+pub enum ValueKind {
     /// `true` or `false`.
     Boolean,
     /// A whole number from the first to the second.
@@ -62,15 +62,15 @@ pub enum Kind {
     /// A string, which the reader of the key parses.
     Text,
     /// An array.
-    List(&'static Kind),
+    List(&'static ValueKind),
     /// A table.
-    Table(fn() -> &'static Keys),
+    Table(fn() -> &'static TableKeys),
     /// A table whose keys are names that the user chooses.
-    Named(&'static Kind),
+    Named(&'static ValueKind),
     /// A table with some known keys; all others are names that the user chooses.
-    Mixed(fn() -> &'static Keys, &'static Kind),
+    Mixed(fn() -> &'static TableKeys, &'static ValueKind),
     /// A value of any of these kinds.
-    Either(&'static [Kind]),
+    Either(&'static [ValueKind]),
 }
 
 /// The value of a key that the file does not have.
@@ -86,10 +86,10 @@ pub enum Default {
     Words(&'static str),
 }
 
-impl Keys {
+impl TableKeys {
     /// The key of this name.
     #[must_use]
-    pub fn get(&self, name: &str) -> Option<&'static Key> {
+    pub fn get(&self, name: &str) -> Option<&'static ConfigKey> {
         self.all.iter().find(|key| key.name == name)
     }
 
@@ -104,7 +104,7 @@ impl Keys {
 /// More places than these say nothing.
 const MAX_PLACES: usize = 2;
 
-impl Keys {
+impl TableKeys {
     /// The tables that have a key of this name, as the file writes them: `[store]`, or `health` in `[upstreams.NAME]`. None
     /// if there are many. These are the keys of the file itself.
     #[must_use]
@@ -112,8 +112,8 @@ impl Keys {
         let mut found = Vec::new();
         for key in self.all {
             let heading = match &key.kind {
-                Kind::Named(_) => format!("[{}.NAME]", key.name),
-                Kind::List(_) => format!("[[{}]]", key.name),
+                ValueKind::Named(_) => format!("[{}.NAME]", key.name),
+                ValueKind::List(_) => format!("[[{}]]", key.name),
                 _ => format!("[{}]", key.name),
             };
             for (keys, _) in key.kind.tables() {
@@ -136,7 +136,7 @@ impl Keys {
     }
 }
 
-impl Key {
+impl ConfigKey {
     /// Its documentation as one line.
     #[must_use]
     pub fn meaning(&self) -> String {
@@ -164,9 +164,9 @@ impl Default {
     }
 }
 
-impl Kind {
+impl ValueKind {
     /// The tables of keys that a value of this kind can have in it, each with whether the user chooses its name.
-    pub(super) fn tables(&self) -> Vec<(&'static Keys, bool)> {
+    pub(super) fn tables(&self) -> Vec<(&'static TableKeys, bool)> {
         match self {
             Self::Table(keys) => vec![(keys(), false)],
             Self::Mixed(keys, of_names) => [(keys(), false)].into_iter().chain(named(of_names)).collect(),
@@ -178,13 +178,13 @@ impl Kind {
     }
 }
 
-fn named(kind: &Kind) -> impl Iterator<Item = (&'static Keys, bool)> + use<> {
+fn named(kind: &ValueKind) -> impl Iterator<Item = (&'static TableKeys, bool)> + use<> {
     kind.tables().into_iter().map(|(keys, _)| (keys, true))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::KeySet as _;
+    use super::DeclaredKeys as _;
     use crate::config::top::TopKeys;
 
     fn places(name: &str) -> Vec<String> {

@@ -8,7 +8,7 @@ use std::time;
 
 use http::StatusCode;
 
-use super::key::{KeySet, Kind};
+use super::key::{DeclaredKeys, ValueKind};
 use crate::config::item::{self, Item};
 use crate::time::Timestamp;
 
@@ -24,11 +24,11 @@ pub const YEAR: u64 = 365 * DAY;
 /// A kind of values.
 pub trait Kinded {
     /// The kind for the reference and the schema.
-    const KIND: Kind;
+    const KIND: ValueKind;
 }
 
 /// A kind whose values are read without further knowledge.
-pub(in crate::config) trait Read: Kinded {
+pub(in crate::config) trait ReadKind: Kinded {
     /// A value.
     type Value<'a>;
 
@@ -73,23 +73,23 @@ pub enum Text {}
 /// An array.
 pub struct List<K>(PhantomData<K>, Infallible);
 /// A table.
-pub struct Table<T>(PhantomData<T>, Infallible);
+pub struct KeyTable<T>(PhantomData<T>, Infallible);
 /// A table whose keys are names that the user chooses.
-pub struct Named<K>(PhantomData<K>, Infallible);
+pub struct NamedTable<K>(PhantomData<K>, Infallible);
 /// A table with some known keys; all others are names that the user chooses.
 pub struct Mixed<T, K>(PhantomData<(T, K)>, Infallible);
 /// A value of either kind.
 pub struct Either<A, B>(PhantomData<(A, B)>, Infallible);
 
-/// Implements `Kinded` and `Read` for kinds with these parameters.
+/// Implements `Kinded` and `ReadKind` for kinds with these parameters.
 macro_rules! read {
     ($([$($parameter:tt)*] $Kind:ty => $Value:ty, $kind:expr, $read:expr;)+) => {
         $(
             impl<$($parameter)*> Kinded for $Kind {
-                const KIND: Kind = $kind;
+                const KIND: ValueKind = $kind;
             }
 
-            impl<$($parameter)*> Read for $Kind {
+            impl<$($parameter)*> ReadKind for $Kind {
                 type Value<'a> = $Value;
 
                 fn read(item: Item<'_>) -> Option<$Value> {
@@ -101,54 +101,54 @@ macro_rules! read {
 }
 
 read! {
-    [] Boolean => bool, Kind::Boolean, Item::boolean;
-    [const LOW: u64, const HIGH: u64, T: Whole] Integer<LOW, HIGH, T> => T, Kind::Integer(LOW, HIGH),
+    [] Boolean => bool, ValueKind::Boolean, Item::boolean;
+    [const LOW: u64, const HIGH: u64, T: Whole] Integer<LOW, HIGH, T> => T, ValueKind::Integer(LOW, HIGH),
         |item: Item<'_>| item.integer(&(LOW..=HIGH)).and_then(T::of);
-    [const LOW: u32, const HIGH: u32] Decimal<LOW, HIGH> => f64, Kind::Decimal(LOW as f64, HIGH as f64),
+    [const LOW: u32, const HIGH: u32] Decimal<LOW, HIGH> => f64, ValueKind::Decimal(LOW as f64, HIGH as f64),
         |item: Item<'_>| item.decimal(&(f64::from(LOW)..=f64::from(HIGH)));
     [const LOW: u64, const HIGH: u64] Duration<LOW, HIGH> => time::Duration,
-        Kind::Duration(time::Duration::from_micros(LOW), time::Duration::from_micros(HIGH)),
+        ValueKind::Duration(time::Duration::from_micros(LOW), time::Duration::from_micros(HIGH)),
         |item: Item<'_>| item.duration(&(time::Duration::from_micros(LOW)..=time::Duration::from_micros(HIGH)));
     [const LOW: u64, const HIGH: u64] DurationOrOff<LOW, HIGH> => Option<time::Duration>,
-        Kind::DurationOrOff(time::Duration::from_micros(LOW), time::Duration::from_micros(HIGH)),
+        ValueKind::DurationOrOff(time::Duration::from_micros(LOW), time::Duration::from_micros(HIGH)),
         |item: Item<'_>| {
             let is_off = item.is_string() && item.string().is_some_and(|text| text.value == "off");
             if is_off { Some(None) } else { Duration::<LOW, HIGH>::read(item).map(Some) }
         };
-    [] Time => Timestamp, Kind::Time, Item::time;
-    [const LOW: u64, const HIGH: u64] Size<LOW, HIGH> => usize, Kind::Size(LOW, HIGH),
+    [] Time => Timestamp, ValueKind::Time, Item::time;
+    [const LOW: u64, const HIGH: u64] Size<LOW, HIGH> => usize, ValueKind::Size(LOW, HIGH),
         |item: Item<'_>| item.size(&(LOW..=HIGH));
-    [W: Words] Choice<W> => W::Meaning, Kind::Choice(W::WORDS), |item: Item<'_>| item.choice(W::MEANINGS);
+    [W: Words] Choice<W> => W::Meaning, ValueKind::Choice(W::WORDS), |item: Item<'_>| item.choice(W::MEANINGS);
 }
 
 impl Kinded for Text {
-    const KIND: Kind = Kind::Text;
+    const KIND: ValueKind = ValueKind::Text;
 }
 
 impl<K: Kinded> Kinded for List<K> {
-    const KIND: Kind = Kind::List(&K::KIND);
+    const KIND: ValueKind = ValueKind::List(&K::KIND);
 }
 
-impl<T: KeySet> Kinded for Table<T> {
-    const KIND: Kind = Kind::Table(T::keys);
+impl<T: DeclaredKeys> Kinded for KeyTable<T> {
+    const KIND: ValueKind = ValueKind::Table(T::keys);
 }
 
-impl<K: Kinded> Kinded for Named<K> {
-    const KIND: Kind = Kind::Named(&K::KIND);
+impl<K: Kinded> Kinded for NamedTable<K> {
+    const KIND: ValueKind = ValueKind::Named(&K::KIND);
 }
 
-impl<T: KeySet, K: Kinded> Kinded for Mixed<T, K> {
-    const KIND: Kind = Kind::Mixed(T::keys, &K::KIND);
+impl<T: DeclaredKeys, K: Kinded> Kinded for Mixed<T, K> {
+    const KIND: ValueKind = ValueKind::Mixed(T::keys, &K::KIND);
 }
 
 impl<A: Kinded, B: Kinded> Kinded for Either<A, B> {
-    const KIND: Kind = Kind::Either(&[A::KIND, B::KIND]);
+    const KIND: ValueKind = ValueKind::Either(&[A::KIND, B::KIND]);
 }
 
-impl Read for Text {
-    type Value<'a> = item::Text<'a>;
+impl ReadKind for Text {
+    type Value<'a> = item::TextItem<'a>;
 
-    fn read(item: Item<'_>) -> Option<item::Text<'_>> {
+    fn read(item: Item<'_>) -> Option<item::TextItem<'_>> {
         item.string()
     }
 }

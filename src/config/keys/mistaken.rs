@@ -283,12 +283,12 @@ pub const IN_ADMIN: &[Mistaken] =
 
 #[cfg(test)]
 mod tests {
-    use super::super::{KeySet as _, Keys};
+    use super::super::{DeclaredKeys as _, TableKeys};
     use crate::config::limits::LimitKeys;
     use crate::config::top::TopKeys;
 
     /// The lists of all tables below these keys.
-    fn check(keys: &'static Keys) -> usize {
+    fn check(keys: &'static TableKeys) -> usize {
         let mut seen = std::collections::HashSet::new();
         for name in keys.mistaken.iter().flat_map(|(names, _)| *names) {
             assert!(keys.get(name).is_none(), "`{name}` is a key");

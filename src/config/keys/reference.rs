@@ -1,8 +1,10 @@
-//! The tables of keys in docs/configuration.md.
+//! The tables of keys in docs/configuration.md, and the JSON schema of the file for editors.
 
 use std::time::Duration;
 
-use super::key::{Default, Key, Keys, Kind};
+use serde_json::{Map, Value, json};
+
+use super::key::{ConfigKey, Default, TableKeys, ValueKind};
 
 /// The table of one section.
 #[derive(Debug)]
@@ -19,8 +21,8 @@ const UNITS: [(u128, &str); 4] = [(86_400_000, "days"), (3_600_000, "h"), (60_00
 /// All tables, in the order of the document: those of the file, which has the keys `file`, and that of `consumer` in the file of
 /// consumers.
 #[must_use]
-pub fn reference(file: &'static Keys, consumer: &'static Keys) -> Vec<Block> {
-    let is_table = |key: &&Key| !key.kind.tables().is_empty();
+pub fn reference(file: &'static TableKeys, consumer: &'static TableKeys) -> Vec<Block> {
+    let is_table = |key: &&ConfigKey| !key.kind.tables().is_empty();
     let mut top = Rows::default();
     file.all.iter().filter(|key| !is_table(key)).for_each(|key| top.add(key, ""));
     let mut blocks = vec![top.into_block("top".to_owned())];
@@ -34,7 +36,7 @@ pub fn reference(file: &'static Keys, consumer: &'static Keys) -> Vec<Block> {
 }
 
 /// Adds the table of these keys, and those of the inner tables that have a table of their own.
-fn add_blocks(keys: &'static Keys, section: &str, prefix: &str, blocks: &mut Vec<Block>) {
+fn add_blocks(keys: &'static TableKeys, section: &str, prefix: &str, blocks: &mut Vec<Block>) {
     let mut rows = Rows::default();
     keys.all.iter().for_each(|key| rows.add(key, prefix));
     let apart = std::mem::take(&mut rows.apart);
@@ -49,11 +51,11 @@ fn add_blocks(keys: &'static Keys, section: &str, prefix: &str, blocks: &mut Vec
 struct Rows {
     text: String,
     /// The tables below it that are listed apart, with their names.
-    apart: Vec<(&'static Keys, &'static str)>,
+    apart: Vec<(&'static TableKeys, &'static str)>,
 }
 
 impl Rows {
-    fn add(&mut self, key: &'static Key, prefix: &str) {
+    fn add(&mut self, key: &'static ConfigKey, prefix: &str) {
         let default = match key.default {
             Default::Required(_) => "required".to_owned(),
             Default::Toml(literal) => code(literal),
@@ -93,14 +95,16 @@ fn code(literal: &str) -> String {
 }
 
 /// The bounds of a kind for people.
-fn range(kind: &Kind) -> Option<(String, String)> {
+fn range(kind: &ValueKind) -> Option<(String, String)> {
     match kind {
-        Kind::Integer(low, high) => Some((number(*low), number(*high))),
-        Kind::Decimal(low, high) => Some((low.to_string(), high.to_string())),
-        Kind::Duration(low, high) | Kind::DurationOrOff(low, high) => Some((duration(*low), duration(*high))),
-        Kind::Size(low, high) => Some((size(*low), size(*high))),
-        Kind::List(kind) => range(kind),
-        Kind::Either(kinds) => kinds.iter().find_map(range),
+        ValueKind::Integer(low, high) => Some((number(*low), number(*high))),
+        ValueKind::Decimal(low, high) => Some((low.to_string(), high.to_string())),
+        ValueKind::Duration(low, high) | ValueKind::DurationOrOff(low, high) => {
+            Some((duration(*low), duration(*high)))
+        }
+        ValueKind::Size(low, high) => Some((size(*low), size(*high))),
+        ValueKind::List(kind) => range(kind),
+        ValueKind::Either(kinds) => kinds.iter().find_map(range),
         _ => None,
     }
 }
@@ -143,6 +147,108 @@ fn size(bytes: u64) -> String {
         .map_or_else(|| number(bytes), |(shift, unit)| format!("{} {unit}", bytes >> shift))
 }
 
+/// A string that reads the environment may become any value.
+const VARIABLE: &str = r"\$\{[A-Za-z_][A-Za-z0-9_]*\}";
+const DURATION: &str = r"^\s*([0-9]+(\.[0-9]+)?\s*[A-Za-zµ]+\s*)+$|^0$";
+const SIZE: &str = r"^\s*[0-9]+\s*(([KMGkmg][Ii]?)?[Bb])?\s*$";
+
+/// The schema of the whole file, which has these keys (JSON Schema draft 2020-12).
+#[must_use]
+pub fn schema(file: &TableKeys) -> Value {
+    let mut schema = table(file);
+    schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
+    schema["title"] = json!("The configuration file of tidegate");
+    schema["$defs"] = json!({ "variable": { "type": "string", "pattern": VARIABLE } });
+    schema
+}
+
+fn table(keys: &TableKeys) -> Value {
+    let required: Vec<&str> = keys
+        .all
+        .iter()
+        .filter(|key| matches!(key.default, Default::Required(_)))
+        .map(|key| key.name)
+        .collect();
+    let mut schema = json!({
+        "type": "object",
+        "properties": properties(keys),
+        "additionalProperties": false,
+    });
+    if !required.is_empty() {
+        schema["required"] = json!(required);
+    }
+    schema
+}
+
+fn properties(keys: &TableKeys) -> Map<String, Value> {
+    keys.all.iter().map(|key| (key.name.to_owned(), property(key))).collect()
+}
+
+fn property(key: &ConfigKey) -> Value {
+    let mut schema = value(&key.kind);
+    schema["description"] = json!(without_links(&key.meaning()));
+    if let Some(default) = default(key) {
+        schema["default"] = default;
+    }
+    schema
+}
+
+fn value(kind: &ValueKind) -> Value {
+    match kind {
+        ValueKind::Boolean => json!({ "type": "boolean" }),
+        ValueKind::Integer(low, high) => json!({ "type": "integer", "minimum": low, "maximum": high }),
+        ValueKind::Decimal(low, high) => json!({ "type": "number", "minimum": low, "maximum": high }),
+        ValueKind::Duration(..) => or_variable(&json!({ "type": "string", "pattern": DURATION })),
+        ValueKind::DurationOrOff(..) => {
+            or_variable(&json!({ "type": "string", "pattern": format!("{DURATION}|^off$") }))
+        }
+        ValueKind::Size(low, high) => json!({ "anyOf": [
+            { "type": "integer", "minimum": low, "maximum": high },
+            { "type": "string", "pattern": SIZE },
+            { "$ref": "#/$defs/variable" },
+        ] }),
+        ValueKind::Choice(words) => or_variable(&json!({ "enum": words })),
+        ValueKind::Text => json!({ "type": "string" }),
+        // JSON has no dates, and editors of TOML check none.
+        ValueKind::Time => json!({}),
+        ValueKind::List(element) => json!({ "type": "array", "items": value(element) }),
+        ValueKind::Table(keys) => table(keys()),
+        ValueKind::Named(of_names) => json!({ "type": "object", "additionalProperties": value(of_names) }),
+        ValueKind::Mixed(keys, of_names) => {
+            let mut schema = table(keys());
+            schema["additionalProperties"] = value(of_names);
+            schema
+        }
+        ValueKind::Either(kinds) => json!({ "anyOf": kinds.iter().map(value).collect::<Vec<_>>() }),
+    }
+}
+
+fn or_variable(schema: &Value) -> Value {
+    json!({ "anyOf": [schema, { "$ref": "#/$defs/variable" }] })
+}
+
+/// The default as JSON.
+fn default(key: &ConfigKey) -> Option<Value> {
+    let literal = key.default.literal()?;
+    let table: toml::Table = toml::from_str(&format!("x = {literal}")).ok()?;
+    serde_json::to_value(table.get("x")?).ok()
+}
+
+/// The text of Markdown without the targets of its links.
+fn without_links(text: &str) -> String {
+    let mut plain = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find("](") {
+        let (before, after) = rest.split_at(at);
+        // The bracket that opens the text of the link is the last one.
+        let open = before.rfind('[').unwrap_or(at);
+        plain += &before[..open];
+        plain += before[open..].trim_start_matches('[');
+        rest = after.split_once(')').map_or("", |(_, rest)| rest);
+    }
+    plain + rest
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,5 +270,12 @@ mod tests {
                 assert_eq!(line.matches('|').count(), 4, "{}: {line}", block.name);
             }
         }
+    }
+
+    #[test]
+    fn descriptions_have_no_links() {
+        assert_eq!(without_links("see [below](#a) and [x](b.md#c)."), "see below and x.");
+        assert_eq!(without_links("`[[listeners]]` [a](b)"), "`[[listeners]]` a");
+        assert_eq!(without_links("plain"), "plain");
     }
 }

@@ -6,7 +6,7 @@ use http::StatusCode;
 
 use crate::config::keys::kinds::words;
 use crate::config::keys::mistaken::IN_NUMBERS;
-use crate::config::keys::{Default, Key, KeySet, Keys, keys};
+use crate::config::keys::{ConfigKey, DeclaredKeys, Default, TableKeys, keys};
 use crate::gate::{OnMissing, Trust};
 use crate::limit::{Ahead, Algorithm, MAX_IN_FLIGHT};
 use crate::limiter::OnStoreFailure;
@@ -87,15 +87,15 @@ keys! {
         /// `"shadow"`: decides and counts, but never denies, delays or sets headers
         mode: Choice<ModeWords> = "enforce";
         /// Denies a key for longer after repeated denials, such as `{ after = 20, within = "1m", for = "10m" }`
-        ban: Table<BanKeys>;
+        ban: KeyTable<BanKeys>;
         /// Networks, addresses and `"key:NAME"`: these requests get 403
         block: List<Text> = [];
         /// Networks, addresses and `"key:NAME"`: the limit never applies to these requests
         allow: List<Text> = [];
         /// Other numbers by a value of the request
-        tiers: Mixed<TiersKeys, Table<NumbersKeys>>;
+        tiers: Mixed<TiersKeys, KeyTable<NumbersKeys>>;
         /// Other numbers for single keys
-        overrides: Named<Table<NumbersKeys>>;
+        overrides: NamedTable<KeyTable<NumbersKeys>>;
         /// Units that a request spends: a whole number (with 0 the limit never denies), or `"header:NAME"`
         cost: Either<Integer<0, MAX_UNITS>, Text> = 1;
         /// The highest value that counts of the header in `cost`
@@ -111,20 +111,20 @@ keys! {
 /// The keys of a tier or an override: those of the numbers in `LimitKeys`.
 pub enum NumbersKeys {}
 
-static NUMBERS: Keys = Keys { all: &NUMBER_KEYS, has_own_table: false, mistaken: IN_NUMBERS };
+static NUMBERS: TableKeys = TableKeys { all: &NUMBER_KEYS, has_own_table: false, mistaken: IN_NUMBERS };
 /// The default of a number in a tier or an override is the value of the limit.
-static NUMBER_KEYS: [Key; 9] = {
+static NUMBER_KEYS: [ConfigKey; 9] = {
     let mut keys = [LimitKeys::KEYS.all[1]; 9];
     let mut at = 0;
     while at < keys.len() {
-        keys[at] = Key { default: Default::Words("of the limit"), ..LimitKeys::KEYS.all[1 + at] };
+        keys[at] = ConfigKey { default: Default::Words("of the limit"), ..LimitKeys::KEYS.all[1 + at] };
         at += 1;
     }
     keys
 };
 
-impl KeySet for NumbersKeys {
-    const KEYS: &'static Keys = &NUMBERS;
+impl DeclaredKeys for NumbersKeys {
+    const KEYS: &'static TableKeys = &NUMBERS;
 }
 
 keys! {

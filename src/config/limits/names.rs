@@ -3,7 +3,7 @@
 use ipnet::IpNet;
 
 use crate::config::client_ip::parse_network;
-use crate::config::item::{Item, Text};
+use crate::config::item::{Item, TextItem};
 use crate::config::report::Problem;
 use crate::gate::{ClientIp, KeyRule, KeySpec, NameError, Named, Networks, Rules};
 use crate::limit::KeyHasher;
@@ -18,13 +18,13 @@ pub(in crate::config) struct Naming {
 
 /// Names of one limit.
 #[derive(Clone, Copy)]
-pub(super) struct Names<'n> {
+pub(super) struct KeyNames<'n> {
     pub naming: &'n Naming,
     /// Its key, where that could be read.
     pub spec: Option<&'n KeySpec>,
 }
 
-impl Names<'_> {
+impl KeyNames<'_> {
     /// The key of a name; `None` where the limit's `key` itself is wrong.
     pub fn named(self, name: &str) -> Option<Result<Named, NameError>> {
         Some(self.spec?.named(name, &self.naming.client_ip, &self.naming.hasher))
@@ -34,7 +34,7 @@ impl Names<'_> {
 /// Reads a list of networks and names: adds the names to the rules, and returns the networks.
 pub(super) fn list(
     item: Option<Item<'_>>,
-    names: Names<'_>,
+    names: KeyNames<'_>,
     rule: KeyRule,
     rules: &mut Rules,
 ) -> Option<Networks> {
@@ -58,7 +58,7 @@ pub(super) fn list(
     is_valid.then(|| networks.into_iter().collect())
 }
 
-fn add_name(text: &Text<'_>, name: &str, names: Names<'_>, rule: KeyRule, rules: &mut Rules) -> bool {
+fn add_name(text: &TextItem<'_>, name: &str, names: KeyNames<'_>, rule: KeyRule, rules: &mut Rules) -> bool {
     match names.named(name) {
         None => true,
         Some(Ok(key)) => {
@@ -92,7 +92,7 @@ pub(super) fn no_name(problem: Problem, error: &NameError, is_secret: bool) -> P
     }
 }
 
-fn network(text: &Text<'_>, rule: KeyRule) -> Option<IpNet> {
+fn network(text: &TextItem<'_>, rule: KeyRule) -> Option<IpNet> {
     let network = text.parsed("a network, nor a name such as \"key:NAME\"", FORM, parse_network)?;
     if network.prefix_len() == 0 {
         let title = if rule == KeyRule::Block {

@@ -6,11 +6,11 @@ use std::ops::Range;
 
 use super::key::key_part;
 use super::limit_keys::{LimitKeys, NumbersKeys, TiersKeys};
-use super::names::{Names, no_key, no_name};
+use super::names::{KeyNames, no_key, no_name};
 use super::rate_parts;
 use crate::config::consumers::{OwnNumbers, ReadConsumers};
 use crate::config::item::Item;
-use crate::config::keys::KeySet as _;
+use crate::config::keys::DeclaredKeys as _;
 use crate::config::loaded::WrittenLimit;
 use crate::config::numbers::Numbers;
 use crate::config::quota::{quota, warn, written};
@@ -28,7 +28,7 @@ pub(super) struct Base<'b, 'a> {
     pub algorithm: Option<Algorithm>,
     /// Its own numbers, where they could be read.
     pub numbers: Option<&'b Numbers<'a>>,
-    pub names: Names<'b>,
+    pub names: KeyNames<'b>,
     pub consumers: &'b ReadConsumers<'b>,
 }
 

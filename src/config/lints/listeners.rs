@@ -2,9 +2,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::config::forward_auth::{TRUST, untrusted};
 use crate::config::limits::ReadLimit;
 use crate::config::report::Problem;
+use crate::config::route_actions::{TRUST, untrusted};
 use crate::config::routes::ReadRoute;
 use crate::config::sections::Sections;
 use crate::config::store::is_loopback;

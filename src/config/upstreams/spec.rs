@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 
 use super::resilience::{self, EjectKeys, HealthKeys, ReadKey};
-use super::url::{FORM, ServerKeys, server_url};
+use super::{FORM, ServerKeys, server_url};
 use crate::config::item::Item;
 use crate::config::keys::keys;
 use crate::config::report::Problem;
@@ -18,14 +18,14 @@ keys! {
     /// The keys of an upstream.
     UpstreamKeys {
         /// An array of URLs `http://host[:port][/base]` or `https://…`, or of tables
-        servers: List<Either<Text, Table<ServerKeys>>>, required ["http://10.0.1.5:9000"], by hand;
+        servers: List<Either<Text, KeyTable<ServerKeys>>>, required ["http://10.0.1.5:9000"], by hand;
         /// How the server of a request is chosen; see [below](#which-server)
         balance: Text = "round_robin", by hand;
         /// With `hash`: the most requests in flight at a server, as a multiple of its fair part of all, at least 1;
         /// others go to the next server. 0 for no bound; see [below](#which-server)
         hash_balance_factor: Decimal<0, 10> = 0, by hand;
         /// TLS options for `https` servers; see below
-        tls: Table<ClientTlsKeys>, by hand;
+        tls: KeyTable<ClientTlsKeys>, by hand;
         /// The longest that a new connection may take, including the TLS handshake; see
         /// [below](#connections-that-take-long)
         connect_timeout: Duration<MILLISECOND, DAY> = "5s";
@@ -53,9 +53,9 @@ keys! {
         /// 429 with `Retry-After: 1`. 0 for no limit
         max_requests_per_client: Integer<0, 1_000_000, Option<NonZeroUsize>> = 0;
         /// Health checks, such as `{ path = "/healthz" }`
-        health: Table<HealthKeys> => resilience::health;
+        health: KeyTable<HealthKeys> => resilience::health;
         /// Ejection of a server after consecutive failures: a table with the keys below, or `"off"`
-        eject: Either<Choice<OffWords>, Table<EjectKeys>> = {} => |item| resilience::eject(item).ok();
+        eject: Either<Choice<OffWords>, KeyTable<EjectKeys>> = {} => |item| resilience::eject(item).ok();
         /// If a smaller share of the servers than this is healthy, requests go to all of them
         panic_threshold: Decimal<0, 1> = 0.5;
         /// How long the share of a server that is new or has recovered grows evenly to its full size

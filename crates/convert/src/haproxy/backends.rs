@@ -1,8 +1,7 @@
 //! Servers of backends as upstreams.
 
 use super::sections::{Section, SectionLine};
-use crate::model::TomlUpstream;
-use crate::names::Names;
+use crate::model::{TomlUpstream, UniqueNames};
 use crate::note::Note;
 
 /// The highest weight of a server.
@@ -29,7 +28,7 @@ const FLAGS: [&str; 12] = [
 /// The upstreams of the sections with servers.
 #[derive(Default)]
 pub(super) struct Backends {
-    names: Names,
+    names: UniqueNames,
     /// The names of sections with those of their upstreams.
     made: Vec<(String, String)>,
     pub upstreams: Vec<TomlUpstream>,

@@ -4,8 +4,7 @@ use super::conditions::{Acls, Conjunction};
 use super::criteria::{Criterion, StickCounter, Term, without_converters};
 use super::matches::{Restricted, Selected, both, matches};
 use super::sections::{Section, SectionLine};
-use crate::model::{Limit, TomlAlgorithm};
-use crate::names::Names;
+use crate::model::{Limit, TomlAlgorithm, UniqueNames};
 use crate::note::Note;
 
 /// Parts of a window: as exact as counters can be, at 8 bytes each.
@@ -19,7 +18,7 @@ const ERRORS: [u16; 18] =
 /// The limits that were made so far.
 pub(super) struct HaproxyLimits<'s> {
     sections: &'s [Section],
-    names: Names,
+    names: UniqueNames,
     /// What each limit counts, in the same order.
     made: Vec<RuleIdentity>,
     pub all: Vec<Limit>,
@@ -43,9 +42,17 @@ struct Track<'s> {
     alternatives: Result<Vec<Conjunction>, String>,
 }
 
+/// A rule that denies while a counter exceeds a number.
+struct CounterRule<'a> {
+    counter: &'a StickCounter,
+    most: u64,
+    /// The line of the rule.
+    deny: &'a SectionLine,
+}
+
 impl<'s> HaproxyLimits<'s> {
     pub fn new(sections: &'s [Section]) -> Self {
-        Self { sections, names: Names::default(), made: Vec::new(), all: Vec::new() }
+        Self { sections, names: UniqueNames::default(), made: Vec::new(), all: Vec::new() }
     }
 
     /// The limits of a rule that denies if all of these tests hold, of which one or more compare counters. `exempt` are
@@ -77,7 +84,7 @@ impl<'s> HaproxyLimits<'s> {
             if !scope.track(&track).map_err(|reason| track.line.finding(reason))? {
                 continue;
             }
-            let name = self.limit(&track, (counter, *number), deny, &scope)?;
+            let name = self.limit(&track, &CounterRule { counter, most: *number, deny }, &scope)?;
             let line = Some(deny.clone());
             restricted.push(Restricted { name, only: scope.only, except: scope.except, line });
         }
@@ -104,17 +111,17 @@ impl<'s> HaproxyLimits<'s> {
     fn limit(
         &mut self,
         track: &Track<'_>,
-        (counter, number): (&StickCounter, u64),
-        deny: &SectionLine,
+        rule: &CounterRule<'_>,
         scope: &LimitScope,
     ) -> Result<String, Note> {
+        let CounterRule { counter, most, deny } = *rule;
         let table = counter.table.as_deref().unwrap_or(track.table);
         let missing = || deny.finding(format!("the section `{table}` has no stick-table"));
         let section = self.sections.iter().find(|section| section.name() == table).ok_or_else(missing)?;
         let line = section.find(&["stick-table"]).next().ok_or_else(missing)?;
         let stores = line.after("store").unwrap_or("");
         let (algorithm, charge_on) =
-            algorithm(counter, number, stores).map_err(|reason| deny.finding(reason))?;
+            algorithm(counter, most, stores).map_err(|reason| deny.finding(reason))?;
         let (key, on_missing) = key(track.key).map_err(|reason| track.line.finding(reason))?;
         let (table, allow) = (table.to_owned(), scope.allow.clone());
         let made = RuleIdentity { table, algorithm: algorithm.clone(), key: key.clone(), allow };

@@ -1,6 +1,6 @@
 //! Lines without a counterpart.
 
-use super::actions::action;
+use super::rules::action;
 use super::sections::SectionLine;
 use crate::note::Note;
 

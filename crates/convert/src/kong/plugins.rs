@@ -1,8 +1,7 @@
 //! The plugin `rate-limiting`, and what other plugins mean for routes.
 
 use crate::document::{DocNode, Document};
-use crate::model::{Limit, TomlAlgorithm, TomlDenied, TomlRoute, TomlStore, TomlTarget};
-use crate::names::Names;
+use crate::model::{Limit, TomlAlgorithm, TomlDenied, TomlRoute, TomlStore, TomlTarget, UniqueNames};
 use crate::note::Note;
 
 /// The periods of a plugin, and those of tidegate. Both are of the calendar in UTC.
@@ -59,7 +58,7 @@ struct Plugin<'d> {
 pub(super) struct Plugins<'d> {
     document: &'d Document,
     all: Vec<Plugin<'d>>,
-    names: Names,
+    names: UniqueNames,
     /// The indices of the plugins that were converted, with the names of their limits.
     made: Vec<(usize, Vec<String>)>,
     pub notes: Vec<Note>,
@@ -73,7 +72,7 @@ impl<'d> Plugins<'d> {
         let mut found = Self {
             document,
             all: Vec::new(),
-            names: Names::default(),
+            names: UniqueNames::default(),
             made: Vec::new(),
             notes: Vec::new(),
             limits: Vec::new(),

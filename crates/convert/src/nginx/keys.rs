@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use super::patterns::{literal, of_regex};
-use super::template::{Part, TextPiece, is_constant, only_variable, part, pieces};
+use super::template::{TemplatePart, TextPiece, is_constant, only_variable, part, pieces};
 use super::tree::Directive;
 use crate::model::{Condition, ConditionKind, Test};
 
@@ -80,9 +80,9 @@ impl<'d> NginxVariables<'d> {
                 return Err(format!("`${name}` is a part of a longer key"));
             }
             match part(&name)? {
-                Part::OfServer => rule.is_of_server = true,
-                Part::Key(part) if rule.parts.contains(&part) => {}
-                Part::Key(part) => rule.parts.push(part),
+                TemplatePart::OfServer => rule.is_of_server = true,
+                TemplatePart::Key(part) if rule.parts.contains(&part) => {}
+                TemplatePart::Key(part) => rule.parts.push(part),
             }
         }
         let may_lack = |part: &&String| part.contains(':');
@@ -223,7 +223,7 @@ pub(super) fn condition(
     is_negated: bool,
 ) -> Result<(Condition, Vec<String>), String> {
     let name = match part(source) {
-        Ok(Part::Key(name)) => name,
+        Ok(TemplatePart::Key(name)) => name,
         _ => String::new(),
     };
     let (kind, name) = match name.split_once(':') {

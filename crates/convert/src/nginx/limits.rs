@@ -4,8 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::keys::{NginxVariables, When, ZoneKey};
 use super::tree::Directive;
-use crate::model::{Limit, TomlAlgorithm};
-use crate::names::Names;
+use crate::model::{Limit, TomlAlgorithm, UniqueNames};
 use crate::note::Note;
 
 /// The most requests in flight that a limit can have.
@@ -17,7 +16,7 @@ pub(super) struct NginxLimits<'d> {
     request_zones: HashMap<&'d str, &'d Directive>,
     connection_zones: HashMap<&'d str, &'d Directive>,
     used: HashSet<&'d str>,
-    names: Names,
+    names: UniqueNames,
     made: Vec<Made>,
     pub all: Vec<Limit>,
 }
@@ -72,7 +71,7 @@ impl<'d> NginxLimits<'d> {
             request_zones: zones("limit_req_zone"),
             connection_zones: zones("limit_conn_zone"),
             used: HashSet::new(),
-            names: Names::default(),
+            names: UniqueNames::default(),
             made: Vec::new(),
             all: Vec::new(),
         }

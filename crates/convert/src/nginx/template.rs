@@ -10,7 +10,7 @@ pub(super) enum TextPiece {
 
 /// What a variable of nginx is in tidegate.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum TemplatePart {
     /// A key part.
     Key(String),
     /// A variable with one value for all requests of a server.
@@ -55,7 +55,7 @@ pub(super) fn only_variable(text: &str) -> Option<String> {
 }
 
 /// The key part of a variable.
-pub(super) fn part(variable: &str) -> Result<Part, String> {
+pub(super) fn part(variable: &str) -> Result<TemplatePart, String> {
     let prefixed = |prefix: &str| variable.strip_prefix(prefix).filter(|name| !name.is_empty());
     let key = match variable {
         "binary_remote_addr" | "remote_addr" => "client_ip".to_owned(),
@@ -63,7 +63,7 @@ pub(super) fn part(variable: &str) -> Result<Part, String> {
         "uri" | "document_uri" => "path".to_owned(),
         "request_method" => "method".to_owned(),
         "ssl_client_s_dn" => "tls:subject".to_owned(),
-        "server_name" => return Ok(Part::OfServer),
+        "server_name" => return Ok(TemplatePart::OfServer),
         "request_uri" | "args" | "query_string" => {
             return Err(format!(
                 "keys have no counterpart of `${variable}`; `path` is the path without its query"
@@ -86,7 +86,7 @@ pub(super) fn part(variable: &str) -> Result<Part, String> {
             }
         }
     };
-    Ok(Part::Key(key))
+    Ok(TemplatePart::Key(key))
 }
 
 #[cfg(test)]
@@ -105,11 +105,11 @@ mod tests {
 
     #[test]
     fn variables_are_key_parts() {
-        let key = |text: &str| Ok(Part::Key(text.to_owned()));
+        let key = |text: &str| Ok(TemplatePart::Key(text.to_owned()));
         assert_eq!(part("binary_remote_addr"), key("client_ip"));
         assert_eq!(part("http_x_api_key"), key("header:x-api-key"));
         assert_eq!(part("arg_token"), key("query:token"));
-        assert_eq!(part("server_name"), Ok(Part::OfServer));
+        assert_eq!(part("server_name"), Ok(TemplatePart::OfServer));
         assert!(part("request_uri").is_err() && part("connection").is_err());
     }
 }

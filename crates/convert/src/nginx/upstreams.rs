@@ -2,10 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::template::{Part, is_constant, only_variable, part};
+use super::template::{TemplatePart, is_constant, only_variable, part};
 use super::tree::Directive;
-use crate::model::TomlUpstream;
-use crate::names::Names;
+use crate::model::{TomlUpstream, UniqueNames};
 use crate::note::Note;
 
 /// The highest weight of a server.
@@ -14,7 +13,7 @@ const MOST_WEIGHT: u64 = 1_000;
 /// The upstreams that were made so far.
 pub(super) struct Upstreams<'d> {
     groups: HashMap<&'d str, &'d Directive>,
-    names: Names,
+    names: UniqueNames,
     /// The names of those made, by group, scheme and base path.
     made: HashMap<(String, String, String), String>,
     pub all: Vec<TomlUpstream>,
@@ -45,7 +44,7 @@ impl<'d> Upstreams<'d> {
         let groups = directives.iter().filter(|directive| directive.name == "upstream");
         Self {
             groups: groups.map(|group| (group.arg(0), group)).collect(),
-            names: Names::default(),
+            names: UniqueNames::default(),
             made: HashMap::new(),
             all: Vec::new(),
         }
@@ -121,7 +120,7 @@ fn upstream(name: &str, group: &Directive, scheme: &str, base: &str) -> Result<T
             "ip_hash" => upstream.balance = Some("hash:client_ip".to_owned()),
             "random" => upstream.balance = Some("power_of_two".to_owned()),
             "hash" => match only_variable(directive.arg(0)).and_then(|name| part(&name).ok()) {
-                Some(Part::Key(part)) => upstream.balance = Some(format!("hash:{part}")),
+                Some(TemplatePart::Key(part)) => upstream.balance = Some(format!("hash:{part}")),
                 _ => upstream.notes.push(directive.finding("`balance` has no counterpart of this key")),
             },
             // Connections are kept in any case, and processes need no shared memory.

@@ -1,8 +1,7 @@
 //! Middlewares: limits, changes of requests, and restrictions of access.
 
 use crate::document::{DocNode, Document};
-use crate::model::{Limit, TomlAlgorithm, TomlRoute, TomlTarget};
-use crate::names::Names;
+use crate::model::{Limit, TomlAlgorithm, TomlRoute, TomlTarget, UniqueNames};
 use crate::note::Note;
 
 /// Middlewares that restrict no access, and that change no paths. All others may do so.
@@ -23,7 +22,7 @@ pub(super) struct Middlewares<'d> {
     nodes: &'d DocNode,
     /// How many routers name each middleware.
     routers: &'d DocNode,
-    names: Names,
+    names: UniqueNames,
     /// The prefixes that the middlewares of the present router remove.
     prefixes: Vec<String>,
     pub notes: Vec<Note>,
@@ -32,7 +31,7 @@ pub(super) struct Middlewares<'d> {
 
 impl<'d> Middlewares<'d> {
     pub fn new(document: &'d Document, nodes: &'d DocNode, routers: &'d DocNode) -> Self {
-        let (names, prefixes) = (Names::default(), Vec::new());
+        let (names, prefixes) = (UniqueNames::default(), Vec::new());
         Self { document, nodes, routers, names, prefixes, notes: Vec::new(), limits: Vec::new() }
     }
 
