@@ -15,8 +15,6 @@
 //! configuration: an ACME server that has asked to wait is not asked earlier because of a reload.
 
 #[cfg(feature = "acme")]
-mod answer;
-#[cfg(feature = "acme")]
 mod client;
 #[cfg(not(feature = "acme"))]
 #[path = "acme/without_client.rs"]

@@ -5,13 +5,11 @@
 
 mod activity;
 pub mod api;
-mod body;
 mod client;
 mod control;
 mod events;
 mod guard;
 mod handle;
-mod history;
 mod keys;
 mod limits;
 mod listen;

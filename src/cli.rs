@@ -10,11 +10,9 @@ mod describe;
 mod explain;
 mod file;
 mod generated;
-mod health;
 mod init;
 mod keys;
 mod output;
-mod reload;
 mod replay;
 mod run;
 mod simulate;
@@ -102,12 +100,12 @@ enum CliCommand {
     ///
     /// Asks `/ready` of the admin interface. If the configuration has none, connects to each listener. Of the configuration only
     /// these sections are read: an invalid edit, which a running proxy does not use, is no failure.
-    Health(health::HealthArgs),
+    Health(status::HealthArgs),
     /// Have a running proxy reload its configuration, and wait for the outcome.
     ///
     /// Does the same as SIGHUP, through the admin interface: an invalid configuration changes nothing, and its errors are
     /// printed. The proxy reads its own configuration file, not one that -c names here.
-    Reload(reload::ReloadArgs),
+    Reload(status::ReloadArgs),
     /// Show the state of a running proxy: its configuration, limits, store and upstreams.
     ///
     /// Uses its admin interface, as `tidegate keys` does.
@@ -147,8 +145,8 @@ fn run(command: &CliCommand) -> CommandResult {
         CliCommand::Schema => config::schema(),
         CliCommand::Keys(args) => keys::keys(args),
         CliCommand::Top(args) => top::top(args),
-        CliCommand::Health(args) => health::health(args),
-        CliCommand::Reload(args) => reload::reload(args),
+        CliCommand::Health(args) => status::health(args),
+        CliCommand::Reload(args) => status::reload(args),
         CliCommand::Status(args) => status::status(args),
         CliCommand::Completions(args) => generated::completions(args, Cli::command()),
         CliCommand::Man(args) => generated::man(args, Cli::command()),

@@ -10,7 +10,6 @@ mod consumers;
 mod cors;
 pub mod defaults;
 mod descriptors;
-mod fingerprint;
 mod geo;
 mod headers;
 mod item;
@@ -45,9 +44,8 @@ use std::path::Path;
 
 use toml::de::DeTable;
 
-pub use fingerprint::{ConfigChange, ConfigPart, Fingerprint};
 pub use keys::Block;
-pub use loaded::{Config, Loaded, WrittenLimit};
+pub use loaded::{Config, ConfigChange, ConfigPart, Fingerprint, Loaded, WrittenLimit};
 pub use report::Report;
 pub use top::{reference, schema};
 
@@ -151,7 +149,7 @@ fn parse_with(
             config,
             warnings,
             limits,
-            sha256: fingerprint::sha256(text),
+            sha256: loaded::sha256(text),
             fingerprint: Fingerprint::of(root.get_ref(), &read_files),
             files,
             incomplete,

@@ -61,7 +61,7 @@ mod tests {
 
     use rcgen::{CertificateParams, KeyPair};
 
-    use super::super::certificate_file;
+    use super::super::managed::parse_certificate;
     use super::*;
     use crate::time::Timestamp;
 
@@ -74,7 +74,7 @@ mod tests {
         params.not_after = rcgen::date_time_ymd(2026, 3, 31);
         let key = KeyPair::generate().unwrap();
         let pem = key.serialize_pem() + &params.self_signed(&key).unwrap().pem();
-        let identity = certificate_file::parse(pem.as_bytes(), "a.test").unwrap();
+        let identity = parse_certificate(pem.as_bytes(), "a.test").unwrap();
         let (mut one, start) = (Managed::new("a.test".to_owned()), identity.not_before());
         one.replace(identity, blake3::hash(pem.as_bytes()), (monotonic(), start));
         (one, start)

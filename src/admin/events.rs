@@ -1,5 +1,6 @@
 //! The event stream: the activity of the process while a client watches.
 
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,16 +11,17 @@ use http::header::RETRY_AFTER;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::activity::{LIVE_SECONDS, LiveFrame, event, retry};
-use super::api::{Hello, LimitSummary};
-use super::body::AdminBody;
+use super::activity::{HISTORY_SECONDS, LIVE_SECONDS, LiveFrame, event, retry};
+use super::api::{Hello, KeyHistoryResponse, KeySlotInfo, LimitSummary};
 use super::limits;
-use super::response::{self, AdminError, AdminResponse};
-use super::sessions::{AdminConnection, ConnectionDeadline};
+use super::response::{self, AdminBody, AdminError, AdminResponse};
+use super::sessions::{AdminConnection, AdminSession, ConnectionDeadline};
 use super::spec::AdminAccess;
 use super::state::Admin;
+use crate::limit::{Key, PolicyId};
 use crate::server::Lifecycle;
-use crate::time::Micros;
+use crate::telemetry::{self, Frame};
+use crate::time::{Micros, monotonic};
 
 /// How long a stream may last: a page that is left open connects again, and other clients do not stay forever.
 const MAX_AGE: Duration = Duration::from_hours(1);
@@ -110,4 +112,52 @@ impl EventStream {
         };
         event("hello", &hello)
     }
+}
+
+/// The frames of the last hour.
+pub(super) fn history(admin: &Admin, session: &AdminSession) -> AdminResponse {
+    let frames = admin.activity.history();
+    // It fails when the client has disconnected.
+    let body = session.stream(move |out| drop(write_history(&frames, out)));
+    response::with_body("application/json", body)
+}
+
+/// Writes a frame in a line.
+fn write_history(frames: &[Arc<Frame>], out: &mut impl Write) -> io::Result<()> {
+    write!(out, "{{\"seconds\": {HISTORY_SECONDS}, \"frames\": [")?;
+    let mut separator = "\n";
+    for frame in frames {
+        out.write_all(separator.as_bytes())?;
+        // In one piece, since it is written in many small ones.
+        out.write_all(&serde_json::to_vec(&**frame)?)?;
+        separator = ",\n";
+    }
+    out.write_all(b"\n]}\n")?;
+    out.flush()
+}
+
+/// The requests of a key in the last hour.
+pub(super) fn of_key(admin: &Admin, limit: PolicyId, key: Key) -> KeyHistoryResponse {
+    let policy = &admin.snapshot.gate.limits.policies[limit];
+    let (now, time) = (monotonic(), Micros(admin.clock.now().0).as_secs_f64());
+    let history = admin.top.as_ref().map(|top| top.key_history(&policy.name, key, now));
+    let (slots, max_error) = history.map_or((Vec::new(), 0), |history| (history.slots, history.max_error));
+    let slot = |slot: &telemetry::KeySlot| KeySlotInfo {
+        from: rounded(time - now.saturating_duration_since(slot.start).as_secs_f64()),
+        seconds: rounded(slot.length.as_secs_f64()),
+        requests: slot.traffic,
+        denials: slot.denials,
+    };
+    KeyHistoryResponse {
+        limit: policy.name.to_string(),
+        key: limits::tag(key),
+        mode: limits::mode(policy).to_owned(),
+        max_error,
+        slots: slots.iter().map(slot).collect(),
+    }
+}
+
+/// Rounds to a millisecond.
+fn rounded(seconds: f64) -> f64 {
+    (seconds * 1e3).round() / 1e3
 }

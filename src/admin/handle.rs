@@ -13,7 +13,7 @@ use super::sessions::AdminConnection;
 use super::spec::AdminAccess;
 use super::state::Admin;
 use super::top::TopQuery;
-use super::{control, events, guard, history, limits, page, raises, status, top};
+use super::{control, events, guard, limits, page, raises, status, top};
 use crate::server::Lifecycle;
 use crate::store::Store;
 use crate::text::join_and;
@@ -94,7 +94,7 @@ async fn read(
             guard::check_site(head)?;
             events::open(connection, access)
         }
-        ReadOperation::History => Ok(history::response(admin, session)),
+        ReadOperation::History => Ok(events::history(admin, session)),
         ReadOperation::Keys => Ok(response::json(&keys.list(query).await?)),
         ReadOperation::DeniedKeys => {
             Ok(response::json(&top::denied_keys(keys, admin.top.as_deref(), query).await?))
@@ -103,7 +103,7 @@ async fn read(
         ReadOperation::KeyHistory => {
             let (limit, key) = keys.named(query)?;
             let (limit, (key, _)) = (keys.limit(&limit)?, keys.key(&limit, &key)?);
-            session.render(move || response::json(&history::of_key(&shared, limit, key))).await
+            session.render(move || response::json(&events::of_key(&shared, limit, key))).await
         }
         ReadOperation::Raises => Ok(response::json(&raises::list(keys))),
     }

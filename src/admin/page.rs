@@ -9,8 +9,7 @@ use bytes::Bytes;
 use http::HeaderValue;
 use http::header::{CONTENT_SECURITY_POLICY, REFERRER_POLICY};
 
-use super::body::AdminBody;
-use super::response::{self, AdminResponse};
+use super::response::{self, AdminBody, AdminResponse};
 
 /// The document, with a comment at the place of its style and of its script.
 const DOCUMENT: &str = include_str!("page/page.html");

@@ -12,9 +12,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::body::{self, AdminBody, ChunkWriter};
 use super::client::{ClientId, Failures};
-use super::response::{AdminError, AdminResponse};
+use super::response::{self, AdminBody, AdminError, AdminResponse, ChunkWriter};
 use super::state::Admin;
 use crate::time::monotonic;
 
@@ -162,7 +161,7 @@ impl AdminSession {
     /// Streams a response that may be large: `write` runs on a blocking thread, and pauses while the client reads. It
     /// should write in chunks, and lets other renderings proceed after each.
     pub fn stream(&self, write: impl FnOnce(&mut ChunkWriter) + Send + 'static) -> AdminBody {
-        let (mut writer, body) = body::channel(Arc::clone(&self.sessions.rendering));
+        let (mut writer, body) = response::channel(Arc::clone(&self.sessions.rendering));
         tokio::task::spawn_blocking(move || write(&mut writer));
         body
     }

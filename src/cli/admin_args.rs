@@ -9,7 +9,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::admin_client::AdminClient;
 use super::file::{self, FileArgs, HELP};
-use super::output::{Failure, complain};
+use super::output::Failure;
 use crate::tls::{ClientTls, ClientTlsSpec};
 
 const ADMIN: &str = "The admin interface, such as http://10.0.1.5:9900, https://gate.internal:9900 or \
@@ -75,8 +75,7 @@ impl AdminArgs {
 
 /// Complains about an argument or the configuration.
 fn usage(error: &str) -> Failure {
-    complain(format!("error: {error}"));
-    Failure::Usage
+    Failure::Usage.error(error)
 }
 
 /// Files for TLS.

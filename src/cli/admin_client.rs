@@ -15,7 +15,7 @@ use tokio::net::{TcpStream, UnixStream};
 use url::Url;
 
 use super::admin_args::TlsFiles;
-use super::output::{Failure, complain};
+use super::output::Failure;
 use crate::admin::api::ErrorBody;
 use crate::admin::{AdminAddress, AdminSpec};
 use crate::http_client::{self, HttpConnection};
@@ -208,11 +208,7 @@ fn rejection(status: StatusCode, body: &[u8]) -> ErrorBody {
 }
 
 fn complain_of(failed: &ErrorBody) -> Failure {
-    complain(format!("error: {}", failed.error));
-    if let Some(help) = &failed.help {
-        complain(format!("help: {help}"));
-    }
-    Failure::Running
+    Failure::Running.error(&failed.error).help(&failed.help)
 }
 
 /// The address at which this machine reaches a listener of this address.
@@ -237,8 +233,7 @@ impl fmt::Display for InterfaceAddress {
 
 /// Complains about a response of another form than expected.
 pub(super) fn unknown_response() -> Failure {
-    complain("error: the response is not that of an admin interface of this version of tidegate");
-    Failure::Running
+    Failure::Running.error("the response is not that of an admin interface of this version of tidegate")
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 
 mod certificates;
 mod connect;
-mod connection;
 mod cure;
 
 use std::path::PathBuf;
@@ -11,7 +10,7 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 
-use self::connection::ConnectionCheck;
+use self::connect::ConnectionCheck;
 use super::describe;
 use super::file::{self, FileArgs};
 use super::output::{self, CommandResult, Failure, complain, print, report_write};

@@ -76,25 +76,20 @@ impl SourceProgram {
 /// Converts a configuration; prints the result, and what was not converted.
 pub(super) fn convert(args: &ConvertArgs) -> CommandResult {
     if args.routes && args.origin != SourceProgram::EnvoyRatelimit {
-        complain("error: --routes is for envoy-ratelimit: from the others there are always routes");
-        return Err(Failure::Usage);
+        let error = "--routes is for envoy-ratelimit: from the others there are always routes";
+        return Err(Failure::Usage.error(error));
     }
     let is_stdin = args.file == Path::new("-");
     let name = if is_stdin { "<stdin>".to_owned() } else { args.file.display().to_string() };
     let text = if is_stdin { read_stdin() } else { fs::read_to_string(&args.file) };
-    let text = text.map_err(|error| {
-        complain(format!("error: can't read {name}: {error}"));
-        Failure::Usage
-    })?;
+    let text = text.map_err(|error| Failure::Usage.error(format!("can't read {name}: {error}")))?;
     let directory = args.file.parent().unwrap_or(Path::new(""));
     // Certificates keep their place, wherever the output is.
     let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
     let origin = args.origin.origin(args.routes);
     let file = SourceFile { name: &name, text: &text, directory: &directory };
-    let converted = convert::convert(origin, &file).map_err(|SyntaxError { place, message }| {
-        complain(format!("error: {place}: {message}"));
-        Failure::Usage
-    })?;
+    let converted = convert::convert(origin, &file)
+        .map_err(|SyntaxError { place, message }| Failure::Usage.error(format!("{place}: {message}")))?;
     let title = format!("Converted from {} ({name}) by `tidegate convert`.", origin.name());
     let toml = convert::toml(&converted, &title);
     // The output is an invalid configuration only if a value has a form that this command does not know.
@@ -121,11 +116,9 @@ fn write(output: Option<&Path>, text: &str) -> CommandResult {
     };
     let file = OpenOptions::new().write(true).create_new(true).open(path);
     file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| {
-        complain(format!("error: can't write to {}: {error}", path.display()));
-        if error.kind() == io::ErrorKind::AlreadyExists {
-            complain("help: `convert` replaces no files; choose another name, or remove the file");
-        }
-        Failure::Running
+        let help = "`convert` replaces no files; choose another name, or remove the file";
+        let help = (error.kind() == io::ErrorKind::AlreadyExists).then_some(help);
+        Failure::Running.error(format!("can't write to {}: {error}", path.display())).help(help)
     })
 }
 

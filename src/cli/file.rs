@@ -35,9 +35,8 @@ impl FileArgs {
     pub fn path(&self) -> Result<PathBuf, Failure> {
         let path = named(self.config.as_deref()).or_else(|| first([LOCAL, SYSTEM]));
         path.ok_or_else(|| {
-            complain(format!("error: no configuration file: there is neither {LOCAL} nor {SYSTEM}"));
-            complain(format!("help: name one with -c FILE or {VARIABLE}=FILE"));
-            Failure::Usage
+            let error = format!("no configuration file: there is neither {LOCAL} nor {SYSTEM}");
+            Failure::Usage.error(error).help([format!("name one with -c FILE or {VARIABLE}=FILE")])
         })
     }
 

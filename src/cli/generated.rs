@@ -9,7 +9,7 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
-use super::output::{CommandResult, Failure, complain, print, report_write};
+use super::output::{CommandResult, Failure, print, report_write};
 
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
@@ -64,10 +64,9 @@ pub(super) fn man(args: &ManArgs, command: Command) -> CommandResult {
         let written = write_page(&command, &mut text).and_then(|()| io::stdout().lock().write_all(&text));
         return report_write("standard output", written);
     };
-    fs::create_dir_all(directory).and_then(|()| write_pages(&command, directory)).map_err(|error| {
-        complain(format!("error: can't write to {}: {error}", directory.display()));
-        Failure::Running
-    })
+    fs::create_dir_all(directory)
+        .and_then(|()| write_pages(&command, directory))
+        .map_err(|error| Failure::Running.error(format!("can't write to {}: {error}", directory.display())))
 }
 
 /// Writes the pages of a command and of its subcommands.

@@ -79,23 +79,17 @@ fn check(text: &str, upstream: &str) -> CommandResult {
     let checked = config::parse(text, "tidegate.toml", &|name| std::env::var(name).ok());
     let report = checked.map_or_else(|errors| errors, |loaded| loaded.warnings);
     let Some(problem) = report.problems().into_iter().next() else { return Ok(()) };
-    complain(format!("error: --upstream {upstream}: {}", problem.message));
-    for help in problem.help {
-        complain(format!("help: {help}"));
-    }
-    Err(Failure::Usage)
+    Err(Failure::Usage.error(format!("--upstream {upstream}: {}", problem.message)).help(problem.help))
 }
 
 /// Writes a file that does not exist yet.
 fn write(path: &Path, text: &str) -> CommandResult {
     let file = OpenOptions::new().write(true).create_new(true).open(path);
     file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| {
-        if error.kind() == io::ErrorKind::AlreadyExists {
-            complain(format!("error: {} exists already", path.display()));
-            complain("help: name another file with -o FILE, or remove this one first");
-        } else {
-            complain(format!("error: can't write {}: {error}", path.display()));
+        if error.kind() != io::ErrorKind::AlreadyExists {
+            return Failure::Running.error(format!("can't write {}: {error}", path.display()));
         }
-        Failure::Running
+        let help = "name another file with -o FILE, or remove this one first";
+        Failure::Running.error(format!("{} exists already", path.display())).help([help])
     })
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::admin_args::AdminArgs;
 use super::admin_client::{AdminRequest, unknown_response};
-use super::output::{CommandResult, Failure, aligned, complain, print};
+use super::output::{CommandResult, Failure, aligned, print};
 use crate::admin::api::{
     BlockRequest, KeyChange, KeyList, KeyRequest, KeyStatus, RaiseInfo, RaiseRequest, RaisesList,
 };
@@ -121,11 +121,10 @@ fn factor(text: &str) -> Result<String, String> {
 /// Sends the request to the admin interface, and prints its response.
 pub(super) fn keys(args: &KeysArgs) -> CommandResult {
     if let KeyCommand::List { denied: false, consumer: Some(name), .. } = &args.operation {
-        complain(format!(
-            "error: the consumers of stored keys are not known\nhelp: add --denied to list the denied keys of {name}, or look at \
-             one key with tidegate keys peek LIMIT --consumer {name}"
-        ));
-        return Err(Failure::Usage);
+        let help = format!(
+            "add --denied to list the denied keys of {name}, or look at one key with tidegate keys peek LIMIT --consumer {name}"
+        );
+        return Err(Failure::Usage.error("the consumers of stored keys are not known").help([help]));
     }
     let response = args.admin.client()?.send_or_complain(&request(&args.operation))?;
     let response = match &args.operation {

@@ -16,11 +16,12 @@ pub(super) fn print(text: &str) -> CommandResult {
 
 /// Prints a value as JSON to standard output. Its serialization must not fail: it has text as keys, and finite numbers.
 pub(super) fn print_json(value: &impl Serialize) -> CommandResult {
-    let text = serde_json::to_string_pretty(value).map_err(|error| {
-        complain(format!("error: the result can't be written as JSON: {error}"));
-        Failure::Running
-    })?;
-    print(&text)
+    let text = serde_json::to_string_pretty(value);
+    print(
+        &text.map_err(|error| {
+            Failure::Running.error(format!("the result can't be written as JSON: {error}"))
+        })?,
+    )
 }
 
 /// The outcome of a command that has written to `stream`. Prints an error unless the reader has closed the stream.
@@ -28,8 +29,7 @@ pub(super) fn report_write(stream: &str, result: io::Result<()>) -> CommandResul
     match result {
         // A reader such as `head` closes the pipe when it has read enough.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            complain(format!("error: can't write to {stream}: {error}"));
-            Err(Failure::Running)
+            Err(Failure::Running.error(format!("can't write to {stream}: {error}")))
         }
         _ => Ok(()),
     }
@@ -47,6 +47,20 @@ pub(super) enum Failure {
     Running = 1,
     /// The configuration or the arguments are invalid.
     Usage = 2,
+}
+
+impl Failure {
+    /// This failure, once its error has been printed.
+    pub fn error(self, text: impl Display) -> Self {
+        complain(format!("error: {text}"));
+        self
+    }
+
+    /// This failure, once help for it has been printed, if there is any.
+    pub fn help(self, texts: impl IntoIterator<Item = impl Display>) -> Self {
+        texts.into_iter().for_each(|text| complain(format!("help: {text}")));
+        self
+    }
 }
 
 /// The result of a command. Its messages have been printed already.

@@ -37,10 +37,8 @@ pub(super) fn replay(args: &ReplayArgs) -> CommandResult {
     }
     let sources = configurations.iter().map(|(_, loaded)| args.sources(&loaded.config.snapshot.gate));
     let sources: Vec<PartSources> = sources.collect::<Result<_, Failure>>()?;
-    let arrivals = Arrivals::open(&args.logs, &args.read_options(sources.iter())).map_err(|error| {
-        complain(format!("error: {error}"));
-        Failure::Usage
-    })?;
+    let arrivals = Arrivals::open(&args.logs, &args.read_options(sources.iter()))
+        .map_err(|error| Failure::Usage.error(error))?;
     let with_sources = || configurations.iter().zip(&sources);
     if let Some(limit) = &args.emit_arrivals {
         return with_sources()
@@ -144,8 +142,7 @@ fn gate(loaded: &Loaded) -> &Gate {
 }
 
 fn failed(error: impl Display) -> Failure {
-    complain(format!("error: {error}"));
-    Failure::Running
+    Failure::Running.error(error)
 }
 
 /// Writes a file so that its readers find the old content or all of the new. Fails if the file, or one beside it, can't be

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::file::{self, FileArgs};
-use super::output::{CommandResult, Failure, complain};
+use super::output::{CommandResult, Failure};
 use crate::{app, telemetry};
 
 /// How long the exit waits until the last lines of the log are written.
@@ -23,11 +23,8 @@ configuration is invalid or for wrong usage.";
 pub(super) fn run(args: &FileArgs) -> CommandResult {
     let file = args.path()?;
     if file::is_stdin(&file) {
-        complain(
-            "error: the configuration of a running proxy can't be standard input: a reload reads it again",
-        );
-        complain("help: write it to a file, and name that with -c FILE");
-        return Err(Failure::Usage);
+        let error = "the configuration of a running proxy can't be standard input: a reload reads it again";
+        return Err(Failure::Usage.error(error).help(["write it to a file, and name that with -c FILE"]));
     }
     let loaded = file::load(&file)?;
     telemetry::start_log(loaded.config.log.level);
@@ -36,11 +33,5 @@ pub(super) fn run(args: &FileArgs) -> CommandResult {
     }
     let result = app::run(file, loaded);
     telemetry::flush_log(FLUSH_TIMEOUT);
-    result.map_err(|error| {
-        complain(format!("error: {error:#}"));
-        if let Some(help) = app::help(&error) {
-            complain(format!("help: {help}"));
-        }
-        Failure::Running
-    })
+    result.map_err(|error| Failure::Running.error(format!("{error:#}")).help(app::help(&error)))
 }

@@ -5,15 +5,14 @@ mod arrivals;
 mod backend;
 mod descriptor;
 mod exact;
-mod jsonl;
 mod played;
 mod player;
 mod plotting;
 mod proxies;
 mod proxy_player;
+mod rows;
 mod scenario;
 mod summary;
-mod table;
 
 use std::collections::HashSet;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -160,15 +159,15 @@ pub(super) fn simulate(args: &SimulateArgs) -> CommandResult {
         proxies: args.proxies.settings(),
         arrivals: &arrivals,
     };
-    let failed = |error: &dyn std::fmt::Display| {
-        complain(format!("error: {error}"));
-        Failure::Running
-    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    match runtime.map_err(|error| failed(&error))?.block_on(play(&scenario, target.as_ref(), args.format)) {
+    match runtime.map_err(|error| Failure::Running.error(error))?.block_on(play(
+        &scenario,
+        target.as_ref(),
+        args.format,
+    )) {
         // A closed pipe is not a failure.
         Err(SimulateError::Output(error)) => output::report_write("standard output", Err(error)),
-        played => played.map_err(|error| failed(&error)),
+        played => played.map_err(|error| Failure::Running.error(error)),
     }
 }
 
@@ -295,8 +294,8 @@ async fn write_output(
     let colours = has_colours(&stdout);
     let mut out = io::BufWriter::new(stdout.lock());
     match format {
-        OutputFormat::Table => table::write(scenario, &mut players, colours, &mut out).await?,
-        OutputFormat::Jsonl => jsonl::write(scenario, &mut players, &mut out).await?,
+        OutputFormat::Table => rows::write(scenario, &mut players, colours, &mut out).await?,
+        OutputFormat::Jsonl => rows::write_json(scenario, &mut players, &mut out).await?,
         OutputFormat::Svg => {
             let plot = plotting::play(scenario, &mut players).await?;
             out.write_all(plot::draw(&plot).as_bytes())?;

@@ -1,13 +1,20 @@
-//! `tidegate status`.
+//! `tidegate status`, `tidegate health` and `tidegate reload`: a running proxy as a whole.
 
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use bytes::Bytes;
 use clap::Args;
+use http::StatusCode;
+use serde::de::DeserializeOwned;
 
-use super::admin_args::AdminArgs;
-use super::admin_client::{AdminRequest, unknown_response};
-use super::output::{self, CommandResult, aligned, print};
-use crate::admin::api::{AcmeInfo, ConfigInfo, ServerInfo, StatusInfo, StoreInfo, UpstreamInfo};
+use super::admin_args::{AdminArgs, Reached};
+use super::admin_client::{AdminClient, AdminRequest, on_this_machine, unknown_response};
+use super::output::{self, CommandResult, Failure, aligned, complain, print, print_json};
+use crate::admin::api::{
+    AcmeInfo, ConfigInfo, ReloadError, ReloadInfo, ReloadRequest, ServerInfo, StatusInfo, StoreInfo,
+    UpstreamInfo,
+};
 use crate::telemetry::escaped;
 use crate::text::counted;
 use crate::time::format_duration;
@@ -115,7 +122,7 @@ fn limits(status: &StatusInfo) -> Vec<String> {
 fn upstreams(upstreams: &[UpstreamInfo]) -> Vec<String> {
     let rows = upstreams.iter().flat_map(|upstream| {
         upstream.servers.iter().map(|server| {
-            let state = health(server, upstream.health_checks);
+            let state = server_health(server, upstream.health_checks);
             [upstream.name.clone(), server.server.clone(), state, server.connections.to_string()]
         })
     });
@@ -123,7 +130,7 @@ fn upstreams(upstreams: &[UpstreamInfo]) -> Vec<String> {
 }
 
 /// The state of a server: of its addresses, those that get requests.
-fn health(server: &ServerInfo, is_checked: bool) -> String {
+fn server_health(server: &ServerInfo, is_checked: bool) -> String {
     let ServerInfo { addresses, healthy, ejected, .. } = *server;
     let ejected = if ejected == 0 { String::new() } else { format!(", {ejected} ejected") };
     match (addresses, healthy) {
@@ -147,4 +154,117 @@ fn certificates(acme: &AcmeInfo) -> Vec<String> {
         failed.map(|(name, last)| row("last error", &format!("{name}, {}: {}", last.at, last.error))),
     );
     lines
+}
+
+const HEALTH_EXAMPLES: &str = "\
+Examples:
+  tidegate health
+  tidegate health --live --admin unix:/run/tidegate/admin.sock
+
+Exit status: 0 if the proxy is ready, 1 if it is not or can't be reached, 2 for wrong usage.";
+
+/// The arguments of `tidegate health`.
+#[derive(Debug, Args)]
+#[command(after_help = HEALTH_EXAMPLES)]
+pub(super) struct HealthArgs {
+    #[command(flatten)]
+    admin: AdminArgs,
+    /// Ask `/live`: whether the process responds, also while it drains.
+    #[arg(long)]
+    live: bool,
+    /// How long each answer or connection may take.
+    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = humantime::parse_duration)]
+    timeout: Duration,
+}
+
+/// Checks a running proxy.
+pub(super) fn health(args: &HealthArgs) -> CommandResult {
+    match args.admin.reached()? {
+        Reached::Admin(client) => ask(&client, args),
+        Reached::Listeners { addresses, .. } => connect(&addresses, args.timeout),
+    }
+}
+
+/// Asks the admin interface, and prints its answer.
+fn ask(client: &AdminClient, args: &HealthArgs) -> CommandResult {
+    let path = if args.live { "/live" } else { "/ready" };
+    let response = client.fetch(&AdminRequest::get(path, &[]), args.timeout);
+    let (status, body) = response.map_err(|failed| Failure::Running.error(failed.error))?;
+    print(String::from_utf8_lossy(&body).trim_end())?;
+    if status == StatusCode::OK { Ok(()) } else { Err(Failure::Running) }
+}
+
+/// Connects to each listener.
+fn connect(addresses: &[SocketAddr], timeout: Duration) -> CommandResult {
+    for &address in addresses {
+        TcpStream::connect_timeout(&on_this_machine(address), timeout)
+            .map_err(|error| Failure::Running.error(format!("can't connect to {address}: {error}")))?;
+    }
+    print("all listeners accept connections")
+}
+
+const RELOAD_EXAMPLES: &str = "\
+Examples:
+  tidegate check && tidegate reload
+  tidegate reload --admin unix:/run/tidegate/admin.sock
+  TIDEGATE_ADMIN_TOKEN=… tidegate reload --admin https://gate.internal:9900
+
+Without an admin interface, SIGHUP does the same, and the log has the outcome.
+
+Exit status: 0 if the configuration is served, 1 if it can't be applied (as when a port is in use) or the proxy can't be \
+reached, 2 if the configuration is invalid or for wrong usage. Unless it is 0, the earlier configuration is still served, except if the proxy did not respond in time.";
+
+/// The arguments of `tidegate reload`.
+#[derive(Debug, Args)]
+#[command(after_help = RELOAD_EXAMPLES)]
+pub(super) struct ReloadArgs {
+    #[command(flatten)]
+    admin: AdminArgs,
+    /// Print the response as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Has a running proxy reload its configuration, and prints the outcome.
+pub(super) fn reload(args: &ReloadArgs) -> CommandResult {
+    let client = args.admin.client()?;
+    let request = AdminRequest::post("/v1/reload", &ReloadRequest {});
+    let rejections = [StatusCode::CONFLICT, StatusCode::UNPROCESSABLE_ENTITY];
+    let (status, body) = client.fetch_or_complain(&request, &rejections)?;
+    if status == StatusCode::OK {
+        let reloaded: ReloadInfo = read(&body)?;
+        return if args.json { print_json(&reloaded) } else { print_reloaded(&reloaded) };
+    }
+    let failure: ReloadError = read(&body)?;
+    if args.json {
+        print_json(&failure)?;
+    } else {
+        complain_of(&failure);
+    }
+    Err(if status == StatusCode::CONFLICT { Failure::Running } else { Failure::Usage })
+}
+
+fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, Failure> {
+    serde_json::from_slice(body).map_err(|_| unknown_response())
+}
+
+/// Prints the warnings of the file, and what has changed.
+fn print_reloaded(reloaded: &ReloadInfo) -> CommandResult {
+    for line in output::problem_lines(&reloaded.warnings) {
+        complain(if line.starts_with(' ') { line } else { format!("warning: {line}") });
+    }
+    let unchanged = if reloaded.changes.is_empty() { ", without changes" } else { "" };
+    let mut lines = vec![format!("{} was reloaded{unchanged}", reloaded.file)];
+    lines.extend(reloaded.changes.iter().cloned());
+    print(&lines.join("\n"))
+}
+
+fn complain_of(failure: &ReloadError) {
+    for line in output::problem_lines(&failure.problems) {
+        complain(if line.starts_with(' ') { line } else { format!("error: {line}") });
+    }
+    complain(format!("error: {}; the earlier configuration is still served", failure.error));
+    if let Some(help) = &failure.help {
+        complain(format!("help: {help}"));
+    }
 }

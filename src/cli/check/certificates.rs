@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::connection::{ConnectionCheck, ConnectionResult};
+use super::connect::{ConnectionCheck, ConnectionResult};
 use crate::config::Config;
 use crate::gate::HostPattern;
 use crate::store::StoreSpec;

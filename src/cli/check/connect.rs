@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{LocalBoxFuture, join_all};
+use serde::Serialize;
 use tokio::time::{Instant, timeout};
 
 use super::certificates;
-use super::connection::{ConnectionCheck, Fault};
 use super::cure;
-use crate::cli::output::{Failure, aligned, complain};
+use crate::cli::output::{Failure, aligned};
 use crate::config::Config;
 use crate::jwt::Refresher;
 use crate::otlp::{ExportSpec, check_collector};
@@ -21,10 +21,8 @@ use crate::upstream::{UpstreamSpec, check_servers};
 /// Tries everything at the same time, each for `limit` at most. Certificates come first: they need no connection. Fails if
 /// nothing can be tried on this machine; the message has been printed.
 pub(super) fn connect(config: &Config, limit: Duration) -> Result<Vec<ConnectionCheck>, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
-        complain(format!("error: can't connect: {error}"));
-        Failure::Running
-    })?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::Running.error(format!("can't connect: {error}")))?;
     let mut found = certificates::check(config);
     found.extend(runtime.block_on(try_all(config, limit)));
     Ok(found)
@@ -44,8 +42,7 @@ pub(super) fn outcome(connections: &[ConnectionCheck], strict: bool) -> Result<(
     if failed == 0 {
         return Ok(());
     }
-    complain(format!("error: {failed} of {} failed", counted(connections.len(), "check")));
-    Err(Failure::Running)
+    Err(Failure::Running.error(format!("{failed} of {} failed", counted(connections.len(), "check"))))
 }
 
 async fn try_all(config: &Config, limit: Duration) -> Vec<ConnectionCheck> {
@@ -127,4 +124,70 @@ async fn servers(upstream: &UpstreamSpec, limit: Duration) -> Vec<ConnectionChec
         ConnectionCheck::new(target, check.took, check.result.map_err(|error| cure::of_server(&error)))
     });
     connections.collect()
+}
+
+/// What was found about one thing that the configuration points to.
+#[derive(Debug, Serialize)]
+pub(super) struct ConnectionCheck {
+    pub result: ConnectionResult,
+    /// What was tried, such as `store redis://127.0.0.1:6379`.
+    pub target: String,
+    /// How long that took; none for what needs no connection.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<f64>,
+    /// What was found.
+    pub message: String,
+    /// What to change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub help: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum ConnectionResult {
+    Ok,
+    /// It works now, but not for long, or not for everything.
+    Warning,
+    Failed,
+}
+
+/// Why something does not work, and what to change.
+pub(super) struct Fault {
+    pub message: String,
+    pub help: Option<String>,
+}
+
+impl ConnectionCheck {
+    /// A finding, after this time.
+    pub fn new(target: String, took: Duration, found: Result<String, Fault>) -> Self {
+        let seconds = Some((took.as_secs_f64() * 1_000_000.0).round() / 1_000_000.0);
+        match found {
+            Ok(message) => Self { result: ConnectionResult::Ok, target, seconds, message, help: None },
+            Err(Fault { message, help }) => {
+                Self { result: ConnectionResult::Failed, target, seconds, message, help }
+            }
+        }
+    }
+
+    /// Whether it counts as a failure; with `strict` warnings do as well.
+    pub fn is_failure(&self, strict: bool) -> bool {
+        match self.result {
+            ConnectionResult::Ok => false,
+            ConnectionResult::Warning => strict,
+            ConnectionResult::Failed => true,
+        }
+    }
+
+    /// Its line in the table: result, target, time, and what was found.
+    pub fn row(&self) -> [String; 4] {
+        let result = match self.result {
+            ConnectionResult::Ok => "ok",
+            ConnectionResult::Warning => "warning",
+            ConnectionResult::Failed => "failed",
+        };
+        let time =
+            self.seconds.map_or_else(|| "-".to_owned(), |seconds| format!("{:.1} ms", seconds * 1_000.0));
+        let help = self.help.as_ref().map_or_else(String::new, |help| format!("; {help}"));
+        [result.to_owned(), self.target.clone(), time, format!("{}{help}", self.message)]
+    }
 }

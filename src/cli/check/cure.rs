@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 
-use super::connection::Fault;
+use super::connect::Fault;
 use crate::jwt::FetchError;
 use crate::otlp::ExportError;
 use crate::store::{RedisSpec, StoreError};

@@ -9,7 +9,7 @@ use jiff::tz::TimeZone;
 
 use crate::cli::decimal;
 use crate::cli::file;
-use crate::cli::output::{Failure, complain};
+use crate::cli::output::Failure;
 use crate::config::{self, Loaded};
 use crate::gate::Gate;
 use crate::replay::suggest::{ShareOf, SuggestSettings};
@@ -246,8 +246,7 @@ fn without_file() -> Result<NamedConfig, Failure> {
 
 /// Reports an invalid argument.
 pub(super) fn usage(argument: &str, error: impl Display) -> Failure {
-    complain(format!("error: {argument}: {error}"));
-    Failure::Usage
+    Failure::Usage.error(format!("{argument}: {error}"))
 }
 
 /// A share as percentage or fraction.
