@@ -16,7 +16,6 @@ mod listen;
 mod page;
 mod raises;
 mod response;
-mod serve;
 mod sessions;
 mod spec;
 mod state;
@@ -25,7 +24,6 @@ mod top;
 
 pub use activity::ProcessActivity;
 pub use control::{ConfigControl, ConfigText, ReloadCall};
-pub use listen::{AdminListenError, AdminListener, listen};
-pub use serve::serve;
+pub use listen::{AdminListenError, AdminListener, listen, serve};
 pub use spec::{AdminAddress, AdminSpec, AdminToken, AdminTokenError};
 pub use state::{Admin, GaugeSources, ListenerSource, record_activity};

@@ -47,7 +47,7 @@ pub fn run(path: PathBuf, loaded: Loaded) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What to change after an error of [`run`], or of a reload, if it is a common one.
+/// Help for an error of [`run`], or of a reload, if it is a common one.
 #[must_use]
 pub fn help(error: &anyhow::Error) -> Option<String> {
     let of_listener = error.downcast_ref().and_then(ListenError::help);
@@ -223,7 +223,7 @@ impl Supervisor {
     }
 }
 
-/// What the admin interface shows of the text of a configuration.
+/// The facts about the text of a configuration that the admin interface shows.
 fn config_text(loaded: &Loaded) -> ConfigText {
     let limits = loaded.config.snapshot.gate.limits();
     let numbers = limits.map(|(id, _)| loaded.limits[id].numbers.to_string()).collect();

@@ -202,7 +202,8 @@ pub fn interfaces(path: &Path) -> Result<Interfaces, Report> {
     interfaces_of_text(&reader::read(path)?, &path.display().to_string())
 }
 
-/// Like [`interfaces`], from a stream; `name` is its name in messages.
+/// Reads the listeners and the admin interface of a configuration from a stream, as [`interfaces`] does; `name` is its name in
+/// messages.
 ///
 /// # Errors
 /// All errors of these sections.

@@ -176,7 +176,7 @@ pub(super) struct RenewalInfo {
 }
 
 impl RenewalInfo {
-    /// That of the server of the stored account; none if there is no account.
+    /// Opens the stored account; none if there is no account.
     pub async fn open(shared: &Arc<InstalledCertificates>) -> Result<Option<Self>, ObtainError> {
         let Some(stored) = StoredAccount::read(shared).await? else { return Ok(None) };
         let http = http(&shared.spec).await?;
@@ -233,7 +233,7 @@ fn broken(shared: &InstalledCertificates, error: impl fmt::Display) -> ObtainErr
     ObtainError::unavailable(format!("the account in {}: {error}", shared.storage.account().display()))
 }
 
-/// What makes the requests of an account.
+/// The HTTP client of an account.
 async fn http(spec: &AcmeSpec) -> Result<Http, ObtainError> {
     let tls = ClientTlsSpec { authorities: spec.authorities.clone(), ..ClientTlsSpec::default() };
     // The authorities that the system trusts are read from files.

@@ -26,7 +26,7 @@ const MAX_BODY: usize = 256 * 1024;
 #[derive(Clone, Debug)]
 pub(super) struct Http {
     tls: ClientTls,
-    /// What the last response with an error said.
+    /// The `Retry-After` of the last response with an error.
     retry_after: Arc<Mutex<Option<Duration>>>,
 }
 
@@ -83,7 +83,7 @@ fn other(error: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::Other(Box::new(error))
 }
 
-/// What to change after a failed handshake.
+/// Help after a failed handshake.
 fn cure(fault: HandshakeFault) -> &'static str {
     match fault {
         HandshakeFault::UnknownIssuer => {

@@ -19,7 +19,7 @@ pub struct Acme {
     task: JoinHandle<()>,
 }
 
-/// What is known of the certificates of an ACME server, also later.
+/// A handle to the state of the certificates of an ACME server.
 #[derive(Clone, Debug)]
 pub struct AcmeStatus(Arc<InstalledCertificates>);
 
@@ -66,7 +66,7 @@ impl Acme {
         }
     }
 
-    /// What is known of the certificates.
+    /// A handle to the state of the certificates.
     #[must_use]
     pub fn status(&self) -> AcmeStatus {
         AcmeStatus(Arc::clone(&self.shared))

@@ -1,4 +1,4 @@
-//! What the task that obtains certificates, the listeners and the workers share.
+//! The state that the task that obtains certificates, the listeners and the workers share.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

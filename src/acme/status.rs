@@ -35,13 +35,13 @@ pub struct RenewalFailure {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ObtainError {
     pub kind: ErrorKind,
-    /// What has happened, with the text of the ACME server.
+    /// The message, with the text of the ACME server.
     pub message: String,
     /// How long the ACME server asks to wait.
     pub retry_after: Option<Duration>,
 }
 
-/// What the next attempt depends on.
+/// The kind of an error, on which the time of the next attempt depends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ErrorKind {
     /// The ACME server gave no answer, or files could not be written before it was asked for a certificate.

@@ -44,7 +44,7 @@ pub enum StorageError {
 }
 
 impl StorageError {
-    /// What to change.
+    /// The change that corrects the error.
     #[must_use]
     pub fn help(&self) -> String {
         match self {

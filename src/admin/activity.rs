@@ -1,4 +1,4 @@
-//! What happens in the process: a history of frames, and one frame a second while a client watches.
+//! The activity of the process: a history of frames, and one frame a second while a client watches.
 //!
 //! A `telemetry::Frame` is the difference of two `CounterSums`, so a request counts nothing for it. `admin::record_activity`, a
 //! task of the main thread, reads the counters on a blocking thread: every ten seconds for the history, and every second while
@@ -47,9 +47,9 @@ pub struct ProcessActivity {
 /// A frame for the clients that watch, as an event.
 #[derive(Clone, Debug)]
 pub(super) struct LiveFrame {
-    /// What has happened since the last frame.
+    /// The activity since the last frame.
     pub next: Bytes,
-    /// What has happened since the last frame of the history, for clients that have just started to watch.
+    /// The activity since the last frame of the history, for clients that have just started to watch.
     pub first: Option<Bytes>,
 }
 
@@ -64,11 +64,11 @@ struct Readings {
 /// Which frames are due.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Due {
-    /// That of the event streams.
+    /// A frame of the event streams.
     live: bool,
     /// The first frame of an event stream.
     first: bool,
-    /// That of the history.
+    /// A frame of the history.
     history: bool,
 }
 

@@ -34,7 +34,7 @@ pub(super) struct Served {
     pub numbers: Vec<String>,
 }
 
-/// What is known of the text of a configuration.
+/// Facts about the text of a configuration.
 #[derive(Debug)]
 pub struct ConfigText {
     /// The SHA-256 hash of the text, in hexadecimal digits.
@@ -76,9 +76,8 @@ impl ConfigControl {
 
     /// Records that a reload has failed at this time.
     pub fn record_failure(&self, failure: &ReloadError, at: Timestamp) {
-        let ReloadError { error, help, problems } = failure.clone();
         let mut served = Served::clone(&self.served.load());
-        served.info.last_error = Some(ConfigError { at: rfc3339(at), error, help, problems });
+        served.info.last_error = Some(ConfigError { at: rfc3339(at), failure: failure.clone() });
         self.served.store(Arc::new(served));
     }
 

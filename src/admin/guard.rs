@@ -63,7 +63,7 @@ pub(super) fn check_site(head: &request::Parts) -> Result<(), AdminError> {
     }
 }
 
-/// What the client may do. Rejects requests without a token, if one is configured, and for a while those of clients that
+/// The access of the client. Rejects requests without a token, if one is configured, and for a while those of clients that
 /// have sent wrong tokens.
 pub(super) fn check_token(
     spec: &AdminSpec,

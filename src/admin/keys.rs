@@ -31,9 +31,9 @@ pub(super) struct KeyOperations<'a> {
     pub store: &'a Store,
     /// Cleared after each change, since it remembers the old state of the key.
     pub denials: &'a DenialCache,
-    /// Those of the key are dropped after each change.
+    /// The grants of a key are dropped after each change of it.
     pub grants: &'a GrantTable,
-    /// Those of the changed key are no longer used.
+    /// The kept slots of a key are no longer used after a change of it.
     pub kept_slots: &'a KeptSlots,
     pub raises: &'a Raises,
     /// Who operates, for the log.

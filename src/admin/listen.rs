@@ -1,18 +1,31 @@
-//! The socket of the admin interface: TCP or Unix.
+//! Listens for connections to the admin interface, and serves them.
 
+use std::convert::Infallible;
 use std::fs::{self, Permissions};
 use std::io;
 use std::net::TcpListener;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
+use arc_swap::ArcSwap;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use socket2::{Domain, SockAddr, Socket, Type};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 
-use super::client::ClientId;
+use super::client::{ClientId, Operator};
+use super::handle::handle;
+use super::sessions::{AdminConnection, Sessions};
 use super::spec::AdminAddress;
+use super::state::Admin;
 use crate::server::InheritedSockets;
 use crate::socket::{listen_cure, unix_listen_cure};
+use crate::telemetry::LogThrottle;
 
 /// Connections that may wait to be accepted on a Unix socket.
 const BACKLOG: i32 = 1024;
@@ -33,7 +46,7 @@ enum Bound {
 
 /// The listening socket, registered with the runtime.
 #[derive(Debug)]
-pub(super) struct OpenListener {
+struct OpenListener {
     socket: Open,
     address: AdminAddress,
     _file: Option<SocketFile>,
@@ -46,7 +59,7 @@ enum Open {
 }
 
 /// A connection of a client.
-pub(super) enum Stream {
+enum Stream {
     Tcp(tokio::net::TcpStream),
     Unix(tokio::net::UnixStream),
 }
@@ -70,7 +83,7 @@ pub struct AdminListenError {
 }
 
 impl AdminListenError {
-    /// What to change, if the error is a common one.
+    /// Help, if the error is a common one.
     #[must_use]
     pub fn help(&self) -> Option<String> {
         match &self.address {
@@ -156,7 +169,7 @@ impl AdminListener {
     }
 
     /// Registers the socket with the current runtime.
-    pub(super) fn open(self) -> io::Result<OpenListener> {
+    fn open(self) -> io::Result<OpenListener> {
         let socket = match self.socket {
             Bound::Tcp(socket) => Open::Tcp(tokio::net::TcpListener::from_std(socket)?),
             Bound::Unix(socket) => Open::Unix(tokio::net::UnixListener::from_std(socket)?),
@@ -183,5 +196,83 @@ impl OpenListener {
                 Ok((Stream::Unix(stream), ClientId::User(user)))
             }
         }
+    }
+}
+
+/// How long the request's head may take, and before it the TLS handshake.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(2);
+/// The largest head of a request, in bytes.
+const MAX_HEAD: usize = 16 * 1024;
+/// The pause after an error of accept, such as too many open files.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Serves until it is dropped. Each connection is served with the value that `current` has when it is accepted.
+pub async fn serve(current: &Arc<ArcSwap<Admin>>, listener: AdminListener) -> io::Result<()> {
+    let listener = listener.open()?;
+    let sessions = Arc::new(Sessions::default());
+    let mut throttle = LogThrottle::default();
+    loop {
+        match listener.accept().await {
+            Ok((stream, client)) => {
+                let (admin, current) = (current.load_full(), Arc::clone(current));
+                sessions.start(client, |session| async move {
+                    let connection = AdminConnection { admin, current, session };
+                    match stream {
+                        Stream::Tcp(stream) => serve_tcp(&connection, stream).await,
+                        Stream::Unix(stream) => serve_connection(&connection, None, stream).await,
+                    }
+                });
+                // A head that has arrived already is read before the next connection could close this one.
+                tokio::task::yield_now().await;
+            }
+            Err(error) => {
+                if throttle.is_due() {
+                    tracing::warn!("can't accept connections on {}: {error}", listener.address());
+                }
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Serves a connection over TCP, with TLS if that is configured.
+async fn serve_tcp(connection: &AdminConnection, stream: TcpStream) {
+    let Some(tls) = &connection.admin.spec.tls else {
+        return serve_connection(connection, None, stream).await;
+    };
+    let client = connection.session.client;
+    match tokio::time::timeout(HEADER_TIMEOUT, tls.accept(stream)).await {
+        Ok(Ok(stream)) => {
+            let subject = stream.peer_subject();
+            serve_connection(connection, subject.as_deref(), stream).await;
+        }
+        Ok(Err(error)) => tracing::debug!("admin: TLS handshake with {client} failed: {error}"),
+        Err(_) => tracing::debug!("admin: TLS handshake with {client} timed out"),
+    }
+}
+
+/// Serves the only request of a connection; `subject` is that of the client's certificate.
+async fn serve_connection(
+    connection: &AdminConnection,
+    subject: Option<&str>,
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+) {
+    let session = &connection.session;
+    let operator = &Operator::new(session.client, subject);
+    let service = service_fn(move |request| async move {
+        session.head_received();
+        Ok::<_, Infallible>(handle(connection, operator, request).await)
+    });
+    let served = http1::Builder::new()
+        .keep_alive(false)
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .max_header_size(MAX_HEAD)
+        .serve_connection(TokioIo::new(stream), service);
+    tokio::select! {
+        served = served => if let Err(error) = served {
+            tracing::debug!("admin connection ended: {error}");
+        },
+        () = session.deadline.passed() => tracing::debug!("admin connection timed out"),
     }
 }

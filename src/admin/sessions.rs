@@ -185,12 +185,12 @@ const LIFETIME: Duration = Duration::from_secs(30);
 pub(super) struct ConnectionDeadline(Mutex<Instant>);
 
 impl ConnectionDeadline {
-    /// That of a connection which starts now.
+    /// The deadline of a connection that starts now.
     pub fn new() -> Self {
         Self(Mutex::new(monotonic() + LIFETIME))
     }
 
-    /// Moves it to that of a connection which starts now.
+    /// Lets the connection last as long as one that starts now.
     pub fn extend(&self) {
         *self.0.lock() = monotonic() + LIFETIME;
     }

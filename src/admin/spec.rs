@@ -19,12 +19,12 @@ pub struct AdminSpec {
     pub read_token: Option<AdminToken>,
 }
 
-/// What a client may do.
+/// The operations that a client may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum AdminAccess {
-    /// Only read.
+    /// Operations that only read.
     Read,
-    /// Also change.
+    /// All operations.
     Change,
 }
 
@@ -79,7 +79,7 @@ impl AdminSpec {
         }
     }
 
-    /// What a client needs, in words.
+    /// The credentials that a client needs, in words.
     #[must_use]
     pub fn credentials(&self) -> &'static str {
         let needs_certificate = self.tls.as_ref().is_some_and(ServerTls::requires_client_certificate);
@@ -98,7 +98,7 @@ impl AdminSpec {
         (&self.token, &self.read_token) == (&other.token, &other.read_token)
     }
 
-    /// What the client that has sent this token may do; none if it is no token of this interface.
+    /// The access of a client that has sent this token; none if it is no token of this interface.
     pub(super) fn access(&self, sent: &[u8]) -> Option<AdminAccess> {
         let is = |token: &Option<AdminToken>| token.as_ref().is_some_and(|token| token.is(sent));
         match (is(&self.token), is(&self.read_token)) {

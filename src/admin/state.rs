@@ -47,7 +47,7 @@ pub struct Admin {
     pub raises: Arc<Raises>,
     /// The workers' counters.
     pub metrics: Arc<Metrics>,
-    /// What happens in the process.
+    /// The recent activity of the process.
     pub activity: Arc<ProcessActivity>,
     /// The most frequent keys.
     pub top: Option<Arc<TopKeys>>,

@@ -1,5 +1,4 @@
-//! What the process and the operating system ask of each other: signals, notifications of the supervisor, memory pages and open
-//! files.
+//! The process and the operating system: signals, notifications of the supervisor, memory pages and open files.
 
 use anyhow::Context as _;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

@@ -131,7 +131,7 @@ impl Tracing {
         self.tracer.clone()
     }
 
-    /// What has become of spans.
+    /// Counts of exported and dropped spans.
     pub fn counts(&self) -> &Arc<SpanCounts> {
         &self.counts
     }

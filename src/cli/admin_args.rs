@@ -28,7 +28,7 @@ pub(super) struct AdminArgs {
     tls: TlsFiles,
 }
 
-/// What a configuration says about where its process is reached.
+/// Where the process of a configuration is reached.
 pub(super) enum Reached {
     /// Its admin interface.
     Admin(AdminClient),

@@ -2,7 +2,6 @@
 
 mod certificates;
 mod connect;
-mod cure;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -142,12 +141,12 @@ struct CheckReport {
     /// Whether the file is accepted.
     pub valid: bool,
     errors: Vec<ProblemInfo>,
-    /// Those of a file without errors.
+    /// The warnings of a file without errors.
     warnings: Vec<ProblemInfo>,
-    /// What a valid file has.
+    /// Counts of the parts of a valid file.
     #[serde(skip_serializing_if = "Option::is_none")]
     summary: Option<CheckSummary>,
-    /// What --connect has found.
+    /// The checks of --connect.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connections: Option<Vec<ConnectionCheck>>,
 }

@@ -60,7 +60,7 @@ enum SourceProgram {
 }
 
 impl SourceProgram {
-    /// What its files are converted as; `as_routes` applies to Envoy's rate-limit service only.
+    /// The format of its files; `as_routes` applies to Envoy's rate-limit service only.
     fn origin(self, as_routes: bool) -> SourceFormat {
         match self {
             Self::Nginx => SourceFormat::Nginx,

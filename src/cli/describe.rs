@@ -5,7 +5,7 @@ use crate::limit::{
 };
 use crate::time::{Micros, format_duration, format_seconds};
 
-/// What a proxy may hold of a limit, and for how long; `None` for a limit without `ahead`.
+/// Describes how many units or slots of a limit a proxy may hold, and for how long; `None` for a limit without `ahead`.
 pub(super) fn ahead(policy: &Policy) -> Option<String> {
     let shown = |span: Micros| format_duration(span.into());
     if let Quota::Concurrency(slots) = &policy.quota {

@@ -227,8 +227,8 @@ mod tests {
     fn a_body_is_joined_from_its_parts() {
         let body =
             |data: &[&str]| read_body(&data.iter().map(ToString::to_string).collect::<Vec<_>>()).unwrap();
-        assert_eq!(read_body(&[]), None);
-        assert_eq!(read_body(&["a=1", "b=2"]).unwrap(), b"a=1&b=2");
+        assert_eq!(body(&[]), None);
+        assert_eq!(body(&["a=1", "b=2"]).unwrap(), b"a=1&b=2");
         let mut head = request_head("POST", "/", &["content-type: application/json".to_owned()]).unwrap();
         describe_body(&mut head, b"{}");
         assert_eq!(head.fields.get_str(names::CONTENT_TYPE), Some("application/json"));

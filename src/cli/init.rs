@@ -35,7 +35,7 @@ pub(super) struct InitArgs {
     output: Option<PathBuf>,
 }
 
-/// What a proxy is for.
+/// The purpose of a proxy, which the printed configuration is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Purpose {
     /// An API whose clients have keys.

@@ -12,8 +12,8 @@ use super::admin_args::{AdminArgs, Reached};
 use super::admin_client::{AdminClient, AdminRequest, on_this_machine, unknown_response};
 use super::output::{self, CommandResult, Failure, aligned, complain, print, print_json};
 use crate::admin::api::{
-    AcmeInfo, ConfigInfo, ReloadError, ReloadInfo, ReloadRequest, ServerInfo, StatusInfo, StoreInfo,
-    UpstreamInfo,
+    AcmeInfo, ConfigError, ConfigInfo, ReloadError, ReloadInfo, ReloadRequest, ServerInfo, StatusInfo,
+    StoreInfo, UpstreamInfo,
 };
 use crate::telemetry::escaped;
 use crate::text::counted;
@@ -90,10 +90,10 @@ fn configuration(configuration: &ConfigInfo) -> Vec<String> {
     let hash: String = configuration.sha256.chars().take(HASH_DIGITS).collect();
     let served = format!("{}, loaded {}, sha256 {hash}…", configuration.file, configuration.loaded);
     let mut lines = vec![row("configuration", &served)];
-    if let Some(failed) = &configuration.last_error {
-        lines.push(row("last error", &format!("{}: {}", failed.at, failed.error)));
-        let help = failed.help.iter().map(|help| format!("  help: {help}"));
-        let details = output::problem_lines(&failed.problems).into_iter().chain(help);
+    if let Some(ConfigError { at, failure }) = &configuration.last_error {
+        lines.push(row("last error", &format!("{at}: {}", failure.error)));
+        let help = failure.help.iter().map(|help| format!("  help: {help}"));
+        let details = output::problem_lines(&failure.problems).into_iter().chain(help);
         lines.extend(details.map(|line| row("", &line)));
     }
     lines

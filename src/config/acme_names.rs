@@ -15,7 +15,7 @@ use crate::tls::ServerTls;
 
 /// A listener that asks for certificates.
 struct Asking<'l> {
-    /// What it asks for.
+    /// The value of `acme` in its `tls`.
     acme: Item<'l>,
     names: AcmeNames,
     address: SocketAddr,

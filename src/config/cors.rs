@@ -40,11 +40,11 @@ keys! {
 
 /// Which CORS policy a route has.
 pub(super) enum RouteCors {
-    /// That of `[cors]`.
+    /// The policy of `[cors]`.
     Inherited,
     /// None: the upstream does what it does.
     Off,
-    /// Its own.
+    /// A policy of the route itself.
     Own(CorsPolicy),
 }
 

@@ -49,7 +49,7 @@ pub(super) struct ReadLimits {
 /// Limits, with the spans of their names where the file refers to them.
 pub(super) type NamedLimits = Vec<(PolicyId, Range<usize>)>;
 
-/// What limits refer to.
+/// Other sections of the file that limits refer to.
 struct Context<'c> {
     naming: &'c Naming,
     consumers: &'c ReadConsumers<'c>,
@@ -74,7 +74,7 @@ pub(super) struct ReadLimit {
 pub(super) struct Policies {
     pub all: Vec<(Policy, OnStoreFailure)>,
     pub written: IdVec<PolicyId, WrittenLimit>,
-    /// Of the limits.
+    /// The rule of each limit.
     pub rules: IdVec<PolicyId, LimitRule>,
     /// The limit of each tier and override.
     pub variants: Vec<PolicyId>,

@@ -86,7 +86,7 @@ keys! {
     }
 }
 
-/// What listeners refer to.
+/// Other settings that listeners refer to.
 #[derive(Clone, Copy)]
 pub(super) struct ListenerContext<'c> {
     /// The directory that files are relative to.

@@ -105,7 +105,7 @@ pub enum ConfigPart {
 /// The change of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ConfigChange {
-    /// It is new.
+    /// The part is new.
     Added,
     /// It has been removed.
     Removed,

@@ -104,7 +104,7 @@ impl<'a> Reader<'a> {
 /// Reads the text of a file.
 ///
 /// # Errors
-/// That it can't be read, or is not UTF-8.
+/// The text can't be read, or is not UTF-8.
 pub(super) fn read(path: &Path) -> Result<String, Report> {
     let file = path.display().to_string();
     let bytes = std::fs::read(path).map_err(|error| Report::unreadable(&file, &error))?;
@@ -114,7 +114,7 @@ pub(super) fn read(path: &Path) -> Result<String, Report> {
 /// Reads the text of a stream.
 ///
 /// # Errors
-/// That it can't be read, or is not UTF-8.
+/// The text can't be read, or is not UTF-8.
 pub(super) fn read_from(mut stream: impl Read, name: &str) -> Result<String, Report> {
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).map_err(|error| Report::unreadable(name, &error))?;

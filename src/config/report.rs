@@ -86,7 +86,7 @@ impl Problem {
         self
     }
 
-    /// The same problem with `words` applied to all its texts.
+    /// Applies `words` to all texts of the problem.
     pub fn reworded(self, words: impl Fn(&str) -> String) -> Self {
         Self {
             title: words(&self.title),

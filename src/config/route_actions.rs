@@ -72,7 +72,7 @@ fn host(item: Item<'_>) -> Option<HostRule> {
     })
 }
 
-/// What a file needs for authorization requests.
+/// Help for a file without the trusted proxies that authorization requests need.
 pub(super) const TRUST: &str = "name the networks of the proxies that send authorization requests: [client_ip] trusted_proxies = [\"10.0.0.0/8\"]";
 
 words!(DecideWords: () = [("decide", ())]);

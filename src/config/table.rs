@@ -65,7 +65,7 @@ pub(super) struct Name<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reported;
 
-/// What has been read of a key, or that it is invalid.
+/// The result of reading a key: its value, or that it is invalid.
 pub(super) trait Filled {
     /// The value of the key.
     type Value;
@@ -202,7 +202,7 @@ impl<'a> AnyTable<'a> {
         Problem::error(name.span.clone(), format!("unknown key `{}`{table}", name.text))
     }
 
-    /// What to write in place of an unknown key.
+    /// Help for an unknown key: the key to write in its place.
     fn cure(&self, name: &str) -> String {
         let known: Vec<&str> =
             self.keys.all.iter().map(|key| key.name).filter(|name| self.has_key(name)).collect();

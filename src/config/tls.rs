@@ -270,7 +270,7 @@ fn server_name(item: Item<'_>) -> Option<ServerName<'static>> {
     })
 }
 
-/// What `acme` of a listener asks for.
+/// The names for which a listener asks for certificates, by `acme` in its `tls`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum AcmeNames {
     /// Nothing.

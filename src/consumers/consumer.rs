@@ -109,12 +109,12 @@ impl ConsumerError {
     }
 }
 
-/// What is done with a request whose credential is missing or belongs to no consumer.
+/// The treatment of a request whose credential is missing or belongs to no consumer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UnknownConsumer {
-    /// It is rejected with 401.
+    /// The request is rejected with 401.
     #[default]
     Reject,
-    /// It is served without a consumer.
+    /// The request is served without a consumer.
     Anonymous,
 }

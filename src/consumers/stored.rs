@@ -1,6 +1,6 @@
 //! Consumers that are stored in Redis, where another program can add them at run time.
 //!
-//! They are read by `HGETALL`, with a bound of lookups for each client, and one for each credential of a client ([`Lookups`], shared
+//! Consumers are read by `HGETALL`, with a bound of lookups for each client, and one for each credential of a client ([`Lookups`], shared
 //! by all workers). They do not pass through the batcher, since they need no script: fred writes the commands that are queued in
 //! one turn of the event loop together.
 
@@ -42,7 +42,7 @@ pub struct StoredConsumers {
     warnings: Mutex<LogThrottle>,
 }
 
-/// What is known of a credential.
+/// The consumer of a credential, or why there is none, until it is read again.
 #[derive(Clone)]
 struct CachedConsumer {
     consumer: Result<Arc<Consumer>, ConsumerError>,

@@ -113,7 +113,7 @@ impl KeySetUrl {
     }
 }
 
-/// What to change after a failed handshake.
+/// Help after a failed handshake.
 fn cure(fault: HandshakeFault) -> &'static str {
     match fault {
         HandshakeFault::UnknownIssuer => {

@@ -10,7 +10,7 @@ const ADDRESS: &str = "127.0.0.1:8081";
 /// Keys that only change metrics.
 const OF_METRICS: [&str; 3] = ["detailed_metric", "value_to_metric", "metadata"];
 
-/// What is made while descriptors are converted.
+/// The state of the conversion of descriptors into rules.
 struct DescriptorConverter<'d> {
     document: &'d Document,
     names: UniqueNames,
@@ -218,7 +218,7 @@ impl RulePath {
     }
 }
 
-/// What a descriptor allows.
+/// The requests that a descriptor allows.
 pub(super) enum Allowance {
     /// So many requests in a period.
     Rate(String),

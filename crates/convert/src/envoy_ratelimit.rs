@@ -10,7 +10,7 @@ use super::note::{Note, SyntaxError};
 /// The server of the route, which the service does not know.
 const SERVER: &str = "http://127.0.0.1:9000";
 
-/// What is made while descriptors are converted.
+/// The state of the conversion of descriptors into routes.
 struct RateLimitConverter<'d> {
     document: &'d Document,
     names: UniqueNames,
@@ -32,7 +32,7 @@ struct LimitPath {
     guesses: Vec<Note>,
 }
 
-/// What a descriptor's key is in tidegate.
+/// The counterpart in tidegate of the key of a descriptor.
 enum Part {
     Key(String),
     /// A constant that a route of Envoy sends.

@@ -24,11 +24,11 @@ use self::sections::{Section, SectionLine, inherit, is_inherited, sections};
 use super::model::{Converted, Limit, TomlDenied, TomlListener, TomlRoute, TomlTarget};
 use super::note::{Note, SyntaxError};
 
-/// What the second section with listeners means for all.
+/// The consequence of a second section with listeners, which applies to all of them.
 const ALL_LISTENERS: &str = "ACCESS IS OPEN on all listeners: they all serve the routes of all sections, those of earlier sections first. \
                              Serve sections that only some clients may reach by another process";
 
-/// What is made while the sections are converted.
+/// The state of the conversion of sections.
 struct HaproxyConverter<'s> {
     sections: &'s [Section],
     rules: RuleMaker<'s>,

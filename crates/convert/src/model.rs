@@ -1,4 +1,4 @@
-//! What the configurations of all origins are converted to, before it is written as TOML.
+//! The result of a conversion, whatever the origin, before it is written as TOML.
 
 use std::collections::HashSet;
 
@@ -155,7 +155,7 @@ pub(super) struct TomlDescriptor {
     pub replaces: Vec<String>,
 }
 
-/// What a route does with its requests.
+/// The action of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum TomlTarget {
     /// The name of an upstream, or a URL.
@@ -188,7 +188,7 @@ pub(super) struct Condition {
     pub test: Test,
 }
 
-/// What of a request a condition is about; the order is that of the keys of a route.
+/// The part of a request that a condition is about; the order is that of the keys of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ConditionKind {
     Header,

@@ -42,7 +42,7 @@ impl Display for Finding {
 pub(super) enum Note {
     /// An explanation of what was converted.
     Text(String),
-    /// What was not converted.
+    /// A line that was not converted.
     Finding(Finding),
 }
 
@@ -77,6 +77,6 @@ impl Display for Note {
 pub struct SyntaxError {
     /// Where reading ended.
     pub place: FileLine,
-    /// What is wrong there.
+    /// The syntax error at that place.
     pub message: String,
 }

@@ -19,7 +19,7 @@ pub struct ProblemInfo {
     /// The character after its end.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub end_column: Option<usize>,
-    /// What is wrong.
+    /// The message of the problem.
     pub message: String,
     /// How to correct it.
     #[serde(default)]
@@ -38,7 +38,7 @@ pub struct ReloadInfo {
     pub file: String,
     /// The SHA-256 hash of its text, in hexadecimal digits.
     pub sha256: String,
-    /// What has changed, one line for each kind of change; empty if nothing has.
+    /// The changes, one line for each kind; empty if nothing has changed.
     pub changes: Vec<String>,
     /// The warnings of the file.
     pub warnings: Vec<ProblemInfo>,
@@ -104,14 +104,9 @@ pub struct ConfigInfo {
 pub struct ConfigError {
     /// When, in RFC 3339.
     pub at: String,
-    /// Why.
-    pub error: String,
-    /// How to correct it.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub help: Option<String>,
-    /// The errors of the file.
-    #[serde(default)]
-    pub problems: Vec<ProblemInfo>,
+    /// Why, as in the response of `/v1/reload`.
+    #[serde(flatten)]
+    pub failure: ReloadError,
 }
 
 /// A listener.
@@ -176,9 +171,9 @@ pub struct ServerInfo {
     pub server: String,
     /// Its addresses; none before its name is resolved.
     pub addresses: usize,
-    /// Those that are healthy.
+    /// The addresses that are healthy.
     pub healthy: usize,
-    /// Those that are ejected after failures.
+    /// The addresses that are ejected after failures.
     pub ejected: usize,
     /// Open connections to it.
     pub connections: usize,

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use http::StatusCode;
 use serde::Serialize;
 
-/// What happens to a request.
+/// The explanation of a request.
 #[derive(Default, Serialize)]
 pub(super) struct Explained {
     pub request: RequestInfo,
@@ -67,7 +67,7 @@ pub(super) struct KeyPartInfo {
     pub value: Option<String>,
 }
 
-/// What the client gets, if no limit denies the request.
+/// The response to the client, if no limit denies the request.
 #[derive(Default, Serialize)]
 pub(super) struct ResponseInfo {
     /// `forward`, `respond`, `limits`, `block`, `preflight` or `reject`; `allow` for a decision; `unknown` if a consumer in Redis decides.

@@ -10,7 +10,7 @@ use crate::time::Timestamp;
 /// The units that limits with `ahead` have admitted.
 #[derive(Debug, Default)]
 pub(super) struct Admissions {
-    /// Those that are not judged yet, in the order of their times.
+    /// The charges that are not judged yet, in the order of their times.
     unjudged: BTreeMap<(Timestamp, u64), Charge>,
     count: u64,
     /// The judged units of each key, counted by the algorithm of its limit.

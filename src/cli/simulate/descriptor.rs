@@ -104,7 +104,7 @@ fn rule_with_limits<'g>(plan: &DescriptorPlan<'g>) -> Result<&'g DescriptorRule,
     }
 }
 
-/// What a limit charges for an arrival.
+/// The charge of a limit for an arrival.
 fn charge(gate: &Gate, plan: &DescriptorPlan<'_>, limit: PolicyId, hits: u64) -> ArrivalCharge {
     if let Some(charge) = plan.charges.iter().find(|charge| gate.limit_of(charge.policy) == limit) {
         return ArrivalCharge { charge: *charge, preset: None };

@@ -26,7 +26,7 @@ pub(super) struct PlayedArrival {
 pub(super) struct DecisionOrigin {
     /// The number of the proxy, from 1.
     pub proxy: usize,
-    /// What has decided, as in the metrics.
+    /// The source of the decision, as in the metrics.
     pub source: DecisionSource,
     /// How many calls to Redis the proxy has sent for it.
     pub calls: usize,

@@ -21,7 +21,7 @@ pub(super) struct ArrivalPlayer<'a> {
     results: VecDeque<PlayedArrival>,
 }
 
-/// What decides the arrivals.
+/// The part of the simulation that decides arrivals.
 pub(super) enum Decider<'a> {
     /// The store, at once.
     Exact(ExactPlayer<'a>),

@@ -30,7 +30,7 @@ pub(super) struct ProxyPlayer<'a> {
     settings: ProxySettings,
     proxies: Vec<PlayedProxy>,
     random: fastrand::Rng,
-    /// What happens next, by its time, and by its number if times are equal.
+    /// The events to come, by their times, and by their numbers if times are equal.
     events: BTreeMap<(Timestamp, u64), ProxyEvent>,
     event_count: u64,
     results: ArrivalResults,

@@ -93,7 +93,7 @@ impl TableKeys {
         self.all.iter().find(|key| key.name == name)
     }
 
-    /// What to write instead of a name that the table does not have.
+    /// The cure for a name that the table does not have: the text to write in its place.
     #[must_use]
     pub fn cure(&self, name: &str) -> Option<&'static str> {
         let name = name.replace('-', "_").to_ascii_lowercase();

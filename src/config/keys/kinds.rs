@@ -44,7 +44,7 @@ pub trait Whole: Sized {
 
 /// The words that a key takes, with their meanings. `words!` implements it.
 pub trait Words {
-    /// What a word means.
+    /// The meaning of a word.
     type Meaning: Copy + 'static;
     /// The words in the order of messages.
     const WORDS: &'static [&'static str];

@@ -26,7 +26,7 @@ use crate::limit::{Algorithm, Policy, PolicyId, Quota};
 pub(super) struct Base<'b, 'a> {
     pub name: &'b str,
     pub algorithm: Option<Algorithm>,
-    /// Its own numbers, where they could be read.
+    /// The numbers of the limit itself, where they could be read.
     pub numbers: Option<&'b Numbers<'a>>,
     pub names: KeyNames<'b>,
     pub consumers: &'b ReadConsumers<'b>,

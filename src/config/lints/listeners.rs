@@ -108,7 +108,7 @@ pub(super) fn unknown_to_decisions(sections: &Sections<'_>) -> Vec<Problem> {
     limits.ids().filter(is_used).filter_map(problem).collect()
 }
 
-/// What a limit needs to know that a decision does not, and the cure.
+/// A fact that a limit counts by and that is unknown when a decision is returned, and the cure.
 fn unknown(limit: &ReadLimit) -> Option<(String, &'static str)> {
     if let Quota::Concurrency(_) = limit.policy.quota {
         let title = "a decision holds no slot of this limit: the end of the original request is not known";

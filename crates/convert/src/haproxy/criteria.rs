@@ -6,7 +6,7 @@ use crate::nginx::literal;
 /// Why a counter that must not be above 0 has no limit.
 const DENIES_ALL: &str = "it denies every request";
 
-/// What a single test compares.
+/// The part of a request that a single test compares, with the values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Criterion {
     /// Path patterns of routes.

@@ -19,12 +19,12 @@ const ERRORS: [u16; 18] =
 pub(super) struct HaproxyLimits<'s> {
     sections: &'s [Section],
     names: UniqueNames,
-    /// What each limit counts, in the same order.
+    /// The identity of each limit, in the order of `all`.
     made: Vec<RuleIdentity>,
     pub all: Vec<Limit>,
 }
 
-/// What makes two rules one limit.
+/// The identity of a limit: rules that are equal in it become one limit.
 #[derive(PartialEq, Eq)]
 struct RuleIdentity {
     table: String,

@@ -34,10 +34,10 @@ const KNOWN: &[&[&str]] = &[
     &["unique-id-format"],
     &["use_backend"],
 ];
-/// What a missing redirect to HTTPS means.
+/// The consequence of a missing redirect to HTTPS.
 const PLAIN_HTTP: &str =
     "ACCESS IS OPEN over plain HTTP: tidegate does not redirect. Leave out listeners without `tls`";
-/// What to do about lines without a counterpart, by their first words.
+/// Advice about lines without a counterpart, by their first words.
 const ADVICE: &[(&[&str], &str)] = &[
     (&["compression"], "tidegate does not compress responses"),
     (&["cookie"], "for the same server for a client use `balance = \"hash:cookie:NAME\"`"),
@@ -89,7 +89,7 @@ const NEEDLESS_OPTIONS: &[&str] = &[
     "tcplog",
     "tcpka",
 ];
-/// What to do about other options.
+/// Advice about other options.
 const OPTIONS: &[(&str, &str)] = &[
     ("accept-invalid-http-request", "tidegate rejects requests that are no valid HTTP"),
     ("accept-invalid-http-response", "tidegate rejects responses that are no valid HTTP"),

@@ -10,7 +10,7 @@ use crate::note::Note;
 
 /// The status of a denial, unless the rule has another one.
 const DEFAULT_STATUS: u16 = 403;
-/// What happens to the requests that a rule may refuse, if its condition can't be converted.
+/// The consequence for requests that a rule may refuse, if its condition can't be converted.
 const CONSEQUENCE: &str = "the requests that it may concern get 501 until you replace this route";
 
 /// The rules of a section for requests.
@@ -177,7 +177,7 @@ const LOST: [(&str, &str); 9] = [
 ];
 const OTHER_PATHS: &str = "tidegate does not rewrite paths, except for `rewrite = { strip_prefix = … }`";
 
-/// What a rule does.
+/// The action of a rule.
 pub(super) enum Action {
     /// It admits requests to which the rules that follow do not apply.
     Allow,
@@ -186,7 +186,7 @@ pub(super) enum Action {
         /// The status of the denial, if the rule has one.
         status: Option<u16>,
         target: TomlTarget,
-        /// What is different.
+        /// How the converted rule differs.
         note: Option<Note>,
     },
     /// It restricts access, or changes the path, in a way that tidegate can't.

@@ -41,7 +41,7 @@ const HARMLESS: [&str; 24] = [
     "zipkin",
 ];
 
-/// What a plugin is configured for.
+/// The scope of a plugin.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PluginScope<'d> {
     pub service: Option<&'d str>,
@@ -270,7 +270,7 @@ impl<'d> Plugins<'d> {
     }
 }
 
-/// What happens while Redis is unavailable, where it is not the default.
+/// The value of `on_store_failure`, where it is not the default.
 fn on_store_failure(config: &DocNode) -> Option<&'static str> {
     if config.get("policy").text() != Some("redis") {
         return None;

@@ -28,11 +28,11 @@ pub(super) struct ZoneKey {
 /// Which requests a limit applies to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum When {
-    /// Those with one of these methods.
+    /// Requests with one of these methods.
     Methods(Vec<String>),
-    /// Those with any other method.
+    /// Requests with any other method.
     OtherMethods(Vec<String>),
-    /// Those for which this is true.
+    /// Requests for which the condition is true.
     Holds(Condition),
 }
 

@@ -29,7 +29,7 @@ pub(super) struct Usage<'d> {
     pub server: usize,
 }
 
-/// What makes two uses of a zone one limit.
+/// The identity of a limit: uses of a zone that are equal in it become one limit.
 #[derive(PartialEq, Eq)]
 struct ZoneIdentity {
     zone: String,
@@ -55,7 +55,7 @@ pub(super) struct Applied {
 struct ZoneRate {
     /// As tidegate has it.
     text: String,
-    /// What nginx makes of it, if that differs.
+    /// The rate that nginx applies, if it differs.
     rounded: Option<String>,
 }
 

@@ -106,7 +106,7 @@ const NEEDLESS: &[&str] = &[
     "variables_hash_",
     "worker_",
 ];
-/// What to do about directives without a counterpart, by the beginning of their name.
+/// Advice about directives without a counterpart, by the beginning of their name.
 const ADVICE: &[(&str, &str)] = &[
     ("alias", "tidegate serves no files"),
     ("brotli", "tidegate does not compress responses"),

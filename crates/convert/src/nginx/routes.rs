@@ -225,7 +225,7 @@ fn respond(route: &mut TomlRoute, returned: &Directive) {
     }
 }
 
-/// What tells the requests apart to which a limit applies.
+/// A test that tells apart the requests to which a limit applies.
 enum Split {
     Methods(Vec<String>),
     Condition(Condition),

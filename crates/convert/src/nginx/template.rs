@@ -8,7 +8,7 @@ pub(super) enum TextPiece {
     Variable(String),
 }
 
-/// What a variable of nginx is in tidegate.
+/// The counterpart in tidegate of a variable of nginx.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum TemplatePart {
     /// A key part.
