@@ -1,4 +1,4 @@
-//! The command line. The only module that uses clap.
+//! The command line, with the commands `run` and `version`. The only module that uses clap.
 
 mod admin_args;
 mod admin_client;
@@ -14,19 +14,19 @@ mod init;
 mod keys;
 mod output;
 mod replay;
-mod run;
 mod simulate;
 mod status;
 mod top;
-mod version;
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use self::file::FileArgs;
-use self::output::{CommandResult, Failure};
+use self::output::{CommandResult, Failure, print};
+use crate::{app, telemetry};
 
 const ENVIRONMENT: &str = "\
 Files:
@@ -57,7 +57,7 @@ enum CliCommand {
     /// Checks the configuration first: if it is invalid, prints all problems and does not start. SIGHUP reloads the
     /// configuration; an invalid one changes nothing. SIGTERM and SIGINT shut down after draining: requests in progress
     /// are completed.
-    #[command(after_help = run::EXAMPLES)]
+    #[command(after_help = RUN_EXAMPLES)]
     Run(FileArgs),
     /// Check the configuration.
     ///
@@ -115,7 +115,7 @@ enum CliCommand {
     /// Print the manual page, or write those of all commands into a directory.
     Man(generated::ManArgs),
     /// Show the version, and from which commit, for which target and with which features it was built.
-    #[command(after_help = version::EXAMPLES)]
+    #[command(after_help = VERSION_EXAMPLES)]
     Version,
 }
 
@@ -134,7 +134,7 @@ pub fn main() -> ExitCode {
 
 fn run(command: &CliCommand) -> CommandResult {
     match command {
-        CliCommand::Run(args) => run::run(args),
+        CliCommand::Run(args) => run_proxy(args),
         CliCommand::Check(args) => check::check(args),
         CliCommand::Explain(args) => explain::explain(args),
         CliCommand::Simulate(args) => simulate::simulate(args),
@@ -150,7 +150,7 @@ fn run(command: &CliCommand) -> CommandResult {
         CliCommand::Status(args) => status::status(args),
         CliCommand::Completions(args) => generated::completions(args, Cli::command()),
         CliCommand::Man(args) => generated::man(args, Cli::command()),
-        CliCommand::Version => version::version(),
+        CliCommand::Version => version(),
     }
 }
 
@@ -161,6 +161,59 @@ fn print_message(message: &clap::Error) -> CommandResult {
         return Err(Failure::Usage);
     }
     output::report_write("standard output", written.and_then(|()| io::stdout().flush()))
+}
+
+/// How long the exit waits until the last lines of the log are written.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The end of the help of `tidegate run`.
+const RUN_EXAMPLES: &str = "\
+Examples:
+  tidegate run
+  tidegate run -c /etc/tidegate/tidegate.toml
+  tidegate check && tidegate reload        (applies an edited configuration to the running proxy)
+
+Exit status: 0 after a shutdown by a signal, 1 if the proxy can't start (as when a port is in use) or fails, 2 if the \
+configuration is invalid or for wrong usage.";
+
+/// Runs the proxy until a signal stops it.
+fn run_proxy(args: &FileArgs) -> CommandResult {
+    let file = args.path()?;
+    if file::is_stdin(&file) {
+        let error = "the configuration of a running proxy can't be standard input: a reload reads it again";
+        return Err(Failure::Usage.error(error).help(["write it to a file, and name that with -c FILE"]));
+    }
+    let loaded = file::load(&file)?;
+    telemetry::start_log(loaded.config.log.level);
+    for warning in loaded.warnings.lines() {
+        tracing::warn!("{warning}");
+    }
+    let result = app::run(file, loaded);
+    telemetry::flush_log(FLUSH_TIMEOUT);
+    result.map_err(|error| Failure::Running.error(format!("{error:#}")).help(app::help(&error)))
+}
+
+/// The end of the help of `tidegate version`.
+const VERSION_EXAMPLES: &str = "\
+Examples:
+  tidegate version
+  tidegate --version        (the version alone)
+
+Exit status: 0 on success, 1 if the output fails, 2 for wrong usage.";
+
+/// Prints the version, and what this binary was built from.
+fn version() -> CommandResult {
+    let or = |text: &'static str, other: &'static str| if text.is_empty() { other } else { text };
+    let commit = option_env!("TIDEGATE_COMMIT").unwrap_or_default();
+    let facts = [
+        ("commit", or(commit, "not recorded")),
+        ("target", env!("TIDEGATE_TARGET")),
+        ("features", or(env!("TIDEGATE_FEATURES"), "none")),
+        ("profile", env!("TIDEGATE_PROFILE")),
+    ];
+    let mut lines = vec![format!("tidegate {}", env!("CARGO_PKG_VERSION"))];
+    lines.extend(facts.iter().map(|(name, fact)| format!("{name:<9} {fact}")));
+    print(&lines.join("\n"))
 }
 
 #[cfg(test)]

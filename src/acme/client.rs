@@ -1,4 +1,4 @@
-//! The protocol: orders for certificates, and questions about the time of renewals.
+//! The protocol: the account, orders for certificates with the answers to challenges, and questions about the time of renewals.
 
 use std::fmt;
 use std::sync::Arc;

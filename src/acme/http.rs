@@ -1,4 +1,4 @@
-//! Requests to an ACME server: one connection each, over TLS and HTTP/1.1.
+//! Requests to an ACME server, one connection each, over TLS and HTTP/1.1; and the meaning of its errors for the next attempt.
 
 use std::io;
 use std::pin::Pin;

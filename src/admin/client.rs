@@ -1,4 +1,4 @@
-//! The client of a connection to the admin interface, and who that is.
+//! The client of a connection to the admin interface: who that is, and pauses for clients that send wrong tokens.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! The event stream: the activity of the process while a client watches.
+//! The activity of the process: the event stream while a client watches, the history of the last hour, and that of one key.
 
 use std::io::{self, Write};
 use std::sync::Arc;

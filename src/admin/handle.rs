@@ -1,4 +1,4 @@
-//! Dispatches requests to the admin interface.
+//! The operations of the admin interface by their paths, and the dispatch of requests to them.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Reports the limits of the configuration.
+//! Reports the limits of the configuration, and reads and shows their keys as operators write them.
 
 use super::api::{AheadInfo, CostInfo, LimitInfo, LimitList, LimitSummary, TierInfo};
 use crate::gate::{Cost, Gate, NamedKey};

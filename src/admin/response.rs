@@ -1,4 +1,4 @@
-//! Responses of the admin interface.
+//! Responses of the admin interface, and their bodies.
 
 use std::borrow::Cow;
 use std::convert::Infallible;

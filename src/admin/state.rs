@@ -1,4 +1,4 @@
-//! The state that the admin interface reports and changes.
+//! The state that the admin interface reports and changes, and the task that records the activity of the process.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! Reports the state of the process.
+//! Reports the state of the process, and its metrics.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Reports the most frequent keys of limits.
+//! Reports the most frequent keys of limits, and the keys that limits deny.
 
 use std::cmp::Reverse;
 

@@ -35,7 +35,7 @@ pub(super) fn config(args: &ConfigArgs) -> CommandResult {
     print(tables.join("\n").trim_end())
 }
 
-/// The examples of its help.
+/// The end of the help of `tidegate schema`.
 pub(super) const SCHEMA_EXAMPLES: &str = "\
 Examples:
   tidegate schema > tidegate.schema.json

@@ -1,4 +1,5 @@
-//! The conditions of a route besides its path.
+//! The conditions of a route besides its path, and warnings of those that mean something else than they seem to: a path in the
+//! pattern language of another program, which is literal text here, and a header's value that is a pattern here.
 
 use http::Method;
 use http::header::{ACCEPT, AUTHORIZATION, COOKIE, HeaderName, IF_MATCH, IF_NONE_MATCH, PROXY_AUTHORIZATION};

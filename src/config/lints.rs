@@ -1,4 +1,5 @@
-//! Checks of all sections of a file together: errors, and warnings of what is valid but suspicious.
+//! Checks of all sections of a file together: errors, and warnings of what is valid but suspicious. Key parts that need another
+//! section are checked here.
 
 mod limits;
 mod listeners;

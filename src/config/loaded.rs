@@ -1,4 +1,4 @@
-//! A valid configuration, and facts about its file.
+//! A valid configuration, facts about its file, and a fingerprint to find what a reload changes.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};

@@ -1,4 +1,4 @@
-//! The state of reading one file: the environment, the problems found so far, and the files that it names.
+//! Reading one file: its text, the environment, the problems found so far, and the files that it names.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! The tables `tls` of a listener, of an upstream and of Redis.
+//! The tables `tls` of a listener, of an upstream and of Redis, and `acme` in that of a listener.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Verifying tokens with the current keys.
+//! Verifies tokens with the current keys, and caches the verdicts: a signature check takes longer than all the rest of a request.
 
 use std::cell::OnceCell;
 use std::sync::Arc;

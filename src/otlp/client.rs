@@ -1,4 +1,4 @@
-//! The connection to a collector: requests over HTTP/1.1, with TLS or without.
+//! The connection to a collector: requests and their messages over HTTP/1.1, with TLS or without.
 
 use std::io;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A limit's `key`.
+//! A limit's `key`, and help for the forms that other programs have of its parts.
 
 use http::StatusCode;
 
