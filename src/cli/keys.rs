@@ -328,9 +328,9 @@ mod tests {
         assert_eq!(
             table,
             "LIMIT        KEY                         STATE                              LEFT    RESET IN
-    per-key      tag:lOi_WN7gUW3I4LyfzWuHMA  allowed                            3 of 5  24s
-    per-key.pro  tag:lOi_WN7gUW3I4LyfzWuHMA  banned until 2026-11-20T21:00:00Z  0 of 5  250ms
-    and more: list them with a larger --max"
+per-key      tag:lOi_WN7gUW3I4LyfzWuHMA  allowed                            3 of 5  24s
+per-key.pro  tag:lOi_WN7gUW3I4LyfzWuHMA  banned until 2026-11-20T21:00:00Z  0 of 5  250ms
+and more: list them with a larger --max"
         );
     }
 

@@ -189,10 +189,10 @@ mod tests {
             format(&list, None),
             "denials in the last 9m 30s
 
-    LIMIT          CONSUMER   KEY                         DENIALS  SHARE
-    per-consumer   acme       tag:lOi_WN7gUW3I4LyfzWuHMA  300      75 %
-    per-consumer   -          tag:lOi_WN7gUW3I4LyfzWuHMA  96-99    24 %
-    wide (shadow)  (several)  10.0.0.1                    7        1 %"
+LIMIT          CONSUMER   KEY                         DENIALS  SHARE
+per-consumer   acme       tag:lOi_WN7gUW3I4LyfzWuHMA  300      75 %
+per-consumer   -          tag:lOi_WN7gUW3I4LyfzWuHMA  96-99    24 %
+wide (shadow)  (several)  10.0.0.1                    7        1 %"
         );
     }
 

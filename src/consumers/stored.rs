@@ -1,6 +1,6 @@
 //! Consumers that are stored in Redis, where another program can add them at run time.
 //!
-//! Consumers are read by `HGETALL`, with a bound of lookups for each client, and one for each credential of a client ([`Lookups`], shared
+//! Consumers are read by `HGETALL`, with a bound of lookups for each client, and one for each credential of a client (`Lookups`, shared
 //! by all workers). They do not pass through the batcher, since they need no script: fred writes the commands that are queued in
 //! one turn of the event loop together.
 
