@@ -61,7 +61,7 @@ enum SourceProgram {
 
 impl SourceProgram {
     /// The format of its files; `as_routes` applies to Envoy's rate-limit service only.
-    fn origin(self, as_routes: bool) -> SourceFormat {
+    fn format(self, as_routes: bool) -> SourceFormat {
         match self {
             Self::Nginx => SourceFormat::Nginx,
             Self::Haproxy => SourceFormat::Haproxy,
@@ -86,11 +86,11 @@ pub(super) fn convert(args: &ConvertArgs) -> CommandResult {
     let directory = args.file.parent().unwrap_or(Path::new(""));
     // Certificates keep their place, wherever the output is.
     let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
-    let origin = args.origin.origin(args.routes);
+    let format = args.origin.format(args.routes);
     let file = SourceFile { name: &name, text: &text, directory: &directory };
-    let converted = convert::convert(origin, &file)
+    let converted = convert::convert(format, &file)
         .map_err(|SyntaxError { place, message }| Failure::Usage.error(format!("{place}: {message}")))?;
-    let title = format!("Converted from {} ({name}) by `tidegate convert`.", origin.name());
+    let title = format!("Converted from {} ({name}) by `tidegate convert`.", format.name());
     let toml = convert::toml(&converted, &title);
     // The output is an invalid configuration only if a value has a form that this command does not know.
     let check = config::parse(&toml, "the output", &|_| None);

@@ -21,7 +21,7 @@ use self::matches::{
 use self::remarks::remark;
 use self::rules::{RuleMaker, SectionRules, restricts};
 use self::sections::{Section, SectionLine, inherit, is_inherited, sections};
-use super::model::{Converted, Limit, TomlDenied, TomlListener, TomlRoute, TomlTarget};
+use super::model::{Converted, TomlDenied, TomlListener, TomlRoute, TomlTarget};
 use super::note::{Note, SyntaxError};
 
 /// The consequence of a second section with listeners, which applies to all of them.
@@ -79,15 +79,10 @@ pub(super) fn convert(file: &str, text: &str, directory: &Path) -> Result<Conver
     let (routes, notes) = without_repetitions(std::mem::take(&mut converted.routes));
     converted.routes = routes;
     converted.notes.extend(notes);
-    converted.denied = denied(&maker.rules.statuses, &mut converted.notes);
+    converted.denied = TomlDenied::new("HAProxy", &maker.rules.statuses, &mut converted.notes);
     converted.limits = maker.rules.limits.all;
     converted.upstreams = maker.backends.upstreams;
-    if converted.limits.iter().any(|limit: &Limit| limit.key == ["client_ip"]) {
-        converted.client_ip.ipv6_prefix = Some(128);
-        let text = "HAProxy counts each IPv6 address by itself. A client has at least 2^64 of them, so the default of tidegate \
-                    is a prefix of 64 bits: consider to remove `ipv6_prefix`.";
-        converted.client_ip.notes.push(Note::text(text));
-    }
+    converted.count_each_ipv6_address("HAProxy counts each IPv6 address by itself");
     Ok(converted)
 }
 
@@ -257,21 +252,4 @@ fn tls(line: &SectionLine, directory: &Path, listener: &mut TomlListener) {
             }
         }
     }
-}
-
-/// The response to denied requests, if the status is not that of tidegate.
-fn denied(statuses: &[(u16, &SectionLine)], notes: &mut Vec<Note>) -> Option<TomlDenied> {
-    let first = statuses.iter().map(|(status, _)| *status).min_by_key(|status| *status != 429)?;
-    let other = statuses.iter().filter(|(status, _)| *status != first);
-    notes.extend(other.map(|(status, line)| {
-        let reason = format!("denials have one status for all limits: {first}, not {status}");
-        Note::finding(&line.place, &format!("deny_status {status}"), reason)
-    }));
-    if first == 429 {
-        return None;
-    }
-    let note = Note::text(format!(
-        "HAProxy denies with {first}. Without this table tidegate denies with 429, which clients understand better."
-    ));
-    Some(TomlDenied { notes: vec![note], status: first, body: "{detail}\n".to_owned() })
 }

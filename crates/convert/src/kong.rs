@@ -47,13 +47,7 @@ pub(super) fn convert(file: &str, text: &str) -> Result<Converted, SyntaxError> 
         converted.store = converted.store.or(plugins.store);
         converted.denied = converted.denied.or(plugins.denied);
     }
-    converted.client_ip.ipv6_prefix =
-        converted.limits.iter().any(|it| it.key == ["client_ip"]).then_some(128);
-    if converted.client_ip.ipv6_prefix.is_some() {
-        let text = "Kong counts each IPv6 address by itself. A client has at least 2^64 of them, so the default of tidegate is \
-                    a prefix of 64 bits: consider to remove `ipv6_prefix`.";
-        converted.client_ip.notes.push(Note::text(text));
-    }
+    converted.count_each_ipv6_address("Kong counts each IPv6 address by itself");
     Ok(converted)
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::note::{Finding, Note};
+use super::note::{FileLine, Finding, Note};
 
 /// A configuration of tidegate, in the order in which it is written.
 #[derive(Debug, Default)]
@@ -64,6 +64,15 @@ pub(super) struct TomlDenied {
     pub status: u16,
     /// Its body, as plain text.
     pub body: String,
+}
+
+/// A status of denials.
+pub(super) struct DenialStatus<'d> {
+    pub code: u16,
+    /// Where it is first used.
+    pub place: &'d FileLine,
+    /// The directive or rule that sets it.
+    pub text: String,
 }
 
 /// `[limits.NAME]`.
@@ -241,7 +250,39 @@ impl Limit {
     }
 }
 
+impl TomlDenied {
+    /// The response to denied requests of `program`, unless its status is that of tidegate. All limits have one status: 429 if it is
+    /// among these, and else the first. Notes name the others.
+    pub fn new(program: &str, statuses: &[DenialStatus<'_>], notes: &mut Vec<Note>) -> Option<Self> {
+        let first = statuses.iter().map(|it| it.code).min_by_key(|status| *status != 429)?;
+        let other = statuses.iter().filter(|it| it.code != first);
+        notes.extend(other.map(|it| {
+            let reason = format!("denials have one status for all limits: {first}, not {}", it.code);
+            Note::finding(it.place, &it.text, reason)
+        }));
+        if first == 429 {
+            return None;
+        }
+        let note = Note::text(format!(
+            "{program} denies with {first}. Without this table tidegate denies with 429, which clients understand better."
+        ));
+        Some(Self { notes: vec![note], status: first, body: "{detail}\n".to_owned() })
+    }
+}
+
 impl Converted {
+    /// Makes each IPv6 address a client of its own, if a limit counts by addresses. `reason` says that the converted program does
+    /// so, and becomes a note.
+    pub(crate) fn count_each_ipv6_address(&mut self, reason: &str) {
+        if self.limits.iter().any(|limit| limit.key.iter().any(|part| part == "client_ip")) {
+            self.client_ip.ipv6_prefix = Some(128);
+            self.client_ip.notes.push(Note::text(format!(
+                "{reason}. A client has at least 2^64 of them, so the default of tidegate is a prefix of 64 bits: consider to \
+                 remove `ipv6_prefix`."
+            )));
+        }
+    }
+
     /// How many limits, routes and others there are, with the name of each.
     #[must_use]
     pub fn counts(&self) -> Vec<(usize, &'static str)> {

@@ -51,16 +51,10 @@ pub(super) fn convert(file: &str, text: &str, directory: &Path) -> Result<Conver
     add_routes(&mut converted, &servers, &mut maker, &scope);
     converted.listeners = servers.listeners;
     converted.notes.extend(maker.limits.unused());
-    converted.denied = denied(&maker, &mut converted.notes);
+    converted.denied = TomlDenied::new("nginx", &maker.statuses, &mut converted.notes);
     converted.limits = maker.limits.all;
     converted.upstreams = maker.upstreams.all;
-    let by_address = |limit: &super::model::Limit| limit.key.iter().any(|part| part == "client_ip");
-    if converted.limits.iter().any(by_address) {
-        converted.client_ip.ipv6_prefix = Some(128);
-        let text = "nginx counts each IPv6 address by itself. A client has at least 2^64 of them, so the default of tidegate \
-                    is a prefix of 64 bits: consider to remove `ipv6_prefix`.";
-        converted.client_ip.notes.push(Note::text(text));
-    }
+    converted.count_each_ipv6_address("nginx counts each IPv6 address by itself");
     Ok(converted)
 }
 
@@ -182,21 +176,4 @@ fn client_ip(block: &[Directive]) -> TomlClientIp {
         client_ip.notes.push(Note::text(text));
     }
     client_ip
-}
-
-/// The response to denied requests, if the status is not that of tidegate.
-fn denied(maker: &RouteMaker<'_>, notes: &mut Vec<Note>) -> Option<TomlDenied> {
-    let first = maker.statuses.iter().map(|it| it.code).min_by_key(|status| *status != 429)?;
-    let other = maker.statuses.iter().filter(|it| it.code != first);
-    notes.extend(other.map(|it| {
-        let reason = format!("denials have one status for all limits: {first}, not {}", it.code);
-        Note::finding(it.place, &it.text, reason)
-    }));
-    if first == 429 {
-        return None;
-    }
-    let note = Note::text(format!(
-        "nginx denies with {first}. Without this table tidegate denies with 429, which clients understand better."
-    ));
-    Some(TomlDenied { notes: vec![note], status: first, body: "{detail}\n".to_owned() })
 }

@@ -45,12 +45,8 @@ pub(super) fn convert(file: &str, text: &str) -> Result<Converted, SyntaxError> 
     let text = "Addresses of clients, certificates and entry points are in Traefik's static configuration: write `listen`, and \
                 `trusted_proxies` of `[client_ip]` behind other proxies.";
     converted.notes.push(Note::text(text));
-    if converted.limits.iter().any(|limit| limit.key.iter().any(|part| part == "client_ip")) {
-        converted.client_ip.ipv6_prefix = Some(128);
-        let text = "Traefik counts each IPv6 address by itself, unless `ipv6Subnet` is set. A client has at least 2^64 of them, \
-                    so the default of tidegate is a prefix of 64 bits: consider to remove `ipv6_prefix`.";
-        converted.client_ip.notes.push(Note::text(text));
-    }
+    converted
+        .count_each_ipv6_address("Traefik counts each IPv6 address by itself, unless `ipv6Subnet` is set");
     Ok(converted)
 }
 

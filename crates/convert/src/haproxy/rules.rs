@@ -5,7 +5,7 @@ use super::criteria::Criterion;
 use super::limits::HaproxyLimits;
 use super::matches::{Restricted, matches, selected, widest};
 use super::sections::{Section, SectionLine};
-use crate::model::{TomlRoute, TomlTarget};
+use crate::model::{DenialStatus, TomlRoute, TomlTarget};
 use crate::note::Note;
 
 /// The status of a denial, unless the rule has another one.
@@ -32,7 +32,7 @@ pub(super) struct SectionRules {
 pub(super) struct RuleMaker<'s> {
     pub limits: HaproxyLimits<'s>,
     /// The statuses of denials by limits, each with the first rule that has it.
-    pub statuses: Vec<(u16, &'s SectionLine)>,
+    pub statuses: Vec<DenialStatus<'s>>,
 }
 
 impl<'s> RuleMaker<'s> {
@@ -86,8 +86,9 @@ impl<'s> RuleMaker<'s> {
                 Ok(limits) if limits.is_empty() => {}
                 Ok(limits) => {
                     rules.limits.extend(limits);
-                    if self.statuses.iter().all(|(known, _)| *known != status) {
-                        self.statuses.push((status, line));
+                    if self.statuses.iter().all(|known| known.code != status) {
+                        let text = format!("deny_status {status}");
+                        self.statuses.push(DenialStatus { code: status, place: &line.place, text });
                     }
                 }
                 Err(note) if rules.notes.contains(&note) => {}

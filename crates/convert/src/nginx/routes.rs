@@ -8,8 +8,8 @@ use super::scope::Scope;
 use super::template::is_constant;
 use super::tree::Directive;
 use super::upstreams::{Passed, Upstreams};
-use crate::model::{Condition, TomlRoute, TomlTarget};
-use crate::note::{FileLine, Note};
+use crate::model::{Condition, DenialStatus, TomlRoute, TomlTarget};
+use crate::note::Note;
 
 /// The default status of a denial by nginx.
 const DEFAULT_STATUS: u16 = 503;
@@ -21,16 +21,7 @@ pub(super) struct RouteMaker<'d> {
     pub limits: NginxLimits<'d>,
     pub upstreams: Upstreams<'d>,
     /// The statuses of denials.
-    pub statuses: Vec<Status<'d>>,
-}
-
-/// The status of denials by some limits.
-pub(super) struct Status<'d> {
-    pub code: u16,
-    /// Where it is first used.
-    pub place: &'d FileLine,
-    /// The directive that sets it.
-    pub text: String,
+    pub statuses: Vec<DenialStatus<'d>>,
 }
 
 impl<'d> RouteMaker<'d> {
@@ -135,7 +126,7 @@ impl<'d> RouteMaker<'d> {
             None => (DEFAULT_STATUS, directive, format!("{name} {DEFAULT_STATUS} (the default)")),
         };
         if self.statuses.iter().all(|known| known.code != status) {
-            self.statuses.push(Status { code: status, place: &place.place, text });
+            self.statuses.push(DenialStatus { code: status, place: &place.place, text });
         }
     }
 }
