@@ -3,7 +3,6 @@
 mod admin_args;
 mod admin_client;
 mod check;
-mod config;
 mod convert;
 mod decimal;
 mod describe;
@@ -83,9 +82,9 @@ enum CliCommand {
     /// Prints a configuration for tidegate, and names each line that can't be converted. Makes no network connections.
     Convert(convert::ConvertArgs),
     /// Describe all keys of the configuration file.
-    Config(config::ConfigArgs),
+    Config(generated::ConfigArgs),
     /// Print the JSON schema of the configuration file (draft 2020-12), with which editors complete and check it.
-    #[command(after_help = config::SCHEMA_EXAMPLES)]
+    #[command(after_help = generated::SCHEMA_EXAMPLES)]
     Schema,
     /// Inspect and change the keys of limits, in a running proxy.
     ///
@@ -141,8 +140,8 @@ fn run(command: &CliCommand) -> CommandResult {
         CliCommand::Replay(args) => replay::replay(args),
         CliCommand::Init(args) => init::init(args),
         CliCommand::Convert(args) => convert::convert(args),
-        CliCommand::Config(args) => config::config(args),
-        CliCommand::Schema => config::schema(),
+        CliCommand::Config(args) => generated::config(args),
+        CliCommand::Schema => generated::schema(),
         CliCommand::Keys(args) => keys::keys(args),
         CliCommand::Top(args) => top::top(args),
         CliCommand::Health(args) => status::health(args),

@@ -1,4 +1,5 @@
-//! `tidegate completions` and `tidegate man`: what is generated from the definition of the command line.
+//! Commands that print what is generated: `completions` and `man` from the definition of the command line, `config` and `schema` from
+//! the keys of the configuration file.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -9,7 +10,8 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
-use super::output::{CommandResult, Failure, print, report_write};
+use super::output::{CommandResult, Failure, print, print_json, report_write};
+use crate::config;
 
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
@@ -141,4 +143,49 @@ fn add_sections(text: &str, roff: &mut Roff) {
         }
         roff.control("fi", []);
     }
+}
+
+const CONFIG_EXAMPLES: &str = "\
+Examples:
+  tidegate config --reference | less
+
+Exit status: 0 on success, 1 if the output fails, 2 for wrong usage.";
+
+/// Exactly one of them.
+#[derive(Debug, Args)]
+#[command(after_help = CONFIG_EXAMPLES)]
+#[group(required = true, multiple = false)]
+pub(super) struct ConfigArgs {
+    /// Print every key with its default, range and meaning, as tables in Markdown.
+    #[arg(long)]
+    reference: bool,
+    /// The earlier spelling of `tidegate schema`.
+    #[arg(long, hide = true)]
+    schema: bool,
+}
+
+/// Prints what the configuration file may contain.
+pub(super) fn config(args: &ConfigArgs) -> CommandResult {
+    if args.schema {
+        return schema();
+    }
+    let blocks = config::reference();
+    let tables: Vec<String> =
+        blocks.iter().map(|block| format!("## {}\n\n{}", block.name, block.table)).collect();
+    print(tables.join("\n").trim_end())
+}
+
+/// The end of the help of `tidegate schema`.
+pub(super) const SCHEMA_EXAMPLES: &str = "\
+Examples:
+  tidegate schema > tidegate.schema.json
+
+Editors with Taplo, such as VS Code with Even Better TOML, complete and check a configuration whose first line is \
+`#:schema ./tidegate.schema.json`.
+
+Exit status: 0 on success, 1 if the output fails, 2 for wrong usage.";
+
+/// Prints the JSON schema of the configuration file.
+pub(super) fn schema() -> CommandResult {
+    print_json(&config::schema())
 }
