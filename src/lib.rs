@@ -18,6 +18,8 @@ pub mod admin;
 #[cfg_attr(not(internals), doc(hidden))]
 pub mod app;
 #[cfg_attr(not(internals), doc(hidden))]
+pub mod body;
+#[cfg_attr(not(internals), doc(hidden))]
 pub mod boxed;
 #[cfg(feature = "cli")]
 #[cfg_attr(not(internals), doc(hidden))]

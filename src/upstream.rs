@@ -3,7 +3,7 @@
 //! # Connections
 //! `Upstream::forward` (`upstream::client`) selects an endpoint and retries where that is safe (`upstream::retry`), at once or,
 //! with `retry_for`, after a pause. `upstream::attempt` is one try, over a connection from the worker's `upstream::pool`: an
-//! idle one, a new one within the connection limit, or one that it waits for (`upstream::acquire`). `InFlight` counts the
+//! idle one, a new one within the connection limit, or one that it waits for (`pool::acquire`). `InFlight` counts the
 //! request at its endpoint until the last byte of the response.
 //!
 //! `upstream::http1::Http1Connection` has no task of its own: the task that waits for the response polls it. So a request
@@ -16,7 +16,7 @@
 //! ```
 //!
 //! The head stays in place, so a retry needs no copy; the body is rewound (`RequestBody::rewind`) if it is in memory or was
-//! recorded completely (`upstream::body_recorder`).
+//! recorded completely (`body::stored`).
 //!
 //! A connection returns to its pool after the last byte of the body. Before it is reused it is read once: if the server has
 //! closed it, or has sent unsolicited bytes, the request uses another. While there are connections, `ActiveProxy::sweep` checks
@@ -24,7 +24,7 @@
 //!
 //! A response may begin before its request is sent, and a client that sends its whole request before it reads would deadlock
 //! unless sending continues. Over HTTP/1.1 the client's connection does that while its writes block (`ReplyBody::poll_upload`);
-//! over HTTP/2 a task does (`upstream::early_upload`). A complete response ends the request, even if its body was not sent
+//! over HTTP/2 a task does (`http1::early_upload`). A complete response ends the request, even if its body was not sent
 //! completely.
 //!
 //! A request that holds slots of a concurrency limit continues after its client disconnects (`upstream::detached`): a task
@@ -40,9 +40,9 @@
 //! `SharedUpstream` is what workers share of an upstream; it can outlive a configuration. It has an `Endpoint` for each address
 //! of a server, with atomics that workers read and write. Load balancing reads one number for each endpoint, its share, which
 //! is 0 while the endpoint is excluded. Shares change seldom, so a worker's `Balancer` computes what it needs from them when
-//! their version (`SharedLoad`) has changed, and a selection takes a constant or logarithmic number of steps: `upstream::turns`
+//! their version (`SharedLoad`) has changed, and a selection takes a constant or logarithmic number of steps: `selection::turns`
 //! is a heap of the next turn of each endpoint, power of two draws from sums of the shares, least requests compares eight
-//! endpoints, and `upstream::ring` has the points of consistent hashing, of which each worker keeps those of available
+//! endpoints, and `selection::ring` has the points of consistent hashing, of which each worker keeps those of available
 //! endpoints.
 //!
 //! `HealthState` is the history of one endpoint: checks, failures, time. `SharedUpstream::update_shares` computes the shares
@@ -52,11 +52,11 @@
 //! waits for DNS.
 //!
 //! An upstream connection holds a `ConnectionPermit` of its endpoint's `ConnectionLimit`. If none is free, a request joins the
-//! queue (`upstream::fair_queue`: client addresses take turns). A returned connection is handed to a waiter of the same worker;
+//! queue (`pool::fair_queue`: client addresses take turns). A returned connection is handed to a waiter of the same worker;
 //! for one of another worker it is closed, and the permit is handed over. A waiting worker wakes the others (`WorkerWaker`), so
 //! that they close idle connections. An HTTP/2 upstream must have at least one connection for each worker, so a worker without
 //! one exceeds the bound (`acquire_over_limit`). When all endpoints are full, a request without hash key waits for all of them
-//! (`upstream::acquire`): the first free one serves it, and a second one is passed on.
+//! (`pool::acquire`): the first free one serves it, and a second one is passed on.
 //!
 //! Each permit has a `ConnectionUse`: its worker writes, without a lock, which client uses the connection, since when that
 //! client is too slow, and since when a tunnel or open-ended response is silent. While requests wait, any worker adds these up
@@ -65,73 +65,39 @@
 //! nothing for it. Over HTTP/2 each worker has a `ConnectionLimit` of the streams in its connections to an endpoint, with the
 //! same queue, shares and reclaiming. `server::connection_limiter` does the same for client connections.
 
-mod acquire;
 mod attempt;
-mod attempt_log;
-mod balance;
-mod body;
-mod body_channel;
-mod body_recorder;
-mod budget;
-mod buffered;
-mod check;
 mod client;
 mod client_counts;
 mod connection;
-mod connection_limit;
-mod connection_use;
-mod content_type;
 mod detached;
-mod early_upload;
 mod endpoint;
-mod endpoint_set;
 mod error;
-mod failure_log;
-mod fair_queue;
-mod header_names;
-mod health_monitor;
-mod health_state;
+mod health;
 mod http1;
 mod http2;
-mod idle;
-mod in_flight;
-mod members;
+mod message;
 mod pool;
-mod probe;
-mod request;
-mod resolver;
 mod response;
 mod retry;
-mod ring;
-mod scrub;
+mod selection;
 mod shared;
 mod spec;
-mod steps;
-mod stream;
-mod trailers;
-mod turns;
-mod unread_bodies;
-mod upload;
 
-pub use attempt_log::AttemptLog;
-pub use balance::Balancer;
-pub use body::{ReadBody, RequestBody};
-pub use body_channel::{BodyReceiver, BodySender, Demand, body_channel};
-pub use buffered::BufferBudget;
-pub use check::{ServerCheck, ServerCheckError, check_servers};
-pub use client::Upstream;
-pub use connection_limit::WorkerWaker;
-pub use connection_use::ConnectionUse;
-pub use error::{BodyError, ForwardError, PolledFrame};
-pub(crate) use fair_queue::FairQueue;
-pub use header_names::HeaderNames;
-pub use health_monitor::HealthMonitor;
-pub use request::{ForwardOptions, UpstreamRequest};
-pub(crate) use response::delegate_body;
-pub use response::{ResponseBody, ServerEnd};
-pub use scrub::HeaderScrub;
-pub use shared::SharedUpstream;
-pub use spec::{Balance, EjectSpec, HealthSpec, HostRule, ServerSpec, UpstreamId, UpstreamSpec};
-pub use stream::ClientStream;
-pub use trailers::{is_token, may_be_trailer};
-pub use unread_bodies::{StreamBody, UnreadBodies};
+pub use self::attempt::AttemptLog;
+pub use self::client::Upstream;
+pub use self::error::ForwardError;
+pub use self::health::check::{ServerCheck, ServerCheckError, check_servers};
+pub use self::health::monitor::HealthMonitor;
+pub use self::message::{ForwardOptions, UpstreamRequest};
+pub use self::pool::connection_limit::WorkerWaker;
+pub use self::pool::connection_use::ConnectionUse;
+pub(crate) use self::pool::fair_queue::FairQueue;
+pub(crate) use self::response::delegate_body;
+pub use self::response::{ResponseBody, ServerEnd};
+pub use self::selection::balance::Balancer;
+pub use self::shared::SharedUpstream;
+pub use self::spec::{Balance, EjectSpec, HealthSpec, HostRule, ServerSpec, UpstreamId, UpstreamSpec};
+pub use crate::body::{
+    BodyError, BodyReceiver, BodySender, BufferBudget, ClientStream, Demand, HeaderNames, HeaderScrub,
+    PolledFrame, ReadBody, RequestBody, StreamBody, UnreadBodies, body_channel, is_token, may_be_trailer,
+};

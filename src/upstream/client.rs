@@ -7,19 +7,16 @@ use std::sync::Arc;
 
 use tokio::time::{Instant, sleep_until};
 
-use super::acquire::Acquired;
-use super::attempt::{AttemptOptions, FailedAttempt, address, attempt, outcome};
-use super::attempt_log::AttemptLog;
-use super::budget::RetryBudget;
-use super::connection_limit::WorkerWaker;
+use super::attempt::{AttemptLog, AttemptOptions, FailedAttempt, address, attempt, outcome};
 use super::detached::Detachable;
-use super::endpoint_set::{EndpointSet, Selection};
 use super::error::ForwardError;
-use super::in_flight::InFlight;
-use super::pool::Pool;
-use super::request::{ForwardOptions, UpstreamRequest};
+use super::message::{ForwardOptions, UpstreamRequest};
+use super::pool::acquire::Acquired;
+use super::pool::connection_limit::WorkerWaker;
+use super::pool::{InFlight, Pool};
 use super::response::ResponseBody;
-use super::retry::{Attempts, Retry};
+use super::retry::{Attempts, Retry, RetryBudget};
+use super::selection::{EndpointSet, Selection};
 use super::shared::SharedUpstream;
 use crate::boxed::rare;
 use crate::http1::ResponseHead;

@@ -9,13 +9,14 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
-use super::connection_limit::ConnectionPermit;
-use super::connection_use::ConnectionUse;
-use super::early_upload::EarlyUpload;
-use super::error::{BodyError, PolledFrame, SendError};
+use super::error::SendError;
 use super::http1::Http1Connection;
+use super::http1::early_upload::EarlyUpload;
 use super::http2::Http2Stream;
-use super::request::UpstreamRequest;
+use super::message::UpstreamRequest;
+use super::pool::connection_limit::ConnectionPermit;
+use super::pool::connection_use::ConnectionUse;
+use crate::body::{BodyError, PolledFrame};
 use crate::boxed::rare;
 use crate::http1::ResponseHead;
 

@@ -14,12 +14,11 @@ use hyper::body::SizeHint;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
-use super::body::RequestBody;
 use super::client_counts::ClientPermit;
 use super::connection::{ActiveExchange, Connection};
-use super::content_type::is_open_ended;
-use super::error::{BodyError, Cause, PolledFrame, SendError};
-use super::request::UpstreamRequest;
+use super::error::{Cause, SendError};
+use super::message::{UpstreamRequest, is_open_ended};
+use crate::body::{BodyError, PolledFrame, RequestBody};
 use crate::http1::ResponseHead;
 use crate::limiter::{HeldSlots, Permit};
 

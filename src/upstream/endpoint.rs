@@ -1,20 +1,25 @@
-//! One address of a server, shared by all workers.
+//! One address of a server, shared by all workers, and the log of its failures.
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 
-use super::connection_limit::ConnectionLimit;
-use super::failure_log::FailureLog;
-use super::health_state::HealthState;
+use super::health::HealthState;
+use super::pool::connection_limit::ConnectionLimit;
 use super::spec::{ServerSpec, UpstreamSpec};
 use crate::boxed::rare;
 use crate::socket::set_tcp_options;
 use crate::tls::{HandshakeFault, Transport};
+
+/// How long no request may fail before the endpoint counts as recovered: one that fails now and then would otherwise fill
+/// the log.
+const QUIET: Duration = Duration::from_secs(5);
 
 /// One address of a server. Failures and health checks lock its state; load balancing reads only the atomic share and
 /// count.
@@ -120,12 +125,61 @@ pub(super) async fn dial(
     connected.map_err(describe)
 }
 
+/// Whether requests to an endpoint fail, over all workers.
+#[derive(Debug, Default)]
+pub(super) struct FailureLog {
+    /// Readable without the lock, since each response reads it.
+    is_failing: AtomicBool,
+    failure: Mutex<Option<LoggedFailure>>,
+}
+
+#[derive(Debug)]
+struct LoggedFailure {
+    last: Instant,
+    /// Whether the endpoint has responded to a request since.
+    has_responded: bool,
+}
+
+impl FailureLog {
+    /// Records a failed request; returns whether it is the first one.
+    pub fn record_failure(&self, now: Instant) -> bool {
+        let mut failure = self.failure.lock();
+        self.is_failing.store(true, Ordering::Relaxed);
+        failure.replace(LoggedFailure { last: now, has_responded: false }).is_none()
+    }
+
+    /// Records a response.
+    pub fn record_response(&self) {
+        if self.is_failing.load(Ordering::Relaxed)
+            && let Some(failure) = &mut *self.failure.lock()
+        {
+            failure.has_responded = true;
+        }
+    }
+
+    /// Resets the state once the endpoint responds and no request has failed for a while; returns whether it did.
+    pub fn check_recovery(&self, now: Instant) -> bool {
+        if !self.is_failing.load(Ordering::Relaxed) {
+            return false;
+        }
+        let mut failure = self.failure.lock();
+        let is_over = |failure: &LoggedFailure| failure.has_responded && now - failure.last >= QUIET;
+        let is_over = failure.as_ref().is_some_and(is_over);
+        if is_over {
+            *failure = None;
+            self.is_failing.store(false, Ordering::Relaxed);
+        }
+        is_over
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
     use crate::config;
+    use crate::time::monotonic;
 
     #[tokio::test]
     async fn the_fallback_is_used_if_the_address_refuses() {
@@ -150,5 +204,33 @@ mod tests {
         let dialed = dial(listener.local_addr().unwrap(), None, &upstream, &upstream.servers[0]).await;
         let Ok(Transport::Plain(stream)) = dialed else { panic!("{dialed:?}") };
         assert!(socket2::SockRef::from(&stream).keepalive().unwrap());
+    }
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_failure_and_a_recovery_are_reported_once() {
+        let (log, start) = (FailureLog::default(), monotonic());
+        log.record_response();
+        assert!(!log.check_recovery(start));
+        assert!(log.record_failure(start));
+        assert!(!log.record_failure(start + SECOND));
+        assert!(!log.check_recovery(start + 60 * SECOND), "no response yet");
+        log.record_response();
+        assert!(log.check_recovery(start + 60 * SECOND));
+        assert!(!log.check_recovery(start + 61 * SECOND));
+        assert!(log.record_failure(start + 62 * SECOND));
+    }
+
+    #[test]
+    fn intermittent_failures_are_reported_once() {
+        let (log, start) = (FailureLog::default(), monotonic());
+        for seconds in 0..100 {
+            assert_eq!(log.record_failure(start + seconds * SECOND), seconds == 0);
+            log.record_response();
+            assert!(!log.check_recovery(start + seconds * SECOND + SECOND / 2));
+        }
+        assert!(!log.check_recovery(start + 103 * SECOND));
+        assert!(log.check_recovery(start + 104 * SECOND));
     }
 }

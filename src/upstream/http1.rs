@@ -4,6 +4,7 @@
 //! request crosses no task boundary, the connection closes with the client that it serves, and an idle connection costs
 //! only its memory.
 
+pub(super) mod early_upload;
 mod exchange;
 mod io;
 
@@ -20,10 +21,11 @@ use tokio::time::Instant;
 
 use self::exchange::Http1Exchange;
 use self::io::Io;
-use super::connection_limit::ConnectionPermit;
-use super::connection_use::ConnectionUse;
-use super::error::{BodyError, PolledFrame, SendError};
-use super::request::UpstreamRequest;
+use super::error::SendError;
+use super::message::UpstreamRequest;
+use super::pool::connection_limit::ConnectionPermit;
+use super::pool::connection_use::ConnectionUse;
+use crate::body::{BodyError, PolledFrame};
 use crate::http1::{ResponseHead, write_request};
 use crate::socket::TimedStream;
 use crate::time::{cached_now, monotonic};

@@ -1,4 +1,11 @@
-//! One worker's connections to one endpoint: reused, or opened within the connection limit.
+//! One worker's connections to one endpoint: reused, or opened within the connection limit; and the requests over them, for
+//! counters and health.
+
+pub(super) mod acquire;
+pub(super) mod connection_limit;
+pub(super) mod connection_use;
+pub(super) mod fair_queue;
+pub(super) mod idle;
 
 use std::cell::Cell;
 use std::io;
@@ -10,24 +17,24 @@ use std::time::Duration;
 use http::HeaderValue;
 use tokio::time::{Instant, timeout_at};
 
-use super::acquire::{Acquired, acquire};
+use self::acquire::{Acquired, acquire};
+use self::connection_limit::{ConnectionPermit, WorkerWaker};
+use self::idle::IdleConnections;
 use super::connection::Connection;
-use super::connection_limit::{ConnectionPermit, WorkerWaker};
 use super::endpoint::{Endpoint, dial};
 use super::error::ForwardError;
 use super::http1::Http1Connection;
 use super::http2::Http2Pool;
-use super::idle::IdleConnections;
-use super::members::Member;
+use super::selection::members::Member;
 use super::shared::SharedUpstream;
 use super::spec::ServerSpec;
 use crate::boxed::rare;
 use crate::telemetry::{AttemptOutcome, UpstreamCounts};
-use crate::time::{Nanos, monotonic};
+use crate::time::{Nanos, Stopwatch, monotonic};
 
 /// One worker's connection pool for one endpoint.
 #[derive(Debug)]
-pub struct Pool {
+pub(super) struct Pool {
     shared: Arc<SharedUpstream>,
     endpoint: Arc<Endpoint>,
     fallback: Cell<Option<SocketAddr>>,
@@ -44,7 +51,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    pub(super) fn new(
+    pub fn new(
         shared: &Arc<SharedUpstream>,
         member: &Member,
         counts: UpstreamCounts,
@@ -70,43 +77,43 @@ impl Pool {
         }
     }
 
-    pub(super) fn server(&self) -> &ServerSpec {
+    pub fn server(&self) -> &ServerSpec {
         &self.server
     }
 
     /// The server's name in the access log and metrics.
-    pub(super) fn label(&self) -> &Rc<str> {
+    pub fn label(&self) -> &Rc<str> {
         &self.label
     }
 
-    pub(super) fn endpoint(&self) -> &Arc<Endpoint> {
+    pub fn endpoint(&self) -> &Arc<Endpoint> {
         &self.endpoint
     }
 
     /// The server's name and port, for a Host header.
-    pub(super) fn authority(&self) -> &HeaderValue {
+    pub fn authority(&self) -> &HeaderValue {
         &self.authority
     }
 
     /// Sets the address to connect to if the endpoint's own fails.
-    pub(super) fn set_fallback(&self, fallback: Option<SocketAddr>) {
+    pub fn set_fallback(&self, fallback: Option<SocketAddr>) {
         self.fallback.set(fallback);
     }
 
     /// The idle connections.
-    pub(super) fn connections(&self) -> &IdleConnections {
+    pub fn connections(&self) -> &IdleConnections {
         &self.connections
     }
 
     /// Whether requests share connections, as over HTTP/2.
-    pub(super) fn is_multiplexed(&self) -> bool {
+    pub fn is_multiplexed(&self) -> bool {
         self.connections.http2().is_some()
     }
 
     /// Gets a connection for a request: what it has waited for, an idle connection unless `needs_new`, or a new one. A shared
     /// connection may be an old one even if `needs_new`: the first request that fails on it removes it. Fails when no connection
     /// can be made, or none is free in time.
-    pub(super) async fn checkout(
+    pub async fn checkout(
         &self,
         acquired: Option<Acquired>,
         client: IpAddr,
@@ -129,17 +136,17 @@ impl Pool {
     }
 
     /// The error when every connection is in use.
-    pub(super) fn full(&self) -> ForwardError {
+    pub fn full(&self) -> ForwardError {
         ForwardError::NoFreeConnection(self.server.authority())
     }
 
     /// The deadline for a connection, or a permit for one, while all are in use.
-    pub(super) fn acquire_by(&self, deadline: Option<Instant>) -> Instant {
+    pub fn acquire_by(&self, deadline: Option<Instant>) -> Instant {
         within(self.shared.spec().pending_timeout, deadline)
     }
 
     /// Counts a request, if load balancing depends on the requests in flight.
-    pub(super) fn request_started(&self) {
+    fn request_started(&self) {
         if self.counts_in_flight {
             self.endpoint.request_started();
         }
@@ -149,7 +156,7 @@ impl Pool {
     }
 
     /// Counts the end of a request.
-    pub(super) fn request_finished(&self) {
+    fn request_finished(&self) {
         if self.counts_in_flight {
             self.endpoint.request_finished();
         }
@@ -159,13 +166,13 @@ impl Pool {
     }
 
     /// Reports an attempt with a response, and the time to its head, to the metrics and to outlier ejection.
-    pub(super) fn report_response(&self, attempt: AttemptOutcome, took: Nanos) {
+    fn report_response(&self, attempt: AttemptOutcome, took: Nanos) {
         self.counts.record_response(self.endpoint.server, attempt, took);
         self.update_health(attempt);
     }
 
     /// Reports an attempt without a response to the metrics and to outlier ejection.
-    pub(super) fn report_failure(&self, attempt: AttemptOutcome) {
+    fn report_failure(&self, attempt: AttemptOutcome) {
         self.counts.record_attempt(self.endpoint.server, attempt);
         self.update_health(attempt);
     }
@@ -182,17 +189,17 @@ impl Pool {
     }
 
     /// Counts the time to the end of a response.
-    pub(super) fn record_duration(&self, took: Nanos) {
+    fn record_duration(&self, took: Nanos) {
         self.counts.record_duration(self.endpoint.server, took);
     }
 
     /// Logs the first of a series of failures.
-    pub(super) fn log_failure(&self, error: &ForwardError) {
+    pub fn log_failure(&self, error: &ForwardError) {
         self.shared.log_failure(&self.endpoint, &self.server, error);
     }
 
     /// Closes connections that have been idle for too long, and those that the server has closed.
-    pub(super) fn sweep(&self) {
+    pub fn sweep(&self) {
         self.shared.log_recovery(&self.endpoint);
         self.connections.sweep();
     }
@@ -312,4 +319,60 @@ impl Pool {
 fn within(timeout: Duration, deadline: Option<Instant>) -> Instant {
     let end = monotonic() + timeout;
     deadline.map_or(end, |deadline| end.min(deadline))
+}
+
+/// A request at an endpoint, from the endpoint's selection to the last byte of the response.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    pool: Rc<Pool>,
+    stopwatch: Stopwatch,
+    result: ReportedAttempt,
+}
+
+/// What was reported of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ReportedAttempt {
+    /// Nothing: on drop it is counted as abandoned.
+    Nothing,
+    /// A failure, or that the server was not involved.
+    Failed,
+    /// A response: its duration is counted on drop.
+    Response,
+}
+
+impl InFlight {
+    /// Counts a request to the endpoint.
+    pub fn start(pool: &Rc<Pool>) -> Self {
+        pool.request_started();
+        Self { pool: Rc::clone(pool), stopwatch: Stopwatch::start(), result: ReportedAttempt::Nothing }
+    }
+
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Reports the head of a response to counters and health.
+    pub fn report_response(&mut self, attempt: AttemptOutcome) {
+        self.result = ReportedAttempt::Response;
+        self.pool.report_response(attempt, self.stopwatch.elapsed());
+    }
+
+    /// Reports a failed attempt to counters and health; none if the server was not involved.
+    pub fn report_failure(&mut self, attempt: Option<AttemptOutcome>) {
+        self.result = ReportedAttempt::Failed;
+        if let Some(attempt) = attempt {
+            self.pool.report_failure(attempt);
+        }
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.pool.request_finished();
+        match self.result {
+            ReportedAttempt::Nothing => self.pool.report_failure(AttemptOutcome::Abandoned),
+            ReportedAttempt::Failed => {}
+            ReportedAttempt::Response => self.pool.record_duration(self.stopwatch.elapsed()),
+        }
+    }
 }

@@ -1,22 +1,20 @@
 //! The body of a response that is forwarded to the client, and the tunnel after a protocol switch.
 
-use std::fmt;
-use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::{fmt, io};
 
 use hyper::body::Body;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::client_counts::ClientPermit;
 use super::connection::{ActiveExchange, Duplex, TunnelHold};
-use super::connection_use::{CONTENDED_GRACE, ConnectionUse};
 use super::detached::ResponseStream;
-use super::error::{BodyError, PolledFrame};
-use super::in_flight::InFlight;
-use super::trailers::{self, may_be_trailer};
+use super::pool::InFlight;
+use super::pool::connection_use::{CONTENDED_GRACE, ConnectionUse};
+use crate::body::{BodyError, PolledFrame, may_be_trailer, retain_trailers};
 use crate::limiter::Permit;
 
 /// The body of a response as it streams in. After the last byte the connection returns to its pool. If the body is
@@ -121,7 +119,7 @@ impl ResponseBody {
 macro_rules! delegate_body {
     ($field:ident) => {
         type Data = bytes::Bytes;
-        type Error = $crate::upstream::BodyError;
+        type Error = $crate::body::BodyError;
 
         fn is_end_stream(&self) -> bool {
             self.$field.is_end_stream()
@@ -148,7 +146,7 @@ impl Body for ResponseBody {
         }
         let mut frame = this.stream.poll_frame(cx);
         if let Poll::Ready(Some(Ok(frame))) = &mut frame {
-            trailers::retain(frame, |name| may_be_trailer(name.as_str()));
+            retain_trailers(frame, |name| may_be_trailer(name.as_str()));
         }
         match &frame {
             Poll::Ready(None) => this.release_connection(),

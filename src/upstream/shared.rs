@@ -10,13 +10,13 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::balance::{Balancer, SharedLoad};
 use super::client_counts::{ClientCounts, ClientPermit};
-use super::connection_limit::WorkerWaker;
 use super::endpoint::Endpoint;
 use super::error::ForwardError;
-use super::health_state::HealthState;
-use super::members::{self, Member, Members};
+use super::health::HealthState;
+use super::pool::connection_limit::WorkerWaker;
+use super::selection::balance::{Balancer, SharedLoad};
+use super::selection::members::{self, Member, Members};
 use super::spec::{HealthSpec, ServerSpec, UpstreamSpec};
 use crate::telemetry::{AttemptOutcome, ServerValues, UpstreamValues};
 use crate::time::{cached_now, monotonic};

@@ -9,17 +9,16 @@ use hyper::body::{Body as _, Frame, SizeHint};
 use tokio::time::Instant;
 
 use super::io::Io;
+use crate::body::{BodyError, PolledFrame, RequestBody};
 use crate::http1::{
     BodyDecoder, BodyEncoder, Decoded, Framing, HeadLimits, MAX_INTERIM, ParseError, ParsedResponse,
     ResponseHead, parse_response,
 };
 use crate::socket::TooLate;
 use crate::time::{cached_now, monotonic};
-use crate::upstream::body::RequestBody;
-use crate::upstream::connection_use::CONTENDED_GRACE;
-use crate::upstream::content_type::is_open_ended;
-use crate::upstream::error::{BodyError, Cause, PolledFrame};
-use crate::upstream::request::UpstreamRequest;
+use crate::upstream::error::Cause;
+use crate::upstream::message::{UpstreamRequest, is_open_ended};
+use crate::upstream::pool::connection_use::CONTENDED_GRACE;
 
 /// Limits of the head of a response.
 const HEAD_LIMITS: HeadLimits = HeadLimits { max_bytes: 64 * 1024, max_headers: 100 };

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::socket::{BufferedStream, LazyTimer};
 use crate::time::monotonic;
 use crate::tls::Transport;
-use crate::upstream::connection_limit::ConnectionPermit;
+use crate::upstream::pool::connection_limit::ConnectionPermit;
 
 /// A buffered stream that records since when its reads and writes have been pending.
 pub(super) struct Io {

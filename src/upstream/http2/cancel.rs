@@ -16,10 +16,10 @@ use hyper::client::conn::TrySendError;
 use tokio::time::timeout;
 
 use super::connection::{Http2Connection, RESET_INTERVAL};
+use super::upload::UploadBody;
+use crate::body::poll_whole;
 use crate::time::{cached_now, monotonic};
-use crate::upstream::body::RequestBody;
-use crate::upstream::connection_limit::ConnectionPermit;
-use crate::upstream::stream::poll_whole;
+use crate::upstream::pool::connection_limit::ConnectionPermit;
 
 /// The most bytes that are read of a response that nobody receives.
 const MAX_DISCARDED: usize = 64 * 1024;
@@ -44,7 +44,7 @@ pub(super) enum Response {
 
 /// The head of a response, or a request that got none.
 pub(super) type Sent = Result<http::Response<Incoming>, Failed>;
-pub(super) type Failed = TrySendError<http::Request<RequestBody>>;
+pub(super) type Failed = TrySendError<http::Request<UploadBody>>;
 
 /// Ends a stream whose request was cancelled: at once, or when the server has responded or the budget allows it. Dropping
 /// the response resets the stream.

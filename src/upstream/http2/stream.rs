@@ -1,30 +1,31 @@
 //! One request's stream in an HTTP/2 connection.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
-use http::{StatusCode, Version};
+use http::header::{CONNECTION, HOST, SEC_WEBSOCKET_KEY, UPGRADE};
+use http::uri::{Authority, Scheme, Uri};
+use http::{Method, Request, StatusCode, Version};
 use hyper::body::{Body as _, Incoming, SizeHint};
+use hyper::ext::Protocol;
 use hyper::upgrade::Upgraded;
 use tokio::time::Instant;
 
 use super::cancel::{Failed, Response, Sent, StreamSlot, cancel};
-use super::connection::Http2Connection;
-use super::convert::to_http2;
-use super::wait::{settings_allow, wait_until};
+use super::connection::{Http2Connection, settings_allow};
+use super::upload::{UploadBody, UploadProgress};
+use crate::body::{BodyError, PolledFrame, RequestBody, poll_whole};
 use crate::http1::{Fields, RequestHead, ResponseHead};
-use crate::socket::Deadline;
-use crate::time::cached_now;
-use crate::upstream::body::RequestBody;
-use crate::upstream::connection_limit::ConnectionPermit;
-use crate::upstream::connection_use::ConnectionUse;
-use crate::upstream::content_type::is_open_ended;
-use crate::upstream::error::{BodyError, Cause, PolledFrame, SendError};
-use crate::upstream::request::UpstreamRequest;
-use crate::upstream::stream::poll_whole;
-use crate::upstream::upload::UploadProgress;
+use crate::socket::{Deadline, LazyTimer};
+use crate::time::{cached_now, monotonic};
+use crate::upstream::error::{Cause, SendError};
+use crate::upstream::message::{UpstreamRequest, is_open_ended};
+use crate::upstream::pool::connection_limit::ConnectionPermit;
+use crate::upstream::pool::connection_use::ConnectionUse;
 
 /// One request's stream in an HTTP/2 connection.
 pub(in crate::upstream) struct Http2Stream {
@@ -78,7 +79,7 @@ impl Http2Stream {
         self.connection_use().use_here().await;
         let started = cached_now();
         let upload = self.start_upload(&request.body, started);
-        self.start_request(&request.head, request.body.take_for_sending(&upload))?;
+        self.start_request(&request.head, UploadBody::new(request.body.take_for_sending(), &upload))?;
         let (response_timeout, stall_timeout) = (connection.response_timeout, connection.stall_timeout);
         let response_deadline = || {
             let due = upload.response_deadline(response_timeout, stall_timeout);
@@ -125,7 +126,7 @@ impl Http2Stream {
     }
 
     /// Hands a request to the connection.
-    fn start_request(&mut self, head: &RequestHead, body: RequestBody) -> Result<(), SendError> {
+    fn start_request(&mut self, head: &RequestHead, body: UploadBody) -> Result<(), SendError> {
         let connection = &self.place.connection;
         let request = to_http2(head, body, &connection.scheme);
         let request = request.map_err(|error| SendError::new(Cause::Target(error)))?;
@@ -141,7 +142,7 @@ impl Http2Stream {
         if let Some(unsent) = unsent {
             // The connection accepts no more requests.
             self.place.connection.is_suspect.set(true);
-            body.restore(unsent.into_body());
+            *body = unsent.into_body().body;
         }
         SendError { cause: Cause::Http2(failed.into_error()), is_unsent, is_without_response: true }
     }
@@ -236,4 +237,55 @@ impl std::fmt::Debug for Http2Stream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Http2Stream").field("is_reused", &self.is_reused).finish_non_exhaustive()
     }
+}
+
+/// A request as HTTP/2 sends it: with the host as `:authority`, without connection headers, and as an extended CONNECT if it is a
+/// WebSocket handshake (RFC 8441). Fails when there is no Host header that is a valid authority.
+fn to_http2(
+    head: &RequestHead,
+    body: UploadBody,
+    scheme: &Scheme,
+) -> Result<Request<UploadBody>, http::Error> {
+    let is_handshake = body.body.is_handshake();
+    let mut request = Request::new(body);
+    *request.method_mut() = if is_handshake { Method::CONNECT } else { head.method.clone() };
+    *request.headers_mut() = (&head.fields).into();
+    let headers = request.headers_mut();
+    let host = headers.remove(HOST);
+    headers.remove(CONNECTION);
+    if is_handshake {
+        headers.remove(UPGRADE);
+        headers.remove(SEC_WEBSOCKET_KEY);
+        request.extensions_mut().insert(Protocol::from_static("websocket"));
+    }
+    let mut parts = head.uri.clone().into_parts();
+    parts.scheme = Some(scheme.clone());
+    parts.authority = host.map(|host| Authority::try_from(host.as_bytes())).transpose()?;
+    *request.uri_mut() = Uri::from_parts(parts)?;
+    Ok(request)
+}
+
+/// Waits for a response until `deadline`; none if it has not arrived by then. The deadline may move without waking this
+/// task, but never to less than `span` from the time of the move, so it is read again at least once every `span`.
+async fn wait_until<T>(
+    span: Duration,
+    deadline: impl Fn() -> Instant,
+    response: impl Future<Output = T>,
+) -> Option<T> {
+    let mut response = pin!(response);
+    let (mut timer, mut check_at) = (LazyTimer::default(), deadline().min(cached_now() + span));
+    poll_fn(|cx| {
+        if let Poll::Ready(response) = response.as_mut().poll(cx) {
+            return Poll::Ready(Some(response));
+        }
+        while timer.wait_until(check_at, cx).is_ready() {
+            let (now, deadline) = (monotonic(), deadline());
+            if deadline <= now {
+                return Poll::Ready(None);
+            }
+            check_at = deadline.min(now + span);
+        }
+        Poll::Pending
+    })
+    .await
 }

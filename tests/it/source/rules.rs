@@ -9,7 +9,7 @@ use tidegate::store::redis::{CHANGE, RAISES, TAKE};
 use super::files::{SourceFile, files_below, parsed, sources};
 
 /// The modules in their order: each may import only the modules before it.
-const ORDER: [&str; 34] = [
+const ORDER: [&str; 35] = [
     "text",
     "suggest",
     "boxed",
@@ -29,6 +29,7 @@ const ORDER: [&str; 34] = [
     "otlp",
     "store",
     "limiter",
+    "body",
     "upstream",
     "jwt",
     "consumers",
@@ -51,7 +52,7 @@ const LIBRARIES: [(&str, &[&str]); 13] = [
     ("fred::", &["src/store/redis"]),
     ("instant_acme::", &["src/acme"]),
     ("jsonwebtoken::", &["src/jwt"]),
-    ("hickory_resolver::", &["src/upstream/resolver"]),
+    ("hickory_resolver::", &["src/upstream/health/resolver"]),
     ("clap::", &["src/cli"]),
     ("maxminddb::", &["src/gate/geo"]),
     ("anstream::", &["src/telemetry/colours"]),

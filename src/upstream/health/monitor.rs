@@ -9,11 +9,11 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
-use super::probe::probe;
+use super::check::probe;
 use super::resolver::{Resolver, SystemResolver};
-use super::shared::SharedUpstream;
-use super::spec::HealthSpec;
 use crate::time::monotonic;
+use crate::upstream::shared::SharedUpstream;
+use crate::upstream::spec::HealthSpec;
 
 /// How long the first name resolution may delay the start.
 const START_TIMEOUT: Duration = Duration::from_secs(2);
@@ -204,10 +204,10 @@ impl NamedServer {
 
 #[cfg(test)]
 mod tests {
-    use super::super::resolver::tests::NameServer;
     use super::*;
     use crate::config;
     use crate::upstream::ServerSpec;
+    use crate::upstream::health::resolver::tests::NameServer;
 
     fn addresses(upstream: &SharedUpstream) -> Vec<String> {
         upstream.members().iter().map(|member| member.endpoint.address.to_string()).collect()

@@ -1,5 +1,10 @@
 //! One worker's view of an upstream's endpoints at one time.
 
+pub(super) mod balance;
+pub(super) mod members;
+mod ring;
+mod turns;
+
 use std::collections::{HashMap, HashSet};
 use std::iter::once;
 use std::net::IpAddr;
@@ -9,14 +14,14 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
-use super::acquire::{Acquired, acquire};
-use super::balance::Balancer;
-use super::connection_limit::ConnectionPermit;
+use self::balance::Balancer;
+use self::members::{Member, Members};
 use super::endpoint::Endpoint;
 use super::error::ForwardError;
-use super::idle::IdleConnections;
-use super::members::{Member, Members};
 use super::pool::Pool;
+use super::pool::acquire::{Acquired, acquire};
+use super::pool::connection_limit::ConnectionPermit;
+use super::pool::idle::IdleConnections;
 
 /// The endpoints at one time, with this worker's connection pools at the same indices.
 #[derive(Debug, Default)]

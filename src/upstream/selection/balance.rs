@@ -9,9 +9,8 @@ use smallvec::SmallVec;
 
 use super::members::Members;
 use super::ring::{Ring, mix};
-use super::spec::Balance;
-use super::steps::count_step;
-use super::turns::Turns;
+use super::turns::{Turns, count_step};
+use crate::upstream::spec::Balance;
 
 /// The most endpoints whose requests in flight are compared.
 const COMPARED: usize = 8;
@@ -20,7 +19,7 @@ const DRAWS: usize = 4;
 
 /// What the load balancers of all workers share.
 #[derive(Debug, Default)]
-pub(super) struct SharedLoad {
+pub(in crate::upstream) struct SharedLoad {
     /// Increased after each change of shares.
     version: AtomicU64,
     /// Requests in flight at all endpoints; counted if they are bounded by `hash_balance_factor`.
@@ -78,7 +77,7 @@ impl SharedLoad {
 }
 
 impl Balancer {
-    pub(super) fn new(
+    pub(in crate::upstream) fn new(
         balance: Balance,
         factor: Option<f64>,
         members: Arc<Members>,

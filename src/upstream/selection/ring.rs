@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::steps::count_step;
+use super::turns::count_step;
 
 /// The points of the endpoint with the largest weight. The part of the keys that an endpoint gets deviates from its share by
 /// about one in the square root of its points.

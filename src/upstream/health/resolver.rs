@@ -25,7 +25,7 @@ const MAX_TTL: Duration = Duration::from_mins(5);
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A resolver that follows the system's configuration: `/etc/hosts` and `/etc/resolv.conf`.
-pub(super) struct SystemResolver {
+pub(in crate::upstream) struct SystemResolver {
     directory: PathBuf,
     /// The files as they were last read.
     files: Option<Files>,
@@ -42,10 +42,10 @@ struct Files {
 
 /// Resolves names to addresses.
 #[derive(Clone)]
-pub(super) struct Resolver(TokioResolver);
+pub(in crate::upstream) struct Resolver(TokioResolver);
 
 /// The addresses of a name.
-pub(super) struct Resolved {
+pub(in crate::upstream) struct Resolved {
     pub addresses: Vec<IpAddr>,
     /// When to resolve the name again.
     pub expires_at: Instant,
@@ -140,7 +140,7 @@ impl Resolver {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(in crate::upstream) mod tests {
     use std::net::Ipv4Addr;
 
     use hickory_resolver::config::NameServerConfig;

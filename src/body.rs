@@ -1,4 +1,13 @@
-//! The body of a request that is forwarded to a server.
+//! Bodies of requests, from the connection of a client to the one that sends them to a server.
+//!
+//! A client's HTTP/1.1 connection reads a body on demand, and passes it on through a channel; over HTTP/2 hyper has its parts.
+//! [`RequestBody`] is either, or a body in memory that was read before. Errors and trailers of responses have the same types.
+
+mod channel;
+mod error;
+mod scrub;
+mod stored;
+mod stream;
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -11,16 +20,15 @@ use http_body_util::BodyExt as _;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
 
-use super::body_channel::BodyReceiver;
-use super::body_recorder::{BodyRecorder, RecordedBody};
-use super::buffered::{self, BodyBuffer, BufferBudget, BufferReservation};
-use super::connection_use::CONTENDED_GRACE;
-use super::error::{BodyError, PolledFrame};
-use super::scrub::HeaderScrub;
-use super::stream::ClientStream;
-use super::trailers::{self, may_be_trailer};
-use super::unread_bodies::StreamBody;
-use super::upload::UploadProgress;
+pub use self::channel::{BodyReceiver, BodySender, Demand, body_channel};
+pub use self::error::{BodyError, PolledFrame};
+pub(crate) use self::error::{cause, io_kind};
+pub(crate) use self::scrub::retain_trailers;
+pub use self::scrub::{HeaderNames, HeaderScrub, is_token, may_be_trailer};
+pub use self::stored::BufferBudget;
+use self::stored::{BodyBuffer, BodyRecorder, BufferReservation, MAX_BYTES, StoredBody, TIMEOUT};
+pub(crate) use self::stream::poll_whole;
+pub use self::stream::{ClientStream, StreamBody, UnreadBodies};
 use crate::time::cached_now;
 
 /// The body of a request that is forwarded to a server.
@@ -37,8 +45,6 @@ pub struct RequestBody {
     recorder: Option<Rc<BodyRecorder>>,
     /// The memory of a buffered body.
     reservation: Option<Box<BufferReservation>>,
-    /// The progress of the upload over HTTP/2.
-    upload: Option<Rc<UploadProgress>>,
     /// The part that was read before and put back: it comes first.
     returned: Option<Box<Bytes>>,
 }
@@ -63,15 +69,13 @@ enum Source {
     /// No body; the server may switch protocols.
     Handshake,
     /// A body that was buffered, or is sent again.
-    Stored(Box<RecordedBody>),
+    Stored(Box<StoredBody>),
     /// A client's HTTP/1.1 connection.
     Channel(BodyReceiver),
     /// A client's HTTP/2 stream.
     Stream(Box<StreamBody>, Box<ClientStream>),
     /// None any more: a connection has taken the body.
     Sent,
-    /// None any more: the body has failed, and never ends.
-    Failed,
 }
 
 impl RequestBody {
@@ -107,7 +111,6 @@ impl RequestBody {
             scrub: None,
             recorder: None,
             reservation: None,
-            upload: None,
             returned: None,
         }
     }
@@ -129,10 +132,10 @@ impl RequestBody {
     /// Reads the whole body if it is small, its length is known, and `budget` has memory for it. Otherwise it stays a stream.
     /// Fails when the body ends early, is too large or too slow.
     pub async fn buffered(self, budget: &BufferBudget) -> Result<Self, BodyError> {
-        let length = self.size_hint().exact().filter(|length| *length <= buffered::MAX_BYTES);
+        let length = self.size_hint().exact().filter(|length| *length <= MAX_BYTES);
         let length = length.filter(|_| self.is_incoming());
         let Some(reservation) = length.and_then(|length| budget.reserve(length)) else { return Ok(self) };
-        match self.collect(buffered::MAX_BYTES, reservation).await? {
+        match self.collect(MAX_BYTES, reservation).await? {
             ReadBody::Whole(body, _) | ReadBody::TooLong(body) | ReadBody::NoMemory(body) => Ok(body),
         }
     }
@@ -150,7 +153,7 @@ impl RequestBody {
     }
 
     async fn collect(mut self, most: u64, mut reservation: BufferReservation) -> Result<ReadBody, BodyError> {
-        self.set_deadline(Some(cached_now() + buffered::TIMEOUT));
+        self.set_deadline(Some(cached_now() + TIMEOUT));
         let has_length = self.size_hint().exact().is_some();
         let mut buffer = BodyBuffer::default();
         while let Some(frame) = self.frame().await {
@@ -171,7 +174,7 @@ impl RequestBody {
         }
         let trailers = buffer.trailers.take();
         let bytes = buffer.into_bytes();
-        let mut stored = RecordedBody::new(bytes.clone(), trailers);
+        let mut stored = StoredBody::new(bytes.clone(), trailers);
         stored.is_chunked = stored.has_trailers() && !has_length;
         let mut body = Self::new(Source::Stored(Box::new(stored)));
         body.reservation = Some(Box::new(reservation));
@@ -185,7 +188,7 @@ impl RequestBody {
         if self.is_incoming() {
             self.returned = Some(Box::new(read));
         } else {
-            self.source = Source::Stored(Box::new(RecordedBody::new(read, None)));
+            self.source = Source::Stored(Box::new(StoredBody::new(read, None)));
         }
         self
     }
@@ -199,14 +202,14 @@ impl RequestBody {
     }
 
     /// Whether the server may switch protocols.
-    pub(super) fn is_handshake(&self) -> bool {
+    pub(crate) fn is_handshake(&self) -> bool {
         matches!(self.source, Source::Handshake)
     }
 
     /// Whether a part of the body still has to arrive from the client.
-    pub(super) fn is_incoming(&self) -> bool {
+    pub(crate) fn is_incoming(&self) -> bool {
         match &self.source {
-            Source::Empty | Source::Handshake | Source::Stored(_) | Source::Sent | Source::Failed => false,
+            Source::Empty | Source::Handshake | Source::Stored(_) | Source::Sent => false,
             Source::Channel(_) | Source::Stream(..) if self.returned.is_some() => true,
             Source::Channel(receiver) => !receiver.is_end(),
             Source::Stream(incoming, stream) => stream.held_bytes().is_some() || !incoming.is_end_stream(),
@@ -214,17 +217,17 @@ impl RequestBody {
     }
 
     /// The time that the client has for the next part if it may be `grace` behind its minimum rate; none without such a rate.
-    pub(super) fn allowance(&self, grace: Duration) -> Option<Duration> {
+    pub(crate) fn allowance(&self, grace: Duration) -> Option<Duration> {
         match &self.source {
             Source::Channel(receiver) => receiver.allowance(grace),
             Source::Stream(_, stream) => stream.allowance(grace),
-            Source::Empty | Source::Handshake | Source::Stored(_) | Source::Sent | Source::Failed => None,
+            Source::Empty | Source::Handshake | Source::Stored(_) | Source::Sent => None,
         }
     }
 
     /// Starts to record a body from a client while it is sent, so that it can be sent again; returns whether that is
     /// possible once all of it has arrived.
-    pub(super) fn start_recording(&mut self) -> bool {
+    pub(crate) fn start_recording(&mut self) -> bool {
         if self.is_incoming() {
             self.recorder = BodyRecorder::new(self.size_hint().lower()).map(Rc::new);
             return self.recorder.is_some();
@@ -233,7 +236,7 @@ impl RequestBody {
     }
 
     /// Restarts the body; returns whether all of it can be sent again.
-    pub(super) fn rewind(&mut self) -> bool {
+    pub(crate) fn rewind(&mut self) -> bool {
         match &mut self.source {
             Source::Empty | Source::Handshake => {}
             Source::Stored(stored) => stored.rewind(),
@@ -247,7 +250,7 @@ impl RequestBody {
     }
 
     /// Moves the body to a connection. If it can be sent again without a recording, a copy stays here.
-    pub(super) fn take_for_sending(&mut self, upload: &Rc<UploadProgress>) -> Self {
+    pub(crate) fn take_for_sending(&mut self) -> Self {
         let source = match &self.source {
             Source::Empty => Source::Empty,
             Source::Handshake => Source::Handshake,
@@ -262,29 +265,21 @@ impl RequestBody {
             scrub: self.scrub.take(),
             recorder: self.recorder.clone(),
             reservation: self.reservation.take(),
-            upload: Some(Rc::clone(upload)),
             returned: self.returned.take(),
         }
-    }
-
-    /// Restores a body that a connection has returned unsent.
-    pub(super) fn restore(&mut self, mut body: Self) {
-        body.upload = None;
-        *self = body;
     }
 
     fn set_deadline(&mut self, deadline: Option<Instant>) {
         match &mut self.source {
             Source::Channel(receiver) => receiver.set_deadline(deadline),
             Source::Stream(_, stream) => stream.set_deadline(deadline),
-            Source::Empty | Source::Handshake | Source::Stored(_) | Source::Sent | Source::Failed => {}
+            Source::Empty | Source::Handshake | Source::Stored(_) | Source::Sent => {}
         }
     }
 
     fn poll_source(&mut self, cx: &mut Context<'_>) -> PolledFrame {
         match &mut self.source {
             Source::Empty | Source::Handshake | Source::Sent => Poll::Ready(None),
-            Source::Failed => Poll::Pending,
             Source::Stored(stored) => Poll::Ready(stored.next_frame().map(Ok)),
             Source::Channel(receiver) => receiver.poll_part(cx),
             Source::Stream(incoming, stream) => stream.poll_frame(incoming, cx),
@@ -294,7 +289,7 @@ impl RequestBody {
     /// Applies the size limit and removes forbidden trailers.
     fn check(&mut self, frame: &mut Option<Result<Frame<Bytes>, BodyError>>) {
         let Some(Ok(part)) = frame else { return };
-        trailers::retain(part, |name| match &self.scrub {
+        retain_trailers(part, |name| match &self.scrub {
             Some(scrub) => scrub.may_be_trailer(name),
             None => may_be_trailer(name.as_str()),
         });
@@ -309,9 +304,6 @@ impl RequestBody {
     fn end(&mut self) {
         if !matches!(self.source, Source::Handshake | Source::Stored(_)) {
             self.source = if self.is_started { Source::Sent } else { Source::Empty };
-        }
-        if let Some(upload) = self.upload.take() {
-            upload.record_end();
         }
     }
 }
@@ -331,21 +323,6 @@ impl Body for RequestBody {
             this.is_started = true;
             this.check(frame);
         }
-        if let Some(upload) = &this.upload {
-            upload.record_poll(matches!(frame, Poll::Ready(Some(Ok(_)))));
-            if frame.is_ready() {
-                upload.connection_use.record_part();
-            } else {
-                upload.connection_use.wait_for_client(this.allowance(CONTENDED_GRACE));
-            }
-            if let Poll::Ready(Some(Err(error))) = frame {
-                let Err(error) = upload.fail(error) else {
-                    this.source = Source::Failed;
-                    return Poll::Pending;
-                };
-                frame = Poll::Ready(Some(Err(error)));
-            }
-        }
         let has_failed = matches!(frame, Poll::Ready(Some(Err(_))));
         let is_complete =
             matches!(frame, Poll::Ready(None)) || (frame.is_ready() && !has_failed && this.is_end_stream());
@@ -361,7 +338,6 @@ impl Body for RequestBody {
     fn is_end_stream(&self) -> bool {
         match &self.source {
             Source::Empty | Source::Handshake | Source::Sent => true,
-            Source::Failed => false,
             Source::Stored(stored) => stored.is_end(),
             Source::Channel(_) | Source::Stream(..) => !self.is_incoming(),
         }
@@ -370,7 +346,6 @@ impl Body for RequestBody {
     fn size_hint(&self) -> SizeHint {
         let hint = match &self.source {
             Source::Empty | Source::Handshake | Source::Sent => SizeHint::with_exact(0),
-            Source::Failed => SizeHint::default(),
             Source::Stored(stored) if stored.is_chunked => SizeHint::default(),
             Source::Stored(stored) => SizeHint::with_exact(stored.remaining_bytes()),
             Source::Channel(receiver) => receiver.size_hint(),
@@ -382,13 +357,5 @@ impl Body for RequestBody {
         let returned = returned.len() as u64;
         let exact = hint.exact().map(|rest| SizeHint::with_exact(rest + returned));
         exact.unwrap_or_default()
-    }
-}
-
-impl Drop for RequestBody {
-    fn drop(&mut self) {
-        // The body was dropped before its end, so the upload has no regular end to record.
-        self.upload = None;
-        self.end();
     }
 }

@@ -12,13 +12,13 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::task::AbortHandle;
 
-use super::connection_use::ConnectionUse;
-use super::error::{BodyError, PolledFrame};
-use super::http1::Http1Connection;
+use super::Http1Connection;
+use crate::body::{BodyError, PolledFrame};
+use crate::upstream::pool::connection_use::ConnectionUse;
 
 /// A connection with a task that sends the rest of the request. Dropping the value closes the connection and ends the
 /// task.
-pub(super) struct EarlyUpload {
+pub(in crate::upstream) struct EarlyUpload {
     state: Rc<RefCell<State>>,
     connection_use: Arc<ConnectionUse>,
     task: AbortHandle,

@@ -1,9 +1,9 @@
 //! Tests of load balancing.
 
-use super::super::endpoint::Endpoint;
 use super::super::members::Member;
-use super::super::steps;
+use super::super::turns;
 use super::*;
+use crate::upstream::endpoint::Endpoint;
 
 const ALL: [Balance; 4] = [Balance::RoundRobin, Balance::LeastRequests, Balance::PowerOfTwo, Balance::Hash];
 
@@ -240,14 +240,14 @@ fn the_steps_of_a_selection_do_not_grow_with_the_endpoints() {
         let balanced = Balanced::bounded(balance, &[1000; 3000], factor);
         balanced.set_share(5, 0);
         balanced.pick(&[], key(0));
-        steps::take();
+        turns::take_steps();
         balanced.start_all((0..1000).map(key));
-        let mean = steps::take() / 1000;
+        let mean = turns::take_steps() / 1000;
         // The heap and the ring are searched in steps in proportion to the logarithm.
         assert!((1..60).contains(&mean), "{balance:?}: {mean} steps");
         let tried = [1, 2, 3, 2_999];
         assert!((0..1000).all(|number| !tried.contains(&balanced.pick(&tried, key(number)))));
-        let mean = steps::take() / 1000;
+        let mean = turns::take_steps() / 1000;
         assert!(mean < 70, "{balance:?}: {mean} steps of a retry");
     }
 }

@@ -13,7 +13,7 @@ use crate::time::cached_now;
 
 /// How long a request body may be slower than its minimum rate, and a part of a response unread, while requests of
 /// other clients wait for the connection.
-pub(super) const CONTENDED_GRACE: Duration = Duration::from_secs(2);
+pub(in crate::upstream) const CONTENDED_GRACE: Duration = Duration::from_secs(2);
 /// How long the server may send nothing, from when a waiting request has first found the connection in use.
 const SERVER_GRACE: Duration = Duration::from_millis(400);
 
@@ -29,7 +29,7 @@ const SERVER: u64 = 2 << 56;
 
 /// What a connection in use waits for, in the order in which waiting requests reclaim connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Wait {
+pub(in crate::upstream) enum Wait {
     /// Its client, which is too slow from a time on.
     Client,
     /// Nothing in particular: it is a tunnel or an open-ended response, silent since a time.
@@ -55,7 +55,7 @@ pub struct ConnectionUse {
 }
 
 impl ConnectionUse {
-    pub(super) fn new() -> Self {
+    pub(in crate::upstream) fn new() -> Self {
         Self {
             epoch: cached_now(),
             client: [const { AtomicU64::new(0) }; 2],
@@ -66,12 +66,12 @@ impl ConnectionUse {
     }
 
     /// Sets the waker of the task that uses the connection.
-    pub(super) fn set_waker(&self, waker: Waker) {
+    pub(in crate::upstream) fn set_waker(&self, waker: Waker) {
         *self.waker.lock() = waker;
     }
 
     /// Sets the waker to that of the present task.
-    pub(super) async fn use_here(&self) {
+    pub(in crate::upstream) async fn use_here(&self) {
         poll_fn(|cx| {
             self.set_waker(cx.waker().clone());
             Poll::Ready(())
@@ -80,32 +80,32 @@ impl ConnectionUse {
     }
 
     /// Starts a request of this client, which may hold slots of a concurrency limit.
-    pub(super) fn start(&self, client: IpAddr, has_slots: bool) {
+    pub(in crate::upstream) fn start(&self, client: IpAddr, has_slots: bool) {
         self.state.store(NOT_WAITING, Ordering::Relaxed);
         self.has_slots.store(has_slots, Ordering::Relaxed);
         self.set_client(bits(client));
     }
 
     /// Finishes the request.
-    pub(super) fn finish(&self) {
+    pub(in crate::upstream) fn finish(&self) {
         self.state.store(NOT_WAITING, Ordering::Relaxed);
         self.set_client(0);
     }
 
     /// Whether a request of this client uses the connection.
-    pub(super) fn is_used_by(&self, client: IpAddr) -> bool {
+    pub(in crate::upstream) fn is_used_by(&self, client: IpAddr) -> bool {
         self.client() == bits(client)
     }
 
     /// The client that uses the connection, as the bits of an IPv6 address; 0 if none does.
-    pub(super) fn client(&self) -> u128 {
+    pub(in crate::upstream) fn client(&self) -> u128 {
         let [high, low] = self.client.each_ref().map(|half| u128::from(half.load(Ordering::Relaxed)));
         high << 64 | low
     }
 
     /// Starts to wait for the client, which is too slow after `allowance`, if there is one. Repeated calls don't extend
     /// a wait.
-    pub(super) fn wait_for_client(&self, allowance: Option<Duration>) {
+    pub(in crate::upstream) fn wait_for_client(&self, allowance: Option<Duration>) {
         let Some(allowance) = allowance else { return };
         let state = self.state.load(Ordering::Relaxed);
         if state == NOT_WAITING || wait(state) == Some(Wait::Server) {
@@ -133,7 +133,7 @@ impl ConnectionUse {
     }
 
     /// Records that the server or the client has sent a part.
-    pub(super) fn record_part(&self) {
+    pub(in crate::upstream) fn record_part(&self) {
         let state = self.state.load(Ordering::Relaxed);
         if state < RECLAIMED {
             self.replace(state, NOT_WAITING);
@@ -141,7 +141,7 @@ impl ConnectionUse {
     }
 
     /// Records that bytes have passed in a tunnel or an open-ended response, or that it has started.
-    pub(super) fn record_lasting(&self) {
+    pub(in crate::upstream) fn record_lasting(&self) {
         let state = self.state.load(Ordering::Relaxed);
         if state != RECLAIMED {
             self.replace(state, LASTING | self.micros(cached_now()));
@@ -150,7 +150,7 @@ impl ConnectionUse {
 
     /// Starts to observe how long the server sends nothing, on behalf of a waiting request. So a request pays nothing for
     /// it while none waits.
-    pub(super) fn observe(&self, now: Instant) {
+    pub(in crate::upstream) fn observe(&self, now: Instant) {
         if self.client() != 0
             && !self.has_slots.load(Ordering::Relaxed)
             && self.state.load(Ordering::Relaxed) == NOT_WAITING
@@ -161,7 +161,11 @@ impl ConnectionUse {
 
     /// What the connection waits for, and since when, if a request may reclaim it. `is_contended` says that requests
     /// have waited for a while.
-    pub(super) fn reclaimable(&self, now: Instant, is_contended: bool) -> Option<(Wait, Instant)> {
+    pub(in crate::upstream) fn reclaimable(
+        &self,
+        now: Instant,
+        is_contended: bool,
+    ) -> Option<(Wait, Instant)> {
         let state = self.state.load(Ordering::Relaxed);
         let wait = wait(state)?;
         let since = self.epoch + Duration::from_micros(state & LATEST);
@@ -175,7 +179,7 @@ impl ConnectionUse {
 
     /// Reclaims the connection if it still waits as [`Self::reclaimable`] says; returns whether it was. The task that
     /// uses the connection is woken, and ends the request.
-    pub(super) fn reclaim(&self, now: Instant, is_contended: bool) -> bool {
+    pub(in crate::upstream) fn reclaim(&self, now: Instant, is_contended: bool) -> bool {
         let state = self.state.load(Ordering::Relaxed);
         // The client may have continued meanwhile.
         let is_reclaimed = self.reclaimable(now, is_contended).is_some() && self.replace(state, RECLAIMED);
@@ -186,7 +190,7 @@ impl ConnectionUse {
     }
 
     /// Wakes the task that uses the connection.
-    pub(super) fn wake(&self) {
+    pub(in crate::upstream) fn wake(&self) {
         self.waker.lock().wake_by_ref();
     }
 

@@ -1,6 +1,10 @@
 //! The health of an endpoint: health checks, outlier ejection and slow start decide whether it is available, and its share
 //! of the requests.
 
+pub(super) mod check;
+pub(super) mod monitor;
+mod resolver;
+
 use std::time::Duration;
 
 use tokio::time::Instant;

@@ -1,10 +1,11 @@
-//! A request to forward, with its options.
+//! A request to forward, with its options, and what the head of a response says of its time.
 
 use std::net::IpAddr;
 
-use super::body::RequestBody;
 use super::spec::HostRule;
-use crate::http1::RequestHead;
+use crate::body::RequestBody;
+use crate::http1::names::CONTENT_TYPE;
+use crate::http1::{Fields, RequestHead};
 
 /// A request to an upstream.
 #[derive(Debug)]
@@ -28,4 +29,15 @@ pub struct ForwardOptions<'a> {
     pub polls_upload: bool,
     /// Hash of the key that selects the server, if the upstream balances by a key.
     pub hash_key: Option<u64>,
+}
+
+/// Whether the body is an event stream or a gRPC message stream. The server sends those events whenever they occur, so
+/// no stall timeout applies to them.
+pub(super) fn is_open_ended(fields: &Fields) -> bool {
+    let starts_with = |media_type: &[u8], prefix: &[u8]| {
+        media_type.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+    };
+    fields.get(CONTENT_TYPE).is_some_and(|media_type| {
+        starts_with(media_type, b"text/event-stream") || starts_with(media_type, b"application/grpc")
+    })
 }

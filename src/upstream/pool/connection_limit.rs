@@ -26,7 +26,7 @@ pub type WorkerWaker = Arc<Notify>;
 /// The limit of connections to one endpoint, shared by all workers. It is locked when a connection is opened or closed;
 /// a request over an idle connection only reads whether there are waiters.
 #[derive(Debug)]
-pub(super) struct ConnectionLimit {
+pub(in crate::upstream) struct ConnectionLimit {
     state: Mutex<ConnectionLimitState>,
     /// The length of the queue, readable without the lock.
     waiting: AtomicUsize,
@@ -48,7 +48,7 @@ struct ConnectionLimitState {
 
 /// A request that waits for a connection.
 #[derive(Debug)]
-pub(super) struct Waiter {
+pub(in crate::upstream) struct Waiter {
     pub number: u64,
     worker: WorkerWaker,
     grant: oneshot::Sender<WaitResult>,
@@ -56,7 +56,7 @@ pub(super) struct Waiter {
 
 /// The result that ends a wait.
 #[derive(Debug)]
-pub(super) enum WaitResult {
+pub(in crate::upstream) enum WaitResult {
     /// The permit for a new connection.
     Permit(ConnectionPermit),
     /// A released connection of the same worker, which is stored under the waiter's number.
@@ -65,7 +65,7 @@ pub(super) enum WaitResult {
 
 /// The waiter at the front of the queue.
 #[derive(Debug)]
-pub(super) enum NextWaiter {
+pub(in crate::upstream) enum NextWaiter {
     /// The queue is empty.
     None,
     /// A waiter of the same worker, removed from the queue.
@@ -76,14 +76,14 @@ pub(super) enum NextWaiter {
 
 /// The permit for one connection. Dropping it with the connection grants a permit to the next waiter.
 #[derive(Debug)]
-pub(super) struct ConnectionPermit {
+pub(in crate::upstream) struct ConnectionPermit {
     limit: Arc<ConnectionLimit>,
     connection_use: Arc<ConnectionUse>,
 }
 
 /// One client's share of the connections to one endpoint.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Share {
+pub(in crate::upstream) struct Share {
     /// Connections that requests of the client use.
     pub held: usize,
     /// The limit of connections.

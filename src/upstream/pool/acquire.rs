@@ -7,20 +7,21 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tokio::sync::oneshot::{self, error::RecvError};
+use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::RecvError;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::connection_limit::{ConnectionPermit, Share, WaitResult};
-use super::http1::Http1Connection;
-use super::http2::Http2Pool;
 use super::idle::IdleConnections;
 use crate::time::monotonic;
+use crate::upstream::http1::Http1Connection;
+use crate::upstream::http2::Http2Pool;
 
 /// How often a waiting request tries to reclaim a connection from a client that has too many.
 const RECLAIM_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The result of a wait for a connection.
-pub(super) enum Acquired {
+pub(in crate::upstream) enum Acquired {
     /// A connection that another request has released.
     Connection(Box<Http1Connection>),
     /// The permit for a new connection, or over HTTP/2 for a stream.
@@ -36,7 +37,7 @@ struct Acquire<'p> {
 
 /// Waits until one of these endpoints, all of one upstream, has a connection or a permit for one. Returns the index of
 /// the endpoint with it, or none if `deadline` passes first or the request is rejected because too many wait.
-pub(super) async fn acquire(
+pub(in crate::upstream) async fn acquire(
     endpoints: &[&IdleConnections],
     client: IpAddr,
     deadline: Instant,

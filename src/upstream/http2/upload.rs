@@ -5,20 +5,22 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
+use hyper::body::{Body, SizeHint};
 use hyper::rt::Executor;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::connection_use::ConnectionUse;
-use super::error::BodyError;
+use crate::body::{BodyError, PolledFrame, RequestBody};
 use crate::socket::LazyTimer;
 use crate::time::{cached_now, monotonic};
+use crate::upstream::pool::connection_use::{CONTENDED_GRACE, ConnectionUse};
 
 /// The progress of an upload, for the task that waits for the response.
 #[derive(Debug)]
@@ -38,6 +40,16 @@ pub(super) struct UploadProgress {
     executor: RefCell<Option<UploadExecutor>>,
     /// The task that sends the body, if it needs one.
     task: RefCell<Option<AbortHandle>>,
+}
+
+/// A request's body, as hyper sends it.
+#[derive(Debug)]
+pub(super) struct UploadBody {
+    pub body: RequestBody,
+    /// None after the end of the body.
+    progress: Option<Rc<UploadProgress>>,
+    /// Whether the body has failed while the response is awaited. For hyper it then never ends.
+    has_failed: bool,
 }
 
 /// Runs hyper's tasks for a connection on this thread, with a stall timeout for those that send a body.
@@ -126,6 +138,59 @@ impl UploadProgress {
         if let Some(task) = self.task.take() {
             task.abort();
         }
+    }
+}
+
+impl UploadBody {
+    /// A body whose upload this records.
+    pub fn new(body: RequestBody, progress: &Rc<UploadProgress>) -> Self {
+        Self { body, progress: Some(Rc::clone(progress)), has_failed: false }
+    }
+}
+
+impl Body for UploadBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame {
+        let this = &mut *self;
+        if this.has_failed {
+            return Poll::Pending;
+        }
+        let frame = Pin::new(&mut this.body).poll_frame(cx);
+        let Some(progress) = &this.progress else { return frame };
+        progress.record_poll(matches!(frame, Poll::Ready(Some(Ok(_)))));
+        let Poll::Ready(frame) = frame else {
+            progress.connection_use.wait_for_client(this.body.allowance(CONTENDED_GRACE));
+            return Poll::Pending;
+        };
+        progress.connection_use.record_part();
+        let (frame, is_end) = match frame {
+            Some(Err(error)) => match progress.fail(error) {
+                Err(error) => (Some(Err(error)), true),
+                Ok(()) => {
+                    this.has_failed = true;
+                    return Poll::Pending;
+                }
+            },
+            frame => {
+                let is_end = frame.is_none() || this.body.is_end_stream();
+                (frame, is_end)
+            }
+        };
+        if is_end {
+            progress.record_end();
+            this.progress = None;
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        !self.has_failed && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        if self.has_failed { SizeHint::default() } else { self.body.size_hint() }
     }
 }
 

@@ -9,12 +9,12 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::connection_limit::{ConnectionLimit, NextWaiter, WaitResult, WorkerWaker};
-use super::endpoint::Endpoint;
-use super::http1::Http1Connection;
-use super::http2::Http2Pool;
-use super::shared::{Pending, SharedUpstream};
 use crate::telemetry::UpstreamCounts;
 use crate::time::{cached_now, monotonic};
+use crate::upstream::endpoint::Endpoint;
+use crate::upstream::http1::Http1Connection;
+use crate::upstream::http2::Http2Pool;
+use crate::upstream::shared::{Pending, SharedUpstream};
 
 /// The most idle connections that are kept.
 const MAX_IDLE: usize = 256;
@@ -23,7 +23,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The idle connections to one endpoint; the most recently used one is reused first.
 #[derive(Debug)]
-pub(super) struct IdleConnections {
+pub(in crate::upstream) struct IdleConnections {
     shared: Arc<SharedUpstream>,
     endpoint: Arc<Endpoint>,
     worker: WorkerWaker,
@@ -39,7 +39,7 @@ pub(super) struct IdleConnections {
 }
 
 /// A request that waits for a connection, until it is dropped.
-pub(super) struct PendingRequest<'c> {
+pub(in crate::upstream) struct PendingRequest<'c> {
     connections: &'c IdleConnections,
     since: Instant,
     _pending: Pending<'c>,

@@ -6,8 +6,6 @@ use std::collections::binary_heap::PeekMut;
 
 use smallvec::SmallVec;
 
-use super::steps::count_step;
-
 /// The time between two turns of an endpoint of share 1, in units of a virtual time. Shares are at most a million.
 const SPAN: u64 = 1 << 40;
 /// When the virtual time has reached this, it starts again from 0.
@@ -127,6 +125,24 @@ impl PartialOrd for Turn {
 fn scaled(part: u64, span: u64, whole: u64) -> u64 {
     let scaled = u128::from(part) * u128::from(span) / u128::from(whole);
     u64::try_from(scaled).unwrap_or(span)
+}
+
+#[cfg(test)]
+thread_local! {
+    static STEPS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// Counts a step, in tests.
+#[inline]
+pub(super) fn count_step() {
+    #[cfg(test)]
+    STEPS.set(STEPS.get() + 1);
+}
+
+/// The number of steps of this thread since the last call.
+#[cfg(test)]
+pub(super) fn take_steps() -> usize {
+    STEPS.replace(0)
 }
 
 #[cfg(test)]

@@ -1,20 +1,23 @@
-//! Request bodies over HTTP/2 that nothing reads to their end: of rejected requests, and of those whose server responds early.
+//! The body of a request over HTTP/2, checked more strictly than hyper does, and what becomes of its rest if nothing reads it to
+//! its end: if the request is rejected, or the server responds early.
 //!
 //! Some clients, such as curl 7.88, report a failure if a stream is reset right after its response, though that is valid
 //! (RFC 9113 §8.1). So the client's connection reads and drops the rest of such a body for a while.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
+use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::{Instant, timeout_at};
 
-use crate::socket::LazyTimer;
+use super::error::{BodyError, PolledFrame};
+use crate::socket::{Deadline, LazyTimer};
 use crate::time::monotonic;
 
 /// The most bytes that are drained from a body: more than a client can have sent before it could read the response.
@@ -141,5 +144,88 @@ impl Drop for StreamBody {
         if let Some(incoming) = self.incoming.take().filter(|incoming| !incoming.is_end_stream()) {
             self.unread.drain(incoming);
         }
+    }
+}
+
+/// A client's HTTP/2 stream. The frame that completes the announced Content-Length is held back until the stream ends:
+/// a server would treat the request as complete, although an excess part or an error may follow.
+#[derive(Debug)]
+pub struct ClientStream {
+    deadline: Deadline,
+    held: Option<Frame<Bytes>>,
+}
+
+impl ClientStream {
+    /// A stream of which each part may take up to `span`, with a minimum rate in bytes per second if there is one.
+    #[must_use]
+    pub fn new(span: Duration, min_rate: Option<NonZeroU32>) -> Self {
+        Self { deadline: Deadline::new(span).with_min_rate(min_rate), held: None }
+    }
+
+    /// Sets by when the whole body must have arrived.
+    pub(super) fn set_deadline(&mut self, deadline: Option<Instant>) {
+        self.deadline.set_limit(deadline);
+    }
+
+    /// The time that the client has for the next part if it may be `grace` behind its minimum rate; none without such a rate.
+    pub(super) fn allowance(&self, grace: Duration) -> Option<Duration> {
+        self.deadline.allowance(grace)
+    }
+
+    /// The length of the frame that is held back; none if there is no such frame.
+    pub(super) fn held_bytes(&self) -> Option<usize> {
+        self.held.as_ref().map(|frame| frame.data_ref().map_or(0, Bytes::len))
+    }
+
+    /// Polls the next part of the body; an error if it has not arrived in time.
+    pub(super) fn poll_frame(&mut self, incoming: &mut StreamBody, cx: &mut Context<'_>) -> PolledFrame {
+        let frame = self.next(incoming, cx);
+        if let Poll::Ready(Some(Ok(frame))) = &frame {
+            self.deadline.add_bytes(frame.data_ref().map_or(0, Bytes::len));
+        }
+        self.deadline.bound(frame, cx).map(|frame| frame.unwrap_or_else(|late| Some(Err(late.into()))))
+    }
+
+    fn next(&mut self, incoming: &mut StreamBody, cx: &mut Context<'_>) -> PolledFrame {
+        if self.held.as_ref().is_some_and(Frame::is_trailers) {
+            return Poll::Ready(self.held.take().map(Ok));
+        }
+        loop {
+            let Some(frame) = ready!(poll_whole(incoming, cx)) else {
+                return Poll::Ready(self.held.take().map(Ok));
+            };
+            let frame = frame?;
+            let completes = incoming.size_hint().exact() == Some(0) && !incoming.is_end_stream();
+            let next = match self.held.take() {
+                None if completes && frame.is_data() => {
+                    self.held = Some(frame);
+                    continue;
+                }
+                None => frame,
+                // hyper lets only an empty frame or trailers follow.
+                Some(held) => {
+                    if frame.is_trailers() {
+                        self.held = Some(frame);
+                    } else if completes {
+                        self.held = Some(held);
+                        continue;
+                    }
+                    held
+                }
+            };
+            return Poll::Ready(Some(Ok(next)));
+        }
+    }
+}
+
+/// Polls the next part of a body over HTTP/2. hyper reports a stream that was reset with `NO_ERROR` like a complete one;
+/// here it is an error.
+pub(crate) fn poll_whole<B>(incoming: &mut B, cx: &mut Context<'_>) -> PolledFrame
+where
+    B: Body<Data = Bytes, Error = hyper::Error> + Unpin,
+{
+    match ready!(Pin::new(&mut *incoming).poll_frame(cx)) {
+        None if !incoming.is_end_stream() => Poll::Ready(Some(Err(BodyError::Aborted))),
+        frame => Poll::Ready(frame.map(|frame| frame.map_err(BodyError::Broken))),
     }
 }

@@ -6,10 +6,10 @@ use std::sync::{Arc, OnceLock};
 
 use tokio::time::Instant;
 
-use super::endpoint::Endpoint;
-use super::health_state::HealthState;
 use super::ring::Ring;
-use super::spec::{ServerSpec, UpstreamSpec};
+use crate::upstream::endpoint::Endpoint;
+use crate::upstream::health::HealthState;
+use crate::upstream::spec::{ServerSpec, UpstreamSpec};
 
 /// The share of weight 1: fine enough to divide a weight between the addresses of a name, and to grow during slow start.
 const WEIGHT_UNIT: u32 = 1_000;
@@ -18,7 +18,7 @@ const MAX_ADDRESSES: usize = 256;
 
 /// An endpoint of an upstream.
 #[derive(Clone, Debug)]
-pub(super) struct Member {
+pub(in crate::upstream) struct Member {
     pub endpoint: Arc<Endpoint>,
     /// Its share of the requests if all endpoints are available.
     pub weight: u32,
@@ -28,7 +28,7 @@ pub(super) struct Member {
 
 /// The endpoints of an upstream at one time, in the order of the servers.
 #[derive(Debug, Default)]
-pub(super) struct Members {
+pub(in crate::upstream) struct Members {
     all: Vec<Member>,
     /// Made when it is first needed, for all workers.
     ring: OnceLock<Ring>,
@@ -47,7 +47,7 @@ impl Members {
     }
 
     /// The points of all endpoints for consistent hashing.
-    pub fn ring(&self) -> &Ring {
+    pub(super) fn ring(&self) -> &Ring {
         let endpoints = self.all.iter().map(|member| (member.endpoint.id, member.weight));
         self.ring.get_or_init(|| Ring::new(endpoints))
     }
@@ -70,7 +70,7 @@ impl Member {
 
 /// The members of an upstream after one of its servers got these addresses, in the order of the servers; none if there
 /// are no addresses. Endpoints that existed before keep their state.
-pub(super) fn with_addresses(
+pub(in crate::upstream) fn with_addresses(
     members: &[Member],
     spec: &UpstreamSpec,
     server: usize,
@@ -110,7 +110,7 @@ impl PartialEq for Member {
 }
 
 /// Whether both lists have the same endpoints in the same order.
-pub(super) fn are_same(some: &[Member], others: &[Member]) -> bool {
+pub(in crate::upstream) fn are_same(some: &[Member], others: &[Member]) -> bool {
     let endpoint = |member: &Member| Arc::as_ptr(&member.endpoint);
     some.iter().map(endpoint).eq(others.iter().map(endpoint))
 }
