@@ -2,16 +2,14 @@
 
 mod buffered;
 mod lingering;
-mod listen_cure;
-mod options;
 mod rate;
+mod setup;
 mod timed;
 mod timer;
 
 pub use buffered::BufferedStream;
 pub use lingering::Lingering;
-pub use listen_cure::{listen_cure, unix_listen_cure};
-pub use options::set_tcp_options;
 pub use rate::{EarnedCredit, RATE_GRACE, TransferRate};
+pub use setup::{listen_cure, set_tcp_options, unix_listen_cure};
 pub use timed::{Activity, TimedStream};
 pub use timer::{Deadline, LazyTimer, TooLate};

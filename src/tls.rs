@@ -6,9 +6,7 @@ mod fault;
 mod identity;
 mod resolver;
 mod server;
-mod subject;
 mod transport;
-mod validation;
 
 pub use certificate::CertificateInfo;
 pub use client::{ClientTls, ClientTlsSpec, TlsError};

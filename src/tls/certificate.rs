@@ -1,13 +1,35 @@
 //! Names, validity and subject of X.509 certificates.
 
+use std::fmt::Write as _;
+
 use rustls::pki_types::CertificateDer;
+use x509_parser::asn1_rs::ToDer as _;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer as _;
 use x509_parser::time::ASN1Time;
+use x509_parser::x509::{AttributeTypeAndValue, X509Name};
 
-use super::subject;
 use crate::time::{Micros, Timestamp};
+
+/// The names of attribute types, as in RFC 4514 §3 and, for the rest, in OpenSSL.
+const ATTRIBUTE_NAMES: [(&str, &str); 15] = [
+    ("2.5.4.3", "CN"),
+    ("2.5.4.10", "O"),
+    ("2.5.4.11", "OU"),
+    ("2.5.4.6", "C"),
+    ("2.5.4.7", "L"),
+    ("2.5.4.8", "ST"),
+    ("2.5.4.9", "street"),
+    ("0.9.2342.19200300.100.1.25", "DC"),
+    ("0.9.2342.19200300.100.1.1", "UID"),
+    ("1.2.840.113549.1.9.1", "emailAddress"),
+    ("2.5.4.5", "serialNumber"),
+    ("2.5.4.4", "SN"),
+    ("2.5.4.42", "GN"),
+    ("2.5.4.12", "title"),
+    ("2.5.4.17", "postalCode"),
+];
 
 /// The names and the validity of a server certificate.
 #[derive(Debug)]
@@ -52,10 +74,112 @@ impl CertificateInfo {
 
 /// The subject of a certificate as text; none if it is empty.
 pub(super) fn subject(certificate: &CertificateDer<'_>) -> Option<String> {
-    let subject = subject::format(parse(certificate)?.subject());
+    let subject = format_subject(parse(certificate)?.subject());
     (!subject.is_empty()).then_some(subject)
 }
 
 fn parse<'a>(certificate: &'a CertificateDer<'_>) -> Option<X509Certificate<'a>> {
     X509Certificate::from_der(certificate).ok().map(|(_, certificate)| certificate)
+}
+
+/// Formats a name by RFC 4514: the last attribute first, `CN=worker,O=Example\, Inc.`. Names that differ never have the same
+/// text, since separators within values are escaped.
+fn format_subject(name: &X509Name<'_>) -> String {
+    let mut text = String::new();
+    let sets: Vec<_> = name.iter_rdn().collect();
+    for (set_index, set) in sets.iter().rev().enumerate() {
+        let attributes: Vec<_> = set.iter().collect();
+        for (index, attribute) in attributes.iter().rev().enumerate() {
+            text.push_str(match (set_index, index) {
+                (0, 0) => "",
+                (_, 0) => ",",
+                _ => "+",
+            });
+            push_attribute(&mut text, attribute);
+        }
+    }
+    text
+}
+
+fn push_attribute(text: &mut String, attribute: &AttributeTypeAndValue<'_>) {
+    let oid = attribute.attr_type().to_id_string();
+    let name = ATTRIBUTE_NAMES.iter().find(|(known, _)| *known == oid).map(|(_, name)| *name);
+    text.push_str(name.unwrap_or(&oid));
+    text.push('=');
+    match attribute.as_str() {
+        Ok(value) if name.is_some() => push_escaped(text, value),
+        // RFC 4514 §2.4: a type without a name, and a value that is no string, is written in its encoding.
+        _ => {
+            text.push('#');
+            for byte in attribute.attr_value().to_der_vec_raw().unwrap_or_default() {
+                // Writing to a string can't fail.
+                let _ = write!(text, "{byte:02X}");
+            }
+        }
+    }
+}
+
+fn push_escaped(text: &mut String, value: &str) {
+    let last = value.chars().count().saturating_sub(1);
+    for (index, character) in value.chars().enumerate() {
+        match character {
+            '"' | '+' | ',' | ';' | '<' | '>' | '\\' => text.extend(['\\', character]),
+            ' ' if index == 0 || index == last => text.push_str("\\ "),
+            '#' if index == 0 => text.push_str("\\#"),
+            '\0'..='\x1f' | '\x7f' => {
+                let _ = write!(text, "\\{:02X}", u32::from(character));
+            }
+            _ => text.push(character),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
+
+    /// Compares the subject with that of OpenSSL.
+    #[test]
+    fn a_subject_is_formatted_by_rfc_4514() {
+        let custom = || DnType::CustomDnType(vec![1, 3, 6, 1, 4, 1, 99999, 1]);
+        let cases = [
+            (vec![(DnType::CommonName, "worker")], "CN=worker"),
+            (
+                vec![
+                    (DnType::CountryName, "DE"),
+                    (DnType::OrganizationName, "Example, Inc."),
+                    (DnType::CommonName, "a b"),
+                ],
+                r"CN=a b,O=Example\, Inc.,C=DE",
+            ),
+            (vec![(DnType::CommonName, " x+y=z ")], r"CN=\ x\+y=z\ "),
+            (
+                vec![(DnType::CommonName, "#1"), (DnType::OrganizationalUnitName, "a#\"<>;\\")],
+                r#"OU=a#\"\<\>\;\\,CN=\#1"#,
+            ),
+            (vec![(DnType::CommonName, "Zoë"), (DnType::LocalityName, "a\tb\u{7f}")], r"L=a\09b\7F,CN=Zoë"),
+            (vec![(custom(), "odd"), (DnType::CommonName, "a|b")], "CN=a|b,1.3.6.1.4.1.99999.1=#0C036F6464"),
+            (vec![], ""),
+        ];
+        for (attributes, wanted) in cases {
+            let mut params = CertificateParams::default();
+            params.distinguished_name = DistinguishedName::new();
+            for (kind, value) in attributes {
+                params.distinguished_name.push(kind, value);
+            }
+            let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+            let found = super::subject(certificate.der());
+            assert_eq!(found.as_deref().unwrap_or(""), wanted);
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), certificate.pem()).unwrap();
+            let arguments = ["x509", "-noout", "-subject", "-nameopt", "RFC2253,-esc_msb", "-in"];
+            let output = Command::new("openssl").args(arguments).arg(file.path()).output().unwrap();
+            assert_eq!(
+                String::from_utf8(output.stdout).unwrap().trim_end_matches('\n'),
+                format!("subject={wanted}")
+            );
+        }
+    }
 }

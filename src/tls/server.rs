@@ -14,8 +14,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::certificate::CertificateInfo;
 use super::identity::{Identity, fingerprint};
-use super::resolver::CertificateResolver;
-use super::validation::Validations;
+use super::resolver::{CertificateResolver, Validations};
 use super::{TlsError, Transport};
 use crate::boxed::rare;
 use crate::time::Timestamp;
