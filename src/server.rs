@@ -47,12 +47,9 @@
 
 mod connection;
 mod connection_limiter;
-mod connection_status;
 mod drain;
 mod head_budget;
-mod inherit;
 mod listen;
-mod plain_http;
 mod proxy_protocol;
 mod refusal_pacer;
 mod spec;
@@ -62,7 +59,7 @@ mod worker;
 
 pub use connection_limiter::{ConnectionLimiter, TooManyConnections};
 pub use drain::{Lifecycle, LifecycleSender, lifecycle};
-pub use inherit::InheritedSockets;
+pub use listen::InheritedSockets;
 pub use listen::{ListenError, Listener, ListenerHandle, listen};
 pub use proxy_protocol::{ProxyHeaderError, parse_proxy_header};
 pub use spec::{ListenerSpec, Protocols, Service};

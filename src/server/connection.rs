@@ -66,7 +66,6 @@
 mod frame_flood;
 mod http1;
 mod http2;
-mod preface;
 mod stream_tracker;
 
 use std::future::{Future as _, poll_fn};
@@ -79,8 +78,8 @@ use std::task::{Context, Poll};
 use tokio::io::AsyncWrite as _;
 use tokio::time::Instant;
 
+use self::frame_flood::{PREFACE, PREFACE_MISSING};
 use self::http1::Parked;
-use self::preface::{PREFACE, PREFACE_MISSING};
 use super::drain::{ConnectionTracker, IDLE_GRACE};
 use super::spec::{ListenerSpec, Protocols};
 use super::transport::Accepted;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 
-use super::connection_status::ConnectionStatus;
+use super::connection_limiter::ConnectionStatus;
 use super::head_budget::HeadBudget;
 use super::refusal_pacer::RefusalPacer;
 use super::start_queue::{StartQueue, Starter};

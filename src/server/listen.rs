@@ -1,21 +1,23 @@
-//! Listening sockets.
+//! Listening sockets, of which the process may inherit some, as from systemd (socket activation, `LISTEN_FDS`).
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
-use socket2::{Domain, Protocol, Socket, Type};
+use listenfd::ListenFd;
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::connection_limiter::ConnectionLimiter;
-use super::inherit::InheritedSockets;
 use super::spec::ListenerSpec;
 use crate::socket::{listen_cure, set_tcp_options};
 
 /// Connections that may wait to be accepted on each worker's socket.
 pub(super) const BACKLOG: i32 = 1024;
+/// How long to wait for the workers to close their sockets, which they do at once.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why an address can't be listened on.
 #[derive(Debug, thiserror::Error)]
@@ -34,9 +36,6 @@ impl ListenError {
         listen_cure(self.address, &self.error)
     }
 }
-
-/// How long to wait for the workers to close their sockets, which they do at once.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The sockets of all workers on one address. When all clones of this are dropped, the workers close the sockets and drain
 /// their connections.
@@ -159,6 +158,61 @@ impl ListenerHandle {
     }
 }
 
+/// Inherited listening sockets. They stay open as long as the process lives, so that a listener that a reload removed can
+/// be added again.
+#[derive(Debug, Default)]
+pub struct InheritedSockets(Vec<(SocketAddr, TcpListener)>);
+
+impl InheritedSockets {
+    /// The sockets that the environment names; to be called before threads are started.
+    #[must_use]
+    pub fn from_env() -> Self {
+        let mut passed = ListenFd::from_env();
+        let mut sockets = Vec::new();
+        for index in 0..passed.len() {
+            match passed.take_tcp_listener(index).and_then(|socket| socket.map(inherited).transpose()) {
+                Ok(socket) => sockets.extend(socket),
+                Err(error) => tracing::warn!("ignored an inherited socket (`LISTEN_FDS`): {error}"),
+            }
+        }
+        Self(sockets)
+    }
+
+    /// `count` handles of the socket on this address, if there is one: all workers accept from it.
+    pub(super) fn handles(&self, address: SocketAddr, count: usize) -> Option<io::Result<Vec<TcpListener>>> {
+        let (_, socket) = self.0.iter().find(|(own, _)| *own == address)?;
+        Some((0..count).map(|_| socket.try_clone()).collect())
+    }
+
+    /// A handle of the socket on this address, if there is one.
+    #[must_use]
+    pub fn handle(&self, address: SocketAddr) -> Option<io::Result<TcpListener>> {
+        Some(
+            self.handles(address, 1)?
+                .and_then(|handles| handles.into_iter().next().ok_or_else(|| io::ErrorKind::NotFound.into())),
+        )
+    }
+
+    /// Warns about sockets on addresses that no listener uses: clients that connect there are never accepted.
+    pub fn warn_about_unused(&self, used: impl Fn(SocketAddr) -> bool) {
+        for (address, _) in self.0.iter().filter(|(address, _)| !used(*address)) {
+            tracing::warn!(
+                "an inherited socket listens on {address}, but no listener of the configuration has that address"
+            );
+        }
+    }
+}
+
+/// An inherited socket with its address. Fails when it does not listen.
+fn inherited(socket: TcpListener) -> io::Result<(SocketAddr, TcpListener)> {
+    let address = socket.local_addr()?;
+    if !SockRef::from(&socket).is_listener()? {
+        return Err(io::Error::other(format!("the socket does not listen ({address})")));
+    }
+    socket.set_nonblocking(true)?;
+    Ok((address, socket))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -186,5 +240,19 @@ mod tests {
         let accepted = std::iter::from_fn(|| Some(ours[0].socket.accept())).find_map(Result::ok).unwrap().0;
         assert!(socket2::SockRef::from(&accepted).keepalive().unwrap());
         assert!(accepted.nodelay().unwrap());
+    }
+
+    #[test]
+    fn sockets_are_found_by_address() {
+        let bound = || inherited(TcpListener::bind("127.0.0.1:0").unwrap()).unwrap();
+        let (one, other) = (bound(), bound());
+        let addresses = [one.0, other.0];
+        let sockets = InheritedSockets(vec![one, other]);
+        for address in addresses {
+            let handles = sockets.handles(address, 3).unwrap().unwrap();
+            assert!(handles.len() == 3 && handles.iter().all(|one| one.local_addr().unwrap() == address));
+            assert_eq!(sockets.handle(address).unwrap().unwrap().local_addr().unwrap(), address);
+        }
+        assert!(sockets.handles("127.0.0.2:1".parse().unwrap(), 1).is_none());
     }
 }

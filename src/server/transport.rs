@@ -5,17 +5,20 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::connection_limiter::{ClientConnectionPermit, ConnectionLimiter, TooManyConnections};
-use super::plain_http;
 use super::proxy_protocol::{self, ProxyHeaderError};
 use super::spec::ListenerSpec;
 use crate::boxed::rare;
 use crate::proxy::ActiveProxy;
 use crate::telemetry::HandshakeFailure;
 use crate::tls::Transport;
+
+/// How long to wait for more of the request, since an early close would lose the response.
+const PLAIN_HTTP_LINGER: Duration = Duration::from_secs(1);
 
 /// A connection of a client that can be served.
 #[derive(Debug)]
@@ -129,8 +132,8 @@ async fn handshake(
     let stream = match &spec.tls {
         Some(tls) => {
             // TLS state is large: allocate it only once the client has sent something.
-            if plain_http::is_first(&stream).await? {
-                plain_http::reject(stream).await?;
+            if is_plain_http(&stream).await? {
+                reject_plain_http(stream).await?;
                 return Err(HandshakeError::PlainHttp);
             }
             rare(tls.accept_or_validate(stream)).await?.ok_or(HandshakeError::Validation)?
@@ -138,4 +141,34 @@ async fn handshake(
         None => Transport::Plain(stream),
     };
     Ok(Accepted { stream, address })
+}
+
+/// The response to plain HTTP on a listener for TLS, where browsers and curl would otherwise show an empty response.
+const PLAIN_HTTP_RESPONSE: &str = "HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 48\r\n\
+                        connection: close\r\n\r\nThis port expects TLS: begin the URL with https\n";
+
+/// Whether the first byte of a connection is that of a method, and not of TLS. Waits for it.
+async fn is_plain_http(stream: &TcpStream) -> io::Result<bool> {
+    let mut first = [0];
+    let read = stream.peek(&mut first).await?;
+    Ok(read == 1 && first[0].is_ascii_uppercase())
+}
+
+/// Responds to plain HTTP, and reads until the client closes the connection. The caller bounds the time.
+async fn reject_plain_http(mut stream: TcpStream) -> io::Result<()> {
+    stream.write_all(PLAIN_HTTP_RESPONSE.as_bytes()).await?;
+    stream.shutdown().await?;
+    let mut discarded = [0; 1024];
+    while let Ok(Ok(1..)) = timeout(PLAIN_HTTP_LINGER, stream.read(&mut discarded)).await {}
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+
+    #[test]
+    fn the_length_is_that_of_the_body() {
+        let (head, body) = super::PLAIN_HTTP_RESPONSE.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{}", body.len());
+    }
 }

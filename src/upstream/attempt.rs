@@ -105,7 +105,6 @@ impl<'a> AttemptOptions<'a> {
         attempts: &Attempts,
         endpoints: &EndpointSet,
         retries: u32,
-        deadline: Option<Instant>,
     ) -> Self {
         Self {
             forward,
@@ -117,7 +116,7 @@ impl<'a> AttemptOptions<'a> {
                 (false, true) => Retry::AfterPause,
                 (false, false) => Retry::Never,
             },
-            deadline,
+            deadline: attempts.deadline,
         }
     }
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use tokio::time::{Instant, sleep_until};
+use tokio::time::sleep_until;
 
 use super::attempt::{AttemptLog, AttemptOptions, FailedAttempt, address, attempt, outcome};
 use super::detached::Detachable;
@@ -106,7 +106,7 @@ impl Upstream {
                 Some(Selection::Full(index)) => {
                     // Before the wait, so that a request that gets no connection is logged with its server.
                     log.select(&endpoints.pools[index], attempts.number());
-                    self.wait(&endpoints, index, attempts.tried(), (options.client, deadline)).await?
+                    self.wait(&endpoints, index, &attempts, options.client).await?
                 }
                 None => {
                     self.pause(self.unresolved(), &mut attempts).await?;
@@ -117,7 +117,7 @@ impl Upstream {
             let pool = &endpoints.pools[index];
             log.select(pool, attempts.number());
             address(&mut request, target.as_ref(), pool, options.host, &mut log)?;
-            let attempt_options = AttemptOptions::new(options, &attempts, &endpoints, spec.retries, deadline);
+            let attempt_options = AttemptOptions::new(options, &attempts, &endpoints, spec.retries);
             let mut in_flight = InFlight::start(pool);
             let detachable = Detachable::of(&permit, client_permit.as_ref(), spec.response_timeout);
             match attempt(pool, acquired, &mut request, attempt_options, detachable).await {
@@ -192,15 +192,15 @@ impl Upstream {
         *endpoints = Rc::new(updated);
     }
 
-    /// Waits until the chosen endpoint or an alternative has a connection for this client, at the latest until a deadline.
+    /// Waits until the chosen endpoint or an alternative has a connection for this client. Counts a request that gets none.
     async fn wait(
         &self,
         endpoints: &EndpointSet,
         index: usize,
-        tried: &[usize],
-        (client, deadline): (IpAddr, Option<Instant>),
+        attempts: &Attempts,
+        client: IpAddr,
     ) -> Result<(usize, Option<Acquired>), ForwardError> {
-        let acquired = rare(endpoints.wait(index, tried, client, deadline)).await;
+        let acquired = rare(endpoints.wait(index, attempts.tried(), client, attempts.deadline)).await;
         let (index, acquired) = acquired.inspect_err(|error| self.count_full(error))?;
         Ok((index, Some(acquired)))
     }

@@ -23,13 +23,13 @@ use crate::limiter::Permit;
 pub struct ResponseBody {
     stream: ResponseStream,
     in_flight: InFlight,
-    pace: Pace,
+    reclaim_rule: ReclaimRule,
     _permits: (Permit, Option<Rc<ClientPermit>>),
 }
 
 /// What bounds the time of a response while requests of other clients wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pace {
+enum ReclaimRule {
     /// The server's, and the client's as far as its connection over HTTP/1.1 measures it.
     Server,
     /// The server's and the client's.
@@ -55,12 +55,12 @@ impl ResponseBody {
         permits: (Permit, Option<Rc<ClientPermit>>),
         is_reclaimable: bool,
     ) -> Self {
-        let pace = match stream.exchange().is_some_and(ActiveExchange::is_open_ended) {
-            true => Pace::Lasting,
-            false if is_reclaimable => Pace::Both,
-            false => Pace::Server,
+        let reclaim_rule = match stream.exchange().is_some_and(ActiveExchange::is_open_ended) {
+            true => ReclaimRule::Lasting,
+            false if is_reclaimable => ReclaimRule::Both,
+            false => ReclaimRule::Server,
         };
-        let body = Self { stream, in_flight, pace, _permits: permits };
+        let body = Self { stream, in_flight, reclaim_rule, _permits: permits };
         // The client may not even read the first part.
         body.record_part();
         body
@@ -82,10 +82,12 @@ impl ResponseBody {
     /// read is unknown here, so there is a grace period but no minimum rate.
     fn record_part(&self) {
         let Some(connection) = self.connection_use() else { return };
-        match self.pace {
-            Pace::Lasting => connection.record_lasting(),
-            Pace::Both if !self.stream.is_end_stream() => connection.wait_for_client(Some(CONTENDED_GRACE)),
-            Pace::Both | Pace::Server => connection.record_part(),
+        match self.reclaim_rule {
+            ReclaimRule::Lasting => connection.record_lasting(),
+            ReclaimRule::Both if !self.stream.is_end_stream() => {
+                connection.wait_for_client(Some(CONTENDED_GRACE))
+            }
+            ReclaimRule::Both | ReclaimRule::Server => connection.record_part(),
         }
     }
 

@@ -41,6 +41,8 @@ pub(super) struct Attempts {
     pauses: u32,
     /// No pause ends later than this. None if requests do not wait for a server.
     retry_until: Option<Instant>,
+    /// By when the exchange must be complete, including the response's body.
+    pub deadline: Option<Instant>,
 }
 
 impl Attempts {
@@ -50,7 +52,7 @@ impl Attempts {
             let until = cached_now() + wait;
             deadline.map_or(until, |deadline| until.min(deadline))
         });
-        Self { tried: SmallVec::new(), failed: 0, pauses: 0, retry_until }
+        Self { tried: SmallVec::new(), failed: 0, pauses: 0, retry_until, deadline }
     }
 
     /// The endpoints that failed since the last pause.

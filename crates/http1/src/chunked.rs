@@ -2,8 +2,7 @@
 
 use bytes::{Buf as _, BytesMut};
 
-use super::decoded::{BodyFault, Decoded};
-use super::trailers::Trailers;
+use super::decoded::{BodyFault, Decoded, Trailers};
 
 /// The most digits of a chunk size: with 16 it could overflow the signed numbers of other parsers.
 const MAX_DIGITS: u8 = 15;

@@ -1,13 +1,9 @@
 //! Header fields.
 
 mod lines;
-mod spare;
-mod values;
 
-pub use lines::Field;
-pub use values::Values;
-
-use self::lines::{Line, Lines, NO_LINES};
+pub use self::lines::{FieldLine, Values};
+use self::lines::{FieldLines, LinePosition, NO_LINES, keep_spare, take_spare};
 use super::name::{FieldName, NameSet};
 
 /// The header fields of a message, in their order: one buffer of text, and the position of each line in it.
@@ -17,19 +13,19 @@ use super::name::{FieldName, NameSet};
 #[derive(Clone, Debug, Default)]
 pub struct Fields {
     /// Boxed because heads are moved often.
-    lines: Option<Box<Lines>>,
+    lines: Option<Box<FieldLines>>,
 }
 
 impl Fields {
     /// No fields, with memory for those that most messages have.
     #[must_use]
     pub fn new() -> Self {
-        Self { lines: Some(spare::take()) }
+        Self { lines: Some(take_spare()) }
     }
 
     /// Fields over the text of a head, whose lines [`Fields::add_line`] adds.
     pub(super) fn over(head: &[u8]) -> Self {
-        let mut lines = spare::take();
+        let mut lines = take_spare();
         lines.text.extend_from_slice(head);
         Self { lines: Some(lines) }
     }
@@ -54,19 +50,19 @@ impl Fields {
     /// Their memory in bytes.
     #[must_use]
     pub fn memory(&self) -> usize {
-        let Lines { text, positions, .. } = self.lines();
-        text.capacity() + positions.capacity() * size_of::<Line>()
+        let FieldLines { text, positions, .. } = self.lines();
+        text.capacity() + positions.capacity() * size_of::<LinePosition>()
     }
 
     /// The lines in their order.
-    pub fn iter(&self) -> impl Iterator<Item = Field<'_>> + Clone {
-        let Lines { text, positions, .. } = self.lines();
+    pub fn iter(&self) -> impl Iterator<Item = FieldLine<'_>> + Clone {
+        let FieldLines { text, positions, .. } = self.lines();
         positions.iter().map(|line| line.field(text))
     }
 
     /// The lines in their order, and whether the value of each is sensitive.
-    pub(super) fn iter_with_sensitivity(&self) -> impl Iterator<Item = (Field<'_>, bool)> {
-        let Lines { text, positions, .. } = self.lines();
+    pub(super) fn iter_with_sensitivity(&self) -> impl Iterator<Item = (FieldLine<'_>, bool)> {
+        let FieldLines { text, positions, .. } = self.lines();
         positions.iter().map(|line| (line.field(text), line.is_sensitive))
     }
 
@@ -153,7 +149,7 @@ impl Fields {
         if !self.lines().may_contain(name) {
             return false;
         }
-        let Lines { text, positions, present } = self.lines_mut();
+        let FieldLines { text, positions, present } = self.lines_mut();
         let before = positions.len();
         positions.retain(|line| !line.is_named(text, name));
         present.remove(name.id());
@@ -178,7 +174,7 @@ impl Fields {
     }
 
     /// Keeps the lines for which `keeps` returns true.
-    pub fn retain(&mut self, mut keeps: impl FnMut(Field<'_>) -> bool) {
+    pub fn retain(&mut self, mut keeps: impl FnMut(FieldLine<'_>) -> bool) {
         let lines = self.lines_mut();
         let mut present = NameSet::default();
         lines.positions.retain(|line| {
@@ -206,19 +202,19 @@ impl Fields {
         self.lines().write_without(names, out);
     }
 
-    fn lines(&self) -> &Lines {
+    fn lines(&self) -> &FieldLines {
         self.lines.as_deref().unwrap_or(&NO_LINES)
     }
 
-    fn lines_mut(&mut self) -> &mut Lines {
-        self.lines.get_or_insert_with(spare::take)
+    fn lines_mut(&mut self) -> &mut FieldLines {
+        self.lines.get_or_insert_with(take_spare)
     }
 }
 
 impl Drop for Fields {
     fn drop(&mut self) {
         if let Some(lines) = self.lines.take() {
-            spare::keep(lines);
+            keep_spare(lines);
         }
     }
 }

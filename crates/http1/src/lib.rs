@@ -2,7 +2,6 @@
 
 mod body;
 mod chunked;
-mod convert;
 mod decoded;
 mod fields;
 mod head;
@@ -11,12 +10,11 @@ mod number;
 mod parse;
 mod request;
 mod response;
-mod trailers;
 mod write;
 
 pub use body::BodyDecoder;
 pub use decoded::{BodyFault, Decoded};
-pub use fields::{Field, Fields, Values, ascii};
+pub use fields::{FieldLine, Fields, Values, ascii};
 pub use head::{RequestHead, ResponseHead};
 pub use name::{FieldName, NameSet, names};
 pub use number::{
@@ -25,4 +23,4 @@ pub use number::{
 pub use parse::{Framing, HeadLimits, MAX_INTERIM, ParseError, content_length, has_only_chunked_coding};
 pub use request::{ParsedRequest, parse_request};
 pub use response::{ParsedResponse, parse_response};
-pub use write::{BodyEncoder, write_continue, write_request, write_response};
+pub use write::{BodyEncoder, ResponseFraming, write_continue, write_request, write_response};

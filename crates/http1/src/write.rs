@@ -35,15 +35,20 @@ pub fn write_request(out: &mut Vec<u8>, head: &RequestHead, framing: Framing) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Writes the head of a response to a request of this `version`, whose body has this framing. `is_last` says that the
-/// connection closes after it. A response without a Date field gets `date`.
-pub fn write_response(
-    out: &mut Vec<u8>,
-    head: &ResponseHead,
-    (version, framing): (Version, Framing),
-    is_last: bool,
-    date: &[u8],
-) {
+/// How a response is framed on its connection.
+#[derive(Clone, Copy, Debug)]
+pub struct ResponseFraming {
+    /// The version of the request, in which the response is written.
+    pub version: Version,
+    /// The framing of the body.
+    pub body: Framing,
+    /// Whether the connection closes after the response.
+    pub is_last: bool,
+}
+
+/// Writes the head of a response. A response without a Date field gets `date`.
+pub fn write_response(out: &mut Vec<u8>, head: &ResponseHead, framing: ResponseFraming, date: &[u8]) {
+    let ResponseFraming { version, body, is_last } = framing;
     let is_http_10 = version == Version::HTTP_10;
     out.extend_from_slice(if is_http_10 { b"HTTP/1.0 " } else { b"HTTP/1.1 " });
     out.extend_from_slice(head.status.as_str().as_bytes());
@@ -54,7 +59,7 @@ pub fn write_response(
     }
     out.extend_from_slice(b"\r\n");
     let has_no_length = head.status.is_informational() || head.status == StatusCode::NO_CONTENT;
-    if framing == Framing::Empty && !has_no_length {
+    if body == Framing::Empty && !has_no_length {
         // To HEAD and with 304: the length of the body that is not sent (RFC 9110 §8.6).
         head.fields.write(out);
     } else {
@@ -65,7 +70,7 @@ pub fn write_response(
         out.extend_from_slice(date);
         out.extend_from_slice(b"\r\n");
     }
-    match framing {
+    match body {
         Framing::Empty | Framing::UntilClose => {}
         Framing::Length(length) => write_content_length(out, length),
         Framing::Chunked => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
@@ -216,7 +221,8 @@ mod tests {
         let mut head = ResponseHead::new(StatusCode::from_u16(status).unwrap());
         head.fields = lines.split_terminator('|').map(|line| line.split_once(": ").unwrap()).collect();
         let mut out = Vec::new();
-        write_response(&mut out, &head, (version, framing), is_last, b"now");
+        let framing = ResponseFraming { version, body: framing, is_last };
+        write_response(&mut out, &head, framing, b"now");
         let text = String::from_utf8(out).unwrap();
         text.strip_suffix("\r\n\r\n").unwrap().replace("\r\n", "|")
     }
@@ -307,7 +313,9 @@ mod tests {
             let reason = reason.map(|reason: &str| reason.as_bytes().into());
             let head = ResponseHead { reason, ..ResponseHead::new(StatusCode::from_u16(status).unwrap()) };
             let mut out = Vec::new();
-            write_response(&mut out, &head, (Version::HTTP_11, Framing::UntilClose), false, b"now");
+            let framing =
+                ResponseFraming { version: Version::HTTP_11, body: Framing::UntilClose, is_last: false };
+            write_response(&mut out, &head, framing, b"now");
             assert_eq!(out, format!("HTTP/1.1 {start}\r\ndate: now\r\n\r\n").as_bytes());
         }
     }

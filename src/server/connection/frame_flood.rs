@@ -13,7 +13,6 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::preface::PREFACE;
 use crate::server::start_queue::Starter;
 use crate::socket::EarnedCredit;
 
@@ -42,6 +41,11 @@ const COST: u64 = 8;
 /// Work after which a connection yields to others: bytes that were read, and [`FRAME_WORK`] for each frame.
 const MAX_WORK: usize = 64 * 1024;
 const FRAME_WORK: usize = 64;
+/// The first bytes that a client sends.
+pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// The response to a missing preface: an empty SETTINGS frame, which every server sends first, and a GOAWAY frame
+/// with `PROTOCOL_ERROR`.
+pub(super) const PREFACE_MISSING: [u8; 26] = *b"\0\0\0\x04\0\0\0\0\0\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\x01";
 
 /// A stream whose reader gets an error when too many control frames were received.
 #[derive(Debug)]
@@ -240,10 +244,10 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for FrameFloodGuard<S> {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
-
     use std::rc::Rc;
     use std::time::Duration;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 
     use super::*;
     use crate::server::start_queue::StartQueue;

@@ -3,8 +3,6 @@
 //! One task reads a request head, passes the request to the proxy, reads the request body on demand, writes the
 //! response, and starts over. The [`State`] determines what the task waits for, and for how long.
 
-mod closing;
-mod error;
 mod exchange;
 mod io;
 mod response;
@@ -15,15 +13,18 @@ use std::future::poll_fn;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use http::Uri;
+use http::{Uri, Version};
 use tokio::time::Instant;
 
-use self::error::ExchangeError;
 use self::exchange::{Next, Session};
 use self::io::ClientIo;
+use self::response::ExchangeError;
 use self::upload::Upload;
 use crate::boxed::rare;
-use crate::http1::{HeadLimits, ParseError, ParsedRequest, ResponseHead, parse_request, write_response};
+use crate::http1::{
+    Framing, HeadLimits, ParseError, ParsedRequest, ResponseFraming, ResponseHead, parse_request,
+    write_response,
+};
 use crate::proxy::{ActiveProxy, ClientConnection, Tunnel};
 use crate::server::drain::{ConnectionTracker, IDLE_GRACE};
 use crate::server::spec::ListenerSpec;
@@ -87,7 +88,7 @@ pub(super) async fn close(
     tracker: &ConnectionTracker,
     client_is_sending: bool,
 ) {
-    closing::close(&mut ClientIo::new(stream, spec.idle_timeout), tracker, client_is_sending).await;
+    io::close(&mut ClientIo::new(stream, spec.idle_timeout), tracker, client_is_sending).await;
 }
 
 /// Serves requests until either side closes the connection, or it is parked. The first bytes of a head are in the stream's
@@ -125,15 +126,15 @@ pub(super) async fn serve(
                 return Ok(None);
             }
             State::Closing { client_is_sending } => {
-                rare(closing::close(&mut connection.io, tracker, client_is_sending)).await;
+                rare(io::close(&mut connection.io, tracker, client_is_sending)).await;
                 return Ok(None);
             }
             State::RejectedHead(error) => {
-                rare(closing::close(&mut connection.io, tracker, true)).await;
+                rare(io::close(&mut connection.io, tracker, true)).await;
                 return Err(error.into());
             }
             State::Abandoned => {
-                rare(closing::abandon(&mut connection.io, tracker)).await;
+                rare(io::abandon(&mut connection.io, tracker)).await;
                 return Ok(None);
             }
         };
@@ -242,8 +243,8 @@ impl BufferedConnection<'_> {
     /// Writes the response to a malformed request head. Since its end is unknown, the connection has to close.
     fn reject_head(&mut self, error: ParseError) -> State {
         let head = ResponseHead::new(error.status());
-        let framing = (http::Version::HTTP_11, crate::http1::Framing::Length(0));
-        write_response(self.io.stream.out(), &head, framing, true, &http_date());
+        let framing = ResponseFraming { version: Version::HTTP_11, body: Framing::Length(0), is_last: true };
+        write_response(self.io.stream.out(), &head, framing, &http_date());
         State::RejectedHead(error)
     }
 

@@ -32,9 +32,9 @@ pub(super) struct StreamSlot {
 
 /// The response of a request. Dropping it before its end resets the stream.
 #[derive(Default)]
-pub(super) enum Response {
+pub(super) enum StreamResponse {
     /// Its head has not arrived.
-    Awaited(Pin<Box<dyn Future<Output = Sent>>>),
+    Awaited(Pin<Box<dyn Future<Output = StreamHead>>>),
     /// Its head has arrived.
     Body(Incoming),
     /// The request was not sent, or the response has ended.
@@ -43,13 +43,14 @@ pub(super) enum Response {
 }
 
 /// The head of a response, or a request that got none.
-pub(super) type Sent = Result<http::Response<Incoming>, Failed>;
-pub(super) type Failed = TrySendError<http::Request<UploadBody>>;
+pub(super) type StreamHead = Result<http::Response<Incoming>, StreamError>;
+/// The failure of a request, with the request itself if it was not sent.
+pub(super) type StreamError = TrySendError<http::Request<UploadBody>>;
 
 /// Ends a stream whose request was cancelled: at once, or when the server has responded or the budget allows it. Dropping
 /// the response resets the stream.
-pub(super) fn cancel(place: &Rc<StreamSlot>, mut response: Response) {
-    if matches!(response, Response::None) || place.connection.resets.take(monotonic()) {
+pub(super) fn cancel(place: &Rc<StreamSlot>, mut response: StreamResponse) {
+    if matches!(response, StreamResponse::None) || place.connection.resets.take(monotonic()) {
         return;
     }
     let place = Rc::clone(place);
@@ -61,7 +62,7 @@ pub(super) fn cancel(place: &Rc<StreamSlot>, mut response: Response) {
     });
 }
 
-impl Response {
+impl StreamResponse {
     /// Reads and drops a response, up to a size; ready at its end.
     fn poll_discard(&mut self, discarded: &mut usize, cx: &mut Context<'_>) -> Poll<()> {
         loop {

@@ -15,7 +15,7 @@ use hyper::ext::Protocol;
 use hyper::upgrade::Upgraded;
 use tokio::time::Instant;
 
-use super::cancel::{Failed, Response, Sent, StreamSlot, cancel};
+use super::cancel::{StreamError, StreamHead, StreamResponse, StreamSlot, cancel};
 use super::connection::{Http2Connection, settings_allow};
 use super::upload::{UploadBody, UploadProgress};
 use crate::body::{BodyError, PolledFrame, RequestBody, poll_whole};
@@ -35,7 +35,7 @@ pub(in crate::upstream) struct Http2Stream {
     deadline: Option<Box<Deadline>>,
     /// The request's body, until the response has ended.
     upload: Option<Rc<UploadProgress>>,
-    response: Response,
+    response: StreamResponse,
     is_open_ended: bool,
     tunnel: Option<Upgraded>,
 }
@@ -48,7 +48,7 @@ impl Http2Stream {
             is_reused,
             deadline: None,
             upload: None,
-            response: Response::None,
+            response: StreamResponse::None,
             is_open_ended: false,
             tunnel: None,
         }
@@ -99,7 +99,11 @@ impl Http2Stream {
     }
 
     /// The head of the response, or the error for a request that the client or other requests have ended.
-    fn poll_head(&mut self, upload: &UploadProgress, cx: &mut Context<'_>) -> Poll<Result<Sent, Cause>> {
+    fn poll_head(
+        &mut self,
+        upload: &UploadProgress,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<StreamHead, Cause>> {
         if let Some(error) = upload.failure.take() {
             return Poll::Ready(Err(Cause::Body(error)));
         }
@@ -107,10 +111,10 @@ impl Http2Stream {
             let is_sent = upload.ended_at.get().is_some();
             return Poll::Ready(Err(if is_sent { Cause::Reclaimed } else { BodyError::Reclaimed.into() }));
         }
-        let Response::Awaited(response) = &mut self.response else { return Poll::Pending };
+        let StreamResponse::Awaited(response) = &mut self.response else { return Poll::Pending };
         let head = response.as_mut().poll(cx);
         if head.is_ready() {
-            self.response = Response::None;
+            self.response = StreamResponse::None;
         }
         head.map(Ok)
     }
@@ -131,12 +135,12 @@ impl Http2Stream {
         let request = to_http2(head, body, &connection.scheme);
         let request = request.map_err(|error| SendError::new(Cause::Target(error)))?;
         let response = connection.sender.clone().try_send_request(request);
-        self.response = Response::Awaited(Box::pin(response));
+        self.response = StreamResponse::Awaited(Box::pin(response));
         Ok(())
     }
 
     /// The error for a failed request. A request that hyper returns unsent gives its body back to `body`.
-    fn fail(&self, mut failed: Failed, body: &mut RequestBody) -> SendError {
+    fn fail(&self, mut failed: StreamError, body: &mut RequestBody) -> SendError {
         let unsent = failed.take_message();
         let is_unsent = unsent.is_some();
         if let Some(unsent) = unsent {
@@ -169,17 +173,17 @@ impl Http2Stream {
             let stall_timeout = self.place.connection.stall_timeout;
             let stall_timeout = (!self.is_open_ended || self.upload.is_some()).then_some(stall_timeout);
             self.deadline = Deadline::within(stall_timeout, deadline).map(Box::new);
-            self.response = Response::Body(response.into_body());
+            self.response = StreamResponse::Body(response.into_body());
         }
         (head, self)
     }
 
     /// The next part of the response's body, or an error if it has not arrived in time.
     pub fn poll_body(&mut self, cx: &mut Context<'_>) -> PolledFrame {
-        let Response::Body(body) = &mut self.response else { return Poll::Ready(None) };
+        let StreamResponse::Body(body) = &mut self.response else { return Poll::Ready(None) };
         let frame = poll_whole(body, cx);
         if matches!(frame, Poll::Ready(None | Some(Err(_)))) {
-            self.response = Response::None;
+            self.response = StreamResponse::None;
         }
         let Some(deadline) = &mut self.deadline else { return frame };
         if let Some(upload) = &self.upload {
@@ -202,7 +206,7 @@ impl Http2Stream {
     }
 
     fn body(&self) -> Option<&Incoming> {
-        if let Response::Body(body) = &self.response { Some(body) } else { None }
+        if let StreamResponse::Body(body) = &self.response { Some(body) } else { None }
     }
 
     /// Whether the response may pause without a time limit.
@@ -212,7 +216,7 @@ impl Http2Stream {
 
     /// Ends the response. The rest of the request may still be sent.
     pub fn finish(&mut self) {
-        self.response = Response::None;
+        self.response = StreamResponse::None;
         if let Some(upload) = self.upload.take() {
             upload.detach();
         }

@@ -1,26 +1,38 @@
 //! The lines of a head: a buffer of text, and the positions of names and values in it.
 
+use std::cell::RefCell;
 use std::ops::Range;
+use std::slice::Iter;
 
 use super::super::name::{FieldName, KNOWN, NameSet};
 
+/// Bytes that are enough for most heads, with the lines that the proxy adds.
+const USUAL_TEXT: usize = 1024;
+/// FieldLines that are enough for most heads, with those that the proxy adds.
+const USUAL_LINES: usize = 24;
+/// The largest memory that is kept.
+const MAX_TEXT: usize = 4 * USUAL_TEXT;
+const MAX_LINES: usize = 4 * USUAL_LINES;
+/// The most of them that are kept on each thread.
+const MAX_KEPT: usize = 64;
+
 /// No lines.
-pub(super) static NO_LINES: Lines =
-    Lines { text: Vec::new(), positions: Vec::new(), present: NameSet::EMPTY };
+pub(super) static NO_LINES: FieldLines =
+    FieldLines { text: Vec::new(), positions: Vec::new(), present: NameSet::EMPTY };
 
 /// The lines of a head.
 #[derive(Clone, Debug)]
-pub(super) struct Lines {
+pub(super) struct FieldLines {
     pub text: Vec<u8>,
     /// The position of each line in the text.
-    pub positions: Vec<Line>,
+    pub positions: Vec<LinePosition>,
     /// The known names among the lines.
     pub present: NameSet,
 }
 
 /// One line of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Field<'a> {
+pub struct FieldLine<'a> {
     /// The name.
     pub name: FieldName<'a>,
     /// The value.
@@ -29,7 +41,7 @@ pub struct Field<'a> {
 
 /// The position of a line in the text.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Line {
+pub(super) struct LinePosition {
     name: u32,
     name_length: u32,
     value: u32,
@@ -42,7 +54,7 @@ pub(super) struct Line {
     pub is_sensitive: bool,
 }
 
-impl Lines {
+impl FieldLines {
     /// Adds a line of the text by the positions and lengths of its name and its value. Changes the name, which is a token,
     /// to lower case.
     pub fn add(&mut self, (name, name_length): (usize, usize), (value, value_length): (usize, usize)) {
@@ -83,7 +95,7 @@ impl Lines {
             clippy::cast_possible_truncation,
             reason = "heads and what is added to them are far below 4 GiB"
         )]
-        let line = Line {
+        let line = LinePosition {
             name: positions[0] as u32,
             name_length: positions[1] as u32,
             value: positions[2] as u32,
@@ -105,7 +117,11 @@ impl Lines {
         let offset = self.text.len() as u32;
         self.text.extend_from_slice(&other.text);
         self.present.insert_all(other.present);
-        let moved = |line: &Line| Line { name: line.name + offset, value: line.value + offset, ..*line };
+        let moved = |line: &LinePosition| LinePosition {
+            name: line.name + offset,
+            value: line.value + offset,
+            ..*line
+        };
         self.positions.extend(other.positions.iter().map(moved));
     }
 
@@ -149,15 +165,15 @@ impl Lines {
     }
 }
 
-impl Line {
+impl LinePosition {
     pub fn is_named(&self, text: &[u8], name: FieldName<'_>) -> bool {
         self.id == name.id() && (self.id != 0 || slice(text, self.name, self.name_length) == name.as_bytes())
     }
 
     /// The line with its name and value.
-    pub fn field<'t>(&self, text: &'t [u8]) -> Field<'t> {
+    pub fn field<'t>(&self, text: &'t [u8]) -> FieldLine<'t> {
         let name = FieldName::with_id(self.id, slice(text, self.name, self.name_length));
-        Field { name, value: self.value(text) }
+        FieldLine { name, value: self.value(text) }
     }
 
     pub fn value<'t>(&self, text: &'t [u8]) -> &'t [u8] {
@@ -172,4 +188,83 @@ fn slice(text: &[u8], begin: u32, length: u32) -> &[u8] {
 /// Whether a value may contain this byte (RFC 9110 §5.5).
 fn is_valid(byte: u8) -> bool {
     byte == b'\t' || (byte >= b' ' && byte != 0x7f)
+}
+
+/// The values of the lines with one name.
+#[derive(Clone, Debug)]
+pub struct Values<'f, 'n> {
+    pub(super) text: &'f [u8],
+    pub(super) lines: Iter<'f, LinePosition>,
+    pub(super) name: FieldName<'n>,
+}
+
+impl<'f> Iterator for Values<'f, '_> {
+    type Item = &'f [u8];
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let Self { text, lines, name } = self;
+        lines.find(|line| line.is_named(text, *name)).map(|line| line.value(text))
+    }
+}
+
+impl DoubleEndedIterator for Values<'_, '_> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        let Self { text, lines, name } = self;
+        lines.rfind(|line| line.is_named(text, *name)).map(|line| line.value(text))
+    }
+}
+
+thread_local! {
+    #[expect(clippy::vec_box, reason = "the boxes are kept and reused")]
+    static SPARE: RefCell<Vec<Box<FieldLines>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Empty lines with memory of earlier ones on the same thread, if there are any: most messages are about as large as the last
+/// one.
+#[expect(clippy::unnecessary_box_returns, reason = "the box is kept and reused")]
+pub(super) fn take_spare() -> Box<FieldLines> {
+    let spare = SPARE.with_borrow_mut(Vec::pop);
+    spare.unwrap_or_else(|| {
+        Box::new(FieldLines {
+            text: Vec::with_capacity(USUAL_TEXT),
+            positions: Vec::with_capacity(USUAL_LINES),
+            present: NameSet::EMPTY,
+        })
+    })
+}
+
+/// Keeps the memory of lines, unless it is large.
+pub(super) fn keep_spare(mut lines: Box<FieldLines>) {
+    if lines.text.capacity() > MAX_TEXT || lines.positions.capacity() > MAX_LINES {
+        return;
+    }
+    lines.clear();
+    // While the thread exits, the list may be dropped already.
+    let _ = SPARE.try_with(|spare| {
+        let mut spare = spare.borrow_mut();
+        if spare.len() < MAX_KEPT {
+            spare.push(lines);
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Fields;
+    use super::*;
+    use crate::name::names::{TE, VIA};
+
+    #[test]
+    fn values_are_iterated_from_both_ends() {
+        let lines = [("via", "1"), ("host", "a"), ("via", "2"), ("x-one", "b"), ("via", "3")];
+        let fields: Fields = lines.into_iter().collect();
+        assert_eq!(fields.get_all(VIA).rev().collect::<Vec<_>>(), [b"3", b"2", b"1"]);
+        let mut values = fields.get_all(VIA);
+        assert_eq!((values.next_back(), values.next()), (Some(&b"3"[..]), Some(&b"1"[..])));
+        assert_eq!((values.next_back(), values.next()), (Some(&b"2"[..]), None));
+        assert_eq!(
+            (fields.get_all(FieldName::new(b"x-one")).next_back(), fields.get_all(TE).next_back()),
+            (Some(&b"b"[..]), None)
+        );
+    }
 }

@@ -8,13 +8,12 @@ use futures_util::future::Either;
 use http::Method;
 use tokio::time::Instant;
 
-use super::error::ExchangeError;
 use super::io::ClientIo;
-use super::response::{RequestProperties, ResponseWriter, framing};
+use super::response::{ExchangeError, RequestProperties, ResponseWriter, framing};
 use super::upload::{PolledUpload, Upload};
 use crate::boxed::rare;
 use crate::http1::names::CONNECTION;
-use crate::http1::{Framing, ParsedRequest};
+use crate::http1::{Framing, ParsedRequest, ResponseFraming};
 use crate::proxy::{ActiveProxy, ClientConnection, ProxyResponse, Tunnel};
 use crate::server::drain::ConnectionTracker;
 use crate::server::spec::{ListenerSpec, Service};
@@ -103,21 +102,22 @@ impl Session<'_> {
         }
         let ProxyResponse { head, body, is_over_capacity, tunnel } = response;
         let is_local = body.is_local();
-        let framing = framing(facts, &head, &body);
+        let body_framing = framing(facts, &head, &body);
         // A tunnel uses Connection for its upgrade; any other response requests the close of the connection by it. After a local
         // response a long rest of the request body is not worth reading.
         let is_last = !facts.keeps_alive
             || self.tracker.is_draining()
             || tunnel.is_none() && head.fields.contains(CONNECTION)
             || is_local && upload.as_ref().is_some_and(|upload| !upload.is_discardable())
-            || framing == Framing::UntilClose;
+            || body_framing == Framing::UntilClose;
         if body.is_open_ended() {
             // An event stream may pause, so it has no minimum rate.
             io.start_response(None);
         }
-        let mut writer = ResponseWriter::start(io, facts, head, (body, framing), is_last);
+        let framing = ResponseFraming { version: facts.version, body: body_framing, is_last };
+        let mut writer = ResponseWriter::start(io, facts, head, body, framing);
         let written = poll_fn(|cx| writer.poll(io, &mut upload, cx)).await;
-        if written.is_err() && framing == Framing::UntilClose {
+        if written.is_err() && body_framing == Framing::UntilClose {
             // After an orderly close the client would treat the partial body as complete.
             io.reset_on_close();
         }

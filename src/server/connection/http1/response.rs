@@ -8,13 +8,13 @@ use std::task::{Context, Poll};
 use http::{StatusCode, Version};
 use hyper::body::Body as _;
 
-use super::error::ExchangeError;
 use super::io::ClientIo;
 use super::upload::{PolledUpload, Upload};
 use crate::http1::names::{CONNECTION, CONTENT_LENGTH};
-use crate::http1::{BodyEncoder, Framing, ResponseHead, push_decimal, write_response};
+use crate::http1::{BodyEncoder, Framing, ResponseFraming, ResponseHead, push_decimal, write_response};
 use crate::proxy::ReplyBody;
 use crate::time::http_date;
+use crate::upstream::BodyError;
 
 /// The properties of a request that determine how its response is written.
 pub(super) struct RequestProperties {
@@ -49,13 +49,13 @@ pub(super) fn framing(facts: &RequestProperties, head: &ResponseHead, body: &Rep
 }
 
 impl ResponseWriter {
-    /// Writes the head of a response into the buffer. `is_last` says that the connection closes after the response.
+    /// Writes the head of a response into the buffer.
     pub fn start(
         io: &mut ClientIo,
         facts: &RequestProperties,
         mut head: ResponseHead,
-        (body, framing): (ReplyBody, Framing),
-        is_last: bool,
+        body: ReplyBody,
+        framing: ResponseFraming,
     ) -> Self {
         if facts.is_head && !head.fields.contains(CONTENT_LENGTH) {
             // The length that a response to GET would have, if it is known.
@@ -63,13 +63,13 @@ impl ResponseWriter {
                 head.fields.push_with(CONTENT_LENGTH, |out| push_decimal(out, length));
             }
         }
-        let encoder = BodyEncoder::new(framing, &head.fields, facts.takes_trailers);
+        let encoder = BodyEncoder::new(framing.body, &head.fields, facts.takes_trailers);
         // `write_response` writes Connection itself, except for a tunnel, where the header names the new protocol.
         if head.status != StatusCode::SWITCHING_PROTOCOLS {
             head.fields.remove(CONNECTION);
         }
-        write_response(io.stream.out(), &head, (facts.version, framing), is_last, &http_date());
-        let body = (framing != Framing::Empty).then_some(body);
+        write_response(io.stream.out(), &head, framing, &http_date());
+        let body = (framing.body != Framing::Empty).then_some(body);
         Self { encoder, body, has_min_rate: facts.min_rate.is_some() }
     }
 
@@ -173,4 +173,19 @@ fn poll_timeout(io: &mut ClientIo, cx: &mut Context<'_>) -> Poll<Result<(), Exch
         return Poll::Ready(Err(io::Error::from(io::ErrorKind::TimedOut).into()));
     }
     Poll::Pending
+}
+
+/// Why a request or its response failed in a way that ends the connection.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ExchangeError {
+    #[error("client disconnected before its response")]
+    Disconnected,
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    #[error("response body failed: {0}")]
+    Response(#[from] BodyError),
+    #[error("response body is shorter than its Content-Length")]
+    Incomplete,
+    #[error("its upstream connection was given to another client")]
+    Reclaimed,
 }

@@ -1,7 +1,9 @@
 //! Heads that were read, as they are written and read again.
 
 use http::{Method, Uri, Version};
-use tidegate::http1::{Fields, Framing, names, parse_request, parse_response, write_request, write_response};
+use tidegate::http1::{
+    Fields, Framing, ResponseFraming, names, parse_request, parse_response, write_request, write_response,
+};
 
 use super::ours::LIMITS;
 
@@ -32,7 +34,8 @@ pub fn check_response(method: &Method, bytes: &[u8]) {
     }
     let framing = if parsed.framing == Framing::UntilClose { Framing::Chunked } else { parsed.framing };
     let mut out = Vec::new();
-    write_response(&mut out, &parsed.head, (Version::HTTP_11, framing), false, b"now");
+    let written = ResponseFraming { version: Version::HTTP_11, body: framing, is_last: false };
+    write_response(&mut out, &parsed.head, written, b"now");
     let Ok(Some(mut again)) = parse_response(&out, 0, LIMITS_OF_OUTPUT, method) else {
         panic!("what was written is no response: {}", out.escape_ascii());
     };
