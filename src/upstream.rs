@@ -98,6 +98,6 @@ pub use self::selection::balance::Balancer;
 pub use self::shared::SharedUpstream;
 pub use self::spec::{Balance, EjectSpec, HealthSpec, HostRule, ServerSpec, UpstreamId, UpstreamSpec};
 pub use crate::body::{
-    BodyError, BodyReceiver, BodySender, BufferBudget, ClientStream, Demand, HeaderNames, HeaderScrub,
-    PolledFrame, ReadBody, RequestBody, StreamBody, UnreadBodies, body_channel, is_token, may_be_trailer,
+    BodyError, BodyReceiver, BufferBudget, ClientStream, HeaderNames, HeaderScrub, PolledFrame, ReadBody,
+    RequestBody, StreamBody, is_token, may_be_trailer,
 };

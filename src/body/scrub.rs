@@ -31,7 +31,7 @@ pub struct HeaderNames {
 #[derive(Debug, Default)]
 pub struct HeaderScrub {
     names: HashSet<String>,
-    /// The same names, with hyphens in place of underscores.
+    /// The protected names, with hyphens in place of underscores.
     hyphenated: HashSet<String>,
     /// Whether a protected name has an underscore, so that names without one may be variants.
     has_underscores: bool,

@@ -68,7 +68,7 @@ impl<S> TimedStream<S> {
         }
     }
 
-    /// The same stream, whose shutdown includes a lingering close.
+    /// Has the shutdown of the stream include a lingering close.
     #[must_use]
     pub fn lingering(self) -> Self {
         Self { lingers: true, ..self }

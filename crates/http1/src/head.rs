@@ -113,7 +113,7 @@ impl From<request::Parts> for RequestHead {
 }
 
 impl From<response::Parts> for ResponseHead {
-    /// The same head, with the usual reason phrase.
+    /// The head with the canonical reason phrase, since HTTP/2 has none.
     fn from(head: response::Parts) -> Self {
         let fields = Fields::from(&head.headers);
         Self { status: head.status, reason: None, version: head.version, fields }

@@ -36,6 +36,7 @@ use tokio::time::Instant;
 
 use super::frame_flood::FrameFloodGuard;
 use super::stream_tracker::{StreamProgress, StreamTracker, TrackedBody};
+use crate::body::{StreamBody, UnreadBodies};
 use crate::boxed::rare;
 use crate::http1::RequestHead;
 use crate::proxy::{ActiveProxy, ClientConnection, Connect, Proxy, ProxyResponse};
@@ -46,7 +47,6 @@ use crate::server::spec::{ListenerSpec, Service};
 use crate::socket::{BufferedStream, LazyTimer, TimedStream};
 use crate::time::monotonic;
 use crate::tls::Transport;
-use crate::upstream::{StreamBody, UnreadBodies};
 
 /// Requests at once on a connection.
 const MAX_STREAMS: u32 = 128;

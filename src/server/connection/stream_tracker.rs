@@ -14,10 +14,11 @@ use hyper::body::Body;
 use hyper::rt::Executor;
 use tokio::time::Instant;
 
+use crate::body::PolledFrame;
 use crate::proxy::ReplyBody;
 use crate::socket::{LazyTimer, RATE_GRACE, TransferRate};
 use crate::time::{cached_now, monotonic};
-use crate::upstream::{ConnectionUse, PolledFrame, delegate_body};
+use crate::upstream::{ConnectionUse, delegate_body};
 
 /// Requests that a client may cancel before rapid resets are suspected.
 const MAX_CANCELLED: u64 = 100;

@@ -18,6 +18,55 @@ use crate::upstream::selection::members::Member;
 use crate::upstream::shared::SharedUpstream;
 use crate::upstream::spec::{HealthSpec, UpstreamSpec};
 
+/// Why a health check failed.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::upstream) enum ProbeError {
+    #[error("no connection: {0}")]
+    Connect(#[from] io::Error),
+    #[error("no valid response: {0}")]
+    Http(#[from] hyper::Error),
+    #[error("the response is {0}")]
+    Status(StatusCode),
+    #[error("no response in time")]
+    Late,
+    /// The path is invalid; the configuration has checked it.
+    #[error("the path is invalid: {0}")]
+    Request(#[from] http::Error),
+}
+
+/// Checks an endpoint: it is healthy if it responds with 2xx or 3xx in time. Fails when the endpoint is unhealthy.
+pub(in crate::upstream) async fn probe(
+    member: &Member,
+    upstream: &UpstreamSpec,
+    spec: &HealthSpec,
+) -> Result<(), ProbeError> {
+    tokio::time::timeout(spec.timeout, request_health(member, upstream, spec))
+        .await
+        .unwrap_or(Err(ProbeError::Late))
+}
+
+/// Sends the request of a health check. Fails when there is no response with 2xx or 3xx.
+async fn request_health(
+    member: &Member,
+    upstream: &UpstreamSpec,
+    spec: &HealthSpec,
+) -> Result<(), ProbeError> {
+    // Each member is an address of one of the servers.
+    let server = &upstream.servers[member.endpoint.server];
+    let uri = format!("{}://{}{}{}", server.scheme(), server.authority(), server.base_path, spec.path);
+    let user_agent = concat!("tidegate/", env!("CARGO_PKG_VERSION"), " (health check)");
+    let mut request = Request::get(uri).header(USER_AGENT, user_agent).body(Full::default())?;
+    let stream = dial(member.endpoint.address, member.fallback, upstream, server).await?;
+    let mut connection = if upstream.is_http2 {
+        HttpConnection::http2(stream).await?
+    } else {
+        request.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        HttpConnection::http1(stream).await?
+    };
+    let status = connection.send(request).await?.status();
+    if status.is_success() || status.is_redirection() { Ok(()) } else { Err(ProbeError::Status(status)) }
+}
+
 /// What was found at an address of a server.
 #[derive(Debug)]
 pub struct ServerCheck {
@@ -27,7 +76,7 @@ pub struct ServerCheck {
     pub address: Option<SocketAddr>,
     /// How long it took.
     pub took: Duration,
-    /// What was found: `connected`, and what beside it.
+    /// How the server was reached, such as `connected by TLS, healthy (/status)`.
     pub result: Result<String, ServerCheckError>,
 }
 
@@ -131,52 +180,4 @@ async fn check_health(
     let probed = tokio::time::timeout(limit, probe(member, upstream, health)).await;
     probed.unwrap_or(Err(ProbeError::Late)).map_err(failed)?;
     Ok(format!(", healthy ({})", health.path))
-}
-
-/// Why a health check failed.
-#[derive(Debug, thiserror::Error)]
-pub(in crate::upstream) enum ProbeError {
-    #[error("no connection: {0}")]
-    Connect(#[from] std::io::Error),
-    #[error("no valid response: {0}")]
-    Http(#[from] hyper::Error),
-    #[error("the response is {0}")]
-    Status(StatusCode),
-    #[error("no response in time")]
-    Late,
-    /// The path is invalid; the configuration has checked it.
-    #[error("the path is invalid: {0}")]
-    Request(#[from] http::Error),
-}
-
-/// Checks an endpoint: it is healthy if it responds with 2xx or 3xx in time. Fails when the endpoint is unhealthy.
-pub(in crate::upstream) async fn probe(
-    member: &Member,
-    upstream: &UpstreamSpec,
-    spec: &HealthSpec,
-) -> Result<(), ProbeError> {
-    tokio::time::timeout(spec.timeout, request_health(member, upstream, spec))
-        .await
-        .unwrap_or(Err(ProbeError::Late))
-}
-
-async fn request_health(
-    member: &Member,
-    upstream: &UpstreamSpec,
-    spec: &HealthSpec,
-) -> Result<(), ProbeError> {
-    // Each member is an address of one of the servers.
-    let server = &upstream.servers[member.endpoint.server];
-    let uri = format!("{}://{}{}{}", server.scheme(), server.authority(), server.base_path, spec.path);
-    let user_agent = concat!("tidegate/", env!("CARGO_PKG_VERSION"), " (health check)");
-    let mut request = Request::get(uri).header(USER_AGENT, user_agent).body(Full::default())?;
-    let stream = dial(member.endpoint.address, member.fallback, upstream, server).await?;
-    let mut connection = if upstream.is_http2 {
-        HttpConnection::http2(stream).await?
-    } else {
-        request.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-        HttpConnection::http1(stream).await?
-    };
-    let status = connection.send(request).await?.status();
-    if status.is_success() || status.is_redirection() { Ok(()) } else { Err(ProbeError::Status(status)) }
 }

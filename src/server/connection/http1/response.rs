@@ -10,11 +10,11 @@ use hyper::body::Body as _;
 
 use super::io::ClientIo;
 use super::upload::{PolledUpload, Upload};
+use crate::body::BodyError;
 use crate::http1::names::{CONNECTION, CONTENT_LENGTH};
 use crate::http1::{BodyEncoder, Framing, ResponseFraming, ResponseHead, push_decimal, write_response};
 use crate::proxy::ReplyBody;
 use crate::time::http_date;
-use crate::upstream::BodyError;
 
 /// The properties of a request that determine how its response is written.
 pub(super) struct RequestProperties {

@@ -8,10 +8,10 @@ use hyper::body::Frame;
 use tokio::time::Instant;
 
 use super::io::ClientIo;
+use crate::body::{BodyError, BodyReceiver, BodySender, Demand, body_channel};
 use crate::http1::{BodyDecoder, BodyFault, Decoded, Framing, write_continue};
 use crate::socket::{EarnedCredit, RATE_GRACE, TooLate, TransferRate};
 use crate::time::{cached_now, monotonic};
-use crate::upstream::{BodyError, BodyReceiver, BodySender, Demand, body_channel};
 
 /// The longest rest of a request body that is read and discarded so that the connection can be used again, in bytes.
 const MAX_DISCARDED: u64 = 64 * 1024;
