@@ -61,12 +61,6 @@ impl LazyTimer {
         }
         Poll::Ready(())
     }
-
-    /// When the timer fires next, if it is armed.
-    #[must_use]
-    pub fn fires_at(&self) -> Option<Instant> {
-        self.sleep.as_ref().map(|sleep| sleep.deadline())
-    }
 }
 
 /// Polls a timer whether or not the task has used up its budget: tokio does not arm a timer then but wakes the task to poll

@@ -88,7 +88,7 @@ pub(super) async fn close(
     tracker: &ConnectionTracker,
     client_is_sending: bool,
 ) {
-    io::close(&mut ClientIo::new(stream, spec.idle_timeout), tracker, client_is_sending).await;
+    ClientIo::new(stream, spec.idle_timeout).close(tracker, client_is_sending).await;
 }
 
 /// Serves requests until either side closes the connection, or it is parked. The first bytes of a head are in the stream's
@@ -126,15 +126,15 @@ pub(super) async fn serve(
                 return Ok(None);
             }
             State::Closing { client_is_sending } => {
-                rare(io::close(&mut connection.io, tracker, client_is_sending)).await;
+                rare(connection.io.close(tracker, client_is_sending)).await;
                 return Ok(None);
             }
             State::RejectedHead(error) => {
-                rare(io::close(&mut connection.io, tracker, true)).await;
+                rare(connection.io.close(tracker, true)).await;
                 return Err(error.into());
             }
             State::Abandoned => {
-                rare(io::abandon(&mut connection.io, tracker)).await;
+                rare(connection.io.abandon(tracker)).await;
                 return Ok(None);
             }
         };

@@ -9,7 +9,7 @@ use http::Method;
 use tokio::time::Instant;
 
 use super::io::ClientIo;
-use super::response::{ExchangeError, RequestProperties, ResponseWriter, framing};
+use super::response::{ExchangeError, RequestProperties, ResponseWriter, body_framing};
 use super::upload::{PolledUpload, Upload};
 use crate::boxed::rare;
 use crate::http1::names::CONNECTION;
@@ -49,7 +49,7 @@ impl Session<'_> {
         request: ParsedRequest,
     ) -> Result<Next, ExchangeError> {
         let ParsedRequest { head, framing, keeps_alive, expects_continue, .. } = request;
-        let facts = RequestProperties {
+        let properties = RequestProperties {
             version: head.version,
             is_head: head.method == Method::HEAD,
             takes_trailers: crate::proxy::takes_trailers(&head.fields),
@@ -85,14 +85,14 @@ impl Session<'_> {
             })
             .await?
         };
-        self.respond(io, &facts, response, upload).await
+        self.respond(io, &properties, response, upload).await
     }
 
     /// Writes a response, while the rest of the request body may still be read.
     async fn respond(
         &self,
         io: &mut ClientIo,
-        facts: &RequestProperties,
+        properties: &RequestProperties,
         response: ProxyResponse,
         mut upload: Option<Box<Upload>>,
     ) -> Result<Next, ExchangeError> {
@@ -102,10 +102,10 @@ impl Session<'_> {
         }
         let ProxyResponse { head, body, is_over_capacity, tunnel } = response;
         let is_local = body.is_local();
-        let body_framing = framing(facts, &head, &body);
+        let body_framing = body_framing(properties, &head, &body);
         // A tunnel uses Connection for its upgrade; any other response requests the close of the connection by it. After a local
         // response a long rest of the request body is not worth reading.
-        let is_last = !facts.keeps_alive
+        let is_last = !properties.keeps_alive
             || self.tracker.is_draining()
             || tunnel.is_none() && head.fields.contains(CONNECTION)
             || is_local && upload.as_ref().is_some_and(|upload| !upload.is_discardable())
@@ -114,8 +114,8 @@ impl Session<'_> {
             // An event stream may pause, so it has no minimum rate.
             io.start_response(None);
         }
-        let framing = ResponseFraming { version: facts.version, body: body_framing, is_last };
-        let mut writer = ResponseWriter::start(io, facts, head, body, framing);
+        let framing = ResponseFraming { version: properties.version, body: body_framing, is_last };
+        let mut writer = ResponseWriter::start(io, properties, head, body, framing);
         let written = poll_fn(|cx| writer.poll(io, &mut upload, cx)).await;
         if written.is_err() && body_framing == Framing::UntilClose {
             // After an orderly close the client would treat the partial body as complete.

@@ -36,14 +36,14 @@ pub(super) struct ResponseWriter {
 }
 
 /// How the body of a response is framed for its client (RFC 9112 §6.3).
-pub(super) fn framing(facts: &RequestProperties, head: &ResponseHead, body: &ReplyBody) -> Framing {
-    if facts.is_head || head.is_bodiless() {
+pub(super) fn body_framing(properties: &RequestProperties, head: &ResponseHead, body: &ReplyBody) -> Framing {
+    if properties.is_head || head.is_bodiless() {
         return Framing::Empty;
     }
     match body.size_hint().exact() {
         Some(length) => Framing::Length(length),
         // HTTP/1.0 has no chunked coding.
-        None if facts.version == Version::HTTP_10 => Framing::UntilClose,
+        None if properties.version == Version::HTTP_10 => Framing::UntilClose,
         None => Framing::Chunked,
     }
 }
@@ -52,25 +52,25 @@ impl ResponseWriter {
     /// Writes the head of a response into the buffer.
     pub fn start(
         io: &mut ClientIo,
-        facts: &RequestProperties,
+        properties: &RequestProperties,
         mut head: ResponseHead,
         body: ReplyBody,
         framing: ResponseFraming,
     ) -> Self {
-        if facts.is_head && !head.fields.contains(CONTENT_LENGTH) {
+        if properties.is_head && !head.fields.contains(CONTENT_LENGTH) {
             // The length that a response to GET would have, if it is known.
             if let Some(length) = body.local_length().filter(|_| head.status != StatusCode::NO_CONTENT) {
                 head.fields.push_with(CONTENT_LENGTH, |out| push_decimal(out, length));
             }
         }
-        let encoder = BodyEncoder::new(framing.body, &head.fields, facts.takes_trailers);
+        let encoder = BodyEncoder::new(framing.body, &head.fields, properties.takes_trailers);
         // `write_response` writes Connection itself, except for a tunnel, where the header names the new protocol.
         if head.status != StatusCode::SWITCHING_PROTOCOLS {
             head.fields.remove(CONNECTION);
         }
         write_response(io.stream.out(), &head, framing, &http_date());
         let body = (framing.body != Framing::Empty).then_some(body);
-        Self { encoder, body, has_min_rate: facts.min_rate.is_some() }
+        Self { encoder, body, has_min_rate: properties.min_rate.is_some() }
     }
 
     /// Writes more of the body; ready when all of it is written. Meanwhile the request body is read and forwarded.
