@@ -9,7 +9,7 @@
 //! new handshakes, and keeps sessions and tickets. After a reload the new settings have the same certificates before a listener
 //! adopts them. A worker takes part twice: a request for `/.well-known/acme-challenge/TOKEN` is looked up in `HttpChallenges`,
 //! which remembers the tokens of other processes for a second, and while a validation by TLS is expected, and only then, the
-//! handshake waits for the ClientHello to see whether it is one (`tls::validation`). All changes of files go through
+//! handshake waits for the ClientHello to see whether it is one (`tls::resolver`). All changes of files go through
 //! `acme::storage::Lock`, which is held until they are made; the questions when to renew (`acme::suggestion`) need no lock,
 //! since they change nothing. `AcmeStatus` has the state of each certificate, for the admin interface and for the next
 //! configuration: an ACME server that has asked to wait is not asked earlier because of a reload.
