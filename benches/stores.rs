@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::limit::{Align, Charge, Holder, Key, Policy, PolicyId, Quota, Rate};
-use tidegate::store::redis::Target;
+use tidegate::store::redis::RedisTarget;
 use tidegate::store::{Memory, Redis, RedisSpec};
 use tidegate::time::{Clock, Micros, Timestamp};
 
@@ -75,7 +75,7 @@ impl Server {
     async fn connect(&self, clock: &Arc<Clock>) -> Redis {
         let url = format!("unix://{}", self.socket.display());
         let spec = RedisSpec {
-            target: Target::parse(&url).expect("a URL"),
+            target: RedisTarget::parse(&url).expect("a URL"),
             timeout: Duration::from_secs(20),
             prefix: "tidegate".into(),
             client_clock: false,

@@ -20,20 +20,15 @@ mod json_pointer;
 mod key_name;
 mod key_part;
 mod key_spec;
-mod key_text;
 mod limit_matching;
 mod limit_rule;
 mod method;
-mod missing;
 mod named_key;
 mod original;
 mod path;
 mod path_pattern;
 mod plan;
-mod planned_descriptor;
 mod query;
-mod recorded;
-mod requested_host;
 mod route;
 mod route_match;
 mod rules;
@@ -46,11 +41,18 @@ use std::sync::Arc;
 
 use http::Method;
 
+pub use self::json_pointer::JsonPointer;
+pub use self::plan::{DescriptorError, DescriptorPlan};
 use self::plan::{LimitMatches, PlanInput};
-pub use self::{descriptor_plan::DescriptorPlanner, error::RequestError};
-pub use self::{json_pointer::JsonPointer, missing::MissingPart, recorded::RecordedParts};
-use self::{key_text::key_name, limit_matching::LimitMatcher, route_match::find_match};
-pub use self::{subject::Subject, value_pattern::ValuePattern};
+pub use self::{
+    descriptor_plan::DescriptorPlanner,
+    error::{MissingPart, RequestError},
+};
+use self::{limit_matching::LimitMatcher, named_key::key_name, route_match::find_match};
+pub use self::{
+    subject::{RecordedParts, Subject},
+    value_pattern::ValuePattern,
+};
 pub use access::{Access, Identity};
 pub use body_fields::{BodyField, BodyFields, MAX_READ_BODY, NoField};
 pub use client_ip::{ClientIp, forwarded_value};
@@ -59,7 +61,7 @@ pub use credential_removal::{hide_credential, remove_credential};
 pub use descriptor::{Descriptor, DescriptorRule, DescriptorTable, EntryPattern};
 pub use geo::{ClientLocation, Country, Database, GeoCondition, GeoDatabases};
 pub use host::{HostPattern, host_of};
-pub use key_name::{NameError, Named};
+pub use key_name::{NameError, NamedKeys};
 pub use key_part::{KeyPart, PartValue};
 pub use key_spec::{KeyLookup, KeySpec, OnMissing};
 pub use limit_matching::trusts_headers_of;
@@ -69,8 +71,7 @@ pub use named_key::{KeyResolver, NamedKey};
 pub use original::{OriginalError, OriginalRequest, names_original, original};
 pub use path::{NormalPath, PathError, normalize, strip_prefix};
 pub use path_pattern::{PathPattern, PatternError};
-pub use plan::{Charges, ClientIdentity, RequestPlan, RouteMatch};
-pub use planned_descriptor::{DescriptorError, DescriptorPlan};
+pub use plan::{ClientIdentity, RequestPlan, RouteMatch};
 pub use query::{MAX_PARAMETERS, Query};
 pub use route::{RequestView, Route, Unmet};
 pub use rules::{KeyRule, Match, Networks, Rules};
@@ -81,6 +82,7 @@ use crate::consumers::ConsumerError;
 use crate::http1::RequestHead;
 use crate::id_vec::{Id, IdVec};
 use crate::jwt::{Token, Verifier};
+pub use crate::limit::Charges;
 use crate::limit::{Charge, Key, KeyHasher, Policy, PolicyId};
 use crate::limiter::{Limiter, Limits};
 

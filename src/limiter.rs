@@ -2,20 +2,16 @@
 
 mod admission;
 mod breaker;
-mod debt_payment;
 mod denial_cache;
 mod early_denial;
 mod grants;
-mod held_slot;
 mod in_process;
 mod kept_slots;
 mod limits;
 mod local_fallback;
 mod outage_ledger;
-mod peek;
 mod pending_admission;
 mod raise_reader;
-mod raised_limits;
 mod raises;
 mod reservation;
 mod sent_limits;
@@ -24,7 +20,6 @@ mod simulated_proxy;
 mod slots;
 mod status;
 mod store_client;
-mod users;
 
 use std::num::NonZeroU64;
 use std::rc::Rc;
@@ -32,37 +27,38 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::sync::Notify;
 
 pub use self::admission::{Admission, Denial, HeldSlots, Permit};
+use self::breaker::Breaker;
 pub use self::breaker::Breakers;
+use self::denial_cache::CacheLookup;
 pub use self::denial_cache::DenialCache;
 pub use self::grants::GrantTable;
-pub use self::in_process::{InProcessUnits, decide_in_process};
-pub use self::limits::{Limits, OnStoreFailure};
-pub use self::outage_ledger::OutageLedger;
-pub use self::raise_reader::keep_raises;
-pub use self::raises::{ActiveRaise, Raises};
-pub use self::reservation::{Delivery, Reservation, is_unanswered};
-pub use self::simulated_proxy::{ProxyCall, ProxyDecision, ProxyResponse, SimulatedProxy};
-pub use self::status::{LimitStatus, LimitStatuses, StatusSource};
-pub use self::{kept_slots::KeptSlots, sent_limits::SentLimits, shared_state::SharedState};
-
-use self::breaker::Breaker;
-use self::denial_cache::CacheLookup;
 use self::grants::{SplitCharges, TakenUnits};
-use self::held_slot::SlotOwner;
 use self::in_process::deny_impossible;
+pub use self::in_process::{InProcessUnits, decide_in_process};
+pub use self::kept_slots::KeptSlots;
+use self::kept_slots::SlotOwner;
+pub use self::limits::{Limits, OnStoreFailure};
 use self::local_fallback::LocalFallback;
+pub use self::outage_ledger::OutageLedger;
 use self::pending_admission::PendingAdmission;
-use self::raised_limits::RaisedLimits;
+pub use self::raise_reader::keep_raises;
+use self::raises::RaisedLimits;
+pub use self::raises::{ActiveRaise, Raises};
 use self::reservation::Origin;
-use self::slots::Slots;
+pub use self::reservation::{Delivery, Reservation, is_unanswered};
+pub use self::sent_limits::SentLimits;
+pub use self::shared_state::SharedState;
+pub use self::simulated_proxy::{ProxyCall, ProxyDecision, SimulatedProxy, SimulatedReply};
+use self::slots::WorkerSlots;
+pub use self::status::{LimitStatus, LimitStatuses, StatusSource};
 use self::store_client::StoreClient;
-use self::users::Users;
 use crate::limit::{Charge, DecidedCharge};
 use crate::store::{Memory, Redis, Store, StoreError};
 use crate::telemetry::{Counts, DecisionSource};
-use crate::time::{BootTime, cached_now};
+use crate::time::{BootTime, cached_now, periodic};
 
 /// One worker's limiter: checks limits in the store, and applies `on_store_failure` while the store is unavailable. A clone
 /// uses the same connection.
@@ -98,7 +94,7 @@ impl Limiter {
         let trial = if instances == NonZeroU64::MIN { Duration::ZERO } else { TRIAL };
         let has_several_nodes = matches!(&store, Store::Redis(redis) if redis.has_several_nodes());
         let breaker = Rc::new(Breaker::new(&breakers, trial, has_several_nodes));
-        let (slots, counts) = (Arc::new(Slots::new(&kept_slots)), Arc::default());
+        let (slots, counts) = (Arc::new(WorkerSlots::new(&kept_slots)), Arc::default());
         let fallback = LocalFallback { memory, ledger, breaker, slots, counts };
         let raised = Rc::new(RaisedLimits::new(Arc::clone(&raises)));
         Self {
@@ -111,7 +107,7 @@ impl Limiter {
         }
     }
 
-    /// The same limiter, which records its decisions in `counts`.
+    /// This limiter, with `counts` as the counters of its decisions.
     #[must_use]
     pub fn with_counts(&self, counts: Arc<Counts>) -> Self {
         let mut limiter = self.clone();
@@ -283,6 +279,50 @@ impl Limiter {
             grants::return_all(&self.client, &self.grants).await;
             let _ = self.client.pay_debts().await;
         }
+    }
+}
+
+/// How often it is checked whether the last requests have ended.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// One of the clones of a limiter.
+#[derive(Clone, Debug)]
+struct Users {
+    unused: Rc<Notify>,
+    /// None in the background work.
+    in_use: Option<Rc<InUse>>,
+}
+
+/// Dropped with the last clone.
+#[derive(Debug)]
+struct InUse(Rc<Notify>);
+
+impl Default for Users {
+    fn default() -> Self {
+        let unused = Rc::<Notify>::default();
+        Self { in_use: Some(Rc::new(InUse(Rc::clone(&unused)))), unused }
+    }
+}
+
+impl Users {
+    /// This clone is that of the background work.
+    pub fn leave(&mut self) {
+        self.in_use = None;
+    }
+
+    /// Waits until the others are dropped, and then until `is_unused`.
+    pub async fn gone(&self, is_unused: impl Fn() -> bool) {
+        self.unused.notified().await;
+        let mut check = periodic(CHECK_INTERVAL);
+        while !is_unused() {
+            check.tick().await;
+        }
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        self.0.notify_one();
     }
 }
 

@@ -88,16 +88,14 @@ mod check;
 mod client;
 mod decision;
 mod engine;
-mod error;
 mod layer;
 mod limiter;
 mod next_config;
 mod shared;
-mod thread;
 
+pub use self::decision::{ConfigErrors, Error};
 pub use body::LimitedBody;
 pub use client::Client;
 pub use decision::{Allowed, Decision, Denied, LimitState};
-pub use error::{ConfigErrors, Error};
 pub use layer::{RateLimit, RateLimitLayer};
 pub use limiter::Limiter;

@@ -10,16 +10,14 @@ mod decision;
 mod grpc;
 mod health;
 mod json;
-mod json_input;
 mod messages;
 mod response;
-mod top_keys;
-mod unit;
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
 use tokio::time::Instant;
 
+use self::access_log::{record_access, record_keys};
 use self::checked_request::CheckedRequest;
 use self::decision::DecisionError;
 use self::grpc::{GrpcCode, GrpcError};
@@ -165,8 +163,8 @@ async fn decide_message(
     request.set_domain(&message.domain);
     let checked = CheckedRequest::new(&message).map_err(Refusal::Invalid)?;
     let decided = decision::decide(proxy, &checked).await.map_err(Refusal::Undecided)?;
-    top_keys::record(proxy, &checked, &decided);
-    access_log::record(proxy, request, &checked, &decided);
+    record_keys(proxy, &checked, &decided);
+    record_access(proxy, request, &checked, &decided);
     Ok(response(proxy, &decided))
 }
 

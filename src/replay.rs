@@ -5,51 +5,38 @@
 //! from what clients do.
 
 mod arrivals;
-mod background;
-mod distinct;
 mod entry;
 mod fields;
 mod format;
-mod head;
-mod history_recorder;
 pub mod html;
 mod in_flight;
 mod input;
-mod latest;
-mod line_error;
 mod lines;
 mod merge;
-mod missing;
 mod part_sources;
 mod planned;
 mod player;
 mod replayer;
 mod report;
 mod results;
-mod sample;
 mod source;
 pub mod suggest;
-mod summary;
 mod tally;
 mod window;
 
-pub use self::arrivals::{Arrivals, OpenError, ReadOptions};
-pub use self::background::BackgroundReader;
-pub use self::entry::{Entry, LogText};
+pub use self::arrivals::{Arrivals, BackgroundReader, BadLine, OpenError, ReadOptions, ReadSummary};
+pub use self::entry::{LineError, LogEntry, LogText};
 pub use self::fields::{FieldMap, FieldMapError, FieldRole};
 pub use self::format::{Format, FormatError, LineReader, TimeUnit, check_format, detect_format};
-pub use self::head::HeadError;
 pub use self::in_flight::{Flight, FlightCharges, RequestsInFlight, lease};
 pub use self::input::Progress;
-pub use self::line_error::LineError;
 pub use self::part_sources::{PartSourceError, PartSources};
-pub use self::planned::PlannedEntry;
-pub use self::player::{Played, Player, ReplayVerdict};
+pub use self::planned::{HeadError, PlannedEntry};
+pub use self::player::{PlayedEntry, Player, ReplayVerdict};
 pub use self::replayer::{Findings, MemoryBudget, Replayer};
 pub use self::report::{
     BadLineReport, ConfigurationReport, DeniedKey, LimitReport, LineCounts, LogCounts, LogReport,
     MissingPartReport, ReplayReport, RouteReport, SeriesReport,
 };
 pub use self::results::{LimitResults, Results, RouteResults};
-pub use self::summary::{BadLine, ReadSummary};
 pub use self::tally::{Bin, CountedKeys, KeyDenials, Number, Series, Tally};

@@ -10,20 +10,17 @@
 
 mod check;
 pub mod memory;
-mod raises;
 pub mod redis;
-mod sweep;
 mod types;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use self::types::{MAX_RAISES, Raise, RaiseChange, RaiseError, RaiseList, sweep_memory};
 pub use check::check_redis;
 pub use memory::Memory;
-pub use raises::{MAX_RAISES, Raise, RaiseChange, RaiseError, RaiseList};
 pub use redis::{Redis, RedisSpec};
-pub use sweep::sweep_memory;
-pub use types::{Change, Decisions, Granted, Grants, StoreError};
+pub use types::{Decisions, Granted, Grants, StateChange, StoreError};
 
 use crate::limit::{Charge, GrantRequest, Key, Policy, PolicyId};
 use crate::telemetry::StoreCounts;
@@ -152,7 +149,7 @@ impl Store {
         &self,
         policies: &[Policy],
         keys: &[(PolicyId, Key)],
-        change: Change,
+        change: StateChange,
     ) -> Result<usize, StoreError> {
         match self {
             Self::Memory(memory) => Ok(memory.change(policies, keys, change)),

@@ -3,15 +3,9 @@
 mod access;
 mod acme_counts;
 mod activity;
-mod charge_back;
-mod colours;
-mod counters;
 mod counts;
 mod escape;
-mod exemplars;
-mod grant_event;
 mod histogram;
-mod interface;
 mod listeners;
 mod log;
 mod metrics;
@@ -24,19 +18,17 @@ mod top;
 mod trace;
 mod upstreams;
 
+pub use self::log::has_colours;
+pub use self::outcome::{ChargeBack, GrantEvent, GrantValues, Interface, Verdict};
 pub use access::{AccessOutput, AccessRecord, AccessWriter, Forwarding, RequestText};
 pub use acme_counts::{AcmeCounts, AcmeValues};
 pub use activity::{CounterSums, Frame};
-pub use charge_back::ChargeBack;
-pub use colours::has_colours;
 pub use counts::{Counts, RequestCounts, StoreCounts};
 pub use escape::escaped;
-pub use grant_event::{GrantEvent, GrantValues};
-pub use interface::{Interface, Verdict};
 pub use listeners::{Handshake, HandshakeFailure, ListenerCounts, ListenerSums, ListenerValues};
 pub use log::{dropped_log_lines, flush_log, set_log_level, start_log, write_log};
 pub use metrics::{GaugeValues, Metrics, MetricsFormat, StoreValues};
-pub use outcome::{DecisionSource, Outcome, StoreRequest};
+pub use outcome::{DecisionSource, LimitOutcome, StoreRequest};
 pub use spec::{AccessLog, AccessOnly, LogKeys, LogSpec};
 pub use throttle::{DroppedLines, LogThrottle};
 pub use top::{

@@ -12,7 +12,7 @@ use super::response::AdminError;
 use crate::gate::Gate;
 use crate::limit::{Charge, Decision, DenyReason, Key, Policy, PolicyId};
 use crate::limiter::{DenialCache, GrantTable, KeptSlots, Raises};
-use crate::store::{Change, Store, StoreError};
+use crate::store::{StateChange, Store, StoreError};
 use crate::suggest::nearest;
 use crate::text::join_and;
 use crate::time::{Clock, Micros, Timestamp, monotonic};
@@ -101,7 +101,7 @@ impl KeyOperations<'_> {
     pub async fn reset(&self, request: KeyRequest) -> Result<KeyChange, AdminError> {
         let KeyRequest { limit, key, consumer } = request;
         let key = self.key_text(&limit, key, consumer.as_deref())?;
-        self.change(&limit, &key, Change::Reset, "reset").await
+        self.change(&limit, &key, StateChange::Reset, "reset").await
     }
 
     /// Blocks a key for a while, whatever its quota.
@@ -123,7 +123,7 @@ impl KeyOperations<'_> {
         }
         let until = self.clock.now().after(length);
         let key = self.key_text(&request.limit, request.key, request.consumer.as_deref())?;
-        let done = self.change(&request.limit, &key, Change::Block(length), "blocked").await?;
+        let done = self.change(&request.limit, &key, StateChange::Block(length), "blocked").await?;
         Ok(KeyChange { until: Some(rfc3339(until)), ..done })
     }
 
@@ -131,14 +131,14 @@ impl KeyOperations<'_> {
     pub async fn unblock(&self, request: KeyRequest) -> Result<KeyChange, AdminError> {
         let KeyRequest { limit, key, consumer } = request;
         let key = self.key_text(&limit, key, consumer.as_deref())?;
-        self.change(&limit, &key, Change::Unblock, "unblocked").await
+        self.change(&limit, &key, StateChange::Unblock, "unblocked").await
     }
 
     async fn change(
         &self,
         limit: &str,
         key: &str,
-        change: Change,
+        change: StateChange,
         done: &str,
     ) -> Result<KeyChange, AdminError> {
         let (key, policies) = self.key(limit, key)?;

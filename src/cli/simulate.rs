@@ -33,7 +33,7 @@ use super::output::{self, CommandResult, Failure, complain};
 use crate::gate::Gate;
 use crate::limit::{Policy, PolicyId};
 use crate::plot;
-use crate::store::redis::Target;
+use crate::store::redis::RedisTarget;
 use crate::suggest::nearest;
 use crate::telemetry::has_colours;
 
@@ -135,7 +135,7 @@ pub(super) fn simulate(args: &SimulateArgs) -> CommandResult {
     let target = args
         .store
         .as_deref()
-        .map(Target::parse)
+        .map(RedisTarget::parse)
         .transpose()
         .map_err(|error| usage(format!("error: --store is not a Redis URL: {error}")))?;
     let file = args.file.path()?;
@@ -241,7 +241,7 @@ fn read_arrivals(args: &SimulateArgs) -> Result<Vec<SimulatedArrival>, String> {
 /// Plays everything, and deletes all keys that were stored, also after an error.
 async fn play(
     scenario: &Scenario<'_>,
-    target: Option<&Target>,
+    target: Option<&RedisTarget>,
     format: OutputFormat,
 ) -> Result<(), SimulateError> {
     let keys = scenario.keys();

@@ -11,7 +11,7 @@ use super::keys::kinds::words;
 use super::table::{Reported, Table};
 use super::tls::{self, ClientTlsKeys};
 use crate::limit::KeyHasher;
-use crate::store::redis::{RedisAddress, Target, UrlError};
+use crate::store::redis::{RedisAddress, RedisTarget, UrlError};
 use crate::store::{RedisSpec, StoreSpec};
 
 const FORM: &str = "write redis://host:6379, redis://user:password@host:6379/0 or unix:///run/redis.sock";
@@ -104,7 +104,7 @@ fn hash_key(item: Item<'_>) -> Option<KeyHasher> {
 }
 
 /// Reads the address of Redis; `None` without a URL. Files are relative to `directory`.
-fn target(table: &Table<'_, StoreKeys>, directory: &Path) -> Result<Option<Target>, Reported> {
+fn target(table: &Table<'_, StoreKeys>, directory: &Path) -> Result<Option<RedisTarget>, Reported> {
     let target =
         table.url().with(|item| url(&item.string_like("a URL", "such as \"redis://127.0.0.1:6379\"")?));
     let tls_item = table.tls().given();
@@ -127,7 +127,7 @@ fn target(table: &Table<'_, StoreKeys>, directory: &Path) -> Result<Option<Targe
 }
 
 /// Whether a Redis is reached by a Unix socket or at a loopback address. Sentinels and clusters are on several machines.
-fn is_on_this_machine(target: &Target) -> bool {
+fn is_on_this_machine(target: &RedisTarget) -> bool {
     match &target.address {
         RedisAddress::Tcp(node) => is_loopback(&node.host),
         RedisAddress::Unix(_) => true,
@@ -142,7 +142,7 @@ pub(super) fn is_loopback(host: &str) -> bool {
 }
 
 /// Rejects `tls` with a URL without TLS.
-fn fits_tls(target: Option<&Target>, item: Option<Item<'_>>) -> bool {
+fn fits_tls(target: Option<&RedisTarget>, item: Option<Item<'_>>) -> bool {
     let Some(item) = item.filter(|_| target.is_none_or(|target| target.tls.is_none())) else { return true };
     let problem = item.error("`tls` is given, and the scheme of `url` is not one with TLS");
     item.reject::<()>(problem.help("start the URL with rediss://, rediss-sentinel:// or rediss-cluster://"));
@@ -150,7 +150,7 @@ fn fits_tls(target: Option<&Target>, item: Option<Item<'_>>) -> bool {
 }
 
 /// Rejects credentials of Sentinels with a URL that names none.
-fn fits_sentinel<'a>(target: Option<&Target>, given: impl Iterator<Item = &'a TextItem<'a>>) -> bool {
+fn fits_sentinel<'a>(target: Option<&RedisTarget>, given: impl Iterator<Item = &'a TextItem<'a>>) -> bool {
     if target.is_some_and(|target| matches!(target.address, RedisAddress::Sentinel { .. })) {
         return true;
     }
@@ -167,8 +167,8 @@ fn fits_sentinel<'a>(target: Option<&Target>, given: impl Iterator<Item = &'a Te
 
 /// Reads the URL of a Redis. A URL with an `@` may have its password in any of its parts, so that no message
 /// quotes any part of it.
-fn url(text: &TextItem<'_>) -> Option<Target> {
-    let error = match Target::parse(&text.value) {
+fn url(text: &TextItem<'_>) -> Option<RedisTarget> {
+    let error = match RedisTarget::parse(&text.value) {
         Ok(target) => return Some(target),
         Err(error) => error,
     };

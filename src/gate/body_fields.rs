@@ -60,7 +60,7 @@ pub enum NoField {
     NoText,
 }
 
-/// What a body is parsed as.
+/// The format as which a body is parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BodyFormat {
     Json,
@@ -141,7 +141,7 @@ impl BodyFields {
     }
 }
 
-/// What the body of a request is parsed as, by its head.
+/// The format as which the body of a request is parsed, by its head.
 fn format(head: &RequestHead) -> Result<BodyFormat, NoField> {
     let codings = head.fields.get_all(FieldName::from(&CONTENT_ENCODING));
     if codings.flat_map(|value| value.split(|byte| *byte == b',')).any(|coding| !is_identity(coding)) {

@@ -8,8 +8,8 @@ use http::HeaderValue;
 use http::header::{AUTHORIZATION, HeaderName};
 
 use super::access::{Access, Identity};
+use super::error::missing_detail;
 use super::key_part::{KeyPart, PartValue, header};
-use super::missing::missing_detail;
 use super::subject::Subject;
 use crate::consumers::{
     Consumer, ConsumerError, CredentialHash, Directory, StoredConsumers, UnknownConsumer,

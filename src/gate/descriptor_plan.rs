@@ -11,7 +11,7 @@ use super::descriptor::{Descriptor, DescriptorRule, DescriptorTable};
 use super::geo::{ClientLocation, GeoDatabases};
 use super::limit_matching::LimitMatcher;
 use super::limit_rule::LimitMatch;
-use super::planned_descriptor::{DescriptorError, DescriptorPlan};
+use super::plan::{DescriptorError, DescriptorPlan};
 use super::query::Query;
 use super::subject::Subject;
 use crate::http1::RequestHead;

@@ -16,7 +16,7 @@ use crate::limit::{Key, Parts};
 
 /// The keys that a name matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Named {
+pub enum NamedKeys {
     /// One key.
     Key(Key),
     /// Every key with a certain first part; this is the key that the part alone would make.

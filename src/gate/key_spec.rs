@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::client_ip::ClientIp;
-use super::key_name::{NameError, Named, push, split};
+use super::key_name::{NameError, NamedKeys, push, split};
 use super::key_part::{KeyPart, PartValue, push_address};
 use super::subject::Subject;
 use crate::limit::{Key, KeyHasher, Parts};
@@ -116,7 +116,12 @@ impl KeySpec {
     }
 
     /// The key with this name. Rejects a wrong number of parts, or a value that no part of a key can have.
-    pub fn named(&self, name: &str, client_ip: &ClientIp, hasher: &KeyHasher) -> Result<Named, NameError> {
+    pub fn named(
+        &self,
+        name: &str,
+        client_ip: &ClientIp,
+        hasher: &KeyHasher,
+    ) -> Result<NamedKeys, NameError> {
         let values = split(name);
         let is_whole = values.len() == self.parts.len();
         if values.len() > 1 && !is_whole {
@@ -127,7 +132,7 @@ impl KeySpec {
             push(&mut parts, part, value, client_ip)?;
         }
         let key = hasher.key(&parts);
-        Ok(if is_whole { Named::Key(key) } else { Named::FirstPart(key) })
+        Ok(if is_whole { NamedKeys::Key(key) } else { NamedKeys::FirstPart(key) })
     }
 
     pub(super) fn wrong_count(&self, found: usize) -> NameError {
@@ -157,7 +162,7 @@ mod tests {
     use super::*;
     use crate::config;
 
-    fn named(parts: &[&str], name: &str) -> Result<Named, NameError> {
+    fn named(parts: &[&str], name: &str) -> Result<NamedKeys, NameError> {
         let parts = parts.iter().map(|part| KeyPart::parse(part).unwrap()).collect();
         let spec = KeySpec { parts, on_missing: OnMissing::ClientIp };
         spec.named(name, &config::defaults::client_ip(), &KeyHasher::new(None))
@@ -166,8 +171,8 @@ mod tests {
     #[test]
     fn names_make_the_same_keys_as_requests() {
         let two = ["header:x", "method"];
-        assert!(matches!(named(&two, "a"), Ok(Named::FirstPart(_))));
-        assert!(matches!(named(&two, r"a\|b|GET"), Ok(Named::Key(_))));
+        assert!(matches!(named(&two, "a"), Ok(NamedKeys::FirstPart(_))));
+        assert!(matches!(named(&two, r"a\|b|GET"), Ok(NamedKeys::Key(_))));
         assert_ne!(named(&two, "a|GET"), named(&["header:x", "host"], "a|GET"));
         // Addresses are cut to the prefix, as those of clients are, and differ from headers with the same text.
         assert_eq!(named(&["client_ip"], "2001:db8::1"), named(&["client_ip"], "2001:db8::2"));

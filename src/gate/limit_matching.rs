@@ -5,10 +5,9 @@ use std::net::IpAddr;
 use smallvec::SmallVec;
 
 use super::client_ip::ClientIp;
-use super::error::RequestError;
+use super::error::{MissingPart, RequestError};
 use super::key_spec::{KeyLookup, KeySpec};
 use super::limit_rule::{Cost, LimitMatch, LimitRule, PolicySource, Trust};
-use super::missing::MissingPart;
 use super::plan::LimitMatches;
 use super::subject::Subject;
 use crate::id_vec::IdVec;

@@ -1,9 +1,14 @@
-//! Keys that operators and tools name, and the rules that a limit has for them.
+//! Keys that operators and tools name, the rules that a limit has for them, and keys of requests in the same form.
+
+use http::header::{AUTHORIZATION, PROXY_AUTHORIZATION};
 
 use super::client_ip::ClientIp;
-use super::key_name::{NameError, Named, escaped, split};
+use super::consumer_rules::CredentialSource;
+use super::key_name::{NameError, NamedKeys, escaped, split};
 use super::key_part::KeyPart;
+use super::key_spec::KeySpec;
 use super::limit_rule::LimitRule;
+use super::subject::Subject;
 use crate::limit::{Key, KeyHasher, Parts, PolicyId};
 
 /// A key of a limit, found by its name, and the rules that the limit has for it.
@@ -37,8 +42,8 @@ impl<'a> KeyResolver<'a> {
     /// of a key can have.
     pub fn named(&self, name: &str) -> Result<NamedKey<'a>, NameError> {
         match self.parse(name)? {
-            Named::Key(key) => Ok(self.with_rules(key, self.first_part(name))),
-            Named::FirstPart(_) => Err(self.rule.key.wrong_count(1)),
+            NamedKeys::Key(key) => Ok(self.with_rules(key, self.first_part(name))),
+            NamedKeys::FirstPart(_) => Err(self.rule.key.wrong_count(1)),
         }
     }
 
@@ -46,7 +51,7 @@ impl<'a> KeyResolver<'a> {
     /// request has. The rules for its first part apply to it as well.
     #[must_use]
     pub fn any(&self, text: &str) -> NamedKey<'a> {
-        let key = if let Ok(Named::Key(key)) = self.parse(text) {
+        let key = if let Ok(NamedKeys::Key(key)) = self.parse(text) {
             key
         } else {
             let mut parts = Parts::default();
@@ -83,7 +88,7 @@ impl<'a> KeyResolver<'a> {
         self.with_rules(key, None)
     }
 
-    fn parse(&self, name: &str) -> Result<Named, NameError> {
+    fn parse(&self, name: &str) -> Result<NamedKeys, NameError> {
         self.rule.key.named(name, self.client_ip, self.hasher)
     }
 
@@ -91,7 +96,7 @@ impl<'a> KeyResolver<'a> {
     fn first_part(&self, name: &str) -> Option<Key> {
         // `split` removes the escapes of bars, so they have to be put back.
         match self.parse(&split(name).first()?.replace('|', r"\|")) {
-            Ok(Named::FirstPart(key)) => Some(key),
+            Ok(NamedKeys::FirstPart(key)) => Some(key),
             _ => None,
         }
     }
@@ -109,4 +114,37 @@ impl<'a> KeyResolver<'a> {
             tiers: tiers.map_or_else(Vec::new, |tiers| tiers.all().collect()),
         }
     }
+}
+
+/// The most bytes of a key's name; a longer one is of no use to a reader.
+const MAX_NAME: usize = 512;
+
+/// The values of all parts of a request's key, with bars between them; none if one is missing, ambiguous, a credential, or
+/// not UTF-8.
+pub(super) fn key_name(
+    spec: &KeySpec,
+    subject: &Subject<'_>,
+    credential: Option<&CredentialSource>,
+) -> Option<String> {
+    let mut name = String::new();
+    for (index, part) in spec.parts.iter().enumerate() {
+        if index > 0 {
+            name.push('|');
+        }
+        match part {
+            KeyPart::Global => name.push_str("global"),
+            _ if is_credential(part, credential) => return None,
+            _ => {
+                let value = part.value_or_recorded(subject).one()?;
+                name.push_str(&str::from_utf8(&value).ok()?.replace('|', r"\|"));
+            }
+        }
+    }
+    (name.len() <= MAX_NAME).then_some(name)
+}
+
+fn is_credential(part: &KeyPart, credential: Option<&CredentialSource>) -> bool {
+    let is_of_consumers = matches!(credential, Some(CredentialSource::Part(source)) if source == part);
+    is_of_consumers
+        || matches!(part, KeyPart::Header(name) if *name == AUTHORIZATION || *name == PROXY_AUTHORIZATION)
 }

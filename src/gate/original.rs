@@ -43,7 +43,7 @@ pub enum OriginalError {
     Missing {
         /// Its name.
         name: HeaderName,
-        /// What it tells.
+        /// The part of the original request that the header tells.
         meaning: &'static str,
         /// The variable of nginx that has it.
         variable: &'static str,

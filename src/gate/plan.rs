@@ -1,4 +1,4 @@
-//! The plan of a request: the client, the route, and the charges of its limits.
+//! The plan of a request: the client, the route, and the charges of its limits; the plan of a descriptor.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -7,13 +7,14 @@ use smallvec::SmallVec;
 
 use super::access::Identity;
 use super::body_fields::BodyFields;
-use super::missing::MissingPart;
+use super::descriptor::DescriptorRule;
+use super::error::MissingPart;
 use super::path::NormalPath;
 use super::query::Query;
-use super::recorded::RecordedParts;
+use super::subject::RecordedParts;
 use super::table::RouteId;
 use crate::consumers::ConsumerError;
-use crate::limit::{Charge, PolicyId};
+use crate::limit::{Charge, Charges, PolicyId};
 
 /// The identity of the peer of a connection: its address and its certificate.
 #[derive(Clone, Copy, Debug)]
@@ -85,5 +86,33 @@ pub(super) struct LimitMatches {
     pub missing: Option<Box<MissingPart>>,
 }
 
-/// The charges of one request.
-pub type Charges = SmallVec<[Charge; 4]>;
+/// The plan of a descriptor.
+#[derive(Clone, Debug)]
+pub struct DescriptorPlan<'g> {
+    /// The rule; none if no rule matches, and the descriptor is unlimited.
+    pub rule: Option<&'g DescriptorRule>,
+    /// The charges of its limits.
+    pub charges: SmallVec<[Charge; 2]>,
+    /// The limits that exempt it, by an `allow` list.
+    pub exempt: SmallVec<[PolicyId; 2]>,
+    /// The limit whose `block` list names its key or address.
+    pub blocked_by: Option<PolicyId>,
+    /// The limit that requires a part of the key which it lacks.
+    pub lacking_for: Option<PolicyId>,
+}
+
+/// Why a descriptor can't be counted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DescriptorError {
+    /// Its limits count by the client's address, and its value is none.
+    #[error("the value of the entry `remote_address` is not an IP address")]
+    Address,
+}
+
+impl DescriptorPlan<'_> {
+    /// Whether it is over the limit whatever the counts are.
+    #[must_use]
+    pub fn is_blocked(&self) -> bool {
+        self.rule.is_some_and(|rule| rule.blocks) || self.blocked_by.is_some() || self.lacking_for.is_some()
+    }
+}

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::key_name::Named;
+use super::key_name::NamedKeys;
 use crate::limit::{Key, PolicyId};
 
 /// A set of networks.
@@ -97,12 +97,12 @@ impl Networks {
 impl Rules {
     /// Adds a rule for a key. Rules of two names for one key are combined; if both are overrides, the new one is not
     /// added, and the name of the earlier one is returned.
-    pub fn add(&mut self, named: Named, name: &str, rule: KeyRule) -> Option<&str> {
+    pub fn add(&mut self, named: NamedKeys, name: &str, rule: KeyRule) -> Option<&str> {
         let rules = match named {
-            Named::Key(_) => &mut self.keys,
-            Named::FirstPart(_) => &mut self.first_parts,
+            NamedKeys::Key(_) => &mut self.keys,
+            NamedKeys::FirstPart(_) => &mut self.first_parts,
         };
-        let (Named::Key(key) | Named::FirstPart(key)) = named;
+        let (NamedKeys::Key(key) | NamedKeys::FirstPart(key)) = named;
         let combined = rules.entry(key).or_insert_with(|| Rule::of(name));
         match rule {
             KeyRule::Block => combined.is_blocked = true,
@@ -229,10 +229,10 @@ mod tests {
     fn rules_for_a_whole_key_come_before_those_for_its_first_part() {
         let (whole, first) = (Key([1; 16]), Key([2; 16]));
         let mut rules = Rules::default();
-        assert_eq!(rules.add(Named::FirstPart(first), "a", KeyRule::Override(PolicyId(7))), None);
-        assert_eq!(rules.add(Named::Key(whole), "a|b", KeyRule::Override(PolicyId(8))), None);
-        assert_eq!(rules.add(Named::Key(whole), "twice", KeyRule::Override(PolicyId(9))), Some("a|b"));
-        assert_eq!(rules.add(Named::FirstPart(first), "a", KeyRule::Allow), None);
+        assert_eq!(rules.add(NamedKeys::FirstPart(first), "a", KeyRule::Override(PolicyId(7))), None);
+        assert_eq!(rules.add(NamedKeys::Key(whole), "a|b", KeyRule::Override(PolicyId(8))), None);
+        assert_eq!(rules.add(NamedKeys::Key(whole), "twice", KeyRule::Override(PolicyId(9))), Some("a|b"));
+        assert_eq!(rules.add(NamedKeys::FirstPart(first), "a", KeyRule::Allow), None);
         let policy = |key, part| rules.on_keys(&[key], &[part]).policy();
         assert_eq!(policy(whole, first), Some((PolicyId(8), "a|b")));
         assert_eq!(policy(Key([3; 16]), first), Some((PolicyId(7), "a")));
@@ -251,7 +251,7 @@ mod tests {
             (other, "other", KeyRule::Override(PolicyId(7))),
             (foe, "foe", KeyRule::Block),
         ] {
-            rules.add(Named::Key(key), name, rule);
+            rules.add(NamedKeys::Key(key), name, rule);
         }
         let matched = |keys: &[Key]| {
             let matched = rules.on_keys(keys, &[]);

@@ -1,13 +1,14 @@
-//! The attributes of a request that keys are made of.
+//! The attributes of a request that keys are made of: the request, and parts of it that a log has while the request itself is
+//! gone.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use super::access::Identity;
 use super::body_fields::BodyFields;
 use super::descriptor::Descriptor;
 use super::geo::ClientLocation;
 use super::query::Query;
-use super::recorded::RecordedParts;
 use super::route::Route;
 use crate::consumers::Consumer;
 use crate::http1::RequestHead;
@@ -59,5 +60,22 @@ impl<'a> Subject<'a> {
 
     pub(crate) fn route_name(&self) -> &'a str {
         self.route.map_or("", |route| &route.name)
+    }
+}
+
+/// Parts of a request that a log has in fields of its own, where its head lacks them.
+#[derive(Clone, Debug, Default)]
+pub struct RecordedParts {
+    /// The consumer, whatever the credential.
+    pub consumer: Option<Arc<Consumer>>,
+    /// Values of key parts, by their form in the configuration. They count only if the head has none.
+    pub values: Vec<(Box<str>, Vec<u8>)>,
+}
+
+impl RecordedParts {
+    /// The value of the part with this form.
+    pub(super) fn value(&self, part: &str) -> Option<&[u8]> {
+        let found = self.values.iter().find(|(recorded, _)| **recorded == *part);
+        found.map(|(_, value)| &**value).filter(|value| !value.is_empty())
     }
 }

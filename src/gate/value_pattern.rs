@@ -46,7 +46,7 @@ impl ValuePattern {
         Self { pieces: kept.map(|(_, piece)| piece.into()).collect(), ignores_case: false, is_secret: false }
     }
 
-    /// The same pattern, matched without regard to the case of ASCII letters.
+    /// This pattern, matched without regard to the case of ASCII letters.
     #[must_use]
     pub fn ignoring_case(mut self) -> Self {
         self.pieces.iter_mut().for_each(|piece| piece.make_ascii_lowercase());
@@ -54,7 +54,7 @@ impl ValuePattern {
         self
     }
 
-    /// The same pattern, whose text is not displayed.
+    /// This pattern, whose text is not displayed.
     #[must_use]
     pub fn secret(mut self) -> Self {
         self.is_secret = true;

@@ -12,20 +12,15 @@ mod demand_rate;
 mod grant_requests;
 mod held_grant;
 mod held_grants;
-mod refill;
-mod returns;
-mod share_balance;
 mod table;
 mod taken_units;
-mod unit_counts;
 
 pub use self::table::GrantTable;
 
-pub(super) use self::grant_requests::{GrantRequests, request_grants, request_grants_at};
+pub(super) use self::grant_requests::{
+    GrantRequests, MAX_RETURNED, count_returned, refill, refill_charge, request_grants, request_grants_at,
+    return_all, return_charges, run_returns, take_lasting,
+};
 pub(super) use self::held_grant::HeldDecision;
 pub(super) use self::held_grants::ReturnedGrant;
-pub(super) use self::refill::{refill, refill_charge};
-pub(super) use self::returns::{
-    MAX_RETURNED, count_returned, return_all, return_charges, run_returns, take_lasting,
-};
 pub(super) use self::taken_units::{PutBack, SplitCharges, TakenUnits, take_units, update_shares};

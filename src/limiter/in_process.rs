@@ -10,7 +10,7 @@ use super::reservation::refundable;
 use super::status::{LimitStatuses, enforced};
 use crate::limit::{Charge, DecidedCharge, Policy};
 use crate::store::Memory;
-use crate::telemetry::{Counts, DecisionSource, Outcome};
+use crate::telemetry::{Counts, DecisionSource, LimitOutcome};
 
 /// Units that limits with `charge_on` have taken in the in-process store, until the final status of the request is known. All of
 /// them stay charged if this is dropped before.
@@ -65,7 +65,7 @@ pub fn decide_in_process(
 pub(super) fn deny_impossible(limits: &Limits, charges: &[Charge], counts: &Counts) -> Option<Admission> {
     let denials = limits.impossible(charges)?;
     for status in &denials {
-        counts.record_decision(status.policy, Outcome::Denied, DecisionSource::Config);
+        counts.record_decision(status.policy, LimitOutcome::Denied, DecisionSource::Config);
     }
     Some(Admission::limited(denials))
 }

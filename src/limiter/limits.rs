@@ -3,11 +3,9 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
 use super::status::{LimitStatus, LimitStatuses};
 use crate::id_vec::{Id as _, IdVec};
-use crate::limit::{Charge, Policy, PolicyId};
+use crate::limit::{Charge, Charges, Policy, PolicyId};
 use crate::time::Timestamp;
 
 /// The policy of a limit while the store is unavailable.
@@ -94,14 +92,14 @@ impl Limits {
     }
 
     /// The charges of limits that this process decides while the store is unavailable.
-    pub(super) fn local(&self, charges: &[Charge]) -> SmallVec<[Charge; 4]> {
+    pub(super) fn local(&self, charges: &[Charge]) -> Charges {
         let local = charges.iter().filter(|charge| self.on_failure(charge) == OnStoreFailure::Local);
         local.copied().collect()
     }
 
-    /// The same charges with their costs capped at the shares: a request that costs more than a share takes all of it, and
+    /// These charges with their costs capped at the shares: a request that costs more than a share takes all of it, and
     /// is not denied for as long as the store is unavailable.
-    pub(super) fn capped(&self, charges: &[Charge]) -> SmallVec<[Charge; 4]> {
+    pub(super) fn capped(&self, charges: &[Charge]) -> Charges {
         let most = |charge: &Charge| self.share(charge).quota.limit();
         charges.iter().map(|charge| Charge { cost: charge.cost.min(most(charge)), ..*charge }).collect()
     }

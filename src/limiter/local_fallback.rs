@@ -16,7 +16,7 @@
 //! would hold. Algorithms that count by time keep steps with their times.
 //!
 //! Units that a process holds of grants are part of its share then. The seed counts all reserved units as spent, so
-//! `grants::share_balance` remembers for each key the last decision, the units that were held then, and those that were taken
+//! `grants::demand_rate` remembers for each key the last decision, the units that were held then, and those that were taken
 //! since: requests are decided by held units without touching the share while the store replies. The first request that is not
 //! (`LocalFallback::unless_settled`) makes the share count them (`Policy::updated_share`): the held units become available to
 //! it, and each one that is taken is charged at its time. From then on held units are spent only as far as the share has room.
@@ -44,14 +44,14 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::breaker::Breaker;
-use super::held_slot::SlotOwner;
+use super::kept_slots::SlotOwner;
 use super::limits::{Limits, OnStoreFailure};
 use super::outage_ledger::OutageLedger;
-use super::slots::{SlotSet, Slots};
+use super::slots::{SlotSet, WorkerSlots};
 use super::status::{LimitStatus, LimitStatuses, enforced};
 use crate::limit::{Charge, ChargeKind, DecidedCharge, DecidedCharges, Policy, Record, ShareUpdate};
 use crate::store::{Memory, StoreError};
-use crate::telemetry::{Counts, DecisionSource, Outcome};
+use crate::telemetry::{Counts, DecisionSource, LimitOutcome};
 
 /// The refunds of charges that were taken from the shares before the request was sent to the store.
 pub(super) type ShareRefunds = SmallVec<[Charge; 4]>;
@@ -66,7 +66,7 @@ pub(super) struct LocalFallback {
     /// The circuit breaker before the store.
     pub breaker: Rc<Breaker>,
     /// The slots of this worker's requests.
-    pub slots: Arc<Slots>,
+    pub slots: Arc<WorkerSlots>,
     /// Counts decisions.
     pub counts: Arc<Counts>,
 }
@@ -156,7 +156,7 @@ impl LocalFallback {
         };
         let mut is_denied = false;
         for charge in charges.iter().filter(denies) {
-            self.record_unavailable(limits, charge, Outcome::Denied);
+            self.record_unavailable(limits, charge, LimitOutcome::Denied);
             is_denied = true;
         }
         is_denied
@@ -200,12 +200,12 @@ impl LocalFallback {
             limits.on_failure(charge) == OnStoreFailure::Allow && !limits.policy(charge).shadow
         };
         for charge in charges.iter().filter(allows) {
-            self.record_unavailable(limits, charge, Outcome::Allowed);
+            self.record_unavailable(limits, charge, LimitOutcome::Allowed);
         }
     }
 
     /// Counts the decision of a limit because the store is unavailable.
-    fn record_unavailable(&self, limits: &Limits, charge: &Charge, outcome: Outcome) {
+    fn record_unavailable(&self, limits: &Limits, charge: &Charge, outcome: LimitOutcome) {
         self.counts.record_decision(limits.configured(charge), outcome, DecisionSource::Fallback);
     }
 
@@ -232,7 +232,7 @@ impl LocalFallback {
     pub fn record_denials(&self, policies: &[Policy], statuses: &LimitStatuses, source: DecisionSource) {
         for LimitStatus { policy, decision, .. } in statuses.iter().filter(|status| !status.decision.allowed)
         {
-            let outcome = Outcome::of(&policies[*policy], decision);
+            let outcome = LimitOutcome::of(&policies[*policy], decision);
             self.counts.record_decision(*policy, outcome, source);
         }
     }

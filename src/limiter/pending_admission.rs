@@ -10,7 +10,7 @@ use super::Limiter;
 use super::admission::Admission;
 use super::denial_cache::CacheLookup;
 use super::grants::{self, GrantRequests, TakenUnits};
-use super::held_slot::SlotOwner;
+use super::kept_slots::SlotOwner;
 use super::limits::Limits;
 use super::local_fallback::{LocalFallback, ShareRefunds};
 use super::reservation::{Origin, Reservation};

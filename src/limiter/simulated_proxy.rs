@@ -27,7 +27,7 @@ pub struct SimulatedProxy {
 
 /// What a proxy does with a request.
 #[derive(Debug)]
-pub struct ProxyResponse {
+pub struct SimulatedReply {
     /// How the request is decided.
     pub decision: ProxyDecision,
     /// Calls in the background, each of which requests a grant.
@@ -95,15 +95,15 @@ impl Default for SimulatedProxy {
 impl SimulatedProxy {
     /// Decides a request. None of its charges may be of a concurrency limit.
     #[must_use]
-    pub fn decide(&self, limits: &Limits, charges: &[Charge], now: BootTime) -> ProxyResponse {
+    pub fn decide(&self, limits: &Limits, charges: &[Charge], now: BootTime) -> SimulatedReply {
         if let Some(denials) = limits.impossible(charges) {
             let decision = ProxyDecision::Denied(denials, DecisionSource::Config);
-            return ProxyResponse { decision, refills: SmallVec::new() };
+            return SimulatedReply { decision, refills: SmallVec::new() };
         }
         let SplitCharges { taken, missing, low } =
             grants::take_units(&self.grants, limits, charges, None, now);
         let refills = low.iter().filter_map(|charge| self.refill(limits, charge, now)).collect();
-        ProxyResponse { decision: self.decide_split(limits, taken, &missing, now), refills }
+        SimulatedReply { decision: self.decide_split(limits, taken, &missing, now), refills }
     }
 
     fn decide_split(

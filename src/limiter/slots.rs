@@ -20,8 +20,7 @@ use smallvec::SmallVec;
 use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::held_slot::{HeldSlot, SlotOwner, apply};
-use super::kept_slots::{KeptSlot, KeptSlots};
+use super::kept_slots::{HeldSlot, KeptSlot, KeptSlots, SlotOwner, apply};
 use super::limits::Limits;
 use crate::limit::{Charge, ChargeKind, DecidedCharge, DecidedCharges, Holder, Policy};
 use crate::store::{Decisions, Memory, Store};
@@ -36,7 +35,7 @@ const SWEEP_INTERVAL: Duration = Duration::from_millis(25);
 
 /// The slots of one worker.
 #[derive(Debug, Default)]
-pub(super) struct Slots {
+pub(super) struct WorkerSlots {
     live: Mutex<LiveLeases>,
     released: Notify,
     /// Wakes `run_maintenance` at the first slot.
@@ -63,7 +62,7 @@ struct LiveLeases {
 /// The slots that a request has requested, or has; dropping it releases them.
 #[derive(Debug)]
 pub(super) struct SlotSet {
-    slots: Arc<Slots>,
+    slots: Arc<WorkerSlots>,
     policies: Arc<[Policy]>,
     shares: Arc<[Policy]>,
     /// Where they are requested.
@@ -73,7 +72,7 @@ pub(super) struct SlotSet {
     kept: Vec<KeptSlot>,
 }
 
-impl Slots {
+impl WorkerSlots {
     /// No slots yet; `kept` are those of all workers.
     pub fn new(kept: &Arc<KeptSlots>) -> Self {
         Self { kept: Arc::clone(kept), ..Self::default() }
@@ -282,7 +281,7 @@ impl Slots {
 }
 
 impl LiveLeases {
-    /// Whether no slot is held or waits for its release, until [`Slots::watch`] is called.
+    /// Whether no slot is held or waits for its release, until [`WorkerSlots::watch`] is called.
     fn is_idle(&mut self) -> bool {
         self.is_unwatched = self.held.is_empty() && self.released.is_empty();
         self.is_unwatched

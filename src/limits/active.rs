@@ -27,7 +27,7 @@ pub(super) struct Control {
 pub(super) struct Active {
     pub snapshot: Arc<ConfigSnapshot>,
     pub counts: CallerCounts,
-    /// Of the thread of the limiter.
+    /// The counters of the thread of the limiter.
     pub thread_counts: Arc<Counts>,
     pub state: SharedState,
     pub is_redis: bool,

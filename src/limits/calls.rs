@@ -104,7 +104,7 @@ enum Held {
 }
 
 impl Hold {
-    /// What the thread keeps under this number.
+    /// A hold of what the thread of the limiter keeps under this number.
     pub fn in_thread(id: HoldId, calls: UnboundedSender<EngineCall>) -> Self {
         Self(Held::InThread { id, calls })
     }

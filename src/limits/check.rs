@@ -17,7 +17,7 @@ use crate::http1::RequestHead;
 use crate::limit::{PolicyId, binding};
 use crate::limiter::{Denial, LimitStatuses};
 use crate::proxy::{LocalResponse, Rejection, RequestFacts, Target};
-use crate::telemetry::{DecisionSource, Interface, Outcome, Verdict};
+use crate::telemetry::{DecisionSource, Interface, LimitOutcome, Verdict};
 use crate::time::{Micros, Stopwatch, monotonic};
 
 /// Limits that count by the body are rejected with the file.
@@ -121,7 +121,7 @@ impl RequestCheck {
     async fn decide(&self, charges: Charges, exempt: &[PolicyId]) -> Decided {
         self.active.counts.with(|counts| {
             for limit in exempt {
-                counts.record_decision(*limit, Outcome::Exempt, DecisionSource::Config);
+                counts.record_decision(*limit, LimitOutcome::Exempt, DecisionSource::Config);
             }
         });
         if charges.is_empty() {

@@ -17,7 +17,7 @@ impl Client {
         Self { address, tls_subject: None }
     }
 
-    /// The same with a certificate for this subject, in the form of RFC 4514, for limits with the key `tls:subject`.
+    /// This client with a certificate for this subject, in the form of RFC 4514, for limits with the key `tls:subject`.
     #[must_use]
     pub fn with_tls_subject(self, subject: impl Into<Box<str>>) -> Self {
         Self { tls_subject: Some(subject.into()), ..self }

@@ -1,13 +1,15 @@
-//! The decision on a request, for the program that asked for it.
+//! The decision on a request, for the program that asked for it; and why a limiter can't be created.
 
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, io};
 
 use bytes::Bytes;
 use http::header::HeaderMap;
 use http::{Response, StatusCode};
 
 use super::calls::Hold;
+use crate::config::Report;
 use crate::limiter::{LimitStatus, LimitStatuses};
 use crate::proxy::{ConfigSnapshot, RequestFacts, write_rate_headers};
 
@@ -142,3 +144,38 @@ impl Denied {
         self.response.map(B::from)
     }
 }
+
+/// Why a limiter can't be created.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The file has errors.
+    #[error("{0}")]
+    Config(#[from] ConfigErrors),
+    /// The thread of the limiter can't be started.
+    #[error("can't start the thread of the limiter: {0}")]
+    Thread(#[source] io::Error),
+}
+
+/// All errors of a configuration file. Displayed with the lines of the file and what to write instead, as `tidegate check` does.
+#[derive(Clone, Debug)]
+pub struct ConfigErrors(Report);
+
+impl ConfigErrors {
+    pub(super) fn new(report: Report) -> Self {
+        Self(report)
+    }
+
+    /// One line for each error, with its position and its cure.
+    pub fn lines(&self) -> impl Iterator<Item = String> {
+        self.0.lines()
+    }
+}
+
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for ConfigErrors {}

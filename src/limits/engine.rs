@@ -43,7 +43,7 @@ struct Current {
 /// Tasks that end when they are dropped.
 #[derive(Default)]
 struct Background {
-    /// Of the limiters: of the current one, and of earlier ones until no request uses them.
+    /// The maintenance tasks of the limiters: of the current one, and of earlier ones until no request uses them.
     maintenance: JoinSet<()>,
     /// Reads the raises of keys in the store.
     raises: JoinSet<()>,
@@ -51,14 +51,14 @@ struct Background {
     keys: JoinSet<()>,
 }
 
-/// What requests hold.
+/// The slots and units that requests hold.
 #[derive(Default)]
 struct Holds {
     next: u64,
     held: HashMap<HoldId, HeldByRequest>,
 }
 
-/// What one request holds: the slots of its permit, and units until its final status is known.
+/// The slots and units that one request holds: the slots of its permit, and units until its final status is known.
 struct HeldByRequest {
     _permit: Permit,
     reservation: Option<Box<Reservation>>,

@@ -44,7 +44,7 @@ impl RateLimitLayer {
         Self { limiter, find_client: Arc::new(find_client) }
     }
 
-    /// The same layer, which finds the peer of a request with this function. For axum:
+    /// This layer, which finds the peer of a request with this function. For axum:
     ///
     /// ```
     /// # use std::net::SocketAddr;

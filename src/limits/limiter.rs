@@ -10,8 +10,7 @@ use hyper::ext::Protocol;
 
 use super::check::check;
 use super::client::Client;
-use super::decision::Decision;
-use super::error::{ConfigErrors, Error};
+use super::decision::{ConfigErrors, Decision, Error};
 use super::shared::Shared;
 use crate::config::{Loaded, Report, load_limits, parse_limits};
 use crate::http1::{Fields, RequestHead};

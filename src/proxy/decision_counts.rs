@@ -6,14 +6,14 @@ use super::snapshot::Proxy;
 use crate::gate::RequestPlan;
 use crate::limit::PolicyId;
 use crate::limiter::Admission;
-use crate::telemetry::{Counts, DecisionSource, KeyEvent, Outcome, TopRecorder};
+use crate::telemetry::{Counts, DecisionSource, KeyEvent, LimitOutcome, TopRecorder};
 use crate::time::Stopwatch;
 
 /// Counts the limits that a request is exempt from, and how long the decision on it took.
 #[inline]
 pub(super) fn record(counts: &Counts, plan: &RequestPlan<'_>, stopwatch: Stopwatch) {
     for limit in &plan.exempt {
-        counts.record_decision(*limit, Outcome::Exempt, DecisionSource::Config);
+        counts.record_decision(*limit, LimitOutcome::Exempt, DecisionSource::Config);
     }
     if !plan.charges.is_empty() {
         // A decision in this process takes about a microsecond, and nothing is awaited for it: it counts as no time.

@@ -14,7 +14,7 @@ use crate::gate::{Descriptor, Gate, RequestPlan, RouteId, RouteMatch, hide_crede
 use crate::http1::RequestHead;
 use crate::limit::{Key, PolicyId, binding};
 use crate::limiter::Admission;
-use crate::telemetry::{AccessRecord, AccessWriter, LogKeys, Outcome, RequestText};
+use crate::telemetry::{AccessRecord, AccessWriter, LimitOutcome, LogKeys, RequestText};
 use crate::time::{cached_now, monotonic};
 
 /// An entry of the access log that is not written yet.
@@ -144,7 +144,7 @@ impl LogEntry {
 
     /// Records why a request is rejected.
     pub fn describe_rejection(&mut self, gate: &Gate, rejection: &Rejection) {
-        if let Some((limit, Outcome::Blocked | Outcome::MissingKey)) = rejection.decision() {
+        if let Some((limit, LimitOutcome::Blocked | LimitOutcome::MissingKey)) = rejection.decision() {
             self.record.is_denied = true;
             self.record.set_denied_by(limit_name(gate, limit));
         }

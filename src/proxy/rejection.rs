@@ -8,7 +8,7 @@ use crate::gate::{MissingPart, RequestError};
 use crate::http1::RequestHead;
 use crate::limit::PolicyId;
 use crate::limiter::Denial;
-use crate::telemetry::{Outcome, Verdict};
+use crate::telemetry::{LimitOutcome, Verdict};
 use crate::upstream::ForwardError;
 
 /// Why a request is rejected.
@@ -49,10 +49,10 @@ impl Rejection {
 
     /// The limit that rejects the request by its configuration, and the outcome to count for it. The limiter counts
     /// denials.
-    pub fn decision(&self) -> Option<(PolicyId, Outcome)> {
+    pub fn decision(&self) -> Option<(PolicyId, LimitOutcome)> {
         match self {
-            Self::Malformed(RequestError::Blocked(limit)) => Some((*limit, Outcome::Blocked)),
-            Self::MissingKey(missing) => Some((missing.limit, Outcome::MissingKey)),
+            Self::Malformed(RequestError::Blocked(limit)) => Some((*limit, LimitOutcome::Blocked)),
+            Self::MissingKey(missing) => Some((missing.limit, LimitOutcome::MissingKey)),
             _ => None,
         }
     }

@@ -12,7 +12,7 @@ use crate::gate::{Gate, RouteId, RouteMatch};
 use crate::http1::{RequestHead, names};
 use crate::limit::{DenyReason, PolicyId};
 use crate::limiter::{Admission, LimitStatus, StatusSource};
-use crate::telemetry::{Outcome, RequestTrace, Span, known_method};
+use crate::telemetry::{LimitOutcome, RequestTrace, Span, known_method};
 use crate::time::Clock;
 
 /// The event of the decision of one limit.
@@ -103,8 +103,8 @@ pub(super) fn describe_rejection(trace: &mut RequestTrace, gate: &Gate, rejectio
     }
     let Some(span) = trace.server_span() else { return };
     let outcome = match rejection.decision() {
-        Some((_, Outcome::Blocked)) => "blocked",
-        Some((_, Outcome::MissingKey)) => "missing_key",
+        Some((_, LimitOutcome::Blocked)) => "blocked",
+        Some((_, LimitOutcome::MissingKey)) => "missing_key",
         _ => return,
     };
     if let Some((limit, _)) = rejection.decision() {

@@ -4,8 +4,7 @@ use crate::gate::Descriptor;
 use crate::limit::Rate;
 use crate::time::Micros;
 
-use super::messages::{RateLimitDescriptor, RateLimitRequest};
-use super::unit::Unit;
+use super::messages::{RateLimitDescriptor, RateLimitRequest, Unit};
 
 /// The most descriptors of a request: all of them are decided in one call to the store.
 const MAX_DESCRIPTORS: usize = 100;

@@ -10,10 +10,10 @@ use smallvec::SmallVec;
 
 use super::checked_request::{CheckedRequest, DescriptorOptions};
 use crate::gate::{DescriptorError, DescriptorPlan, Gate};
-use crate::limit::{Charge, PolicyId, QuotaError, Rate};
+use crate::limit::{Charge, Charges, PolicyId, QuotaError, Rate};
 use crate::limiter::{Admission, Denial, LimitStatus, Limiter, Limits, SentLimits};
 use crate::proxy::Proxy;
-use crate::telemetry::{Counts, DecisionSource, Outcome};
+use crate::telemetry::{Counts, DecisionSource, LimitOutcome};
 use crate::time::{Micros, Stopwatch};
 
 /// The most charges of a request, as of a route.
@@ -178,8 +178,8 @@ async fn decide_charges(
 
 /// The charges of the descriptors of this kind that are not blocked. Those of one limit and key are one charge, as all are
 /// made or none.
-fn charges(descriptors: &[ChargedDescriptor<'_>], kind: Kind) -> SmallVec<[Charge; 4]> {
-    let mut all: SmallVec<[Charge; 4]> = SmallVec::new();
+fn charges(descriptors: &[ChargedDescriptor<'_>], kind: Kind) -> Charges {
+    let mut all = Charges::new();
     let is_charged = |charged: &&ChargedDescriptor<'_>| charged.kind() == kind && !charged.is_blocked();
     for (_, charge) in descriptors.iter().filter(is_charged).flat_map(|charged| &charged.charges) {
         match all.iter_mut().find(|other| (other.policy, other.key) == (charge.policy, charge.key)) {
@@ -246,9 +246,9 @@ async fn charge_late(
 /// Counts what rules decide: blocks and exemptions.
 fn record_rules(counts: &Counts, descriptors: &[ChargedDescriptor<'_>]) {
     for plan in descriptors.iter().map(|charged| &charged.plan) {
-        let blocked = plan.blocked_by.map(|limit| (limit, Outcome::Blocked));
-        let lacking = plan.lacking_for.map(|limit| (limit, Outcome::MissingKey));
-        let exempt = plan.exempt.iter().map(|limit| (*limit, Outcome::Exempt));
+        let blocked = plan.blocked_by.map(|limit| (limit, LimitOutcome::Blocked));
+        let lacking = plan.lacking_for.map(|limit| (limit, LimitOutcome::MissingKey));
+        let exempt = plan.exempt.iter().map(|limit| (*limit, LimitOutcome::Exempt));
         for (limit, outcome) in blocked.into_iter().chain(lacking).chain(exempt) {
             counts.record_decision(limit, outcome, DecisionSource::Config);
         }

@@ -4,8 +4,7 @@
 
 use serde::Deserialize;
 
-use super::json_input;
-use super::unit::Unit;
+use super::json;
 
 /// A request to the service.
 #[derive(Clone, PartialEq, ::prost::Message, Deserialize)]
@@ -13,26 +12,26 @@ use super::unit::Unit;
 pub struct RateLimitRequest {
     /// The container of the rules.
     #[prost(string, tag = "1")]
-    #[serde(deserialize_with = "json_input::or_default")]
+    #[serde(deserialize_with = "json::or_default")]
     pub domain: String,
-    /// What is counted.
+    /// The descriptors that are counted.
     #[prost(message, repeated, tag = "2")]
-    #[serde(deserialize_with = "json_input::or_default")]
+    #[serde(deserialize_with = "json::or_default")]
     pub descriptors: Vec<RateLimitDescriptor>,
     /// The hits of each descriptor that names no number of its own; 0 counts as 1.
     #[prost(uint32, tag = "3")]
-    #[serde(alias = "hits_addend", deserialize_with = "json_input::number")]
+    #[serde(alias = "hits_addend", deserialize_with = "json::number")]
     pub hits_addend: u32,
 }
 
-/// What is counted: a list of entries.
+/// A list of entries, which is counted as one.
 #[derive(Clone, PartialEq, ::prost::Message, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct RateLimitDescriptor {
     /// The entries, in their order.
     #[prost(message, repeated, tag = "1")]
-    #[serde(deserialize_with = "json_input::or_default")]
-    pub entries: Vec<Entry>,
+    #[serde(deserialize_with = "json::or_default")]
+    pub entries: Vec<DescriptorEntry>,
     /// Numbers in place of those of the configuration.
     #[prost(message, optional, tag = "2")]
     pub limit: Option<RateLimitOverride>,
@@ -42,21 +41,21 @@ pub struct RateLimitDescriptor {
     pub hits_addend: Option<UInt64Value>,
     /// Whether hits are given back.
     #[prost(bool, tag = "4")]
-    #[serde(alias = "is_negative_hits", deserialize_with = "json_input::or_default")]
+    #[serde(alias = "is_negative_hits", deserialize_with = "json::or_default")]
     pub is_negative_hits: bool,
 }
 
 /// An entry of a descriptor.
 #[derive(Clone, PartialEq, Eq, ::prost::Message, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-pub struct Entry {
+pub struct DescriptorEntry {
     /// The key.
     #[prost(string, tag = "1")]
-    #[serde(deserialize_with = "json_input::or_default")]
+    #[serde(deserialize_with = "json::or_default")]
     pub key: String,
     /// The value.
     #[prost(string, tag = "2")]
-    #[serde(deserialize_with = "json_input::or_default")]
+    #[serde(deserialize_with = "json::or_default")]
     pub value: String,
 }
 
@@ -66,11 +65,11 @@ pub struct Entry {
 pub struct RateLimitOverride {
     /// The hits in one unit of time.
     #[prost(uint32, tag = "1")]
-    #[serde(alias = "requests_per_unit", deserialize_with = "json_input::number")]
+    #[serde(alias = "requests_per_unit", deserialize_with = "json::number")]
     pub requests_per_unit: u32,
     /// The unit of time.
     #[prost(enumeration = "Unit", tag = "2")]
-    #[serde(deserialize_with = "json_input::unit")]
+    #[serde(deserialize_with = "json::unit")]
     pub unit: i32,
 }
 
@@ -80,7 +79,7 @@ pub struct RateLimitOverride {
 pub struct UInt64Value {
     /// The number.
     #[prost(uint64, tag = "1")]
-    #[serde(deserialize_with = "json_input::number")]
+    #[serde(deserialize_with = "json::number")]
     pub value: u64,
 }
 
@@ -90,9 +89,9 @@ pub struct UInt64Value {
 pub enum Code {
     /// Not known.
     Unknown = 0,
-    /// They are.
+    /// The hits are within the limit.
     Ok = 1,
-    /// They are not.
+    /// The hits are over the limit.
     OverLimit = 2,
 }
 
@@ -198,4 +197,60 @@ pub enum ServingStatus {
     NotServing = 2,
     /// There is no such service.
     ServiceUnknown = 3,
+}
+
+/// A unit of time: of a limit in a response, and, with the same numbers, of one in a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Unit {
+    /// None of the others.
+    Unknown = 0,
+    /// A second.
+    Second = 1,
+    /// A minute.
+    Minute = 2,
+    /// An hour.
+    Hour = 3,
+    /// A day.
+    Day = 4,
+    /// 30 days.
+    Month = 5,
+    /// 365 days.
+    Year = 6,
+    /// Seven days.
+    Week = 7,
+}
+
+impl Unit {
+    /// All units with their length in seconds and their names in JSON.
+    const ALL: [(Self, u64, &'static str); 7] = [
+        (Self::Second, 1, "SECOND"),
+        (Self::Minute, 60, "MINUTE"),
+        (Self::Hour, 3_600, "HOUR"),
+        (Self::Day, 86_400, "DAY"),
+        (Self::Week, 604_800, "WEEK"),
+        (Self::Month, 2_592_000, "MONTH"),
+        (Self::Year, 31_536_000, "YEAR"),
+    ];
+
+    /// The length in seconds; none of an unknown unit.
+    pub fn seconds(self) -> Option<u64> {
+        Self::ALL.iter().find(|(unit, ..)| *unit == self).map(|(_, seconds, _)| *seconds)
+    }
+
+    /// The unit of so many seconds.
+    pub fn of_seconds(seconds: u64) -> Self {
+        Self::ALL.iter().find(|(_, length, _)| *length == seconds).map_or(Self::Unknown, |(unit, ..)| *unit)
+    }
+
+    /// Its name in JSON.
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(unit, ..)| *unit == self).map_or("UNKNOWN", |(.., name)| *name)
+    }
+
+    /// The unit of this name.
+    pub fn named(text: &str) -> Option<Self> {
+        let unknown = (text == "UNKNOWN").then_some(Self::Unknown);
+        Self::ALL.iter().find(|(.., name)| *name == text).map(|(unit, ..)| *unit).or(unknown)
+    }
 }

@@ -1,8 +1,9 @@
 //! The response to a request: its decisions as a message.
 
 use super::decision::{ChargedDescriptor, DescriptorDecisions};
-use super::messages::{Code, DescriptorStatus, Duration, EnvoyRateLimit, HeaderValue, RateLimitResponse};
-use super::unit::Unit;
+use super::messages::{
+    Code, DescriptorStatus, Duration, EnvoyRateLimit, HeaderValue, RateLimitResponse, Unit,
+};
 use crate::limit::{Policy, binding};
 use crate::limiter::LimitStatus;
 use crate::proxy::{Proxy, limit_headers};

@@ -1,20 +1,22 @@
-//! The requests of several logs in the order of their arrival.
+//! The requests of several logs in the order of their arrival, also read ahead in a thread of their own; what was read, and
+//! what could not be read.
 
 use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread::{Builder, JoinHandle};
 
 use jiff::tz::TimeZone;
 use thiserror::Error;
 
-use super::entry::Entry;
+use super::entry::{LineError, LogEntry};
 use super::fields::FieldMapError;
 use super::format::{Format, FormatError};
 use super::input::Progress;
 use super::merge::{LogId, Merge};
 use super::source::{LogSource, OpenSource, SourceError};
-use super::summary::ReadSummary;
 use super::window::ReorderWindow;
 use crate::time::{Micros, Timestamp};
 
@@ -125,7 +127,7 @@ impl Arrivals {
         &self.progress
     }
 
-    /// What was read so far.
+    /// Counts of the lines that were read so far.
     #[must_use]
     pub fn summary(&self) -> ReadSummary {
         ReadSummary { late: self.merge.late, ..self.summary.clone() }
@@ -166,7 +168,7 @@ impl Arrivals {
 }
 
 impl Iterator for Arrivals {
-    type Item = Entry<'static>;
+    type Item = LogEntry<'static>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
@@ -205,6 +207,122 @@ fn look(path: &Path, options: &ReadOptions, progress: &Arc<Progress>) -> Result<
         options.fields.iter().try_fold(reader, |reader, field| reader.with_field(field))
     })?;
     Ok(Looked::Log(with_fields))
+}
+
+/// Requests that are passed on together.
+const BATCH: usize = 512;
+/// Batches that wait at most.
+const BATCHES: usize = 8;
+
+/// Requests in the order of their arrival, which a thread reads ahead.
+pub struct BackgroundReader {
+    batches: Receiver<Vec<LogEntry<'static>>>,
+    thread: JoinHandle<ReadSummary>,
+    progress: Arc<Progress>,
+}
+
+impl BackgroundReader {
+    /// Starts a thread that reads.
+    pub fn start(mut arrivals: Arrivals) -> io::Result<Self> {
+        let progress = Arc::clone(arrivals.progress());
+        let (sender, batches) = sync_channel(BATCHES);
+        let thread = Builder::new().name("log-reader".to_owned()).spawn(move || {
+            loop {
+                let batch: Vec<LogEntry<'static>> = arrivals.by_ref().take(BATCH).collect();
+                if batch.is_empty() || sender.send(batch).is_err() {
+                    return arrivals.summary();
+                }
+            }
+        })?;
+        Ok(Self { batches, thread, progress })
+    }
+
+    /// The next requests; none at the end.
+    #[must_use]
+    pub fn next_batch(&self) -> Option<Vec<LogEntry<'static>>> {
+        self.batches.recv().ok()
+    }
+
+    /// How much was read.
+    #[must_use]
+    pub fn progress(&self) -> &Arc<Progress> {
+        &self.progress
+    }
+
+    /// Stops the thread, and returns what it has read. Fails if the thread has panicked.
+    pub fn finish(self) -> io::Result<ReadSummary> {
+        drop(self.batches);
+        self.thread.join().map_err(|_| io::Error::other("the thread that reads logs has panicked"))
+    }
+}
+
+/// How many bad lines are kept.
+const EXAMPLES: usize = 5;
+/// One in so many requests may be late in a log that is sorted by time.
+const MAX_LATE_SHARE: u64 = 100;
+/// How many characters of a bad line are kept.
+const EXCERPT: usize = 200;
+
+/// Counts of the lines that were read, and examples of those that could not be read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReadSummary {
+    /// Lines, without empty ones.
+    pub lines: u64,
+    /// Lines with a request.
+    pub entries: u64,
+    /// Lines about connections without a valid request.
+    pub without_request: u64,
+    /// Lines that are not in the format.
+    pub malformed: u64,
+    /// Lines of more than 1 MiB.
+    pub too_long: u64,
+    /// Requests that arrived earlier than others before them by more than the window; they are played at its edge, and end
+    /// when they did.
+    pub late: u64,
+    /// Requests whose time has no fraction; they are spread evenly within their second.
+    pub whole_seconds: u64,
+    /// Whether the window was shorter at times, because too many lines were in it.
+    pub is_window_cut: bool,
+    /// The first lines that are not in the format.
+    pub examples: Vec<BadLine>,
+    /// Logs that could not be read to their end, and why.
+    pub broken: Vec<(Arc<str>, String)>,
+}
+
+/// A line that is not in the format of its log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadLine {
+    /// The name of the log.
+    pub log: Arc<str>,
+    /// The number of the line; the first is 1.
+    pub number: u64,
+    /// Why it can't be read.
+    pub error: LineError,
+    /// The start of the line.
+    pub excerpt: String,
+}
+
+impl ReadSummary {
+    /// Whether the logs are not sorted by time: so many requests were late that results are wrong.
+    #[must_use]
+    pub fn is_unsorted(&self) -> bool {
+        self.late * MAX_LATE_SHARE > self.entries
+    }
+
+    /// Counts a line that has no entry.
+    pub(super) fn add_error(&mut self, log: &Arc<str>, number: u64, line: &[u8], error: LineError) {
+        if error == LineError::NoRequest {
+            self.without_request += 1;
+            return;
+        }
+        self.malformed += 1;
+        if self.examples.len() < EXAMPLES {
+            // No character has more than four bytes.
+            let start = &line[..line.len().min(EXCERPT * 4)];
+            let excerpt = String::from_utf8_lossy(start).chars().take(EXCERPT).collect();
+            self.examples.push(BadLine { log: Arc::clone(log), number, error, excerpt });
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
-//! One request as a line of an access log has it.
+//! One request as a line of an access log has it, or why the line has none.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
+
+use thiserror::Error;
 
 use crate::time::{Micros, Timestamp};
 
@@ -26,7 +28,7 @@ const FREQUENT: [&[u8]; 12] = [
 
 /// A request as a log has it. What the line lacks is `None` or empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Entry<'l> {
+pub struct LogEntry<'l> {
     /// When the request arrived. If the line has its end and its duration, this is their difference.
     pub arrival: Timestamp,
     /// The time in the line, in seconds since the Unix epoch, if it has no fraction. `arrival` is then exact to a second only.
@@ -61,7 +63,7 @@ pub struct Entry<'l> {
     pub fields: Vec<(Cow<'l, str>, LogText<'l>)>,
 }
 
-impl Entry<'_> {
+impl LogEntry<'_> {
     /// The end of the response, or the arrival if the line has no duration.
     #[must_use]
     pub fn end(&self) -> Timestamp {
@@ -108,10 +110,10 @@ impl Entry<'_> {
 
     /// A copy that does not refer to the line.
     #[must_use]
-    pub fn into_owned(self) -> Entry<'static> {
+    pub fn into_owned(self) -> LogEntry<'static> {
         let texts = |(name, value)| (own(name), own(value));
         let field = |(name, value): (Cow<'_, str>, _)| (Cow::Owned(name.into_owned()), own(value));
-        Entry {
+        LogEntry {
             arrival: self.arrival,
             second: self.second,
             client: self.client,
@@ -143,6 +145,57 @@ fn own(text: LogText<'_>) -> LogText<'static> {
     }
 }
 
+/// Why a line of a log has no entry.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum LineError {
+    /// The line is not in the format.
+    #[error("column {column}: expected {expected}")]
+    Column {
+        /// The column, in bytes; the first is 1.
+        column: usize,
+        /// The element of the format that was expected.
+        expected: &'static str,
+    },
+    /// A field of a JSON line is missing, or has no valid value.
+    #[error("field `{field}`: expected {expected}")]
+    Field {
+        /// The path of the field.
+        field: Cow<'static, str>,
+        /// The element of the format that was expected.
+        expected: &'static str,
+    },
+    /// The line is not JSON.
+    #[error("column {column}: {reason}")]
+    Json {
+        /// The column, in bytes; the first is 1.
+        column: usize,
+        /// The message of the parser.
+        reason: String,
+    },
+    /// The format is right, but the server got no valid request line: it has answered 400 or 408, or nothing.
+    #[error("there is no request, only a connection or invalid bytes")]
+    NoRequest,
+}
+
+impl LineError {
+    /// How far the line was in the format, to find the nearest of several formats.
+    #[must_use]
+    pub fn column(&self) -> usize {
+        match self {
+            Self::Column { column, .. } | Self::Json { column, .. } => *column,
+            Self::Field { .. } | Self::NoRequest => usize::MAX,
+        }
+    }
+    /// The same error in a line that has this many bytes before the text in which it was found.
+    #[must_use]
+    pub fn after(mut self, length: usize) -> Self {
+        if let Self::Column { column, .. } | Self::Json { column, .. } = &mut self {
+            *column += length;
+        }
+        self
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -150,7 +203,7 @@ mod tests {
     #[test]
     fn headers_are_found_in_any_case() {
         let headers = vec![(Cow::Borrowed(&b"X-Key"[..]), Cow::Borrowed(&b"k"[..]))];
-        let entry = Entry { user_agent: Some(Cow::Borrowed(b"curl")), headers, ..Entry::default() };
+        let entry = LogEntry { user_agent: Some(Cow::Borrowed(b"curl")), headers, ..LogEntry::default() };
         assert_eq!(entry.header(b"USER-AGENT"), Some(&b"curl"[..]));
         assert_eq!(entry.header(b"x-key"), Some(&b"k"[..]));
         assert_eq!(entry.header(b"referer"), None);
@@ -159,13 +212,13 @@ mod tests {
     #[test]
     fn texts_that_an_entry_owns_are_counted() {
         let text = |text: &'static str| Cow::Borrowed(text.as_bytes());
-        let entry = Entry {
+        let entry = LogEntry {
             method: text("GET"),
             target: text("/ab"),
             user: Some(text("u")),
             headers: vec![(text("h"), text("1234"))],
             fields: vec![(Cow::Borrowed("f"), text("12"))],
-            ..Entry::default()
+            ..LogEntry::default()
         };
         assert_eq!(entry.into_owned().text_bytes(), 3 + 1 + 5 + 3);
     }
@@ -173,11 +226,11 @@ mod tests {
     #[test]
     fn an_owned_entry_equals_its_source() {
         let line = b"GET /a k v".to_vec();
-        let entry = Entry {
+        let entry = LogEntry {
             method: Cow::Borrowed(&line[..3]),
             target: Cow::Borrowed(&line[4..6]),
             fields: vec![(Cow::Borrowed("k"), Cow::Borrowed(&line[9..]))],
-            ..Entry::default()
+            ..LogEntry::default()
         };
         assert_eq!(entry.clone().into_owned(), entry);
     }

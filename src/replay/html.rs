@@ -1,25 +1,19 @@
 //! The report of a replay as a page: one HTML document without scripts and without requests, for browsers and for print.
 
-mod comparison;
-mod curve;
-mod figure;
-mod hours;
+mod elements;
 mod limits;
-mod logs;
-mod peaks;
 mod series;
-mod slots;
 mod suggestion;
 mod summary;
-mod table;
 mod text;
-mod traffic;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::report::{ConfigurationReport, ReplayReport};
+use self::elements::{cell, number, table, text};
+use self::text::{counted, grouped};
+use super::report::{BadLineReport, ConfigurationReport, LineCounts, LogReport, ReplayReport};
 use super::suggest::Suggestion;
 use crate::plot::root_rules;
 
@@ -102,12 +96,12 @@ impl PageSection {
 fn sections(report: &ReplayReport) -> Vec<PageSection> {
     let mut sections = vec![PageSection::new("summary", "Summary", summary::summary(report))];
     if let [before, after] = &*report.configurations {
-        sections.push(PageSection::new("comparison", "Comparison", comparison::comparison(before, after)));
+        sections.push(PageSection::new("comparison", "Comparison", self::summary::comparison(before, after)));
     }
     let is_one = report.configurations.len() < 2;
     for (number, configuration) in report.configurations.iter().enumerate() {
         let shown: &[ConfigurationReport] = &report.configurations[..number];
-        let of = (!is_one).then(|| comparison::name(configuration));
+        let of = (!is_one).then(|| self::summary::name(configuration));
         let add = |section: PageSection| PageSection {
             id: format!("{}-{number}", section.id),
             of: of.clone(),
@@ -115,7 +109,7 @@ fn sections(report: &ReplayReport) -> Vec<PageSection> {
         };
         sections.extend(configuration_sections(configuration, shown).into_iter().map(add));
     }
-    sections.push(PageSection::new("logs", "Logs and notes", logs::logs(report)));
+    sections.push(PageSection::new("logs", "Logs and notes", logs(report)));
     sections
 }
 
@@ -126,10 +120,14 @@ fn configuration_sections(
 ) -> Vec<PageSection> {
     let mut sections = Vec::new();
     if configuration.limits.is_empty() {
-        sections.push(PageSection::new("traffic", "Requests over time", traffic::traffic(configuration)));
+        sections.push(PageSection::new(
+            "traffic",
+            "Requests over time",
+            self::limits::traffic(configuration),
+        ));
     } else {
         let title = "Requests and denials over time";
-        sections.push(PageSection::new("traffic", title, traffic::traffic(configuration)));
+        sections.push(PageSection::new("traffic", title, self::limits::traffic(configuration)));
     }
     let counts = &configuration.requests;
     if configuration.file.is_some() || counts.forwarded < counts.all {
@@ -149,9 +147,54 @@ fn configuration_sections(
     }
     if !configuration.slots.is_empty() {
         let title = "Suggested limits on concurrency";
-        sections.push(PageSection::new("slots", title, slots::slots(&configuration.slots)));
+        sections.push(PageSection::new("slots", title, self::suggestion::slots(&configuration.slots)));
     }
     sections
+}
+
+/// How many logs are listed.
+const MOST_LOGS: usize = 50;
+
+/// The tables of logs and lines, and the notes.
+fn logs(report: &ReplayReport) -> Markup {
+    let left_out = report.logs.len().saturating_sub(MOST_LOGS);
+    let row = |log: &LogReport| vec![html! { span.key { (log.name) } }, cell(log.format)];
+    let logs: Vec<Vec<Markup>> = report.logs.iter().take(MOST_LOGS).map(row).collect();
+    html! {
+        (table("Logs", &[text("Log"), text("Format")], &logs))
+        @if left_out > 0 { p.muted { "and " (counted(left_out as u64, "more log")) } }
+        (lines(report.lines))
+        @if !report.bad_lines.is_empty() { (bad_lines(&report.bad_lines)) }
+        @if !report.notes.is_empty() {
+            h3 { "Notes" }
+            ul.lines { @for note in &report.notes { li { (note) } } }
+        }
+    }
+}
+
+fn lines(counts: LineCounts) -> Markup {
+    let rows = [
+        ("with a request", counts.requests),
+        ("of connections without a valid request", counts.without_request),
+        ("that can't be read", counts.malformed),
+        ("longer than 1 MiB", counts.too_long),
+        ("all", counts.all),
+    ];
+    let rows = rows.into_iter().filter(|(name, count)| *count > 0 || *name == "that can't be read");
+    let rows: Vec<Vec<Markup>> = rows.map(|(name, count)| vec![cell(name), cell(grouped(count))]).collect();
+    table("Lines", &[text("Lines"), number("Count")], &rows)
+}
+
+fn bad_lines(lines: &[BadLineReport]) -> Markup {
+    let row = |bad: &BadLineReport| {
+        vec![
+            html! { span.key { (bad.log) ":" (bad.line) } },
+            cell(&bad.error),
+            html! { @if let Some(excerpt) = &bad.excerpt { span.key { (excerpt) } } @else { "–" } },
+        ]
+    };
+    let rows: Vec<Vec<Markup>> = lines.iter().map(row).collect();
+    table("The first lines that can't be read", &[text("Line"), text("Why"), text("Its start")], &rows)
 }
 
 #[cfg(test)]

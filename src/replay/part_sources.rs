@@ -1,15 +1,16 @@
-//! Where parts of requests are in a log, if not in the fields of its format.
+//! Where parts of requests are in a log, if not in the fields of its format; which parts of keys a log lacks, and how to log
+//! them.
 
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::entry::Entry;
-use super::format::{address, address_with_port};
-use super::missing::{absent_parts, can_be_absent};
+use super::entry::LogEntry;
+use super::format::{Format, address, address_with_port};
 use crate::consumers::Consumer;
-use crate::gate::{Gate, KeyPart, RecordedParts};
+use crate::gate::{Cost, Gate, KeyPart, LimitRule, RecordedParts};
+use crate::limit::PolicyId;
 
 /// Fields of a log that have the address of the client or parts of keys.
 #[derive(Clone, Debug, Default)]
@@ -107,7 +108,7 @@ impl PartSources {
     }
 
     /// The client of a request.
-    pub(super) fn client(&self, gate: &Gate, entry: &Entry<'_>) -> Option<IpAddr> {
+    pub(super) fn client(&self, gate: &Gate, entry: &LogEntry<'_>) -> Option<IpAddr> {
         let Some(field) = &self.client else { return entry.client };
         let value = field.value(entry)?;
         // As X-Forwarded-For is read: the last address that is not a trusted proxy's.
@@ -117,7 +118,7 @@ impl PartSources {
     }
 
     /// What a request has in these fields.
-    pub(super) fn recorded(&self, gate: &Gate, entry: &Entry<'_>) -> RecordedParts {
+    pub(super) fn recorded(&self, gate: &Gate, entry: &LogEntry<'_>) -> RecordedParts {
         let mut recorded = RecordedParts::default();
         if let Some(name) = &entry.consumer {
             recorded.consumer = consumer(gate, name);
@@ -147,7 +148,7 @@ impl LogField {
         Self { name: name.to_owned(), is_found: Cell::new(false) }
     }
 
-    fn value<'e>(&self, entry: &'e Entry<'_>) -> Option<Cow<'e, [u8]>> {
+    fn value<'e>(&self, entry: &'e LogEntry<'_>) -> Option<Cow<'e, [u8]>> {
         let value = value(entry, &self.name);
         if value.is_some() && !self.is_found.get() {
             self.is_found.set(true);
@@ -157,7 +158,7 @@ impl LogField {
 }
 
 /// The value of a field: one that the format does not have, a request header, or one of the format's own.
-fn value<'e>(entry: &'e Entry<'_>, field: &str) -> Option<Cow<'e, [u8]>> {
+fn value<'e>(entry: &'e LogEntry<'_>, field: &str) -> Option<Cow<'e, [u8]>> {
     let header = field.strip_prefix("header:").unwrap_or(field);
     let value = entry.field(field).or_else(|| entry.header(header.as_bytes())).or(match field {
         "user" => entry.user.as_deref(),
@@ -172,6 +173,119 @@ fn value<'e>(entry: &'e Entry<'_>, field: &str) -> Option<Cow<'e, [u8]>> {
     }
     // A dash is how logs write that there is no value.
     value.filter(|value| !value.is_empty() && *value != b"-").map(Cow::Borrowed)
+}
+
+/// Whether logs can lack this part: they have the client's address and the request line, so they have what is made of these.
+pub(super) fn can_be_absent(part: &KeyPart) -> bool {
+    use KeyPart::{Body, Consumer, Cookie, Header, Jwt, TlsSubject};
+    matches!(part, Header(_) | Cookie(_) | Jwt(_) | TlsSubject | Consumer | Body(_))
+}
+
+/// The parts that the limits count by, and that logs can lack.
+pub(super) fn absent_parts(gate: &Gate) -> Vec<KeyPart> {
+    let mut parts: Vec<KeyPart> = Vec::new();
+    for (limit, _) in gate.limits() {
+        for part in parts_of(&gate.limit_rules[limit]) {
+            if !parts.contains(&part) {
+                parts.push(part);
+            }
+        }
+    }
+    parts
+}
+
+/// The parts of requests that a limit reads for its key, its tiers or its cost, and that logs can lack.
+pub(super) fn absent_parts_of(gate: &Gate, limit: PolicyId) -> Vec<KeyPart> {
+    parts_of(&gate.limit_rules[limit]).collect()
+}
+
+fn parts_of(rule: &LimitRule) -> impl Iterator<Item = KeyPart> {
+    let tiers = rule.tiers.iter().map(|tiers| tiers.by.clone()).filter(|by| !rule.key.parts.contains(by));
+    let cost = match &rule.cost {
+        Cost::Header { name, .. } => Some(KeyPart::Header(name.clone())),
+        Cost::Fixed(_) => None,
+    };
+    rule.key.parts.iter().cloned().chain(tiers).chain(cost).filter(can_be_absent)
+}
+
+/// Advises what to add to the configuration of a server so that its log has parts that it lacks.
+#[derive(Debug)]
+pub(super) struct LogAdvice {
+    format: Format,
+    /// How many further fields, `extra1` and so on, the lines have.
+    extra_fields: usize,
+    /// The parts that would become further fields, in their order.
+    added: Vec<KeyPart>,
+}
+
+impl LogAdvice {
+    /// Advice for a log of this format, whose lines have so many further fields.
+    pub fn new(format: Format, extra_fields: usize) -> Self {
+        Self { format, extra_fields, added: Vec::new() }
+    }
+
+    /// The lines to add to the configuration of the log for this part.
+    pub fn how_to_log(&mut self, part: &KeyPart) -> String {
+        let position = self.added.iter().position(|added| added == part).unwrap_or_else(|| {
+            self.added.push(part.clone());
+            self.added.len() - 1
+        });
+        how_to_log(part, &self.format, self.extra_fields + position + 1)
+    }
+}
+
+/// `extra` is the number of the further field that the part would be.
+fn how_to_log(part: &KeyPart, format: &Format, extra: usize) -> String {
+    let field = |text: String| format!("{text}, and name its field: --key-from {part}=FIELD");
+    match (part, format) {
+        (KeyPart::Header(name), Format::TidegateJson | Format::TidegateText) => {
+            format!("add headers = [\"{name}\"] to [log]")
+        }
+        (KeyPart::Header(name), _) => header(name.as_str(), format, extra),
+        (KeyPart::Cookie(name), Format::Common | Format::Combined | Format::NginxJson) => {
+            field(format!("log $cookie_{name} (nginx) or %{{{name}}}C (Apache)"))
+        }
+        (KeyPart::Consumer, Format::TidegateJson | Format::TidegateText) => {
+            "logged where [consumers] is used; these lines are of requests without a consumer".to_owned()
+        }
+        (KeyPart::Jwt(_) | KeyPart::Consumer, _) => {
+            field("log the name of the authenticated user, not the token".to_owned())
+        }
+        (KeyPart::TlsSubject, Format::Common | Format::Combined | Format::NginxJson) => {
+            field("log $ssl_client_s_dn (nginx) or %{SSL_CLIENT_S_DN}x (Apache)".to_owned())
+        }
+        (KeyPart::Body(_), _) => {
+            field("access logs have no bodies; let the backend log the value".to_owned())
+        }
+        _ => field("log it in a field of its own".to_owned()),
+    }
+}
+
+fn header(name: &str, format: &Format, extra: usize) -> String {
+    let extra = format!("extra{extra}");
+    let variable = name.replace('-', "_");
+    let from = |log: String, field: &str| format!("{log}, and use --key-from header:{name}={field}");
+    match format {
+        Format::NginxJson => format!("add \"http_{variable}\": \"$http_{variable}\" to log_format"),
+        Format::VhostCombined => from(format!("add \\\"%{{{name}}}i\\\" to the end of LogFormat"), &extra),
+        Format::Common | Format::Combined => from(
+            format!(
+                "add \"$http_{variable}\" (nginx) or \\\"%{{{name}}}i\\\" (Apache) to the end of the format"
+            ),
+            &extra,
+        ),
+        Format::CaddyJson => "Caddy logs headers, but not credentials: see log_credentials".to_owned(),
+        Format::TraefikJson => format!("set accessLog.fields.headers.names.{name} = \"keep\""),
+        Format::EnvoyJson => format!(
+            "add \"{name}\": \"%REQ({name})%\" to json_format, and use --key-from header:{name}={name}"
+        ),
+        Format::HaproxyHttp => {
+            from(format!("add http-request capture req.hdr({name}) len 128"), "capture.req.0")
+        }
+        Format::CloudflareJson => format!("add {name} to the custom fields of request headers in Logpush"),
+        Format::AlbText => "logs of load balancers of AWS have no headers; log at the backend".to_owned(),
+        _ => format!("log the header, and name its field: --key-from header:{name}=FIELD"),
+    }
 }
 
 #[cfg(test)]
@@ -194,7 +308,7 @@ mod tests {
         let sources = PartSources::parse(&gate, Some("extra1"), &[]).unwrap();
         let client = |value: &'static str| {
             let fields = vec![(Cow::Borrowed("extra1"), Cow::Borrowed(value.as_bytes()))];
-            let entry = Entry { client: "10.9.9.9".parse().ok(), fields, ..Entry::default() };
+            let entry = LogEntry { client: "10.9.9.9".parse().ok(), fields, ..LogEntry::default() };
             sources.client(&gate, &entry).map(|client| client.to_string())
         };
         let some = |text: &str| Some(text.to_owned());
@@ -222,10 +336,26 @@ mod tests {
         let gate = gate(BY_KEY);
         let sources = PartSources::parse(&gate, None, &["user".to_owned()]).unwrap();
         let recorded = |user: &'static [u8]| {
-            let entry = Entry { user: Some(Cow::Borrowed(user)), ..Entry::default() };
+            let entry = LogEntry { user: Some(Cow::Borrowed(user)), ..LogEntry::default() };
             sources.recorded(&gate, &entry).values
         };
         assert_eq!(recorded(b"ann"), [("header:x-api-key".into(), b"ann".to_vec())]);
         assert_eq!(recorded(b"-"), []);
+    }
+
+    #[test]
+    fn each_server_logs_headers_in_its_way() {
+        let part = KeyPart::parse("header:x-api-key").unwrap();
+        for (format, expected) in [
+            (Format::Combined, "$http_x_api_key"),
+            (Format::NginxJson, "$http_x_api_key"),
+            (Format::HaproxyHttp, "req.hdr(x-api-key)"),
+            (Format::TidegateJson, "headers = [\"x-api-key\"]"),
+            (Format::TraefikJson, "names.x-api-key"),
+            (Format::EnvoyText, "--key-from header:x-api-key=FIELD"),
+        ] {
+            let text = how_to_log(&part, &format, 2);
+            assert!(text.contains(expected), "{format}: {text}");
+        }
     }
 }

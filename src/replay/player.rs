@@ -6,14 +6,13 @@
 
 use smallvec::SmallVec;
 
-use super::entry::Entry;
-use super::head::{HeadError, request_head};
+use super::entry::LogEntry;
 use super::in_flight::{Flight, RequestsInFlight, lease};
 use super::part_sources::PartSources;
-use super::planned::PlannedEntry;
+use super::planned::{HeadError, PlannedEntry, request_head};
 use crate::consumers::ConsumerError;
 use crate::gate::{ClientIdentity, Gate, MissingPart, RequestError, RouteId};
-use crate::limit::{Charge, DecidedCharge, Decision, Holder, MAX_LEASE, Policy, PolicyId, Quota};
+use crate::limit::{Charge, Charges, DecidedCharge, Decision, Holder, MAX_LEASE, Policy, PolicyId, Quota};
 use crate::limiter::is_unanswered;
 use crate::proxy::{ConfigSnapshot, Target};
 use crate::store::Memory;
@@ -33,9 +32,9 @@ pub struct Player<'g> {
     requests: u64,
 }
 
-/// What happens to a request.
+/// The result of playing a request.
 #[derive(Debug)]
-pub struct Played {
+pub struct PlayedEntry {
     /// The route; none if none matches, or the request has no plan.
     pub route: Option<RouteId>,
     /// Whether it is forwarded.
@@ -86,21 +85,21 @@ impl<'g> Player<'g> {
     /// Plays a request. `observe` gets what happens, and the request with its plan if it has one.
     pub fn play<T>(
         &mut self,
-        entry: &Entry<'_>,
-        observe: impl FnOnce(&Played, Option<&PlannedEntry<'_>>) -> T,
+        entry: &LogEntry<'_>,
+        observe: impl FnOnce(&PlayedEntry, Option<&PlannedEntry<'_>>) -> T,
     ) -> T {
         self.advance(entry.arrival);
         let Some(client) = self.sources.client(self.gate, entry) else {
-            return observe(&Played::without_plan(ReplayVerdict::Incomplete(HeadError::NoClient)), None);
+            return observe(&PlayedEntry::without_plan(ReplayVerdict::Incomplete(HeadError::NoClient)), None);
         };
         let (head, recorded) = match request_head(entry, self.sources.host()) {
             Ok(head) => (head, self.sources.recorded(self.gate, entry)),
-            Err(error) => return observe(&Played::without_plan(ReplayVerdict::Incomplete(error)), None),
+            Err(error) => return observe(&PlayedEntry::without_plan(ReplayVerdict::Incomplete(error)), None),
         };
         let client: ClientIdentity<'_> = client.into();
         let plan = match self.gate.plan_recorded(client, &head, &recorded) {
             Ok(plan) => plan,
-            Err(error) => return observe(&Played::without_plan(ReplayVerdict::Rejected(error)), None),
+            Err(error) => return observe(&PlayedEntry::without_plan(ReplayVerdict::Rejected(error)), None),
         };
         let planned = PlannedEntry { gate: self.gate, client, head: &head, plan: &plan, recorded: &recorded };
         let played = self.decide(&planned, entry);
@@ -113,10 +112,10 @@ impl<'g> Player<'g> {
         self.memory.evictions()
     }
 
-    fn decide(&mut self, planned: &PlannedEntry<'_>, entry: &Entry<'_>) -> Played {
+    fn decide(&mut self, planned: &PlannedEntry<'_>, entry: &LogEntry<'_>) -> PlayedEntry {
         let plan = planned.plan;
         self.requests += 1;
-        let charges: SmallVec<[Charge; 4]> =
+        let charges: Charges =
             plan.charges.iter().map(|charge| Charge { holder: Holder(self.requests), ..*charge }).collect();
         let decided = self.memory.decide(&self.policies, &charges);
         let policies = &self.gate.limits.policies;
@@ -135,7 +134,7 @@ impl<'g> Player<'g> {
         };
         let by_limit =
             |one: &DecidedCharge| (self.gate.limit_of(one.charge.policy), one.charge, one.decision);
-        Played {
+        PlayedEntry {
             route: plan.matched.route,
             verdict,
             decisions: decided.iter().map(by_limit).collect(),
@@ -148,7 +147,7 @@ impl<'g> Player<'g> {
     }
 
     /// Starts a request that holds slots, or units until its status is known.
-    fn start(&mut self, decided: &[DecidedCharge], entry: &Entry<'_>, delay: Micros) {
+    fn start(&mut self, decided: &[DecidedCharge], entry: &LogEntry<'_>, delay: Micros) {
         let policies = &*self.policies;
         let mut flight = Flight::default();
         for one in decided.iter().filter(|one| one.decision.allowed) {
@@ -192,7 +191,7 @@ fn with_longest_lease(policy: &Policy) -> Policy {
     policy
 }
 
-impl Played {
+impl PlayedEntry {
     fn without_plan(verdict: ReplayVerdict) -> Self {
         Self { route: None, verdict, decisions: SmallVec::new(), exempt: SmallVec::new() }
     }
@@ -213,14 +212,14 @@ mod tests {
         let sources = PartSources::default();
         let mut player = Player::new(&loaded.config.snapshot, &sources, 1_000);
         let mut status = |(at, took, status): &(u64, u64, u16)| {
-            let entry = Entry {
+            let entry = LogEntry {
                 arrival: Timestamp(at * 1_000_000),
                 duration: Some(Micros(took * 1_000_000)),
                 status: Some(*status),
                 client: "192.0.2.1".parse().ok(),
                 method: b"GET".into(),
                 target: b"/".into(),
-                ..Entry::default()
+                ..LogEntry::default()
             };
             player.play(&entry, |played, _| match &played.verdict {
                 ReplayVerdict::Forwarded(_) => 200,

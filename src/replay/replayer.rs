@@ -1,13 +1,23 @@
-//! Plays a log against one configuration, and collects what is reported about it.
+//! Plays a log against one configuration, and collects what is reported about it, with the arrivals from which limits are
+//! suggested.
 
-use super::entry::Entry;
-use super::history_recorder::HistoryRecorder;
+use std::collections::{BTreeMap, HashMap};
+
+use smallvec::SmallVec;
+
+use super::entry::LogEntry;
 use super::part_sources::PartSources;
-use super::player::Player;
+use super::planned::PlannedEntry;
+use super::player::{PlayedEntry, Player};
 use super::results::Results;
-use super::suggest::{SlotsSuggestion, SuggestSettings, Suggestion};
-use crate::gate::Gate;
+use super::suggest::{
+    Arrival, Histories, InFlightPeaks, SlotsSuggestion, SuggestSettings, Suggestion, SuggestionSubject,
+    suggest,
+};
+use crate::gate::{Gate, KeyPart, KeySpec, OnMissing, RouteId};
+use crate::limit::{PolicyId, Quota};
 use crate::proxy::ConfigSnapshot;
+use crate::time::{Micros, Timestamp};
 
 /// Plays a log against one configuration, and collects what is reported about it.
 #[derive(Debug)]
@@ -26,14 +36,14 @@ pub struct MemoryBudget {
     pub history_bytes: Option<usize>,
 }
 
-/// What a replay has found.
+/// The findings of a replay.
 #[derive(Debug)]
 pub struct Findings {
-    /// What the configuration would have done.
+    /// The results of the configuration.
     pub results: Results,
     /// How many keys were evicted before they had expired.
     pub evictions: u64,
-    /// What keeps arrivals, if limits are to be suggested.
+    /// The recorded arrivals, if limits are to be suggested.
     pub(super) recorder: Option<HistoryRecorder>,
 }
 
@@ -49,7 +59,7 @@ impl<'g> Replayer<'g> {
     }
 
     /// Plays a request, which must not be earlier than the ones before it.
-    pub fn play(&mut self, entry: &Entry<'_>) {
+    pub fn play(&mut self, entry: &LogEntry<'_>) {
         let Self { player, results, recorder } = self;
         player.play(entry, |played, planned| {
             results.record(entry, played, planned);
@@ -59,7 +69,7 @@ impl<'g> Replayer<'g> {
         });
     }
 
-    /// What was found.
+    /// Ends the replay, and returns its findings.
     #[must_use]
     pub fn finish(self) -> Findings {
         Findings { results: self.results, evictions: self.player.evictions(), recorder: self.recorder }
@@ -77,5 +87,173 @@ impl Findings {
     #[must_use]
     pub fn slots(&self, gate: &Gate, settings: &SuggestSettings) -> Vec<SlotsSuggestion> {
         self.recorder.as_ref().map_or_else(Vec::new, |recorder| recorder.slots(gate, settings))
+    }
+}
+
+/// The most limits and routes for which limits are suggested.
+const MOST_SUBJECTS: usize = 200;
+
+/// Records what limits are suggested from: the arrivals of the keys of each limit, and on routes without a limit those of each
+/// client. Limits and routes get a history when their first request arrives.
+#[derive(Debug)]
+pub(super) struct HistoryRecorder {
+    histories: Histories,
+    subjects: Vec<Recorded>,
+    limits: HashMap<PolicyId, usize>,
+    /// The peaks of requests in flight, for limits on concurrency.
+    in_flight: BTreeMap<PolicyId, InFlightPeaks>,
+    /// For each route without a limit its histories, with the positions of their keys.
+    routes: BTreeMap<Option<RouteId>, RouteHistories>,
+    /// The keys of routes without a limit.
+    route_keys: Vec<KeySpec>,
+    /// Requests of limits and routes beyond [`MOST_SUBJECTS`].
+    left_out: u64,
+}
+
+type RouteHistories = SmallVec<[(usize, usize); 2]>;
+
+#[derive(Debug)]
+struct Recorded {
+    subject: SuggestionSubject,
+    current: Vec<Quota>,
+}
+
+impl HistoryRecorder {
+    /// A recorder that uses about `budget` bytes.
+    pub fn new(sources: &PartSources, budget: usize) -> Self {
+        let by = |part: &KeyPart| KeySpec { parts: vec![part.clone()], on_missing: OnMissing::Skip };
+        Self {
+            histories: Histories::new(MOST_SUBJECTS, budget),
+            subjects: Vec::new(),
+            limits: HashMap::new(),
+            in_flight: BTreeMap::new(),
+            routes: BTreeMap::new(),
+            route_keys: std::iter::once(&KeyPart::ClientIp).chain(sources.parts()).map(by).collect(),
+            left_out: 0,
+        }
+    }
+
+    /// Records a request.
+    pub fn record(&mut self, entry: &LogEntry<'_>, played: &PlayedEntry, planned: &PlannedEntry<'_>) {
+        // Where in its second a request of a log without fractions arrived is not known: it may be together with others.
+        let at = match entry.second {
+            Some(_) => Timestamp(entry.arrival.0 / Micros::SECOND.0 * Micros::SECOND.0),
+            None => entry.arrival,
+        };
+        for (limit, charge, _) in played.decisions.iter().filter(|(_, charge, _)| charge.cost > 0) {
+            if matches!(planned.gate.limits.policies[*limit].quota, Quota::Concurrency(_)) {
+                let end = entry.duration.map(|_| entry.end());
+                self.in_flight.entry(*limit).or_default().record(charge.key, at, end);
+                continue;
+            }
+            let Some(number) = self.of_limit(planned.gate, *limit) else {
+                self.left_out += 1;
+                continue;
+            };
+            let arrival = Arrival { at, cost: charge.cost };
+            let name = || planned.key_name(charge).map(Into::into);
+            self.histories.record(number, charge.key, arrival, name);
+        }
+        if planned.limits().is_empty() {
+            let histories = self.of_route(planned.gate, played.route);
+            self.left_out += u64::from(histories.is_empty());
+            for (number, key) in histories {
+                self.record_client(number, key, at, planned);
+            }
+        }
+    }
+
+    /// The suggestions, and the number of requests of limits and routes for which there is none.
+    pub fn suggestions(&self, settings: &SuggestSettings) -> (Vec<Suggestion>, u64) {
+        let all = self.subjects.iter().zip(self.histories.all());
+        let all = all.filter_map(|(recorded, history)| {
+            suggest(history, recorded.subject.clone(), settings, &recorded.current)
+        });
+        (all.collect(), self.left_out)
+    }
+
+    /// The suggestions for limits on concurrency.
+    pub fn slots(&self, gate: &Gate, settings: &SuggestSettings) -> Vec<SlotsSuggestion> {
+        let of = |(limit, peaks): (&PolicyId, &InFlightPeaks)| {
+            let policy = &gate.limits.policies[*limit];
+            peaks.suggest(&policy.name, key_parts(gate, *limit), policy.quota.limit(), settings)
+        };
+        self.in_flight.iter().filter_map(of).collect()
+    }
+
+    fn record_client(&mut self, number: usize, key: usize, at: Timestamp, planned: &PlannedEntry<'_>) {
+        let spec = &self.route_keys[key];
+        if let Some(key) = planned.key(spec) {
+            let name = || planned.value_text(&spec.parts[0]).map(Into::into);
+            self.histories.record(number, key, Arrival { at, cost: 1 }, name);
+        }
+    }
+
+    fn of_limit(&mut self, gate: &Gate, limit: PolicyId) -> Option<usize> {
+        if let Some(number) = self.limits.get(&limit) {
+            return Some(*number);
+        }
+        let policy = &gate.limits.policies[limit];
+        let has_variants = gate.variants.contains(&limit);
+        let recorded = Recorded {
+            subject: SuggestionSubject {
+                name: policy.name.to_string(),
+                is_configured: true,
+                route: None,
+                key: key_parts(gate, limit),
+            },
+            // The numbers of tiers and overrides differ by client.
+            current: if has_variants { Vec::new() } else { vec![policy.quota.clone()] },
+        };
+        let number = self.add(recorded)?;
+        self.limits.insert(limit, number);
+        Some(number)
+    }
+
+    fn of_route(&mut self, gate: &Gate, route: Option<RouteId>) -> RouteHistories {
+        if let Some(histories) = self.routes.get(&route) {
+            return histories.clone();
+        }
+        let name = route.map(|id| gate.routes.get(id).name.to_string());
+        let parts: Vec<String> = self.route_keys.iter().map(|spec| spec.parts[0].to_string()).collect();
+        let mut histories = SmallVec::new();
+        for (index, part) in parts.into_iter().enumerate() {
+            let base = name.as_deref().map_or_else(|| "unrouted".to_owned(), limit_name);
+            let name_of_part = if index == 0 { base } else { format!("{base}-by-{}", limit_name(&part)) };
+            let subject = SuggestionSubject {
+                name: name_of_part,
+                is_configured: false,
+                route: name.clone(),
+                key: vec![part],
+            };
+            histories
+                .extend(self.add(Recorded { subject, current: Vec::new() }).map(|number| (number, index)));
+        }
+        self.routes.insert(route, histories.clone());
+        histories
+    }
+
+    fn add(&mut self, recorded: Recorded) -> Option<usize> {
+        if self.subjects.len() == MOST_SUBJECTS {
+            return None;
+        }
+        self.subjects.push(recorded);
+        Some(self.subjects.len() - 1)
+    }
+}
+
+fn key_parts(gate: &Gate, limit: PolicyId) -> Vec<String> {
+    gate.limit_rules[limit].key.parts.iter().map(ToString::to_string).collect()
+}
+
+/// A name that limits can have, from a route's or a part's.
+fn limit_name(name: &str) -> String {
+    let allowed = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
+    let name: String = name.chars().map(allowed).collect();
+    let name = name.trim_matches('-');
+    match name.chars().next() {
+        None => "route".to_owned(),
+        Some(first) if first.is_ascii_digit() => format!("route-{name}"),
+        Some(_) => name.to_owned(),
     }
 }

@@ -1,25 +1,17 @@
 //! The report of a replay: what tables, JSON and the page show.
 
 mod configuration;
-mod denied_key;
 mod limit;
-mod notes;
-mod pseudonyms;
-mod route;
-mod series;
+
+use std::collections::HashMap;
 
 use serde::Serialize;
 
-pub use self::configuration::{ConfigurationReport, LogCounts};
-pub use self::denied_key::DeniedKey;
-pub use self::limit::{LimitReport, MissingPartReport};
-pub use self::notes::notes;
-use self::pseudonyms::Pseudonyms;
-pub use self::route::RouteReport;
-pub use self::series::SeriesReport;
+pub use self::configuration::{ConfigurationReport, LogCounts, notes};
+pub use self::limit::{DeniedKey, LimitReport, MissingPartReport, RouteReport, SeriesReport};
+use super::arrivals::ReadSummary;
 use super::format::Format;
 use super::part_sources::PartSources;
-use super::summary::ReadSummary;
 
 /// The report of a replay.
 #[derive(Clone, Debug, Serialize)]
@@ -133,5 +125,33 @@ impl ReplayReport {
                 }
             }
         }
+    }
+}
+
+/// Pseudonyms: `key 1`, `key 2` and so on, in the order of their first use.
+#[derive(Debug, Default)]
+struct Pseudonyms(HashMap<String, String>);
+
+impl Pseudonyms {
+    /// Replaces a name.
+    pub fn replace(&mut self, name: &mut String) {
+        let next = self.0.len() + 1;
+        let pseudonym = self.0.entry(name.clone()).or_insert_with(|| format!("key {next}"));
+        name.clone_from(pseudonym);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_names_have_one_pseudonym() {
+        let mut pseudonyms = Pseudonyms::default();
+        let mut names = ["192.0.2.1", "192.0.2.2", "192.0.2.1"].map(str::to_owned);
+        for name in &mut names {
+            pseudonyms.replace(name);
+        }
+        assert_eq!(names, ["key 1", "key 2", "key 1"]);
     }
 }

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::entry::Entry;
-use super::missing::absent_parts_of;
+use super::entry::LogEntry;
+use super::part_sources::absent_parts_of;
 use super::planned::PlannedEntry;
-use super::player::{Played, ReplayVerdict};
+use super::player::{PlayedEntry, ReplayVerdict};
 use super::tally::{Series, Tally};
 use crate::gate::{Gate, KeyPart, RouteId};
 use crate::id_vec::Id as _;
@@ -104,7 +104,7 @@ impl Results {
     }
 
     /// Adds what happens to a request.
-    pub fn record(&mut self, entry: &Entry<'_>, played: &Played, planned: Option<&PlannedEntry<'_>>) {
+    pub fn record(&mut self, entry: &LogEntry<'_>, played: &PlayedEntry, planned: Option<&PlannedEntry<'_>>) {
         self.requests += 1;
         let first = self.period.map_or(entry.arrival, |(first, _)| first);
         self.period = Some((first, entry.arrival));
@@ -139,7 +139,7 @@ impl Results {
         if let Clients::One(client) = self.clients { Some(client) } else { None }
     }
 
-    fn record_decisions(&mut self, entry: &Entry<'_>, played: &Played, planned: &PlannedEntry<'_>) {
+    fn record_decisions(&mut self, entry: &LogEntry<'_>, played: &PlayedEntry, planned: &PlannedEntry<'_>) {
         for (limit, charge, decision) in &played.decisions {
             let label = || label(planned.key_label(charge));
             self.of(*limit, |limit| {
@@ -148,7 +148,7 @@ impl Results {
         }
     }
 
-    fn record_route(&mut self, entry: &Entry<'_>, played: &Played) {
+    fn record_route(&mut self, entry: &LogEntry<'_>, played: &PlayedEntry) {
         self.with_host += u64::from(entry.host.is_some());
         let extra = entry.fields.iter().filter(|(name, _)| name.starts_with("extra")).count();
         self.extra_fields = self.extra_fields.max(extra);

@@ -5,39 +5,28 @@
 //! is known only at the end. [`suggest`] measures each key by itself: `peaks` and `burst` are exact to the microsecond. Numbers
 //! come from quantiles over clients, so a crawler does not raise them; `check` plays them through the limiter's own code.
 
-mod admitted;
 mod arrival_log;
 mod burst;
 mod check;
-mod confidence;
-mod denied_clients;
 mod distribution;
-mod histories;
 mod history;
 mod in_flight_peaks;
 mod limits;
 mod needs;
 mod peaks;
-mod round;
 mod settings;
 mod shape;
-mod snippet;
-mod subject;
 mod suggestion;
 mod warning;
 
-pub use self::arrival_log::Arrival;
+pub use self::arrival_log::{Arrival, Histories};
 pub use self::check::Check;
-pub use self::denied_clients::DeniedClient;
 pub use self::distribution::Quantiles;
-pub use self::histories::Histories;
-pub use self::history::{History, KeyCount, Part};
+pub use self::history::{History, HistoryPart, KeyCount};
 pub use self::in_flight_peaks::{InFlightPeaks, SlotsSuggestion};
 pub use self::limits::{LimitNumbers, Role};
 pub use self::needs::Outliers;
-pub use self::settings::{ShareOf, SuggestSettings};
-pub use self::shape::{Shape, ShapeKind};
-pub use self::snippet::toml;
-pub use self::subject::SuggestionSubject;
-pub use self::suggestion::{CurvePoint, SuggestedLimit, Suggestion, WindowPeaks, suggest};
+pub use self::settings::{ShareOf, SuggestSettings, SuggestionSubject};
+pub use self::shape::{DeniedClient, Shape, ShapeKind};
+pub use self::suggestion::{CurvePoint, SuggestedLimit, Suggestion, WindowPeaks, suggest, toml};
 pub use self::warning::{Warning, percent};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::redis::Redis;
-use super::types::{Change, StoreError};
+use super::types::{StateChange, StoreError};
 use crate::limit::{Charge, Key, Policy, PolicyId};
 
 /// The name of the policies of the check: no limit can have it.
@@ -33,7 +33,7 @@ pub async fn check_redis(redis: &Redis, limits: &[Policy], reads_consumers: bool
         redis.take(&kinds, &[Charge::take(id, KEY, 1)]).await?;
     }
     let keys: Vec<(PolicyId, Key)> = kinds.first().map(|_| (PolicyId(0), KEY)).into_iter().collect();
-    redis.change(&kinds, &keys, Change::Reset).await?;
+    redis.change(&kinds, &keys, StateChange::Reset).await?;
     redis.raises(0).await?;
     if reads_consumers {
         redis.consumer_record(NAME).await?;

@@ -5,7 +5,6 @@
 //! has the most of them is evicted: a flood of made-up keys evicts only such keys.
 
 mod debts;
-mod locked;
 mod present;
 mod shard;
 
@@ -14,13 +13,13 @@ use std::borrow::Cow;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-use self::locked::{LocatedCharge, LocatedCharges, LockedShards};
+use self::debts::{LocatedCharge, LocatedCharges, LockedShards};
 use self::present::Present;
 use self::shard::{Address, EntryHasher, Meta, Shard};
-use super::types::{Change, Decisions, Granted};
+use super::types::{Decisions, Granted, StateChange};
 use crate::limit::{
-    Charge, ChargeKind, DecidedCharge, DecidedCharges, Decision, EntryId, Grant, GrantRequest, Key, Outcome,
-    Policy, PolicyId, Record,
+    Charge, ChargeKind, DecidedCharge, DecidedCharges, Decision, EntryId, Grant, GrantRequest, Key, Policy,
+    PolicyId, Record, RecordStep,
 };
 use crate::time::{Clock, Micros, Timestamp};
 
@@ -108,7 +107,7 @@ impl Memory {
     }
 
     fn decide_several(&self, policies: &[Policy], charges: &[Charge]) -> DecidedCharges {
-        let (located, mut shards) = locked::lock(&self.shards, &self.hasher, policies, charges);
+        let (located, mut shards) = debts::lock(&self.shards, &self.hasher, policies, charges);
         let now = self.present();
         if let Some(decided) = debts::take(&located, &mut shards, now) {
             return decided;
@@ -123,10 +122,10 @@ impl Memory {
         let at = self.hasher.address(EntryId::new(policy, charge.key));
         let mut shard = self.shard(at).lock();
         let now = self.present();
-        if let Some(decision) = debts::take_one(&mut shard, (policy, charge), at, now) {
+        if let Some(decision) = debts::take_one(&mut shard, &LocatedCharge::alone(policy, charge, at), now) {
             return decision;
         }
-        let Outcome { decision, next } = now.decide(policy, shard.get(at).as_deref(), charge);
+        let RecordStep { decision, next } = now.decide(policy, shard.get(at).as_deref(), charge);
         if let Some(record) = next {
             shard.store(policy, at, record, now);
         }
@@ -188,13 +187,13 @@ impl Memory {
 
     /// Changes these keys by hand; see `Store::change`.
     #[must_use]
-    pub fn change(&self, policies: &[Policy], keys: &[(PolicyId, Key)], change: Change) -> usize {
+    pub fn change(&self, policies: &[Policy], keys: &[(PolicyId, Key)], change: StateChange) -> usize {
         let all = keys.iter().map(|(policy, key)| (&policies[*policy], *key));
         all.filter(|(policy, key)| self.change_one(policy, *key, change)).count()
     }
 
     /// Changes a key's entries under every algorithm, since the limit's may change; returns whether there was an entry.
-    fn change_one(&self, policy: &Policy, key: Key, change: Change) -> bool {
+    fn change_one(&self, policy: &Policy, key: Key, change: StateChange) -> bool {
         let mut known = false;
         for salt in policy.salts() {
             let at = self.hasher.address(EntryId::salted(salt, key));
@@ -204,9 +203,9 @@ impl Memory {
             let record = shard.get(at).map(Cow::into_owned);
             known |= record.is_some();
             let changed = match change {
-                Change::Block(length) => Some(record.unwrap_or_default().blocked(now, length)),
-                Change::Unblock => record.map(Record::unblocked),
-                Change::Reset => record.map(|record| record.reset(now)),
+                StateChange::Block(length) => Some(record.unwrap_or_default().blocked(now, length)),
+                StateChange::Unblock => record.map(Record::unblocked),
+                StateChange::Reset => record.map(|record| record.reset(now)),
             };
             if changed == Some(Record::default()) {
                 shard.remove(at);
@@ -233,7 +232,7 @@ impl Memory {
 
 impl<'a> Transaction<'a> {
     fn new(memory: &'a Memory, policies: &'a [Policy], charges: &'a [Charge]) -> Self {
-        let (charges, shards) = locked::lock(&memory.shards, &memory.hasher, policies, charges);
+        let (charges, shards) = self::debts::lock(&memory.shards, &memory.hasher, policies, charges);
         Self { now: memory.present(), charges, shards }
     }
 
@@ -277,7 +276,7 @@ impl<'a> Transaction<'a> {
                 .then(|| self.now.grant(charge.policy, record.as_deref(), request.wanted, decided))
                 .flatten();
             drop(record);
-            let Some((Outcome { decision, next }, grant)) = granted else {
+            let Some((RecordStep { decision, next }, grant)) = granted else {
                 grants.push(Grant::default());
                 continue;
             };
@@ -290,8 +289,8 @@ impl<'a> Transaction<'a> {
 
     /// Decides the charges that are not in shadow mode, one after the other, and makes them if every one is allowed. The
     /// others get a decision that allows, as a placeholder.
-    fn enforce(&mut self) -> (bool, SmallVec<[Outcome; 4]>) {
-        let mut outcomes: SmallVec<[Outcome; 4]> = SmallVec::new();
+    fn enforce(&mut self) -> (bool, SmallVec<[RecordStep; 4]>) {
+        let mut outcomes: SmallVec<[RecordStep; 4]> = SmallVec::new();
         for (index, charge) in self.charges.iter().enumerate() {
             // The second of two charges on one key counts the first.
             let earlier = self.charges[..index]
@@ -302,7 +301,7 @@ impl<'a> Transaction<'a> {
                 .find_map(|(_, outcome)| outcome.next.as_ref());
             outcomes.push(match earlier {
                 _ if charge.policy.shadow => {
-                    Outcome { decision: Decision::allowed(1, 1, Micros::ZERO), next: None }
+                    RecordStep { decision: Decision::allowed(1, 1, Micros::ZERO), next: None }
                 }
                 Some(record) => self.now.decide(charge.policy, Some(record), charge.charge),
                 None => self.decide(charge, charge.charge),
@@ -324,14 +323,14 @@ impl<'a> Transaction<'a> {
 
     /// Decides a charge of a limit in shadow mode, and makes it if the request passes and the limit would have allowed it.
     fn take_in_shadow(&mut self, charge: &LocatedCharge<'a>, passes: bool) -> Decision {
-        let Outcome { decision, next } = self.decide(charge, charge.charge);
+        let RecordStep { decision, next } = self.decide(charge, charge.charge);
         if passes || !decision.allowed {
             self.store(charge, next);
         }
         decision
     }
 
-    fn decide(&self, located: &LocatedCharge<'_>, charge: &Charge) -> Outcome {
+    fn decide(&self, located: &LocatedCharge<'_>, charge: &Charge) -> RecordStep {
         let record = self.shards.shard(located).get(located.at);
         self.now.decide(located.policy, record.as_deref(), charge)
     }

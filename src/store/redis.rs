@@ -12,8 +12,6 @@ mod patience;
 mod raises;
 mod reply;
 mod script;
-mod script_call;
-mod spec;
 mod url;
 mod wire;
 
@@ -29,9 +27,9 @@ use futures_util::future::{join, join_all, select_ok};
 use smallvec::SmallVec;
 use tokio::sync::{Notify, Semaphore, oneshot};
 
+pub use self::url::RedisSpec;
 pub use script::{CHANGE, RAISES, Script, TAKE};
-pub use spec::RedisSpec;
-pub use url::{Node, RedisAddress, Target, UrlError};
+pub use url::{Node, RedisAddress, RedisTarget, UrlError};
 pub use wire::stored_key;
 
 use self::batcher::Batcher;
@@ -39,8 +37,7 @@ use self::client::{RedisClient, TakeClock};
 use self::connection::Reconnector;
 use self::patience::wait_for_reply;
 use self::wire::ChargesWithGrants;
-use super::raises::{RaiseChange, RaiseError, RaiseList};
-use super::types::{Change, Decisions, Granted, StoreError};
+use super::types::{Decisions, Granted, RaiseChange, RaiseError, RaiseList, StateChange, StoreError};
 use crate::limit::{Charge, ChargeKind, Grant, GrantRequest, Key, Policy, PolicyId, Quota, Rate};
 use crate::telemetry::StoreCounts;
 use crate::time::{Clock, Micros};
@@ -293,12 +290,12 @@ impl Redis {
         &self,
         policies: &[Policy],
         keys: &[(PolicyId, Key)],
-        change: Change,
+        change: StateChange,
     ) -> Result<usize, StoreError> {
         let (action, length) = match change {
-            Change::Block(length) => ("block", length.0.to_string()),
-            Change::Unblock => ("unblock", String::new()),
-            Change::Reset => ("reset", String::new()),
+            StateChange::Block(length) => ("block", length.0.to_string()),
+            StateChange::Unblock => ("unblock", String::new()),
+            StateChange::Reset => ("reset", String::new()),
         };
         let mut known = 0;
         for (policy, key) in keys {

@@ -1,9 +1,13 @@
-//! The parameters and results of every store.
+//! The parameters and results of every store: takes, changes by operators, and raises of single keys.
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::limit::{Decision, Grant};
-use crate::time::Micros;
+use super::memory::Memory;
+use crate::limit::{Decision, Factor, Grant, Key};
+use crate::time::{Micros, periodic};
 
 /// The decisions on one request, in the order of its charges.
 pub type Decisions = SmallVec<[Decision; 4]>;
@@ -22,7 +26,7 @@ pub type Grants = SmallVec<[Grant; 2]>;
 
 /// A change of a key by an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum StateChange {
     /// Deny the key for this long, whatever its quota allows, even if the limit gets another algorithm.
     Block(Micros),
     /// Lift the key's block and its ban.
@@ -73,5 +77,71 @@ impl StoreError {
             | Self::ErrorReply(_) => true,
             Self::Lost | Self::Deadline | Self::Malformed(_) => false,
         }
+    }
+}
+
+/// The most raises at a time: every proxy keeps all of them.
+pub const MAX_RAISES: usize = 1_000;
+
+/// More units for one key of a limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Raise {
+    /// The limit's name.
+    pub limit: Box<str>,
+    /// The key.
+    pub key: Key,
+    /// How many times its numbers are raised.
+    pub factor: Factor,
+    /// How long, from the time at which the raise starts or was read.
+    pub rest: Micros,
+    /// Who has started it: one line.
+    pub by: Box<str>,
+}
+
+/// All raises in a store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RaiseList {
+    /// Changes with each change of the list; 0 if there has been no raise.
+    pub version: u64,
+    /// The raises.
+    pub raises: Vec<Raise>,
+}
+
+/// A change of the raises by an operator.
+#[derive(Clone, Debug)]
+pub enum RaiseChange {
+    /// Start a raise, in place of the present one of its key.
+    Start(Raise),
+    /// End the raise of a key.
+    End {
+        /// The limit's name.
+        limit: Box<str>,
+        /// The key.
+        key: Key,
+    },
+}
+
+/// Why raises were not changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RaiseError {
+    /// There are as many as there may be.
+    #[error("there are {MAX_RAISES} raises already")]
+    Full,
+    /// The raise that should end does not exist.
+    #[error("the key is not raised")]
+    NotRaised,
+}
+
+/// The number of parts of the store, of which one is swept each time.
+const PARTS: usize = 30;
+/// The time between two sweeps.
+const INTERVAL: Duration = Duration::from_secs(2);
+
+/// Removes expired records from the in-process store; never returns.
+pub async fn sweep_memory(memory: Arc<Memory>) {
+    let mut tick = periodic(INTERVAL);
+    for part in (0..PARTS).cycle() {
+        tick.tick().await;
+        memory.sweep(part, PARTS);
     }
 }

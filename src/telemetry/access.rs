@@ -6,7 +6,6 @@
 //! after its last write or when a buffer is full (60 KiB). While a write blocks, workers set aside up to 8 MiB of full buffers
 //! in total, then drop and count lines. The log has a second thread of the same kind.
 
-mod forwarding;
 mod line;
 mod record;
 
@@ -14,8 +13,7 @@ use std::fs::File;
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
-pub use self::forwarding::Forwarding;
-pub use self::record::{AccessRecord, RequestText};
+pub use self::record::{AccessRecord, Forwarding, RequestText};
 use super::output::{LogBuffer, LogOutput};
 use super::spec::{AccessLog, AccessOnly, LogKeys, LogSpec};
 

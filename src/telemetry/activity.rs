@@ -1,12 +1,8 @@
 //! What happened in a span of time: the differences of the counters at its ends, with the gauges at its end.
 
 mod frame;
-mod limits;
 mod routes;
-mod servers;
-mod store;
 mod sums;
-mod values;
 
 pub use frame::Frame;
 pub use sums::CounterSums;

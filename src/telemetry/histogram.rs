@@ -3,8 +3,11 @@
 //! The bounds are powers of two: of a second for durations, and of one for sizes. These are the bounds of a native
 //! histogram of Prometheus with schema 0, so converting one into the other moves no observation to another bucket.
 
-use super::counters::{Counters, counted_since};
-use crate::time::Nanos;
+use parking_lot::Mutex;
+
+use super::counts::{Counters, counted_since};
+use super::trace::TraceId;
+use crate::time::{Nanos, Timestamp};
 
 /// The upper bounds of durations in nanoseconds, rounded down, with their labels in seconds: 2^-14 to 2^5.
 const DURATIONS: [(u64, &str); 20] = [
@@ -165,6 +168,39 @@ pub(super) fn duration_bucket(Nanos(nanos): Nanos) -> usize {
     match DURATIONS.get(lower) {
         Some((bound, _)) => lower + usize::from(nanos > *bound),
         None => DURATIONS.len(),
+    }
+}
+
+/// An observation that is part of a trace.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Exemplar {
+    pub trace: TraceId,
+    pub took: Nanos,
+    /// When it was observed.
+    pub at: Timestamp,
+}
+
+/// The exemplars of the buckets of a histogram.
+pub(super) type BucketExemplars = [Option<Exemplar>; DURATION_BUCKETS];
+
+/// One worker's exemplars of a histogram. The lock is taken for traced requests only, and seldom contended.
+#[derive(Debug, Default)]
+pub(super) struct Exemplars(Mutex<BucketExemplars>);
+
+impl Exemplars {
+    /// Replaces the exemplar of a bucket.
+    pub fn record(&self, exemplar: Exemplar) {
+        self.0.lock()[duration_bucket(exemplar.took)] = Some(exemplar);
+    }
+
+    /// Replaces the exemplars in `latest` that are older.
+    pub fn merge_into(&self, latest: &mut BucketExemplars) {
+        for (latest, own) in latest.iter_mut().zip(*self.0.lock()) {
+            let at = |exemplar: &Option<Exemplar>| exemplar.map(|exemplar| exemplar.at);
+            if at(&own) > at(latest) {
+                *latest = own;
+            }
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The log: lines on standard error.
+//! The log: lines on standard error; and whether output has colours, for commands and for the log.
 //!
 //! Logging never blocks: a thread writes the lines, and drops and counts them if the reader is too slow.
 
@@ -7,13 +7,14 @@ use std::os::fd::AsFd as _;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use anstream::stream::RawStream;
+use anstream::{AutoStream, ColorChoice};
 use tracing::Level;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer as _, Registry, reload};
 
-use super::colours::has_colours;
 use super::output::{LogBuffer, LogOutput};
 
 /// The filter of the log, whose level can be changed.
@@ -88,4 +89,10 @@ impl Write for LogWriter {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// Whether output to `stream` has colours. `NO_COLOR`, `CLICOLOR_FORCE` and `CLICOLOR` decide, in this order; otherwise a
+/// terminal has colours unless `TERM` is `dumb` or not set. clap decides in the same way.
+pub fn has_colours(stream: &impl RawStream) -> bool {
+    AutoStream::choice(stream) != ColorChoice::Never
 }

@@ -1,21 +1,19 @@
 //! The metrics as text. The only module with their names.
 
 mod exposition;
-mod format;
-mod listeners;
 mod process;
 mod requests;
 mod scrape;
-mod store;
 mod upstreams;
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-pub use format::MetricsFormat;
+pub use self::exposition::MetricsFormat;
 pub use scrape::{GaugeValues, StoreValues};
 
 use self::exposition::Exposition;
+use self::process::{write_listeners, write_process, write_store};
 use self::scrape::{ProcessValues, Scrape};
 use super::counts::Counts;
 use super::registry::Registry;
@@ -119,11 +117,11 @@ impl Metrics {
     ) -> io::Result<()> {
         let scrape = self.scrape(gauges, policies);
         let mut out = Exposition::new(out, format);
-        process::write(&scrape, &mut out)?;
-        listeners::write(&scrape, &mut out)?;
+        write_process(&scrape, &mut out)?;
+        write_listeners(&scrape, &mut out)?;
         requests::write_interfaces(&scrape, false, &mut out)?;
         requests::write_decisions(&scrape, &mut out)?;
-        store::write(&scrape, &mut out)?;
+        write_store(&scrape, &mut out)?;
         upstreams::write(&scrape, &mut out)?;
         requests::write(&scrape, &mut out)?;
         out.finish()
@@ -141,7 +139,7 @@ impl Metrics {
         let mut out = Exposition::new(out, format);
         requests::write_decisions(&scrape, &mut out)?;
         requests::write_interfaces(&scrape, true, &mut out)?;
-        store::write(&scrape, &mut out)?;
+        write_store(&scrape, &mut out)?;
         out.finish()
     }
 

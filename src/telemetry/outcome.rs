@@ -1,10 +1,11 @@
-//! What is counted of decisions and of the store.
+//! What is counted: decisions, by limit and by interface, calls to the store, units that are charged after an outage, and
+//! granted units.
 
 use crate::limit::{Decision, DenyReason, Policy};
 
 /// The outcome of one limit for one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum LimitOutcome {
     /// Allowed. If another limit denied the request, nothing was charged.
     Allowed,
     /// Allowed, and less than a fifth of the limit remains.
@@ -23,7 +24,7 @@ pub enum Outcome {
     Exempt,
 }
 
-/// What has made a decision.
+/// The origin of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecisionSource {
     /// Redis.
@@ -60,9 +61,9 @@ pub enum StoreRequest {
 }
 
 /// The number of counters of a limit: of each outcome by each source.
-pub(super) const DECISION_CELLS: usize = Outcome::ALL.len() * DecisionSource::ALL.len();
+pub(super) const DECISION_CELLS: usize = LimitOutcome::ALL.len() * DecisionSource::ALL.len();
 
-impl Outcome {
+impl LimitOutcome {
     /// Every variant with its label, in the order of the type.
     pub(super) const ALL: [(Self, &'static str); 8] = [
         (Self::Allowed, "allowed"),
@@ -125,6 +126,122 @@ impl StoreRequest {
     ];
 }
 
+/// The outcome of units that were admitted while the store was unavailable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChargeBack {
+    /// They will be charged when the store is available again.
+    Owed,
+    /// They were charged.
+    Paid,
+    /// The reply to the charge was lost: they may have been charged.
+    Lost,
+    /// They will not be charged: the ledger had no room for their key.
+    Dropped,
+}
+
+impl ChargeBack {
+    /// The number of variants.
+    pub const COUNT: usize = Self::ALL.len();
+
+    /// Every variant with its label, in the order of the type.
+    pub(super) const ALL: [(Self, &'static str); 4] =
+        [(Self::Owed, "owed"), (Self::Paid, "paid"), (Self::Lost, "lost"), (Self::Dropped, "dropped")];
+}
+
+/// An event in the life of granted units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GrantEvent {
+    /// The store has granted them to this process.
+    Granted,
+    /// Requests have spent them.
+    Spent,
+    /// This process has returned them unspent.
+    Returned,
+    /// Their grant has ended before they were spent or returned, so they count as spent.
+    Lapsed,
+}
+
+/// The units of one limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GrantValues {
+    /// Since the start, by [`GrantEvent`].
+    pub events: [u64; GrantEvent::COUNT],
+    /// Units that this process holds.
+    pub held: u64,
+}
+
+impl GrantEvent {
+    /// The number of variants.
+    pub const COUNT: usize = 4;
+    /// Every variant with its label, in the order of the type.
+    pub(super) const ALL: [(Self, &'static str); Self::COUNT] = [
+        (Self::Granted, "granted"),
+        (Self::Spent, "spent"),
+        (Self::Returned, "returned"),
+        (Self::Lapsed, "lapsed"),
+    ];
+}
+
+/// The interface through which a request came that was decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interface {
+    /// The reverse proxy: what is allowed is forwarded, or gets the response of its route.
+    Proxy,
+    /// Forward authentication: another proxy asks whether to forward a request.
+    ForwardAuth,
+    /// Envoy's rate limit service.
+    EnvoyRateLimit,
+    /// The library, in another program.
+    Library,
+}
+
+/// How a request was decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It was allowed, whatever response it got then.
+    Allowed,
+    /// A limit, the route or a missing credential has denied it.
+    Denied,
+    /// There was no decision: the request was malformed, or the limits could not be checked.
+    Error,
+}
+
+/// The number of counters: of each verdict by each interface.
+pub(super) const INTERFACE_CELLS: usize = Interface::ALL.len() * Verdict::ALL.len();
+
+impl Interface {
+    /// Every variant with its label, in the order of the type.
+    pub(super) const ALL: [(Self, &'static str); 4] = [
+        (Self::Proxy, "proxy"),
+        (Self::ForwardAuth, "forward_auth"),
+        (Self::EnvoyRateLimit, "envoy_ratelimit"),
+        (Self::Library, "library"),
+    ];
+
+    /// The interface in metrics and logs, such as `proxy`.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
+
+    /// The index of the counter of this verdict.
+    pub(super) fn cell(self, verdict: Verdict) -> usize {
+        self as usize * Verdict::ALL.len() + verdict as usize
+    }
+}
+
+impl Verdict {
+    /// Every variant with its label, in the order of the type.
+    pub(super) const ALL: [(Self, &'static str); 3] =
+        [(Self::Allowed, "allowed"), (Self::Denied, "denied"), (Self::Error, "error")];
+
+    /// The verdict in metrics and logs, such as `allowed`.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,24 +250,29 @@ mod tests {
 
     #[test]
     fn labels_are_in_the_order_of_the_types() {
-        assert!(Outcome::ALL.iter().enumerate().all(|(index, (outcome, _))| *outcome as usize == index));
+        assert!(LimitOutcome::ALL.iter().enumerate().all(|(index, (outcome, _))| *outcome as usize == index));
         assert!(DecisionSource::ALL.iter().enumerate().all(|(index, (it, _))| *it as usize == index));
         assert!(StoreRequest::ALL.iter().enumerate().all(|(index, (it, _))| *it as usize == index));
+        assert!(ChargeBack::ALL.iter().enumerate().all(|(index, (it, _))| *it as usize == index));
+        assert!(GrantEvent::ALL.iter().enumerate().all(|(index, (it, _))| *it as usize == index));
+        assert!(Interface::ALL.iter().enumerate().all(|(index, (it, _))| *it as usize == index));
+        assert!(Verdict::ALL.iter().enumerate().all(|(index, (it, _))| *it as usize == index));
     }
 
     #[test]
     fn the_last_fifth_of_a_limit_is_near_it() {
         let rate = Rate::new(10, Micros::SECOND).unwrap();
         let policy = Policy::new("l", Quota::token_bucket(rate, 10).unwrap());
-        let of =
-            |remaining, limit| Outcome::of(&policy, &Decision::allowed(limit, remaining, Micros::SECOND));
+        let of = |remaining, limit| {
+            LimitOutcome::of(&policy, &Decision::allowed(limit, remaining, Micros::SECOND))
+        };
         assert_eq!(
             [9, 2, 1, 0].map(|remaining| of(remaining, 10)),
-            [Outcome::Allowed, Outcome::Allowed, Outcome::NearLimit, Outcome::NearLimit]
+            [LimitOutcome::Allowed, LimitOutcome::Allowed, LimitOutcome::NearLimit, LimitOutcome::NearLimit]
         );
         assert_eq!(
             (of(1, 3), of(0, 3), of(0, 1)),
-            (Outcome::Allowed, Outcome::NearLimit, Outcome::NearLimit)
+            (LimitOutcome::Allowed, LimitOutcome::NearLimit, LimitOutcome::NearLimit)
         );
     }
 }

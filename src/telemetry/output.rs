@@ -5,7 +5,6 @@
 //! write or as soon as a buffer is full. No producer waits for a write: while the file descriptor accepts no more, lines
 //! are dropped and counted.
 
-mod buffer;
 mod shared;
 mod writer;
 
@@ -16,8 +15,7 @@ use std::sync::mpsc::sync_channel;
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use self::buffer::{Appended, Buffer};
-use self::shared::SharedOutput;
+use self::shared::{Appended, Buffer, SharedOutput};
 use self::writer::Writer;
 
 /// The writer thread of one file descriptor. It runs until the process exits.

@@ -8,9 +8,9 @@ use std::ops::Bound::{Excluded, Unbounded};
 
 use parking_lot::Mutex;
 
-use super::counters::{OnDemand, PerWorker};
 use super::counts::{
-    Counts, LimitCounters, LimitSums, RequestCounts, RouteCounters, RouteSums, WorkerCounters, WorkerSums,
+    Counts, LimitCounters, LimitSums, OnDemand, PerWorker, RequestCounts, RouteCounters, RouteSums,
+    WorkerCounters, WorkerSums,
 };
 use super::upstreams::{NamedUpstream, UpstreamCounts, UpstreamSums};
 use crate::limit::Policy;
@@ -25,7 +25,7 @@ pub(super) struct Registry(Mutex<Named>);
 #[derive(Debug, Default)]
 struct Named {
     workers: PerWorker<WorkerCounters>,
-    /// Of requests without a route.
+    /// The counters of requests without a route.
     unrouted: PerWorker<OnDemand<RouteCounters>>,
     limits: ByName<PerWorker<LimitCounters>>,
     routes: ByName<PerWorker<OnDemand<RouteCounters>>>,
@@ -168,7 +168,7 @@ mod tests {
 
     use http::StatusCode;
 
-    use super::super::outcome::{DecisionSource, Outcome};
+    use super::super::outcome::{DecisionSource, LimitOutcome};
     use super::*;
     use crate::limit::PolicyId;
 
@@ -226,7 +226,7 @@ mod tests {
     fn unknown_limits_and_classes_are_ignored() {
         let registry = Registry::default();
         let counts = registry.counts(0, &[], [].into_iter());
-        counts.record_decision(PolicyId(7), Outcome::Denied, DecisionSource::Store);
+        counts.record_decision(PolicyId(7), LimitOutcome::Denied, DecisionSource::Store);
         counts.requests(None).record_response(StatusCode::from_u16(999).unwrap());
         assert_eq!(registry.unrouted().classes, [0; 7]);
     }

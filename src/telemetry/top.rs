@@ -5,8 +5,6 @@
 //! the history of the limit, by its name. So a request reads no clock for them, and costs the same with any number of keys.
 
 mod history;
-mod label;
-mod pair;
 mod sketch;
 mod summary;
 
@@ -18,13 +16,11 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 pub use self::history::TopWindow;
-pub use self::label::{KeyConsumer, KeyLabel};
-pub use self::pair::TopBy;
-pub use self::sketch::Sketch;
-pub use self::summary::{Counter, Summary};
+pub use self::sketch::{Sketch, TopBy};
+pub use self::summary::{Counter, KeyConsumer, KeyLabel, Summary};
 
 use self::history::{KeyCounts, TICK_SECONDS, Tick, WindowHistory, WindowSlot};
-use self::pair::DeniedAndAll;
+use self::sketch::DeniedAndAll;
 use super::spec::LogKeys;
 use crate::id_vec::IdVec;
 use crate::limit::{Key, Policy, PolicyId};
@@ -42,7 +38,7 @@ pub struct TopKeys {
 
 type Sketches = BTreeMap<Box<str>, Arc<Mutex<DeniedAndAll<Sketch>>>>;
 
-/// What was taken from the workers.
+/// The sketches that were taken from the workers.
 #[derive(Debug)]
 struct Past {
     started: Instant,

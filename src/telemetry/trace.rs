@@ -5,15 +5,12 @@
 
 mod id;
 pub mod protobuf;
-mod queue;
 mod request;
 mod span;
 mod traceparent;
 mod tracer;
-mod tracestate;
 
 pub use self::id::{SpanId, TraceId};
-pub use self::queue::{SpanCounts, SpanQueue};
 pub use self::request::{RequestTrace, known_method};
 pub use self::span::{AttributeValue, Span, push_attribute};
-pub use self::tracer::{ParentTrust, Sampling, Tracer};
+pub use self::tracer::{ParentTrust, Sampling, SpanCounts, SpanQueue, Tracer};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::counters::{Counters, OnDemand, PerWorker};
+use super::counts::{Counters, OnDemand, PerWorker};
 use super::histogram::{DurationSums, Durations};
 use crate::time::Nanos;
 

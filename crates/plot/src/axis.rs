@@ -1,7 +1,7 @@
 //! The time axis.
 
-use super::layout::{LEFT, RIGHT, float};
-use super::steps::{DAY, HOUR, MINUTE, SECOND, STEPS};
+use super::drawing::{LEFT, RIGHT, float};
+use super::scale::{DAY, HOUR, MINUTE, SECOND, STEPS};
 use tidegate_limit::time::{Micros, Timestamp, format_seconds};
 
 /// The maximum number of ticks, not counting the first.

@@ -2,9 +2,6 @@
 
 use std::fmt::{self, Write as _};
 
-use super::layout::WIDTH;
-use super::palette::{COLOURS, properties};
-
 const RULES: &str = "\
 text{font:12px system-ui,'Segoe UI',Roboto,Helvetica,Arial,sans-serif;fill:var(--ink)}\
 .title{font-size:17px;font-weight:600}.name{font-size:14px;font-weight:600}.muted{fill:var(--muted)}\
@@ -42,7 +39,7 @@ pub(super) struct Drawing {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Length {
     Pixels(f64),
-    /// Of the width of the drawing, from 0 to 100.
+    /// A percentage of the width of the drawing, from 0 to 100.
     Percent(f64),
 }
 
@@ -171,6 +168,55 @@ pub(super) fn truncate(text: &str, max: usize) -> String {
     let mut short: String = text.chars().take(max.saturating_sub(1)).collect();
     short.push('…');
     short
+}
+
+/// Colours by name, on light and on dark paper. Nearly all readers can distinguish blue, vermilion and green; all can
+/// distinguish the shapes.
+pub(super) const COLOURS: [(&str, &str, &str); 11] = [
+    ("paper", "#fff", "#0d1117"),
+    ("ink", "#1f2328", "#e6edf3"),
+    ("muted", "#59636e", "#9aa4af"),
+    ("faint", "#dde2e8", "#2b323c"),
+    ("ok", "#0072b2", "#56b4e9"),
+    ("no", "#d55e00", "#ff8f4d"),
+    ("wait", "#00866b", "#3fd0a4"),
+    ("a", "#57606a", "#b3bdc8"),
+    ("b", "#a0418a", "#e59acb"),
+    ("c", "#8a6100", "#e0b84f"),
+    ("d", "#2f6f9f", "#8cc4ef"),
+];
+
+/// The custom properties of colours, on light and on dark paper.
+pub(super) fn properties(colours: &[(&str, &str, &str)]) -> (String, String) {
+    let (mut light, mut dark) = (String::new(), String::new());
+    for (name, on_light, on_dark) in colours {
+        // Writing to a string can't fail.
+        let _ = write!(light, "--{name}:{on_light};");
+        let _ = write!(dark, "--{name}:{on_dark};");
+    }
+    (light, dark)
+}
+
+/// The style rules with the colours of plots and `more` colours as custom properties, for a document with charts. Print is
+/// on light paper.
+#[must_use]
+pub fn root_rules(more: &[(&str, &str, &str)]) -> String {
+    let (light, dark) = properties(&[&COLOURS[..], more].concat());
+    format!(
+        ":root{{color-scheme:light dark;{light}}}@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}"
+    )
+}
+
+/// The width of the plot.
+pub(super) const WIDTH: f64 = 800.0;
+/// The left and right ends of the time axis.
+pub(super) const LEFT: f64 = 62.0;
+pub(super) const RIGHT: f64 = 776.0;
+
+/// Converts a value that is drawn; a screen has fewer digits than an `f64`.
+#[expect(clippy::cast_precision_loss, reason = "an error of 2^-53 is no pixel")]
+pub(super) fn float(number: u64) -> f64 {
+    number as f64
 }
 
 #[cfg(test)]

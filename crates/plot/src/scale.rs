@@ -1,6 +1,6 @@
 //! Scales: where values are on an axis, and which of them have a label.
 
-use super::calendar;
+use jiff::tz::TimeZone;
 use tidegate_limit::time::Timestamp;
 
 /// The most labels of a linear axis of time.
@@ -77,7 +77,7 @@ impl Scale {
     /// A scale for the time from one instant to another.
     #[must_use]
     pub fn time(start: Timestamp, end: Timestamp) -> Self {
-        let (start, end) = (super::layout::float(start.0), super::layout::float(end.0));
+        let (start, end) = (super::drawing::float(start.0), super::drawing::float(end.0));
         Self::Time { start, end: end.max(start + 1.0) }
     }
 
@@ -122,7 +122,7 @@ impl Scale {
                 ticks.push(AxisTick { place: 1.0, label: "all".to_owned() });
                 ticks
             }
-            Self::Time { start, end } => self.labelled(calendar::ticks((start, end), MOST_TIMES)),
+            Self::Time { start, end } => self.labelled(calendar_ticks((start, end), MOST_TIMES)),
         }
     }
 
@@ -166,6 +166,64 @@ pub fn short(number: f64) -> String {
     format!("{text}{name}")
 }
 
+/// Steps of more than a day, in microseconds.
+const LONG_STEPS: [u64; 6] = [2 * DAY, 7 * DAY, 14 * DAY, 28 * DAY, 91 * DAY, 365 * DAY];
+
+/// Times between two others, all in microseconds since 1970, with their labels; at most `most`.
+#[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+pub(super) fn calendar_ticks((start, end): (f64, f64), most: u64) -> Vec<(f64, String)> {
+    let (start, end) = (start as u64, end as u64);
+    let first = |step: u64| {
+        // Every second day is counted from the first midnight, so that the first day has a label.
+        if step > DAY { start.next_multiple_of(DAY) } else { start.next_multiple_of(step) }
+    };
+    let fits = |step: &u64| end.saturating_sub(first(*step)) / step < most;
+    let step = STEPS.into_iter().chain(LONG_STEPS).find(fits).unwrap_or(end.max(1));
+    let times = (0..most).map(|number| first(step).saturating_add(number.saturating_mul(step)));
+    times.take_while(|time| *time <= end).map(|time| (time as f64, label(time, step))).collect()
+}
+
+/// The date of midnight, otherwise the time of the day.
+fn label(time: u64, step: u64) -> String {
+    let format = if time.is_multiple_of(DAY) {
+        "%-d %b"
+    } else if step.is_multiple_of(MINUTE) {
+        "%H:%M"
+    } else {
+        "%H:%M:%S"
+    };
+    let instant = i64::try_from(time).ok().and_then(|time| jiff::Timestamp::from_microsecond(time).ok());
+    instant.map_or_else(String::new, |instant| instant.to_zoned(TimeZone::UTC).strftime(format).to_string())
+}
+
+/// Microseconds of a second.
+pub(super) const SECOND: u64 = 1_000_000;
+/// Microseconds of a minute.
+pub(super) const MINUTE: u64 = 60 * SECOND;
+/// Microseconds of an hour.
+pub(super) const HOUR: u64 = 60 * MINUTE;
+/// Microseconds of a day.
+pub(super) const DAY: u64 = 24 * HOUR;
+/// Round steps from a second to a day.
+pub(super) const STEPS: [u64; 16] = [
+    SECOND,
+    2 * SECOND,
+    5 * SECOND,
+    10 * SECOND,
+    30 * SECOND,
+    MINUTE,
+    2 * MINUTE,
+    5 * MINUTE,
+    10 * MINUTE,
+    30 * MINUTE,
+    HOUR,
+    2 * HOUR,
+    4 * HOUR,
+    6 * HOUR,
+    12 * HOUR,
+    DAY,
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -207,5 +265,30 @@ mod tests {
         let numbers = [0.0, 0.125, 2.5, 10.0, 999.0, 1_000.0, 2_500.0, 1e7, 1e12];
         let texts = ["0", "0.125", "2.5", "10", "999", "1k", "2.5k", "10M", "1T"];
         assert_eq!(numbers.map(short), texts);
+    }
+
+    const MONDAY: u64 = 1_767_571_200 * SECOND;
+
+    #[allow(clippy::cast_precision_loss)]
+    fn calendar_labels(from: u64, until: u64) -> Vec<String> {
+        calendar_ticks((from as f64, until as f64), 6).into_iter().map(|(_, label)| label).collect()
+    }
+
+    #[test]
+    fn calendar_ticks_are_few_and_at_round_times() {
+        assert_eq!(
+            calendar_labels(MONDAY, MONDAY + 5 * DAY),
+            ["5 Jan", "6 Jan", "7 Jan", "8 Jan", "9 Jan", "10 Jan"]
+        );
+        assert_eq!(calendar_labels(MONDAY + HOUR, MONDAY + 7 * DAY), ["6 Jan", "8 Jan", "10 Jan", "12 Jan"]);
+        assert_eq!(
+            calendar_labels(MONDAY + 20 * HOUR, MONDAY + 30 * HOUR),
+            ["20:00", "22:00", "6 Jan", "02:00", "04:00", "06:00"]
+        );
+        assert_eq!(calendar_labels(MONDAY + 1, MONDAY + 2 * SECOND), ["00:00:01", "00:00:02"]);
+        for power in 0..57 {
+            let count = calendar_labels(MONDAY, MONDAY + (1 << power)).len();
+            assert!((1..=6).contains(&count), "2^{power}: {count}");
+        }
     }
 }

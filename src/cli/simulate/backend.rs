@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::limit::{Key, Policy, PolicyId};
-use crate::store::redis::Target;
-use crate::store::{Change, Memory, Redis, RedisSpec, Store, StoreError};
+use crate::store::redis::RedisTarget;
+use crate::store::{Memory, Redis, RedisSpec, StateChange, Store, StoreError};
 use crate::time::{Clock, Timestamp};
 
 /// The fewest keys that the in-process store has room for, so that none is evicted.
@@ -26,7 +26,7 @@ pub(super) struct Backend {
 
 impl Backend {
     /// A store for this many keys: Redis, or memory.
-    pub async fn open(target: Option<&Target>, keys: usize) -> Result<Self, StoreError> {
+    pub async fn open(target: Option<&RedisTarget>, keys: usize) -> Result<Self, StoreError> {
         let clock = Clock::manual(Timestamp::default());
         let Some(target) = target else {
             // Shards fill unevenly, and a full one would evict keys.
@@ -62,7 +62,7 @@ impl Backend {
     /// Deletes these keys from Redis.
     pub async fn clear(&self, policies: &[Policy], keys: &[(PolicyId, Key)]) -> Result<(), StoreError> {
         if self.prefix.is_some() {
-            self.store.change(policies, keys, Change::Reset).await?;
+            self.store.change(policies, keys, StateChange::Reset).await?;
         }
         Ok(())
     }

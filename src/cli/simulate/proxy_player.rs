@@ -14,7 +14,7 @@ use super::proxies::{LimitUnits, ProxySettings, ProxySummary};
 use super::scenario::{charges, counted, is_blocked, merge, peek};
 use crate::gate::Gate;
 use crate::limit::{Charge, ChargeKind, DecidedCharge, DecidedCharges, Key, Policy, PolicyId};
-use crate::limiter::{LimitStatuses, ProxyCall, ProxyDecision, ProxyResponse, SimulatedProxy};
+use crate::limiter::{LimitStatuses, ProxyCall, ProxyDecision, SimulatedProxy, SimulatedReply};
 use crate::store::{Granted, StoreError};
 use crate::telemetry::DecisionSource;
 use crate::time::{BootTime, Micros, Timestamp};
@@ -232,7 +232,7 @@ impl<'a> ProxyPlayer<'a> {
             self.conclude(&waiting, decided);
             return Ok(());
         }
-        let ProxyResponse { decision, refills } =
+        let SimulatedReply { decision, refills } =
             self.proxies[proxy].grants.decide(limits, &counted, boot_time(at));
         waiting.origin.calls = refills.len();
         for call in refills {

@@ -5,7 +5,7 @@ use ipnet::IpNet;
 use crate::config::client_ip::parse_network;
 use crate::config::item::{Item, TextItem};
 use crate::config::report::Problem;
-use crate::gate::{ClientIp, KeyRule, KeySpec, NameError, Named, Networks, Rules};
+use crate::gate::{ClientIp, KeyRule, KeySpec, NameError, NamedKeys, Networks, Rules};
 use crate::limit::KeyHasher;
 
 const FORM: &str = "such as \"10.1.0.0/16\", \"192.0.2.7\", \"2001:db8::/32\" or \"key:acme-42\"";
@@ -26,7 +26,7 @@ pub(super) struct KeyNames<'n> {
 
 impl KeyNames<'_> {
     /// The key of a name; `None` where the limit's `key` itself is wrong.
-    pub fn named(self, name: &str) -> Option<Result<Named, NameError>> {
+    pub fn named(self, name: &str) -> Option<Result<NamedKeys, NameError>> {
         Some(self.spec?.named(name, &self.naming.client_ip, &self.naming.hasher))
     }
 }

@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use super::demand_rate::DemandRate;
-use super::held_grant::{GrantCall, HeldDecision, HeldGrant};
-use super::share_balance::ShareBalance;
-use super::unit_counts::UnitCounts;
+use super::demand_rate::{DemandRate, ShareBalance};
+use super::held_grant::{GrantCall, HeldDecision, HeldGrant, UnitCounts};
 use crate::limit::{
     Ahead, Charge, Decision, DenyReason, Grant, GrantReport, GrantRequest, Key, Policy, PolicyId,
 };

@@ -10,9 +10,8 @@ use smallvec::SmallVec;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-use super::held_grant::HeldDecision;
+use super::held_grant::{HeldDecision, UnitCounts};
 use super::held_grants::{GrantOwner, HeldGrants, ReturnedGrant};
-use super::unit_counts::UnitCounts;
 use crate::id_vec::Id as _;
 use crate::limit::{Charge, Decision, EntryId, Key, Policy, PolicyId};
 use crate::sharded::Sharded;

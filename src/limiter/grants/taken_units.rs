@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::held_grants::{HeldGrants, TakeResult};
 use super::table::GrantTable;
-use crate::limit::{Charge, ChargeKind, DecidedCharge, DecidedCharges, Decision, EntryId, Policy};
+use crate::limit::{Charge, ChargeKind, Charges, DecidedCharge, DecidedCharges, Decision, EntryId, Policy};
 use crate::limiter::limits::Limits;
 use crate::limiter::local_fallback::LocalFallback;
 use crate::limiter::status::{LimitStatus, LimitStatuses};
@@ -47,7 +47,7 @@ pub(in crate::limiter) struct SplitCharges {
     /// The charges that are decided.
     pub taken: TakenUnits,
     /// The charges that the store must decide. Those of limits with `ahead` are of the kind `Grant`.
-    pub missing: SmallVec<[Charge; 4]>,
+    pub missing: Charges,
     /// The charges for whose keys the next grant should be requested now.
     pub low: SmallVec<[Charge; 1]>,
 }
@@ -72,10 +72,18 @@ pub(in crate::limiter) fn take_units(
 ) -> SplitCharges {
     let taken = TakenUnits { table: Arc::clone(table), charges: SmallVec::new() };
     let mut split = SplitCharges { taken, missing: SmallVec::new(), low: SmallVec::new() };
+    let taking = Taking { limits, unsettled, now };
     for (index, charge) in charges.iter().enumerate() {
-        split.add(limits, (index, charge), unsettled, now);
+        split.add(index, charge, &taking);
     }
     split
+}
+
+/// With what the charges of a request are decided; see [`take_units`].
+struct Taking<'a> {
+    limits: &'a Limits,
+    unsettled: Option<&'a LocalFallback>,
+    now: BootTime,
 }
 
 /// Makes the shares of these charges, which no held grant could decide, count what was taken from grants. Units that are
@@ -100,13 +108,8 @@ pub(in crate::limiter) fn update_shares(
 }
 
 impl SplitCharges {
-    fn add(
-        &mut self,
-        limits: &Limits,
-        (index, charge): (usize, &Charge),
-        unsettled: Option<&LocalFallback>,
-        now: BootTime,
-    ) {
+    fn add(&mut self, index: usize, charge: &Charge, taking: &Taking<'_>) {
+        let Taking { limits, unsettled, now } = *taking;
         let policy = limits.policy(charge);
         if policy.ahead.is_none() || charge.kind != ChargeKind::Take {
             self.missing.push(*charge);

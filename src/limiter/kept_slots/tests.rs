@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::limit::Holder;
-use crate::limiter::held_slot::SlotOwner;
+use crate::limiter::kept_slots::SlotOwner;
 use crate::time::monotonic;
 
 const MILLISECOND: Duration = Duration::from_millis(1);

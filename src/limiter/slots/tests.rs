@@ -11,7 +11,7 @@ use crate::time::{Clock, Micros, Timestamp};
 
 /// A worker of a process.
 struct Worker {
-    slots: Arc<Slots>,
+    slots: Arc<WorkerSlots>,
     store: Store,
     /// How many times the store was asked.
     calls: u32,
@@ -40,7 +40,7 @@ fn store() -> Arc<Memory> {
 fn workers<const N: usize>(store: &Arc<Memory>) -> [Worker; N] {
     let kept = Arc::default();
     std::array::from_fn(|_| Worker {
-        slots: Arc::new(Slots::new(&kept)),
+        slots: Arc::new(WorkerSlots::new(&kept)),
         store: Store::Memory(Arc::clone(store)),
         calls: 0,
     })

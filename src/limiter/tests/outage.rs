@@ -12,8 +12,8 @@ use proptest::prelude::*;
 use crate::limit::{
     Align, Ban, Charge, DecidedCharge, Decision, DenyReason, Key, Policy, PolicyId, Quota, Rate,
 };
-use crate::limiter::debt_payment::payments;
 use crate::limiter::pending_admission::PendingAdmission;
+use crate::limiter::store_client::payments;
 use crate::limiter::{LimitStatuses, Limiter, Limits, OnStoreFailure, Reservation, SharedState};
 use crate::store::{Memory, Store, StoreError};
 use crate::time::{Clock, Micros, Timestamp};

@@ -11,7 +11,7 @@ use flate2::write::GzEncoder;
 use tempfile::TempDir;
 
 use super::*;
-use crate::replay::background::BackgroundReader;
+use crate::replay::arrivals::BackgroundReader;
 
 /// A log in a temporary directory.
 fn log(directory: &TempDir, name: &str, lines: &[String]) -> PathBuf {

@@ -13,8 +13,7 @@ mod servers;
 use jiff::tz::TimeZone;
 
 use super::*;
-use crate::replay::entry::Entry;
-use crate::replay::line_error::LineError;
+use crate::replay::entry::{LineError, LogEntry};
 
 /// A reader whose zone is UTC.
 fn reader(format: Format) -> LineReader {
@@ -39,8 +38,8 @@ fn optional(value: Option<&[u8]>) -> Option<String> {
 }
 
 /// The entry of a line.
-fn entry(format: Format, line: &str) -> Entry<'static> {
-    let read = reader(format).read(line.as_bytes()).map(Entry::into_owned);
+fn entry(format: Format, line: &str) -> LogEntry<'static> {
+    let read = reader(format).read(line.as_bytes()).map(LogEntry::into_owned);
     read.unwrap_or_else(|error| panic!("{error}: {line}"))
 }
 

@@ -1,9 +1,9 @@
 //! Charts of requests and denials over time.
 
-use super::super::report::SeriesReport;
-use super::super::tally::Bin;
 use super::text::minute;
 use crate::plot::{Chart, ChartPanel, Curve, CurveForm, Scale, short};
+use crate::replay::report::SeriesReport;
+use crate::replay::tally::Bin;
 use crate::time::Timestamp;
 
 /// The units of rates, with their lengths in microseconds.

@@ -1,13 +1,15 @@
-//! Suggested limits: why, their numbers, what they deny, and lines for the configuration.
+//! Suggested limits: why, their numbers, what they deny, and lines for the configuration; suggested numbers of limits on
+//! concurrency.
 
 use maud::{Markup, html};
 
-use super::super::suggest::{Check, DeniedClient, SuggestedLimit, Suggestion, WindowPeaks, toml};
-use super::curve::curve;
-use super::hours::hours;
-use super::peaks::peaks;
-use super::table::{cell, key, number, table, text};
+use super::elements::{cell, figure, hours, key, legend, line, number, point, table, text};
+use super::series::float;
 use super::text::{counted, grouped, instant, percent, share};
+use crate::plot::{Chart, ChartPanel, Curve, CurveForm, Scale};
+use crate::replay::suggest::{
+    Check, CurvePoint, DeniedClient, Role, SlotsSuggestion, SuggestedLimit, Suggestion, WindowPeaks, toml,
+};
 use crate::text::join_and;
 
 /// The parts of the section about a suggestion.
@@ -150,4 +152,197 @@ fn denied(suggestion: &Suggestion) -> Markup {
     };
     let rows: Vec<Vec<Markup>> = suggestion.denied.iter().map(row).collect();
     table("Clients of which the suggested limits deny most, over all of the time", &columns, &rows)
+}
+
+/// The table of the requests that clients have in flight, with notes on the requests that were not counted.
+pub(super) fn slots(suggestions: &[SlotsSuggestion]) -> Markup {
+    let columns = [
+        text("Limit"),
+        number("Half of clients"),
+        number("99\u{a0}%"),
+        number("99.9\u{a0}%"),
+        number("All"),
+        number("Present"),
+        number("Exceeded by"),
+        number("Suggested"),
+        number("Exceeded by"),
+    ];
+    let row = |of: &SlotsSuggestion| {
+        let exceeded = |clients: u64| html! { (grouped(clients)) " of " (counted(of.clients, "client")) };
+        vec![
+            cell(&of.name),
+            cell(grouped(of.peaks.p50)),
+            cell(grouped(of.peaks.p99)),
+            cell(grouped(of.peaks.p99_9)),
+            cell(grouped(of.peaks.max)),
+            cell(grouped(of.current)),
+            exceeded(of.current_exceeded_by),
+            cell(of.suggested.map_or_else(|| "–".to_owned(), grouped)),
+            exceeded(of.exceeded_by),
+        ]
+    };
+    let rows: Vec<Vec<Markup>> = suggestions.iter().map(row).collect();
+    let note = |name: &str, requests: u64, why: &str| {
+        html! {
+            @if requests > 0 { li { "limit " (name) ": " (counted(requests, "request")) " left out, since " (why) } }
+        }
+    };
+    html! {
+        (table("Most requests of a client in flight at once", &columns, &rows))
+        @if suggestions.iter().any(|of| of.without_duration + of.left_out > 0) {
+            ul.warnings {
+                @for of in suggestions {
+                    (note(&of.name, of.without_duration, "the logs do not have how long they took"))
+                    (note(&of.name, of.left_out, "there are too many keys"))
+                }
+            }
+        }
+    }
+}
+
+/// The height of the chart, in pixels.
+const CURVE_HEIGHT: f64 = 230.0;
+const MINUTE: f64 = 60_000_000.0;
+
+/// The chart of rates and bursts, with its legend.
+pub(super) fn curve(suggestion: &Suggestion) -> Markup {
+    let few =
+        format!("requests of at most {} of clients are denied", percent(suggestion.settings.refuse_at_most));
+    let buckets: Vec<&SuggestedLimit> =
+        suggestion.limits.iter().filter(|limit| limit.role != Role::Day).collect();
+    let names: Vec<String> = buckets
+        .iter()
+        .map(|limit| format!("{} with a burst of {}", limit.rate, grouped(limit.burst)))
+        .collect();
+    let mut items = vec![line("clients", "no request is denied"), line("few", few)];
+    if !names.is_empty() {
+        items.push(point("mark", format!("suggested: {}", names.join("; "))));
+    }
+    html! {
+        h3 { "Rate and burst" }
+        p {
+            "The least burst with which a token bucket of each rate denies none or few of these clients. A rate \
+             with a burst above a line denies no more than the line says; below it, more."
+        }
+        (legend(&items))
+        (figure(&chart(suggestion, &buckets), None))
+    }
+}
+
+fn chart(suggestion: &Suggestion, buckets: &[&SuggestedLimit]) -> Chart {
+    let marks: Vec<(f64, f64)> =
+        buckets.iter().map(|limit| (per_minute(limit), float(limit.burst))).collect();
+    let points = |burst: fn(&CurvePoint) -> u64| -> Vec<(f64, f64)> {
+        let points = suggestion.curve.iter();
+        points.map(|point| (float(point.per_minute), float(burst(point).max(1)))).collect()
+    };
+    let (for_all, few) = (points(|point| point.for_all), points(|point| point.at_most));
+    let both = || for_all.iter().chain(&few).chain(&marks);
+    let ends = |points: Option<&CurvePoint>| {
+        points.map_or_else(String::new, |point| format!("with {} a burst of {}", point.rate, point.for_all))
+    };
+    Chart {
+        name: format!("Least burst for each rate of {}", suggestion.subject.name),
+        description: format!(
+            "No request is denied {}, and {}.",
+            ends(suggestion.curve.first()),
+            ends(suggestion.curve.last())
+        ),
+        x: Scale::logarithmic(both().map(|(rate, _)| *rate)),
+        x_title: "rate, requests per minute (60 are 1/s)".to_owned(),
+        panels: vec![ChartPanel {
+            title: "burst, requests".to_owned(),
+            y: Scale::logarithmic(both().map(|(_, burst)| *burst)),
+            height: CURVE_HEIGHT,
+            curves: vec![
+                Curve { class: "few", form: CurveForm::Straight, points: few },
+                Curve { class: "clients", form: CurveForm::Straight, points: for_all },
+            ],
+            lines: Vec::new(),
+            points: marks.into_iter().map(|(rate, burst)| ("mark", rate, burst)).collect(),
+        }],
+    }
+}
+
+fn per_minute(limit: &SuggestedLimit) -> f64 {
+    let rate = limit.numbers.rate;
+    float(rate.units()) * MINUTE / float(rate.period().0)
+}
+
+/// The height of a chart, in pixels.
+const PEAKS_HEIGHT: f64 = 130.0;
+/// What a limit admits is drawn up to so many times the most of a client: beyond that, clients would be squeezed.
+const FARTHEST: f64 = 20.0;
+
+/// A chart for each period, with one legend.
+pub(super) fn peaks(suggestion: &Suggestion) -> Markup {
+    let has_present = suggestion.peaks.iter().any(|peaks| peaks.current.is_some());
+    let mut items = vec![
+        line("clients", "clients with at most so many requests"),
+        line("suggested", "most that the suggested limits admit"),
+    ];
+    items.extend(has_present.then(|| line("present", "most that the present limit admits")));
+    html! {
+        h3 { "Clients by their peak rate" }
+        p {
+            "The most requests of a client in any period of each length; clients to the right of a line would have been \
+             denied. The axis gives the few clients at the top as much room as all others."
+        }
+        (legend(&items))
+        div.figures {
+            @for peaks in &suggestion.peaks { (one(peaks, &suggestion.subject.name)) }
+        }
+    }
+}
+
+fn one(peaks: &WindowPeaks, subject: &str) -> Markup {
+    let window = peaks.window;
+    let quantiles = peaks.clients;
+    let admitted = [("suggested", peaks.suggested), ("present", peaks.current)];
+    let admitted = admitted.into_iter().filter_map(|(class, units)| units.map(|units| (class, units)));
+    let admitted: Vec<(&'static str, u64)> = admitted.collect();
+    let caption = html! {
+        strong { "in " (window) } " "
+        span.muted {
+            "half of clients up to " (grouped(quantiles.p50)) ", 99\u{a0}% up to " (grouped(quantiles.p99))
+            ", all up to " (grouped(quantiles.max))
+            @for (name, units) in &admitted { "; " (name) ": " (grouped(*units)) }
+        }
+    };
+    let near = |units: &u64| float(*units) <= FARTHEST * float(quantiles.max.max(1));
+    let lines: Vec<(&'static str, f64)> = admitted
+        .iter()
+        .filter(|(_, units)| near(units))
+        .map(|(class, units)| (*class, float(*units)))
+        .collect();
+    let values = lines.iter().map(|(_, units)| *units).chain([float(quantiles.max)]);
+    let chart = Chart {
+        name: format!("Clients of {subject} by their most requests in {window}"),
+        description: format!(
+            "Half of the clients make at most {} requests in {window}, 99 % at most {}, and all at most {}.",
+            quantiles.p50, quantiles.p99, quantiles.max
+        ),
+        x: Scale::logarithmic(values),
+        x_title: format!("most requests of a client in {window}"),
+        panels: vec![ChartPanel {
+            title: "share of clients".to_owned(),
+            y: Scale::tail(float(clients(peaks))),
+            height: PEAKS_HEIGHT,
+            curves: vec![Curve { class: "clients", form: CurveForm::Steps, points: points(peaks) }],
+            lines,
+            points: Vec::new(),
+        }],
+    };
+    figure(&chart, Some(&caption))
+}
+
+/// The share of clients with at most each number of requests.
+fn points(peaks: &WindowPeaks) -> Vec<(f64, f64)> {
+    let clients = float(clients(peaks).max(1));
+    peaks.steps.iter().map(|(value, above)| (float(*value), 1.0 - float(*above) / clients)).collect()
+}
+
+/// How many clients there are.
+fn clients(peaks: &WindowPeaks) -> u64 {
+    peaks.steps.first().map_or(0, |(_, clients)| *clients)
 }

@@ -2,14 +2,14 @@
 
 use roxmltree::Document;
 
-use super::super::report::{
+use super::*;
+use crate::limit::{Key, Quota, Rate};
+use crate::replay::report::{
     BadLineReport, ConfigurationReport, DeniedKey, LimitReport, LineCounts, LogCounts, LogReport,
     MissingPartReport, RouteReport, SeriesReport,
 };
-use super::super::suggest::{Arrival, Histories, SuggestSettings, SuggestionSubject, suggest};
-use super::super::tally::{Bin, Number};
-use super::*;
-use crate::limit::{Key, Quota, Rate};
+use crate::replay::suggest::{Arrival, Histories, SuggestSettings, SuggestionSubject, suggest};
+use crate::replay::tally::{Bin, Number};
 use crate::time::{Micros, Timestamp};
 
 const START: u64 = 1_767_571_200_000_000;

@@ -1,6 +1,6 @@
 //! Numbers and times as the page writes them.
 
-use super::super::tally::Number;
+use crate::replay::tally::Number;
 use crate::text::plural;
 
 /// Units of time, with their lengths in seconds.

@@ -1,17 +1,19 @@
-//! What one limit would have done.
+//! What a limit or a route would have done: counts, the keys with most denials, and requests and denials over time.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::super::missing::LogAdvice;
-use super::super::results::LimitResults;
-use super::super::tally::{Bin, Number};
-use super::denied_key::DeniedKey;
-use super::series::SeriesReport;
 use crate::config::Loaded;
-use crate::limit::PolicyId;
+use crate::gate::{Gate, RouteId};
+use crate::limit::{Key, PolicyId};
+use crate::replay::part_sources::LogAdvice;
+use crate::replay::results::{LimitResults, RouteResults};
+use crate::replay::tally::{Bin, KeyDenials, Number, Series};
 
 /// How many denied keys are listed.
-const LISTED: usize = 20;
+const LISTED_KEYS: usize = 20;
 
 /// What one limit would have done.
 #[derive(Clone, Debug, Serialize)]
@@ -98,7 +100,86 @@ impl LimitReport {
             missing: missing.collect(),
             worst: denied_bins.max_by_key(|bin| bin.denied),
             series: SeriesReport::new(tally.series()),
-            denied_keys_by_count: tally.into_most_denied().into_iter().take(LISTED).map(Into::into).collect(),
+            denied_keys_by_count: tally
+                .into_most_denied()
+                .into_iter()
+                .take(LISTED_KEYS)
+                .map(Into::into)
+                .collect(),
         }
+    }
+}
+
+/// A key with many denials.
+#[derive(Clone, Debug, Serialize)]
+pub struct DeniedKey {
+    /// The values of its parts, or its tag.
+    pub name: String,
+    /// Its denials, perhaps up to `error` too many.
+    pub denied: u64,
+    /// By how much `denied` may be too high.
+    pub error: u64,
+    /// Its first denial, in microseconds since 1970.
+    pub first_us: u64,
+    /// Its last denial.
+    pub last_us: u64,
+    /// Its denials by the hour of the day, in UTC.
+    pub hours: [u64; 24],
+}
+
+impl From<KeyDenials> for DeniedKey {
+    fn from(denials: KeyDenials) -> Self {
+        let tag = || format!("{}{}", Key::TAG, denials.key);
+        Self {
+            name: denials.label.name.as_deref().map_or_else(tag, str::to_owned),
+            denied: denials.count,
+            error: denials.error,
+            first_us: denials.first.0,
+            last_us: denials.last.0,
+            hours: denials.hours,
+        }
+    }
+}
+
+/// Requests and denials over time.
+#[derive(Clone, Debug, Serialize)]
+pub struct SeriesReport {
+    /// The length of each span of time, in microseconds.
+    pub bin_us: u64,
+    /// The spans, without gaps.
+    pub bins: Vec<Bin>,
+}
+
+impl SeriesReport {
+    pub(super) fn new(series: &Series) -> Self {
+        Self { bin_us: series.width().0, bins: series.bins().collect() }
+    }
+}
+
+/// How many routes are listed.
+const LISTED_ROUTES: usize = 1_000;
+
+/// What would have happened to the requests of a route.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RouteReport {
+    /// Its name.
+    pub name: String,
+    /// Its requests.
+    pub requests: u64,
+    /// Those that a limit would have denied.
+    pub denied: u64,
+}
+
+impl RouteReport {
+    /// The routes with the most requests first.
+    pub(super) fn most_used(gate: &Gate, results: &BTreeMap<RouteId, RouteResults>) -> Vec<Self> {
+        let mut routes: Vec<(&RouteId, &RouteResults)> = results.iter().collect();
+        routes.sort_by_key(|(id, route)| (Reverse(route.requests), **id));
+        let report = |(id, route): (&RouteId, &RouteResults)| Self {
+            name: gate.routes.get(*id).name.to_string(),
+            requests: route.requests,
+            denied: route.denied,
+        };
+        routes.into_iter().take(LISTED_ROUTES).map(report).collect()
     }
 }

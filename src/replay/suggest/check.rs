@@ -4,8 +4,9 @@ use serde::Serialize;
 use smallvec::SmallVec;
 
 use super::arrival_log::Arrival;
-use super::confidence;
-use super::history::{History, Part};
+
+use super::distribution::upper_bound;
+use super::history::{History, HistoryPart};
 use crate::limit::{Holder, Quota, State};
 
 /// What limits together deny of a part of the time.
@@ -13,7 +14,7 @@ use crate::limit::{Holder, Quota, State};
 pub struct Check {
     /// The part of the time. All clients start it with unused limits.
     #[serde(flatten)]
-    pub part: Part,
+    pub part: HistoryPart,
     /// Clients with requests.
     pub clients: u64,
     /// Clients of which at least one request is denied.
@@ -57,7 +58,7 @@ pub(super) fn share(count: u64, of: u64) -> f64 {
 }
 
 /// Plays this part of the history through the limits, each client by itself. Returns the sums, and the denied clients.
-pub(super) fn check(history: &History, part: Part, quotas: &[Quota]) -> (Check, Vec<ClientDenials>) {
+pub(super) fn check(history: &History, part: HistoryPart, quotas: &[Quota]) -> (Check, Vec<ClientDenials>) {
     let (mut clients, mut requests) = (0, 0);
     let mut denied = Vec::new();
     let least = quotas.iter().map(Quota::limit).min().unwrap_or(u64::MAX);
@@ -77,7 +78,7 @@ pub(super) fn check(history: &History, part: Part, quotas: &[Quota]) -> (Check, 
         part,
         clients,
         denied_clients,
-        clients_upper_bound: confidence::upper_bound(denied_clients, clients),
+        clients_upper_bound: upper_bound(denied_clients, clients),
         requests,
         denied_requests: denied.iter().map(|client| client.denied).sum(),
     };

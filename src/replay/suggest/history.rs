@@ -29,7 +29,7 @@ pub struct History {
     /// How many zero bits the hash of a kept key ends with.
     level: u32,
     requests: u64,
-    span: Option<Part>,
+    span: Option<HistoryPart>,
 }
 
 #[derive(Debug)]
@@ -40,7 +40,7 @@ struct Entry {
 
 /// A part of the time of a history: from `from`, and before `until`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Part {
+pub struct HistoryPart {
     /// The first instant, in microseconds since 1970.
     #[serde(rename = "from_us", serialize_with = "micros")]
     pub from: Timestamp,
@@ -82,7 +82,7 @@ impl History {
     ) {
         self.requests += 1;
         let end = arrival.at.after(Micros(1));
-        let span = self.span.get_or_insert(Part { from: arrival.at, until: end });
+        let span = self.span.get_or_insert(HistoryPart { from: arrival.at, until: end });
         span.until = span.until.max(end);
         if !self.is_sampled(key) {
             return;
@@ -131,7 +131,7 @@ impl History {
 
     /// The time from the first to the last arrival; none without arrivals.
     #[must_use]
-    pub fn span(&self) -> Option<Part> {
+    pub fn span(&self) -> Option<HistoryPart> {
         self.span
     }
 
@@ -158,7 +158,7 @@ impl History {
     }
 
     /// Calls `visit` for each kept key that has arrivals in this part of time.
-    pub(super) fn visit(&self, part: Part, mut visit: impl FnMut(KeyArrivals<'_>)) {
+    pub(super) fn visit(&self, part: HistoryPart, mut visit: impl FnMut(KeyArrivals<'_>)) {
         let mut buffer = Vec::new();
         for position in 0..self.entries.len() {
             if let Some(arrivals) = self.read(position, part, &mut buffer) {
@@ -171,7 +171,7 @@ impl History {
     pub(super) fn read<'b>(
         &self,
         position: usize,
-        part: Part,
+        part: HistoryPart,
         buffer: &'b mut Vec<Arrival>,
     ) -> Option<KeyArrivals<'b>> {
         let entry = &self.entries[position];
@@ -203,7 +203,7 @@ impl History {
     }
 }
 
-impl Part {
+impl HistoryPart {
     /// Whether it has this instant.
     #[must_use]
     pub fn contains(self, at: Timestamp) -> bool {
@@ -254,11 +254,11 @@ mod tests {
             record(&mut history, at % 3, at);
         }
         let mut seen = Vec::new();
-        history.visit(Part { from: Timestamp(10), until: Timestamp(14) }, |key| {
+        history.visit(HistoryPart { from: Timestamp(10), until: Timestamp(14) }, |key| {
             seen.push(key.arrivals.iter().map(|arrival| arrival.at.0).collect::<Vec<_>>());
         });
         assert_eq!(seen, [vec![12], vec![10, 13], vec![11]]);
-        assert_eq!(history.span(), Some(Part { from: Timestamp(0), until: Timestamp(100) }));
+        assert_eq!(history.span(), Some(HistoryPart { from: Timestamp(0), until: Timestamp(100) }));
         assert_eq!(history.name(key(1)), Some("client 1"));
     }
 

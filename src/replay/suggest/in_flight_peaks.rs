@@ -6,7 +6,7 @@ use std::collections::{BinaryHeap, HashMap};
 use serde::Serialize;
 
 use super::distribution::{Distribution, Quantiles};
-use super::round::with_headroom;
+use super::limits::with_headroom;
 use super::settings::SuggestSettings;
 use super::warning::allowed_exceptions;
 use crate::limit::Key;

@@ -2,10 +2,9 @@
 
 use super::burst::{RATES, RateGrid, least_units_per_minute};
 use super::distribution::Distribution;
-use super::history::{History, Part};
-use super::limits::{LimitNumbers, Role};
+use super::history::{History, HistoryPart};
+use super::limits::{LimitNumbers, Role, with_headroom};
 use super::peaks::{DAY, WINDOWS, daily_peak, peaks};
-use super::round::with_headroom;
 use crate::limit::Rate;
 use crate::time::Micros;
 
@@ -25,7 +24,7 @@ const OUTLIER_FACTOR: u64 = 3;
 pub struct Outliers {
     /// How many clients would have to be left out.
     pub left_out: u64,
-    /// Of how many.
+    /// How many clients there are.
     pub clients: u64,
     /// The units by the minute that the limit needs with them.
     pub units: u64,
@@ -53,7 +52,7 @@ pub(super) struct Needs {
 
 impl Needs {
     /// Measures the clients of this part.
-    pub fn measure(history: &History, part: Part) -> Self {
+    pub fn measure(history: &History, part: HistoryPart) -> Self {
         let mut needs = Self {
             clients: 0,
             requests: 0,

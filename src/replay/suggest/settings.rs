@@ -1,8 +1,8 @@
-//! What limits should be suggested.
+//! What limits should be suggested, and for what.
 
 use serde::Serialize;
 
-/// Of what a share may be denied.
+/// The unit of the share that may be denied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ShareOf {
@@ -13,12 +13,12 @@ pub enum ShareOf {
     Requests,
 }
 
-/// What limits should be suggested.
+/// The settings for suggested limits.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SuggestSettings {
     /// The share that may be denied, from 0 to 1.
     pub refuse_at_most: f64,
-    /// Of what.
+    /// The unit of that share.
     pub of: ShareOf,
     /// The part of the time from which numbers are chosen; they are checked on the rest.
     pub fit: f64,
@@ -42,4 +42,17 @@ impl ShareOf {
             Self::Requests => "requests",
         }
     }
+}
+
+/// For what limits are suggested: a limit of the configuration, or a route and a key for which there is none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SuggestionSubject {
+    /// The name of the limit; for a route without one, the name for the new limits.
+    pub name: String,
+    /// Whether the configuration has the limit.
+    pub is_configured: bool,
+    /// The route, if the limit is for one.
+    pub route: Option<String>,
+    /// The parts of the key, as the configuration has them, such as `client_ip`.
+    pub key: Vec<String>,
 }

@@ -1,12 +1,14 @@
-//! What the requests of a client look like over time.
+//! What the requests of a client look like over time, and the clients of which limits deny most requests.
 
 use std::cmp::Reverse;
 
 use serde::Serialize;
 
 use super::arrival_log::Arrival;
-use super::check::share;
-use super::peaks::{DAY, peak};
+use super::check::{check, share};
+use super::history::History;
+use super::peaks::{DAY, WINDOWS, peak, peaks};
+use crate::limit::{Key, Quota};
 use crate::time::Micros;
 
 const HOUR: Micros = Micros(3_600_000_000);
@@ -106,6 +108,50 @@ fn busiest_hours(hours: &[u64; 24]) -> (usize, u64) {
     let within = |start: usize| (start..start + WORKING_HOURS).map(|hour| hours[hour % 24]).sum::<u64>();
     let all = (0..24).map(|start| (start, within(start)));
     all.min_by_key(|(_, count)| Reverse(*count)).unwrap_or_default()
+}
+
+/// How many clients are shown.
+const SHOWN: usize = 10;
+
+/// A client of which requests are denied.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DeniedClient {
+    /// Its key in a readable form.
+    pub name: String,
+    /// Its requests.
+    pub requests: u64,
+    /// Those that are denied.
+    pub denied: u64,
+    /// Its most units in 1 s, 10 s, 1 min, 10 min, 1 h and 1 d.
+    pub peaks: [u64; WINDOWS.len()],
+    /// What its requests look like over time.
+    pub shape: Shape,
+}
+
+/// The clients of which most requests are denied, over all of the time.
+pub(super) fn top_denied(history: &History, quotas: &[Quota]) -> Vec<DeniedClient> {
+    let Some(span) = history.span() else { return Vec::new() };
+    let (_, mut denied) = check(history, span, quotas);
+    denied.sort_by_key(|client| (Reverse(client.denied), client.position));
+    let mut buffer = Vec::new();
+    let shown = denied.into_iter().take(SHOWN);
+    shown
+        .filter_map(|client| {
+            let read = history.read(client.position, span, &mut buffer)?;
+            Some(DeniedClient {
+                name: history.name(read.key).map_or_else(|| tag(read.key), str::to_owned),
+                requests: client.requests,
+                denied: client.denied,
+                peaks: peaks(read.arrivals),
+                shape: Shape::of(read.arrivals),
+            })
+        })
+        .collect()
+}
+
+/// The form of a key of which no name is known.
+fn tag(key: Key) -> String {
+    format!("{}{key}", Key::TAG)
 }
 
 #[cfg(test)]

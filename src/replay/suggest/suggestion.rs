@@ -1,19 +1,20 @@
-//! Chooses limits from the first part of a history, and checks them on the rest.
+//! Chooses limits from the first part of a history, checks them on the rest, and writes them as lines of a configuration.
+
+use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::admitted::admitted_in;
 use super::burst::RATES;
 use super::check::{Check, check};
-use super::denied_clients::{DeniedClient, top_denied};
 use super::distribution::{Distribution, Quantiles};
-use super::history::{History, KeyCount, Part};
+use super::history::{History, HistoryPart, KeyCount};
 use super::limits::{LimitNumbers, Role, rate_text, units_per_minute};
 use super::needs::Needs;
 use super::peaks::{DAY, WINDOWS};
-use super::settings::{ShareOf, SuggestSettings};
-use super::subject::SuggestionSubject;
-use super::warning::{Warning, allowed_exceptions};
+use super::settings::{ShareOf, SuggestSettings, SuggestionSubject};
+use super::shape::{DeniedClient, top_denied};
+use super::warning::{Warning, allowed_exceptions, percent};
+use crate::convert::toml_string;
 use crate::limit::{Quota, Rate};
 use crate::time::{Micros, Timestamp};
 
@@ -22,7 +23,7 @@ use crate::time::{Micros, Timestamp};
 pub struct Suggestion {
     /// For what they are.
     pub subject: SuggestionSubject,
-    /// What was asked for.
+    /// The settings for which it was chosen.
     pub settings: SuggestSettings,
     /// All requests of the log.
     pub requests: u64,
@@ -34,9 +35,9 @@ pub struct Suggestion {
     pub curve: Vec<CurvePoint>,
     /// The limits, which belong together.
     pub limits: Vec<SuggestedLimit>,
-    /// What they deny on the time from which they were chosen.
+    /// The result of the limits on the time from which they were chosen.
     pub fit: Check,
-    /// What they deny on the time that was held back; none if it has no requests.
+    /// The result of the limits on the time that was held back; none if it has no requests.
     pub held_back: Option<Check>,
     /// What the limit of the configuration denies of the time that was held back, if there is one.
     pub current: Option<Check>,
@@ -83,11 +84,11 @@ pub struct CurvePoint {
 pub struct SuggestedLimit {
     /// Its name.
     pub name: String,
-    /// What it is for.
+    /// The purpose of the limit.
     pub role: Role,
     /// The rate, such as `5/s`.
     pub rate: String,
-    /// What may be spent at once.
+    /// The units that may be spent at once.
     pub burst: u64,
     /// The least burst or units that the clients of the fit need, before headroom and rounding.
     pub least: u64,
@@ -146,7 +147,7 @@ impl SuggestedLimit {
 }
 
 /// The most clients that may exceed each limit so that all limits together, without headroom, deny at most the share.
-fn exceptions(history: &History, needs: &Needs, fit: Part, settings: &SuggestSettings) -> u64 {
+fn exceptions(history: &History, needs: &Needs, fit: HistoryPart, settings: &SuggestSettings) -> u64 {
     let fits = |exceptions: u64| {
         let found = check(history, fit, &quotas(&needs.limits(exceptions, None))).0;
         let denied = match settings.of {
@@ -179,13 +180,13 @@ fn quotas(limits: &[LimitNumbers]) -> Vec<Quota> {
 
 /// Divides the time in two. If it has two days or more, at midnight in UTC, so that both parts have whole days.
 #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-fn split(span: Part, fit: f64) -> (Part, Part) {
+fn split(span: HistoryPart, fit: f64) -> (HistoryPart, HistoryPart) {
     // The first instant always belongs to the fit.
     let exact = span.from.after(Micros(((span.length().0 as f64 * fit) as u64).max(1)));
     let midnight = Timestamp((exact.0 + DAY.0 / 2) / DAY.0 * DAY.0);
     let is_inside = span.from < midnight && midnight < span.until;
     let at = if is_inside && span.length() >= Micros(2 * DAY.0) { midnight } else { exact };
-    (Part { from: span.from, until: at }, Part { from: at, until: span.until })
+    (HistoryPart { from: span.from, until: at }, HistoryPart { from: at, until: span.until })
 }
 
 fn peaks(needs: &Needs, suggested: &[Quota], current: &[Quota]) -> Vec<WindowPeaks> {
@@ -214,4 +215,143 @@ fn curve(needs: &Needs, exceptions: u64) -> Vec<CurvePoint> {
     let flat = points.iter().position(|point| point.for_all == last).unwrap_or_default();
     points.truncate(flat + 1);
     points
+}
+
+/// The most units that all of these limits together admit in a period of this length that starts with unused limits; none
+/// without a limit that counts by time.
+pub(super) fn admitted_in(quotas: &[Quota], period: Micros) -> Option<u64> {
+    quotas.iter().filter_map(|quota| admitted(quota, period)).min()
+}
+
+fn admitted(quota: &Quota, period: Micros) -> Option<u64> {
+    // Units that come back from time to time, a period of the limit after they were taken.
+    let at_once = |units: u64, length: u64| units.saturating_mul(period.0.div_ceil(length.max(1)));
+    match quota {
+        Quota::TokenBucket(bucket) | Quota::Gcra(bucket) | Quota::LeakyBucket(bucket) => {
+            Some(bucket.limit().saturating_add(refilled(bucket.rate(), period)))
+        }
+        Quota::IntervalBucket(interval) => {
+            let rate = interval.rate();
+            let ticks = period.0.div_ceil(rate.period().0.max(1)).saturating_sub(1);
+            Some(interval.limit().saturating_add(rate.units().saturating_mul(ticks)))
+        }
+        Quota::FixedWindow(window) => Some(at_once(window.limit(), window.rate().period().0)),
+        Quota::SlidingLog(log) => {
+            let rates = log.numbers();
+            rates.chunks_exact(2).map(|rate| at_once(rate[0], rate[1])).min()
+        }
+        Quota::SlidingWindow(window) => {
+            let numbers = window.numbers();
+            Some(at_once(window.limit(), numbers[1].saturating_mul(numbers[2])))
+        }
+        Quota::Concurrency(_) => None,
+    }
+}
+
+/// The whole units that come back in a period at this rate.
+fn refilled(rate: Rate, period: Micros) -> u64 {
+    let units = u128::from(rate.units()) * u128::from(period.0) / u128::from(rate.period().0.max(1));
+    u64::try_from(units).unwrap_or(u64::MAX)
+}
+
+/// The tables of the limits, to paste into the configuration, with a comment on how the route names them.
+#[must_use]
+pub fn toml(suggestion: &Suggestion) -> String {
+    let mut text = format!("# {}\n", basis(suggestion));
+    for limit in &suggestion.limits {
+        text.push('\n');
+        text.push_str(&table(limit, &suggestion.subject.key));
+    }
+    let names: Vec<String> = suggestion.limits.iter().map(|limit| toml_string(&limit.name)).collect();
+    let names = names.join(", ");
+    let subject = &suggestion.subject;
+    let place = match (&subject.route, subject.is_configured) {
+        (_, true) => format!("# Where the configuration has {}:", toml_string(&subject.name)),
+        (Some(route), false) => format!("# In the route {}:", toml_string(route)),
+        (None, false) => "# In the routes, or in default_limits:".to_owned(),
+    };
+    // Writing to a String can't fail.
+    let _ = write!(text, "\n{place}\n#   limits = [{names}]\n");
+    text
+}
+
+fn basis(suggestion: &Suggestion) -> String {
+    let settings = &suggestion.settings;
+    let share = percent(settings.refuse_at_most);
+    let on = |check: &Check| format!("{} of {} clients were denied", check.denied_clients, check.clients);
+    let checked = suggestion.held_back.as_ref().map_or_else(
+        || "; not checked on other traffic".to_owned(),
+        |check| format!("; on traffic that was held back {}", on(check)),
+    );
+    format!("Chosen to deny at most {share} of {}{checked}.", settings.of.name())
+}
+
+fn table(limit: &SuggestedLimit, key: &[String]) -> String {
+    let key = match key {
+        [single] => toml_string(single),
+        parts => format!("[{}]", parts.iter().map(|part| toml_string(part)).collect::<Vec<_>>().join(", ")),
+    };
+    let lines = match limit.role {
+        Role::Burst => format!("rate = \"{}\"\nburst = {}\n", limit.rate, limit.burst),
+        Role::Minute => format!("rate = \"{}\"\n", limit.rate),
+        Role::Day => format!("algorithm = \"fixed_window\"\nrate = \"{}\"\n", limit.rate),
+    };
+    format!("[limits.{}]\n{lines}key = {key}\n", limit.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::{Align, Holder};
+    use crate::time::Timestamp;
+
+    const MINUTE: Micros = Micros(60_000_000);
+
+    fn rate(units: u64, period: Micros) -> Rate {
+        Rate::new(units, period).unwrap()
+    }
+
+    /// What a limit admits of one request in each millisecond.
+    fn played(quota: &Quota, period: Micros) -> u64 {
+        let start = 1_767_571_200_000_000;
+        let mut state = None;
+        let mut admitted = 0;
+        for at in (0..period.0).step_by(1_000) {
+            let step = quota.step(state.as_ref(), Timestamp(start + at), 1, Holder::default());
+            admitted += u64::from(step.decision.allowed);
+            state = step.next.or_else(|| state.take());
+        }
+        admitted
+    }
+
+    #[test]
+    fn limits_admit_as_much_as_is_computed() {
+        let quotas = [
+            Quota::token_bucket(rate(5, Micros::SECOND), 20).unwrap(),
+            Quota::interval_bucket(rate(10, Micros(10_000_000)), 15).unwrap(),
+            Quota::fixed_window(rate(100, MINUTE), Align::Clock).unwrap(),
+            Quota::sliding_log(&[rate(100, MINUTE), rate(10, Micros::SECOND)]).unwrap(),
+            Quota::sliding_window(rate(60, MINUTE), 6).unwrap(),
+        ];
+        for quota in &quotas {
+            for period in [Micros::SECOND, Micros(10_000_000), MINUTE] {
+                let (computed, played) = (admitted(quota, period).unwrap(), played(quota, period));
+                // A bucket gets its last whole unit at the end of the period.
+                assert!(computed.abs_diff(played) <= 1, "{quota:?}: {computed}, {played} in {period:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_strictest_limit_decides() {
+        let quotas = [
+            Quota::token_bucket(rate(5, Micros::SECOND), 20).unwrap(),
+            Quota::fixed_window(rate(100, MINUTE), Align::Clock).unwrap(),
+        ];
+        assert_eq!(
+            [Micros::SECOND, MINUTE].map(|period| admitted_in(&quotas, period)),
+            [Some(25), Some(100)]
+        );
+        assert_eq!(admitted_in(&[Quota::concurrency(5, MINUTE).unwrap()], MINUTE), None);
+    }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 
 use super::check::share;
-use super::history::{History, Part};
+use super::history::{History, HistoryPart};
 use super::needs::{Needs, Outliers};
 use super::peaks::DAY;
 use super::settings::{ShareOf, SuggestSettings};
@@ -59,7 +59,7 @@ impl Warning {
         settings: &SuggestSettings,
     ) -> Vec<Self> {
         let mut warnings = Vec::new();
-        let length = history.span().map_or(Micros::ZERO, Part::length);
+        let length = history.span().map_or(Micros::ZERO, HistoryPart::length);
         if fit.clients < FEWEST_CLIENTS {
             warnings.push(Self::FewClients(fit.clients));
         }

@@ -70,7 +70,7 @@ fn setting_the_wall_clock_lifts_no_ban_and_no_block() {
         policies[0].ban = Some(ban);
         let memory = memory();
         let blocked = [(PolicyId(0), Key([8; 16]))];
-        let _ = memory.change(&policies, &blocked, Change::Block(Micros(HOUR)));
+        let _ = memory.change(&policies, &blocked, StateChange::Block(Micros(HOUR)));
         for _ in 0..2 {
             let _ = memory.take(&policies, &[charge(0, 1)]);
         }

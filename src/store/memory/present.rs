@@ -3,7 +3,7 @@
 //! Everything else is counted in monotonic time, so that setting the system's clock refills no quota and lifts no ban. The
 //! record of a calendar window has its count in wall time, and its penalty and the time of its creation in monotonic time.
 
-use crate::limit::{Charge, ChargeKind, Decision, Grant, GrantReport, Outcome, Penalty, Policy, Record};
+use crate::limit::{Charge, ChargeKind, Decision, Grant, GrantReport, Penalty, Policy, Record, RecordStep};
 use crate::time::{Clock, Micros, Timestamp};
 
 /// The present time. The wall clock is read only when needed, since few limits follow it.
@@ -24,7 +24,7 @@ impl<'a> Present<'a> {
     }
 
     /// Decides a charge from the record of its key.
-    pub fn decide(self, policy: &Policy, record: Option<&Record>, charge: &Charge) -> Outcome {
+    pub fn decide(self, policy: &Policy, record: Option<&Record>, charge: &Charge) -> RecordStep {
         if !policy.follows_calendar() {
             return policy.decide(record, self.time, charge);
         }
@@ -34,9 +34,9 @@ impl<'a> Present<'a> {
             charge.taken = moved(charge.taken, self.time, wall);
         }
         let record = record.map(|record| with_times_moved(record.clone(), self.time, wall));
-        let Outcome { decision, next } = policy.decide(record.as_ref(), wall, &charge);
+        let RecordStep { decision, next } = policy.decide(record.as_ref(), wall, &charge);
         let decision = Decision { at: self.time, ..decision };
-        Outcome { decision, next: next.map(|next| with_times_moved(next, wall, self.time)) }
+        RecordStep { decision, next: next.map(|next| with_times_moved(next, wall, self.time)) }
     }
 
     /// Like [`Policy::report`].
@@ -58,14 +58,14 @@ impl<'a> Present<'a> {
         record: Option<&Record>,
         wanted: u64,
         decided: &Decision,
-    ) -> Option<(Outcome, Grant)> {
+    ) -> Option<(RecordStep, Grant)> {
         if !policy.follows_calendar() {
             return policy.grant(record, self.time, wanted, decided);
         }
         let wall = self.wall();
         let record = record.map(|record| with_times_moved(record.clone(), self.time, wall));
-        let (Outcome { decision, next }, grant) = policy.grant(record.as_ref(), wall, wanted, decided)?;
-        Some((Outcome { decision, next: next.map(|next| with_times_moved(next, wall, self.time)) }, grant))
+        let (RecordStep { decision, next }, grant) = policy.grant(record.as_ref(), wall, wanted, decided)?;
+        Some((RecordStep { decision, next: next.map(|next| with_times_moved(next, wall, self.time)) }, grant))
     }
 
     /// The record that `make` returns for `record` and the time by the clock of the policy's counts.

@@ -125,7 +125,7 @@ impl Meta {
     const STRICT: u64 = 1 << 22;
     const BY_WALL: u64 = 1 << 23;
 
-    /// Of a record of the policy with this salt, which expires at `expires`; by the wall clock if `by_wall`.
+    /// The properties of a record of the policy with this salt, which expires at `expires`; by the wall clock if `by_wall`.
     pub fn new(salt: u128, record: &Record, expires: Timestamp, by_wall: bool) -> Self {
         let is_held = record.penalty.as_ref().and_then(Penalty::end).is_some();
         let is_strict = is_held || matches!(record.state, Some(State::Leases(_)));
@@ -134,7 +134,7 @@ impl Meta {
         Self(flags | policy_bits(salt)).expiring(expires)
     }
 
-    /// The same properties with another expiry.
+    /// These properties with another expiry.
     fn expiring(self, expires: Timestamp) -> Self {
         // Rounded up: no entry may expire early.
         Self(((expires.0 >> 14) + 1) << 24 | self.0 & (Self::POLICY | Self::STRICT | Self::BY_WALL))

@@ -132,7 +132,7 @@ fn restrict_keys(memory: &Memory, policies: &[Policy]) {
         assert!(memory.take(policies, &all)[0].allowed);
         assert!(!memory.take(policies, &all)[0].allowed);
     }
-    let _ = memory.change(policies, &[(PolicyId(0), BLOCKED)], Change::Block(Micros(3_600_000_000)));
+    let _ = memory.change(policies, &[(PolicyId(0), BLOCKED)], StateChange::Block(Micros(3_600_000_000)));
     let slot = Charge { holder: Holder(1), ..Charge::take(PolicyId(2), BUSY, 1) };
     assert!(memory.take(policies, &[slot])[0].allowed);
 }
@@ -288,7 +288,7 @@ fn debts_that_have_drained_are_swept_and_other_records_stay() {
         assert_eq!(memory.len(), left, "after {after}");
     }
     let blocked = (PolicyId(0), Key([1; 16]));
-    let _ = memory.change(&policies, &[blocked], Change::Block(Micros(5_000_000)));
+    let _ = memory.change(&policies, &[blocked], StateChange::Block(Micros(5_000_000)));
     for charges in [vec![charge(0, 1, 1)], vec![charge(0, 1, 1), charge(1, 1, 1)]] {
         assert_eq!(memory.take(&policies, &charges)[0].reason, DenyReason::Block);
     }

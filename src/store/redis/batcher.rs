@@ -25,7 +25,7 @@
 //! `store::redis::batcher` has a queue for each server, a `Lane`. While a call is in flight, new requests wait for the next
 //! one. A single request is sent immediately; before a further call the worker polls the tasks that are ready once, so that
 //! their requests join it. A request that timed out in the queue is removed: its client already has a response. A call is
-//! bounded by the weight of its charges (`batcher::request`), since a sliding log of a thousand entries occupies the server for
+//! bounded by the weight of its charges (`batcher::call`), since a sliding log of a thousand entries occupies the server for
 //! as long as ten buckets. The states of a lane:
 //!
 //! | state | a request that arrives | until |
@@ -43,22 +43,28 @@
 mod call;
 mod lane;
 mod pace;
-mod request;
-mod routes;
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use fred::interfaces::ClusterInterface as _;
+use fred::types::cluster::ClusterRouting;
+use fred::types::config::Server;
+use hashbrown::HashMap;
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
 
-use self::request::QueuedRequest;
-use self::routes::Routes;
+use self::call::QueuedRequest;
+use self::lane::Lane;
 use super::client::RedisClient;
+use super::cluster;
 use super::patience::wait_for_reply;
-use super::reply::{self, Part};
+use super::reply::{self, ReplyPart};
 use super::wire::ChargesWithGrants;
-use crate::limit::Policy;
+use crate::limit::{Charge, Policy};
 use crate::store::types::{Granted, StoreError};
+use crate::time::cached_now;
 
 /// How many requests may wait for a call or its reply.
 const MAX_PENDING: usize = 4_096;
@@ -103,7 +109,7 @@ impl Batcher {
         request: ChargesWithGrants<'_>,
         independent: bool,
         deadline: Instant,
-    ) -> Result<Part, StoreError> {
+    ) -> Result<ReplyPart, StoreError> {
         let ChargesWithGrants { charges, grant_requests } = request;
         // Bounds memory and waits while Redis is slow; each limit follows its `on_store_failure`.
         let permit = Arc::clone(&self.permits).try_acquire_owned().map_err(|_| StoreError::QueueFull)?;
@@ -127,5 +133,63 @@ impl Batcher {
         };
         // The sender is dropped without a reply only when the runtime shuts down.
         part.unwrap_or(Err(StoreError::Lost))
+    }
+}
+
+/// For how long a copy of the map of slots is used. A lane only gathers requests: fred sends a command by its own map, so that
+/// an outdated copy costs a call at most.
+const MAX_AGE: Duration = Duration::from_secs(1);
+
+/// The lanes of all servers.
+#[derive(Debug)]
+enum Routes {
+    OneServer(Arc<Lane>),
+    Cluster { client: Arc<RedisClient>, nodes: Mutex<Nodes> },
+}
+
+/// The nodes of a cluster.
+#[derive(Debug, Default)]
+struct Nodes {
+    /// A copy of fred's map of slots, and when it was made; none while that is unknown.
+    map: Option<(ClusterRouting, Instant)>,
+    /// By their nodes; `None` for slots whose node is unknown.
+    lanes: HashMap<Option<Server>, Arc<Lane>>,
+}
+
+impl Routes {
+    pub fn new(client: Arc<RedisClient>, is_cluster: bool) -> Self {
+        if is_cluster {
+            Self::Cluster { client, nodes: Mutex::default() }
+        } else {
+            Self::OneServer(Lane::new(client))
+        }
+    }
+
+    /// The lane and the hash slot of charges, which all have the tag of the first.
+    pub fn route(&self, charges: &[Charge]) -> (Arc<Lane>, u16) {
+        match self {
+            Self::OneServer(lane) => (Arc::clone(lane), 0),
+            Self::Cluster { client, nodes } => {
+                let slot = charges.first().map_or(0, |charge| cluster::slot(charge.key));
+                (nodes.lock().lane(client, slot), slot)
+            }
+        }
+    }
+}
+
+impl Nodes {
+    fn lane(&mut self, client: &Arc<RedisClient>, slot: u16) -> Arc<Lane> {
+        let now = cached_now();
+        if self.map.as_ref().is_none_or(|(_, made)| now.saturating_duration_since(*made) >= MAX_AGE) {
+            self.map = client.client().cached_cluster_state().map(|map| (map, now));
+            if let Some((map, _)) = &self.map {
+                // The task of a lane with requests keeps it until they are decided.
+                let nodes = map.unique_primary_nodes();
+                self.lanes.retain(|node, _| node.as_ref().is_none_or(|node| nodes.contains(node)));
+            }
+        }
+        let node = self.map.as_ref().and_then(|(map, _)| map.get_server(slot));
+        let lane = self.lanes.entry(node.cloned()).or_insert_with(|| Lane::new(Arc::clone(client)));
+        Arc::clone(lane)
     }
 }

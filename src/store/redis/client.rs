@@ -17,10 +17,8 @@ use tokio::time::Instant;
 
 use super::cluster;
 use super::patience::wait_for_command;
-use super::script::{Script, TAKE};
-use super::script_call::{ScriptCall, options};
-use super::spec::RedisSpec;
-use super::url::RedisAddress;
+use super::script::{Script, ScriptCall, TAKE, options};
+use super::url::{RedisAddress, RedisSpec};
 use super::wire::Call;
 use crate::store::types::StoreError;
 use crate::telemetry::StoreCounts;

@@ -17,9 +17,8 @@ use tokio::sync::{Notify, oneshot};
 
 use super::client::{RedisClient, unresponsive_timeout};
 use super::patience::fred_timeout;
-use super::script_call::options;
-use super::spec::RedisSpec;
-use super::url::{Node, RedisAddress};
+use super::script::options;
+use super::url::{Node, RedisAddress, RedisSpec};
 use crate::time::monotonic;
 
 /// The bounds of the timeout of connecting, and of fred's own commands.

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use super::batcher::Batcher;
 use super::reply;
 use super::wire::ChargesWithGrants;
-use crate::limit::{Charge, ChargeKind, Policy, Quota};
+use crate::limit::{Charge, ChargeKind, Charges, Policy, Quota};
 use crate::store::types::{Decisions, Granted, StoreError};
 
 /// How often a request is decided if others are faster.
@@ -33,9 +33,6 @@ type Deciding<'a> = Pin<Box<dyn Future<Output = Result<Decisions, StoreError>> +
 
 /// A submitted call.
 type Granting<'a> = Pin<Box<dyn Future<Output = Result<Granted, StoreError>> + Send + 'a>>;
-
-/// Charges of one request.
-type Charges = SmallVec<[Charge; 4]>;
 
 /// The charges of one request on one tag: their indices in the request.
 type Group = SmallVec<[usize; 4]>;

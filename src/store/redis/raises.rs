@@ -7,8 +7,7 @@ use bytes::Bytes;
 use super::client::RedisClient;
 use super::script::RAISES;
 use crate::limit::{Factor, Key};
-use crate::store::raises::{MAX_RAISES, Raise, RaiseChange, RaiseError, RaiseList};
-use crate::store::types::StoreError;
+use crate::store::types::{MAX_RAISES, Raise, RaiseChange, RaiseError, RaiseList, StoreError};
 use crate::time::Micros;
 
 /// Reads all raises; none if they still have the version `known`.

@@ -28,13 +28,13 @@ pub(super) fn time(reply: &[u8]) -> Timestamp {
 
 /// The part of a reply that is about one request, and when the script ran.
 #[derive(Clone, Debug)]
-pub(super) struct Part {
+pub(super) struct ReplyPart {
     pub decisions: Bytes,
     pub at: Timestamp,
 }
 
 /// Reads the part of a reply that is about one request.
-pub(super) fn read(part: &Part, policies: &[Policy], charges: &[Charge]) -> Result<Granted, StoreError> {
+pub(super) fn read(part: &ReplyPart, policies: &[Policy], charges: &[Charge]) -> Result<Granted, StoreError> {
     let (wanted, length) = (self::length(charges), part.decisions.len());
     if length != wanted {
         let text = format!("{length} bytes where {} charges take {wanted}", charges.len());
@@ -98,7 +98,7 @@ mod tests {
     /// Reads a reply to one request.
     fn decisions(reply: &Bytes, policies: &[Policy], charges: &[Charge]) -> Result<Decisions, StoreError> {
         let until = reply.len().saturating_sub(size_of::<f64>());
-        let part = Part { decisions: reply.slice(..until), at: time(reply) };
+        let part = ReplyPart { decisions: reply.slice(..until), at: time(reply) };
         read(&part, policies, charges).map(|granted| granted.decisions)
     }
 

@@ -1,6 +1,7 @@
-//! URLs of a Redis: of one server, of its Sentinels, or of a cluster.
+//! The address of Redis, and how it is reached and used.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 
@@ -8,7 +9,7 @@ use crate::tls::{ClientTls, TlsError};
 
 /// The address of a Redis, and the credentials for it.
 #[derive(Clone)]
-pub struct Target {
+pub struct RedisTarget {
     /// The address.
     pub address: RedisAddress,
     /// An ACL user; `None` is the default user.
@@ -101,7 +102,7 @@ impl Kind {
     }
 }
 
-impl Target {
+impl RedisTarget {
     /// Reads `redis://[user[:password]@]host[:port][/database]`, `unix:///path[?db=database]`,
     /// `redis-sentinel://[…@]host[:port][,host[:port]…]/[database]?service=NAME`, or
     /// `redis-cluster://[…@]host[:port][,host[:port]…]`; with `rediss` in place of `redis` over TLS with
@@ -172,7 +173,11 @@ fn node(url: &url::Url, kind: Kind) -> Result<Node, UrlError> {
     Ok(Node { host, port: url.port().unwrap_or(kind.port()) })
 }
 
-fn socket(url: &url::Url, username: Option<String>, password: Option<String>) -> Result<Target, UrlError> {
+fn socket(
+    url: &url::Url,
+    username: Option<String>,
+    password: Option<String>,
+) -> Result<RedisTarget, UrlError> {
     let path = decoded(url.path());
     if !path.starts_with('/') || path.len() < 2 {
         return Err(UrlError::NoPath);
@@ -181,7 +186,7 @@ fn socket(url: &url::Url, username: Option<String>, password: Option<String>) ->
         Some(number) if url.fragment().is_none() => database(number)?,
         _ => reject_extra(url).map(|()| 0)?,
     };
-    Ok(Target { address: RedisAddress::Unix(path.into()), username, password, database, tls: None })
+    Ok(RedisTarget { address: RedisAddress::Unix(path.into()), username, password, database, tls: None })
 }
 
 fn service(url: &url::Url) -> Result<String, UrlError> {
@@ -213,7 +218,7 @@ impl std::fmt::Display for Node {
 }
 
 /// The target without its secrets.
-impl std::fmt::Display for Target {
+impl std::fmt::Display for RedisTarget {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let scheme = if self.tls.is_some() { "rediss" } else { "redis" };
         let listed = |nodes: &[Node]| nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
@@ -233,10 +238,23 @@ impl std::fmt::Display for Target {
     }
 }
 
-impl std::fmt::Debug for Target {
+impl std::fmt::Debug for RedisTarget {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Target({self})")
     }
+}
+
+/// How Redis is reached and used.
+#[derive(Clone, Debug)]
+pub struct RedisSpec {
+    /// The address and the credentials.
+    pub target: RedisTarget,
+    /// The longest that a take may last.
+    pub timeout: Duration,
+    /// The first part of every stored key.
+    pub prefix: Box<str>,
+    /// Whether the proxy's clock is sent in place of reading the server's.
+    pub client_clock: bool,
 }
 
 #[cfg(test)]
@@ -249,28 +267,28 @@ mod tests {
 
     #[test]
     fn urls_are_read() {
-        let full = Target::parse("redis://app:s%40cret@db.internal:6390/3").unwrap();
+        let full = RedisTarget::parse("redis://app:s%40cret@db.internal:6390/3").unwrap();
         assert!(full.address == RedisAddress::Tcp(at("db.internal", 6390)) && full.tls.is_none());
         assert_eq!((full.username.as_deref(), full.password.as_deref()), (Some("app"), Some("s@cret")));
         assert_eq!(full.database, 3);
-        assert_eq!(Target::parse("redis://[::1]").unwrap().to_string(), "redis://[::1]:6379");
-        let socket = Target::parse("unix:///run/redis/a.sock").unwrap();
+        assert_eq!(RedisTarget::parse("redis://[::1]").unwrap().to_string(), "redis://[::1]:6379");
+        let socket = RedisTarget::parse("unix:///run/redis/a.sock").unwrap();
         assert!(socket.address == RedisAddress::Unix("/run/redis/a.sock".into()) && socket.database == 0);
-        let socket = Target::parse("unix:///run/a.sock?db=3").unwrap();
+        let socket = RedisTarget::parse("unix:///run/a.sock?db=3").unwrap();
         assert_eq!((socket.database, &*socket.to_string()), (3, "unix:///run/a.sock?db=3"));
     }
 
     #[test]
     fn several_hosts_are_read() {
         let sentinel =
-            Target::parse("redis-sentinel://app:a,b@s1,s2:7000,[::1]:7001/2?service=my%20gate").unwrap();
+            RedisTarget::parse("redis-sentinel://app:a,b@s1,s2:7000,[::1]:7001/2?service=my%20gate").unwrap();
         let RedisAddress::Sentinel { nodes, service, .. } = &sentinel.address else { panic!("{sentinel}") };
         assert_eq!(nodes, &[at("s1", 26379), at("s2", 7000), at("::1", 7001)]);
         assert_eq!(
             (&**service, sentinel.database, sentinel.password.as_deref()),
             ("my gate", 2, Some("a,b"))
         );
-        let cluster = Target::parse("rediss-cluster://c1:7000,c2").unwrap();
+        let cluster = RedisTarget::parse("rediss-cluster://c1:7000,c2").unwrap();
         assert!(cluster.address == RedisAddress::Cluster(vec![at("c1", 7000), at("c2", 6379)]));
         assert!(cluster.tls.is_some());
     }
@@ -283,7 +301,7 @@ mod tests {
             ("redis-sentinel://:hush@a,b/1?service=s", "redis-sentinel://a:26379,b:26379/1?service=s"),
             ("redis-cluster://app:hush@a,b", "redis-cluster://a:6379,b:6379"),
         ] {
-            let target = Target::parse(text).unwrap();
+            let target = RedisTarget::parse(text).unwrap();
             assert_eq!(format!("{target} {target:?}"), format!("{shown} Target({shown})"));
         }
     }
@@ -312,7 +330,7 @@ mod tests {
             ),
             ("unix://", "the path of the socket is missing; write it as unix:///run/redis.sock"),
         ] {
-            assert_eq!(Target::parse(text).unwrap_err().to_string(), error, "{text}");
+            assert_eq!(RedisTarget::parse(text).unwrap_err().to_string(), error, "{text}");
         }
     }
 }

@@ -5,8 +5,7 @@ use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, UNIX_EPOCH};
 
-use super::forwarding::Forwarding;
-use super::record::{AccessRecord, TextRange};
+use super::record::{AccessRecord, Forwarding, TextRange};
 use crate::telemetry::escape::{self, is_plain};
 use crate::time::{Micros, Timestamp};
 

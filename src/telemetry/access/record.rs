@@ -1,18 +1,19 @@
-//! The record of one request in the access log.
+//! The record of one request in the access log, with its fields about forwarding.
 
 use std::net::IpAddr;
 use std::ops::Range;
+use std::rc::Rc;
 use std::time::Duration;
 
 use http::StatusCode;
 use smallvec::SmallVec;
+use tokio::time::Instant;
 
-use super::forwarding::Forwarding;
 use crate::limit::Key;
 use crate::telemetry::escape::{push_cut, push_cut_to};
-use crate::telemetry::interface::Verdict;
+use crate::telemetry::outcome::Verdict;
 use crate::telemetry::trace::TraceId;
-use crate::time::Timestamp;
+use crate::time::{Timestamp, cached_now};
 
 /// The status of a request whose client disconnected before the response, as in nginx.
 const CLIENT_GONE: [u8; 3] = *b"499";
@@ -226,4 +227,38 @@ fn append(texts: &mut Vec<u8>, push: impl FnOnce(&mut Vec<u8>)) -> TextRange {
     let start = position(texts);
     push(texts);
     TextRange { start, end: position(texts) }
+}
+
+/// Where a request was forwarded. Updated at each step, so that it is complete wherever forwarding fails.
+#[derive(Debug, Default)]
+pub struct Forwarding {
+    /// The upstream's label; none if the request was not forwarded.
+    pub(super) upstream: Option<Rc<str>>,
+    /// The label of the last server that was selected.
+    pub(super) server: Option<Rc<str>>,
+    /// How often a server was selected.
+    pub(super) attempts: u32,
+    /// When forwarding started.
+    pub(super) started: Option<Instant>,
+    /// From `started` to the head of the response.
+    pub(super) head_took: Option<Duration>,
+}
+
+impl Forwarding {
+    /// Records that forwarding to an upstream has started.
+    pub fn start(&mut self, upstream: &Rc<str>) {
+        self.upstream = Some(Rc::clone(upstream));
+        self.started = Some(cached_now());
+    }
+
+    /// Records an attempt at a server; `attempt` counts from 1.
+    pub fn start_attempt(&mut self, server: &Rc<str>, attempt: usize) {
+        self.server = Some(Rc::clone(server));
+        self.attempts = u32::try_from(attempt).unwrap_or(u32::MAX);
+    }
+
+    /// Records that the head of the response was received. The cached time is recent: it was read after the socket's event.
+    pub fn head_received(&mut self) {
+        self.head_took = self.started.map(|started| cached_now() - started);
+    }
 }

@@ -1,14 +1,16 @@
-//! A span of time, as the admin interface shows it.
+//! A span of time, as the admin interface shows it: what limits decided, the use of the store, and the parts of other files.
+
+use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::limits::{LimitActivity, decided};
-use super::routes::{Responses, RouteActivity, requested};
-use super::servers::{UpstreamActivity, upstreams};
-use super::store::StoreActivity;
-use super::sums::CounterSums;
-use super::values::{DecisionSums, Latency, rounded};
-use crate::telemetry::metrics::GaugeValues;
+use super::routes::{Responses, RouteActivity, UpstreamActivity, requested, upstreams};
+use super::sums::{
+    CounterSums, Cursor, DecisionSums, Latency, OutcomeSums, SharedName, SortedByName, largest, rounded,
+};
+use crate::telemetry::counts::{WorkerSums, counted_since};
+use crate::telemetry::metrics::{GaugeValues, StoreValues};
+use crate::telemetry::outcome::{ChargeBack, LimitOutcome, StoreRequest};
 use crate::time::{Micros, Timestamp};
 
 /// What happened in a span of time. It serializes to the `Frame` of docs/openapi.json.
@@ -64,4 +66,88 @@ impl Frame {
             certificates_failing: gauges.acme.failing,
         }
     }
+}
+
+/// The decisions of a limit.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct LimitActivity {
+    name: SharedName,
+    decisions: DecisionSums,
+}
+
+/// The limits that decided, and the decisions of all limits.
+pub(super) struct LimitDecisions {
+    pub all: DecisionSums,
+    pub limits: Vec<LimitActivity>,
+    pub left_out: usize,
+}
+
+const DENIALS: [LimitOutcome; 4] =
+    [LimitOutcome::Denied, LimitOutcome::Banned, LimitOutcome::Blocked, LimitOutcome::MissingKey];
+
+/// What limits decided between two readings of their counters.
+pub(super) fn decided(
+    earlier: &SortedByName<Arc<str>, OutcomeSums>,
+    later: &SortedByName<Arc<str>, OutcomeSums>,
+) -> LimitDecisions {
+    let mut known = Cursor::of(earlier);
+    let mut all = DecisionSums::default();
+    let mut active = Vec::new();
+    for (name, later) in later {
+        let counted = known.seek(name).map_or(*later, |earlier| counted_since(earlier, later));
+        all.0.iter_mut().zip(counted).for_each(|(sum, count)| *sum += count);
+        if counted.iter().any(|count| *count > 0) {
+            active
+                .push(LimitActivity { name: SharedName(Arc::clone(name)), decisions: DecisionSums(counted) });
+        }
+    }
+    let rank = |LimitActivity { decisions, .. }: &LimitActivity| {
+        let shadow_denials = decisions.count(&[LimitOutcome::ShadowDenied]);
+        (decisions.count(&DENIALS), shadow_denials, decisions.0.iter().sum::<u64>())
+    };
+    let (limits, left_out) = largest(active, rank);
+    LimitDecisions { all, limits, left_out }
+}
+
+/// The calls to the store, and its state at the end.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct StoreActivity {
+    kind: &'static str,
+    state: &'static str,
+    breakers_open: usize,
+    calls: u64,
+    requests: u64,
+    errors: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    latency: Option<Latency>,
+    owed_keys: usize,
+    owed_units: u64,
+}
+
+impl StoreActivity {
+    /// The calls between two readings of the counters; `values` is none for the store in the process.
+    pub fn between(earlier: &WorkerSums, later: &WorkerSums, values: Option<&StoreValues>) -> Self {
+        let calls = later.store_calls.since(&earlier.store_calls);
+        let requests = counted_since(&earlier.store_requests, &later.store_requests);
+        let values = values.copied();
+        let StoreValues { breakers_open, owed_keys, charge_back, .. } = values.unwrap_or_default();
+        Self {
+            kind: if values.is_some() { "redis" } else { "memory" },
+            state: if breakers_open == 0 { "up" } else { "unreachable" },
+            breakers_open,
+            calls: calls.count(),
+            requests: requests.iter().sum(),
+            errors: requests.iter().sum::<u64>() - requests[StoreRequest::Replied as usize],
+            latency: Latency::of(&calls),
+            owed_keys,
+            owed_units: if owed_keys == 0 { 0 } else { owed(charge_back) },
+        }
+    }
+}
+
+/// The units that are still to be charged.
+fn owed(units: [u64; ChargeBack::COUNT]) -> u64 {
+    let settled = [ChargeBack::Paid, ChargeBack::Lost, ChargeBack::Dropped];
+    let settled = settled.iter().map(|outcome| units[*outcome as usize]).sum();
+    units[ChargeBack::Owed as usize].saturating_sub(settled)
 }

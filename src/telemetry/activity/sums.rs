@@ -1,16 +1,18 @@
-//! The sums of the counters at one time.
+//! The sums of the counters at one time, and the values of a frame that are made of two of them.
 
-use std::cmp::Ordering;
+use std::cmp::{Ordering, Reverse};
 use std::convert::Infallible;
 use std::iter::Peekable;
 use std::slice::Iter;
 use std::sync::Arc;
 
+use serde::{Serialize, Serializer};
 use tokio::time::Instant;
 
 use crate::telemetry::counts::{LimitSums, RouteSums, WorkerSums};
+use crate::telemetry::histogram::DurationSums;
 use crate::telemetry::metrics::Metrics;
-use crate::telemetry::outcome::{DecisionSource, Outcome};
+use crate::telemetry::outcome::{DecisionSource, LimitOutcome};
 use crate::telemetry::upstreams::ServerSums;
 
 /// The sums of the counters at one time. Limits and routes that have counted nothing are left out.
@@ -19,15 +21,15 @@ pub struct CounterSums {
     /// When they were read.
     pub at: Instant,
     pub(super) workers: WorkerSums,
-    /// Of requests that no route matched.
+    /// The counters of requests that no route matched.
     pub(super) unrouted: RouteSums,
     pub(super) limits: SortedByName<Arc<str>, OutcomeSums>,
     pub(super) routes: SortedByName<Arc<str>, RouteSums>,
     pub(super) servers: SortedByName<ServerName, ServerSums>,
 }
 
-/// Decisions by their outcome, in the order of [`Outcome::ALL`].
-pub(super) type OutcomeSums = [u64; Outcome::ALL.len()];
+/// Decisions by their outcome, in the order of [`LimitOutcome::ALL`].
+pub(super) type OutcomeSums = [u64; LimitOutcome::ALL.len()];
 
 /// Values in ascending order of their names.
 pub(super) type SortedByName<N, T> = Vec<(N, T)>;
@@ -81,9 +83,10 @@ impl CounterSums {
 
 /// Adds up what different sources have decided.
 fn by_outcome(limit: &LimitSums) -> OutcomeSums {
-    let count =
-        |outcome: Outcome| DecisionSource::ALL.iter().map(|(source, _)| limit[outcome.cell(*source)]).sum();
-    Outcome::ALL.map(|(outcome, _)| count(outcome))
+    let count = |outcome: LimitOutcome| {
+        DecisionSource::ALL.iter().map(|(source, _)| limit[outcome.cell(*source)]).sum()
+    };
+    LimitOutcome::ALL.map(|(outcome, _)| count(outcome))
 }
 
 impl<'a, N, T> Cursor<'a, N, T> {
@@ -110,5 +113,71 @@ impl<'a, N: Ord, T> Cursor<'a, N, T> {
     /// The value with this name. Each name must be greater than that of the call before.
     pub fn seek(&mut self, name: &N) -> Option<&'a T> {
         self.find(|other| other.cmp(name)).map(|(_, value)| value)
+    }
+}
+
+/// The most limits, routes and servers of a frame, each.
+pub(super) const MAX_LISTED: usize = 100;
+
+/// A name, which many frames share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SharedName(pub Arc<str>);
+
+/// Decisions by outcome. Outcomes without decisions are not serialized.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct DecisionSums(pub OutcomeSums);
+
+/// Quantiles of durations, in seconds.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Latency {
+    p50: f64,
+    p99: f64,
+}
+
+impl DecisionSums {
+    /// How many there are with one of these outcomes.
+    pub fn count(&self, outcomes: &[LimitOutcome]) -> u64 {
+        outcomes.iter().map(|outcome| self.0[*outcome as usize]).sum()
+    }
+}
+
+impl Latency {
+    /// None without durations.
+    pub fn of(durations: &DurationSums) -> Option<Self> {
+        Some(Self {
+            p50: rounded(durations.quantile(0.5)?, 1e6),
+            p99: rounded(durations.quantile(0.99)?, 1e6),
+        })
+    }
+}
+
+/// Rounds to a multiple of a fraction, so that the text is short.
+pub(super) fn rounded(value: f64, fractions: f64) -> f64 {
+    (value * fractions).round() / fractions
+}
+
+/// The entries with the largest ranks in descending order, [`MAX_LISTED`] at most, and the number of the others.
+pub(super) fn largest<T, K: Ord>(mut all: Vec<T>, rank: impl Fn(&T) -> K) -> (Vec<T>, usize) {
+    let left_out = all.len().saturating_sub(MAX_LISTED);
+    if left_out > 0 {
+        all.select_nth_unstable_by_key(MAX_LISTED, |entry| Reverse(rank(entry)));
+        all.truncate(MAX_LISTED);
+        // The history keeps it.
+        all.shrink_to_fit();
+    }
+    all.sort_by_key(|entry| Reverse(rank(entry)));
+    (all, left_out)
+}
+
+impl Serialize for SharedName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+impl Serialize for DecisionSums {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let outcomes = LimitOutcome::ALL.iter().map(|(_, outcome)| outcome);
+        serializer.collect_map(outcomes.zip(self.0).filter(|(_, count)| *count > 0))
     }
 }

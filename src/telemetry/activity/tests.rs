@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::*;
 use crate::limit::{Policy, PolicyId, Quota, Rate};
 use crate::telemetry::metrics::{GaugeValues, Metrics, StoreValues};
-use crate::telemetry::outcome::{DecisionSource, Outcome};
+use crate::telemetry::outcome::{DecisionSource, LimitOutcome};
 use crate::telemetry::upstreams::{AttemptOutcome, ServerValues, UpstreamValues};
 use crate::time::{Micros, Timestamp, monotonic};
 
@@ -54,8 +54,8 @@ fn a_frame_has_the_differences_to_the_last_reading() {
     for counts in [&counts, &other, &other] {
         counts.requests(Some(0)).record_response(StatusCode::OK);
         counts.requests(Some(0)).record_duration(Duration::from_millis(3), None);
-        counts.record_decision(PolicyId(1), Outcome::Denied, DecisionSource::Cache);
-        counts.record_decision(PolicyId(1), Outcome::Denied, DecisionSource::Store);
+        counts.record_decision(PolicyId(1), LimitOutcome::Denied, DecisionSource::Cache);
+        counts.record_decision(PolicyId(1), LimitOutcome::Denied, DecisionSource::Store);
     }
     let frame = process.frame();
     assert_eq!((&frame["time"], &frame["seconds"]), (&json!(1_790_000_000.123), &json!(2.0)));
@@ -81,7 +81,7 @@ fn counters_that_start_again_give_no_negative_numbers() {
         for _ in 0..count {
             counts.requests(Some(0)).record_response(StatusCode::OK);
             counts.requests(Some(0)).record_duration(Duration::from_millis(3), None);
-            counts.record_decision(PolicyId(0), Outcome::Allowed, DecisionSource::Memory);
+            counts.record_decision(PolicyId(0), LimitOutcome::Allowed, DecisionSource::Memory);
         }
     };
     send(&process, 5);
@@ -107,13 +107,13 @@ fn a_frame_lists_denials_and_failures_first_and_is_bounded() {
         for _ in 0..=number {
             counts.requests(Some(index)).record_response(StatusCode::OK);
             counts.requests(Some(index)).record_duration(Duration::from_millis(number.into()), None);
-            counts.record_decision(PolicyId(number.into()), Outcome::Allowed, DecisionSource::Memory);
+            counts.record_decision(PolicyId(number.into()), LimitOutcome::Allowed, DecisionSource::Memory);
         }
     }
     counts.requests(Some(3)).record_response(StatusCode::BAD_GATEWAY);
     counts.requests(Some(4)).record_response(StatusCode::TOO_MANY_REQUESTS);
-    counts.record_decision(PolicyId(5), Outcome::Banned, DecisionSource::Memory);
-    counts.record_decision(PolicyId(6), Outcome::ShadowDenied, DecisionSource::Memory);
+    counts.record_decision(PolicyId(5), LimitOutcome::Banned, DecisionSource::Memory);
+    counts.record_decision(PolicyId(6), LimitOutcome::ShadowDenied, DecisionSource::Memory);
     let server = |number: usize| ServerValues {
         label: format!("http://10.0.0.{number:03}:8080").into(),
         addresses: 2,
@@ -145,7 +145,7 @@ fn a_frame_lists_denials_and_failures_first_and_is_bounded() {
 fn a_server_is_as_healthy_as_its_addresses() {
     let state = |addresses, healthy, ejected| {
         let values = ServerValues { addresses, healthy, ejected, ..ServerValues::default() };
-        servers::state(&values)
+        super::routes::state(&values)
     };
     assert_eq!(
         [(1, 1, 0), (2, 1, 1), (2, 0, 1), (2, 0, 0), (0, 0, 0)]

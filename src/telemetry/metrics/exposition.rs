@@ -1,10 +1,9 @@
-//! Writes metrics in their text formats.
+//! Writes metrics in their text formats, and chooses the one that a client accepts.
 
 use std::io::{self, Write};
 use std::time::Duration;
 
-use super::format::MetricsFormat;
-use crate::telemetry::exemplars::Exemplar;
+use crate::telemetry::histogram::Exemplar;
 use crate::time::Micros;
 
 /// The labels of a series: names and values.
@@ -12,7 +11,7 @@ pub(super) type Labels<'a> = &'a [(&'static str, &'a str)];
 
 /// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum MetricKind {
     Counter,
     Gauge,
     Histogram,
@@ -32,7 +31,7 @@ impl<W: Write> Exposition<W> {
     }
 
     /// Starts a metric. The name of a counter ends with `_total`, and that of a metric in seconds with `_seconds`.
-    pub fn start(&mut self, kind: Kind, name: &'static str, help: &str) -> io::Result<()> {
+    pub fn start(&mut self, kind: MetricKind, name: &'static str, help: &str) -> io::Result<()> {
         self.name = name;
         // In OpenMetrics the metric of the series `x_total` is `x`.
         let metric = match self.format {
@@ -40,9 +39,9 @@ impl<W: Write> Exposition<W> {
             MetricsFormat::OpenMetrics => name.strip_suffix("_total").unwrap_or(name),
         };
         let kind = match kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Histogram => "histogram",
         };
         write!(self.out, "# HELP {metric} {help}\n# TYPE {metric} {kind}\n")?;
         if self.format == MetricsFormat::OpenMetrics && metric.ends_with("_seconds") {
@@ -143,6 +142,90 @@ impl<W: Write> Exposition<W> {
     }
 }
 
+/// A text format of metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetricsFormat {
+    /// The text format of Prometheus, version 0.0.4.
+    Prometheus,
+    /// `OpenMetrics` 1.0.
+    OpenMetrics,
+}
+
+/// A media type with the version of its format.
+#[derive(Clone, Copy)]
+struct MediaType {
+    name: (&'static str, &'static str),
+    version: &'static str,
+}
+
+/// How exactly a media range of `Accept` names a type; the most exact one decides (RFC 9110 §12.5.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
+struct Preference {
+    exactness: u8,
+    quality: f32,
+}
+
+impl MetricsFormat {
+    /// The format that the values of `Accept` prefer. Without a preference, and if they accept neither, it is that of
+    /// Prometheus, which every scraper can read.
+    #[must_use]
+    pub fn accepted(accept: &[&str]) -> Self {
+        let quality = |format: Self| {
+            let ranges = accept.iter().flat_map(|value| value.split(','));
+            let matching = ranges.filter_map(|range| format.media_type().preference(range));
+            matching.fold(Preference::default(), |best, next| if next >= best { next } else { best }).quality
+        };
+        if quality(Self::OpenMetrics) > quality(Self::Prometheus) {
+            Self::OpenMetrics
+        } else {
+            Self::Prometheus
+        }
+    }
+
+    /// The value of `Content-Type`.
+    #[must_use]
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+
+    fn media_type(self) -> MediaType {
+        match self {
+            Self::Prometheus => MediaType { name: ("text", "plain"), version: "0.0.4" },
+            Self::OpenMetrics => MediaType { name: ("application", "openmetrics-text"), version: "1.0.0" },
+        }
+    }
+}
+
+impl MediaType {
+    /// How a media range prefers this type; none if the range does not include it.
+    fn preference(self, range: &str) -> Option<Preference> {
+        let mut parts = range.split(';').map(str::trim);
+        let (kind, subtype) = parts.next()?.split_once('/')?;
+        let (mut exactness, mut quality) = match (kind, subtype) {
+            ("*", "*") => (1, 1.0),
+            (_, "*") if kind.eq_ignore_ascii_case(self.name.0) => (2, 1.0),
+            _ if kind.eq_ignore_ascii_case(self.name.0) && subtype.eq_ignore_ascii_case(self.name.1) => {
+                (3, 1.0)
+            }
+            _ => return None,
+        };
+        for (name, value) in parts.filter_map(|part| part.split_once('=')) {
+            let value = value.trim_matches('"');
+            match name.to_ascii_lowercase().as_str() {
+                "q" => quality = value.parse().ok().filter(|quality| (0.0..=1.0).contains(quality))?,
+                "version" if value == self.version => exactness = 4,
+                "version" => return None,
+                // Such as `charset`, or `escaping`: all names are plain ASCII.
+                _ => {}
+            }
+        }
+        Some(Preference { exactness, quality })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -150,11 +233,11 @@ mod tests {
     fn text(format: MetricsFormat) -> String {
         let mut text = Vec::new();
         let mut out = Exposition::new(&mut text, format);
-        out.start(Kind::Counter, "a_total", "Counts.").unwrap();
+        out.start(MetricKind::Counter, "a_total", "Counts.").unwrap();
         out.series(&[("x", "say \"a\\b\"\nc"), ("y", "")], 7).unwrap();
-        out.start(Kind::Histogram, "b_seconds", "Times.").unwrap();
+        out.start(MetricKind::Histogram, "b_seconds", "Times.").unwrap();
         out.histogram(&[("x", "1")], [(Some("0.5"), 1), (None, 2)].into_iter(), 2.25).unwrap();
-        out.start(Kind::Gauge, "c_timestamp_seconds", "A time.").unwrap();
+        out.start(MetricKind::Gauge, "c_timestamp_seconds", "A time.").unwrap();
         out.seconds(&[], 1_790_000_000.5).unwrap();
         out.finish().unwrap();
         String::from_utf8(text).unwrap()
@@ -205,5 +288,41 @@ c_timestamp_seconds 1790000000.5"#;
                 "# EOF",
             ]
         );
+    }
+
+    /// RFC 9110 §12.5.1.
+    #[test]
+    fn the_preferred_format_is_selected() {
+        use MetricsFormat::{OpenMetrics, Prometheus};
+        let prometheus_2 = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,\
+                            text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
+        let prometheus_3 = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,\
+                            application/openmetrics-text;version=0.0.1;q=0.4,\
+                            text/plain;version=1.0.0;escaping=allow-utf-8;q=0.3,text/plain;version=0.0.4;q=0.2,*/*;q=0.1";
+        for (accept, format) in [
+            (&[][..], Prometheus),
+            (&[""], Prometheus),
+            (&["*/*"], Prometheus),
+            (&["text/html, */*;q=0.8"], Prometheus),
+            (&["application/json"], Prometheus),
+            (&["text/plain"], Prometheus),
+            (&[prometheus_2], OpenMetrics),
+            (&[prometheus_3], OpenMetrics),
+            (&["application/openmetrics-text"], OpenMetrics),
+            (&["Application/OpenMetrics-Text; Version=\"1.0.0\"; charset=utf-8"], OpenMetrics),
+            (&["application/openmetrics-text;version=0.0.1"], Prometheus),
+            (&["application/openmetrics-text;version=2.0.0, text/plain;q=0.1"], Prometheus),
+            (&["application/openmetrics-text;q=0.4", "text/plain;version=0.0.4;q=0.5"], Prometheus),
+            (&["application/openmetrics-text;q=0.5", "text/plain;version=0.0.4;q=0.4"], OpenMetrics),
+            (&["application/openmetrics-text, text/plain"], Prometheus),
+            (&["application/*, text/plain;q=0.9"], OpenMetrics),
+            // The more exact range decides, whatever its place and its weight.
+            (&["text/plain;q=0.1, */*"], OpenMetrics),
+            (&["*/*, text/plain;version=0.0.4;q=0.1"], OpenMetrics),
+            (&["application/openmetrics-text;q=0, */*"], Prometheus),
+            (&["application/openmetrics-text;q=2, text/plain;q=x"], Prometheus),
+        ] {
+            assert_eq!(MetricsFormat::accepted(accept), format, "{accept:?}");
+        }
     }
 }

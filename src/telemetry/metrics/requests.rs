@@ -2,13 +2,11 @@
 
 use std::io::{self, Write};
 
-use super::exposition::{Exposition, Kind};
+use super::exposition::{Exposition, MetricKind};
 use super::scrape::Scrape;
 use crate::telemetry::counts::{CLASSES, LimitSums, RouteSums};
-use crate::telemetry::grant_event::GrantEvent;
 use crate::telemetry::histogram::DURATION_BUCKETS;
-use crate::telemetry::interface::{Interface, Verdict};
-use crate::telemetry::outcome::{DecisionSource, Outcome};
+use crate::telemetry::outcome::{DecisionSource, GrantEvent, Interface, LimitOutcome, Verdict};
 
 /// Writes the requests by interface: those of the proxy, or that of the library.
 pub(super) fn write_interfaces(
@@ -18,7 +16,7 @@ pub(super) fn write_interfaces(
 ) -> io::Result<()> {
     let requests = scrape.registry.workers().requests;
     let help = "Requests that were decided, by the interface through which they came.";
-    out.start(Kind::Counter, "tidegate_interface_requests_total", help)?;
+    out.start(MetricKind::Counter, "tidegate_interface_requests_total", help)?;
     let is_shown = |interface: Interface| (interface == Interface::Library) == is_library;
     for (interface, interface_name) in Interface::ALL.into_iter().filter(|(it, _)| is_shown(*it)) {
         for (verdict, verdict_name) in Verdict::ALL {
@@ -32,10 +30,10 @@ pub(super) fn write_interfaces(
 /// Writes the metrics of decisions and delays.
 pub(super) fn write_decisions(scrape: &Scrape<'_>, out: &mut Exposition<impl Write>) -> io::Result<()> {
     let help = "Decisions of limits on requests, by outcome and by what has made them.";
-    out.start(Kind::Counter, "tidegate_decisions_total", help)?;
+    out.start(MetricKind::Counter, "tidegate_decisions_total", help)?;
     scrape.registry.each_limit(|limit, sums| limit_decisions(scrape, limit, &sums, out))?;
     let help = "Keys that the limit denied in the last minute, or in shadow mode would have denied.";
-    out.start(Kind::Gauge, "tidegate_denied_keys", help)?;
+    out.start(MetricKind::Gauge, "tidegate_denied_keys", help)?;
     scrape.registry.each_limit(|limit, _| {
         let keys = scrape.gauges.denied_keys.get(limit).copied().unwrap_or_default();
         out.series(&[("limit", limit)], keys as u64)
@@ -43,12 +41,16 @@ pub(super) fn write_decisions(scrape: &Scrape<'_>, out: &mut Exposition<impl Wri
     write_grants(scrape, out)?;
     let workers = scrape.registry.workers();
     let help = "Time to decide on a request that has limits, including the wait for the store.";
-    out.start(Kind::Histogram, "tidegate_decision_duration_seconds", help)?;
+    out.start(MetricKind::Histogram, "tidegate_decision_duration_seconds", help)?;
     out.histogram(&[], workers.decisions.buckets(), workers.decisions.sum())?;
-    out.start(Kind::Histogram, "tidegate_request_delay_seconds", "Delays of requests by leaky buckets.")?;
+    out.start(
+        MetricKind::Histogram,
+        "tidegate_request_delay_seconds",
+        "Delays of requests by leaky buckets.",
+    )?;
     out.histogram(&[], workers.delays.buckets(), workers.delays.sum())?;
     let help = "How long connections are not read after refused requests while a worker is saturated.";
-    out.start(Kind::Histogram, "tidegate_refusal_pause_seconds", help)?;
+    out.start(MetricKind::Histogram, "tidegate_refusal_pause_seconds", help)?;
     out.histogram(&[], workers.pauses.buckets(), workers.pauses.sum())
 }
 
@@ -59,7 +61,7 @@ fn limit_decisions(
     out: &mut Exposition<impl Write>,
 ) -> io::Result<()> {
     for (source, source_name) in DecisionSource::ALL {
-        for (outcome, outcome_name) in Outcome::ALL {
+        for (outcome, outcome_name) in LimitOutcome::ALL {
             let count = sums[outcome.cell(source)];
             if count > 0 || is_expected(scrape, limit, outcome, source) {
                 let labels = [("limit", limit), ("outcome", outcome_name), ("source", source_name)];
@@ -71,7 +73,7 @@ fn limit_decisions(
 }
 
 /// Whether a series is written while it is 0, so that a query sees its first increment.
-fn is_expected(scrape: &Scrape<'_>, limit: &str, outcome: Outcome, source: DecisionSource) -> bool {
+fn is_expected(scrape: &Scrape<'_>, limit: &str, outcome: LimitOutcome, source: DecisionSource) -> bool {
     let is_source = match source {
         DecisionSource::Store | DecisionSource::Fallback => scrape.gauges.store.is_some(),
         DecisionSource::Memory => scrape.gauges.store.is_none(),
@@ -81,9 +83,9 @@ fn is_expected(scrape: &Scrape<'_>, limit: &str, outcome: Outcome, source: Decis
     let is_shadow = || scrape.policies.get(limit).map(|policy| policy.shadow);
     is_source
         && match outcome {
-            Outcome::Allowed | Outcome::NearLimit => true,
-            Outcome::Denied => is_shadow() == Some(false),
-            Outcome::ShadowDenied => is_shadow() == Some(true),
+            LimitOutcome::Allowed | LimitOutcome::NearLimit => true,
+            LimitOutcome::Denied => is_shadow() == Some(false),
+            LimitOutcome::ShadowDenied => is_shadow() == Some(true),
             _ => false,
         }
 }
@@ -98,7 +100,7 @@ fn has_grants(scrape: &Scrape<'_>, limit: &str) -> bool {
 fn write_grants(scrape: &Scrape<'_>, out: &mut Exposition<impl Write>) -> io::Result<()> {
     let of = |limit: &str| scrape.gauges.grants.get(limit).copied().unwrap_or_default();
     let help = "Units that the store has granted ahead of requests, by what has become of them.";
-    out.start(Kind::Counter, "tidegate_ahead_units_total", help)?;
+    out.start(MetricKind::Counter, "tidegate_ahead_units_total", help)?;
     scrape.registry.each_limit(|limit, _| {
         for ((_, event), units) in GrantEvent::ALL.iter().zip(of(limit).events) {
             if has_grants(scrape, limit) || units > 0 {
@@ -108,7 +110,7 @@ fn write_grants(scrape: &Scrape<'_>, out: &mut Exposition<impl Write>) -> io::Re
         Ok::<_, io::Error>(())
     })?;
     let help = "Granted units that this process can spend without the store.";
-    out.start(Kind::Gauge, "tidegate_ahead_units_held", help)?;
+    out.start(MetricKind::Gauge, "tidegate_ahead_units_held", help)?;
     scrape.registry.each_limit(|limit, _| {
         if has_grants(scrape, limit) { out.series(&[("limit", limit)], of(limit).held) } else { Ok(()) }
     })
@@ -120,7 +122,7 @@ pub(super) fn write(scrape: &Scrape<'_>, out: &mut Exposition<impl Write>) -> io
     let unrouted = registry.unrouted();
     let help = "Requests by route and status class, 429 apart; none: the client disconnected before the response; empty \
                 route: no route matched.";
-    out.start(Kind::Counter, "tidegate_requests_total", help)?;
+    out.start(MetricKind::Counter, "tidegate_requests_total", help)?;
     let mut write = |route: &str, sums: RouteSums| {
         for (class, count) in CLASSES.iter().zip(sums.classes) {
             out.series(&[("route", route), ("status", class)], count)?;
@@ -130,7 +132,7 @@ pub(super) fn write(scrape: &Scrape<'_>, out: &mut Exposition<impl Write>) -> io
     write("", unrouted.clone())?;
     registry.each_route(write)?;
     let help = "Time from a request's head to the end of its response, by route.";
-    out.start(Kind::Histogram, "tidegate_request_duration_seconds", help)?;
+    out.start(MetricKind::Histogram, "tidegate_request_duration_seconds", help)?;
     let mut write = |route: &str, RouteSums { durations, exemplars, .. }: RouteSums| {
         // Most of many routes have no requests.
         if durations.is_empty() {

@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::limit::Policy;
 use crate::telemetry::acme_counts::AcmeValues;
-use crate::telemetry::charge_back::ChargeBack;
-use crate::telemetry::grant_event::GrantValues;
 use crate::telemetry::listeners::ListenerValues;
+use crate::telemetry::outcome::{ChargeBack, GrantValues};
 use crate::telemetry::registry::Registry;
 use crate::telemetry::upstreams::UpstreamValues;
 use crate::time::Timestamp;
@@ -14,9 +13,9 @@ use crate::time::Timestamp;
 /// Values that are read at each scrape.
 #[derive(Clone, Debug, Default)]
 pub struct GaugeValues {
-    /// Of each listener.
+    /// The values of each listener.
     pub listeners: Vec<ListenerValues>,
-    /// Of the store, if it is Redis.
+    /// The values of the store, if it is Redis.
     pub store: Option<StoreValues>,
     /// Keys in the in-process store.
     pub keys: usize,
@@ -28,13 +27,13 @@ pub struct GaugeValues {
     pub dropped_log_lines: u64,
     /// Spans that were exported and dropped since the start.
     pub spans: [u64; 2],
-    /// Of certificates from an ACME server.
+    /// The values of certificates from an ACME server.
     pub acme: AcmeValues,
     /// How many keys each limit denied in the last minute; none for limits without denials.
     pub denied_keys: BTreeMap<Box<str>, usize>,
     /// Units that the store has granted, of each limit.
     pub grants: BTreeMap<Box<str>, GrantValues>,
-    /// Of each upstream.
+    /// The values of each upstream.
     pub upstreams: Vec<UpstreamValues>,
 }
 
@@ -51,7 +50,7 @@ pub struct StoreValues {
     pub charge_back: [u64; ChargeBack::COUNT],
 }
 
-/// What one scrape reads.
+/// The values that one scrape reads.
 pub(super) struct Scrape<'a> {
     pub registry: &'a Registry,
     pub process: ProcessValues,

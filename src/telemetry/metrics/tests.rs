@@ -8,7 +8,7 @@ use super::*;
 use crate::limit::{Ahead, PolicyId, Quota, Rate};
 use crate::telemetry::{
     AcmeValues, AttemptOutcome, DecisionSource, GrantValues, Handshake, HandshakeFailure, Interface,
-    ListenerCounts, ListenerValues, Outcome, ServerValues, StoreRequest, TraceId, UpstreamEvent,
+    LimitOutcome, ListenerCounts, ListenerValues, ServerValues, StoreRequest, TraceId, UpstreamEvent,
     UpstreamValues, Verdict,
 };
 use crate::time::Micros;
@@ -68,7 +68,7 @@ fn metrics(policies: &[Policy]) -> Metrics {
     let metrics = Metrics::new(Timestamp(1_790_000_000_500_000));
     for worker in 0..2 {
         let counts = metrics.counts(worker, policies, ["say \"a\"", "quiet"].into_iter());
-        counts.record_decision(PolicyId(0), Outcome::Denied, DecisionSource::Cache);
+        counts.record_decision(PolicyId(0), LimitOutcome::Denied, DecisionSource::Cache);
         counts.record_decision_duration(Duration::from_micros(300));
         counts.record_request(Interface::EnvoyRateLimit, Verdict::Denied);
         counts.record_delay(Duration::from_millis(20));

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::exposition::{Exposition, Kind};
+use super::exposition::{Exposition, MetricKind};
 use super::scrape::Scrape;
 use crate::telemetry::histogram::DurationSums;
 use crate::telemetry::upstreams::{AttemptOutcome, ServerSums, ServerValues, UpstreamEvent, UpstreamSums};
@@ -40,7 +40,7 @@ pub(super) fn write(scrape: &Scrape<'_>, out: &mut Exposition<impl Write>) -> io
 fn server_requests(scrape: &Scrape<'_>, out: &mut Exposition<impl Write>) -> io::Result<()> {
     let registry = scrape.registry;
     let help = "Attempts to forward a request to a server, by outcome.";
-    out.start(Kind::Counter, "tidegate_upstream_requests_total", help)?;
+    out.start(MetricKind::Counter, "tidegate_upstream_requests_total", help)?;
     registry.each_upstream(|upstream, sums| {
         for (server, sums) in &sums.servers {
             for ((_, outcome), count) in AttemptOutcome::ALL.iter().zip(sums.attempts) {
@@ -51,7 +51,7 @@ fn server_requests(scrape: &Scrape<'_>, out: &mut Exposition<impl Write>) -> io:
         Ok::<_, io::Error>(())
     })?;
     for (name, help, durations) in HISTOGRAMS {
-        out.start(Kind::Histogram, name, help)?;
+        out.start(MetricKind::Histogram, name, help)?;
         registry.each_upstream(|upstream, sums| {
             let all = sums.servers.iter().map(|(server, sums)| (server, durations(sums)));
             for (server, durations) in all.filter(|(_, durations)| !durations.is_empty()) {
@@ -68,7 +68,7 @@ fn upstream_events(scrape: &Scrape<'_>, out: &mut Exposition<impl Write>) -> io:
     let registry = scrape.registry;
     let count_of = |sums: &UpstreamSums, event: UpstreamEvent| sums.events[event as usize];
     let help = "Retries that were sent, and those that were not because the retry budget was used up.";
-    out.start(Kind::Counter, "tidegate_upstream_retries_total", help)?;
+    out.start(MetricKind::Counter, "tidegate_upstream_retries_total", help)?;
     registry.each_upstream(|upstream, sums| {
         for (event, outcome) in [(UpstreamEvent::Retried, "sent"), (UpstreamEvent::OverBudget, "over_budget")]
         {
@@ -77,12 +77,12 @@ fn upstream_events(scrape: &Scrape<'_>, out: &mut Exposition<impl Write>) -> io:
         Ok::<_, io::Error>(())
     })?;
     let help = "Requests that got no connection because all were in use.";
-    out.start(Kind::Counter, "tidegate_upstream_refusals_total", help)?;
+    out.start(MetricKind::Counter, "tidegate_upstream_refusals_total", help)?;
     registry.each_upstream(|upstream, sums| {
         out.series(&[("upstream", upstream)], count_of(&sums, UpstreamEvent::Full))
     })?;
     let help = "Time that requests wait for a connection while all are in use, whether they get one or not.";
-    out.start(Kind::Histogram, "tidegate_upstream_queue_duration_seconds", help)?;
+    out.start(MetricKind::Histogram, "tidegate_upstream_queue_duration_seconds", help)?;
     registry.each_upstream(|upstream, UpstreamSums { waits, .. }| {
         if waits.is_empty() {
             return Ok(());
@@ -92,18 +92,22 @@ fn upstream_events(scrape: &Scrape<'_>, out: &mut Exposition<impl Write>) -> io:
 }
 
 fn upstream_gauges(scrape: &Scrape<'_>, out: &mut Exposition<impl Write>) -> io::Result<()> {
-    out.start(Kind::Gauge, "tidegate_upstream_pending_requests", "Requests that wait for a connection.")?;
+    out.start(
+        MetricKind::Gauge,
+        "tidegate_upstream_pending_requests",
+        "Requests that wait for a connection.",
+    )?;
     for upstream in &scrape.gauges.upstreams {
         out.series(&[("upstream", &*upstream.label)], upstream.pending as u64)?;
     }
     for (name, help, value) in GAUGES {
-        out.start(Kind::Gauge, name, help)?;
+        out.start(MetricKind::Gauge, name, help)?;
         for (labels, server) in servers(scrape) {
             out.series(&labels, value(server) as u64)?;
         }
     }
     let help = "Ejections of an address of a server because of failed requests.";
-    out.start(Kind::Counter, "tidegate_upstream_ejections_total", help)?;
+    out.start(MetricKind::Counter, "tidegate_upstream_ejections_total", help)?;
     for (labels, server) in servers(scrape) {
         out.series(&labels, server.ejections)?;
     }

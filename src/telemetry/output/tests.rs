@@ -5,8 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use parking_lot::Mutex;
 
-use super::buffer::{CAPACITY, FULL, MAX_WAITING};
-use super::shared::GATHER;
+use super::shared::{CAPACITY, FULL, GATHER, MAX_WAITING};
 use super::*;
 use crate::time::monotonic;
 

@@ -4,8 +4,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::buffer::{Buffer, CAPACITY, PendingLines};
-use super::shared::SharedOutput;
+use super::shared::{Buffer, CAPACITY, PendingLines, SharedOutput};
 
 /// State of the writer thread.
 pub(super) struct Writer<W> {

@@ -2,7 +2,7 @@
 
 use std::collections::{HashSet, VecDeque};
 
-use super::pair::{DeniedAndAll, TopBy};
+use super::sketch::{DeniedAndAll, TopBy};
 use super::summary::Summary;
 use crate::limit::Key;
 

@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use hashbrown::HashTable;
 
-use super::label::KeyLabel;
-use super::summary::{COUNTERS, Counter, Summary};
+use super::summary::{COUNTERS, Counter, KeyLabel, Summary};
 use crate::limit::Key;
 
 /// The capacity of an index, twice the number of counters: in a fuller table, removed entries leave marks, and it is rebuilt
@@ -103,6 +102,44 @@ impl From<Sketch> for Summary {
 /// Keys are hashes already. Keys that are chosen to collide only make a look-up compare all counters.
 fn hash(key: Key) -> u64 {
     key.0.first_chunk().map_or(0, |first| u64::from_le_bytes(*first))
+}
+
+/// The requests of which the keys are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TopBy {
+    /// Requests that the limit denied, or in shadow mode would have denied.
+    Denials,
+    /// Requests that the limit decided.
+    Traffic,
+}
+
+/// The denied requests and all requests of a limit.
+#[derive(Clone, Debug, Default)]
+pub(super) struct DeniedAndAll<T> {
+    pub denials: T,
+    pub traffic: T,
+}
+
+impl<T> DeniedAndAll<T> {
+    pub fn get(&self, by: TopBy) -> &T {
+        match by {
+            TopBy::Denials => &self.denials,
+            TopBy::Traffic => &self.traffic,
+        }
+    }
+}
+
+impl DeniedAndAll<Summary> {
+    pub fn merge(&mut self, other: &Self) {
+        self.denials.merge(&other.denials);
+        self.traffic.merge(&other.traffic);
+    }
+}
+
+impl From<DeniedAndAll<Sketch>> for DeniedAndAll<Summary> {
+    fn from(DeniedAndAll { denials, traffic }: DeniedAndAll<Sketch>) -> Self {
+        Self { denials: denials.into(), traffic: traffic.into() }
+    }
 }
 
 #[cfg(test)]

@@ -4,10 +4,9 @@ use http::{Method, StatusCode};
 use tokio::time::Instant;
 
 use super::id::{SpanId, TraceId};
-use super::queue::SpanQueue;
 use super::span::{Span, SpanKind};
-use super::traceparent::Traceparent;
-use super::tracestate;
+use super::traceparent::{Traceparent, is_valid_tracestate};
+use super::tracer::SpanQueue;
 use crate::http1::{Fields, names};
 use crate::time::{Micros, Timestamp, cached_now, monotonic};
 
@@ -112,7 +111,7 @@ impl RequestTrace {
         let header = Traceparent::new(&self.id, &self.span, self.is_sampled);
         fields.set(names::TRACEPARENT, header.as_bytes());
         if fields.contains(names::TRACESTATE)
-            && !(self.has_parent && tracestate::is_valid(fields.get_all(names::TRACESTATE)))
+            && !(self.has_parent && is_valid_tracestate(fields.get_all(names::TRACESTATE)))
         {
             fields.remove(names::TRACESTATE);
         }

@@ -11,7 +11,7 @@ const MAX_TEXT: usize = 1024;
 /// Bytes of a span: enough for most.
 const CAPACITY: usize = 768;
 
-/// What a span is of.
+/// The kind of a span.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum SpanKind {
     /// A request from a client.

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use tidegate::limit::{Ban, Decision, DenyReason, PolicyId};
-use tidegate::store::Change;
+use tidegate::store::StateChange;
 use tidegate::time::{Micros, Timestamp};
 
 use super::kit::{self, Course, SECOND, any_cost, any_move, any_timed, for_all, key, memory};
@@ -71,12 +71,12 @@ impl Held {
         }
     }
 
-    fn change(&mut self, now: u64, change: Change, fresh: Model) {
+    fn change(&mut self, now: u64, change: StateChange, fresh: Model) {
         let at = now.max(self.stamp);
         match change {
-            Change::Block(length) => (self.stamp, self.blocked) = (at, at + length.0),
-            Change::Unblock => (self.stamp, self.denials, self.banned, self.blocked) = (0, 0, 0, 0),
-            Change::Reset => {
+            StateChange::Block(length) => (self.stamp, self.blocked) = (at, at + length.0),
+            StateChange::Unblock => (self.stamp, self.denials, self.banned, self.blocked) = (0, 0, 0, 0),
+            StateChange::Reset => {
                 (self.quota, self.denials, self.banned) = (fresh, 0, 0);
                 (self.stamp, self.blocked) = if self.blocked > at { (at, self.blocked) } else { (0, 0) };
             }
@@ -117,9 +117,9 @@ fn bans_and_blocks_match_their_model() {
                     last = Some(actual);
                     continue;
                 }
-                Event::Block(length) => Change::Block(Micros(length)),
-                Event::Unblock => Change::Unblock,
-                Event::Reset => Change::Reset,
+                Event::Block(length) => StateChange::Block(Micros(length)),
+                Event::Unblock => StateChange::Unblock,
+                Event::Reset => StateChange::Reset,
             };
             let _ = memory.change(&policies, &[(PolicyId(0), key(1))], change);
             model.change(now, change, numbers.model());

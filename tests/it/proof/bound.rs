@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use tidegate::limit::{Ban, Charge, ChargeKind, Key, Policy, PolicyId};
-use tidegate::store::{Change, Memory};
+use tidegate::store::{Memory, StateChange};
 use tidegate::time::{Clock, Micros, Timestamp};
 
 use super::kit::{self, Course, any_cost, any_jump, any_numbers, for_all};
@@ -11,7 +11,7 @@ use super::kit::{self, Course, any_cost, any_jump, any_numbers, for_all};
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Take(ChargeKind, u64),
-    Change(Change),
+    Change(StateChange),
     Sweep(usize),
 }
 
@@ -19,9 +19,9 @@ fn any_event() -> impl Strategy<Value = Event> {
     let kind = prop_oneof![6 => Just(ChargeKind::Take), 1 => Just(ChargeKind::Check),
         1 => Just(ChargeKind::Release), 1 => Just(ChargeKind::Renew), 1 => Just(ChargeKind::Late)];
     let change = prop_oneof![
-        (1..5_000_000_u64).prop_map(|length| Change::Block(Micros(length))),
-        Just(Change::Unblock),
-        Just(Change::Reset)
+        (1..5_000_000_u64).prop_map(|length| StateChange::Block(Micros(length))),
+        Just(StateChange::Unblock),
+        Just(StateChange::Reset)
     ];
     prop_oneof![
         20 => (kind, any_cost()).prop_map(|(kind, cost)| Event::Take(kind, cost.min(1_000))),

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use proptest::prelude::*;
 use proptest::test_runner::{TestRng, TestRunner};
 use tidegate::limit::{ChargeKind, Decision, DenyReason, Key, Policy, PolicyId};
-use tidegate::store::Change;
+use tidegate::store::StateChange;
 use tidegate::store::redis::stored_key;
 use tidegate::time::{Micros, Timestamp};
 
@@ -133,14 +133,19 @@ fn change(server: &RedisServer, stores: &Stores, policies: &[Policy], policy: u3
         stores.redis_take(policies, &[charge])[0]
     };
     stores.set_clock(START);
-    for done in [Change::Block(Micros(1_000)), Change::Unblock, Change::Block(Micros(1_000)), Change::Reset] {
+    for done in [
+        StateChange::Block(Micros(1_000)),
+        StateChange::Unblock,
+        StateChange::Block(Micros(1_000)),
+        StateChange::Reset,
+    ] {
         let name = stored_key(stores.prefix(), it, key, it.letter());
         write(server, &[(name, written.to_vec())]);
         stores.redis_change(policies, &[(PolicyId(policy), key)], done);
         let said = send(1);
         match done {
-            Change::Block(_) => assert_eq!((said.allowed, said.reason), (false, DenyReason::Block)),
-            Change::Reset if said.reason != DenyReason::Block => {
+            StateChange::Block(_) => assert_eq!((said.allowed, said.reason), (false, DenyReason::Block)),
+            StateChange::Reset if said.reason != DenyReason::Block => {
                 assert!(said.allowed, "{said:?} on {written:02x?}");
             }
             _ => {}
@@ -356,10 +361,14 @@ fn values_of_other_types_deny_no_key_forever() {
     for (place, policy) in policies.iter().enumerate() {
         for (number, with) in (0..).zip(types) {
             let policy_at = u32::try_from(place).unwrap();
-            for (offset, change) in
-                [None, Some(Change::Block(Micros(5))), Some(Change::Unblock), Some(Change::Reset)]
-                    .iter()
-                    .enumerate()
+            for (offset, change) in [
+                None,
+                Some(StateChange::Block(Micros(5))),
+                Some(StateChange::Unblock),
+                Some(StateChange::Reset),
+            ]
+            .iter()
+            .enumerate()
             {
                 let key = numbered(number * 10 + u32::try_from(offset).unwrap());
                 for letter in Policy::LETTERS {
@@ -373,7 +382,7 @@ fn values_of_other_types_deny_no_key_forever() {
                 if let Some(change) = change {
                     stores.redis_change(&policies, &[(PolicyId(policy_at), key)], *change);
                 }
-                if !matches!(change, Some(Change::Block(_))) {
+                if !matches!(change, Some(StateChange::Block(_))) {
                     prod(&stores, &policies, policy_at, key, with[0].as_bytes());
                 }
             }

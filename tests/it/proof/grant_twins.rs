@@ -8,7 +8,7 @@ use proptest::test_runner::TestCaseError;
 use tidegate::limit::{
     Ahead, Ban, Charge, ChargeKind, Grant, GrantReport, GrantRequest, Policy, PolicyId, Record, State,
 };
-use tidegate::store::Change;
+use tidegate::store::StateChange;
 use tidegate::store::redis::stored_key;
 use tidegate::time::{Micros, Timestamp};
 
@@ -36,7 +36,7 @@ enum Report {
 enum Event {
     Take(Vec<TestCharge>),
     Apply(Vec<TestCharge>),
-    Change(u32, u8, Change),
+    Change(u32, u8, StateChange),
 }
 
 fn any_event() -> impl Strategy<Value = Event> {
@@ -61,9 +61,9 @@ fn any_event() -> impl Strategy<Value = Event> {
     ]
     .boxed();
     let by_operator = prop_oneof![
-        2 => (1..5_000_000_u64).prop_map(|length| Change::Block(Micros(length))),
-        1 => Just(Change::Unblock),
-        1 => Just(Change::Reset)
+        2 => (1..5_000_000_u64).prop_map(|length| StateChange::Block(Micros(length))),
+        1 => Just(StateChange::Unblock),
+        1 => Just(StateChange::Reset)
     ];
     prop_oneof![
         10 => several.clone().prop_map(Event::Take),

@@ -7,8 +7,8 @@ use std::num::NonZeroU64;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use tidegate::limit::{
-    Ahead, CalendarUnit, ChargeKind, Decision, Grant, GrantReport, GrantRequest, Holder, Outcome, Policy,
-    Quota, Record, State,
+    Ahead, CalendarUnit, ChargeKind, Decision, Grant, GrantReport, GrantRequest, Holder, Policy, Quota,
+    Record, RecordStep, State,
 };
 use tidegate::time::{Micros, Timestamp};
 
@@ -175,7 +175,7 @@ impl World {
             self.report(report);
         }
         let charge = kit::held(0, 1, cost, 0, kind);
-        let Outcome { decision, next } = self.policy().decide(self.record.as_ref(), self.clock(), &charge);
+        let RecordStep { decision, next } = self.policy().decide(self.record.as_ref(), self.clock(), &charge);
         self.store(next);
         if decision.allowed && cost > 0 {
             self.admit(cost, self.window())?;

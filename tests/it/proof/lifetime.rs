@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use tidegate::limit::{Ban, ChargeKind, PolicyId, Record};
-use tidegate::store::{Change, Redis};
+use tidegate::store::{Redis, StateChange};
 use tidegate::time::{Micros, Timestamp};
 
 use super::kit::{self, Course, Numbers, SECOND, START, any_cost, any_move, any_numbers, any_timed, for_all};
@@ -236,7 +236,7 @@ fn a_block_is_kept_until_its_end() {
     let policies = [Numbers::Token(Pace { units: 1, period: 1_000_000 }, 100).policy("b")];
     let _ = stores.take(&policies, &[kit::charge(0, 1, 10)]);
     assert_eq!(written(&server, &monitor), [Some(millis(10_000_000) + 3_600_000)]);
-    stores.change(&policies, &[(PolicyId(0), kit::key(1))], Change::Block(Micros(60_000_000)));
+    stores.change(&policies, &[(PolicyId(0), kit::key(1))], StateChange::Block(Micros(60_000_000)));
     let all = written(&server, &monitor);
     assert_eq!(all, vec![Some(millis(60_000_000) + 3_600_000); all.len()]);
     stores.set_clock(START + 60_000_000 - 1);

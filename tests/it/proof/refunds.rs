@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use tidegate::limit::{Charge, Holder, Policy, PolicyId};
-use tidegate::store::{Change, Memory};
+use tidegate::store::{Memory, StateChange};
 use tidegate::time::{Micros, Timestamp};
 
 use super::kit::{self, Course, Numbers, any_cost, any_jump, any_move, any_numbers, any_timed, for_all};
@@ -33,7 +33,7 @@ fn both_stores_refund_equally() {
             let now = course.go(step, numbers.period(), last.as_ref());
             stores.set_clock(now);
             if is_reset {
-                stores.change(&policies, &[(PolicyId(0), kit::key(1))], Change::Reset);
+                stores.change(&policies, &[(PolicyId(0), kit::key(1))], StateChange::Reset);
             }
             // One that was refunded may be so again: what is no longer there must not come back twice in one store only.
             let refund: Option<Charge> = earlier.and_then(|back| made.iter().rev().nth(back).copied());
@@ -124,7 +124,7 @@ fn a_refund_after_a_reset_changes_nothing() {
         let earlier: Vec<_> = before.into_iter().zip(0..).map(|(cost, holder)| take(cost, holder)).collect();
         let go = |step| stores.set_clock(stores.clock() + numbers.period() / 10_000 * step + 1);
         go(steps.0);
-        stores.change(&policies, &[(PolicyId(0), kit::key(1))], Change::Reset);
+        stores.change(&policies, &[(PolicyId(0), kit::key(1))], StateChange::Reset);
         go(steps.1);
         for (cost, holder) in after.into_iter().zip(100..) {
             take(cost, holder);

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use tidegate::limit::{Ban, Charge, ChargeKind, Policy, PolicyId};
-use tidegate::store::Change;
+use tidegate::store::StateChange;
 use tidegate::time::{Micros, Timestamp};
 
 use super::kit::{self, Course, Numbers, any_cost, any_jump, any_numbers, for_all};
@@ -15,7 +15,7 @@ use crate::support::RedisServer;
 enum Event {
     Take(Vec<(u32, u8, u64, u64, ChargeKind)>),
     Settle(Vec<(u32, u8, u64, u64, ChargeKind)>),
-    Change(u32, u8, Change),
+    Change(u32, u8, StateChange),
 }
 
 /// Policies 0 and 4 have one name and one algorithm but other numbers, and so have 1 and 5; policies 2 and 6
@@ -27,10 +27,10 @@ fn any_event() -> impl Strategy<Value = Event> {
     let settle = prop_oneof![Just(ChargeKind::Release), Just(ChargeKind::Renew), Just(ChargeKind::Late)];
     let any = prop_oneof![4 => ask.clone(), 1 => settle.clone()];
     let by_hand = prop_oneof![
-        4 => (1..5_000_000_u64).prop_map(|length| Change::Block(Micros(length))),
-        1 => Just(Change::Block(Micros(u64::MAX))),
-        2 => Just(Change::Unblock),
-        2 => Just(Change::Reset)
+        4 => (1..5_000_000_u64).prop_map(|length| StateChange::Block(Micros(length))),
+        1 => Just(StateChange::Block(Micros(u64::MAX))),
+        2 => Just(StateChange::Unblock),
+        2 => Just(StateChange::Reset)
     ];
     let with = move |kind| (0..POLICIES, 0..2_u8, any_cost(), 0..6_u64, kind);
     // Only a holder renews.

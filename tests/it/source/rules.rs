@@ -55,7 +55,7 @@ const LIBRARIES: [(&str, &[&str]); 13] = [
     ("hickory_resolver::", &["src/upstream/health/resolver"]),
     ("clap::", &["src/cli"]),
     ("maxminddb::", &["src/gate/geo"]),
-    ("anstream::", &["src/telemetry/colours"]),
+    ("anstream::", &["src/telemetry/log"]),
     ("annotate_snippets::", &["src/config"]),
     ("toml::", &["src/config", "crates/convert/src/document"]),
     ("saphyr::", &["crates/convert/src/document"]),

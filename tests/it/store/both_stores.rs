@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use tidegate::limit::{Ahead, Charge, DenyReason, GrantRequest, Key, Policy, PolicyId, Quota, Rate, Record};
-use tidegate::store::redis::{Target, stored_key};
-use tidegate::store::{Change, Decisions, Granted, Memory, Redis, RedisSpec, StoreError};
+use tidegate::store::redis::{RedisTarget, stored_key};
+use tidegate::store::{Decisions, Granted, Memory, Redis, RedisSpec, StateChange, StoreError};
 use tidegate::time::{Clock, Micros, Timestamp};
 use tokio::runtime::Runtime;
 
@@ -30,7 +30,7 @@ fn spec(server: &RedisServer, prefix: &str) -> RedisSpec {
 /// The spec of a test's Redis.
 pub fn spec_of(server: &RedisServer, prefix: &str, client_clock: bool) -> RedisSpec {
     RedisSpec {
-        target: Target::parse(&server.url()).unwrap(),
+        target: RedisTarget::parse(&server.url()).unwrap(),
         // Generous: these tests are about decisions, and other tests may keep the machine busy.
         timeout: patience(),
         prefix: prefix.into(),
@@ -111,7 +111,7 @@ impl Stores {
     }
 
     /// Changes keys by hand in both.
-    pub fn change(&self, policies: &[Policy], keys: &[(PolicyId, Key)], change: Change) {
+    pub fn change(&self, policies: &[Policy], keys: &[(PolicyId, Key)], change: StateChange) {
         let _ = self.memory.change(policies, keys, change);
         self.runtime.block_on(self.redis.change(policies, keys, change)).unwrap();
     }
@@ -143,7 +143,7 @@ impl Stores {
     }
 
     /// Changes keys by hand in Redis alone.
-    pub fn redis_change(&self, policies: &[Policy], keys: &[(PolicyId, Key)], change: Change) {
+    pub fn redis_change(&self, policies: &[Policy], keys: &[(PolicyId, Key)], change: StateChange) {
         self.runtime.block_on(self.redis.change(policies, keys, change)).unwrap();
     }
 
@@ -216,11 +216,11 @@ fn a_block_applies_when_ahead_is_switched_on_or_off() {
         let decision = stores.take(&plain, &[charge(0, 1, 1)])[0];
         (!decision.allowed).then_some(decision.reason)
     };
-    stores.change(&granting, &[key], Change::Block(Micros(1_000_000)));
+    stores.change(&granting, &[key], StateChange::Block(Micros(1_000_000)));
     assert_eq!(reason(), Some(DenyReason::Block));
-    stores.change(&granting, &[key], Change::Unblock);
+    stores.change(&granting, &[key], StateChange::Unblock);
     assert_eq!(reason(), None);
-    stores.change(&plain, &[key], Change::Block(Micros(1_000_000)));
+    stores.change(&plain, &[key], StateChange::Block(Micros(1_000_000)));
     for letter in *b"bB" {
         let name = String::from_utf8(stored_key(stores.prefix(), &plain[0], key.1, letter)).unwrap();
         assert!(server.keys().contains(&name), "{name}: {:?}", server.keys());

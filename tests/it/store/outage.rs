@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use tidegate::limit::{Charge, Key, Policy, PolicyId, Quota, Rate};
-use tidegate::store::redis::Target;
+use tidegate::store::redis::RedisTarget;
 use tidegate::store::{Redis, RedisSpec, StoreError};
 use tidegate::time::Micros;
 
@@ -279,7 +279,7 @@ fn two_proxies_share_a_limit_through_outages() {
 
 /// A store with this timeout.
 fn store(redis: &RedisServer, timeout: Duration) -> Redis {
-    let target = Target::parse(&redis.url()).unwrap();
+    let target = RedisTarget::parse(&redis.url()).unwrap();
     Redis::connect(&RedisSpec { target, timeout, prefix: "t".into(), client_clock: false })
 }
 

@@ -6,7 +6,7 @@ mod stalled_node;
 mod tls_and_acl;
 
 use tidegate::limit::{Charge, Key, Policy, PolicyId, Quota, Rate};
-use tidegate::store::redis::Target;
+use tidegate::store::redis::RedisTarget;
 use tidegate::store::{Redis, RedisSpec};
 use tidegate::time::Micros;
 
@@ -15,7 +15,7 @@ use crate::support::{RedisServer, eventually_async, patience};
 /// A store at a URL.
 fn spec(url: &str) -> RedisSpec {
     RedisSpec {
-        target: Target::parse(url).unwrap(),
+        target: RedisTarget::parse(url).unwrap(),
         timeout: patience(),
         prefix: "tidegate".into(),
         client_clock: false,

@@ -49,7 +49,7 @@ pub struct Grant {
     pub opened: Timestamp,
     /// How long the grant lasts from when the store made it.
     pub duration: Micros,
-    /// Of a paced grant, whose units become available as the bucket refills: how long until the first one; every further one
+    /// In a paced grant, whose units become available as the bucket refills: how long until the first one; every further one
     /// follows after the time in which the bucket gets one unit. `None` if all units can be spent at once.
     pub first: Option<Micros>,
 }

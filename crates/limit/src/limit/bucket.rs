@@ -19,7 +19,7 @@ pub struct Bucket {
     drain: NonZeroU64,
     unit: NonZeroU64,
     limit: NonZeroU64,
-    /// Of a share: the ticks beyond its whole units, up to which a debt from before the outage may reach. With units that are
+    /// In a share, the ticks beyond its whole units, up to which a debt from before the outage may reach. With units that are
     /// promised for later it may exceed the limit.
     beyond: u64,
 }

@@ -82,7 +82,7 @@ impl Charge {
         Self { policy, key, cost, kind: ChargeKind::Take, holder, taken }
     }
 
-    /// The same charge at no cost, which shows what is available.
+    /// This charge at no cost, which shows what is available.
     #[must_use]
     pub fn peek(self) -> Self {
         Self { cost: 0, kind: ChargeKind::Take, ..self }
@@ -100,7 +100,7 @@ impl Charge {
         Self { kind: ChargeKind::Late, taken, ..self }
     }
 
-    /// The same charge of another kind.
+    /// This charge with another kind.
     #[must_use]
     pub fn with_kind(self, kind: ChargeKind) -> Self {
         Self { kind, ..self }
@@ -112,6 +112,9 @@ impl Charge {
         matches!(self.kind, ChargeKind::Take | ChargeKind::Grant) && self.cost > 0
     }
 }
+
+/// The charges of one request.
+pub type Charges = SmallVec<[Charge; 4]>;
 
 impl DecidedCharge {
     /// Charges with the decisions on them, which are in the same order.

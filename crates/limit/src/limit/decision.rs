@@ -100,7 +100,7 @@ pub struct Step<S> {
 }
 
 impl<S> Step<S> {
-    /// The same step, with its state converted.
+    /// This step, with its state converted.
     pub(super) fn map<T>(self, convert: impl FnOnce(S) -> T) -> Step<T> {
         Step { decision: self.decision, next: self.next.map(convert) }
     }

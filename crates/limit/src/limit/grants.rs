@@ -31,7 +31,7 @@ const BEFORE_END: Micros = Micros(1_000);
 
 /// A quota, with the settings of its grants if it grants units. Without granted units it decides as the quota does.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Granting<'a> {
+pub(super) struct GrantingQuota<'a> {
     pub quota: &'a Quota,
     pub ahead: Option<Ahead>,
 }
@@ -51,7 +51,7 @@ pub(super) struct Reserved {
     pub decision: Decision,
 }
 
-impl Granting<'_> {
+impl GrantingQuota<'_> {
     /// Decides a request of `cost` units, which may take only units that are not granted.
     pub fn step(self, state: Option<&State>, now: Timestamp, cost: u64, holder: Holder) -> Step<State> {
         if !has_grants(state) {

@@ -18,9 +18,9 @@ const STEPS: u64 = 100;
 /// The debt of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OwedCharges {
-    /// Of a bucket.
+    /// The debt of a bucket.
     Bucket(OwedBucket),
-    /// Of an algorithm that counts by time: when the last units of each step were taken, and how many.
+    /// The debt of an algorithm that counts by time: when the last units of each step were taken, and how many.
     Steps(Vec<(Timestamp, u64)>),
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::ahead::{Ahead, Grant, GrantReport};
 use super::charge::{Charge, ChargeKind, PolicyId};
 use super::decision::{Decision, DenyReason, Step};
-use super::grants::Granting;
+use super::grants::GrantingQuota;
 use super::penalty::{Ban, Penalty};
 use super::quota::{Quota, Taken};
 use super::raise::{DerivedFrom, Factor, raised};
@@ -45,7 +45,7 @@ pub struct Policy {
 
 /// The decision of a policy on a charge, and the record to store if it changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct RecordStep {
     /// The decision.
     pub decision: Decision,
     /// The new record. On a denial it is set only if the denial counts towards a ban, or the clock was set back.
@@ -101,13 +101,13 @@ impl Policy {
         }
     }
 
-    /// The same policy with grants. Its records have another layout, so it does not share the counts of the policy without.
+    /// This policy with grants. Its records have another layout, so it does not share the counts of the policy without.
     #[must_use]
     pub fn with_ahead(self, ahead: Ahead) -> Self {
         Self { ahead: Some(ahead), ..self }.with_own_salt()
     }
 
-    /// The same policy, which charges only requests with one of these final HTTP statuses; with none, every request. If it
+    /// This policy, which charges only requests with one of these final HTTP statuses; with none, every request. If it
     /// records when its states were created, it does not share the counts of the policy without.
     #[must_use]
     pub fn with_charge_on(self, statuses: Arc<[u16]>) -> Self {
@@ -153,13 +153,13 @@ impl Policy {
         matches!(self.quota, Quota::Concurrency(_))
     }
 
-    /// The same policy with the share of one of `instances` proxies.
+    /// This policy with the share of one of `instances` proxies.
     #[must_use]
     pub fn shared_by(&self, instances: NonZeroU64) -> Self {
         Self { quota: self.quota.shared_by(instances), ..self.clone() }
     }
 
-    /// The same policy with raised numbers; it counts in the same states. `own` is its id.
+    /// This policy with raised numbers; it counts in the same states. `own` is its id.
     ///
     /// # Errors
     /// If the numbers are larger than the algorithm can count exactly.
@@ -219,10 +219,10 @@ impl Policy {
 
     /// Decides a charge at `now` from the record of its key; pure.
     #[must_use]
-    pub fn decide(&self, record: Option<&Record>, now: Timestamp, charge: &Charge) -> Outcome {
-        let Outcome { decision, next } = self.outcome(record, now, charge);
+    pub fn decide(&self, record: Option<&Record>, now: Timestamp, charge: &Charge) -> RecordStep {
+        let RecordStep { decision, next } = self.outcome(record, now, charge);
         let next = next.map(|next| Record { created: self.created(&next, record, now), ..next });
-        Outcome { decision: Decision { at: now, ..decision }, next }
+        RecordStep { decision: Decision { at: now, ..decision }, next }
     }
 
     /// When the state of the record `next` was created, which replaces `record` at `now`. Clocks of proxies may differ, so it
@@ -235,7 +235,7 @@ impl Policy {
         record.filter(has_state).map_or(now, |record| record.created.min(now))
     }
 
-    fn outcome(&self, record: Option<&Record>, now: Timestamp, charge: &Charge) -> Outcome {
+    fn outcome(&self, record: Option<&Record>, now: Timestamp, charge: &Charge) -> RecordStep {
         let state = record.and_then(|record| record.state.as_ref());
         let penalty = record.and_then(|record| record.penalty);
         let taken = Taken { units: charge.cost, at: charge.taken, holder: charge.holder };
@@ -261,7 +261,7 @@ impl Policy {
         };
         let next =
             step.next.map(|state| Record { state: Some(state).filter(stays), penalty, ..Record::default() });
-        Outcome { decision: step.decision, next }
+        RecordStep { decision: step.decision, next }
     }
 
     /// Applies the report of a holder of granted units, before the charge that it comes with is decided. Returns the new
@@ -287,7 +287,7 @@ impl Policy {
         now: Timestamp,
         wanted: u64,
         decided: &Decision,
-    ) -> Option<(Outcome, Grant)> {
+    ) -> Option<(RecordStep, Grant)> {
         let granting = (decided.reason == DenyReason::Quota).then(|| self.granting())?;
         let state = record.and_then(|record| record.state.as_ref());
         let reserved = granting.grant(state, now, wanted, !decided.allowed)?;
@@ -296,11 +296,11 @@ impl Policy {
         let penalty = self.unexpired(record.and_then(|record| record.penalty), now);
         let next = Record { state: Some(reserved.state), penalty, ..Record::default() };
         let next = Record { created: self.created(&next, record, now), ..next };
-        Some((Outcome { decision, next: Some(next) }, reserved.grant))
+        Some((RecordStep { decision, next: Some(next) }, reserved.grant))
     }
 
-    fn granting(&self) -> Granting<'_> {
-        Granting { quota: &self.quota, ahead: self.ahead }
+    fn granting(&self) -> GrantingQuota<'_> {
+        GrantingQuota { quota: &self.quota, ahead: self.ahead }
     }
 
     /// How long `record` differs from no record at all, counted from `now`.
@@ -311,13 +311,13 @@ impl Policy {
         state.max(penalty)
     }
 
-    fn admit(&self, attempt: Attempt<'_>, penalty: Option<Penalty>) -> Outcome {
+    fn admit(&self, attempt: Attempt<'_>, penalty: Option<Penalty>) -> RecordStep {
         let Attempt { state, now, charge } = attempt;
         let step = self.granting().step(state, now, charge.cost, charge.holder);
         if penalty.is_none() && (self.ban.is_none() || step.decision.allowed) {
             // The fast path: most limits have no bans, and most keys no block.
             let next = step.next.map(|state| Record { state: Some(state), ..Record::default() });
-            return self.without_taking(Outcome { decision: step.decision, next }, attempt);
+            return self.without_taking(RecordStep { decision: step.decision, next }, attempt);
         }
         let (penalty, set_back) = penalty.unwrap_or_default().updated(now);
         if penalty.end().is_some() {
@@ -328,19 +328,25 @@ impl Policy {
                 penalty: Some(penalty),
                 ..Record::default()
             });
-            return Outcome { decision: self.penalized(&penalty, &step.decision, attempt), next: moved };
+            return RecordStep { decision: self.penalized(&penalty, &step.decision, attempt), next: moved };
         }
         if step.decision.allowed {
             let kept = self.unexpired(Some(penalty), now);
             let next =
                 step.next.map(|state| Record { state: Some(state), penalty: kept, ..Record::default() });
-            return self.without_taking(Outcome { decision: step.decision, next }, attempt);
+            return self.without_taking(RecordStep { decision: step.decision, next }, attempt);
         }
         self.denied(penalty, set_back, &step, attempt)
     }
 
     /// A denial by the quota, which may be the one that starts a ban.
-    fn denied(&self, penalty: Penalty, set_back: bool, step: &Step<State>, attempt: Attempt<'_>) -> Outcome {
+    fn denied(
+        &self,
+        penalty: Penalty,
+        set_back: bool,
+        step: &Step<State>,
+        attempt: Attempt<'_>,
+    ) -> RecordStep {
         let counted = self.ban.map_or(penalty, |ban| penalty.count_denial(&ban));
         let kept = self.unexpired(Some(counted), attempt.now);
         let state = || step.next.clone().or_else(|| attempt.state.cloned());
@@ -354,7 +360,7 @@ impl Policy {
         } else {
             step.decision
         };
-        Outcome { decision, next }
+        RecordStep { decision, next }
     }
 
     /// The denial of a key that is banned or blocked; `own` is the decision of the quota.
@@ -374,12 +380,12 @@ impl Policy {
     }
 
     /// The outcome of a check that is allowed shows what is available, and stores nothing.
-    fn without_taking(&self, outcome: Outcome, attempt: Attempt<'_>) -> Outcome {
+    fn without_taking(&self, outcome: RecordStep, attempt: Attempt<'_>) -> RecordStep {
         let Attempt { state, now, charge } = attempt;
         if charge.kind != ChargeKind::Check || !outcome.decision.allowed {
             return outcome;
         }
-        Outcome { decision: self.granting().step(state, now, 0, charge.holder).decision, next: None }
+        RecordStep { decision: self.granting().step(state, now, 0, charge.holder).decision, next: None }
     }
 
     /// The penalty, unless it equals none at `now`.

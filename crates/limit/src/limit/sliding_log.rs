@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use super::decision::{Decision, Step};
 use super::rate::{QuotaError, Rate};
-use super::timeline::{LONGEST_PERIOD, NewEntry, Present, Timeline};
+use super::timeline::{DecisionTime, LONGEST_PERIOD, NewEntry, Timeline};
 use crate::time::{Micros, Timestamp};
 
 /// The log of one key: a position is a time in microseconds.
@@ -34,7 +34,7 @@ pub struct SlidingLog {
 struct View<'a> {
     log: &'a Log,
     now: Timestamp,
-    present: Present,
+    present: DecisionTime,
     /// The index of the first entry that is inside the longest period.
     first: usize,
 }

@@ -11,7 +11,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::decision::{Decision, Step};
 use super::rate::{MAX_TICKS, QuotaError, Rate};
-use super::timeline::{LONGEST_PERIOD, NewEntry, Present, Timeline};
+use super::timeline::{DecisionTime, LONGEST_PERIOD, NewEntry, Timeline};
 use crate::time::{Micros, Timestamp};
 
 /// The largest number of units: a list of parts holds at most twice the limit, and totals have 48 bits.
@@ -40,7 +40,7 @@ pub struct PartCounts {
 struct View<'a> {
     timeline: &'a Timeline<16>,
     now: Timestamp,
-    present: Present,
+    present: DecisionTime,
     /// The number of the present part.
     part: u64,
     /// The number of the newest part that has an entry.

@@ -11,19 +11,19 @@ use crate::time::Timestamp;
 /// The state of an algorithm for one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Of a token bucket that refills continuously, a GCRA, or a leaky bucket.
+    /// The state of a token bucket that refills continuously, a GCRA, or a leaky bucket.
     Debt(Debt),
-    /// Of a token bucket that refills at intervals.
+    /// The state of a token bucket that refills at intervals.
     Shortfall(Shortfall),
-    /// Of a fixed window.
+    /// The state of a fixed window.
     Count(Count),
-    /// Of a sliding log.
+    /// The state of a sliding log.
     Log(Box<Log>),
-    /// Of a sliding window.
+    /// The state of a sliding window.
     Parts(Box<PartCounts>),
-    /// Of a concurrency limit.
+    /// The state of a concurrency limit.
     Leases(Box<Leases>),
-    /// Of a limit that grants units, while some are granted.
+    /// The state of a limit that grants units, while some are granted.
     WithGrants(Box<WithGrants>),
 }
 

@@ -27,7 +27,7 @@ pub struct Timeline<const BITS: u32> {
 
 /// The time of a decision.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Present {
+pub(super) struct DecisionTime {
     /// When the request is counted.
     pub at: Timestamp,
     /// When the newest entry is counted.
@@ -49,7 +49,7 @@ pub(super) struct NewEntry {
     pub units: u64,
 }
 
-impl Present {
+impl DecisionTime {
     /// An entry that lies fewer microseconds than this before the newest is inside `period`.
     pub(super) fn reach(self, period: Micros) -> u64 {
         period.0.saturating_sub(self.at.since(self.stamp).0)
@@ -67,15 +67,15 @@ impl<const BITS: u32> Timeline<BITS> {
 
     /// The time of a decision at `now`. If the clock was set back, the list moves by whole steps of `grid`, so that every
     /// entry keeps its offset in the grid; the rest of a step is treated as skew between clocks.
-    pub(super) fn present(&self, now: Timestamp, grid: NonZeroU64) -> Present {
+    pub(super) fn present(&self, now: Timestamp, grid: NonZeroU64) -> DecisionTime {
         let ahead = self.stamp.since(now);
         let shift = if ahead > MAX_SKEW { ahead.0 - ahead.0 % grid } else { 0 };
         let stamp = Timestamp(self.stamp.0 - shift);
-        Present { at: now.max(stamp), stamp, set_back: shift > 0 }
+        DecisionTime { at: now.max(stamp), stamp, set_back: shift > 0 }
     }
 
-    /// The same list after the clock was set back.
-    pub(super) fn moved(&self, present: Present) -> Self {
+    /// This list after the clock was set back.
+    pub(super) fn moved(&self, present: DecisionTime) -> Self {
         Self { stamp: present.stamp, ..self.clone() }
     }
 

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::limit::{Ahead, Decision, Grant, Quota, Rate};
+use crate::limiter::grants::grant_requests::count_returned;
 use crate::limiter::grants::held_grant::GrantCall;
 use crate::limiter::grants::held_grants::TakeResult;
-use crate::limiter::grants::returns::count_returned;
 use crate::telemetry::GrantEvent;
 use crate::time::Timestamp;
 

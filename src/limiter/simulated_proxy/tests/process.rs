@@ -2,7 +2,7 @@
 
 use crate::limit::Charge;
 use crate::limiter::limits::Limits;
-use crate::limiter::{ProxyCall, ProxyDecision, ProxyResponse, SimulatedProxy};
+use crate::limiter::{ProxyCall, ProxyDecision, SimulatedProxy, SimulatedReply};
 use crate::store::Granted;
 use crate::time::{BootTime, Micros};
 
@@ -69,7 +69,7 @@ impl Process {
 
     /// Decides a request.
     pub fn decide(&mut self, limits: &Limits, charge: &Charge, (process, now): (usize, u64)) -> Response {
-        let ProxyResponse { decision, refills } = self.proxy.decide(limits, &[*charge], self.clock(now));
+        let SimulatedReply { decision, refills } = self.proxy.decide(limits, &[*charge], self.clock(now));
         let mut calls: Vec<ProxyCall> = refills.into_vec();
         let verdict = match decision {
             ProxyDecision::Allowed(_) => Verdict::Admitted,

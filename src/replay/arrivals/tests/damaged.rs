@@ -1,7 +1,7 @@
 //! Logs with lines or bytes that can't be read.
 
 use super::*;
-use crate::replay::line_error::LineError;
+use crate::replay::entry::LineError;
 
 /// A log of these bytes.
 fn raw(directory: &TempDir, name: &str, bytes: impl AsRef<[u8]>) -> [PathBuf; 1] {

@@ -129,7 +129,7 @@ fn cloudflare() {
 fn tidegate() {
     let json = line(log!("tidegate-json"), 0);
     let text = line(log!("tidegate-text"), 0);
-    let sorted = |mut entry: Entry<'static>| {
+    let sorted = |mut entry: LogEntry<'static>| {
         entry.fields.sort();
         entry
     };

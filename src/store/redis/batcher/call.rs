@@ -1,4 +1,5 @@
-//! Calls: requests that are sent together, in one command for each hash slot, which are written at once.
+//! Calls: requests that are sent together, in one command for each hash slot, which are written at once; and the requests
+//! that wait for one.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -6,18 +7,20 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use hashbrown::HashMap;
+use smallvec::SmallVec;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
 
-use super::request::QueuedRequest;
+use crate::limit::{Charge, GrantRequest, Policy, Quota};
 use crate::store::redis::client::{Evaluated, RedisClient};
-use crate::store::redis::reply::{self, Part};
-use crate::store::redis::wire::Call;
+use crate::store::redis::reply::{self, ReplyPart};
+use crate::store::redis::wire::{Call, ChargesWithGrants};
 use crate::store::types::StoreError;
 
 /// A call whose commands all have ended, or are delayed.
 pub(super) struct EndedCall {
     pub sent: Instant,
-    pub outcome: Outcome,
+    pub outcome: CallOutcome,
     /// The slot of its first command.
     pub slot: u16,
     pub delayed: Vec<Delayed>,
@@ -25,7 +28,7 @@ pub(super) struct EndedCall {
 
 /// How a call has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum CallOutcome {
     /// It was run.
     Replied,
     /// The server has replied with an error, or there is no connection.
@@ -43,7 +46,7 @@ pub(super) struct Delayed {
 
 /// How a command has ended.
 enum EndedCommand {
-    Ended(Outcome),
+    Ended(CallOutcome),
     Delayed(Delayed),
 }
 
@@ -60,8 +63,8 @@ pub(super) async fn call(client: Arc<RedisClient>, requests: Vec<QueuedRequest>,
         }
     }
     let all = |outcome| delayed.is_empty() && outcomes.iter().all(|one| *one == outcome);
-    let outcome = [Outcome::Replied, Outcome::Silent].into_iter().find(|outcome| all(*outcome));
-    let outcome = outcome.unwrap_or(Outcome::Failed);
+    let outcome = [CallOutcome::Replied, CallOutcome::Silent].into_iter().find(|outcome| all(*outcome));
+    let outcome = outcome.unwrap_or(CallOutcome::Failed);
     EndedCall { sent, outcome, slot, delayed }
 }
 
@@ -102,9 +105,9 @@ async fn send(client: &Arc<RedisClient>, requests: Vec<QueuedRequest>, sent: Ins
     match client.take(call, deadline).await {
         Evaluated::Ended(reply) => {
             let outcome = match &reply {
-                Ok(_) => Outcome::Replied,
-                Err(StoreError::Deadline) => Outcome::Silent,
-                Err(_) => Outcome::Failed,
+                Ok(_) => CallOutcome::Replied,
+                Err(StoreError::Deadline) => CallOutcome::Silent,
+                Err(_) => CallOutcome::Failed,
             };
             deliver(requests, &reply);
             EndedCommand::Ended(outcome)
@@ -124,14 +127,80 @@ fn deliver(requests: Vec<QueuedRequest>, replied: &Result<Bytes, StoreError>) {
         let until = from + reply::length(&charges);
         let part = match replied {
             Ok(bytes) if until <= bytes.len() => {
-                Ok(Part { decisions: bytes.slice(from..until), at: reply::time(bytes) })
+                Ok(ReplyPart { decisions: bytes.slice(from..until), at: reply::time(bytes) })
             }
             // Too short: reading the decisions fails.
-            Ok(bytes) => Ok(Part { decisions: Bytes::new(), at: reply::time(bytes) }),
+            Ok(bytes) => Ok(ReplyPart { decisions: Bytes::new(), at: reply::time(bytes) }),
             Err(error) => Err(error.clone()),
         };
         from = until;
         // The request may have been dropped.
         let _ = reply.send(part);
+    }
+}
+
+/// The greatest total weight of the requests of a call, so that a call does not occupy the server for long. Since each charge
+/// weighs at least one, it also bounds the number of charges.
+pub(super) const MAX_WEIGHT: usize = crate::store::redis::wire::MAX_CHARGES;
+/// A sliding log takes the server about as long as one charge of a token bucket for each of this number of entries.
+const ENTRIES: u64 = 100;
+/// The slots of a concurrency limit that take the server as long as one charge of a token bucket.
+const SLOTS: u64 = 20;
+
+/// A request that waits for a call.
+#[derive(Debug)]
+pub(super) struct QueuedRequest {
+    /// Identifies the request in its lane.
+    pub number: u64,
+    pub deadline: Instant,
+    /// The hash slot of its keys; 0 if there is only one server.
+    pub slot: u16,
+    pub policies: Arc<[Policy]>,
+    pub charges: SmallVec<[Charge; 2]>,
+    /// Those of the charges of the kind `Grant`; most requests have none.
+    pub grant_requests: Option<Box<[GrantRequest]>>,
+    /// Whether each charge is decided independently.
+    pub independent: bool,
+    /// Receives the part of the script's reply that is about this request.
+    pub reply: oneshot::Sender<Result<ReplyPart, StoreError>>,
+    /// Counts the request among the pending ones.
+    pub _permit: OwnedSemaphorePermit,
+}
+
+impl QueuedRequest {
+    /// The charges, with their grant requests.
+    pub fn charges_with_grants(&self) -> ChargesWithGrants<'_> {
+        let grant_requests = self.grant_requests.as_deref().unwrap_or_default();
+        ChargesWithGrants { charges: &self.charges, grant_requests }
+    }
+
+    /// About how long it takes the server, in charges of a token bucket.
+    pub fn weight(&self) -> usize {
+        self.charges.iter().map(|charge| weight(&self.policies[charge.policy].quota)).sum()
+    }
+}
+
+fn weight(quota: &Quota) -> usize {
+    let weight = match quota {
+        Quota::SlidingLog(log) => log.max_entries() / ENTRIES,
+        Quota::Concurrency(slots) => slots.limit() / SLOTS,
+        _ => 1,
+    };
+    usize::try_from(weight).unwrap_or(MAX_WEIGHT).clamp(1, MAX_WEIGHT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::Rate;
+    use crate::time::Micros;
+
+    #[test]
+    fn charges_that_take_longer_weigh_more() {
+        let log = |units| Quota::sliding_log(&[Rate::new(units, Micros::SECOND).unwrap()]).unwrap();
+        let slots = |slots| Quota::concurrency(slots, Micros(60_000_000)).unwrap();
+        let bucket = Quota::token_bucket(Rate::new(1, Micros::SECOND).unwrap(), 1_000_000).unwrap();
+        let weights = [log(60), log(1_000), slots(10), slots(1_000), bucket].map(|quota| weight(&quota));
+        assert_eq!(weights, [1, 10, 1, 50, 1]);
     }
 }

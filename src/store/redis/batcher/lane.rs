@@ -18,9 +18,8 @@ use smallvec::SmallVec;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::call::{Delayed, EndedCall, Outcome, call};
+use super::call::{CallOutcome, Delayed, EndedCall, MAX_WEIGHT, QueuedRequest, call};
 use super::pace::{Pace, RoundTrips};
-use super::request::{MAX_WEIGHT, QueuedRequest};
 use crate::store::redis::client::RedisClient;
 use crate::store::types::StoreError;
 use crate::time::monotonic;
@@ -55,7 +54,7 @@ enum State {
     Stalled,
 }
 
-/// What the task of a lane does next.
+/// The next step of the task of a lane.
 enum Step {
     Send(Vec<QueuedRequest>),
     /// Wait for a reply.
@@ -138,12 +137,12 @@ impl Lane {
     async fn handle(&self, event: Event, calls: &mut Calls) {
         if let Some(ended) = calls.record(event, &self.client) {
             match ended.outcome {
-                Outcome::Replied => {
+                CallOutcome::Replied => {
                     let now = monotonic();
                     self.queue.lock().round_trips.record(now - ended.sent, now);
                 }
-                Outcome::Failed => {}
-                Outcome::Silent => self.stall(ended.slot, calls).await,
+                CallOutcome::Failed => {}
+                CallOutcome::Silent => self.stall(ended.slot, calls).await,
             }
         }
         if !self.queue.lock().requests.is_empty() {
@@ -170,7 +169,7 @@ impl Lane {
                 Some(event) = calls.events.next() => event,
             };
             let ended = calls.record(event, &self.client);
-            if ended.is_some_and(|ended| ended.outcome != Outcome::Silent) {
+            if ended.is_some_and(|ended| ended.outcome != CallOutcome::Silent) {
                 break;
             }
         }

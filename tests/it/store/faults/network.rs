@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate::limit::{Charge, Key, Policy, PolicyId, Quota, Rate};
-use tidegate::store::redis::Target;
+use tidegate::store::redis::RedisTarget;
 use tidegate::store::{Redis, RedisSpec};
 use tidegate::time::Micros;
 
@@ -71,7 +71,7 @@ fn calls_to_a_distant_server_overlap() {
     let redis = RedisServer::start();
     let relay = Relay::to(redis.addr());
     relay.delay(Duration::from_millis(100));
-    let target = Target::parse(&format!("redis://{}", relay.addr())).unwrap();
+    let target = RedisTarget::parse(&format!("redis://{}", relay.addr())).unwrap();
     let spec = RedisSpec { target, timeout: patience(), prefix: "t".into(), client_clock: false };
     let day = Rate::new(1, Micros(86_400_000_000)).unwrap();
     let policies = Arc::<[Policy]>::from(vec![Policy::new("a", Quota::token_bucket(day, 100_000).unwrap())]);
@@ -142,7 +142,7 @@ fn a_connection_without_timely_replies_is_replaced() {
 fn a_replaced_connection_leaves_no_task() {
     let redis = RedisServer::start();
     let spec = RedisSpec {
-        target: Target::parse(&redis.url()).unwrap(),
+        target: RedisTarget::parse(&redis.url()).unwrap(),
         timeout: patience(),
         prefix: "t".into(),
         client_clock: false,

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use tidegate::limit::{Align, Charge, ChargeKind, Decision, Factor, Key, Policy, PolicyId, Quota, Rate};
 use tidegate::limiter::{Limiter, Limits, OnStoreFailure, SharedState};
-use tidegate::store::{Change, Memory, Raise, RaiseChange, RaiseError, RaiseList, Redis, RedisSpec, Store};
+use tidegate::store::{
+    Memory, Raise, RaiseChange, RaiseError, RaiseList, Redis, RedisSpec, StateChange, Store,
+};
 use tidegate::time::{Clock, Micros};
 
 use super::{admit, bucket, charge, documented, recovered, run, spec};
@@ -149,7 +151,7 @@ fn a_refund_after_a_reset_changes_no_node() {
             let charges = keys.map(|key| charge(policy, key));
             let earlier = redis.take(&policies, &charges).await.unwrap();
             let names = keys.map(|key| (PolicyId(policy), Key([key; 16])));
-            assert_eq!(redis.change(&policies, &names, Change::Reset).await.unwrap(), 3);
+            assert_eq!(redis.change(&policies, &names, StateChange::Reset).await.unwrap(), 3);
             let later = redis.take(&policies, &charges).await.unwrap();
             let refunds = |decisions: &[Decision]| -> Vec<Charge> {
                 charges.iter().zip(decisions).map(|(charge, decision)| charge.refund(decision.at)).collect()

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate::config;
 use tidegate::limit::{Key, PolicyId};
-use tidegate::store::{Change, Redis, RedisSpec, StoreError, StoreSpec};
+use tidegate::store::{Redis, RedisSpec, StateChange, StoreError, StoreSpec};
 use tidegate::time::Micros;
 
 use super::{admit, bucket, charge, documented, run};
@@ -212,7 +212,7 @@ fn an_acl_user_needs_few_rights() {
         store.wait_connected(patience()).await.unwrap();
         assert_eq!(store.take(&policies, &[charge(0, 1)]).await.unwrap()[0].remaining, 4);
         assert_eq!(store.keys(&policies[0], 10).await.unwrap(), [key]);
-        for change in [Change::Block(Micros::SECOND), Change::Unblock, Change::Reset] {
+        for change in [StateChange::Block(Micros::SECOND), StateChange::Unblock, StateChange::Reset] {
             assert_eq!(store.change(&policies, &[(PolicyId(0), key)], change).await.unwrap(), 1);
         }
         assert_eq!(store.take(&policies, &[charge(0, 1)]).await.unwrap()[0].remaining, 4);
