@@ -34,49 +34,44 @@ mod route_match;
 mod rules;
 mod subject;
 mod table;
-mod value_condition;
 mod value_pattern;
 
 use std::sync::Arc;
 
 use http::Method;
 
-pub use self::json_pointer::JsonPointer;
-pub use self::plan::{DescriptorError, DescriptorPlan};
-use self::plan::{LimitMatches, PlanInput};
-pub use self::{
-    descriptor_plan::DescriptorPlanner,
-    error::{MissingPart, RequestError},
-};
-use self::{limit_matching::LimitMatcher, named_key::key_name, route_match::find_match};
-pub use self::{
-    subject::{RecordedParts, Subject},
-    value_pattern::ValuePattern,
-};
 pub use access::{Access, Identity};
 pub use body_fields::{BodyField, BodyFields, MAX_READ_BODY, NoField};
 pub use client_ip::{ClientIp, forwarded_value};
 pub use consumer_rules::{ConsumerRules, CredentialSource};
 pub use credential_removal::{hide_credential, remove_credential};
 pub use descriptor::{Descriptor, DescriptorRule, DescriptorTable, EntryPattern};
+pub use descriptor_plan::DescriptorPlanner;
+pub use error::{MissingPart, RequestError};
 pub use geo::{ClientLocation, Country, Database, GeoCondition, GeoDatabases};
 pub use host::{HostPattern, host_of};
+pub use json_pointer::JsonPointer;
 pub use key_name::{NameError, NamedKeys};
 pub use key_part::{KeyPart, PartValue};
 pub use key_spec::{KeyLookup, KeySpec, OnMissing};
+use limit_matching::LimitMatcher;
 pub use limit_matching::trusts_headers_of;
 pub use limit_rule::{Cost, LimitMatch, LimitRule, PolicySource, Tiers, Trust};
 pub use method::{OTHER_METHOD, is_method_value};
+use named_key::key_name;
 pub use named_key::{KeyResolver, NamedKey};
 pub use original::{OriginalError, OriginalRequest, names_original, original};
 pub use path::{NormalPath, PathError, normalize, strip_prefix};
 pub use path_pattern::{PathPattern, PatternError};
-pub use plan::{ClientIdentity, RequestPlan, RouteMatch};
+pub use plan::{ClientIdentity, DescriptorError, DescriptorPlan, RequestPlan, RouteMatch};
+use plan::{LimitMatches, PlanInput};
 pub use query::{MAX_PARAMETERS, Query};
 pub use route::{RequestView, Route, Unmet};
+use route_match::find_match;
 pub use rules::{KeyRule, Match, Networks, Rules};
+pub use subject::{RecordedParts, Subject};
 pub use table::{RouteId, RouteTable};
-pub use value_condition::{ValueCondition, header_ignores_case};
+pub use value_pattern::{ValueCondition, ValuePattern, header_ignores_case};
 
 use crate::consumers::ConsumerError;
 use crate::http1::RequestHead;

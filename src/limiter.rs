@@ -11,10 +11,8 @@ mod limits;
 mod local_fallback;
 mod outage_ledger;
 mod pending_admission;
-mod raise_reader;
 mod raises;
 mod reservation;
-mod sent_limits;
 mod shared_state;
 mod simulated_proxy;
 mod slots;
@@ -40,17 +38,15 @@ use self::in_process::deny_impossible;
 pub use self::in_process::{InProcessUnits, decide_in_process};
 pub use self::kept_slots::KeptSlots;
 use self::kept_slots::SlotOwner;
-pub use self::limits::{Limits, OnStoreFailure};
+pub use self::limits::{Limits, OnStoreFailure, SentLimits};
 use self::local_fallback::LocalFallback;
 pub use self::outage_ledger::OutageLedger;
 use self::pending_admission::PendingAdmission;
-pub use self::raise_reader::keep_raises;
 use self::raises::RaisedLimits;
 pub use self::raises::{ActiveRaise, Raises};
 use self::reservation::Origin;
 pub use self::reservation::{Delivery, Reservation, is_unanswered};
-pub use self::sent_limits::SentLimits;
-pub use self::shared_state::SharedState;
+pub use self::shared_state::{SharedState, keep_raises};
 pub use self::simulated_proxy::{ProxyCall, ProxyDecision, SimulatedProxy, SimulatedReply};
 use self::slots::WorkerSlots;
 pub use self::status::{LimitStatus, LimitStatuses, StatusSource};
@@ -247,7 +243,7 @@ impl Limiter {
         self.client.fallback.breaker.connect(&self.client.store).await;
         if !self.client.fallback.breaker.is_open() {
             // What can't be read now is read by the main thread.
-            let _ = raise_reader::update(&self.client.store, &self.raises).await;
+            let _ = self::shared_state::update(&self.client.store, &self.raises).await;
         }
     }
 

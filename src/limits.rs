@@ -90,12 +90,10 @@ mod decision;
 mod engine;
 mod layer;
 mod limiter;
-mod next_config;
 mod shared;
 
-pub use self::decision::{ConfigErrors, Error};
 pub use body::LimitedBody;
 pub use client::Client;
-pub use decision::{Allowed, Decision, Denied, LimitState};
+pub use decision::{Allowed, ConfigErrors, Decision, Denied, Error, LimitState};
 pub use layer::{RateLimit, RateLimitLayer};
 pub use limiter::Limiter;

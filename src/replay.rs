@@ -22,7 +22,6 @@ mod results;
 mod source;
 pub mod suggest;
 mod tally;
-mod window;
 
 pub use self::arrivals::{Arrivals, BackgroundReader, BadLine, OpenError, ReadOptions, ReadSummary};
 pub use self::entry::{LineError, LogEntry, LogText};
@@ -35,8 +34,8 @@ pub use self::planned::{HeadError, PlannedEntry};
 pub use self::player::{PlayedEntry, Player, ReplayVerdict};
 pub use self::replayer::{Findings, MemoryBudget, Replayer};
 pub use self::report::{
-    BadLineReport, ConfigurationReport, DeniedKey, LimitReport, LineCounts, LogCounts, LogReport,
-    MissingPartReport, ReplayReport, RouteReport, SeriesReport,
+    BadLineReport, ConfigurationReport, DeniedKey, LimitReport, LineCounts, LogReport, MissingPartReport,
+    ReplayReport, RouteReport, SeriesReport,
 };
-pub use self::results::{LimitResults, Results, RouteResults};
+pub use self::results::{LimitResults, LogCounts, Results, RouteResults};
 pub use self::tally::{Bin, CountedKeys, KeyDenials, Number, Series, Tally};

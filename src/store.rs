@@ -16,11 +16,13 @@ mod types;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use self::types::{MAX_RAISES, Raise, RaiseChange, RaiseError, RaiseList, sweep_memory};
 pub use check::check_redis;
 pub use memory::Memory;
 pub use redis::{Redis, RedisSpec};
-pub use types::{Decisions, Granted, Grants, StateChange, StoreError};
+pub use types::{
+    Decisions, Granted, Grants, MAX_RAISES, Raise, RaiseChange, RaiseError, RaiseList, StateChange,
+    StoreError, sweep_memory,
+};
 
 use crate::limit::{Charge, GrantRequest, Key, Policy, PolicyId};
 use crate::telemetry::StoreCounts;

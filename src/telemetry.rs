@@ -12,25 +12,24 @@ mod metrics;
 mod outcome;
 mod output;
 mod registry;
-mod spec;
-mod throttle;
 mod top;
 mod trace;
 mod upstreams;
 
-pub use self::log::has_colours;
-pub use self::outcome::{ChargeBack, GrantEvent, GrantValues, Interface, Verdict};
 pub use access::{AccessOutput, AccessRecord, AccessWriter, Forwarding, RequestText};
 pub use acme_counts::{AcmeCounts, AcmeValues};
 pub use activity::{CounterSums, Frame};
 pub use counts::{Counts, RequestCounts, StoreCounts};
 pub use escape::escaped;
 pub use listeners::{Handshake, HandshakeFailure, ListenerCounts, ListenerSums, ListenerValues};
-pub use log::{dropped_log_lines, flush_log, set_log_level, start_log, write_log};
+pub use log::{
+    AccessLog, AccessOnly, DroppedLines, LogKeys, LogSpec, LogThrottle, dropped_log_lines, flush_log,
+    has_colours, set_log_level, start_log, write_log,
+};
 pub use metrics::{GaugeValues, Metrics, MetricsFormat, StoreValues};
-pub use outcome::{DecisionSource, LimitOutcome, StoreRequest};
-pub use spec::{AccessLog, AccessOnly, LogKeys, LogSpec};
-pub use throttle::{DroppedLines, LogThrottle};
+pub use outcome::{
+    ChargeBack, DecisionSource, GrantEvent, GrantValues, Interface, LimitOutcome, StoreRequest, Verdict,
+};
 pub use top::{
     Counter, KeyConsumer, KeyEvent, KeyHistory, KeyLabel, KeySlot, Sketch, Summary, TopBy, TopKeys,
     TopRecorder, TopWindow,

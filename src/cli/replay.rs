@@ -19,8 +19,8 @@ use crate::config::Loaded;
 use crate::gate::Gate;
 use crate::limit::{Charge, Key, PolicyId};
 use crate::replay::{
-    Arrivals, BackgroundReader, ConfigurationReport, Entry, Findings, PartSources, PlannedEntry, Played,
-    Player, ReadSummary, ReplayReport, Replayer, html,
+    Arrivals, BackgroundReader, ConfigurationReport, Findings, LogEntry, PartSources, PlannedEntry,
+    PlayedEntry, Player, ReadSummary, ReplayReport, Replayer, html,
 };
 use crate::suggest::nearest;
 use crate::telemetry::escaped;
@@ -193,8 +193,8 @@ impl<W: Write> Emitter<W> {
     /// Writes the line of a request, if the limit decides it.
     pub fn write(
         &mut self,
-        entry: &Entry<'_>,
-        played: &Played,
+        entry: &LogEntry<'_>,
+        played: &PlayedEntry,
         planned: Option<&PlannedEntry<'_>>,
     ) -> io::Result<()> {
         let decision = played.decisions.iter().find(|(limit, ..)| *limit == self.limit);

@@ -5,8 +5,7 @@ use hashbrown::HashMap;
 use http::header::HeaderName;
 
 use super::route::{RequestView, Route, cookie_values};
-use super::value_condition::ValueCondition;
-use super::value_pattern::lowered;
+use super::value_pattern::{ValueCondition, lowered};
 
 /// Numbers of routes by the value that one of their conditions requires; ascending.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use super::geo::{ClientLocation, Country, GeoCondition};
 use super::host::HostPattern;
 use super::path_pattern::PathPattern;
 use super::query::Query;
-use super::value_condition::ValueCondition;
+use super::value_pattern::ValueCondition;
 use crate::http1::{RequestHead, names, parse_decimal};
 use crate::limit::PolicyId;
 

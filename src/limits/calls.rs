@@ -7,9 +7,8 @@ use http::StatusCode;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use super::active::Active;
+use super::active::{Active, NextConfig};
 use super::client::Client;
-use super::next_config::NextConfig;
 use crate::consumers::ConsumerError;
 use crate::gate::Charges;
 use crate::http1::RequestHead;

@@ -9,10 +9,9 @@ use tokio::sync::mpsc::WeakUnboundedSender;
 use tokio::sync::{Mutex, oneshot, watch};
 use tokio::task::JoinSet;
 
-use super::active::{Active, Control};
+use super::active::{Active, Control, NextConfig};
 use super::calls::{Decided, EngineCall, Fetched, Hold, HoldId};
 use super::client::Client;
-use super::next_config::NextConfig;
 use crate::gate::{Charges, ClientIdentity};
 use crate::http1::RequestHead;
 use crate::jwt::{Refresher, Verifier};

@@ -14,12 +14,11 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
 
-use super::active::{Active, Control};
+use super::active::{Active, Control, NextConfig};
 use super::calls::{Decided, EngineCall, Fetched, Hold, MAX_WAITING, Place};
 use super::client::Client;
 use super::decision::Error;
 use super::engine::Engine;
-use super::next_config::NextConfig;
 use crate::config::Loaded;
 use crate::gate::Charges;
 use crate::http1::RequestHead;

@@ -16,8 +16,7 @@ use super::fields::FieldMapError;
 use super::format::{Format, FormatError};
 use super::input::Progress;
 use super::merge::{LogId, Merge};
-use super::source::{LogSource, OpenSource, SourceError};
-use super::window::ReorderWindow;
+use super::source::{LogSource, OpenSource, ReorderWindow, SourceError};
 use crate::time::{Micros, Timestamp};
 
 /// How logs are read.

@@ -2,7 +2,6 @@
 
 mod elements;
 mod limits;
-mod series;
 mod suggestion;
 mod summary;
 mod text;

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use super::entry::LogEntry;
 use super::part_sources::absent_parts_of;
 use super::planned::PlannedEntry;
@@ -21,18 +23,8 @@ const EXACT_KEYS: usize = 100_000;
 /// What a configuration would have done with the requests of a log.
 #[derive(Debug)]
 pub struct Results {
-    /// All requests.
-    pub requests: u64,
-    /// Those that would have been forwarded, or got the response of their route.
-    pub forwarded: u64,
-    /// Those that a limit would have denied.
-    pub denied: u64,
-    /// Those that match no route.
-    pub unrouted: u64,
-    /// Those that are rejected for another reason, by the reason.
-    pub rejected: BTreeMap<String, u64>,
-    /// Those of which the log has too little to play them, by the reason.
-    pub unplayed: BTreeMap<String, u64>,
+    /// The requests, by what would have happened to them.
+    pub counts: LogCounts,
     /// By route.
     pub routes: BTreeMap<RouteId, RouteResults>,
     /// Requests whose host the log has.
@@ -47,6 +39,23 @@ pub struct Results {
     pub limits: Vec<LimitResults>,
     /// The client of all requests so far, if there is only one.
     clients: Clients,
+}
+
+/// The requests of a log, by what would have happened to them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LogCounts {
+    /// All.
+    pub all: u64,
+    /// Those that are forwarded, or get the response of their route.
+    pub forwarded: u64,
+    /// Those that a limit denies.
+    pub denied: u64,
+    /// Those without a route.
+    pub unrouted: u64,
+    /// Those that are rejected for another reason, by the reason.
+    pub rejected: BTreeMap<String, u64>,
+    /// Those of which the log has too little to play them, by the reason.
+    pub unplayed: BTreeMap<String, u64>,
 }
 
 /// What one limit would have done.
@@ -87,12 +96,7 @@ impl Results {
     #[must_use]
     pub fn new(gate: &Gate) -> Self {
         Self {
-            requests: 0,
-            forwarded: 0,
-            denied: 0,
-            unrouted: 0,
-            rejected: BTreeMap::new(),
-            unplayed: BTreeMap::new(),
+            counts: LogCounts::default(),
             routes: BTreeMap::new(),
             with_host: 0,
             extra_fields: 0,
@@ -105,7 +109,7 @@ impl Results {
 
     /// Adds what happens to a request.
     pub fn record(&mut self, entry: &LogEntry<'_>, played: &PlayedEntry, planned: Option<&PlannedEntry<'_>>) {
-        self.requests += 1;
+        self.counts.all += 1;
         let first = self.period.map_or(entry.arrival, |(first, _)| first);
         self.period = Some((first, entry.arrival));
         self.series.record(entry.arrival, matches!(played.verdict, ReplayVerdict::Denied(_)));
@@ -119,9 +123,9 @@ impl Results {
             self.of(*limit, |limit| limit.exempt += 1);
         }
         match &played.verdict {
-            ReplayVerdict::Forwarded(_) if played.route.is_none() => self.unrouted += 1,
-            ReplayVerdict::Forwarded(_) => self.forwarded += 1,
-            ReplayVerdict::Denied(_) => self.denied += 1,
+            ReplayVerdict::Forwarded(_) if played.route.is_none() => self.counts.unrouted += 1,
+            ReplayVerdict::Forwarded(_) => self.counts.forwarded += 1,
+            ReplayVerdict::Denied(_) => self.counts.denied += 1,
             ReplayVerdict::Missing(part) => {
                 self.reject(part.detail());
                 self.of(part.limit, |limit| limit.rejected += 1);
@@ -129,7 +133,9 @@ impl Results {
             ReplayVerdict::Consumer(error) => self.reject(error.to_string()),
             ReplayVerdict::Blocked(_) => self.reject("the route blocks all requests".to_owned()),
             ReplayVerdict::Rejected(error) => self.reject(error.to_string()),
-            ReplayVerdict::Incomplete(error) => *self.unplayed.entry(error.to_string()).or_default() += 1,
+            ReplayVerdict::Incomplete(error) => {
+                *self.counts.unplayed.entry(error.to_string()).or_default() += 1
+            }
         }
     }
 
@@ -174,13 +180,21 @@ impl Results {
     }
 
     fn reject(&mut self, reason: String) {
-        *self.rejected.entry(reason).or_default() += 1;
+        *self.counts.rejected.entry(reason).or_default() += 1;
     }
 
     fn of(&mut self, limit: PolicyId, change: impl FnOnce(&mut LimitResults)) {
         if let Some(limit) = self.limits.get_mut(limit.index()) {
             change(limit);
         }
+    }
+}
+
+impl LogCounts {
+    /// Whether the log had too little of every request to play it.
+    #[must_use]
+    pub fn are_none_played(&self) -> bool {
+        self.unplayed.values().sum::<u64>() == self.all
     }
 }
 

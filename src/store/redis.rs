@@ -27,10 +27,9 @@ use futures_util::future::{join, join_all, select_ok};
 use smallvec::SmallVec;
 use tokio::sync::{Notify, Semaphore, oneshot};
 
-pub use self::url::RedisSpec;
-pub use script::{CHANGE, RAISES, Script, TAKE};
-pub use url::{Node, RedisAddress, RedisTarget, UrlError};
-pub use wire::stored_key;
+pub use self::script::{CHANGE, RAISES, Script, TAKE};
+pub use self::url::{Node, RedisAddress, RedisSpec, RedisTarget, UrlError};
+pub use self::wire::stored_key;
 
 use self::batcher::Batcher;
 use self::client::{RedisClient, TakeClock};

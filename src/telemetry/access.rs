@@ -14,8 +14,8 @@ use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 pub use self::record::{AccessRecord, Forwarding, RequestText};
+use super::log::{AccessLog, AccessOnly, LogKeys, LogSpec};
 use super::output::{LogBuffer, LogOutput};
-use super::spec::{AccessLog, AccessOnly, LogKeys, LogSpec};
 
 /// The output of all workers' access logs.
 #[derive(Clone, Debug)]

@@ -1,4 +1,5 @@
-//! The log: lines on standard error; and whether output has colours, for commands and for the log.
+//! The log: its settings and those of the access log; lines on standard error, with a minimum interval between messages of
+//! one kind; and whether output has colours, for commands and for the log.
 //!
 //! Logging never blocks: a thread writes the lines, and drops and counts them if the reader is too slow.
 
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use anstream::stream::RawStream;
 use anstream::{AutoStream, ColorChoice};
+use tokio::time::Instant;
 use tracing::Level;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -16,6 +18,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer as _, Registry, reload};
 
 use super::output::{LogBuffer, LogOutput};
+use crate::time::monotonic;
 
 /// The filter of the log, whose level can be changed.
 static FILTER: OnceLock<reload::Handle<Targets, Registry>> = OnceLock::new();
@@ -95,4 +98,123 @@ impl Write for LogWriter {
 /// terminal has colours unless `TERM` is `dumb` or not set. clap decides in the same way.
 pub fn has_colours(stream: &impl RawStream) -> bool {
     AutoStream::choice(stream) != ColorChoice::Never
+}
+
+/// The minimum interval between messages.
+const INTERVAL: Duration = Duration::from_secs(10);
+
+/// Limits the rate of one log message.
+#[derive(Debug, Default)]
+pub struct LogThrottle(Option<Instant>);
+
+impl LogThrottle {
+    /// Whether the message may be logged now: once in ten seconds.
+    pub fn is_due(&mut self) -> bool {
+        let now = monotonic();
+        let is_due = self.0.is_none_or(|last| now - last >= INTERVAL);
+        if is_due {
+            self.0 = Some(now);
+        }
+        is_due
+    }
+}
+
+/// Reports dropped lines of a log.
+#[derive(Debug)]
+pub struct DroppedLines {
+    log: &'static str,
+    reader: &'static str,
+    /// The dropped lines that were reported.
+    reported: u64,
+    throttle: LogThrottle,
+}
+
+impl DroppedLines {
+    /// Those of the access log and of the log, as they are written by default.
+    #[must_use]
+    pub fn of_logs() -> [Self; 2] {
+        [Self::new("access log", "standard output"), Self::new("log", "standard error")]
+    }
+
+    /// Reports lines of `log`, which is written to `reader`.
+    #[must_use]
+    pub fn new(log: &'static str, reader: &'static str) -> Self {
+        Self { log, reader, reported: 0, throttle: LogThrottle::default() }
+    }
+
+    /// Logs how many lines were dropped since the last report, if the throttle allows it. `dropped` is their number since
+    /// the start.
+    pub fn report(&mut self, dropped: u64) {
+        let Self { log, reader, .. } = *self;
+        if dropped > self.reported && self.throttle.is_due() {
+            let more = dropped - self.reported;
+            let (plural, were) = if more == 1 { ("", "was") } else { ("s", "were") };
+            tracing::warn!(
+                "{more} line{plural} of the {log} {were} dropped: {reader} is blocked or too slow"
+            );
+            self.reported = dropped;
+        }
+    }
+}
+
+/// Settings of the log and the access log.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LogSpec {
+    /// The least important level that is logged.
+    pub level: Level,
+    /// The format of the access log.
+    pub access: AccessLog,
+    /// Which requests are logged.
+    pub access_only: AccessOnly,
+    /// The fraction of these requests that is logged, sampled at random: from 0 to 1.
+    pub access_sample: f64,
+    /// How the keys of limits are shown.
+    pub keys: LogKeys,
+}
+
+/// The format of the access log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessLog {
+    /// One JSON object per line.
+    Json,
+    /// Text.
+    Text,
+    /// No access log.
+    Off,
+}
+
+/// How keys of limits are shown to operators.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogKeys {
+    /// As tags, by which nobody can tell whose they are without knowing the key.
+    Hash,
+    /// As the values of their parts.
+    Plain,
+    /// Not at all.
+    Off,
+}
+
+/// Which requests the access log records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessOnly {
+    /// All.
+    All,
+    /// Those that a limit denied, for any reason.
+    Denied,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_message_is_due_every_ten_seconds() {
+        let mut throttle = LogThrottle::default();
+        for _ in 0..3 {
+            assert_eq!([(); 2].map(|()| throttle.is_due()), [true, false]);
+            tokio::time::advance(INTERVAL / 2).await;
+            assert!(!throttle.is_due());
+            tokio::time::advance(INTERVAL / 2).await;
+        }
+    }
 }

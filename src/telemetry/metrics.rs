@@ -4,13 +4,12 @@ mod exposition;
 mod process;
 mod requests;
 mod scrape;
-mod upstreams;
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub use self::exposition::MetricsFormat;
-pub use scrape::{GaugeValues, StoreValues};
+pub use self::scrape::{GaugeValues, StoreValues};
 
 use self::exposition::Exposition;
 use self::process::{write_listeners, write_process, write_store};
@@ -122,7 +121,7 @@ impl Metrics {
         requests::write_interfaces(&scrape, false, &mut out)?;
         requests::write_decisions(&scrape, &mut out)?;
         write_store(&scrape, &mut out)?;
-        upstreams::write(&scrape, &mut out)?;
+        requests::write_upstreams(&scrape, &mut out)?;
         requests::write(&scrape, &mut out)?;
         out.finish()
     }

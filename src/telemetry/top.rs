@@ -21,7 +21,7 @@ pub use self::summary::{Counter, KeyConsumer, KeyLabel, Summary};
 
 use self::history::{KeyCounts, TICK_SECONDS, Tick, WindowHistory, WindowSlot};
 use self::sketch::DeniedAndAll;
-use super::spec::LogKeys;
+use super::log::LogKeys;
 use crate::id_vec::IdVec;
 use crate::limit::{Key, Policy, PolicyId};
 

@@ -2,12 +2,10 @@
 
 use maud::{Markup, html};
 
-use super::elements::{cell, figure, hours, key, number, table, text};
-use super::series::{chart, requests_chart};
+use super::elements::{cell, chart, figure, hours, key, number, requests_chart, table, text};
 use super::text::{counted, grouped, instant, length, minute, number as estimate, share};
-use crate::replay::report::{
-    ConfigurationReport, DeniedKey, LimitReport, LogCounts, MissingPartReport, RouteReport,
-};
+use crate::replay::report::{ConfigurationReport, DeniedKey, LimitReport, MissingPartReport, RouteReport};
+use crate::replay::results::LogCounts;
 use crate::text::join_and;
 
 /// How many limits have a table of their denied keys.

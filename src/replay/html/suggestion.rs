@@ -3,8 +3,7 @@
 
 use maud::{Markup, html};
 
-use super::elements::{cell, figure, hours, key, legend, line, number, point, table, text};
-use super::series::float;
+use super::elements::{cell, figure, float, hours, key, legend, line, number, point, table, text};
 use super::text::{counted, grouped, instant, percent, share};
 use crate::plot::{Chart, ChartPanel, Curve, CurveForm, Scale};
 use crate::replay::suggest::{

@@ -2,12 +2,12 @@
 
 use maud::{Markup, html};
 
-use super::elements::{cell, figure, legend, line, number, table, text};
-use super::series::{RateCurve, panel};
+use super::elements::{RateCurve, cell, figure, legend, line, number, panel, table, text};
 use super::suggestion::{denied_clients, numbers};
 use super::text::{counted, grouped, instant, length, number as estimate, percent, share};
 use crate::plot::{Chart, CurveForm, Scale};
-use crate::replay::report::{ConfigurationReport, LimitReport, LogCounts, ReplayReport};
+use crate::replay::report::{ConfigurationReport, LimitReport, ReplayReport};
+use crate::replay::results::LogCounts;
 use crate::replay::suggest::Suggestion;
 use crate::text::join_and;
 use crate::time::Timestamp;

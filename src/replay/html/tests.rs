@@ -5,9 +5,10 @@ use roxmltree::Document;
 use super::*;
 use crate::limit::{Key, Quota, Rate};
 use crate::replay::report::{
-    BadLineReport, ConfigurationReport, DeniedKey, LimitReport, LineCounts, LogCounts, LogReport,
-    MissingPartReport, RouteReport, SeriesReport,
+    BadLineReport, ConfigurationReport, DeniedKey, LimitReport, LineCounts, LogReport, MissingPartReport,
+    RouteReport, SeriesReport,
 };
+use crate::replay::results::LogCounts;
 use crate::replay::suggest::{Arrival, Histories, SuggestSettings, SuggestionSubject, suggest};
 use crate::replay::tally::{Bin, Number};
 use crate::time::{Micros, Timestamp};

@@ -1,7 +1,5 @@
 //! What a configuration would have done, and what limits the accuracy of a report, in sentences.
 
-use std::collections::BTreeMap;
-
 use serde::Serialize;
 
 use super::limit::{LimitReport, RouteReport, SeriesReport};
@@ -11,7 +9,7 @@ use crate::replay::arrivals::ReadSummary;
 use crate::replay::format::Format;
 use crate::replay::part_sources::LogAdvice;
 use crate::replay::replayer::Findings;
-use crate::replay::results::Results;
+use crate::replay::results::LogCounts;
 use crate::replay::suggest::{SlotsSuggestion, SuggestSettings, Suggestion};
 use crate::text::counted;
 
@@ -40,23 +38,6 @@ pub struct ConfigurationReport {
     pub notes: Vec<String>,
 }
 
-/// The requests of a log, by what would have happened to them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct LogCounts {
-    /// All.
-    pub all: u64,
-    /// Those that are forwarded, or get the response of their route.
-    pub forwarded: u64,
-    /// Those that a limit denies.
-    pub denied: u64,
-    /// Those without a route.
-    pub unrouted: u64,
-    /// Those that are rejected for another reason, by the reason.
-    pub rejected: BTreeMap<String, u64>,
-    /// Those of which the log has too little to play them, by the reason.
-    pub unplayed: BTreeMap<String, u64>,
-}
-
 impl ConfigurationReport {
     /// What a configuration would have done; `file` is its name, and `format` the one of the first log. Limits are suggested
     /// if there are settings for them.
@@ -73,17 +54,16 @@ impl ConfigurationReport {
         let slots = settings.map(|settings| findings.slots(gate, settings)).unwrap_or_default();
         let notes = findings_notes(gate, &findings, left_out);
         let results = findings.results;
+        let only_client = results.only_client().filter(|_| results.counts.all > 1);
+        let only_client = only_client.map(|client| client.to_string());
         let mut advice = format.map(|format| LogAdvice::new(format.clone(), results.extra_fields));
         Self {
             file,
-            requests: LogCounts::new(&results),
+            requests: results.counts,
             period_us: results.period.map(|(first, last)| (first.0, last.0)),
             series: SeriesReport::new(&results.series),
             routes: RouteReport::most_used(gate, &results.routes),
-            only_client: results
-                .only_client()
-                .filter(|_| results.requests > 1)
-                .map(|client| client.to_string()),
+            only_client,
             limits: gate
                 .limits()
                 .zip(results.limits)
@@ -92,25 +72,6 @@ impl ConfigurationReport {
             suggestions,
             slots,
             notes,
-        }
-    }
-}
-
-impl LogCounts {
-    /// Whether the log had too little of every request to play it.
-    #[must_use]
-    pub fn are_none_played(&self) -> bool {
-        self.unplayed.values().sum::<u64>() == self.all
-    }
-
-    fn new(results: &Results) -> Self {
-        Self {
-            all: results.requests,
-            forwarded: results.forwarded,
-            denied: results.denied,
-            unrouted: results.unrouted,
-            rejected: results.rejected.clone(),
-            unplayed: results.unplayed.clone(),
         }
     }
 }
@@ -150,7 +111,7 @@ pub fn notes(summary: &ReadSummary) -> Vec<String> {
 pub(super) fn findings_notes(gate: &Gate, findings: &Findings, left_out: u64) -> Vec<String> {
     let results = &findings.results;
     let mut notes = Vec::new();
-    if results.only_client().is_some() && results.requests > 1 {
+    if results.only_client().is_some() && results.counts.all > 1 {
         notes.push(
             "all requests have one client; if that is a proxy, name the field with the address of the client: --client-from \
              FIELD"
@@ -158,7 +119,7 @@ pub(super) fn findings_notes(gate: &Gate, findings: &Findings, left_out: u64) ->
         );
     }
     if results.with_host == 0
-        && results.unrouted > 0
+        && results.counts.unrouted > 0
         && gate.routes.routes().iter().any(|route| route.host.is_some())
     {
         notes.push("the log has no host, and some routes are for one host: name it with --host".to_owned());
