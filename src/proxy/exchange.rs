@@ -8,19 +8,18 @@
 use bytes::Bytes;
 use http::{Method, StatusCode};
 
-use super::acme_challenge;
 use super::cors::{CorsRequest, CorsRules};
 use super::forward::{ForwardPlan, ForwardedRequest};
 use super::inbound::{accept_upgrade, settle};
 use super::local_reply::{self, RejectedRequest};
-use super::log_entry::PlannedRequest;
 use super::read_missing::{ReadParts, Unread, read_missing, replan};
-use super::response::ProxyResponse;
 use super::response_body::{BodySource, ReplyBody, RequestTiming};
+use super::{
+    acme_challenge, decision_counts, grpc, http2, max_forwards, original_request, own_limits, tunnel,
+};
 use super::{client::ClientConnection, client_body::ClientBody};
-use super::{decision_counts, grpc, http2, max_forwards, original_request, own_limits, tunnel};
-use super::{forward_auth::ForwardAuth, grpc_error::to_grpc_error, http2::Connect};
-use super::{rate_headers::RateHeaderSource, rejection::Rejection};
+use super::{forward_auth::ForwardAuth, grpc_error::to_grpc_error, http2::Connect, rejection::Rejection};
+use super::{log_entry::PlannedRequest, rate_headers::RateHeaderSource, response::ProxyResponse};
 use super::{request_decision::RequestDecision, request_id::RequestId, request_record::RequestRecord};
 use super::{route_action::Target, snapshot::Proxy};
 use crate::boxed::rare;
@@ -50,7 +49,6 @@ pub(super) struct Exchange<'p> {
     cors: Option<Box<CorsRequest<'p>>>,
     /// The state of each limit that applies to the request.
     statuses: LimitStatuses,
-    /// Where they come from.
     status_source: StatusSource,
     /// The `Retry-After` of a denial, in seconds.
     retry_after: Option<u64>,
@@ -95,10 +93,7 @@ pub async fn serve(
         Some(rejection) => Err(exchange.rejected(&head, None, *rejection)),
         None => exchange.run(normalized, head).await,
     };
-    let mut response = match result {
-        Ok(response) => response,
-        Err(rejection) => exchange.reject(&rejection),
-    };
+    let mut response = result.unwrap_or_else(|rejection| exchange.reject(&rejection));
     if let Some(reservation) = exchange.reservation.take()
         && !exchange.decision.is_served_elsewhere()
     {
@@ -219,8 +214,7 @@ impl<'p> Exchange<'p> {
     /// The response to a CORS preflight, which no limit counts, and which browsers send without credentials.
     #[inline(never)]
     fn preflight(&mut self, rules: &CorsRules, head: &RequestHead) -> Option<ProxyResponse<BodySource>> {
-        let proxy = self.proxy;
-        let preflight = rules.preflight(&proxy.snapshot.gate, self.client.identity(), head)?;
+        let preflight = rules.preflight(&self.proxy.snapshot.gate, self.client.identity(), head)?;
         self.cors = None;
         self.describe_match(head, preflight.matched.as_ref());
         let mut response =

@@ -134,7 +134,7 @@ impl Results {
             ReplayVerdict::Blocked(_) => self.reject("the route blocks all requests".to_owned()),
             ReplayVerdict::Rejected(error) => self.reject(error.to_string()),
             ReplayVerdict::Incomplete(error) => {
-                *self.counts.unplayed.entry(error.to_string()).or_default() += 1
+                *self.counts.unplayed.entry(error.to_string()).or_default() += 1;
             }
         }
     }

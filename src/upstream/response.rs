@@ -85,7 +85,7 @@ impl ResponseBody {
         match self.reclaim_rule {
             ReclaimRule::Lasting => connection.record_lasting(),
             ReclaimRule::Both if !self.stream.is_end_stream() => {
-                connection.wait_for_client(Some(CONTENDED_GRACE))
+                connection.wait_for_client(Some(CONTENDED_GRACE));
             }
             ReclaimRule::Both | ReclaimRule::Server => connection.record_part(),
         }

@@ -166,13 +166,13 @@ impl Body for UploadBody {
         };
         progress.connection_use.record_part();
         let (frame, is_end) = match frame {
-            Some(Err(error)) => match progress.fail(error) {
-                Err(error) => (Some(Err(error)), true),
-                Ok(()) => {
+            Some(Err(error)) => {
+                let Err(error) = progress.fail(error) else {
                     this.has_failed = true;
                     return Poll::Pending;
-                }
-            },
+                };
+                (Some(Err(error)), true)
+            }
             frame => {
                 let is_end = frame.is_none() || this.body.is_end_stream();
                 (frame, is_end)

@@ -8,7 +8,7 @@ use super::super::name::{FieldName, KNOWN, NameSet};
 
 /// Bytes that are enough for most heads, with the lines that the proxy adds.
 const USUAL_TEXT: usize = 1024;
-/// FieldLines that are enough for most heads, with those that the proxy adds.
+/// Field lines that are enough for most heads, with those that the proxy adds.
 const USUAL_LINES: usize = 24;
 /// The largest memory that is kept.
 const MAX_TEXT: usize = 4 * USUAL_TEXT;

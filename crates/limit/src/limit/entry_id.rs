@@ -33,3 +33,12 @@ impl EntryId {
         self.0
     }
 }
+
+/// The salt of the states of a limit: its name in stored keys, and the letter of its states.
+pub(super) fn salt(stored: &str, letter: u8) -> u128 {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&[letter]).update(stored.as_bytes());
+    let mut salt = [0; 16];
+    hasher.finalize_xof().fill(&mut salt);
+    u128::from_le_bytes(salt)
+}

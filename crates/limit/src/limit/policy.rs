@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::ahead::{Ahead, Grant, GrantReport};
 use super::charge::{Charge, ChargeKind, PolicyId};
 use super::decision::{Decision, DenyReason, Step};
+use super::entry_id::salt;
 use super::grants::GrantingQuota;
 use super::penalty::{Ban, Penalty};
 use super::quota::{Quota, Taken};
@@ -349,9 +350,8 @@ impl Policy {
     ) -> RecordStep {
         let counted = self.ban.map_or(penalty, |ban| penalty.count_denial(&ban));
         let kept = self.unexpired(Some(counted), attempt.now);
-        let state = || step.next.clone().or_else(|| attempt.state.cloned());
         let next = (self.ban.is_some() || set_back || step.next.is_some()).then(|| Record {
-            state: state(),
+            state: step.next.clone().or_else(|| attempt.state.cloned()),
             penalty: kept,
             ..Record::default()
         });
@@ -392,14 +392,6 @@ impl Policy {
     fn unexpired(&self, penalty: Option<Penalty>, now: Timestamp) -> Option<Penalty> {
         penalty.filter(|penalty| penalty.lifetime(self.ban.as_ref(), now) > Micros::ZERO)
     }
-}
-
-fn salt(stored: &str, letter: u8) -> u128 {
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(&[letter]).update(stored.as_bytes());
-    let mut salt = [0; 16];
-    hasher.finalize_xof().fill(&mut salt);
-    u128::from_le_bytes(salt)
 }
 
 #[cfg(test)]
