@@ -62,22 +62,25 @@ run: ## Build, then serve config/quickstart.toml on 127.0.0.1:8080
 	@printf '    for i in $$(seq 10); do curl -s -o /dev/null -w "%%{http_code} " %s; done; echo\n\n' '$(URL)'
 	@exec $(CARGO) run --locked --quiet -- run -c '$(CONFIG)'
 
-# The tests that take long or need more than the tools installed here are in tests/it/needs.txt.
-QUICK := $(shell sed -n 's/^\([a-z][a-z_0-9:]*\) .*/--skip \1/p' tests/it/needs.txt)
+# The tests that take long or need more than `make test` installs: the beginnings of their names.
+NEEDS := $(shell sed -n 's/^\([a-z][a-z_0-9:]*\) .*/\1/p' tests/it/needs.txt)
+SKIP_NEEDS := $(addprefix --skip ,$(NEEDS))
 COUNT := grep -c ': test$$'
 
 test: ## Run the tests that need Redis, OpenSSL, curl and Python alone (some minutes)
 	@scripts/setup cc curl openssl python3 redis-server
 	$(CARGO) test --locked --workspace $(FEATURES) --lib --bins --no-fail-fast
-	$(CARGO) test --locked $(FEATURES) --test it --no-fail-fast -- $(QUICK)
-	@all=$$($(CARGO) test --locked --quiet $(FEATURES) --test it -- --list | $(COUNT)); \
-	quick=$$($(CARGO) test --locked --quiet $(FEATURES) --test it -- --list $(QUICK) | $(COUNT)); \
-	printf '%s of %s integration tests and the documentation tests need make test-all\n' $$((all - quick)) $$all
+	@printf "integration tests without those of tests/it/needs.txt:\n"
+	@$(CARGO) test --locked $(FEATURES) --test it --no-fail-fast -- $(SKIP_NEEDS)
+	@list='$(CARGO) test --locked --quiet $(FEATURES) --test it -- --list'; \
+	all=$$($$list | $(COUNT)); quick=$$($$list $(SKIP_NEEDS) | $(COUNT)); \
+	printf '%s of %s integration tests, and the documentation tests, need make test-all\n' $$((all - quick)) $$all
 
-test-all: ## Install missing tools, also browsers and other proxies, then run all tests
-	@scripts/setup cc apache browser caddy curl debhelper django docker-compose envoy fakeroot flask go go-http2 h2load haproxy \
-	  mariadb nginx openssl pebble prometheus rails redis-server systemd traefik yaml
-	$(CARGO) test --locked --workspace $(FEATURES) --lib --bins --tests --no-fail-fast
+test-all: test ## Run all tests: installs browsers and other proxies (a quarter of an hour)
+	@scripts/setup apache browser caddy debhelper django docker-compose envoy fakeroot flask go go-http2 h2load haproxy mariadb \
+	  nginx pebble prometheus rails systemd traefik yaml
+	@printf "integration tests of tests/it/needs.txt:\n"
+	@$(CARGO) test --locked $(FEATURES) --test it --no-fail-fast -- $(NEEDS)
 	$(CARGO) test --locked --workspace $(FEATURES) --doc
 
 check: ## Check format, lints and documentation, as continuous integration does
