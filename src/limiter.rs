@@ -10,6 +10,7 @@ mod kept_slots;
 mod limits;
 mod local_fallback;
 mod outage_ledger;
+mod peek;
 mod pending_admission;
 mod raises;
 mod reservation;

@@ -13,7 +13,7 @@ use crate::limiter::ActiveRaise;
 use crate::store::{Raise, RaiseChange, RaiseError, Store};
 use crate::time::{Micros, monotonic};
 
-/// The longest raise: what lasts longer belongs into the configuration.
+/// The longest raise: what lasts longer belongs in the configuration.
 const MAX_LENGTH: Duration = Duration::from_hours(24 * 366);
 
 /// Raises the numbers of a key for a while.

@@ -12,6 +12,7 @@ mod demand_rate;
 mod grant_requests;
 mod held_grant;
 mod held_grants;
+mod share_balance;
 mod table;
 mod taken_units;
 

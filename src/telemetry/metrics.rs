@@ -4,6 +4,7 @@ mod exposition;
 mod process;
 mod requests;
 mod scrape;
+mod upstreams;
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -121,7 +122,7 @@ impl Metrics {
         requests::write_interfaces(&scrape, false, &mut out)?;
         requests::write_decisions(&scrape, &mut out)?;
         write_store(&scrape, &mut out)?;
-        requests::write_upstreams(&scrape, &mut out)?;
+        upstreams::write(&scrape, &mut out)?;
         requests::write(&scrape, &mut out)?;
         out.finish()
     }

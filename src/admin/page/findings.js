@@ -113,7 +113,7 @@ function foreignDenials(recent) {
   const foreign = recent.denied - own;
   // Of limits that are not listed the denials are not known.
   if (lastFrame.limits_left_out > 0 || foreign < 5 || foreign < 0.2 * recent.denied) return [];
-  const text = `${perSecond(foreign / recent.seconds)} of the responses 429 come from upstream servers or max_requests_per_client, not from limits`;
+  const text = `${perSecond(foreign / recent.seconds)} of the 429 responses come from upstream servers or max_requests_per_client, not from limits`;
   return [finding("warn", "foreign", text)];
 }
 

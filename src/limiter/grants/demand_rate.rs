@@ -1,11 +1,6 @@
-//! The demand for a key: how many units per second its requests need; and what the share of this process in a key does not
-//! count yet: units that were taken from grants.
-//!
-//! The share is seeded by each reply of the store, and counts all reserved units as spent then. So nothing has to be recorded
-//! there while the store replies. When this process has to decide by its share, the units that it held at the last reply are
-//! made available, and those that it has taken from grants since are charged.
+//! The demand for a key: how many units per second its requests need.
 
-use crate::limit::{Ahead, Decision, Policy, ShareUpdate, State, StoreView};
+use crate::limit::Ahead;
 use crate::time::{BootTime, Micros};
 
 /// The time in which the weight of a request falls to 1/e, in seconds.
@@ -47,69 +42,6 @@ impl DemandRate {
         )]
         let units = units as u64;
         if units >= MIN_WANTED { units } else { 0 }
-    }
-}
-
-/// The store's reply to a charge.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ChargeReply {
-    pub decision: Decision,
-    /// The units that were charged.
-    pub cost: u64,
-    /// The units that this process holds after it.
-    pub held: u64,
-}
-
-/// The difference between a share and the grants of its key.
-#[derive(Clone, Debug, Default)]
-pub(super) struct ShareBalance {
-    /// The last decision of the store and the units held then, unless the share has them; and when the reply arrived.
-    view: Option<(StoreView, BootTime)>,
-    /// Units taken from grants, less those that were put back, that the share does not count.
-    taken: i64,
-    /// Units taken from grants since the last call was sent, less those that were put back.
-    since_call: i64,
-    /// What this process has taken of the key, as its share counts it, by the clock of the store.
-    own: Option<State>,
-}
-
-impl ShareBalance {
-    /// Records that units were taken from a grant.
-    pub fn take(&mut self, units: u64) {
-        self.add(units.cast_signed());
-    }
-
-    /// Records that units were put back into a grant, or are not charged.
-    pub fn put_back(&mut self, units: u64) {
-        self.add(-units.cast_signed());
-    }
-
-    fn add(&mut self, units: i64) {
-        self.taken = self.taken.saturating_add(units);
-        self.since_call = self.since_call.saturating_add(units);
-    }
-
-    /// Records that a call is sent.
-    pub fn begin_call(&mut self) {
-        self.since_call = 0;
-    }
-
-    /// Records the reply to a call. What was taken during the call was held before it.
-    pub fn record_reply(&mut self, share: &Policy, reply: ChargeReply, now: BootTime) {
-        let ChargeReply { decision, cost, held } = reply;
-        let units = (self.taken - self.since_call).saturating_add_unsigned(cost);
-        let (own, counted) = share.own_usage(self.own.take(), units, decision.at).unzip();
-        self.own = own.flatten();
-        let held = held.saturating_add_signed(self.since_call);
-        self.view = Some((StoreView { decision, held, own: counted }, now));
-        self.taken = self.since_call;
-    }
-
-    /// What the share has to count from now on; `None` if nothing has changed.
-    pub fn take_update(&mut self, now: BootTime) -> Option<ShareUpdate> {
-        let (view, taken) = (self.view.take(), std::mem::take(&mut self.taken));
-        let view = view.map(|(view, at)| (view, now.since(at)));
-        (view.is_some() || taken != 0).then_some(ShareUpdate { view, taken })
     }
 }
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::demand_rate::ChargeReply;
 use super::held_grant::{GrantCall, UnitCounts};
 use super::held_grants::{HeldGrants, ReturnedGrant};
+use super::share_balance::ChargeReply;
 use super::table::GrantTable;
 use crate::limit::{
     Charge, ChargeKind, DecidedCharge, DecidedCharges, Decision, DenyReason, EntryId, Grant, GrantReport,

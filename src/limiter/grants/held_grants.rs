@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::demand_rate::{DemandRate, ShareBalance};
+use super::demand_rate::DemandRate;
 use super::held_grant::{GrantCall, HeldDecision, HeldGrant, UnitCounts};
+use super::share_balance::ShareBalance;
 use crate::limit::{
     Ahead, Charge, Decision, DenyReason, Grant, GrantReport, GrantRequest, Key, Policy, PolicyId,
 };
