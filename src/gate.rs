@@ -166,6 +166,7 @@ impl Gate {
         let location = self.locate(client, head);
         let matched = self.match_route(head, &location)?;
         let route = matched.route.map(|id| self.routes.get(id));
+        // By Content-Length alone; a body without one is measured while it is read.
         if route.is_some_and(|route| route.exceeds_max_body(head)) {
             return Err(RequestError::TooLarge);
         }
@@ -181,6 +182,7 @@ impl Gate {
         if is_unread && unread.is_some() {
             subject.identity.error = unread;
         }
+        // A plan that was made again is never partial: what could not be read is an error of its identity.
         let is_partial = (awaits_body || is_unread) && unread.is_none();
         let LimitMatches { charges, exempt, missing } = if is_partial {
             self.matcher().match_early(limits, &subject)?

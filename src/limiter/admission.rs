@@ -79,6 +79,7 @@ impl Admission {
         let passes = statuses.iter().all(|status| status.decision.allowed);
         let slots = slots.and_then(|slots| slots.granted(decided, passes));
         let (verdict, delay) = if passes {
+            // Each limit spaces requests by itself: after the longest delay all of them are satisfied.
             let delays = statuses.iter().map(|status| status.decision.delay);
             (Ok(Permit { slots: slots.map(Rc::new) }), delays.max().unwrap_or_default())
         } else {
@@ -130,6 +131,7 @@ impl Admission {
 
     /// A request that is denied since the store is unavailable, which is probed again after `until_probe`.
     pub(super) fn unavailable(until_probe: Micros) -> Self {
+        // Before the probe the store is not asked, so an earlier retry would be denied again.
         let retry_after = until_probe.max(RETRY_AFTER);
         Self { verdict: Err(Denial::Unavailable { retry_after }), ..Self::unlimited() }
     }

@@ -57,6 +57,7 @@ impl OutboundHead<'_> {
             // The connection has framed the body already; the upstream connection writes its length anew.
             fields.remove(CONTENT_LENGTH);
         }
+        // Read before TE is removed: servers send trailers, as those of gRPC, only to a client that takes them.
         let takes_trailers = takes_trailers(fields);
         remove_hop_by_hop(fields);
         self.remove_spoofed_fields(fields);
@@ -77,6 +78,7 @@ impl OutboundHead<'_> {
         } else if let Some(id) = self.id.as_trace_id().filter(|_| self.is_traced) {
             RequestTrace::propagate_unsampled(&id, fields);
         }
+        // The edits of the operator come last, so that they can change what the proxy itself has set.
         edits.apply(fields);
         retain_announced_trailers(fields, |name| !protected.may_be_trailer(name));
         Ok(())
@@ -92,6 +94,7 @@ impl OutboundHead<'_> {
                 return remove_headers.contains(name.as_bytes());
             }
             if is_trusted {
+                // A trusted proxy that names the client in Forwarded may pass on the X-Forwarded headers of its own client.
                 return header == FORWARDED && name.as_bytes().starts_with(b"x-forwarded-");
             }
             name == header || remove_headers.contains(name.as_bytes())
@@ -119,6 +122,7 @@ pub(super) async fn buffer_small_body(
     is_grpc: bool,
 ) -> Result<RequestBody, ForwardError> {
     if body.size_hint().exact() != Some(0) {
+        // A call may wait for a response before it sends its next message, so its body is not awaited.
         return if is_grpc {
             Ok(body)
         } else {

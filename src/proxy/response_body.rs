@@ -138,6 +138,7 @@ impl Body for ReplyBody {
                 Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes)))))
             }
         };
+        // Every body passes here, so the log counts bytes and sees errors whatever their source.
         self.record.record_frame(&frame);
         frame
     }
@@ -166,6 +167,7 @@ impl FrameStream {
     pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Frame<Bytes>>> {
         let Some(frames) = &mut self.0 else { return Poll::Ready(None) };
         let frame = frames.as_mut().poll_next(cx);
+        // A stream must not be polled after its end, and nothing follows trailers.
         if let Poll::Ready(last) = &frame
             && last.as_ref().is_none_or(Frame::is_trailers)
         {

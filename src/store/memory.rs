@@ -243,8 +243,10 @@ impl<'a> Transaction<'a> {
         for (index, decision) in decisions.iter_mut().enumerate() {
             let charge = self.charges[index];
             if charge.policy.shadow {
+                // After the enforced limits have decided: a shadow limit counts only the requests that they admit.
                 *decision = self.take_in_shadow(&charge, passes);
             } else if decision.allowed && !passes {
+                // Another limit denies the request, and nothing was taken here: the decision shows what is available.
                 *decision = self.decide(&charge, &charge.charge.peek()).decision;
             }
         }
@@ -263,6 +265,7 @@ impl<'a> Transaction<'a> {
             let record = self.shards.shard(&charge).get(charge.at);
             let report = request.report.as_ref();
             let next = report.and_then(|report| self.now.report(charge.policy, record.as_deref(), report));
+            // The record borrows the shard that is changed next.
             drop(record);
             self.store(&charge, next);
         }

@@ -99,6 +99,7 @@ impl Http1Connection {
     pub fn is_dead(&mut self) -> bool {
         self.io.clear_wakers();
         let mut byte = [MaybeUninit::uninit(); 1];
+        // A read that is ready on an idle connection is its end, or a response without a request.
         let (byte, cx) = (&mut ReadBuf::uninit(&mut byte), &mut Context::from_waker(Waker::noop()));
         !matches!(self.state, State::Idle)
             || Pin::new(self.io.stream.get_mut()).poll_read(cx, byte).is_ready()
@@ -139,6 +140,7 @@ impl Http1Connection {
         write_request(self.io.stream.out(), &request.head, exchange.framing);
         let mut is_first = true;
         let result = poll_fn(|cx| {
+            // Once: the task that polls stays the same until the head has arrived.
             if std::mem::take(&mut is_first) {
                 self.connection_use().set_waker(cx.waker().clone());
             }
@@ -153,6 +155,7 @@ impl Http1Connection {
             }
             Err(cause) => {
                 self.state = State::Closed;
+                // If no byte was written, the server can't have processed the request, and it may be sent again.
                 let is_unsent = self.io.stream.total_written() == sent_before && !cause.is_caused_by_client();
                 Err(SendError { cause, is_unsent, is_without_response: !exchange.has_response() })
             }

@@ -123,6 +123,7 @@ impl Pool {
         if let Some(acquired) = acquired {
             return rare(self.open(acquired, needs_new, deadline)).await.map(Connection::Http1);
         }
+        // The common case. What follows awaits, and is in boxes so that this future stays small.
         if !needs_new && let Some(connection) = self.connections.take() {
             return Ok(Connection::Http1(connection));
         }
@@ -183,6 +184,7 @@ impl Pool {
         } else if attempt == AttemptOutcome::Responded {
             self.endpoint.record_success();
         }
+        // A 502, 503 or 504 is a failure for ejection, but the server is reachable: its series of connection failures ends.
         if matches!(attempt, AttemptOutcome::Responded | AttemptOutcome::Unavailable) {
             self.endpoint.failure_log.record_response();
         }
@@ -281,8 +283,10 @@ impl Pool {
         http2: &Http2Pool,
         deadline: Option<Instant>,
     ) -> Result<Option<Connection>, ForwardError> {
+        // Requests that arrive together share one new connection instead of opening one each.
         let connecting = timeout_at(self.connect_by(deadline), http2.lock_connecting()).await;
         let _connecting = connecting.map_err(|_| self.connect_timeout())?;
+        // Before its SETTINGS arrive, it is unknown how many streams the server allows.
         http2.wait_for_settings().await;
         http2.update_limit();
         if let Some(stream) = http2.open_stream(None) {
@@ -302,6 +306,7 @@ impl Pool {
         };
         let connected = timeout_at(self.connect_by(deadline), connect).await;
         let stream = connected.map_err(|_| self.connect_timeout())?;
+        // A reload may have removed the server while the connection was made.
         if self.connections.is_retired() {
             http2.retire();
         }

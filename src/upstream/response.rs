@@ -148,9 +148,11 @@ impl Body for ResponseBody {
         }
         let mut frame = this.stream.poll_frame(cx);
         if let Poll::Ready(Some(Ok(frame))) = &mut frame {
+            // Trailers must not change what the headers have decided, such as framing or credentials.
             retain_trailers(frame, |name| may_be_trailer(name.as_str()));
         }
         match &frame {
+            // The next request may use the connection while the client still reads this response.
             Poll::Ready(None) => this.release_connection(),
             Poll::Ready(Some(Ok(_))) => this.record_part(),
             _ => {}
@@ -161,6 +163,7 @@ impl Body for ResponseBody {
 
 impl Drop for ResponseBody {
     fn drop(&mut self) {
+        // A body of known length has ended with its last byte, and may be dropped without another poll.
         if self.stream.is_end_stream() {
             self.release_connection();
         }

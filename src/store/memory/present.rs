@@ -25,6 +25,7 @@ impl<'a> Present<'a> {
 
     /// Decides a charge from the record of its key.
     pub fn decide(self, policy: &Policy, record: Option<&Record>, charge: &Charge) -> RecordStep {
+        // Nearly all limits: the wall clock is not read, and the record is not copied.
         if !policy.follows_calendar() {
             return policy.decide(record, self.time, charge);
         }
@@ -93,6 +94,7 @@ impl<'a> Present<'a> {
         }
         let wall = self.wall();
         let lifetime = policy.lifetime(&with_times_moved(record.clone(), self.time, wall), wall);
+        // A ban must last although the wall clock is set forward, and a count must end with its calendar window.
         let by_wall = record.penalty.is_none();
         expiry(if by_wall { wall } else { self.time }, lifetime).map(|expires| (expires, by_wall))
     }

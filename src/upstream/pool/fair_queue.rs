@@ -45,6 +45,7 @@ impl<T> FairQueue<T> {
         let (client, mut items) = self.clients.pop_front()?;
         let item = items.pop_front();
         if !items.is_empty() {
+            // Behind the other addresses, so that each has one item in a round.
             self.clients.push_back((client, items));
         }
         self.length -= 1;
@@ -57,6 +58,7 @@ impl<T> FairQueue<T> {
         let count = |wanted: IpAddr| {
             self.clients.iter().find(|(other, _)| *other == wanted).map_or(0, |(_, items)| items.len())
         };
+        // With only one more, the new item would make `client` the address with the most.
         let least = count(client) + 2;
         let (_, items) = self.clients.iter_mut().max_by_key(|(_, items)| items.len())?;
         if items.len() < least {

@@ -113,6 +113,7 @@ impl IdleConnections {
 
     /// Takes an idle connection. The server may have closed it; that is detected before a request is sent.
     pub fn take(&self) -> Option<Box<Http1Connection>> {
+        // The one used last: the others reach the idle timeout, so that the pool shrinks after a peak.
         self.idle.borrow_mut().pop()
     }
 
@@ -132,10 +133,12 @@ impl IdleConnections {
     fn grant(&self, connection: Box<Http1Connection>) {
         match self.connection_limit().next_waiter(&self.worker) {
             NextWaiter::None => self.store(connection),
+            // Closing it releases its permit, with which the other worker opens a connection of its own.
             NextWaiter::Remote => drop(connection),
             NextWaiter::Local(waiter) => {
                 let number = waiter.number;
                 self.granted.borrow_mut().push((number, connection));
+                // The request may have given up in this moment; then the connection goes to the next one.
                 if !waiter.grant(WaitResult::Connection)
                     && let Some(connection) = self.take_granted(number)
                 {
@@ -154,6 +157,7 @@ impl IdleConnections {
 
     fn store(&self, connection: Box<Http1Connection>) {
         let mut idle = self.idle.borrow_mut();
+        // A connection that is not kept is closed here.
         if idle.len() < MAX_IDLE && !self.is_retired.get() {
             idle.push(connection);
         }
