@@ -24,7 +24,7 @@ pub mod suggest;
 mod tally;
 
 pub use self::arrivals::{Arrivals, BackgroundReader, BadLine, OpenError, ReadOptions, ReadSummary};
-pub use self::entry::{LineError, LogEntry, LogText};
+pub use self::entry::{LineError, LogText, LoggedRequest};
 pub use self::fields::{FieldMap, FieldMapError, FieldRole};
 pub use self::format::{Format, FormatError, LineReader, TimeUnit, check_format, detect_format};
 pub use self::in_flight::{Flight, FlightCharges, RequestsInFlight, lease};

@@ -19,7 +19,7 @@ use crate::config::Loaded;
 use crate::gate::Gate;
 use crate::limit::{Charge, Key, PolicyId};
 use crate::replay::{
-    Arrivals, BackgroundReader, ConfigurationReport, Findings, LogEntry, PartSources, PlannedEntry,
+    Arrivals, BackgroundReader, ConfigurationReport, Findings, LoggedRequest, PartSources, PlannedEntry,
     PlayedEntry, Player, ReadSummary, ReplayReport, Replayer, html,
 };
 use crate::suggest::nearest;
@@ -193,7 +193,7 @@ impl<W: Write> Emitter<W> {
     /// Writes the line of a request, if the limit decides it.
     pub fn write(
         &mut self,
-        entry: &LogEntry<'_>,
+        entry: &LoggedRequest<'_>,
         played: &PlayedEntry,
         planned: Option<&PlannedEntry<'_>>,
     ) -> io::Result<()> {

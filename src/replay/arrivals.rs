@@ -11,7 +11,7 @@ use std::thread::{Builder, JoinHandle};
 use jiff::tz::TimeZone;
 use thiserror::Error;
 
-use super::entry::{LineError, LogEntry};
+use super::entry::{LineError, LoggedRequest};
 use super::fields::FieldMapError;
 use super::format::{Format, FormatError};
 use super::input::Progress;
@@ -167,7 +167,7 @@ impl Arrivals {
 }
 
 impl Iterator for Arrivals {
-    type Item = LogEntry<'static>;
+    type Item = LoggedRequest<'static>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
@@ -215,7 +215,7 @@ const BATCHES: usize = 8;
 
 /// Requests in the order of their arrival, which a thread reads ahead.
 pub struct BackgroundReader {
-    batches: Receiver<Vec<LogEntry<'static>>>,
+    batches: Receiver<Vec<LoggedRequest<'static>>>,
     thread: JoinHandle<ReadSummary>,
     progress: Arc<Progress>,
 }
@@ -227,7 +227,7 @@ impl BackgroundReader {
         let (sender, batches) = sync_channel(BATCHES);
         let thread = Builder::new().name("log-reader".to_owned()).spawn(move || {
             loop {
-                let batch: Vec<LogEntry<'static>> = arrivals.by_ref().take(BATCH).collect();
+                let batch: Vec<LoggedRequest<'static>> = arrivals.by_ref().take(BATCH).collect();
                 if batch.is_empty() || sender.send(batch).is_err() {
                     return arrivals.summary();
                 }
@@ -238,7 +238,7 @@ impl BackgroundReader {
 
     /// The next requests; none at the end.
     #[must_use]
-    pub fn next_batch(&self) -> Option<Vec<LogEntry<'static>>> {
+    pub fn next_batch(&self) -> Option<Vec<LoggedRequest<'static>>> {
         self.batches.recv().ok()
     }
 

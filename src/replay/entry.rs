@@ -28,7 +28,7 @@ const FREQUENT: [&[u8]; 12] = [
 
 /// A request as a log has it. What the line lacks is `None` or empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LogEntry<'l> {
+pub struct LoggedRequest<'l> {
     /// When the request arrived. If the line has its end and its duration, this is their difference.
     pub arrival: Timestamp,
     /// The time in the line, in seconds since the Unix epoch, if it has no fraction. `arrival` is then exact to a second only.
@@ -63,7 +63,7 @@ pub struct LogEntry<'l> {
     pub fields: Vec<(Cow<'l, str>, LogText<'l>)>,
 }
 
-impl LogEntry<'_> {
+impl LoggedRequest<'_> {
     /// The end of the response, or the arrival if the line has no duration.
     #[must_use]
     pub fn end(&self) -> Timestamp {
@@ -110,10 +110,10 @@ impl LogEntry<'_> {
 
     /// A copy that does not refer to the line.
     #[must_use]
-    pub fn into_owned(self) -> LogEntry<'static> {
+    pub fn into_owned(self) -> LoggedRequest<'static> {
         let texts = |(name, value)| (own(name), own(value));
         let field = |(name, value): (Cow<'_, str>, _)| (Cow::Owned(name.into_owned()), own(value));
-        LogEntry {
+        LoggedRequest {
             arrival: self.arrival,
             second: self.second,
             client: self.client,
@@ -203,7 +203,8 @@ mod tests {
     #[test]
     fn headers_are_found_in_any_case() {
         let headers = vec![(Cow::Borrowed(&b"X-Key"[..]), Cow::Borrowed(&b"k"[..]))];
-        let entry = LogEntry { user_agent: Some(Cow::Borrowed(b"curl")), headers, ..LogEntry::default() };
+        let entry =
+            LoggedRequest { user_agent: Some(Cow::Borrowed(b"curl")), headers, ..LoggedRequest::default() };
         assert_eq!(entry.header(b"USER-AGENT"), Some(&b"curl"[..]));
         assert_eq!(entry.header(b"x-key"), Some(&b"k"[..]));
         assert_eq!(entry.header(b"referer"), None);
@@ -212,13 +213,13 @@ mod tests {
     #[test]
     fn texts_that_an_entry_owns_are_counted() {
         let text = |text: &'static str| Cow::Borrowed(text.as_bytes());
-        let entry = LogEntry {
+        let entry = LoggedRequest {
             method: text("GET"),
             target: text("/ab"),
             user: Some(text("u")),
             headers: vec![(text("h"), text("1234"))],
             fields: vec![(Cow::Borrowed("f"), text("12"))],
-            ..LogEntry::default()
+            ..LoggedRequest::default()
         };
         assert_eq!(entry.into_owned().text_bytes(), 3 + 1 + 5 + 3);
     }
@@ -226,11 +227,11 @@ mod tests {
     #[test]
     fn an_owned_entry_equals_its_source() {
         let line = b"GET /a k v".to_vec();
-        let entry = LogEntry {
+        let entry = LoggedRequest {
             method: Cow::Borrowed(&line[..3]),
             target: Cow::Borrowed(&line[4..6]),
             fields: vec![(Cow::Borrowed("k"), Cow::Borrowed(&line[9..]))],
-            ..LogEntry::default()
+            ..LoggedRequest::default()
         };
         assert_eq!(entry.clone().into_owned(), entry);
     }

@@ -21,7 +21,7 @@ use self::json::{CADDY, CLOUDFLARE, ENVOY, Known, NGINX, TIDEGATE, TRAEFIK};
 pub use self::known::Format;
 pub(super) use self::request_line::{address, address_with_port};
 use self::scanner::syslog_message;
-use super::entry::{LineError, LogEntry};
+use super::entry::{LineError, LoggedRequest};
 use super::fields::{FieldMap, FieldMapError};
 
 /// Reads the lines of one log. Times without an offset from UTC are in its time zone.
@@ -59,7 +59,7 @@ impl LineReader {
 
     /// Reads a line, which has no line ending. Fails if the line is not in the format, or is about a connection without a
     /// request.
-    pub fn read<'l>(&mut self, line: &'l [u8]) -> Result<LogEntry<'l>, LineError> {
+    pub fn read<'l>(&mut self, line: &'l [u8]) -> Result<LoggedRequest<'l>, LineError> {
         let dates = &mut self.dates;
         match &self.format {
             Format::EnvoyText => return envoy::text(line, dates),

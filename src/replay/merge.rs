@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use super::entry::LogEntry;
+use super::entry::LoggedRequest;
 use crate::time::{Micros, Timestamp};
 
 /// The most requests that are held.
@@ -45,7 +45,7 @@ type MergeOrder = (Timestamp, u64, usize);
 
 #[derive(Debug, Default)]
 struct HeldEntry {
-    entry: LogEntry<'static>,
+    entry: LoggedRequest<'static>,
     log: LogId,
     /// Its number among the lines of its log with its second.
     rank: u64,
@@ -53,7 +53,7 @@ struct HeldEntry {
 
 impl Merge {
     /// Adds the next request of a log.
-    pub(super) fn push(&mut self, log: LogId, mut entry: LogEntry<'static>) {
+    pub(super) fn push(&mut self, log: LogId, mut entry: LoggedRequest<'static>) {
         let last = entry.arrival.after(if entry.second.is_some() { Micros::SECOND } else { Micros::ZERO });
         if last < self.edge {
             entry.arrive_later(self.edge);
@@ -91,7 +91,7 @@ impl Merge {
     }
 
     /// The next request in the order of arrival; none until the logs advance, or too many are held.
-    pub(super) fn pop(&mut self) -> Option<LogEntry<'static>> {
+    pub(super) fn pop(&mut self) -> Option<LoggedRequest<'static>> {
         if self.is_full() {
             self.cut();
         }
@@ -170,8 +170,8 @@ mod tests {
 
     const SECOND: u64 = 1_000_000;
 
-    fn entry(arrival: u64, second: Option<u64>) -> LogEntry<'static> {
-        LogEntry { arrival: Timestamp(arrival), second, ..LogEntry::default() }
+    fn entry(arrival: u64, second: Option<u64>) -> LoggedRequest<'static> {
+        LoggedRequest { arrival: Timestamp(arrival), second, ..LoggedRequest::default() }
     }
 
     fn arrivals(merge: &mut Merge) -> Vec<u64> {
@@ -199,7 +199,7 @@ mod tests {
         let mut merge = Merge::default();
         merge.advance(Timestamp(10));
         for duration in [None, Some(3), Some(9)] {
-            merge.push(0, LogEntry { duration: duration.map(Micros), ..entry(5, None) });
+            merge.push(0, LoggedRequest { duration: duration.map(Micros), ..entry(5, None) });
         }
         merge.advance(Timestamp(11));
         let found: Vec<_> =
@@ -222,7 +222,7 @@ mod tests {
         for (user, most) in [(None, MAX_HELD), (Some(Cow::Owned(vec![b'x'; 1024 * 1024])), 32)] {
             let (mut merge, mut found) = (Merge::default(), Vec::new());
             for arrival in 0..most as u64 + 8 {
-                merge.push(0, LogEntry { user: user.clone(), ..entry(7 * SECOND, Some(7)) });
+                merge.push(0, LoggedRequest { user: user.clone(), ..entry(7 * SECOND, Some(7)) });
                 // Some arrive before those that are held.
                 merge.push(1, entry(6 * SECOND + arrival, None));
                 found.extend(arrivals(&mut merge));

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::entry::LogEntry;
+use super::entry::LoggedRequest;
 use super::format::{Format, address, address_with_port};
 use crate::consumers::Consumer;
 use crate::gate::{Cost, Gate, KeyPart, LimitRule, RecordedParts};
@@ -108,7 +108,7 @@ impl PartSources {
     }
 
     /// The client of a request.
-    pub(super) fn client(&self, gate: &Gate, entry: &LogEntry<'_>) -> Option<IpAddr> {
+    pub(super) fn client(&self, gate: &Gate, entry: &LoggedRequest<'_>) -> Option<IpAddr> {
         let Some(field) = &self.client else { return entry.client };
         let value = field.value(entry)?;
         // As X-Forwarded-For is read: the last address that is not a trusted proxy's.
@@ -118,7 +118,7 @@ impl PartSources {
     }
 
     /// What a request has in these fields.
-    pub(super) fn recorded(&self, gate: &Gate, entry: &LogEntry<'_>) -> RecordedParts {
+    pub(super) fn recorded(&self, gate: &Gate, entry: &LoggedRequest<'_>) -> RecordedParts {
         let mut recorded = RecordedParts::default();
         if let Some(name) = &entry.consumer {
             recorded.consumer = consumer(gate, name);
@@ -148,7 +148,7 @@ impl LogField {
         Self { name: name.to_owned(), is_found: Cell::new(false) }
     }
 
-    fn value<'e>(&self, entry: &'e LogEntry<'_>) -> Option<Cow<'e, [u8]>> {
+    fn value<'e>(&self, entry: &'e LoggedRequest<'_>) -> Option<Cow<'e, [u8]>> {
         let value = value(entry, &self.name);
         if value.is_some() && !self.is_found.get() {
             self.is_found.set(true);
@@ -158,7 +158,7 @@ impl LogField {
 }
 
 /// The value of a field: one that the format does not have, a request header, or one of the format's own.
-fn value<'e>(entry: &'e LogEntry<'_>, field: &str) -> Option<Cow<'e, [u8]>> {
+fn value<'e>(entry: &'e LoggedRequest<'_>, field: &str) -> Option<Cow<'e, [u8]>> {
     let header = field.strip_prefix("header:").unwrap_or(field);
     let value = entry.field(field).or_else(|| entry.header(header.as_bytes())).or(match field {
         "user" => entry.user.as_deref(),
@@ -308,7 +308,7 @@ mod tests {
         let sources = PartSources::parse(&gate, Some("extra1"), &[]).unwrap();
         let client = |value: &'static str| {
             let fields = vec![(Cow::Borrowed("extra1"), Cow::Borrowed(value.as_bytes()))];
-            let entry = LogEntry { client: "10.9.9.9".parse().ok(), fields, ..LogEntry::default() };
+            let entry = LoggedRequest { client: "10.9.9.9".parse().ok(), fields, ..LoggedRequest::default() };
             sources.client(&gate, &entry).map(|client| client.to_string())
         };
         let some = |text: &str| Some(text.to_owned());
@@ -336,7 +336,7 @@ mod tests {
         let gate = gate(BY_KEY);
         let sources = PartSources::parse(&gate, None, &["user".to_owned()]).unwrap();
         let recorded = |user: &'static [u8]| {
-            let entry = LogEntry { user: Some(Cow::Borrowed(user)), ..LogEntry::default() };
+            let entry = LoggedRequest { user: Some(Cow::Borrowed(user)), ..LoggedRequest::default() };
             sources.recorded(&gate, &entry).values
         };
         assert_eq!(recorded(b"ann"), [("header:x-api-key".into(), b"ann".to_vec())]);

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use http::{Method, Uri, Version};
 
-use super::entry::LogEntry;
+use super::entry::LoggedRequest;
 use crate::gate::{
     ClientIdentity, ClientLocation, Gate, KeyPart, KeySpec, PartValue, RecordedParts, RequestPlan, Subject,
 };
@@ -96,7 +96,7 @@ pub enum HeadError {
 
 /// The head that a client sent, as far as the log has it; `host` is the host of a request of which the log has none. Rejects a
 /// malformed method, request target or header.
-pub(super) fn request_head(entry: &LogEntry<'_>, host: Option<&[u8]>) -> Result<RequestHead, HeadError> {
+pub(super) fn request_head(entry: &LoggedRequest<'_>, host: Option<&[u8]>) -> Result<RequestHead, HeadError> {
     let method = Method::from_bytes(&entry.method).map_err(|_| HeadError::Method)?;
     let target = Uri::try_from(&*entry.target).map_err(|_| HeadError::Target)?;
     let mut head = RequestHead::new(method, target);
@@ -133,11 +133,11 @@ mod tests {
 
     #[test]
     fn a_header_with_a_control_character_is_malformed() {
-        let entry = |agent: &'static [u8]| LogEntry {
+        let entry = |agent: &'static [u8]| LoggedRequest {
             method: b"GET".into(),
             target: b"/".into(),
             user_agent: Some(agent.into()),
-            ..LogEntry::default()
+            ..LoggedRequest::default()
         };
         assert!(request_head(&entry(b"caf\xc3\xa9\t1"), None).is_ok());
         assert_eq!(request_head(&entry(b"a\x01b"), None).map(|_| ()), Err(HeadError::Header));

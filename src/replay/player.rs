@@ -6,7 +6,7 @@
 
 use smallvec::SmallVec;
 
-use super::entry::LogEntry;
+use super::entry::LoggedRequest;
 use super::in_flight::{Flight, RequestsInFlight, lease};
 use super::part_sources::PartSources;
 use super::planned::{HeadError, PlannedEntry, request_head};
@@ -85,7 +85,7 @@ impl<'g> Player<'g> {
     /// Plays a request. `observe` gets what happens, and the request with its plan if it has one.
     pub fn play<T>(
         &mut self,
-        entry: &LogEntry<'_>,
+        entry: &LoggedRequest<'_>,
         observe: impl FnOnce(&PlayedEntry, Option<&PlannedEntry<'_>>) -> T,
     ) -> T {
         self.advance(entry.arrival);
@@ -112,7 +112,7 @@ impl<'g> Player<'g> {
         self.memory.evictions()
     }
 
-    fn decide(&mut self, planned: &PlannedEntry<'_>, entry: &LogEntry<'_>) -> PlayedEntry {
+    fn decide(&mut self, planned: &PlannedEntry<'_>, entry: &LoggedRequest<'_>) -> PlayedEntry {
         let plan = planned.plan;
         self.requests += 1;
         let charges: Charges =
@@ -147,7 +147,7 @@ impl<'g> Player<'g> {
     }
 
     /// Starts a request that holds slots, or units until its status is known.
-    fn start(&mut self, decided: &[DecidedCharge], entry: &LogEntry<'_>, delay: Micros) {
+    fn start(&mut self, decided: &[DecidedCharge], entry: &LoggedRequest<'_>, delay: Micros) {
         let policies = &*self.policies;
         let mut flight = Flight::default();
         for one in decided.iter().filter(|one| one.decision.allowed) {
@@ -212,14 +212,14 @@ mod tests {
         let sources = PartSources::default();
         let mut player = Player::new(&loaded.config.snapshot, &sources, 1_000);
         let mut status = |(at, took, status): &(u64, u64, u16)| {
-            let entry = LogEntry {
+            let entry = LoggedRequest {
                 arrival: Timestamp(at * 1_000_000),
                 duration: Some(Micros(took * 1_000_000)),
                 status: Some(*status),
                 client: "192.0.2.1".parse().ok(),
                 method: b"GET".into(),
                 target: b"/".into(),
-                ..LogEntry::default()
+                ..LoggedRequest::default()
             };
             player.play(&entry, |played, _| match &played.verdict {
                 ReplayVerdict::Forwarded(_) => 200,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use smallvec::SmallVec;
 
-use super::entry::LogEntry;
+use super::entry::LoggedRequest;
 use super::part_sources::PartSources;
 use super::planned::PlannedEntry;
 use super::player::{PlayedEntry, Player};
@@ -59,7 +59,7 @@ impl<'g> Replayer<'g> {
     }
 
     /// Plays a request, which must not be earlier than the ones before it.
-    pub fn play(&mut self, entry: &LogEntry<'_>) {
+    pub fn play(&mut self, entry: &LoggedRequest<'_>) {
         let Self { player, results, recorder } = self;
         player.play(entry, |played, planned| {
             results.record(entry, played, planned);
@@ -134,7 +134,7 @@ impl HistoryRecorder {
     }
 
     /// Records a request.
-    pub fn record(&mut self, entry: &LogEntry<'_>, played: &PlayedEntry, planned: &PlannedEntry<'_>) {
+    pub fn record(&mut self, entry: &LoggedRequest<'_>, played: &PlayedEntry, planned: &PlannedEntry<'_>) {
         // Where in its second a request of a log without fractions arrived is not known: it may be together with others.
         let at = match entry.second {
             Some(_) => Timestamp(entry.arrival.0 / Micros::SECOND.0 * Micros::SECOND.0),

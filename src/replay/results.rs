@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::entry::LogEntry;
+use super::entry::LoggedRequest;
 use super::part_sources::absent_parts_of;
 use super::planned::PlannedEntry;
 use super::player::{PlayedEntry, ReplayVerdict};
@@ -108,7 +108,12 @@ impl Results {
     }
 
     /// Adds what happens to a request.
-    pub fn record(&mut self, entry: &LogEntry<'_>, played: &PlayedEntry, planned: Option<&PlannedEntry<'_>>) {
+    pub fn record(
+        &mut self,
+        entry: &LoggedRequest<'_>,
+        played: &PlayedEntry,
+        planned: Option<&PlannedEntry<'_>>,
+    ) {
         self.counts.all += 1;
         let first = self.period.map_or(entry.arrival, |(first, _)| first);
         self.period = Some((first, entry.arrival));
@@ -145,7 +150,12 @@ impl Results {
         if let Clients::One(client) = self.clients { Some(client) } else { None }
     }
 
-    fn record_decisions(&mut self, entry: &LogEntry<'_>, played: &PlayedEntry, planned: &PlannedEntry<'_>) {
+    fn record_decisions(
+        &mut self,
+        entry: &LoggedRequest<'_>,
+        played: &PlayedEntry,
+        planned: &PlannedEntry<'_>,
+    ) {
         for (limit, charge, decision) in &played.decisions {
             let label = || label(planned.key_label(charge));
             self.of(*limit, |limit| {
@@ -154,7 +164,7 @@ impl Results {
         }
     }
 
-    fn record_route(&mut self, entry: &LogEntry<'_>, played: &PlayedEntry) {
+    fn record_route(&mut self, entry: &LoggedRequest<'_>, played: &PlayedEntry) {
         self.with_host += u64::from(entry.host.is_some());
         let extra = entry.fields.iter().filter(|(name, _)| name.starts_with("extra")).count();
         self.extra_fields = self.extra_fields.max(extra);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use jiff::tz::TimeZone;
 
 use super::arrivals::ReadSummary;
-use super::entry::LogEntry;
+use super::entry::LoggedRequest;
 use super::format::{Format, FormatError, LineReader, check_format, detect_format};
 use super::input::{Bytes, Progress, open};
 use super::lines::{LogLine, LogLines, trimmed};
@@ -131,7 +131,7 @@ impl OpenSource {
     }
 
     /// The next request, and what was wrong with lines before it; none at the end.
-    pub(super) fn next_entry(&mut self, summary: &mut ReadSummary) -> Option<LogEntry<'static>> {
+    pub(super) fn next_entry(&mut self, summary: &mut ReadSummary) -> Option<LoggedRequest<'static>> {
         loop {
             let line = match self.lines.next_line() {
                 Ok(line) => line?,

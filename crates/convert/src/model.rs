@@ -277,8 +277,8 @@ impl Converted {
         if self.limits.iter().any(|limit| limit.key.iter().any(|part| part == "client_ip")) {
             self.client_ip.ipv6_prefix = Some(128);
             self.client_ip.notes.push(Note::text(format!(
-                "{reason}. A client has at least 2^64 of them, so the default of tidegate is a prefix of 64 bits: consider to \
-                 remove `ipv6_prefix`."
+                "{reason}. A client has at least 2^64 of them, so the default of tidegate is a prefix of 64 bits: consider removing \
+                 `ipv6_prefix`."
             )));
         }
     }

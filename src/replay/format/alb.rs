@@ -5,13 +5,13 @@ use std::borrow::Cow;
 use super::dates::{Dates, TimeUnit, duration};
 use super::request_line::{address_with_port, set_request};
 use super::scanner::{Scanner, present, size, status, without_backslashes};
-use crate::replay::entry::{LineError, LogEntry};
+use crate::replay::entry::{LineError, LoggedRequest};
 use crate::time::{Micros, Timestamp};
 
 /// `TYPE TIME ELB CLIENT:PORT TARGET:PORT` and three processing times, two status codes, bytes received and sent, the
 /// request and the user agent in quotes, and further fields. `TIME` is the end of the response. The arrival is
 /// `request_creation_time` among the further fields; without it, the end less the processing times.
-pub(super) fn text<'l>(line: &'l [u8], dates: &mut Dates) -> Result<LogEntry<'l>, LineError> {
+pub(super) fn text<'l>(line: &'l [u8], dates: &mut Dates) -> Result<LoggedRequest<'l>, LineError> {
     let mut scanner = Scanner::new(line);
     scanner.parsed("http, https, h2, grpcs, ws or wss", |word| {
         matches!(word, b"http" | b"https" | b"h2" | b"grpcs" | b"ws" | b"wss").then_some(())
@@ -28,7 +28,7 @@ pub(super) fn text<'l>(line: &'l [u8], dates: &mut Dates) -> Result<LogEntry<'l>
         })?;
         processing.0 = processing.0.saturating_add(took.0);
     }
-    let mut entry = LogEntry { client, ..LogEntry::default() };
+    let mut entry = LoggedRequest { client, ..LoggedRequest::default() };
     entry.status = scanner.parsed("a status code", status)?;
     scanner.parsed("the target's status code", status)?;
     scanner.parsed("a number of bytes", size)?;
@@ -44,7 +44,7 @@ pub(super) fn text<'l>(line: &'l [u8], dates: &mut Dates) -> Result<LogEntry<'l>
 
 /// Adds the id of the trace, which is a request header; returns the time when the request was created. Old logs end earlier.
 fn further_fields<'l>(
-    entry: &mut LogEntry<'l>,
+    entry: &mut LoggedRequest<'l>,
     scanner: &mut Scanner<'l>,
     dates: &mut Dates,
 ) -> Result<Option<Timestamp>, LineError> {

@@ -8,13 +8,13 @@ use memchr::memchr;
 use super::dates::{Dates, LogTime, TimeUnit, duration, is_like_clf};
 use super::request_line::{address, set_request};
 use super::scanner::{Scanner, present, size, status, without_backslashes};
-use crate::replay::entry::{LineError, LogEntry};
+use crate::replay::entry::{LineError, LoggedRequest};
 
 /// The most bytes of a date and its closing bracket. Without a bound, a name of many brackets would take quadratic time.
 const MAX_DATE: usize = 64;
 
 /// `CLIENT IDENT USER [DATE] "REQUEST" STATUS BYTES`, then perhaps further fields.
-pub(super) fn common<'l>(line: &'l [u8], dates: &mut Dates) -> Result<LogEntry<'l>, LineError> {
+pub(super) fn common<'l>(line: &'l [u8], dates: &mut Dates) -> Result<LoggedRequest<'l>, LineError> {
     let mut scanner = Scanner::new(line);
     let mut entry = start(&mut scanner, dates)?;
     further_fields(&mut entry, &mut scanner)?;
@@ -22,7 +22,7 @@ pub(super) fn common<'l>(line: &'l [u8], dates: &mut Dates) -> Result<LogEntry<'
 }
 
 /// The common format with `"REFERER" "USER-AGENT"` after it, then perhaps further fields.
-pub(super) fn combined<'l>(line: &'l [u8], dates: &mut Dates) -> Result<LogEntry<'l>, LineError> {
+pub(super) fn combined<'l>(line: &'l [u8], dates: &mut Dates) -> Result<LoggedRequest<'l>, LineError> {
     let mut scanner = Scanner::new(line);
     let mut entry = start(&mut scanner, dates)?;
     referer_and_agent(&mut entry, &mut scanner)?;
@@ -32,7 +32,7 @@ pub(super) fn combined<'l>(line: &'l [u8], dates: &mut Dates) -> Result<LogEntry
 
 /// The combined format with `HOST:PORT` before it. The name is that of Apache's configuration (`%v`), so it is the host
 /// only of those requests that asked for this name.
-pub(super) fn vhost_combined<'l>(line: &'l [u8], dates: &mut Dates) -> Result<LogEntry<'l>, LineError> {
+pub(super) fn vhost_combined<'l>(line: &'l [u8], dates: &mut Dates) -> Result<LoggedRequest<'l>, LineError> {
     let mut scanner = Scanner::new(line);
     let host = scanner.parsed("the name of the virtual host and its port", |word| {
         let colon = memchr::memrchr(b':', word)?;
@@ -47,7 +47,7 @@ pub(super) fn vhost_combined<'l>(line: &'l [u8], dates: &mut Dates) -> Result<Lo
 }
 
 /// Traefik's: the combined format with `REQUESTS "ROUTER" "SERVER" DURATIONms` after it. The date is that of the arrival.
-pub(super) fn traefik<'l>(line: &'l [u8], dates: &mut Dates) -> Result<LogEntry<'l>, LineError> {
+pub(super) fn traefik<'l>(line: &'l [u8], dates: &mut Dates) -> Result<LoggedRequest<'l>, LineError> {
     let mut scanner = Scanner::new(line);
     let mut entry = start(&mut scanner, dates)?;
     referer_and_agent(&mut entry, &mut scanner)?;
@@ -63,15 +63,15 @@ pub(super) fn traefik<'l>(line: &'l [u8], dates: &mut Dates) -> Result<LogEntry<
 
 /// The fields of the common format. A line without a valid request has an empty method, so that errors in what follows
 /// are found first.
-fn start<'l>(scanner: &mut Scanner<'l>, dates: &mut Dates) -> Result<LogEntry<'l>, LineError> {
+fn start<'l>(scanner: &mut Scanner<'l>, dates: &mut Dates) -> Result<LoggedRequest<'l>, LineError> {
     let client = client(scanner)?;
     let (user, stamp) = user_and_date(scanner, dates)?;
-    let mut entry = LogEntry {
+    let mut entry = LoggedRequest {
         arrival: stamp.time,
         second: stamp.second(),
         client: address(client),
         user: present(user),
-        ..LogEntry::default()
+        ..LoggedRequest::default()
     };
     let request = request_text(scanner)?;
     match set_request(&mut entry, without_backslashes(request)) {
@@ -150,14 +150,14 @@ fn request_text<'l>(scanner: &mut Scanner<'l>) -> Result<&'l [u8], LineError> {
     Ok(&rest[..end])
 }
 
-fn referer_and_agent<'l>(entry: &mut LogEntry<'l>, scanner: &mut Scanner<'l>) -> Result<(), LineError> {
+fn referer_and_agent<'l>(entry: &mut LoggedRequest<'l>, scanner: &mut Scanner<'l>) -> Result<(), LineError> {
     entry.referer = present(scanner.quoted("a referer in quotes")?);
     entry.user_agent = present(scanner.quoted("a user agent in quotes")?);
     Ok(())
 }
 
 /// Adds what a log has after the fields of its format: `name=value` under its name, others as `extra1`, `extra2`, …
-fn further_fields<'l>(entry: &mut LogEntry<'l>, scanner: &mut Scanner<'l>) -> Result<(), LineError> {
+fn further_fields<'l>(entry: &mut LoggedRequest<'l>, scanner: &mut Scanner<'l>) -> Result<(), LineError> {
     for index in 1.. {
         let field = match scanner.rest().first() {
             None => break,
@@ -198,6 +198,6 @@ fn extra(index: usize) -> Cow<'static, str> {
     }
 }
 
-fn has_request(entry: LogEntry<'_>) -> Result<LogEntry<'_>, LineError> {
+fn has_request(entry: LoggedRequest<'_>) -> Result<LoggedRequest<'_>, LineError> {
     if entry.method.is_empty() { Err(LineError::NoRequest) } else { Ok(entry) }
 }

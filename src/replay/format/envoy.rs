@@ -5,12 +5,12 @@ use std::borrow::Cow;
 use super::dates::{Dates, TimeUnit, duration};
 use super::request_line::{address_with_port, last_forwarded, set_request};
 use super::scanner::{Scanner, present, size, status, without_backslashes};
-use crate::replay::entry::{LineError, LogEntry, LogText};
+use crate::replay::entry::{LineError, LogText, LoggedRequest};
 
 /// `[START] "REQUEST" STATUS FLAGS RECEIVED SENT DURATION UPSTREAM-TIME "X-FORWARDED-FOR" "USER-AGENT" "REQUEST-ID"
 /// "AUTHORITY" "UPSTREAM"`. Istio has three fields about the response after the flags, and further ones at the end, among
 /// them the client's address. Without it the client is the last address of X-Forwarded-For.
-pub(super) fn text<'l>(line: &'l [u8], dates: &mut Dates) -> Result<LogEntry<'l>, LineError> {
+pub(super) fn text<'l>(line: &'l [u8], dates: &mut Dates) -> Result<LoggedRequest<'l>, LineError> {
     let mut scanner = Scanner::new(line);
     scanner.skip_byte(b'[', "a date in brackets")?;
     let start = scanner;
@@ -18,7 +18,7 @@ pub(super) fn text<'l>(line: &'l [u8], dates: &mut Dates) -> Result<LogEntry<'l>
     let stamp = dates.rfc3339(date).ok_or_else(|| start.expected("a time of RFC 3339"))?;
     scanner.skip_spaces();
     let request = scanner.quoted("a request in quotes")?;
-    let mut entry = LogEntry { arrival: stamp.time, second: stamp.second(), ..LogEntry::default() };
+    let mut entry = LoggedRequest { arrival: stamp.time, second: stamp.second(), ..LoggedRequest::default() };
     entry.status = scanner.parsed("a status code", status)?;
     scanner.word("the response's flags")?;
     let is_istio = skip_response_details(&mut scanner)?;
@@ -55,7 +55,7 @@ fn skip_response_details(scanner: &mut Scanner<'_>) -> Result<bool, LineError> {
 }
 
 fn set_client<'l>(
-    entry: &mut LogEntry<'l>,
+    entry: &mut LoggedRequest<'l>,
     scanner: &mut Scanner<'l>,
     forwarded: Option<LogText<'l>>,
     is_istio: bool,

@@ -7,13 +7,13 @@ use memchr::memchr;
 use super::dates::Dates;
 use super::request_line::{address_with_port, set_request, set_target};
 use super::scanner::{Scanner, number, size, status, without_hashes};
-use crate::replay::entry::{LineError, LogEntry};
+use crate::replay::entry::{LineError, LoggedRequest};
 use crate::time::Micros;
 
 /// `CLIENT:PORT [DATE] FRONTEND BACKEND/SERVER TR/Tw/Tc/Tr/Ta STATUS BYTES …`, connections, queues, captured headers in
 /// braces, and the request in quotes. The date is that of the first byte, or of the connection in old versions; a request
 /// arrives when its head is complete, which is the first timer later.
-pub(super) fn http<'l>(line: &'l [u8], dates: &mut Dates) -> Result<LogEntry<'l>, LineError> {
+pub(super) fn http<'l>(line: &'l [u8], dates: &mut Dates) -> Result<LoggedRequest<'l>, LineError> {
     let mut scanner = Scanner::new(line);
     let client = scanner.word("the client's address and port")?;
     scanner.skip_byte(b'[', "a date in brackets")?;
@@ -24,12 +24,12 @@ pub(super) fn http<'l>(line: &'l [u8], dates: &mut Dates) -> Result<LogEntry<'l>
     scanner.word("the frontend")?;
     scanner.parsed("the backend and the server", |word| word.contains(&b'/').then_some(()))?;
     let (head, total) = scanner.parsed("timers, such as 10/0/30/69/109", timers)?;
-    let mut entry = LogEntry {
+    let mut entry = LoggedRequest {
         arrival: stamp.time.after(head),
         second: stamp.second(),
         client: address_with_port(client),
         duration: Some(Micros(total.0.saturating_sub(head.0))),
-        ..LogEntry::default()
+        ..LoggedRequest::default()
     };
     entry.status =
         scanner.parsed("a status code", |word| if word == b"-1" { Some(None) } else { status(word) })?;
@@ -78,7 +78,7 @@ fn is_session(mut scanner: Scanner<'_>) -> bool {
 }
 
 /// Sets the request of a line that is cut because it is longer than `log … len`, 1024 bytes by default.
-fn set_cut_request<'l>(entry: &mut LogEntry<'l>, rest: &'l [u8]) -> Result<(), LineError> {
+fn set_cut_request<'l>(entry: &mut LoggedRequest<'l>, rest: &'l [u8]) -> Result<(), LineError> {
     let space = memchr(b' ', rest).filter(|space| *space > 0).ok_or(LineError::NoRequest)?;
     entry.method = Cow::Borrowed(&rest[..space]);
     set_target(entry, without_hashes(&rest[space + 1..]));
@@ -99,7 +99,11 @@ fn timer(text: &[u8]) -> Option<Micros> {
 }
 
 /// Adds captured headers, which have no names in the log, as `capture.req.0`, …
-fn captured<'l>(entry: &mut LogEntry<'l>, scanner: &mut Scanner<'l>, side: &str) -> Result<(), LineError> {
+fn captured<'l>(
+    entry: &mut LoggedRequest<'l>,
+    scanner: &mut Scanner<'l>,
+    side: &str,
+) -> Result<(), LineError> {
     if scanner.rest().first() != Some(&b'{') {
         return Ok(());
     }

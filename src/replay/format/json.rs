@@ -6,13 +6,13 @@ use super::dates::{Dates, LogTime, TimeUnit, duration, float_micros, micros, uni
 use super::json_values::{JsonValue, JsonValues};
 use super::request_line::{address, address_with_port, last_forwarded, set_request, set_target};
 use super::scanner::{size, status};
-use crate::replay::entry::{LineError, LogEntry, LogText};
+use crate::replay::entry::{LineError, LogText, LoggedRequest};
 use crate::replay::fields::{FieldMap, FieldRole};
 use crate::time::Micros;
 
 /// An entry while the fields of its line are read.
 struct Draft<'l, 'd> {
-    entry: LogEntry<'l>,
+    entry: LoggedRequest<'l>,
     dates: &'d mut Dates,
     time: Option<LogTime>,
     end: Option<LogTime>,
@@ -27,18 +27,18 @@ pub(super) fn parse<'l>(
     map: &FieldMap,
     line: &'l [u8],
     dates: &mut Dates,
-) -> Result<LogEntry<'l>, LineError> {
+) -> Result<LoggedRequest<'l>, LineError> {
     match str::from_utf8(line) {
         Ok(line) => parse_text(map, line, dates),
         // nginx's `escape=json` leaves invalid UTF-8 as it is.
-        Err(_) => parse_text(map, &String::from_utf8_lossy(line), dates).map(LogEntry::into_owned),
+        Err(_) => parse_text(map, &String::from_utf8_lossy(line), dates).map(LoggedRequest::into_owned),
     }
 }
 
-fn parse_text<'l>(map: &FieldMap, line: &'l str, dates: &mut Dates) -> Result<LogEntry<'l>, LineError> {
+fn parse_text<'l>(map: &FieldMap, line: &'l str, dates: &mut Dates) -> Result<LoggedRequest<'l>, LineError> {
     let values = JsonValues::find(map, line).map_err(|error| json_error(&error))?;
     let mut draft = Draft {
-        entry: LogEntry::default(),
+        entry: LoggedRequest::default(),
         dates,
         time: None,
         end: None,
@@ -186,7 +186,7 @@ impl<'l> Draft<'l, '_> {
         Ok(())
     }
 
-    fn finish(mut self, map: &FieldMap) -> Result<LogEntry<'l>, LineError> {
+    fn finish(mut self, map: &FieldMap) -> Result<LoggedRequest<'l>, LineError> {
         self.set_times(map)?;
         if !self.has_request {
             return Err(missing(

@@ -5,10 +5,10 @@ use std::net::IpAddr;
 
 use memchr::{memchr, memchr2, memrchr};
 
-use crate::replay::entry::{LineError, LogEntry, LogText};
+use crate::replay::entry::{LineError, LogText, LoggedRequest};
 
 /// Sets method, target, host and protocol from a request line. The target may contain spaces, as some servers accept.
-pub(super) fn set_request<'l>(entry: &mut LogEntry<'l>, line: LogText<'l>) -> Result<(), LineError> {
+pub(super) fn set_request<'l>(entry: &mut LoggedRequest<'l>, line: LogText<'l>) -> Result<(), LineError> {
     let (Some(first), Some(last)) = (memchr(b' ', &line), memrchr(b' ', &line)) else {
         return Err(LineError::NoRequest);
     };
@@ -32,7 +32,7 @@ pub(super) fn set_request<'l>(entry: &mut LogEntry<'l>, line: LogText<'l>) -> Re
 }
 
 /// Sets the target. The authority of an absolute one becomes the host (RFC 9112 §3.2.2).
-pub(super) fn set_target<'l>(entry: &mut LogEntry<'l>, target: LogText<'l>) {
+pub(super) fn set_target<'l>(entry: &mut LoggedRequest<'l>, target: LogText<'l>) {
     let Some(start) = authority_start(&target) else {
         entry.target = target;
         return;
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     fn parsed(line: &str) -> Option<(String, String, Option<String>)> {
-        let mut entry = LogEntry::default();
+        let mut entry = LoggedRequest::default();
         let text = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
         set_request(&mut entry, Cow::Borrowed(line.as_bytes())).ok()?;
         Some((text(&entry.method), text(&entry.target), entry.host.as_deref().map(text)))

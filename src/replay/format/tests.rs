@@ -13,7 +13,7 @@ mod servers;
 use jiff::tz::TimeZone;
 
 use super::*;
-use crate::replay::entry::{LineError, LogEntry};
+use crate::replay::entry::{LineError, LoggedRequest};
 
 /// A reader whose zone is UTC.
 fn reader(format: Format) -> LineReader {
@@ -38,8 +38,8 @@ fn optional(value: Option<&[u8]>) -> Option<String> {
 }
 
 /// The entry of a line.
-fn entry(format: Format, line: &str) -> LogEntry<'static> {
-    let read = reader(format).read(line.as_bytes()).map(LogEntry::into_owned);
+fn entry(format: Format, line: &str) -> LoggedRequest<'static> {
+    let read = reader(format).read(line.as_bytes()).map(LoggedRequest::into_owned);
     read.unwrap_or_else(|error| panic!("{error}: {line}"))
 }
 

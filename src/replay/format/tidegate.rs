@@ -7,10 +7,10 @@ use memchr::memchr;
 use super::dates::{Dates, TimeUnit, duration};
 use super::request_line::address;
 use super::scanner::{Scanner, number, status, without_backslashes};
-use crate::replay::entry::{LineError, LogEntry};
+use crate::replay::entry::{LineError, LoggedRequest};
 
 /// `TIME CLIENT "METHOD HOST+TARGET" STATUS BYTESB TOOKus`, then `name="value"`.
-pub(super) fn text<'l>(line: &'l [u8], dates: &mut Dates) -> Result<LogEntry<'l>, LineError> {
+pub(super) fn text<'l>(line: &'l [u8], dates: &mut Dates) -> Result<LoggedRequest<'l>, LineError> {
     let mut scanner = Scanner::new(line);
     let stamp = scanner.parsed("a time of RFC 3339", |word| dates.rfc3339(word))?;
     let client = scanner.parsed("the client's address", address)?;
@@ -18,14 +18,14 @@ pub(super) fn text<'l>(line: &'l [u8], dates: &mut Dates) -> Result<LogEntry<'l>
     let request = without_backslashes(scanner.quoted("a request in quotes")?);
     let blank = memchr(b' ', &request).ok_or_else(|| start.expected("a method, a host and a target"))?;
     let (host, target) = host_and_target(&request[blank + 1..]);
-    let mut entry = LogEntry {
+    let mut entry = LoggedRequest {
         arrival: stamp.time,
         second: stamp.second(),
         client: Some(client),
         method: Cow::Owned(request[..blank].to_vec()),
         target: Cow::Owned(without_cut_mark(target).to_vec()),
         host: (!host.is_empty()).then(|| Cow::Owned(host.to_vec())),
-        ..LogEntry::default()
+        ..LoggedRequest::default()
     };
     entry.status = scanner.parsed("a status code", status)?;
     entry.bytes =
@@ -41,7 +41,7 @@ pub(super) fn text<'l>(line: &'l [u8], dates: &mut Dates) -> Result<LogEntry<'l>
 }
 
 /// An entry of our JSON lines, without the mark of a target that was cut.
-pub(super) fn with_whole_target(mut entry: LogEntry<'_>) -> LogEntry<'_> {
+pub(super) fn with_whole_target(mut entry: LoggedRequest<'_>) -> LoggedRequest<'_> {
     if entry.target.ends_with(b" bytes)") {
         entry.target = match entry.target {
             Cow::Borrowed(target) => Cow::Borrowed(without_cut_mark(target)),
@@ -65,7 +65,7 @@ fn host_and_target(text: &[u8]) -> (&[u8], &[u8]) {
     text.split_at(slash - scheme)
 }
 
-fn named_value<'l>(entry: &mut LogEntry<'l>, scanner: &mut Scanner<'l>) -> Result<(), LineError> {
+fn named_value<'l>(entry: &mut LoggedRequest<'l>, scanner: &mut Scanner<'l>) -> Result<(), LineError> {
     let start = *scanner;
     let name = str::from_utf8(scanner.until(b'=', "name=value")?).map_err(|_| start.expected("a name"))?;
     let value = without_backslashes(scanner.quoted("a value in quotes")?);

@@ -117,6 +117,7 @@ pub(super) async fn serve(
             State::DiscardingBody(upload) => connection.discard_body(upload).await,
             State::Parked { deadline } => {
                 let mut stream = connection.io.stream;
+                // Most connections are idle at any time: without buffers they take little memory.
                 stream.release();
                 return Ok(Some(Parked { stream, deadline }));
             }
@@ -152,6 +153,7 @@ impl BufferedConnection<'_> {
     fn poll_pause(&mut self, end: Instant, cx: &mut Context<'_>) -> Poll<State> {
         let tracker = self.session.tracker;
         tracker.set_idle(true);
+        // The idle state closes the connection if it has to: a pause only ends here.
         if tracker.is_draining() || tracker.is_evicted() || self.io.has_passed(end, cx) {
             return Poll::Ready(self.idle());
         }
@@ -190,6 +192,7 @@ impl BufferedConnection<'_> {
         if !self.io.has_passed(deadline.min(park_at), cx) {
             return Poll::Pending;
         }
+        // With an idle timeout shorter than the time to parking, the connection is never parked.
         Poll::Ready(if deadline <= park_at {
             State::Closing { client_is_sending: false }
         } else {
@@ -205,6 +208,7 @@ impl BufferedConnection<'_> {
                 if let Some(request) = self.parse(seen)? {
                     return Poll::Ready(Ok(Some(request)));
                 }
+                // The search for the end of the head continues there, so that a head in single bytes takes linear time.
                 seen = self.io.stream.unread_length();
                 match self.io.poll_fill(cx) {
                     Poll::Ready(Ok(1..)) => {}
@@ -251,6 +255,7 @@ impl BufferedConnection<'_> {
     /// Serves a request.
     async fn respond_to(&mut self, request: ParsedRequest) -> Result<State, ExchangeError> {
         self.session.tracker.set_idle(false);
+        // Requests of one connection often have one target: the parser then clones it instead of parsing it.
         if self.last_target.as_ref() != Some(&request.head.uri) {
             self.last_target = Some(request.head.uri.clone());
         }
@@ -267,6 +272,7 @@ impl BufferedConnection<'_> {
     async fn discard_body(&mut self, mut upload: Box<Upload>) -> State {
         let deadline = monotonic() + DISCARD_TIMEOUT;
         let is_complete = poll_fn(|cx| upload.poll_discard(&mut self.io, deadline, cx)).await;
+        // After an incomplete body, its rest would be read as the next request.
         if is_complete && !upload.must_close() {
             self.idle()
         } else {

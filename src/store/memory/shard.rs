@@ -221,6 +221,7 @@ impl Shard {
     /// Replaces the debt of a key that has nothing else; returns whether there was one. It expires at `expires`, by
     /// monotonic time.
     pub fn replace_debt(&mut self, at: Address, debt: Debt, expires: Timestamp) -> bool {
+        // The class of the entry and its policy do not change, so no counts are updated.
         let found = self.table.find_mut(at.hash, |entry| entry.id == at.id);
         let Some(entry @ Entry { record: PackedRecord::Debt { .. }, .. }) = found else { return false };
         entry.record = PackedRecord::of_debt(debt);
@@ -245,6 +246,7 @@ impl Shard {
         if let Some(entry) = self.table.find_mut(at.hash, |entry| entry.id == at.id) {
             let before = std::mem::replace(&mut entry.meta, meta);
             entry.record = record;
+            // A ban that starts or ends moves the entry to the other class of eviction.
             if before.is_strict() != meta.is_strict() {
                 remove_from(&mut self.counts, before);
                 add_to(&mut self.counts, meta);
@@ -288,6 +290,7 @@ impl Shard {
             }
             !has_expired
         });
+        // Far below the capacity only, so that a table does not shrink and grow in turn.
         if self.table.len() < self.table.capacity() / 8 {
             self.table.shrink_to(self.table.len() * 2, |entry| hasher.hash(entry.id));
         }
@@ -312,6 +315,7 @@ impl Shard {
                 break;
             }
             if meta.policy() == policy && meta.is_strict() == strict {
+                // The one that expires first: the least is lost of its count.
                 candidates += 1;
                 victim =
                     victim.filter(|(_, best)| best.expires() <= meta.expires()).or(Some((bucket, *meta)));

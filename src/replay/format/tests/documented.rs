@@ -129,7 +129,7 @@ fn cloudflare() {
 fn tidegate() {
     let json = line(log!("tidegate-json"), 0);
     let text = line(log!("tidegate-text"), 0);
-    let sorted = |mut entry: LogEntry<'static>| {
+    let sorted = |mut entry: LoggedRequest<'static>| {
         entry.fields.sort();
         entry
     };

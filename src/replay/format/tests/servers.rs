@@ -20,7 +20,7 @@ const REQUESTS: [(&str, &str, u16); 3] =
 const AGENT: &str = r#"Mozilla/5.0 (X11; Linux x86_64) "quoted" \back"#;
 
 /// Reads all lines, of which none may be malformed; returns the entries, and how many lines have no request.
-fn read(format: &Format, log: &'static [u8]) -> (Vec<LogEntry<'static>>, usize) {
+fn read(format: &Format, log: &'static [u8]) -> (Vec<LoggedRequest<'static>>, usize) {
     let lines = lines(log);
     assert_eq!(detect_format(&lines, &TimeZone::UTC).as_ref(), Ok(format));
     assert_eq!(check_format(format, &lines, &TimeZone::UTC), Ok(()));
@@ -37,7 +37,12 @@ fn read(format: &Format, log: &'static [u8]) -> (Vec<LogEntry<'static>>, usize) 
 }
 
 /// Checks a log of which these lines have no request, and returns its entries.
-fn check_log(format: &Format, log: &'static [u8], without: usize, logged: Logged) -> Vec<LogEntry<'static>> {
+fn check_log(
+    format: &Format,
+    log: &'static [u8],
+    without: usize,
+    logged: Logged,
+) -> Vec<LoggedRequest<'static>> {
     let (entries, others) = read(format, log);
     assert_eq!(others, without, "{format}");
     let mut requests = entries.iter();
@@ -64,7 +69,7 @@ fn check_log(format: &Format, log: &'static [u8], without: usize, logged: Logged
     entries
 }
 
-fn targets(entries: &[LogEntry<'_>]) -> Vec<String> {
+fn targets(entries: &[LoggedRequest<'_>]) -> Vec<String> {
     entries.iter().map(|entry| text(&entry.target)).collect()
 }
 

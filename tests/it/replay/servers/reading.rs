@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use jiff::tz::TimeZone;
-use tidegate::replay::{Arrivals, Format, LogEntry, ReadOptions, ReadSummary};
+use tidegate::replay::{Arrivals, Format, LoggedRequest, ReadOptions, ReadSummary};
 use tidegate::time::{Micros, Timestamp};
 
 use super::traffic::{Request, Sent};
@@ -49,7 +49,7 @@ pub enum Times {
 
 /// Reads logs, whose formats are found.
 #[track_caller]
-pub fn read(logs: &[PathBuf]) -> (Vec<Format>, Vec<LogEntry<'static>>, ReadSummary) {
+pub fn read(logs: &[PathBuf]) -> (Vec<Format>, Vec<LoggedRequest<'static>>, ReadSummary) {
     let options = ReadOptions { zone: TimeZone::posix(ZONE).unwrap(), ..ReadOptions::default() };
     let mut arrivals = Arrivals::open(logs, &options).unwrap();
     let formats = arrivals.formats().iter().map(|(_, format)| format.clone()).collect();
@@ -91,7 +91,7 @@ fn in_order(sent: &[Sent], times: Times) -> Vec<&Sent> {
 }
 
 #[track_caller]
-fn assert_request(entry: &LogEntry<'_>, request: &Request, logged: Logged, case: &str) {
+fn assert_request(entry: &LoggedRequest<'_>, request: &Request, logged: Logged, case: &str) {
     let text = |value: Option<&[u8]>| value.map(|value| String::from_utf8_lossy(value).into_owned());
     let found = (&*entry.method, &*entry.target, entry.protocol.as_deref(), entry.status);
     let protocol = Some(request.protocol.as_bytes());
@@ -118,7 +118,7 @@ fn assert_request(entry: &LogEntry<'_>, request: &Request, logged: Logged, case:
 }
 
 #[track_caller]
-fn assert_times(entry: &LogEntry<'_>, sent: &Sent, times: Times, case: &str) {
+fn assert_times(entry: &LoggedRequest<'_>, sent: &Sent, times: Times, case: &str) {
     let tolerance = if times == Times::Exact { TOLERANCE } else { Micros::SECOND };
     let earliest = Timestamp(sent.since.0 - tolerance.0);
     assert!((earliest..=sent.logged.after(tolerance)).contains(&entry.end()), "{case}");
