@@ -4,24 +4,24 @@
 //! the limiter. A listener with `serve = "envoy-ratelimit"` has gRPC (`envoy.service.ratelimit.v3.RateLimitService` and
 //! `grpc.health.v1.Health`), `POST /json`, and `GET /healthcheck`.
 
-mod access_log;
 mod checked_request;
 mod decision;
 mod grpc;
 mod health;
 mod json;
 mod messages;
+mod records;
 mod response;
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
 use tokio::time::Instant;
 
-use self::access_log::{record_access, record_keys};
 use self::checked_request::CheckedRequest;
 use self::decision::DecisionError;
 use self::grpc::{GrpcCode, GrpcError};
 use self::messages::{RateLimitRequest, RateLimitResponse};
+use self::records::{record_access, record_keys};
 use self::response::response;
 use crate::boxed::rare;
 use crate::http1::names::{ALLOW, CONTENT_TYPE, RETRY_AFTER};

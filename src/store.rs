@@ -17,11 +17,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use check::check_redis;
-pub use memory::Memory;
+pub use memory::{Memory, sweep_memory};
 pub use redis::{Redis, RedisSpec};
 pub use types::{
     Decisions, Granted, Grants, MAX_RAISES, Raise, RaiseChange, RaiseError, RaiseList, StateChange,
-    StoreError, sweep_memory,
+    StoreError,
 };
 
 use crate::limit::{Charge, GrantRequest, Key, Policy, PolicyId};

@@ -73,7 +73,7 @@ pub(super) fn response() -> AdminResponse {
     response
 }
 
-/// The document, which is also docs/openapi.json.
+/// The description of the interface (OpenAPI 3.1).
 pub(super) const OPENAPI: &str = include_str!("../../docs/openapi.json");
 
 #[cfg(test)]

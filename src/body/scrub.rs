@@ -1,4 +1,4 @@
-//! The headers and trailers that must not reach a server, by their names.
+//! The headers and trailers that must not be forwarded, by their names.
 
 use std::collections::HashSet;
 

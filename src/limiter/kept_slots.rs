@@ -1,4 +1,5 @@
-//! Freed slots that this process keeps for a short time, so that the next request of their key needs no call to the store.
+//! The slots that requests of this process hold, and freed ones that it keeps for a short time, so that the next request of
+//! their key needs no call to the store.
 //!
 //! For the store a kept slot is still held: its lease goes on, so no limit is exceeded. Few slots are kept, and none of a key
 //! that was denied lately, since another process may need them.

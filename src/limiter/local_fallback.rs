@@ -16,7 +16,7 @@
 //! would hold. Algorithms that count by time keep steps with their times.
 //!
 //! Units that a process holds of grants are part of its share then. The seed counts all reserved units as spent, so
-//! `grants::demand_rate` remembers for each key the last decision, the units that were held then, and those that were taken
+//! `grants::share_balance` remembers for each key the last decision, the units that were held then, and those that were taken
 //! since: requests are decided by held units without touching the share while the store replies. The first request that is not
 //! (`LocalFallback::unless_settled`) makes the share count them (`Policy::updated_share`): the held units become available to
 //! it, and each one that is taken is charged at its time. From then on held units are spent only as far as the share has room.

@@ -143,13 +143,6 @@ impl<'p> Exchange<'p> {
         self.record.set_interface(self.decision.interface());
     }
 
-    /// The rejection of an authorization request that names no original request.
-    #[cold]
-    fn without_original(&mut self, settings: ForwardAuth, head: &RequestHead) -> Rejection {
-        self.set_authorization(settings, self.is_head);
-        original_request::missing(self.proxy, self.client, head)
-    }
-
     /// Runs the steps from plan to dispatch.
     async fn run(
         &mut self,
@@ -201,7 +194,7 @@ impl<'p> Exchange<'p> {
             }
             Target::Limits => own_limits::reply(self.rate_headers(), self.status_source),
             Target::Block => return Err(Rejection::BlockedByRoute),
-            Target::Decide(settings) => return Err(self.without_original(*settings, &head)),
+            Target::Decide(_) => return Err(Rejection::NoRoute),
             Target::Forward { upstream, rewrite, .. } => match max_forwards::decrement(&mut head)? {
                 Some(reply) => reply,
                 None => self.forwarded(permit).forward((*upstream, rewrite), &plan, head).await?,
@@ -265,12 +258,17 @@ impl<'p> Exchange<'p> {
         self.record.describe_match(&self.proxy.snapshot.gate, self.client, head, matched);
     }
 
-    /// Checks the limits: the permit, and the delay of a limit that shapes traffic.
+    /// Checks the limits, of an authorization request those of its original request: the permit, and the delay of a limit that shapes traffic.
     async fn admit(
         &mut self,
         head: &RequestHead,
         plan: &RequestPlan<'_>,
     ) -> Result<(Permit, Micros), Rejection> {
+        let settings = self.proxy.forward_auth(plan.matched.route);
+        if let Some(settings) = settings.filter(|_| !self.decision.is_authorization()) {
+            self.set_authorization(settings, self.is_head);
+            return Err(original_request::missing(self.proxy, self.client, head, self.connect.is_some()));
+        }
         let stopwatch = Stopwatch::start();
         let limits = &self.proxy.snapshot.gate.limits;
         let admission = if own_limits::only_shows_limits(&self.proxy.snapshot, plan) {

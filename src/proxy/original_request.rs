@@ -16,7 +16,7 @@ use crate::gate::{OriginalRequest, RequestError, names_original, original};
 use crate::http1::{RequestHead, ResponseHead};
 
 /// How the decision is returned if this is an authorization request: all requests of a listener are, or those of a route. A
-/// request of such a route that names no original request is rejected after its plan, by [`missing`].
+/// request of such a route that names no original request is rejected once it has a plan, by [`missing`].
 pub(super) fn settings(proxy: &Proxy, client: &ClientConnection, head: &RequestHead) -> Option<ForwardAuth> {
     let is_candidate = || proxy.has_decisions && names_original(head);
     client.forward_auth().or_else(|| if is_candidate() { route_settings(proxy, client, head) } else { None })
@@ -32,8 +32,13 @@ fn route_settings(proxy: &Proxy, client: &ClientConnection, head: &RequestHead) 
 
 /// The rejection of a request to a route for authorization requests that names no original request.
 #[cold]
-pub(super) fn missing(proxy: &Proxy, client: &ClientConnection, head: &RequestHead) -> Rejection {
-    read(proxy, client, head, false).err().unwrap_or(Rejection::NoRoute)
+pub(super) fn missing(
+    proxy: &Proxy,
+    client: &ClientConnection,
+    head: &RequestHead,
+    is_connect: bool,
+) -> Rejection {
+    read(proxy, client, head, is_connect).err().unwrap_or(Rejection::NoRoute)
 }
 
 /// Replaces the head of an authorization request by that of the original request. Returns its scheme, if that is known, and why

@@ -233,8 +233,8 @@ impl Recorders {
     }
 }
 
-/// Counts a request that the `block` list of a limit rejects among those of its key, and records its consumer and its key in the access log. A request without a
-/// key, whose address is blocked, has neither count nor key.
+/// Counts a request that the `block` list of a limit rejects among those of its key, and records its consumer and its key
+/// in the access log. A request without a key, whose address is blocked, has neither count nor key.
 fn record_blocked(proxy: &Proxy, subject: &Subject<'_>, limit: PolicyId, log_entry: Option<&mut LogEntry>) {
     let gate = &proxy.snapshot.gate;
     let consumer = subject.identity.name();

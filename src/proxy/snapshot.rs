@@ -11,6 +11,7 @@ use tokio::sync::watch;
 
 use super::consumer_forwarding::ConsumerForwarding;
 use super::cors::CorsRules;
+use super::forward_auth::ForwardAuth;
 use super::response_policy::ResponsePolicy;
 use super::route_action::RouteAction;
 use crate::acme::HttpChallenges;
@@ -124,6 +125,13 @@ impl Proxy {
             has_decisions,
             warnings: RefCell::default(),
         }
+    }
+
+    /// How decisions are returned, if a route is for authorization requests.
+    #[inline]
+    pub(super) fn forward_auth(&self, route: Option<RouteId>) -> Option<ForwardAuth> {
+        let route = route.filter(|_| self.has_decisions)?;
+        self.snapshot.actions[route].target.forward_auth()
     }
 
     /// Whether the client's address is taken from the headers of requests from this address.

@@ -1,4 +1,4 @@
-//! One request as a line of an access log has it, or why the line has none.
+//! One request as a line of an access log has it, or why a line has no request.
 
 use std::borrow::Cow;
 use std::net::IpAddr;

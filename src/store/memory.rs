@@ -9,6 +9,8 @@ mod present;
 mod shard;
 
 use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -21,7 +23,7 @@ use crate::limit::{
     Charge, ChargeKind, DecidedCharge, DecidedCharges, Decision, EntryId, Grant, GrantRequest, Key, Policy,
     PolicyId, Record, RecordStep,
 };
-use crate::time::{Clock, Micros, Timestamp};
+use crate::time::{Clock, Micros, Timestamp, periodic};
 
 /// How many keys a shard is made for: the table uses at most 7/8 of 2^k buckets before it doubles, and keys are not
 /// distributed evenly, so a little less.
@@ -238,8 +240,8 @@ impl<'a> Transaction<'a> {
 
     /// Decides all charges; returns whether the request passes, and the decisions.
     fn take(&mut self) -> (bool, Decisions) {
-        let (passes, outcomes) = self.enforce();
-        let mut decisions: Decisions = outcomes.into_iter().map(|outcome| outcome.decision).collect();
+        let (passes, steps) = self.enforce();
+        let mut decisions: Decisions = steps.into_iter().map(|step| step.decision).collect();
         for (index, decision) in decisions.iter_mut().enumerate() {
             let charge = self.charges[index];
             if charge.policy.shadow {
@@ -293,16 +295,16 @@ impl<'a> Transaction<'a> {
     /// Decides the charges that are not in shadow mode, one after the other, and makes them if every one is allowed. The
     /// others get a decision that allows, as a placeholder.
     fn enforce(&mut self) -> (bool, SmallVec<[RecordStep; 4]>) {
-        let mut outcomes: SmallVec<[RecordStep; 4]> = SmallVec::new();
+        let mut steps: SmallVec<[RecordStep; 4]> = SmallVec::new();
         for (index, charge) in self.charges.iter().enumerate() {
             // The second of two charges on one key counts the first.
             let earlier = self.charges[..index]
                 .iter()
-                .zip(&outcomes)
+                .zip(&steps)
                 .rev()
-                .filter(|(other, outcome)| other.at.id == charge.at.id && outcome.decision.allowed)
-                .find_map(|(_, outcome)| outcome.next.as_ref());
-            outcomes.push(match earlier {
+                .filter(|(other, step)| other.at.id == charge.at.id && step.decision.allowed)
+                .find_map(|(_, step)| step.next.as_ref());
+            steps.push(match earlier {
                 _ if charge.policy.shadow => {
                     RecordStep { decision: Decision::allowed(1, 1, Micros::ZERO), next: None }
                 }
@@ -310,18 +312,18 @@ impl<'a> Transaction<'a> {
                 None => self.decide(charge, charge.charge),
             });
         }
-        let passes = outcomes.iter().all(|outcome| outcome.decision.allowed);
-        for (index, outcome) in outcomes.iter_mut().enumerate() {
+        let passes = steps.iter().all(|step| step.decision.allowed);
+        for (index, step) in steps.iter_mut().enumerate() {
             let charge = self.charges[index];
             if passes {
-                self.store(&charge, outcome.next.take());
-            } else if !outcome.decision.allowed && outcome.next.is_some() {
+                self.store(&charge, step.next.take());
+            } else if !step.decision.allowed && step.next.is_some() {
                 // The record after the denial must not contain an earlier charge of the request, which is not made.
                 let own = self.decide(&charge, charge.charge);
                 self.store(&charge, own.next.filter(|_| !own.decision.allowed));
             }
         }
-        (passes, outcomes)
+        (passes, steps)
     }
 
     /// Decides a charge of a limit in shadow mode, and makes it if the request passes and the limit would have allowed it.
@@ -342,6 +344,20 @@ impl<'a> Transaction<'a> {
         if let Some(record) = record {
             self.shards.shard_mut(charge).store(charge.policy, charge.at, record, self.now);
         }
+    }
+}
+
+/// The number of parts of the store, of which one is swept each time.
+const SWEPT_PARTS: usize = 30;
+/// The time between two sweeps.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Removes expired records from the in-process store; never returns.
+pub async fn sweep_memory(memory: Arc<Memory>) {
+    let mut tick = periodic(SWEEP_INTERVAL);
+    for part in (0..SWEPT_PARTS).cycle() {
+        tick.tick().await;
+        memory.sweep(part, SWEPT_PARTS);
     }
 }
 

@@ -1,13 +1,9 @@
 //! The parameters and results of every store: takes, changes by operators, and raises of single keys.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use smallvec::SmallVec;
 
-use super::memory::Memory;
 use crate::limit::{Decision, Factor, Grant, Key};
-use crate::time::{Micros, periodic};
+use crate::time::Micros;
 
 /// The decisions on one request, in the order of its charges.
 pub type Decisions = SmallVec<[Decision; 4]>;
@@ -130,18 +126,4 @@ pub enum RaiseError {
     /// The raise that should end does not exist.
     #[error("the key is not raised")]
     NotRaised,
-}
-
-/// The number of parts of the store, of which one is swept each time.
-const PARTS: usize = 30;
-/// The time between two sweeps.
-const INTERVAL: Duration = Duration::from_secs(2);
-
-/// Removes expired records from the in-process store; never returns.
-pub async fn sweep_memory(memory: Arc<Memory>) {
-    let mut tick = periodic(INTERVAL);
-    for part in (0..PARTS).cycle() {
-        tick.tick().await;
-        memory.sweep(part, PARTS);
-    }
 }

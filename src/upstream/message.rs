@@ -1,4 +1,4 @@
-//! A request to forward, with its options, and what the head of a response says of its time.
+//! A request to forward, with its options; and whether the body of a message is open-ended.
 
 use std::net::IpAddr;
 

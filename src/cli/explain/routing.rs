@@ -1,4 +1,4 @@
-//! Explains which route matches a request, which routes nearly match, and what CORS and authorization requests make of it.
+//! Explains which route matches a request, which routes nearly match, and how CORS and decisions on original requests apply.
 
 use http::{Method, StatusCode};
 

@@ -79,7 +79,7 @@ pub(in crate::limiter) fn take_units(
     split
 }
 
-/// With what the charges of a request are decided; see [`take_units`].
+/// The limits, the fallback and the time by which the charges of a request are decided; see [`take_units`].
 struct Taking<'a> {
     limits: &'a Limits,
     unsettled: Option<&'a LocalFallback>,

@@ -1,5 +1,6 @@
 //! The fast path of requests whose limits are token buckets or GCRAs without bans, as most are: nearly all of their keys have
-//! nothing but a debt. It decides and stores what [`Policy::decide`] would, without making records.
+//! nothing but a debt. It decides and stores what [`Policy::decide`] would, without making records. Both paths lock the shards of a
+//! request here.
 
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;

@@ -149,6 +149,10 @@ fn a_route_decides_beside_routes_that_forward() {
     assert_eq!(upstream.requests().len(), 1);
     // Clients get no decisions.
     assert_eq!(get(proxy.addr(), "/decide", &["X-Forwarded-Uri: /a"]).status(), 403);
+    assert_eq!(get(proxy.addr(), "/decide", &[]).status(), 403);
+    let without_original = asking(proxy.addr(), "/decide", &[]);
+    assert_eq!(without_original.status(), 400);
+    assert!(without_original.text().contains("names the original request"), "{}", without_original.text());
 }
 
 #[test]

@@ -221,7 +221,7 @@ impl Policy {
     /// Decides a charge at `now` from the record of its key; pure.
     #[must_use]
     pub fn decide(&self, record: Option<&Record>, now: Timestamp, charge: &Charge) -> RecordStep {
-        let RecordStep { decision, next } = self.outcome(record, now, charge);
+        let RecordStep { decision, next } = self.record_step(record, now, charge);
         let next = next.map(|next| Record { created: self.created(&next, record, now), ..next });
         RecordStep { decision: Decision { at: now, ..decision }, next }
     }
@@ -236,7 +236,7 @@ impl Policy {
         record.filter(has_state).map_or(now, |record| record.created.min(now))
     }
 
-    fn outcome(&self, record: Option<&Record>, now: Timestamp, charge: &Charge) -> RecordStep {
+    fn record_step(&self, record: Option<&Record>, now: Timestamp, charge: &Charge) -> RecordStep {
         let state = record.and_then(|record| record.state.as_ref());
         let penalty = record.and_then(|record| record.penalty);
         let taken = Taken { units: charge.cost, at: charge.taken, holder: charge.holder };
@@ -379,11 +379,11 @@ impl Policy {
         }
     }
 
-    /// The outcome of a check that is allowed shows what is available, and stores nothing.
-    fn without_taking(&self, outcome: RecordStep, attempt: Attempt<'_>) -> RecordStep {
+    /// The step of a check that is allowed shows what is available, and stores nothing.
+    fn without_taking(&self, step: RecordStep, attempt: Attempt<'_>) -> RecordStep {
         let Attempt { state, now, charge } = attempt;
-        if charge.kind != ChargeKind::Check || !outcome.decision.allowed {
-            return outcome;
+        if charge.kind != ChargeKind::Check || !step.decision.allowed {
+            return step;
         }
         RecordStep { decision: self.granting().step(state, now, 0, charge.holder).decision, next: None }
     }
