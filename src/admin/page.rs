@@ -73,7 +73,7 @@ pub(super) fn response() -> AdminResponse {
     response
 }
 
-/// The description of the interface (OpenAPI 3.1).
+/// The description of the interface, in the format `OpenAPI` 3.1.
 pub(super) const OPENAPI: &str = include_str!("../../docs/openapi.json");
 
 #[cfg(test)]
