@@ -258,7 +258,8 @@ impl<'p> Exchange<'p> {
         self.record.describe_match(&self.proxy.snapshot.gate, self.client, head, matched);
     }
 
-    /// Checks the limits, of an authorization request those of its original request: the permit, and the delay of a limit that shapes traffic.
+    /// Checks the limits, and rejects an authorization request without an original request. Returns the permit,
+    /// and the delay of a limit that shapes traffic.
     async fn admit(
         &mut self,
         head: &RequestHead,
@@ -279,7 +280,7 @@ impl<'p> Exchange<'p> {
         self.record_admission(head, plan, admission, stopwatch)
     }
 
-    /// Records the decision of the limits; what was begun for it took as long as `stopwatch` says.
+    /// Records the decision of the limits, for which `stopwatch` was started.
     #[inline]
     fn record_admission(
         &mut self,

@@ -186,7 +186,7 @@ pub enum AccessLog {
 /// How keys of limits are shown to operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogKeys {
-    /// As tags, by which nobody can tell whose they are without knowing the key.
+    /// As tags: hashes, which do not show the values of the parts.
     Hash,
     /// As the values of their parts.
     Plain,
