@@ -76,15 +76,21 @@ impl Authority {
         format!("tls = {{ certificates = [{{ {} }}] }}", self.pair(file))
     }
 
+    /// The roots of a client that trusts it.
+    pub fn roots(&self) -> RootCertStore {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.issuer.der().clone()).unwrap();
+        roots
+    }
+
     /// What a client needs that trusts it, and that shows this certificate if any is named.
     pub fn client(
         &self,
         file: Option<&str>,
         versions: &[&'static SupportedProtocolVersion],
     ) -> Arc<ClientConfig> {
-        let mut roots = RootCertStore::empty();
-        roots.add(self.issuer.der().clone()).unwrap();
-        let config = ClientConfig::builder_with_protocol_versions(versions).with_root_certificates(roots);
+        let config = ClientConfig::builder_with_protocol_versions(versions);
+        let config = config.with_root_certificates(self.roots());
         let Some(file) = file else { return Arc::new(config.with_no_client_auth()) };
         let chain = self.certificate(file);
         let key = PrivateKeyDer::from_pem_file(self.file(&format!("{file}.key"))).unwrap();

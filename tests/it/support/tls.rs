@@ -5,7 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 
 use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, HandshakeKind, StreamOwned};
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, NamedGroup, StreamOwned};
 
 use super::{Message, patience};
 
@@ -39,6 +39,11 @@ impl TlsClient {
     /// The certificate that the server has shown.
     pub fn certificate(&self) -> CertificateDer<'static> {
         self.0.conn.peer_certificates().unwrap()[0].clone().into_owned()
+    }
+
+    /// The key exchange that was agreed on.
+    pub fn key_exchange(&self) -> Option<NamedGroup> {
+        self.0.conn.negotiated_key_exchange_group().map(|group| group.name())
     }
 
     /// The protocol that was agreed on.

@@ -4,7 +4,9 @@ use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
 use std::sync::mpsc::channel;
 
+use rustls::crypto::aws_lc_rs::{self, kx_group};
 use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, NamedGroup};
 use tidegate::tls::ServerTls;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -63,6 +65,21 @@ fn curl_connects_with_tls_1_2_and_1_3() {
         assert_eq!(seen.header("x-forwarded-proto"), Some("https"));
         assert_eq!(seen.header("forwarded"), Some(&*format!("for=127.0.0.1;host=\"{host}\";proto=https")));
     }
+}
+
+/// As browsers offer it: first, with a key share.
+#[test]
+fn the_key_exchange_is_post_quantum_if_the_client_offers_it() {
+    let authority = Authority::new();
+    authority.sign("a.test");
+    let proxy = Tidegate::start(&config(&[authority.pair("a.test")], " }", RESPOND));
+    let mut provider = aws_lc_rs::default_provider();
+    provider.kx_groups = vec![kx_group::X25519MLKEM768, kx_group::X25519];
+    let client =
+        ClientConfig::builder_with_provider(provider.into()).with_protocol_versions(&[&TLS13]).unwrap();
+    let client = client.with_root_certificates(authority.roots()).with_no_client_auth();
+    let client = TlsClient::connect(&client.into(), "a.test", proxy.addr()).unwrap();
+    assert_eq!(client.key_exchange(), Some(NamedGroup::X25519MLKEM768));
 }
 
 #[test]
