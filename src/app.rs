@@ -40,9 +40,7 @@ pub fn run(path: PathBuf, loaded: Loaded) -> anyhow::Result<()> {
     if let Some(access) = result?
         && !access.flush(FLUSH_TIMEOUT)
     {
-        tracing::warn!(
-            "the last lines of the access log are lost: standard output did not accept them in time"
-        );
+        tracing::warn!("the last lines of the access log are lost: its output did not accept them in time");
     }
     Ok(())
 }
@@ -136,6 +134,8 @@ impl Supervisor {
                 event = signals.next() => match event {
                     SignalEvent::Shutdown(signal) => return Ok(signal),
                     SignalEvent::Reload => drop(self.reload("SIGHUP", true).await),
+                    SignalEvent::ReopenLogs => reopen(self.running.access()),
+                    SignalEvent::Unused(signal) => tracing::info!("{signal} has no effect"),
                 },
                 Some(ReloadCall { by, reply }) = self.reloads.recv() => {
                     // If the client has disconnected, the log tells the outcome.
@@ -195,15 +195,19 @@ impl Supervisor {
         let text = config_text(&loaded);
         let Loaded { config, warnings, fingerprint, sha256, .. } = loaded;
         let (watches, level) = (config.watch, config.log.level);
-        self.running.reload(config, &changes).await?;
+        let pending = self.running.reload(config, &changes).await?;
         self.control.record_reload(text, Clock::System.now());
         for warning in warnings.lines() {
             tracing::warn!("{warning}");
         }
-        let lines = describe(&changes);
+        let mut lines = describe(&changes);
         for line in &lines {
             tracing::info!("{line}");
         }
+        for line in &pending {
+            tracing::warn!("{line}");
+        }
+        lines.extend(pending);
         let unchanged = if changes.is_empty() { ", without changes" } else { "" };
         let file = self.source.name();
         tracing::info!("{why}: {file} was reloaded{unchanged}");
@@ -220,6 +224,15 @@ impl Supervisor {
         } else if !self.watcher.as_ref().is_some_and(|watcher| watcher.covers(self.source.paths())) {
             self.watcher = Some(FileWatcher::start(self.source.paths()));
         }
+    }
+}
+
+/// Opens the file of the access log again, as after a rotation.
+fn reopen(access: Option<&AccessOutput>) {
+    match access.map(AccessOutput::reopen).transpose().map(Option::flatten) {
+        Ok(Some(path)) => tracing::info!("SIGUSR1: {} was opened again", path.display()),
+        Ok(None) => tracing::info!("SIGUSR1: there is no log file to open again (`access_file` of [log])"),
+        Err(error) => tracing::error!("SIGUSR1: {error}; lines are still written to the open file"),
     }
 }
 

@@ -12,6 +12,7 @@ mod generated;
 mod init;
 mod keys;
 mod output;
+mod reload;
 mod replay;
 mod simulate;
 mod status;
@@ -104,7 +105,7 @@ enum CliCommand {
     ///
     /// Does the same as SIGHUP, through the admin interface: an invalid configuration changes nothing, and its errors are
     /// printed. The proxy reads its own configuration file, not one that -c names here.
-    Reload(status::ReloadArgs),
+    Reload(reload::ReloadArgs),
     /// Show the state of a running proxy: its configuration, limits, store and upstreams.
     ///
     /// Uses its admin interface, as `tidegate keys` does.
@@ -145,7 +146,7 @@ fn run(command: &CliCommand) -> CommandResult {
         CliCommand::Keys(args) => keys::keys(args),
         CliCommand::Top(args) => top::top(args),
         CliCommand::Health(args) => status::health(args),
-        CliCommand::Reload(args) => status::reload(args),
+        CliCommand::Reload(args) => reload::reload(args),
         CliCommand::Status(args) => status::status(args),
         CliCommand::Completions(args) => generated::completions(args, Cli::command()),
         CliCommand::Man(args) => generated::man(args, Cli::command()),

@@ -60,7 +60,7 @@ mod worker;
 pub use connection_limiter::{ConnectionLimiter, TooManyConnections};
 pub use drain::{Lifecycle, LifecycleSender, lifecycle};
 pub use listen::InheritedSockets;
-pub use listen::{ListenError, Listener, ListenerHandle, listen};
+pub use listen::{ListenError, Listener, ListenerHandle, listen, listen_permission};
 pub use proxy_protocol::{ProxyHeaderError, parse_proxy_header};
 pub use spec::{ListenerSpec, Protocols, Service};
 pub use worker::{Worker, WorkerUpdate};

@@ -1,4 +1,4 @@
-//! Observability: the log on standard error, the access log on standard output, and the metrics.
+//! Observability: the log on standard error, the access log on standard output or in a file, and the metrics.
 
 mod access;
 mod acme_counts;
@@ -6,6 +6,7 @@ mod activity;
 mod counts;
 mod escape;
 mod histogram;
+mod journal;
 mod listeners;
 mod log;
 mod metrics;
@@ -16,11 +17,12 @@ mod top;
 mod trace;
 mod upstreams;
 
-pub use access::{AccessOutput, AccessRecord, AccessWriter, Forwarding, RequestText};
+pub use access::{AccessFile, AccessOutput, AccessRecord, AccessWriter, Forwarding, RequestText};
 pub use acme_counts::{AcmeCounts, AcmeValues};
 pub use activity::{CounterSums, Frame};
 pub use counts::{Counts, RequestCounts, StoreCounts};
 pub use escape::escaped;
+pub use journal::for_stderr;
 pub use listeners::{Handshake, HandshakeFailure, ListenerCounts, ListenerSums, ListenerValues};
 pub use log::{
     AccessLog, AccessOnly, DroppedLines, LogKeys, LogSpec, LogThrottle, dropped_log_lines, flush_log,

@@ -21,7 +21,7 @@ use tokio::net::TcpStream;
 use super::client::{ClientId, Operator};
 use super::handle::handle;
 use super::sessions::{AdminConnection, Sessions};
-use super::spec::AdminAddress;
+use super::spec::{AdminAddress, AdminSpec};
 use super::state::Admin;
 use crate::server::InheritedSockets;
 use crate::socket::{listen_cure, unix_listen_cure};
@@ -95,10 +95,7 @@ impl AdminListenError {
 
 /// Listens on the address, or takes the inherited socket for it. Fails if the address can't be bound; also if another process
 /// serves the Unix socket, or its path is another kind of file.
-pub fn listen(
-    address: &AdminAddress,
-    inherited: &InheritedSockets,
-) -> Result<AdminListener, AdminListenError> {
+fn listen(address: &AdminAddress, inherited: &InheritedSockets) -> Result<AdminListener, AdminListenError> {
     let bound = match address {
         AdminAddress::Tcp(address) => {
             let socket = inherited.handle(*address).unwrap_or_else(|| TcpListener::bind(address));
@@ -115,6 +112,28 @@ pub fn listen(
         }),
     };
     bound.map_err(|error| AdminListenError { address: address.clone(), error })
+}
+
+/// Listens for the interface of the next configuration, unless it has none or its address is the present one; the permissions
+/// of a Unix socket change in place. Fails as [`listen`] does, and if they can't be changed.
+pub fn listen_next(
+    current: Option<&AdminAddress>,
+    next: Option<&AdminSpec>,
+    inherited: &InheritedSockets,
+) -> Result<Option<AdminListener>, AdminListenError> {
+    match (current, next.map(|spec| &spec.address)) {
+        (_, None) => Ok(None),
+        (
+            Some(AdminAddress::Unix { path: current, .. }),
+            Some(address @ AdminAddress::Unix { path, mode }),
+        ) if current == path => {
+            let changed = fs::set_permissions(path, Permissions::from_mode(*mode));
+            changed.map_err(|error| AdminListenError { address: address.clone(), error })?;
+            Ok(None)
+        }
+        (Some(current), Some(address)) if current == address => Ok(None),
+        (_, Some(address)) => listen(address, inherited).map(Some),
+    }
 }
 
 /// Binds a Unix socket with these permissions. The socket file of a process that has ended is replaced.

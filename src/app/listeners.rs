@@ -1,6 +1,20 @@
-//! Opening of listeners.
+//! Opening of listeners, and responses on inherited sockets that no listener uses.
 
-use std::net::SocketAddr;
+use std::convert::Infallible;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::CONTENT_TYPE;
+use http::{Response, StatusCode};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use crate::server::{self, InheritedSockets, ListenError, Listener, ListenerHandle, ListenerSpec};
 use crate::tls::ServerTls;
@@ -46,4 +60,62 @@ pub(super) fn match_listeners(
         }
     }
     (kept, new)
+}
+
+/// The most connections at a time to an inherited socket that no listener uses.
+const MAX_UNUSED_CONNECTIONS: usize = 64;
+/// How long such a connection may last.
+const UNUSED_CONNECTION_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Responds with 503 on the inherited sockets that neither a listener nor the admin interface uses, until the returned value is
+/// dropped. The process that has passed a socket keeps it open, so clients would connect and never get a response.
+pub(super) fn respond_on_unused_sockets(
+    inherited: &InheritedSockets,
+    listeners: &[ListenerHandle],
+    admin: Option<SocketAddr>,
+) -> JoinSet<()> {
+    let is_used =
+        |address| Some(address) == admin || listeners.iter().any(|own| own.spec().address == address);
+    let mut tasks = JoinSet::new();
+    for address in inherited.addresses().filter(|address| !is_used(*address)) {
+        tracing::warn!(
+            "no listener of the configuration has the address {address}, on which this process has inherited a socket \
+             (`LISTEN_FDS`): clients there get 503. Under systemd, change ListenStream with `systemctl edit tidegate.socket`, and run \
+             `systemctl stop tidegate`, `systemctl restart tidegate.socket` and `systemctl start tidegate`"
+        );
+        let Some(socket) = inherited.handle(address) else { continue };
+        tasks.spawn(async move {
+            if let Err(error) = respond_unavailable(socket).await {
+                tracing::warn!("can't respond on the inherited socket {address}: {error}");
+            }
+        });
+    }
+    tasks
+}
+
+/// Responds to each request of a socket with 503.
+async fn respond_unavailable(socket: io::Result<TcpListener>) -> io::Result<()> {
+    let socket = tokio::net::TcpListener::from_std(socket?)?;
+    let connections = Arc::new(Semaphore::new(MAX_UNUSED_CONNECTIONS));
+    loop {
+        // The semaphore is never closed.
+        let permit = Arc::clone(&connections).acquire_owned().await;
+        let (stream, _) = socket.accept().await?;
+        tokio::spawn(async move {
+            let _permit = permit;
+            // The client may end the connection at any time.
+            let _ = timeout(UNUSED_CONNECTION_TIMEOUT, serve_unavailable(stream)).await;
+        });
+    }
+}
+
+async fn serve_unavailable(stream: TcpStream) -> hyper::Result<()> {
+    let service = service_fn(|_| async {
+        let response = Response::builder().status(StatusCode::SERVICE_UNAVAILABLE);
+        let response = response.header(CONTENT_TYPE, "text/plain; charset=utf-8");
+        Ok::<_, Infallible>(
+            response.body("no listener of tidegate has this address\n".to_owned()).unwrap_or_default(),
+        )
+    });
+    http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(stream), service).await
 }

@@ -14,6 +14,10 @@ pub(super) enum SignalEvent {
     Shutdown(&'static str),
     /// To reload the configuration.
     Reload,
+    /// To open the files of logs again.
+    ReopenLogs,
+    /// None: the signal would end the process otherwise. The name of the signal.
+    Unused(&'static str),
 }
 
 /// The signals that the server handles.
@@ -21,6 +25,8 @@ pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hangup: Signal,
+    user1: Signal,
+    user2: Signal,
 }
 
 impl Signals {
@@ -30,6 +36,8 @@ impl Signals {
             terminate: on(SignalKind::terminate())?,
             interrupt: on(SignalKind::interrupt())?,
             hangup: on(SignalKind::hangup())?,
+            user1: on(SignalKind::user_defined1())?,
+            user2: on(SignalKind::user_defined2())?,
         })
     }
 
@@ -39,6 +47,8 @@ impl Signals {
             _ = self.terminate.recv() => SignalEvent::Shutdown("SIGTERM"),
             _ = self.interrupt.recv() => SignalEvent::Shutdown("SIGINT"),
             _ = self.hangup.recv() => SignalEvent::Reload,
+            _ = self.user1.recv() => SignalEvent::ReopenLogs,
+            _ = self.user2.recv() => SignalEvent::Unused("SIGUSR2"),
         }
     }
 

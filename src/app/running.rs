@@ -10,20 +10,20 @@ use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::listeners::{KeptListeners, listen, match_listeners, tls_of};
+use super::listeners::{KeptListeners, listen, match_listeners, respond_on_unused_sockets, tls_of};
 use super::summary;
 use super::tasks::{AdminInterface, Tracing, keep_raises, monitor, refresh_keys};
 use crate::acme::Acme;
-use crate::admin::{self, Admin, AdminSpec, ConfigControl, GaugeSources, ListenerSource, ProcessActivity};
+use crate::admin::{
+    self, Admin, AdminListener, AdminSpec, ConfigControl, GaugeSources, ListenerSource, ProcessActivity,
+};
 use crate::config::{Config, ConfigChange, ConfigPart};
 use crate::limiter::SharedState;
 use crate::proxy::{ConfigSnapshot, ProxyConfig};
-use crate::server::{
-    InheritedSockets, Lifecycle, ListenError, Listener, ListenerHandle, Worker, WorkerUpdate,
-};
+use crate::server::{InheritedSockets, Lifecycle, Listener, ListenerHandle, Worker, WorkerUpdate};
 use crate::store::{Memory, Store, StoreSpec, sweep_memory};
 use crate::telemetry::{
-    AccessLog, AccessOutput, AcmeCounts, DroppedLines, LogKeys, LogSpec, Metrics, StoreCounts, TopKeys,
+    AccessFile, AccessOutput, AcmeCounts, DroppedLines, LogKeys, LogSpec, Metrics, StoreCounts, TopKeys,
     UpstreamCounts, dropped_log_lines,
 };
 use crate::time::{Clock, monotonic};
@@ -34,6 +34,8 @@ pub(super) struct Running {
     workers: Vec<Worker>,
     listeners: Vec<ListenerHandle>,
     inherited: InheritedSockets,
+    /// Responds on the inherited sockets that no listener uses.
+    unused_sockets: JoinSet<()>,
     memory: Arc<Memory>,
     metrics: Arc<Metrics>,
     /// The most frequent keys, if there is an admin interface that shows them.
@@ -75,15 +77,10 @@ impl Running {
         stage: watch::Receiver<Lifecycle>,
         config_control: ConfigControl,
     ) -> anyhow::Result<Self> {
-        inherited.warn_about_unused(|address| {
-            config.listeners.iter().any(|spec| spec.address == address)
-                || config.admin.as_ref().is_some_and(|spec| spec.address.tcp() == Some(address))
-        });
         let (listeners, sockets) = listen(&config.listeners, config.workers, &inherited, &[])?;
-        let admin = config
-            .admin
-            .map(|spec| admin::listen(&spec.address, &inherited).map(|listener| (spec, listener)));
-        let admin = admin.transpose().context("[admin]")?;
+        let admin_listener =
+            admin::listen_next(None, config.admin.as_ref(), &inherited).context("[admin]")?;
+        let access_file = AccessFile::open(config.access_file.as_deref())?;
         let memory = Arc::new(Memory::new(config.max_keys, Clock::Monotonic));
         let shared = SharedState::new(Arc::clone(&memory), config.snapshot.gate.limits.instances);
         let key_refresh = refresh_keys(config.snapshot.gate.jwt.as_ref()).await;
@@ -93,10 +90,11 @@ impl Running {
         let mut running = Self {
             workers: Vec::new(),
             inherited,
+            unused_sockets: JoinSet::new(),
             metrics: Arc::new(Metrics::new(Clock::System.now())),
-            top: admin.is_some().then(|| Arc::new(TopKeys::new(monotonic()))),
+            top: config.admin.is_some().then(new_top_keys),
             stage,
-            access: None,
+            access: AccessOutput::next(None, &config.log, access_file),
             tracing: Tracing::start(config.tracing),
             dropped_lines: DroppedLines::of_logs(),
             admin: None,
@@ -119,13 +117,10 @@ impl Running {
             shutdown_grace: config.shutdown_grace,
             max_keys: config.max_keys,
         };
-        running.start_access_log();
         running.start_workers(sockets)?;
         running.log_store();
-        if let Some((spec, listener)) = admin {
-            let shown = running.admin_state(spec, Arc::new(ProcessActivity::new(monotonic())));
-            running.admin = Some(AdminInterface::start(shown, listener));
-        }
+        running.replace_admin(config.admin, admin_listener);
+        running.respond_on_unused_sockets();
         Ok(running)
     }
 
@@ -139,20 +134,23 @@ impl Running {
         Ok(())
     }
 
-    /// Applies another configuration, of which these parts have changed. Fails if a new address can't be bound; then nothing has
-    /// changed.
+    /// Applies another configuration, of which these parts have changed; returns what takes effect only after a restart. Fails if
+    /// a new address can't be bound; then nothing has changed.
     pub async fn reload(
         &mut self,
         mut config: Config,
         changes: &[(ConfigPart, ConfigChange)],
-    ) -> Result<(), ListenError> {
+    ) -> anyhow::Result<Vec<String>> {
         let has_changed =
             |table: &str| changes.iter().any(|(part, _)| *part == ConfigPart::Table(table.to_owned()));
         // Steps that can fail come first, so that a failed reload changes nothing.
         let (kept, new) = match_listeners(&self.listeners, std::mem::take(&mut config.listeners));
         let ours: Vec<SocketAddr> = self.listeners.iter().map(ListenerHandle::address).collect();
         let (opened, sockets) = listen(&new, self.workers.len(), &self.inherited, &ours)?;
-        self.warn_of_restart(&config);
+        let admin = (self.admin.as_ref().map(AdminInterface::address), config.admin.as_ref());
+        let admin_listener = admin::listen_next(admin.0, admin.1, &self.inherited).context("[admin]")?;
+        let access_file = AccessFile::open(config.access_file.as_deref())?;
+        let pending = self.pending_changes(&config);
         let new_tls = kept.iter().filter_map(|(_, spec)| spec.tls.clone()).chain(tls_of(&opened)).collect();
         self.acme = Acme::next(self.acme.take(), config.acme.take(), new_tls, &self.acme_counts).await;
         if has_changed("jwt") {
@@ -175,7 +173,8 @@ impl Running {
         self.snapshot = Arc::new(config.snapshot);
         (self.log, self.shutdown_delay, self.shutdown_grace) =
             (config.log, config.shutdown_delay, config.shutdown_grace);
-        self.start_access_log();
+        self.access = AccessOutput::next(self.access.take(), &self.log, access_file);
+        self.top = config.admin.as_ref().map(|_| self.top.take().unwrap_or_else(new_top_keys));
         self.apply_to_workers(sockets).await;
         // Drop cached denials: they were decided under the old limits.
         self.shared.denials.clear();
@@ -187,10 +186,29 @@ impl Running {
         let policies = &self.snapshot.gate.limits.policies;
         self.metrics.record_reload(Clock::System.now(), policies, self.routes(), upstreams);
         self.top.iter().for_each(|top| top.retain(policies));
-        if let Some(admin) = &self.admin {
-            admin.replace(config.admin, |spec, activity| self.admin_state(spec, activity));
+        self.replace_admin(config.admin, admin_listener);
+        self.respond_on_unused_sockets();
+        Ok(pending)
+    }
+
+    fn respond_on_unused_sockets(&mut self) {
+        let admin = self.admin.as_ref().and_then(|admin| admin.address().tcp());
+        self.unused_sockets = respond_on_unused_sockets(&self.inherited, &self.listeners, admin);
+    }
+
+    /// Serves the admin interface of a configuration: with `listener`, unless its address is that of the present one.
+    fn replace_admin(&mut self, spec: Option<AdminSpec>, listener: Option<AdminListener>) {
+        let activity = self.admin.as_ref().map(AdminInterface::activity);
+        let activity = activity.unwrap_or_else(|| Arc::new(ProcessActivity::new(monotonic())));
+        let state = spec.map(|spec| self.admin_state(spec, activity));
+        match (state, listener, self.admin.take()) {
+            (Some(state), Some(listener), _) => self.admin = Some(AdminInterface::start(state, listener)),
+            (Some(state), None, Some(current)) => self.admin = Some(current.serving(state)),
+            (None, _, Some(closed)) => {
+                tracing::info!("the admin interface at {} is closed", closed.address());
+            }
+            (_, None, None) | (None, Some(_), None) => {}
         }
-        Ok(())
     }
 
     fn replace_store(&mut self, store: StoreSpec, instances: NonZeroU64) {
@@ -230,6 +248,11 @@ impl Running {
         join_all(previous.into_iter().flatten().map(ListenerHandle::close)).await;
     }
 
+    /// The output of the access log, unless that is off.
+    pub fn access(&self) -> Option<&AccessOutput> {
+        self.access.as_ref()
+    }
+
     /// Records that a reload has failed.
     pub fn reload_failed(&self) {
         self.metrics.record_rejected_reload();
@@ -250,6 +273,8 @@ impl Running {
     pub fn stop(self) -> (Vec<Worker>, Option<AccessOutput>, Tracing) {
         self.sweeper.abort();
         self.key_refresh.inspect(JoinHandle::abort);
+        // It responds until the process ends.
+        self.admin.into_iter().for_each(AdminInterface::detach);
         (self.workers, self.access, self.tracing)
     }
 
@@ -277,17 +302,16 @@ impl Running {
         snapshot.upstreams.iter().map(next).collect()
     }
 
-    /// Warns of changes that take effect only after a restart.
-    fn warn_of_restart(&self, config: &Config) {
-        let admin = self.admin.as_ref().map(|admin| &admin.spec().address);
+    /// The changes that take effect only after a restart.
+    fn pending_changes(&self, config: &Config) -> Vec<String> {
         let changed = [
             ("the number of `workers`", config.workers != self.workers.len()),
-            ("`listen` or `mode` of [admin]", config.admin.as_ref().map(|spec| &spec.address) != admin),
             ("`max_keys` of [store]", config.max_keys != self.max_keys),
         ];
-        for (what, _) in changed.iter().filter(|(_, has_changed)| *has_changed) {
-            tracing::warn!("{what} has changed: this takes effect only after a restart");
-        }
+        let changed = changed.into_iter().filter(|(_, has_changed)| *has_changed);
+        changed
+            .map(|(what, _)| format!("{what} has changed: this takes effect only after a restart"))
+            .collect()
     }
 
     /// The parts that a worker needs to serve the current configuration.
@@ -319,13 +343,6 @@ impl Running {
 
     fn routes(&self) -> impl Iterator<Item = &str> {
         self.snapshot.gate.routes.routes().iter().map(|route| &*route.name)
-    }
-
-    /// Starts the thread that writes the access log, unless it runs already or the log is off.
-    fn start_access_log(&mut self) {
-        if self.log.access != AccessLog::Off && self.access.is_none() {
-            self.access = AccessOutput::start();
-        }
     }
 
     fn admin_state(&self, spec: AdminSpec, activity: Arc<ProcessActivity>) -> Admin {
@@ -375,4 +392,8 @@ impl Running {
             StoreSpec::Redis(spec) => tracing::info!("limits are counted in {}", spec.target),
         }
     }
+}
+
+fn new_top_keys() -> Arc<TopKeys> {
+    Arc::new(TopKeys::new(monotonic()))
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::admin::{self, Admin, AdminListener, AdminSpec, ProcessActivity};
+use crate::admin::{self, Admin, AdminAddress, AdminListener, ProcessActivity};
 use crate::jwt::{Refresher, Verifier};
 use crate::limiter::{self, SharedState};
 use crate::otlp::{Exporter, TracingSpec};
@@ -60,11 +60,12 @@ async fn take_top_keys(top: Arc<TopKeys>) {
     }
 }
 
-/// The admin interface, which outlives a configuration.
+/// The admin interface, which outlives a configuration. It stops listening when this is dropped.
 #[derive(Debug)]
 pub(super) struct AdminInterface {
-    spec: AdminSpec,
+    address: AdminAddress,
     current: Arc<ArcSwap<Admin>>,
+    tasks: JoinSet<()>,
 }
 
 impl AdminInterface {
@@ -72,27 +73,32 @@ impl AdminInterface {
     pub fn start(admin: Admin, listener: AdminListener) -> Self {
         let (url, credentials) = (admin.spec.url(listener.address()), admin.spec.credentials());
         tracing::info!("the admin interface is at {url}, and needs {credentials}");
-        admin.top.iter().for_each(|top| drop(tokio::spawn(take_top_keys(Arc::clone(top)))));
-        let (spec, current) = (admin.spec.clone(), Arc::new(ArcSwap::from_pointee(admin)));
-        tokio::spawn(serve_admin(Arc::clone(&current), listener));
-        Self { spec, current }
+        let mut tasks = JoinSet::new();
+        admin.top.iter().for_each(|top| drop(tasks.spawn(take_top_keys(Arc::clone(top)))));
+        let (address, current) = (admin.spec.address.clone(), Arc::new(ArcSwap::from_pointee(admin)));
+        tasks.spawn(serve_admin(Arc::clone(&current), listener));
+        Self { address, current, tasks }
     }
 
-    /// Its settings at the start.
-    pub fn spec(&self) -> &AdminSpec {
-        &self.spec
+    /// Its address in the configuration.
+    pub fn address(&self) -> &AdminAddress {
+        &self.address
     }
 
-    /// Serves another state, which `state` makes of the settings and what has happened so far.
-    pub fn replace(
-        &self,
-        next: Option<AdminSpec>,
-        state: impl FnOnce(AdminSpec, Arc<ProcessActivity>) -> Admin,
-    ) {
-        // With another address the settings stay until a restart: whether a token is required depends on the address.
-        let spec = next.filter(|next| next.address == self.spec.address).unwrap_or_else(|| self.spec.clone());
-        let activity = Arc::clone(&self.current.load().activity);
-        self.current.store(Arc::new(state(spec, activity)));
+    /// What has happened so far.
+    pub fn activity(&self) -> Arc<ProcessActivity> {
+        Arc::clone(&self.current.load().activity)
+    }
+
+    /// Lets it listen until the process ends.
+    pub fn detach(mut self) {
+        self.tasks.detach_all();
+    }
+
+    /// Serves another state.
+    pub fn serving(self, state: Admin) -> Self {
+        self.current.store(Arc::new(state));
+        self
     }
 }
 

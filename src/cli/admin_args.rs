@@ -49,6 +49,11 @@ impl AdminArgs {
         }
     }
 
+    /// The path of the configuration file. Fails if there is none; the message has been printed.
+    pub fn file(&self) -> Result<PathBuf, Failure> {
+        FileArgs { config: self.config.clone() }.path()
+    }
+
     /// A client of the interface, or the listeners if the configuration has none. Of the configuration only these sections are
     /// read, so that the others may be invalid, or need variables that are not set here. Fails if they are invalid; the message
     /// has been printed.
@@ -59,7 +64,7 @@ impl AdminArgs {
                 .map(Reached::Admin)
                 .map_err(|error| usage(&error));
         }
-        let file = FileArgs { config: self.config.clone() }.path()?;
+        let file = self.file()?;
         let interfaces = file::interfaces(&file)?;
         let Some(spec) = interfaces.admin else {
             return Ok(Reached::Listeners { file, addresses: interfaces.listeners });

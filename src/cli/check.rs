@@ -15,6 +15,7 @@ use super::file::{self, FileArgs};
 use super::output::{self, CommandResult, Failure, complain, print, report_write};
 use crate::admin::api::ProblemInfo;
 use crate::config::{Config, Loaded, Report};
+use crate::server::listen_permission;
 use crate::store::StoreSpec;
 use crate::text::counted;
 
@@ -87,6 +88,10 @@ fn print_json(args: &CheckArgs, loaded: &Loaded, mut report: CheckReport) -> Com
 /// Prints the warnings and the summary of a file without errors.
 fn print_text(args: &CheckArgs, name: &str, loaded: &Loaded) -> CommandResult {
     print_warnings(&loaded.warnings)?;
+    for warning in permission_warnings(name, &loaded.config) {
+        let help = warning.help.join("\n");
+        complain(format!("warning: {}: {}\n  help: {help}", warning.file, warning.message));
+    }
     if args.strict && !loaded.warnings.is_empty() {
         let count = counted(loaded.warnings.len(), "warning");
         complain(format!("\n{name}: {count}, which --strict does not allow"));
@@ -101,6 +106,21 @@ fn print_text(args: &CheckArgs, name: &str, loaded: &Loaded) -> CommandResult {
     let connections = connect::connect(&loaded.config, args.timeout)?;
     print(&connect::lines(&connections).join("\n"))?;
     connect::outcome(&connections, args.strict)
+}
+
+/// A warning for each address on which this user may not listen. It depends on the user, so --strict accepts it.
+fn permission_warnings(file: &str, config: &Config) -> Vec<ProblemInfo> {
+    let errors = config.listeners.iter().filter_map(|listener| listen_permission(listener.address));
+    let warnings = errors.map(|error| ProblemInfo {
+        file: file.to_owned(),
+        line: None,
+        column: None,
+        end_line: None,
+        end_column: None,
+        message: format!("this user may not listen on {}", error.address),
+        help: error.help().into_iter().collect(),
+    });
+    warnings.collect()
 }
 
 fn print_warnings(warnings: &Report) -> CommandResult {
@@ -176,7 +196,8 @@ impl CheckReport {
         Self {
             valid: !strict || loaded.warnings.is_empty(),
             errors: Vec::new(),
-            warnings: problems(&file, &loaded.warnings),
+            warnings: [problems(&file, &loaded.warnings), permission_warnings(&file, &loaded.config)]
+                .concat(),
             summary: Some(summary),
             connections: None,
             file,

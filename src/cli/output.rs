@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use serde::Serialize;
 
 use crate::admin::api::ProblemInfo;
-use crate::telemetry::escaped;
+use crate::telemetry::{escaped, for_stderr};
 
 /// Prints lines to standard output.
 pub(super) fn print(text: &str) -> CommandResult {
@@ -37,7 +37,7 @@ pub(super) fn report_write(stream: &str, result: io::Result<()>) -> CommandResul
 
 /// Prints lines to standard error. Write errors are ignored: the exit status reports the failure, too.
 pub(super) fn complain(text: impl Display) {
-    let _ = writeln!(io::stderr(), "{text}");
+    let _ = writeln!(io::stderr(), "{}", for_stderr(&text.to_string()));
 }
 
 /// Why a command fails. The value is the exit status.

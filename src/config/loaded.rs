@@ -42,6 +42,8 @@ pub struct Config {
     pub snapshot: ConfigSnapshot,
     /// Settings of the log.
     pub log: LogSpec,
+    /// The file of the access log; without one, it goes to standard output.
+    pub access_file: Option<PathBuf>,
     /// Settings of tracing, if it is on.
     pub tracing: Option<TracingSpec>,
     /// The admin interface, if there is one.

@@ -1,5 +1,7 @@
 //! `[log]` and `[tracing]`.
 
+use std::path::{Path, PathBuf};
+
 use http::header::{AUTHORIZATION, COOKIE, HeaderName, PROXY_AUTHORIZATION};
 use tracing::Level;
 
@@ -20,8 +22,14 @@ const MAX_HEADERS: usize = 16;
 /// Headers that hold credentials.
 const SECRET: [HeaderName; 3] = [AUTHORIZATION, PROXY_AUTHORIZATION, COOKIE];
 
-/// The settings of the log, and the headers that the access log has.
-pub(super) type ReadLog = (LogSpec, Box<[HeaderName]>);
+/// What `[log]` says.
+pub(super) struct ReadLog {
+    pub spec: LogSpec,
+    /// The file of the access log; without one, it goes to standard output.
+    pub access_file: Option<PathBuf>,
+    /// The headers in the access log.
+    pub headers: Box<[HeaderName]>,
+}
 
 words!(LevelWords: Level = [
     ("error", Level::ERROR),
@@ -43,8 +51,11 @@ keys! {
     LogKeys {
         /// The lowest level of the log on standard error: `error`, `warn`, `info`, `debug` or `trace`
         level: Choice<LevelWords> = "info";
-        /// The access log, one line per request on standard output: `json`, `text` or `off`
+        /// The access log, one line per request: `json`, `text` or `off`
         access: Choice<AccessWords> = "json";
+        /// The file to which the access log is appended, such as `"/var/log/tidegate/access.log"`, instead of standard
+        /// output. SIGUSR1 and a reload open it again
+        access_file: Text, by hand;
         /// `"denied"`: only requests that a limit has denied, with 403, 429 or 503
         access_only: Choice<AccessOnlyWords> = "all";
         /// The share of requests that are logged, chosen at random
@@ -59,12 +70,20 @@ keys! {
     reads LogSpec(table)
 }
 
-/// Reads `[log]`.
-pub(super) fn log(table: Table<'_, LogKeys>, consumers: &ReadConsumers<'_>) -> Option<ReadLog> {
+/// Reads `[log]`. The file of the access log is relative to `directory`.
+pub(super) fn log(
+    table: Table<'_, LogKeys>,
+    consumers: &ReadConsumers<'_>,
+    directory: &Path,
+) -> Option<ReadLog> {
     let spec = LogKeys::read(&table);
+    let access_file = table.access_file().with(|item| {
+        let text = item.string_like("a file", "such as \"/var/log/tidegate/access.log\"")?;
+        Some(directory.join(&text.value))
+    });
     let headers = headers(table.headers().item(), consumers.credential_header());
     table.close();
-    Some((spec?, headers?))
+    Some(ReadLog { spec: spec?, access_file: access_file.ok()?, headers: headers? })
 }
 
 /// Reads the names of logged headers, each once.

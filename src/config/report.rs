@@ -8,7 +8,7 @@ use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet,
 
 use super::secrets;
 use crate::admin::api::ProblemInfo;
-use crate::telemetry::has_colours;
+use crate::telemetry::{for_stderr, has_colours};
 use crate::text::plural;
 
 /// Spans further apart than this many bytes are shown as two excerpts.
@@ -210,7 +210,7 @@ impl Report {
     /// # Errors
     /// It can't be written.
     pub fn print(&self) -> io::Result<()> {
-        writeln!(io::stderr(), "{}", self.text())
+        writeln!(io::stderr(), "{}", for_stderr(&self.text()))
     }
 
     /// One line for each problem, for the log.

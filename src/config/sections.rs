@@ -88,7 +88,7 @@ impl<'a> Sections<'a> {
         };
         let routes = routes::routes(top.routes().given(), &mut names);
         let admin = top.admin().with(|item| admin::admin(item, directory, listeners.as_deref()));
-        let log = top.log().section().and_then(|table| log::log(table, &consumers));
+        let log = top.log().section().and_then(|table| log::log(table, &consumers, directory));
         let acme = top.acme().with(|item| acme::acme(item, directory));
         let acme = acme.and_then(|acme| {
             let (listeners, routes) = (listeners.as_ref().ok_or(Reported)?, routes.as_ref().ok_or(Reported)?);
@@ -128,7 +128,7 @@ impl<'a> Sections<'a> {
 
     /// The configuration, if all sections are valid.
     pub fn into_config(self) -> Option<(Config, IdVec<PolicyId, WrittenLimit>)> {
-        let (store, process, (log, logged_headers)) = (self.store?, self.process?, self.log?);
+        let (store, process, log) = (self.store?, self.process?, self.log?);
         let (routes, (actions, cors)): (Vec<_>, (IdVec<_, _>, Vec<_>)) =
             self.routes?.into_iter().map(|read| (read.route, (read.action, read.cors))).unzip();
         let cors = cors::rules(self.cors.ok()?, cors, &routes);
@@ -156,7 +156,7 @@ impl<'a> Sections<'a> {
             response_policy: self.answers?,
             consumer_forwarding,
             cors,
-            logged_headers,
+            logged_headers: log.headers,
             protected_headers: protected,
         };
         let config = Config {
@@ -168,7 +168,8 @@ impl<'a> Sections<'a> {
             store: store.spec,
             max_keys: store.max_keys,
             snapshot,
-            log,
+            log: log.spec,
+            access_file: log.access_file,
             tracing: self.tracing.ok()?,
             admin: self.admin.ok()?,
             acme: self.acme.ok()?,

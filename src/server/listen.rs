@@ -104,6 +104,13 @@ fn listening(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
+/// The error with which this process would fail to listen on an address for lack of permission, if it would.
+#[must_use]
+pub fn listen_permission(address: SocketAddr) -> Option<ListenError> {
+    let error = socket(address, true).err()?;
+    (error.kind() == io::ErrorKind::PermissionDenied).then_some(ListenError { address, error })
+}
+
 /// Checks that no other process listens on the address, and returns it with its real port instead of 0.
 fn probe(address: SocketAddr) -> io::Result<SocketAddr> {
     // It does not listen: clients that connect before the workers listen must be refused rather than reset.
@@ -193,13 +200,9 @@ impl InheritedSockets {
         )
     }
 
-    /// Warns about sockets on addresses that no listener uses: clients that connect there are never accepted.
-    pub fn warn_about_unused(&self, used: impl Fn(SocketAddr) -> bool) {
-        for (address, _) in self.0.iter().filter(|(address, _)| !used(*address)) {
-            tracing::warn!(
-                "an inherited socket listens on {address}, but no listener of the configuration has that address"
-            );
-        }
+    /// The addresses of the sockets.
+    pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        self.0.iter().map(|(address, _)| *address)
     }
 }
 

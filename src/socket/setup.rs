@@ -35,17 +35,19 @@ pub fn listen_cure(address: SocketAddr, error: &io::Error) -> Option<String> {
     let port = address.port();
     Some(match error.kind() {
         ErrorKind::AddrInUse => {
+            let user = listening_user(port)
+                .map_or_else(String::new, |user| format!("a process of the user `{user}` uses it; "));
             format!(
-                "ss -ltnp 'sport = :{port}' shows the process that uses it; run it as root to see those of other users"
+                "{user}ss -ltnp 'sport = :{port}' shows the process that uses it; run it as root to see those of other users"
             )
         }
         ErrorKind::PermissionDenied => {
             let program =
                 std::env::current_exe().map_or_else(|_| "tidegate".into(), |path| path.display().to_string());
             format!(
-                "ports below {} need the capability CAP_NET_BIND_SERVICE: setcap cap_net_bind_service=+ep {program}, or under \
-                 systemd AmbientCapabilities=CAP_NET_BIND_SERVICE or a socket unit with ListenStream={address}; or listen on a \
-                 higher port",
+                "ports below {} need the capability CAP_NET_BIND_SERVICE: setcap cap_net_bind_service=+ep {program}, or in a unit of \
+                 systemd (systemctl edit tidegate) AmbientCapabilities=CAP_NET_BIND_SERVICE with the same CapabilityBoundingSet and \
+                 PrivateUsers=no; or listen on a higher port",
                 first_unprivileged()
             )
         }
@@ -78,6 +80,25 @@ pub fn unix_listen_cure(path: &Path, error: &io::Error) -> Option<String> {
     })
 }
 
+/// The name of the user, or else its number, of a process that listens on this TCP port (proc_net_tcp of the kernel).
+fn listening_user(port: u16) -> Option<String> {
+    const LISTEN: &str = "0A";
+    let tables = ["/proc/self/net/tcp", "/proc/self/net/tcp6"].map(std::fs::read_to_string);
+    let local = format!(":{port:04X}");
+    let user = tables.iter().flatten().flat_map(|table| table.lines()).find_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let listens = fields.get(1)?.ends_with(&local) && *fields.get(3)? == LISTEN;
+        listens.then(|| fields.get(7).copied()).flatten()
+    })?;
+    let accounts = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let named = accounts.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)? == user).then(|| name.to_owned())
+    });
+    Some(named.unwrap_or_else(|| user.to_owned()))
+}
+
 fn first_unprivileged() -> u16 {
     let setting = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
     setting.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(PRIVILEGED)
@@ -91,10 +112,10 @@ mod tests {
     fn a_cure_names_commands_and_settings() {
         let cure = |address: &str, kind: ErrorKind| listen_cure(address.parse().unwrap(), &kind.into());
         let privileged = cure("0.0.0.0:80", ErrorKind::PermissionDenied).unwrap();
-        for part in ["setcap cap_net_bind_service=+ep /", "AmbientCapabilities=", "ListenStream=0.0.0.0:80"] {
+        for part in ["setcap cap_net_bind_service=+ep /", "AmbientCapabilities=", "PrivateUsers=no"] {
             assert!(privileged.contains(part), "{privileged}");
         }
-        assert!(cure("[::1]:80", ErrorKind::AddrInUse).unwrap().starts_with("ss -ltnp 'sport = :80'"));
+        assert!(cure("[::1]:80", ErrorKind::AddrInUse).unwrap().contains("ss -ltnp 'sport = :80'"));
         assert!(cure("[2001:db8::1]:80", ErrorKind::AddrNotAvailable).unwrap().contains("[::]:80 listens"));
         assert_eq!(cure("[::1]:80", ErrorKind::OutOfMemory), None);
         let cure = unix_listen_cure(Path::new("/run/x/admin.sock"), &ErrorKind::NotFound.into()).unwrap();

@@ -1,4 +1,4 @@
-//! The access log: a line on standard output for each request.
+//! The access log: a line for each request, on standard output or in a file.
 //!
 //! The access log has a thread because a write to standard output may block, and making standard output non-blocking would
 //! affect every process that shares it. A worker formats a line into its own buffer, under a lock that only the writer thread
@@ -9,9 +9,15 @@
 mod line;
 mod record;
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
 use std::os::fd::AsFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
+
+use arc_swap::ArcSwap;
 
 pub use self::record::{AccessRecord, Forwarding, RequestText};
 use super::log::{AccessLog, AccessOnly, LogKeys, LogSpec};
@@ -19,7 +25,53 @@ use super::output::{LogBuffer, LogOutput};
 
 /// The output of all workers' access logs.
 #[derive(Clone, Debug)]
-pub struct AccessOutput(LogOutput);
+pub struct AccessOutput {
+    output: LogOutput,
+    file: CurrentFile,
+}
+
+/// The file that an access log is appended to: a file with a name, or standard output.
+#[derive(Debug)]
+pub struct AccessFile {
+    path: Option<PathBuf>,
+    file: File,
+}
+
+/// A file of an access log that can't be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("can't open the access log {path}: {error}")]
+pub struct AccessFileError {
+    path: String,
+    error: io::Error,
+}
+
+impl AccessFile {
+    /// Opens a file, or creates it with mode 0640; without a path, standard output. Fails if it can't be opened.
+    pub fn open(path: Option<&Path>) -> Result<Self, AccessFileError> {
+        let opened = match path {
+            Some(path) => OpenOptions::new().append(true).create(true).mode(0o640).open(path),
+            // A descriptor of its own: `io::stdout` would keep lines in its buffer after a failed write.
+            None => io::stdout().as_fd().try_clone_to_owned().map(File::from),
+        };
+        let name = || path.map_or_else(|| "on standard output".to_owned(), |path| path.display().to_string());
+        let file = opened.map_err(|error| AccessFileError { path: name(), error })?;
+        Ok(Self { path: path.map(Path::to_owned), file })
+    }
+}
+
+/// The present file; the thread of the access log writes to it.
+#[derive(Clone, Debug)]
+struct CurrentFile(Arc<ArcSwap<AccessFile>>);
+
+impl Write for CurrentFile {
+    fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
+        (&self.0.load().file).write(lines)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
 
 /// The access log of one worker, for one configuration.
 #[derive(Clone, Debug)]
@@ -29,31 +81,49 @@ pub struct AccessWriter {
 }
 
 impl AccessOutput {
-    /// Starts the thread that writes to standard output; logs an error and returns none if it can't be started.
+    /// The output for the next settings, which writes to `file`: the present one, or a new one unless the access log is off.
     #[must_use]
-    pub fn start() -> Option<Self> {
-        // A descriptor of its own: `io::stdout` would keep lines in its buffer after a failed write.
-        let out = std::io::stdout().as_fd().try_clone_to_owned().map(File::from);
-        let output = out.and_then(|out| LogOutput::start(out, "access log"));
-        output.inspect_err(|error| tracing::error!("can't start the access log: {error}")).ok().map(Self)
+    pub fn next(current: Option<Self>, spec: &LogSpec, file: AccessFile) -> Option<Self> {
+        let Some(current) = current else {
+            return if spec.access == AccessLog::Off { None } else { Self::start(file) };
+        };
+        current.file.0.store(Arc::new(file));
+        Some(current)
+    }
+
+    /// Starts the thread that writes to a file; logs an error and returns none if it can't be started.
+    fn start(file: AccessFile) -> Option<Self> {
+        let file = CurrentFile(Arc::new(ArcSwap::from_pointee(file)));
+        let output = LogOutput::start(file.clone(), "access log");
+        let output = output.inspect_err(|error| tracing::error!("can't start the access log: {error}"));
+        Some(Self { output: output.ok()?, file })
+    }
+
+    /// Opens the file again, as after a rotation; returns its path, or none for standard output. If it fails, the open file is
+    /// kept.
+    pub fn reopen(&self) -> Result<Option<PathBuf>, AccessFileError> {
+        let current = self.file.0.load();
+        let Some(path) = &current.path else { return Ok(None) };
+        self.file.0.store(Arc::new(AccessFile::open(Some(path))?));
+        Ok(Some(path.clone()))
     }
 
     /// The access log of one worker with these settings; none if the access log is off.
     #[must_use]
     pub fn writer(&self, spec: LogSpec) -> Option<AccessWriter> {
-        (spec.access != AccessLog::Off).then(|| AccessWriter { spec, buffer: self.0.buffer() })
+        (spec.access != AccessLog::Off).then(|| AccessWriter { spec, buffer: self.output.buffer() })
     }
 
     /// Lines of the access log that were dropped since the start.
     #[must_use]
     pub fn dropped(&self) -> u64 {
-        self.0.dropped()
+        self.output.dropped()
     }
 
     /// Waits up to `timeout` until the lines of all finished requests are written; returns whether they are.
     #[must_use]
     pub fn flush(&self, timeout: Duration) -> bool {
-        self.0.flush(timeout)
+        self.output.flush(timeout)
     }
 }
 

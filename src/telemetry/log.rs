@@ -11,12 +11,14 @@ use std::time::Duration;
 use anstream::stream::RawStream;
 use anstream::{AutoStream, ColorChoice};
 use tokio::time::Instant;
-use tracing::Level;
+use tracing::{Level, Metadata};
 use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer as _, Registry, reload};
 
+use super::journal;
 use super::output::{LogBuffer, LogOutput};
 use crate::time::monotonic;
 
@@ -28,10 +30,10 @@ static OUTPUT: OnceLock<(LogOutput, LogBuffer)> = OnceLock::new();
 /// Starts the log. Only the first call of a process has an effect.
 pub fn start_log(level: Level) {
     let (filter, handle) = reload::Layer::new(filter(level));
-    let lines = tracing_subscriber::fmt::layer()
-        .with_target(false)
-        .with_ansi(has_colours(&io::stderr()))
-        .with_writer(|| LogWriter);
+    let lines = tracing_subscriber::fmt::layer().with_target(false).with_ansi(has_colours(&io::stderr()));
+    let lines = lines.with_writer(LogLines);
+    // The journal records the time itself.
+    let lines = if journal::is_connected() { lines.without_time().boxed() } else { lines.boxed() };
     // Fails if the log was started before, as in tests that run several servers in one process.
     if tracing_subscriber::registry().with(lines.with_filter(filter)).try_init().is_ok() {
         let _ = FILTER.set(handle);
@@ -52,13 +54,20 @@ pub fn set_log_level(level: Level) {
     }
 }
 
-/// Writes lines to the log, regardless of the level.
+/// Writes messages to the log, regardless of the level.
 pub fn write_log(text: &str) {
+    write_line("", &journal::for_stderr(text));
+}
+
+fn write_line(priority: &str, text: &str) {
     let text = text.trim_end_matches('\n');
     match OUTPUT.get() {
-        Some((_, buffer)) => buffer.append(|lines| lines.extend_from_slice(text.as_bytes())),
+        Some((_, buffer)) => buffer.append(|lines| {
+            lines.extend_from_slice(priority.as_bytes());
+            lines.extend_from_slice(text.as_bytes());
+        }),
         // Write errors are ignored: standard error may be closed.
-        None => drop(writeln!(io::stderr(), "{text}")),
+        None => drop(writeln!(io::stderr(), "{priority}{text}")),
     }
 }
 
@@ -80,12 +89,29 @@ fn filter(level: Level) -> Targets {
     Targets::new().with_default(level).with_targets(silent)
 }
 
-/// Writes events to the log. `tracing_subscriber` writes each event with one call.
-struct LogWriter;
+/// Makes the writers of events.
+struct LogLines;
+
+impl MakeWriter<'_> for LogLines {
+    type Writer = LogWriter;
+
+    fn make_writer(&self) -> LogWriter {
+        LogWriter { priority: "" }
+    }
+
+    fn make_writer_for(&self, event: &Metadata<'_>) -> LogWriter {
+        LogWriter { priority: if journal::is_connected() { journal::priority(*event.level()) } else { "" } }
+    }
+}
+
+/// Writes an event to the log. `tracing_subscriber` writes each event with one call.
+struct LogWriter {
+    priority: &'static str,
+}
 
 impl Write for LogWriter {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
-        write_log(&String::from_utf8_lossy(event));
+        write_line(self.priority, &String::from_utf8_lossy(event));
         Ok(event.len())
     }
 
@@ -133,7 +159,7 @@ impl DroppedLines {
     /// Those of the access log and of the log, as they are written by default.
     #[must_use]
     pub fn of_logs() -> [Self; 2] {
-        [Self::new("access log", "standard output"), Self::new("log", "standard error")]
+        [Self::new("access log", "its output"), Self::new("log", "standard error")]
     }
 
     /// Reports lines of `log`, which is written to `reader`.

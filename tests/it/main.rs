@@ -158,6 +158,7 @@ mod lifecycle {
     mod connection_limits;
     pub mod drain;
     mod idle;
+    mod logs;
     mod overload;
     mod reload;
     mod reload_state;

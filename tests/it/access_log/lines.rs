@@ -308,7 +308,7 @@ fn a_blocked_reader_loses_lines_but_delays_no_request() {
             assert_eq!(client.read().status(), 200);
         }
     }
-    proxy.wait_log("lines of the access log were dropped: standard output is blocked or too slow");
+    proxy.wait_log("lines of the access log were dropped: its output is blocked or too slow");
     proxy.signal("TERM");
     assert_eq!(proxy.wait().code(), Some(0));
     proxy.wait_log("the last lines of the access log are lost");

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 
 use super::interface::LIMITED;
-use crate::support::{TIDEGATE, Tidegate, command, curl, eventually};
+use crate::support::{TIDEGATE, Tidegate, command, curl, eventually, get};
 
 fn config(path: &Path, rest: &str) -> String {
     format!("listen = \"127.0.0.1:0\"\n[admin]\nlisten = \"unix:{}\"\n{rest}{LIMITED}", path.display())
@@ -128,4 +128,34 @@ fn tidegate_keys_works_over_a_unix_socket() {
     assert_eq!(status, 1);
     assert!(errors.starts_with(&format!("error: can't reach the admin interface at {url}: ")), "{errors}");
     assert_eq!(run(&["list", "--admin", "unix:relative.sock"]).0, 2);
+}
+
+#[test]
+fn a_reload_adds_moves_and_removes_the_interface() {
+    let directory = tempfile::tempdir().unwrap();
+    let [path, other] = ["admin.sock", "other.sock"].map(|name| directory.path().join(name));
+    let mode = |path: &Path| std::fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777;
+    let none = format!("listen = \"127.0.0.1:0\"\n{LIMITED}");
+    let proxy = Tidegate::start(&none);
+    proxy.reload(&config(&path, ""));
+    assert_eq!((ask(&path, "/ready", &[]), mode(&path)), (200, 0o600));
+    proxy.reload(&config(&path, "mode = \"0660\"\n"));
+    assert_eq!((ask(&path, "/ready", &[]), mode(&path)), (200, 0o660));
+    // An address that can't be bound fails the reload, and the present one is served.
+    std::fs::write(&other, "").unwrap();
+    proxy.write(&config(&other, ""));
+    proxy.signal("HUP");
+    let line = proxy.wait_log("serving the previous configuration");
+    assert!(line.contains("[admin]: can't listen on unix:"), "{line}");
+    assert_eq!(ask(&path, "/ready", &[]), 200);
+    std::fs::remove_file(&other).unwrap();
+    proxy.reload(&config(&other, ""));
+    assert_eq!(ask(&other, "/ready", &[]), 200);
+    eventually("the earlier socket is removed", || !path.exists());
+    // The most frequent keys are recorded by an interface that a reload has added.
+    assert_eq!(get(proxy.addr(), "/limited", &[]).status(), 204);
+    let top = ["--unix-socket", other.to_str().unwrap(), "http://localhost/v1/top?limit=wide&by=traffic"];
+    eventually("the key is shown", || curl(&top).1.text().contains("\"count\": 1"));
+    proxy.reload(&none);
+    eventually("the interface is closed", || !other.exists());
 }

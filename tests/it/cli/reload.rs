@@ -53,6 +53,15 @@ fn a_reload_is_served_when_the_command_ends() {
 }
 
 #[test]
+fn changes_that_need_a_restart_are_reported() {
+    let proxy = Tidegate::start(&(ADMIN.to_owned() + &responding("one")));
+    proxy.write(&format!("workers = 2\n{ADMIN}{}", responding("one")));
+    let reloaded = reload(&proxy, "", &[]);
+    let restart = "the number of `workers` has changed: this takes effect only after a restart\n";
+    assert!(reloaded.stdout.ends_with(restart), "{}", reloaded.stdout);
+}
+
+#[test]
 fn an_invalid_file_is_reported_with_its_places() {
     let proxy = Tidegate::start(&(ADMIN.to_owned() + &responding("one")));
     let file = file(&proxy);
@@ -143,4 +152,34 @@ fn without_an_admin_interface_the_file_says_what_is_missing() {
             wrong.stderr
         );
     }
+}
+
+/// Runs `reload --pid` with the file of the proxy.
+fn reload_process(proxy: &Tidegate) -> Finished {
+    let (file, pid) = (file(proxy), proxy.id().to_string());
+    command(TIDEGATE).args(["reload", "-c", &file, "--pid", &pid]).output().unwrap().into()
+}
+
+#[test]
+fn a_process_without_an_admin_interface_is_reloaded_by_its_number() {
+    let proxy = Tidegate::start(&responding("one"));
+    let told = reload_process(&proxy);
+    assert_eq!((told.status, told.stderr.as_str()), (0, ""));
+    assert!(told.stdout.contains("its log has the outcome"), "{}", told.stdout);
+    proxy.wait_log("was reloaded, without changes");
+    // An invalid file is not sent.
+    proxy.write("listen = 1\n");
+    assert_eq!(reload_process(&proxy).status, 2);
+    assert_eq!(proxy.logged("SIGHUP"), 1);
+    // The interface that the reload adds has the outcome, and the next one asks it.
+    let admin = format!("[admin]\nlisten = \"unix:{}\"\n", proxy.directory().join("admin.sock").display());
+    proxy.write(&(admin.clone() + &responding("two")));
+    assert_eq!(reload_process(&proxy), ok("the configuration is served\n"));
+    assert_eq!(body(&proxy), "two");
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    proxy.write(&format!("listen = \"{}\"\n{admin}{}", taken.local_addr().unwrap(), responding("three")));
+    let failed = reload_process(&proxy);
+    assert_eq!(failed.status, 1);
+    assert!(failed.stderr.contains("Address already in use"), "{}", failed.stderr);
+    assert_eq!(body(&proxy), "two");
 }

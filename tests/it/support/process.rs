@@ -76,6 +76,7 @@ pub fn signal(pid: u32, name: &str) {
         "STOP" => Signal::STOP,
         "TERM" => Signal::TERM,
         "USR1" => Signal::USR1,
+        "USR2" => Signal::USR2,
         _ => panic!("unknown signal {name}"),
     };
     kill_process(id(pid), signal).unwrap_or_else(|error| panic!("can't send {name} to {pid}: {error}"));

@@ -221,6 +221,11 @@ impl Tidegate {
         self.lines().iter().filter(|line| line.contains(text)).count()
     }
 
+    /// The number of its process.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Where it listens.
     pub fn addr(&self) -> SocketAddr {
         self.address
