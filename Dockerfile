@@ -21,7 +21,7 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
     cargo install --locked --version ${CARGO_ABOUT} --features cli --root /about cargo-about \
     && /about/bin/cargo-about generate --locked --fail --output-file /LICENSES-OF-DEPENDENCIES about.hbs
 # The default is the quickstart, on all addresses: 127.0.0.1 would be reachable inside the container only.
-RUN sed 's/^listen = .*/listen = "0.0.0.0:8080"/' config/quickstart.toml > /tidegate.toml \
+RUN sed 's/^listen = "127.0.0.1:8080"/listen = "0.0.0.0:8080"/' config/quickstart.toml > /tidegate.toml \
     && grep -qxF 'listen = "0.0.0.0:8080"' /tidegate.toml \
     && /tidegate check -c /tidegate.toml
 

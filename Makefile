@@ -29,6 +29,7 @@ FISHDIR ?= $(SHAREDIR)/fish/vendor_completions.d
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 SYSUSERSDIR ?= $(PREFIX)/lib/sysusers.d
 TMPFILESDIR ?= $(PREFIX)/lib/tmpfiles.d
+LOGROTATEDIR ?= $(SYSCONFDIR)/logrotate.d
 SYSCONFDIR ?= $(if $(filter /usr /usr/local,$(PREFIX)),/etc,$(PREFIX)/etc)
 BUILD := $(or $(CARGO_TARGET_DIR),target)
 RELEASE := $(BUILD)/release/tidegate
@@ -77,7 +78,7 @@ test: ## Run the tests that need Redis, OpenSSL, curl and Python alone (some min
 	printf '%s of %s integration tests, and the documentation tests, need make test-all\n' $$((all - quick)) $$all
 
 test-all: test ## Run all tests: installs browsers and other proxies (a quarter of an hour)
-	@scripts/setup apache browser caddy debhelper django docker-compose envoy fakeroot flask go go-http2 h2load haproxy mariadb \
+	@scripts/setup apache browser caddy debhelper django docker-compose envoy fakeroot flask go go-http2 h2load haproxy logrotate mariadb \
 	  nginx pebble prometheus rails systemd traefik yaml
 	@printf "integration tests of tests/it/needs.txt:\n"
 	@$(CARGO) test --locked $(FEATURES) --test it --no-fail-fast -- $(NEEDS)
@@ -110,17 +111,27 @@ $(RELEASE): $(SOURCES)
 release-pgo: ## Build it with profile-guided optimisation: target/pgo/tidegate (twice the time)
 	@packaging/pgo
 
-# Paths in the units follow PREFIX. The configuration is the quickstart on the address of tidegate.socket; one that exists
-# is never overwritten. The binary writes its manual pages and completions itself.
+# Paths in the units follow PREFIX. The configuration is the quickstart on the address of tidegate.socket, with the admin
+# interface on a Unix socket; one that exists is never overwritten. The binary writes its manual pages and completions itself.
+# The debug information of a release is beside it, where debuggers and backtraces find it.
 install: $(BINARY) ## Install binary, systemd units, manual, completions and an example configuration (PREFIX, DESTDIR)
 	install -d '$(DESTDIR)$(BINDIR)' '$(DESTDIR)$(UNITDIR)' '$(DESTDIR)$(SYSUSERSDIR)' '$(DESTDIR)$(TMPFILESDIR)' \
 	  '$(DESTDIR)$(DOCDIR)/examples' '$(DESTDIR)$(MANDIR)' '$(DESTDIR)$(BASHDIR)' '$(DESTDIR)$(ZSHDIR)' '$(DESTDIR)$(FISHDIR)' \
-	  '$(DESTDIR)$(SYSCONFDIR)/tidegate/tls'
+	  '$(DESTDIR)$(SYSCONFDIR)/tidegate/tls' '$(DESTDIR)$(LOGROTATEDIR)'
+ifeq ($(BINARY),$(RELEASE))
+	objcopy --only-keep-debug --compress-debug-sections '$(BINARY)' '$(DESTDIR)$(BINDIR)/tidegate.debug'
+	chmod 644 '$(DESTDIR)$(BINDIR)/tidegate.debug'
+	objcopy --strip-all --remove-section=.gnu_debuglink --add-gnu-debuglink='$(DESTDIR)$(BINDIR)/tidegate.debug' '$(BINARY)' \
+	  '$(DESTDIR)$(BINDIR)/tidegate'
+	chmod 755 '$(DESTDIR)$(BINDIR)/tidegate'
+else
 	install -m 755 '$(BINARY)' '$(DESTDIR)$(BINDIR)/tidegate'
+endif
 	$(ADAPT) config/tidegate.service >'$(DESTDIR)$(UNITDIR)/tidegate.service'
 	$(ADAPT) config/tidegate.socket >'$(DESTDIR)$(UNITDIR)/tidegate.socket'
 	$(ADAPT) config/tidegate.sysusers >'$(DESTDIR)$(SYSUSERSDIR)/tidegate.conf'
 	$(ADAPT) config/tidegate.tmpfiles >'$(DESTDIR)$(TMPFILESDIR)/tidegate.conf'
+	install -m 644 config/tidegate.logrotate '$(DESTDIR)$(LOGROTATEDIR)/tidegate'
 	$(WRITE) '$(BINARY)' man '$(DESTDIR)$(MANDIR)'
 	$(WRITE) '$(BINARY)' completions bash >'$(DESTDIR)$(BASHDIR)/tidegate'
 	$(WRITE) '$(BINARY)' completions zsh >'$(DESTDIR)$(ZSHDIR)/_tidegate'
@@ -130,14 +141,16 @@ install: $(BINARY) ## Install binary, systemd units, manual, completions and an 
 	@if [ -e '$(DESTDIR)$(SYSCONFDIR)/tidegate/tidegate.toml' ]; then \
 	  printf 'kept %s\n' '$(DESTDIR)$(SYSCONFDIR)/tidegate/tidegate.toml'; \
 	else \
-	  $(WRITE) sed -e 's/^listen = .*/listen = "0.0.0.0:80"/' -e 's|127[.]0[.]0[.]1:8080/|127.0.0.1/|' \
+	  $(WRITE) sed -e 's/^listen = "127[.]0[.]0[.]1:8080"/listen = "0.0.0.0:80"/' -e 's|127[.]0[.]0[.]1:8080/|127.0.0.1/|' \
+	    -e 's|^# For operators.*|# For root and the group tidegate: `tidegate status`, `top`, `keys` and `reload`.|' \
+	    -e 's|^listen = "127[.]0[.]0[.]1:9900"|listen = "unix:/run/tidegate/admin.sock"\nmode = "0660"|' \
 	    -e 's|^#:schema .*|#:schema $(DOCDIR)/examples/tidegate.schema.json|' \
 	    -e 's|config/quickstart.toml|$(SYSCONFDIR)/tidegate/tidegate.toml|' config/quickstart.toml \
 	    >'$(DESTDIR)$(SYSCONFDIR)/tidegate/tidegate.toml'; \
 	fi
 
 uninstall: ## Remove what `make install` has installed, except the configuration
-	rm -f '$(DESTDIR)$(BINDIR)/tidegate' '$(DESTDIR)$(UNITDIR)/tidegate.service' '$(DESTDIR)$(UNITDIR)/tidegate.socket' \
+	rm -f '$(DESTDIR)$(BINDIR)/tidegate' '$(DESTDIR)$(BINDIR)/tidegate.debug' '$(DESTDIR)$(LOGROTATEDIR)/tidegate' '$(DESTDIR)$(UNITDIR)/tidegate.service' '$(DESTDIR)$(UNITDIR)/tidegate.socket' \
 	  '$(DESTDIR)$(SYSUSERSDIR)/tidegate.conf' '$(DESTDIR)$(TMPFILESDIR)/tidegate.conf' '$(DESTDIR)$(BASHDIR)/tidegate' \
 	  '$(DESTDIR)$(ZSHDIR)/_tidegate' '$(DESTDIR)$(FISHDIR)/tidegate.fish' \
 	  '$(DESTDIR)$(MANDIR)/tidegate.1' '$(DESTDIR)$(MANDIR)'/tidegate-*.1

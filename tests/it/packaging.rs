@@ -4,6 +4,7 @@ mod debian;
 mod images;
 mod install;
 mod pgo;
+mod systemd;
 mod unit;
 
 use std::fs;

@@ -60,7 +60,7 @@ fn as_root(program: &str) -> Command {
 }
 
 /// Builds the package; returns its path.
-fn build(directory: &Path) -> PathBuf {
+pub fn build(directory: &Path) -> PathBuf {
     let mut command = command(repository().join("packaging/build-deb"));
     command.arg(BINARY).arg(directory);
     // The debug information is removed, and not packaged: that takes long.
@@ -120,6 +120,10 @@ fn the_debian_package_is_installed_upgraded_removed_and_purged() {
     assert!(!system.has("usr/bin/tidegate") && !system.has("lib/systemd/system/tidegate.service"));
     assert_eq!(system.read(CONFIG), edited);
 
+    for path in ["etc/tidegate/environment", "var/lib/tidegate/acme/key.pem", "var/log/tidegate/access.log"] {
+        fs::create_dir_all(system.path(path).parent().unwrap()).unwrap();
+        fs::write(system.path(path), "").unwrap();
+    }
     system.dpkg("--purge", "tidegate");
     let left: Vec<String> = files(system.directory.path())
         .into_iter()
@@ -141,16 +145,13 @@ fn check_installed(system: &System) {
     assert!(user.is_some_and(|user| user.ends_with(":/:/usr/sbin/nologin")), "{}", system.read("etc/passwd"));
     let mode = |path: &str| fs::metadata(system.path(path)).unwrap().permissions().mode() & 0o7777;
     assert_eq!((mode("etc/tidegate"), mode("etc/tidegate/tls"), mode(CONFIG)), (0o755, 0o750, 0o644));
-    assert_eq!(system.read("var/lib/dpkg/info/tidegate.conffiles"), format!("/{CONFIG}\n"));
+    let conffiles = system.read("var/lib/dpkg/info/tidegate.conffiles");
+    assert_eq!(conffiles, format!("/etc/logrotate.d/tidegate\n/{CONFIG}\n"));
     assert!(ENABLED.iter().all(|link| system.has(link)), "{:?}", files(&system.path("etc")));
 
-    // systemd runs the commands in this order, and the second one only if the first one succeeds.
     let unit = system.read("lib/systemd/system/tidegate.service");
     let reload: Vec<&str> = unit.lines().filter_map(|line| line.strip_prefix("ExecReload=")).collect();
-    assert_eq!(
-        reload,
-        ["/usr/bin/tidegate check -c /etc/tidegate/tidegate.toml", r#"/bin/sh -c "kill -HUP $MAINPID""#]
-    );
+    assert_eq!(reload, ["/usr/bin/tidegate reload -c /etc/tidegate/tidegate.toml --pid $MAINPID"]);
     let installed = |args: &[&str]| completed(command(system.path("usr/bin/tidegate")).args(args));
     assert!(installed(&["version"]).starts_with(&format!("tidegate {}\n", env!("CARGO_PKG_VERSION"))));
     installed(&["check", "-c", system.path(CONFIG).to_str().unwrap()]);

@@ -29,6 +29,7 @@ fn make_install_installs_everything_and_uninstall_leaves_the_configuration() {
     let installed = files(root);
     let expected = [
         "opt/gate/bin/tidegate",
+        "opt/gate/etc/logrotate.d/tidegate",
         "opt/gate/etc/tidegate/tidegate.toml",
         "opt/gate/lib/systemd/system/tidegate.service",
         "opt/gate/lib/systemd/system/tidegate.socket",
@@ -69,6 +70,11 @@ fn make_install_installs_everything_and_uninstall_leaves_the_configuration() {
     let config = root.join("opt/gate/etc/tidegate/tidegate.toml");
     let schema = "#:schema /opt/gate/share/doc/tidegate/examples/tidegate.schema.json\n";
     assert!(fs::read_to_string(&config).unwrap().starts_with(schema));
+    let text = fs::read_to_string(&config).unwrap();
+    assert!(
+        text.contains("\nlisten = \"0.0.0.0:80\"\n")
+            && text.contains("\nlisten = \"unix:/run/tidegate/admin.sock\"\nmode = ")
+    );
     completed(command(root.join("opt/gate/bin/tidegate")).arg("check").arg("-c").arg(&config));
 
     let edited = "listen = \"127.0.0.1:8080\"\n";
