@@ -33,8 +33,8 @@ keys! {
         /// Another secret, for clients that may read and change nothing, such as a monitoring system: a change with
         /// it gets 403. Needs `token`
         read_token: Text;
-        /// TLS, with the keys of `tls` of a [listener](#tls-to-clients): `certificates` and `client_ca`. Not for a
-        /// Unix socket
+        /// TLS, with the keys of `tls` of a [listener](listeners.md#tls-to-clients): `certificates` and `client_ca`.
+        /// Not for a Unix socket
         tls: KeyTable<ServerTlsKeys>;
     }
     mistaken IN_ADMIN

@@ -44,7 +44,7 @@ mod admin {
 }
 /// The commands of the program, their output and their exit status.
 mod cli;
-/// The configuration file: reading, defaults, error reports; docs/configuration.md compared with the code.
+/// The configuration file: reading, defaults, error reports; its documentation compared with the code.
 mod config {
     mod error_reports;
     mod generated;
@@ -67,7 +67,7 @@ mod docs {
     mod console;
     mod links;
     mod measurements;
-    mod pages;
+    pub mod pages;
     mod recipes;
     mod server;
     mod snippets;

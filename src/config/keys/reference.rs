@@ -1,4 +1,4 @@
-//! The tables of keys in docs/configuration.md, and the JSON schema of the file for editors.
+//! The tables of keys in docs/configuration, and the JSON schema of the file for editors.
 
 use std::time::Duration;
 
