@@ -62,8 +62,9 @@ mod consumers {
     mod in_redis;
     pub mod setup;
 }
-/// The documentation: links, TOML blocks, and commands that are run as they are written.
+/// The documentation: links, TOML blocks, commands that are run as they are written, and the book.
 mod docs {
+    mod book;
     mod console;
     mod links;
     mod measurements;
