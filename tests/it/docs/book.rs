@@ -33,6 +33,10 @@ fn the_book_has_no_warnings_no_broken_links_and_no_requests_to_other_sites() {
     let reference = Regex::new(r#"<(\w+)[^>]* (?:href|src)="([^"]*)""#).unwrap();
     let mut broken = Vec::new();
     for page in &built {
+        // The script of the book asks the playground which crates it has.
+        if page.text.contains("class=\"playground\"") {
+            broken.push(format!("{}: play.rust-lang.org", page.path));
+        }
         for found in reference.captures_iter(&page.text) {
             // A reader may follow a link to another site; anything else is loaded with the page.
             let holds = match destination(page, &found[2]) {
