@@ -55,7 +55,9 @@ fn generated() -> Vec<Page> {
 fn the_pages_have_the_generated_tables() {
     let (current, generated) = (configuration(), generated());
     if std::env::var_os("UPDATE").is_some() {
-        generated.iter().for_each(|page| fs::write(root().join(&page.path), &page.text).unwrap());
+        for page in generated {
+            fs::write(root().join(page.path), page.text).unwrap();
+        }
         return;
     }
     for (current, generated) in current.iter().zip(&generated) {
