@@ -45,7 +45,7 @@ ADAPT := $(WRITE) sed -e 's|/usr/local/bin/|$(BINDIR)/|g' -e 's|/etc/tidegate/|$
 SOURCES := build.rs Cargo.toml Cargo.lock rust-toolchain.toml $(shell find src crates lua -type f)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all check lint fmt build release-pgo install uninstall release deb reference pictures bench bench-compare bench-envoy bench-growth bench-instructions
+.PHONY: help run test test-all check lint fmt build release-pgo install uninstall release deb reference docs pictures bench bench-compare bench-envoy bench-growth bench-instructions
 
 help: ## Show this list
 	@printf 'tidegate, a reverse proxy with rate limiting built in\n\n'
@@ -78,8 +78,8 @@ test: ## Run the tests that need Redis, OpenSSL, curl and Python alone (some min
 	printf '%s of %s integration tests, and the documentation tests, need make test-all\n' $$((all - quick)) $$all
 
 test-all: test ## Run all tests: installs browsers and other proxies (a quarter of an hour)
-	@scripts/setup apache browser caddy debhelper django docker-compose envoy fakeroot flask go go-http2 h2load haproxy logrotate mariadb \
-	  nginx pebble prometheus rails systemd traefik yaml
+	@scripts/setup apache browser caddy debhelper django docker-compose envoy fakeroot flask go go-http2 h2load haproxy logrotate \
+	  mariadb mdbook nginx pebble prometheus rails systemd traefik yaml
 	@printf "integration tests of tests/it/needs.txt:\n"
 	@$(CARGO) test --locked $(FEATURES) --test it --no-fail-fast -- $(NEEDS)
 	$(CARGO) test --locked --workspace $(FEATURES) --doc
@@ -163,9 +163,25 @@ deb: $(BINARY) ## Build the Debian package, in target/dist
 	@scripts/setup debhelper
 	@packaging/build-deb '$(BINARY)' '$(BUILD)/dist' $(NOTICES)
 
-reference: ## Write the tables of docs/configuration.md and the JSON schema from the keys in src/config
+reference: ## Write the tables of docs/configuration and the JSON schema from the keys in src/config
 	@scripts/setup cc
 	UPDATE=1 $(CARGO) test --locked --test it -- config::generated config::json_schema
+
+# Where `make docs` writes the book.
+BOOK ?= $(BUILD)/book
+
+# Pages link to files beside docs, so the book has the directories of the repository; index.html leads to docs/README.md.
+docs: ## Build the documentation as a book with search: target/book/index.html
+	@scripts/setup mdbook
+	rm -rf '$(BOOK)' '$(BOOK).src'
+	mkdir -p '$(BOOK).src'
+	cp -R docs charts config *.md LICENSE* Dockerfile compose.yaml '$(BOOK).src'
+	cp --parents benches/*.json tests/it/needs.txt '$(BOOK).src'
+	mv '$(BOOK).src/docs/book.toml' '$(BOOK).src'
+	sed -E -e 's|\]\(\.\./|](|' -e t -e 's|\]\(|](docs/|' docs/SUMMARY.md >'$(BOOK).src/SUMMARY.md'
+	target/tools/bin/mdbook build --dest-dir '$(abspath $(BOOK))' '$(BOOK).src'
+	printf '<!DOCTYPE html>\n<title>tidegate</title>\n<meta http-equiv="refresh" content="0; url=docs/README.html">\n' >'$(BOOK)/index.html'
+	rm -r '$(BOOK).src'
 
 pictures: ## Draw the pictures of the documentation again
 	@scripts/setup cc browser redis-server

@@ -27,14 +27,14 @@ keys! {
         /// Permissions of the Unix socket in octal digits: `"0660"` lets its group connect too
         mode: Text = "0600";
         /// The secret that a client must send as `Authorization: Bearer TOKEN`: at least 16 visible ASCII
-        /// characters, such as the output of `openssl rand -hex 32`; required unless `listen` is on the loopback
-        /// interface or a Unix socket, or `tls` has `client_ca`
+        /// characters, such as the output of `openssl rand -hex 32`. Required unless `listen` is on the
+        /// loopback interface or a Unix socket, or `tls` has `client_ca`
         token: Text;
         /// Another secret, for clients that may read and change nothing, such as a monitoring system: a change with
         /// it gets 403. Needs `token`
         read_token: Text;
-        /// TLS, with the keys of `tls` of a [listener](#tls-to-clients): `certificates` and `client_ca`. Not for a
-        /// Unix socket
+        /// TLS, with the keys of `tls` of a [listener](listeners.md#tls-to-clients): `certificates` and `client_ca`.
+        /// Not for a Unix socket
         tls: KeyTable<ServerTlsKeys>;
     }
     mistaken IN_ADMIN

@@ -25,7 +25,7 @@ keys! {
         rate_headers: Choice<RateHeadersWords> = "x-ratelimit", by hand;
         /// `X-RateLimit-Reset` in seconds from now, or `"epoch"` as Unix time
         reset: Choice<ResetWords> = "delta", by hand;
-        /// The highest value of `Retry-After`; the body has the whole wait nevertheless
+        /// The highest value of `Retry-After`; the body still has the whole wait
         retry_after_max: DurationOrOff<SECOND, YEAR> = "off", by hand;
         /// Up to this share is added to `Retry-After` at random
         retry_after_jitter: Decimal<0, 1> = 0.0, by hand;

@@ -37,8 +37,9 @@ keys! {
         /// The file of consumers, relative to the directory of the configuration file; needed unless `redis_cache`
         /// is set
         file: Text;
-        /// Looks up credentials that the file does not have in the Redis of `[store]`, and uses what it has read
-        /// for this time: the longest time until a change there takes effect; `"off"`: only the file has consumers
+        /// How long consumers that are read from the Redis of `[store]` are cached, which is the longest time
+        /// until a change there takes effect. Credentials in the file are not looked up. `"off"`: only the
+        /// file has consumers
         redis_cache: DurationOrOff<SECOND, DAY> = "off";
         /// Where the credential of a request is: `header:NAME`, `bearer`, `cookie:NAME`, `query:NAME`, `jwt:CLAIM`
         /// or `tls:subject`
@@ -65,8 +66,8 @@ keys! {
         tier: Text;
         /// Whether its requests are rejected with 403
         blocked: Boolean = false;
-        /// When its credentials stop to be valid: a time such as `2027-01-31T12:00:00Z`, or a date, which is its
-        /// start in UTC
+        /// When its credentials expire: a time such as `2027-01-31T12:00:00Z`, or a date, which is its start
+        /// in UTC
         expires: Time, or "never";
         /// Its own numbers by the name of the limit, such as `{ per-consumer = { rate = "100/s" } }`; the first
         /// part of the limit's key must be `consumer`

@@ -27,8 +27,8 @@ keys! {
     ListenerKeys {
         /// Address and port, such as `"0.0.0.0:8080"` or `"[::1]:8080"`
         address: Text, required "0.0.0.0:8080", by hand;
-        /// What clients find here: with `"proxy"` the routes, with `"envoy-ratelimit"` the rate-limit service of
-        /// Envoy, which decides by [`[[descriptors]]`](#descriptors)
+        /// What the listener serves: with `"proxy"` the routes, with `"envoy-ratelimit"` the rate-limit
+        /// service of Envoy, which decides by [`[[descriptors]]`](descriptors.md)
         serve: Choice<ServeWords> = "proxy", by hand;
         /// Versions of HTTP: `"h1"` is HTTP/1.1 and 1.0, `"h2"` is HTTP/2; see [below](#http2-to-clients)
         protocols: List<Choice<ProtocolWords>> = ["h2", "h1"], by hand;
@@ -37,7 +37,7 @@ keys! {
         /// Whether connections start with a PROXY header; see [below](#proxy-protocol)
         proxy_protocol: Boolean = false => |item| proxy_protocol(item, client_ip);
         /// `"decide"`: each request here is the authorization request of a trusted proxy, and gets the decision on
-        /// the original request that it describes; see [forward auth](forward-auth.md)
+        /// the original request that it describes; see [forward auth](../forward-auth.md)
         respond: Choice<DecideWords>, or "as their routes say", by hand;
         #[doc = DENY_STATUS]
         deny_status: Integer<400, 599, StatusCode>, or "that of the denial", by hand;

@@ -46,7 +46,7 @@ keys! {
         /// The same for cookies
         cookies: NamedTable<ValueConditionKind>;
         /// Countries of the client by their ISO 3166 codes, such as `["DE", "FR"]`, from the database of
-        /// [`[geo]`](#geo)
+        /// [`[geo]`](geo.md)
         country: Either<List<Text>, KeyTable<CountryNotKeys>>, or "any";
         /// Autonomous systems of the client by their numbers, such as `[64496]`
         asn: Either<List<Asn>, KeyTable<AsnNotKeys>>, or "any";
@@ -68,7 +68,7 @@ keys! {
         upstream: Text;
         /// A response of tidegate itself, such as `{ body = "ok" }`; limits apply as well. `"limits"` responds with
         /// the limits of the client and charges nothing; see [own limits](#own-limits). `"decide"` is for
-        /// authorization requests of trusted proxies; see [forward auth](forward-auth.md)
+        /// authorization requests of trusted proxies; see [forward auth](../forward-auth.md)
         respond: Either<Choice<RespondWords>, KeyTable<RespondKeys>>;
         #[doc = DENY_STATUS]
         deny_status: Integer<400, 599, StatusCode>, or "that of the denial";

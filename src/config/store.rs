@@ -30,7 +30,7 @@ keys! {
     StoreKeys {
         /// The URL of Redis, in one of the forms below
         url: Text;
-        /// TLS options, for a URL with `rediss`; see [redis.md](redis.md#tls)
+        /// TLS options, for a URL with `rediss`; see [redis.md](../redis.md#tls)
         tls: KeyTable<ClientTlsKeys>;
         /// With `redis-sentinel`: the user name for the Sentinels
         sentinel_username: Text;
@@ -46,7 +46,7 @@ keys! {
         /// A secret of 16 bytes or more, the same on all proxies. It keeps attackers from guessing the keys in
         /// Redis
         hash_key: Text;
-        /// The number of proxies that share the limits. It sets the [share](redis.md#when-redis-is-unavailable) of
+        /// The number of proxies that share the limits. It sets the [share](../redis.md#when-redis-is-unavailable) of
         /// each while Redis is unavailable; `check` warns if it is missing and Redis is on another machine
         instances: Integer<1, 100_000, NonZeroU64> = 1;
         /// The number of keys [in the process](#keys-in-the-process); with `url`, of keys that are known here in

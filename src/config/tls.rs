@@ -36,7 +36,7 @@ keys! {
     ListenerTlsKeys [own table] {
         /// A table for each certificate; required without `acme`
         certificates: List<KeyTable<CertificateKeys>>;
-        /// Certificates that [`[acme]`](#acme) obtains: `true` for the hosts of all routes, or a list of names
+        /// Certificates that [`[acme]`](acme.md) obtains: `true` for the hosts of all routes, or a list of names
         acme: Either<Boolean, List<Text>>;
         #[doc = CLIENT_CA]
         client_ca: Text;

@@ -75,7 +75,7 @@ keys! {
     mistaken IN_TOP
 }
 
-/// The tables of the reference in docs/configuration.md.
+/// The tables of keys in docs/configuration.
 #[must_use]
 pub fn reference() -> Vec<Block> {
     keys::reference(TopKeys::KEYS, ConsumerKeys::KEYS)

@@ -44,7 +44,7 @@ mod admin {
 }
 /// The commands of the program, their output and their exit status.
 mod cli;
-/// The configuration file: reading, defaults, error reports; docs/configuration.md compared with the code.
+/// The configuration file: reading, defaults, error reports; its documentation compared with the code.
 mod config {
     mod error_reports;
     mod generated;
@@ -62,12 +62,13 @@ mod consumers {
     mod in_redis;
     pub mod setup;
 }
-/// The documentation: links, TOML blocks, and commands that are run as they are written.
+/// The documentation: links, TOML blocks, commands that are run as they are written, and the book.
 mod docs {
+    mod book;
     mod console;
     mod links;
     mod measurements;
-    mod pages;
+    pub mod pages;
     mod recipes;
     mod server;
     mod snippets;

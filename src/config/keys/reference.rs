@@ -1,4 +1,4 @@
-//! The tables of keys in docs/configuration.md, and the JSON schema of the file for editors.
+//! The tables of keys in docs/configuration, and the JSON schema of the file for editors.
 
 use std::time::Duration;
 
@@ -240,10 +240,15 @@ fn without_links(text: &str) -> String {
     let mut rest = text;
     while let Some(at) = rest.find("](") {
         let (before, after) = rest.split_at(at);
-        // The bracket that opens the text of the link is the last one.
-        let open = before.rfind('[').unwrap_or(at);
+        // The text of the link may have pairs of brackets itself.
+        let mut depth = 1;
+        let opens = |char| {
+            depth += i32::from(char == ']') - i32::from(char == '[');
+            depth == 0
+        };
+        let open = before.rfind(opens).unwrap_or(at);
         plain += &before[..open];
-        plain += before[open..].trim_start_matches('[');
+        plain += before.get(open + 1..).unwrap_or_default();
         rest = after.split_once(')').map_or("", |(_, rest)| rest);
     }
     plain + rest
@@ -276,6 +281,7 @@ mod tests {
     fn descriptions_have_no_links() {
         assert_eq!(without_links("see [below](#a) and [x](b.md#c)."), "see below and x.");
         assert_eq!(without_links("`[[listeners]]` [a](b)"), "`[[listeners]]` a");
+        assert_eq!(without_links("by [`[[a]]`](b) and [`c`](d)"), "by `[[a]]` and `c`");
         assert_eq!(without_links("plain"), "plain");
     }
 }

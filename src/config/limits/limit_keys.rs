@@ -66,7 +66,7 @@ keys! {
         max_in_flight: Integer<1, MAX_IN_FLIGHT>, or "required for `concurrency`";
         /// `concurrency`: how long the slots of a proxy that has died stay in use
         lease: Duration<{ 3 * SECOND }, DAY> = "30s";
-        /// A [key part](#key-parts), or an array of parts that make one key together
+        /// A [key part](key-parts.md), or an array of parts that make one key together
         key: Either<Text, List<Text>> = "client_ip";
         /// What happens to a request that lacks a key part. `"client_ip"`: the address of the client replaces the
         /// part; `"skip"`: the limit does not apply; `"deny"`: the request is denied
@@ -75,10 +75,10 @@ keys! {
         /// credentials
         missing_status: Integer<400, 499, StatusCode> = 403;
         /// What happens while Redis is unavailable. `"local"`: this process enforces its
-        /// [share](redis.md#when-redis-is-unavailable) of the remaining units, and charges Redis later; `"allow"`:
+        /// [share](../redis.md#when-redis-is-unavailable) of the remaining units, and charges Redis later; `"allow"`:
         /// the limit allows every request; `"deny"`: requests get 503
         on_store_failure: Choice<OnFailureWords> = "local";
-        /// `"auto"`: Redis [grants units ahead](redis.md#units-granted-ahead) of requests, so that a proxy needs
+        /// `"auto"`: Redis [grants units ahead](../redis.md#units-granted-ahead) of requests, so that a proxy needs
         /// one call for many requests of a busy key; a duration is the length of a grant. With `concurrency`,
         /// `"auto"` keeps freed slots for the next request. Not for `leaky_bucket`
         ahead: Either<Choice<AheadWords>, Duration<SHORTEST_AHEAD, LONGEST_AHEAD>> = "off";
@@ -130,7 +130,7 @@ impl DeclaredKeys for NumbersKeys {
 keys! {
     /// The keys of `tiers` besides the names of tiers.
     TiersKeys {
-        /// The [key part](#key-parts) whose value is the name of the tier
+        /// The [key part](key-parts.md) whose value is the name of the tier
         by: Text, required "header:x-plan";
     }
 }

@@ -21,8 +21,9 @@ keys! {
         servers: List<Either<Text, KeyTable<ServerKeys>>>, required ["http://10.0.1.5:9000"], by hand;
         /// How the server of a request is chosen; see [below](#which-server)
         balance: Text = "round_robin", by hand;
-        /// With `hash`: the most requests in flight at a server, as a multiple of its fair part of all, at least 1;
-        /// others go to the next server. 0 for no bound; see [below](#which-server)
+        /// With `hash`: the bound of requests in flight at a server, as a multiple of its fair part of all
+        /// requests, at least 1. Further requests go to the next server. 0 for no bound; see
+        /// [below](#which-server)
         hash_balance_factor: Decimal<0, 10> = 0, by hand;
         /// TLS options for `https` servers; see below
         tls: KeyTable<ClientTlsKeys>, by hand;
@@ -42,7 +43,7 @@ keys! {
         retries: Integer<0, 5, u32> = 1;
         /// The share of the requests that may be sent again
         retry_budget: Decimal<0, 1> = 0.2;
-        /// How long a request waits, and is sent again, while no server answers, or `"off"`; see
+        /// How long a request waits, and is sent again, while no server responds, or `"off"`; see
         /// [below](#servers-that-restart)
         retry_for: DurationOrOff<MILLISECOND, DAY> = "off";
         /// Connections to each address of a server over all workers, idle ones included

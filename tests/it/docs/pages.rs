@@ -8,15 +8,15 @@ use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 
 /// A Markdown file of the repository.
 #[derive(Debug)]
-pub(super) struct Page {
+pub struct Page {
     /// Its path from the root of the repository.
     pub path: String,
-    text: String,
+    pub text: String,
 }
 
 /// A fenced code block.
 #[derive(Clone, Debug)]
-pub(super) struct Block {
+pub struct Block {
     /// What follows the opening fence.
     pub info: String,
     pub text: String,
@@ -26,19 +26,19 @@ pub(super) struct Block {
 
 /// A link or an image.
 #[derive(Debug)]
-pub(super) struct Link {
+pub struct Link {
     pub target: String,
     /// The line where it starts, from 1.
     pub line: usize,
 }
 
 /// The root of the repository.
-pub(super) fn root() -> &'static Path {
+pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 /// All pages, in the order of their paths.
-pub(super) fn pages() -> Vec<Page> {
+pub fn pages() -> Vec<Page> {
     let mut paths = markdown(root(), false);
     for directory in ["docs", "charts", ".github"] {
         paths.extend(markdown(&root().join(directory), true));
@@ -47,6 +47,11 @@ pub(super) fn pages() -> Vec<Page> {
     let pages: Vec<Page> = paths.iter().map(|path| Page::read(path)).collect();
     assert!(pages.len() > 15, "{} pages", pages.len());
     pages
+}
+
+/// The pages of the configuration: docs/configuration.md and those below it.
+pub fn configuration() -> Vec<Page> {
+    pages().into_iter().filter(|page| page.path.starts_with("docs/configuration")).collect()
 }
 
 /// The Markdown files in a directory, and in those below it.
@@ -157,7 +162,7 @@ impl Block {
 }
 
 /// The anchor of a heading that has no equal one before it.
-fn anchor(heading: &str) -> String {
+pub fn anchor(heading: &str) -> String {
     let kept = heading.trim().to_lowercase();
     let kept = kept.chars().filter(|char| char.is_alphanumeric() || " -_".contains(*char));
     kept.map(|char| if char == ' ' { '-' } else { char }).collect()

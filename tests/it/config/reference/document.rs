@@ -1,10 +1,13 @@
-//! The documentation of each key in docs/configuration.md.
+//! The documentation of each key in docs/configuration.md, and in the pages below it.
+
+use std::sync::LazyLock;
 
 use toml::Value;
 
 use super::code::{amount, path};
+use crate::docs::pages::{Page, configuration};
 
-pub(super) const DOCUMENT: &str = include_str!("../../../../docs/configuration.md");
+static PAGES: LazyLock<Vec<Page>> = LazyLock::new(configuration);
 
 /// The header of a table of keys.
 const HEAD: &str = "| key | default | meaning |";
@@ -64,20 +67,20 @@ impl Row {
     }
 }
 
-/// Each section, with the path of its table.
+/// Each page, with the path of the table that is its heading.
 fn sections() -> impl Iterator<Item = (String, &'static str)> {
-    DOCUMENT.split("\n## ").skip(1).map(|section| {
+    PAGES.iter().map(|page| {
         // The file of consumers is a file of its own.
-        let section = section.split("\n### The file of consumers").next().unwrap_or(section);
+        let section = page.text.split("\n## The file of consumers").next().unwrap_or(&page.text);
         let heading = section.lines().next().unwrap_or_default();
-        let table = heading.strip_prefix('`').map_or_else(String::new, |name| name.replace(".NAME", ".*"));
+        let table = heading.strip_prefix("# `").map_or_else(String::new, |name| name.replace(".NAME", ".*"));
         (table.trim_matches(['`', '[', ']']).to_owned(), section)
     })
 }
 
-/// The keys that are tables with a section of their own.
+/// The keys that are tables with a page of their own.
 pub(super) fn tables() -> impl Iterator<Item = &'static str> {
-    let headings = DOCUMENT.lines().filter_map(|line| line.strip_prefix("## `"));
+    let headings = PAGES.iter().filter_map(|page| page.text.lines().next()?.strip_prefix("# `"));
     headings.map(|heading| heading.trim_matches(['`', '[', ']']).trim_end_matches(".NAME"))
 }
 

@@ -1,13 +1,13 @@
-//! The sign-in of docs/configuration.md that takes JSON and forms.
+//! The sign-in of docs/configuration/key-parts.md that takes JSON and forms.
 
 use super::body::post;
 use crate::support::{Client, Tidegate, Upstream};
 
-const DOCUMENT: &str = include_str!("../../../../docs/configuration.md");
+const PAGE: &str = include_str!("../../../../docs/configuration/key-parts.md");
 
-/// The configuration in the document, with this server.
+/// The configuration on the page, with this server.
 fn documented(server: &Upstream) -> String {
-    let blocks = DOCUMENT.split("```toml\n").skip(1);
+    let blocks = PAGE.split("```toml\n").skip(1);
     let mut blocks = blocks.map(|block| block.split_once("```").unwrap().0);
     let block = blocks.find(|block| block.starts_with("[limits.per-user-in-json]")).unwrap();
     block.replace("http://127.0.0.1:9000", &server.url())
