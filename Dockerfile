@@ -10,16 +10,21 @@ WORKDIR /build
 COPY . .
 # The history is not copied, so `tidegate version` gets the commit from here: --build-arg COMMIT=$(git rev-parse HEAD).
 ARG COMMIT
+# pgo: with profile-guided optimisation. release: without it. quick: also without link-time optimisation, for local use.
+ARG BUILD=pgo
 # Crates and object files are kept in the builder's cache, so that a small change does not rebuild everything.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/build/target \
-    TIDEGATE_COMMIT=${COMMIT} packaging/pgo > /binary \
+    export TIDEGATE_COMMIT=${COMMIT} \
+    && if [ "$BUILD" = pgo ]; then packaging/pgo > /binary; \
+       else cargo build --locked --profile "$BUILD" && echo "target/$BUILD/tidegate" > /binary; fi \
     && strip --strip-debug -o /tidegate "$(cat /binary)"
-# The licences of the dependencies require that their texts are distributed.
+# The licences of the dependencies require that their texts are distributed; a quick build is not.
 ARG CARGO_ABOUT=0.9.3
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
-    cargo install --locked --version ${CARGO_ABOUT} --features cli --root /about cargo-about \
-    && /about/bin/cargo-about generate --locked --fail --output-file /LICENSES-OF-DEPENDENCIES about.hbs
+    if [ "$BUILD" = quick ]; then echo "not generated: this image is for local use" > /LICENSES-OF-DEPENDENCIES; else \
+      cargo install --locked --version ${CARGO_ABOUT} --features cli --root /about cargo-about \
+      && /about/bin/cargo-about generate --locked --fail --output-file /LICENSES-OF-DEPENDENCIES about.hbs; fi
 # The default is the quickstart, on all addresses: 127.0.0.1 would be reachable inside the container only.
 RUN sed 's/^listen = "127.0.0.1:8080"/listen = "0.0.0.0:8080"/' config/quickstart.toml > /tidegate.toml \
     && grep -qxF 'listen = "0.0.0.0:8080"' /tidegate.toml \

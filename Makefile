@@ -45,7 +45,7 @@ ADAPT := $(WRITE) sed -e 's|/usr/local/bin/|$(BINDIR)/|g' -e 's|/etc/tidegate/|$
 SOURCES := build.rs Cargo.toml Cargo.lock rust-toolchain.toml $(shell find src crates lua -type f)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all check lint fmt build release-pgo install uninstall release deb reference docs pictures bench bench-compare bench-envoy bench-growth bench-instructions
+.PHONY: help run demo test test-all check lint fmt build release-pgo install uninstall release deb reference docs pictures bench bench-compare bench-envoy bench-growth bench-instructions
 
 help: ## Show this list
 	@printf 'tidegate, a reverse proxy with rate limiting built in\n\n'
@@ -62,6 +62,11 @@ run: ## Build, then serve config/quickstart.toml on 127.0.0.1:8080
 	@printf '    curl -i %s\n' '$(URL)'
 	@printf '    for i in $$(seq 10); do curl -s -o /dev/null -w "%%{http_code} " %s; done; echo\n\n' '$(URL)'
 	@exec $(CARGO) run --locked --quiet -- run -c '$(CONFIG)'
+
+demo: ## Show tidegate with an API, customers and a crawler, and its page; needs curl and python3
+	@scripts/setup cc curl python3
+	@$(CARGO) build --locked
+	@exec config/demo/run $(BUILD)/debug/tidegate
 
 # The tests that take long or need more than `make test` installs: the beginnings of their names.
 NEEDS := $(shell sed -n 's/^\([a-z][a-z_0-9:]*\) .*/\1/p' tests/it/needs.txt)
@@ -94,7 +99,7 @@ lint: check ## Check also dependencies and shell scripts
 	@scripts/setup shellcheck cargo-deny cargo-machete
 	$(CARGO) deny --locked check licenses bans sources
 	$(CARGO) machete
-	shellcheck scripts/setup config/demo/load.sh packaging/build-deb packaging/pgo packaging/release packaging/sbom \
+	shellcheck scripts/setup config/demo/run config/demo/load.sh packaging/build-deb packaging/pgo packaging/release packaging/sbom \
 	  packaging/try-package packaging/debian/postinst .ci/run
 
 fmt: ## Format the code
@@ -175,7 +180,7 @@ docs: ## Build the documentation as a book with search: target/book/index.html
 	@scripts/setup mdbook
 	rm -rf '$(BOOK)' '$(BOOK).src'
 	mkdir -p '$(BOOK).src'
-	cp -R docs charts config *.md LICENSE* Dockerfile compose.yaml '$(BOOK).src'
+	cp -R docs charts config *.md LICENSE* Dockerfile compose*.yaml '$(BOOK).src'
 	cp --parents benches/*.json tests/it/needs.txt '$(BOOK).src'
 	mv '$(BOOK).src/docs/book.toml' '$(BOOK).src'
 	sed -E -e 's|\]\(\.\./|](|' -e t -e 's|\]\(|](docs/|' docs/SUMMARY.md >'$(BOOK).src/SUMMARY.md'

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The clients of compose.demo.yaml: three consumers within their limits, one that ignores Retry-After, and a crawler with 50
+# The clients of compose.yaml: three consumers within their limits, one that ignores Retry-After, and a crawler with 50
 # addresses that comes for a minute in every CRAWL_PAUSE seconds.
 set -eu
 

@@ -1,11 +1,15 @@
 //! The demo: its files are valid, and its clients show what the dashboard is for.
 
 use std::fs::File;
+use std::net::{SocketAddr, TcpStream};
 
 use serde_json::Value;
 
 use super::setup::{path, text};
-use crate::support::{Process, Prometheus, RedisServer, TIDEGATE, Tidegate, Upstream, command};
+use crate::support::{
+    Process, Prometheus, RedisServer, TIDEGATE, Tidegate, Upstream, command, eventually, free_ports, get,
+    signal,
+};
 
 /// A YAML file of this project as a JSON value.
 #[track_caller]
@@ -19,7 +23,7 @@ fn yaml(name: &str) -> Value {
 
 #[test]
 fn the_compose_files_are_valid() {
-    for file in ["compose.yaml", "compose.demo.yaml"] {
+    for file in ["compose.yaml", "compose.production.yaml"] {
         let mut command = command("docker-compose");
         let output = command.args(["-f", file, "config", "-q"]).current_dir(path("")).output();
         let output = output.expect("docker-compose, from Debian's package of that name");
@@ -29,9 +33,10 @@ fn the_compose_files_are_valid() {
 
 #[test]
 fn images_are_pinned_and_ports_are_local() {
-    let compose = yaml("compose.demo.yaml");
+    let compose = yaml("compose.yaml");
     for (name, service) in compose["services"].as_object().unwrap() {
-        if let Some(image) = service["image"].as_str() {
+        // The image of tidegate is that of a release, or is built.
+        if let Some(image) = service["image"].as_str().filter(|image| !image.starts_with("${")) {
             let (_, tag) = image.split_once(':').unwrap();
             assert!(tag.contains(|character: char| character.is_ascii_digit()), "{name}: {image}");
         }
@@ -59,7 +64,7 @@ fn mounted(compose: &Value, service: &str, file: &str) -> String {
 
 #[test]
 fn the_files_of_the_demo_refer_to_each_other() {
-    let (compose, prometheus) = (yaml("compose.demo.yaml"), yaml("config/prometheus/prometheus.yml"));
+    let (compose, prometheus) = (yaml("compose.yaml"), yaml("config/prometheus/prometheus.yml"));
     let source = yaml("config/grafana/provisioning/datasources/prometheus.yaml")["datasources"][0].take();
     let provider = yaml("config/grafana/provisioning/dashboards/tidegate.yaml")["providers"][0].take();
     let demo = text("config/demo/tidegate.toml");
@@ -110,6 +115,24 @@ fn load(url: &str) -> Process {
 }
 
 #[test]
+fn the_demo_without_containers_shows_denials_and_ends_with_all_its_programs() {
+    let (api, ports) = (free_ports(2), [free_ports(1), free_ports(1)]);
+    let mut demo = command(path("config/demo/run"));
+    demo.arg(TIDEGATE).env("API_PORT", api.to_string()).env("CRAWL_PAUSE", "0");
+    demo.envs([("PORT", ports[0].to_string()), ("ADMIN_PORT", ports[1].to_string())]);
+    let mut demo = Process::start_silent(&mut demo);
+    let admin = SocketAddr::from(([127, 0, 0, 1], ports[1]));
+    let top = || get(admin, "/v1/top?by=denials&limit=per-consumer", &[]).text().to_owned();
+    eventually("the page is served", || TcpStream::connect(admin).is_ok());
+    eventually("hooli is denied", || top().contains("\"consumer\": \"hooli\""));
+    signal(demo.id(), "INT");
+    demo.wait();
+    for port in [ports[0], ports[1], api, api + 1] {
+        eventually("the programs have ended", || TcpStream::connect(("127.0.0.1", port)).is_err());
+    }
+}
+
+#[test]
 fn the_load_of_the_demo_reaches_its_limits() {
     let (redis, servers) = (RedisServer::start(), [Upstream::echo(), Upstream::echo()]);
     let mut config = text("config/demo/tidegate.toml");
@@ -118,6 +141,7 @@ fn the_load_of_the_demo_reaches_its_limits() {
         ("0.0.0.0:9900", "127.0.0.1:0"),
         ("token = \"demo-only-admin-token\"\nread_token = \"demo-only-read-token\"", ""),
         ("172.16.0.0/12", "127.0.0.0/8"),
+        ("consumers.toml", path("config/demo/consumers.toml").to_str().unwrap()),
         ("redis://redis:6379/0", &redis.url()),
         ("http://api-1:8080", &servers[0].url()),
         ("http://api-2:8080", &servers[1].url()),

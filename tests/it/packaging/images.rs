@@ -1,7 +1,7 @@
 //! The container image.
 
 const DOCKERFILE: &str = include_str!("../../../Dockerfile");
-const COMPOSE: &str = include_str!("../../../compose.yaml");
+const COMPOSE: &str = include_str!("../../../compose.production.yaml");
 
 #[test]
 fn base_images_have_digests_and_can_be_replaced() {
