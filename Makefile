@@ -13,6 +13,8 @@ CONFIG ?= config/quickstart.toml
 URL ?= http://127.0.0.1:8080/
 # Tests wait for sockets, processes and Redis most of the time, so more of them run at a time than there are CPUs.
 export RUST_TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
+# Tools that scripts/setup does not install in directories of the system.
+export PATH := $(CURDIR)/target/tools/bin:$(PATH)
 # Arguments for cargo that choose features, such as --no-default-features.
 FEATURES ?=
 

@@ -4,10 +4,14 @@
 """
 
 import sys
+from pathlib import Path
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
-import django
-from django.conf import settings
+# Where scripts/setup installs what Debian has in an older version.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "target/tools/python"))
+
+import django  # noqa: E402
+from django.conf import settings  # noqa: E402
 
 settings.configure(
     ALLOWED_HOSTS=["*"],

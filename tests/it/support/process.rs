@@ -169,7 +169,10 @@ fn read(output: Option<impl Read>) -> Vec<u8> {
     bytes
 }
 
-/// The path of a program, which may be in the directory for administrators, which the PATH of other users lacks.
+/// The directory of the tools that `scripts/setup` does not install in directories of the system.
+pub const TOOLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/tools");
+
+/// The path of a program, which may be among the tools, or in the directory for administrators, which the PATH of other users lacks.
 #[track_caller]
 fn find(program: &Path) -> PathBuf {
     assert_listed(program);
@@ -177,7 +180,8 @@ fn find(program: &Path) -> PathBuf {
         return program.to_owned();
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut directories = std::env::split_paths(&path).chain(["/usr/sbin".into()]);
+    let tools = Path::new(TOOLS).join("bin");
+    let mut directories = [tools].into_iter().chain(std::env::split_paths(&path)).chain(["/usr/sbin".into()]);
     let found = directories.find_map(|directory| Some(directory.join(program)).filter(|file| file.is_file()));
     found.unwrap_or_else(|| panic!("{} is not installed; see scripts/setup", program.display()))
 }
