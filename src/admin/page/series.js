@@ -38,6 +38,18 @@ function addFrame(frame) {
   }
 }
 
+// How many of the last sixty minutes the slots reach back.
+function coveredMinutes(now) {
+  const [first] = slots.keys();
+  return Math.min(60, Math.floor((now - first) / 60) + 1);
+}
+
+// The start of the charts: an hour ago, or the start of the process, which is in the first slot.
+function chartStart(now) {
+  const [first = now - HOUR] = slots.keys();
+  return Math.max(now - HOUR, Math.min(hello?.started ?? first, first + SLOT));
+}
+
 function addCounts(table, name, counts) {
   let entry = table.get(name);
   if (!entry) {

@@ -54,8 +54,8 @@ function keyRows() {
 }
 
 function subtitle(key) {
-  const consumer = key.several_consumers ? "several consumers" : key.name && key.consumer;
-  return [consumer, keyName(key) === key.key ? null : key.key].filter(Boolean).join(" · ");
+  const consumer = key.several_consumers ? "several consumers" : key.consumer;
+  return [consumer, key.key].filter((text) => text && text !== keyName(key)).join(" · ");
 }
 
 // The denials of each consumer, in all limits. Its row opens its key with the most.
@@ -64,21 +64,21 @@ function consumerRows() {
   for (const row of topKeys.flatMap((limit) => limit.keys.map((key) => ({ limit, key })))) {
     const { limit, key } = row;
     if (!key.consumer) continue;
-    const sum = consumers.get(key.consumer) ?? { limits: new Set(), least: 0, most: 0, of: 0, shadows: 0, first: row };
+    const sum = consumers.get(key.consumer) ?? { limits: new Set(), least: 0, most: 0, of: 0, isShadow: true, first: row };
     consumers.set(key.consumer, sum);
     if (!sum.limits.has(limit.limit)) sum.of += limit.total;
-    if (limit.mode === "shadow") sum.shadows += 1;
+    if (limit.mode !== "shadow") sum.isShadow = false;
     sum.limits.add(limit.limit);
     sum.least += key.count - key.error;
     sum.most += key.count;
     if (key.count > sum.first.key.count) sum.first = row;
   }
-  return [...consumers].map(([name, { limits, least, most, of, first, shadows }]) => ({
+  return [...consumers].map(([name, { limits, isShadow, least, most, of, first }]) => ({
     id: `consumer ${name}`,
     title: name,
     sub: "",
     limits: [...limits].join(", "),
-    isShadow: shadows === limits.size,
+    isShadow,
     least,
     most,
     of,
@@ -98,7 +98,7 @@ function updateTopRow(row, item) {
   who.firstChild.onclick = item.select;
   setText(who.firstChild, item.title);
   setText(who.lastChild, item.sub);
-  fillWith(limit, `${item.limits} ${item.isShadow}`, item.limits, item.isShadow ? element("span", { class: "tag-shadow" }, "shadow") : null);
+  fillWith(limit, `${item.limits} ${item.isShadow}`, item.limits, item.isShadow ? element("span", { class: "tag-shadow" }, "would deny") : null);
   const range = item.least === item.most ? number(item.most) : `${number(item.least)}–${number(item.most)}`;
   const share = item.least / Math.max(item.of, 1);
   fillWith(count, `${range} ${percent(share)}`, range, element("span", { class: "sub" }, percent(share)), bar(share));
