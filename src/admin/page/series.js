@@ -44,10 +44,10 @@ function coveredMinutes(now) {
   return Math.min(60, Math.floor((now - first) / 60) + 1);
 }
 
-// The start of the charts: an hour ago, or the start of the process, which is in the first slot.
+// The start of the charts: an hour ago, or that of the first slot, or of the process within it.
 function chartStart(now) {
   const [first = now - HOUR] = slots.keys();
-  return Math.max(now - HOUR, Math.min(hello?.started ?? first, first + SLOT));
+  return Math.max(now - HOUR, first, Math.min(hello?.started ?? first, first + SLOT));
 }
 
 function addCounts(table, name, counts) {
