@@ -167,6 +167,7 @@ fn gate(parts: &[&str]) -> Gate {
         client_ip: config::defaults::client_ip(),
         limits: Limits::new(vec![(policy, OnStoreFailure::Local)], NonZeroU64::MIN),
         limit_rules: vec![rule].into(),
+        numbers: vec!["1/s".into()].into(),
         variants: Vec::new(),
         descriptor_rules: tidegate::gate::DescriptorTable::default(),
         default_limits: Vec::new(),

@@ -23,7 +23,7 @@ mod status;
 mod top;
 
 pub use activity::ProcessActivity;
-pub use control::{ConfigControl, ConfigText, ReloadCall};
+pub use control::{ConfigControl, ReloadCall};
 pub use listen::{AdminListenError, AdminListener, listen_next, serve};
 pub use spec::{AdminAddress, AdminSpec, AdminToken, AdminTokenError};
 pub use state::{Admin, GaugeSources, ListenerSource, record_activity};

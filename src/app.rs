@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use self::process::{SignalEvent, Signals, notify_ready, notify_reloading, notify_stopping};
 use self::running::Running;
 use crate::admin::api::{ReloadError, ReloadInfo};
-use crate::admin::{AdminListenError, ConfigControl, ConfigText, ReloadCall};
+use crate::admin::{AdminListenError, ConfigControl, ReloadCall};
 use crate::config::Loaded;
 use crate::reload::{ConfigSource, FileWatcher, describe};
 use crate::server::{self, InheritedSockets, Lifecycle, LifecycleSender, ListenError};
@@ -60,10 +60,10 @@ async fn serve(
     let mut signals = Signals::new()?;
     let (lifecycle, stage) = server::lifecycle();
     let summary = summary::lines(&source.name(), &loaded);
-    let text = config_text(&loaded);
+    let sha256 = loaded.sha256;
     let config = loaded.config;
     let watches = config.watch;
-    let (control, reloads) = ConfigControl::new(source.absolute_name(), text, Clock::System.now());
+    let (control, reloads) = ConfigControl::new(source.absolute_name(), sha256, Clock::System.now());
     let running = Running::start(config, inherited, stage, control.clone()).await?;
     for line in summary {
         tracing::info!("{line}");
@@ -192,11 +192,10 @@ impl Supervisor {
 
     async fn apply(&mut self, loaded: Loaded, why: &str) -> anyhow::Result<ReloadInfo> {
         let changes = self.source.changes(&loaded);
-        let text = config_text(&loaded);
         let Loaded { config, warnings, fingerprint, sha256, .. } = loaded;
         let (watches, level) = (config.watch, config.log.level);
         let pending = self.running.reload(config, &changes).await?;
-        self.control.record_reload(text, Clock::System.now());
+        self.control.record_reload(sha256.clone(), Clock::System.now());
         for warning in warnings.lines() {
             tracing::warn!("{warning}");
         }
@@ -234,13 +233,6 @@ fn reopen(access: Option<&AccessOutput>) {
         Ok(None) => tracing::info!("SIGUSR1: there is no log file to open again (`access_file` of [log])"),
         Err(error) => tracing::error!("SIGUSR1: {error}; lines are still written to the open file"),
     }
-}
-
-/// The facts about the text of a configuration that the admin interface shows.
-fn config_text(loaded: &Loaded) -> ConfigText {
-    let limits = loaded.config.snapshot.gate.limits();
-    let numbers = limits.map(|(id, _)| loaded.limits[id].numbers.to_string()).collect();
-    ConfigText { sha256: loaded.sha256.clone(), numbers }
 }
 
 /// Waits until a file may have changed; forever if none is watched.

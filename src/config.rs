@@ -45,7 +45,7 @@ use std::path::Path;
 use toml::de::DeTable;
 
 pub use keys::Block;
-pub use loaded::{Config, ConfigChange, ConfigPart, Fingerprint, Loaded, WrittenLimit};
+pub use loaded::{Config, ConfigChange, ConfigPart, Fingerprint, Loaded};
 pub use report::Report;
 pub use top::{reference, schema};
 
@@ -57,8 +57,6 @@ use self::sections::Sections;
 use self::table::Table;
 use self::top::TopKeys;
 use crate::admin::AdminSpec;
-use crate::id_vec::IdVec;
-use crate::limit::PolicyId;
 use crate::suggest;
 
 /// Reads a file, with the variables of this process.
@@ -145,10 +143,9 @@ fn parse_with(
     let of_consumers = reports(consumers_name, consumers_text, &consumers_broken, consumers_reader);
     let (warnings, errors) = (warnings.followed_by(of_consumers.0), errors.followed_by(of_consumers.1));
     match read {
-        Some((config, limits)) if errors.is_empty() => Ok(Loaded {
+        Some(config) if errors.is_empty() => Ok(Loaded {
             config,
             warnings,
-            limits,
             sha256: loaded::sha256(text),
             fingerprint: Fingerprint::of(root.get_ref(), &read_files),
             files,
@@ -174,7 +171,7 @@ fn read_file<'a>(
     top: Table<'a, TopKeys>,
     consumers: Option<(&'a Reader<'a>, &'a DeTable<'a>)>,
     directory: &Path,
-) -> Option<(Config, IdVec<PolicyId, WrittenLimit>)> {
+) -> Option<Config> {
     let reader = top.reader;
     let sections = Sections::read(&top, consumers, directory);
     top.close();

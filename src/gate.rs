@@ -95,6 +95,8 @@ pub struct Gate {
     pub limits: Limits,
     /// How each limit finds its key and what it charges, by the [`PolicyId`] of the limit.
     pub limit_rules: IdVec<PolicyId, LimitRule>,
+    /// The numbers of each limit, tier and override as the file has them, such as `100/minute, burst 500`.
+    pub numbers: IdVec<PolicyId, Box<str>>,
     /// The limit that each of the tiers and overrides belongs to, in the order of their policies.
     pub variants: Vec<PolicyId>,
     /// Limits of a request that matches no route.

@@ -44,6 +44,8 @@ pub struct LimitInfo {
     /// How units are granted ahead of requests; none if the store decides every request.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ahead: Option<AheadInfo>,
+    /// Its rate and what belongs to it, such as `600/minute, burst 100`.
+    pub numbers: String,
     /// The most units that can be available at once.
     pub limit: u64,
     /// The quota that clients are sent: this many units …
@@ -83,6 +85,8 @@ pub enum CostInfo {
 pub struct TierInfo {
     /// The name of the tier, or the key of the override.
     pub name: String,
+    /// Its rate and what belongs to it, such as `600/minute, burst 100`.
+    pub numbers: String,
     /// The most units that can be available at once.
     pub limit: u64,
     /// The quota that clients are sent: this many units …
@@ -305,6 +309,8 @@ pub struct LimitSummary {
     pub algorithm: String,
     /// `enforce` or `shadow`.
     pub mode: String,
+    /// Its rate and what belongs to it, such as `600/minute, burst 100`.
+    pub numbers: String,
     /// The most units that can be available at once.
     pub limit: u64,
     /// The quota that clients are sent: this many units …

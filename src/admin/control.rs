@@ -22,25 +22,8 @@ const MAX_WAITING: usize = 4;
 /// The configuration that is served, and a way to reload it. Clones share both.
 #[derive(Clone, Debug)]
 pub struct ConfigControl {
-    served: Arc<ArcSwap<Served>>,
+    served: Arc<ArcSwap<ConfigInfo>>,
     requests: mpsc::Sender<ReloadCall>,
-}
-
-/// The configuration that is served.
-#[derive(Clone, Debug)]
-pub(super) struct Served {
-    pub info: ConfigInfo,
-    /// The numbers of each limit as they are written, in the order of the file.
-    pub numbers: Vec<String>,
-}
-
-/// Facts about the text of a configuration.
-#[derive(Debug)]
-pub struct ConfigText {
-    /// The SHA-256 hash of the text, in hexadecimal digits.
-    pub sha256: String,
-    /// The numbers of each limit, in the order of the file.
-    pub numbers: Vec<String>,
 }
 
 /// A request to reload the configuration.
@@ -52,38 +35,32 @@ pub struct ReloadCall {
     pub reply: oneshot::Sender<Result<ReloadInfo, ReloadError>>,
 }
 
-impl Served {
-    fn new(file: String, text: ConfigText, at: Timestamp) -> Self {
-        let ConfigText { sha256, numbers } = text;
-        Self { info: ConfigInfo { file, sha256, loaded: rfc3339(at), last_error: None }, numbers }
-    }
-}
-
 impl ConfigControl {
-    /// The control of a configuration that was loaded at this time, and where requests to reload it arrive.
+    /// The control of a configuration whose text has this SHA-256 hash and was loaded at this time, and where requests to
+    /// reload it arrive.
     #[must_use]
-    pub fn new(file: String, text: ConfigText, at: Timestamp) -> (Self, mpsc::Receiver<ReloadCall>) {
-        let served = Served::new(file, text, at);
+    pub fn new(file: String, sha256: String, at: Timestamp) -> (Self, mpsc::Receiver<ReloadCall>) {
+        let served = ConfigInfo { file, sha256, loaded: rfc3339(at), last_error: None };
         let (requests, received) = mpsc::channel(MAX_WAITING);
         (Self { served: Arc::new(ArcSwap::from_pointee(served)), requests }, received)
     }
 
     /// Records that another text of the file is served since this time.
-    pub fn record_reload(&self, text: ConfigText, at: Timestamp) {
-        let file = self.served.load().info.file.clone();
-        self.served.store(Arc::new(Served::new(file, text, at)));
+    pub fn record_reload(&self, sha256: String, at: Timestamp) {
+        let file = self.served.load().file.clone();
+        let served = ConfigInfo { file, sha256, loaded: rfc3339(at), last_error: None };
+        self.served.store(Arc::new(served));
     }
 
     /// Records that a reload has failed at this time.
     pub fn record_failure(&self, failure: &ReloadError, at: Timestamp) {
-        let mut served = Served::clone(&self.served.load());
-        served.info.last_error = Some(ConfigError { at: rfc3339(at), failure: failure.clone() });
-        self.served.store(Arc::new(served));
+        let last_error = Some(ConfigError { at: rfc3339(at), failure: failure.clone() });
+        self.served.store(Arc::new(ConfigInfo { last_error, ..self.served() }));
     }
 
     /// The configuration that is served.
-    pub(super) fn served(&self) -> Served {
-        Served::clone(&self.served.load())
+    pub(super) fn served(&self) -> ConfigInfo {
+        ConfigInfo::clone(&self.served.load())
     }
 
     /// Requests a reload; none if too many requests wait already, or the process stops.

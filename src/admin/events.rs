@@ -99,8 +99,11 @@ impl EventStream {
 
     fn hello(&self) -> Bytes {
         let gate = &self.admin.snapshot.gate;
-        let limits: Vec<LimitSummary> =
-            gate.limits().take(MAX_LIMITS).map(|(_, policy)| limits::summary(policy)).collect();
+        let limits: Vec<LimitSummary> = gate
+            .limits()
+            .take(MAX_LIMITS)
+            .map(|(id, policy)| limits::summary(policy, &gate.numbers[id]))
+            .collect();
         let hello = Hello {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started: Micros(self.admin.metrics.started().0).as_secs_f64(),

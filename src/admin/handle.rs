@@ -96,9 +96,7 @@ async fn read(
         }
         ReadOperation::History => Ok(events::history(admin, session)),
         ReadOperation::Keys => Ok(response::json(&keys.list(query).await?)),
-        ReadOperation::DeniedKeys => {
-            Ok(response::json(&top::denied_keys(keys, admin.top.as_deref(), query).await?))
-        }
+        ReadOperation::DeniedKeys => Ok(response::json(&top::denied_keys(keys, query).await?)),
         ReadOperation::Peek => Ok(response::json(&keys.peek(query).await?)),
         ReadOperation::KeyHistory => {
             let (limit, key) = keys.named(query)?;

@@ -9,11 +9,12 @@ use super::api::{BlockRequest, KeyChange, KeyList, KeyRequest, KeyStatus};
 use super::client::Operator;
 use super::limits;
 use super::response::AdminError;
-use crate::gate::Gate;
+use crate::gate::{Gate, KeyPart};
 use crate::limit::{Charge, Decision, DenyReason, Key, Policy, PolicyId};
 use crate::limiter::{DenialCache, GrantTable, KeptSlots, Raises};
 use crate::store::{StateChange, Store, StoreError};
 use crate::suggest::nearest;
+use crate::telemetry::{Counter, KeyConsumer, Summary, TopBy, TopKeys, TopWindow};
 use crate::text::join_and;
 use crate::time::{Clock, Micros, Timestamp, monotonic};
 
@@ -36,16 +37,29 @@ pub(super) struct KeyOperations<'a> {
     /// The kept slots of a key are no longer used after a change of it.
     pub kept_slots: &'a KeptSlots,
     pub raises: &'a Raises,
+    /// The most frequent keys, which tell the consumer of a tag.
+    pub top: Option<&'a TopKeys>,
     /// Who operates, for the log.
     pub operator: &'a Operator,
     pub clock: &'a Clock,
 }
 
 impl KeyOperations<'_> {
-    /// The status of a key in a limit and each of its tiers.
+    /// The status of a key in a limit and in the tiers that may count it.
     pub async fn peek(&self, query: &str) -> Result<KeyList, AdminError> {
         let (limit, key) = self.named(query)?;
-        Ok(KeyList { keys: self.statuses(&limit, &key).await?, more: false })
+        let consumer = self.consumer_of(&limit, &key)?;
+        Ok(KeyList { keys: self.statuses(&limit, &key, consumer.as_deref()).await?, more: false })
+    }
+
+    /// The consumer of a key, which its name has; that of a tag is known if requests were denied in the last hour.
+    fn consumer_of(&self, limit: &str, text: &str) -> Result<Option<String>, AdminError> {
+        let (id, (key, _)) = (self.limit(limit)?, self.key(limit, text)?);
+        let window = (TopWindow::Hour, TopBy::Denials);
+        let denied = self.top.map(|top| top.summaries([limit], window, monotonic())).unwrap_or_default();
+        let mut counters = denied.iter().flat_map(Summary::counters);
+        let recent = counters.find(|counter| counter.key == key).and_then(consumer_of);
+        Ok(recent.or_else(|| self.gate.keys(id).consumer_in(text)))
     }
 
     /// The limit and the key that the parameters of a query name.
@@ -60,9 +74,23 @@ impl KeyOperations<'_> {
         Ok((limit, key))
     }
 
-    /// The status of a key in a limit and each of its tiers.
-    pub async fn statuses(&self, limit: &str, key: &str) -> Result<Vec<KeyStatus>, AdminError> {
-        let (key, policies) = self.key(limit, key)?;
+    /// The status of a key in a limit and each of its tiers. Where consumers have tiers, only the one that counts the key of
+    /// this consumer.
+    pub async fn statuses(
+        &self,
+        limit: &str,
+        key: &str,
+        consumer: Option<&str>,
+    ) -> Result<Vec<KeyStatus>, AdminError> {
+        let (key, mut policies) = self.key(limit, key)?;
+        let rule = &self.gate.limit_rules[self.limit(limit)?];
+        let tiers = rule.tiers.as_ref().filter(|tiers| tiers.by == KeyPart::Consumer && policies.len() > 1);
+        let consumers = self.gate.consumers.as_ref();
+        let consumer = consumer.and_then(|name| consumers?.named(name).ok());
+        if let (Some(tiers), Some(consumer)) = (tiers, consumer) {
+            let tier = consumer.tier.as_deref().and_then(|tier| tiers.get(tier));
+            policies = vec![tier.map_or(policies[0], |(_, policy)| policy)];
+        }
         let mut keys = Vec::with_capacity(policies.len());
         for policy in policies {
             keys.extend(self.status(policy, key).await?);
@@ -243,6 +271,14 @@ pub(super) fn parameters<const N: usize>(
 
 fn required(value: Option<String>, name: &str) -> Result<String, AdminError> {
     value.ok_or_else(|| AdminError::bad_request(format!("the parameter `{name}` is missing")))
+}
+
+/// The consumer of all counted requests of a key.
+pub(super) fn consumer_of(counter: &Counter) -> Option<String> {
+    match &counter.label.as_deref()?.consumer {
+        KeyConsumer::One(name) => Some(name.to_string()),
+        _ => None,
+    }
 }
 
 /// The `max` of a query.

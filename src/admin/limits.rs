@@ -31,7 +31,7 @@ fn info(gate: &Gate, limit: PolicyId, policy: &Policy) -> LimitInfo {
         OnStoreFailure::Local => "local",
     };
     let (quota, window) = policy.quota.advertised();
-    let others = |(name, id): (&str, PolicyId)| other(name, &gate.limits.policies[id]);
+    let others = |(name, id): (&str, PolicyId)| other(gate, name, id);
     LimitInfo {
         name: policy.name.to_string(),
         algorithm: policy.quota.algorithm().name().to_owned(),
@@ -43,6 +43,7 @@ fn info(gate: &Gate, limit: PolicyId, policy: &Policy) -> LimitInfo {
         mode: mode(policy).to_owned(),
         on_store_failure: on_failure.to_owned(),
         ahead: ahead(policy),
+        numbers: gate.numbers[limit].to_string(),
         limit: policy.quota.limit(),
         quota,
         window,
@@ -61,12 +62,13 @@ fn ahead(policy: &Policy) -> Option<AheadInfo> {
 }
 
 /// A limit without its tiers and overrides.
-pub(super) fn summary(policy: &Policy) -> LimitSummary {
+pub(super) fn summary(policy: &Policy, numbers: &str) -> LimitSummary {
     let (quota, window) = policy.quota.advertised();
     LimitSummary {
         name: policy.name.to_string(),
         algorithm: policy.quota.algorithm().name().to_owned(),
         mode: mode(policy).to_owned(),
+        numbers: numbers.to_owned(),
         limit: policy.quota.limit(),
         quota,
         window,
@@ -83,9 +85,16 @@ pub(super) fn tier_of(policy: &Policy) -> Option<&str> {
     policy.stored.strip_prefix(&*policy.name)?.strip_prefix('.')
 }
 
-fn other(name: &str, policy: &Policy) -> TierInfo {
-    let (quota, window) = policy.quota.advertised();
-    TierInfo { name: name.to_owned(), limit: policy.quota.limit(), quota, window }
+fn other(gate: &Gate, name: &str, id: PolicyId) -> TierInfo {
+    let Policy { quota: own, .. } = &gate.limits.policies[id];
+    let (quota, window) = own.advertised();
+    TierInfo {
+        name: name.to_owned(),
+        numbers: gate.numbers[id].to_string(),
+        limit: own.limit(),
+        quota,
+        window,
+    }
 }
 
 /// The tag of a key, as lists show it.

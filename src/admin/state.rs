@@ -114,6 +114,7 @@ impl Admin {
             grants: &self.gauges.grants,
             kept_slots: &self.kept_slots,
             raises: &self.raises,
+            top: self.top.as_deref(),
             operator,
             clock: &self.clock,
         }

@@ -24,8 +24,7 @@ use crate::time::monotonic;
 /// The state of the process. It may take long if there are many servers.
 pub(super) fn report(admin: &Admin) -> StatusInfo {
     let values = admin.gauge_values();
-    let (gate, started, served) = (&admin.snapshot.gate, admin.metrics.started(), admin.control.served());
-    let numbers = served.numbers.into_iter().chain(std::iter::repeat(String::new()));
+    let (gate, started) = (&admin.snapshot.gate, admin.metrics.started());
     let listeners = admin.gauges.listeners.iter().map(|listener| ListenerInfo {
         address: listener.address.to_string(),
         tls: listener.tls.is_some(),
@@ -36,10 +35,10 @@ pub(super) fn report(admin: &Admin) -> StatusInfo {
         state: state(*admin.lifecycle.borrow()).to_owned(),
         started: rfc3339(started),
         uptime: std::time::Duration::from(admin.clock.now().since(started)).as_secs_f64(),
-        configuration: served.info,
+        configuration: admin.control.served(),
         listeners: listeners.collect(),
         routes: gate.routes.routes().len(),
-        limits: gate.limits().zip(numbers).map(|((_, policy), numbers)| limit(policy, numbers)).collect(),
+        limits: gate.limits().map(|(id, policy)| limit(policy, &gate.numbers[id])).collect(),
         store: store(admin, &values),
         upstreams: values.upstreams.into_iter().map(|values| upstream(admin, values)).collect(),
         acme: admin.acme.as_ref().map(acme),
@@ -71,12 +70,12 @@ fn store(admin: &Admin, values: &GaugeValues) -> StoreInfo {
     }
 }
 
-fn limit(policy: &Policy, numbers: String) -> LimitStatusInfo {
+fn limit(policy: &Policy, numbers: &str) -> LimitStatusInfo {
     LimitStatusInfo {
         name: policy.name.to_string(),
         algorithm: policy.quota.algorithm().name().to_owned(),
         mode: limits::mode(policy).to_owned(),
-        numbers,
+        numbers: numbers.to_owned(),
         limit: policy.quota.limit(),
     }
 }

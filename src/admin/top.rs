@@ -3,12 +3,12 @@
 use std::cmp::Reverse;
 
 use super::api::{KeyList, KeyStatus, TopKey, TopLimit, TopList};
-use super::keys::{KeyOperations, max_listed, parameters};
+use super::keys::{KeyOperations, consumer_of, max_listed, parameters};
 use super::limits;
 use super::response::AdminError;
 use super::state::Admin;
 use crate::limit::{Policy, PolicyId};
-use crate::telemetry::{Counter, KeyConsumer, Summary, TopBy, TopKeys, TopWindow};
+use crate::telemetry::{Counter, KeyConsumer, Summary, TopBy, TopWindow};
 use crate::time::monotonic;
 
 /// How many keys of a limit are listed by default.
@@ -73,13 +73,9 @@ fn top_limit(policy: &Policy, summary: &Summary, count: usize, shows_names: bool
 
 fn top_key(counter: &Counter, shows_names: bool) -> TopKey {
     let label = counter.label.as_deref();
-    let consumer = match label.map(|label| &label.consumer) {
-        Some(KeyConsumer::One(name)) => Some(name.to_string()),
-        _ => None,
-    };
     let name = label.filter(|_| shows_names).and_then(|label| label.name.as_deref());
     TopKey {
-        consumer,
+        consumer: consumer_of(counter),
         several_consumers: label.is_some_and(|label| label.consumer == KeyConsumer::Several),
         key: limits::tag(counter.key),
         name: name.map(str::to_owned),
@@ -110,11 +106,7 @@ fn parse_count(text: &str) -> Result<usize, AdminError> {
 }
 
 /// The keys that limits have denied in the last hour, those with the most denials first.
-pub(super) async fn denied_keys(
-    keys: &KeyOperations<'_>,
-    top: Option<&TopKeys>,
-    query: &str,
-) -> Result<KeyList, AdminError> {
+pub(super) async fn denied_keys(keys: &KeyOperations<'_>, query: &str) -> Result<KeyList, AdminError> {
     let [limit, max] = parameters(query, ["limit", "max"])?;
     let max = max_listed(max)?;
     let gate = keys.gate;
@@ -123,7 +115,7 @@ pub(super) async fn denied_keys(
         None => gate.limits().map(|(_, policy)| policy).collect(),
     };
     let names = || limits.iter().map(|policy| &*policy.name);
-    let counted = top.map(|top| top.summaries(names(), (TopWindow::Hour, TopBy::Denials), monotonic()));
+    let counted = keys.top.map(|top| top.summaries(names(), (TopWindow::Hour, TopBy::Denials), monotonic()));
     let counted = counted.unwrap_or_default();
     let mut denied: Vec<(&str, &Counter)> = names()
         .zip(&counted)
@@ -134,8 +126,11 @@ pub(super) async fn denied_keys(
     denied.truncate(max);
     let mut listed = KeyList { keys: Vec::new(), more };
     for (limit, counter) in denied {
-        let statuses = told(keys.statuses(limit, &limits::tag(counter.key)).await?);
-        listed.keys.extend(statuses.into_iter().map(|status| with_denials(status, counter)));
+        let consumer = consumer_of(counter);
+        let statuses = keys.statuses(limit, &limits::tag(counter.key), consumer.as_deref()).await?;
+        let with_denials =
+            |status| KeyStatus { denials: Some(counter.count), consumer: consumer.clone(), ..status };
+        listed.keys.extend(told(statuses).into_iter().map(with_denials));
     }
     Ok(listed)
 }
@@ -145,12 +140,4 @@ fn told(statuses: Vec<KeyStatus>) -> Vec<KeyStatus> {
     let is_notable = statuses.iter().any(KeyStatus::is_notable);
     let count = if is_notable { statuses.len() } else { 1 };
     statuses.into_iter().filter(|status| !is_notable || status.is_notable()).take(count).collect()
-}
-
-fn with_denials(status: KeyStatus, counter: &Counter) -> KeyStatus {
-    let consumer = match counter.label.as_deref().map(|label| &label.consumer) {
-        Some(KeyConsumer::One(name)) => Some(name.to_string()),
-        _ => None,
-    };
-    KeyStatus { denials: Some(counter.count), consumer, ..status }
 }

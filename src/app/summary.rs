@@ -56,7 +56,7 @@ fn limit(loaded: &Loaded, id: PolicyId, policy: &Policy) -> String {
     let gate = &loaded.config.snapshot.gate;
     let rule: &LimitRule = &gate.limit_rules[id];
     let parts: Vec<String> = rule.key.parts.iter().map(ToString::to_string).collect();
-    let (numbers, algorithm) = (&loaded.limits[id].numbers, policy.quota.algorithm().name());
+    let (numbers, algorithm) = (&gate.numbers[id], policy.quota.algorithm().name());
     let first = format!("limit {}: {numbers} ({algorithm}) by {}", policy.name, join_and(&parts));
     let tiers = rule.tiers.as_ref().map_or(0, |tiers| tiers.all().count());
     let variants = [(tiers, "tier"), (rule.rules.overrides().count(), "override")];

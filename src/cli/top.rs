@@ -113,14 +113,14 @@ fn of_consumer(response: Value, name: &str, count: usize) -> Option<Value> {
 
 /// Formats a table of keys, those of one consumer if there is one, or a message if there are none.
 fn format(list: &TopList, consumer: Option<&str>) -> String {
-    let (what, column) = match &*list.by {
-        "denials" => ("denials", "DENIALS"),
-        _ => ("requests of limits", "REQUESTS"),
+    let (what, column, in_shadow) = match &*list.by {
+        "denials" => ("denials", "DENIALS", "would deny"),
+        _ => ("requests of limits", "REQUESTS", "shadow"),
     };
     let whose = consumer.map_or_else(String::new, |name| format!(" of the consumer {name}"));
     let time = format_duration(Duration::from_secs(list.seconds.max(1)));
-    let rows: Vec<[String; 5]> =
-        list.limits.iter().flat_map(|limit| limit.keys.iter().map(|key| row(limit, key))).collect();
+    let rows = list.limits.iter().flat_map(|limit| limit.keys.iter().map(|key| row(limit, key, in_shadow)));
+    let rows: Vec<[String; 5]> = rows.collect();
     if rows.is_empty() {
         return format!("no {what}{whose} in the last {time}");
     }
@@ -129,9 +129,10 @@ fn format(list: &TopList, consumer: Option<&str>) -> String {
     [vec![title], lines].concat().join("\n")
 }
 
-fn row(limit: &TopLimit, key: &TopKey) -> [String; 5] {
+/// The row of a key; `in_shadow` marks a limit in shadow mode.
+fn row(limit: &TopLimit, key: &TopKey, in_shadow: &str) -> [String; 5] {
     let name = match &*limit.mode {
-        "shadow" => format!("{} (shadow)", limit.limit),
+        "shadow" => format!("{} ({in_shadow})", limit.limit),
         _ => limit.limit.clone(),
     };
     let consumer = match &key.consumer {
@@ -139,7 +140,8 @@ fn row(limit: &TopLimit, key: &TopKey) -> [String; 5] {
         None if key.several_consumers => "(several)".to_owned(),
         None => "-".to_owned(),
     };
-    let shown = key.name.as_ref().unwrap_or(&key.key).clone();
+    // The value of a key by consumer is in the column before.
+    let shown = key.name.as_ref().filter(|name| **name != consumer).unwrap_or(&key.key).clone();
     let count = match key.error {
         0 => key.count.to_string(),
         error => format!("{}-{}", key.count.saturating_sub(error), key.count),
@@ -175,12 +177,13 @@ mod tests {
     #[test]
     fn counts_that_may_be_too_high_are_ranges() {
         let plain = TopKey { name: Some("10.0.0.1".to_owned()), several_consumers: true, ..key(None, 7, 0) };
+        let named = TopKey { name: Some("acme".to_owned()), ..key(Some("acme"), 300, 0) };
         let list = TopList {
             by: "denials".to_owned(),
             window: "10m".to_owned(),
             seconds: 570,
             limits: vec![
-                limit("per-consumer", "enforce", vec![key(Some("acme"), 300, 0), key(None, 99, 3)]),
+                limit("per-consumer", "enforce", vec![named, key(None, 99, 3)]),
                 limit("wide", "shadow", vec![plain]),
                 limit("quiet", "enforce", vec![]),
             ],
@@ -189,10 +192,10 @@ mod tests {
             format(&list, None),
             "denials in the last 9m 30s
 
-LIMIT          CONSUMER   KEY                         DENIALS  SHARE
-per-consumer   acme       tag:lOi_WN7gUW3I4LyfzWuHMA  300      75 %
-per-consumer   -          tag:lOi_WN7gUW3I4LyfzWuHMA  96-99    24 %
-wide (shadow)  (several)  10.0.0.1                    7        1 %"
+LIMIT              CONSUMER   KEY                         DENIALS  SHARE
+per-consumer       acme       tag:lOi_WN7gUW3I4LyfzWuHMA  300      75 %
+per-consumer       -          tag:lOi_WN7gUW3I4LyfzWuHMA  96-99    24 %
+wide (would deny)  (several)  10.0.0.1                    7        1 %"
         );
     }
 

@@ -23,7 +23,6 @@ use self::names::KeyNames;
 use self::variants::{Base, Variant, Variants};
 use super::consumers::ReadConsumers;
 use super::item::Item;
-use super::loaded::WrittenLimit;
 use super::numbers::Numbers;
 use super::quota::{quota, warn, written};
 use super::rate::is_rate;
@@ -62,7 +61,7 @@ pub(super) struct ReadLimit {
     pub policy: Policy,
     pub rule: LimitRule,
     pub on_failure: OnStoreFailure,
-    pub written: WrittenLimit,
+    pub numbers: Box<str>,
     /// The span of `ahead`, unless it is `"off"`.
     pub ahead: Option<Range<usize>>,
     /// Its tiers and overrides, in the order of their ids.
@@ -73,7 +72,7 @@ pub(super) struct ReadLimit {
 #[derive(Default)]
 pub(super) struct Policies {
     pub all: Vec<(Policy, OnStoreFailure)>,
-    pub written: IdVec<PolicyId, WrittenLimit>,
+    pub numbers: IdVec<PolicyId, Box<str>>,
     /// The rule of each limit.
     pub rules: IdVec<PolicyId, LimitRule>,
     /// The limit of each tier and override.
@@ -145,13 +144,13 @@ impl ReadLimits {
         let mut variants = Vec::new();
         for limit in limits {
             read.all.push((limit.policy, limit.on_failure));
-            read.written.push(limit.written);
+            read.numbers.push(limit.numbers);
             let id = read.rules.push(limit.rule);
             variants.extend(limit.variants.into_iter().map(|variant| (variant, id, limit.on_failure)));
         }
         for (variant, id, on_failure) in variants {
             read.all.push((variant.policy, on_failure));
-            read.written.push(variant.written);
+            read.numbers.push(variant.numbers);
             read.variants.push(id);
         }
         Some(read)
@@ -272,11 +271,11 @@ fn limit(name: &Name<'_>, item: Item<'_>, context: &Context<'_>, next: usize) ->
         ahead.apply(policy.with_charge_on(Arc::clone(&charge_on)))
     };
     (name_is_valid && variants.is_valid).then_some(())?;
-    let written = WrittenLimit { numbers: written(algorithm?, numbers.as_ref()?) };
+    let numbers = written(algorithm?, numbers.as_ref()?);
     let policy = made(Policy::new(name.text, quota?));
     let variants = variants.all.into_iter().map(|one| Variant { policy: made(one.policy), ..one }).collect();
     let ahead = ahead.item().map(Item::span);
-    Some(ReadLimit { policy, rule, on_failure: on_failure?, written, ahead, variants })
+    Some(ReadLimit { policy, rule, on_failure: on_failure?, numbers, ahead, variants })
 }
 
 /// Reads the numbers of a limit.

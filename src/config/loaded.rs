@@ -13,8 +13,6 @@ use super::report::Report;
 use super::secrets::{self, Variables};
 use crate::acme::AcmeSpec;
 use crate::admin::AdminSpec;
-use crate::id_vec::IdVec;
-use crate::limit::PolicyId;
 use crate::otlp::TracingSpec;
 use crate::proxy::ConfigSnapshot;
 use crate::server::ListenerSpec;
@@ -52,13 +50,6 @@ pub struct Config {
     pub acme: Option<AcmeSpec>,
 }
 
-/// The numbers of a limit as the file has them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WrittenLimit {
-    /// In words, such as `100/minute, burst 500`.
-    pub numbers: Box<str>,
-}
-
 /// A configuration, with its warnings and facts about its file.
 #[derive(Debug)]
 pub struct Loaded {
@@ -66,8 +57,6 @@ pub struct Loaded {
     pub config: Config,
     /// Warnings: valid but suspicious configuration.
     pub warnings: Report,
-    /// The numbers of each limit, tier and override as the file has them, by [`PolicyId`].
-    pub limits: IdVec<PolicyId, WrittenLimit>,
     /// The SHA-256 hash of the file's text, in hexadecimal digits, as `sha256sum` prints it.
     pub sha256: String,
     /// A hash of each part of the file.

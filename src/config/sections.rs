@@ -10,7 +10,7 @@ use super::consumers::ReadConsumers;
 use super::descriptors::{self, ReadDescriptors};
 use super::geo::ReadGeo;
 use super::limits::{self, Counting, Naming, Policies, ReadLimits};
-use super::loaded::{Config, WrittenLimit};
+use super::loaded::Config;
 use super::log::{self, ReadLog};
 use super::reader::Reader;
 use super::report::Problem;
@@ -127,19 +127,20 @@ impl<'a> Sections<'a> {
     }
 
     /// The configuration, if all sections are valid.
-    pub fn into_config(self) -> Option<(Config, IdVec<PolicyId, WrittenLimit>)> {
+    pub fn into_config(self) -> Option<Config> {
         let (store, process, log) = (self.store?, self.process?, self.log?);
         let (routes, (actions, cors)): (Vec<_>, (IdVec<_, _>, Vec<_>)) =
             self.routes?.into_iter().map(|read| (read.route, (read.action, read.cors))).unzip();
         let cors = cors::rules(self.cors.ok()?, cors, &routes);
         let mut client_ip = self.client_ip?;
         let (consumers, consumer_forwarding) = self.consumers.into_rules(&mut client_ip)?;
-        let Policies { all: policies, written, rules, variants } = self.limits.into_policies()?;
+        let Policies { all: policies, numbers, rules, variants } = self.limits.into_policies()?;
         let gate = Gate {
             routes: RouteTable::new(routes),
             client_ip,
             limits: Limits::new(policies, store.instances),
             limit_rules: rules,
+            numbers,
             variants,
             descriptor_rules: self.descriptors?.table,
             default_limits: self.defaults.into_iter().map(|(id, _)| id).collect(),
@@ -159,7 +160,7 @@ impl<'a> Sections<'a> {
             logged_headers: log.headers,
             protected_headers: protected,
         };
-        let config = Config {
+        Some(Config {
             listeners: self.listeners?,
             workers: process.workers,
             shutdown_delay: process.shutdown_delay,
@@ -173,8 +174,7 @@ impl<'a> Sections<'a> {
             tracing: self.tracing.ok()?,
             admin: self.admin.ok()?,
             acme: self.acme.ok()?,
-        };
-        Some((config, written))
+        })
     }
 }
 

@@ -82,6 +82,13 @@ impl<'a> KeyResolver<'a> {
         Ok(values.join("|"))
     }
 
+    /// The value of the part `consumer` in the name of a key; none if there is no such part.
+    #[must_use]
+    pub fn consumer_in(&self, name: &str) -> Option<String> {
+        let place = self.rule.key.parts.iter().position(|part| *part == KeyPart::Consumer)?;
+        split(name).into_iter().nth(place)
+    }
+
     /// A key whose parts are unknown: only rules for whole keys apply.
     #[must_use]
     pub fn known(&self, key: Key) -> NamedKey<'a> {

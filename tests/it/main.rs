@@ -36,6 +36,7 @@ mod admin {
     mod openapi;
     mod page;
     mod page_access;
+    mod page_limits;
     mod page_pictures;
     mod tls;
     mod tokens;

@@ -1,4 +1,4 @@
-// Line charts of the last hour, with one cursor for all of them.
+// Line charts of the last hour, or since the start of the process, with one cursor for all of them.
 
 const HEIGHT = 104;
 const TOP = 8;
@@ -35,11 +35,12 @@ let lastTime = Date.now() / 1000;
 
 function timeAt(drawing, clientX) {
   const { left, width } = drawing.getBoundingClientRect();
-  return lastTime - HOUR + ((clientX - left) / width) * HOUR;
+  const start = chartStart(lastTime);
+  return start + ((clientX - left) / width) * (lastTime - start);
 }
 
 function moveCursor(time) {
-  cursor = time === null ? null : Math.min(lastTime, Math.max(lastTime - HOUR, time));
+  cursor = time === null ? null : Math.min(lastTime, Math.max(chartStart(lastTime), time));
   drawCharts(lastTime);
 }
 
@@ -54,18 +55,21 @@ function drawChart({ title, format, lines, readings, drawing }, list, now) {
   const values = lines.map((line) => list.map(line.read));
   const most = Math.max(...values.flat().filter((value) => value != null), 0);
   const top = most > 0 ? ceiling(most) : 1;
-  const x = (time) => ((time - (now - HOUR)) / HOUR) * width;
+  const axis = timeAxis(chartStart(now), now, width);
+  const { x } = axis;
   const y = (value) => HEIGHT - BOTTOM - (value / top) * (HEIGHT - BOTTOM - TOP);
   const parts = [];
   lines.forEach((line, index) => {
-    // A slot's point is in its middle, and the newest one's at the right edge.
-    const points = list.map((slot, place) => [x(Math.min(now, slot.start + SLOT / 2)), values[index][place]]);
+    // A slot's point is in its middle. The first and the last slot reach to their ends.
+    const points = list.map((slot, place) => [x(slot.start + SLOT / 2), values[index][place]]);
+    points.unshift([x(list[0]?.start ?? now), values[index][0]]);
+    points.push([x(now), values[index].at(-1)]);
     parts.push(...curve(points, y, `series-${line.name}`, lines.length === 1));
   });
   const shown = cursor === null ? list.at(-2) ?? list.at(-1) : list.findLast((slot) => slot.start <= cursor);
   if (cursor !== null) parts.push(svg("line", { class: "cursor", x1: x(cursor), x2: x(cursor), y1: 0, y2: HEIGHT - BOTTOM }));
   drawing.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
-  drawing.replaceChildren(...grid(top, y, width), ...parts, ...labels(top, most > 0 ? format : null, y), ...hours(now, x, width, HEIGHT));
+  drawing.replaceChildren(...grid(top, y, width), ...parts, ...labels(top, most > 0 ? format : null, y), ...times(axis, HEIGHT));
   const reading = (line) => {
     const value = shown ? line.read(shown) : null;
     const label = lines.length > 1 ? [element("i", { class: `swatch series-${line.name}` }), `${line.title} `] : [];
@@ -86,11 +90,17 @@ function labels(top, format, y) {
   return format ? [top / 2, top].map((value) => svg("text", { x: 0, y: y(value) + 11 }, format(value))) : [];
 }
 
-// The quarters of an hour, or the halves where there is little room, but for texts that would be cut off.
-function hours(now, x, width, height) {
+// The time from the left edge to the right one: `x` is the place of a time, within the edges.
+function timeAxis(start, end, width) {
+  const span = Math.max(1, end - start);
+  return { start, end, width, x: (time) => Math.min(1, Math.max(0, (time - start) / span)) * width };
+}
+
+// Times of day below an axis, as close as there is room for, but for texts that would be cut off.
+function times({ start, end, width, x }, height) {
   const texts = [];
-  const step = width < 260 ? 1800 : 900;
-  for (let time = Math.ceil((now - HOUR) / step) * step; time <= now; time += step) {
+  const step = [60, 300, 900].find((length) => ((end - start) / length) * 60 < width) ?? 1800;
+  for (let time = Math.ceil(start / step) * step; time <= end; time += step) {
     const place = x(time);
     if (place < 16 || place > width - 16) continue;
     texts.push(svg("text", { x: place, y: height - 4, "text-anchor": "middle" }, timeOfDay(time)));
@@ -126,7 +136,8 @@ function keyBars(history, width) {
   const end = list.at(-1).from + list.at(-1).seconds;
   const rate = (slot, field) => (slot[field] / Math.max(slot.seconds, 1)) * 60;
   const most = ceiling(Math.max(...list.map((slot) => Math.max(rate(slot, "requests"), rate(slot, "denials"))), 1));
-  const x = (time) => ((time - (end - HOUR)) / HOUR) * width;
+  const axis = timeAxis(Math.max(list[0].from, end - HOUR), end, width);
+  const { x } = axis;
   const y = (value) => height - BOTTOM - (value / most) * (height - BOTTOM - TOP);
   const bars = list.flatMap((slot) => ["requests", "denials"].filter((field) => slot[field] > 0).map((field) => {
     const box = { x: x(slot.from), width: Math.max(1, x(slot.from + slot.seconds) - x(slot.from) - 1) };
@@ -135,8 +146,8 @@ function keyBars(history, width) {
   }));
   const label = svg("text", { x: 0, y: y(most) + 11 }, `${short(most)}/min`);
   const sum = (field) => list.reduce((total, slot) => total + slot[field], 0);
-  const said = `In the last hour ${plural(sum("requests"), "request")}, ${number(sum("denials"))} of them denied`;
+  const said = `In the last hour ${plural(sum("requests"), "request")}, ${number(sum("denials"))} of them ${deniedWord(history.mode)}`;
   const box = { class: "bars", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": said };
   const lines = [0, most].map((value) => svg("line", { class: "grid", x1: 0, x2: width, y1: y(value), y2: y(value) }));
-  return svg("svg", box, ...lines, ...bars, label, ...hours(end, x, width, height));
+  return svg("svg", box, ...lines, ...bars, label, ...times(axis, height));
 }

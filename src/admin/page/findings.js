@@ -4,9 +4,9 @@ const SHOWN_FINDINGS = 6;
 const SLOW_STORE = 0.05;
 let announced = "";
 
-// `kind` is bad, warn or ok; `id` is the same as long as the finding is the same.
-function finding(kind, id, ...content) {
-  return { kind, id, content };
+// `kind` is bad, warn or ok; `id` is the same as long as the finding is the same. `key` is what the text ends with, as a link.
+function finding(kind, id, text, key = null) {
+  return { kind, id, text, key };
 }
 
 function showFindings(frame, now) {
@@ -17,16 +17,24 @@ function showFindings(frame, now) {
     found.push(finding("ok", "nothing", text));
   }
   const more = found.length - SHOWN_FINDINGS;
-  const list = found.slice(0, SHOWN_FINDINGS).map(({ kind, content, id }) => ({ id, kind, content }));
+  const list = found.slice(0, SHOWN_FINDINGS);
   if (more > 0) list.push(finding("warn", "more", `and ${number(more)} more: see the tables below`));
   setText(byId("now-note"), "");
-  const create = () => element("li", {}, mark(), element("p"));
-  updateRows(byId("findings"), list, create, (row, { kind, content }) => {
-    row.setAttribute("data-state", kind);
-    const text = content.map((part) => part.textContent ?? part).join("");
-    fillWith(row.lastChild, text, ...content);
-  });
+  updateRows(byId("findings"), list, createFinding, updateFinding);
   announce(list);
+}
+
+function createFinding() {
+  return element("li", {}, mark(), element("p", {}, element("span"), element("button", { type: "button", class: "link key" })));
+}
+
+function updateFinding(row, { kind, text, key }) {
+  row.dataset.state = kind;
+  const [words, link] = row.lastChild.children;
+  setText(words, text);
+  setText(link, key ? keyName(key) : "");
+  link.hidden = !key;
+  link.onclick = () => select(key.limit, key.key);
 }
 
 // Tells screen readers when a finding comes or goes, and not when its numbers change.
@@ -34,7 +42,7 @@ function announce(list) {
   const ids = list.map(({ id }) => id).join(" ");
   if (ids === announced) return;
   announced = ids;
-  setText(byId("announcement"), list.map(({ content }) => content.map((part) => part.textContent ?? part).join("")).join(". "));
+  setText(byId("announcement"), list.map(({ text, key }) => text + (key ? keyName(key) : "")).join(". "));
 }
 
 function storeFindings(store, recent) {
@@ -90,8 +98,10 @@ function limitFindings(recent, now) {
   const found = denying.map((limit) => {
     const rate = perSecond(denials(limit) / recent.seconds);
     const share = percent(denials(limit) / decisions(limit));
-    const text = `Limit ${limit.name} denies ${rate}, ${share} of its requests, ${sinceWhen(limit.name, now)}`;
-    return finding("warn", `limit ${limit.name}`, text, ...mainKey(limit.name));
+    const key = mainKey(limit.name);
+    const by = key ? `; ${key.share} by ` : "";
+    const text = `Limit ${limit.name} denies ${rate}, ${share} of its requests, ${sinceWhen(limit.name, now)}${by}`;
+    return finding("warn", `limit ${limit.name}`, text, key);
   });
   const isNear = (limit) => denials(limit) === 0 && (limit.near_limit ?? 0) > 0.2 * decisions(limit);
   const near = inside.filter(isNear).map((limit) => {
@@ -117,12 +127,11 @@ function foreignDenials(recent) {
   return [finding("warn", "foreign", text)];
 }
 
-// The key with the most denials of a limit, as a link to its state.
+// The key with the most denials of a limit, and its share of them; null if it has none.
 function mainKey(limit) {
   const top = topKeys.find((entry) => entry.limit === limit);
   const first = top?.keys[0];
-  if (!first || first.count === 0) return [];
+  if (!first || first.count === 0) return null;
   const share = percent((first.count - first.error) / top.total);
-  const open = element("button", { type: "button", class: "link key", onclick: () => select(limit, first.key) }, keyName(first));
-  return [`; ${share} of ${plural(top.total, "denial")} in the last ${WINDOWS[chosenWindow()][1]} by `, open];
+  return { ...first, limit, share: `${share} of ${plural(top.total, "denial")} in the last ${WINDOWS[chosenWindow()][1]}` };
 }

@@ -61,14 +61,9 @@ const OUTCOMES = {
   banned: "banned",
   blocked: "blocked",
   missing: "without a key",
-  shadow_denied: "shadow denials",
+  shadow_denied: "would be denied",
   exempt: "exempt",
 };
 
-// How a limit counts: `100 in 1 min, burst 500 (gcra)`.
-function quotaText(limit) {
-  const algorithm = limit.algorithm.replaceAll("_", " ");
-  if (limit.algorithm === "concurrency") return `${number(limit.limit)} at once (${algorithm})`;
-  const burst = limit.limit === limit.quota ? "" : `, at most ${number(limit.limit)} at once`;
-  return `${number(limit.quota)} in ${duration(limit.window)}${burst} (${algorithm})`;
-}
+// What a limit of this mode does with a request that exceeds it.
+const deniedWord = (mode) => (mode === "shadow" ? "would be denied" : "denied");

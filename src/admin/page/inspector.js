@@ -128,8 +128,9 @@ function showKey(key, { statuses, history, raise }) {
 function standing(status, raise) {
   const tier = status.tier ? element("h3", {}, `Tier ${status.tier}`) : null;
   const why = { quota: "its quota is used up", ban: `banned until ${until(status.until)}`, block: `blocked until ${until(status.until)}` };
-  const shadow = limitsByName.get(status.limit)?.mode === "shadow" ? " (in shadow mode: requests pass)" : "";
-  const verdict = status.allowed ? state("ok", "Allowed") : state("bad", `Denied: ${why[status.cause]}${shadow}`);
+  const isShadow = limitsByName.get(status.limit)?.mode === "shadow";
+  const denied = `${isShadow ? "Would be denied" : "Denied"}: ${why[status.cause]}`;
+  const verdict = status.allowed ? state("ok", "Allowed") : state(isShadow ? "warn" : "bad", denied);
   const reset = status.reset_after > 0 ? `; all available again in ${duration(Math.ceil(status.reset_after))}` : "";
   const left = `${number(status.remaining)} of ${plural(status.of, "unit")} left${reset}`;
   const raised = status.raised ? `Raised by ${status.raised}${raise ? ` until ${until(raise.until)}, by ${raise.started_by}` : ""}` : null;
@@ -155,7 +156,7 @@ function adviceFor(statuses, { slots: list, mode }) {
 
 function hourOf(history, width) {
   const sum = (field) => history.slots.reduce((total, slot) => total + slot[field], 0);
-  const word = history.mode === "shadow" ? "would be denied" : "denied";
+  const word = deniedWord(history.mode);
   const counts = `${plural(sum("requests"), "request")}, ${number(sum("denials"))} ${word}`;
   const error = history.max_error > 0 ? `, each bar up to ${number(history.max_error)} too high` : "";
   const legend = element("p", { class: "legend" }, element("span", {}, element("i", { class: "requests" }), "requests"),

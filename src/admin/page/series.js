@@ -38,6 +38,18 @@ function addFrame(frame) {
   }
 }
 
+// How many of the last sixty minutes the slots reach back.
+function coveredMinutes(now) {
+  const [first] = slots.keys();
+  return Math.min(60, Math.floor((now - first) / 60) + 1);
+}
+
+// The start of the charts: an hour ago, or that of the first slot, or of the process within it.
+function chartStart(now) {
+  const [first = now - HOUR] = slots.keys();
+  return Math.max(now - HOUR, first, Math.min(hello?.started ?? first, first + SLOT));
+}
+
 function addCounts(table, name, counts) {
   let entry = table.get(name);
   if (!entry) {

@@ -38,7 +38,7 @@ function fillLimit(cell, limit) {
   const isShadow = summary?.mode === "shadow";
   const open = () => lookUp(limit.name);
   const name = element("button", { type: "button", class: "link", onclick: open, title: "Enter a key of this limit" }, limit.name);
-  const sub = summary ? quotaText(summary) : null;
+  const sub = summary && `${summary.numbers} (${summary.algorithm})`;
   fillWith(cell, `${limit.name} ${sub} ${isShadow}`, name, isShadow ? element("span", { class: "tag-shadow" }, "shadow") : null,
     sub && element("span", { class: "sub" }, sub));
 }
@@ -65,7 +65,8 @@ function fillOthers(cell, limit) {
 }
 
 function fillMinutes(cell, item) {
-  fillWith(cell, item.minutes.join(), sparkline(item.minutes));
+  const minutes = item.minutes.slice(-coveredMinutes(lastFrame.time));
+  fillWith(cell, minutes.join(), sparkline(minutes));
 }
 
 function fillServer(cell, server) {

@@ -7,6 +7,7 @@ let topCovered = 0;
 let topTimer = null;
 
 const keyName = (key) => key.name ?? key.consumer ?? key.key;
+const denier = ({ limit, mode }) => (mode === "shadow" ? `${limit} (would deny)` : limit);
 
 // Reads the list again and again while the page is visible. A list that takes long is read less often.
 async function followTop() {
@@ -43,8 +44,7 @@ function keyRows() {
     id: `${limit.limit} ${key.key}`,
     title: keyName(key),
     sub: subtitle(key),
-    limits: limit.limit,
-    isShadow: limit.mode === "shadow",
+    limits: denier(limit),
     least: key.count - key.error,
     most: key.count,
     of: limit.total,
@@ -54,8 +54,8 @@ function keyRows() {
 }
 
 function subtitle(key) {
-  const consumer = key.several_consumers ? "several consumers" : key.name && key.consumer;
-  return [consumer, keyName(key) === key.key ? null : key.key].filter(Boolean).join(" · ");
+  const consumer = key.several_consumers ? "several consumers" : key.consumer;
+  return [consumer, key.key].filter((text) => text && text !== keyName(key)).join(" · ");
 }
 
 // The denials of each consumer, in all limits. Its row opens its key with the most.
@@ -64,21 +64,19 @@ function consumerRows() {
   for (const row of topKeys.flatMap((limit) => limit.keys.map((key) => ({ limit, key })))) {
     const { limit, key } = row;
     if (!key.consumer) continue;
-    const sum = consumers.get(key.consumer) ?? { limits: new Set(), least: 0, most: 0, of: 0, shadows: 0, first: row };
+    const sum = consumers.get(key.consumer) ?? { limits: new Set(), least: 0, most: 0, of: 0, first: row };
     consumers.set(key.consumer, sum);
-    if (!sum.limits.has(limit.limit)) sum.of += limit.total;
-    if (limit.mode === "shadow") sum.shadows += 1;
-    sum.limits.add(limit.limit);
+    if (!sum.limits.has(denier(limit))) sum.of += limit.total;
+    sum.limits.add(denier(limit));
     sum.least += key.count - key.error;
     sum.most += key.count;
     if (key.count > sum.first.key.count) sum.first = row;
   }
-  return [...consumers].map(([name, { limits, least, most, of, first, shadows }]) => ({
+  return [...consumers].map(([name, { limits, least, most, of, first }]) => ({
     id: `consumer ${name}`,
     title: name,
     sub: "",
     limits: [...limits].join(", "),
-    isShadow: shadows === limits.size,
     least,
     most,
     of,
@@ -98,7 +96,7 @@ function updateTopRow(row, item) {
   who.firstChild.onclick = item.select;
   setText(who.firstChild, item.title);
   setText(who.lastChild, item.sub);
-  fillWith(limit, `${item.limits} ${item.isShadow}`, item.limits, item.isShadow ? element("span", { class: "tag-shadow" }, "shadow") : null);
+  setText(limit, item.limits);
   const range = item.least === item.most ? number(item.most) : `${number(item.least)}–${number(item.most)}`;
   const share = item.least / Math.max(item.of, 1);
   fillWith(count, `${range} ${percent(share)}`, range, element("span", { class: "sub" }, percent(share)), bar(share));

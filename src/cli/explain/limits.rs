@@ -24,7 +24,7 @@ pub(super) fn explain(
 ) -> ExplainedLimit {
     let gate = &loaded.config.snapshot.gate;
     let (policy, rule) = (&gate.limits.policies[id], &gate.limit_rules[id]);
-    rows.row("limit", format!("{}: {}", policy.name, describe_quota(loaded, id)));
+    rows.row("limit", format!("{}: {}", policy.name, describe_quota(gate, id)));
     if policy.shadow {
         rows.sub_row("mode", "shadow: it denies no request");
     }
@@ -32,7 +32,7 @@ pub(super) fn explain(
         name: policy.name.to_string(),
         algorithm: policy.quota.algorithm().name(),
         mode: if policy.shadow { "shadow" } else { "enforce" },
-        numbers: loaded.limits[id].numbers.to_string(),
+        numbers: gate.numbers[id].to_string(),
         key: explain_key(rows, &rule.key, subject),
         ..ExplainedLimit::default()
     };
@@ -72,10 +72,9 @@ pub(super) fn explain_block(rows: &mut TextRows, gate: &Gate, id: PolicyId, subj
 }
 
 /// The algorithm and the quota of a limit, a tier or an override.
-fn describe_quota(loaded: &Loaded, id: PolicyId) -> String {
-    let (policy, written) = (&loaded.config.snapshot.gate.limits.policies[id], &loaded.limits[id]);
-    let (algorithm, most) = (policy.quota.algorithm().name(), policy.quota.limit());
-    format!("{algorithm}, {}; at most {most} at once", written.numbers)
+fn describe_quota(gate: &Gate, id: PolicyId) -> String {
+    let quota = &gate.limits.policies[id].quota;
+    format!("{}, {}; at most {} at once", quota.algorithm().name(), gate.numbers[id], quota.limit())
 }
 
 /// A limit that charges a request.
@@ -100,11 +99,11 @@ fn explain_charge(
         PolicySource::Base => explain_no_tier(rows, gate, rule, subject),
         PolicySource::Tier(name) => {
             let by = rule.tiers.as_ref().map_or_else(String::new, |tiers| tiers.by.to_string());
-            rows.sub_row("tier", format!("{name}, by {by}: {}", describe_quota(loaded, charge.policy)));
+            rows.sub_row("tier", format!("{name}, by {by}: {}", describe_quota(gate, charge.policy)));
             info.tier = Some((*name).to_owned());
         }
         PolicySource::Override(name) => {
-            rows.sub_row("override", format!("{name}: {}", describe_quota(loaded, charge.policy)));
+            rows.sub_row("override", format!("{name}: {}", describe_quota(gate, charge.policy)));
             info.overridden = Some((*name).to_owned());
         }
     }
@@ -125,7 +124,7 @@ fn explain_charge(
     let tag = format!("{}{}", Key::TAG, String::from_utf8_lossy(&charge.key.text()));
     ExplainedLimit {
         outcome: "charged",
-        numbers: loaded.limits[charge.policy].numbers.to_string(),
+        numbers: gate.numbers[charge.policy].to_string(),
         cost: Some(charge.cost),
         tag: Some(tag),
         stored_as: explain_store(rows, loaded, policy, charge),

@@ -11,7 +11,6 @@ use super::rate_parts;
 use crate::config::consumers::{OwnNumbers, ReadConsumers};
 use crate::config::item::Item;
 use crate::config::keys::DeclaredKeys as _;
-use crate::config::loaded::WrittenLimit;
 use crate::config::numbers::Numbers;
 use crate::config::quota::{quota, warn, written};
 use crate::config::rate::{is_rate, written_period};
@@ -35,7 +34,7 @@ pub(super) struct Base<'b, 'a> {
 /// Other numbers of a limit.
 pub(super) struct Variant {
     pub policy: Policy,
-    pub written: WrittenLimit,
+    pub numbers: Box<str>,
     /// Its name in messages.
     pub label: String,
     pub span: Range<usize>,
@@ -221,8 +220,8 @@ fn variant(
     let all = own.clone().over(base.numbers?);
     let quota = quota(algorithm, &all)?;
     warn(algorithm, &own, &all);
-    let written = WrittenLimit { numbers: written(algorithm, &all) };
-    Some(Variant { policy: policy(quota), written, label, span: name.span.clone() })
+    let numbers = written(algorithm, &all);
+    Some(Variant { policy: policy(quota), numbers, label, span: name.span.clone() })
 }
 
 /// How to write the numbers of a tier or an override that has no table: as a rate, with the period of the limit if only

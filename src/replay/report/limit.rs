@@ -88,7 +88,7 @@ impl LimitReport {
         Self {
             name: policy.name.to_string(),
             algorithm: policy.quota.algorithm().name(),
-            numbers: loaded.limits[id].numbers.to_string(),
+            numbers: gate.numbers[id].to_string(),
             key: gate.limit_rules[id].key.parts.iter().map(ToString::to_string).collect(),
             shadow: policy.shadow,
             requests: tally.requests(),

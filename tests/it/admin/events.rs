@@ -115,7 +115,10 @@ fn frames_show_what_has_happened_since_the_last() {
         (&hello["routes"], &hello["interval"], &hello["can_change"]),
         (&json!(2), &json!(1), &json!(true))
     );
-    let three = json!({"name": "three", "algorithm": "token_bucket", "mode": "enforce", "limit": 3, "quota": 3, "window": 3600});
+    let three = json!({
+        "name": "three", "algorithm": "token_bucket", "mode": "enforce", "numbers": "3/hour",
+        "limit": 3, "quota": 3, "window": 3600,
+    });
     assert_eq!(hello["limits"][0], three);
     // The first frame comes at once, and shows what the history does not show yet.
     let first = stream.expect("frame");

@@ -144,6 +144,9 @@ fn limits_are_listed() {
     assert_eq!(limit["key"].as_array().unwrap().len(), 2);
     let other = |kind: &str| format!("{} {}", limit[kind][0]["name"], limit[kind][0]["limit"]);
     assert_eq!((other("tiers"), other("overrides")), ("\"POST\" 10".into(), "\"acme\" 20".into()));
+    // In the words of the file.
+    let numbers = [limit, &limit["tiers"][0], &limit["overrides"][0]].map(|one| &one["numbers"]);
+    assert_eq!(numbers, ["10/s, burst 4", "10/s, burst 9", "10/s, burst 19"]);
 }
 
 #[test]

@@ -51,7 +51,7 @@ pub fn url(proxy: &Tidegate) -> String {
 
 /// Opens the page, and waits until it has shown the history.
 #[track_caller]
-fn open(proxy: &Tidegate) -> Browser {
+pub fn open(proxy: &Tidegate) -> Browser {
     let mut browser = Browser::start();
     browser.show_as((1280, 900), "light");
     browser.open(&url(proxy));

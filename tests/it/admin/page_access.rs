@@ -100,6 +100,42 @@ fn a_keyboard_is_enough() {
 }
 
 #[test]
+fn the_focus_stays_where_rows_change() {
+    let proxy = start();
+    let mut browser = inspecting(&proxy);
+    for button in ["#findings button", "#denied-rows button", "#limits-head button", "#limits-rows button"] {
+        browser.wait(&format!("document.querySelector({})?.checkVisibility()", json!(button)));
+        browser.evaluate(&format!("(window.focused = document.querySelector({})).focus()", json!(button)));
+        let before = browser.text("#findings");
+        for _ in 0..5 {
+            get(proxy.addr(), "/", &["X-User: alice"]);
+        }
+        browser.wait(&format!("document.querySelector('#findings').innerText !== {}", json!(before)));
+        assert_eq!(browser.evaluate("document.activeElement === window.focused"), true, "{button}");
+    }
+}
+
+#[test]
+fn targets_of_the_pointer_are_large_enough() {
+    let proxy = start();
+    let mut browser = inspecting(&proxy);
+    browser.wait_text("#findings", "alice");
+    let small = "[...document.querySelectorAll('a[href], button, input, select')]\
+        .filter(target => target.checkVisibility())\
+        .map(target => [target.outerHTML, target.getBoundingClientRect()])\
+        .filter(([, { width, height }]) => width < 24 || height < 24)\
+        .map(([html, { width, height }]) => `${html}: ${width} x ${height}`)";
+    for size in [(1280, 900), (400, 800)] {
+        browser.show_as(size, "light");
+        browser.wait(&format!("innerWidth === {}", size.0));
+        assert_eq!(browser.evaluate(small), json!([]), "{size:?}");
+        browser.click("[data-action=raise]");
+        assert_eq!(browser.evaluate(small), json!([]), "{size:?}");
+        browser.evaluate("document.querySelector('#confirm').close()");
+    }
+}
+
+#[test]
 fn arrow_keys_read_the_charts() {
     let proxy = start();
     let mut browser = inspecting(&proxy);
@@ -108,13 +144,13 @@ fn arrow_keys_read_the_charts() {
     let reads = |text: &str| {
         format!("/^[0-9:]{{8}}\\s+{text}/.test(document.querySelector('#traffic .readings').innerText)")
     };
-    // Before the start of the process there is no number. A slot may have ended since then.
-    let is_before_the_start = (0..10).any(|_| {
+    // The charts begin at the start of the process.
+    for _ in 0..10 {
         browser.press("ArrowLeft");
         browser.wait("document.querySelectorAll('#traffic .cursor').length === 4");
-        browser.evaluate(&reads("–")) == true
-    });
-    assert!(is_before_the_start);
+        browser.wait(&reads("[0-9.]+.s"));
+    }
+    assert_eq!(browser.evaluate("document.querySelector('#traffic .cursor').x1.baseVal.value"), 0);
     browser.press("ArrowRight");
     browser.wait(&reads("[0-9.]+.s"));
     browser.press("Escape");

@@ -1,5 +1,7 @@
 //! `--consumer` of `tidegate keys` and `tidegate explain`.
 
+use std::collections::BTreeSet;
+
 use super::Finished;
 use super::keys::{json, keys, over_both_stores_with, run};
 use crate::consumers::setup::{CONSUMERS, ConsumersFile, with_key};
@@ -59,6 +61,30 @@ fn keys_are_named_by_their_consumers() {
         keys(proxy, &["reset", "per-consumer", "--consumer", "small"]);
         assert_eq!((limit("s-1").0, remaining(&["per-consumer"])), (200, 1));
     });
+}
+
+#[test]
+fn a_key_has_the_tier_of_its_consumer_and_no_other() {
+    let consumers = ConsumersFile::new(CONSUMERS);
+    let proxy = Tidegate::start(&config(&consumers));
+    let peek = |args: &[&str]| -> Vec<String> {
+        let found = json(&proxy, &[&["peek", "per-consumer"], args].concat())["keys"].clone();
+        found.as_array().unwrap().iter().map(|row| format!("{} of {}", row["tier"], row["of"])).collect()
+    };
+    let block = |name: &str| keys(&proxy, &["block", "per-consumer", "--consumer", name, "--for", "1h"]);
+    for (name, key, shown) in [("small", "s-1", "null of 2"), ("acme", "k-2", "\"pro\" of 20")] {
+        // A block applies to all tiers.
+        let blocked = block(name);
+        assert_eq!(peek(&["--consumer", name]), [shown]);
+        // By its tag, once requests were denied.
+        assert_eq!(with_key(&proxy, "/", key).status(), 403);
+        let tag = blocked.split_whitespace().find(|word| word.starts_with("tag:")).unwrap();
+        assert_eq!(peek(&[tag]), [shown]);
+    }
+    let denied = json(&proxy, &["list", "per-consumer", "--denied"])["keys"].clone();
+    let tiers = denied.as_array().unwrap().iter().map(|row| row["tier"].to_string());
+    assert_eq!(tiers.collect::<BTreeSet<_>>(), ["null", "\"pro\""].map(str::to_owned).into());
+    assert_eq!(denied.as_array().unwrap().len(), 2);
 }
 
 #[test]

@@ -157,7 +157,7 @@ fn limits_are_read() {
     assert_eq!((gate.limits.policies[1].ahead, policy.ahead), (Some(ahead), None));
     let max = 50;
     assert_eq!(gate.limit_rules[PolicyId(2)].cost, Cost::Header { name: "x-cost".parse().unwrap(), max });
-    let numbers: Vec<&str> = loaded.limits.iter().map(|limit| &*limit.numbers).collect();
+    let numbers: Vec<&str> = loaded.config.snapshot.gate.numbers.iter().map(|numbers| &**numbers).collect();
     assert_eq!(
         numbers,
         [

@@ -139,7 +139,7 @@ fn parts_can_be_switched_off() {
         assert!(!installed("").all(kind).is_empty(), "{kind}");
         assert!(installed(values).all(kind).is_empty(), "{values}");
     }
-    for kind in ["HorizontalPodAutoscaler", "Ingress", "ServiceMonitor"] {
+    for kind in ["HorizontalPodAutoscaler", "Ingress", "PrometheusRule", "ServiceMonitor"] {
         assert!(installed("").all(kind).is_empty(), "{kind}");
     }
 }

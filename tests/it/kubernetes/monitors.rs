@@ -1,10 +1,10 @@
-//! The `ServiceMonitor` of the chart and the `PodMonitor`s: they scrape what the pods have.
+//! The `ServiceMonitor` of the chart and the `PodMonitor`s: they scrape what the pods have. The `PrometheusRule` of the chart.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::setup::{Installation, by, installations, list, text};
+use super::setup::{Installation, by, chart, installations, list, text, yaml};
 
 /// The keys of an object.
 fn keys(value: &Value) -> BTreeSet<&str> {
@@ -70,4 +70,18 @@ fn monitors_scrape_the_pods_once() {
         }
     }
     assert_eq!(kinds.len(), 2);
+}
+
+#[test]
+fn the_rules_of_the_chart_are_those_of_the_file_with_its_runbook() {
+    let file = yaml("config/prometheus/alerts.yaml").remove(0);
+    let rules = |values: &str| {
+        let objects = chart(&format!("prometheusRule: {{ enabled: true, {values} }}"));
+        Installation { name: "chart", objects }.one("PrometheusRule")["spec"].clone()
+    };
+    assert_eq!(rules(""), file);
+    let (own, moved) =
+        ("https://git.example.com/tidegate/docs/alerts.md", "https://runbooks.internal/tidegate");
+    let expected = file.to_string().replace(&format!("{own}#"), &format!("{moved}#"));
+    assert_eq!(rules(&format!("runbookUrl: '{moved}'")).to_string(), expected);
 }

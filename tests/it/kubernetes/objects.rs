@@ -37,7 +37,7 @@ fn through_the_api(object: &Value) -> Option<Value> {
         ("v1", "Secret") => understood::<Secret>(object),
         ("v1", "Service") => understood::<Service>(object),
         ("v1", "ServiceAccount") => understood::<ServiceAccount>(object),
-        ("monitoring.coreos.com/v1", "PodMonitor" | "ServiceMonitor") => return None,
+        ("monitoring.coreos.com/v1", "PodMonitor" | "PrometheusRule" | "ServiceMonitor") => return None,
         other => panic!("unknown kind {other:?}"),
     })
 }
@@ -53,7 +53,7 @@ fn objects_are_those_of_the_api() {
             }
         }
     }
-    assert_eq!(kinds.len(), 12, "{kinds:?}");
+    assert_eq!(kinds.len(), 13, "{kinds:?}");
 }
 
 #[test]

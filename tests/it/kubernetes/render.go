@@ -87,8 +87,17 @@ func (asked request) texts() ([]string, error) {
 	merge(values, given)
 	// In .Chart the keys begin with a capital letter.
 	metadata := object{"Name": chart["name"], "Version": chart["version"], "AppVersion": chart["appVersion"]}
-	data := object{"Values": values, "Chart": metadata, "Release": asked.Release}
+	data := object{"Values": values, "Chart": metadata, "Release": asked.Release, "Files": files(asked.Chart)}
 	return asked.render(data)
+}
+
+// files is the directory of a chart.
+type files string
+
+// Get returns the text of a file of the chart.
+func (chart files) Get(name string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(string(chart), name))
+	return string(text), err
 }
 
 func read(file string, into *object) error {
