@@ -8,5 +8,6 @@ pub mod mistaken;
 mod reference;
 
 pub(super) use self::declare::keys;
+pub(super) use self::key::ANY_NAME;
 pub use self::key::{ConfigKey, DeclaredKeys, Default, TableKeys, ValueKind};
 pub use self::reference::{Block, reference, schema};
