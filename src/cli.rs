@@ -16,6 +16,7 @@ mod replay;
 mod simulate;
 mod status;
 mod top;
+mod unix_permission;
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
