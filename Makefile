@@ -23,6 +23,7 @@ BINDIR ?= $(PREFIX)/bin
 SHAREDIR ?= $(PREFIX)/share
 DOCDIR ?= $(SHAREDIR)/doc/tidegate
 MANDIR ?= $(SHAREDIR)/man/man1
+MAN5DIR ?= $(SHAREDIR)/man/man5
 BASHDIR ?= $(SHAREDIR)/bash-completion/completions
 ZSHDIR ?= $(SHAREDIR)/zsh/site-functions
 FISHDIR ?= $(SHAREDIR)/fish/vendor_completions.d
@@ -114,14 +115,15 @@ release-pgo: ## Build it with profile-guided optimisation: target/pgo/tidegate (
 # is never overwritten. The binary writes its manual pages and completions itself.
 install: $(BINARY) ## Install binary, systemd units, manual, completions and an example configuration (PREFIX, DESTDIR)
 	install -d '$(DESTDIR)$(BINDIR)' '$(DESTDIR)$(UNITDIR)' '$(DESTDIR)$(SYSUSERSDIR)' '$(DESTDIR)$(TMPFILESDIR)' \
-	  '$(DESTDIR)$(DOCDIR)/examples' '$(DESTDIR)$(MANDIR)' '$(DESTDIR)$(BASHDIR)' '$(DESTDIR)$(ZSHDIR)' '$(DESTDIR)$(FISHDIR)' \
-	  '$(DESTDIR)$(SYSCONFDIR)/tidegate/tls'
+	  '$(DESTDIR)$(DOCDIR)/examples' '$(DESTDIR)$(MANDIR)' '$(DESTDIR)$(MAN5DIR)' '$(DESTDIR)$(BASHDIR)' \
+	  '$(DESTDIR)$(ZSHDIR)' '$(DESTDIR)$(FISHDIR)' '$(DESTDIR)$(SYSCONFDIR)/tidegate/tls'
 	install -m 755 '$(BINARY)' '$(DESTDIR)$(BINDIR)/tidegate'
 	$(ADAPT) config/tidegate.service >'$(DESTDIR)$(UNITDIR)/tidegate.service'
 	$(ADAPT) config/tidegate.socket >'$(DESTDIR)$(UNITDIR)/tidegate.socket'
 	$(ADAPT) config/tidegate.sysusers >'$(DESTDIR)$(SYSUSERSDIR)/tidegate.conf'
 	$(ADAPT) config/tidegate.tmpfiles >'$(DESTDIR)$(TMPFILESDIR)/tidegate.conf'
 	$(WRITE) '$(BINARY)' man '$(DESTDIR)$(MANDIR)'
+	mv '$(DESTDIR)$(MANDIR)/tidegate.toml.5' '$(DESTDIR)$(MAN5DIR)/tidegate.toml.5'
 	$(WRITE) '$(BINARY)' completions bash >'$(DESTDIR)$(BASHDIR)/tidegate'
 	$(WRITE) '$(BINARY)' completions zsh >'$(DESTDIR)$(ZSHDIR)/_tidegate'
 	$(WRITE) '$(BINARY)' completions fish >'$(DESTDIR)$(FISHDIR)/tidegate.fish'
@@ -140,7 +142,7 @@ uninstall: ## Remove what `make install` has installed, except the configuration
 	rm -f '$(DESTDIR)$(BINDIR)/tidegate' '$(DESTDIR)$(UNITDIR)/tidegate.service' '$(DESTDIR)$(UNITDIR)/tidegate.socket' \
 	  '$(DESTDIR)$(SYSUSERSDIR)/tidegate.conf' '$(DESTDIR)$(TMPFILESDIR)/tidegate.conf' '$(DESTDIR)$(BASHDIR)/tidegate' \
 	  '$(DESTDIR)$(ZSHDIR)/_tidegate' '$(DESTDIR)$(FISHDIR)/tidegate.fish' \
-	  '$(DESTDIR)$(MANDIR)/tidegate.1' '$(DESTDIR)$(MANDIR)'/tidegate-*.1
+	  '$(DESTDIR)$(MANDIR)/tidegate.1' '$(DESTDIR)$(MANDIR)'/tidegate-*.1 '$(DESTDIR)$(MAN5DIR)/tidegate.toml.5'
 	rm -rf '$(DESTDIR)$(DOCDIR)'
 
 release: ## Build what a release has, in target/dist: archives, checksums, SBOM (TARGET=…-musl for a static binary)

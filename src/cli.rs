@@ -3,6 +3,7 @@
 mod admin_args;
 mod admin_client;
 mod check;
+mod completions;
 mod convert;
 mod decimal;
 mod describe;
@@ -11,6 +12,7 @@ mod file;
 mod generated;
 mod init;
 mod keys;
+mod man;
 mod output;
 mod replay;
 mod simulate;
@@ -113,9 +115,9 @@ enum CliCommand {
     /// Uses its admin interface, as `tidegate keys` does.
     Status(status::StatusArgs),
     /// Print the completions of the command line for a shell.
-    Completions(generated::CompletionsArgs),
-    /// Print the manual page, or write those of all commands into a directory.
-    Man(generated::ManArgs),
+    Completions(completions::CompletionsArgs),
+    /// Print the manual page, or write those of all commands and of the configuration file into a directory.
+    Man(man::ManArgs),
     /// Show the version, and from which commit, for which target and with which features it was built.
     #[command(after_help = VERSION_EXAMPLES)]
     Version,
@@ -124,6 +126,7 @@ enum CliCommand {
 /// Runs the command that the arguments of this process name.
 #[must_use]
 pub fn main() -> ExitCode {
+    completions::complete(Cli::command);
     let outcome = match Cli::try_parse_from(command_first(env::args_os().collect())) {
         Ok(cli) => run(&cli.command),
         Err(message) => print_message(&message),
@@ -164,8 +167,8 @@ fn run(command: &CliCommand) -> CommandResult {
         CliCommand::Health(args) => status::health(args),
         CliCommand::Reload(args) => status::reload(args),
         CliCommand::Status(args) => status::status(args),
-        CliCommand::Completions(args) => generated::completions(args, Cli::command()),
-        CliCommand::Man(args) => generated::man(args, Cli::command()),
+        CliCommand::Completions(args) => completions::completions(args),
+        CliCommand::Man(args) => man::man(args, Cli::command()),
         CliCommand::Version => version(),
     }
 }

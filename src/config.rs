@@ -21,6 +21,7 @@ mod lints;
 mod listeners;
 mod loaded;
 mod log;
+mod names;
 mod numbers;
 mod quota;
 mod rate;
@@ -44,10 +45,11 @@ use std::path::Path;
 
 use toml::de::DeTable;
 
-pub use keys::Block;
+pub use keys::{Block, KeyText, TableText};
 pub use loaded::{Config, ConfigChange, ConfigPart, Fingerprint, Loaded, WrittenLimit};
+pub use names::{consumer_names, limit_names};
 pub use report::Report;
-pub use top::{reference, schema};
+pub use top::{describe, reference, schema, tables};
 
 use self::consumers::ConsumerKeys;
 use self::keys::{DeclaredKeys as _, TableKeys};
