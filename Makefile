@@ -25,6 +25,7 @@ BINDIR ?= $(PREFIX)/bin
 SHAREDIR ?= $(PREFIX)/share
 DOCDIR ?= $(SHAREDIR)/doc/tidegate
 MANDIR ?= $(SHAREDIR)/man/man1
+MAN5DIR ?= $(SHAREDIR)/man/man5
 BASHDIR ?= $(SHAREDIR)/bash-completion/completions
 ZSHDIR ?= $(SHAREDIR)/zsh/site-functions
 FISHDIR ?= $(SHAREDIR)/fish/vendor_completions.d
@@ -123,8 +124,8 @@ release-pgo: ## Build it with profile-guided optimisation: target/pgo/tidegate (
 # The debug information of a release is beside it, where debuggers and backtraces find it.
 install: $(BINARY) ## Install binary, systemd units, manual, completions and an example configuration (PREFIX, DESTDIR)
 	install -d '$(DESTDIR)$(BINDIR)' '$(DESTDIR)$(UNITDIR)' '$(DESTDIR)$(SYSUSERSDIR)' '$(DESTDIR)$(TMPFILESDIR)' \
-	  '$(DESTDIR)$(DOCDIR)/examples' '$(DESTDIR)$(MANDIR)' '$(DESTDIR)$(BASHDIR)' '$(DESTDIR)$(ZSHDIR)' '$(DESTDIR)$(FISHDIR)' \
-	  '$(DESTDIR)$(SYSCONFDIR)/tidegate/tls' '$(DESTDIR)$(LOGROTATEDIR)'
+	  '$(DESTDIR)$(DOCDIR)/examples' '$(DESTDIR)$(MANDIR)' '$(DESTDIR)$(MAN5DIR)' '$(DESTDIR)$(BASHDIR)' \
+	  '$(DESTDIR)$(ZSHDIR)' '$(DESTDIR)$(FISHDIR)' '$(DESTDIR)$(SYSCONFDIR)/tidegate/tls' '$(DESTDIR)$(LOGROTATEDIR)'
 ifeq ($(BINARY),$(RELEASE))
 	objcopy --only-keep-debug --compress-debug-sections '$(BINARY)' '$(DESTDIR)$(BINDIR)/tidegate.debug'
 	chmod 644 '$(DESTDIR)$(BINDIR)/tidegate.debug'
@@ -140,6 +141,7 @@ endif
 	$(ADAPT) config/tidegate.tmpfiles >'$(DESTDIR)$(TMPFILESDIR)/tidegate.conf'
 	install -m 644 config/tidegate.logrotate '$(DESTDIR)$(LOGROTATEDIR)/tidegate'
 	$(WRITE) '$(BINARY)' man '$(DESTDIR)$(MANDIR)'
+	mv '$(DESTDIR)$(MANDIR)/tidegate.toml.5' '$(DESTDIR)$(MAN5DIR)/tidegate.toml.5'
 	$(WRITE) '$(BINARY)' completions bash >'$(DESTDIR)$(BASHDIR)/tidegate'
 	$(WRITE) '$(BINARY)' completions zsh >'$(DESTDIR)$(ZSHDIR)/_tidegate'
 	$(WRITE) '$(BINARY)' completions fish >'$(DESTDIR)$(FISHDIR)/tidegate.fish'
@@ -160,7 +162,7 @@ uninstall: ## Remove what `make install` has installed, except the configuration
 	rm -f '$(DESTDIR)$(BINDIR)/tidegate' '$(DESTDIR)$(BINDIR)/tidegate.debug' '$(DESTDIR)$(LOGROTATEDIR)/tidegate' '$(DESTDIR)$(UNITDIR)/tidegate.service' '$(DESTDIR)$(UNITDIR)/tidegate.socket' \
 	  '$(DESTDIR)$(SYSUSERSDIR)/tidegate.conf' '$(DESTDIR)$(TMPFILESDIR)/tidegate.conf' '$(DESTDIR)$(BASHDIR)/tidegate' \
 	  '$(DESTDIR)$(ZSHDIR)/_tidegate' '$(DESTDIR)$(FISHDIR)/tidegate.fish' \
-	  '$(DESTDIR)$(MANDIR)/tidegate.1' '$(DESTDIR)$(MANDIR)'/tidegate-*.1
+	  '$(DESTDIR)$(MANDIR)/tidegate.1' '$(DESTDIR)$(MANDIR)'/tidegate-*.1 '$(DESTDIR)$(MAN5DIR)/tidegate.toml.5'
 	rm -rf '$(DESTDIR)$(DOCDIR)'
 
 release: ## Build what a release has, in target/dist: archives, checksums, SBOM (TARGET=…-musl for a static binary)

@@ -3,6 +3,7 @@
 mod admin_args;
 mod admin_client;
 mod check;
+mod completions;
 mod convert;
 mod decimal;
 mod describe;
@@ -11,20 +12,24 @@ mod file;
 mod generated;
 mod init;
 mod keys;
+mod man;
 mod output;
 mod reload;
 mod replay;
 mod simulate;
 mod status;
 mod top;
+mod unix_permission;
 
+use std::env;
+use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
-use self::file::FileArgs;
+use self::file::PathArgs;
 use self::output::{CommandResult, Failure, print};
 use crate::{app, telemetry};
 
@@ -58,7 +63,7 @@ enum CliCommand {
     /// configuration; an invalid one changes nothing. SIGTERM and SIGINT shut down after draining: requests in progress
     /// are completed.
     #[command(after_help = RUN_EXAMPLES)]
-    Run(FileArgs),
+    Run(PathArgs),
     /// Check the configuration.
     ///
     /// Prints every problem with its line, its position and how to correct it, and warns of suspicious settings. Makes
@@ -111,9 +116,9 @@ enum CliCommand {
     /// Uses its admin interface, as `tidegate keys` does.
     Status(status::StatusArgs),
     /// Print the completions of the command line for a shell.
-    Completions(generated::CompletionsArgs),
-    /// Print the manual page, or write those of all commands into a directory.
-    Man(generated::ManArgs),
+    Completions(completions::CompletionsArgs),
+    /// Print the manual page, or write those of all commands and of the configuration file into a directory.
+    Man(man::ManArgs),
     /// Show the version, and from which commit, for which target and with which features it was built.
     #[command(after_help = VERSION_EXAMPLES)]
     Version,
@@ -122,7 +127,8 @@ enum CliCommand {
 /// Runs the command that the arguments of this process name.
 #[must_use]
 pub fn main() -> ExitCode {
-    let outcome = match Cli::try_parse() {
+    completions::complete(Cli::command);
+    let outcome = match Cli::try_parse_from(command_first(env::args_os().collect())) {
         Ok(cli) => run(&cli.command),
         Err(message) => print_message(&message),
     };
@@ -130,6 +136,20 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => ExitCode::from(failure as u8),
     }
+}
+
+/// The arguments with the command before `-c FILE`, which may come before it.
+fn command_first(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    let option = arguments.get(1).and_then(|argument| argument.to_str()).unwrap_or_default();
+    let command = match option {
+        "-c" | "--config" => 3,
+        _ if option.starts_with("-c") || option.starts_with("--config=") => 2,
+        _ => return arguments,
+    };
+    if command < arguments.len() {
+        arguments[1..=command].rotate_right(1);
+    }
+    arguments
 }
 
 fn run(command: &CliCommand) -> CommandResult {
@@ -148,8 +168,8 @@ fn run(command: &CliCommand) -> CommandResult {
         CliCommand::Health(args) => status::health(args),
         CliCommand::Reload(args) => reload::reload(args),
         CliCommand::Status(args) => status::status(args),
-        CliCommand::Completions(args) => generated::completions(args, Cli::command()),
-        CliCommand::Man(args) => generated::man(args, Cli::command()),
+        CliCommand::Completions(args) => completions::completions(args),
+        CliCommand::Man(args) => man::man(args, Cli::command()),
         CliCommand::Version => version(),
     }
 }
@@ -170,14 +190,14 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 const RUN_EXAMPLES: &str = "\
 Examples:
   tidegate run
-  tidegate run -c /etc/tidegate/tidegate.toml
+  tidegate run /etc/tidegate/tidegate.toml
   tidegate check && tidegate reload        (applies an edited configuration to the running proxy)
 
 Exit status: 0 after a shutdown by a signal, 1 if the proxy can't start (as when a port is in use) or fails, 2 if the \
 configuration is invalid or for wrong usage.";
 
 /// Runs the proxy until a signal stops it.
-fn run_proxy(args: &FileArgs) -> CommandResult {
+fn run_proxy(args: &PathArgs) -> CommandResult {
     let file = args.path()?;
     if file::is_stdin(&file) {
         let error = "the configuration of a running proxy can't be standard input: a reload reads it again";

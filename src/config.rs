@@ -21,6 +21,7 @@ mod lints;
 mod listeners;
 mod loaded;
 mod log;
+mod names;
 mod numbers;
 mod quota;
 mod rate;
@@ -44,12 +45,14 @@ use std::path::Path;
 
 use toml::de::DeTable;
 
-pub use keys::Block;
+pub use keys::{Block, KeyText, TableText};
 pub use loaded::{Config, ConfigChange, ConfigPart, Fingerprint, Loaded};
+pub use names::{consumer_names, limit_names};
 pub use report::Report;
-pub use top::{reference, schema};
+pub use top::{describe, reference, schema, tables};
 
-use self::keys::DeclaredKeys as _;
+use self::consumers::ConsumerKeys;
+use self::keys::{DeclaredKeys as _, TableKeys};
 use self::reader::{Reader, with_syntax_errors};
 use self::report::Problem;
 use self::secrets::Variables;
@@ -92,8 +95,7 @@ pub fn load_limits(path: &Path) -> Result<Loaded, Report> {
 /// # Errors
 /// All errors of the text.
 pub fn parse_limits(text: &str, file: &str) -> Result<Loaded, Report> {
-    let reader = || Reader::for_library(TopKeys::KEYS, &reader::variable);
-    parse_with(text, file, reader(), reader())
+    parse_with(text, file, |keys| Reader::for_library(keys, &reader::variable))
 }
 
 /// Rejects a configuration that needs what this build does not have.
@@ -110,16 +112,16 @@ fn supported(loaded: Loaded, file: &str, text: &str) -> Result<Loaded, Report> {
 /// # Errors
 /// All errors of the file.
 pub fn parse(text: &str, file: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Loaded, Report> {
-    parse_with(text, file, Reader::new(TopKeys::KEYS, env), Reader::new(TopKeys::KEYS, env))
+    parse_with(text, file, |keys| Reader::new(keys, env))
 }
 
-/// Parses the text with these readers of the file and of the file of consumers.
-fn parse_with(
+/// Parses the text; `reader` makes the readers of the file and of the file of consumers, which have these keys.
+fn parse_with<'e>(
     text: &str,
     file: &str,
-    reader: Reader<'_>,
-    consumers_reader: Reader<'_>,
+    reader: impl Fn(&'static TableKeys) -> Reader<'e>,
 ) -> Result<Loaded, Report> {
+    let (reader, consumers_reader) = (reader(TopKeys::KEYS), reader(ConsumerKeys::KEYS));
     let (root, broken) = DeTable::parse_recoverable(text);
     let directory = Path::new(file).parent().unwrap_or(Path::new(""));
     let mut top = Table::<TopKeys>::top(&reader, root.get_ref());
@@ -174,6 +176,7 @@ fn read_file<'a>(
 ) -> Option<Config> {
     let reader = top.reader;
     let sections = Sections::read(&top, consumers, directory);
+    listeners::require(&top);
     top.close();
     for problem in lints::problems(&sections, reader.is_for_library()) {
         reader.report(problem);
@@ -222,6 +225,7 @@ fn interfaces_of_text(text: &str, file: &str) -> Result<Interfaces, Report> {
 fn read_interfaces(top: &Table<'_, TopKeys>, directory: &Path) -> Option<Interfaces> {
     let context = listeners::ListenerContext { directory, client_ip: None };
     let listeners = listeners::listeners(top.listen().given(), top.listeners().given(), top, context);
+    listeners::require(top);
     let admin = top.admin().with(|item| admin::admin(item, directory, listeners.as_deref())).ok()?;
     let addresses = listeners.map(|specs| specs.iter().map(|spec| spec.address).collect());
     let listeners = if admin.is_some() { addresses.unwrap_or_default() } else { addresses? };

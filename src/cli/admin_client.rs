@@ -1,6 +1,7 @@
 //! A client of the admin interface.
 
 use std::fmt;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use url::Url;
 
 use super::admin_args::TlsFiles;
 use super::output::Failure;
+use super::unix_permission;
 use crate::admin::api::ErrorBody;
 use crate::admin::{AdminAddress, AdminSpec};
 use crate::http_client::{self, HttpConnection};
@@ -122,17 +124,25 @@ impl AdminClient {
 
     /// Sends a request, and waits for the response at most this long.
     pub fn fetch(&self, request: &AdminRequest, timeout: Duration) -> Result<(StatusCode, Bytes), ErrorBody> {
-        let unreachable = |error: &dyn fmt::Display| ErrorBody {
+        let unreachable = |error: &dyn fmt::Display, help: Option<String>| ErrorBody {
             error: format!("can't reach the admin interface at {}: {error}", self.target),
-            help: Some("is the proxy running? name another interface with --admin URL".to_owned()),
+            help: help
+                .or_else(|| Some("is the proxy running? name another interface with --admin URL".to_owned())),
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| ErrorBody { error: error.to_string(), help: None })?;
         let exchange = async { tokio::time::timeout(timeout, self.exchange(request)).await };
         match runtime.block_on(exchange) {
-            Ok(response) => response.map_err(|error| unreachable(&error)),
-            Err(_) => Err(unreachable(&"no response in time")),
+            Ok(response) => response.map_err(|error| unreachable(&error, self.permission_cure(&error))),
+            Err(_) => Err(unreachable(&"no response in time", None)),
         }
+    }
+
+    /// Who may use the Unix socket, if the error says that this user may not.
+    fn permission_cure(&self, error: &anyhow::Error) -> Option<String> {
+        let InterfaceAddress::Unix(path) = &self.target else { return None };
+        let error = error.downcast_ref::<io::Error>()?;
+        (error.kind() == io::ErrorKind::PermissionDenied).then(|| unix_permission::cure(path)).flatten()
     }
 
     /// Sends a request, and waits for the response.

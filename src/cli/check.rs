@@ -3,7 +3,6 @@
 mod certificates;
 mod connect;
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -11,7 +10,7 @@ use serde::Serialize;
 
 use self::connect::ConnectionCheck;
 use super::describe;
-use super::file::{self, FileArgs};
+use super::file::{self, PathArgs};
 use super::output::{self, CommandResult, Failure, complain, print, report_write};
 use crate::admin::api::ProblemInfo;
 use crate::config::{Config, Loaded, Report};
@@ -35,11 +34,8 @@ configuration is invalid (with --strict: or has warnings) or for wrong usage.";
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct CheckArgs {
-    /// The configuration file, in place of -c FILE
-    #[arg(value_name = "FILE", conflicts_with = "config")]
-    path: Option<PathBuf>,
     #[command(flatten)]
-    file: FileArgs,
+    file: PathArgs,
     /// Treat warnings as errors
     #[arg(long)]
     strict: bool,
@@ -57,7 +53,7 @@ pub(super) struct CheckArgs {
 
 /// Checks the configuration; prints its problems and warnings, and a summary if it is valid.
 pub(super) fn check(args: &CheckArgs) -> CommandResult {
-    let path = args.path.clone().map_or_else(|| args.file.path(), Ok)?;
+    let path = args.file.path()?;
     let name = file::name(&path);
     match file::read(&path) {
         Ok(loaded) if args.json => {

@@ -14,6 +14,7 @@ use clap::{ArgAction, Args};
 use http::header::HeaderName;
 use http::{HeaderValue, Method, Uri};
 
+use super::completions;
 use super::file::FileArgs;
 use super::output::{CommandResult, Failure, print, print_json};
 use crate::config::Loaded;
@@ -68,7 +69,7 @@ pub(super) struct ExplainArgs {
     #[arg(long, value_name = "NAME")]
     tls_subject: Option<String>,
     /// Explain it as a request of this consumer of the file, whatever credential it has.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = completions::consumers())]
     consumer: Option<String>,
     /// Print it as JSON.
     #[arg(long)]

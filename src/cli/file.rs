@@ -30,11 +30,27 @@ pub(super) struct FileArgs {
     pub config: Option<PathBuf>,
 }
 
+/// The argument that names the configuration file, with `-c` or without.
+#[derive(Debug, Args)]
+pub(super) struct PathArgs {
+    /// The configuration file, in place of -c FILE
+    #[arg(value_name = "FILE", conflicts_with = "config")]
+    path: Option<PathBuf>,
+    #[command(flatten)]
+    file: FileArgs,
+}
+
+impl PathArgs {
+    /// The path of the file, as that of [`FileArgs`].
+    pub fn path(&self) -> Result<PathBuf, Failure> {
+        self.path.clone().map_or_else(|| self.file.path(), Ok)
+    }
+}
+
 impl FileArgs {
     /// The path of the file. Fails if nothing names one, and neither default exists; the message has been printed.
     pub fn path(&self) -> Result<PathBuf, Failure> {
-        let path = named(self.config.as_deref()).or_else(|| first([LOCAL, SYSTEM]));
-        path.ok_or_else(|| {
+        found(self.config.as_deref()).ok_or_else(|| {
             let error = format!("no configuration file: there is neither {LOCAL} nor {SYSTEM}");
             Failure::Usage.error(error).help([format!("name one with -c FILE or {VARIABLE}=FILE")])
         })
@@ -44,6 +60,11 @@ impl FileArgs {
     pub fn load(&self) -> Result<Loaded, Failure> {
         load(&self.path()?)
     }
+}
+
+/// The file that an argument or the variable names, or else the default that exists.
+pub(super) fn found(argument: Option<&Path>) -> Option<PathBuf> {
+    named(argument).or_else(|| first([LOCAL, SYSTEM]))
 }
 
 /// The file that an argument names, or else the variable; an empty variable names none.

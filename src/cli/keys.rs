@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::admin_args::AdminArgs;
 use super::admin_client::{AdminRequest, unknown_response};
+use super::completions;
 use super::output::{CommandResult, Failure, aligned, print};
 use crate::admin::api::{
     BlockRequest, KeyChange, KeyList, KeyRequest, KeyStatus, RaiseInfo, RaiseRequest, RaisesList,
@@ -82,6 +83,7 @@ enum KeyCommand {
     /// List the stored keys, in no order. They are shown as tags: the values of their parts are not stored.
     List {
         /// The name of the limit; without it, all limits.
+        #[arg(add = completions::limits())]
         limit: Option<String>,
         /// The maximum number of keys.
         #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_KEYS)))]
@@ -90,7 +92,7 @@ enum KeyCommand {
         #[arg(long)]
         denied: bool,
         /// With --denied, the name of a consumer: only keys with denied requests of this consumer alone are listed.
-        #[arg(long, value_name = "NAME")]
+        #[arg(long, value_name = "NAME", add = completions::consumers())]
         consumer: Option<String>,
     },
 }
@@ -99,13 +101,14 @@ enum KeyCommand {
 #[derive(Debug, Args)]
 struct KeyArgs {
     /// The name of the limit.
+    #[arg(add = completions::limits())]
     limit: String,
     /// The key: the values of its parts with a bar between them, such as 'k-4711|GET', where \| is a literal bar.
     /// Or a tag as `list` shows it. With --consumer, the values of the other parts, if there are some.
     #[arg(required_unless_present = "consumer")]
     key: Option<String>,
     /// The name of a consumer, for limits whose key has the part `consumer`.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = completions::consumers())]
     consumer: Option<String>,
 }
 

@@ -28,6 +28,7 @@ use self::player::{ArrivalPlayer, Decider, SimulateError};
 use self::proxies::{ProxyArgs, have_ahead};
 use self::proxy_player::ProxyPlayer;
 use self::scenario::Scenario;
+use super::completions;
 use super::file::{self, FileArgs};
 use super::output::{self, CommandResult, Failure, complain};
 use crate::gate::Gate;
@@ -56,7 +57,8 @@ pub(super) struct SimulateArgs {
         value_name = "NAME[,NAME]",
         value_delimiter = ',',
         required_unless_present = "descriptor",
-        conflicts_with = "descriptor"
+        conflicts_with = "descriptor",
+        add = completions::limits()
     )]
     limits: Vec<String>,
     /// Play a descriptor of the rate-limit service against the limits of its rule: its domain, and its entries with commas

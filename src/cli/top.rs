@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::admin_args::AdminArgs;
 use super::admin_client::{AdminClient, AdminRequest, unknown_response};
+use super::completions;
 use super::output::{CommandResult, Failure, aligned, print, report_write};
 use crate::admin::api::{TopKey, TopLimit, TopList};
 use crate::time::format_duration;
@@ -42,13 +43,13 @@ pub(super) struct TopArgs {
     #[arg(long, value_name = "WHAT", default_value = "denials", value_parser = ["denials", "traffic"])]
     by: String,
     /// The name of a limit; without it, all limits.
-    #[arg(long, value_name = "LIMIT")]
+    #[arg(long, value_name = "LIMIT", add = completions::limits())]
     limit: Option<String>,
     /// The number of keys of each limit.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_KEYS)))]
     count: u32,
     /// The name of a consumer: only keys with requests of this consumer alone are shown.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = completions::consumers())]
     consumer: Option<String>,
     /// Print the table once, and end.
     #[arg(long)]

@@ -6,7 +6,7 @@ use http::header::HeaderName;
 use ipnet::IpNet;
 
 use super::headers;
-use super::item::Item;
+use super::item::{Item, TextItem};
 use super::keys::keys;
 use super::report::Problem;
 use super::table::Table;
@@ -99,6 +99,7 @@ fn network(item: Item<'_>) -> Option<IpNet> {
     let form = "such as \"10.0.0.0/8\", \"fd00::/8\" or \"10.0.0.7\"";
     let text = item.string_like("a network", form)?;
     let network = text.parsed("a network", form, parse_network)?;
+    warn_of_host_bits(&text, network);
     if network.prefix_len() == 0 {
         let title =
             "every address is a trusted proxy: any client can forge its address and evade every limit";
@@ -106,6 +107,16 @@ fn network(item: Item<'_>) -> Option<IpNet> {
         item.reader.report(problem.help("name only the networks of your proxies"));
     }
     Some(network)
+}
+
+/// Warns of an address with the length of a network that it is not the first address of.
+pub(super) fn warn_of_host_bits(text: &TextItem<'_>, network: IpNet) {
+    let (whole, address) = (network.trunc(), network.addr());
+    if whole.addr() != address {
+        let title = format!("this is the whole network {whole}");
+        let help = format!("write \"{whole}\", or \"{address}\" for the address alone");
+        text.item.reader.report(Problem::warning(text.item.span(), title).help(help));
+    }
 }
 
 /// Parses a network, or one address.

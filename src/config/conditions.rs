@@ -65,9 +65,10 @@ fn header_pattern(name: &HeaderName, item: Item<'_>) -> Option<ValuePattern> {
     let text = item.string()?;
     headers::value(&text)?;
     warn_of_header(name, &text);
+    let is_secret = text.from_env || [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION].contains(name);
+    warn_of_regular_expression(&text, is_secret);
     let pattern = ValuePattern::parse(&text.value);
     let pattern = if header_ignores_case(name) { pattern.ignoring_case() } else { pattern };
-    let is_secret = text.from_env || [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION].contains(name);
     Some(if is_secret { pattern.secret() } else { pattern })
 }
 
@@ -75,6 +76,7 @@ fn header_pattern(name: &HeaderName, item: Item<'_>) -> Option<ValuePattern> {
 fn named_value(name: &Name<'_>, item: Item<'_>) -> Option<(Box<str>, ValueCondition)> {
     let pattern = |item: Item<'_>| {
         let text = item.string()?;
+        warn_of_regular_expression(&text, text.from_env);
         let pattern = ValuePattern::parse(&text.value);
         Some(if text.from_env { pattern.secret() } else { pattern })
     };
@@ -198,6 +200,33 @@ fn warn_of_header(name: &HeaderName, text: &TextItem<'_>) {
     text.item.reader.report(Problem::warning(text.item.span(), title).help(help));
 }
 
+/// Warns if the pattern of a value is a regular expression.
+fn warn_of_regular_expression(text: &TextItem<'_>, is_secret: bool) {
+    let value = &*text.value;
+    let parts = [".+", "(?", "\\d", "\\w", "\\s", "\\.", "]+", ")+"];
+    let is_anchored = value.len() > 1 && (value.starts_with('^') || value.ends_with('$'));
+    if !is_anchored && !value.starts_with(".*") && parts.iter().all(|part| !value.contains(part)) {
+        return;
+    }
+    let title =
+        "this pattern is no regular expression: `*` matches any text, and other characters themselves";
+    let help = match without_anchors(value).filter(|_| !is_secret) {
+        Some(pattern) => format!("write \"{pattern}\""),
+        None => "such as \"Mozilla*\", \"*bot*\" or, for one of several, [\"a*\", \"b*\"]".to_owned(),
+    };
+    text.item.reader.report(Problem::warning(text.item.span(), title).help(help));
+}
+
+/// The pattern for a regular expression that only has anchors and `.*`.
+fn without_anchors(expression: &str) -> Option<String> {
+    let start = expression.strip_prefix('^');
+    let end = start.unwrap_or(expression).strip_suffix('$');
+    let text = end.or(start).unwrap_or(expression).replace(".*", "*").replace("\\.", ".");
+    let [before, after] = [start, end].map(|anchor| if anchor.is_some() { "" } else { "*" });
+    let is_plain = !text.contains(['[', ']', '(', ')', '{', '}', '|', '+', '?', '\\', '^', '$', '"']);
+    is_plain.then(|| format!("{before}{text}{after}").replace("**", "*"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -217,6 +246,21 @@ mod tests {
             ("/a#b", "no request matches: clients do not send the fragment of a URL"),
         ] {
             assert_eq!(path(text).map(|(why, _)| why).as_deref(), Some(why), "{text}");
+        }
+    }
+
+    #[test]
+    fn simple_regular_expressions_become_patterns() {
+        for (expression, pattern) in [
+            ("^Mozilla.*", Some("Mozilla*")),
+            ("^v1$", Some("v1")),
+            (".*bot.*", Some("*bot*")),
+            ("bot$", Some("*bot")),
+            (r"^a\.b", Some("a.b*")),
+            ("^(a|b)$", None),
+            ("[0-9]+", None),
+        ] {
+            assert_eq!(without_anchors(expression).as_deref(), pattern, "{expression}");
         }
     }
 

@@ -11,8 +11,8 @@ use toml::de::DeTable;
 
 use super::client_ip::header_name;
 use super::item::{Item, TextItem};
-use super::keys::keys;
 use super::keys::kinds::words;
+use super::keys::{DeclaredKeys as _, keys, mistaken};
 use super::limits::NumbersKeys;
 use super::reader::Reader;
 use super::report::Problem;
@@ -54,6 +54,7 @@ keys! {
         /// `false` removes the credential from requests to upstreams
         forward_credential: Boolean = true;
     }
+    mistaken IN_CONSUMERS
 }
 
 keys! {
@@ -113,7 +114,7 @@ pub(super) struct OwnNumbers<'a> {
 
 /// Reads the text of the file that `[consumers]` names; notes a problem if it can't be read.
 pub(super) fn file(item: Option<Item<'_>>, directory: &Path) -> Option<ConsumersFile> {
-    let table = Table::<ConsumersKeys>::of(item?, "[consumers]")?;
+    let table = Table::<ConsumersKeys>::of_or(item?, "[consumers]", mistaken::CONSUMERS)?;
     let text = table.file().given()?.string_like("the name of a file", "")?;
     let (path, bytes) = text.read_file(directory);
     let name = path.display().to_string();
@@ -259,14 +260,18 @@ impl<'a> ReadConsumers<'a> {
 }
 
 fn settings(item: Item<'_>) -> Option<Settings> {
-    let table = Table::<ConsumersKeys>::of(item, "[consumers]")?;
+    let table = Table::<ConsumersKeys>::of_or(item, "[consumers]", mistaken::CONSUMERS)?;
     let (source, unknown) = (table.credential().with(source), table.unknown().read());
     let header = |item| header_name(item, "such as \"x-consumer-name\"");
     let (name_header, tier_header) = (table.name_header().with(header), table.tier_header().with(header));
     let forwards_credential = table.forward_credential().read();
     let has_file = table.file().given().is_some();
     let (lifetime, redis_span) = (table.redis_cache().read(), table.redis_cache().item().span());
+    let has_unknown = table.entries().iter().any(|(name, _)| ConsumersKeys::KEYS.get(name.text).is_none());
     table.close();
+    if !has_file && has_unknown {
+        return None;
+    }
     if !has_file && matches!(lifetime, Some(None)) {
         let problem = item.error("[consumers] does not say where the consumers are");
         let help = "name a file: file = \"consumers.toml\", or write redis_cache = \"10s\" if another program adds them to Redis";

@@ -8,9 +8,9 @@ use http::header::{HOST, HeaderName, ORIGIN, USER_AGENT};
 use super::headers;
 use super::item::{Item, TextItem};
 use super::keys::keys;
-use super::keys::kinds::{self, Choice, Either, OffWords};
+use super::keys::kinds::{OffWords, Words as _};
 use super::report::Problem;
-use super::table::{Field, Optional, Reported, Table};
+use super::table::{Reported, Table};
 use crate::gate::{Route, RouteTable, host_of};
 use crate::http1::parse_decimal;
 use crate::id_vec::IdVec;
@@ -49,13 +49,13 @@ pub(super) enum RouteCors {
 }
 
 /// Reads `cors` of a route.
-pub(super) fn route_cors(
-    field: &Field<'_, '_, Either<Choice<OffWords>, kinds::KeyTable<CorsKeys>>, Optional>,
-) -> Option<RouteCors> {
-    match field.given() {
+pub(super) fn route_cors(item: Option<Item<'_>>) -> Option<RouteCors> {
+    match item {
         None => Some(RouteCors::Inherited),
         Some(item) if item.is_table() => cors(item, "`cors`").map(RouteCors::Own),
-        Some(item) => field.first(item).map(|()| RouteCors::Off),
+        Some(item) => item
+            .choice_or_table(OffWords::MEANINGS, "cors = { origins = [\"https://app.example.com\"] }")
+            .map(|()| RouteCors::Off),
     }
 }
 

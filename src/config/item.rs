@@ -1,23 +1,19 @@
 //! Values of the file, read as a certain type. A value of another type is reported, and reading continues.
 
-use std::io;
+mod text;
+
 use std::ops::{Range, RangeInclusive};
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+pub(super) use self::text::TextItem;
 use super::reader::Reader;
 use super::report::Problem;
 use super::secrets::ExpandError;
-use super::suggest::nearest;
 use crate::http1::is_digits;
-use crate::text::join_and;
 use crate::time::{Timestamp, format_duration};
-
-/// The most characters of a value that a message repeats; the line itself is shown anyway.
-const MAX_SHOWN: usize = 60;
 
 /// A value with the key that leads to it.
 #[derive(Clone, Copy)]
@@ -26,15 +22,6 @@ pub(super) struct Item<'a> {
     /// The key that leads to it, for messages.
     pub name: &'a str,
     value: &'a Spanned<DeValue<'a>>,
-}
-
-/// A string, its variables filled in.
-#[derive(Clone)]
-pub(super) struct TextItem<'a> {
-    pub item: Item<'a>,
-    pub value: String,
-    /// Whether any of it comes from the environment, so that it may be a secret.
-    pub from_env: bool,
 }
 
 impl<'a> Item<'a> {
@@ -116,7 +103,14 @@ impl<'a> Item<'a> {
     pub fn string_like(self, expected: &str, help: &str) -> Option<TextItem<'a>> {
         let DeValue::String(raw) = self.value.get_ref() else { return self.wrong_type(expected, help) };
         match self.reader.fill_in(raw) {
-            Ok(filled) => Some(TextItem { item: self, value: filled.text, from_env: filled.from_env }),
+            Ok(filled) => {
+                let text = TextItem { item: self, value: filled.text, from_env: filled.from_env };
+                if let Some(help) = text.variable() {
+                    let title = "this is the text itself, not the value of an environment variable";
+                    self.reader.report(Problem::warning(self.span(), title).help(help));
+                }
+                Some(text)
+            }
             Err(ExpandError::Missing(name)) => self.reject(
                 self.error(format!("the environment variable `{name}` is not set"))
                     .help(format!("set {name}, or write `$${{` where `${{` itself is meant")),
@@ -175,7 +169,7 @@ impl<'a> Item<'a> {
         let form = "write it with its unit, in quotes: \"250ms\", \"30s\", \"5m\", \"1h\"";
         let text = self.string_like("a duration", form)?;
         let Ok(span) = humantime::parse_duration(&text.value) else {
-            return self.reject(self.error(format!("{} is not a duration", text.quoted())).help(form));
+            return self.reject(text.error(format!("{} is not a duration", text.quoted())).help(form));
         };
         if range.contains(&span) {
             return Some(span);
@@ -192,7 +186,7 @@ impl<'a> Item<'a> {
         }
         let text = self.string_like("a size", form)?;
         let Some(size) = bytes(&text.value) else {
-            return self.reject(self.error(format!("{} is not a size", text.quoted())).help(form));
+            return self.reject(text.error(format!("{} is not a size", text.quoted())).help(form));
         };
         if range.contains(&size) {
             return usize::try_from(size).ok();
@@ -216,17 +210,17 @@ impl<'a> Item<'a> {
 
     /// The meaning of one of several words.
     pub fn choice<T: Copy>(self, meanings: &[(&str, T)]) -> Option<T> {
-        let text = self.string()?;
-        if let Some((_, meaning)) = meanings.iter().find(|(word, _)| *word == text.value) {
-            return Some(*meaning);
-        }
-        let words: Vec<&str> = meanings.iter().map(|(word, _)| *word).collect();
-        let all = listed(&words);
-        let problem = self.error(format!("{} is not a value of `{}`", text.quoted(), self.name));
-        self.reject(match nearest(&text.value, words.iter().copied()) {
-            Some(near) => problem.help(format!("did you mean \"{near}\"? The values are {all}")),
-            None => problem.help(format!("the values are {all}")),
-        })
+        let may_be_quoted = !self.is_array() && !self.is_table();
+        let text = self.string_like("a string", if may_be_quoted { "put it in quotes" } else { "" })?;
+        text.choice(meanings, "")
+    }
+
+    /// The meaning of one of several words, in place of which there may be a table such as `example`.
+    pub fn choice_or_table<T: Copy>(self, meanings: &[(&str, T)], example: &str) -> Option<T> {
+        let words: Vec<String> = meanings.iter().map(|(word, _)| format!("\"{word}\"")).collect();
+        let expected = format!("{} or a table", words.join(", "));
+        let text = self.string_like(&expected, &format!("such as {example}"))?;
+        text.choice(meanings, &format!(", or a table such as {example}"))
     }
 
     /// The values of an array; `None` for a value of another type.
@@ -263,81 +257,6 @@ impl<'a> Item<'a> {
         let value = self.value.get_ref().as_table()?.get(key)?;
         Self { value, ..self }.text()
     }
-}
-
-impl TextItem<'_> {
-    /// The value for messages, which do not show values from the environment.
-    pub fn quoted(&self) -> String {
-        if self.from_env {
-            return "this value".to_owned();
-        }
-        let mut shown: String = self.value.chars().take(MAX_SHOWN).flat_map(char::escape_debug).collect();
-        if self.value.chars().count() > MAX_SHOWN {
-            shown.push('…');
-        }
-        format!("`{shown}`")
-    }
-
-    /// The value for texts that people read: as the file has it, with `${NAME}` where it comes from the environment.
-    pub fn shown(&self) -> &str {
-        let written = self.item.value.get_ref().as_str();
-        written.filter(|_| self.from_env).unwrap_or(&self.value)
-    }
-
-    /// Reads the file that this names, relative to `directory`.
-    pub fn read_file(&self, directory: &Path) -> (PathBuf, io::Result<Vec<u8>>) {
-        self.item.reader.read_file(self.item.span().start, directory, &self.value)
-    }
-
-    pub fn error(&self, title: impl Into<String>) -> Problem {
-        self.item.error(title)
-    }
-
-    /// The error for the file at `path`, which this names and which can't be read.
-    pub fn unreadable(&self, path: &Path, error: &io::Error) -> Problem {
-        let problem = self.error(format!("can't read {}: {error}", path.display()));
-        let tried = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        let tried = tried.display();
-        match error.kind() {
-            io::ErrorKind::NotFound if Path::new(&self.value).is_relative() => {
-                let directory = "relative paths begin at the directory of the configuration file";
-                problem.help(format!("there is no {tried}: {directory}"))
-            }
-            io::ErrorKind::PermissionDenied => problem
-                .help(format!("let the user that runs tidegate read {tried}, and enter its directories")),
-            io::ErrorKind::IsADirectory => problem.help(format!("{tried} is a directory: name a file in it")),
-            _ => problem,
-        }
-    }
-
-    /// An error for a name that the file does not define; `kind` is the kind of item that should have it.
-    pub fn unknown(&self, kind: &str) -> Problem {
-        let title = if self.from_env {
-            format!("no {kind} has the name that this value gives")
-        } else {
-            format!("unknown {kind} {}", self.quoted())
-        };
-        self.error(title).derived()
-    }
-
-    /// Reports a problem of this value, and returns `None` in place of the value.
-    pub fn reject<T>(&self, problem: Problem) -> Option<T> {
-        self.item.reject(problem)
-    }
-
-    /// The result of `parse`, or a problem with the expected form and how to write it.
-    pub fn parsed<T>(&self, expected: &str, help: &str, parse: impl FnOnce(&str) -> Option<T>) -> Option<T> {
-        parse(&self.value).or_else(|| {
-            let problem = self.error(format!("{} is not {expected}", self.quoted()));
-            self.reject(if help.is_empty() { problem } else { problem.help(help) })
-        })
-    }
-}
-
-/// `"a", "b" and "c"`.
-fn listed(words: &[&str]) -> String {
-    let quoted: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
-    join_and(&quoted)
 }
 
 /// `512`, `32KiB`, `10 MB`.
@@ -378,11 +297,5 @@ mod tests {
         ] {
             assert_eq!(bytes(text), size, "{text}");
         }
-    }
-
-    #[test]
-    fn words_are_listed() {
-        assert_eq!(listed(&["a"]), "\"a\"");
-        assert_eq!(listed(&["a", "b", "c"]), "\"a\", \"b\" and \"c\"");
     }
 }

@@ -13,6 +13,7 @@ use super::report::Problem;
 use super::route_actions::{self, DENY_STATUS, DecideWords};
 use super::table::{AnyTable, Reported, Table, read_defaults};
 use super::tls::{self, ListenerTlsKeys};
+use super::top::TopKeys;
 use crate::gate::ClientIp;
 use crate::proxy::ForwardAuth;
 use crate::server::{ListenerSpec, Protocols, Service};
@@ -118,13 +119,24 @@ pub(super) fn listeners(
         }
         (Some(address), None) => Some(vec![with_defaults(address?)]),
         (None, Some(specs)) => specs,
-        (None, None) if top.reader.is_for_library() => Some(Vec::new()),
-        (None, None) => {
-            let problem = Problem::without_span("the file has neither `listen` nor [[listeners]]");
-            top.reader.report(problem.help("add as the first line: listen = \"127.0.0.1:8080\"").derived());
-            None
-        }
+        (None, None) => top.reader.is_for_library().then(Vec::new),
     }
+}
+
+/// Reports a file without listeners, once its tables have been read: one of them may have `listen` in the wrong place.
+pub(super) fn require(top: &Table<'_, TopKeys>) {
+    let is_there = top.listen().given().is_some() || top.listeners().given().is_some();
+    if is_there || top.reader.is_for_library() || top.reader.is_misplaced("listen") {
+        return;
+    }
+    let problem = Problem::without_span("the file has neither `listen` nor [[listeners]]");
+    let problem = problem.help("add as the first line: listen = \"127.0.0.1:8080\"").derived();
+    let is_in_admin = top.admin().given().and_then(|admin| admin.value_of("listen")).is_some();
+    top.reader.report(if is_in_admin {
+        problem.help("the `listen` in [admin] is the address of the admin interface")
+    } else {
+        problem
+    });
 }
 
 fn several(item: Item<'_>, context: ListenerContext<'_>) -> Option<Vec<ListenerSpec>> {

@@ -21,6 +21,8 @@ pub(super) struct Reader<'a> {
     /// Every variable that was filled in.
     variables: RefCell<Vec<(String, String)>>,
     files: RefCell<FilesRead>,
+    /// Keys of the file itself that are in a table instead.
+    misplaced: RefCell<Vec<String>>,
 }
 
 /// The other files that were read, with hashes of their content, by the byte offset of the value that names them.
@@ -42,6 +44,7 @@ impl<'a> Reader<'a> {
             problems: RefCell::default(),
             variables: RefCell::default(),
             files: RefCell::default(),
+            misplaced: RefCell::default(),
         }
     }
 
@@ -56,6 +59,15 @@ impl<'a> Reader<'a> {
 
     pub fn report(&self, problem: Problem) {
         self.problems.borrow_mut().push(problem);
+    }
+
+    /// Notes that a key of the file itself is in a table instead, which has been reported.
+    pub fn note_misplaced(&self, key: &str) {
+        self.misplaced.borrow_mut().push(key.to_owned());
+    }
+
+    pub fn is_misplaced(&self, key: &str) -> bool {
+        self.misplaced.borrow().iter().any(|other| other == key)
     }
 
     /// The other files that were read so far.
@@ -137,6 +149,9 @@ pub(super) fn with_syntax_errors(
     broken: &[toml::de::Error],
     found: Vec<Problem>,
 ) -> Vec<Problem> {
+    if let Some(problem) = other_format(text) {
+        return vec![problem];
+    }
     let row = |at: usize| text.as_bytes().iter().take(at).filter(|&&byte| byte == b'\n').count();
     let mut broken: Vec<(Range<usize>, &str)> =
         broken.iter().map(|error| (error.span().unwrap_or_default(), error.message())).collect();
@@ -150,12 +165,44 @@ pub(super) fn with_syntax_errors(
     problems
 }
 
+/// The error for a text that is JSON or YAML.
+fn other_format(text: &str) -> Option<Problem> {
+    let is_content = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
+    let first = text.lines().find(is_content)?.trim();
+    let is_yaml = first == "---" || first.starts_with("- ") || is_yaml_entry(first);
+    // With a line of TOML it is a mistake in TOML.
+    let has_toml = || text.lines().any(|line| line.starts_with('[') || line.split(' ').nth(1) == Some("="));
+    let format = if first.starts_with('{') || first.starts_with("[{") {
+        "JSON"
+    } else if is_yaml && !has_toml() {
+        "YAML"
+    } else {
+        return None;
+    };
+    // Without the line, which may have secrets.
+    let problem = Problem::without_span(format!("the file is {format}, and tidegate reads TOML"));
+    let problem =
+        problem.help("in TOML a table begins with [name], and each of its keys is a line: key = \"value\"");
+    let help = "`tidegate convert` converts configurations of Traefik, Kong and Envoy's rate-limit service";
+    Some(problem.help(help))
+}
+
+/// Whether a line is `key: value` or `key:`.
+fn is_yaml_entry(line: &str) -> bool {
+    let is_value = |value: &str| value.is_empty() || value.starts_with(' ');
+    line.split_once(':').is_some_and(|(key, value)| !key.contains(['=', ' ']) && is_value(value))
+}
+
 /// A syntax error, with help for common mistakes.
 fn syntax_error(text: &str, span: Range<usize>, message: &str) -> Problem {
     let problem = Problem::error(span.clone(), format!("this is not valid TOML: {message}"));
     if message == "duplicate key" {
         let key = text.get(span).unwrap_or_default();
         return problem.help(format!("`{key}` is in one table twice, or two tables have this name"));
+    }
+    let line = text.get(..span.end).unwrap_or_default().rfind('\n').map_or(0, |end| end + 1);
+    if text[line..].lines().next().is_some_and(is_yaml_entry) {
+        return problem.help("between a key and its value write `=`, not `:`");
     }
     if message.starts_with("invalid ") || message.starts_with("string values must be quoted") {
         return problem.help("write text, rates and durations in quotes: \"5/minute\", \"30s\"");

@@ -28,7 +28,7 @@ pub struct Report {
 }
 
 /// An error or a warning.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Problem {
     title: String,
     span: Option<Range<usize>>,
@@ -124,6 +124,8 @@ impl Problem {
 impl Report {
     pub(super) fn new(file: &str, text: &str, mut problems: Vec<Problem>) -> Self {
         problems.sort_by_key(Problem::start);
+        // A value can be read twice.
+        problems.dedup();
         Self { file: file.into(), source: secrets::masked(text), problems, files: Vec::new(), next: None }
     }
 

@@ -10,11 +10,12 @@ use super::consumers::ReadConsumers;
 use super::cors::{RouteCors, route_cors};
 use super::geo::ReadGeo;
 use super::item::Item;
+use super::keys::kinds::Words as _;
 use super::library;
 use super::limits::{NamedLimits, ReadLimits};
 use super::report::Problem;
 use super::route_actions::rewrite;
-use super::route_keys::{RespondKeys, RouteKeys};
+use super::route_keys::{RespondKeys, RespondWords, RouteKeys};
 use super::table::{AnyTable, Table};
 use super::upstreams::{ReadKey, ReadUpstreams};
 use super::{headers, route_actions};
@@ -80,7 +81,7 @@ fn route(number: usize, item: Item<'_>, names: &mut RouteNames<'_>) -> Option<Re
     let keeps_encoded_slash = table.encoded_slash().read();
     let max_body = table.max_body().read();
     let access = access(&table, names.consumers);
-    let cors = route_cors(&table.cors());
+    let cors = route_cors(table.cors().given());
     let action = action(&table, path.as_ref(), number, names.upstreams);
     if action.as_ref().is_some_and(|action| matches!(action.target, Target::Decide(_))) {
         route_actions::reject_limits(table.limits().given());
@@ -318,7 +319,7 @@ fn no_action<T>(table: &AnyTable<'_>) -> Option<T> {
 
 fn respond<'a>(route: &Table<'a, RouteKeys>, item: Item<'a>) -> Option<Target> {
     if !item.is_table() {
-        let decides = route.respond().first(item)?;
+        let decides = item.choice_or_table(RespondWords::MEANINGS, "respond = { body = \"ok\" }")?;
         let settings = || route_actions::settings(&route.deny_status()).map(Target::Decide);
         return if decides { settings() } else { Some(Target::Limits) };
     }

@@ -80,7 +80,13 @@ pub(super) fn without_values(message: &str, variables: &[(String, String)]) -> S
     clean
 }
 
-fn is_variable(name: &str) -> bool {
+/// Whether the value of a key is a secret, in any table.
+pub(super) fn is_secret(key: &str) -> bool {
+    KEYS.iter().any(|secret| key.contains(secret))
+}
+
+/// Whether a text can be the name of a variable.
+pub(super) fn is_variable(name: &str) -> bool {
     let starts_as_name = name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
     starts_as_name && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }

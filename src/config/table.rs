@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::item::Item;
 use super::keys::kinds::{self, Either, Kinded, List, ReadKind};
-use super::keys::{DeclaredKeys, TableKeys};
+use super::keys::{ANY_NAME, DeclaredKeys, TableKeys};
 use super::reader::Reader;
 use super::report::Problem;
 use super::suggest::nearest;
@@ -51,6 +51,10 @@ pub(super) struct Optional;
 
 /// The default of a key, parsed when it is first used.
 pub(super) type DefaultValue = LazyLock<Spanned<DeValue<'static>>>;
+
+/// Help for a key of the file itself that is in a table.
+const MISPLACED: &str =
+    "move it above the first table: to TOML, each line below a table header is in that table";
 
 static NO_ENTRIES: LazyLock<DeTable<'static>> = LazyLock::new(DeTable::new);
 
@@ -163,7 +167,13 @@ impl<'a, K: DeclaredKeys> Table<'a, K> {
             if self.has_key(name.text) || self.excluded.contains(&name.text) {
                 continue;
             }
-            item.reject::<()>(self.unknown(&name).help(self.cure(name.text)));
+            let problem = self.unknown(&name);
+            if self.is_misplaced(name.text) {
+                self.reader.note_misplaced(name.text);
+                item.reject::<()>(problem.help(MISPLACED));
+            } else {
+                item.reject::<()>(self.cures(name.text).into_iter().fold(problem, Problem::help));
+            }
         }
     }
 }
@@ -202,21 +212,28 @@ impl<'a> AnyTable<'a> {
         Problem::error(name.span.clone(), format!("unknown key `{}`{table}", name.text))
     }
 
-    /// Help for an unknown key: the key to write in its place.
-    fn cure(&self, name: &str) -> String {
+    /// Whether a key that the table does not have is one of the file itself.
+    fn is_misplaced(&self, name: &str) -> bool {
+        let key = self.reader.top.get(name).filter(|_| !self.label.is_empty());
+        key.is_some_and(|key| key.kind.tables().is_empty()) && self.keys.cure(name).is_none()
+    }
+
+    /// Help for an unknown key: the key to write in its place, or else the keys of the table.
+    fn cures(&self, name: &str) -> Vec<String> {
         let known: Vec<&str> =
             self.keys.all.iter().map(|key| key.name).filter(|name| self.has_key(name)).collect();
         if let Some(cure) = self.keys.cure(name) {
-            return cure.to_owned();
+            return vec![cure.to_owned()];
         }
         if let Some(near) = nearest(name, known.iter().copied()) {
-            return format!("did you mean `{near}`?");
+            return vec![format!("did you mean `{near}`?")];
         }
         let places = self.reader.top.places(name);
         if !places.is_empty() && self.keys.get(name).is_none() {
-            return format!("`{name}` is a key of {}", join_and(&places));
+            return vec![format!("`{name}` is a key of {}", join_and(&places))];
         }
-        format!("its keys are {}", known.join(", "))
+        let keys = format!("its keys are {}", known.join(", "));
+        [keys].into_iter().chain(self.keys.cure(ANY_NAME).map(str::to_owned)).collect()
     }
 
     /// Whether the table may have this key.

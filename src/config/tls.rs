@@ -73,7 +73,7 @@ pub(super) fn client(item: Item<'_>, directory: &Path, protocols: &[&[u8]]) -> O
     let help = "an https:// or rediss:// URL is enough for TLS; its options are a table: tls = { ca = \"internal.pem\" }";
     let table = Table::<ClientTlsKeys>::of_or(item, "`tls`", help)?;
     let authorities = table.ca().with(|item| certificates(item, directory));
-    let cert = table.cert().given();
+    let (ca, cert) = (table.ca().given(), table.cert().given());
     let identity = pair(&table, directory);
     let server_name = table.server_name().with(server_name);
     table.close();
@@ -89,9 +89,19 @@ pub(super) fn client(item: Item<'_>, directory: &Path, protocols: &[&[u8]]) -> O
     };
     let item = match error {
         TlsError::Identity(_) => cert.unwrap_or(item),
-        _ => item,
+        TlsError::Authority(_) => ca.unwrap_or(item),
+        TlsError::Setup(_) => item,
     };
-    item.reject(item.error(error.to_string()))
+    item.reject(unusable(item, &error))
+}
+
+/// The problem of TLS settings that can't be used.
+pub(super) fn unusable(item: Item<'_>, error: &TlsError) -> Problem {
+    let problem = item.error(error.to_string());
+    match error.help() {
+        Some(help) => problem.help(help),
+        None => problem,
+    }
 }
 
 /// Reads how connections of clients are encrypted.
@@ -138,7 +148,7 @@ fn server(
         client_authorities: authorities.ok()?,
         protocols: owned(protocols),
     };
-    ServerTls::new(spec).map_err(|error| item.reject::<()>(item.error(error.to_string()))).ok()
+    ServerTls::new(spec).map_err(|error| item.reject::<()>(unusable(item, &error))).ok()
 }
 
 fn owned(protocols: &[&[u8]]) -> Vec<Vec<u8>> {
@@ -165,7 +175,7 @@ fn identity(item: Item<'_>, is_first: bool, directory: &Path) -> Option<Identity
     let cert = cert?;
     let identity = match Identity::new(certificate?, private_key?) {
         Ok(identity) => identity,
-        Err(error) => return cert.reject(cert.error(error.to_string())),
+        Err(error) => return cert.reject(unusable(cert, &error)),
     };
     let now = Clock::System.now();
     if identity.not_after() < now {

@@ -78,7 +78,25 @@ keys! {
 /// The tables of keys in docs/configuration.
 #[must_use]
 pub fn reference() -> Vec<Block> {
-    keys::reference(TopKeys::KEYS, ConsumerKeys::KEYS)
+    sections().into_iter().map(keys::Section::into_block).collect()
+}
+
+fn sections() -> Vec<keys::Section> {
+    keys::sections(TopKeys::KEYS, ConsumerKeys::KEYS)
+}
+
+/// The documentation of every key and table of this name, such as `rate` or `limits.rate`, in lines of text.
+///
+/// # Errors
+/// The most similar name, if there is one; no key has this name.
+pub fn describe(name: &str) -> Result<Vec<String>, Option<String>> {
+    keys::describe(TopKeys::KEYS.all, &sections(), name)
+}
+
+/// The documentation of each table.
+#[must_use]
+pub fn tables() -> Vec<keys::TableText> {
+    keys::tables(&sections())
 }
 
 /// The JSON schema of the file.

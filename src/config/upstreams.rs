@@ -68,7 +68,7 @@ impl ReadUpstreams {
         let known = self.by_name.get(&text.value).copied();
         let id = match known {
             Some(id) => id,
-            None if text.value.contains("://") => {
+            None if text.value.contains("://") || is_unix_socket(&text.value) => {
                 let spec = server_url(&text).and_then(|server| {
                     let tls = self
                         .default_tls
@@ -135,6 +135,24 @@ keys! {
 }
 
 const FORM: &str = "write it as \"http://127.0.0.1:9000\"";
+const UNIX: (&str, &str) = (
+    "servers are reached over TCP, not by a Unix socket",
+    "let the server listen on a loopback address, \"http://127.0.0.1:9000\", or put a relay before it: socat \
+     TCP-LISTEN:9000,bind=127.0.0.1,reuseaddr,fork UNIX-CONNECT:/run/app.sock",
+);
+const SRV: (&str, &str) = (
+    "the ports of servers are not looked up in SRV records",
+    "write the name and the port that its records have: \"http://app.internal:9000\"; requests go to all addresses of the name",
+);
+const HTTP_2: (&str, &str) = (
+    "the URL of a server starts with http:// or https://",
+    "write [upstreams.NAME] with servers = [\"http://127.0.0.1:9000\"] and protocol = \"h2\"",
+);
+
+/// Whether a server is written as the path of a Unix socket, in a form of this program or another one.
+fn is_unix_socket(url: &str) -> bool {
+    ["unix:", "/", "http://unix:/", "http+unix:"].iter().any(|start| url.starts_with(start))
+}
 
 /// Reads `http://host[:port][/base]`, or the same with `https`: a server of the default weight.
 fn server_url(text: &TextItem<'_>) -> Option<ServerSpec> {
@@ -149,10 +167,15 @@ fn server_url(text: &TextItem<'_>) -> Option<ServerSpec> {
 
 /// Messages do not quote the URL: it may come from the environment.
 fn parse_url(url: &str) -> Result<ServerSpec, (&'static str, &'static str)> {
+    if is_unix_socket(url) {
+        return Err(UNIX);
+    }
     let scheme = url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
     let is_tls = match scheme.as_deref() {
         Some("http") => false,
         Some("https") => true,
+        Some("srv" | "dns+srv" | "dnssrv") => return Err(SRV),
+        Some("h2c" | "h2" | "grpc") => return Err(HTTP_2),
         Some(_) => return Err(("the URL of a server starts with http:// or https://", FORM)),
         None => return Err(("this is not a URL: it has no scheme", FORM)),
     };
@@ -217,6 +240,10 @@ mod tests {
     fn wrong_urls_are_refused() {
         for (url, why) in [
             ("ftp://a", "the URL of a server starts with http:// or https://"),
+            ("grpc://a", HTTP_2.0),
+            ("srv://a", SRV.0),
+            ("unix:/run/a.sock", UNIX.0),
+            ("http://unix:/run/a.sock", UNIX.0),
             ("https://-a", "this host can't be the name in a certificate"),
             ("127.0.0.1:9000", "this is not a URL: it has no scheme"),
             ("http://", "this is not a URL"),

@@ -7,12 +7,31 @@ use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, InconsistentKeys, RootCertStore, SignatureScheme};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, InconsistentKeys, RootCertStore, SignatureScheme,
+};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::Transport;
 use super::certificate::CertificateInfo;
+use super::fault::{HandshakeFault, VERSION_3};
+
+const VERSION_1: &str = "the certificate has version 1 of X.509, and only version 3 is accepted";
+pub(super) const DAMAGED: &str = "the certificate is damaged";
+
+/// An error of a certificate of the configuration in words.
+pub(super) fn certificate_error(error: &rustls::Error) -> String {
+    match error {
+        rustls::Error::InvalidCertificate(CertificateError::BadEncoding) => DAMAGED.to_owned(),
+        rustls::Error::InvalidCertificate(invalid)
+            if HandshakeFault::of_certificate(invalid) == Some(HandshakeFault::VersionOne) =>
+        {
+            VERSION_1.to_owned()
+        }
+        _ => error.to_string(),
+    }
+}
 
 /// The TLS settings of outgoing connections.
 #[derive(Clone)]
@@ -58,8 +77,18 @@ impl TlsError {
             rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
                 "the key belongs to another certificate".to_owned()
             }
-            error => error.to_string(),
+            error => certificate_error(error),
         })
+    }
+
+    /// What to change, if the error is a common one.
+    #[must_use]
+    pub fn help(&self) -> Option<&'static str> {
+        match self {
+            Self::Authority(text) | Self::Identity(text) if text == VERSION_1 => Some(VERSION_3),
+            Self::Authority(text) | Self::Identity(text) if text == DAMAGED => Some("copy the file again"),
+            _ => None,
+        }
     }
 }
 
@@ -131,7 +160,7 @@ fn roots(authorities: Option<Vec<CertificateDer<'static>>>) -> Result<RootCertSt
     let mut roots = RootCertStore::empty();
     if let Some(authorities) = authorities {
         for authority in authorities {
-            roots.add(authority).map_err(|error| TlsError::Authority(error.to_string()))?;
+            roots.add(authority).map_err(|error| TlsError::Authority(certificate_error(&error)))?;
         }
         return Ok(roots);
     }

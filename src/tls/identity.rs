@@ -9,6 +9,7 @@ use rustls::sign::{CertifiedKey, SigningKey};
 
 use super::TlsError;
 use super::certificate::CertificateInfo;
+use super::client::DAMAGED;
 use crate::time::Timestamp;
 
 /// A server certificate with its key.
@@ -45,7 +46,7 @@ impl Identity {
         ) -> Result<CertifiedKey, TlsError>,
     ) -> Result<Self, TlsError> {
         let info = chain.first().and_then(CertificateInfo::parse);
-        let info = info.ok_or_else(|| TlsError::Identity("malformed certificate".to_owned()))?;
+        let info = info.ok_or_else(|| TlsError::Identity(DAMAGED.to_owned()))?;
         let fingerprint = fingerprint(chain.iter().map(|one| &**one).chain([key.secret_der()]));
         let key = certified(chain, key)?;
         Ok(Self { key: Arc::new(key), info: Arc::new(info), fingerprint })

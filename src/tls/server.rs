@@ -13,6 +13,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
 use super::certificate::CertificateInfo;
+use super::client::certificate_error;
 use super::identity::{Identity, fingerprint};
 use super::resolver::{CertificateResolver, Validations};
 use super::{TlsError, Transport};
@@ -222,7 +223,7 @@ fn config(spec: ServerTlsSpec) -> Result<ServerConfig, TlsError> {
         Some(authorities) => {
             let mut roots = RootCertStore::empty();
             for authority in authorities {
-                roots.add(authority).map_err(|error| TlsError::Authority(error.to_string()))?;
+                roots.add(authority).map_err(|error| TlsError::Authority(certificate_error(&error)))?;
             }
             WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
                 .build()

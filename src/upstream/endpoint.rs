@@ -118,9 +118,8 @@ pub(super) async fn dial(
     };
     let connected = rare(tls.connect(&server.host, stream)).await;
     let describe = |error: io::Error| {
-        let cure = HandshakeFault::of(&error).map_or_else(String::new, |fault| format!("; {}", fault.cure()));
-        let server = server.authority();
-        io::Error::new(error.kind(), format!("the TLS handshake with {server} failed: {error}{cure}"))
+        let error = HandshakeFault::add_cure(&error, HandshakeFault::cure);
+        io::Error::new(error.kind(), format!("the TLS handshake with {} failed: {error}", server.authority()))
     };
     connected.map_err(describe)
 }

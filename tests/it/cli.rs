@@ -3,6 +3,7 @@
 mod check;
 mod check_connect;
 mod check_redis;
+mod check_tls;
 mod commands;
 mod convert;
 mod explain;

@@ -282,7 +282,15 @@ fn store_fault(error: &StoreError, spec: &RedisSpec) -> Fault {
         _ if text.contains("MOVED") => {
             Some("it belongs to a cluster: write redis-cluster:// in `url` of [store]")
         }
-        _ if text.contains("reset by peer") || text.contains("closed") => Some("see the log of Redis"),
+        _ if text.contains("No such file") => {
+            Some("correct the path in `url` of [store], or start Redis with `unixsocket`")
+        }
+        _ if ["reset by peer", "closed", "Broken pipe"]
+            .iter()
+            .any(|text_of_close| text.contains(text_of_close)) =>
+        {
+            Some("see the log of Redis")
+        }
         _ if text.contains("no reply") => Some(UNREACHABLE),
         _ => None,
     };

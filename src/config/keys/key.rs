@@ -5,6 +5,9 @@ use std::time::Duration;
 /// Names that have the same cure, and the cure: what to write instead.
 pub type Mistaken = (&'static [&'static str], &'static str);
 
+/// Stands for all names without another cure.
+pub const ANY_NAME: &str = "*";
+
 /// The keys of one TOML table.
 #[derive(Debug)]
 pub struct TableKeys {
@@ -111,13 +114,8 @@ impl TableKeys {
     pub fn places(&self, name: &str) -> Vec<String> {
         let mut found = Vec::new();
         for key in self.all {
-            let heading = match &key.kind {
-                ValueKind::Named(_) => format!("[{}.NAME]", key.name),
-                ValueKind::List(_) => format!("[[{}]]", key.name),
-                _ => format!("[{}]", key.name),
-            };
             for (keys, _) in key.kind.tables() {
-                keys.add_places(name, &heading, &mut found);
+                keys.add_places(name, &key.heading(), &mut found);
             }
         }
         if found.len() > MAX_PLACES { Vec::new() } else { found }
@@ -137,6 +135,16 @@ impl TableKeys {
 }
 
 impl ConfigKey {
+    /// The header of its table, if it is a key of the file itself.
+    #[must_use]
+    pub fn heading(&self) -> String {
+        match &self.kind {
+            ValueKind::Named(_) => format!("[{}.NAME]", self.name),
+            ValueKind::List(_) => format!("[[{}]]", self.name),
+            _ => format!("[{}]", self.name),
+        }
+    }
+
     /// Its documentation as one line.
     #[must_use]
     pub fn meaning(&self) -> String {
@@ -166,7 +174,7 @@ impl Default {
 
 impl ValueKind {
     /// The tables of keys that a value of this kind can have in it, each with whether the user chooses its name.
-    pub(super) fn tables(&self) -> Vec<(&'static TableKeys, bool)> {
+    pub(in crate::config) fn tables(&self) -> Vec<(&'static TableKeys, bool)> {
         match self {
             Self::Table(keys) => vec![(keys(), false)],
             Self::Mixed(keys, of_names) => [(keys(), false)].into_iter().chain(named(of_names)).collect(),

@@ -1,6 +1,6 @@
 //! Names that people try in a table because other programs have them, each with what to write instead.
 
-use super::key::Mistaken;
+use super::key::{ANY_NAME, Mistaken};
 
 pub const IN_TOP: &[Mistaken] = &[
     (&["port", "address", "addr", "bind", "host", "http", "server"], "write listen = \"127.0.0.1:8080\""),
@@ -271,6 +271,12 @@ pub const IN_LOG: &[Mistaken] = &[
         "the access log goes to standard output and the log to standard error: the service manager stores them",
     ),
 ];
+
+/// Help for consumers in the configuration file.
+pub const CONSUMERS: &str = "consumers are in a file of their own: write [consumers] with file = \"consumers.toml\", and into that file \
+                             [alice] with credentials = [\"k-4711\"]";
+
+pub const IN_CONSUMERS: &[Mistaken] = &[(&[ANY_NAME], CONSUMERS)];
 
 pub const IN_SERVER_TLS: &[Mistaken] = &[CERTIFICATE_FILES];
 

@@ -15,77 +15,111 @@ pub struct Block {
     pub table: String,
 }
 
+/// The document that has the tables.
+const DOCUMENT: &str = "docs/configuration.md";
+
 /// Units of durations, the largest first.
 const UNITS: [(u128, &str); 4] = [(86_400_000, "days"), (3_600_000, "h"), (60_000, "min"), (1_000, "s")];
 
-/// All tables, in the order of the document: those of the file, which has the keys `file`, and that of `consumer` in the file of
-/// consumers.
+/// The keys of one table of the document.
+pub struct Section {
+    /// The table of the file, such as `listeners` or `listeners.tls`; `top` for the top level.
+    pub name: String,
+    /// The table as the file writes it, such as `[[listeners]]`; empty for the top level.
+    pub heading: String,
+    pub keys: Vec<ListedKey>,
+}
+
+/// A key of a section.
+pub struct ListedKey {
+    /// Its name, after those of the tables between the section's and its own: `health.path`.
+    pub path: String,
+    pub key: &'static ConfigKey,
+}
+
+/// All sections, in the order of the document: those of the file, which has the keys `file`, and that of `consumer` in the file
+/// of consumers.
 #[must_use]
-pub fn reference(file: &'static TableKeys, consumer: &'static TableKeys) -> Vec<Block> {
+pub fn sections(file: &'static TableKeys, consumer: &'static TableKeys) -> Vec<Section> {
     let is_table = |key: &&ConfigKey| !key.kind.tables().is_empty();
-    let mut top = Rows::default();
-    file.all.iter().filter(|key| !is_table(key)).for_each(|key| top.add(key, ""));
-    let mut blocks = vec![top.into_block("top".to_owned())];
+    let mut top = Section { name: "top".to_owned(), heading: String::new(), keys: Vec::new() };
+    top.keys.extend(file.all.iter().filter(|key| !is_table(key)).map(|key| ListedKey::new("", key)));
+    let mut all = vec![top];
     for key in file.all.iter().filter(is_table) {
         for (keys, _) in key.kind.tables() {
-            add_blocks(keys, key.name, "", &mut blocks);
+            add_sections(keys, (key.name, &key.heading()), "", &mut all);
         }
     }
-    add_blocks(consumer, "consumers.toml", "", &mut blocks);
-    blocks
+    add_sections(consumer, ("consumers.toml", "[NAME] of the file of consumers"), "", &mut all);
+    all
 }
 
-/// Adds the table of these keys, and those of the inner tables that have a table of their own.
-fn add_blocks(keys: &'static TableKeys, section: &str, prefix: &str, blocks: &mut Vec<Block>) {
-    let mut rows = Rows::default();
-    keys.all.iter().for_each(|key| rows.add(key, prefix));
-    let apart = std::mem::take(&mut rows.apart);
-    blocks.push(rows.into_block(section.to_owned()));
-    for (keys, name) in apart {
-        add_blocks(keys, &format!("{section}.{name}"), &format!("{name}."), blocks);
+/// Adds the section of these keys, and those of the inner tables that have a section of their own.
+fn add_sections(
+    keys: &'static TableKeys,
+    (name, heading): (&str, &str),
+    prefix: &str,
+    all: &mut Vec<Section>,
+) {
+    let mut section = Section { name: name.to_owned(), heading: heading.to_owned(), keys: Vec::new() };
+    let apart = section.add(keys, prefix);
+    all.push(section);
+    for (keys, inner) in apart {
+        add_sections(keys, (&format!("{name}.{inner}"), heading), &format!("{inner}."), all);
     }
 }
 
-/// The rows of one table.
-#[derive(Default)]
-struct Rows {
-    text: String,
-    /// The tables below it that are listed apart, with their names.
-    apart: Vec<(&'static TableKeys, &'static str)>,
+impl Section {
+    /// Adds keys with those of the tables in them; returns the tables that are listed apart, with their names.
+    fn add(&mut self, keys: &'static TableKeys, prefix: &str) -> Vec<(&'static TableKeys, &'static str)> {
+        let mut apart = Vec::new();
+        for key in keys.all {
+            self.keys.push(ListedKey::new(prefix, key));
+            for (inner, _) in key.kind.tables().iter().filter(|(_, has_names)| !has_names) {
+                if inner.has_own_table {
+                    apart.push((*inner, key.name));
+                } else {
+                    apart.extend(self.add(inner, &format!("{prefix}{}.", key.name)));
+                }
+            }
+        }
+        apart
+    }
+
+    /// The table in Markdown.
+    #[must_use]
+    pub fn into_block(self) -> Block {
+        let rows = self.keys.iter().map(|ListedKey { path, key }| {
+            let range = key.range().map_or_else(String::new, |range| format!("; {range}"));
+            format!("| `{path}` | {} | {}{range} |\n", key.default_words(), key.meaning())
+        });
+        let table = format!("| key | default | meaning |\n| --- | --- | --- |\n{}", rows.collect::<String>());
+        Block { name: self.name, table }
+    }
 }
 
-impl Rows {
-    fn add(&mut self, key: &'static ConfigKey, prefix: &str) {
-        let default = match key.default {
+impl ListedKey {
+    fn new(prefix: &str, key: &'static ConfigKey) -> Self {
+        Self { path: format!("{prefix}{}", key.name), key }
+    }
+}
+
+impl ConfigKey {
+    /// Its default in Markdown.
+    #[must_use]
+    pub fn default_words(&self) -> String {
+        match self.default {
             Default::Required(_) => "required".to_owned(),
             Default::Toml(literal) => code(literal),
             Default::AtMost(literal, words) => format!("{}, {words}", code(literal)),
             Default::Words(words) => words.to_owned(),
-        };
-        let range = range(&key.kind).map_or_else(String::new, |(low, high)| format!("; {low} to {high}"));
-        self.text.extend([
-            "| `",
-            prefix,
-            key.name,
-            "` | ",
-            &*default,
-            " | ",
-            &*key.meaning(),
-            &*range,
-            " |\n",
-        ]);
-        for (keys, _) in key.kind.tables().iter().filter(|(_, has_names)| !has_names) {
-            if keys.has_own_table {
-                self.apart.push((keys, key.name));
-            } else {
-                let prefix = format!("{prefix}{}.", key.name);
-                keys.all.iter().for_each(|key| self.add(key, &prefix));
-            }
         }
     }
 
-    fn into_block(self, name: String) -> Block {
-        Block { name, table: format!("| key | default | meaning |\n| --- | --- | --- |\n{}", self.text) }
+    /// The bounds of its values, such as `1 to 1,024`.
+    #[must_use]
+    pub fn range(&self) -> Option<String> {
+        range(&self.kind).map(|(low, high)| format!("{low} to {high}"))
     }
 }
 
@@ -234,8 +268,9 @@ fn default(key: &ConfigKey) -> Option<Value> {
     serde_json::to_value(table.get("x")?).ok()
 }
 
-/// The text of Markdown without the targets of its links.
-fn without_links(text: &str) -> String {
+/// The text of Markdown without the targets of its links. What is below in the document is not below this text.
+#[must_use]
+pub fn without_links(text: &str) -> String {
     let mut plain = String::new();
     let mut rest = text;
     while let Some(at) = rest.find("](") {
@@ -248,10 +283,11 @@ fn without_links(text: &str) -> String {
         };
         let open = before.rfind(opens).unwrap_or(at);
         plain += &before[..open];
-        plain += before.get(open + 1..).unwrap_or_default();
+        let words = before.get(open + 1..).unwrap_or_default();
+        plain += if words == "below" { DOCUMENT } else { words };
         rest = after.split_once(')').map_or("", |(_, rest)| rest);
     }
-    plain + rest
+    (plain + rest).replace("see below", &format!("see {DOCUMENT}"))
 }
 
 #[cfg(test)]
@@ -279,7 +315,8 @@ mod tests {
 
     #[test]
     fn descriptions_have_no_links() {
-        assert_eq!(without_links("see [below](#a) and [x](b.md#c)."), "see below and x.");
+        let text = without_links("see [below](#a) and [x](b.md#c); see below");
+        assert_eq!(text, "see docs/configuration.md and x; see docs/configuration.md");
         assert_eq!(without_links("`[[listeners]]` [a](b)"), "`[[listeners]]` a");
         assert_eq!(without_links("by [`[[a]]`](b) and [`c`](d)"), "by `[[a]]` and `c`");
         assert_eq!(without_links("plain"), "plain");

@@ -2,7 +2,7 @@
 
 use ipnet::IpNet;
 
-use crate::config::client_ip::parse_network;
+use crate::config::client_ip::{parse_network, warn_of_host_bits};
 use crate::config::item::{Item, TextItem};
 use crate::config::report::Problem;
 use crate::gate::{ClientIp, KeyRule, KeySpec, NameError, NamedKeys, Networks, Rules};
@@ -94,6 +94,7 @@ pub(super) fn no_name(problem: Problem, error: &NameError, is_secret: bool) -> P
 
 fn network(text: &TextItem<'_>, rule: KeyRule) -> Option<IpNet> {
     let network = text.parsed("a network, nor a name such as \"key:NAME\"", FORM, parse_network)?;
+    warn_of_host_bits(text, network);
     if network.prefix_len() == 0 {
         let title = if rule == KeyRule::Block {
             "this blocks every client"

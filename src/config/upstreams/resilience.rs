@@ -6,6 +6,7 @@ use http::uri::PathAndQuery;
 
 use crate::config::item::Item;
 use crate::config::keys::keys;
+use crate::config::keys::kinds::{OffWords, Words as _};
 use crate::config::limits::part;
 use crate::config::report::Problem;
 use crate::config::table::{Reported, Table};
@@ -140,16 +141,11 @@ fn path(item: Item<'_>) -> Option<Box<str>> {
 
 /// Reads `eject`; `None` for `"off"`.
 pub(super) fn eject(item: Item<'_>) -> Result<Option<EjectSpec>, Reported> {
-    if !item.is_string() {
+    if item.is_table() {
         return ejection(item).map(Some).ok_or(Reported);
     }
-    let text = item.string().ok_or(Reported)?;
-    if text.value == "off" {
-        return Ok(None);
-    }
-    let problem = text.error(format!("{} is not a value of `eject`", text.quoted()));
-    text.reject::<()>(problem.help("write { after = 5, for = \"30s\" }, or \"off\""));
-    Err(Reported)
+    let off = item.choice_or_table(OffWords::MEANINGS, "eject = { after = 5, for = \"30s\" }");
+    off.map(|()| None).ok_or(Reported)
 }
 
 fn ejection(item: Item<'_>) -> Option<EjectSpec> {

@@ -354,16 +354,26 @@ pub(super) fn unresponsive_timeout(timeout: Duration) -> Duration {
     UNRESPONSIVE_TIMEOUT.max(timeout + UNRESPONSIVE_MARGIN)
 }
 
-/// fred's error of a connection in readable form: it has system errors in their debug format.
+/// fred's error of a connection in readable form, with what to change: it has system errors in their debug format.
 fn reason(error: &Error) -> String {
     let details = error.details();
-    let message = details.split_once("message: \"").and_then(|(_, rest)| rest.split_once('"'));
     if let Some(fault) = HandshakeFault::of_debug(details).filter(|_| *error.kind() == ErrorKind::IO) {
-        let inner =
-            details.split_once("error: ").map_or(details, |(_, rest)| rest.trim_end_matches([' ', '}']));
-        return format!("the TLS handshake failed: {inner}; {}", fault.cure());
+        return format!("the TLS handshake failed: {}; {}", fault.what(), fault.cure());
     }
-    sentence(message.map_or(details, |(message, _)| message))
+    if *error.kind() == ErrorKind::Protocol {
+        return "the server does not reply as Redis does; correct the host and the port of its URL"
+            .to_owned();
+    }
+    if details.contains("unknown command") && details.to_ascii_uppercase().contains("HELLO") {
+        return "the server is older than Redis 6: it has no HELLO; upgrade it to 6.2 or later".to_owned();
+    }
+    let quoted = |start| details.split_once(start).and_then(|(_, rest)| rest.split_once('"'));
+    let text = quoted("message: \"").or_else(|| quoted("error: \"")).map_or(details, |(text, _)| text);
+    if text.contains("failed to lookup address") {
+        let name = "correct it in the URL, or add it to the DNS or /etc/hosts of this machine";
+        return format!("its host name is unknown ({}); {name}", sentence(text));
+    }
+    sentence(text)
 }
 
 /// A text without its full stop, to be quoted within a sentence.

@@ -133,6 +133,43 @@ fn a_user_of_redis_without_permissions_fails() {
 }
 
 #[test]
+fn a_store_that_is_no_redis_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let check = |url: &str| {
+        let text = format!("{LISTEN}[store]\nurl = \"{url}\"\n[[routes]]\npath = \"/*\"\nrespond = {{}}\n");
+        row(&connect(directory.path(), &text, &[]), "store ").1
+    };
+    for (reply, found) in [
+        (
+            "HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n",
+            "the server does not reply as Redis does; correct the host",
+        ),
+        ("220 mail.example.com ESMTP\r\n", "the server does not reply as Redis does; correct the host"),
+        (
+            "-ERR unknown command 'HELLO'\r\n",
+            "the server is older than Redis 6: it has no HELLO; upgrade it to 6.2",
+        ),
+    ] {
+        let server = Upstream::scripted(move |caller| {
+            if caller.take("HELLO 3\r\n".len()).is_ok() && caller.try_send(reply).is_ok() {
+                // Until the client closes the connection.
+                let _ = caller.take(4096);
+            }
+        });
+        let text = check(&format!("redis://{}", server.addr()));
+        assert!(text.contains(found), "{reply}: {text}");
+    }
+    let text = check("redis://missing.invalid");
+    assert!(
+        text.contains("its host name is unknown (") && text.contains("; correct it in the URL"),
+        "{text}"
+    );
+    assert!(!text.contains("Custom"), "{text}");
+    let text = check("unix:///no/such.sock");
+    assert!(text.contains("No such file or directory; correct the path in `url` of [store]"), "{text}");
+}
+
+#[test]
 fn servers_are_checked_with_their_tls() {
     let authority = Authority::new();
     authority.sign_names("api", &["api.internal"]);

@@ -146,6 +146,32 @@ fn a_variable_names_the_file_of_commands_without_an_argument() {
 }
 
 #[test]
+fn the_file_may_be_an_argument_or_an_option_before_the_command() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("a.toml"), "listen = 1\n").unwrap();
+    let place = "--> a.toml:1:10";
+    for args in [
+        &["run", "a.toml"][..],
+        &["check", "a.toml"],
+        &["-c", "a.toml", "run"],
+        &["--config", "a.toml", "check"],
+        &["--config=a.toml", "run"],
+        &["-ca.toml", "explain", "GET", "/"],
+    ] {
+        let output = tidegate(directory.path(), args);
+        assert_eq!(output.status, 2, "{args:?}");
+        assert!(output.stderr.contains(place), "{args:?}: {}", output.stderr);
+    }
+    for args in
+        [&["-c", "a.toml", "schema"][..], &["-c", "a.toml"], &["-c"], &["run", "a.toml", "-c", "a.toml"]]
+    {
+        let output = tidegate(directory.path(), args);
+        assert_eq!(output.status, 2, "{args:?}");
+        assert!(!output.stderr.contains(place), "{args:?}: {}", output.stderr);
+    }
+}
+
+#[test]
 fn run_fails_with_an_invalid_file() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("tidegate.toml"), "listen = 1\n").unwrap();

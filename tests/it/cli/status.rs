@@ -1,9 +1,14 @@
 //! `tidegate status`, against a running proxy.
 
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt as _;
+
 use serde_json::{Value, json};
 
 use super::*;
-use crate::support::{RedisServer, Tidegate, Upstream, command, eventually};
+use crate::support::{RedisServer, TIDEGATE, Tidegate, Upstream, command, eventually};
 
 const ADMIN: &str = "[admin]\nlisten = \"127.0.0.1:0\"\n";
 
@@ -30,6 +35,42 @@ fn config(server: &str, rate: &str) -> String {
          [upstreams.api]\nservers = [\"{server}\", \"http://missing.invalid\"]\n\
          [[routes]]\npath = \"/*\"\nlimits = [\"per-client\"]\nupstream = \"api\"\n"
     )
+}
+
+#[test]
+fn a_user_who_may_not_use_the_socket_learns_who_may() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("admin.sock");
+    let _listener = UnixListener::bind(&socket).unwrap();
+    let is_root = std::fs::metadata(&socket).unwrap().uid() == 0;
+    let mode = |path: &Path, mode: u32| std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    let url = format!("unix:{}", socket.display());
+    let status = || {
+        let mut command = command(TIDEGATE);
+        command.args(["status", "--admin", &url]).current_dir("/");
+        if is_root {
+            // Root may use any socket.
+            command.uid(65534).gid(65534);
+        }
+        Finished::from(command.output().unwrap()).stderr
+    };
+    // Without root, the user owns the socket, so that its own permissions apply.
+    let (alone, shared) = if is_root { (0o600, 0o660) } else { (0o000, 0o060) };
+    mode(directory.path(), 0o755);
+    for (bits, cure) in [
+        (alone, " alone: run the command with sudo; mode = \"0660\" in [admin] gives its group access\n"),
+        (shared, " $USER and log in again\n"),
+    ] {
+        mode(&socket, bits);
+        let text = status();
+        assert!(text.contains("Permission denied") && text.contains(cure), "{text}");
+        assert!(text.contains(&format!("help: {} is for the user ", socket.display())), "{text}");
+    }
+    mode(directory.path(), if is_root { 0o700 } else { 0o000 });
+    let text = status();
+    assert!(text.contains(&format!("help: {} is for the user ", directory.path().display())), "{text}");
+    assert!(text.contains(" alone: run the command with sudo\n"), "{text}");
+    mode(directory.path(), 0o700);
 }
 
 #[cfg(feature = "acme")]

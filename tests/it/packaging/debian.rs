@@ -157,6 +157,7 @@ fn check_installed(system: &System) {
     installed(&["check", "-c", system.path(CONFIG).to_str().unwrap()]);
     for path in [
         "usr/share/man/man1/tidegate-run.1.gz",
+        "usr/share/man/man5/tidegate.toml.5.gz",
         "usr/share/bash-completion/completions/tidegate",
         "usr/share/zsh/vendor-completions/_tidegate",
         "usr/share/fish/vendor_completions.d/tidegate.fish",

@@ -46,6 +46,7 @@ fn make_install_installs_everything_and_uninstall_leaves_the_configuration() {
         "opt/gate/share/man/man1/tidegate.1",
         "opt/gate/share/man/man1/tidegate-keys-peek.1",
         "opt/gate/share/man/man1/tidegate-run.1",
+        "opt/gate/share/man/man5/tidegate.toml.5",
         "opt/gate/share/zsh/site-functions/_tidegate",
     ];
     let is_page = |path: &&String| path.contains("/man1/tidegate-");

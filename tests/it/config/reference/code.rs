@@ -143,6 +143,7 @@ impl CodeKeys {
         let unknown = format!("unknown key `{UNKNOWN}`");
         let Some((table, keys)) = errors.iter().find_map(|line| {
             let (before, keys) = line.split_once("; its keys are ")?;
+            let keys = keys.split("; ").next()?;
             Some((before.split_once(&unknown)?.1.trim_start_matches(" in "), keys))
         }) else {
             return;
@@ -210,6 +211,7 @@ impl Key {
         for probe in [word.clone(), Value::Array(vec![word])] {
             for line in self.errors(&probe) {
                 if let Some((_, choices)) = line.split_once(&of) {
+                    let choices = choices.split(", or a table ").next().unwrap_or_default();
                     return choices.split('"').skip(1).step_by(2).map(str::to_owned).collect();
                 }
             }
