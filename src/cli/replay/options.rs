@@ -12,7 +12,7 @@ use crate::cli::file;
 use crate::cli::output::Failure;
 use crate::config::{self, Loaded};
 use crate::gate::Gate;
-use crate::replay::suggest::{ShareOf, SuggestSettings};
+use crate::replay::suggest::{ShareOf, SuggestSettings, WrittenLimits};
 use crate::replay::{FieldMap, Format, MemoryBudget, PartSources, ReadOptions};
 use crate::suggest::nearest;
 
@@ -66,7 +66,7 @@ pub(in crate::cli) struct ReplayArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Suggestions")]
 struct SuggestArgs {
-    /// Suggest limits, for each limit and for routes that have none.
+    /// Suggest numbers for each limit, and limits for routes that have none.
     ///
     /// They are chosen from the first part of the time, and checked on the rest.
     #[arg(long)]
@@ -77,7 +77,7 @@ struct SuggestArgs {
     /// Of what --refuse-at-most is a share.
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = Of::Clients)]
     share_of: Of,
-    /// The share of the time that is held back to check suggested limits, from its end.
+    /// The share of the time that is held back to check suggested limits, from its end. Time without requests does not count.
     #[arg(long, value_name = "SHARE", default_value = "14.3%", value_parser = held_back)]
     hold_back: f64,
     /// How many times what the clients need suggested limits are.
@@ -159,8 +159,12 @@ enum Of {
     Requests,
 }
 
-/// A configuration with the name of its file.
-pub(super) type NamedConfig = (Option<String>, Loaded);
+/// A configuration with the name of its file, and its limits as the file has them.
+pub(in crate::cli) struct NamedConfig {
+    pub file: Option<String>,
+    pub loaded: Loaded,
+    pub written: WrittenLimits,
+}
 
 impl ReplayArgs {
     /// Reads the configuration, and the one to compare it with.
@@ -212,7 +216,7 @@ impl ReplayArgs {
     /// How limits are suggested, if they are.
     pub fn settings(&self, configurations: &[NamedConfig]) -> Option<SuggestSettings> {
         let args = &self.suggest;
-        let has_file = configurations.iter().any(|(file, _)| file.is_some());
+        let has_file = configurations.iter().any(|configuration| configuration.file.is_some());
         (args.suggest || self.html.is_some() || !has_file).then_some(SuggestSettings {
             refuse_at_most: args.refuse_at_most,
             of: match args.share_of {
@@ -234,14 +238,14 @@ impl ReplayArgs {
 }
 
 fn load(file: &Path) -> Result<NamedConfig, Failure> {
-    let name = file::name(file);
-    file::load(file).map(|loaded| (Some(name), loaded))
+    let (loaded, text) = file::load_with_text(file)?;
+    Ok(NamedConfig { file: Some(file::name(file)), loaded, written: WrittenLimits::parse(&text) })
 }
 
 fn without_file() -> Result<NamedConfig, Failure> {
     let loaded =
         config::parse(WITHOUT_FILE, "", &|_| None).map_err(|_| usage("-c", "name a configuration"))?;
-    Ok((None, loaded))
+    Ok(NamedConfig { file: None, loaded, written: WrittenLimits::default() })
 }
 
 /// Reports an invalid argument.

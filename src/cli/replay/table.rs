@@ -4,6 +4,7 @@ use super::suggestion;
 use crate::cli::output::aligned;
 use crate::replay::{
     Bin, ConfigurationReport, DeniedKey, LimitReport, LogCounts, Number, ReplayReport, RouteReport,
+    utc_second,
 };
 use crate::telemetry::escaped;
 use crate::text::{counted, join_and};
@@ -45,8 +46,8 @@ fn logs(report: &ReplayReport) -> String {
     formats.dedup();
     let count = usize::try_from(report.lines.requests).unwrap_or(usize::MAX);
     let period = report.configurations.first().and_then(|configuration| configuration.period_us);
-    let period =
-        period.map_or_else(String::new, |(first, last)| format!(", {} to {}", time(first), time(last)));
+    let period = period
+        .map_or_else(String::new, |(first, last)| format!(", {} to {}", utc_second(first), utc_second(last)));
     let logs = counted(report.logs.len(), "log");
     format!("{} in {logs} ({}){period}", counted(count, "request"), join_and(&formats))
 }
@@ -126,7 +127,7 @@ fn limit_row(limit: &LimitReport) -> [String; 9] {
 }
 
 fn worst(bin: Bin, width: u64) -> String {
-    format!("{} in {} from {}", bin.denied, length(width), time(bin.start_us))
+    format!("{} in {} from {}", bin.denied, length(width), utc_second(bin.start_us))
 }
 
 fn denied_keys(limit: &LimitReport) -> Vec<String> {
@@ -138,8 +139,8 @@ fn denied_keys(limit: &LimitReport) -> Vec<String> {
         [
             key.name.clone(),
             format!("{about}{}", key.denied),
-            time(key.first_us),
-            time(key.last_us),
+            utc_second(key.first_us),
+            utc_second(key.last_us),
             busiest_hours(&key.hours),
         ]
     };
@@ -230,12 +231,6 @@ pub(super) fn share(part: u64, whole: u64) -> String {
 
 fn number(number: Number) -> String {
     if number.relative_error > 0.0 { format!("about {}", number.count) } else { number.count.to_string() }
-}
-
-/// A time in UTC, to the second.
-fn time(micros: u64) -> String {
-    let seconds = i64::try_from(micros / 1_000_000).unwrap_or(i64::MAX);
-    jiff::Timestamp::from_second(seconds).map_or_else(|_| "-".to_owned(), |time| time.to_string())
 }
 
 fn length(micros: u64) -> String {

@@ -71,8 +71,8 @@ fn suggestions() -> Vec<Suggestion> {
     let subject = SuggestionSubject {
         name: "per-client".to_owned(),
         is_configured: true,
-        route: None,
         key: vec!["client_ip".to_owned()],
+        ..SuggestionSubject::default()
     };
     let present = Quota::token_bucket(Rate::new(5, Micros::SECOND).unwrap(), 5).unwrap();
     let settings = SuggestSettings { refuse_at_most: 0.01, ..SuggestSettings::default() };
