@@ -15,7 +15,7 @@ use super::suggest::{
     WrittenLimits, suggest,
 };
 use crate::gate::{Gate, KeyPart, KeySpec, OnMissing, RouteId};
-use crate::limit::{PolicyId, Quota};
+use crate::limit::{Key, PolicyId, Quota};
 use crate::proxy::ConfigSnapshot;
 use crate::time::{Micros, Timestamp};
 
@@ -165,12 +165,20 @@ impl HistoryRecorder {
             let arrival = Arrival { at, cost: charge.cost };
             let name = || planned.key_name(charge).map(Into::into);
             self.histories.record(number, charge.key, arrival, name);
+            self.histories.describe(number, charge.key, entry.user_agent.as_deref(), planned.consumer(entry));
         }
         if planned.limits().is_empty() {
             let histories = self.of_route(planned.gate, played.route);
             self.left_out += u64::from(histories.is_empty());
             for (number, key) in histories {
-                self.record_client(number, key, at, planned);
+                if let Some(key) = self.record_client(number, key, at, planned) {
+                    self.histories.describe(
+                        number,
+                        key,
+                        entry.user_agent.as_deref(),
+                        planned.consumer(entry),
+                    );
+                }
             }
         }
     }
@@ -194,12 +202,19 @@ impl HistoryRecorder {
         self.in_flight.iter().filter_map(of).collect()
     }
 
-    fn record_client(&mut self, number: usize, key: usize, at: Timestamp, planned: &PlannedEntry<'_>) {
+    /// Records a request of a route without a limit; returns its key, if it has one.
+    fn record_client(
+        &mut self,
+        number: usize,
+        key: usize,
+        at: Timestamp,
+        planned: &PlannedEntry<'_>,
+    ) -> Option<Key> {
         let spec = &self.route_keys[key];
-        if let Some(key) = planned.key(spec) {
-            let name = || planned.value_text(&spec.parts[0]).map(Into::into);
-            self.histories.record(number, key, Arrival { at, cost: 1 }, name);
-        }
+        let key = planned.key(spec)?;
+        let name = || planned.value_text(&spec.parts[0]).map(Into::into);
+        self.histories.record(number, key, Arrival { at, cost: 1 }, name);
+        Some(key)
     }
 
     fn of_limit(&mut self, gate: &Gate, limit: PolicyId) -> Option<usize> {

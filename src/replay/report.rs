@@ -122,6 +122,7 @@ impl ReplayReport {
             for suggestion in &mut configuration.suggestions {
                 for client in &mut suggestion.listed {
                     pseudonyms.replace(&mut client.name);
+                    client.consumer.iter_mut().for_each(|name| pseudonyms.replace(name));
                 }
             }
         }

@@ -13,6 +13,7 @@ mod distribution;
 mod history;
 mod in_flight_peaks;
 mod limits;
+mod majority;
 mod needs;
 mod outliers;
 mod peaks;

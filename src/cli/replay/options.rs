@@ -73,8 +73,8 @@ struct SuggestArgs {
     suggest: bool,
     /// The share that suggested limits may deny, such as 0.1% or 0.
     #[arg(long, value_name = "SHARE", default_value = "0.1%", value_parser = share)]
-    refuse_at_most: f64,
-    /// Of what --refuse-at-most is a share.
+    deny_at_most: f64,
+    /// Of what --deny-at-most is a share.
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = Of::Clients)]
     share_of: Of,
     /// The share of the time that is held back to check suggested limits, from its end. Time without requests does not count.
@@ -91,7 +91,8 @@ struct SuggestArgs {
 #[command(next_help_heading = "Reading logs")]
 struct ReadArgs {
     /// The format of the logs, in place of the one that is found: common, combined, vhost-combined, nginx-json, caddy-json,
-    /// traefik-clf, traefik-json, envoy-text, envoy-json, haproxy-http, alb, cloudflare-json, tidegate-json or tidegate-text.
+    /// traefik-clf, traefik-json, envoy-text, envoy-json, haproxy-http, alb, elb, w3c, nginx-proxy-manager, cloudflare-json,
+    /// tidegate-json or tidegate-text.
     #[arg(long, value_name = "NAME", value_parser = format, conflicts_with = "fields")]
     log_format: Option<Format>,
     /// The fields of JSON lines in any other format, such as time=ts,client=request.ip,method=verb,target=url.
@@ -103,7 +104,8 @@ struct ReadArgs {
     fields: Option<FieldMap>,
     /// The field with the address of the client, if a proxy is in front of the server that wrote the logs.
     ///
-    /// Of a list of addresses, the last one that is not in trusted_proxies counts. A field is a name of a JSON line, of a
+    /// Of a list of addresses, the last one that is not in trusted_proxies counts; a dash is for the address that the server
+    /// has seen. A field is a name of a JSON line, of a
     /// request header, or extra1, extra2 … for what follows the format at the end of a line.
     #[arg(long, value_name = "FIELD")]
     client_from: Option<String>,
@@ -131,7 +133,7 @@ Examples:
     tidegate replay -c tidegate.toml /var/log/nginx/access.log*
 
   Limits from a log alone, which deny at most 1 % of clients, as a page:
-    tidegate replay --suggest --refuse-at-most 1% --html report.html access.log
+    tidegate replay --suggest --deny-at-most 1% --html report.html access.log
 
   Limits by API key, which nginx logs at the end of each line:
     tidegate replay -c tidegate.toml --key-from header:x-api-key=extra1 access.log
@@ -218,7 +220,7 @@ impl ReplayArgs {
         let args = &self.suggest;
         let has_file = configurations.iter().any(|configuration| configuration.file.is_some());
         (args.suggest || self.html.is_some() || !has_file).then_some(SuggestSettings {
-            refuse_at_most: args.refuse_at_most,
+            deny_at_most: args.deny_at_most,
             of: match args.share_of {
                 Of::Clients => ShareOf::Clients,
                 Of::Requests => ShareOf::Requests,

@@ -117,7 +117,7 @@ fn peaks(suggestion: &Suggestion) -> Vec<String> {
 }
 
 fn curve(suggestion: &Suggestion) -> Vec<String> {
-    let share = format!("DENIES AT MOST {} OF CLIENTS", percent(suggestion.settings.refuse_at_most));
+    let share = format!("DENIES AT MOST {} OF CLIENTS", percent(suggestion.settings.deny_at_most));
     let rows = suggestion.curve.iter();
     let rows = rows.map(|point| [point.rate.clone(), point.for_all.to_string(), point.at_most.to_string()]);
     aligned(["RATE", "DENIES NONE", &share], rows)
@@ -163,7 +163,12 @@ fn listed(suggestion: &Suggestion) -> Vec<String> {
             client.peaks[2].to_string(),
             client.shape.kind.name().to_owned(),
             client.shape.reason.clone(),
+            client.user_agent.clone().unwrap_or_else(|| "-".to_owned()),
+            client.consumer.clone().unwrap_or_default(),
         ]
     });
-    aligned(["CLIENT", "REQUESTS", "DENIED", "MOST IN 1 MIN", "SHAPE", "WHY"], rows)
+    let has_consumers = suggestion.listed.iter().any(|client| client.consumer.is_some());
+    let consumer = if has_consumers { "CONSUMER" } else { "" };
+    let header = ["CLIENT", "REQUESTS", "DENIED", "MOST IN 1 MIN", "SHAPE", "WHY", "USER AGENT", consumer];
+    aligned(header, rows)
 }

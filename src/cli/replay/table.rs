@@ -14,6 +14,9 @@ const SHOWN_ROUTES: usize = 20;
 /// How many denied keys of a limit are shown.
 const SHOWN_KEYS: usize = 5;
 
+/// Of more lines than one in so many that can't be read, the end of the report warns.
+const MANY_UNREAD: u64 = 100;
+
 /// The lines of the report.
 pub(super) fn lines(report: &ReplayReport) -> Vec<String> {
     let mut lines = vec![logs(report)];
@@ -28,6 +31,13 @@ pub(super) fn lines(report: &ReplayReport) -> Vec<String> {
     if let [one, other] = &*report.configurations {
         lines.push(String::new());
         lines.extend(comparison(one, other));
+    }
+    let unread = report.lines.malformed + report.lines.too_long;
+    if unread * MANY_UNREAD > report.lines.all {
+        lines.push(format!(
+            "\nwarning: {unread} of {} lines can't be read, so these numbers are of the others",
+            report.lines.all
+        ));
     }
     lines.push(String::new());
     lines.dedup_by(|one, next| one.is_empty() && next.is_empty());
@@ -175,8 +185,8 @@ fn undecided(limit: &LimitReport) -> Vec<String> {
         (count > 0).then(|| format!("\nnote: limit {}: {count} requests {what}", limit.name))
     };
     let exempt = line(limit.exempt, "are exempt by its allow list");
-    let rejected = line(limit.rejected, "are rejected, since they lack a part of its key");
-    exempt.into_iter().chain(rejected).collect()
+    let without_key = line(limit.without_key, "are denied, since they lack a part of its key");
+    exempt.into_iter().chain(without_key).collect()
 }
 
 fn missing(limit: &LimitReport) -> Vec<String> {

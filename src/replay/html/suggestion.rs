@@ -62,7 +62,7 @@ fn settings_text(suggestion: &Suggestion) -> String {
          headroom and rounded up. The share of denied clients in traffic of this kind is at most the bound, with a confidence of \
          95\u{a0}%.",
         percent(settings.fit),
-        percent(settings.refuse_at_most),
+        percent(settings.deny_at_most),
         settings.of.name(),
         settings.headroom
     )
@@ -145,6 +145,8 @@ fn listed(suggestion: &Suggestion) -> Markup {
         number(&format!("Most in {peak}")),
         text("Shape"),
         text("Why"),
+        text("User agent"),
+        text("Consumer"),
         number("Requests by hour, 0 to 24 h"),
     ];
     let row = |client: &ListedClient| {
@@ -156,6 +158,8 @@ fn listed(suggestion: &Suggestion) -> Markup {
             cell(grouped(client.peaks[2])),
             html! { span.whole { (client.shape.kind.name()) } },
             html! { span.reason { (client.shape.reason) } },
+            key(client.user_agent.as_deref().unwrap_or("–")),
+            key(client.consumer.as_deref().unwrap_or("–")),
             hours(&client.shape.hours, "requests"),
         ]
     };
@@ -220,7 +224,7 @@ const MINUTE: f64 = 60_000_000.0;
 /// The chart of rates and bursts, with its legend.
 pub(super) fn curve(suggestion: &Suggestion) -> Markup {
     let few =
-        format!("requests of at most {} of clients are denied", percent(suggestion.settings.refuse_at_most));
+        format!("requests of at most {} of clients are denied", percent(suggestion.settings.deny_at_most));
     let buckets: Vec<&SuggestedLimit> =
         suggestion.limits.iter().filter(|limit| limit.role != Role::Day).collect();
     let names: Vec<String> = buckets

@@ -6,6 +6,7 @@ use hashbrown::HashTable;
 use serde::Serialize;
 
 use super::arrival_log::{Arrival, ArrivalLog};
+use super::majority::Majority;
 use crate::limit::Key;
 use crate::time::{Micros, Timestamp};
 
@@ -28,6 +29,9 @@ pub struct History {
     index: HashTable<u32>,
     entries: Vec<Entry>,
     names: HashMap<Key, Box<str>>,
+    /// The user agents and the consumers of most requests of the keys, by the positions of the entries.
+    agents: Majority,
+    consumers: Majority,
     /// Bytes of logs and names outside of the tables.
     heap: usize,
     /// How many zero bits the hash of a kept key ends with.
@@ -104,16 +108,37 @@ impl History {
         }
     }
 
+    /// Adds the user agent and the consumer of a request of a key.
+    pub fn describe(&mut self, key: Key, agent: Option<&[u8]>, consumer: Option<&[u8]>) {
+        let Self { index, entries, agents, consumers, .. } = self;
+        let found = index.find(hash(key), |&position| entries[position as usize].key == key);
+        let Some(position) = found.map(|position| *position as usize) else { return };
+        for (majority, text) in [(agents, agent), (consumers, consumer)] {
+            if let Some(text) = text {
+                majority.add(position, text);
+            }
+        }
+    }
+
     /// The memory that it uses, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.entries.capacity() * size_of::<Entry>() + self.index.capacity() / 7 * 8 * SLOT + self.heap
+        self.entries.capacity() * size_of::<Entry>()
+            + self.index.capacity() / 7 * 8 * SLOT
+            + self.heap
+            + self.agents.bytes()
+            + self.consumers.bytes()
     }
 
     /// Drops about half of the keys.
     pub fn halve(&mut self) {
         self.level += 1;
         let level = self.level;
+        for majority in [&mut self.agents, &mut self.consumers] {
+            majority.retain(|position| {
+                self.entries.get(position).is_some_and(|entry| ends_with_zeros(entry.key, level))
+            });
+        }
         self.entries.retain(|entry| ends_with_zeros(entry.key, level));
         self.entries.shrink_to_fit();
         self.names.retain(|key, _| ends_with_zeros(*key, level));
@@ -180,6 +205,12 @@ impl History {
     #[must_use]
     pub fn name(&self, key: Key) -> Option<&str> {
         self.names.get(&key).map(|name| &**name)
+    }
+
+    /// The user agent and the consumer of most requests of the key at this position, which made so many.
+    #[must_use]
+    pub(super) fn description(&self, position: usize, requests: u64) -> [Option<&str>; 2] {
+        [&self.agents, &self.consumers].map(|majority| majority.text(position, requests))
     }
 
     /// Calls `visit` for each kept key that has arrivals in this part of time.

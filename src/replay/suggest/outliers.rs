@@ -46,7 +46,7 @@ impl Remaining {
     /// the limits together deny at most the share.
     pub fn choose(history: &History, measure: &Measure<'_>, all: Needs, settings: &SuggestSettings) -> Self {
         let most = match settings.of {
-            ShareOf::Clients => allowed_exceptions(settings.refuse_at_most, all.clients),
+            ShareOf::Clients => allowed_exceptions(settings.deny_at_most, all.clients),
             ShareOf::Requests => (all.clients / 2).min(MOST_FOR_REQUESTS),
         };
         let ranked = ranked(history, measure, &all, most * 2 + FEW);
@@ -56,7 +56,7 @@ impl Remaining {
             let quotas: Vec<Quota> =
                 measure.limits(&without(count), None).into_iter().map(|limit| limit.quota).collect();
             // A share such as 0.001 is not exact in binary.
-            check(history, all.part, &quotas).request_share() <= settings.refuse_at_most + 1e-12
+            check(history, all.part, &quotas).request_share() <= settings.deny_at_most + 1e-12
         };
         let count = match settings.of {
             ShareOf::Clients => most,

@@ -17,7 +17,7 @@ pub enum ShareOf {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SuggestSettings {
     /// The share that may be denied, from 0 to 1.
-    pub refuse_at_most: f64,
+    pub deny_at_most: f64,
     /// The unit of that share.
     pub of: ShareOf,
     /// The part of the time with requests from which numbers are chosen; they are checked on the rest.
@@ -29,7 +29,7 @@ pub struct SuggestSettings {
 impl Default for SuggestSettings {
     /// At most 0.1 % of clients, from six days of a week, with a fifth as headroom.
     fn default() -> Self {
-        Self { refuse_at_most: 0.001, of: ShareOf::Clients, fit: 6.0 / 7.0, headroom: 1.2 }
+        Self { deny_at_most: 0.001, of: ShareOf::Clients, fit: 6.0 / 7.0, headroom: 1.2 }
     }
 }
 

@@ -124,6 +124,10 @@ pub struct ListedClient {
     pub denied: u64,
     /// Its most units in 1 s, 10 s, 1 min, 10 min, 1 h and 1 d.
     pub peaks: [u64; WINDOWS.len()],
+    /// The user agent of most of its requests.
+    pub user_agent: Option<String>,
+    /// The consumer of most of its requests.
+    pub consumer: Option<String>,
     /// What its requests look like over time.
     pub shape: Shape,
 }
@@ -145,10 +149,15 @@ pub(super) fn listed(history: &History, quotas: &[Quota]) -> Vec<ListedClient> {
     let mut buffer = Vec::new();
     let mut listed = |(Reverse((denied, _)), position)| {
         let read = history.read(position, span, &mut buffer)?;
+        let requests = read.arrivals.len() as u64;
+        let [user_agent, consumer] =
+            history.description(position, requests).map(|text| text.map(str::to_owned));
         Some(ListedClient {
             name: history.name(read.key).map_or_else(|| tag(read.key), str::to_owned),
-            requests: read.arrivals.len() as u64,
+            requests,
             denied,
+            user_agent,
+            consumer,
             peaks: peaks(read.arrivals),
             shape: Shape::of(read.arrivals),
         })

@@ -72,7 +72,7 @@ pub(super) fn toml(
 }
 
 fn basis(settings: &SuggestSettings, held_back: Option<&Check>) -> String {
-    let share = percent(settings.refuse_at_most);
+    let share = percent(settings.deny_at_most);
     let on = |check: &Check| format!("{} of {} clients were denied", check.denied_clients, check.clients);
     let checked = held_back.map_or_else(
         || "; not checked on other traffic".to_owned(),

@@ -126,7 +126,7 @@ pub fn suggest(
         requests: history.requests(),
         clients: history.key_count(),
         peaks: peaks(&all, &quotas, current),
-        curve: curve(&measure, &all, allowed_exceptions(settings.refuse_at_most, all.clients)),
+        curve: curve(&measure, &all, allowed_exceptions(settings.deny_at_most, all.clients)),
         toml: toml((&subject, settings), &limits, checked.as_ref(), present),
         limits,
         fit: check(history, fit, &quotas),

@@ -74,7 +74,7 @@ impl Warning {
         } else if length < Micros(WEEK.0 - DAY.0 / 24) {
             warnings.push(Self::PartOfWeek(length));
         }
-        let share = settings.refuse_at_most;
+        let share = settings.deny_at_most;
         if let Some(outliers) = chosen.outliers {
             warnings.push(Self::Outliers(outliers));
         } else if settings.of == ShareOf::Clients
@@ -150,7 +150,7 @@ impl fmt::Display for Warning {
             Self::ShareBelowOne { share, clients } => write!(
                 f,
                 "{} of {clients} client{} is less than one, so the client that needs most sets the numbers; \
-                 --refuse-at-most {} leaves it out",
+                 --deny-at-most {} leaves it out",
                 percent(*share),
                 plural(*clients),
                 least_share(1, *clients)
@@ -158,7 +158,7 @@ impl fmt::Display for Warning {
             Self::Outliers(Outliers { left_out, clients, units, others }) => write!(
                 f,
                 "few clients set the numbers: without the {left_out} that need{} most, {others} a minute would suffice in \
-                 place of {units}; see the list of clients, and leave {} out with --share-of clients --refuse-at-most {}",
+                 place of {units}; see the list of clients, and leave {} out with --share-of clients --deny-at-most {}",
                 if *left_out == 1 { "s" } else { "" },
                 if *left_out == 1 { "it" } else { "them" },
                 least_share(*left_out, *clients)

@@ -66,23 +66,32 @@ fn a_suggestion_measures_what_a_limit_counts_and_keeps_all_of_the_limit() {
     let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
     write("tidegate.toml", &format!("listen = \"127.0.0.1:0\"\n{SIGN_IN}\n{ROUTE}"));
     write("access.log", &attempts());
-    let configuration = report(directory.path(), &["--refuse-at-most", "0"]);
+    let configuration = report(directory.path(), &["--deny-at-most", "0"]);
     assert_eq!(configuration["limits"][0]["denied"], 0);
     let suggestion = &configuration["suggestions"][0];
     assert_eq!((&suggestion["requests"], &suggestion["clients"]["keys"]), (&600.into(), &300.into()));
     assert_eq!(suggestion["subject"]["uncharged"], 12_000);
     assert_eq!(suggestion["subject"]["with_own_numbers"], 3_000);
-    assert_eq!((&suggestion["current"]["denied_clients"], &suggestion["held_back"]["denied_clients"]), (&0.into(), &0.into()));
+    assert_eq!(
+        (&suggestion["current"]["denied_clients"], &suggestion["held_back"]["denied_clients"]),
+        (&0.into(), &0.into())
+    );
     // Two failed attempts cost four units at once, which two units a minute with a burst of four have.
     let expected = SIGN_IN.replace("5/minute", "3/minute").replace("burst = 10", "burst = 6");
     let toml = suggestion["toml"].as_str().unwrap();
     assert!(toml.ends_with(&format!("\n# In place of [limits.sign-in]:\n\n{expected}")), "{toml}");
     write("tidegate.toml", &format!("listen = \"127.0.0.1:0\"\n{toml}\n{ROUTE}"));
     let again = report(directory.path(), &[]);
-    assert_eq!((&again["limits"][0]["numbers"], &again["limits"][0]["denied"]), (&"3/minute, burst 6".into(), &0.into()));
+    assert_eq!(
+        (&again["limits"][0]["numbers"], &again["limits"][0]["denied"]),
+        (&"3/minute, burst 6".into(), &0.into())
+    );
     let text = replay(directory.path(), &[]).stdout;
     assert!(text.contains("sign-in, by client_ip: 600 requests of 300 clients\n"), "{text}");
-    assert!(text.contains("12000 further requests took no units, since the status is not in charge_on"), "{text}");
+    assert!(
+        text.contains("12000 further requests took no units, since the status is not in charge_on"),
+        "{text}"
+    );
 }
 
 /// 10,000 requests of 100 clients within two days, and one client that sends ten times as much as the others.
@@ -153,7 +162,8 @@ fn the_description_is_of_all_of_the_log_and_each_number_says_its_part() {
     for title in [
         format!("Most requests of a client in any period, in {all}\n"),
         format!("Least burst for each rate, in {all}\n"),
-        "Suggested limits, chosen from the first 85.7 % of the time with requests, 2026-01-05T00:00:00Z to ".to_owned(),
+        "Suggested limits, chosen from the first 85.7 % of the time with requests, 2026-01-05T00:00:00Z to "
+            .to_owned(),
         format!("Clients with the most denied requests or the busiest minutes, in {all}\n"),
     ] {
         assert!(text.contains(&title), "{title}: {text}");
@@ -165,23 +175,60 @@ fn small_logs_get_limits_for_most_clients_and_advice_that_helps() {
     let directory = tempfile::tempdir().unwrap();
     // Twenty clients that load a page of eight files each ten minutes, and one that sends two requests a second.
     let pages = (0..20).flat_map(|client| {
-        (0..36).flat_map(move |page| (0..8).map(move |_| (page * 600 + client * 11, format!("192.0.2.{client}"), 200)))
+        (0..36).flat_map(move |page| {
+            (0..8).map(move |_| (page * 600 + client * 11, format!("192.0.2.{client}"), 200))
+        })
     });
     let crawler = (0..20_000).map(|second| (second, "203.0.113.1".to_owned(), 200));
     std::fs::write(directory.path().join("access.log"), lines(pages.chain(crawler))).unwrap();
     let suggestion = &report(directory.path(), &[])["suggestions"][0];
     // Nobody may be denied, so the crawler sets the numbers; the list shows it.
-    assert_eq!((&suggestion["listed"][0]["name"], &suggestion["listed"][0]["denied"]), (&"203.0.113.1".into(), &0.into()));
+    assert_eq!(
+        (&suggestion["listed"][0]["name"], &suggestion["listed"][0]["denied"]),
+        (&"203.0.113.1".into(), &0.into())
+    );
     assert_eq!(suggestion["listed"].as_array().unwrap().len(), 10);
     let warnings = suggestion["warnings"].as_array().unwrap();
-    let advice = warnings.iter().find_map(|warning| warning.as_str()?.split_once("--refuse-at-most ")).unwrap().1;
-    let followed = &report(directory.path(), &["--share-of", "clients", "--refuse-at-most", advice])["suggestions"][0];
+    let advice =
+        warnings.iter().find_map(|warning| warning.as_str()?.split_once("--deny-at-most ")).unwrap().1;
+    let followed =
+        &report(directory.path(), &["--share-of", "clients", "--deny-at-most", advice])["suggestions"][0];
     let text = |suggestion: &Value| {
         let limits = suggestion["limits"].as_array().unwrap().iter();
-        limits.map(|limit| format!("{} {}", limit["rate"].as_str().unwrap(), limit["burst"])).collect::<Vec<_>>()
+        limits
+            .map(|limit| format!("{} {}", limit["rate"].as_str().unwrap(), limit["burst"]))
+            .collect::<Vec<_>>()
     };
-    assert_eq!(text(followed), ["1/minute 10", "10/minute 10"], "before: {:?}", text(suggestion));
+    assert_eq!(text(followed), ["1/minute 10"], "before: {:?}", text(suggestion));
     assert_eq!(followed["listed"][0]["denied"].as_u64().map(|denied| denied > 19_000), Some(true));
+}
+
+#[test]
+fn clients_are_listed_with_their_user_agents_and_consumers() {
+    let directory = tempfile::tempdir().unwrap();
+    let line = |(second, client, agent, consumer): (i64, &str, &str, &str)| {
+        let at = START + second;
+        format!(
+            "{{\"t\":{at},\"ip\":\"{client}\",\"url\":\"/\",\"ua\":\"{agent}\",\"who\":\"{consumer}\"}}\n"
+        )
+    };
+    let log: String = (0..100)
+        .flat_map(|second| {
+            let other = if second % 10 == 0 { "curl/8" } else { "ExampleBot/1.0" };
+            [(second, "192.0.2.1", other, "acme"), (second, "192.0.2.2", "Firefox", "-")]
+        })
+        .map(line)
+        .collect();
+    std::fs::write(directory.path().join("access.log"), log).unwrap();
+    let args = ["--fields", "time=t,client=ip,target=url,user_agent=ua,consumer=who"];
+    let listed = &report(directory.path(), &args)["suggestions"][0]["listed"];
+    let of = |index: usize| ["name", "user_agent", "consumer"].map(|key| listed[index][key].clone());
+    assert_eq!(of(0), ["192.0.2.1", "ExampleBot/1.0", "acme"]);
+    assert_eq!(of(1), ["192.0.2.2".into(), "Firefox".into(), Value::Null]);
+    let text = replay(directory.path(), &args).stdout;
+    assert!(text.contains("USER AGENT      CONSUMER\n"), "{text}");
+    let hidden = report(directory.path(), &[&args[..], &["--anonymize"]].concat());
+    assert!(!hidden["suggestions"][0]["listed"].to_string().contains("acme"));
 }
 
 #[test]
@@ -190,8 +237,12 @@ fn no_limit_is_suggested_that_is_slower_than_the_log() {
     let requests = (0..40).flat_map(|second| (0..30).map(move |n| (second, format!("192.0.2.{n}"), 200)));
     std::fs::write(directory.path().join("access.log"), lines(requests)).unwrap();
     let suggestion = &report(directory.path(), &[])["suggestions"][0];
-    let rates: Vec<&str> =
-        suggestion["limits"].as_array().unwrap().iter().map(|limit| limit["rate"].as_str().unwrap()).collect();
+    let rates: Vec<&str> = suggestion["limits"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|limit| limit["rate"].as_str().unwrap())
+        .collect();
     assert_eq!(rates.iter().filter(|rate| rate.ends_with("/day")).count(), 0, "{rates:?}");
     // A present limit by the hour can't be judged by 40 seconds.
     let config = "listen = \"127.0.0.1:0\"\n[limits.sign-in]\nrate = \"9/hour\"\n";

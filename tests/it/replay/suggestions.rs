@@ -91,7 +91,7 @@ fn a_share_of_requests_can_be_chosen() {
     let (histories, _) = recorded(&trace);
     let at_most = |share| {
         let settings =
-            SuggestSettings { refuse_at_most: share, of: ShareOf::Requests, ..SuggestSettings::default() };
+            SuggestSettings { deny_at_most: share, of: ShareOf::Requests, ..SuggestSettings::default() };
         suggest(&histories.all()[0], subject(), &settings, &[]).unwrap()
     };
     let (none, some, many) = (at_most(0.0), at_most(0.05), at_most(0.5));
@@ -105,7 +105,7 @@ fn a_share_of_requests_can_be_chosen() {
 fn a_client_of_which_most_is_denied_is_shown_with_its_shape() {
     let trace = small_trace();
     let (histories, _) = recorded(&trace);
-    let settings = SuggestSettings { refuse_at_most: 0.02, ..SuggestSettings::default() };
+    let settings = SuggestSettings { deny_at_most: 0.02, ..SuggestSettings::default() };
     let suggestion = suggest(&histories.all()[0], subject(), &settings, &[]).unwrap();
     let storm = trace.clients.iter().find(|client| client.kind == ClientKind::RetryStorm).unwrap();
     assert_eq!(suggestion.listed[0].name, storm.address.to_string());
