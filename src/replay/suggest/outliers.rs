@@ -11,7 +11,7 @@ use super::warning::allowed_exceptions;
 use crate::limit::Quota;
 
 /// Up to so many clients are few.
-const FEW: u64 = 3;
+const FEW: usize = 3;
 /// How many times more than others a few clients need that are worth a warning.
 const FAR_ABOVE: u64 = 3;
 /// Clients are compared with those that one in so many exceeds.
@@ -49,7 +49,7 @@ impl Remaining {
             ShareOf::Clients => allowed_exceptions(settings.deny_at_most, all.clients),
             ShareOf::Requests => (all.clients / 2).min(MOST_FOR_REQUESTS),
         };
-        let ranked = ranked(history, measure, &all, most * 2 + FEW);
+        let ranked = ranked(history, measure, &all, most * 2 + FEW as u64);
         let most = usize::try_from(most).unwrap_or(usize::MAX).min(ranked.len());
         let without = |count: usize| all.without(&ranked[..count]);
         let fits = |count: usize| {
@@ -64,7 +64,7 @@ impl Remaining {
         };
         let needs = without(count);
         let units = needs.units_per_minute();
-        let outliers = (count + 1..=ranked.len().min(count * 2 + FEW as usize)).find_map(|left_out| {
+        let outliers = (count + 1..=ranked.len().min(count * 2 + FEW)).find_map(|left_out| {
             let others = without(left_out).units_per_minute();
             let (left_out, clients) = (left_out as u64, all.clients);
             (others * FAR_ABOVE <= units).then_some(Outliers { left_out, clients, units, others })
@@ -76,7 +76,7 @@ impl Remaining {
 /// The needs of the `most` clients whose peaks in any period are the most times those of others, which are those that one
 /// in [`ONE_IN`] exceeds.
 fn ranked(history: &History, measure: &Measure<'_>, all: &Needs, most: u64) -> Vec<ClientNeeds> {
-    let compared = (all.clients / ONE_IN + FEW).max(most).min(all.clients.saturating_sub(1));
+    let compared = (all.clients / ONE_IN + FEW as u64).max(most).min(all.clients.saturating_sub(1));
     let others: [u64; WINDOWS.len()] =
         std::array::from_fn(|window| all.peaks[window].exceeded_by(compared).max(1));
     let least = others.into_iter().min().unwrap_or_default();

@@ -23,7 +23,7 @@ impl WrittenLimits {
         Self(text.parse().unwrap_or_default())
     }
 
-    /// The table of a limit with all of its keys and comments, as a text of its own.
+    /// The table of a limit with all of its keys and their comments, as a text of its own.
     #[must_use]
     pub fn table(&self, name: &str) -> Option<String> {
         let mut table = self.0.get("limits")?.get(name)?.clone().into_table().ok()?;
@@ -34,7 +34,11 @@ impl WrittenLimits {
         limits.insert(name, Item::Table(table));
         let mut document = DocumentMut::new();
         document.insert("limits", Item::Table(limits));
-        Some(format!("{}\n", document.to_string().trim()))
+        let text = document.to_string();
+        // Comments before a blank line are not about the table.
+        let header = if text.starts_with('[') { 0 } else { text.find("\n[")? };
+        let start = text[..header].rfind("\n\n").map_or(0, |blank| blank + 2);
+        Some(format!("{}\n", text[start..].trim()))
     }
 }
 
@@ -168,10 +172,10 @@ mod tests {
 
     #[test]
     fn a_table_keeps_all_but_its_numbers() {
-        let text = "# Sign in.\n[limits.a] # by address\nrate = \"10/minute\" # attempts\nburst = 20\ncharge_on = [401]\n\
+        let text = "# Another.\n\n# Sign in.\n[limits.a] # by address\nrate = \"10/minute\" # attempts\nburst = 20\ncharge_on = [401]\n\
                     [limits.a.overrides]\n\"192.0.2.7\" = { rate = \"100/minute\", burst = 3 }\n[limits.b]\nrate = \"1/s\"\n";
         let expected = text.replace("\"10/minute\"", "\"4/minute\"").replace("20", "8");
-        let expected = expected.split("[limits.b]").next().unwrap();
+        let expected = expected.split("[limits.b]").next().unwrap().trim_start_matches("# Another.\n\n");
         assert_eq!(edited(text, 4), expected);
     }
 

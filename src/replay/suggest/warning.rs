@@ -127,6 +127,38 @@ pub fn percent(share: f64) -> String {
     format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
+impl Warning {
+    /// Formats the warnings about what is not counted.
+    fn fmt_uncounted(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sampled { kept, keys } => write!(
+                f,
+                "memory did not suffice for all clients: {kept} of about {keys} were kept, chosen by their hash; \
+                 numbers and shares are estimates"
+            ),
+            Self::CutLogs(clients) => write!(
+                f,
+                "memory did not suffice for all requests of {clients} clients: their last ones are not counted"
+            ),
+            Self::NoRoom => write!(
+                f,
+                "clients send several requests at once, which this limit denies at any rate: give it a burst or a queue"
+            ),
+            Self::Uncharged(requests) => write!(
+                f,
+                "{requests} further request{} took no units, since the status is not in charge_on",
+                plural(*requests)
+            ),
+            Self::OwnNumbers(requests) => write!(
+                f,
+                "{requests} further request{} had the numbers of a tier or an override, which stay as they are",
+                plural(*requests)
+            ),
+            _ => Ok(()),
+        }
+    }
+}
+
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -164,29 +196,7 @@ impl fmt::Display for Warning {
                 least_share(*left_out, *clients)
             ),
             Self::NothingHeldBack => write!(f, "no requests were held back: the numbers are not checked"),
-            Self::Sampled { kept, keys } => write!(
-                f,
-                "memory did not suffice for all clients: {kept} of about {keys} were kept, chosen by their hash; \
-                 numbers and shares are estimates"
-            ),
-            Self::CutLogs(clients) => write!(
-                f,
-                "memory did not suffice for all requests of {clients} clients: their last ones are not counted"
-            ),
-            Self::NoRoom => write!(
-                f,
-                "clients send several requests at once, which this limit denies at any rate: give it a burst or a queue"
-            ),
-            Self::Uncharged(requests) => write!(
-                f,
-                "{requests} further request{} took no units, since the status is not in charge_on",
-                plural(*requests)
-            ),
-            Self::OwnNumbers(requests) => write!(
-                f,
-                "{requests} further request{} had the numbers of a tier or an override, which stay as they are",
-                plural(*requests)
-            ),
+            uncounted => uncounted.fmt_uncounted(f),
         }
     }
 }

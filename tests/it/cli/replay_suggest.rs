@@ -1,6 +1,5 @@
 //! `tidegate replay --suggest`: what limits count, wrong dates, small logs, and lines for the configuration.
 
-use std::fmt::Write as _;
 use std::path::Path;
 
 use serde_json::Value;
@@ -25,7 +24,8 @@ fn lines(requests: impl IntoIterator<Item = (i64, String, u16)>) -> String {
 
 fn replay(directory: &Path, args: &[&str]) -> Finished {
     let output = tidegate(directory, &[&["replay", "--suggest"], args, &["access.log"]].concat());
-    assert_eq!((output.status, &*output.stderr), (0, ""), "{}", output.stdout);
+    // On a busy machine it reports its progress.
+    assert_eq!(output.status, 0, "{}", output.stderr);
     output
 }
 
@@ -249,7 +249,6 @@ fn no_limit_is_suggested_that_is_slower_than_the_log() {
     std::fs::write(directory.path().join("tidegate.toml"), format!("{config}{ROUTE}")).unwrap();
     let suggestion = &report(directory.path(), &[])["suggestions"][0];
     assert_eq!((&suggestion["limits"], &suggestion["toml"]), (&Value::Array(Vec::new()), &"".into()));
-    let mut text = String::new();
-    write!(text, "{}", suggestion["warnings"]).unwrap();
+    let text = suggestion["warnings"].to_string();
     assert!(text.contains("no limit is suggested whose units come back in a longer time"), "{text}");
 }
