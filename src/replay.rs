@@ -6,6 +6,7 @@
 
 mod arrivals;
 mod entry;
+mod far_dates;
 mod fields;
 mod format;
 pub mod html;
@@ -35,7 +36,7 @@ pub use self::player::{PlayedEntry, Player, ReplayVerdict};
 pub use self::replayer::{Findings, MemoryBudget, Replayer};
 pub use self::report::{
     BadLineReport, ConfigurationReport, DeniedKey, LimitReport, LineCounts, LogReport, MissingPartReport,
-    ReplayReport, RouteReport, SeriesReport,
+    ReplayReport, RouteReport, SeriesReport, utc_second,
 };
 pub use self::results::{LimitResults, LogCounts, Results, RouteResults};
 pub use self::tally::{Bin, CountedKeys, KeyDenials, Number, Series, Tally};

@@ -1,7 +1,8 @@
 //! The configuration file as an argument of commands.
 
 use std::env;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -91,6 +92,22 @@ pub(super) fn read(path: &Path) -> Result<Loaded, Report> {
 /// Reads and checks a file, or standard input; prints all problems if there are any.
 pub(super) fn load(path: &Path) -> Result<Loaded, Failure> {
     read(path).map_err(|report| complain_of(&report))
+}
+
+/// Reads and checks a file, or standard input, and returns its text too; prints all problems if there are any.
+pub(super) fn load_with_text(path: &Path) -> Result<(Loaded, String), Failure> {
+    let mut text = String::new();
+    let read = if is_stdin(path) {
+        io::stdin().lock().read_to_string(&mut text)
+    } else {
+        File::open(path).and_then(|mut file| file.read_to_string(&mut text))
+    };
+    let loaded = match read {
+        Ok(_) => config::load_from(text.as_bytes(), &name(path)).map_err(|report| complain_of(&report)),
+        // Reading it again says why it can't be read.
+        Err(_) => load(path),
+    };
+    Ok((loaded?, text))
 }
 
 /// Reads what a file, or standard input, says about where its process is reached; prints all problems of that.

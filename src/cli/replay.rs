@@ -29,13 +29,13 @@ use crate::time::{Clock, Timestamp};
 /// Plays access logs.
 pub(super) fn replay(args: &ReplayArgs) -> CommandResult {
     let mut configurations = args.load()?;
-    for (_, loaded) in &mut configurations {
-        if let Some(consumers) = &mut loaded.config.snapshot.gate.consumers {
+    for configuration in &mut configurations {
+        if let Some(consumers) = &mut configuration.loaded.config.snapshot.gate.consumers {
             // Whether a credential has expired depends on the clock of the log.
             consumers.clock = Clock::manual(Timestamp::default());
         }
     }
-    let sources = configurations.iter().map(|(_, loaded)| args.sources(&loaded.config.snapshot.gate));
+    let sources = configurations.iter().map(|configuration| args.sources(gate(&configuration.loaded)));
     let sources: Vec<PartSources> = sources.collect::<Result<_, Failure>>()?;
     let arrivals = Arrivals::open(&args.logs, &args.read_options(sources.iter()))
         .map_err(|error| Failure::Usage.error(error))?;
@@ -48,7 +48,7 @@ pub(super) fn replay(args: &ReplayArgs) -> CommandResult {
     let settings = args.settings(&configurations);
     let memory = args.memory(settings.is_some(), configurations.len());
     let replayers: Vec<Replayer<'_>> = with_sources()
-        .map(|((_, loaded), sources)| Replayer::new(&loaded.config.snapshot, sources, memory))
+        .map(|(named, sources)| Replayer::new(&named.loaded.config.snapshot, sources, memory))
         .collect();
     let formats = arrivals.formats().to_vec();
     if formats.is_empty() {
@@ -57,8 +57,8 @@ pub(super) fn replay(args: &ReplayArgs) -> CommandResult {
     let (findings, summary) = play(arrivals, replayers).map_err(failed)?;
     let mut report = ReplayReport::new(&formats, &summary);
     let format = formats.first().map(|(_, format)| format);
-    for ((file, loaded), findings) in configurations.iter().zip(findings) {
-        let named = (file.clone(), loaded);
+    for (NamedConfig { file, loaded, written }, findings) in configurations.iter().zip(findings) {
+        let named = (file.clone(), loaded, written);
         report.configurations.push(ConfigurationReport::new(named, findings, format, settings.as_ref()));
     }
     for sources in &sources {
@@ -97,12 +97,11 @@ fn play(arrivals: Arrivals, mut replayers: Vec<Replayer<'_>>) -> io::Result<(Vec
 }
 
 /// Writes the arrivals at a limit.
-fn emit(limit: &str, (_, loaded): &NamedConfig, sources: &PartSources, arrivals: Arrivals) -> CommandResult {
-    let gate = gate(loaded);
-    let mut emitter = Emitter::new(gate, limit, BufWriter::new(io::stdout().lock()))
+fn emit(limit: &str, named: &NamedConfig, sources: &PartSources, arrivals: Arrivals) -> CommandResult {
+    let mut emitter = Emitter::new(gate(&named.loaded), limit, BufWriter::new(io::stdout().lock()))
         .map_err(|error| usage("--emit-arrivals", error))?;
     // Which requests reach the limit does not depend on counts.
-    let mut player = Player::new(&loaded.config.snapshot, sources, 1);
+    let mut player = Player::new(&named.loaded.config.snapshot, sources, 1);
     let reader = BackgroundReader::start(arrivals).map_err(failed)?;
     let mut written = Ok(());
     while let (Some(batch), Ok(())) = (reader.next_batch(), &written) {

@@ -12,6 +12,7 @@ use jiff::tz::TimeZone;
 use thiserror::Error;
 
 use super::entry::{LineError, LoggedRequest};
+use super::far_dates::FarDates;
 use super::fields::FieldMapError;
 use super::format::{Format, FormatError};
 use super::input::Progress;
@@ -65,6 +66,7 @@ pub struct Arrivals {
     waiting: VecDeque<(LogId, LogSource)>,
     open: Vec<(LogId, OpenSource)>,
     merge: Merge,
+    far: FarDates,
     window: ReorderWindow,
     summary: ReadSummary,
     progress: Arc<Progress>,
@@ -107,6 +109,7 @@ impl Arrivals {
             waiting: sources.into(),
             open: Vec::new(),
             merge: Merge::default(),
+            far: FarDates::default(),
             window,
             summary: ReadSummary { broken, ..ReadSummary::default() },
             progress,
@@ -129,7 +132,8 @@ impl Arrivals {
     /// Counts of the lines that were read so far.
     #[must_use]
     pub fn summary(&self) -> ReadSummary {
-        ReadSummary { late: self.merge.late, ..self.summary.clone() }
+        let far_dates = self.merge.far.iter().chain(self.far.left_out()).copied().collect();
+        ReadSummary { late: self.merge.late, far_dates, ..self.summary.clone() }
     }
 
     /// Reads from the log that is furthest behind; returns whether there is one.
@@ -170,6 +174,22 @@ impl Iterator for Arrivals {
     type Item = LoggedRequest<'static>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(entry) = self.far.pop() {
+                return Some(entry);
+            }
+            let Some(entry) = self.next_in_order() else {
+                self.far.finish();
+                return self.far.pop();
+            };
+            self.far.push(entry);
+        }
+    }
+}
+
+impl Arrivals {
+    /// The next request in the order of arrival, also one with a date far from all others.
+    fn next_in_order(&mut self) -> Option<LoggedRequest<'static>> {
         loop {
             if let Some(entry) = self.merge.pop() {
                 self.summary.is_window_cut |= self.merge.edge() > self.edge(self.window.shortest);
@@ -280,6 +300,8 @@ pub struct ReadSummary {
     pub late: u64,
     /// Requests whose time has no fraction; they are spread evenly within their second.
     pub whole_seconds: u64,
+    /// The dates of requests that are left out, since they are far from those of all others.
+    pub far_dates: Vec<Timestamp>,
     /// Whether the window was shorter at times, because too many lines were in it.
     pub is_window_cut: bool,
     /// The first lines that are not in the format.

@@ -175,6 +175,9 @@ pub enum LineError {
     /// The format is right, but the server got no valid request line: it has answered 400 or 408, or nothing.
     #[error("there is no request, only a connection or invalid bytes")]
     NoRequest,
+    /// A line about the lines after it.
+    #[error("this is a directive")]
+    Directive,
 }
 
 impl LineError {
@@ -183,7 +186,7 @@ impl LineError {
     pub fn column(&self) -> usize {
         match self {
             Self::Column { column, .. } | Self::Json { column, .. } => *column,
-            Self::Field { .. } | Self::NoRequest => usize::MAX,
+            Self::Field { .. } | Self::NoRequest | Self::Directive => usize::MAX,
         }
     }
     /// The same error in a line that has this many bytes before the text in which it was found.

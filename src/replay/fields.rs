@@ -130,6 +130,11 @@ impl FieldMap {
         Self { fields: fields.iter().map(|(role, path)| (role.clone(), Cow::Borrowed(*path))).collect() }
     }
 
+    /// The map of fields that a log names itself.
+    pub(super) fn named(fields: Vec<(FieldRole, Cow<'static, str>)>) -> Self {
+        Self { fields }
+    }
+
     /// This map with a further field, which has its path as its name. Fails if there are too many fields.
     pub fn with_field(mut self, path: &str) -> Result<Self, FieldMapError> {
         if self.fields.len() == MAX_FIELDS {

@@ -2,19 +2,25 @@
 
 mod alb;
 mod clf;
+mod container;
 mod dates;
 mod envoy;
 mod haproxy;
 mod json;
 mod json_values;
 mod known;
+mod nginx_proxy_manager;
 mod request_line;
 mod scanner;
 mod tidegate;
+mod w3c;
+
+use std::borrow::Cow;
 
 use jiff::tz::TimeZone;
 use thiserror::Error;
 
+use self::container::container_message;
 use self::dates::Dates;
 pub use self::dates::TimeUnit;
 use self::json::{CADDY, CLOUDFLARE, ENVOY, Known, NGINX, TIDEGATE, TRAEFIK};
@@ -28,7 +34,7 @@ use super::fields::{FieldMap, FieldMapError};
 #[derive(Clone, Debug)]
 pub struct LineReader {
     format: Format,
-    /// The fields of a JSON format.
+    /// The fields of a JSON format, or those that the last directive of the W3C's format has named.
     map: FieldMap,
     dates: Dates,
 }
@@ -57,13 +63,24 @@ impl LineReader {
         &self.format
     }
 
-    /// Reads a line, which has no line ending. Fails if the line is not in the format, or is about a connection without a
-    /// request.
+    /// Reads a line, which has no line ending, perhaps as a container runtime has written it. Fails if the line is not in the
+    /// format, or is about a connection without a request.
     pub fn read<'l>(&mut self, line: &'l [u8]) -> Result<LoggedRequest<'l>, LineError> {
+        match container_message(line) {
+            Cow::Borrowed(message) => {
+                self.read_message(message).map_err(|error| error.after(line.len() - message.len()))
+            }
+            Cow::Owned(message) => self.read_message(&message).map(LoggedRequest::into_owned),
+        }
+    }
+
+    fn read_message<'l>(&mut self, line: &'l [u8]) -> Result<LoggedRequest<'l>, LineError> {
         let dates = &mut self.dates;
         match &self.format {
             Format::EnvoyText => return envoy::text(line, dates),
             Format::AlbText => return alb::text(line, dates),
+            Format::ElbText => return alb::classic(line, dates),
+            Format::W3c => return w3c::text(line, &mut self.map, dates),
             Format::TidegateText => return tidegate::text(line, dates),
             _ => {}
         }
@@ -73,6 +90,7 @@ impl LineReader {
             Format::Combined => clf::combined(message, dates),
             Format::VhostCombined => clf::vhost_combined(message, dates),
             Format::TraefikClf => clf::traefik(message, dates),
+            Format::NginxProxyManager => nginx_proxy_manager::text(message, dates),
             Format::HaproxyHttp => haproxy::http(message, dates),
             Format::TidegateJson => json::parse(&self.map, message, dates).map(tidegate::with_whole_target),
             _ => json::parse(&self.map, message, dates),
@@ -105,6 +123,14 @@ pub enum FormatError {
     /// The log is in UTF-16.
     #[error("the log is in UTF-16: convert it, for example with `iconv -f UTF-16 -t UTF-8`")]
     Utf16,
+    /// The log is compressed in a way that is not read.
+    #[error("the log is compressed with {by}: decompress it first, for example with `{command}`")]
+    Compressed {
+        /// The program that has compressed it.
+        by: &'static str,
+        /// A command that decompresses it.
+        command: &'static str,
+    },
     /// No format fits.
     #[error("the lines are in no known format; the nearest is `{nearest}`, but {error}")]
     Unknown {
@@ -197,7 +223,7 @@ impl FormatFit {
         for line in lines {
             match reader.read(line.as_ref()) {
                 Ok(_) => fit.requests += 1,
-                Err(LineError::NoRequest) => fit.others += 1,
+                Err(LineError::NoRequest | LineError::Directive) => fit.others += 1,
                 Err(error) => drop(fit.error.get_or_insert(error)),
             }
         }
@@ -216,7 +242,8 @@ fn best(fits: &[FormatFit]) -> Option<Format> {
 
 /// The names of the fields of a JSON object; none if the line is not one.
 fn field_names(line: &[u8]) -> Option<String> {
-    let object: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(line).ok()?;
+    let object: serde_json::Map<String, serde_json::Value> =
+        serde_json::from_slice(&container_message(line)).ok()?;
     let mut names: Vec<&str> = object.keys().map(String::as_str).take(MAX_NAMES).collect();
     if object.len() > MAX_NAMES {
         names.push("…");

@@ -8,12 +8,16 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use super::entry::LoggedRequest;
+use super::far_dates::FAR;
 use crate::time::{Micros, Timestamp};
 
 /// The most requests that are held.
 const MAX_HELD: usize = 100_000;
 /// The most bytes of their texts.
 const MAX_HELD_BYTES: usize = 32 * 1024 * 1024;
+
+/// The most requests that are left out because of their dates. If there are more, the logs are not sorted.
+const MOST_FAR: usize = 16;
 
 /// The identity of a log among those that are merged.
 pub(super) type LogId = usize;
@@ -38,6 +42,8 @@ pub(super) struct Merge {
     count: u64,
     /// Requests that came after their time had been returned.
     pub(super) late: u64,
+    /// The dates of a few requests that came so long after their time that they are left out.
+    pub(super) far: Vec<Timestamp>,
 }
 
 /// The time of a request, its number among all, and its index. The number decides between equal times.
@@ -56,6 +62,10 @@ impl Merge {
     pub(super) fn push(&mut self, log: LogId, mut entry: LoggedRequest<'static>) {
         let last = entry.arrival.after(if entry.second.is_some() { Micros::SECOND } else { Micros::ZERO });
         if last < self.edge {
+            if self.edge.since(last) > FAR && self.far.len() < MOST_FAR {
+                self.far.push(entry.arrival);
+                return;
+            }
             entry.arrive_later(self.edge);
             entry.second = None;
             self.late += 1;
@@ -205,6 +215,18 @@ mod tests {
         let found: Vec<_> =
             std::iter::from_fn(|| merge.pop()).map(|entry| (entry.arrival.0, entry.duration)).collect();
         assert_eq!(found, [(10, None), (10, Some(Micros(0))), (10, Some(Micros(4)))]);
+    }
+
+    #[test]
+    fn requests_with_dates_long_before_others_are_left_out() {
+        let mut merge = Merge::default();
+        merge.advance(Timestamp(FAR.0 + 10));
+        for arrival in [9, 10] {
+            merge.push(0, entry(arrival, None));
+        }
+        merge.advance(Timestamp(u64::MAX));
+        assert_eq!((arrivals(&mut merge), merge.late), (vec![FAR.0 + 10], 1));
+        assert_eq!(merge.far, [Timestamp(9)]);
     }
 
     #[test]

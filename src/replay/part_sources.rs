@@ -110,7 +110,10 @@ impl PartSources {
     /// The client of a request.
     pub(super) fn client(&self, gate: &Gate, entry: &LoggedRequest<'_>) -> Option<IpAddr> {
         let Some(field) = &self.client else { return entry.client };
-        let value = field.value(entry)?;
+        let Some(value) = field.value(entry) else {
+            // A request without the header came from the address itself.
+            return entry.client.filter(|_| field.is_empty_in(entry));
+        };
         // As X-Forwarded-For is read: the last address that is not a trusted proxy's.
         let texts = || value.rsplit(|byte| *byte == b',').map(<[u8]>::trim_ascii);
         let addresses = || texts().filter_map(|text| address(text).or_else(|| address_with_port(text)));
@@ -155,10 +158,26 @@ impl LogField {
         }
         value
     }
+
+    /// Whether a line has the field, but without a value.
+    fn is_empty_in(&self, entry: &LoggedRequest<'_>) -> bool {
+        let is_empty = written(entry, &self.name).is_some_and(|value| is_empty(&value));
+        self.is_found.set(self.is_found.get() || is_empty);
+        is_empty
+    }
+}
+
+/// The value of a field, unless it is empty or a dash, which is how logs write that there is no value.
+fn value<'e>(entry: &'e LoggedRequest<'_>, field: &str) -> Option<Cow<'e, [u8]>> {
+    written(entry, field).filter(|value| !is_empty(value))
+}
+
+fn is_empty(value: &[u8]) -> bool {
+    matches!(value, b"" | b"-")
 }
 
 /// The value of a field: one that the format does not have, a request header, or one of the format's own.
-fn value<'e>(entry: &'e LoggedRequest<'_>, field: &str) -> Option<Cow<'e, [u8]>> {
+fn written<'e>(entry: &'e LoggedRequest<'_>, field: &str) -> Option<Cow<'e, [u8]>> {
     let header = field.strip_prefix("header:").unwrap_or(field);
     let value = entry.field(field).or_else(|| entry.header(header.as_bytes())).or(match field {
         "user" => entry.user.as_deref(),
@@ -171,8 +190,7 @@ fn value<'e>(entry: &'e LoggedRequest<'_>, field: &str) -> Option<Cow<'e, [u8]>>
     if field == "client" && value.is_none() {
         return entry.client.map(|client| Cow::Owned(client.to_string().into_bytes()));
     }
-    // A dash is how logs write that there is no value.
-    value.filter(|value| !value.is_empty() && *value != b"-").map(Cow::Borrowed)
+    value.map(Cow::Borrowed)
 }
 
 /// Whether logs can lack this part: they have the client's address and the request line, so they have what is made of these.
@@ -283,7 +301,9 @@ fn header(name: &str, format: &Format, extra: usize) -> String {
             from(format!("add http-request capture req.hdr({name}) len 128"), "capture.req.0")
         }
         Format::CloudflareJson => format!("add {name} to the custom fields of request headers in Logpush"),
-        Format::AlbText => "logs of load balancers of AWS have no headers; log at the backend".to_owned(),
+        Format::AlbText | Format::ElbText => {
+            "logs of load balancers of AWS have no headers; log at the backend".to_owned()
+        }
         _ => format!("log the header, and name its field: --key-from header:{name}=FIELD"),
     }
 }
@@ -315,7 +335,8 @@ mod tests {
         assert_eq!(client("203.0.113.9, 192.0.2.1, 10.0.0.1"), some("192.0.2.1"));
         assert_eq!(client("10.0.0.2, 10.0.0.1"), some("10.0.0.2"));
         assert_eq!(client("[2001:db8::1]:443"), some("2001:db8::1"));
-        assert_eq!(client("-"), None);
+        assert_eq!(client("-"), some("10.9.9.9"), "without the header it is the address");
+        assert_eq!(client("unknown"), None);
     }
 
     #[test]

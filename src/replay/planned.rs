@@ -28,6 +28,12 @@ impl PlannedEntry<'_> {
         self.plan.client
     }
 
+    /// The name of its consumer: that of the configuration, or else the one that the log has.
+    pub(super) fn consumer<'e>(&'e self, entry: &'e LoggedRequest<'_>) -> Option<&'e [u8]> {
+        let known = self.plan.identity.consumer.as_ref().map(|consumer| consumer.name.as_bytes());
+        known.or(entry.consumer.as_deref())
+    }
+
     /// The limits of its route.
     pub(super) fn limits(&self) -> &[PolicyId] {
         self.plan.matched.route.map_or(&self.gate.default_limits, |id| &self.gate.routes.get(id).limits)

@@ -152,11 +152,9 @@ impl<'g> Player<'g> {
         let mut flight = Flight::default();
         for one in decided.iter().filter(|one| one.decision.allowed) {
             let (charge, policy) = (&one.charge, &policies[one.charge.policy]);
-            let charges = |status| policy.charge_on().contains(&status) || is_unanswered(status);
-            let is_charged = entry.status.is_none_or(charges);
             if lease(policy).is_some() && charge.cost > 0 {
                 flight.slots.push(*charge);
-            } else if policy.charges_by_status() && charge.takes_units() && !is_charged {
+            } else if charge.takes_units() && !is_charged(policy, entry) {
                 flight.refunds.push(one.refund());
             }
         }
@@ -178,6 +176,12 @@ impl<'g> Player<'g> {
             let _ = self.memory.apply(policies, &charges);
         }
     }
+}
+
+/// Whether the units of a request stay charged when it has ended, by the status in the log.
+pub(super) fn is_charged(policy: &Policy, entry: &LoggedRequest<'_>) -> bool {
+    let charges = |status| policy.charge_on().contains(&status) || is_unanswered(status);
+    !policy.charges_by_status() || entry.status.is_none_or(charges)
 }
 
 /// The policy with slots that need no renewal within a day.

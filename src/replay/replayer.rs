@@ -8,14 +8,14 @@ use smallvec::SmallVec;
 use super::entry::LoggedRequest;
 use super::part_sources::PartSources;
 use super::planned::PlannedEntry;
-use super::player::{PlayedEntry, Player};
+use super::player::{PlayedEntry, Player, is_charged};
 use super::results::Results;
 use super::suggest::{
     Arrival, Histories, InFlightPeaks, SlotsSuggestion, SuggestSettings, Suggestion, SuggestionSubject,
-    suggest,
+    WrittenLimits, suggest,
 };
 use crate::gate::{Gate, KeyPart, KeySpec, OnMissing, RouteId};
-use crate::limit::{PolicyId, Quota};
+use crate::limit::{Key, PolicyId, Quota};
 use crate::proxy::ConfigSnapshot;
 use crate::time::{Micros, Timestamp};
 
@@ -77,10 +77,13 @@ impl<'g> Replayer<'g> {
 }
 
 impl Findings {
-    /// Suggested limits, and the number of requests of further limits and routes for which there is no suggestion.
+    /// Suggested limits, and the number of requests of further limits and routes for which there is no suggestion. `written` are
+    /// the limits as the configuration has them.
     #[must_use]
-    pub fn suggestions(&self, settings: &SuggestSettings) -> (Vec<Suggestion>, u64) {
-        self.recorder.as_ref().map_or_else(Default::default, |recorder| recorder.suggestions(settings))
+    pub fn suggestions(&self, settings: &SuggestSettings, written: &WrittenLimits) -> (Vec<Suggestion>, u64) {
+        self.recorder
+            .as_ref()
+            .map_or_else(Default::default, |recorder| recorder.suggestions(settings, written))
     }
 
     /// Suggested numbers of limits on concurrency.
@@ -115,7 +118,7 @@ type RouteHistories = SmallVec<[(usize, usize); 2]>;
 #[derive(Debug)]
 struct Recorded {
     subject: SuggestionSubject,
-    current: Vec<Quota>,
+    current: Option<Quota>,
 }
 
 impl HistoryRecorder {
@@ -150,24 +153,42 @@ impl HistoryRecorder {
                 self.left_out += 1;
                 continue;
             };
+            let subject = &mut self.subjects[number].subject;
+            if charge.policy != *limit {
+                subject.with_own_numbers += 1;
+                continue;
+            }
+            if !is_charged(&planned.gate.limits.policies[*limit], entry) {
+                subject.uncharged += 1;
+                continue;
+            }
             let arrival = Arrival { at, cost: charge.cost };
             let name = || planned.key_name(charge).map(Into::into);
             self.histories.record(number, charge.key, arrival, name);
+            self.histories.describe(number, charge.key, entry.user_agent.as_deref(), planned.consumer(entry));
         }
         if planned.limits().is_empty() {
             let histories = self.of_route(planned.gate, played.route);
             self.left_out += u64::from(histories.is_empty());
             for (number, key) in histories {
-                self.record_client(number, key, at, planned);
+                if let Some(key) = self.record_client(number, key, at, planned) {
+                    self.histories.describe(
+                        number,
+                        key,
+                        entry.user_agent.as_deref(),
+                        planned.consumer(entry),
+                    );
+                }
             }
         }
     }
 
     /// The suggestions, and the number of requests of limits and routes for which there is none.
-    pub fn suggestions(&self, settings: &SuggestSettings) -> (Vec<Suggestion>, u64) {
+    pub fn suggestions(&self, settings: &SuggestSettings, written: &WrittenLimits) -> (Vec<Suggestion>, u64) {
         let all = self.subjects.iter().zip(self.histories.all());
-        let all = all.filter_map(|(recorded, history)| {
-            suggest(history, recorded.subject.clone(), settings, &recorded.current)
+        let all = all.filter_map(|(Recorded { subject, current }, history)| {
+            let table = written.table(&subject.name).filter(|_| subject.is_configured);
+            suggest(history, SuggestionSubject { table, ..subject.clone() }, settings, current.as_slice())
         });
         (all.collect(), self.left_out)
     }
@@ -181,12 +202,19 @@ impl HistoryRecorder {
         self.in_flight.iter().filter_map(of).collect()
     }
 
-    fn record_client(&mut self, number: usize, key: usize, at: Timestamp, planned: &PlannedEntry<'_>) {
+    /// Records a request of a route without a limit; returns its key, if it has one.
+    fn record_client(
+        &mut self,
+        number: usize,
+        key: usize,
+        at: Timestamp,
+        planned: &PlannedEntry<'_>,
+    ) -> Option<Key> {
         let spec = &self.route_keys[key];
-        if let Some(key) = planned.key(spec) {
-            let name = || planned.value_text(&spec.parts[0]).map(Into::into);
-            self.histories.record(number, key, Arrival { at, cost: 1 }, name);
-        }
+        let key = planned.key(spec)?;
+        let name = || planned.value_text(&spec.parts[0]).map(Into::into);
+        self.histories.record(number, key, Arrival { at, cost: 1 }, name);
+        Some(key)
     }
 
     fn of_limit(&mut self, gate: &Gate, limit: PolicyId) -> Option<usize> {
@@ -194,18 +222,13 @@ impl HistoryRecorder {
             return Some(*number);
         }
         let policy = &gate.limits.policies[limit];
-        let has_variants = gate.variants.contains(&limit);
-        let recorded = Recorded {
-            subject: SuggestionSubject {
-                name: policy.name.to_string(),
-                is_configured: true,
-                route: None,
-                key: key_parts(gate, limit),
-            },
-            // The numbers of tiers and overrides differ by client.
-            current: if has_variants { Vec::new() } else { vec![policy.quota.clone()] },
+        let subject = SuggestionSubject {
+            name: policy.name.to_string(),
+            is_configured: true,
+            key: key_parts(gate, limit),
+            ..SuggestionSubject::default()
         };
-        let number = self.add(recorded)?;
+        let number = self.add(Recorded { subject, current: Some(policy.quota.clone()) })?;
         self.limits.insert(limit, number);
         Some(number)
     }
@@ -220,14 +243,10 @@ impl HistoryRecorder {
         for (index, part) in parts.into_iter().enumerate() {
             let base = name.as_deref().map_or_else(|| "unrouted".to_owned(), limit_name);
             let name_of_part = if index == 0 { base } else { format!("{base}-by-{}", limit_name(&part)) };
-            let subject = SuggestionSubject {
-                name: name_of_part,
-                is_configured: false,
-                route: name.clone(),
-                key: vec![part],
-            };
-            histories
-                .extend(self.add(Recorded { subject, current: Vec::new() }).map(|number| (number, index)));
+            let (route, key) = (name.clone(), vec![part]);
+            let subject =
+                SuggestionSubject { name: name_of_part, route, key, ..SuggestionSubject::default() };
+            histories.extend(self.add(Recorded { subject, current: None }).map(|number| (number, index)));
         }
         self.routes.insert(route, histories.clone());
         histories

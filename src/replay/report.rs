@@ -120,12 +120,20 @@ impl ReplayReport {
                 }
             }
             for suggestion in &mut configuration.suggestions {
-                for client in &mut suggestion.denied {
+                for client in &mut suggestion.listed {
                     pseudonyms.replace(&mut client.name);
+                    client.consumer.iter_mut().for_each(|name| pseudonyms.replace(name));
                 }
             }
         }
     }
+}
+
+/// A time in UTC, to the second.
+#[must_use]
+pub fn utc_second(micros: u64) -> String {
+    let seconds = i64::try_from(micros / 1_000_000).unwrap_or(i64::MAX);
+    jiff::Timestamp::from_second(seconds).map_or_else(|_| "-".to_owned(), |time| time.to_string())
 }
 
 /// Pseudonyms: `key 1`, `key 2` and so on, in the order of their first use.

@@ -65,8 +65,8 @@ pub struct LimitResults {
     pub tally: Tally,
     /// Requests of its routes.
     pub requests: u64,
-    /// Requests that lack a part of its key, and would have been rejected for that.
-    pub rejected: u64,
+    /// Requests that lack a part of its key, and would have been denied for that.
+    pub without_key: u64,
     /// Requests that it exempts.
     pub exempt: u64,
     /// The parts of its key that logs can lack, each with the number of requests that lack it.
@@ -133,7 +133,7 @@ impl Results {
             ReplayVerdict::Denied(_) => self.counts.denied += 1,
             ReplayVerdict::Missing(part) => {
                 self.reject(part.detail());
-                self.of(part.limit, |limit| limit.rejected += 1);
+                self.of(part.limit, |limit| limit.without_key += 1);
             }
             ReplayVerdict::Consumer(error) => self.reject(error.to_string()),
             ReplayVerdict::Blocked(_) => self.reject("the route blocks all requests".to_owned()),
@@ -212,7 +212,7 @@ impl LimitResults {
     fn new(gate: &Gate, limit: PolicyId) -> Self {
         let parts = absent_parts_of(gate, limit);
         let missing = parts.iter().map(|part| (part.clone(), 0)).collect();
-        Self { tally: Tally::new(EXACT_KEYS), requests: 0, rejected: 0, exempt: 0, missing, parts }
+        Self { tally: Tally::new(EXACT_KEYS), requests: 0, without_key: 0, exempt: 0, missing, parts }
     }
 }
 

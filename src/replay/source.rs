@@ -8,7 +8,7 @@ use std::sync::Arc;
 use jiff::tz::TimeZone;
 
 use super::arrivals::ReadSummary;
-use super::entry::LoggedRequest;
+use super::entry::{LineError, LoggedRequest};
 use super::format::{Format, FormatError, LineReader, check_format, detect_format};
 use super::input::{Bytes, Progress, open};
 use super::lines::{LogLine, LogLines, trimmed};
@@ -157,6 +157,7 @@ impl OpenSource {
                     self.latest.add(entry.arrival);
                     return Some(entry.into_owned());
                 }
+                Err(LineError::Directive) => summary.lines -= 1,
                 Err(error) => summary.add_error(&self.name, self.number, line, error),
             }
         }
@@ -167,6 +168,14 @@ impl OpenSource {
 const SIZE: usize = 256 * 1024;
 /// How many bytes if the first ones have no line in a known format, but those of another program for example.
 const LONG: usize = 4 * 1024 * 1024;
+
+/// How compressed files begin that are not read, what has compressed them, and what decompresses them.
+const COMPRESSED: [(&[u8], &str, &str); 4] = [
+    (b"BZh", "bzip2", "bunzip2 -k FILE"),
+    (b"\xfd7zXZ\0", "xz", "unxz -k FILE"),
+    (b"\x04\x22\x4d\x18", "lz4", "unlz4 FILE"),
+    (b"PK\x03\x04", "zip", "unzip FILE"),
+];
 
 /// The beginning of a log.
 #[derive(Debug, Default)]
@@ -214,6 +223,9 @@ impl Sample {
     fn format(&self, named: Option<&Format>, zone: &TimeZone) -> Result<Option<Format>, FormatError> {
         if self.bytes.starts_with(b"\xff\xfe") || self.bytes.starts_with(b"\xfe\xff") {
             return Err(FormatError::Utf16);
+        }
+        if let Some((_, by, command)) = COMPRESSED.iter().find(|(magic, ..)| self.bytes.starts_with(magic)) {
+            return Err(FormatError::Compressed { by, command });
         }
         let lines = self.lines();
         if lines.is_empty() {

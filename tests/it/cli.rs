@@ -20,6 +20,7 @@ mod raises;
 mod reload;
 mod replay;
 mod replay_page;
+mod replay_suggest;
 mod shell;
 mod simulate;
 mod status;

@@ -12,7 +12,7 @@ use crate::cli::file;
 use crate::cli::output::Failure;
 use crate::config::{self, Loaded};
 use crate::gate::Gate;
-use crate::replay::suggest::{ShareOf, SuggestSettings};
+use crate::replay::suggest::{ShareOf, SuggestSettings, WrittenLimits};
 use crate::replay::{FieldMap, Format, MemoryBudget, PartSources, ReadOptions};
 use crate::suggest::nearest;
 
@@ -66,18 +66,18 @@ pub(in crate::cli) struct ReplayArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Suggestions")]
 struct SuggestArgs {
-    /// Suggest limits, for each limit and for routes that have none.
+    /// Suggest numbers for each limit, and limits for routes that have none.
     ///
     /// They are chosen from the first part of the time, and checked on the rest.
     #[arg(long)]
     suggest: bool,
     /// The share that suggested limits may deny, such as 0.1% or 0.
     #[arg(long, value_name = "SHARE", default_value = "0.1%", value_parser = share)]
-    refuse_at_most: f64,
-    /// Of what --refuse-at-most is a share.
+    deny_at_most: f64,
+    /// Of what --deny-at-most is a share.
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = Of::Clients)]
     share_of: Of,
-    /// The share of the time that is held back to check suggested limits, from its end.
+    /// The share of the time that is held back to check suggested limits, from its end. Time without requests does not count.
     #[arg(long, value_name = "SHARE", default_value = "14.3%", value_parser = held_back)]
     hold_back: f64,
     /// How many times what the clients need suggested limits are.
@@ -91,7 +91,8 @@ struct SuggestArgs {
 #[command(next_help_heading = "Reading logs")]
 struct ReadArgs {
     /// The format of the logs, in place of the one that is found: common, combined, vhost-combined, nginx-json, caddy-json,
-    /// traefik-clf, traefik-json, envoy-text, envoy-json, haproxy-http, alb, cloudflare-json, tidegate-json or tidegate-text.
+    /// traefik-clf, traefik-json, envoy-text, envoy-json, haproxy-http, alb, elb, w3c, nginx-proxy-manager, cloudflare-json,
+    /// tidegate-json or tidegate-text.
     #[arg(long, value_name = "NAME", value_parser = format, conflicts_with = "fields")]
     log_format: Option<Format>,
     /// The fields of JSON lines in any other format, such as time=ts,client=request.ip,method=verb,target=url.
@@ -103,7 +104,8 @@ struct ReadArgs {
     fields: Option<FieldMap>,
     /// The field with the address of the client, if a proxy is in front of the server that wrote the logs.
     ///
-    /// Of a list of addresses, the last one that is not in trusted_proxies counts. A field is a name of a JSON line, of a
+    /// Of a list of addresses, the last one that is not in trusted_proxies counts; a dash is for the address that the server
+    /// has seen. A field is a name of a JSON line, of a
     /// request header, or extra1, extra2 … for what follows the format at the end of a line.
     #[arg(long, value_name = "FIELD")]
     client_from: Option<String>,
@@ -131,7 +133,7 @@ Examples:
     tidegate replay -c tidegate.toml /var/log/nginx/access.log*
 
   Limits from a log alone, which deny at most 1 % of clients, as a page:
-    tidegate replay --suggest --refuse-at-most 1% --html report.html access.log
+    tidegate replay --suggest --deny-at-most 1% --html report.html access.log
 
   Limits by API key, which nginx logs at the end of each line:
     tidegate replay -c tidegate.toml --key-from header:x-api-key=extra1 access.log
@@ -159,8 +161,12 @@ enum Of {
     Requests,
 }
 
-/// A configuration with the name of its file.
-pub(super) type NamedConfig = (Option<String>, Loaded);
+/// A configuration with the name of its file, and its limits as the file has them.
+pub(in crate::cli) struct NamedConfig {
+    pub file: Option<String>,
+    pub loaded: Loaded,
+    pub written: WrittenLimits,
+}
 
 impl ReplayArgs {
     /// Reads the configuration, and the one to compare it with.
@@ -212,9 +218,9 @@ impl ReplayArgs {
     /// How limits are suggested, if they are.
     pub fn settings(&self, configurations: &[NamedConfig]) -> Option<SuggestSettings> {
         let args = &self.suggest;
-        let has_file = configurations.iter().any(|(file, _)| file.is_some());
+        let has_file = configurations.iter().any(|configuration| configuration.file.is_some());
         (args.suggest || self.html.is_some() || !has_file).then_some(SuggestSettings {
-            refuse_at_most: args.refuse_at_most,
+            deny_at_most: args.deny_at_most,
             of: match args.share_of {
                 Of::Clients => ShareOf::Clients,
                 Of::Requests => ShareOf::Requests,
@@ -234,14 +240,14 @@ impl ReplayArgs {
 }
 
 fn load(file: &Path) -> Result<NamedConfig, Failure> {
-    let name = file::name(file);
-    file::load(file).map(|loaded| (Some(name), loaded))
+    let (loaded, text) = file::load_with_text(file)?;
+    Ok(NamedConfig { file: Some(file::name(file)), loaded, written: WrittenLimits::parse(&text) })
 }
 
 fn without_file() -> Result<NamedConfig, Failure> {
     let loaded =
         config::parse(WITHOUT_FILE, "", &|_| None).map_err(|_| usage("-c", "name a configuration"))?;
-    Ok((None, loaded))
+    Ok(NamedConfig { file: None, loaded, written: WrittenLimits::default() })
 }
 
 /// Reports an invalid argument.

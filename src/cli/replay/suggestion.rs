@@ -1,23 +1,40 @@
 //! Suggested limits as text.
 
 use super::super::output::aligned;
-use crate::replay::suggest::{Check, Quantiles, SlotsSuggestion, Suggestion, percent, toml};
+use crate::replay::suggest::{Check, HistoryPart, Quantiles, SlotsSuggestion, Suggestion, percent};
+use crate::replay::utc_second;
 use crate::text::plural;
 
-/// The lines of a suggestion: what clients do, rates with their bursts, the limits, and what these deny.
+/// The lines of a suggestion: what clients do, rates with their bursts, the limits, and what these deny. What is not of all of
+/// the log says of which part it is.
 pub(super) fn lines(suggestion: &Suggestion) -> Vec<String> {
     let mut lines = vec![String::new(), header(suggestion)];
     lines.extend(suggestion.warnings.iter().map(|warning| format!("warning: {warning}")));
-    section(&mut lines, "Most requests of a client in any period", peaks(suggestion));
-    section(&mut lines, "Least burst for each rate", curve(suggestion));
-    section(&mut lines, "Suggested limits", limits(suggestion));
-    section(&mut lines, "What they deny", checks(suggestion));
-    if !suggestion.denied.is_empty() {
-        section(&mut lines, "Clients of which most requests are denied", denied(suggestion));
+    let all = format!("all of the log, {}", times(suggestion.time));
+    section(&mut lines, &format!("Most requests of a client in any period, in {all}"), peaks(suggestion));
+    section(&mut lines, &format!("Least burst for each rate, in {all}"), curve(suggestion));
+    if !suggestion.limits.is_empty() {
+        let title = format!(
+            "Suggested limits, chosen from the first {} of the time with requests, {}",
+            percent(suggestion.settings.fit),
+            times(suggestion.fit.part)
+        );
+        section(&mut lines, &title, limits(suggestion));
+        section(&mut lines, "What they deny", checks(suggestion));
     }
+    section(
+        &mut lines,
+        &format!("Clients with the most denied requests or the busiest minutes, in {all}"),
+        listed(suggestion),
+    );
     lines.push(String::new());
-    lines.extend(toml(suggestion).lines().map(str::to_owned));
+    lines.extend(suggestion.toml.lines().map(str::to_owned));
     lines
+}
+
+/// The first and the last second of a part of the time.
+fn times(part: HistoryPart) -> String {
+    format!("{} to {}", utc_second(part.from.0), utc_second(part.until.0.saturating_sub(1)))
 }
 
 /// The lines of suggestions for limits on concurrency.
@@ -100,7 +117,7 @@ fn peaks(suggestion: &Suggestion) -> Vec<String> {
 }
 
 fn curve(suggestion: &Suggestion) -> Vec<String> {
-    let share = format!("DENIES AT MOST {} OF CLIENTS", percent(suggestion.settings.refuse_at_most));
+    let share = format!("DENIES AT MOST {} OF CLIENTS", percent(suggestion.settings.deny_at_most));
     let rows = suggestion.curve.iter();
     let rows = rows.map(|point| [point.rate.clone(), point.for_all.to_string(), point.at_most.to_string()]);
     aligned(["RATE", "DENIES NONE", &share], rows)
@@ -119,6 +136,8 @@ fn checks(suggestion: &Suggestion) -> Vec<String> {
         let bound = has_bound.then(|| format!("at most {}", percent(check.clients_upper_bound)));
         [
             name.to_owned(),
+            utc_second(check.part.from.0),
+            utc_second(check.part.until.0.saturating_sub(1)),
             format!("{} of {} ({})", check.denied_clients, check.clients, percent(check.client_share())),
             bound.unwrap_or_default(),
             format!("{} of {} ({})", check.denied_requests, check.requests, percent(check.request_share())),
@@ -129,11 +148,14 @@ fn checks(suggestion: &Suggestion) -> Vec<String> {
         suggestion.held_back.as_ref().map(|check| of("held back", check, true)),
         suggestion.current.as_ref().map(|check| of("held back, present limit", check, true)),
     ];
-    aligned(["TIME", "CLIENTS", "WITH 95 % CONFIDENCE", "REQUESTS"], rows.into_iter().flatten())
+    aligned(
+        ["PART OF THE LOG", "FROM", "TO", "CLIENTS", "WITH 95 % CONFIDENCE", "REQUESTS"],
+        rows.into_iter().flatten(),
+    )
 }
 
-fn denied(suggestion: &Suggestion) -> Vec<String> {
-    let rows = suggestion.denied.iter().map(|client| {
+fn listed(suggestion: &Suggestion) -> Vec<String> {
+    let rows = suggestion.listed.iter().map(|client| {
         [
             client.name.clone(),
             client.requests.to_string(),
@@ -141,7 +163,12 @@ fn denied(suggestion: &Suggestion) -> Vec<String> {
             client.peaks[2].to_string(),
             client.shape.kind.name().to_owned(),
             client.shape.reason.clone(),
+            client.user_agent.clone().unwrap_or_else(|| "-".to_owned()),
+            client.consumer.clone().unwrap_or_default(),
         ]
     });
-    aligned(["CLIENT", "REQUESTS", "DENIED", "MOST IN 1 MIN", "SHAPE", "WHY"], rows)
+    let has_consumers = suggestion.listed.iter().any(|client| client.consumer.is_some());
+    let consumer = if has_consumers { "CONSUMER" } else { "" };
+    let header = ["CLIENT", "REQUESTS", "DENIED", "MOST IN 1 MIN", "SHAPE", "WHY", "USER AGENT", consumer];
+    aligned(header, rows)
 }

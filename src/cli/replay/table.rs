@@ -4,6 +4,7 @@ use super::suggestion;
 use crate::cli::output::aligned;
 use crate::replay::{
     Bin, ConfigurationReport, DeniedKey, LimitReport, LogCounts, Number, ReplayReport, RouteReport,
+    utc_second,
 };
 use crate::telemetry::escaped;
 use crate::text::{counted, join_and};
@@ -12,6 +13,9 @@ use crate::text::{counted, join_and};
 const SHOWN_ROUTES: usize = 20;
 /// How many denied keys of a limit are shown.
 const SHOWN_KEYS: usize = 5;
+
+/// Of more lines than one in so many that can't be read, the end of the report warns.
+const MANY_UNREAD: u64 = 100;
 
 /// The lines of the report.
 pub(super) fn lines(report: &ReplayReport) -> Vec<String> {
@@ -27,6 +31,13 @@ pub(super) fn lines(report: &ReplayReport) -> Vec<String> {
     if let [one, other] = &*report.configurations {
         lines.push(String::new());
         lines.extend(comparison(one, other));
+    }
+    let unread = report.lines.malformed + report.lines.too_long;
+    if unread * MANY_UNREAD > report.lines.all {
+        lines.push(format!(
+            "\nwarning: {unread} of {} lines can't be read, so these numbers are of the others",
+            report.lines.all
+        ));
     }
     lines.push(String::new());
     lines.dedup_by(|one, next| one.is_empty() && next.is_empty());
@@ -45,8 +56,8 @@ fn logs(report: &ReplayReport) -> String {
     formats.dedup();
     let count = usize::try_from(report.lines.requests).unwrap_or(usize::MAX);
     let period = report.configurations.first().and_then(|configuration| configuration.period_us);
-    let period =
-        period.map_or_else(String::new, |(first, last)| format!(", {} to {}", time(first), time(last)));
+    let period = period
+        .map_or_else(String::new, |(first, last)| format!(", {} to {}", utc_second(first), utc_second(last)));
     let logs = counted(report.logs.len(), "log");
     format!("{} in {logs} ({}){period}", counted(count, "request"), join_and(&formats))
 }
@@ -126,7 +137,7 @@ fn limit_row(limit: &LimitReport) -> [String; 9] {
 }
 
 fn worst(bin: Bin, width: u64) -> String {
-    format!("{} in {} from {}", bin.denied, length(width), time(bin.start_us))
+    format!("{} in {} from {}", bin.denied, length(width), utc_second(bin.start_us))
 }
 
 fn denied_keys(limit: &LimitReport) -> Vec<String> {
@@ -138,8 +149,8 @@ fn denied_keys(limit: &LimitReport) -> Vec<String> {
         [
             key.name.clone(),
             format!("{about}{}", key.denied),
-            time(key.first_us),
-            time(key.last_us),
+            utc_second(key.first_us),
+            utc_second(key.last_us),
             busiest_hours(&key.hours),
         ]
     };
@@ -174,8 +185,8 @@ fn undecided(limit: &LimitReport) -> Vec<String> {
         (count > 0).then(|| format!("\nnote: limit {}: {count} requests {what}", limit.name))
     };
     let exempt = line(limit.exempt, "are exempt by its allow list");
-    let rejected = line(limit.rejected, "are rejected, since they lack a part of its key");
-    exempt.into_iter().chain(rejected).collect()
+    let without_key = line(limit.without_key, "are denied, since they lack a part of its key");
+    exempt.into_iter().chain(without_key).collect()
 }
 
 fn missing(limit: &LimitReport) -> Vec<String> {
@@ -230,12 +241,6 @@ pub(super) fn share(part: u64, whole: u64) -> String {
 
 fn number(number: Number) -> String {
     if number.relative_error > 0.0 { format!("about {}", number.count) } else { number.count.to_string() }
-}
-
-/// A time in UTC, to the second.
-fn time(micros: u64) -> String {
-    let seconds = i64::try_from(micros / 1_000_000).unwrap_or(i64::MAX);
-    jiff::Timestamp::from_second(seconds).map_or_else(|_| "-".to_owned(), |time| time.to_string())
 }
 
 fn length(micros: u64) -> String {

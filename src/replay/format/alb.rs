@@ -1,4 +1,4 @@
-//! The access log of Application Load Balancers of AWS.
+//! The access logs of Application Load Balancers and Classic Load Balancers of AWS.
 
 use std::borrow::Cow;
 
@@ -17,6 +17,39 @@ pub(super) fn text<'l>(line: &'l [u8], dates: &mut Dates) -> Result<LoggedReques
         matches!(word, b"http" | b"https" | b"h2" | b"grpcs" | b"ws" | b"wss").then_some(())
     })?;
     let end = scanner.parsed("a time of RFC 3339", |word| dates.rfc3339(word))?.time;
+    let Exchange { mut entry, processing, request } = exchange(&mut scanner)?;
+    entry.user_agent = present(scanner.quoted("a user agent in quotes")?);
+    let created = further_fields(&mut entry, &mut scanner, dates)?;
+    entry.arrival = created.unwrap_or(Timestamp(end.0.saturating_sub(processing.0)));
+    entry.duration = Some(end.since(entry.arrival));
+    set_request(&mut entry, without_backslashes(request.trim_ascii_end()))?;
+    Ok(entry)
+}
+
+/// The same fields from the time on, up to the request, and perhaps the user agent and fields about TLS. The time is that of
+/// the arrival.
+pub(super) fn classic<'l>(line: &'l [u8], dates: &mut Dates) -> Result<LoggedRequest<'l>, LineError> {
+    let mut scanner = Scanner::new(line);
+    let arrival = scanner.parsed("a time of RFC 3339", |word| dates.rfc3339(word))?.time;
+    let Exchange { mut entry, processing, request } = exchange(&mut scanner)?;
+    if !scanner.is_end() {
+        entry.user_agent = present(scanner.quoted("a user agent in quotes")?);
+    }
+    entry.arrival = arrival;
+    entry.duration = Some(processing);
+    set_request(&mut entry, without_backslashes(request.trim_ascii_end()))?;
+    Ok(entry)
+}
+
+/// The fields that both have.
+struct Exchange<'l> {
+    entry: LoggedRequest<'l>,
+    /// The sum of the processing times.
+    processing: Micros,
+    request: &'l [u8],
+}
+
+fn exchange<'l>(scanner: &mut Scanner<'l>) -> Result<Exchange<'l>, LineError> {
     scanner.word("the load balancer")?;
     let client = address_with_port(scanner.word("the client's address and port")?);
     scanner.word("the target's address and port")?;
@@ -34,12 +67,7 @@ pub(super) fn text<'l>(line: &'l [u8], dates: &mut Dates) -> Result<LoggedReques
     scanner.parsed("a number of bytes", size)?;
     entry.bytes = Some(scanner.parsed("a number of bytes", size)?);
     let request = scanner.quoted("a request in quotes")?;
-    entry.user_agent = present(scanner.quoted("a user agent in quotes")?);
-    let created = further_fields(&mut entry, &mut scanner, dates)?;
-    entry.arrival = created.unwrap_or(Timestamp(end.0.saturating_sub(processing.0)));
-    entry.duration = Some(end.since(entry.arrival));
-    set_request(&mut entry, without_backslashes(request.trim_ascii_end()))?;
-    Ok(entry)
+    Ok(Exchange { entry, processing, request })
 }
 
 /// Adds the id of the trace, which is a request header; returns the time when the request was created. Old logs end earlier.

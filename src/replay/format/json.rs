@@ -36,7 +36,17 @@ pub(super) fn parse<'l>(
 }
 
 fn parse_text<'l>(map: &FieldMap, line: &'l str, dates: &mut Dates) -> Result<LoggedRequest<'l>, LineError> {
-    let values = JsonValues::find(map, line).map_err(|error| json_error(&error))?;
+    let JsonValues { fields, headers } = JsonValues::find(map, line).map_err(|error| json_error(&error))?;
+    from_fields(map, fields, headers, dates)
+}
+
+/// The entry of the values of fields of the map, by their indices in it, and of further headers.
+pub(super) fn from_fields<'l>(
+    map: &FieldMap,
+    fields: impl IntoIterator<Item = (usize, JsonValue<'l>)>,
+    headers: impl IntoIterator<Item = (LogText<'l>, LogText<'l>)>,
+    dates: &mut Dates,
+) -> Result<LoggedRequest<'l>, LineError> {
     let mut draft = Draft {
         entry: LoggedRequest::default(),
         dates,
@@ -46,7 +56,7 @@ fn parse_text<'l>(map: &FieldMap, line: &'l str, dates: &mut Dates) -> Result<Lo
         query: None,
         has_request: false,
     };
-    for (index, value) in values.fields {
+    for (index, value) in fields {
         let (role, path) = &map.fields()[index];
         let error = |expected| LineError::Field { field: path.clone(), expected };
         draft.set(role, value).map_err(|mismatch| match mismatch {
@@ -54,7 +64,7 @@ fn parse_text<'l>(map: &FieldMap, line: &'l str, dates: &mut Dates) -> Result<Lo
             Mismatch::NoRequest => LineError::NoRequest,
         })?;
     }
-    for (name, value) in values.headers {
+    for (name, value) in headers {
         draft.set_header(name, value);
     }
     draft.finish(map)

@@ -30,6 +30,12 @@ pub enum Format {
     HaproxyHttp,
     /// Application Load Balancers of AWS.
     AlbText,
+    /// Classic Load Balancers of AWS.
+    ElbText,
+    /// Nginx Proxy Manager.
+    NginxProxyManager,
+    /// The extended format of the W3C, in which IIS and CloudFront write.
+    W3c,
     /// Cloudflare Logpush.
     CloudflareJson,
     /// tidegate's own log with `access = "json"`.
@@ -42,7 +48,7 @@ pub enum Format {
 
 impl Format {
     /// The formats that need no further settings. Of two that fit the same lines, the more specific one comes first.
-    pub const KNOWN: [Self; 14] = [
+    pub const KNOWN: [Self; 17] = [
         Self::TidegateJson,
         Self::TidegateText,
         Self::TraefikClf,
@@ -52,6 +58,9 @@ impl Format {
         Self::HaproxyHttp,
         Self::EnvoyText,
         Self::AlbText,
+        Self::ElbText,
+        Self::NginxProxyManager,
+        Self::W3c,
         Self::CaddyJson,
         Self::TraefikJson,
         Self::EnvoyJson,
@@ -74,6 +83,9 @@ impl Format {
             Self::EnvoyJson => "envoy-json",
             Self::HaproxyHttp => "haproxy-http",
             Self::AlbText => "alb",
+            Self::ElbText => "elb",
+            Self::NginxProxyManager => "nginx-proxy-manager",
+            Self::W3c => "w3c",
             Self::CloudflareJson => "cloudflare-json",
             Self::TidegateJson => "tidegate-json",
             Self::TidegateText => "tidegate-text",
@@ -85,7 +97,8 @@ impl Format {
     /// cloud services collect the lines of many servers, and write them in no order.
     #[must_use]
     pub fn window(&self) -> Micros {
-        let seconds = if matches!(self, Self::AlbText | Self::CloudflareJson) { 300 } else { 10 };
+        let is_collected = matches!(self, Self::AlbText | Self::ElbText | Self::W3c | Self::CloudflareJson);
+        let seconds = if is_collected { 300 } else { 10 };
         Micros(seconds * Micros::SECOND.0)
     }
 

@@ -21,13 +21,13 @@ pub(super) fn limits(configuration: &ConfigurationReport) -> Markup {
     let mut denying: Vec<&LimitReport> =
         limits.iter().filter(|limit| !limit.denied_keys_by_count.is_empty()).collect();
     denying.sort_by_key(|limit| std::cmp::Reverse(limit.denied));
-    let rejects = limits.iter().any(|limit| limit.rejected > 0);
+    let is_key_required = limits.iter().any(|limit| limit.without_key > 0);
     html! {
         (requests(&configuration.requests))
         @if configuration.routes.len() > 1 { (routes(&configuration.routes)) }
         @if limits.is_empty() { p.empty { "There are no limits." } } @else { (numbers(limits)) }
-        @if rejects {
-            p.muted { "Rejected requests lack a part of the key, and the limit requires it." }
+        @if is_key_required {
+            p.muted { "Requests without a key lack a part of it, and the limit denies them." }
         }
         @if limits.iter().any(|limit| !limit.missing.is_empty()) { (missing(limits)) }
         @for limit in denying.iter().take(MOST_TABLES) { (denied_keys(limit)) }
@@ -82,7 +82,7 @@ fn numbers(limits: &[LimitReport]) -> Markup {
         number("Keys"),
         number("Denied keys"),
         number("Exempt"),
-        number("Rejected"),
+        number("Denied without key"),
     ];
     let row = |limit: &LimitReport| {
         vec![
@@ -95,7 +95,7 @@ fn numbers(limits: &[LimitReport]) -> Markup {
             cell(estimate(limit.keys)),
             cell(estimate(limit.denied_keys)),
             cell(grouped(limit.exempt)),
-            cell(grouped(limit.rejected)),
+            cell(grouped(limit.without_key)),
         ]
     };
     let rows: Vec<Vec<Markup>> = limits.iter().map(row).collect();

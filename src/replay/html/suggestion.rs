@@ -7,7 +7,7 @@ use super::elements::{cell, figure, float, hours, key, legend, line, number, poi
 use super::text::{counted, grouped, instant, percent, share};
 use crate::plot::{Chart, ChartPanel, Curve, CurveForm, Scale};
 use crate::replay::suggest::{
-    Check, CurvePoint, DeniedClient, Role, SlotsSuggestion, SuggestedLimit, Suggestion, WindowPeaks, toml,
+    Check, CurvePoint, ListedClient, Role, SlotsSuggestion, SuggestedLimit, Suggestion, WindowPeaks,
 };
 use crate::text::join_and;
 
@@ -20,11 +20,13 @@ pub(super) fn suggestion(suggestion: &Suggestion) -> Markup {
         }
         (peaks(suggestion))
         (curve(suggestion))
-        (limits(suggestion))
-        pre tabindex="0" { code { (toml(suggestion)) } }
-        (checks(suggestion))
-        p.muted { (settings_text(suggestion)) }
-        @if !suggestion.denied.is_empty() { (denied(suggestion)) }
+        @if !suggestion.limits.is_empty() {
+            (limits(suggestion))
+            pre tabindex="0" { code { (suggestion.toml) } }
+            (checks(suggestion))
+            p.muted { (settings_text(suggestion)) }
+        }
+        (listed(suggestion))
     }
 }
 
@@ -56,11 +58,11 @@ pub(super) fn denied_clients(check: &Check) -> String {
 fn settings_text(suggestion: &Suggestion) -> String {
     let settings = &suggestion.settings;
     format!(
-        "The limits were chosen from the first {} of the time, so that they deny at most {} of {}, times {} as headroom \
-         and rounded up. The share of denied clients in traffic of this kind is at most the bound, with a confidence of \
+        "The limits were chosen from the first {} of the time with requests, so that they deny at most {} of {}, times {} as \
+         headroom and rounded up. The share of denied clients in traffic of this kind is at most the bound, with a confidence of \
          95\u{a0}%.",
         percent(settings.fit),
-        percent(settings.refuse_at_most),
+        percent(settings.deny_at_most),
         settings.of.name(),
         settings.headroom
     )
@@ -83,13 +85,21 @@ fn basis(suggestion: &Suggestion) -> String {
     )
 }
 
+fn all_of_the_log(suggestion: &Suggestion) -> String {
+    let time = suggestion.time;
+    format!("all of the log, {} to {}", instant(time.from.0), instant(time.until.0))
+}
+
 fn limits(suggestion: &Suggestion) -> Markup {
     let columns = [text("Limit"), number("Rate"), number("Burst"), number("Clients need")];
     let row = |limit: &SuggestedLimit| {
         vec![cell(&limit.name), cell(&limit.rate), cell(grouped(limit.burst)), cell(grouped(limit.least))]
     };
     let rows: Vec<Vec<Markup>> = suggestion.limits.iter().map(row).collect();
-    table("Suggested limits, which belong together", &columns, &rows)
+    let part = suggestion.fit.part;
+    let caption =
+        format!("Suggested limits, chosen from {} to {}", instant(part.from.0), instant(part.until.0));
+    table(&caption, &columns, &rows)
 }
 
 fn checks(suggestion: &Suggestion) -> Markup {
@@ -125,7 +135,7 @@ fn checks(suggestion: &Suggestion) -> Markup {
     table("Requests and clients that they deny", &columns, &rows)
 }
 
-fn denied(suggestion: &Suggestion) -> Markup {
+fn listed(suggestion: &Suggestion) -> Markup {
     let peak = suggestion.peaks.get(2).map_or("1 min", |peaks: &WindowPeaks| peaks.window);
     let columns = [
         text("Client"),
@@ -135,9 +145,11 @@ fn denied(suggestion: &Suggestion) -> Markup {
         number(&format!("Most in {peak}")),
         text("Shape"),
         text("Why"),
+        text("User agent"),
+        text("Consumer"),
         number("Requests by hour, 0 to 24 h"),
     ];
-    let row = |client: &DeniedClient| {
+    let row = |client: &ListedClient| {
         vec![
             key(&client.name),
             cell(grouped(client.requests)),
@@ -146,11 +158,17 @@ fn denied(suggestion: &Suggestion) -> Markup {
             cell(grouped(client.peaks[2])),
             html! { span.whole { (client.shape.kind.name()) } },
             html! { span.reason { (client.shape.reason) } },
+            key(client.user_agent.as_deref().unwrap_or("–")),
+            key(client.consumer.as_deref().unwrap_or("–")),
             hours(&client.shape.hours, "requests"),
         ]
     };
-    let rows: Vec<Vec<Markup>> = suggestion.denied.iter().map(row).collect();
-    table("Clients of which the suggested limits deny most, over all of the time", &columns, &rows)
+    let rows: Vec<Vec<Markup>> = suggestion.listed.iter().map(row).collect();
+    let caption = format!(
+        "Clients with the most denied requests or the busiest minutes, in {}",
+        all_of_the_log(suggestion)
+    );
+    table(&caption, &columns, &rows)
 }
 
 /// The table of the requests that clients have in flight, with notes on the requests that were not counted.
@@ -206,7 +224,7 @@ const MINUTE: f64 = 60_000_000.0;
 /// The chart of rates and bursts, with its legend.
 pub(super) fn curve(suggestion: &Suggestion) -> Markup {
     let few =
-        format!("requests of at most {} of clients are denied", percent(suggestion.settings.refuse_at_most));
+        format!("requests of at most {} of clients are denied", percent(suggestion.settings.deny_at_most));
     let buckets: Vec<&SuggestedLimit> =
         suggestion.limits.iter().filter(|limit| limit.role != Role::Day).collect();
     let names: Vec<String> = buckets
@@ -218,7 +236,7 @@ pub(super) fn curve(suggestion: &Suggestion) -> Markup {
         items.push(point("mark", format!("suggested: {}", names.join("; "))));
     }
     html! {
-        h3 { "Rate and burst" }
+        h3 { "Rate and burst, in " (all_of_the_log(suggestion)) }
         p {
             "The least burst with which a token bucket of each rate denies none or few of these clients. A rate \
              with a burst above a line denies no more than the line says; below it, more."
@@ -282,7 +300,7 @@ pub(super) fn peaks(suggestion: &Suggestion) -> Markup {
     ];
     items.extend(has_present.then(|| line("present", "most that the present limit admits")));
     html! {
-        h3 { "Clients by their peak rate" }
+        h3 { "Clients by their peak rate, in " (all_of_the_log(suggestion)) }
         p {
             "The most requests of a client in any period of each length; clients to the right of a line would have been \
              denied. The axis gives the few clients at the top as much room as all others."

@@ -113,7 +113,7 @@ fn suggested(suggestion: &Suggestion) -> Markup {
         @if suggestion.limits.is_empty() { "no limit is suggested." }
         @else {
             strong { (numbers(suggestion)) } " would deny at most "
-            (percent(suggestion.settings.refuse_at_most)) " of " (suggestion.settings.of.name()) ". "
+            (percent(suggestion.settings.deny_at_most)) " of " (suggestion.settings.of.name()) ". "
             @if let Some(check) = &suggestion.held_back {
                 "On the time that was held back they deny requests of " (denied_clients(check)) "."
             } @else { "No time was held back, so they are not checked." }

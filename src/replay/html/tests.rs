@@ -49,7 +49,7 @@ fn limit(name: &str) -> LimitReport {
         keys: Number { count: 12_000, relative_error: 0.01 },
         denied_keys: Number::exact(1),
         exempt: 0,
-        rejected: 0,
+        without_key: 0,
         missing: vec![missing],
         denied_keys_by_count: vec![key],
         worst: series().bins.last().copied(),
@@ -71,11 +71,11 @@ fn suggestions() -> Vec<Suggestion> {
     let subject = SuggestionSubject {
         name: "per-client".to_owned(),
         is_configured: true,
-        route: None,
         key: vec!["client_ip".to_owned()],
+        ..SuggestionSubject::default()
     };
     let present = Quota::token_bucket(Rate::new(5, Micros::SECOND).unwrap(), 5).unwrap();
-    let settings = SuggestSettings { refuse_at_most: 0.01, ..SuggestSettings::default() };
+    let settings = SuggestSettings { deny_at_most: 0.01, ..SuggestSettings::default() };
     histories
         .all()
         .iter()

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::limit::{LimitReport, RouteReport, SeriesReport};
+use super::utc_second;
 use crate::config::Loaded;
 use crate::gate::Gate;
 use crate::replay::arrivals::ReadSummary;
@@ -10,7 +11,7 @@ use crate::replay::format::Format;
 use crate::replay::part_sources::LogAdvice;
 use crate::replay::replayer::Findings;
 use crate::replay::results::LogCounts;
-use crate::replay::suggest::{SlotsSuggestion, SuggestSettings, Suggestion};
+use crate::replay::suggest::{SlotsSuggestion, SuggestSettings, Suggestion, WrittenLimits};
 use crate::text::counted;
 
 /// What a configuration would have done.
@@ -39,18 +40,18 @@ pub struct ConfigurationReport {
 }
 
 impl ConfigurationReport {
-    /// What a configuration would have done; `file` is its name, and `format` the one of the first log. Limits are suggested
-    /// if there are settings for them.
+    /// What a configuration would have done; `file` is its name, `written` its limits as the file has them, and `format` the one
+    /// of the first log. Limits are suggested if there are settings for them.
     #[must_use]
     pub fn new(
-        (file, loaded): (Option<String>, &Loaded),
+        (file, loaded, written): (Option<String>, &Loaded, &WrittenLimits),
         findings: Findings,
         format: Option<&Format>,
         settings: Option<&SuggestSettings>,
     ) -> Self {
         let gate = &loaded.config.snapshot.gate;
         let (suggestions, left_out) =
-            settings.map(|settings| findings.suggestions(settings)).unwrap_or_default();
+            settings.map(|settings| findings.suggestions(settings, written)).unwrap_or_default();
         let slots = settings.map(|settings| findings.slots(gate, settings)).unwrap_or_default();
         let notes = findings_notes(gate, &findings, left_out);
         let results = findings.results;
@@ -76,6 +77,9 @@ impl ConfigurationReport {
     }
 }
 
+/// How many dates are shown of requests that are left out.
+const SHOWN_DATES: usize = 5;
+
 /// About the reading of the logs.
 #[must_use]
 pub fn notes(summary: &ReadSummary) -> Vec<String> {
@@ -98,6 +102,16 @@ pub fn notes(summary: &ReadSummary) -> Vec<String> {
             "a longer --window avoids this"
         };
         notes.push(format!("{of} arrived before the window for reordering, and are played late; {cure}"));
+    }
+    if !summary.far_dates.is_empty() {
+        let of = counted(summary.far_dates.len(), "request");
+        let mut dates: Vec<String> =
+            summary.far_dates.iter().take(SHOWN_DATES).map(|date| utc_second(date.0)).collect();
+        dates.extend((summary.far_dates.len() > SHOWN_DATES).then(|| "…".to_owned()));
+        notes.push(format!(
+            "{of} left out, dated far from all others ({}): correct or remove the lines",
+            dates.join(", ")
+        ));
     }
     if summary.is_window_cut {
         notes.push(

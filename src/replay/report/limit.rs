@@ -38,8 +38,8 @@ pub struct LimitReport {
     pub denied_keys: Number,
     /// Requests that it exempts.
     pub exempt: u64,
-    /// Requests that are rejected since they lack a part of its key.
-    pub rejected: u64,
+    /// Requests that are denied since they lack a part of its key.
+    pub without_key: u64,
     /// The parts of its key that requests of the log lack.
     pub missing: Vec<MissingPartReport>,
     /// The keys with the most denials.
@@ -96,7 +96,7 @@ impl LimitReport {
             keys: tally.keys(),
             denied_keys: tally.denied_keys(),
             exempt: results.exempt,
-            rejected: results.rejected,
+            without_key: results.without_key,
             missing: missing.collect(),
             worst: denied_bins.max_by_key(|bin| bin.denied),
             series: SeriesReport::new(tally.series()),

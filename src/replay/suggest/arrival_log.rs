@@ -148,6 +148,17 @@ impl Histories {
         }
     }
 
+    /// Adds the user agent and the consumer of a request of a key to history `number`.
+    ///
+    /// # Panics
+    /// If there is no such history.
+    pub fn describe(&mut self, number: usize, key: Key, agent: Option<&[u8]>, consumer: Option<&[u8]>) {
+        let history = &mut self.all[number];
+        let before = history.bytes();
+        history.describe(key, agent, consumer);
+        self.used = self.used + history.bytes() - before;
+    }
+
     /// The histories, by their numbers.
     #[must_use]
     pub fn all(&self) -> &[History] {

@@ -1,13 +1,17 @@
 //! What limits deny of a part of a history, decided by the limiter's own code.
 
+use std::slice;
+
 use serde::Serialize;
 use smallvec::SmallVec;
 
 use super::arrival_log::Arrival;
-
 use super::distribution::upper_bound;
 use super::history::{History, HistoryPart};
 use crate::limit::{Holder, Quota, State};
+
+/// The bits of the largest number of units that is tried.
+const MOST_UNITS: u32 = 40;
 
 /// What limits together deny of a part of the time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -25,16 +29,6 @@ pub struct Check {
     pub requests: u64,
     /// Requests that are denied.
     pub denied_requests: u64,
-}
-
-/// A client of which requests are denied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ClientDenials {
-    /// Its position in the history.
-    pub position: usize,
-    pub requests: u64,
-    /// Those that are denied.
-    pub denied: u64,
 }
 
 impl Check {
@@ -57,36 +51,47 @@ pub(super) fn share(count: u64, of: u64) -> f64 {
     if of == 0 { 0.0 } else { count as f64 / of as f64 }
 }
 
-/// Plays this part of the history through the limits, each client by itself. Returns the sums, and the denied clients.
-pub(super) fn check(history: &History, part: HistoryPart, quotas: &[Quota]) -> (Check, Vec<ClientDenials>) {
-    let (mut clients, mut requests) = (0, 0);
-    let mut denied = Vec::new();
-    let least = quotas.iter().map(Quota::limit).min().unwrap_or(u64::MAX);
+/// Plays this part of the history through the limits, each client by itself.
+pub(super) fn check(history: &History, part: HistoryPart, quotas: &[Quota]) -> Check {
+    let (mut clients, mut requests, mut denied_clients, mut denied_requests) = (0, 0, 0, 0);
     history.visit(part, |key| {
-        let of_key = key.arrivals.len() as u64;
+        let denied = denials(key.arrivals, quotas);
         clients += 1;
-        requests += of_key;
-        // No limit denies its first units, and most clients need no more.
-        let units = key.arrivals.iter().fold(0, |units: u64, arrival| units.saturating_add(arrival.cost));
-        let count = if units <= least { 0 } else { denials(key.arrivals, quotas) };
-        if count > 0 {
-            denied.push(ClientDenials { position: key.position, requests: of_key, denied: count });
-        }
+        requests += key.arrivals.len() as u64;
+        denied_clients += u64::from(denied > 0);
+        denied_requests += denied;
     });
-    let denied_clients = denied.len() as u64;
-    let check = Check {
-        part,
-        clients,
-        denied_clients,
-        clients_upper_bound: upper_bound(denied_clients, clients),
-        requests,
-        denied_requests: denied.iter().map(|client| client.denied).sum(),
+    let clients_upper_bound = upper_bound(denied_clients, clients);
+    Check { part, clients, denied_clients, clients_upper_bound, requests, denied_requests }
+}
+
+/// The least units of the rate with which this limit denies none of these requests; `u64::MAX` if it denies requests with
+/// any number, because it has no room for several at once.
+pub(super) fn least_units(arrivals: &[Arrival], quota: &Quota) -> u64 {
+    let is_enough =
+        |units| quota.with_units(units).is_ok_and(|quota| denials(arrivals, slice::from_ref(&quota)) == 0);
+    let Some(enough) = (0..MOST_UNITS).map(|bits| 1 << bits).find(|units| is_enough(*units)) else {
+        return u64::MAX;
     };
-    (check, denied)
+    let (mut low, mut high) = (enough / 2, enough);
+    while high - low > 1 {
+        let middle = u64::midpoint(low, high);
+        if is_enough(middle) {
+            high = middle;
+        } else {
+            low = middle;
+        }
+    }
+    high
 }
 
 /// How many of these requests the limits deny. A request is charged on all limits or on none.
-fn denials(arrivals: &[Arrival], quotas: &[Quota]) -> u64 {
+pub(super) fn denials(arrivals: &[Arrival], quotas: &[Quota]) -> u64 {
+    // No limit denies its first units, and most clients need no more.
+    let least = quotas.iter().map(Quota::limit).min().unwrap_or(u64::MAX);
+    if arrivals.iter().fold(0, |units: u64, arrival| units.saturating_add(arrival.cost)) <= least {
+        return 0;
+    }
     let mut states: SmallVec<[Option<State>; 4]> = SmallVec::from_elem(None, quotas.len());
     let mut denied = 0;
     for arrival in arrivals {
@@ -111,7 +116,7 @@ fn denials(arrivals: &[Arrival], quotas: &[Quota]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::{Key, Rate};
+    use crate::limit::{Align, Key, Rate};
     use crate::time::{Micros, Timestamp};
 
     #[test]
@@ -126,10 +131,35 @@ mod tests {
         }
         let bucket = Quota::token_bucket(Rate::new(2, Micros::SECOND).unwrap(), 2).unwrap();
         let total = Quota::sliding_log(&[Rate::new(12, Micros(3_600_000_000)).unwrap()]).unwrap();
-        let (found, denied) = check(&history, history.span().unwrap(), &[bucket, total]);
+        let found = check(&history, history.span().unwrap(), &[bucket, total]);
         assert_eq!((found.clients, found.requests), (2, 60));
         assert_eq!((found.denied_clients, found.denied_requests), (1, 38));
-        assert_eq!(denied, [ClientDenials { position: 1, requests: 50, denied: 38 }]);
         assert!((found.client_share() - 0.5).abs() < 1e-9 && found.clients_upper_bound > 0.9);
+    }
+
+    #[test]
+    fn the_least_units_deny_nothing_and_one_less_does() {
+        let start = 1_767_571_200_000_000;
+        let arrivals: Vec<Arrival> = (0..100_u64)
+            .map(|n| Arrival { at: Timestamp(start + n / 4 * 7_000_000), cost: 1 + n % 3 })
+            .collect();
+        let rate = Rate::new(60, Micros(60_000_000)).unwrap();
+        for quota in [
+            Quota::token_bucket(rate, 60),
+            Quota::token_bucket(rate, 7),
+            Quota::interval_bucket(rate, 90),
+            Quota::gcra(rate, 30),
+            Quota::fixed_window(rate, Align::Clock),
+            Quota::sliding_log(&[rate, Rate::new(10, Micros::SECOND).unwrap()]),
+            Quota::sliding_window(rate, 6),
+        ] {
+            let quota = quota.unwrap();
+            let units = least_units(&arrivals, &quota);
+            let denied = |units| denials(&arrivals, &[quota.with_units(units).unwrap()]);
+            assert_eq!(denied(units), 0, "{quota:?}: {units}");
+            assert!(denied(units - 1) > 0, "{quota:?}: {units}");
+        }
+        let strict = Quota::gcra(rate, 0).unwrap();
+        assert_eq!(least_units(&arrivals, &strict), u64::MAX, "four at once");
     }
 }

@@ -2,6 +2,7 @@
 //! all.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use serde::Serialize;
 
@@ -41,6 +42,18 @@ impl Distribution {
         weight.requests += requests;
     }
 
+    /// Removes a client that was added.
+    pub fn remove(&mut self, value: u64, requests: u64) {
+        if let Entry::Occupied(mut entry) = self.0.entry(value) {
+            let weight = entry.get_mut();
+            weight.clients -= 1;
+            weight.requests -= requests;
+            if weight.clients == 0 {
+                entry.remove();
+            }
+        }
+    }
+
     /// The least value that at most `count` clients exceed; zero without clients.
     pub fn exceeded_by(&self, count: u64) -> u64 {
         let mut above = 0;
@@ -50,6 +63,11 @@ impl Distribution {
         };
         let mut descending = self.0.iter().rev();
         descending.find(|(_, weight)| is_last(weight)).map_or(0, |(value, _)| *value)
+    }
+
+    /// The largest value; zero without clients.
+    pub fn largest(&self) -> u64 {
+        self.exceeded_by(0)
     }
 
     /// Quantiles over clients.
@@ -189,6 +207,9 @@ mod tests {
         }
         assert_eq!([0, 1, 2, 3, 4, 5].map(|count| distribution.exceeded_by(count)), [9, 7, 5, 5, 1, 0]);
         assert_eq!(distribution.steps(), [(1, 4), (5, 2), (7, 1), (9, 0)]);
+        distribution.remove(9, 1);
+        distribution.remove(5, 1);
+        assert_eq!(distribution.steps(), [(1, 2), (5, 1), (7, 0)]);
     }
 
     #[test]

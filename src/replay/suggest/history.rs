@@ -6,11 +6,16 @@ use hashbrown::HashTable;
 use serde::Serialize;
 
 use super::arrival_log::{Arrival, ArrivalLog};
+use super::majority::Majority;
 use crate::limit::Key;
 use crate::time::{Micros, Timestamp};
 
-/// After how many arrivals of a key its name is asked for: only frequent keys are shown.
+/// After how many arrivals of a key its name is asked for: of many keys only frequent ones are shown.
 const NAMED_AFTER: u32 = 16;
+/// So many keys have their names from their first arrival on.
+const NAMED_AT_ONCE: usize = 4_096;
+/// The parts of equal length in which the time with requests is measured.
+const SLOTS: usize = 1_000;
 /// The bytes of a slot of the index: a position, and a byte of the hash.
 const SLOT: usize = size_of::<u32>() + 1;
 /// The fewest entries that are added to the table at once.
@@ -24,6 +29,9 @@ pub struct History {
     index: HashTable<u32>,
     entries: Vec<Entry>,
     names: HashMap<Key, Box<str>>,
+    /// The user agents and the consumers of most requests of the keys, by the positions of the entries.
+    agents: Majority,
+    consumers: Majority,
     /// Bytes of logs and names outside of the tables.
     heap: usize,
     /// How many zero bits the hash of a kept key ends with.
@@ -90,7 +98,8 @@ impl History {
         let position = self.position(key);
         let log = &mut self.entries[position].log;
         self.heap += log.push(arrival, longest_log);
-        if log.logged() == NAMED_AFTER
+        let is_first = log.logged() == 1 && position < NAMED_AT_ONCE;
+        if (is_first || log.logged() == NAMED_AFTER && !self.names.contains_key(&key))
             && log.unlogged() == 0
             && let Some(name) = name()
         {
@@ -99,16 +108,37 @@ impl History {
         }
     }
 
+    /// Adds the user agent and the consumer of a request of a key.
+    pub fn describe(&mut self, key: Key, agent: Option<&[u8]>, consumer: Option<&[u8]>) {
+        let Self { index, entries, agents, consumers, .. } = self;
+        let found = index.find(hash(key), |&position| entries[position as usize].key == key);
+        let Some(position) = found.map(|position| *position as usize) else { return };
+        for (majority, text) in [(agents, agent), (consumers, consumer)] {
+            if let Some(text) = text {
+                majority.add(position, text);
+            }
+        }
+    }
+
     /// The memory that it uses, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.entries.capacity() * size_of::<Entry>() + self.index.capacity() / 7 * 8 * SLOT + self.heap
+        self.entries.capacity() * size_of::<Entry>()
+            + self.index.capacity() / 7 * 8 * SLOT
+            + self.heap
+            + self.agents.bytes()
+            + self.consumers.bytes()
     }
 
     /// Drops about half of the keys.
     pub fn halve(&mut self) {
         self.level += 1;
         let level = self.level;
+        for majority in [&mut self.agents, &mut self.consumers] {
+            majority.retain(|position| {
+                self.entries.get(position).is_some_and(|entry| ends_with_zeros(entry.key, level))
+            });
+        }
         self.entries.retain(|entry| ends_with_zeros(entry.key, level));
         self.entries.shrink_to_fit();
         self.names.retain(|key, _| ends_with_zeros(*key, level));
@@ -135,6 +165,26 @@ impl History {
         self.span
     }
 
+    /// Divides the time in two: the part with the first `share` of the time with requests, and the rest; none if all requests
+    /// would be in one part. Time without requests does not count, so that both parts have requests. None without arrivals.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    pub fn split(&self, share: f64) -> Option<(HistoryPart, Option<HistoryPart>)> {
+        let span = self.span?;
+        let slot = span.length().0.div_ceil(SLOTS as u64).max(1);
+        let mut is_used = [false; SLOTS];
+        for arrival in self.entries.iter().flat_map(|entry| entry.log.iter()) {
+            is_used[((arrival.at.since(span.from).0 / slot) as usize).min(SLOTS - 1)] = true;
+        }
+        let used: Vec<usize> = (0..SLOTS).filter(|slot| is_used[*slot]).collect();
+        if share >= 1.0 || used.len() < 2 {
+            return Some((span, None));
+        }
+        let first = ((used.len() as f64 * share).round() as usize).clamp(1, used.len() - 1);
+        let at = span.from.after(Micros(used[first] as u64 * slot));
+        Some((HistoryPart { until: at, ..span }, Some(HistoryPart { from: at, ..span })))
+    }
+
     /// The number of distinct keys; if not all were kept an estimate, with a standard error of 1.2/√kept (Flajolet, 1990).
     #[must_use]
     #[allow(clippy::cast_precision_loss)]
@@ -155,6 +205,12 @@ impl History {
     #[must_use]
     pub fn name(&self, key: Key) -> Option<&str> {
         self.names.get(&key).map(|name| &**name)
+    }
+
+    /// The user agent and the consumer of most requests of the key at this position, which made so many.
+    #[must_use]
+    pub(super) fn description(&self, position: usize, requests: u64) -> [Option<&str>; 2] {
+        [&self.agents, &self.consumers].map(|majority| majority.text(position, requests))
     }
 
     /// Calls `visit` for each kept key that has arrivals in this part of time.
@@ -260,6 +316,32 @@ mod tests {
         assert_eq!(seen, [vec![12], vec![10, 13], vec![11]]);
         assert_eq!(history.span(), Some(HistoryPart { from: Timestamp(0), until: Timestamp(100) }));
         assert_eq!(history.name(key(1)), Some("client 1"));
+    }
+
+    #[test]
+    fn time_without_requests_is_not_divided() {
+        let mut history = History::default();
+        assert_eq!(history.split(0.5), None);
+        let day = 86_400_000_000;
+        record(&mut history, 0, 0);
+        let all = HistoryPart { from: Timestamp(0), until: Timestamp(1) };
+        assert_eq!(history.split(0.5), Some((all, None)), "one part would be empty");
+        // One request, and days later one in each second for an hour.
+        for second in 0..3_600 {
+            record(&mut history, second % 3, 9 * day + second * 1_000_000);
+        }
+        let (first, rest) = history.split(0.8).unwrap();
+        let rest = rest.unwrap();
+        assert_eq!(
+            (first.from, first.until, rest.until),
+            (Timestamp(0), rest.from, history.span().unwrap().until)
+        );
+        for part in [first, rest] {
+            let mut requests = 0;
+            history.visit(part, |key| requests += key.arrivals.len());
+            assert!(requests > 300, "{part:?}: {requests}");
+        }
+        assert_eq!(history.split(1.0), Some((history.span().unwrap(), None)));
     }
 
     #[test]

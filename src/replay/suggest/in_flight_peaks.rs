@@ -102,7 +102,7 @@ impl InFlightPeaks {
         }
         let above = |most: u64| self.keys.values().filter(|of_key| of_key.peak > most).count() as u64;
         let clients = self.keys.len() as u64;
-        let exceptions = allowed_exceptions(settings.refuse_at_most, clients);
+        let exceptions = allowed_exceptions(settings.deny_at_most, clients);
         let suggested = with_headroom(peaks.exceeded_by(exceptions), settings.headroom).max(1);
         (self.requests > 0).then(|| SlotsSuggestion {
             name: name.to_owned(),
@@ -135,7 +135,7 @@ mod tests {
         }
         record(2, 20, Some(90));
         record(2, 40, None);
-        let settings = SuggestSettings { refuse_at_most: 0.0, headroom: 1.0, ..SuggestSettings::default() };
+        let settings = SuggestSettings { deny_at_most: 0.0, headroom: 1.0, ..SuggestSettings::default() };
         let found = peaks.suggest("slots", vec!["client_ip".to_owned()], 1, &settings).unwrap();
         assert_eq!((found.peaks.p50, found.peaks.max, found.suggested), (1, 2, Some(2)));
         assert_eq!((found.exceeded_by, found.current_exceeded_by, found.without_duration), (0, 1, 1));

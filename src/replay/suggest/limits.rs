@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::peaks::DAY;
-use crate::limit::{Align, Quota, QuotaError, Rate};
+use crate::limit::{Align, Quota, Rate};
 use crate::time::Micros;
 
 /// The purpose of a suggested limit.
@@ -16,40 +16,58 @@ pub enum Role {
     Minute,
     /// It bounds what arrives within a day: a fixed window of N a day.
     Day,
+    /// The limit of the configuration, with other units of its rate and its other numbers in proportion.
+    Present,
 }
 
 /// A suggested limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitNumbers {
     /// The purpose of the limit.
     pub role: Role,
     /// Its rate.
     pub rate: Rate,
-    /// The units that may be spent at once; the units of `rate` unless the role is [`Role::Burst`].
+    /// The units that may be spent at once.
     pub burst: u64,
     /// The least burst or units for the clients of the fit, before headroom and rounding.
     pub least: u64,
+    /// The limit as the limiter has it.
+    pub quota: Quota,
 }
 
 impl Role {
-    /// The name, as a suffix of the limit's name.
+    /// The name of the limit that has this role for the subject of this name.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub fn limit_name(self, subject: &str) -> String {
         match self {
-            Self::Burst => "burst",
-            Self::Minute => "minute",
-            Self::Day => "day",
+            Self::Burst => format!("{subject}-burst"),
+            Self::Minute => format!("{subject}-minute"),
+            Self::Day => format!("{subject}-day"),
+            Self::Present => subject.to_owned(),
         }
     }
 }
 
 impl LimitNumbers {
-    /// The limit as the limiter has it. Rejects numbers that the limiter can't count exactly.
-    pub fn quota(&self) -> Result<Quota, QuotaError> {
-        match self.role {
-            Role::Burst | Role::Minute => Quota::token_bucket(self.rate, self.burst),
-            Role::Day => Quota::fixed_window(self.rate, Align::Clock),
-        }
+    /// A new limit; none of numbers that the limiter can't count exactly.
+    pub(super) fn new(role: Role, rate: Rate, burst: u64, least: u64) -> Option<Self> {
+        let quota = if role == Role::Day {
+            Quota::fixed_window(rate, Align::Clock)
+        } else {
+            Quota::token_bucket(rate, burst)
+        };
+        Some(Self { role, rate, burst, least, quota: quota.ok()? })
+    }
+
+    /// The limit of the configuration with `units` of its rate; none of numbers that the limiter can't count exactly.
+    pub(super) fn present(present: &Quota, units: u64, least: u64) -> Option<Self> {
+        let quota = present.with_units(units).ok()?;
+        Some(Self { role: Role::Present, rate: quota.rate()?, burst: quota.limit(), least, quota })
+    }
+
+    /// Whether all of its units come back within this time, so that a log of this length shows what it does.
+    pub(super) fn refills_within(&self, time: Micros) -> bool {
+        refills_within(self.rate, self.burst, time)
     }
 
     /// Whether `other` admits all that this limit admits. This limit is a token bucket.
@@ -79,14 +97,30 @@ pub(super) fn units_per_minute(rate: Rate) -> u64 {
     u64::try_from(units).unwrap_or(u64::MAX)
 }
 
-/// Formats a rate per second, minute or day as the configuration has it.
+/// Whether so many units come back at this rate within this time.
+pub(super) fn refills_within(rate: Rate, units: u64, time: Micros) -> bool {
+    u128::from(units) * u128::from(rate.period().0) <= u128::from(time.0) * u128::from(rate.units())
+}
+
+/// Units of time as rates have them: the length in microseconds, the name, and the short form.
+const UNITS: [(u64, &str, &str); 6] = [
+    (DAY.0, "day", "d"),
+    (3_600_000_000, "hour", "h"),
+    (60_000_000, "minute", "m"),
+    (1_000_000, "s", "s"),
+    (1_000, "ms", "ms"),
+    (1, "us", "us"),
+];
+
+/// Formats a rate as the configuration has it, such as `5/s` or `5/10m`.
 pub(super) fn rate_text(rate: Rate) -> String {
-    let period = match rate.period() {
-        Micros::SECOND => "s",
-        DAY => "day",
-        _ => "minute",
-    };
-    format!("{}/{period}", rate.units())
+    let (units, period) = (rate.units(), rate.period().0);
+    let divides = |(length, ..): &&(u64, &str, &str)| period.is_multiple_of(*length);
+    match UNITS.iter().find(divides) {
+        Some((length, name, _)) if *length == period => format!("{units}/{name}"),
+        Some((length, _, short)) => format!("{units}/{}{short}", period / length),
+        None => format!("{units}/{period}us"),
+    }
 }
 
 /// One to two digits, in ascending order over a decade.
@@ -117,14 +151,24 @@ mod tests {
     #[test]
     fn limits_have_their_quota_and_text() {
         let of = |role, units, period, burst| {
-            let rate = Rate::new(units, Micros(period)).unwrap();
-            LimitNumbers { role, rate, burst, least: 1 }
+            LimitNumbers::new(role, Rate::new(units, Micros(period)).unwrap(), burst, 1).unwrap()
         };
         let burst = of(Role::Burst, 5, 1_000_000, 60);
         let minute = of(Role::Minute, 100, 60_000_000, 100);
         let day = of(Role::Day, 8_000, 86_400_000_000, 8_000);
+        assert_eq!(Ok(&day.quota), Quota::fixed_window(day.rate, Align::Clock).as_ref());
         assert_eq!([burst, minute, day].map(|limit| limit.rate_text()), ["5/s", "100/minute", "8000/day"]);
-        assert_eq!(day.quota(), Quota::fixed_window(day.rate, Align::Clock));
+        let text = |period| rate_text(Rate::new(3, Micros(period)).unwrap());
+        assert_eq!([3_600_000_000, 600_000_000, 1].map(text), ["3/hour", "3/10m", "3/us"]);
+    }
+
+    #[test]
+    fn a_present_limit_keeps_its_proportions() {
+        let present = Quota::token_bucket(Rate::new(100, Micros(60_000_000)).unwrap(), 500).unwrap();
+        let numbers = LimitNumbers::present(&present, 20, 17).unwrap();
+        assert_eq!((&*numbers.rate_text(), numbers.burst, numbers.least), ("20/minute", 100, 17));
+        assert!(numbers.refills_within(Micros(300_000_000)) && !numbers.refills_within(Micros(299_999_999)));
+        assert!(LimitNumbers::present(&present, u64::MAX, u64::MAX).is_none());
     }
 
     #[test]

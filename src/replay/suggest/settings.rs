@@ -17,10 +17,10 @@ pub enum ShareOf {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SuggestSettings {
     /// The share that may be denied, from 0 to 1.
-    pub refuse_at_most: f64,
+    pub deny_at_most: f64,
     /// The unit of that share.
     pub of: ShareOf,
-    /// The part of the time from which numbers are chosen; they are checked on the rest.
+    /// The part of the time with requests from which numbers are chosen; they are checked on the rest.
     pub fit: f64,
     /// How many times what the clients need the numbers are, before they are rounded up.
     pub headroom: f64,
@@ -29,7 +29,7 @@ pub struct SuggestSettings {
 impl Default for SuggestSettings {
     /// At most 0.1 % of clients, from six days of a week, with a fifth as headroom.
     fn default() -> Self {
-        Self { refuse_at_most: 0.001, of: ShareOf::Clients, fit: 6.0 / 7.0, headroom: 1.2 }
+        Self { deny_at_most: 0.001, of: ShareOf::Clients, fit: 6.0 / 7.0, headroom: 1.2 }
     }
 }
 
@@ -45,7 +45,7 @@ impl ShareOf {
 }
 
 /// For what limits are suggested: a limit of the configuration, or a route and a key for which there is none.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SuggestionSubject {
     /// The name of the limit; for a route without one, the name for the new limits.
     pub name: String,
@@ -55,4 +55,11 @@ pub struct SuggestionSubject {
     pub route: Option<String>,
     /// The parts of the key, as the configuration has them, such as `client_ip`.
     pub key: Vec<String>,
+    /// The table of the limit as the configuration has it.
+    #[serde(skip)]
+    pub table: Option<String>,
+    /// Requests of the limit that it does not count, since their status is not in its `charge_on`.
+    pub uncharged: u64,
+    /// Requests of keys that have other numbers, by a tier or an override.
+    pub with_own_numbers: u64,
 }

@@ -1,11 +1,11 @@
-//! What the requests of a client look like over time, and the clients of which limits deny most requests.
+//! What the requests of a client look like over time, and the clients that need most of limits.
 
 use std::cmp::Reverse;
 
 use serde::Serialize;
 
 use super::arrival_log::Arrival;
-use super::check::{check, share};
+use super::check::{denials, share};
 use super::history::History;
 use super::peaks::{DAY, WINDOWS, peak, peaks};
 use crate::limit::{Key, Quota};
@@ -110,43 +110,59 @@ fn busiest_hours(hours: &[u64; 24]) -> (usize, u64) {
     all.min_by_key(|(_, count)| Reverse(*count)).unwrap_or_default()
 }
 
-/// How many clients are shown.
-const SHOWN: usize = 10;
+/// How many clients are listed.
+const LISTED: usize = 10;
 
-/// A client of which requests are denied.
+/// A client of a limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct DeniedClient {
+pub struct ListedClient {
     /// Its key in a readable form.
     pub name: String,
     /// Its requests.
     pub requests: u64,
-    /// Those that are denied.
+    /// Those that the suggested limits deny.
     pub denied: u64,
     /// Its most units in 1 s, 10 s, 1 min, 10 min, 1 h and 1 d.
     pub peaks: [u64; WINDOWS.len()],
+    /// The user agent of most of its requests.
+    pub user_agent: Option<String>,
+    /// The consumer of most of its requests.
+    pub consumer: Option<String>,
     /// What its requests look like over time.
     pub shape: Shape,
 }
 
-/// The clients of which most requests are denied, over all of the time.
-pub(super) fn top_denied(history: &History, quotas: &[Quota]) -> Vec<DeniedClient> {
+/// The clients with the most denied requests, then those with the most units in a minute, over all of the time.
+pub(super) fn listed(history: &History, quotas: &[Quota]) -> Vec<ListedClient> {
     let Some(span) = history.span() else { return Vec::new() };
-    let (_, mut denied) = check(history, span, quotas);
-    denied.sort_by_key(|client| (Reverse(client.denied), client.position));
+    let mut first: Vec<(Reverse<(u64, u64)>, usize)> = Vec::new();
+    history.visit(span, |key| {
+        let denied = if quotas.is_empty() { 0 } else { denials(key.arrivals, quotas) };
+        first.push((Reverse((denied, peak(key.arrivals, MINUTE))), key.position));
+        if first.len() > 2 * LISTED {
+            first.sort_unstable();
+            first.truncate(LISTED);
+        }
+    });
+    first.sort_unstable();
+    first.truncate(LISTED);
     let mut buffer = Vec::new();
-    let shown = denied.into_iter().take(SHOWN);
-    shown
-        .filter_map(|client| {
-            let read = history.read(client.position, span, &mut buffer)?;
-            Some(DeniedClient {
-                name: history.name(read.key).map_or_else(|| tag(read.key), str::to_owned),
-                requests: client.requests,
-                denied: client.denied,
-                peaks: peaks(read.arrivals),
-                shape: Shape::of(read.arrivals),
-            })
+    let mut listed = |(Reverse((denied, _)), position)| {
+        let read = history.read(position, span, &mut buffer)?;
+        let requests = read.arrivals.len() as u64;
+        let [user_agent, consumer] =
+            history.description(position, requests).map(|text| text.map(str::to_owned));
+        Some(ListedClient {
+            name: history.name(read.key).map_or_else(|| tag(read.key), str::to_owned),
+            requests,
+            denied,
+            user_agent,
+            consumer,
+            peaks: peaks(read.arrivals),
+            shape: Shape::of(read.arrivals),
         })
-        .collect()
+    };
+    first.into_iter().filter_map(&mut listed).collect()
 }
 
 /// The form of a key of which no name is known.

@@ -1,6 +1,4 @@
-//! Chooses limits from the first part of a history, checks them on the rest, and writes them as lines of a configuration.
-
-use std::fmt::Write as _;
+//! Describes all of a history, chooses limits from its first part, and checks them on the rest.
 
 use serde::Serialize;
 
@@ -9,14 +7,15 @@ use super::check::{Check, check};
 use super::distribution::{Distribution, Quantiles};
 use super::history::{History, HistoryPart, KeyCount};
 use super::limits::{LimitNumbers, Role, rate_text, units_per_minute};
-use super::needs::Needs;
-use super::peaks::{DAY, WINDOWS};
-use super::settings::{ShareOf, SuggestSettings, SuggestionSubject};
-use super::shape::{DeniedClient, top_denied};
-use super::warning::{Warning, allowed_exceptions, percent};
-use crate::convert::toml_string;
+use super::needs::{Measure, Needs};
+use super::outliers::Remaining;
+use super::peaks::WINDOWS;
+use super::settings::{SuggestSettings, SuggestionSubject};
+use super::shape::{ListedClient, listed};
+use super::snippet::toml;
+use super::warning::{Warning, allowed_exceptions};
 use crate::limit::{Quota, Rate};
-use crate::time::{Micros, Timestamp};
+use crate::time::Micros;
 
 /// Limits, why they were chosen, and what they would have denied.
 #[derive(Clone, Debug, Serialize)]
@@ -25,26 +24,30 @@ pub struct Suggestion {
     pub subject: SuggestionSubject,
     /// The settings for which it was chosen.
     pub settings: SuggestSettings,
-    /// All requests of the log.
+    /// All of the time.
+    pub time: HistoryPart,
+    /// All requests that were counted.
     pub requests: u64,
-    /// All clients of the log.
+    /// All clients.
     pub clients: KeyCount,
-    /// How much clients do in each period, on the time of the fit.
+    /// How much clients do in each period, in all of the time.
     pub peaks: Vec<WindowPeaks>,
-    /// Pairs of rate and burst that deny none or few of these clients.
+    /// Pairs of rate and burst that deny none or few of these clients, in all of the time.
     pub curve: Vec<CurvePoint>,
     /// The limits, which belong together.
     pub limits: Vec<SuggestedLimit>,
     /// The result of the limits on the time from which they were chosen.
     pub fit: Check,
-    /// The result of the limits on the time that was held back; none if it has no requests.
+    /// The result of the limits on the time that was held back; none if there is none.
     pub held_back: Option<Check>,
     /// What the limit of the configuration denies of the time that was held back, if there is one.
     pub current: Option<Check>,
-    /// The clients of which most requests are denied, over all of the time.
-    pub denied: Vec<DeniedClient>,
+    /// The clients with the most denied requests, then those with the most requests in a minute, in all of the time.
+    pub listed: Vec<ListedClient>,
     /// Reasons to distrust it.
     pub warnings: Vec<Warning>,
+    /// The limits as lines of a configuration.
+    pub toml: String,
 }
 
 /// The most units of clients in any period of one length.
@@ -97,8 +100,8 @@ pub struct SuggestedLimit {
     pub numbers: LimitNumbers,
 }
 
-/// Suggests limits for the keys of a history. `current` has the quotas of the limits in the configuration, if any. None if
-/// there are no clients to choose from.
+/// Suggests limits for the keys of a history. `current` has the quota of the limit in the configuration, if any: then the
+/// suggestion is other numbers for that limit. None if there are no clients to choose from.
 #[must_use]
 pub fn suggest(
     history: &History,
@@ -106,28 +109,30 @@ pub fn suggest(
     settings: &SuggestSettings,
     current: &[Quota],
 ) -> Option<Suggestion> {
-    let (fit, held_back) = split(history.span()?, settings.fit);
-    let needs = Needs::measure(history, fit);
-    if needs.clients == 0 {
-        return None;
-    }
-    let exceptions = exceptions(history, &needs, fit, settings);
-    let limits = needs.limits(exceptions, Some(settings.headroom));
-    let quotas = quotas(&limits);
-    let checked = Some(check(history, held_back, &quotas).0).filter(|check| check.requests > 0);
-    let of_current = || check(history, held_back, current).0;
-    let held_back_requests = checked.as_ref().map_or(0, |check| check.requests);
+    let (time, (fit, held_back)) = (history.span()?, history.split(settings.fit)?);
+    let present = current.first().filter(|_| subject.is_configured);
+    let measure = Measure { present, ..Measure::default() };
+    let all = Measure::default().part(history, time);
+    let chosen = Remaining::choose(history, &measure, measure.part(history, fit), settings);
+    let limits = measure.limits(&chosen.needs, Some(settings.headroom));
+    let quotas: Vec<Quota> = limits.iter().map(|limit| limit.quota.clone()).collect();
+    let limits: Vec<SuggestedLimit> =
+        limits.into_iter().map(|limit| SuggestedLimit::new(&subject, limit)).collect();
+    let of_current = |part: HistoryPart| check(history, part, current);
+    let checked = held_back.map(|part| check(history, part, &quotas));
     Some(Suggestion {
         settings: *settings,
+        time,
         requests: history.requests(),
         clients: history.key_count(),
-        peaks: peaks(&needs, &quotas, current),
-        curve: curve(&needs, allowed_exceptions(settings.refuse_at_most, needs.clients)),
-        limits: limits.iter().map(|limit| SuggestedLimit::new(&subject, *limit)).collect(),
-        fit: check(history, fit, &quotas).0,
-        current: (checked.is_some() && !current.is_empty()).then(of_current),
-        denied: top_denied(history, &quotas),
-        warnings: Warning::all(history, (&needs, exceptions), held_back_requests, settings),
+        peaks: peaks(&all, &quotas, current),
+        curve: curve(&measure, &all, allowed_exceptions(settings.deny_at_most, all.clients)),
+        toml: toml((&subject, settings), &limits, checked.as_ref(), present),
+        limits,
+        fit: check(history, fit, &quotas),
+        current: held_back.filter(|_| !current.is_empty()).map(of_current),
+        listed: listed(history, &quotas),
+        warnings: Warning::all(history, &subject, &chosen, settings),
         held_back: checked,
         subject,
     })
@@ -136,57 +141,14 @@ pub fn suggest(
 impl SuggestedLimit {
     fn new(subject: &SuggestionSubject, numbers: LimitNumbers) -> Self {
         Self {
-            name: format!("{}-{}", subject.name, numbers.role.name()),
+            name: numbers.role.limit_name(&subject.name),
             role: numbers.role,
-            rate: numbers.rate_text(),
+            rate: rate_text(numbers.rate),
             burst: numbers.burst,
             least: numbers.least,
             numbers,
         }
     }
-}
-
-/// The most clients that may exceed each limit so that all limits together, without headroom, deny at most the share.
-fn exceptions(history: &History, needs: &Needs, fit: HistoryPart, settings: &SuggestSettings) -> u64 {
-    let fits = |exceptions: u64| {
-        let found = check(history, fit, &quotas(&needs.limits(exceptions, None))).0;
-        let denied = match settings.of {
-            ShareOf::Clients => found.client_share(),
-            ShareOf::Requests => found.request_share(),
-        };
-        // A share such as 0.001 is not exact in binary.
-        denied <= settings.refuse_at_most + 1e-12
-    };
-    let most = match settings.of {
-        ShareOf::Clients => allowed_exceptions(settings.refuse_at_most, needs.clients),
-        ShareOf::Requests => needs.clients / 2,
-    };
-    // Without exceptions nothing is denied. The more exceptions, the lower the limits, and the more is denied.
-    let (mut good, mut bad) = (0, most + 1);
-    while bad - good > 1 {
-        let middle = u64::midpoint(good, bad);
-        if fits(middle) {
-            good = middle;
-        } else {
-            bad = middle;
-        }
-    }
-    good
-}
-
-fn quotas(limits: &[LimitNumbers]) -> Vec<Quota> {
-    limits.iter().filter_map(|limit| limit.quota().ok()).collect()
-}
-
-/// Divides the time in two. If it has two days or more, at midnight in UTC, so that both parts have whole days.
-#[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-fn split(span: HistoryPart, fit: f64) -> (HistoryPart, HistoryPart) {
-    // The first instant always belongs to the fit.
-    let exact = span.from.after(Micros(((span.length().0 as f64 * fit) as u64).max(1)));
-    let midnight = Timestamp((exact.0 + DAY.0 / 2) / DAY.0 * DAY.0);
-    let is_inside = span.from < midnight && midnight < span.until;
-    let at = if is_inside && span.length() >= Micros(2 * DAY.0) { midnight } else { exact };
-    (HistoryPart { from: span.from, until: at }, HistoryPart { from: at, until: span.until })
 }
 
 fn peaks(needs: &Needs, suggested: &[Quota], current: &[Quota]) -> Vec<WindowPeaks> {
@@ -202,7 +164,7 @@ fn peaks(needs: &Needs, suggested: &[Quota], current: &[Quota]) -> Vec<WindowPea
 }
 
 /// The curve, without rates beyond the first with which the least burst that denies none no longer falls.
-fn curve(needs: &Needs, exceptions: u64) -> Vec<CurvePoint> {
+fn curve(measure: &Measure<'_>, needs: &Needs, exceptions: u64) -> Vec<CurvePoint> {
     let point = |rate: Rate, place: usize| CurvePoint {
         rate: rate_text(rate),
         per_minute: units_per_minute(rate),
@@ -210,7 +172,8 @@ fn curve(needs: &Needs, exceptions: u64) -> Vec<CurvePoint> {
         at_most: needs.bursts[place].exceeded_by(exceptions),
         steps: needs.bursts[place].steps(),
     };
-    let mut points: Vec<CurvePoint> = (0..RATES).map(|place| point(needs.grid.rates[place], place)).collect();
+    let mut points: Vec<CurvePoint> =
+        (0..RATES).map(|place| point(measure.grid.rates[place], place)).collect();
     let last = points.last().map_or(0, |last| last.for_all);
     let flat = points.iter().position(|point| point.for_all == last).unwrap_or_default();
     points.truncate(flat + 1);
@@ -252,51 +215,6 @@ fn admitted(quota: &Quota, period: Micros) -> Option<u64> {
 fn refilled(rate: Rate, period: Micros) -> u64 {
     let units = u128::from(rate.units()) * u128::from(period.0) / u128::from(rate.period().0.max(1));
     u64::try_from(units).unwrap_or(u64::MAX)
-}
-
-/// The tables of the limits, to paste into the configuration, with a comment on how the route names them.
-#[must_use]
-pub fn toml(suggestion: &Suggestion) -> String {
-    let mut text = format!("# {}\n", basis(suggestion));
-    for limit in &suggestion.limits {
-        text.push('\n');
-        text.push_str(&table(limit, &suggestion.subject.key));
-    }
-    let names: Vec<String> = suggestion.limits.iter().map(|limit| toml_string(&limit.name)).collect();
-    let names = names.join(", ");
-    let subject = &suggestion.subject;
-    let place = match (&subject.route, subject.is_configured) {
-        (_, true) => format!("# Where the configuration has {}:", toml_string(&subject.name)),
-        (Some(route), false) => format!("# In the route {}:", toml_string(route)),
-        (None, false) => "# In the routes, or in default_limits:".to_owned(),
-    };
-    // Writing to a String can't fail.
-    let _ = write!(text, "\n{place}\n#   limits = [{names}]\n");
-    text
-}
-
-fn basis(suggestion: &Suggestion) -> String {
-    let settings = &suggestion.settings;
-    let share = percent(settings.refuse_at_most);
-    let on = |check: &Check| format!("{} of {} clients were denied", check.denied_clients, check.clients);
-    let checked = suggestion.held_back.as_ref().map_or_else(
-        || "; not checked on other traffic".to_owned(),
-        |check| format!("; on traffic that was held back {}", on(check)),
-    );
-    format!("Chosen to deny at most {share} of {}{checked}.", settings.of.name())
-}
-
-fn table(limit: &SuggestedLimit, key: &[String]) -> String {
-    let key = match key {
-        [single] => toml_string(single),
-        parts => format!("[{}]", parts.iter().map(|part| toml_string(part)).collect::<Vec<_>>().join(", ")),
-    };
-    let lines = match limit.role {
-        Role::Burst => format!("rate = \"{}\"\nburst = {}\n", limit.rate, limit.burst),
-        Role::Minute => format!("rate = \"{}\"\n", limit.rate),
-        Role::Day => format!("algorithm = \"fixed_window\"\nrate = \"{}\"\n", limit.rate),
-    };
-    format!("[limits.{}]\n{lines}key = {key}\n", limit.name)
 }
 
 #[cfg(test)]

@@ -4,11 +4,10 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-use super::check::share;
 use super::history::{History, HistoryPart};
-use super::needs::{Needs, Outliers};
+use super::outliers::{Outliers, Remaining};
 use super::peaks::DAY;
-use super::settings::{ShareOf, SuggestSettings};
+use super::settings::{ShareOf, SuggestSettings, SuggestionSubject};
 use crate::text::plural;
 use crate::time::{Micros, format_duration};
 
@@ -24,7 +23,7 @@ const WEEK: Micros = Micros(7 * DAY.0);
 pub enum Warning {
     /// There are few clients.
     FewClients(u64),
-    /// The log is shorter than a day.
+    /// The part that the numbers are from is shorter than a day.
     ShortTime(Micros),
     /// The log is shorter than a week.
     PartOfWeek(Micros),
@@ -48,32 +47,44 @@ pub enum Warning {
     },
     /// Clients with more requests than were kept.
     CutLogs(usize),
+    /// No units of the rate of the present limit would be enough.
+    NoRoom,
+    /// Requests that the limit does not count.
+    Uncharged(u64),
+    /// Requests of keys with other numbers.
+    OwnNumbers(u64),
 }
 
 impl Warning {
     /// The warnings for limits that were chosen by these settings.
     pub(super) fn all(
         history: &History,
-        (fit, exceptions): (&Needs, u64),
-        held_back: u64,
+        subject: &SuggestionSubject,
+        chosen: &Remaining,
         settings: &SuggestSettings,
     ) -> Vec<Self> {
         let mut warnings = Vec::new();
         let length = history.span().map_or(Micros::ZERO, HistoryPart::length);
+        let fit = &chosen.needs;
         if fit.clients < FEWEST_CLIENTS {
             warnings.push(Self::FewClients(fit.clients));
         }
-        if length < SHORTEST {
-            warnings.push(Self::ShortTime(length));
+        if fit.part.length() < SHORTEST {
+            warnings.push(Self::ShortTime(fit.part.length()));
         } else if length < Micros(WEEK.0 - DAY.0 / 24) {
             warnings.push(Self::PartOfWeek(length));
         }
-        let share = settings.refuse_at_most;
-        if settings.of == ShareOf::Clients && share > 0.0 && allowed_exceptions(share, fit.clients) == 0 {
+        let share = settings.deny_at_most;
+        if let Some(outliers) = chosen.outliers {
+            warnings.push(Self::Outliers(outliers));
+        } else if settings.of == ShareOf::Clients
+            && share > 0.0
+            && fit.clients > 1
+            && allowed_exceptions(share, fit.clients) == 0
+        {
             warnings.push(Self::ShareBelowOne { share, clients: fit.clients });
         }
-        warnings.extend(fit.outliers(exceptions).map(Self::Outliers));
-        if held_back == 0 {
+        if history.split(settings.fit).is_none_or(|(_, held_back)| held_back.is_none()) {
             warnings.push(Self::NothingHeldBack);
         }
         let count = history.key_count();
@@ -83,6 +94,14 @@ impl Warning {
         if history.cut_logs() > 0 {
             warnings.push(Self::CutLogs(history.cut_logs()));
         }
+        if fit.fits_no_units() {
+            warnings.push(Self::NoRoom);
+        }
+        let counts = [
+            (subject.uncharged, Self::Uncharged as fn(u64) -> Self),
+            (subject.with_own_numbers, Self::OwnNumbers),
+        ];
+        warnings.extend(counts.into_iter().filter(|(count, _)| *count > 0).map(|(count, of)| of(count)));
         warnings
     }
 }
@@ -94,11 +113,50 @@ pub(super) fn allowed_exceptions(share: f64, clients: u64) -> u64 {
     (share * clients as f64 + 1e-9).floor() as u64
 }
 
+/// The least share that is so many of these clients, as the command line has it.
+#[allow(clippy::cast_precision_loss)]
+fn least_share(count: u64, clients: u64) -> String {
+    let tenths = (count as f64 / clients.max(1) as f64 * 1_000.0).ceil();
+    format!("{}%", tenths / 10.0)
+}
+
 /// Formats a share as a percentage with as many decimals as it needs, such as `0.1 %`.
 #[must_use]
 pub fn percent(share: f64) -> String {
     let text = format!("{:.4}", share * 100.0);
     format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
+}
+
+impl Warning {
+    /// Formats the warnings about what is not counted.
+    fn fmt_uncounted(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sampled { kept, keys } => write!(
+                f,
+                "memory did not suffice for all clients: {kept} of about {keys} were kept, chosen by their hash; \
+                 numbers and shares are estimates"
+            ),
+            Self::CutLogs(clients) => write!(
+                f,
+                "memory did not suffice for all requests of {clients} clients: their last ones are not counted"
+            ),
+            Self::NoRoom => write!(
+                f,
+                "clients send several requests at once, which this limit denies at any rate: give it a burst or a queue"
+            ),
+            Self::Uncharged(requests) => write!(
+                f,
+                "{requests} further request{} took no units, since the status is not in charge_on",
+                plural(*requests)
+            ),
+            Self::OwnNumbers(requests) => write!(
+                f,
+                "{requests} further request{} had the numbers of a tier or an override, which stay as they are",
+                plural(*requests)
+            ),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl fmt::Display for Warning {
@@ -112,7 +170,10 @@ impl fmt::Display for Warning {
             Self::ShortTime(length) => {
                 let seconds = std::time::Duration::from_secs(length.ceil_secs());
                 let length = format_duration(seconds);
-                write!(f, "the requests cover {length}, less than a day: no limit by the day is suggested")
+                write!(
+                    f,
+                    "the numbers are from {length}: no limit is suggested whose units come back in a longer time"
+                )
             }
             Self::PartOfWeek(length) => {
                 let hours = length.ceil_secs() / 3_600;
@@ -120,29 +181,22 @@ impl fmt::Display for Warning {
             }
             Self::ShareBelowOne { share, clients } => write!(
                 f,
-                "{} of {clients} client{} is less than one, so the client that needs most sets the numbers",
+                "{} of {clients} client{} is less than one, so the client that needs most sets the numbers; \
+                 --deny-at-most {} leaves it out",
                 percent(*share),
-                plural(*clients)
+                plural(*clients),
+                least_share(1, *clients)
             ),
-            Self::Outliers(outliers) => write!(
+            Self::Outliers(Outliers { left_out, clients, units, others }) => write!(
                 f,
-                "few clients set the numbers: without the {} that need most ({} of clients) {} a minute would suffice \
-                 in place of {}; see the list of clients, and raise --refuse-at-most to leave them out",
-                outliers.left_out,
-                percent(share(outliers.left_out, outliers.clients)),
-                outliers.others,
-                outliers.units
+                "few clients set the numbers: without the {left_out} that need{} most, {others} a minute would suffice in \
+                 place of {units}; see the list of clients, and leave {} out with --share-of clients --deny-at-most {}",
+                if *left_out == 1 { "s" } else { "" },
+                if *left_out == 1 { "it" } else { "them" },
+                least_share(*left_out, *clients)
             ),
             Self::NothingHeldBack => write!(f, "no requests were held back: the numbers are not checked"),
-            Self::Sampled { kept, keys } => write!(
-                f,
-                "memory did not suffice for all clients: {kept} of about {keys} were kept, chosen by their hash; \
-                 numbers and shares are estimates"
-            ),
-            Self::CutLogs(clients) => write!(
-                f,
-                "memory did not suffice for all requests of {clients} clients: their last ones are not counted"
-            ),
+            uncounted => uncounted.fmt_uncounted(f),
         }
     }
 }
@@ -166,5 +220,15 @@ mod tests {
     #[test]
     fn percentages_have_the_decimals_that_they_need() {
         assert_eq!([0.001, 0.5, 0.0, 0.012_345].map(percent), ["0.1 %", "50 %", "0 %", "1.2345 %"]);
+    }
+
+    #[test]
+    fn the_share_that_is_advised_is_enough() {
+        for (count, clients) in [(1, 13), (1, 1_000), (2, 81), (3, 4_000), (1, 1)] {
+            let text = least_share(count, clients);
+            let share: f64 = text.trim_end_matches('%').parse::<f64>().unwrap() / 100.0;
+            assert!(allowed_exceptions(share, clients) >= count, "{count} of {clients}: {text}");
+        }
+        assert_eq!(least_share(1, 13), "7.7%");
     }
 }

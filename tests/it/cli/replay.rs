@@ -119,8 +119,8 @@ fn the_client_is_read_from_the_field_that_has_it() {
     let report = json(&config, &log, &["--client-from", "extra1"]);
     let limit = &report["configurations"][0]["limits"][0];
     assert_eq!(limit["denied_keys_by_count"][0]["name"], "203.0.113.7");
-    // The lines without the field are not forgotten.
-    assert_eq!(report["configurations"][0]["requests"]["unplayed"]["without an address of the client"], 3);
+    // A dash is no address, so the client is the one that the server has seen.
+    assert_eq!(report["configurations"][0]["requests"]["unplayed"], serde_json::json!({}));
 }
 
 #[test]
@@ -180,6 +180,8 @@ fn unreadable_lines_are_counted_and_shown() {
     assert_eq!(output.status, 0);
     assert!(output.stdout.contains("lines can't be read; the first are\n  access.log:"), "{}", output.stdout);
     assert!(output.stdout.contains("not a \\u001b[31mline") && !output.stdout.contains('\u{1b}'));
+    let (_, end) = output.stdout.rsplit_once("\nwarning: ").unwrap();
+    assert!(end.ends_with(" lines can't be read, so these numbers are of the others\n\n"), "{end}");
 }
 
 #[test]
@@ -195,10 +197,15 @@ fn wrong_arguments_are_errors_with_a_cure() {
          `combined`\n"
     );
     assert!(error(&["--log-format", "combine"]).contains("did you mean combined?"));
-    assert!(error(&["--refuse-at-most", "200%"]).contains("a share is from 0 to less than 100%"));
+    assert!(error(&["--deny-at-most", "200%"]).contains("a share is from 0 to less than 100%"));
     assert!(error(&["--key-from", "path=user"]).contains("`path` is in every log"));
     assert!(error(&["--key-from", "apikey=user"]).contains("`apikey` is not a part of a key"));
     assert!(error(&["missing.log"]).contains("can't read missing.log"));
+    let compressed = replay(LIMITS, "BZh91AY&SY", &[]);
+    assert_eq!(
+        compressed.stderr,
+        "error: access.log: the log is compressed with bzip2: decompress it first, for example with `bunzip2 -k FILE`\n"
+    );
     let text = replay(LIMITS, "hello\nworld\n", &[]);
     assert!(text.stderr.contains("the lines are in no known format"), "{}", text.stderr);
 }
@@ -219,7 +226,7 @@ fn trace(directory: &Path) {
 fn suggestions_need_no_configuration() {
     let directory = tempfile::tempdir().unwrap();
     trace(directory.path());
-    let output = tidegate(directory.path(), &["replay", "--refuse-at-most", "1%", "trace.log"]);
+    let output = tidegate(directory.path(), &["replay", "--deny-at-most", "1%", "trace.log"]);
     assert_eq!(output.status, 0, "{}", output.stderr);
     for expected in ["all, by client_ip: ", "Least burst for each rate", "[limits.all-minute]", "held back"] {
         assert!(output.stdout.contains(expected), "{expected}: {}", output.stdout);
@@ -253,7 +260,7 @@ fn slots_are_suggested_from_the_requests_in_flight() {
     let log: String =
         [(100, 10), (101, 10), (102, 1), (103, 1), (120, 1)].map(|(at, took)| line(at, took)).concat();
     let fields = "time=ts,client=ip,target=url,duration=took";
-    let report = json(&config, &log, &["--fields", fields, "--suggest", "--refuse-at-most", "0"]);
+    let report = json(&config, &log, &["--fields", fields, "--suggest", "--deny-at-most", "0"]);
     let found = &report["configurations"][0]["slots"][0];
     assert_eq!((&found["peaks"]["max"], &found["suggested"]), (&3.into(), &4.into()));
     assert_eq!((&found["current"], &found["current_exceeded_by"]), (&1.into(), &1.into()));

@@ -108,6 +108,8 @@ fn the_page_is_complete_and_asks_for_nothing_else() {
         "suggestion-1-0",
         "traffic-1",
         "limits-1",
+        // The limit has other numbers there, so other lines are suggested.
+        "suggestion-0-1",
         "logs",
     ];
     assert_eq!(ids, json!(expected));

@@ -48,7 +48,7 @@ const ORDER: [&str; 35] = [
 ];
 
 /// Libraries that only this module uses.
-const LIBRARIES: [(&str, &[&str]); 13] = [
+const LIBRARIES: [(&str, &[&str]); 14] = [
     ("fred::", &["src/store/redis"]),
     ("instant_acme::", &["src/acme"]),
     ("jsonwebtoken::", &["src/jwt"]),
@@ -62,6 +62,7 @@ const LIBRARIES: [(&str, &[&str]); 13] = [
     ("glob::", &["crates/convert/src/nginx/tree"]),
     ("flate2::", &["src/replay"]),
     ("ruzstd::", &["src/replay/input"]),
+    ("toml_edit::", &["src/replay/suggest/snippet"]),
 ];
 
 /// Calls that only `time` may make, because no other module reads clocks.

@@ -60,20 +60,6 @@ impl Factor {
         let raised = (u128::from(units) * u128::from(self.0.get())).div_ceil(u128::from(ONE));
         u64::try_from(raised).unwrap_or(u64::MAX)
     }
-
-    fn rate(self, rate: Rate) -> Result<Rate, QuotaError> {
-        Rate::new(self.units(rate.units()), rate.period())
-    }
-
-    fn bucket(self, bucket: &Bucket) -> Result<Bucket, QuotaError> {
-        Bucket::new(self.rate(bucket.rate())?, self.units(bucket.limit()))
-    }
-
-    /// A bucket whose limit is one more than its configured number, which is raised.
-    fn bucket_beyond_one(self, bucket: &Bucket) -> Result<Bucket, QuotaError> {
-        let beyond = self.units(bucket.limit().saturating_sub(1));
-        Bucket::new(self.rate(bucket.rate())?, beyond.saturating_add(1))
-    }
 }
 
 impl fmt::Display for Factor {
@@ -93,24 +79,58 @@ impl fmt::Display for Factor {
 /// # Errors
 /// If the numbers are larger than the algorithm can count exactly.
 pub(super) fn raised(quota: &Quota, factor: Factor) -> Result<Quota, QuotaError> {
+    scaled(quota, |number| factor.units(number))
+}
+
+impl Quota {
+    /// Its rate; of several the one with the longest period. A concurrency limit has none.
+    #[must_use]
+    pub fn rate(&self) -> Option<Rate> {
+        match self {
+            Self::TokenBucket(it) | Self::Gcra(it) | Self::LeakyBucket(it) => Some(it.rate()),
+            Self::IntervalBucket(it) => Some(it.rate()),
+            Self::FixedWindow(it) => Some(it.rate()),
+            Self::SlidingLog(it) => it.rates().next().copied(),
+            Self::SlidingWindow(it) => Some(it.rate()),
+            Self::Concurrency(_) => None,
+        }
+    }
+
+    /// This quota with so many units of its rate, and its other numbers in proportion, rounded up.
+    ///
+    /// # Errors
+    /// If the numbers are zero, or larger than the algorithm can count exactly.
+    pub fn with_units(&self, units: u64) -> Result<Self, QuotaError> {
+        let own = self.rate().ok_or(QuotaError::ZeroRate)?.units();
+        scaled(self, |number| {
+            let scaled = (u128::from(number) * u128::from(units)).div_ceil(u128::from(own.max(1)));
+            u64::try_from(scaled).unwrap_or(u64::MAX)
+        })
+    }
+}
+
+/// A quota whose rates and capacity are scaled.
+fn scaled(quota: &Quota, scale: impl Fn(u64) -> u64) -> Result<Quota, QuotaError> {
+    let rate = |rate: Rate| Rate::new(scale(rate.units()), rate.period());
+    // The limit is one more than the configured number, which is scaled.
+    let beyond_one = |it: &Bucket| {
+        let beyond = scale(it.limit().saturating_sub(1));
+        Bucket::new(rate(it.rate())?, beyond.saturating_add(1))
+    };
     Ok(match quota {
-        Quota::TokenBucket(it) => Quota::TokenBucket(factor.bucket(it)?),
+        Quota::TokenBucket(it) => Quota::TokenBucket(Bucket::new(rate(it.rate())?, scale(it.limit()))?),
         Quota::IntervalBucket(it) => {
-            Quota::IntervalBucket(Interval::new(factor.rate(it.rate())?, factor.units(it.limit()))?)
+            Quota::IntervalBucket(Interval::new(rate(it.rate())?, scale(it.limit()))?)
         }
-        Quota::Gcra(it) => Quota::Gcra(factor.bucket_beyond_one(it)?),
-        Quota::LeakyBucket(it) => Quota::LeakyBucket(factor.bucket_beyond_one(it)?),
-        Quota::FixedWindow(it) => {
-            Quota::FixedWindow(Window::new(factor.rate(it.rate())?, it.align().clone())?)
-        }
+        Quota::Gcra(it) => Quota::Gcra(beyond_one(it)?),
+        Quota::LeakyBucket(it) => Quota::LeakyBucket(beyond_one(it)?),
+        Quota::FixedWindow(it) => Quota::FixedWindow(Window::new(rate(it.rate())?, it.align().clone())?),
         Quota::SlidingLog(it) => {
-            let rates: Result<Vec<Rate>, QuotaError> = it.rates().map(|rate| factor.rate(*rate)).collect();
+            let rates: Result<Vec<Rate>, QuotaError> = it.rates().map(|it| rate(*it)).collect();
             Quota::SlidingLog(SlidingLog::new(&rates?)?)
         }
-        Quota::SlidingWindow(it) => {
-            Quota::SlidingWindow(SlidingWindow::new(factor.rate(it.rate())?, it.buckets())?)
-        }
-        Quota::Concurrency(it) => Quota::Concurrency(Slots::new(factor.units(it.limit()), it.lease())?),
+        Quota::SlidingWindow(it) => Quota::SlidingWindow(SlidingWindow::new(rate(it.rate())?, it.buckets())?),
+        Quota::Concurrency(it) => Quota::Concurrency(Slots::new(scale(it.limit()), it.lease())?),
     })
 }
 

@@ -110,6 +110,124 @@ fn alb() {
 }
 
 #[test]
+fn classic_load_balancers_of_aws() {
+    for (index, took) in [1_178, 2_471].into_iter().enumerate() {
+        let line = line(log!("elb"), index);
+        let entry = entry(Format::ElbText, line);
+        assert_eq!(entry.arrival, Timestamp(1_431_560_383_945_958), "the time is that of the arrival");
+        assert_eq!((entry.duration, entry.status), (Some(Micros(took)), Some(200)));
+        assert_eq!(entry.client, Some([192, 168, 131, 39].into()));
+        assert_eq!((text(&entry.method), text(&entry.target)), ("GET".into(), "/".into()));
+        assert_eq!(optional(entry.user_agent.as_deref()), Some("curl/7.38.0".to_owned()));
+        assert_eq!(detect_format(&[line], &TimeZone::UTC), Ok(Format::ElbText));
+    }
+    let old = line(log!("elb"), 0).split(" \"curl").next().unwrap();
+    assert_eq!(optional(entry(Format::ElbText, old).host.as_deref()), Some("www.example.com:80".to_owned()));
+    let tcp = "2015-05-13T23:39:43.945958Z my-loadbalancer 192.168.131.39:2817 10.0.0.1:80 0.001069 0.000028 0.000041 - - 82 305 \"- - - \" \"-\" - -";
+    assert_eq!(error(Format::ElbText, tcp), LineError::NoRequest);
+}
+
+#[test]
+fn nginx_proxy_manager() {
+    let expected = [
+        (1_674_814_952, 200, "POST", "www.example.com", "/apps/text/session/sync", "192.0.2.67", 251),
+        (1_650_008_032, 403, "GET", "x.y.com", "/vZ0zgF2G.wwwacl", "1.2.3.4", 171),
+        (1_653_194_123, 307, "GET", "w.example.com", "/", "1.1.1.1", 168),
+    ];
+    for (index, (second, status, method, host, target, client, bytes)) in expected.into_iter().enumerate() {
+        let line = line(log!("nginx-proxy-manager"), index);
+        let entry = entry(Format::NginxProxyManager, line);
+        assert_eq!((entry.second, entry.status, entry.bytes), (Some(second), Some(status), Some(bytes)));
+        assert_eq!((text(&entry.method), text(&entry.target)), (method.to_owned(), target.to_owned()));
+        assert_eq!(
+            (optional(entry.host.as_deref()), entry.client),
+            (Some(host.to_owned()), client.parse().ok())
+        );
+        assert!(entry.user_agent.is_some() && entry.referer.is_none());
+        assert_eq!(detect_format(&[line], &TimeZone::UTC), Ok(Format::NginxProxyManager));
+    }
+    let retried = line(log!("nginx-proxy-manager"), 0).replace("- 200 200 - ", "MISS 502, 200 200 - ");
+    assert_eq!(entry(Format::NginxProxyManager, &retried).status, Some(200));
+}
+
+/// The entries of a log whose lines depend on those before them.
+fn entries(format: Format, log: &'static [u8]) -> Vec<Result<LoggedRequest<'static>, LineError>> {
+    let mut reader = reader(format);
+    lines(log).into_iter().map(|line| reader.read(line)).collect()
+}
+
+#[test]
+fn cloudfront() {
+    let log = log!("cloudfront");
+    assert_eq!(detect_format(&lines(log), &TimeZone::UTC), Ok(Format::W3c));
+    let entries = entries(Format::W3c, log);
+    assert_eq!(entries[..2], [Err(LineError::Directive), Err(LineError::Directive)]);
+    let entry = entries[2].as_ref().unwrap();
+    assert_eq!((entry.second, entry.duration), (Some(1_575_493_351), Some(Micros(1_000))));
+    assert_eq!(entry.end(), Timestamp(1_575_493_351_000_000));
+    assert_eq!(
+        (entry.status, entry.bytes, entry.client),
+        (Some(200), Some(392), Some([192, 0, 2, 100].into()))
+    );
+    assert_eq!((text(&entry.method), text(&entry.target)), ("GET".into(), "/index.html".into()));
+    assert_eq!(optional(entry.host.as_deref()), Some("d111111abcdef8.cloudfront.net".into()));
+    let agent = optional(entry.user_agent.as_deref()).unwrap();
+    assert!(agent.starts_with("Mozilla/5.0 (Windows NT 10.0; Win64; x64)"), "{agent}");
+    assert_eq!(optional(entry.field("x-edge-location")), Some("LAX1".to_owned()));
+}
+
+#[test]
+fn iis() {
+    let log = log!("iis");
+    assert_eq!(detect_format(&lines(log), &TimeZone::UTC), Ok(Format::W3c));
+    let entries: Vec<_> = entries(Format::W3c, log).into_iter().filter_map(Result::ok).collect();
+    let [first, second] = &*entries else { panic!("{entries:?}") };
+    assert_eq!((first.arrival, first.duration), (Timestamp(1_020_361_335_000_000), None));
+    assert_eq!(
+        (text(&first.target), first.client),
+        ("/images/picture.jpg".into(), Some([172, 22, 255, 255].into()))
+    );
+    let agent = optional(first.user_agent.as_deref()).unwrap();
+    assert_eq!(agent, "Mozilla/4.0 (compatible;MSIE 5.5; Windows 2000 Server)");
+    // The fields change within the log.
+    assert_eq!((second.duration, second.bytes), (Some(Micros(15_000)), Some(17_691)));
+    assert_eq!(optional(second.protocol.as_deref()), Some("HTTP/1.1".to_owned()));
+    let error = |log: &str| {
+        let mut reader = reader(Format::W3c);
+        log.lines().map(|line| reader.read(line.as_bytes()).unwrap_err().to_string()).last().unwrap()
+    };
+    assert_eq!(
+        error("2002-05-02 17:42:15 x"),
+        "column 1: expected a line that begins with #Fields before this one"
+    );
+    assert_eq!(
+        error("#Fields: date time cs-uri-stem\n2002-05-02 17:42:15"),
+        "column 1: expected as many fields as #Fields names"
+    );
+    assert_eq!(error("#Fields: time cs-uri-stem\n17:42:15 /"), "column 1: expected `date` in #Fields");
+}
+
+#[test]
+fn lines_of_containers_are_those_of_their_programs() {
+    let bare = entry(Format::Combined, line(log!("nginx-combined"), 0));
+    for log in [&log!("docker-json-file")[..], log!("containerd")] {
+        let line = line(log, 0);
+        assert_eq!(detect_format(&[line], &TimeZone::UTC), Ok(Format::Combined));
+        assert_eq!(entry(Format::Combined, line), bare);
+    }
+    // Around JSON, too.
+    let caddy = line(log!("caddy"), 0);
+    let docker = serde_json::json!({ "log": format!("{caddy}\n"), "stream": "stderr", "time": "2026-11-22T19:24:07Z" });
+    let bare = entry(Format::CaddyJson, caddy);
+    let docker =
+        format!("{{\"log\":{},\"stream\":\"stderr\",\"time\":\"2026-11-22T19:24:07Z\"}}", docker["log"]);
+    assert_eq!(entry(Format::CaddyJson, &docker), bare);
+    assert_eq!(entry(Format::CaddyJson, &format!("2026-11-22T19:24:07.1Z stderr F {caddy}")), bare);
+    let unknown = r#"{"log":"{\"a\":1}\n","stream":"stdout","time":"2026-11-22T19:24:07Z"}"#;
+    assert_eq!(detect_format(&[unknown], &TimeZone::UTC), Err(FormatError::UnknownJson("a".to_owned())));
+}
+
+#[test]
 fn cloudflare() {
     let seconds = [None, None, Some(1_545_155_129), Some(1_545_155_129)];
     for (index, second) in seconds.into_iter().enumerate() {
