@@ -34,7 +34,7 @@ pub enum Format {
     ElbText,
     /// Nginx Proxy Manager.
     NginxProxyManager,
-    /// The extended format of the W3C, in which IIS and CloudFront write.
+    /// The extended format of the W3C, in which IIS and `CloudFront` write.
     W3c,
     /// Cloudflare Logpush.
     CloudflareJson,

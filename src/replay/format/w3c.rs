@@ -1,5 +1,5 @@
 //! The extended log file format of the W3C, in which a directive names the fields of the lines after it: IIS, and with tabs
-//! between the fields CloudFront.
+//! between the fields `CloudFront`.
 
 use std::borrow::Cow;
 

@@ -44,12 +44,12 @@ pub(super) struct Remaining {
 impl Remaining {
     /// Leaves out as many clients as the share allows that may be denied. So each limit has room for all remaining clients, and
     /// the limits together deny at most the share.
-    pub fn choose(history: &History, measure: &Measure<'_>, all: Needs, settings: &SuggestSettings) -> Self {
+    pub fn choose(history: &History, measure: &Measure<'_>, all: &Needs, settings: &SuggestSettings) -> Self {
         let most = match settings.of {
             ShareOf::Clients => allowed_exceptions(settings.deny_at_most, all.clients),
             ShareOf::Requests => (all.clients / 2).min(MOST_FOR_REQUESTS),
         };
-        let ranked = ranked(history, measure, &all, most * 2 + FEW as u64);
+        let ranked = ranked(history, measure, all, most * 2 + FEW as u64);
         let most = usize::try_from(most).unwrap_or(usize::MAX).min(ranked.len());
         let without = |count: usize| all.without(&ranked[..count]);
         let fits = |count: usize| {

@@ -113,7 +113,7 @@ pub fn suggest(
     let present = current.first().filter(|_| subject.is_configured);
     let measure = Measure { present, ..Measure::default() };
     let all = Measure::default().part(history, time);
-    let chosen = Remaining::choose(history, &measure, measure.part(history, fit), settings);
+    let chosen = Remaining::choose(history, &measure, &measure.part(history, fit), settings);
     let limits = measure.limits(&chosen.needs, Some(settings.headroom));
     let quotas: Vec<Quota> = limits.iter().map(|limit| limit.quota.clone()).collect();
     let limits: Vec<SuggestedLimit> =
