@@ -118,7 +118,7 @@ impl<'d> Services<'d> {
         let group =
             self.root.get("upstreams").items().iter().find(|group| group.get("name").text() == Some(host));
         match group {
-            Some(group) => self.add_targets(group, (scheme, path), &mut upstream),
+            Some(group) => add_targets(group, (scheme, path), &mut upstream),
             None => upstream.servers.push((format!("{scheme}://{authority}{path}"), 1)),
         }
         upstream.retries = service.get("retries").number().map(|retries| retries.min(5));
@@ -129,21 +129,21 @@ impl<'d> Services<'d> {
         self.made.push((std::ptr::from_ref(service), name.clone()));
         name
     }
+}
 
-    /// Adds the targets of a group of Kong to an upstream.
-    fn add_targets(&self, group: &DocNode, (scheme, path): (&str, &str), upstream: &mut TomlUpstream) {
-        for target in group.get("targets").items() {
-            let weight = target.get("weight").number().unwrap_or(100).min(MOST_WEIGHT);
-            let address = target.get("target").text().unwrap_or("127.0.0.1");
-            if weight > 0 {
-                upstream.servers.push((format!("{scheme}://{address}{path}"), weight));
-            }
+/// Adds the targets of a group of Kong to an upstream.
+fn add_targets(group: &DocNode, (scheme, path): (&str, &str), upstream: &mut TomlUpstream) {
+    for target in group.get("targets").items() {
+        let weight = target.get("weight").number().unwrap_or(100).min(MOST_WEIGHT);
+        let address = target.get("target").text().unwrap_or("127.0.0.1");
+        if weight > 0 {
+            upstream.servers.push((format!("{scheme}://{address}{path}"), weight));
         }
-        if group.get("algorithm").text() == Some("least-connections") {
-            upstream.balance = Some("least_requests".to_owned());
-        }
-        upstream.notes.extend(group.remarks(&["name", "targets", "algorithm", "tags"]));
     }
+    if group.get("algorithm").text() == Some("least-connections") {
+        upstream.balance = Some("least_requests".to_owned());
+    }
+    upstream.notes.extend(group.remarks(&["name", "targets", "algorithm", "tags"]));
 }
 
 /// The routes of a file, in the order in which Kong prefers them.

@@ -43,7 +43,7 @@ pub(super) fn convert(files: &[SourceFile<'_>]) -> Result<Converted, SyntaxError
         // A file of sites has no `http` block: nginx includes it in one.
         if top.iter().any(|directive| directive.name == "http") {
             converted.notes.extend(remarks(&top));
-            block.extend(top.into_iter().filter(|it| it.name == "http").flat_map(|it| it.block).flatten());
+            block.extend(top.into_iter().filter(|it| it.name == "http").filter_map(|it| it.block).flatten());
         } else {
             block.extend(top);
         }

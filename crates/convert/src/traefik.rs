@@ -227,63 +227,61 @@ impl<'d> TraefikServices<'d> {
         let known = ["healthCheck", "passHostHeader", "servers", "strategy"];
         upstream.notes.extend(balancer.remarks(&known));
         for server in balancer.get("servers").items() {
-            self.add_server(server, &mut upstream);
+            add_server(server, &mut upstream);
         }
         if upstream.servers.is_empty() {
             return Err("none of its servers can be converted: requests get 501".to_owned());
         }
-        self.add_settings(balancer, &mut upstream);
+        add_settings(balancer, &mut upstream);
         let name = upstream.name.clone();
         self.upstreams.push(upstream);
         self.made.push((plain.to_owned(), name.clone()));
         Ok((name, host))
     }
+}
 
-    fn add_server(&self, server: &DocNode, upstream: &mut TomlUpstream) {
-        let url = server.get("url").text().unwrap_or("").trim_end_matches('/');
-        upstream.notes.extend(server.remarks(&["preservePath", "url", "weight"]));
-        if !(url.starts_with("http://") || url.starts_with("https://")) {
-            let reason = "the URL of a server begins with `http://` or `https://`";
-            upstream.notes.push(server.finding(&format!("url: {url}"), reason));
-            return;
+fn add_server(server: &DocNode, upstream: &mut TomlUpstream) {
+    let url = server.get("url").text().unwrap_or("").trim_end_matches('/');
+    upstream.notes.extend(server.remarks(&["preservePath", "url", "weight"]));
+    if !(url.starts_with("http://") || url.starts_with("https://")) {
+        let reason = "the URL of a server begins with `http://` or `https://`";
+        upstream.notes.push(server.finding(&format!("url: {url}"), reason));
+        return;
+    }
+    let weight = server.get("weight").number().unwrap_or(1).clamp(1, MOST_WEIGHT);
+    let origin = without_path(url);
+    if server.get("preservePath").is_true() {
+        upstream.servers.push((url.to_owned(), weight));
+    } else {
+        if origin.len() < url.len() {
+            let text = format!("Traefik ignores the path of {url}, since `preservePath` is not set.");
+            upstream.notes.push(Note::text(text));
         }
-        let weight = server.get("weight").number().unwrap_or(1).clamp(1, MOST_WEIGHT);
-        let origin = without_path(url);
-        if server.get("preservePath").is_true() {
-            upstream.servers.push((url.to_owned(), weight));
-        } else {
-            if origin.len() < url.len() {
-                let text = format!("Traefik ignores the path of {url}, since `preservePath` is not set.");
-                upstream.notes.push(Note::text(text));
-            }
-            upstream.servers.push((origin.to_owned(), weight));
+        upstream.servers.push((origin.to_owned(), weight));
+    }
+}
+
+/// Adds the balancing and the health checks of a service.
+fn add_settings(balancer: &DocNode, upstream: &mut TomlUpstream) {
+    let strategy = balancer.get("strategy");
+    match strategy.text() {
+        Some("p2c") => upstream.balance = Some("power_of_two".to_owned()),
+        None | Some("wrr") => {}
+        Some(name) => {
+            let reason = "see `balance` of the upstream";
+            upstream.notes.push(strategy.finding(&format!("strategy: {name}"), reason));
         }
     }
-
-    /// Adds the balancing and the health checks of a service.
-    fn add_settings(&self, balancer: &DocNode, upstream: &mut TomlUpstream) {
-        let strategy = balancer.get("strategy");
-        match strategy.text() {
-            Some("p2c") => upstream.balance = Some("power_of_two".to_owned()),
-            None | Some("wrr") => {}
-            Some(name) => {
-                let reason = "see `balance` of the upstream";
-                upstream.notes.push(strategy.finding(&format!("strategy: {name}"), reason));
-            }
-        }
-        let check = balancer.get("healthCheck");
-        upstream.health_path = check.get("path").text().map(str::to_owned);
-        for (name, value) in check.entries().iter().filter(|(name, _)| name != "path") {
-            let reason = match &**name {
-                "interval" | "timeout" => format!("set `health.{name}` of the upstream"),
-                "unhealthyInterval" => "set `health.interval` of the upstream".to_owned(),
-                _ => {
-                    "tidegate requests the path from each server with GET, and expects a status of 2xx or 3xx"
-                        .to_owned()
-                }
-            };
-            upstream.notes.push(value.finding(&format!("healthCheck.{name}"), reason));
-        }
+    let check = balancer.get("healthCheck");
+    upstream.health_path = check.get("path").text().map(str::to_owned);
+    for (name, value) in check.entries().iter().filter(|(name, _)| name != "path") {
+        let reason = match &**name {
+            "interval" | "timeout" => format!("set `health.{name}` of the upstream"),
+            "unhealthyInterval" => "set `health.interval` of the upstream".to_owned(),
+            _ => "tidegate requests the path from each server with GET, and expects a status of 2xx or 3xx"
+                .to_owned(),
+        };
+        upstream.notes.push(value.finding(&format!("healthCheck.{name}"), reason));
     }
 }
 

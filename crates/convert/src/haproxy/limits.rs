@@ -143,7 +143,7 @@ impl<'s> HaproxyLimits<'s> {
             return Ok(self.all[index].name.clone());
         }
         let mut limit = Limit::new(self.names.unique(&made.table), algorithm, vec![key]);
-        limit.notes = [line, track.line, deny].map(|line| line.origin()).to_vec();
+        limit.notes = [line, track.line, deny].map(SectionLine::origin).to_vec();
         limit.notes.extend(differences(counter).map(Note::text));
         if counter.name == "http_req_cnt" {
             let reason = "HAProxy counts until no request has come for the `expire` of the table; the limit counts those of the last such \

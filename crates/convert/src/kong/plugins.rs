@@ -111,7 +111,7 @@ impl<'d> Plugins<'d> {
                     "the files have no service or route of this name: it applies to none of their routes";
                 self.notes.push(node.finding(&format!("name: {name}"), reason));
                 continue;
-            };
+            }
             let scope =
                 PluginScope { service: named_service.or(scope.service), route: named_route.or(scope.route) };
             self.all.push(Plugin { node, name, scope, is_used: false });

@@ -112,7 +112,7 @@ impl<'d> NginxLimits<'d> {
             notes.push(directive.finding(reason));
             TomlAlgorithm::Gcra { rate: rate.text, burst }
         };
-        let applied = self.limit(usage, zone, name, algorithm)?;
+        let applied = self.limit(usage, zone, name, &algorithm)?;
         notes.extend(self.separate(usage, name, &applied[0]));
         if let (Some(rounded), Some(limit)) = (rate.rounded, self.find(&applied[0].name)) {
             let note = Note::text(rounded);
@@ -134,7 +134,7 @@ impl<'d> NginxLimits<'d> {
         let max_in_flight = number.ok_or_else(|| {
             directive.finding(format!("max_in_flight is a number from 1 to {MOST_IN_FLIGHT}"))
         })?;
-        let applied = self.limit(usage, zone, name, TomlAlgorithm::Concurrency { max_in_flight })?;
+        let applied = self.limit(usage, zone, name, &TomlAlgorithm::Concurrency { max_in_flight })?;
         let notes = self.separate(usage, name, &applied[0]).into_iter().collect();
         Ok((applied, notes))
     }
@@ -163,7 +163,7 @@ impl<'d> NginxLimits<'d> {
         usage: &Usage<'_>,
         zone: &Directive,
         name: &str,
-        algorithm: TomlAlgorithm,
+        algorithm: &TomlAlgorithm,
     ) -> Result<Vec<Applied>, Note> {
         let rules = self.variables.rules(zone.arg(0)).map_err(|reason| {
             usage.directive.finding(format!(

@@ -69,9 +69,9 @@ impl<'d> Servers<'d> {
         let mut found = Self::default();
         for directive in directives.iter().filter(|directive| directive.name == "server") {
             found.add(directive, directory);
-            let own = found.all.last_mut();
-            own.into_iter()
-                .for_each(|server| server.client_ca = client_ca(directives, server.directive, directory));
+            if let Some(server) = found.all.last_mut() {
+                server.client_ca = client_ca(directives, server.directive, directory);
+            }
         }
         found.add_client_authorities();
         for (_, server, _) in std::mem::take(&mut found.defaults) {

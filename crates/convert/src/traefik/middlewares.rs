@@ -146,7 +146,7 @@ impl<'d> Middlewares<'d> {
             return;
         };
         let burst = node.get("burst").number().unwrap_or(1).max(1);
-        let (key, mut notes) = self.key(node, "client_ip");
+        let (key, mut notes) = key(node, "client_ip");
         let known = ["average", "burst", "period", "sourceCriterion"];
         notes.extend(node.remarks(&known));
         let mut limit = Limit::new(self.name(router, name), TomlAlgorithm::TokenBucket { rate, burst }, key);
@@ -160,7 +160,7 @@ impl<'d> Middlewares<'d> {
             route.notes.push(node.finding(&format!("{name}: inFlightReq"), reason));
             return;
         };
-        let (key, notes) = self.key(node, "host");
+        let (key, notes) = key(node, "host");
         let algorithm = TomlAlgorithm::Concurrency { max_in_flight: amount };
         let mut limit = Limit::new(self.name(router, name), algorithm, key);
         limit.notes = notes;
@@ -172,38 +172,36 @@ impl<'d> Middlewares<'d> {
         route.limits.push(limit.name.clone());
         self.limits.push(limit);
     }
+}
 
-    /// The key of a middleware, and notes on it.
-    fn key(&self, node: &DocNode, default: &str) -> (Vec<String>, Vec<Note>) {
-        let source = node.get("sourceCriterion");
-        let strategy = source.get("ipStrategy");
-        let mut notes = Vec::new();
-        for name in ["depth", "excludedIPs", "ipv6Subnet"] {
-            let value = strategy.get(name);
-            if value.is_present() && value.text() != Some("0") {
-                let reason = match name {
-                    "ipv6Subnet" => "set `ipv6_prefix` of `[client_ip]`",
-                    _ => {
-                        "name the networks of the proxies in `trusted_proxies` of `[client_ip]`: the first other address counts"
-                    }
-                };
-                notes.push(value.finding(&format!("ipStrategy.{name}"), reason));
-            }
+/// The key of a middleware, and notes on it.
+fn key(node: &DocNode, default: &str) -> (Vec<String>, Vec<Note>) {
+    let source = node.get("sourceCriterion");
+    let strategy = source.get("ipStrategy");
+    let mut notes = Vec::new();
+    for name in ["depth", "excludedIPs", "ipv6Subnet"] {
+        let value = strategy.get(name);
+        if value.is_present() && value.text() != Some("0") {
+            let reason = match name {
+                "ipv6Subnet" => "set `ipv6_prefix` of `[client_ip]`",
+                _ => {
+                    "name the networks of the proxies in `trusted_proxies` of `[client_ip]`: the first other address counts"
+                }
+            };
+            notes.push(value.finding(&format!("ipStrategy.{name}"), reason));
         }
-        let key = if let Some(header) = source.get("requestHeaderName").text() {
-            notes.push(Note::text(
-                "Traefik counts requests without the header together; tidegate by address.",
-            ));
-            format!("header:{}", header.to_ascii_lowercase())
-        } else if source.get("requestHost").is_true() {
-            "host".to_owned()
-        } else if strategy.is_present() {
-            "client_ip".to_owned()
-        } else {
-            default.to_owned()
-        };
-        (vec![key], notes)
     }
+    let key = if let Some(header) = source.get("requestHeaderName").text() {
+        notes.push(Note::text("Traefik counts requests without the header together; tidegate by address."));
+        format!("header:{}", header.to_ascii_lowercase())
+    } else if source.get("requestHost").is_true() {
+        "host".to_owned()
+    } else if strategy.is_present() {
+        "client_ip".to_owned()
+    } else {
+        default.to_owned()
+    };
+    (vec![key], notes)
 }
 
 /// Whether a middleware of this kind restricts access, or may do so, other than by a limit. Labels have kinds in any case.
