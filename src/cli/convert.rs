@@ -1,5 +1,6 @@
 //! `tidegate convert`.
 
+use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use clap::{Args, ValueEnum};
 
 use super::output::{CommandResult, Failure, complain, report_write};
 use crate::config;
-use crate::convert::{self, Converted, Finding, SourceFile, SourceFormat, SyntaxError};
+use crate::convert::{self, Account, Converted, Finding, SourceFile, SourceFormat, SyntaxError};
 use crate::text::counted;
 
 const EXAMPLES: &str = "\
@@ -18,23 +19,26 @@ Examples:
   tidegate convert haproxy /etc/haproxy/haproxy.cfg > tidegate.toml
   tidegate convert traefik dynamic.yaml > tidegate.toml
   deck gateway dump -o - | tidegate convert kong - > tidegate.toml
+  tidegate convert traefik /etc/traefik/dynamic/ > tidegate.toml
   tidegate convert envoy-ratelimit config.yaml > tidegate.toml
 
-What can't be converted is listed with its line on standard error, and is a comment at its place in the output. The
-output is valid; read it, and try it with `tidegate explain` and `tidegate replay` before it gets traffic.
+What can't be converted is listed with its line on standard error, and is a comment at its place in the output. A second
+pass over the input counts all that limits requests or restricts access; the last line says how much of it the output
+has. The output is valid; read it, and try it with `tidegate explain` and `tidegate replay` before it gets traffic.
 
-Exit status: 0 on success, 1 if the output exists or can't be written, or is not valid yet, 2 if the input can't be read.";
+Exit status: 0 on success, 1 if the output exists or can't be written, has no routes, is not valid yet, or lacks a
+restriction that is not listed, 2 if the input can't be read.";
 
 /// The arguments of `tidegate convert`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct ConvertArgs {
-    /// The program whose configuration the file is.
+    /// The program whose configuration the files are.
     #[arg(value_enum)]
     origin: SourceProgram,
-    /// The file; `-` for standard input.
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
+    /// The files, which are one configuration together; a directory stands for the files in it. `-` is standard input.
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
     /// Of Envoy's rate-limit service: make routes, for a tidegate in place of Envoy, instead of the rules of a service for Envoy.
     #[arg(long)]
     routes: bool,
@@ -73,33 +77,81 @@ impl SourceProgram {
     }
 }
 
+/// A file that was read.
+struct ReadFile {
+    name: String,
+    text: String,
+    /// The directory of the files that it names.
+    directory: PathBuf,
+}
+
 /// Converts a configuration; prints the result, and what was not converted.
 pub(super) fn convert(args: &ConvertArgs) -> CommandResult {
     if args.routes && args.origin != SourceProgram::EnvoyRatelimit {
         let error = "--routes is for envoy-ratelimit: from the others there are always routes";
         return Err(Failure::Usage.error(error));
     }
-    let is_stdin = args.file == Path::new("-");
-    let name = if is_stdin { "<stdin>".to_owned() } else { args.file.display().to_string() };
-    let text = if is_stdin { read_stdin() } else { fs::read_to_string(&args.file) };
-    let text = text.map_err(|error| Failure::Usage.error(format!("can't read {name}: {error}")))?;
-    let directory = args.file.parent().unwrap_or(Path::new(""));
-    // Certificates keep their place, wherever the output is.
-    let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
+    let mut files = Vec::new();
+    for path in &args.files {
+        for path in args.origin.files(path)? {
+            files.push(read(&path)?);
+        }
+    }
     let format = args.origin.format(args.routes);
-    let file = SourceFile { name: &name, text: &text, directory: &directory };
-    let converted = convert::convert(format, &file)
+    let sources = files.iter().map(|ReadFile { name, text, directory }| SourceFile { name, text, directory });
+    let converted = convert::convert(format, &sources.collect::<Vec<_>>())
         .map_err(|SyntaxError { place, message }| Failure::Usage.error(format!("{place}: {message}")))?;
-    let title = format!("Converted from {} ({name}) by `tidegate convert`.", format.name());
+    let names: Vec<&str> = files.iter().map(|file| &*file.name).collect();
+    let title = format!("Converted from {} ({}) by `tidegate convert`.", format.name(), names.join(", "));
     let toml = convert::toml(&converted, &title);
     // The output is an invalid configuration only if a value has a form that this command does not know.
     let check = config::parse(&toml, "the output", &|_| None);
     write(args.output.as_deref(), &toml)?;
-    summarize(&converted);
-    check.map(drop).map_err(|report| {
-        complain(format!("{report}\nerror: the output is not valid yet: correct it as described"));
-        Failure::Running
-    })
+    list(&converted);
+    let result = verdict(&converted, check.err().map(|report| report.to_string()));
+    complain(tally(&converted.account));
+    result
+}
+
+impl SourceProgram {
+    /// The files of a path: itself, or the files in a directory with the endings of this program.
+    fn files(self, path: &Path) -> Result<Vec<PathBuf>, Failure> {
+        if !path.is_dir() {
+            return Ok(vec![path.to_owned()]);
+        }
+        let endings: &[&str] = match self {
+            Self::Nginx => &["conf"],
+            Self::Haproxy => &["cfg"],
+            Self::Traefik => &["yaml", "yml", "toml"],
+            Self::Kong | Self::EnvoyRatelimit => &["yaml", "yml", "json"],
+        };
+        let failed = |error| Failure::Usage.error(format!("can't read {}: {error}", path.display()));
+        let mut found = Vec::new();
+        for entry in fs::read_dir(path).map_err(failed)? {
+            let inner = entry.map_err(failed)?.path();
+            let ending = inner.extension().and_then(OsStr::to_str);
+            if inner.is_file() && ending.is_some_and(|ending| endings.contains(&ending)) {
+                found.push(inner);
+            }
+        }
+        if found.is_empty() {
+            let error = format!("{} has no files that end with .{}", path.display(), endings.join(" or ."));
+            return Err(Failure::Usage.error(error).help(["name the files"]));
+        }
+        found.sort();
+        Ok(found)
+    }
+}
+
+fn read(path: &Path) -> Result<ReadFile, Failure> {
+    let is_stdin = path == Path::new("-");
+    let name = if is_stdin { "<stdin>".to_owned() } else { path.display().to_string() };
+    let text = if is_stdin { read_stdin() } else { fs::read_to_string(path) };
+    let text = text.map_err(|error| Failure::Usage.error(format!("can't read {name}: {error}")))?;
+    let directory = path.parent().unwrap_or(Path::new(""));
+    // Certificates keep their place, wherever the output is.
+    let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
+    Ok(ReadFile { name, text, directory })
 }
 
 fn read_stdin() -> io::Result<String> {
@@ -123,12 +175,39 @@ fn write(output: Option<&Path>, text: &str) -> CommandResult {
 }
 
 /// Prints what was not converted.
-fn summarize(converted: &Converted) {
+fn list(converted: &Converted) {
     let findings = converted.findings();
-    for Finding { place, text, reason } in &findings {
+    for Finding { place, text, reason, .. } in &findings {
         complain(format!("{place}: not converted: {text}\n  {reason}"));
     }
     let counts = converted.counts().into_iter().map(|(count, thing)| counted(count, thing));
     let counts: Vec<String> = counts.collect();
-    complain(format!("converted {}; {} not converted", counts.join(", "), counted(findings.len(), "line")));
+    complain(format!(
+        "converted to {}; {} not converted",
+        counts.join(", "),
+        counted(findings.len(), "line")
+    ));
+}
+
+/// Fails if the output is not what it claims to be, which it is not with this report.
+fn verdict(converted: &Converted, report: Option<String>) -> CommandResult {
+    let lost = (converted.account.lost > 0).then(|| {
+        let restrictions = counted(converted.account.lost, "restriction");
+        format!("error: the conversion lost {restrictions} of access, which the list above names")
+    });
+    let empty = "error: nothing in the input became a route: the output serves nothing";
+    let empty = converted.is_empty().then(|| empty.to_owned());
+    let invalid =
+        report.map(|report| format!("{report}\nerror: the output is not valid yet: correct it as described"));
+    let errors: Vec<String> = [lost, empty, invalid].into_iter().flatten().collect();
+    errors.iter().for_each(complain);
+    if errors.is_empty() { Ok(()) } else { Err(Failure::Running) }
+}
+
+/// How much of what limits requests or restricts access is in the output.
+fn tally(account: &Account) -> String {
+    let Account { limits, access, .. } = account;
+    let of_limits = format!("{} of {} converted", limits.converted, counted(limits.all, "limit"));
+    let of_access = format!(", {} of {}", access.converted, counted(access.all, "other restriction"));
+    if access.all == 0 { of_limits } else { of_limits + &of_access }
 }

@@ -1,24 +1,18 @@
 //! YAML and TOML files as one kind of tree, whose nodes know their lines.
 
-use std::rc::Rc;
+use std::sync::{Arc, LazyLock};
 
-use saphyr::{LoadableYamlNode as _, MarkedYaml, Scalar, YamlData};
+use saphyr::{LoadableYamlNode as _, MarkedYaml, Marker, Scalar, YamlData};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::note::{FileLine, Note, SyntaxError};
+use super::source::SourceFile;
 
-/// A file.
-pub(super) struct Document {
-    file: Rc<str>,
-    /// Its documents; one, except in YAML.
-    pub roots: Vec<DocNode>,
-}
-
-/// A value with its line.
+/// A value with its place.
 #[derive(Debug)]
 pub(super) struct DocNode {
-    pub line: usize,
+    pub place: FileLine,
     pub value: DocValue,
 }
 
@@ -32,61 +26,123 @@ pub(super) enum DocValue {
     Map(Vec<(String, DocNode)>),
 }
 
-static EMPTY: DocNode = DocNode { line: 1, value: DocValue::Null };
+static EMPTY: LazyLock<DocNode> = LazyLock::new(|| DocNode {
+    place: FileLine { order: 0, file: Arc::from(""), line: 1, column: 1 },
+    value: DocValue::Null,
+});
 
-impl Document {
-    /// Parses YAML.
-    pub fn yaml(file: &str, text: &str) -> Result<Self, SyntaxError> {
-        let file: Rc<str> = Rc::from(file);
-        let documents = MarkedYaml::load_from_str(text).map_err(|error| SyntaxError {
-            place: FileLine { order: 0, file: Rc::clone(&file), line: error.marker().line() },
-            message: error.info().to_owned(),
-        })?;
-        Ok(Self { file, roots: documents.iter().map(of_yaml).collect() })
+/// The documents of files in YAML, and in TOML where `is_toml` says so.
+pub(super) fn documents(
+    files: &[SourceFile<'_>],
+    is_toml: impl Fn(&SourceFile<'_>) -> bool,
+) -> Result<Vec<DocNode>, SyntaxError> {
+    let mut roots = Vec::new();
+    for (order, file) in files.iter().enumerate() {
+        let start = FileLine { order, file: Arc::from(file.name), line: 1, column: 1 };
+        if is_toml(file) {
+            roots.push(toml(&start, file.text)?);
+        } else {
+            roots.extend(yaml(&start, file.text)?);
+        }
     }
+    Ok(roots)
+}
 
-    /// Parses TOML.
-    pub fn toml(file: &str, text: &str) -> Result<Self, SyntaxError> {
-        let file: Rc<str> = Rc::from(file);
-        let table = DeTable::parse(text).map_err(|error| {
-            let line = line_of(text, error.span().map_or(0, |span| span.start));
-            let place = FileLine { order: 0, file: Rc::clone(&file), line };
-            SyntaxError { place, message: error.message().to_owned() }
-        })?;
-        let root = DocNode { line: 1, value: of_table(table.get_ref(), text) };
-        Ok(Self { file, roots: vec![root] })
-    }
+/// The documents of a text in YAML.
+fn yaml(start: &FileLine, text: &str) -> Result<Vec<DocNode>, SyntaxError> {
+    let documents = MarkedYaml::load_from_str(text).map_err(|error| SyntaxError {
+        place: marked(start, error.marker()),
+        message: error.info().to_owned(),
+    })?;
+    Ok(documents.iter().map(|document| of_yaml(document, start)).collect())
+}
 
-    /// The place of a node.
-    pub fn place(&self, node: &DocNode) -> FileLine {
-        FileLine { order: 0, file: Rc::clone(&self.file), line: node.line }
-    }
-
-    /// A note on a node that is not converted.
-    pub fn finding(&self, node: &DocNode, text: &str, reason: impl Into<String>) -> Note {
-        Note::finding(&self.place(node), text, reason)
-    }
-
-    /// A note on what a table or limit is made from.
-    pub fn origin(&self, node: &DocNode, text: &str) -> Note {
-        Note::text(format!("{}: {text}", self.place(node)))
-    }
-
-    /// Notes on the keys of a node that are not converted: all but these.
-    pub fn remarks(&self, node: &DocNode, known: &[&str]) -> Vec<Note> {
-        let unknown = node.entries().iter().filter(|(key, _)| !known.contains(&&**key));
-        let unknown = unknown.filter(|(_, value)| !matches!(value.value, DocValue::Null));
-        let text = |key: &str, value: &DocNode| match value.text() {
-            Some(text) => format!("{key}: {text}"),
-            None => key.to_owned(),
-        };
-        unknown
-            .map(|(key, value)| self.finding(value, &text(key, value), "tidegate has no counterpart"))
-            .collect()
-    }
+/// The document of a text in TOML.
+fn toml(start: &FileLine, text: &str) -> Result<DocNode, SyntaxError> {
+    let table = DeTable::parse(text).map_err(|error| {
+        let place = at_byte(start, text, error.span().map_or(0, |span| span.start));
+        SyntaxError { place, message: error.message().to_owned() }
+    })?;
+    Ok(DocNode { place: start.clone(), value: of_table(table.get_ref(), start, text) })
 }
 
 impl DocNode {
+    /// One document of several: their maps are joined down to this depth, and lists below them. Of two other values of a name
+    /// the first one stays, with a note on the second one.
+    pub fn joined(roots: Vec<Self>, depth: usize) -> (Self, Vec<Note>) {
+        let mut notes = Vec::new();
+        let mut roots = roots.into_iter();
+        let first = roots.next();
+        let mut all = first.unwrap_or_else(|| Self { place: EMPTY.place.clone(), value: DocValue::Null });
+        for root in roots {
+            notes.extend(all.join(root, depth));
+        }
+        (all, notes)
+    }
+
+    fn join(&mut self, other: Self, depth: usize) -> Vec<Note> {
+        let place = other.place;
+        match (&mut self.value, other.value) {
+            (_, DocValue::Null) => Vec::new(),
+            (value @ DocValue::Null, other) => {
+                *value = other;
+                Vec::new()
+            }
+            (DocValue::List(items), DocValue::List(others)) => {
+                items.extend(others);
+                Vec::new()
+            }
+            (DocValue::Map(entries), DocValue::Map(others)) if depth > 0 => {
+                let mut notes = Vec::new();
+                for (name, other) in others {
+                    match entries.iter_mut().find(|(known, _)| *known == name) {
+                        // They describe the file itself.
+                        Some(_) if name.starts_with('_') => {}
+                        Some((_, known)) if depth == 1 && !matches!(other.value, DocValue::List(_)) => {
+                            let reason =
+                                format!("there is another `{name}` at {}, which is converted", known.place);
+                            notes.push(other.finding(&name, reason));
+                        }
+                        Some((_, known)) => notes.extend(known.join(other, depth - 1)),
+                        None => entries.push((name, other)),
+                    }
+                }
+                notes
+            }
+            (DocValue::Scalar(text), DocValue::Scalar(other)) if *text == other => Vec::new(),
+            (_, DocValue::Scalar(text)) => {
+                vec![Note::finding(&place, &text, "the value of another file is converted")]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// A note on a node that is not converted, with all that is in it.
+    pub fn finding(&self, text: &str, reason: impl Into<String>) -> Note {
+        Note::finding(&self.place, text, reason).of_block()
+    }
+
+    /// A note on what a table or limit is made from.
+    pub fn origin(&self, text: &str) -> Note {
+        Note::origin(&self.place, text)
+    }
+
+    /// Notes on the keys of a node that are not converted: all but these.
+    pub fn remarks(&self, known: &[&str]) -> Vec<Note> {
+        self.remarks_for(known, "tidegate has no counterpart")
+    }
+
+    /// The same with another reason.
+    pub fn remarks_for(&self, known: &[&str], reason: &str) -> Vec<Note> {
+        let unknown = self.entries().iter().filter(|(key, _)| !known.contains(&&**key));
+        let unknown = unknown.filter(|(_, value)| !matches!(value.value, DocValue::Null));
+        let text = |key: &str, value: &Self| match value.text() {
+            Some(text) => format!("{key}: {text}"),
+            None => key.to_owned(),
+        };
+        unknown.map(|(key, value)| value.finding(&text(key, value), reason)).collect()
+    }
+
     /// The value of a key, or an empty node.
     pub fn get(&self, key: &str) -> &Self {
         self.entries().iter().find(|(name, _)| name == key).map_or(&EMPTY, |(_, value)| value)
@@ -129,7 +185,7 @@ impl DocNode {
     }
 }
 
-fn of_yaml(yaml: &MarkedYaml<'_>) -> DocNode {
+fn of_yaml(yaml: &MarkedYaml<'_>, start: &FileLine) -> DocNode {
     let value = match &yaml.data {
         YamlData::Value(scalar) => match scalar {
             Scalar::Null => DocValue::Null,
@@ -139,25 +195,49 @@ fn of_yaml(yaml: &MarkedYaml<'_>) -> DocNode {
             Scalar::String(text) => DocValue::Scalar(text.to_string()),
         },
         YamlData::Representation(text, ..) => DocValue::Scalar(text.to_string()),
-        YamlData::Sequence(items) => DocValue::List(items.iter().map(of_yaml).collect()),
+        YamlData::Sequence(items) => DocValue::List(items.iter().map(|item| of_yaml(item, start)).collect()),
         YamlData::Mapping(entries) => {
             let entry = |(key, value): (&MarkedYaml<'_>, &MarkedYaml<'_>)| {
-                let name = of_yaml(key).text().unwrap_or_default().to_owned();
-                let line = key.span.start.line();
-                (name, DocNode { line, ..of_yaml(value) })
+                let name = of_yaml(key, start).text().unwrap_or_default().to_owned();
+                (name, DocNode { place: marked(start, &key.span.start), ..of_yaml(value, start) })
             };
-            DocValue::Map(entries.iter().map(entry).collect())
+            DocValue::Map(with_merged(entries.iter().map(entry).collect()))
         }
-        YamlData::Tagged(_, inner) => of_yaml(inner).value,
+        YamlData::Tagged(_, inner) => of_yaml(inner, start).value,
         YamlData::Alias(_) | YamlData::BadValue => DocValue::Null,
     };
-    DocNode { line: yaml.span.start.line(), value }
+    DocNode { place: marked(start, &yaml.span.start), value }
 }
 
-fn of_table(table: &DeTable<'_>, text: &str) -> DocValue {
+/// Entries with those of the maps that the key `<<` merges into them.
+fn with_merged(entries: Vec<(String, DocNode)>) -> Vec<(String, DocNode)> {
+    let (merged, mut own): (Vec<_>, Vec<_>) = entries.into_iter().partition(|(name, _)| name == "<<");
+    for (_, node) in merged {
+        let maps = match node.value {
+            DocValue::List(maps) => maps,
+            value => vec![DocNode { value, ..node }],
+        };
+        for map in maps {
+            let DocValue::Map(others) = map.value else { continue };
+            for (name, other) in others {
+                if own.iter().all(|(known, _)| *known != name) {
+                    own.push((name, other));
+                }
+            }
+        }
+    }
+    own
+}
+
+fn marked(start: &FileLine, marker: &Marker) -> FileLine {
+    FileLine { line: marker.line(), column: marker.col() + 1, ..start.clone() }
+}
+
+fn of_table(table: &DeTable<'_>, start: &FileLine, text: &str) -> DocValue {
     let mut entries: Vec<(usize, String, DocNode)> = Vec::new();
     for (key, value) in table {
-        let node = DocNode { line: line_of(text, key.span().start), value: of_value(value, text) };
+        let place = at_byte(start, text, key.span().start);
+        let node = DocNode { place, value: of_value(value, start, text) };
         entries.push((key.span().start, key.get_ref().to_string(), node));
     }
     // In the order of the file.
@@ -165,18 +245,18 @@ fn of_table(table: &DeTable<'_>, text: &str) -> DocValue {
     DocValue::Map(entries.into_iter().map(|(_, key, node)| (key, node)).collect())
 }
 
-fn of_value(value: &Spanned<DeValue<'_>>, text: &str) -> DocValue {
+fn of_value(value: &Spanned<DeValue<'_>>, start: &FileLine, text: &str) -> DocValue {
     match value.get_ref() {
         DeValue::String(string) => DocValue::Scalar(string.to_string()),
         DeValue::Boolean(value) => DocValue::Scalar(value.to_string()),
         DeValue::Array(items) => {
             let item = |item: &Spanned<DeValue<'_>>| DocNode {
-                line: line_of(text, item.span().start),
-                value: of_value(item, text),
+                place: at_byte(start, text, item.span().start),
+                value: of_value(item, start, text),
             };
             DocValue::List(items.iter().map(item).collect())
         }
-        DeValue::Table(table) => of_table(table, text),
+        DeValue::Table(table) => of_table(table, start, text),
         DeValue::Integer(number) => DocValue::Scalar(number.to_string()),
         DeValue::Float(_) | DeValue::Datetime(_) => {
             DocValue::Scalar(text.get(value.span()).unwrap_or_default().to_owned())
@@ -184,28 +264,50 @@ fn of_value(value: &Spanned<DeValue<'_>>, text: &str) -> DocValue {
     }
 }
 
-/// The line of a byte.
-fn line_of(text: &str, offset: usize) -> usize {
-    text.bytes().take(offset).filter(|byte| *byte == b'\n').count() + 1
+/// The place of a byte.
+fn at_byte(start: &FileLine, text: &str, offset: usize) -> FileLine {
+    let before = text.get(..offset).unwrap_or(text);
+    let line_start = before.rfind('\n').map_or(0, |end| end + 1);
+    let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
+    FileLine { line, column: before.len() - line_start + 1, ..start.clone() }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+
+    fn parsed(text: &str, is_toml: bool) -> Result<DocNode, SyntaxError> {
+        let file = SourceFile { name: "f", text, directory: Path::new("") };
+        documents(&[file], |_| is_toml).map(|mut roots| roots.remove(0))
+    }
 
     #[test]
     fn yaml_and_toml_have_lines() {
-        let yaml = Document::yaml("f", "a:\n  b: 5\n  c: [x, true]\n").unwrap();
-        let toml = Document::toml("f", "[a]\nb = 5\nc = [\"x\", true]\n").unwrap();
-        for (document, line) in [(yaml, 2), (toml, 2)] {
-            let a = document.roots[0].get("a");
-            assert_eq!((a.get("b").number(), a.get("b").line), (Some(5), line));
+        let yaml = parsed("a:\n  b: 5\n  c: [x, true]\n", false);
+        let toml = parsed("[a]\nb = 5\nc = [\"x\", true]\n", true);
+        for root in [yaml.unwrap(), toml.unwrap()] {
+            let a = root.get("a");
+            assert_eq!((a.get("b").number(), a.get("b").place.line), (Some(5), 2));
             assert_eq!(a.get("c").texts(), ["x", "true"]);
             assert!(!a.get("d").is_present());
         }
-        let wrong = [Document::yaml("f", "a: [\nb"), Document::toml("f", "a = 1\nb =")];
+        let wrong = [parsed("a: [\nb", false), parsed("a = 1\nb =", true)];
         for error in wrong.map(|document| document.err().unwrap()) {
             assert!(error.place.line >= 1 && !error.message.is_empty(), "{error:?}");
         }
+    }
+
+    #[test]
+    fn maps_are_merged_by_a_key_and_joined() {
+        let merged = parsed("a: &a { x: 1, y: 1 }\nb: { y: 2, <<: *a }\n", false).unwrap();
+        let numbers = ["x", "y"].map(|name| merged.get("b").get(name).number());
+        assert_eq!(numbers, [Some(1), Some(2)]);
+        let roots = ["a: { b: { c: 1 }, d: [1] }", "a: { b: { c: 2, e: 3 }, d: [2] }"];
+        let (joined, notes) = DocNode::joined(roots.map(|text| parsed(text, false).unwrap()).into(), 2);
+        let a = joined.get("a");
+        assert_eq!((a.get("b").get("c").number(), a.get("b").get("e").number()), (Some(1), None));
+        assert_eq!((a.get("d").texts().len(), notes.len()), (2, 1));
     }
 }

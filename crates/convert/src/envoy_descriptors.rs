@@ -1,8 +1,10 @@
 //! Converts the configuration of Envoy's rate-limit service (envoyproxy/ratelimit) to one of the service of tidegate.
 
-use super::document::{DocNode, Document};
+use super::document::{DocNode, documents};
 use super::model::{Converted, Limit, TomlAlgorithm, TomlDescriptor, TomlListener, UniqueNames};
-use super::note::{Note, SyntaxError};
+use super::note::{FileLine, Note, SyntaxError};
+use super::restrictions::Restriction;
+use super::source::SourceFile;
 
 /// The address of the reference service, in this host.
 const ADDRESS: &str = "127.0.0.1:8081";
@@ -11,8 +13,7 @@ const ADDRESS: &str = "127.0.0.1:8081";
 const OF_METRICS: [&str; 3] = ["detailed_metric", "value_to_metric", "metadata"];
 
 /// The state of the conversion of descriptors into rules.
-struct DescriptorConverter<'d> {
-    document: &'d Document,
+struct DescriptorConverter {
     names: UniqueNames,
     converted: Converted,
     domain: String,
@@ -35,11 +36,10 @@ struct Entry {
     is_shared: bool,
 }
 
-/// Converts a file with this name and text.
-pub(super) fn convert(file: &str, text: &str) -> Result<Converted, SyntaxError> {
-    let document = Document::yaml(file, text)?;
+/// Converts files, each of which has a domain.
+pub(super) fn convert(files: &[SourceFile<'_>]) -> Result<Converted, SyntaxError> {
+    let roots = documents(files, |_| false)?;
     let mut maker = DescriptorConverter {
-        document: &document,
         names: UniqueNames::default(),
         converted: Converted::default(),
         domain: String::new(),
@@ -51,15 +51,48 @@ pub(super) fn convert(file: &str, text: &str) -> Result<Converted, SyntaxError> 
         serves: Some("envoy-ratelimit"),
         ..TomlListener::default()
     });
-    for root in &document.roots {
+    for root in &roots {
         find_names(root.get("descriptors"), &mut maker.rules);
     }
-    for root in &document.roots {
-        root.get("domain").text().unwrap_or_default().clone_into(&mut maker.domain);
-        maker.converted.notes.extend(document.remarks(root, &["domain", "descriptors"]));
+    for root in &roots {
+        maker.converted.restrictions.extend(restrictions(root));
+        let Some(domain) = root.get("domain").text().filter(|domain| !domain.is_empty()) else {
+            maker.converted.notes.extend(without_domain(root));
+            continue;
+        };
+        domain.clone_into(&mut maker.domain);
+        maker.converted.notes.extend(root.remarks(&["domain", "descriptors"]));
         maker.descriptors(root.get("descriptors"), &RulePath::default());
     }
     Ok(maker.converted)
+}
+
+/// A note on a document without a domain, unless it is empty.
+pub(super) fn without_domain(root: &DocNode) -> Option<Note> {
+    let reason = "it has no `domain`, which each file of the rate-limit service has: write the text of the file alone, without the \
+                  object around it";
+    root.is_present().then(|| root.finding("document", reason))
+}
+
+/// The limits of a document, wherever they are in it.
+pub(super) fn restrictions(root: &DocNode) -> Vec<Restriction> {
+    fn walk(node: &DocNode, around: &[FileLine], found: &mut Vec<Restriction>) {
+        let within: Vec<FileLine> = around.iter().chain([&node.place]).cloned().collect();
+        for (key, value) in node.entries() {
+            let is_limit = key == "rate_limit" && !value.get("unlimited").is_true();
+            // A file in an object of Kubernetes.
+            if is_limit || value.text().is_some_and(|text| text.contains("rate_limit:")) {
+                let units = value.get("requests_per_unit").text().unwrap_or_default();
+                let text = format!("{key}: {units} each {}", value.get("unit").text().unwrap_or("unit"));
+                found.push(Restriction::limit(value.place.clone(), text, within.clone()));
+            }
+            walk(value, &within, found);
+        }
+        node.items().iter().for_each(|item| walk(item, &within, found));
+    }
+    let mut found = Vec::new();
+    walk(root, &[], &mut found);
+    found
 }
 
 /// Collects the names of all rules.
@@ -70,7 +103,7 @@ fn find_names(list: &DocNode, names: &mut Vec<String>) {
     }
 }
 
-impl DescriptorConverter<'_> {
+impl DescriptorConverter {
     fn descriptors(&mut self, list: &DocNode, path: &RulePath) {
         for node in list.items() {
             let entry = Entry {
@@ -88,7 +121,7 @@ impl DescriptorConverter<'_> {
     fn descriptor(&mut self, node: &DocNode, path: &RulePath) {
         let known = ["key", "value", "rate_limit", "descriptors", "shadow_mode", "share_threshold"];
         let known: Vec<&str> = known.into_iter().chain(OF_METRICS).collect();
-        let mut notes = self.document.remarks(node, &known);
+        let mut notes = node.remarks(&known);
         for key in OF_METRICS.iter().filter(|key| node.get(key).is_present()) {
             notes.push(Note::text(format!(
                 "`{key}` is ignored: metrics have the name of the limit, and never its keys."
@@ -99,17 +132,23 @@ impl DescriptorConverter<'_> {
             self.converted.notes.extend(notes);
             return;
         }
-        notes.insert(0, self.document.origin(node, &path.text()));
+        notes.insert(0, node.origin(&path.text()));
         let mut rule = TomlDescriptor::new(&self.domain, path.patterns());
+        if self.converted.descriptors.iter().any(|it| it.domain == rule.domain && it.entries == rule.entries)
+        {
+            let reason = "another descriptor matches the same requests, and is converted: the rate-limit service refuses such a file";
+            self.converted.notes.push(node.finding(&path.text(), reason));
+            return;
+        }
         if path.entries.iter().any(|entry| entry.key.is_empty() || entry.key.contains(['=', '*'])) {
             let reason =
                 "ACCESS IS OPEN: a key without text, with `=` or with `*` can't be written in `match`";
-            self.converted.notes.push(self.document.finding(node, &path.text(), reason));
+            self.converted.notes.push(node.finding(&path.text(), reason));
             return;
         }
         if limit.is_present() {
             let known = ["unit", "requests_per_unit", "unlimited", "name", "replaces"];
-            notes.extend(self.document.remarks(limit, &known));
+            notes.extend(limit.remarks(&known));
             rule.name = limit.get("name").text().map(str::to_owned);
             self.replaces(limit, &mut rule, &mut notes);
             self.limit(node, path, &mut rule, &mut notes);
@@ -127,7 +166,7 @@ impl DescriptorConverter<'_> {
                 rule.replaces.push(name.to_owned());
             } else {
                 let reason = "no rule of this file has this name";
-                notes.push(self.document.finding(replaced, &format!("replaces: {name}"), reason));
+                notes.push(replaced.finding(&format!("replaces: {name}"), reason));
             }
         }
     }
@@ -144,28 +183,28 @@ impl DescriptorConverter<'_> {
             Some(Allowance::Rate(rate)) => {
                 let Some(key) = path.key() else {
                     let reason = "ACCESS IS OPEN: the descriptor has a key twice, so a limit can't count by its values";
-                    notes.push(self.document.finding(limit, &path.text(), reason));
+                    notes.push(limit.finding(&path.text(), reason));
                     return;
                 };
                 let name = limit.get("name").text().map_or_else(|| path.name(), str::to_owned);
                 let name = self.names.unique(&name);
                 let mut made = Limit::new(name.clone(), TomlAlgorithm::FixedWindow { rate }, key);
                 made.is_shadow = is_shadow;
+                made.uses.push(limit.place.clone());
                 rule.limits.push(name);
                 self.converted.limits.push(made);
             }
             Some(Allowance::None) if is_shadow => {
-                notes.push(self.document.finding(
-                    limit,
-                    "requests_per_unit: 0",
-                    "in shadow mode it denies nothing",
-                ));
+                notes.push(limit.finding("requests_per_unit: 0", "in shadow mode it denies nothing"));
             }
-            Some(Allowance::None) => rule.blocks = true,
+            Some(Allowance::None) => {
+                rule.blocks = true;
+                notes.push(limit.origin("requests_per_unit: 0"));
+            }
             None => {
                 let reason = "ACCESS IS OPEN: `unit` is second, minute, hour, day, week, month or year, and \
                               `requests_per_unit` a number";
-                notes.push(self.document.finding(limit, "rate_limit", reason));
+                notes.push(limit.finding("rate_limit", reason));
             }
         }
     }

@@ -1,18 +1,18 @@
 //! Converts the limits of Envoy's rate-limit service (envoyproxy/ratelimit) to routes, for a tidegate in place of Envoy.
 
-use super::document::{DocNode, Document};
-use super::envoy_descriptors::{Allowance, allowance};
+use super::document::{DocNode, documents};
+use super::envoy_descriptors::{Allowance, allowance, restrictions, without_domain};
 use super::model::{
     Condition, ConditionKind, Converted, Limit, Test, TomlAlgorithm, TomlRoute, TomlTarget, UniqueNames,
 };
 use super::note::{Note, SyntaxError};
+use super::source::SourceFile;
 
 /// The server of the route, which the service does not know.
 const SERVER: &str = "http://127.0.0.1:9000";
 
 /// The state of the conversion of descriptors into routes.
-struct RateLimitConverter<'d> {
-    document: &'d Document,
+struct RateLimitConverter {
     names: UniqueNames,
     converted: Converted,
 }
@@ -39,28 +39,26 @@ enum Part {
     OfRoute,
 }
 
-/// Converts a file with this name and text.
-pub(super) fn convert(file: &str, text: &str) -> Result<Converted, SyntaxError> {
-    let document = Document::yaml(file, text)?;
-    let mut maker = RateLimitConverter {
-        document: &document,
-        names: UniqueNames::default(),
-        converted: Converted::default(),
-    };
-    for root in &document.roots {
+/// Converts files, each of which has a domain.
+pub(super) fn convert(files: &[SourceFile<'_>]) -> Result<Converted, SyntaxError> {
+    let roots = documents(files, |_| false)?;
+    let mut maker = RateLimitConverter { names: UniqueNames::default(), converted: Converted::default() };
+    for root in &roots {
         let domain = root.get("domain");
-        if domain.is_present() {
-            let text = format!("{}: domain {}", document.place(domain), domain.text().unwrap_or(""));
-            maker.converted.notes.push(Note::text(text));
-        }
-        maker.converted.notes.extend(document.remarks(root, &["domain", "descriptors"]));
+        maker.converted.restrictions.extend(restrictions(root));
+        let Some(name) = domain.text().filter(|name| !name.is_empty()) else {
+            maker.converted.notes.extend(without_domain(root));
+            continue;
+        };
+        maker.converted.notes.push(domain.origin(&format!("domain {name}")));
+        maker.converted.notes.extend(root.remarks(&["domain", "descriptors"]));
         maker.descriptors(root.get("descriptors"), &LimitPath::default());
     }
     maker.add_route();
     Ok(maker.converted)
 }
 
-impl RateLimitConverter<'_> {
+impl RateLimitConverter {
     fn descriptors(&mut self, list: &DocNode, path: &LimitPath) {
         for node in list.items() {
             let key = node.get("key").text().unwrap_or("");
@@ -83,29 +81,36 @@ impl RateLimitConverter<'_> {
     fn descriptor(&mut self, node: &DocNode, siblings: &DocNode, path: &LimitPath) {
         let (key, value) = (node.get("key").text().unwrap_or(""), node.get("value").text());
         let known = ["key", "value", "rate_limit", "descriptors", "shadow_mode", "detailed_metric"];
-        let mut notes = self.document.remarks(node, &known);
+        let mut notes = node.remarks(&known);
         let text = value.map_or_else(|| format!("key: {key}"), |value| format!("key: {key}, value: {value}"));
-        notes.push(self.document.origin(node, &text));
+        notes.push(node.origin(&text));
         let mut inner = path.clone();
         inner.names.push(value.map_or_else(|| key.to_owned(), |value| format!("{key}-{value}")));
         match (part(key), value) {
             (Part::OfRoute, value) => {
                 let value = value.unwrap_or("any value");
-                inner.of_routes.push(Note::text(format!(
-                    "Envoy sends `{key}` = `{value}` on the routes that say so: name the limit in the same routes."
-                )));
+                let reason = format!(
+                    "Envoy sends `{key}` = `{value}` on the routes that say so: name the limit in the same routes, where it does not \
+                     apply yet"
+                );
+                inner.of_routes.push(node.finding(&text, reason));
             }
             (Part::Key(part), None) => {
                 inner.guesses.extend(guess(key, &part));
                 inner.parts.push(part);
             }
             (Part::Key(part), Some(value)) => match condition(&part, value) {
+                Some(condition) if inner.conditions.iter().any(|it| it.name == condition.name) => {
+                    let reason =
+                        "ACCESS IS OPEN: a route has one condition on a header: its limits are left out";
+                    self.converted.notes.push(node.finding(&text, reason));
+                    return;
+                }
                 Some(condition) => {
                     inner.guesses.extend(guess(key, &part));
                     inner.conditions.push(condition);
                 }
-                None => notes.push(self.document.finding(
-                    node,
+                None => notes.push(node.finding(
                     &text,
                     format!("routes have no condition on `{part}`: the limit is for all of its values"),
                 )),
@@ -121,22 +126,22 @@ impl RateLimitConverter<'_> {
 
     fn limit(&mut self, node: &DocNode, siblings: &DocNode, path: &LimitPath, mut notes: Vec<Note>) {
         let limit = node.get("rate_limit");
-        notes.extend(self.document.remarks(limit, &["unit", "requests_per_unit", "unlimited", "name"]));
+        notes.extend(limit.remarks(&["unit", "requests_per_unit", "unlimited", "name"]));
         if limit.get("replaces").is_present() {
             let reason = "all limits of a route apply: leave out the ones that it replaces";
             notes.retain(|note| !note.to_string().contains("`replaces`"));
-            notes.push(self.document.finding(limit.get("replaces"), "replaces", reason));
+            notes.push(limit.get("replaces").finding("replaces", reason));
         }
         if limit.get("unlimited").is_true() {
             let reason = "there is no limit to exempt it from: a route without limits does the same";
-            self.converted.notes.push(self.document.finding(limit, "unlimited: true", reason));
+            self.converted.notes.push(limit.finding("unlimited: true", reason));
             return;
         }
         let Some(allowance) = allowance(node) else {
             let reason =
                 "`unit` is second, minute, hour, day, week, month or year, and `requests_per_unit` a number";
             self.converted.notes.extend(notes.into_iter().filter(|note| matches!(note, Note::Finding(_))));
-            self.converted.notes.push(self.document.finding(limit, "rate_limit", reason));
+            self.converted.notes.push(limit.finding("rate_limit", reason));
             return;
         };
         let Allowance::Rate(rate) = allowance else {
@@ -151,6 +156,7 @@ impl RateLimitConverter<'_> {
             made.on_missing = Some("skip");
         }
         made.is_shadow = node.get("shadow_mode").is_true();
+        made.uses.push(limit.place.clone());
         made.notes = notes;
         made.notes.extend(path.guesses.iter().chain(&path.of_routes).cloned());
         self.values((node, siblings), path, &mut made);
@@ -165,11 +171,7 @@ impl RateLimitConverter<'_> {
     fn deny(&mut self, node: &DocNode, path: &LimitPath, mut notes: Vec<Note>) {
         let limit = node.get("rate_limit");
         if node.get("shadow_mode").is_true() {
-            notes.push(self.document.finding(
-                limit,
-                "requests_per_unit: 0",
-                "in shadow mode it denies nothing",
-            ));
+            notes.push(limit.finding("requests_per_unit: 0", "in shadow mode it denies nothing"));
             self.converted.notes.extend(notes);
             return;
         }
@@ -177,7 +179,7 @@ impl RateLimitConverter<'_> {
             let reason = "ACCESS IS OPEN: requests with this descriptor are denied, but its routes are not known here. Write them with \
                           `respond = { status = 429 }`";
             self.converted.notes.extend(notes);
-            self.converted.notes.push(self.document.finding(limit, "requests_per_unit: 0", reason));
+            self.converted.notes.push(limit.finding("requests_per_unit: 0", reason));
             return;
         }
         let mut conditions = path.conditions.clone();
@@ -188,7 +190,7 @@ impl RateLimitConverter<'_> {
             }
         }
         notes.extend(path.guesses.iter().cloned());
-        notes.push(Note::text("`requests_per_unit: 0` denies all requests."));
+        notes.push(limit.origin("requests_per_unit: 0 denies all requests"));
         self.converted.routes.push(TomlRoute {
             notes,
             path: "/*".to_owned(),
@@ -205,12 +207,12 @@ impl RateLimitConverter<'_> {
         let text = format!("value: {value}");
         if let Some(condition) = condition(&part, value) {
             path.conditions.push(condition);
-            let origin = self.document.origin(node, &text);
+            let origin = node.origin(&text);
             self.deny(node, &path, vec![origin]);
         } else {
             let reason =
                 format!("ACCESS IS OPEN: its requests are denied, but routes have no condition on `{part}`");
-            self.converted.notes.push(self.document.finding(node, &text, reason));
+            self.converted.notes.push(node.finding(&text, reason));
         }
     }
 
@@ -225,6 +227,7 @@ impl RateLimitConverter<'_> {
             let Some(value) = other.get("value").text() else { continue };
             let is_denied = matches!(allowance(other), Some(Allowance::None));
             if is_denied && other.get("shadow_mode").is_true() {
+                limit.notes.push(other.finding(value, "in shadow mode it denies nothing"));
                 continue;
             }
             if is_denied && limit.key.len() != 1 {
@@ -233,10 +236,11 @@ impl RateLimitConverter<'_> {
             }
             if limit.key.len() != 1 {
                 let reason = "the limit of this value is not converted: it has that of all other values";
-                limit.notes.push(self.document.finding(other, value, reason));
+                limit.notes.push(other.finding(value, reason));
                 continue;
             }
             let names = value.replace('|', "\\|");
+            limit.uses.push(other.get("rate_limit").place.clone());
             match allowance(other) {
                 _ if other.get("rate_limit").get("unlimited").is_true() => {
                     limit.allow.push(format!("key:{names}"));
@@ -246,7 +250,7 @@ impl RateLimitConverter<'_> {
                 Some(Allowance::None) => limit.block.push(format!("key:{names}")),
                 None => {
                     let reason = "`unit` and `requests_per_unit` are missing";
-                    limit.notes.push(self.document.finding(other, value, reason));
+                    limit.notes.push(other.finding(value, reason));
                 }
             }
         }

@@ -6,23 +6,27 @@ mod criteria;
 mod limits;
 mod matches;
 mod remarks;
+mod restrictions;
 mod rules;
 mod sections;
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::path::Path;
 
 use self::backends::Backends;
-use self::conditions::Acls;
+use self::conditions::{Acls, Conjunction, convertible};
 use self::limits::HaproxyLimits;
 use self::matches::{
     Restricted, Selected, limited, matches, narrowed, selected, widest, without_repetitions,
 };
 use self::remarks::remark;
-use self::rules::{RuleMaker, SectionRules, restricts};
-use self::sections::{Section, SectionLine, inherit, is_inherited, sections};
+use self::restrictions::restrictions;
+use self::rules::{CountedRule, RuleMaker, SectionRules, action, denial, refusals, restricts};
+use self::sections::{Section, SectionLine, inherit, is_inherited};
 use super::model::{Converted, TomlDenied, TomlListener, TomlRoute, TomlTarget};
-use super::note::{Note, SyntaxError};
+use super::note::{FileLine, Note, SyntaxError};
+use super::source::SourceFile;
 
 /// The consequence of a second section with listeners, which applies to all of them.
 const ALL_LISTENERS: &str = "ACCESS IS OPEN on all listeners: they all serve the routes of all sections, those of earlier sections first. \
@@ -33,6 +37,8 @@ struct HaproxyConverter<'s> {
     sections: &'s [Section],
     rules: RuleMaker<'s>,
     backends: Backends,
+    /// The names of backends that get requests.
+    used: HashSet<&'s str>,
 }
 
 /// Requests that the servers of a section get.
@@ -44,23 +50,25 @@ struct BackendUse<'a> {
     selection: &'a Selected,
 }
 
-/// Converts a file with this name and text. Files that it names are relative to `directory`.
-pub(super) fn convert(file: &str, text: &str, directory: &Path) -> Result<Converted, SyntaxError> {
-    let mut sections = sections(file, text)?;
+/// Converts files, which are one configuration together. Files that they name are relative to the directory of the first one.
+pub(super) fn convert(files: &[SourceFile<'_>]) -> Result<Converted, SyntaxError> {
+    let directory = files.first().map_or(Path::new(""), |file| file.directory);
+    let mut sections: Vec<Section> = Vec::new();
+    for (order, file) in files.iter().enumerate() {
+        sections.extend(self::sections::sections(order, file)?);
+    }
+    let mut converted = Converted { restrictions: restrictions(&sections), ..Converted::default() };
     inherit(&mut sections);
-    let mut converted = Converted::default();
     let rules = RuleMaker { limits: HaproxyLimits::new(&sections), statuses: Vec::new() };
-    let mut maker = HaproxyConverter { sections: &sections, rules, backends: Backends::default() };
+    let backends = Backends::default();
+    let mut maker = HaproxyConverter { sections: &sections, rules, backends, used: HashSet::new() };
     let mut frontends = 0;
     for section in &sections {
         match section.kind() {
-            "global" => {}
-            "defaults" => {
-                let lines = section.lines.iter().filter(|line| !is_inherited(line));
-                converted.notes.extend(lines.filter_map(remark));
-            }
+            "global" => converted.notes.extend(section.lines.iter().filter_map(remarks::of_process)),
+            "defaults" => converted.notes.extend(of_defaults(section, &sections)),
             _ if section.find(&["mode"]).last().is_some_and(|line| line.word(1) == "tcp") => {
-                converted.notes.push(section.header.finding("tidegate forwards HTTP only"));
+                converted.notes.push(section.header.finding("tidegate forwards HTTP only").of_block());
             }
             "frontend" | "listen" => {
                 let (routes, notes) = maker.frontend(section);
@@ -73,9 +81,10 @@ pub(super) fn convert(file: &str, text: &str, directory: &Path) -> Result<Conver
                 converted.routes.extend(routes);
             }
             "backend" => {}
-            _ => converted.notes.push(section.header.finding("tidegate has no counterpart")),
+            _ => converted.notes.push(section.header.finding("tidegate has no counterpart").of_block()),
         }
     }
+    converted.notes.extend(maker.unused());
     let (routes, notes) = without_repetitions(std::mem::take(&mut converted.routes));
     converted.routes = routes;
     converted.notes.extend(notes);
@@ -86,16 +95,48 @@ pub(super) fn convert(file: &str, text: &str, directory: &Path) -> Result<Conver
     Ok(converted)
 }
 
+/// Notes on the lines of a `defaults` section that no other section has.
+fn of_defaults(section: &Section, sections: &[Section]) -> Vec<Note> {
+    let heirs = || sections.iter().filter(|other| other.kind() != "defaults");
+    let is_lost =
+        |line: &SectionLine| !heirs().flat_map(|other| &other.lines).any(|other| other.place == line.place);
+    let note = |line: &SectionLine| {
+        if is_inherited(line) {
+            is_lost(line).then(|| line.finding("no section inherits it"))
+        } else {
+            remark(line)
+        }
+    };
+    section.lines.iter().filter_map(note).collect()
+}
+
 impl<'s> HaproxyConverter<'s> {
+    /// Notes on the backends that get no requests.
+    fn unused(&self) -> Vec<Note> {
+        let backends = self.sections.iter().filter(|section| section.kind() == "backend");
+        let unused = backends.filter(|section| !self.used.contains(section.name()));
+        // A backend may have nothing but a table.
+        let has_more = |section: &&Section| {
+            let own = |line: &&SectionLine| line.place > section.header.place;
+            let mut lines = section.lines.iter().filter(own);
+            lines.any(|line| line.word(0) == "server" || action(line).is_some())
+        };
+        let reason = "no route that was converted goes to this backend";
+        unused.filter(has_more).map(|section| section.header.finding(reason).of_block()).collect()
+    }
+
     /// The routes of a section with listeners; its notes, if it has no routes.
     fn frontend(&mut self, section: &'s Section) -> (Vec<TomlRoute>, Vec<Note>) {
-        let own = self.rules.rules(section);
-        let acls = Acls::of(section);
+        let mut own = self.rules.rules(section);
         let mut routes = own.refused.clone();
         let mut notes: Vec<Note> =
             section.lines.iter().filter_map(remark).chain(own.notes.iter().cloned()).collect();
         for line in section.find(&["use_backend"]) {
-            match acls.condition(line).and_then(|alternatives| matches(&alternatives)) {
+            let alternatives = self.counted(section, line, &mut own, &mut notes);
+            if alternatives.is_empty() {
+                continue;
+            }
+            match convertible(&alternatives).and_then(|()| matches(&alternatives)) {
                 Ok(selections) => {
                     for selection in &selections {
                         let found = self.backend(line, selection, &own);
@@ -112,7 +153,7 @@ impl<'s> HaproxyConverter<'s> {
                         target: TomlTarget::missing(),
                         ..selected(it)
                     };
-                    add_routes(&mut routes, widest(&acls.alternatives(line)).iter().map(refused).collect());
+                    add_routes(&mut routes, widest(&alternatives).iter().map(refused).collect());
                 }
                 Err(reason) => notes.push(line.finding(reason)),
             }
@@ -132,6 +173,37 @@ impl<'s> HaproxyConverter<'s> {
         (routes, notes)
     }
 
+    /// Adds limits for the alternatives of a `use_backend` that compare counters, if the backend denies all requests. Returns the
+    /// other alternatives.
+    fn counted(
+        &mut self,
+        section: &'s Section,
+        line: &'s SectionLine,
+        own: &mut SectionRules,
+        notes: &mut Vec<Note>,
+    ) -> Vec<Conjunction> {
+        let is_counted =
+            |conjunction: &Conjunction| conjunction.iter().any(|term| term.criterion.is_counter());
+        let all = Acls::of(section).alternatives(line);
+        let (counted, others): (Vec<_>, Vec<_>) = all.into_iter().partition(is_counted);
+        if counted.is_empty() {
+            return others;
+        }
+        let backend = self.backend_section(line);
+        if let Some((backend, status)) = backend.and_then(|it| Some((it, denial(it)?))) {
+            self.used.insert(backend.name());
+            let before = own.limits.len();
+            self.rules.add_limits(section, &CountedRule { line, status, alternatives: &counted }, own);
+            notes.extend(own.notes.iter().filter(|note| !notes.contains(note)).cloned().collect::<Vec<_>>());
+            let is_converted = own.limits.len() > before;
+            notes.extend(refusals(backend).filter(|_| is_converted));
+        } else {
+            let reason = "a limit denies requests, and sends them to no other servers: they get those of the rules that follow";
+            notes.push(line.finding(reason));
+        }
+        others
+    }
+
     /// The section of the backend that a line names.
     fn backend_section(&self, line: &SectionLine) -> Option<&'s Section> {
         let is_backend = |section: &&Section| matches!(section.kind(), "backend" | "listen");
@@ -149,6 +221,7 @@ impl<'s> HaproxyConverter<'s> {
             let notes = vec![line.finding("there is no section for this backend: requests get 501")];
             return vec![TomlRoute { notes, target: TomlTarget::missing(), ..selected(selection) }];
         };
+        self.used.insert(section.name());
         let rules = self.rules.rules(section);
         self.forward(&BackendUse { section, line, selection }, own, Some(&rules))
     }
@@ -163,7 +236,7 @@ impl<'s> HaproxyConverter<'s> {
     ) -> Vec<TomlRoute> {
         let BackendUse { section, line, selection } = *target;
         let mut route = selected(selection);
-        route.notes.push(Note::text(format!("{}: {}", line.place, line.words.join(" "))));
+        route.notes.push(line.origin());
         if let Some(rules) = rules {
             route.notes.extend(section.lines.iter().filter_map(remark).chain(rules.notes.iter().cloned()));
         }
@@ -180,21 +253,47 @@ impl<'s> HaproxyConverter<'s> {
             route.set_response_headers.extend(of.set_response_headers.iter().cloned());
             route.remove_response_headers.extend(of.remove_response_headers.iter().cloned());
         }
-        let refused = rules.map_or(&[][..], |rules| &rules.refused).iter().filter_map(|refused| {
-            narrowed(refused, selection).unwrap_or_else(|reason| {
-                let reason = format!(
-                    "{reason}: it can't be combined with a rule of backend {} that refuses requests: requests get 501",
-                    section.name()
-                );
-                let notes = vec![line.finding(reason)];
-                Some(TomlRoute { notes, target: TomlTarget::missing(), ..selected(selection) })
-            })
-        });
-        let refused: Vec<TomlRoute> = refused.collect();
+        let refused = rules.map_or(Vec::new(), |rules| narrow_refusals(rules, target));
+        route.notes.extend(rules.map_or(Vec::new(), |rules| without_requests(rules, &refused)));
         let limits: Vec<&Restricted> =
             own.limits.iter().chain(rules.map_or(&[][..], |rules| &rules.limits)).collect();
         refused.into_iter().chain(limited(route, &limits)).collect()
     }
+}
+
+/// The routes of the requests that a backend gets and refuses.
+fn narrow_refusals(rules: &SectionRules, target: &BackendUse<'_>) -> Vec<TomlRoute> {
+    let BackendUse { section, line, selection } = *target;
+    let narrow = |refused: &TomlRoute| {
+        narrowed(refused, selection).unwrap_or_else(|reason| {
+            let reason = format!(
+                "{reason}: it can't be combined with a rule of backend {} that refuses requests: requests get 501",
+                section.name()
+            );
+            let refusals = refused.notes.iter().filter_map(|note| match note {
+                Note::Origin(place, text) => Some(Note::finding(place, text, reason.clone())),
+                _ => None,
+            });
+            let notes = [line.finding(reason.clone())].into_iter().chain(refusals).collect();
+            Some(TomlRoute { notes, target: TomlTarget::missing(), ..selected(selection) })
+        })
+    };
+    rules.refused.iter().filter_map(narrow).collect()
+}
+
+/// Notes on the rules that refuse none of the requests that a backend gets.
+fn without_requests(rules: &SectionRules, refused: &[TomlRoute]) -> Vec<Note> {
+    let is_known = |place: &FileLine| {
+        let has = |note: &Note| matches!(note, Note::Finding(finding) if finding.place == *place);
+        refused.iter().any(|route| route.uses.contains(place) || route.notes.iter().any(has))
+    };
+    let reason = "no request that its backend gets here meets its condition";
+    let notes = rules.refused.iter().flat_map(|route| &route.notes).filter_map(|note| match note {
+        Note::Origin(place, text) if !is_known(place) => Some(Note::finding(place, text, reason)),
+        Note::Finding(finding) if !is_known(&finding.place) => Some(note.clone()),
+        _ => None,
+    });
+    notes.collect()
 }
 
 /// Adds routes, without the notes that earlier routes have already.
@@ -220,6 +319,7 @@ fn listen(section: &Section, directory: &Path, converted: &mut Converted) {
             }
             let mut listener = TomlListener { address, ..TomlListener::default() };
             listener.proxy_protocol = line.words.iter().any(|word| word == "accept-proxy");
+            listener.notes.extend(listener.proxy_protocol.then(|| line.origin()));
             if line.words.iter().any(|word| word == "ssl") {
                 tls(line, directory, &mut listener);
             }

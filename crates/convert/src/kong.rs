@@ -1,14 +1,19 @@
 //! Converts declarative configurations of Kong.
 
+mod entities;
 mod plugins;
+mod restrictions;
 
+use self::entities::all_routes;
 use self::plugins::{PluginScope, Plugins};
-use super::document::{DocNode, Document};
+use self::restrictions::restrictions;
+use super::document::{DocNode, documents};
 use super::model::{
     Condition, ConditionKind, Converted, Test, TomlRoute, TomlTarget, TomlUpstream, UniqueNames,
 };
 use super::nginx::start_of_regex;
 use super::note::{Note, SyntaxError};
+use super::source::SourceFile;
 
 /// The keys of a file that are converted, or that describe the file itself.
 const KNOWN: [&str; 9] = [
@@ -23,30 +28,32 @@ const KNOWN: [&str; 9] = [
     "upstreams",
 ];
 
-/// Converts a file with this name and text.
-pub(super) fn convert(file: &str, text: &str) -> Result<Converted, SyntaxError> {
-    let document = Document::yaml(file, text)?;
-    let mut converted = Converted::default();
-    for root in &document.roots {
-        for (name, node) in root.entries().iter().filter(|(name, _)| !KNOWN.contains(&&**name)) {
-            let reason = match &**name {
-                "consumers" | "keyauth_credentials" | "consumer_groups" => {
-                    "write them to the file of `[consumers]`, and use the key part `consumer`"
-                }
-                "certificates" | "snis" => "name the files of certificates in `tls` of `[[listeners]]`",
-                _ => "tidegate has no counterpart",
-            };
-            converted.notes.push(document.finding(node, name, reason));
-        }
-        let mut plugins = Plugins::of(&document, root);
-        let mut services = Services::of(&document, root);
-        converted.routes.extend(routes(&document, root, &mut services, &mut plugins));
-        converted.notes.append(&mut plugins.notes);
-        converted.limits.append(&mut plugins.limits);
-        converted.upstreams.append(&mut services.upstreams);
-        converted.store = converted.store.or(plugins.store);
-        converted.denied = converted.denied.or(plugins.denied);
+/// Converts files, which are one configuration together.
+pub(super) fn convert(files: &[SourceFile<'_>]) -> Result<Converted, SyntaxError> {
+    let (root, notes) = DocNode::joined(documents(files, |_| false)?, 1);
+    let mut converted = Converted { notes, restrictions: restrictions(&root), ..Converted::default() };
+    for (name, node) in root.entries().iter().filter(|(name, _)| !KNOWN.contains(&&**name)) {
+        let reason = match &**name {
+            "consumers" | "keyauth_credentials" | "consumer_groups" => {
+                "write them to the file of `[consumers]`, and use the key part `consumer`"
+            }
+            "certificates" | "snis" => "name the files of certificates in `tls` of `[[listeners]]`",
+            "apiVersion" | "kind" | "metadata" | "spec" | "plugin" | "config" => {
+                "objects of Kubernetes are not read: convert what `deck gateway dump` writes"
+            }
+            _ => "tidegate has no counterpart",
+        };
+        converted.notes.push(node.finding(name, reason));
     }
+    let mut plugins = Plugins::of(&root);
+    let mut services = Services::of(&root);
+    converted.routes = routes(&root, &mut services, &mut plugins);
+    converted.notes.extend(plugins.unused());
+    converted.notes.append(&mut plugins.notes);
+    converted.limits = plugins.limits;
+    converted.upstreams = services.upstreams;
+    converted.store = plugins.store;
+    converted.denied = plugins.denied;
     converted.count_each_ipv6_address("Kong counts each IPv6 address by itself");
     Ok(converted)
 }
@@ -56,33 +63,32 @@ const MOST_WEIGHT: u64 = 1_000;
 
 /// The services of a file as upstreams.
 struct Services<'d> {
-    document: &'d Document,
     root: &'d DocNode,
     names: UniqueNames,
     /// By their nodes.
-    made: Vec<(*const DocNode, String)>,
+    made: Vec<(*const DocNode, Option<String>)>,
     pub upstreams: Vec<TomlUpstream>,
 }
 
 impl<'d> Services<'d> {
-    pub fn of(document: &'d Document, root: &'d DocNode) -> Self {
-        Self { document, root, names: UniqueNames::default(), made: Vec::new(), upstreams: Vec::new() }
+    pub fn of(root: &'d DocNode) -> Self {
+        Self { root, names: UniqueNames::default(), made: Vec::new(), upstreams: Vec::new() }
     }
 
-    /// The name of a service's upstream, which is made if it is new.
-    fn upstream(&mut self, service: &DocNode) -> String {
+    /// The name of a service's upstream, which is made if it is new; `None` if it has no servers.
+    fn upstream(&mut self, service: &DocNode) -> Option<String> {
         if let Some((_, name)) = self.made.iter().find(|(node, _)| std::ptr::eq(*node, service)) {
             return name.clone();
         }
         let text = |key: &str| service.get(key).text();
         let name = self.names.unique(text("name").unwrap_or("service"));
         let mut upstream = TomlUpstream { name: name.clone(), ..TomlUpstream::default() };
-        upstream.notes.push(self.document.origin(service, &format!("service {name}")));
+        upstream.notes.push(service.origin(&format!("service {name}")));
         let known = [
             "enabled", "host", "name", "path", "plugins", "port", "protocol", "retries", "routes", "tags",
             "url",
         ];
-        upstream.notes.extend(self.document.remarks(service, &known));
+        upstream.notes.extend(service.remarks(&known));
         let written = || {
             let protocol = text("protocol").unwrap_or("http");
             let port = text("port")
@@ -112,62 +118,47 @@ impl<'d> Services<'d> {
         let group =
             self.root.get("upstreams").items().iter().find(|group| group.get("name").text() == Some(host));
         match group {
-            Some(group) => self.add_targets(group, (scheme, path), &mut upstream),
+            Some(group) => add_targets(group, (scheme, path), &mut upstream),
             None => upstream.servers.push((format!("{scheme}://{authority}{path}"), 1)),
         }
         upstream.retries = service.get("retries").number().map(|retries| retries.min(5));
-        self.upstreams.push(upstream);
+        let name = (!upstream.servers.is_empty()).then_some(name);
+        if name.is_some() {
+            self.upstreams.push(upstream);
+        }
         self.made.push((std::ptr::from_ref(service), name.clone()));
         name
     }
+}
 
-    /// Adds the targets of a group of Kong to an upstream.
-    fn add_targets(&self, group: &DocNode, (scheme, path): (&str, &str), upstream: &mut TomlUpstream) {
-        for target in group.get("targets").items() {
-            let weight = target.get("weight").number().unwrap_or(100).min(MOST_WEIGHT);
-            let address = target.get("target").text().unwrap_or("127.0.0.1");
-            if weight > 0 {
-                upstream.servers.push((format!("{scheme}://{address}{path}"), weight));
-            }
+/// Adds the targets of a group of Kong to an upstream.
+fn add_targets(group: &DocNode, (scheme, path): (&str, &str), upstream: &mut TomlUpstream) {
+    for target in group.get("targets").items() {
+        let weight = target.get("weight").number().unwrap_or(100).min(MOST_WEIGHT);
+        let address = target.get("target").text().unwrap_or("127.0.0.1");
+        if weight > 0 {
+            upstream.servers.push((format!("{scheme}://{address}{path}"), weight));
         }
-        if group.get("algorithm").text() == Some("least-connections") {
-            upstream.balance = Some("least_requests".to_owned());
-        }
-        upstream.notes.extend(self.document.remarks(group, &["name", "targets", "algorithm", "tags"]));
     }
+    if group.get("algorithm").text() == Some("least-connections") {
+        upstream.balance = Some("least_requests".to_owned());
+    }
+    upstream.notes.extend(group.remarks(&["name", "targets", "algorithm", "tags"]));
 }
 
 /// The routes of a file, in the order in which Kong prefers them.
-fn routes(
-    document: &Document,
-    root: &DocNode,
-    services: &mut Services<'_>,
-    plugins: &mut Plugins<'_>,
-) -> Vec<TomlRoute> {
-    let all = root.get("services").items();
-    let mut with_services: Vec<(&DocNode, Option<&DocNode>)> = Vec::new();
-    for service in all {
-        with_services.extend(service.get("routes").items().iter().map(|route| (route, Some(service))));
-    }
-    for route in root.get("routes").items() {
-        let name = route.get("service").text().or(route.get("service").get("name").text());
-        with_services
-            .push((route, all.iter().find(|service| service.get("name").text() == name && name.is_some())));
-    }
+fn routes(root: &DocNode, services: &mut Services<'_>, plugins: &mut Plugins<'_>) -> Vec<TomlRoute> {
+    let with_services = all_routes(root);
     let mut found: Vec<((usize, usize), TomlRoute)> = Vec::new();
     for (node, service) in with_services {
-        if let Some(note) = left_out(document, node, service) {
+        if let Some(note) = left_out(node, service) {
             plugins.notes.push(note);
             continue;
         }
-        let scope = PluginScope {
-            service: service.and_then(|it| it.get("name").text()),
-            route: node.get("name").text(),
-        };
         let upstream = service.map(|service| services.upstream(service));
-        let mut base = base(document, node, upstream);
-        plugins.apply(scope, &mut base);
-        let (routes, notes) = combinations(document, node, &base);
+        let mut base = base(node, upstream);
+        plugins.apply(PluginScope { service, route: Some(node) }, &mut base);
+        let (routes, notes) = combinations(node, &base);
         plugins.notes.extend(notes);
         let count =
             ["hosts", "methods", "headers", "paths"].iter().filter(|key| node.get(key).is_present()).count();
@@ -184,15 +175,15 @@ fn routes(
 }
 
 /// A note on a route that Kong does not serve over HTTP, if it is one.
-fn left_out(document: &Document, node: &DocNode, service: Option<&DocNode>) -> Option<Note> {
+fn left_out(node: &DocNode, service: Option<&DocNode>) -> Option<Note> {
     let protocols = node.get("protocols");
     let is_stream = |name: &String| matches!(&**name, "tcp" | "tls" | "tls_passthrough" | "udp");
     if !protocols.texts().is_empty() && protocols.texts().iter().all(is_stream) {
-        return Some(document.finding(protocols, &listed(protocols), "tidegate forwards HTTP only"));
+        return Some(protocols.finding(&listed(protocols), "tidegate forwards HTTP only"));
     }
     let enabled = service?.get("enabled");
     let reason = "the service is disabled: its routes are left out";
-    (enabled.text() == Some("false")).then(|| document.finding(enabled, "enabled: false", reason))
+    (enabled.text() == Some("false")).then(|| enabled.finding("enabled: false", reason))
 }
 
 /// The protocols of a route, as in its line.
@@ -201,7 +192,7 @@ fn listed(protocols: &DocNode) -> String {
 }
 
 /// Notes on conditions of a route that are not converted; it gets 501 if it would match more requests without them.
-fn restrict(document: &Document, node: &DocNode, route: &mut TomlRoute) {
+fn restrict(node: &DocNode, route: &mut TomlRoute) {
     let protocols = node.get("protocols");
     let is_plain = |name: &String| matches!(&**name, "http" | "grpc" | "ws");
     if !protocols.texts().is_empty() && !protocols.texts().iter().any(is_plain) {
@@ -209,14 +200,14 @@ fn restrict(document: &Document, node: &DocNode, route: &mut TomlRoute) {
         let reason = format!(
             "ACCESS IS OPEN over plain HTTP, where Kong responds with {status}. Leave out listeners without `tls`"
         );
-        route.notes.push(document.finding(protocols, &listed(protocols), reason));
+        route.notes.push(protocols.finding(&listed(protocols), reason));
     }
     for key in ["destinations", "expression", "snis", "sources"] {
         let value = node.get(key);
         if value.is_present() {
             let text = value.text().map_or_else(|| key.to_owned(), |text| format!("{key}: {text}"));
             let reason = "routes have no such condition: requests get 501 until you replace it";
-            route.notes.push(document.finding(value, &text, reason));
+            route.notes.push(value.finding(&text, reason));
             route.target = TomlTarget::missing();
         }
     }
@@ -224,7 +215,7 @@ fn restrict(document: &Document, node: &DocNode, route: &mut TomlRoute) {
         if values.texts().iter().any(|value| value.starts_with("~*")) {
             let reason =
                 "values are compared with texts: requests that have the header get 501 until you replace it";
-            route.notes.push(document.finding(values, &format!("headers.{header}"), reason));
+            route.notes.push(values.finding(&format!("headers.{header}"), reason));
             route.target = TomlTarget::missing();
             let name = header.to_ascii_lowercase();
             let same = route.conditions.iter_mut().filter(|condition| condition.name == name);
@@ -234,10 +225,12 @@ fn restrict(document: &Document, node: &DocNode, route: &mut TomlRoute) {
 }
 
 /// A route without its hosts and paths.
-fn base(document: &Document, node: &DocNode, upstream: Option<String>) -> TomlRoute {
+/// `upstream` is that of its service, if it has one; `Some(None)` is one without servers.
+#[expect(clippy::option_option, reason = "no service, or a service without servers")]
+fn base(node: &DocNode, upstream: Option<Option<String>>) -> TomlRoute {
     let mut route = TomlRoute::default();
     let name = node.get("name").text().unwrap_or("without a name");
-    route.notes.push(document.origin(node, &format!("route {name}")));
+    route.notes.push(node.origin(&format!("route {name}")));
     let known = [
         "destinations",
         "expression",
@@ -260,24 +253,25 @@ fn base(document: &Document, node: &DocNode, upstream: Option<String>) -> TomlRo
         "path_handling",
         "https_redirect_status_code",
     ];
-    route.notes.extend(document.remarks(node, &known));
+    route.notes.extend(node.remarks(&known));
     route.methods = node.get("methods").texts();
-    for (header, values) in node.get("headers").entries() {
+    for (index, (header, values)) in node.get("headers").entries().iter().enumerate() {
+        let name = header.to_ascii_lowercase();
+        let before = &node.get("headers").entries()[..index];
+        if before.iter().any(|(known, _)| known.eq_ignore_ascii_case(&name)) {
+            continue;
+        }
         let test = Test::Any(values.texts().iter().map(|value| value.replace('*', "\\*")).collect());
-        route.conditions.push(Condition {
-            kind: ConditionKind::Header,
-            name: header.to_ascii_lowercase(),
-            test,
-        });
+        route.conditions.push(Condition { kind: ConditionKind::Header, name, test });
     }
-    route.target = if let Some(name) = upstream {
+    route.target = if let Some(Some(name)) = upstream {
         TomlTarget::Upstream(name)
     } else {
-        let reason = "it has no service: requests get 501";
-        route.notes.push(document.finding(node, &format!("route {name}"), reason));
+        let lacking = if upstream.is_some() { "its service has no servers" } else { "it has no service" };
+        route.notes.push(node.finding(&format!("route {name}"), format!("{lacking}: requests get 501")));
         TomlTarget::missing()
     };
-    restrict(document, node, &mut route);
+    restrict(node, &mut route);
     if !node.get("preserve_host").is_true() {
         route.rewrite_host = Some("upstream".to_owned());
     }
@@ -286,11 +280,7 @@ fn base(document: &Document, node: &DocNode, upstream: Option<String>) -> TomlRo
 
 /// A route for each of its hosts and paths, and whether its path is a regular expression; and notes on those that can't be
 /// converted. Where the route restricts access, routes with 501 have their requests, and no other route.
-fn combinations(
-    document: &Document,
-    node: &DocNode,
-    base: &TomlRoute,
-) -> (Vec<(TomlRoute, bool)>, Vec<Note>) {
+fn combinations(node: &DocNode, base: &TomlRoute) -> (Vec<(TomlRoute, bool)>, Vec<Note>) {
     let mut notes: Vec<Note> = Vec::new();
     let restricts = base.target == TomlTarget::missing();
     let mut hosts: Vec<Option<String>> = Vec::new();
@@ -298,7 +288,7 @@ fn combinations(
         let host = host.split(':').next().unwrap_or("").to_ascii_lowercase();
         if host.strip_prefix("*.").unwrap_or(&host).contains('*') {
             let reason = "the host of a route is a name, or `*.` and a name";
-            notes.push(document.finding(node.get("hosts"), &host, reason));
+            notes.push(node.get("hosts").finding(&host, reason));
             hosts.extend(restricts.then_some(None));
         } else {
             hosts.push(Some(host));
@@ -312,7 +302,7 @@ fn combinations(
     for path in node.get("paths").texts() {
         if !path.starts_with('/') || path.contains(['*', '{', '[', '\\', '^']) {
             let reason = "a route's path has no regular expressions";
-            notes.push(document.finding(node.get("paths"), &path, reason));
+            notes.push(node.get("paths").finding(&path, reason));
             let start = start_of_regex(&format!("^{}", path.trim_start_matches('~')), true);
             let start = if start.starts_with('/') { start } else { "/".to_owned() };
             paths.extend(restricts.then(|| (format!("{start}*"), None, true)));

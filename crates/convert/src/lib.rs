@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod account;
 mod document;
 mod envoy_descriptors;
 mod envoy_ratelimit;
@@ -8,16 +9,19 @@ mod kong;
 mod model;
 mod nginx;
 mod note;
+mod restrictions;
+mod source;
 mod traefik;
+mod valid;
 mod writer;
-
-use std::path::Path;
 
 pub use self::model::Converted;
 pub use self::note::{FileLine, Finding, SyntaxError};
+pub use self::restrictions::{Account, Tally};
+pub use self::source::SourceFile;
 pub use self::writer::{toml, toml_string};
 
-/// The format of a file to convert.
+/// The format of files to convert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceFormat {
     /// The configuration of nginx.
@@ -48,26 +52,29 @@ impl SourceFormat {
     }
 }
 
-/// A file to convert.
-#[derive(Clone, Copy, Debug)]
-pub struct SourceFile<'a> {
-    /// Its name, as in messages.
-    pub name: &'a str,
-    /// Its text.
-    pub text: &'a str,
-    /// The directory of the files that it names.
-    pub directory: &'a Path,
+/// Converts files, which are one configuration together. What can't be converted is in the result; an error means that a file
+/// can't be read at all.
+pub fn convert(format: SourceFormat, files: &[SourceFile<'_>]) -> Result<Converted, SyntaxError> {
+    let mut converted = match format {
+        SourceFormat::Nginx => nginx::convert(files),
+        SourceFormat::Haproxy => haproxy::convert(files),
+        SourceFormat::Traefik => traefik::convert(files),
+        SourceFormat::Kong => kong::convert(files),
+        SourceFormat::EnvoyRatelimit => envoy_descriptors::convert(files),
+        SourceFormat::EnvoyRatelimitRoutes => envoy_ratelimit::convert(files),
+    }
+    .map_err(|error| in_template(error, files))?;
+    valid::correct(&mut converted);
+    account::account(&mut converted);
+    Ok(converted)
 }
 
-/// Converts a file. What can't be converted is in the result; an error means that the file can't be read at all.
-pub fn convert(format: SourceFormat, file: &SourceFile<'_>) -> Result<Converted, SyntaxError> {
-    let SourceFile { name, text, directory } = *file;
-    match format {
-        SourceFormat::Nginx => nginx::convert(name, text, directory),
-        SourceFormat::Haproxy => haproxy::convert(name, text, directory),
-        SourceFormat::Traefik => traefik::convert(name, text),
-        SourceFormat::Kong => kong::convert(name, text),
-        SourceFormat::EnvoyRatelimit => envoy_descriptors::convert(name, text),
-        SourceFormat::EnvoyRatelimitRoutes => envoy_ratelimit::convert(name, text),
+/// Says of an error that its file is a template, if it is one.
+fn in_template(error: SyntaxError, files: &[SourceFile<'_>]) -> SyntaxError {
+    let is_template = |file: &SourceFile<'_>| *file.name == *error.place.file && file.text.contains("{{");
+    if !files.iter().any(is_template) {
+        return error;
     }
+    let message = format!("{}: this is a template: convert the file that is made of it", error.message);
+    SyntaxError { message, ..error }
 }

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::note::{FileLine, Finding, Note};
+use super::restrictions::{Account, Restriction};
 
 /// A configuration of tidegate, in the order in which it is written.
 #[derive(Debug, Default)]
@@ -27,6 +28,10 @@ pub struct Converted {
     pub(crate) routes: Vec<TomlRoute>,
     /// `[[descriptors]]`, from the top.
     pub(crate) descriptors: Vec<TomlDescriptor>,
+    /// The restrictions of the origin that are not accounted for yet.
+    pub(crate) restrictions: Vec<Restriction>,
+    /// How many restrictions were converted.
+    pub account: Account,
 }
 
 /// `[[listeners]]`.
@@ -36,6 +41,8 @@ pub(super) struct TomlListener {
     pub address: String,
     /// Files with certificates and their keys.
     pub certificates: Vec<(String, String)>,
+    /// A file with the authorities of client certificates, if they are required.
+    pub client_ca: Option<String>,
     pub proxy_protocol: bool,
     /// `serve`, where it is not the default.
     pub serves: Option<&'static str>,
@@ -96,6 +103,8 @@ pub(super) struct Limit {
     pub on_store_failure: Option<&'static str>,
     /// Names of keys with their own rate.
     pub overrides: Vec<(String, String)>,
+    /// Lines that it is made of, besides those of its notes.
+    pub uses: Vec<FileLine>,
 }
 
 /// An algorithm with its numbers.
@@ -148,6 +157,8 @@ pub(super) struct TomlRoute {
     pub remove_response_headers: Vec<String>,
     /// A size, such as `"10MiB"`.
     pub max_body: Option<String>,
+    /// Lines that it is made of, besides those of its notes.
+    pub uses: Vec<FileLine>,
 }
 
 /// `[[descriptors]]`.
@@ -246,6 +257,7 @@ impl Limit {
             is_shadow: false,
             on_store_failure: None,
             overrides: Vec::new(),
+            uses: Vec::new(),
         }
     }
 }
@@ -297,17 +309,9 @@ impl Converted {
     /// Everything that was not converted, in the order of the origin's lines.
     #[must_use]
     pub fn findings(&self) -> Vec<Finding> {
-        let lists = [&self.notes, &self.client_ip.notes].into_iter();
-        let lists = lists
-            .chain(self.listeners.iter().map(|it| &it.notes))
-            .chain(self.store.iter().map(|it| &it.notes))
-            .chain(self.denied.iter().map(|it| &it.notes))
-            .chain(self.limits.iter().map(|it| &it.notes))
-            .chain(self.upstreams.iter().map(|it| &it.notes))
-            .chain(self.routes.iter().map(|it| &it.notes))
-            .chain(self.descriptors.iter().map(|it| &it.notes));
+        let of_limits = self.limits.iter().flat_map(|it| &it.notes);
         let mut findings: Vec<Finding> = Vec::new();
-        for note in lists.flatten() {
+        for note in self.notes_without_limits().chain(of_limits) {
             if let Note::Finding(finding) = note {
                 findings.push(finding.clone());
             }
@@ -315,6 +319,31 @@ impl Converted {
         findings.sort();
         findings.dedup();
         findings
+    }
+
+    /// All notes but those of limits.
+    pub(super) fn notes_without_limits(&self) -> impl Iterator<Item = &Note> {
+        let lists = [&self.notes, &self.client_ip.notes].into_iter();
+        let lists = lists
+            .chain(self.listeners.iter().map(|it| &it.notes))
+            .chain(self.store.iter().map(|it| &it.notes))
+            .chain(self.denied.iter().map(|it| &it.notes))
+            .chain(self.upstreams.iter().map(|it| &it.notes))
+            .chain(self.routes.iter().map(|it| &it.notes))
+            .chain(self.descriptors.iter().map(|it| &it.notes));
+        lists.flatten()
+    }
+
+    /// The names of the limits that a route or a descriptor names.
+    pub(super) fn named_limits(&self) -> impl Iterator<Item = &String> {
+        let lists = self.routes.iter().map(|it| &it.limits);
+        lists.chain(self.descriptors.iter().map(|it| &it.limits)).chain([&self.default_limits]).flatten()
+    }
+
+    /// Whether it serves nothing: no line of the origin became a route or a rule.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.routes.is_empty() && self.descriptors.is_empty()
     }
 }
 

@@ -5,18 +5,24 @@ mod limits;
 mod locations;
 mod patterns;
 mod remarks;
+mod restrictions;
 mod routes;
 mod scope;
 mod servers;
 mod template;
 mod tree;
 mod upstreams;
+mod variants;
 
+use std::net::IpAddr;
 use std::path::Path;
+
+use ipnet::IpNet;
 
 use self::limits::NginxLimits;
 pub(super) use self::patterns::{literal, start_of_regex};
 use self::remarks::remarks;
+use self::restrictions::{AppliedRestrictions, restrictions};
 use self::routes::RouteMaker;
 use self::scope::{Scope, is_restricted};
 use self::servers::{Server, Servers};
@@ -24,21 +30,26 @@ use self::tree::{Directive, Tree};
 use self::upstreams::Upstreams;
 use super::model::{Converted, TomlClientIp, TomlDenied, TomlRoute, TomlTarget};
 use super::note::{Note, SyntaxError};
+use super::source::SourceFile;
 
-/// Converts a file with this name and text. Files that it names are relative to `directory`.
-pub(super) fn convert(file: &str, text: &str, directory: &Path) -> Result<Converted, SyntaxError> {
+/// Converts files, which are one configuration together. Files that they name are relative to the directory of the first one.
+pub(super) fn convert(files: &[SourceFile<'_>]) -> Result<Converted, SyntaxError> {
+    let directory = files.first().map_or(Path::new(""), |file| file.directory);
     let mut tree = Tree::new(directory);
-    let top = tree.parse(file, text)?;
-    let mut converted = Converted { notes: tree.notes, ..Converted::default() };
-    // A file of sites has no `http` block: nginx includes it in one.
-    let http = top.iter().find(|directive| directive.name == "http");
-    let block = match http {
-        Some(http) => {
+    let (mut block, mut converted) = (Vec::new(), Converted::default());
+    for file in files {
+        let top = tree.parse(file.name, file.text)?;
+        converted.restrictions.extend(restrictions(&top));
+        // A file of sites has no `http` block: nginx includes it in one.
+        if top.iter().any(|directive| directive.name == "http") {
             converted.notes.extend(remarks(&top));
-            http.directives()
+            block.extend(top.into_iter().filter(|it| it.name == "http").filter_map(|it| it.block).flatten());
+        } else {
+            block.extend(top);
         }
-        None => &top[..],
-    };
+    }
+    let block = &block[..];
+    converted.notes.splice(0..0, tree.notes);
     converted.notes.extend(remarks(block));
     let scope = Scope::default().within(block);
     let servers = Servers::of(block, directory);
@@ -47,8 +58,13 @@ pub(super) fn convert(file: &str, text: &str, directory: &Path) -> Result<Conver
         limits: NginxLimits::new(block),
         upstreams: Upstreams::new(block),
         statuses: Vec::new(),
+        applied: AppliedRestrictions::default(),
     };
     add_routes(&mut converted, &servers, &mut maker, &scope);
+    converted.notes.extend(maker.applied.notes(block, "no location that was converted has it"));
+    let outside = block.iter().filter(|directive| matches!(&*directive.name, "location" | "return"));
+    let reason = "it is in no server: convert the file that includes this one";
+    converted.notes.extend(outside.map(|directive| directive.finding(reason).of_block()));
     converted.listeners = servers.listeners;
     converted.notes.extend(maker.limits.unused());
     converted.denied = TomlDenied::new("nginx", &maker.statuses, &mut converted.notes);
@@ -78,7 +94,7 @@ fn add_routes<'d>(
             converted.notes.push(note);
             continue;
         }
-        let routes = maker.server(server.directive, scope, number);
+        let routes = maker.server(server, scope, number);
         converted.notes.extend(server.exposed(listeners));
         converted.notes.extend(server.notes.iter().cloned());
         let is_first_default = server.is_default && defaults.is_empty();
@@ -90,6 +106,10 @@ fn add_routes<'d>(
         }
         if server.is_default {
             defaults.push((server, routes));
+        } else if server.hosts.is_empty() {
+            let reason =
+                "it has no name that a route can have, and is no default server: its routes are left out";
+            converted.notes.push(server.directive.finding(reason).of_block());
         }
     }
     // A sort that keeps the order of equal ones; the length counts for wildcards only.
@@ -111,7 +131,8 @@ fn add_routes<'d>(
     for (other, _) in defaults {
         let reason = "routes of tidegate are the same for all listeners: requests for unknown hosts get the routes of the \
                       first default server on this port, too";
-        converted.notes.push(other.directive.finding(reason));
+        let note = other.directive.finding(reason);
+        converted.notes.push(if other.hosts.is_empty() { note.of_block() } else { note });
     }
 }
 
@@ -140,37 +161,56 @@ fn repeated(routes: &[TomlRoute], server: &Server<'_>) -> Vec<TomlRoute> {
 
 /// A note on a server that only redirects, such as from `http` to `https`.
 fn redirect(server: &Directive, servers: usize) -> Option<Note> {
-    let returned = server.directives().iter().find(|inner| inner.name == "return")?;
+    fn returned(of: &Directive) -> Option<&Directive> {
+        of.directives().iter().find(|inner| inner.name == "return")
+    }
+    let locations = || server.directives().iter().filter(|inner| inner.name == "location");
+    let forwards = locations().flat_map(Directive::directives).any(|inner| inner.name == "proxy_pass");
+    // Other locations are those for certificates.
+    let rest = locations().find(|location| location.args == ["/"] && !forwards);
+    let returned = returned(server).or_else(|| returned(rest?))?;
     let is_redirect = returned.arg(0).starts_with("30") || returned.arg(0).starts_with("http");
     (servers > 1 && is_redirect && returned.args.iter().any(|arg| arg.contains('$'))).then(|| {
-        returned.finding(
-            "ACCESS IS OPEN over plain HTTP if this redirects to HTTPS: tidegate does not redirect, and the listener of this server \
-             serves the routes of the others. Leave it out",
-        )
+        let reason = "ACCESS IS OPEN over plain HTTP if this redirects to HTTPS: tidegate does not redirect, and the listener of \
+                      this server serves the routes of the others. Leave it out";
+        Note::finding(&server.place, &returned.text(), reason).of_block()
     })
 }
 
-/// `[client_ip]`, from the directives of the module `realip`.
+/// `[client_ip]`, from the directives of the module `realip`, which apply to all servers here.
 fn client_ip(block: &[Directive]) -> TomlClientIp {
     let mut client_ip = TomlClientIp::default();
-    for directive in block {
+    let servers = block.iter().filter(|directive| directive.name == "server");
+    let all: Vec<&Directive> = block.iter().chain(servers.flat_map(Directive::directives)).collect();
+    for directive in &all {
+        let value = directive.arg(0);
         match &*directive.name {
-            "set_real_ip_from" if directive.arg(0).starts_with("unix") => {
+            "set_real_ip_from" if value.parse::<IpNet>().is_err() && value.parse::<IpAddr>().is_err() => {
                 client_ip.notes.push(directive.finding("trusted proxies are networks and addresses"));
             }
-            "set_real_ip_from" => client_ip.trusted_proxies.push(directive.arg(0).to_owned()),
-            "real_ip_header" if directive.arg(0) == "proxy_protocol" => {
-                client_ip.notes.push(Note::text("The PROXY header has the address of the client."));
+            "set_real_ip_from" if client_ip.trusted_proxies.iter().all(|known| known != value) => {
+                client_ip.trusted_proxies.push(value.to_owned());
             }
-            "real_ip_header" => client_ip.header = Some(directive.arg(0).to_ascii_lowercase()),
+            "real_ip_header" if value == "proxy_protocol" => {
+                let text = "The PROXY header has the address of the client. tidegate also reads X-Forwarded-For from trusted proxies.";
+                client_ip.notes.push(Note::text(text));
+            }
+            "real_ip_header" => match &client_ip.header {
+                Some(known) if !known.eq_ignore_ascii_case(value) => {
+                    let reason = format!("there is one header for all servers: {known}");
+                    client_ip.notes.push(directive.finding(reason));
+                }
+                _ => client_ip.header = Some(value.to_ascii_lowercase()),
+            },
             _ => {}
         }
     }
-    if !client_ip.trusted_proxies.is_empty() && client_ip.header.is_none() {
+    let names_header = all.iter().any(|it| it.name == "real_ip_header");
+    if !client_ip.trusted_proxies.is_empty() && !names_header {
         client_ip.header = Some("x-real-ip".to_owned());
     }
-    let is_recursive = block.iter().any(|it| it.name == "real_ip_recursive" && it.arg(0) == "on");
-    if client_ip.trusted_proxies.len() > 1 && !is_recursive {
+    let is_recursive = all.iter().any(|it| it.name == "real_ip_recursive" && it.arg(0) == "on");
+    if client_ip.trusted_proxies.len() > 1 && !is_recursive && client_ip.header.is_some() {
         let text = "nginx takes the last address of the header (real_ip_recursive off); tidegate the last one that is no \
                     trusted proxy.";
         client_ip.notes.push(Note::text(text));

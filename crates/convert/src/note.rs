@@ -1,17 +1,19 @@
 //! Comments in a converted configuration: explanations, and lines of the origin that are not converted.
 
 use std::fmt::{self, Display, Formatter};
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// A line of a file of the origin. Files are in the order in which they were read.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileLine {
     /// The number of the file, in the order of reading.
     pub order: usize,
     /// The name of the file, as in messages.
-    pub file: Rc<str>,
+    pub file: Arc<str>,
     /// From 1.
     pub line: usize,
+    /// Tells apart what is in one line.
+    pub column: usize,
 }
 
 impl Display for FileLine {
@@ -29,6 +31,8 @@ pub struct Finding {
     pub text: String,
     /// Why, and what to do instead.
     pub reason: String,
+    /// Whether it is about all that is in the line's block.
+    pub(crate) is_of_block: bool,
 }
 
 impl Display for Finding {
@@ -42,6 +46,8 @@ impl Display for Finding {
 pub(super) enum Note {
     /// An explanation of what was converted.
     Text(String),
+    /// A line that was converted, with its place.
+    Origin(FileLine, String),
     /// A line that was not converted.
     Finding(Finding),
 }
@@ -52,14 +58,28 @@ impl Note {
         Self::Text(text.into())
     }
 
-    /// A line that is not converted; `text` is shortened.
+    /// A line that is converted here.
+    pub fn origin(place: &FileLine, text: impl Into<String>) -> Self {
+        Self::Origin(place.clone(), text.into())
+    }
+
+    /// A line that is not converted, or not completely; `text` is shortened.
     pub fn finding(place: &FileLine, text: &str, reason: impl Into<String>) -> Self {
         const LONGEST: usize = 70;
         let mut text = text.split_whitespace().collect::<Vec<_>>().join(" ").replace('`', "'");
         if text.chars().count() > LONGEST {
             text = text.chars().take(LONGEST - 1).chain(['…']).collect();
         }
-        Self::Finding(Finding { place: place.clone(), text, reason: reason.into() })
+        Self::Finding(Finding { place: place.clone(), text, reason: reason.into(), is_of_block: false })
+    }
+
+    /// The same, about all that is in the line's block.
+    #[must_use]
+    pub fn of_block(self) -> Self {
+        match self {
+            Self::Finding(finding) => Self::Finding(Finding { is_of_block: true, ..finding }),
+            other => other,
+        }
     }
 }
 
@@ -67,6 +87,7 @@ impl Display for Note {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Text(text) => f.write_str(text),
+            Self::Origin(place, text) => write!(f, "{place}: {text}"),
             Self::Finding(finding) => write!(f, "NOT CONVERTED {finding}"),
         }
     }

@@ -1,53 +1,69 @@
 //! Converts dynamic configurations of Traefik, in YAML or TOML.
 
 mod middlewares;
+mod restrictions;
 mod rule;
 
 use std::path::Path;
 
 use self::middlewares::Middlewares;
+use self::restrictions::restrictions;
 use self::rule::{alternatives, widest};
-use super::document::{DocNode, Document};
+use super::document::{DocNode, documents};
 use super::model::{Converted, TomlRoute, TomlTarget, TomlUpstream, UniqueNames};
 use super::note::{Note, SyntaxError};
+use super::source::SourceFile;
 
-/// Converts a file with this name and text; a name that ends with `.toml` is that of a file in TOML.
-pub(super) fn convert(file: &str, text: &str) -> Result<Converted, SyntaxError> {
-    let is_toml =
-        Path::new(file).extension().is_some_and(|it| it == "toml") || text.trim_start().starts_with('[');
-    let document = if is_toml { Document::toml(file, text)? } else { Document::yaml(file, text)? };
-    let mut converted = Converted::default();
-    for root in &document.roots {
-        let http = root.get("http");
-        converted.notes.extend(document.remarks(root, &["http"]));
-        converted.notes.extend(document.remarks(http, &["routers", "services", "middlewares"]));
-        let routers = http.get("routers");
-        let mut maker = RouterConverter {
-            document: &document,
-            routers,
-            middlewares: Middlewares::new(&document, http.get("middlewares"), routers),
-            services: TraefikServices::new(&document, http.get("services")),
-        };
-        let mut found: Vec<(u64, Vec<TomlRoute>)> = Vec::new();
-        for (name, router) in routers.entries() {
-            match maker.routes(name, router) {
-                Ok(made) => found.push((priority(router), made)),
-                Err(note) => converted.notes.push(note),
-            }
+/// Converts files, which are one configuration together; a name that ends with `.toml` is that of a file in TOML.
+pub(super) fn convert(files: &[SourceFile<'_>]) -> Result<Converted, SyntaxError> {
+    let is_toml = |file: &SourceFile<'_>| {
+        let name = Path::new(file.name);
+        name.extension().is_some_and(|it| it == "toml") || file.text.trim_start().starts_with('[')
+    };
+    let (root, notes) = DocNode::joined(documents(files, is_toml)?, 3);
+    let mut converted = Converted { notes, restrictions: restrictions(&root), ..Converted::default() };
+    let http = root.get("http");
+    converted.notes.extend(root.remarks_for(&["http"], foreign(&root)));
+    converted.notes.extend((!root.items().is_empty()).then(|| root.finding("list", foreign(&root))));
+    converted.notes.extend(http.remarks(&["routers", "services", "middlewares"]));
+    let routers = http.get("routers");
+    let mut maker = RouterConverter {
+        routers,
+        middlewares: Middlewares::new(http.get("middlewares"), routers),
+        services: TraefikServices::new(http.get("services")),
+    };
+    let mut found: Vec<(u64, Vec<TomlRoute>)> = Vec::new();
+    for (name, router) in routers.entries() {
+        match maker.routes(name, router) {
+            Ok(made) => found.push((priority(router), made)),
+            Err(note) => converted.notes.push(note),
         }
-        // The sort keeps the order of routers with the same priority.
-        found.sort_by_key(|(priority, _)| std::cmp::Reverse(*priority));
-        converted.routes.extend(found.into_iter().flat_map(|(_, routes)| routes));
-        converted.notes.append(&mut maker.middlewares.notes);
-        converted.limits.append(&mut maker.middlewares.limits);
-        converted.upstreams.append(&mut maker.services.upstreams);
     }
+    // The sort keeps the order of routers with the same priority.
+    found.sort_by_key(|(priority, _)| std::cmp::Reverse(*priority));
+    converted.routes.extend(found.into_iter().flat_map(|(_, routes)| routes));
+    converted.notes.extend(maker.middlewares.unused());
+    converted.limits.append(&mut maker.middlewares.limits);
+    converted.upstreams.append(&mut maker.services.upstreams);
     let text = "Addresses of clients, certificates and entry points are in Traefik's static configuration: write `listen`, and \
                 `trusted_proxies` of `[client_ip]` behind other proxies.";
     converted.notes.push(Note::text(text));
     converted
         .count_each_ipv6_address("Traefik counts each IPv6 address by itself, unless `ipv6Subnet` is set");
     Ok(converted)
+}
+
+/// Why keys of a file are not converted that is no dynamic configuration.
+fn foreign(root: &DocNode) -> &'static str {
+    if root.get("kind").is_present() {
+        "objects of Kubernetes are not read: write a dynamic configuration with the routers, services and middlewares that Traefik's \
+         API shows"
+    } else if root.get("services").is_present() || root.entries().is_empty() {
+        "labels of containers are not read: write a dynamic configuration with the routers, services and middlewares that Traefik's \
+         API shows"
+    } else {
+        "tidegate has no counterpart"
+    }
 }
 
 /// The priority of a router: by default the length of its rule.
@@ -58,7 +74,6 @@ fn priority(router: &DocNode) -> u64 {
 
 /// Makes the routes of routers, with the limits and upstreams that they name.
 struct RouterConverter<'d> {
-    document: &'d Document,
     routers: &'d DocNode,
     middlewares: Middlewares<'d>,
     services: TraefikServices<'d>,
@@ -71,8 +86,7 @@ impl RouterConverter<'_> {
         let restricts = self.middlewares.restrict(router.get("middlewares"))
             || router.get("tls").get("options").is_present();
         let mut base = TomlRoute::default();
-        let failed =
-            |reason: String| self.document.finding(router.get("rule"), &format!("rule: {text}"), reason);
+        let failed = |reason: String| router.get("rule").finding(&format!("rule: {text}"), reason);
         let (matches, is_lost) = match alternatives(text) {
             Ok(matches) => (matches, false),
             Err(reason) if restricts => {
@@ -84,7 +98,7 @@ impl RouterConverter<'_> {
             }
             Err(reason) => return Err(failed(reason)),
         };
-        base.notes.push(self.document.origin(router, &format!("router {name}: {text}")));
+        base.notes.push(router.origin(&format!("router {name}: {text}")));
         let known = [
             "entryPoints",
             "middlewares",
@@ -95,9 +109,9 @@ impl RouterConverter<'_> {
             "tls",
             "observability",
         ];
-        base.notes.extend(self.document.remarks(router, &known));
+        base.notes.extend(router.remarks(&known));
         self.set_target(router, &mut base);
-        base.notes.extend(exposed(self.document, router, self.routers));
+        base.notes.extend(exposed(router, self.routers));
         let prefixes = self.middlewares.apply(name, router.get("middlewares"), &mut base);
         if is_lost {
             base.target = TomlTarget::missing();
@@ -123,33 +137,33 @@ impl RouterConverter<'_> {
             }
             Err(reason) => {
                 let text = format!("service: {service}");
-                route.notes.push(self.document.finding(router.get("service"), &text, reason));
+                route.notes.push(router.get("service").finding(&text, reason));
                 route.target = TomlTarget::missing();
             }
         }
         let options = router.get("tls").get("options");
         if let Some(text) = options.text() {
             let reason = "they may require client certificates: requests get 501 until you set `client_ca` of the listener's `tls`";
-            route.notes.push(self.document.finding(options, &format!("tls.options: {text}"), reason));
+            route.notes.push(options.finding(&format!("tls.options: {text}"), reason));
             route.target = TomlTarget::missing();
         }
     }
 }
 
 /// Notes on listeners that serve a router on which Traefik does not.
-fn exposed(document: &Document, router: &DocNode, routers: &DocNode) -> Vec<Note> {
+fn exposed(router: &DocNode, routers: &DocNode) -> Vec<Note> {
     let mut notes = Vec::new();
     let points = router.get("entryPoints");
     let is_other = |(_, other): &(String, DocNode)| other.get("entryPoints").texts() != points.texts();
     if !points.items().is_empty() && routers.entries().iter().any(is_other) {
         let reason = "ACCESS IS OPEN on all listeners: they all serve this route. Serve routes that only some clients may reach by \
                       another process";
-        notes.push(document.finding(points, "entryPoints", reason));
+        notes.push(points.finding("entryPoints", reason));
     }
     let tls = router.get("tls");
     if tls.is_present() {
         let reason = "ACCESS IS OPEN over plain HTTP: Traefik serves this router with TLS only. Leave out listeners without `tls`";
-        notes.push(document.finding(tls, "tls", reason));
+        notes.push(tls.finding("tls", reason));
     }
     notes
 }
@@ -179,7 +193,6 @@ const MOST_WEIGHT: u64 = 1_000;
 
 /// The upstreams that were made so far.
 struct TraefikServices<'d> {
-    document: &'d Document,
     nodes: &'d DocNode,
     names: UniqueNames,
     made: Vec<(String, String)>,
@@ -187,8 +200,8 @@ struct TraefikServices<'d> {
 }
 
 impl<'d> TraefikServices<'d> {
-    pub fn new(document: &'d Document, nodes: &'d DocNode) -> Self {
-        Self { document, nodes, names: UniqueNames::default(), made: Vec::new(), upstreams: Vec::new() }
+    pub fn new(nodes: &'d DocNode) -> Self {
+        Self { nodes, names: UniqueNames::default(), made: Vec::new(), upstreams: Vec::new() }
     }
 
     /// The name of a service's upstream, and the Host header that its servers get, if it is not the client's.
@@ -210,67 +223,65 @@ impl<'d> TraefikServices<'d> {
             return Ok((name.clone(), host));
         }
         let mut upstream = TomlUpstream { name: self.names.unique(plain), ..TomlUpstream::default() };
-        upstream.notes.push(self.document.origin(node, &format!("service {plain}")));
+        upstream.notes.push(node.origin(&format!("service {plain}")));
         let known = ["healthCheck", "passHostHeader", "servers", "strategy"];
-        upstream.notes.extend(self.document.remarks(balancer, &known));
+        upstream.notes.extend(balancer.remarks(&known));
         for server in balancer.get("servers").items() {
-            self.add_server(server, &mut upstream);
+            add_server(server, &mut upstream);
         }
         if upstream.servers.is_empty() {
             return Err("none of its servers can be converted: requests get 501".to_owned());
         }
-        self.add_settings(balancer, &mut upstream);
+        add_settings(balancer, &mut upstream);
         let name = upstream.name.clone();
         self.upstreams.push(upstream);
         self.made.push((plain.to_owned(), name.clone()));
         Ok((name, host))
     }
+}
 
-    fn add_server(&self, server: &DocNode, upstream: &mut TomlUpstream) {
-        let url = server.get("url").text().unwrap_or("").trim_end_matches('/');
-        upstream.notes.extend(self.document.remarks(server, &["preservePath", "url", "weight"]));
-        if !(url.starts_with("http://") || url.starts_with("https://")) {
-            let reason = "the URL of a server begins with `http://` or `https://`";
-            upstream.notes.push(self.document.finding(server, &format!("url: {url}"), reason));
-            return;
+fn add_server(server: &DocNode, upstream: &mut TomlUpstream) {
+    let url = server.get("url").text().unwrap_or("").trim_end_matches('/');
+    upstream.notes.extend(server.remarks(&["preservePath", "url", "weight"]));
+    if !(url.starts_with("http://") || url.starts_with("https://")) {
+        let reason = "the URL of a server begins with `http://` or `https://`";
+        upstream.notes.push(server.finding(&format!("url: {url}"), reason));
+        return;
+    }
+    let weight = server.get("weight").number().unwrap_or(1).clamp(1, MOST_WEIGHT);
+    let origin = without_path(url);
+    if server.get("preservePath").is_true() {
+        upstream.servers.push((url.to_owned(), weight));
+    } else {
+        if origin.len() < url.len() {
+            let text = format!("Traefik ignores the path of {url}, since `preservePath` is not set.");
+            upstream.notes.push(Note::text(text));
         }
-        let weight = server.get("weight").number().unwrap_or(1).clamp(1, MOST_WEIGHT);
-        let origin = without_path(url);
-        if server.get("preservePath").is_true() {
-            upstream.servers.push((url.to_owned(), weight));
-        } else {
-            if origin.len() < url.len() {
-                let text = format!("Traefik ignores the path of {url}, since `preservePath` is not set.");
-                upstream.notes.push(Note::text(text));
-            }
-            upstream.servers.push((origin.to_owned(), weight));
+        upstream.servers.push((origin.to_owned(), weight));
+    }
+}
+
+/// Adds the balancing and the health checks of a service.
+fn add_settings(balancer: &DocNode, upstream: &mut TomlUpstream) {
+    let strategy = balancer.get("strategy");
+    match strategy.text() {
+        Some("p2c") => upstream.balance = Some("power_of_two".to_owned()),
+        None | Some("wrr") => {}
+        Some(name) => {
+            let reason = "see `balance` of the upstream";
+            upstream.notes.push(strategy.finding(&format!("strategy: {name}"), reason));
         }
     }
-
-    /// Adds the balancing and the health checks of a service.
-    fn add_settings(&self, balancer: &DocNode, upstream: &mut TomlUpstream) {
-        let strategy = balancer.get("strategy");
-        match strategy.text() {
-            Some("p2c") => upstream.balance = Some("power_of_two".to_owned()),
-            None | Some("wrr") => {}
-            Some(name) => {
-                let reason = "see `balance` of the upstream";
-                upstream.notes.push(self.document.finding(strategy, &format!("strategy: {name}"), reason));
-            }
-        }
-        let check = balancer.get("healthCheck");
-        upstream.health_path = check.get("path").text().map(str::to_owned);
-        for (name, value) in check.entries().iter().filter(|(name, _)| name != "path") {
-            let reason = match &**name {
-                "interval" | "timeout" => format!("set `health.{name}` of the upstream"),
-                "unhealthyInterval" => "set `health.interval` of the upstream".to_owned(),
-                _ => {
-                    "tidegate requests the path from each server with GET, and expects a status of 2xx or 3xx"
-                        .to_owned()
-                }
-            };
-            upstream.notes.push(self.document.finding(value, &format!("healthCheck.{name}"), reason));
-        }
+    let check = balancer.get("healthCheck");
+    upstream.health_path = check.get("path").text().map(str::to_owned);
+    for (name, value) in check.entries().iter().filter(|(name, _)| name != "path") {
+        let reason = match &**name {
+            "interval" | "timeout" => format!("set `health.{name}` of the upstream"),
+            "unhealthyInterval" => "set `health.interval` of the upstream".to_owned(),
+            _ => "tidegate requests the path from each server with GET, and expects a status of 2xx or 3xx"
+                .to_owned(),
+        };
+        upstream.notes.push(value.finding(&format!("healthCheck.{name}"), reason));
     }
 }
 

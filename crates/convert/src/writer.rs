@@ -164,7 +164,9 @@ fn write_listener(out: &mut TomlWriter, listener: &TomlListener) {
         |(cert, key): &(String, String)| format!("{{ cert = {}, key = {} }}", quoted(cert), quoted(key));
     let files: Vec<String> = listener.certificates.iter().map(file).collect();
     if !files.is_empty() {
-        out.line(&format!("tls = {{ certificates = [{}] }}", files.join(", ")));
+        let client_ca = listener.client_ca.iter().map(|file| format!(", client_ca = {}", quoted(file)));
+        let client_ca: String = client_ca.collect();
+        out.line(&format!("tls = {{ certificates = [{}]{client_ca} }}", files.join(", ")));
     }
 }
 

@@ -1,6 +1,7 @@
 //! `tidegate convert`: what it writes, and that tidegate then decides as the origin does.
 
 mod access;
+mod account;
 mod golden;
 mod haproxy;
 mod nginx;

@@ -2,7 +2,6 @@
 
 use super::sections::{Section, SectionLine};
 use crate::model::{TomlUpstream, UniqueNames};
-use crate::note::Note;
 
 /// The highest weight of a server.
 const MOST_WEIGHT: u64 = 1_000;
@@ -53,7 +52,7 @@ impl Backends {
 
 fn upstream(section: &Section, name: String) -> TomlUpstream {
     let header = &section.header;
-    let notes = vec![Note::text(format!("{}: {}", header.place, header.words.join(" ")))];
+    let notes = vec![header.origin()];
     let mut upstream = TomlUpstream { notes, name, ..TomlUpstream::default() };
     let checked = section
         .lines

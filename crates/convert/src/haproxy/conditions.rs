@@ -26,11 +26,7 @@ impl<'s> Acls<'s> {
     /// The condition at the end of a line: alternatives, of which one must hold. A line without one has one without tests.
     pub fn condition(&self, line: &SectionLine) -> Result<Vec<Conjunction>, String> {
         let alternatives = self.alternatives(line);
-        let reason = alternatives.iter().flatten().find_map(|term| match &term.criterion {
-            Criterion::Other(Unconverted { reason, .. }) => Some(reason.clone()),
-            _ => None,
-        });
-        reason.map_or(Ok(alternatives), Err)
+        convertible(&alternatives).map(|()| alternatives)
     }
 
     /// The condition at the end of a line, with the tests that can't be converted.
@@ -104,6 +100,15 @@ impl<'s> Acls<'s> {
     }
 }
 
+/// Fails with the reason if a test can't be converted.
+pub(super) fn convertible(alternatives: &[Conjunction]) -> Result<(), String> {
+    let reason = alternatives.iter().flatten().find_map(|term| match &term.criterion {
+        Criterion::Other(Unconverted { reason, .. }) => Some(reason.clone()),
+        _ => None,
+    });
+    reason.map_or(Ok(()), Err)
+}
+
 /// The negation of alternatives: of each conjunction one test must not hold.
 fn negated(alternatives: &[Conjunction]) -> Vec<Conjunction> {
     let mut all: Vec<Conjunction> = vec![Vec::new()];
@@ -123,12 +128,16 @@ fn negated(alternatives: &[Conjunction]) -> Vec<Conjunction> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::super::criteria::StickCounter;
     use super::*;
+    use crate::source::SourceFile;
 
     fn parsed(text: &str) -> Result<Vec<Conjunction>, String> {
         let text = format!("frontend f\n  acl api path_beg /api/ /v1\n  acl api path /v2\n  {text}\n");
-        let section = super::super::sections::sections("f", &text).unwrap().remove(0);
+        let file = SourceFile { name: "f", text: &text, directory: Path::new("") };
+        let section = super::super::sections::sections(0, &file).unwrap().remove(0);
         Acls::of(&section).condition(section.lines.last().unwrap())
     }
 

@@ -220,6 +220,9 @@ fn host(method: &str, values: &[&str]) -> Result<Criterion, String> {
 }
 
 fn value(kind: ConditionKind, name: &str, method: &str, values: &[&str]) -> Result<Criterion, String> {
+    if name.is_empty() || values.is_empty() && method != "found" {
+        return Err("a test of a value needs its name and a value to compare with".to_owned());
+    }
     let pattern = |value: &&str| {
         let text = literal(value);
         match method {

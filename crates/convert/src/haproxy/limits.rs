@@ -48,6 +48,8 @@ struct CounterRule<'a> {
     most: u64,
     /// The line of the rule.
     deny: &'a SectionLine,
+    /// Whether it also denies requests that are not tracked.
+    is_narrowed: bool,
 }
 
 impl<'s> HaproxyLimits<'s> {
@@ -80,11 +82,19 @@ impl<'s> HaproxyLimits<'s> {
         scope.add(&others.into_iter().cloned().collect::<Vec<_>>()).map_err(fail)?;
         let mut restricted = Vec::new();
         for track in self.tracks(section, counter).map_err(fail)? {
+            let wanted = scope.only.clone();
             let mut scope = scope.clone();
             if !scope.track(&track).map_err(|reason| track.line.finding(reason))? {
                 continue;
             }
-            let name = self.limit(&track, &CounterRule { counter, most: *number, deny }, &scope)?;
+            // A lookup before the request is tracked does not count it yet.
+            let is_earlier = counter.slot.is_none()
+                && track.line.word(0) == deny.word(0)
+                && section.lines.iter().position(|line| line.place == deny.place)
+                    < section.lines.iter().position(|line| line.place == track.line.place);
+            let most = number.saturating_add(u64::from(is_earlier));
+            let is_narrowed = counter.slot.is_none() && scope.only != wanted;
+            let name = self.limit(&track, &CounterRule { counter, most, deny, is_narrowed }, &scope)?;
             let line = Some(deny.clone());
             restricted.push(Restricted { name, only: scope.only, except: scope.except, line });
         }
@@ -93,17 +103,21 @@ impl<'s> HaproxyLimits<'s> {
 
     /// The rules that track the keys of a counter.
     fn tracks(&self, section: &'s Section, counter: &StickCounter) -> Result<Vec<Track<'s>>, String> {
-        let Some(slot) = counter.slot else {
-            return Err("`src_…` looks a counter up that another rule tracks: use `sc_…` with the number of that rule".to_owned());
-        };
         // A backend's rules may use what its frontend tracks.
         let frontends = self
             .sections
             .iter()
             .filter(|other| section.kind() == "backend" && matches!(other.kind(), "frontend" | "listen"));
         let all = std::iter::once(section).chain(frontends);
-        let found: Vec<Track<'_>> =
-            all.flat_map(|section| tracks(section).filter(move |it| it.slot == slot)).collect();
+        let all = all.flat_map(tracks);
+        let Some(slot) = counter.slot else {
+            // A lookup of the address of the client, whichever rule tracks it.
+            let table = counter.table.as_deref().unwrap_or(section.name());
+            let found: Vec<Track<'_>> = all.filter(|it| it.table == table && it.key == "src").collect();
+            let missing = || format!("no rule here tracks `src` in the table `{table}`");
+            return if found.is_empty() { Err(missing()) } else { Ok(found) };
+        };
+        let found: Vec<Track<'_>> = all.filter(|it| it.slot == slot).collect();
         if found.is_empty() { Err(format!("no rule tracks sc{slot}")) } else { Ok(found) }
     }
 
@@ -114,26 +128,33 @@ impl<'s> HaproxyLimits<'s> {
         rule: &CounterRule<'_>,
         scope: &LimitScope,
     ) -> Result<String, Note> {
-        let CounterRule { counter, most, deny } = *rule;
+        let CounterRule { counter, most, deny, is_narrowed } = *rule;
         let table = counter.table.as_deref().unwrap_or(track.table);
         let missing = || deny.finding(format!("the section `{table}` has no stick-table"));
         let section = self.sections.iter().find(|section| section.name() == table).ok_or_else(missing)?;
         let line = section.find(&["stick-table"]).next().ok_or_else(missing)?;
-        let stores = line.after("store").unwrap_or("");
-        let (algorithm, charge_on) =
-            algorithm(counter, most, stores).map_err(|reason| deny.finding(reason))?;
+        let (algorithm, charge_on) = algorithm(counter, most, line).map_err(|reason| deny.finding(reason))?;
         let (key, on_missing) = key(track.key).map_err(|reason| track.line.finding(reason))?;
         let (table, allow) = (table.to_owned(), scope.allow.clone());
         let made = RuleIdentity { table, algorithm: algorithm.clone(), key: key.clone(), allow };
         let known = self.made.iter().position(|known| *known == made);
         if let Some(index) = known {
+            self.all[index].uses.push(deny.place.clone());
             return Ok(self.all[index].name.clone());
         }
         let mut limit = Limit::new(self.names.unique(&made.table), algorithm, vec![key]);
-        limit.notes = [line, track.line, deny]
-            .map(|line| Note::text(format!("{}: {}", line.place, line.words.join(" "))))
-            .to_vec();
+        limit.notes = [line, track.line, deny].map(SectionLine::origin).to_vec();
         limit.notes.extend(differences(counter).map(Note::text));
+        if counter.name == "http_req_cnt" {
+            let reason = "HAProxy counts until no request has come for the `expire` of the table; the limit counts those of the last such \
+                          period";
+            limit.notes.push(deny.finding(reason));
+        }
+        if is_narrowed {
+            let reason =
+                "HAProxy also denies requests that it does not track; the limit is for those that it tracks";
+            limit.notes.push(deny.finding(reason));
+        }
         (limit.on_missing, limit.charge_on) = (on_missing, charge_on);
         limit.allow.clone_from(&scope.allow);
         let name = limit.name.clone();
@@ -205,7 +226,13 @@ impl LimitScope {
 }
 
 /// The algorithm of a counter that may be at most this number, and the statuses that it counts.
-fn algorithm(counter: &StickCounter, number: u64, stores: &str) -> Result<(TomlAlgorithm, Vec<u16>), String> {
+fn algorithm(
+    counter: &StickCounter,
+    number: u64,
+    table: &SectionLine,
+) -> Result<(TomlAlgorithm, Vec<u16>), String> {
+    let stores = table.words.windows(2).filter(|pair| pair[0] == "store").map(|pair| &*pair[1]);
+    let stores = stores.collect::<Vec<_>>().join(",");
     let period = stores.split(',').map(str::trim).find_map(|stored| {
         let (name, period) = stored.split_once('(').unwrap_or((stored, ""));
         (name == counter.name).then(|| period.trim_end_matches(')'))
@@ -220,6 +247,12 @@ fn algorithm(counter: &StickCounter, number: u64, stores: &str) -> Result<(TomlA
     };
     match &*counter.name {
         "http_req_rate" => Ok((window(number)?, Vec::new())),
+        "http_req_cnt" => {
+            let expire = table.after("expire").and_then(period_of);
+            let period = expire.ok_or("its table has no `expire`: the count never ends")?;
+            let rate = format!("{number}/{period}");
+            Ok((TomlAlgorithm::SlidingWindow { rate, buckets: BUCKETS }, Vec::new()))
+        }
         // HAProxy compares before it knows the status: one more error is admitted.
         "http_err_rate" => Ok((window(number.saturating_add(1))?, ERRORS.to_vec())),
         "conn_cur" if (1..=MOST_IN_FLIGHT).contains(&number) => {

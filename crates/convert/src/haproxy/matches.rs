@@ -216,7 +216,11 @@ pub(super) fn limited(mut route: TomlRoute, limits: &[&Restricted]) -> Vec<TomlR
         let any = |of: &[Selected]| of.iter().any(|selection| holding.contains(&selection));
         let applies =
             |limit: &&&Restricted| (limit.only.is_empty() || any(&limit.only)) && !any(&limit.except);
-        route.limits = limits.iter().filter(applies).map(|limit| limit.name.clone()).collect();
+        for limit in limits.iter().filter(applies) {
+            if !route.limits.contains(&limit.name) {
+                route.limits.push(limit.name.clone());
+            }
+        }
         if index > 0 {
             route.notes.clear();
         }
@@ -238,6 +242,17 @@ pub(super) fn without_repetitions(routes: Vec<TomlRoute>) -> (Vec<TomlRoute>, Ve
             kept.push(route);
             continue;
         };
+        if matches!(earlier.target, TomlTarget::Upstream(_)) {
+            let reason = "an earlier route has its requests";
+            notes.extend(route.notes.iter().filter_map(|note| match note {
+                Note::Origin(place, text) if route.uses.contains(place) => {
+                    Some(Note::finding(place, text, reason))
+                }
+                _ => None,
+            }));
+        } else {
+            earlier.uses.extend(route.uses.iter().cloned());
+        }
         let to = if is_missing(earlier) { &mut earlier.notes } else { &mut notes };
         for note in route.notes {
             if matches!(note, Note::Finding(_)) && !to.contains(&note) {

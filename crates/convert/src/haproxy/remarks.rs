@@ -61,6 +61,9 @@ const ADVICE: &[(&[&str], &str)] = &[
     (&["timeout", "tunnel"], "set `tunnel_timeout` of `[[listeners]]`"),
 ];
 
+/// Limits of the process.
+pub(super) const PROCESS_LIMITS: [&str; 3] = ["maxconnrate", "maxsessrate", "maxsslrate"];
+
 /// Options that are converted, or that tidegate needs no counterpart of: logs, sockets, and what it does in any case.
 const NEEDLESS_OPTIONS: &[&str] = &[
     "clitcpka",
@@ -115,6 +118,12 @@ pub(super) fn remark(line: &SectionLine) -> Option<Note> {
     }
     let advice = ADVICE.iter().find(|(words, _)| line.begins(words));
     Some(line.finding(advice.map_or("tidegate has no counterpart", |(_, advice)| advice)))
+}
+
+/// A note on a line of `global`, most of which are about the process.
+pub(super) fn of_process(line: &SectionLine) -> Option<Note> {
+    let reason = "tidegate limits requests, not new connections; see `max_connections` of `[[listeners]]`";
+    PROCESS_LIMITS.contains(&line.word(0)).then(|| line.finding(reason))
 }
 
 /// A note on an `option`.

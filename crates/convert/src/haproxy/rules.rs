@@ -10,6 +10,8 @@ use crate::note::Note;
 
 /// The status of a denial, unless the rule has another one.
 const DEFAULT_STATUS: u16 = 403;
+/// The status for a backend without servers.
+const NO_SERVER: u16 = 503;
 /// The consequence for requests that a rule may refuse, if its condition can't be converted.
 const CONSEQUENCE: &str = "the requests that it may concern get 501 until you replace this route";
 
@@ -26,6 +28,14 @@ pub(super) struct SectionRules {
     pub remove_response_headers: Vec<String>,
     /// Networks that the rules so far admit, whatever later rules say.
     exempt: Vec<String>,
+}
+
+/// A rule that denies by counters.
+pub(super) struct CountedRule<'s, 'a> {
+    pub line: &'s SectionLine,
+    pub status: u16,
+    /// It denies if one of these holds.
+    pub alternatives: &'a [Conjunction],
 }
 
 /// Converts rules.
@@ -81,9 +91,18 @@ impl<'s> RuleMaker<'s> {
             rules.notes.push(line.finding(reason));
             return others;
         }
-        for conjunction in counted {
-            match self.limits.of_rule(section, line, &conjunction, &rules.exempt) {
-                Ok(limits) if limits.is_empty() => {}
+        self.add_limits(section, &CountedRule { line, status, alternatives: &counted }, rules);
+        others
+    }
+
+    /// Adds the limits of a rule.
+    pub fn add_limits(&mut self, section: &'s Section, rule: &CountedRule<'s, '_>, rules: &mut SectionRules) {
+        let CountedRule { line, status, alternatives } = *rule;
+        for conjunction in alternatives {
+            match self.limits.of_rule(section, line, conjunction, &rules.exempt) {
+                Ok(limits) if limits.is_empty() => {
+                    rules.notes.push(line.finding("no request that it denies is tracked"));
+                }
                 Ok(limits) => {
                     rules.limits.extend(limits);
                     if self.statuses.iter().all(|known| known.code != status) {
@@ -92,10 +111,14 @@ impl<'s> RuleMaker<'s> {
                     }
                 }
                 Err(note) if rules.notes.contains(&note) => {}
-                Err(note) => rules.notes.push(note),
+                Err(note) => {
+                    // The note may be on another line.
+                    let own = matches!(&note, Note::Finding(it) if it.place == line.place);
+                    rules.notes.extend((!own).then(|| line.finding("the rule that tracks is not converted")));
+                    rules.notes.push(note);
+                }
             }
         }
-        others
     }
 }
 
@@ -109,9 +132,12 @@ fn exempted(acls: &Acls<'_>, line: &SectionLine) -> Option<Vec<String>> {
     }
 }
 
-/// Adds routes for the requests that a rule refuses.
+/// Adds routes for the requests that a rule refuses by these alternatives, if it has any.
 fn refuse(line: &SectionLine, alternatives: &[Conjunction], target: &TomlTarget, rules: &mut SectionRules) {
-    if !rules.exempt.is_empty() && !alternatives.is_empty() {
+    if alternatives.is_empty() {
+        return;
+    }
+    if !rules.exempt.is_empty() {
         let reason = "earlier rules exempt networks from it, which routes can't do";
         return lose(line, reason, alternatives, rules);
     }
@@ -119,33 +145,45 @@ fn refuse(line: &SectionLine, alternatives: &[Conjunction], target: &TomlTarget,
         Ok(selections) => selections,
         Err(reason) => return lose(line, &reason, alternatives, rules),
     };
-    let note = Note::text(format!("{}: {}", line.place, line.words.join(" ")));
-    add(selections.iter().map(|it| TomlRoute { target: target.clone(), ..selected(it) }), note, rules);
+    let uses = vec![line.place.clone()];
+    let refused = |it: &_| TomlRoute { target: target.clone(), uses: uses.clone(), ..selected(it) };
+    add(line, selections.iter().map(refused), line.origin(), rules);
 }
 
 /// Adds routes with 501 for all requests for which a rule that is not converted may restrict access.
 fn lose(line: &SectionLine, reason: &str, alternatives: &[Conjunction], rules: &mut SectionRules) {
     let selections = widest(alternatives);
     let note = line.finding(format!("{reason}: {CONSEQUENCE}"));
-    add(selections.iter().map(|it| TomlRoute { target: TomlTarget::missing(), ..selected(it) }), note, rules);
+    let missing = |it: &_| TomlRoute { target: TomlTarget::missing(), ..selected(it) };
+    add(line, selections.iter().map(missing), note, rules);
 }
 
-/// Adds routes, of which the first one gets the note.
-fn add(routes: impl Iterator<Item = TomlRoute>, note: Note, rules: &mut SectionRules) {
+/// Adds the routes of a line, of which the first one gets the note.
+fn add(line: &SectionLine, routes: impl Iterator<Item = TomlRoute>, note: Note, rules: &mut SectionRules) {
     let start = rules.refused.len();
     rules.refused.extend(routes);
-    if let Some(first) = rules.refused.get_mut(start) {
-        first.notes.push(note);
+    match rules.refused.get_mut(start) {
+        Some(first) => first.notes.push(note),
+        None => rules.notes.push(line.finding("no request meets its condition")),
     }
 }
 
 /// Adds the change of a header that a rule makes.
 fn header(line: &SectionLine, rules: &mut SectionRules) {
     let (name, value) = (line.word(2).to_ascii_lowercase(), line.word(3));
-    let is_own =
-        matches!(&*name, "x-forwarded-proto" | "x-forwarded-for" | "x-forwarded-host" | "x-forwarded-port");
+    // tidegate sets these itself.
+    let condition = line.words.iter().skip_while(|word| *word != "if").skip(1).map(String::as_str);
+    let condition = condition.filter(|word| !matches!(*word, "{" | "}")).collect::<Vec<_>>().concat();
+    let is_own = match &*name {
+        "x-forwarded-for" => matches!(value, "%[src]" | "%ci"),
+        "x-forwarded-host" => value.contains("hdr(") && value.to_ascii_lowercase().contains("(host"),
+        "x-forwarded-proto" => {
+            value.contains("ssl_fc")
+                || matches!((value, &*condition), ("https", "ssl_fc") | ("http", "!ssl_fc"))
+        }
+        _ => false,
+    };
     if line.words.iter().any(|word| word == "if" || word == "unless") || value.contains('%') {
-        // tidegate sets these itself.
         if !is_own {
             rules.notes.push(
                 line.finding("headers of a route have constant values, and no conditions of their own"),
@@ -154,7 +192,7 @@ fn header(line: &SectionLine, rules: &mut SectionRules) {
         return;
     }
     match (line.word(0), line.word(1)) {
-        ("http-request", "set-header") if !is_own => rules.set_headers.push((name, value.to_owned())),
+        ("http-request", "set-header") => rules.set_headers.push((name, value.to_owned())),
         ("http-request", "del-header") => rules.remove_headers.push(name),
         ("http-response", "set-header") => rules.set_response_headers.push((name, value.to_owned())),
         ("http-response", "del-header") => rules.remove_response_headers.push(name),
@@ -256,6 +294,24 @@ fn response(line: &SectionLine) -> Action {
     let is_different = has(&["file", "lf-file", "lf-string", "errorfile", "errorfiles", "hdr"]);
     let reason = "a response of tidegate has a constant text as its body, and no headers of its own";
     Action::Refuse { status: Some(status), target, note: is_different.then(|| line.finding(reason)) }
+}
+
+/// The status with which a backend denies all requests, if it does.
+pub(super) fn denial(section: &Section) -> Option<u16> {
+    let is_for_all = |line: &&SectionLine| !line.words.iter().any(|word| word == "if" || word == "unless");
+    let refusals = section.lines.iter().filter(is_for_all).filter_map(|line| match action(line) {
+        Some(Action::Refuse { status, .. }) => Some(status.unwrap_or(DEFAULT_STATUS)),
+        _ => None,
+    });
+    let has_servers = section.find(&["server"]).next().is_some();
+    let status = { refusals }.next().or((!has_servers).then_some(NO_SERVER))?;
+    (status >= 400).then_some(status)
+}
+
+/// Notes on the lines by which a section refuses requests, where a limit does it in their place.
+pub(super) fn refusals(section: &Section) -> impl Iterator<Item = Note> {
+    let refuses = |line: &&SectionLine| matches!(action(line), Some(Action::Refuse { .. }));
+    section.lines.iter().filter(refuses).map(SectionLine::origin)
 }
 
 /// Whether a section has rules that refuse requests, other than limits, or whether it has no servers to forward them to.

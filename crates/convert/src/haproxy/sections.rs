@@ -1,8 +1,9 @@
 //! The sections and lines of a configuration of `HAProxy`.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::note::{FileLine, Note, SyntaxError};
+use crate::source::SourceFile;
 
 /// A line of a section.
 #[derive(Clone, Debug)]
@@ -27,6 +28,11 @@ impl SectionLine {
     pub fn after(&self, word: &str) -> Option<&str> {
         let index = self.words.iter().position(|other| other == word)?;
         self.words.get(index + 1).map(String::as_str)
+    }
+
+    /// A note that it is converted here.
+    pub fn origin(&self) -> Note {
+        Note::origin(&self.place, self.words.join(" "))
     }
 
     /// A note that it is not converted.
@@ -75,12 +81,12 @@ const KINDS: [&str; 13] = [
     "ring",
 ];
 
-/// The sections of a file. Fails if a quote is not closed, or a line is before the first section.
-pub(super) fn sections(file: &str, text: &str) -> Result<Vec<Section>, SyntaxError> {
-    let file: Rc<str> = Rc::from(file);
+/// The sections of the file with this number. Fails if a quote is not closed, or a line is before the first section.
+pub(super) fn sections(order: usize, file: &SourceFile<'_>) -> Result<Vec<Section>, SyntaxError> {
+    let name: Arc<str> = Arc::from(file.name);
     let mut sections: Vec<Section> = Vec::new();
-    for (index, text) in text.lines().enumerate() {
-        let place = FileLine { order: 0, file: Rc::clone(&file), line: index + 1 };
+    for (index, text) in file.text.lines().enumerate() {
+        let place = FileLine { order, file: Arc::clone(&name), line: index + 1, column: 1 };
         let words = words(text).ok_or_else(|| SyntaxError {
             place: place.clone(),
             message: "a quote is not closed".to_owned(),

@@ -1,11 +1,12 @@
 //! The plugin `rate-limiting`, and what other plugins mean for routes.
 
-use crate::document::{DocNode, Document};
+use super::entities::{all_routes, named};
+use crate::document::DocNode;
 use crate::model::{Limit, TomlAlgorithm, TomlDenied, TomlRoute, TomlStore, TomlTarget, UniqueNames};
 use crate::note::Note;
 
 /// The periods of a plugin, and those of tidegate. Both are of the calendar in UTC.
-const PERIODS: [(&str, &str); 6] = [
+pub(super) const PERIODS: [(&str, &str); 6] = [
     ("second", "s"),
     ("minute", "minute"),
     ("hour", "hour"),
@@ -14,7 +15,7 @@ const PERIODS: [(&str, &str); 6] = [
     ("year", "year"),
 ];
 /// Plugins that restrict no access. All others may do so.
-const HARMLESS: [&str; 24] = [
+pub(super) const HARMLESS: [&str; 24] = [
     "acme",
     "aws-lambda",
     "correlation-id",
@@ -41,22 +42,22 @@ const HARMLESS: [&str; 24] = [
     "zipkin",
 ];
 
-/// The scope of a plugin.
+/// The scope of a plugin: a service, a route, or all.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PluginScope<'d> {
-    pub service: Option<&'d str>,
-    pub route: Option<&'d str>,
+    pub service: Option<&'d DocNode>,
+    pub route: Option<&'d DocNode>,
 }
 
 struct Plugin<'d> {
     node: &'d DocNode,
     name: &'d str,
     scope: PluginScope<'d>,
+    is_used: bool,
 }
 
 /// The plugins of a file, and the limits that were made of them.
 pub(super) struct Plugins<'d> {
-    document: &'d Document,
     all: Vec<Plugin<'d>>,
     names: UniqueNames,
     /// The indices of the plugins that were converted, with the names of their limits.
@@ -68,9 +69,8 @@ pub(super) struct Plugins<'d> {
 }
 
 impl<'d> Plugins<'d> {
-    pub fn of(document: &'d Document, root: &'d DocNode) -> Self {
+    pub fn of(root: &'d DocNode) -> Self {
         let mut found = Self {
-            document,
             all: Vec::new(),
             names: UniqueNames::default(),
             made: Vec::new(),
@@ -79,51 +79,62 @@ impl<'d> Plugins<'d> {
             store: None,
             denied: None,
         };
-        found.add(root.get("plugins"), PluginScope::default());
+        found.add(root, root, PluginScope::default());
         for service in root.get("services").items() {
-            let scope = PluginScope { service: service.get("name").text(), route: None };
-            found.add(service.get("plugins"), scope);
-            for route in service.get("routes").items() {
-                found.add(route.get("plugins"), PluginScope { route: route.get("name").text(), ..scope });
-            }
+            found.add(root, service, PluginScope { service: Some(service), route: None });
         }
-        for route in root.get("routes").items() {
-            found.add(route.get("plugins"), PluginScope { route: route.get("name").text(), service: None });
+        for (route, service) in all_routes(root) {
+            found.add(root, route, PluginScope { service, route: Some(route) });
         }
         found
     }
 
-    fn add(&mut self, list: &'d DocNode, scope: PluginScope<'d>) {
-        for node in list.items() {
+    /// Adds the plugins of a node with this scope.
+    fn add(&mut self, root: &'d DocNode, of: &'d DocNode, scope: PluginScope<'d>) {
+        for node in of.get("plugins").items() {
             let name = node.get("name").text().unwrap_or("");
             if node.get("enabled").text() == Some("false") {
                 continue;
             }
             if node.get("consumer").is_present() || node.get("consumer_group").is_present() {
                 let reason = "use the key part `consumer`, with own `limits` in the file of `[consumers]` or with tiers";
-                self.notes.push(self.document.finding(
-                    node,
-                    &format!("name: {name} (for a consumer)"),
-                    reason,
-                ));
+                self.notes.push(node.finding(&format!("name: {name} (for a consumer)"), reason));
                 continue;
             }
-            let named = |key: &str| node.get(key).text().or(node.get(key).get("name").text());
-            let scope = PluginScope {
-                service: named("service").or(scope.service),
-                route: named("route").or(scope.route),
-            };
-            self.all.push(Plugin { node, name, scope });
+            let routes = all_routes(root).into_iter().map(|(route, _)| route);
+            let (service, route) = (node.get("service"), node.get("route"));
+            let is_there = |by: &DocNode, found: Option<&DocNode>| !by.is_present() || found.is_some();
+            let named_service = named(root.get("services").items().iter(), service);
+            let named_route = named(routes, route);
+            if !is_there(service, named_service) || !is_there(route, named_route) {
+                let reason =
+                    "the files have no service or route of this name: it applies to none of their routes";
+                self.notes.push(node.finding(&format!("name: {name}"), reason));
+                continue;
+            }
+            let scope =
+                PluginScope { service: named_service.or(scope.service), route: named_route.or(scope.route) };
+            self.all.push(Plugin { node, name, scope, is_used: false });
         }
+    }
+
+    /// Notes on the plugins that no route has.
+    pub fn unused(&self) -> Vec<Note> {
+        let reason = "no route that was converted has this plugin";
+        let unused = self.all.iter().filter(|plugin| !plugin.is_used);
+        unused.map(|plugin| plugin.node.finding(&format!("name: {}", plugin.name), reason)).collect()
     }
 
     /// Adds the limits of a route's plugins to it. Of several plugins of a kind only the most specific one applies.
     pub fn apply(&mut self, scope: PluginScope<'_>, route: &mut TomlRoute) {
+        let is_same = |own: Option<&DocNode>, of: Option<&DocNode>| match (own, of) {
+            (Some(own), Some(of)) => std::ptr::eq(own, of),
+            (own, _) => own.is_none(),
+        };
         let mut best: Vec<(&str, u8, usize)> = Vec::new();
         for (index, plugin) in self.all.iter().enumerate() {
             let PluginScope { service, route } = plugin.scope;
-            let fits = service.is_none_or(|name| scope.service == Some(name))
-                && route.is_none_or(|name| scope.route == Some(name));
+            let fits = is_same(service, scope.service) && is_same(route, scope.route);
             let rank = u8::from(service.is_some()) + 2 * u8::from(route.is_some());
             if !fits {
                 continue;
@@ -136,6 +147,7 @@ impl<'d> Plugins<'d> {
         }
         let indices: Vec<usize> = best.into_iter().map(|(.., index)| index).collect();
         for index in indices {
+            self.all[index].is_used = true;
             let (node, name) = (self.all[index].node, self.all[index].name);
             let text = format!("name: {name}");
             if name == "rate-limiting" {
@@ -144,14 +156,10 @@ impl<'d> Plugins<'d> {
             } else if !HARMLESS.contains(&name) {
                 let reason = "it may restrict access, which is not converted: requests get 501 until you replace it, such as by \
                               `[consumers]` or `[jwt]`";
-                route.notes.push(self.document.finding(node, &text, reason));
+                route.notes.push(node.finding(&text, reason));
                 route.target = TomlTarget::missing();
             } else {
-                route.notes.push(self.document.finding(
-                    node,
-                    &text,
-                    "tidegate has no counterpart of this plugin",
-                ));
+                route.notes.push(node.finding(&text, "tidegate has no counterpart of this plugin"));
             }
         }
     }
@@ -164,18 +172,30 @@ impl<'d> Plugins<'d> {
         }
         let config = node.get("config");
         let (key, notes) = self.key(node, config);
-        let base = own.route.or(own.service).unwrap_or("all");
+        let base = own.route.or(own.service).map_or("all", |of| of.get("name").text().unwrap_or("limit"));
         let mut names = Vec::new();
         for (period, unit) in PERIODS {
-            let Some(units) = config.get(period).number().filter(|units| *units > 0) else { continue };
+            let value = config.get(period);
+            if !value.is_present() {
+                continue;
+            }
+            let text = format!("{period}: {}", value.text().unwrap_or_default());
+            let Some(units) = value.number().filter(|units| *units > 0) else {
+                let reason = "a limit has a whole number above 0: it is left out until you write one";
+                self.notes.push(value.finding(&text, reason));
+                continue;
+            };
             let algorithm = TomlAlgorithm::FixedWindow { rate: format!("{units}/{unit}") };
             let name = self.names.unique(&format!("{base}-{period}"));
             let mut limit = Limit::new(name.clone(), algorithm, vec![key.clone()]);
-            limit.notes.push(self.document.origin(node, &format!("rate-limiting, {period}: {units}")));
+            limit.notes.push(value.origin(&format!("rate-limiting, {text}")));
             limit.notes.extend(notes.iter().cloned());
             limit.on_store_failure = on_store_failure(config);
             self.limits.push(limit);
             names.push(name);
+        }
+        if PERIODS.iter().all(|(period, _)| !config.get(period).is_present()) {
+            self.notes.push(node.finding("name: rate-limiting", "its `config` here has no limits"));
         }
         self.settings(node, config);
         self.made.push((index, names.clone()));
@@ -185,7 +205,7 @@ impl<'d> Plugins<'d> {
     /// The key part of a plugin, and notes on it.
     fn key(&self, node: &DocNode, config: &DocNode) -> (String, Vec<Note>) {
         let by = config.get("limit_by").text().unwrap_or("consumer");
-        let fail = |reason: &str| vec![self.document.finding(node, &format!("limit_by: {by}"), reason)];
+        let fail = |reason: &str| vec![node.finding(&format!("limit_by: {by}"), reason)];
         let address = "client_ip".to_owned();
         match by {
             "ip" => (address, Vec::new()),
@@ -227,17 +247,17 @@ impl<'d> Plugins<'d> {
                 let (host, port) = (value("host").unwrap_or("127.0.0.1"), value("port").unwrap_or("6379"));
                 let database = value("database").unwrap_or("0");
                 let scheme = if value("ssl") == Some("true") { "rediss" } else { "redis" };
-                let mut notes = vec![self.document.origin(node, "policy: redis")];
+                let mut notes = vec![node.origin("policy: redis")];
                 if value("password").is_some() {
                     let reason = "add the password to the URL, such as redis://:${NAME}@… with a variable of the environment";
-                    notes.push(self.document.finding(config, "redis.password", reason));
+                    notes.push(config.finding("redis.password", reason));
                 }
                 let url = format!("{scheme}://{host}:{port}/{database}");
                 self.store.get_or_insert(TomlStore { notes, url });
             }
             Some("cluster") => {
                 let reason = "counts are kept in this process: share them with `[store]` and a Redis";
-                self.notes.push(self.document.finding(config.get("policy"), "policy: cluster", reason));
+                self.notes.push(config.get("policy").finding("policy: cluster", reason));
             }
             _ => {}
         }
@@ -265,7 +285,7 @@ impl<'d> Plugins<'d> {
             "year",
         ];
         let is_redis = |note: &Note| note.to_string().contains("`redis_");
-        let remarks = self.document.remarks(config, &known);
+        let remarks = config.remarks(&known);
         self.notes.extend(remarks.into_iter().filter(|note| !is_redis(note)));
     }
 }

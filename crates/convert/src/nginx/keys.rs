@@ -10,6 +10,9 @@ use super::template::{TemplatePart, TextPiece, is_constant, only_variable, part,
 use super::tree::Directive;
 use crate::model::{Condition, ConditionKind, Test};
 
+/// The pattern of all values.
+pub(super) const ANY: &str = "*";
+
 /// The key of a zone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ZoneKey {
@@ -25,15 +28,20 @@ pub(super) struct ZoneKey {
     pub notes: Vec<String>,
 }
 
-/// Which requests a limit applies to.
+/// Which requests a limit applies to: those in which a part has one of these values, or all others.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum When {
-    /// Requests with one of these methods.
-    Methods(Vec<String>),
-    /// Requests with any other method.
-    OtherMethods(Vec<String>),
-    /// Requests for which the condition is true.
-    Holds(Condition),
+pub(super) struct When {
+    pub part: WhenPart,
+    /// Methods, or patterns.
+    pub values: Vec<String>,
+    pub is_negated: bool,
+}
+
+/// A part of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum WhenPart {
+    Method,
+    Value(ConditionKind, String),
 }
 
 /// The variables that a configuration defines.
@@ -60,14 +68,16 @@ impl<'d> NginxVariables<'d> {
         Self { maps: named("map"), geos: named("geo") }
     }
 
-    /// The rule of a key.
-    pub fn rule(&self, key: &str) -> Result<ZoneKey, String> {
+    /// The rules of a key, each for other requests.
+    pub fn rules(&self, key: &str) -> Result<Vec<ZoneKey>, String> {
         match only_variable(key) {
-            Some(name) if self.maps.contains_key(&name) => self.map_rule(&Map::of(self.maps[&name])?),
+            Some(name) if self.maps.contains_key(&name) => {
+                self.map_rule(&Map::of(self.maps[&name])?).map(|rule| vec![rule])
+            }
             Some(name) if self.geos.contains_key(&name) => {
                 Err(format!("`${name}` is a value of `geo`: its networks would share counts"))
             }
-            _ => self.plain(key),
+            _ => self.plain(key).map(ZoneKey::by_presence),
         }
     }
 
@@ -85,13 +95,8 @@ impl<'d> NginxVariables<'d> {
                 TemplatePart::Key(part) => rule.parts.push(part),
             }
         }
-        let may_lack = |part: &&String| part.contains(':');
-        let lacking = rule.parts.iter().filter(may_lack).count();
-        if lacking == 1 && rule.parts.len() == 1 {
+        if rule.parts.len() == 1 && rule.parts[0].contains(':') {
             rule.on_missing = Some("skip");
-        } else if lacking > 0 && !rule.parts.iter().any(|part| part == "client_ip") {
-            let text = "nginx counts requests that lack a part of the key together; tidegate by the address of the client";
-            rule.notes.push(text.to_owned());
         }
         if rule.parts.is_empty() {
             rule.parts.push("global".to_owned());
@@ -170,6 +175,54 @@ impl<'d> NginxVariables<'d> {
     }
 }
 
+impl ZoneKey {
+    /// A rule for requests with all parts, and one for those that lack a part: nginx counts them together, by the other parts.
+    fn by_presence(self) -> Vec<Self> {
+        let lacking: Vec<&String> = self.parts.iter().filter(|part| part.contains(':')).collect();
+        // An address takes the place of a missing part.
+        if self.parts.len() == 1 || lacking.is_empty() || self.parts.iter().any(|part| part == "client_ip") {
+            return vec![self];
+        }
+        let condition = match lacking[..] {
+            [only] => condition_kind(only),
+            _ => None,
+        };
+        let Some((kind, name)) = condition else {
+            let text = "nginx counts requests that lack a part of the key by its other parts; tidegate by these and the address of the \
+                        client";
+            return vec![Self { notes: [&self.notes[..], &[text.to_owned()]].concat(), ..self }];
+        };
+        let when =
+            |is_present| When::of(Condition { kind, name: name.to_owned(), test: Test::Present(is_present) });
+        let others = self.parts.iter().filter(|part| *part != lacking[0]).cloned().collect();
+        let without = Self { parts: others, when: Some(when(false)), ..self.clone() };
+        vec![Self { when: Some(when(true)), ..self.clone() }, without]
+    }
+}
+
+/// The part of a request that a key part is about, if a route can have a condition on it.
+fn condition_kind(part: &str) -> Option<(ConditionKind, &str)> {
+    let (kind, name) = part.split_once(':')?;
+    let kind = match kind {
+        "header" => ConditionKind::Header,
+        "query" => ConditionKind::Query,
+        "cookie" => ConditionKind::Cookie,
+        _ => return None,
+    };
+    Some((kind, name))
+}
+
+impl When {
+    fn of(Condition { kind, name, test }: Condition) -> Self {
+        let (values, is_negated) = match test {
+            Test::Any(values) => (values, false),
+            Test::Not(values) => (values, true),
+            Test::Present(is_present) => (vec![ANY.to_owned()], !is_present),
+        };
+        Self { part: WhenPart::Value(kind, name), values, is_negated }
+    }
+}
+
 impl<'d> Map<'d> {
     fn of(directive: &'d Directive) -> Result<Self, String> {
         let source = only_variable(directive.arg(0))
@@ -198,7 +251,7 @@ fn restrict(rule: &mut ZoneKey, source: &str, patterns: &[&str], is_limited: boo
         if methods.iter().any(|method| method == "GET") && !methods.iter().any(|method| method == "HEAD") {
             rule.notes.push("a route for GET also matches HEAD".to_owned());
         }
-        rule.when = Some(if is_limited { When::OtherMethods(methods) } else { When::Methods(methods) });
+        rule.when = Some(When { part: WhenPart::Method, values: methods, is_negated: is_limited });
         return Ok(());
     }
     if matches!(source, "remote_addr" | "binary_remote_addr") {
@@ -212,7 +265,7 @@ fn restrict(rule: &mut ZoneKey, source: &str, patterns: &[&str], is_limited: boo
     }
     let (condition, notes) = condition(source, patterns, is_limited)?;
     rule.notes.extend(notes);
-    rule.when = Some(When::Holds(condition));
+    rule.when = Some(When::of(condition));
     Ok(())
 }
 
@@ -226,11 +279,8 @@ pub(super) fn condition(
         Ok(TemplatePart::Key(name)) => name,
         _ => String::new(),
     };
-    let (kind, name) = match name.split_once(':') {
-        Some(("header", name)) => (ConditionKind::Header, name),
-        Some(("query", name)) => (ConditionKind::Query, name),
-        Some(("cookie", name)) => (ConditionKind::Cookie, name),
-        _ => return Err(format!("routes have no condition on `${source}`")),
+    let Some((kind, name)) = condition_kind(&name) else {
+        return Err(format!("routes have no condition on `${source}`"));
     };
     let mut notes = Vec::new();
     let test = match (test(patterns, name == "user-agent", &mut notes)?, is_negated) {

@@ -36,6 +36,8 @@ struct ZoneIdentity {
     algorithm: TomlAlgorithm,
     is_shadow: bool,
     server: Option<usize>,
+    /// Of its key.
+    parts: Vec<String>,
 }
 
 struct Made {
@@ -85,7 +87,7 @@ impl<'d> NginxLimits<'d> {
     }
 
     /// The limit of a `limit_req`, and notes for its location.
-    pub fn requests(&mut self, usage: &Usage<'d>) -> Result<(Applied, Vec<Note>), Note> {
+    pub fn requests(&mut self, usage: &Usage<'d>) -> Result<(Vec<Applied>, Vec<Note>), Note> {
         let directive = usage.directive;
         let fail = |reason: String| directive.finding(reason);
         let name = directive.option("zone").ok_or_else(|| fail("it names no zone".to_owned()))?;
@@ -110,9 +112,9 @@ impl<'d> NginxLimits<'d> {
             notes.push(directive.finding(reason));
             TomlAlgorithm::Gcra { rate: rate.text, burst }
         };
-        let applied = self.limit(usage, zone, name, algorithm)?;
-        notes.extend(self.separate(usage, name, &applied));
-        if let (Some(rounded), Some(limit)) = (rate.rounded, self.find(&applied.name)) {
+        let applied = self.limit(usage, zone, name, &algorithm)?;
+        notes.extend(self.separate(usage, name, &applied[0]));
+        if let (Some(rounded), Some(limit)) = (rate.rounded, self.find(&applied[0].name)) {
             let note = Note::text(rounded);
             if !limit.notes.contains(&note) {
                 limit.notes.push(note);
@@ -122,7 +124,7 @@ impl<'d> NginxLimits<'d> {
     }
 
     /// The limit of a `limit_conn`, and notes for its location.
-    pub fn connections(&mut self, usage: &Usage<'d>) -> Result<(Applied, Vec<Note>), Note> {
+    pub fn connections(&mut self, usage: &Usage<'d>) -> Result<(Vec<Applied>, Vec<Note>), Note> {
         let directive = usage.directive;
         let name = directive.args.first().map_or("", String::as_str);
         let zone = self.connection_zones.get(name).copied();
@@ -132,8 +134,8 @@ impl<'d> NginxLimits<'d> {
         let max_in_flight = number.ok_or_else(|| {
             directive.finding(format!("max_in_flight is a number from 1 to {MOST_IN_FLIGHT}"))
         })?;
-        let applied = self.limit(usage, zone, name, TomlAlgorithm::Concurrency { max_in_flight })?;
-        let notes = self.separate(usage, name, &applied).into_iter().collect();
+        let applied = self.limit(usage, zone, name, &TomlAlgorithm::Concurrency { max_in_flight })?;
+        let notes = self.separate(usage, name, &applied[0]).into_iter().collect();
         Ok((applied, notes))
     }
 
@@ -143,9 +145,11 @@ impl<'d> NginxLimits<'d> {
 
     /// A finding if a zone is now used by several limits, which count separately.
     fn separate(&self, usage: &Usage<'_>, zone: &str, applied: &Applied) -> Option<Note> {
+        let own = &self.made.iter().find(|made| made.applied.name == applied.name)?.identity.parts;
+        let is_other = |made: &&Made| made.applied.name != applied.name && made.identity.parts == *own;
         let of_zone =
             self.made.iter().filter(|made| made.identity.zone == zone && made.identity.server.is_none());
-        let other = of_zone.take_while(|made| made.applied.name != applied.name).next()?;
+        let other = of_zone.take_while(|made| made.applied.name != applied.name).find(is_other)?;
         let reason = format!(
             "nginx counts the zone `{zone}` for all of its numbers together; the limits `{}` and `{}` count separately",
             other.applied.name, applied.name
@@ -159,34 +163,52 @@ impl<'d> NginxLimits<'d> {
         usage: &Usage<'_>,
         zone: &Directive,
         name: &str,
-        algorithm: TomlAlgorithm,
-    ) -> Result<Applied, Note> {
-        let rule = self.variables.rule(zone.arg(0)).map_err(|reason| {
+        algorithm: &TomlAlgorithm,
+    ) -> Result<Vec<Applied>, Note> {
+        let rules = self.variables.rules(zone.arg(0)).map_err(|reason| {
             usage.directive.finding(format!(
                 "the key `{}` of its zone ({}): {reason}",
                 zone.arg(0),
                 zone.place
             ))
         })?;
-        let identity = ZoneIdentity {
-            zone: name.to_owned(),
-            algorithm: algorithm.clone(),
-            is_shadow: usage.is_dry_run,
-            server: rule.is_of_server.then_some(usage.server),
-        };
+        let limits = rules.into_iter().map(|rule| {
+            let identity = ZoneIdentity {
+                zone: name.to_owned(),
+                algorithm: algorithm.clone(),
+                is_shadow: usage.is_dry_run,
+                server: rule.is_of_server.then_some(usage.server),
+                parts: rule.parts.clone(),
+            };
+            self.with_rule(usage, zone, identity, rule)
+        });
+        Ok(limits.collect())
+    }
+
+    /// The limit with this rule of its key.
+    fn with_rule(
+        &mut self,
+        usage: &Usage<'_>,
+        zone: &Directive,
+        identity: ZoneIdentity,
+        rule: ZoneKey,
+    ) -> Applied {
         if let Some(made) = self.made.iter().find(|made| made.identity == identity) {
-            return Ok(made.applied.clone());
+            let applied = made.applied.clone();
+            if let Some(limit) = self.find(&applied.name) {
+                limit.uses.push(usage.directive.place.clone());
+            }
+            return applied;
         }
-        let limit_name = self.names.unique(name);
-        let mut limit = new_limit(limit_name.clone(), algorithm, rule.clone());
+        let limit_name = self.names.unique(&identity.zone);
+        let when = rule.when.clone();
+        let mut limit = new_limit(limit_name.clone(), identity.algorithm.clone(), rule);
         limit.is_shadow = usage.is_dry_run;
-        let origin = [zone, usage.directive]
-            .map(|directive| Note::text(format!("{}: {}", directive.place, directive.text())));
-        limit.notes.splice(0..0, origin);
+        limit.notes.splice(0..0, [zone, usage.directive].map(Directive::origin));
         self.all.push(limit);
-        let applied = Applied { name: limit_name, when: rule.when };
+        let applied = Applied { name: limit_name, when };
         self.made.push(Made { identity, applied: applied.clone() });
-        Ok(applied)
+        applied
     }
 }
 

@@ -14,8 +14,10 @@ pub(super) struct Location<'d> {
     /// The prefix, of which `proxy_pass` may replace the path.
     pub prefix: &'d str,
     pub scope: Scope<'d>,
-    /// Why it can't be converted; requests that it may match must not reach another location, which lacks its restrictions.
+    /// Why it can't be converted; requests that it may match must not reach another location.
     pub lost: Option<String>,
+    /// The path of a location that is lost, if it is narrower than the block around it. Its case may matter.
+    narrow: Option<String>,
     rank: Rank,
 }
 
@@ -46,13 +48,18 @@ pub(super) fn locations<'d>(block: &'d [Directive], scope: &Scope<'d>) -> Locati
     let mut collector = Collector::default();
     collector.collect(block, scope, "/");
     let mut found = collector.found;
-    for lost in collector.lost {
+    for mut lost in collector.lost {
         let inherits_more = found.iter().any(|other| lost.scope.restricts_more_than(&other.scope));
         if inherits_more || is_restricted(lost.directive.directives()) {
-            found.push(lost);
+            lost.lost = lost.lost.map(|reason| format!("{reason}: it restricts access"));
+        } else if let Some(path) = lost.narrow.take() {
+            lost.path = path;
         } else {
-            collector.notes.push(lost.directive.finding(lost.lost.unwrap_or_default()));
+            let reason = lost.lost.unwrap_or_default() + ": its requests get the routes of other locations";
+            collector.notes.push(lost.directive.finding(reason).of_block());
+            continue;
         }
+        found.push(lost);
     }
     hide_regexes(&mut found);
     found.sort_by_key(|location| location.rank);
@@ -74,10 +81,14 @@ impl<'d> Collector<'d> {
             let inner = scope.within(directive.directives());
             let (modifier, text) = match &directive.args[..] {
                 [text] if text.starts_with('@') => {
-                    self.notes.push(directive.finding("tidegate has no internal locations"));
+                    self.notes.push(directive.finding("tidegate has no internal locations").of_block());
                     continue;
                 }
-                [text] => ("", &**text),
+                [text] => {
+                    let modifiers = ["^~", "~*", "~", "="].into_iter();
+                    let mut split = modifiers.filter_map(|it| Some((it, text.strip_prefix(it)?)));
+                    split.next().unwrap_or(("", text))
+                }
                 [modifier, text] => (&**modifier, &**text),
                 _ => continue,
             };
@@ -86,7 +97,15 @@ impl<'d> Collector<'d> {
                 Ok((path, rank)) => {
                     let prefix = if modifier.starts_with('~') { "" } else { text };
                     let scope = inner.clone();
-                    self.found.push(Location { directive, path, prefix, scope, lost: None, rank });
+                    self.found.push(Location {
+                        directive,
+                        path,
+                        prefix,
+                        scope,
+                        lost: None,
+                        narrow: None,
+                        rank,
+                    });
                     self.collect(
                         directive.directives(),
                         &inner,
@@ -94,11 +113,21 @@ impl<'d> Collector<'d> {
                     );
                 }
                 Err(reason) => {
-                    let start = start(modifier, text);
-                    let longer = if start.starts_with(within) { &start } else { within };
-                    let (path, rank) = (format!("{longer}*"), Rank::Regex(number));
-                    let lost = Some(reason);
-                    self.lost.push(Location { directive, path, prefix: "", scope: inner, lost, rank });
+                    let longer =
+                        |start: String| if start.starts_with(within) { start } else { within.to_owned() };
+                    let path = format!("{}*", longer(start(modifier, text)));
+                    let narrow = longer(start(modifier.trim_end_matches('*'), text));
+                    let narrow = (narrow.len() > within.len()).then(|| narrow + "*");
+                    let (rank, lost) = (Rank::Regex(number), Some(reason));
+                    self.lost.push(Location {
+                        directive,
+                        path,
+                        prefix: "",
+                        scope: inner,
+                        lost,
+                        narrow,
+                        rank,
+                    });
                 }
             }
         }

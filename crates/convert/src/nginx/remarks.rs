@@ -1,29 +1,19 @@
 //! Directives without a counterpart.
 
-use super::scope::restricts;
+use super::scope::{GUARDS, restricts};
 use super::tree::Directive;
 use crate::note::Note;
 
 /// Directives that are converted, each where it belongs.
 const CONVERTED: &[&str] = &[
-    "access_by_lua_block",
-    "access_by_lua_file",
     "add_header",
-    "allow",
-    "auth_basic",
-    "auth_jwt",
-    "auth_jwt_require",
-    "auth_request",
     "client_max_body_size",
-    "deny",
     "geo",
     "http",
-    "internal",
     "limit_conn",
     "limit_conn_dry_run",
     "limit_conn_status",
     "limit_conn_zone",
-    "limit_except",
     "limit_req",
     "limit_req_dry_run",
     "limit_req_status",
@@ -36,13 +26,12 @@ const CONVERTED: &[&str] = &[
     "real_ip_header",
     "real_ip_recursive",
     "return",
-    "secure_link",
     "server",
     "server_name",
     "set_real_ip_from",
     "ssl_certificate",
     "ssl_certificate_key",
-    "ssl_verify_client",
+    "ssl_client_certificate",
     "upstream",
 ];
 /// Beginnings of the names of directives that tidegate needs no counterpart of: processes, logs, buffers, sockets, defaults.
@@ -87,7 +76,6 @@ const NEEDLESS: &[&str] = &[
     "proxy_request_buffering",
     "proxy_temp_",
     "reset_timedout_connection",
-    "satisfy",
     "scgi_temp_path",
     "sendfile",
     "server_name_in_redirect",
@@ -129,6 +117,7 @@ const ADVICE: &[(&str, &str)] = &[
     ("resolver", "tidegate resolves names with /etc/resolv.conf"),
     ("rewrite", "tidegate does not rewrite paths, except for `rewrite = { strip_prefix = … }`"),
     ("root", "tidegate serves no files"),
+    ("satisfy", "it combines the restrictions around it, which is not converted"),
     ("scgi_", "tidegate speaks HTTP to servers, not SCGI"),
     ("send_timeout", "see `idle_timeout` of `[[listeners]]`"),
     ("set", "tidegate has no variables"),
@@ -141,12 +130,17 @@ const ADVICE: &[(&str, &str)] = &[
 /// A note on a directive that is not converted, unless it needs no counterpart.
 pub(super) fn remark(directive: &Directive) -> Option<Note> {
     let name = &*directive.name;
-    let is_guard = name == "if" && restricts(directive);
-    if is_guard || CONVERTED.contains(&name) || NEEDLESS.iter().any(|start| matches(name, start)) {
+    let is_guard = GUARDS.contains(&name) && (name != "if" || restricts(directive));
+    let is_default = name == "satisfy" && directive.arg(0) != "any";
+    if is_guard
+        || is_default
+        || CONVERTED.contains(&name)
+        || NEEDLESS.iter().any(|start| matches(name, start))
+    {
         return None;
     }
     let advice = ADVICE.iter().find(|(start, _)| name.starts_with(start));
-    Some(directive.finding(advice.map_or("tidegate has no counterpart", |(_, advice)| advice)))
+    Some(directive.finding(advice.map_or("tidegate has no counterpart", |(_, advice)| advice)).of_block())
 }
 
 /// Whether a name is this one, or begins with it where that ends with `_` or is a beginning of several names.

@@ -1,20 +1,21 @@
 //! Routes of locations.
 
-use super::keys::{When, condition};
-use super::limits::{Applied, NginxLimits, Usage};
+use super::keys::condition;
+use super::limits::{NginxLimits, Usage};
 use super::locations::{Location, locations};
 use super::remarks::remarks;
-use super::scope::Scope;
+use super::restrictions::AppliedRestrictions;
+use super::scope::{Scope, refuses};
+use super::servers::Server;
 use super::template::is_constant;
 use super::tree::Directive;
 use super::upstreams::{Passed, Upstreams};
+use super::variants::variants;
 use crate::model::{Condition, DenialStatus, TomlRoute, TomlTarget};
 use crate::note::Note;
 
 /// The default status of a denial by nginx.
 const DEFAULT_STATUS: u16 = 503;
-/// Limits of one location that apply to some requests only: each doubles the routes.
-const MOST_CONDITIONS: usize = 3;
 
 /// Makes routes, with the limits and upstreams that they name.
 pub(super) struct RouteMaker<'d> {
@@ -22,24 +23,36 @@ pub(super) struct RouteMaker<'d> {
     pub upstreams: Upstreams<'d>,
     /// The statuses of denials.
     pub statuses: Vec<DenialStatus<'d>>,
+    /// The limits and restrictions that apply in locations.
+    pub applied: AppliedRestrictions,
 }
 
 impl<'d> RouteMaker<'d> {
     /// The routes of a server, for any host. `number` is that of the server.
-    pub fn server(&mut self, server: &'d Directive, scope: &Scope<'d>, number: usize) -> Vec<TomlRoute> {
-        let block = server.directives();
-        let scope = scope.within(block);
+    pub fn server(&mut self, server: &Server<'d>, scope: &Scope<'d>, number: usize) -> Vec<TomlRoute> {
+        let block = server.directive.directives();
+        let mut scope = scope.within(block);
+        if server.is_verified {
+            let is_verified = |guard: &&Directive| guard.name == "ssl_verify_client";
+            self.applied.add(scope.guards.iter().copied().filter(is_verified));
+            scope.guards.retain(|guard| !is_verified(guard));
+        }
         let found = locations(block, &scope);
-        let mut routes = Vec::new();
-        for location in &found.locations {
-            routes.extend(self.location(location, number));
-        }
-        if let Some(returned) = block.iter().find(|directive| directive.name == "return") {
+        let (mut routes, mut notes): (Vec<TomlRoute>, Vec<Note>) = (Vec::new(), remarks(block).collect());
+        if let Some(returned) = find(block, "return") {
             let mut route = TomlRoute { path: "/*".to_owned(), ..TomlRoute::default() };
-            respond(&mut route, returned);
-            routes = self.limited(route, &scope, number);
+            routes.extend(self.responding(&mut route, returned, &scope));
+            routes.push(route);
+            let reason = "the `return` of its server responds before a location is found";
+            let locations = block.iter().filter(|directive| directive.name == "location");
+            notes.extend(locations.map(|location| location.finding(reason).of_block()));
+        } else {
+            notes.extend(found.notes);
+            for location in &found.locations {
+                routes.extend(self.location(location, number));
+            }
         }
-        let notes: Vec<Note> = remarks(block).chain(found.notes).collect();
+        notes.extend(self.applied.notes(block, "no location that was converted has it"));
         match routes.first_mut() {
             Some(first) => drop(first.notes.splice(0..0, notes)),
             None => routes.push(TomlRoute { notes, path: "/*".to_owned(), ..TomlRoute::default() }),
@@ -47,20 +60,45 @@ impl<'d> RouteMaker<'d> {
         routes
     }
 
+    /// Makes a route respond as a `return` does, which comes before limits and most restrictions. Returns routes for the requests
+    /// that are refused before.
+    fn responding(
+        &mut self,
+        route: &mut TomlRoute,
+        returned: &Directive,
+        scope: &Scope<'d>,
+    ) -> Vec<TomlRoute> {
+        respond(route, returned);
+        let mut earlier = scope.clone();
+        earlier.guards.retain(|guard| matches!(&*guard.name, "if" | "internal" | "ssl_verify_client"));
+        self.applied.add(earlier.guards.iter().copied());
+        guard(route, &earlier)
+    }
+
     fn location(&mut self, location: &Location<'d>, server: usize) -> Vec<TomlRoute> {
         let (directive, scope) = (location.directive, &location.scope);
         if let Some(reason) = &location.lost {
-            let reason = format!(
-                "{reason}: it restricts access, so the requests that it may match get 501 until you replace this route"
-            );
-            let (notes, path) = (vec![directive.finding(reason)], location.path.clone());
+            let reason =
+                format!("{reason}. The requests that it may match get 501 until you replace this route");
+            let (notes, path) = (vec![directive.finding(reason).of_block()], location.path.clone());
             return vec![TomlRoute { notes, path, target: TomlTarget::missing(), ..TomlRoute::default() }];
         }
         let mut route = TomlRoute { path: location.path.clone(), ..TomlRoute::default() };
-        route.notes.push(Note::text(format!("{}: {}", directive.place, directive.text())));
+        route.notes.push(directive.origin());
         route.notes.extend(remarks(directive.directives()));
-        let find = |name: &str| directive.directives().iter().find(|inner| inner.name == name);
-        if let Some(pass) = find("proxy_pass") {
+        set_response_headers(&mut route, scope);
+        match max_body(scope) {
+            Ok(size) => route.max_body = size,
+            Err(note) => route.notes.push(note),
+        }
+        if let Some(returned) = find(directive.directives(), "return") {
+            let mut routes = self.responding(&mut route, returned, scope);
+            let reason = "nginx responds by `return` before it applies: it has no effect";
+            route.notes.extend(self.applied.notes(directive.directives(), reason));
+            routes.push(route);
+            return routes;
+        }
+        if let Some(pass) = find(directive.directives(), "proxy_pass") {
             match self.upstreams.passed(pass, location.prefix) {
                 Ok(passed) => {
                     set_request_headers(&mut route, &passed, scope);
@@ -72,8 +110,6 @@ impl<'d> RouteMaker<'d> {
                     route.target = TomlTarget::missing();
                 }
             }
-        } else if let Some(returned) = find("return") {
-            respond(&mut route, returned);
         } else {
             route.notes.push(directive.finding("it does not forward requests by proxy_pass: they get 501"));
             route.target = TomlTarget::missing();
@@ -84,12 +120,8 @@ impl<'d> RouteMaker<'d> {
             ));
             route.target = TomlTarget::missing();
         }
-        set_response_headers(&mut route, scope);
+        self.applied.add(scope.guards.iter().copied());
         let refused = guard(&mut route, scope);
-        match max_body(scope) {
-            Ok(size) => route.max_body = size,
-            Err(note) => route.notes.push(note),
-        }
         refused.into_iter().chain(self.limited(route, scope, server)).collect()
     }
 
@@ -101,6 +133,7 @@ impl<'d> RouteMaker<'d> {
             ("limit_conn", "limit_conn_status", "limit_conn_dry_run"),
         ] {
             let is_dry_run = scope.is_on(dry_run);
+            self.applied.add(scope.all(kind).iter().copied());
             for &directive in scope.all(kind) {
                 let usage = Usage { directive, is_dry_run, server };
                 let made = match kind {
@@ -110,7 +143,7 @@ impl<'d> RouteMaker<'d> {
                 match made {
                     Ok((applied, notes)) => {
                         route.notes.extend(notes);
-                        all.push((applied, directive));
+                        all.extend(applied.into_iter().map(|applied| (applied, directive)));
                         self.note_status(scope, status, directive);
                     }
                     Err(note) => route.notes.push(note),
@@ -135,11 +168,18 @@ impl<'d> RouteMaker<'d> {
 /// route becomes inaccessible, because its requests must not pass without the restriction.
 fn guard(route: &mut TomlRoute, scope: &Scope<'_>) -> Vec<TomlRoute> {
     let denies_all = |guard: &&Directive| guard.name == "deny" && guard.arg(0) == "all";
+    let is_any = scope.last("satisfy").is_some_and(|satisfy| satisfy.arg(0) == "any");
     let is_closed =
         scope.guards.iter().any(denies_all) && scope.guards.iter().all(|guard| guard.name != "allow");
-    if is_closed {
+    if is_closed && !is_any {
         route.target = TomlTarget::Block;
-        route.notes.retain(|note| matches!(note, Note::Text(_)));
+        // It does not matter that the location forwards no requests.
+        let own = route.notes.iter().find_map(|note| match note {
+            Note::Origin(place, _) => Some(place.clone()),
+            _ => None,
+        });
+        route.notes.retain(|note| !matches!(note, Note::Finding(it) if Some(&it.place) == own.as_ref()));
+        route.notes.extend(scope.guards.iter().map(|guard| guard.origin()));
         return Vec::new();
     }
     let mut refused = Vec::new();
@@ -147,7 +187,7 @@ fn guard(route: &mut TomlRoute, scope: &Scope<'_>) -> Vec<TomlRoute> {
         if let Some(condition) = refusal(guard)
             && let [returned] = guard.directives()
         {
-            let notes = vec![Note::text(format!("{}: {}", guard.place, guard.text()))];
+            let notes = vec![guard.origin()];
             let mut of_guard = TomlRoute {
                 path: route.path.clone(),
                 conditions: vec![condition],
@@ -163,6 +203,11 @@ fn guard(route: &mut TomlRoute, scope: &Scope<'_>) -> Vec<TomlRoute> {
         route.target = TomlTarget::missing();
     }
     refused
+}
+
+/// The directive of this name in a block.
+fn find<'d>(block: &'d [Directive], name: &str) -> Option<&'d Directive> {
+    block.iter().find(|directive| directive.name == name)
 }
 
 /// Whether a directive changes the path that servers get, and does not redirect.
@@ -198,6 +243,7 @@ fn respond(route: &mut TomlRoute, returned: &Directive) {
         // A URL alone is a redirect.
         (Err(_), _) => (302, returned.arg(0)),
     };
+    route.notes.extend(refuses(returned).then(|| returned.origin()));
     route.target = TomlTarget::missing();
     if status == 444 {
         route.target = TomlTarget::Block;
@@ -216,67 +262,10 @@ fn respond(route: &mut TomlRoute, returned: &Directive) {
     }
 }
 
-/// A test that tells apart the requests to which a limit applies.
-enum Split {
-    Methods(Vec<String>),
-    Condition(Condition),
-}
-
-/// A route for each combination of the limits that apply to some requests only; those with more conditions come first.
-fn variants(mut route: TomlRoute, all: Vec<(Applied, &Directive)>) -> Vec<TomlRoute> {
-    let mut splits: Vec<(When, Vec<(String, &Directive)>)> = Vec::new();
-    for (applied, directive) in all {
-        let limit = (applied.name, directive);
-        match applied.when {
-            None => route.limits.push(limit.0),
-            Some(when) => match splits.iter_mut().find(|(known, _)| *known == when) {
-                Some((_, names)) => names.push(limit),
-                None => splits.push((when, vec![limit])),
-            },
-        }
-    }
-    let mut routes = vec![route];
-    for (number, (when, names)) in splits.into_iter().enumerate() {
-        // The first of two routes has a condition, and the second one has all other requests.
-        let (split, first_is_limited) = match when {
-            When::Methods(methods) => (Split::Methods(methods), true),
-            When::OtherMethods(methods) => (Split::Methods(methods), false),
-            When::Holds(condition) => (Split::Condition(condition), true),
-        };
-        if number == MOST_CONDITIONS || routes.iter().any(|route| conflicts(route, &split)) {
-            let reason = "the limit is left out: this route has too many conditions already";
-            routes[0].notes.extend(names.iter().map(|(_, directive)| directive.finding(reason)));
-            continue;
-        }
-        let pair = |route: TomlRoute| {
-            let (mut first, mut second) = (route.clone(), TomlRoute { notes: Vec::new(), ..route });
-            match &split {
-                Split::Methods(methods) => first.methods.clone_from(methods),
-                Split::Condition(condition) => first.conditions.push(condition.clone()),
-            }
-            let limited = if first_is_limited { &mut first } else { &mut second };
-            limited.limits.extend(names.iter().map(|(name, _)| name.clone()));
-            [first, second]
-        };
-        routes = routes.into_iter().flat_map(pair).collect();
-    }
-    routes
-}
-
-/// Whether a route has a condition on the same part of the request already.
-fn conflicts(route: &TomlRoute, split: &Split) -> bool {
-    match split {
-        Split::Methods(_) => !route.methods.is_empty(),
-        Split::Condition(new) => {
-            route.conditions.iter().any(|known| known.kind == new.kind && known.name == new.name)
-        }
-    }
-}
-
 /// Headers that tidegate sets itself, with the values of nginx that mean the same.
 const OWN: [(&str, &[&str]); 4] = [
     ("x-forwarded-for", &["$proxy_add_x_forwarded_for", "$remote_addr"]),
-    ("x-forwarded-proto", &["$scheme", "https", "http"]),
+    ("x-forwarded-proto", &["$scheme"]),
     ("x-forwarded-host", &["$host", "$http_host"]),
     ("upgrade", &["$http_upgrade"]),
 ];

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use super::tree::Directive;
 
 /// Directives of which a block has the last one, or else that of the block around it.
-const SINGLE: [&str; 5] = [
+const SINGLE: [&str; 6] = [
+    "satisfy",
     "limit_req_status",
     "limit_conn_status",
     "limit_req_dry_run",
@@ -15,13 +16,18 @@ const SINGLE: [&str; 5] = [
 /// Directives of which a block has all of its own, or else those of the block around it.
 const LISTS: [&str; 4] = ["limit_req", "limit_conn", "proxy_set_header", "add_header"];
 /// Directives that restrict access.
-const GUARDS: [&str; 13] = [
+pub(super) const GUARDS: [&str; 18] = [
+    "access_by_lua",
     "access_by_lua_block",
     "access_by_lua_file",
     "allow",
     "auth_basic",
+    "auth_digest",
+    "auth_gss",
     "auth_jwt",
     "auth_jwt_require",
+    "auth_ldap",
+    "auth_pam",
     "auth_request",
     "deny",
     "if",
@@ -56,11 +62,9 @@ impl<'d> Scope<'d> {
         }
         let own: Vec<&Directive> =
             block.iter().filter(|directive| GUARDS.contains(&&*directive.name)).collect();
-        for name in GUARDS {
-            if own.iter().any(|guard| guard.name == name) {
-                scope.guards.retain(|guard| guard.name != name);
-            }
-        }
+        // `allow` and `deny` are one list, and each `if` applies by itself.
+        let list = |guard: &Directive| if guard.name == "deny" { "allow" } else { &*guard.name }.to_owned();
+        scope.guards.retain(|known| known.name == "if" || own.iter().all(|guard| list(guard) != list(known)));
         scope.guards.extend(own.into_iter().filter(|guard| restricts(guard)));
         scope
     }
@@ -91,17 +95,18 @@ impl<'d> Scope<'d> {
 pub(super) fn restricts(guard: &Directive) -> bool {
     match &*guard.name {
         "allow" => guard.arg(0) != "all",
-        "if" => guard
-            .directives()
-            .iter()
-            .any(|inner| inner.name == "deny" || inner.name == "return" && inner.arg(0).starts_with('4')),
+        "if" => guard.directives().iter().any(|inner| inner.name == "deny" || refuses(inner)),
         _ => guard.arg(0) != "off",
     }
 }
 
+/// Whether a directive is a response with a status that refuses a request.
+pub(super) fn refuses(directive: &Directive) -> bool {
+    directive.name == "return" && directive.arg(0).len() == 3 && directive.arg(0).starts_with('4')
+}
+
 /// Whether a block, or one within it, restricts access.
 pub(super) fn is_restricted(block: &[Directive]) -> bool {
-    let refuses = |directive: &Directive| directive.name == "return" && directive.arg(0).starts_with('4');
     let is_guard = |directive: &Directive| GUARDS.contains(&&*directive.name) && restricts(directive);
     block.iter().any(|it| refuses(it) || is_guard(it) || is_restricted(it.directives()))
 }

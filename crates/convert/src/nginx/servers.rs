@@ -17,8 +17,12 @@ pub(super) struct Server<'d> {
     /// Whether it has names that can't be hosts of routes.
     pub has_lost_names: bool,
     pub notes: Vec<Note>,
+    /// Whether all listeners require the client certificates that it requires.
+    pub is_verified: bool,
     /// Where nginx serves it.
     addresses: Vec<String>,
+    /// The file of the authorities of client certificates, with the directive that requires them.
+    client_ca: Option<(String, &'d Directive)>,
 }
 
 impl Server<'_> {
@@ -65,7 +69,11 @@ impl<'d> Servers<'d> {
         let mut found = Self::default();
         for directive in directives.iter().filter(|directive| directive.name == "server") {
             found.add(directive, directory);
+            if let Some(server) = found.all.last_mut() {
+                server.client_ca = client_ca(directives, server.directive, directory);
+            }
         }
+        found.add_client_authorities();
         for (_, server, _) in std::mem::take(&mut found.defaults) {
             found.all[server].is_default = true;
         }
@@ -80,7 +88,9 @@ impl<'d> Servers<'d> {
             is_default: false,
             has_lost_names: false,
             notes: Vec::new(),
+            is_verified: false,
             addresses: Vec::new(),
+            client_ca: None,
         };
         for names in directive.directives().iter().filter(|inner| inner.name == "server_name") {
             for name in &names.args {
@@ -109,6 +119,23 @@ impl<'d> Servers<'d> {
         self.all.push(server);
     }
 
+    /// Adds the authorities of client certificates to the listeners all of whose servers have the same.
+    fn add_client_authorities(&mut self) {
+        for listener in self.listeners.iter_mut().filter(|it| !it.certificates.is_empty()) {
+            let servers = self.all.iter().filter(|server| server.addresses.contains(&listener.address));
+            let mut required = servers.map(|server| server.client_ca.as_ref());
+            let Some(Some((file, directive))) = required.next() else { continue };
+            if required.all(|other| other.is_some_and(|(other, _)| other == file)) {
+                listener.client_ca = Some(file.clone());
+                listener.notes.push(directive.origin());
+            }
+        }
+        let is_everywhere = self.listeners.iter().all(|listener| listener.client_ca.is_some());
+        for server in &mut self.all {
+            server.is_verified = is_everywhere && server.client_ca.is_some();
+        }
+    }
+
     fn listen(&mut self, listen: &Directive, address: String, server: usize) {
         let is_explicit = listen.has("default_server") || listen.has("default");
         match self.defaults.iter_mut().find(|(known, ..)| *known == address) {
@@ -124,7 +151,10 @@ impl<'d> Servers<'d> {
             self.listeners.push(TomlListener { address, ..TomlListener::default() });
             self.listeners.len() - 1
         });
-        self.listeners[index].proxy_protocol |= listen.has("proxy_protocol");
+        if listen.has("proxy_protocol") {
+            self.listeners[index].proxy_protocol = true;
+            self.listeners[index].notes.push(listen.origin());
+        }
     }
 
     /// Adds the certificates of a server to its listeners for TLS.
@@ -161,6 +191,21 @@ impl<'d> Servers<'d> {
             }
         }
     }
+}
+
+/// The file of authorities whose client certificates a server requires, with the directive that says so.
+fn client_ca<'d>(
+    http: &'d [Directive],
+    server: &'d Directive,
+    directory: &Path,
+) -> Option<(String, &'d Directive)> {
+    let last = |name: &str| {
+        let named = |block: &'d [Directive]| block.iter().rev().find(|it| it.name == name);
+        named(server.directives()).or_else(|| named(http))
+    };
+    let required = last("ssl_verify_client").filter(|directive| directive.arg(0) == "on")?;
+    let file = directory.join(last("ssl_client_certificate")?.arg(0));
+    File::open(&file).ok().map(|_| (file.display().to_string(), required))
 }
 
 fn add_host(server: &mut Server<'_>, names: &Directive, name: &str) {

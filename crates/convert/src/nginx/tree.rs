@@ -2,8 +2,8 @@
 
 use std::iter::Peekable;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 use std::str::Chars;
+use std::sync::Arc;
 
 use crate::note::{FileLine, Note, SyntaxError};
 
@@ -50,6 +50,11 @@ impl Directive {
         std::iter::once(&self.name).chain(&self.args).cloned().collect::<Vec<_>>().join(" ")
     }
 
+    /// A note that it is converted here.
+    pub fn origin(&self) -> Note {
+        Note::origin(&self.place, self.text())
+    }
+
     /// A note that it is not converted.
     pub fn finding(&self, reason: impl Into<String>) -> Note {
         Note::finding(&self.place, &self.text(), reason)
@@ -78,7 +83,7 @@ impl Tree {
     }
 
     fn parse_file(&mut self, file: &str, text: &str, depth: usize) -> Result<Vec<Directive>, SyntaxError> {
-        let place = FileLine { order: self.files, file: Rc::from(file), line: 1 };
+        let place = FileLine { order: self.files, file: Arc::from(file), line: 1, column: 1 };
         self.files += 1;
         let mut lexer = Lexer::new(text);
         self.block(&mut lexer, &place, depth, false)
@@ -95,7 +100,7 @@ impl Tree {
         let error = |line, message: String| SyntaxError { place: FileLine { line, ..file.clone() }, message };
         let mut directives = Vec::new();
         let mut words: Vec<String> = Vec::new();
-        let mut start = 1;
+        let (mut start, mut column) = (1, 1);
         loop {
             let next = lexer.next_token().map_err(|(message, line)| error(line, message))?;
             let Some((token, line)) = next else {
@@ -106,7 +111,7 @@ impl Tree {
             match token {
                 Lexeme::Word(word) => {
                     if words.is_empty() {
-                        start = line;
+                        (start, column) = (line, lexer.column);
                     }
                     words.push(word);
                 }
@@ -114,7 +119,8 @@ impl Tree {
                 _ if words.is_empty() => return Err(error(line, "a directive is missing".to_owned())),
                 Lexeme::Close => return Err(error(start, "a `;` is missing".to_owned())),
                 Lexeme::Semicolon => {
-                    let directive = directive(&mut words, None, file, start);
+                    let place = FileLine { line: start, column, ..file.clone() };
+                    let directive = directive(&mut words, None, place);
                     self.add(directive, depth, &mut directives)?;
                 }
                 Lexeme::Open => {
@@ -130,7 +136,8 @@ impl Tree {
                         self.block(lexer, file, depth, true)?
                     };
                     self.nesting -= usize::from(!is_code);
-                    directives.push(directive(&mut words, Some(inner), file, start));
+                    let place = FileLine { line: start, column, ..file.clone() };
+                    directives.push(directive(&mut words, Some(inner), place));
                 }
             }
         }
@@ -175,15 +182,10 @@ impl Tree {
     }
 }
 
-fn directive(
-    words: &mut Vec<String>,
-    block: Option<Vec<Directive>>,
-    file: &FileLine,
-    line: usize,
-) -> Directive {
+fn directive(words: &mut Vec<String>, block: Option<Vec<Directive>>, place: FileLine) -> Directive {
     let mut words = std::mem::take(words).into_iter();
     let name = words.next().unwrap_or_default();
-    Directive { name, args: words.collect(), block, place: FileLine { line, ..file.clone() } }
+    Directive { name, args: words.collect(), block, place }
 }
 
 /// A token, with its line.
@@ -201,11 +203,13 @@ struct Lexer<'t> {
     rest: Peekable<Chars<'t>>,
     /// The line of the next character, from 1.
     line: usize,
+    /// The column of the next character, from 1.
+    column: usize,
 }
 
 impl<'t> Lexer<'t> {
     pub fn new(text: &'t str) -> Self {
-        Self { rest: text.chars().peekable(), line: 1 }
+        Self { rest: text.chars().peekable(), line: 1, column: 1 }
     }
 
     /// The next token and its line; `None` at the end. Fails with a message and its line if a quote is not closed.
@@ -246,7 +250,10 @@ impl<'t> Lexer<'t> {
 
     fn advance(&mut self) -> Option<char> {
         let next = self.rest.next();
-        self.line += usize::from(next == Some('\n'));
+        match next {
+            Some('\n') => (self.line, self.column) = (self.line + 1, 1),
+            _ => self.column += 1,
+        }
         next
     }
 

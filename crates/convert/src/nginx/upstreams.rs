@@ -107,7 +107,7 @@ fn rewritten(prefix: &str, path: &str) -> Option<(Option<String>, String)> {
 /// The upstream of a group.
 fn upstream(name: &str, group: &Directive, scheme: &str, base: &str) -> Result<TomlUpstream, Note> {
     let mut upstream = TomlUpstream { name: name.to_owned(), ..TomlUpstream::default() };
-    upstream.notes.push(Note::text(format!("{}: {}", group.place, group.text())));
+    upstream.notes.push(group.origin());
     if scheme == "https" {
         let text = "nginx verifies the certificates of servers only with `proxy_ssl_verify on`; tidegate always does";
         upstream.notes.push(Note::text(text));

@@ -1,6 +1,8 @@
 //! Middlewares: limits, changes of requests, and restrictions of access.
 
-use crate::document::{DocNode, Document};
+use std::collections::HashSet;
+
+use crate::document::DocNode;
 use crate::model::{Limit, TomlAlgorithm, TomlRoute, TomlTarget, UniqueNames};
 use crate::note::Note;
 
@@ -18,21 +20,28 @@ const MOST_IN_FLIGHT: u64 = 10_000;
 
 /// The middlewares, and the limits that were made of them.
 pub(super) struct Middlewares<'d> {
-    document: &'d Document,
     nodes: &'d DocNode,
     /// How many routers name each middleware.
     routers: &'d DocNode,
     names: UniqueNames,
     /// The prefixes that the middlewares of the present router remove.
     prefixes: Vec<String>,
-    pub notes: Vec<Note>,
+    /// The names of those that a router has.
+    used: HashSet<String>,
     pub limits: Vec<Limit>,
 }
 
 impl<'d> Middlewares<'d> {
-    pub fn new(document: &'d Document, nodes: &'d DocNode, routers: &'d DocNode) -> Self {
+    pub fn new(nodes: &'d DocNode, routers: &'d DocNode) -> Self {
         let (names, prefixes) = (UniqueNames::default(), Vec::new());
-        Self { document, nodes, routers, names, prefixes, notes: Vec::new(), limits: Vec::new() }
+        Self { nodes, routers, names, prefixes, used: HashSet::new(), limits: Vec::new() }
+    }
+
+    /// Notes on the middlewares that no router has.
+    pub fn unused(&self) -> Vec<Note> {
+        let unused = self.nodes.entries().iter().filter(|(name, _)| !self.used.contains(name));
+        let reason = "no router that was converted has this middleware: add it to the routes whose routers are elsewhere";
+        unused.map(|(name, node)| node.finding(&format!("middleware {name}"), reason)).collect()
     }
 
     /// Whether one of these middlewares may restrict access, or is missing.
@@ -43,9 +52,7 @@ impl<'d> Middlewares<'d> {
     fn any_restricts(&self, names: &DocNode, depth: usize) -> bool {
         let restricts = |name: &String| match self.find(name) {
             Some(("chain", node)) if depth < DEPTH => self.any_restricts(node.get("middlewares"), depth + 1),
-            Some((kind, _)) => {
-                !CONVERTED.contains(&kind) && !HARMLESS.contains(&kind) && kind != "redirectScheme"
-            }
+            Some((kind, _)) => may_restrict(kind) || PATHS.contains(&kind),
             None => true,
         };
         names.texts().iter().any(restricts)
@@ -68,29 +75,30 @@ impl<'d> Middlewares<'d> {
             let Some((kind, node)) = self.find(&name) else {
                 let reason =
                     "there is no such middleware in this file: it may restrict access, so requests get 501";
-                route.notes.push(self.document.finding(names, &format!("middlewares: {name}"), reason));
+                route.notes.push(names.finding(&format!("middlewares: {name}"), reason));
                 route.target = TomlTarget::missing();
                 continue;
             };
             let name = plain(&name);
+            self.used.insert(name.to_owned());
             let text = format!("{name}: {kind}");
             match kind {
                 "rateLimit" => self.rate_limit(router, name, node, route),
                 "inFlightReq" => self.in_flight(router, name, node, route),
                 "chain" if depth < DEPTH => self.apply_all(router, node.get("middlewares"), route, depth + 1),
                 "stripPrefix" => self.strip_prefix(&text, node, route),
-                "headers" => headers(self.document, node, route),
+                "headers" => headers(node, route),
                 "buffering" => {
                     let bytes = node.get("maxRequestBodyBytes").number().filter(|bytes| *bytes > 0);
                     route.max_body = bytes.map(|bytes| format!("{bytes}B"));
-                    route.notes.extend(self.document.remarks(node, &["maxRequestBodyBytes"]));
+                    route.notes.extend(node.remarks(&["maxRequestBodyBytes"]));
                 }
                 "redirectScheme" => {
                     let reason = "ACCESS IS OPEN over plain HTTP: tidegate does not redirect. Leave out listeners without `tls`";
-                    route.notes.push(self.document.finding(node, &text, reason));
+                    route.notes.push(node.finding(&text, reason));
                 }
                 kind if HARMLESS.contains(&kind) => {
-                    route.notes.push(self.document.finding(node, &text, "tidegate has no counterpart"));
+                    route.notes.push(node.finding(&text, "tidegate has no counterpart"));
                 }
                 kind => {
                     let reason = if PATHS.contains(&kind) {
@@ -98,7 +106,7 @@ impl<'d> Middlewares<'d> {
                     } else {
                         "it may restrict access, which is not converted: requests get 501 until you replace it"
                     };
-                    route.notes.push(self.document.finding(node, &text, reason));
+                    route.notes.push(node.finding(&text, reason));
                     route.target = TomlTarget::missing();
                 }
             }
@@ -108,9 +116,9 @@ impl<'d> Middlewares<'d> {
     fn strip_prefix(&mut self, text: &str, node: &DocNode, route: &mut TomlRoute) {
         let prefixes = node.get("prefixes").texts();
         if prefixes.is_empty() {
-            route.notes.push(self.document.finding(node, text, "it names no prefix"));
+            route.notes.push(node.finding(text, "it names no prefix"));
         }
-        route.notes.extend(self.document.remarks(node, &["prefixes"]));
+        route.notes.extend(node.remarks(&["prefixes"]));
         let prefixes = prefixes.iter().map(|prefix| prefix.trim_end_matches('/'));
         let plain = prefixes.filter(|prefix| prefix.starts_with('/') && !prefix.contains(['*', '{', '}']));
         self.prefixes.extend(plain.map(str::to_owned));
@@ -129,26 +137,18 @@ impl<'d> Middlewares<'d> {
     fn rate_limit(&mut self, router: &str, name: &str, node: &DocNode, route: &mut TomlRoute) {
         let average = node.get("average").number().unwrap_or(0);
         if average == 0 {
-            route.notes.push(self.document.finding(
-                node,
-                &format!("{name}: average: 0"),
-                "it does not limit",
-            ));
+            route.notes.push(node.finding(&format!("{name}: average: 0"), "it does not limit"));
             return;
         }
         let period = node.get("period").text().unwrap_or("1s");
         let Some(rate) = rate(average, period) else {
-            route.notes.push(self.document.finding(
-                node,
-                &format!("{name}: period: {period}"),
-                "this is no period",
-            ));
+            route.notes.push(node.finding(&format!("{name}: period: {period}"), "this is no period"));
             return;
         };
         let burst = node.get("burst").number().unwrap_or(1).max(1);
-        let (key, mut notes) = self.key(node, "client_ip");
+        let (key, mut notes) = key(node, "client_ip");
         let known = ["average", "burst", "period", "sourceCriterion"];
-        notes.extend(self.document.remarks(node, &known));
+        notes.extend(node.remarks(&known));
         let mut limit = Limit::new(self.name(router, name), TomlAlgorithm::TokenBucket { rate, burst }, key);
         limit.notes = notes;
         self.add(limit, name, node, route);
@@ -157,10 +157,10 @@ impl<'d> Middlewares<'d> {
     fn in_flight(&mut self, router: &str, name: &str, node: &DocNode, route: &mut TomlRoute) {
         let Some(amount) = node.get("amount").number().filter(|it| (1..=MOST_IN_FLIGHT).contains(it)) else {
             let reason = format!("max_in_flight is a number from 1 to {MOST_IN_FLIGHT}");
-            route.notes.push(self.document.finding(node, &format!("{name}: inFlightReq"), reason));
+            route.notes.push(node.finding(&format!("{name}: inFlightReq"), reason));
             return;
         };
-        let (key, notes) = self.key(node, "host");
+        let (key, notes) = key(node, "host");
         let algorithm = TomlAlgorithm::Concurrency { max_in_flight: amount };
         let mut limit = Limit::new(self.name(router, name), algorithm, key);
         limit.notes = notes;
@@ -168,46 +168,50 @@ impl<'d> Middlewares<'d> {
     }
 
     fn add(&mut self, mut limit: Limit, name: &str, node: &DocNode, route: &mut TomlRoute) {
-        limit.notes.insert(0, self.document.origin(node, &format!("middleware {name}")));
+        limit.notes.insert(0, node.origin(&format!("middleware {name}")));
         route.limits.push(limit.name.clone());
         self.limits.push(limit);
     }
+}
 
-    /// The key of a middleware, and notes on it.
-    fn key(&self, node: &DocNode, default: &str) -> (Vec<String>, Vec<Note>) {
-        let source = node.get("sourceCriterion");
-        let strategy = source.get("ipStrategy");
-        let mut notes = Vec::new();
-        for name in ["depth", "excludedIPs", "ipv6Subnet"] {
-            let value = strategy.get(name);
-            if value.is_present() && value.text() != Some("0") {
-                let reason = match name {
-                    "ipv6Subnet" => "set `ipv6_prefix` of `[client_ip]`",
-                    _ => {
-                        "name the networks of the proxies in `trusted_proxies` of `[client_ip]`: the first other address counts"
-                    }
-                };
-                notes.push(self.document.finding(value, &format!("ipStrategy.{name}"), reason));
-            }
+/// The key of a middleware, and notes on it.
+fn key(node: &DocNode, default: &str) -> (Vec<String>, Vec<Note>) {
+    let source = node.get("sourceCriterion");
+    let strategy = source.get("ipStrategy");
+    let mut notes = Vec::new();
+    for name in ["depth", "excludedIPs", "ipv6Subnet"] {
+        let value = strategy.get(name);
+        if value.is_present() && value.text() != Some("0") {
+            let reason = match name {
+                "ipv6Subnet" => "set `ipv6_prefix` of `[client_ip]`",
+                _ => {
+                    "name the networks of the proxies in `trusted_proxies` of `[client_ip]`: the first other address counts"
+                }
+            };
+            notes.push(value.finding(&format!("ipStrategy.{name}"), reason));
         }
-        let key = if let Some(header) = source.get("requestHeaderName").text() {
-            notes.push(Note::text(
-                "Traefik counts requests without the header together; tidegate by address.",
-            ));
-            format!("header:{}", header.to_ascii_lowercase())
-        } else if source.get("requestHost").is_true() {
-            "host".to_owned()
-        } else if strategy.is_present() {
-            "client_ip".to_owned()
-        } else {
-            default.to_owned()
-        };
-        (vec![key], notes)
     }
+    let key = if let Some(header) = source.get("requestHeaderName").text() {
+        notes.push(Note::text("Traefik counts requests without the header together; tidegate by address."));
+        format!("header:{}", header.to_ascii_lowercase())
+    } else if source.get("requestHost").is_true() {
+        "host".to_owned()
+    } else if strategy.is_present() {
+        "client_ip".to_owned()
+    } else {
+        default.to_owned()
+    };
+    (vec![key], notes)
+}
+
+/// Whether a middleware of this kind restricts access, or may do so, other than by a limit. Labels have kinds in any case.
+pub(super) fn may_restrict(kind: &str) -> bool {
+    let others = CONVERTED.iter().chain(&HARMLESS).chain(&PATHS).chain(&["chain", "redirectScheme"]);
+    !others.into_iter().any(|other| other.eq_ignore_ascii_case(kind))
 }
 
 /// The name of a middleware without its provider.
-fn plain(name: &str) -> &str {
+pub(super) fn plain(name: &str) -> &str {
     name.split('@').next().unwrap_or("")
 }
 
@@ -227,7 +231,7 @@ fn rate(average: u64, period: &str) -> Option<String> {
     })
 }
 
-fn headers(document: &Document, node: &DocNode, route: &mut TomlRoute) {
+fn headers(node: &DocNode, route: &mut TomlRoute) {
     for (name, value) in node.get("customRequestHeaders").entries() {
         match value.text() {
             Some("") | None => route.remove_headers.push(name.to_ascii_lowercase()),
@@ -240,5 +244,5 @@ fn headers(document: &Document, node: &DocNode, route: &mut TomlRoute) {
             Some(value) => route.set_response_headers.push((name.to_ascii_lowercase(), value.to_owned())),
         }
     }
-    route.notes.extend(document.remarks(node, &["customRequestHeaders", "customResponseHeaders"]));
+    route.notes.extend(node.remarks(&["customRequestHeaders", "customResponseHeaders"]));
 }

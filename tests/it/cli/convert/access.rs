@@ -59,10 +59,11 @@ fn what_nginx_refuses_is_refused() {
         "/private/x",
         "/PRIVATE/x",
         "/bad",
+        "/attached/x",
         "/gone/x",
         "/inherited/x.inc",
     ];
-    let headers = ["", "X-Bad: 1\r\n"];
+    let headers = ["", "X-Bad: 1\r\n", "X-Worse: 1\r\n"];
     let counts =
         compare(server.addr(Ipv4Addr::LOCALHOST.into()), tidegate.addr(), (&hosts, &paths, &headers));
     assert!(counts[1] > 5 && counts[2] > 5, "{counts:?}");

@@ -34,6 +34,10 @@ fn scenarios() -> Vec<Scenario> {
         scenario("key: header", keys.to_vec()),
         scenario("METH_POST", vec![post, get("GET /methods")]),
         scenario("!{ src NETWORK }", vec![exempt, get("GET /networks")]),
+        scenario("src_http_req_rate gt 2", bursts("GET /lookup", &[(0, 4)])),
+        scenario("src_http_req_rate before the request is tracked", bursts("GET /earlier", &[(0, 5)])),
+        scenario("http_req_cnt gt 2", bursts("GET /total", &[(0, 2), (4500, 3)])),
+        scenario("use_backend by a counter", bursts("GET /refused", &[(0, 4)])),
         scenario("deny if path_beg", bursts("GET /private/x", &[(0, 2)])),
     ]
 }
@@ -51,8 +55,15 @@ fn tidegate_decides_as_haproxy_does() {
         }
     }
     // The expected numbers, so that the comparison is not one of servers that allow everything.
-    for (name, expected) in [("http_req_rate(10s) gt 3", 5), ("conn_cur gt 2", 4), ("http_err_rate gt 2", 1)]
-    {
+    let expected = [
+        ("http_req_rate(10s) gt 3", 5),
+        ("conn_cur gt 2", 4),
+        ("http_err_rate gt 2", 1),
+        ("src_http_req_rate gt 2", 2),
+        ("http_req_cnt gt 2", 1),
+        ("use_backend by a counter", 2),
+    ];
+    for (name, expected) in expected {
         assert_eq!(denied(&compared, name), expected, "{name}\n{table}");
     }
 }

@@ -5,7 +5,7 @@
 
 use std::net::Ipv4Addr;
 
-use super::origin::{MARGIN, nginx, slow_upstream};
+use super::origin::{HOLD, MARGIN, nginx, slow_upstream};
 use super::traffic::{Burst, Compared, Scenario, bursts, compare, converted, denied, table};
 fn scenario(name: &'static str, bursts: Vec<Burst>) -> Scenario {
     Scenario { name, bursts, margin: MARGIN, longest: None }
@@ -50,6 +50,15 @@ fn scenarios() -> Vec<Scenario> {
     let keys = |path| keys.iter().flat_map(move |key| with(key, bursts(path, &[(0, 3)]))).collect();
     let agents = ["User-Agent: Mozilla (GoogleBot-ATTEMPT)\r\n", "User-Agent: curl\r\n"];
     let agents = agents.iter().flat_map(|agent| with(agent, bursts("GET /bots", &[(0, 3)]))).collect();
+    let plans = ["X-Plan: pro\r\n", ""].iter();
+    let plans = plans.flat_map(|plan| with(plan, bursts("GET /plans", &[(0, 4)]))).collect();
+    let tenants = ["X-Tenant: a-ATTEMPT\r\n", "X-Tenant: b-ATTEMPT\r\n", ""].iter();
+    let mut tenants: Vec<Burst> =
+        tenants.flat_map(|tenant| with(tenant, bursts("GET /tenants", &[(0, 2)]))).collect();
+    // Without a tenant all clients of a host have one count.
+    tenants.push(Burst { at: HOLD, client: "127.0.0.2", headers: "", ..tenants[0] });
+    let returned = [bursts("GET /returned/open", &[(0, 3)]), bursts("GET /returned/refused", &[(0, 3)])];
+    let forwarded = bursts("GET /returned/forwarded", &[(0, 3)]);
     let both = [bursts("GET /both", &[(0, 4)]), bursts("GET /wide", &[(100, 4)])].concat();
     vec![
         scenario("rate=1r/s", bursts("GET /plain", &[(0, 3), (500, 1), (1500, 2), (3000, 1)])),
@@ -62,6 +71,10 @@ fn scenarios() -> Vec<Scenario> {
         scenario("key: header or address", keys("GET /either")),
         scenario("map: methods", [vec![post], bursts("GET /methods", &[(0, 3)])].concat()),
         scenario("map: user agents", agents),
+        scenario("two maps", plans),
+        scenario("key: host and header", tenants),
+        scenario("return below limit_req and deny", returned.concat()),
+        scenario("limit_req of the location around", forwarded),
         scenario("geo: networks", [vec![exempt], bursts("GET /geo", &[(0, 3)])].concat()),
         scenario("limit_req_dry_run", bursts("GET /dry", &[(0, 4)])),
         scenario("limit_conn 2", bursts("GET /slow", &[(0, 5), (250, 1), (1200, 2)])),
@@ -94,9 +107,15 @@ fn tidegate_decides_as_nginx_does() {
         }
     }
     // The expected numbers, so that the comparison is not one of servers that allow everything.
-    for (name, expected) in
-        [("rate=1r/s", 4), ("burst=3 nodelay", 6), ("limit_conn 2", 4), ("limit_req_dry_run", 0)]
-    {
+    let expected = [
+        ("rate=1r/s", 4),
+        ("burst=3 nodelay", 6),
+        ("limit_conn 2", 4),
+        ("limit_req_dry_run", 0),
+        ("key: host and header", 5),
+        ("limit_req of the location around", 2),
+    ];
+    for (name, expected) in expected {
         assert_eq!(denied(&compared, name), expected, "{name}\n{table}");
     }
 }

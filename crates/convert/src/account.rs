@@ -1,0 +1,80 @@
+//! Whether the conversion accounts for all restrictions of the origin.
+
+use std::collections::HashSet;
+
+use super::model::Converted;
+use super::note::{FileLine, Finding, Note};
+use super::restrictions::Restriction;
+
+/// Compares the restrictions of the origin with the output and its remarks. Adds a remark on each that has none of its own.
+pub(super) fn account(converted: &mut Converted) {
+    let routed: HashSet<&String> = converted.named_limits().collect();
+    let limits = converted.limits.iter().filter(|limit| routed.contains(&limit.name));
+    let mut written: HashSet<FileLine> = limits.clone().flat_map(|limit| limit.uses.clone()).collect();
+    written.extend(converted.routes.iter().flat_map(|route| route.uses.clone()));
+    let (mut remarked, mut blocks) = (HashSet::new(), HashSet::new());
+    for note in converted.notes_without_limits().chain(limits.flat_map(|limit| &limit.notes)) {
+        if let Note::Origin(place, _) = note {
+            written.insert(place.clone());
+        }
+    }
+    for Finding { place, is_of_block, .. } in converted.findings() {
+        if is_of_block {
+            blocks.insert(place.clone());
+        }
+        remarked.insert(place);
+    }
+    for Restriction { place, text, is_limit, within } in std::mem::take(&mut converted.restrictions) {
+        let tally = if is_limit { &mut converted.account.limits } else { &mut converted.account.access };
+        tally.all += 1;
+        if written.contains(&place) {
+            tally.converted += 1;
+        } else if !remarked.contains(&place) {
+            let is_named = within.iter().any(|block| blocks.contains(block));
+            converted.account.lost += usize::from(!is_named);
+            let reason = if is_named {
+                "what it belongs to is not converted"
+            } else {
+                "ACCESS IS OPEN: the conversion lost this line. Write what it does yourself"
+            };
+            converted.notes.push(Note::finding(&place, &text, reason));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::restrictions::{Account, Tally};
+
+    #[test]
+    fn restrictions_are_in_the_output_or_in_a_remark_or_lost() {
+        let place = |line| FileLine { order: 0, file: Arc::from("f"), line, column: 1 };
+        let limit = |line, within| Restriction::limit(place(line), format!("line {line}"), within);
+        let mut converted = Converted {
+            notes: vec![
+                Note::origin(&place(1), "converted"),
+                Note::finding(&place(2), "named", "why"),
+                Note::finding(&place(3), "block", "why").of_block(),
+                Note::finding(&place(7), "block", "why"),
+            ],
+            restrictions: vec![
+                limit(1, vec![]),
+                limit(2, vec![]),
+                limit(4, vec![place(3)]),
+                limit(5, vec![place(1), place(7)]),
+                Restriction::access(place(6), "line 6".to_owned(), vec![]),
+            ],
+            ..Converted::default()
+        };
+        account(&mut converted);
+        let tally = |converted, all| Tally { converted, all };
+        assert_eq!(converted.account, Account { limits: tally(1, 4), access: tally(0, 1), lost: 2 });
+        let findings = converted.findings();
+        let lost: Vec<usize> =
+            findings.iter().filter(|it| it.reason.contains("lost")).map(|it| it.place.line).collect();
+        assert_eq!((findings.len(), lost), (6, vec![5, 6]));
+    }
+}
