@@ -267,8 +267,8 @@ pub const IN_STORE: &[Mistaken] = &[
 pub const IN_LOG: &[Mistaken] = &[
     (&["format", "type", "access_log"], "write access = \"json\", \"text\" or \"off\""),
     (
-        &["file", "path", "output", "access_file", "error_log"],
-        "the access log goes to standard output and the log to standard error: the service manager stores them",
+        &["file", "path", "output", "error_log"],
+        "the access log goes to standard output, or to the file that access_file names; the log goes to standard error",
     ),
 ];
 

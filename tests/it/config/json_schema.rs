@@ -95,7 +95,8 @@ fn library_problems(text: &str) -> Vec<String> {
 fn a_library_accepts_every_example_that_names_the_schema() {
     let templates = root().join("src/cli/init");
     let templates = files(templates.to_str().unwrap(), "toml");
-    let demo = files("config/demo", "toml");
+    // The file of consumers is another one.
+    let demo = files("config/demo", "toml").into_iter().filter(|path| !path.ends_with("consumers.toml"));
     for path in files("config", "toml").into_iter().chain(templates).chain(demo) {
         let text = fs::read_to_string(&path).unwrap();
         let named = text.strip_prefix("#:schema ").and_then(|rest| rest.lines().next()).unwrap_or_default();
