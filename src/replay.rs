@@ -36,7 +36,7 @@ pub use self::player::{PlayedEntry, Player, ReplayVerdict};
 pub use self::replayer::{Findings, MemoryBudget, Replayer};
 pub use self::report::{
     BadLineReport, ConfigurationReport, DeniedKey, LimitReport, LineCounts, LogReport, MissingPartReport,
-    ReplayReport, RouteReport, SeriesReport, utc_second,
+    NamedConfig, ReplayReport, RouteReport, SeriesReport, utc_second,
 };
 pub use self::results::{LimitResults, LogCounts, Results, RouteResults};
 pub use self::tally::{Bin, CountedKeys, KeyDenials, Number, Series, Tally};

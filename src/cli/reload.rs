@@ -1,7 +1,7 @@
 //! `tidegate reload`: has a running proxy read its configuration again.
 
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use clap::Args;
@@ -14,6 +14,7 @@ use super::admin_client::{AdminClient, AdminRequest, unknown_response};
 use super::file;
 use super::output::{self, CommandResult, Failure, complain, print, print_json};
 use crate::admin::api::{ReloadError, ReloadInfo, ReloadRequest, StatusInfo};
+use crate::time::monotonic;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -96,8 +97,8 @@ const OPEN_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Waits until the admin interface that a reload adds responds. It responds only if the reload was applied.
 fn wait_until_served(client: &AdminClient, pid: i32, sha256: &str) -> CommandResult {
-    let start = Instant::now();
-    while start.elapsed() < OPEN_TIMEOUT {
+    let deadline = monotonic() + OPEN_TIMEOUT;
+    while monotonic() < deadline {
         if serves(client, Some(sha256)) {
             return print("the configuration is served");
         }

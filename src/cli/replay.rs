@@ -12,15 +12,15 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 pub(super) use self::options::ReplayArgs;
-use self::options::{NamedConfig, Output, usage};
+use self::options::{Output, usage};
 use self::progress::ProgressDisplay;
 use super::output::{CommandResult, Failure, complain, print, report_write};
 use crate::config::Loaded;
 use crate::gate::Gate;
 use crate::limit::{Charge, Key, PolicyId};
 use crate::replay::{
-    Arrivals, BackgroundReader, ConfigurationReport, Findings, LoggedRequest, PartSources, PlannedEntry,
-    PlayedEntry, Player, ReadSummary, ReplayReport, Replayer, html,
+    Arrivals, BackgroundReader, ConfigurationReport, Findings, LoggedRequest, NamedConfig, PartSources,
+    PlannedEntry, PlayedEntry, Player, ReadSummary, ReplayReport, Replayer, html,
 };
 use crate::suggest::nearest;
 use crate::telemetry::escaped;
@@ -57,8 +57,7 @@ pub(super) fn replay(args: &ReplayArgs) -> CommandResult {
     let (findings, summary) = play(arrivals, replayers).map_err(failed)?;
     let mut report = ReplayReport::new(&formats, &summary);
     let format = formats.first().map(|(_, format)| format);
-    for (NamedConfig { file, loaded, written }, findings) in configurations.iter().zip(findings) {
-        let named = (file.clone(), loaded, written);
+    for (named, findings) in configurations.iter().zip(findings) {
         report.configurations.push(ConfigurationReport::new(named, findings, format, settings.as_ref()));
     }
     for sources in &sources {

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-pub use self::configuration::{ConfigurationReport, notes};
+pub use self::configuration::{ConfigurationReport, NamedConfig, notes};
 pub use self::limit::{DeniedKey, LimitReport, MissingPartReport, RouteReport, SeriesReport};
 use super::arrivals::ReadSummary;
 use super::format::Format;

@@ -10,10 +10,10 @@ use jiff::tz::TimeZone;
 use crate::cli::decimal;
 use crate::cli::file;
 use crate::cli::output::Failure;
-use crate::config::{self, Loaded};
+use crate::config;
 use crate::gate::Gate;
 use crate::replay::suggest::{ShareOf, SuggestSettings, WrittenLimits};
-use crate::replay::{FieldMap, Format, MemoryBudget, PartSources, ReadOptions};
+use crate::replay::{FieldMap, Format, MemoryBudget, NamedConfig, PartSources, ReadOptions};
 use crate::suggest::nearest;
 
 /// The configuration that is used if there is no file: all requests, without limits.
@@ -159,13 +159,6 @@ enum Of {
     Clients,
     /// Requests.
     Requests,
-}
-
-/// A configuration with the name of its file, and its limits as the file has them.
-pub(in crate::cli) struct NamedConfig {
-    pub file: Option<String>,
-    pub loaded: Loaded,
-    pub written: WrittenLimits,
 }
 
 impl ReplayArgs {

@@ -14,6 +14,13 @@ use crate::replay::results::LogCounts;
 use crate::replay::suggest::{SlotsSuggestion, SuggestSettings, Suggestion, WrittenLimits};
 use crate::text::counted;
 
+/// A configuration with the name of its file, and its limits as the file has them.
+pub struct NamedConfig {
+    pub file: Option<String>,
+    pub loaded: Loaded,
+    pub written: WrittenLimits,
+}
+
 /// What a configuration would have done.
 #[derive(Clone, Debug, Serialize)]
 pub struct ConfigurationReport {
@@ -40,11 +47,10 @@ pub struct ConfigurationReport {
 }
 
 impl ConfigurationReport {
-    /// What a configuration would have done; `file` is its name, `written` its limits as the file has them, and `format` the one
-    /// of the first log. Limits are suggested if there are settings for them.
+    /// What a configuration would have done; `format` is that of the first log. Limits are suggested if there are settings for them.
     #[must_use]
     pub fn new(
-        (file, loaded, written): (Option<String>, &Loaded, &WrittenLimits),
+        NamedConfig { file, loaded, written }: &NamedConfig,
         findings: Findings,
         format: Option<&Format>,
         settings: Option<&SuggestSettings>,
@@ -59,7 +65,7 @@ impl ConfigurationReport {
         let only_client = only_client.map(|client| client.to_string());
         let mut advice = format.map(|format| LogAdvice::new(format.clone(), results.extra_fields));
         Self {
-            file,
+            file: file.clone(),
             requests: results.counts,
             period_us: results.period.map(|(first, last)| (first.0, last.0)),
             series: SeriesReport::new(&results.series),
