@@ -80,7 +80,7 @@ pub fn unix_listen_cure(path: &Path, error: &io::Error) -> Option<String> {
     })
 }
 
-/// The name of the user, or else its number, of a process that listens on this TCP port (proc_net_tcp of the kernel).
+/// The name of the user, or else its number, of a process that listens on this TCP port (`proc_net_tcp` of the kernel).
 fn listening_user(port: u16) -> Option<String> {
     const LISTEN: &str = "0A";
     let tables = ["/proc/self/net/tcp", "/proc/self/net/tcp6"].map(std::fs::read_to_string);

@@ -29,6 +29,7 @@ pub(super) fn priority(level: Level) -> &'static str {
 
 /// Messages for standard error: with priorities, if it is connected to the journal. A line that begins with `warning` or `error`
 /// sets the priority of the next lines.
+#[must_use]
 pub fn for_stderr(text: &str) -> Cow<'_, str> {
     if is_connected() { Cow::Owned(with_priorities(text)) } else { Cow::Borrowed(text) }
 }

@@ -14,10 +14,10 @@ fn lines_in_the_journal_have_priorities_and_no_time() {
     fs::write(&config, &text).unwrap();
     let stderr = File::create(&journal).unwrap();
     let stat = stderr.metadata().unwrap();
-    let mut start = command(TIDEGATE);
-    start.arg("run").arg("-c").arg(&config).stderr(stderr);
-    start.env("JOURNAL_STREAM", format!("{}:{}", stat.dev(), stat.ino()));
-    let mut process = Process::start(&mut start);
+    let mut command = command(TIDEGATE);
+    command.arg("run").arg("-c").arg(&config).stderr(stderr);
+    command.env("JOURNAL_STREAM", format!("{}:{}", stat.dev(), stat.ino()));
+    let mut process = Process::start(&mut command);
     let has = |line: &str| fs::read_to_string(&journal).unwrap().lines().any(|other| other.starts_with(line));
     eventually("the start is logged", || has("<6> INFO listening on 127.0.0.1:"));
     fs::write(&config, text.replace("workers = 1", "workers = 0")).unwrap();

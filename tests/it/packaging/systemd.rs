@@ -70,7 +70,7 @@ impl Container {
         let start = Instant::now();
         let mut container = Self { _process: process, init: String::new() };
         while start.elapsed() < patience() {
-            container.init = fs::read_to_string(&children).unwrap_or_default().trim().to_owned();
+            fs::read_to_string(&children).unwrap_or_default().trim().clone_into(&mut container.init);
             // Before systemd runs, there is nothing to ask.
             if !container.init.is_empty()
                 && container.run("systemctl is-system-running").text.starts_with("running")

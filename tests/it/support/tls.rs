@@ -4,6 +4,7 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 
+use rustls::crypto::SupportedKxGroup;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, HandshakeKind, NamedGroup, StreamOwned};
 
@@ -43,7 +44,7 @@ impl TlsClient {
 
     /// The key exchange that was agreed on.
     pub fn key_exchange(&self) -> Option<NamedGroup> {
-        self.0.conn.negotiated_key_exchange_group().map(|group| group.name())
+        self.0.conn.negotiated_key_exchange_group().map(SupportedKxGroup::name)
     }
 
     /// The protocol that was agreed on.
