@@ -115,7 +115,7 @@ fn listen(address: &AdminAddress, inherited: &InheritedSockets) -> Result<AdminL
 }
 
 /// Listens for the interface of the next configuration, unless it has none or its address is the present one; the permissions
-/// of a Unix socket change in place. Fails as [`listen`] does, and if they can't be changed.
+/// of a Unix socket change in place. Fails if the address can't be bound, or the permissions can't be changed.
 pub fn listen_next(
     current: Option<&AdminAddress>,
     next: Option<&AdminSpec>,

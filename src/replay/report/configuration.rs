@@ -16,8 +16,11 @@ use crate::text::counted;
 
 /// A configuration with the name of its file, and its limits as the file has them.
 pub struct NamedConfig {
+    /// The name of the file; none for the configuration that is used without one.
     pub file: Option<String>,
+    /// The configuration.
     pub loaded: Loaded,
+    /// Its limits as the file has them.
     pub written: WrittenLimits,
 }
 
