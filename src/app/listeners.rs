@@ -14,7 +14,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::server::{self, InheritedSockets, ListenError, Listener, ListenerHandle, ListenerSpec};
 use crate::tls::ServerTls;
@@ -64,6 +64,8 @@ pub(super) fn match_listeners(
 
 /// The most connections at a time to an inherited socket that no listener uses.
 const MAX_UNUSED_CONNECTIONS: usize = 64;
+/// The pause after an error of accept.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long such a connection may last.
 const UNUSED_CONNECTION_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -100,7 +102,11 @@ async fn respond_unavailable(socket: io::Result<TcpListener>) -> io::Result<()> 
     loop {
         // The semaphore is never closed.
         let permit = Arc::clone(&connections).acquire_owned().await;
-        let (stream, _) = socket.accept().await?;
+        let Ok((stream, _)) = socket.accept().await else {
+            // Such as too many open files.
+            sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
         tokio::spawn(async move {
             let _permit = permit;
             // The client may end the connection at any time.

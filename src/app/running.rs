@@ -147,9 +147,10 @@ impl Running {
         let (kept, new) = match_listeners(&self.listeners, std::mem::take(&mut config.listeners));
         let ours: Vec<SocketAddr> = self.listeners.iter().map(ListenerHandle::address).collect();
         let (opened, sockets) = listen(&new, self.workers.len(), &self.inherited, &ours)?;
+        let access_file = AccessFile::open(config.access_file.as_deref())?;
+        // The last step that can fail, since it may change the permissions of the socket.
         let admin = (self.admin.as_ref().map(AdminInterface::address), config.admin.as_ref());
         let admin_listener = admin::listen_next(admin.0, admin.1, &self.inherited).context("[admin]")?;
-        let access_file = AccessFile::open(config.access_file.as_deref())?;
         let pending = self.pending_changes(&config);
         let new_tls = kept.iter().filter_map(|(_, spec)| spec.tls.clone()).chain(tls_of(&opened)).collect();
         self.acme = Acme::next(self.acme.take(), config.acme.take(), new_tls, &self.acme_counts).await;

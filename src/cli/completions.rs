@@ -1,6 +1,7 @@
 //! Completions of the command line: of commands and options, and of the names of limits and consumers.
 
 use std::env;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Command};
@@ -73,9 +74,11 @@ pub(super) fn consumers() -> ArgValueCandidates {
 
 /// The names in the configuration that the command line names, or that it uses by default.
 fn candidates(read: fn(&Path) -> Vec<String>) -> Vec<CompletionCandidate> {
-    let arguments: Vec<String> = env::args().collect();
-    let after = |pair: &[String]| ["-c", "--config"].contains(&&*pair[0]).then(|| PathBuf::from(&pair[1]));
-    let named = arguments.windows(2).find_map(after);
+    let arguments: Vec<OsString> = env::args_os().collect();
+    let after =
+        |pair: &[OsString]| (pair[0] == "-c" || pair[0] == "--config").then(|| PathBuf::from(&pair[1]));
+    let joined = |argument: &OsString| argument.to_str()?.strip_prefix("--config=").map(PathBuf::from);
+    let named = arguments.windows(2).find_map(after).or_else(|| arguments.iter().find_map(joined));
     let file = file::found(named.as_deref()).filter(|file| !file::is_stdin(file));
     file.map(|file| read(&file)).unwrap_or_default().into_iter().map(CompletionCandidate::new).collect()
 }

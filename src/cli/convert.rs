@@ -23,8 +23,8 @@ Examples:
   tidegate convert envoy-ratelimit config.yaml > tidegate.toml
 
 What can't be converted is listed with its line on standard error, and is a comment at its place in the output. A second
-pass over the input counts all that limits requests or restricts access; the last line says how much of it the output
-has. The output is valid; read it, and try it with `tidegate explain` and `tidegate replay` before it gets traffic.
+pass over the input counts its limits of requests and restrictions of access; the last line says how many of them the
+output has, if only in part. The output is valid; read it, and try it with `tidegate explain` and `tidegate replay` before it gets traffic.
 
 Exit status: 0 on success, 1 if the output exists or can't be written, has no routes, is not valid yet, or lacks a
 restriction that is not listed, 2 if the input can't be read.";

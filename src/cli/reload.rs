@@ -13,7 +13,7 @@ use super::admin_args::{AdminArgs, Reached};
 use super::admin_client::{AdminClient, AdminRequest, unknown_response};
 use super::file;
 use super::output::{self, CommandResult, Failure, complain, print, print_json};
-use crate::admin::api::{ReloadError, ReloadInfo, ReloadRequest, StatusInfo};
+use crate::admin::api::{ProblemInfo, ReloadError, ReloadInfo, ReloadRequest, StatusInfo};
 use crate::time::monotonic;
 
 const EXAMPLES: &str = "\
@@ -35,8 +35,8 @@ if the proxy did not respond in time. With --pid and without [admin], 0 means th
 pub(super) struct ReloadArgs {
     #[command(flatten)]
     admin: AdminArgs,
-    /// The process of the proxy. If its admin interface does not respond, because the configuration has none or the process has
-    /// not opened it yet, the file is checked, and the process gets SIGHUP
+    /// The process of the proxy. If the admin interface of the file can't be used, because the file has none, or the process has
+    /// not opened it or accepted its token yet, the file is checked, and the process gets SIGHUP
     #[arg(long, value_name = "PID", conflicts_with = "admin")]
     pid: Option<i32>,
     /// Print the response as JSON.
@@ -48,7 +48,7 @@ pub(super) struct ReloadArgs {
 pub(super) fn reload(args: &ReloadArgs) -> CommandResult {
     let Some(pid) = args.pid else { return request(&args.admin.client()?, args.json) };
     match args.admin.reached()? {
-        Reached::Admin(client) if serves(&client, None) => request(&client, args.json),
+        Reached::Admin(client) if status(&client).is_some() => request(&client, args.json),
         Reached::Admin(client) => {
             let sha256 = signal(args, pid)?;
             wait_until_served(&client, pid, &sha256)
@@ -91,30 +91,29 @@ fn signal(args: &ReloadArgs, pid: i32) -> Result<String, Failure> {
     Ok(loaded.sha256)
 }
 
-/// How long a process may take to open an admin interface that its next configuration adds: it resolves names first.
+/// How long a process may take to serve a configuration after SIGHUP: it resolves names first.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 const OPEN_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Waits until the admin interface that a reload adds responds. It responds only if the reload was applied.
+/// Waits until the admin interface that a reload has added or changed shows the file with this hash.
 fn wait_until_served(client: &AdminClient, pid: i32, sha256: &str) -> CommandResult {
     let deadline = monotonic() + OPEN_TIMEOUT;
     while monotonic() < deadline {
-        if serves(client, Some(sha256)) {
+        if status(client).is_some_and(|status| status.configuration.sha256 == sha256) {
             return print("the configuration is served");
         }
         thread::sleep(OPEN_INTERVAL);
     }
     let error =
-        format!("process {pid} has not opened its admin interface: the configuration was not applied");
-    Err(Failure::Running.error(error).help(["the log of the process has the reason"]))
+        format!("the admin interface of process {pid} does not show that the configuration is served");
+    Err(Failure::Running.error(error).help(["the log of the process has the outcome of SIGHUP"]))
 }
 
-/// Whether the admin interface responds, and serves the file with this hash, if one is given.
-fn serves(client: &AdminClient, sha256: Option<&str>) -> bool {
+/// The status that the admin interface shows; none if it does not respond, or rejects the request.
+fn status(client: &AdminClient) -> Option<StatusInfo> {
     let response = client.fetch(&AdminRequest::get("/v1/status", &[]), OPEN_TIMEOUT);
-    let Ok((status, body)) = response else { return false };
-    let served = |body: &Bytes| Some(serde_json::from_slice::<StatusInfo>(body).ok()?.configuration.sha256);
-    sha256.is_none() || status != StatusCode::OK || served(&body).as_deref() == sha256
+    let (_, body) = response.ok().filter(|(status, _)| *status == StatusCode::OK)?;
+    serde_json::from_slice(&body).ok()
 }
 
 fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, Failure> {
@@ -123,19 +122,25 @@ fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, Failure> {
 
 /// Prints the warnings of the file, and what has changed.
 fn print_reloaded(reloaded: &ReloadInfo) -> CommandResult {
-    for line in output::problem_lines(&reloaded.warnings) {
-        complain(if line.starts_with(' ') { line } else { format!("warning: {line}") });
-    }
+    complain_of_problems("warning", &reloaded.warnings);
     let unchanged = if reloaded.changes.is_empty() { ", without changes" } else { "" };
     let mut lines = vec![format!("{} was reloaded{unchanged}", reloaded.file)];
     lines.extend(reloaded.changes.iter().cloned());
     print(&lines.join("\n"))
 }
 
-fn complain_of(failure: &ReloadError) {
-    for line in output::problem_lines(&failure.problems) {
-        complain(if line.starts_with(' ') { line } else { format!("error: {line}") });
+/// Prints problems of this kind in one message, so that all of its lines have the priority of the kind in a journal.
+fn complain_of_problems(kind: &str, problems: &[ProblemInfo]) {
+    let lines = output::problem_lines(problems).into_iter();
+    let lines = lines.map(|line| if line.starts_with(' ') { line } else { format!("{kind}: {line}") });
+    let text = lines.collect::<Vec<_>>().join("\n");
+    if !text.is_empty() {
+        complain(text);
     }
+}
+
+fn complain_of(failure: &ReloadError) {
+    complain_of_problems("error", &failure.problems);
     complain(format!("error: {}; the earlier configuration is still served", failure.error));
     if let Some(help) = &failure.help {
         complain(format!("help: {help}"));

@@ -221,7 +221,12 @@ fn warn_of_regular_expression(text: &TextItem<'_>, is_secret: bool) {
 fn without_anchors(expression: &str) -> Option<String> {
     let start = expression.strip_prefix('^');
     let end = start.unwrap_or(expression).strip_suffix('$');
-    let text = end.or(start).unwrap_or(expression).replace(".*", "*").replace("\\.", ".");
+    let text = end.or(start).unwrap_or(expression);
+    // Another `*` repeats the character before it, and another `.` is any character.
+    if text.replace(".*", "").replace("\\.", "").contains(['*', '.']) {
+        return None;
+    }
+    let text = text.replace(".*", "*").replace("\\.", ".");
     let [before, after] = [start, end].map(|anchor| if anchor.is_some() { "" } else { "*" });
     let is_plain = !text.contains(['[', ']', '(', ')', '{', '}', '|', '+', '?', '\\', '^', '$', '"']);
     is_plain.then(|| format!("{before}{text}{after}").replace("**", "*"))

@@ -9,10 +9,10 @@
 mod line;
 mod record;
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,13 +49,28 @@ impl AccessFile {
     /// Opens a file, or creates it with mode 0640; without a path, standard output. Fails if it can't be opened.
     pub fn open(path: Option<&Path>) -> Result<Self, AccessFileError> {
         let opened = match path {
-            Some(path) => OpenOptions::new().append(true).create(true).mode(0o640).open(path),
+            Some(path) => append_to(path),
             // A descriptor of its own: `io::stdout` would keep lines in its buffer after a failed write.
             None => io::stdout().as_fd().try_clone_to_owned().map(File::from),
         };
         let name = || path.map_or_else(|| "on standard output".to_owned(), |path| path.display().to_string());
         let file = opened.map_err(|error| AccessFileError { path: name(), error })?;
         Ok(Self { path: path.map(Path::to_owned), file })
+    }
+}
+
+/// Opens a file to append to it; a new one has this mode in spite of the umask, so that a group can read it.
+fn append_to(path: &Path) -> io::Result<File> {
+    let created = OpenOptions::new().append(true).create_new(true).open(path);
+    match created {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            OpenOptions::new().append(true).open(path)
+        }
+        created => {
+            let file = created?;
+            file.set_permissions(Permissions::from_mode(0o640))?;
+            Ok(file)
+        }
     }
 }
 

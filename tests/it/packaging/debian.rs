@@ -151,7 +151,12 @@ fn check_installed(system: &System) {
 
     let unit = system.read("lib/systemd/system/tidegate.service");
     let reload: Vec<&str> = unit.lines().filter_map(|line| line.strip_prefix("ExecReload=")).collect();
-    assert_eq!(reload, ["/usr/bin/tidegate reload -c /etc/tidegate/tidegate.toml --pid $MAINPID"]);
+    let file = "-c /etc/tidegate/tidegate.toml";
+    let commands = [
+        format!("/usr/bin/tidegate check {file}"),
+        format!("/usr/bin/tidegate reload {file} --pid $MAINPID"),
+    ];
+    assert_eq!(reload, commands);
     let installed = |args: &[&str]| completed(command(system.path("usr/bin/tidegate")).args(args));
     assert!(installed(&["version"]).starts_with(&format!("tidegate {}\n", env!("CARGO_PKG_VERSION"))));
     installed(&["check", "-c", system.path(CONFIG).to_str().unwrap()]);

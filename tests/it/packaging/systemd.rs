@@ -145,9 +145,15 @@ fn the_package_works_on_a_machine_with_systemd() {
     the_cure_for_a_low_port_works(&container);
     the_access_log_is_rotated(&container);
     an_upgrade_restarts_the_service(&container, &package);
+    // A removed service is stopped, and one that is installed again is started.
+    container.succeeds("dpkg --remove tidegate");
+    assert_eq!(container.status("http://127.0.0.1:8080/"), "000");
+    container.succeeds(&format!("dpkg --install {package}"));
+    assert_eq!(container.status("http://127.0.0.1:8080/"), "200");
     let text = container
         .succeeds("dpkg --purge tidegate; ls -d /etc/tidegate /var/lib/tidegate /var/log/tidegate; true");
     assert_eq!(text.matches("No such file or directory").count(), 3, "{text}");
+    assert_eq!(container.status("http://127.0.0.1:8080/"), "000");
 }
 
 fn is_installed_while_port_80_is_taken(container: &Container, package: &str) {
@@ -194,6 +200,9 @@ fn a_reload_tells_its_outcome(container: &Container) {
         container.succeeds("systemctl reload tidegate");
     }
     container.succeeds("systemctl stop second; tidegate status");
+    // A token that the running process does not have yet.
+    container.write(CONFIG, &format!("{listen}{ADMIN}token = \"s3cret-admin-t0ken\"\n{ROUTE}"));
+    container.succeeds("systemctl reload tidegate && tidegate status");
     let (warnings, all) = (container.journal("warning"), container.journal("info"));
     assert!(!warnings.contains("INFO") && all.contains(" INFO listening on 0.0.0.0:80"), "{warnings}");
 }
@@ -286,7 +295,7 @@ fn an_upgrade_restarts_the_service(container: &Container, package: &str) {
     let before = process();
     container.succeeds(&format!("cp {CONFIG} /root/valid; echo nonsense >>{CONFIG}"));
     let text = upgrade();
-    assert!(text.contains("tidegate: this version rejects the configuration"), "{text}");
+    assert!(text.contains("tidegate: the configuration was not applied"), "{text}");
     assert_eq!(process(), before);
     container.succeeds(&format!("cp /root/valid {CONFIG}"));
     upgrade();

@@ -27,6 +27,8 @@ pub(super) struct HaproxyLimits<'s> {
 /// The identity of a limit: rules that are equal in it become one limit.
 #[derive(PartialEq, Eq)]
 struct RuleIdentity {
+    /// The name of the counter: an error rate counts other requests than a request rate.
+    counter: String,
     table: String,
     algorithm: TomlAlgorithm,
     key: String,
@@ -136,7 +138,13 @@ impl<'s> HaproxyLimits<'s> {
         let (algorithm, charge_on) = algorithm(counter, most, line).map_err(|reason| deny.finding(reason))?;
         let (key, on_missing) = key(track.key).map_err(|reason| track.line.finding(reason))?;
         let (table, allow) = (table.to_owned(), scope.allow.clone());
-        let made = RuleIdentity { table, algorithm: algorithm.clone(), key: key.clone(), allow };
+        let made = RuleIdentity {
+            counter: counter.name.clone(),
+            table,
+            algorithm: algorithm.clone(),
+            key: key.clone(),
+            allow,
+        };
         let known = self.made.iter().position(|known| *known == made);
         if let Some(index) = known {
             self.all[index].uses.push(deny.place.clone());

@@ -171,7 +171,7 @@ impl<'d> Plugins<'d> {
             return names.clone();
         }
         let config = node.get("config");
-        let (key, notes) = self.key(node, config);
+        let (key, notes) = self.key(node, config, own.service.is_some());
         let base = own.route.or(own.service).map_or("all", |of| of.get("name").text().unwrap_or("limit"));
         let mut names = Vec::new();
         for (period, unit) in PERIODS {
@@ -202,14 +202,14 @@ impl<'d> Plugins<'d> {
         names
     }
 
-    /// The key part of a plugin, and notes on it.
-    fn key(&self, node: &DocNode, config: &DocNode) -> (String, Vec<Note>) {
+    /// The key part of a plugin, which may be that of one service, and notes on it.
+    fn key(&self, node: &DocNode, config: &DocNode, is_of_service: bool) -> (String, Vec<Note>) {
         let by = config.get("limit_by").text().unwrap_or("consumer");
         let fail = |reason: &str| vec![node.finding(&format!("limit_by: {by}"), reason)];
         let address = "client_ip".to_owned();
         match by {
             "ip" => (address, Vec::new()),
-            "service" if node.get("service").is_present() => ("global".to_owned(), Vec::new()),
+            "service" if is_of_service => ("global".to_owned(), Vec::new()),
             "service" => {
                 let text =
                     "Kong counts each service by itself, and this limit all services of the plugin together.";
