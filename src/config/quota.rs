@@ -75,10 +75,11 @@ pub(super) fn written(algorithm: Algorithm, numbers: &Numbers<'_>) -> Box<str> {
             Align::Calendar(calendar) => add(format!("by the calendar of {}", calendar.zone())),
         }
     }
-    if let Some((buckets, _)) = numbers.buckets {
+    // The defaults are not named: one bucket, and no queue.
+    if let Some((buckets, _)) = numbers.buckets.filter(|(buckets, _)| *buckets > 1) {
         add(format!("buckets {buckets}"));
     }
-    if let Some((queue, _)) = numbers.queue {
+    if let Some((queue, _)) = numbers.queue.filter(|(queue, _)| *queue > 0) {
         add(format!("queue {queue}"));
     }
     if algorithm == Algorithm::Concurrency {
