@@ -378,3 +378,15 @@ fn only_what_was_admitted_is_owed() {
     owed.sort_unstable();
     assert_eq!(owed, [(0, 2), (1, 2), (2, 1)]);
 }
+
+/// The proxy of a request, so that each gets its weight of them.
+fn pick(weights: [u64; 4], turn: u64) -> usize {
+    let mut rest = turn * 7 % weights.iter().sum::<u64>().max(1);
+    for (index, weight) in weights.iter().enumerate() {
+        if rest < *weight {
+            return index;
+        }
+        rest -= weight;
+    }
+    0
+}
