@@ -36,7 +36,7 @@ pub(super) struct ConvertArgs {
     /// The program whose configuration the files are.
     #[arg(value_enum)]
     origin: SourceProgram,
-    /// The files, which are one configuration together; a directory stands for the files in it. `-` is standard input.
+    /// The files of one configuration; of a directory, all files in it. `-` is standard input.
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// Of Envoy's rate-limit service: make routes, for a tidegate in place of Envoy, instead of the rules of a service for Envoy.

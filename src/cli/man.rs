@@ -121,7 +121,7 @@ fn add_sections(text: &str, roff: &mut Roff) {
 
 /// What the manual page says about the configuration file as a whole.
 const FILE: &str = "The configuration is a file in TOML (https://toml.io). The keys of the top level come before the first table. A string \
-                    may have `${NAME}`, which is replaced by the variable of the environment; `$${` stands for `${`. Files that it names are \
+                    may have `${NAME}`, which is replaced by the value of the environment variable; `$${` is a literal `${`. Files that it names are \
                     relative to its directory. `tidegate check` shows all errors with their places, `tidegate config KEY` describes a key, \
                     and `tidegate init` prints a file to begin with.";
 

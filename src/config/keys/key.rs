@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Names that have the same cure, and the cure: what to write instead.
 pub type Mistaken = (&'static [&'static str], &'static str);
 
-/// Stands for all names without another cure.
+/// In the place of a name: the cure of all names that have no other one.
 pub const ANY_NAME: &str = "*";
 
 /// The keys of one TOML table.

@@ -182,7 +182,7 @@ fn small_logs_get_limits_for_most_clients_and_advice_that_helps() {
     let crawler = (0..20_000).map(|second| (second, "203.0.113.1".to_owned(), 200));
     std::fs::write(directory.path().join("access.log"), lines(pages.chain(crawler))).unwrap();
     let suggestion = &report(directory.path(), &[])["suggestions"][0];
-    // Nobody may be denied, so the crawler sets the numbers; the list shows it.
+    // No client may be denied, so the crawler determines the numbers; the list shows it.
     assert_eq!(
         (&suggestion["listed"][0]["name"], &suggestion["listed"][0]["denied"]),
         (&"203.0.113.1".into(), &0.into())
