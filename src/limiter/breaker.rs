@@ -61,6 +61,8 @@ pub(super) struct Breaker {
     probe: Cell<Option<Instant>>,
     /// On trial: when a reply may end it.
     trial_until: Cell<Option<Instant>>,
+    /// Whether other proxies may owe the store units.
+    debts_of_others: Cell<DebtsOfOthers>,
     /// The last reply since the last check.
     replied: Cell<Option<Instant>>,
     /// An error reply while the breaker was closed.
@@ -70,11 +72,26 @@ pub(super) struct Breaker {
     failed: Notify,
 }
 
+/// Whether other proxies may have admitted requests without the store, and not have paid for them yet, although the breaker of
+/// this worker has not opened: in the same time, a proxy with more requests has more failures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum DebtsOfOthers {
+    /// They owe nothing.
+    #[default]
+    None,
+    /// Calls fail, and no reply has shown yet that this is a hiccup only.
+    Possible,
+    /// Calls have failed for long enough to open a breaker; a reply after this time shows that all debts are paid.
+    Until(Instant),
+}
+
 /// The breakers of all workers. A breaker on trial counts as open here: a message is logged when the first opens, and when
 /// the last closes.
 #[derive(Debug, Default)]
 pub struct Breakers {
     open: AtomicUsize,
+    /// How many workers have seen failures for which other proxies may owe units.
+    unsettled: AtomicUsize,
     openings: AtomicU64,
     /// When error replies were last logged.
     logged: Mutex<Option<Instant>>,
@@ -110,9 +127,9 @@ impl Breaker {
         breaker
     }
 
-    /// Whether no breaker of this process is open or on trial.
-    pub fn are_all_closed(&self) -> bool {
-        self.all.open() == 0
+    /// Whether no breaker of this process is open or on trial, and other proxies owe no units.
+    pub fn are_all_settled(&self) -> bool {
+        self.all.open() == 0 && self.all.unsettled.load(Ordering::Relaxed) == 0
     }
 
     /// Whether the breaker is open: then only probes are sent.
@@ -129,14 +146,32 @@ impl Breaker {
     /// Records the reply to a request.
     pub fn record_success(&self) {
         self.replied.set(Some(cached_now()));
-        if self.failures.replace(0) > 0 {
-            self.first_failure.set(None);
+        if self.failures.replace(0) > 0
+            && let Some(first) = self.first_failure.take()
+            && self.debts_of_others.get() == DebtsOfOthers::Possible
+        {
+            let is_long = cached_now().saturating_duration_since(first) >= SPAN;
+            let until = cached_now() + self.trial;
+            self.set_debts_of_others(if is_long { DebtsOfOthers::Until(until) } else { DebtsOfOthers::None });
         }
         self.end_trial();
     }
 
+    fn set_debts_of_others(&self, debts: DebtsOfOthers) {
+        let before = self.debts_of_others.replace(debts);
+        match (before, debts) {
+            (DebtsOfOthers::None, DebtsOfOthers::None) => {}
+            (DebtsOfOthers::None, _) => drop(self.all.unsettled.fetch_add(1, Ordering::Relaxed)),
+            (_, DebtsOfOthers::None) => drop(self.all.unsettled.fetch_sub(1, Ordering::Relaxed)),
+            _ => {}
+        }
+    }
+
     /// Ends a trial that has lasted long enough, after a reply.
     fn end_trial(&self) {
+        if matches!(self.debts_of_others.get(), DebtsOfOthers::Until(until) if until <= cached_now()) {
+            self.set_debts_of_others(DebtsOfOthers::None);
+        }
         if self.trial_until.get().is_some_and(|until| until <= cached_now()) {
             self.trial_until.set(None);
             if self.all.open.fetch_sub(1, Ordering::Relaxed) == 1 {
@@ -172,6 +207,9 @@ impl Breaker {
         let now = cached_now();
         let first = self.first_failure.get().unwrap_or(now);
         self.first_failure.set(Some(first));
+        if self.trial > Duration::ZERO {
+            self.set_debts_of_others(DebtsOfOthers::Possible);
+        }
         if self.failures.get() == 0 {
             self.failed.notify_one();
         }
@@ -263,7 +301,8 @@ impl Breaker {
     /// otherwise when the store has been idle for long enough, or is suspected to have failed; returns whether it is.
     async fn wait_until_due(&self, last_reply: Instant) -> bool {
         let has_failed = || self.failures.get() > 0 || self.error_reply.borrow().is_some();
-        if !has_failed() && self.trial_until.get().is_none() {
+        let is_settled = self.debts_of_others.get() == DebtsOfOthers::None;
+        if !has_failed() && is_settled && self.trial_until.get().is_none() {
             let idle = (last_reply + IDLE_TIMEOUT).max(monotonic() + PROBE_INTERVAL);
             tokio::select! {
                 () = tokio::time::sleep_until(idle) => return false,
@@ -302,6 +341,7 @@ impl Drop for Breaker {
         if self.is_open() || self.trial_until.get().is_some() {
             self.all.open.fetch_sub(1, Ordering::Relaxed);
         }
+        self.set_debts_of_others(DebtsOfOthers::None);
     }
 }
 

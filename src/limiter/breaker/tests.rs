@@ -87,11 +87,32 @@ async fn a_trial_lasts_as_long_as_other_proxies_may_take_to_recover() {
     breaker.close();
     for _ in 0..4 {
         breaker.record_success();
-        assert!(!breaker.is_open() && !breaker.are_all_closed());
+        assert!(!breaker.is_open() && !breaker.are_all_settled());
         pass(SPAN).await;
     }
     breaker.record_success();
-    assert!(breaker.are_all_closed());
+    assert!(breaker.are_all_settled());
+}
+
+/// Failures that do not open this breaker may have opened those of other proxies, which then owe units.
+#[tokio::test(start_paused = true)]
+async fn a_breaker_that_stays_closed_waits_for_the_debts_of_other_proxies() {
+    let breaker = Breaker::new(&Arc::default(), 4 * SPAN, false);
+    for (length, is_outage) in [(SPAN / 2, false), (SPAN, true)] {
+        breaker.record_failure(&StoreError::Deadline);
+        assert!(!breaker.is_open() && !breaker.are_all_settled());
+        pass(length).await;
+        breaker.record_success();
+        assert_eq!(breaker.are_all_settled(), !is_outage);
+        assert_eq!(breaker.all.open(), 0);
+    }
+    pass(4 * SPAN).await;
+    breaker.record_success();
+    assert!(breaker.are_all_settled());
+    // A single proxy waits for nobody.
+    let single = Breaker::default();
+    single.record_failure(&StoreError::Deadline);
+    assert!(single.are_all_settled());
 }
 
 #[tokio::test(start_paused = true)]

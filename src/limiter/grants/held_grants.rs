@@ -374,7 +374,8 @@ impl HeldGrants {
         grants.into_iter().filter_map(|mut grant| self.returned(&mut grant)).collect()
     }
 
-    fn returned(&self, grant: &mut HeldGrant) -> Option<ReturnedGrant> {
+    fn returned(&mut self, grant: &mut HeldGrant) -> Option<ReturnedGrant> {
+        self.share.return_to_store(grant.units());
         let (owner, counts, ends) = (self.owner.clone(), Arc::clone(&self.counts), grant.ends());
         grant.report(true).map(|report| ReturnedGrant { owner, report, ends, counts })
     }

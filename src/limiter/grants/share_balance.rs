@@ -24,6 +24,8 @@ pub(super) struct ShareBalance {
     view: Option<(StoreView, BootTime)>,
     /// Units taken from grants, less those that were put back, that the share does not count.
     taken: i64,
+    /// Units that the share has as held, and that were returned to the store since.
+    returned: u64,
     /// Units taken from grants since the last call was sent, less those that were put back.
     since_call: i64,
     /// What this process has taken of the key, as its share counts it, by the clock of the store.
@@ -39,6 +41,14 @@ impl ShareBalance {
     /// Records that units were put back into a grant, or are not charged.
     pub fn put_back(&mut self, units: u64) {
         self.add(-units.cast_signed());
+    }
+
+    /// Records that held units are returned to the store, which may grant them to other processes.
+    pub fn return_to_store(&mut self, units: u64) {
+        match &mut self.view {
+            Some((view, _)) => view.held = view.held.saturating_sub(units),
+            None => self.returned = self.returned.saturating_add(units),
+        }
     }
 
     fn add(&mut self, units: i64) {
@@ -60,11 +70,13 @@ impl ShareBalance {
         let held = held.saturating_add_signed(self.since_call);
         self.view = Some((StoreView { decision, held, own: counted }, now));
         self.taken = self.since_call;
+        self.returned = 0;
     }
 
     /// What the share has to count from now on; `None` if nothing has changed.
     pub fn take_update(&mut self, now: BootTime) -> Option<ShareUpdate> {
         let (view, taken) = (self.view.take(), std::mem::take(&mut self.taken));
+        let taken = taken.saturating_add_unsigned(std::mem::take(&mut self.returned));
         let view = view.map(|(view, at)| (view, now.since(at)));
         (view.is_some() || taken != 0).then_some(ShareUpdate { view, taken })
     }

@@ -117,7 +117,9 @@ fn load(url: &str) -> Process {
 #[test]
 fn the_demo_without_containers_shows_denials_and_ends_with_all_its_programs() {
     let (api, ports) = (free_ports(2), [free_ports(1), free_ports(1)]);
-    let mut demo = command(path("config/demo/run"));
+    // Background jobs of a shell without job control ignore SIGINT, and a script can't handle an ignored signal.
+    let mut demo = command("env");
+    demo.arg("--default-signal=INT").arg(path("config/demo/run"));
     demo.arg(TIDEGATE).env("API_PORT", api.to_string()).env("CRAWL_PAUSE", "0");
     demo.envs([("PORT", ports[0].to_string()), ("ADMIN_PORT", ports[1].to_string())]);
     let mut demo = Process::start_silent(&mut demo);

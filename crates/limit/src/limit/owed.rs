@@ -142,7 +142,8 @@ impl OwedCharges {
         }
     }
 
-    /// The late charges at `now` that pay the debt to a store which counts by `whole`.
+    /// The late charges at `now` that pay the debt to a store which counts by `whole`, of logs and sliding windows the
+    /// newest first: where they exceed the limit, the store drops those that expire first.
     #[must_use]
     pub fn late_charges(mut self, share: &Quota, whole: &Quota, now: Timestamp) -> LateCharges {
         self.update(share, now);
@@ -150,7 +151,11 @@ impl OwedCharges {
         match self {
             Self::Steps(steps) => {
                 let left = steps.into_iter().filter(|(at, _)| still_counts(share, *at, now));
-                left.map(|(at, units)| (units, at)).collect()
+                let mut charges: LateCharges = left.map(|(at, units)| (units, at)).collect();
+                if !matches!(share, Quota::FixedWindow(_)) {
+                    charges.reverse();
+                }
+                charges
             }
             Self::Bucket(_) if units == 0 => LateCharges::new(),
             Self::Bucket(bucket) => {
