@@ -250,6 +250,8 @@ impl Breaker {
         self.failures.set(FAILURES - 1);
         self.trial_until.set(Some(cached_now() + self.trial));
         self.probe.set(None);
+        // The trial lasts as long as other proxies may owe units.
+        self.set_debts_of_others(DebtsOfOthers::None);
     }
 
     /// Connects and probes the store for the first time, so that the first requests need not wait for an unavailable store.

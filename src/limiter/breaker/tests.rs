@@ -83,7 +83,10 @@ async fn the_breaker_closes_on_trial() {
 #[tokio::test(start_paused = true)]
 async fn a_trial_lasts_as_long_as_other_proxies_may_take_to_recover() {
     let breaker = Breaker::new(&Arc::default(), 4 * SPAN, false);
-    breaker.open(&not_connected());
+    breaker.record_failure(&not_connected());
+    pass(SPAN).await;
+    breaker.record_failure(&not_connected());
+    assert!(breaker.is_open());
     breaker.close();
     for _ in 0..4 {
         breaker.record_success();

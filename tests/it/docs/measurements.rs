@@ -6,6 +6,8 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::pages::root;
 use crate::support::{TIDEGATE, command, free_ports, scaled};
 
@@ -56,4 +58,39 @@ fn the_comparison_with_nginx_measures_all_that_it_promises() {
         assert!(table.contains(&part), "no {part:?} in {table}");
     }
     assert_eq!(table.matches("\n  nginx ").count(), 2, "{table}");
+}
+
+/// The proof runs the real Traefik: what docs/comparison.md says of it when Redis is down.
+#[test]
+fn the_proof_shows_traefik_and_tidegate_while_redis_is_down() {
+    let directory = tempfile::tempdir().unwrap();
+    let figures = directory.path().join("proof.json");
+    let output = python("proof")
+        .env("TIDEGATE", TIDEGATE)
+        .envs([("KINDS", "tidegate-local,traefik"), ("SECONDS_EACH", "2")])
+        .env("OUT", &figures)
+        .env("BASE_PORT", free_ports(7).to_string())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let figures: Value = serde_json::from_str(&fs::read_to_string(&figures).unwrap()).unwrap();
+    let outages = figures["dies"].as_object().unwrap();
+    let statuses = |name: &str| {
+        let (_, figures) = outages.iter().find(|(key, _)| key.starts_with(name)).unwrap();
+        figures["outage"]["statuses"].to_string()
+    };
+    assert!(statuses("Traefik").contains("500"), "{figures}");
+    assert_eq!(statuses("tidegate"), "[200,429]");
+}
+
+#[test]
+fn the_tables_of_the_comparison_are_those_of_the_committed_figures() {
+    let output = python("proof").env("TABLES", root().join("benches/proof.json")).output().unwrap();
+    let page = fs::read_to_string(root().join("docs/comparison.md")).unwrap();
+    let tables = String::from_utf8(output.stdout).unwrap();
+    let mut tables = tables.trim().split("\n\n").peekable();
+    assert!(tables.peek().is_some());
+    for table in tables {
+        assert!(page.contains(table.trim()), "{table}");
+    }
 }
