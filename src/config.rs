@@ -27,6 +27,7 @@ mod quota;
 mod rate;
 mod rate_form;
 mod reader;
+mod redirects;
 mod report;
 mod route_actions;
 mod route_keys;

@@ -24,6 +24,7 @@ mod limit_matching;
 mod limit_rule;
 mod method;
 mod named_key;
+mod networks;
 mod original;
 mod path;
 mod path_pattern;
@@ -42,7 +43,7 @@ use http::Method;
 
 pub use access::{Access, Identity};
 pub use body_fields::{BodyField, BodyFields, MAX_READ_BODY, NoField};
-pub use client_ip::{ClientIp, forwarded_value};
+pub use client_ip::{ClientIdentity, ClientIp, forwarded_value};
 pub use consumer_rules::{ConsumerRules, CredentialSource};
 pub use credential_removal::{hide_credential, remove_credential};
 pub use descriptor::{Descriptor, DescriptorRule, DescriptorTable, EntryPattern};
@@ -60,15 +61,17 @@ pub use limit_rule::{Cost, LimitMatch, LimitRule, PolicySource, Tiers, Trust};
 pub use method::{OTHER_METHOD, is_method_value};
 use named_key::key_name;
 pub use named_key::{KeyResolver, NamedKey};
+pub use networks::{AddressCondition, Networks};
 pub use original::{OriginalError, OriginalRequest, names_original, original};
 pub use path::{NormalPath, PathError, normalize, strip_prefix};
 pub use path_pattern::{PathPattern, PatternError};
-pub use plan::{ClientIdentity, DescriptorError, DescriptorPlan, RequestPlan, RouteMatch};
+pub use plan::{DescriptorError, DescriptorPlan, RequestPlan, RouteMatch};
 use plan::{LimitMatches, PlanInput};
 pub use query::{MAX_PARAMETERS, Query};
 pub use route::{RequestView, Route, Unmet};
 use route_match::find_match;
-pub use rules::{KeyRule, Match, Networks, Rules};
+pub use route_match::requested_host;
+pub use rules::{KeyRule, Match, Rules};
 pub use subject::{RecordedParts, Subject};
 pub use table::{RouteId, RouteTable};
 pub use value_pattern::{ValueCondition, ValuePattern, header_ignores_case};
@@ -207,9 +210,9 @@ impl Gate {
 
     /// The address of the client, and where it is.
     #[must_use]
-    pub fn locate(&self, client: ClientIdentity<'_>, head: &RequestHead) -> ClientLocation<'_> {
+    pub fn locate<'g>(&'g self, client: ClientIdentity<'g>, head: &RequestHead) -> ClientLocation<'g> {
         let address = self.client_ip.client(client.address, &head.fields);
-        ClientLocation::new(address, self.geo.as_deref())
+        ClientLocation::new(address, self.geo.as_deref()).over(client, &self.client_ip)
     }
 
     /// Reads the target of a request, and finds the route that it matches.

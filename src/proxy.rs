@@ -1,13 +1,13 @@
 //! The proxy: takes a request from the client's connection, applies the limits of its route, forwards it to an upstream
 //! or rejects it, and returns the response. The pipeline is in `proxy::exchange`.
 
-mod acme_challenge;
 mod active;
 mod client;
 mod client_body;
 mod consumer_forwarding;
 mod cors;
 mod decision_counts;
+mod early_reply;
 mod exchange;
 mod forward;
 mod forward_auth;
@@ -28,6 +28,7 @@ mod own_limits;
 mod protected;
 mod rate_headers;
 mod read_missing;
+mod redirect;
 mod rejection;
 mod request_decision;
 mod request_id;
@@ -56,6 +57,7 @@ pub use http2::Connect;
 pub(crate) use in_program::{LocalResponse, RequestFacts, write_rate_headers};
 pub use log_entry::DescriptorDenial;
 pub use protected::protected_headers;
+pub use redirect::{LOCATION_PLACEHOLDERS, LocationError, LocationTemplate, Redirect};
 pub(crate) use rejection::Rejection;
 pub use response::ProxyResponse;
 pub use response_body::{FrameStream, ReplyBody};

@@ -62,7 +62,7 @@ async def load(ports, rate, seconds, events=()):
         at = index / rate
         await asyncio.sleep(max(0, begun + at - time.monotonic()))
         while events and events[0][0] <= at:
-            await asyncio.to_thread(events.pop(0)[1])
+            tasks.append(asyncio.create_task(asyncio.to_thread(events.pop(0)[1])))
         tasks.append(asyncio.create_task(request(ports[index % len(ports)], at, found)))
     await asyncio.gather(*tasks)
     return sorted(found)
@@ -202,7 +202,7 @@ def table(head, rows):
 def report(figures):
     rows = [[name, *(f"{share:.2f}" for share in shares)] for name, shares in figures["shared"].items()]
     table(["", "requests to all four", "requests to one of them"], rows)
-    head = ["", "before", "in the outage", "other responses", "median and longest", "the second after", "then"]
+    head = ["", "before", "in the outage", "other responses", "median and longest", "the second after", "afterwards"]
     for way in ("dies", "freezes"):
         rows = []
         for name, one in figures[way].items():
@@ -220,14 +220,15 @@ def main():
     if given := os.environ.get("TABLES"):
         report(json.loads(Path(given).read_text()))
         return
-    require(["envoy", "nginx", "redis-server", "traefik"])
+    chosen = [name for name in os.environ.get("KINDS", "").split(",") if name] or list(proxies.KINDS)
+    # The server behind the proxies is an nginx.
+    require(["nginx", *sorted({tool for name in chosen for tool in proxies.KINDS[name].tools})])
     program = binary(os.environ.get("TIDEGATE"), os.environ.get("PROFILE", "release"))
     seconds, ports = int(os.environ.get("SECONDS_EACH", "4")), int(os.environ.get("BASE_PORT", "27600"))
-    chosen = [name for name in os.environ.get("KINDS", "").split(",") if name]
     print(f"{description()}, load {load_average():.1f}")
     figures = {"shared": {}, "dies": {}, "freezes": {}}
     for name, kind in proxies.KINDS.items():
-        if chosen and name not in chosen:
+        if name not in chosen:
             continue
         print(f"{kind.name} {proxies.version(name, program)}", file=sys.stderr)
         proof = Proof(kind, ports, seconds)

@@ -34,6 +34,8 @@ class Kind:
     name: str
     command: Callable
     store: str = ""
+    # The programs that it needs.
+    tools: tuple = ()
     # Whether its row is among those of a shared limit.
     is_shared: bool = True
 
@@ -194,12 +196,12 @@ def envoy_service(place, number, port):
 
 
 KINDS = {
-    "tidegate-local": Kind('tidegate, `on_store_failure = "local"`', tidegate("local"), "redis"),
-    "tidegate-deny": Kind('tidegate, `"deny"`', tidegate("deny"), "redis", is_shared=False),
-    "tidegate-allow": Kind('tidegate, `"allow"`', tidegate("allow"), "redis", is_shared=False),
-    "traefik": Kind("Traefik, `rateLimit` with `redis`", traefik, "redis"),
-    "envoy-service": Kind("Envoy, `ratelimit` with a service", envoy_service, "service"),
-    "envoy": Kind("Envoy, `local_ratelimit`", envoy_local),
+    "tidegate-local": Kind('tidegate, `on_store_failure = "local"`', tidegate("local"), "redis", ("redis-server",)),
+    "tidegate-deny": Kind('tidegate, `"deny"`', tidegate("deny"), "redis", ("redis-server",), is_shared=False),
+    "tidegate-allow": Kind('tidegate, `"allow"`', tidegate("allow"), "redis", ("redis-server",), is_shared=False),
+    "traefik": Kind("Traefik, `rateLimit` with `redis`", traefik, "redis", ("redis-server", "traefik")),
+    "envoy-service": Kind("Envoy, `ratelimit` with a service", envoy_service, "service", ("envoy",)),
+    "envoy": Kind("Envoy, `local_ratelimit`", envoy_local, tools=("envoy",)),
     "nginx": Kind("nginx, `limit_req`", nginx_proxy),
 }
 

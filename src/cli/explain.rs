@@ -14,12 +14,14 @@ use clap::{ArgAction, Args};
 use http::header::HeaderName;
 use http::{HeaderValue, Method, Uri};
 
+use self::explained::ResponseInfo;
 use super::completions;
 use super::file::FileArgs;
 use super::output::{CommandResult, Failure, print, print_json};
 use crate::config::Loaded;
 use crate::gate::{ClientIdentity, Descriptor};
 use crate::http1::{RequestHead, names};
+use crate::server::ListenerSpec;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -68,6 +70,9 @@ pub(super) struct ExplainArgs {
     /// The subject of the client's certificate, such as CN=worker,O=Example.
     #[arg(long, value_name = "NAME")]
     tls_subject: Option<String>,
+    /// The name of the listener that receives the request.
+    #[arg(long, value_name = "NAME")]
+    listener: Option<String>,
     /// Explain it as a request of this consumer of the file, whatever credential it has.
     #[arg(long, value_name = "NAME", add = completions::consumers())]
     consumer: Option<String>,
@@ -92,9 +97,43 @@ pub(super) fn explain(args: &ExplainArgs) -> CommandResult {
     if let Some(name) = &args.consumer {
         assume_consumer(&mut loaded, name).map_err(usage)?;
     }
-    let client = ClientIdentity { address: args.from, tls_subject: args.tls_subject.as_deref() };
-    let explained = report::explain(&loaded, client, &head, body.as_deref());
+    let listener = listener(&loaded.config.listeners, args.listener.as_deref()).map_err(usage)?;
+    let by_listener = || listener.is_some_and(|spec| spec.tls.is_some());
+    let is_https = scheme_of(url).map_or_else(by_listener, |scheme| scheme == "https");
+    let client = ClientIdentity {
+        address: args.from,
+        tls_subject: args.tls_subject.as_deref(),
+        scheme: Some(if is_https { "https" } else { "http" }),
+        listener: listener.and_then(|spec| spec.name.as_deref()),
+    };
+    let mut explained = report::explain(&loaded, client, &head, body.as_deref());
+    if let Some(redirect) = listener.and_then(|spec| spec.redirect.as_deref())
+        && loaded.config.snapshot.gate.locate(client, &head).scheme(&head.fields) != Some("https")
+    {
+        let location = redirect.location.fill("http", &head, None).unwrap_or_default();
+        let text = format!("the listener responds with {} to {location}, before any route", redirect.status);
+        explained.rows.row("listener", text);
+        explained.response = ResponseInfo::new("redirect", redirect.status);
+    }
     if args.json { print_json(&explained) } else { print(&explained.rows.into_text()) }
+}
+
+/// The listener with this name; without a name the only one, if there is only one.
+fn listener<'s>(
+    listeners: &'s [ListenerSpec],
+    name: Option<&str>,
+) -> Result<Option<&'s ListenerSpec>, String> {
+    let Some(name) = name else {
+        return Ok(if let [only] = listeners { Some(only) } else { None });
+    };
+    let found = listeners.iter().find(|spec| spec.name.as_deref() == Some(name));
+    found.map(Some).ok_or_else(|| format!("no listener of the file has the name `{name}`"))
+}
+
+/// The scheme of a URL; none for a path.
+fn scheme_of(url: &str) -> Option<&'static str> {
+    let begins = |start: &str| url.get(..start.len()).is_some_and(|text| text.eq_ignore_ascii_case(start));
+    if begins("https://") { Some("https") } else { begins("http://").then_some("http") }
 }
 
 /// Explains a descriptor of the rate-limit service.
@@ -159,17 +198,12 @@ fn split_url(url: &str) -> Result<(Option<&str>, &str), String> {
     if url.starts_with('/') || url == "*" {
         return Ok((None, url));
     }
-    let scheme = url.get(..8).unwrap_or(url).to_ascii_lowercase();
-    let start = match (scheme.starts_with("http://"), scheme.starts_with("https://")) {
-        (true, _) => 7,
-        (_, true) => 8,
-        _ => {
-            return Err(format!(
-                "`{url}` is neither a URL that starts with http:// nor a path that starts with /"
-            ));
-        }
+    let Some(scheme) = scheme_of(url) else {
+        return Err(format!(
+            "`{url}` is neither a URL that starts with http:// nor a path that starts with /"
+        ));
     };
-    let rest = &url[start..];
+    let rest = &url[scheme.len() + "://".len()..];
     let (authority, target) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
     match (host, target) {

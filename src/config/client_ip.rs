@@ -96,16 +96,22 @@ fn removed(item: Item<'_>) -> Option<String> {
 
 /// A network of trusted proxies, or one address.
 fn network(item: Item<'_>) -> Option<IpNet> {
-    let form = "such as \"10.0.0.0/8\", \"fd00::/8\" or \"10.0.0.7\"";
-    let text = item.string_like("a network", form)?;
-    let network = text.parsed("a network", form, parse_network)?;
-    warn_of_host_bits(&text, network);
+    let network = network_of(item)?;
     if network.prefix_len() == 0 {
         let title =
             "every address is a trusted proxy: any client can forge its address and evade every limit";
         let problem = Problem::warning(item.span(), title);
         item.reader.report(problem.help("name only the networks of your proxies"));
     }
+    Some(network)
+}
+
+/// A network, or one address.
+pub(super) fn network_of(item: Item<'_>) -> Option<IpNet> {
+    let form = "such as \"10.0.0.0/8\", \"fd00::/8\" or \"10.0.0.7\"";
+    let text = item.string_like("a network", form)?;
+    let network = text.parsed("a network", form, parse_network)?;
+    warn_of_host_bits(&text, network);
     Some(network)
 }
 

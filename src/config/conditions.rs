@@ -4,45 +4,80 @@
 use http::Method;
 use http::header::{ACCEPT, AUTHORIZATION, COOKIE, HeaderName, IF_MATCH, IF_NONE_MATCH, PROXY_AUTHORIZATION};
 
+use super::client_ip::network_of;
 use super::geo::ReadGeo;
 use super::headers;
 use super::item::{Item, TextItem};
 use super::report::Problem;
-use super::route_keys::{NotKeys, RouteKeys};
+use super::route_keys::{ClientIpNotKeys, NotKeys, RouteKeys};
 use super::table::{Name, Table};
 use crate::gate::{
-    Country, GeoCondition, HostPattern, PathPattern, ValueCondition, ValuePattern, header_ignores_case,
+    AddressCondition, Country, GeoCondition, HostPattern, Networks, PathPattern, ValueCondition,
+    ValuePattern, header_ignores_case,
 };
+use crate::server::ListenerSpec;
+use crate::suggest::nearest;
 
 /// The conditions of a route besides its path.
 pub(super) struct Conditions {
+    pub listener: Option<Box<str>>,
+    pub scheme: Option<&'static str>,
     pub host: Option<HostPattern>,
     pub methods: Vec<Method>,
     pub headers: Vec<(HeaderName, ValueCondition)>,
     pub query: Vec<(Box<str>, ValueCondition)>,
     pub cookies: Vec<(Box<str>, ValueCondition)>,
+    pub client_ip: Option<AddressCondition>,
     pub country: Option<GeoCondition<Country>>,
     pub asn: Option<GeoCondition<u32>>,
 }
 
 /// Reads the conditions of a route.
-pub(super) fn conditions(table: &Table<'_, RouteKeys>, geo: &ReadGeo) -> Option<Conditions> {
+pub(super) fn conditions(
+    table: &Table<'_, RouteKeys>,
+    geo: &ReadGeo,
+    listeners: Option<&[ListenerSpec]>,
+) -> Option<Conditions> {
+    let listener = table.listener().with(|item| listener(item, listeners));
+    let scheme = table.scheme().read();
     let host = table.host().with(host);
     let methods = table.methods().with(headers::methods);
     let headers = table.headers().with(|item| headers::pairs(item, header));
     let query = table.query().with(|item| headers::pairs(item, named_value));
     let cookies = table.cookies().with(|item| headers::pairs(item, named_value));
+    let client_ip = table.client_ip().with(client_ip);
     let country = table.country().with(|item| geo.country(item));
     let asn = table.asn().with(|item| geo.asn(item));
     Some(Conditions {
+        listener: listener.ok()?,
+        scheme: scheme.ok()?,
         host: host.ok()?,
         methods: methods.ok()?.unwrap_or_default(),
         headers: headers.ok()?.unwrap_or_default(),
         query: query.ok()?.unwrap_or_default(),
         cookies: cookies.ok()?.unwrap_or_default(),
+        client_ip: client_ip.ok()?,
         country: country.ok()?,
         asn: asn.ok()?,
     })
+}
+
+/// Reads the name of a listener, which the file has.
+fn listener(item: Item<'_>, listeners: Option<&[ListenerSpec]>) -> Option<Box<str>> {
+    let text = item.string()?;
+    // A program that uses the library has no listeners: the route is for others than its clients.
+    if let Some(listeners) = listeners.filter(|_| !item.reader.is_for_library()) {
+        let names = || listeners.iter().filter_map(|spec| spec.name.as_deref());
+        if names().all(|name| name != text.value) {
+            let help = match nearest(&text.value, names()) {
+                Some(near) => format!("did you mean \"{near}\"?"),
+                None => "give the listener in [[listeners]] this `name`".to_owned(),
+            };
+            return text
+                .reject(text.error(format!("unknown listener {}", text.quoted())).help(help).derived());
+        }
+    }
+    Some(text.value.into())
 }
 
 fn host(item: Item<'_>) -> Option<HostPattern> {
@@ -52,6 +87,27 @@ fn host(item: Item<'_>) -> Option<HostPattern> {
         "write it without scheme and port: \"api.example.com\" or \"*.example.com\"",
         HostPattern::parse,
     )
+}
+
+/// A condition on the address of the client.
+fn client_ip(item: Item<'_>) -> Option<AddressCondition> {
+    if item.is_table() {
+        let table = Table::<ClientIpNotKeys>::of(item, "`client_ip`")?;
+        let refused = table.not().with(networks);
+        table.close();
+        return refused.map(AddressCondition::NoneOf);
+    }
+    networks(item).map(AddressCondition::AnyOf)
+}
+
+fn networks(item: Item<'_>) -> Option<Networks> {
+    let help = "put the networks in brackets: client_ip = [\"10.0.0.0/8\", \"192.0.2.7\"]";
+    let networks = item.list_of(help, network_of)?;
+    if networks.is_empty() {
+        let problem = item.error(format!("`{}` names no network: the list is empty", item.name));
+        return item.reject(problem.help("name a network, or leave the condition out"));
+    }
+    Some(networks.into_iter().collect())
 }
 
 /// A condition on a header.

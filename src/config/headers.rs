@@ -93,8 +93,39 @@ pub(super) fn pairs<K, V>(
 
 fn pair(key: &Name<'_>, item: Item<'_>, direction: Direction) -> Option<(HeaderName, HeaderValue)> {
     let name = name(key, item).filter(|name| may_be_edited(name, direction, "set", item, key.span.clone()));
-    let value = item.string().and_then(|text| value(&text));
+    let value = item.string().and_then(|text| {
+        if direction == Direction::Response {
+            reject_variable(&text);
+        }
+        value(&text)
+    });
     Some((name?, value?))
+}
+
+/// Rejects a value that looks like a template of another program, which would be sent as it is.
+fn reject_variable(text: &TextItem<'_>) {
+    let name_of = |rest: &str| {
+        let end = rest.find(|c: char| !(c.is_ascii_lowercase() || c == '_')).unwrap_or(rest.len());
+        rest[..end].to_owned()
+    };
+    let braced = text.value.match_indices('{').find_map(|(at, _)| {
+        let name = name_of(&text.value[at + 1..]);
+        (!name.is_empty() && text.value[at + 1 + name.len()..].starts_with('}'))
+            .then(|| format!("{{{name}}}"))
+    });
+    let dollar = || {
+        text.value.match_indices('$').find_map(|(at, _)| {
+            let name = name_of(&text.value[at + 1..]);
+            (name.len() > 2).then(|| format!("${name}"))
+        })
+    };
+    let variable = if text.from_env { None } else { braced.or_else(dollar) };
+    if let Some(variable) = variable {
+        let problem =
+            text.error(format!("`{variable}` would be sent as it is: values of headers have no variables"));
+        let help = "for a redirect write respond = { redirect = \"https://{host}{path_and_query}\" }";
+        text.item.reader.report(problem.help(help));
+    }
 }
 
 fn removed(item: Item<'_>, direction: Direction) -> Option<HeaderName> {

@@ -9,6 +9,7 @@ use http::StatusCode;
 use super::item::Item;
 use super::keys::keys;
 use super::keys::kinds::words;
+use super::redirects;
 use super::report::Problem;
 use super::route_actions::{self, DENY_STATUS, DecideWords};
 use super::table::{AnyTable, Reported, Table, read_defaults};
@@ -28,9 +29,14 @@ keys! {
     ListenerKeys {
         /// Address and port, such as `"0.0.0.0:8080"` or `"[::1]:8080"`
         address: Text, required "0.0.0.0:8080", by hand;
+        /// A name by which routes select the listener, such as `"internal"`
+        name: Text, or "none", by hand;
         /// What the listener serves: with `"proxy"` the routes, with `"envoy-ratelimit"` the rate-limit
         /// service of Envoy, which decides by [`[[descriptors]]`](descriptors.md)
         serve: Choice<ServeWords> = "proxy", by hand;
+        /// Whether all requests, but those of an ACME server, get 308 to the same URL by `https`, on the port of the listener
+        /// with `tls`: 443 if there is one, or else the first
+        redirect_to_https: Boolean = false, by hand;
         /// Versions of HTTP: `"h1"` is HTTP/1.1 and 1.0, `"h2"` is HTTP/2; see [below](#http2-to-clients)
         protocols: List<Choice<ProtocolWords>> = ["h2", "h1"], by hand;
         /// TLS; see [below](#tls-to-clients)
@@ -71,6 +77,7 @@ keys! {
     reads ListenerSpec(table, address: Option<SocketAddr>, context: ListenerContext<'_>) after {
         let ListenerContext { directory, client_ip } = context;
         let (service, protocols) = (table.serve().read(), protocols(table));
+        let (name, redirects) = (table.name().with(name), table.redirect_to_https().read());
         let offered = protocols.map(Protocols::by_alpn).unwrap_or_default();
         let tls = table.tls().with(|item| tls::listener(item, directory, &offered));
         let forward_auth = if service == Some(Service::EnvoyRatelimit) {
@@ -80,6 +87,8 @@ keys! {
         };
     } with {
         address: address?,
+        name: name.ok()?.map(Into::into),
+        redirect: redirects?.then(|| redirects::to_https(443)),
         service: service?,
         protocols: protocols?,
         tls: tls.ok()?,
@@ -145,7 +154,7 @@ fn several(item: Item<'_>, context: ListenerContext<'_>) -> Option<Vec<ListenerS
         return item.reject(item.error("there must be at least one listener"));
     }
     let mut specs: Vec<Option<ListenerSpec>> = Vec::new();
-    for item in items {
+    for &item in &items {
         let spec = listener(item, context);
         if let Some(spec) = &spec
             && spec.address.port() != 0
@@ -153,9 +162,17 @@ fn several(item: Item<'_>, context: ListenerContext<'_>) -> Option<Vec<ListenerS
         {
             item.reject::<()>(item.error("another listener has this address already"));
         }
+        let has_name_of = |other: &ListenerSpec| spec.as_ref().is_some_and(|spec| other.name == spec.name);
+        if let Some(named) = item.value_of("name")
+            && specs.iter().flatten().any(has_name_of)
+        {
+            named.reject::<()>(named.error("another listener has this name already"));
+        }
         specs.push(spec);
     }
-    specs.into_iter().collect()
+    let mut specs: Vec<ListenerSpec> = specs.into_iter().collect::<Option<_>>()?;
+    redirects::choose_ports(&items, &mut specs);
+    Some(specs)
 }
 
 /// A listener at this address that has the default of every other key.
@@ -169,6 +186,17 @@ fn listener(item: Item<'_>, context: ListenerContext<'_>) -> Option<ListenerSpec
     let read = ListenerKeys::read(&table, table.address().with(address), context);
     table.close();
     read
+}
+
+/// Reads the name of a listener.
+fn name(item: Item<'_>) -> Option<String> {
+    let text = item.string()?;
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    text.parsed(
+        "a name for a listener",
+        "write letters, digits, `-`, `_` and `.`: name = \"internal\"",
+        |name| ((1..=64).contains(&name.len()) && name.chars().all(is_name)).then(|| name.to_owned()),
+    )
 }
 
 /// Rejects keys that are about the routes, which a listener of the rate-limit service does not serve.

@@ -11,6 +11,7 @@ use super::route_actions::{DENY_STATUS, RewriteKeys};
 
 // Whether encoded slashes are kept.
 words!(SlashWords: bool = [("refuse", false), ("keep", true)]);
+words!(SchemeWords: &'static str = [("http", "http"), ("https", "https")]);
 words!(PublicWords: () = [("public", ())]);
 // Whether the route is for authorization requests.
 words!(RespondWords: bool = [("limits", false), ("decide", true)]);
@@ -32,6 +33,10 @@ keys! {
     RouteKeys {
         /// For the log, `explain` and the key part `route`; must be unique
         name: Text, or "its number";
+        /// The `name` of a listener
+        listener: Text, or "any";
+        /// `"http"` or `"https"`: the scheme of the connection, or the one that a trusted proxy names
+        scheme: Choice<SchemeWords>, or "any";
         /// `"api.example.com"`, or `"*.example.com"` for one or more labels before it
         host: Text, or "any";
         /// An exact path; `{name}` matches one segment, and `*` at the end matches the rest of the path
@@ -45,6 +50,9 @@ keys! {
         query: NamedTable<ValueConditionKind>;
         /// The same for cookies
         cookies: NamedTable<ValueConditionKind>;
+        /// Addresses and networks of the client, such as `["10.0.0.0/8", "2001:db8::/32"]`, by the same address as
+        /// the key part `client_ip`
+        client_ip: Either<List<Text>, KeyTable<ClientIpNotKeys>>, or "any";
         /// Countries of the client by their ISO 3166 codes, such as `["DE", "FR"]`, from the database of
         /// [`[geo]`](geo.md)
         country: Either<List<Text>, KeyTable<CountryNotKeys>>, or "any";
@@ -86,6 +94,14 @@ keys! {
 }
 
 keys! {
+    /// The keys of `client_ip` as a table.
+    ClientIpNotKeys {
+        /// Addresses and networks that the client is not in
+        not: List<Text>, required ["10.0.0.0/8"];
+    }
+}
+
+keys! {
     /// The keys of a condition that is a table.
     NotKeys {
         /// A pattern, or several, that no value may match; true also for a request without the name
@@ -100,5 +116,9 @@ keys! {
         status: Integer<200, 599, StatusCode> = 200;
         /// The body of the response
         body: Text = "";
+        /// Where the client is sent, with status 308 unless another one is given: a path or a URL, with parts of the request
+        /// in `{scheme}`, `{host}`, `{port}`, `{path}`, `{query}`, `{path_and_query}` and parameters of the path; see
+        /// [redirects](#redirects)
+        redirect: Text;
     }
 }

@@ -18,10 +18,11 @@ use super::route_actions::rewrite;
 use super::route_keys::{RespondKeys, RespondWords, RouteKeys};
 use super::table::{AnyTable, Table};
 use super::upstreams::{ReadKey, ReadUpstreams};
-use super::{headers, route_actions};
+use super::{headers, redirects, route_actions};
 use crate::gate::{Access, KeyPart, PathPattern, PatternError, Route};
 use crate::limit::PolicyId;
 use crate::proxy::{RouteAction, Target};
+use crate::server::ListenerSpec;
 
 /// The most limits of one route: all of them are decided in one call.
 pub(super) const MAX_LIMITS: usize = 1_000;
@@ -45,6 +46,8 @@ pub(super) struct ReadRoute {
 pub(super) struct RouteNames<'n> {
     pub limits: &'n ReadLimits,
     pub geo: &'n ReadGeo,
+    /// None if they could not be read.
+    pub listeners: Option<&'n [ListenerSpec]>,
     pub consumers: &'n ReadConsumers<'n>,
     pub upstreams: &'n mut ReadUpstreams,
     /// The limits of every route, with the spans of their names.
@@ -75,7 +78,7 @@ fn route(number: usize, item: Item<'_>, names: &mut RouteNames<'_>) -> Option<Re
     let mut table = Table::<RouteKeys>::of(item, format!("route {number}"))?;
     library::exclude_actions(&mut table);
     let path = table.path().with(path);
-    let conditions = conditions(&table, names.geo);
+    let conditions = conditions(&table, names.geo, names.listeners);
     let name = table.name().with(name);
     let mut limits = limits(&table, path.as_ref(), number, names);
     let keeps_encoded_slash = table.encoded_slash().read();
@@ -96,12 +99,15 @@ fn route(number: usize, item: Item<'_>, names: &mut RouteNames<'_>) -> Option<Re
     let body_fields = names.limits.body_fields(&limits);
     let route = Route {
         name: name.ok()?.unwrap_or_else(|| number.to_string()).into(),
+        listener: conditions.listener,
+        scheme: conditions.scheme,
         host: conditions.host,
         path: path?,
         methods: conditions.methods,
         headers: conditions.headers,
         query: conditions.query,
         cookies: conditions.cookies,
+        client_ip: conditions.client_ip,
         country: conditions.country,
         asn: conditions.asn,
         limits,
@@ -254,7 +260,7 @@ fn action(
     let response_headers = headers::response_edits(table.response_headers().given());
     let rewrite = rewrite(table.rewrite().given(), path);
     let upstream = table.upstream().given().map(|item| (item, upstreams.resolve(item)));
-    let response = table.respond().given().map(|item| respond(table, item));
+    let response = table.respond().given().map(|item| respond(table, item, path));
     let blocks = table.block().read();
     check_only_action(table, blocks == Some(true))?;
     let target = match (upstream, response) {
@@ -317,7 +323,7 @@ fn no_action<T>(table: &AnyTable<'_>) -> Option<T> {
     None
 }
 
-fn respond<'a>(route: &Table<'a, RouteKeys>, item: Item<'a>) -> Option<Target> {
+fn respond<'a>(route: &Table<'a, RouteKeys>, item: Item<'a>, path: Option<&PathPattern>) -> Option<Target> {
     if !item.is_table() {
         let decides = item.choice_or_table(RespondWords::MEANINGS, "respond = { body = \"ok\" }")?;
         let settings = || route_actions::settings(&route.deny_status()).map(Target::Decide);
@@ -326,6 +332,11 @@ fn respond<'a>(route: &Table<'a, RouteKeys>, item: Item<'a>) -> Option<Target> {
     let table = Table::<RespondKeys>::of(item, "`respond`")?;
     let (status, body) = (table.status().read(), table.body().read());
     let body_item = table.body().item();
+    if let Some(redirect) = table.redirect().given() {
+        let target = redirects::of_route(redirect, &table, route, path);
+        table.close();
+        return target;
+    }
     table.close();
     let (status, body) = (status?, body?.value);
     let has_no_body =

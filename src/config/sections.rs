@@ -82,6 +82,7 @@ impl<'a> Sections<'a> {
         let mut names = routes::RouteNames {
             limits: &limits,
             geo: &geo,
+            listeners: listeners.as_deref(),
             consumers: &consumers,
             upstreams: &mut upstreams,
             defaults: &defaults,

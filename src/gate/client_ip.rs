@@ -10,6 +10,7 @@ use http::header::{FORWARDED, HeaderName};
 use ipnet::IpNet;
 
 use super::host::is_port;
+use crate::http1::names::X_FORWARDED_PROTO;
 use crate::http1::{Fields, ascii};
 use crate::upstream::HeaderNames;
 
@@ -26,6 +27,26 @@ pub struct ClientIp {
     pub ipv4_prefix: u8,
     /// The prefix length by which IPv6 clients are counted.
     pub ipv6_prefix: u8,
+}
+
+/// The identity of the peer of a connection: its address, its certificate, and where it is connected.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientIdentity<'a> {
+    /// The peer's address: the client's, or that of a proxy before us.
+    pub address: IpAddr,
+    /// The subject of the peer's certificate, in the form of RFC 4514; none without TLS or a certificate.
+    pub tls_subject: Option<&'a str>,
+    /// The scheme of the connection, `http` or `https`; none if it is not known.
+    pub scheme: Option<&'static str>,
+    /// The name of the listener, if it has one.
+    pub listener: Option<&'a str>,
+}
+
+impl From<IpAddr> for ClientIdentity<'_> {
+    /// The identity of a peer of whom only the address is known.
+    fn from(address: IpAddr) -> Self {
+        Self { address, tls_subject: None, scheme: None, listener: None }
+    }
 }
 
 impl ClientIp {
@@ -46,6 +67,23 @@ impl ClientIp {
     #[must_use]
     pub fn client_entry<'f>(&self, peer: IpAddr, fields: &'f Fields) -> &'f str {
         self.find(peer, fields).1
+    }
+
+    /// The scheme that a trusted proxy names for the client's connection, `http` or `https`; none if it names none, and for
+    /// other peers. Traefik calls the scheme of a WebSocket handshake `ws` or `wss`.
+    #[must_use]
+    pub fn forwarded_scheme(&self, peer: IpAddr, fields: &Fields) -> Option<&'static str> {
+        if !self.is_trusted(peer) {
+            return None;
+        }
+        let named = if self.header == FORWARDED {
+            forwarded_value(self.client_entry(peer, fields), "proto")
+        } else {
+            // With several lines it is not known which one the proxy has written.
+            let mut lines = fields.get_all(X_FORWARDED_PROTO);
+            lines.next().filter(|_| lines.next().is_none()).and_then(ascii)
+        };
+        named.and_then(|scheme| known_scheme(scheme.as_bytes()))
     }
 
     fn find<'f>(&self, peer: IpAddr, fields: &'f Fields) -> (IpAddr, &'f str) {
@@ -87,6 +125,12 @@ impl ClientIp {
         let node = if self.header == FORWARDED { forwarded_value(entry, "for")? } else { entry };
         parse_node(node).map(|address| address.to_canonical())
     }
+}
+
+/// A scheme of HTTP or of a WebSocket as `http` or `https`.
+pub(super) fn known_scheme(scheme: &[u8]) -> Option<&'static str> {
+    let is = |names: [&str; 2]| names.iter().any(|name| scheme.eq_ignore_ascii_case(name.as_bytes()));
+    if is(["https", "wss"]) { Some("https") } else { is(["http", "ws"]).then_some("http") }
 }
 
 /// Splits a text at separators, from the last part to the first. Separators in quoted strings (RFC 9110 §5.6.4) are

@@ -5,6 +5,9 @@ use std::net::IpAddr;
 
 use maxminddb::{MaxMindDbError, PathElement, Reader};
 
+use super::client_ip::{ClientIdentity, ClientIp};
+use crate::http1::Fields;
+
 /// A country by its code of ISO 3166-1, such as `DE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Country([u8; 2]);
@@ -27,6 +30,8 @@ pub struct Database(Reader<Vec<u8>>);
 pub struct ClientLocation<'g> {
     /// The client's whole address.
     pub address: IpAddr,
+    /// The peer of the connection, and how a trusted proxy describes the client; none where no route is matched.
+    connection: Option<(ClientIdentity<'g>, &'g ClientIp)>,
     databases: Option<&'g GeoDatabases>,
     country: OnceCell<Option<Country>>,
     asn: OnceCell<Option<u32>>,
@@ -100,7 +105,26 @@ impl<'g> ClientLocation<'g> {
     /// The location of an address, not yet looked up.
     #[must_use]
     pub fn new(address: IpAddr, databases: Option<&'g GeoDatabases>) -> Self {
-        Self { address, databases, country: OnceCell::new(), asn: OnceCell::new() }
+        Self { address, connection: None, databases, country: OnceCell::new(), asn: OnceCell::new() }
+    }
+
+    /// The same for a request over the connection of this peer.
+    #[must_use]
+    pub fn over(self, peer: ClientIdentity<'g>, client_ip: &'g ClientIp) -> Self {
+        Self { connection: Some((peer, client_ip)), ..self }
+    }
+
+    /// The name of the listener to which the peer is connected, if it has one.
+    #[must_use]
+    pub fn listener(&self) -> Option<&str> {
+        self.connection.and_then(|(peer, _)| peer.listener)
+    }
+
+    /// The scheme by which the client has sent a request with these headers, `http` or `https`, if it is known.
+    #[must_use]
+    pub fn scheme(&self, fields: &Fields) -> Option<&'static str> {
+        let (peer, client_ip) = self.connection?;
+        client_ip.forwarded_scheme(peer.address, fields).or(peer.scheme)
     }
 
     /// The country, if it is known.

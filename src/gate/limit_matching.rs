@@ -9,6 +9,7 @@ use super::error::{MissingPart, RequestError};
 use super::key_spec::{KeyLookup, KeySpec};
 use super::limit_rule::{Cost, LimitMatch, LimitRule, PolicySource, Trust};
 use super::plan::LimitMatches;
+use super::rules::Match;
 use super::subject::Subject;
 use crate::id_vec::IdVec;
 use crate::limit::{Charge, KeyHasher, PolicyId};
@@ -55,11 +56,18 @@ impl<'g> LimitMatcher<'g> {
         }
         let key_rules = rule.key_rules(subject, key, self.hasher);
         if enforces
-            && let Some(by) = rule.rules.block.matches(subject.location.address).or_else(|| key_rules.block())
+            && let Some(by) = rule
+                .rules
+                .block
+                .find(subject.location.address)
+                .map(Match::Network)
+                .or_else(|| key_rules.block())
         {
             return LimitMatch::Blocked(by);
         }
-        if let Some(by) = rule.rules.allow.matches(subject.location.address).or_else(|| key_rules.allow()) {
+        if let Some(by) =
+            rule.rules.allow.find(subject.location.address).map(Match::Network).or_else(|| key_rules.allow())
+        {
             return LimitMatch::Allowed(by);
         }
         let key = match key {

@@ -153,7 +153,7 @@ impl LimitRule {
     /// Whether a request is blocked, also if its body or consumer is read later: by its client's address, or by the first part of its key.
     pub(super) fn blocks_early(&self, subject: &Subject<'_>, hasher: &KeyHasher) -> bool {
         let has_first_part = self.key.parts.first().is_some_and(|part| !part.is_awaited(subject));
-        self.rules.block.matches(subject.location.address).is_some()
+        self.rules.block.find(subject.location.address).is_some()
             || (has_first_part && self.key_rules(subject, &KeyLookup::Skip, hasher).block().is_some())
     }
 

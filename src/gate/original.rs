@@ -9,6 +9,7 @@
 use http::header::HeaderName;
 use http::{Method, Uri};
 
+use super::client_ip::known_scheme;
 use crate::http1::names::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING, X_FORWARDED_PROTO};
 use crate::http1::{Fields, RequestHead};
 
@@ -97,6 +98,11 @@ pub fn original(head: &RequestHead, client_header: &HeaderName) -> Result<Origin
     fields.set(HOST, host.as_bytes());
     fields.remove(CONTENT_LENGTH);
     fields.remove(TRANSFER_ENCODING);
+    // Routes match by the scheme of the original request, and not by what its client has sent.
+    fields.remove(X_FORWARDED_PROTO);
+    if let Some(scheme) = scheme {
+        fields.push(X_FORWARDED_PROTO, scheme.as_bytes());
+    }
     for name in [FORWARDED_METHOD, FORWARDED_URI, ORIGINAL_METHOD, ORIGINAL_URI, ORIGINAL_URL] {
         fields.remove(&name);
     }
@@ -141,13 +147,11 @@ fn forwarded_host(fields: &Fields) -> Result<&str, OriginalError> {
     })
 }
 
-/// The scheme of the original request, which matters to traces alone: a malformed one is none. Traefik calls the scheme of a
-/// WebSocket handshake `ws` or `wss`.
+/// The scheme of the original request; a malformed one is none.
 fn forwarded_scheme(fields: &Fields) -> Option<&'static str> {
     let mut values = fields.get_all(X_FORWARDED_PROTO);
     let scheme = values.next().filter(|_| values.next().is_none())?.trim_ascii();
-    let is = |names: [&str; 2]| names.iter().any(|name| scheme.eq_ignore_ascii_case(name.as_bytes()));
-    if is(["https", "wss"]) { Some("https") } else { is(["http", "ws"]).then_some("http") }
+    known_scheme(scheme)
 }
 
 /// A target in origin-form, or `*`. A fragment is no part of a target (RFC 9112 §3.2): nginx routes by what is before it, and

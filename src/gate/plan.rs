@@ -16,22 +16,6 @@ use super::table::RouteId;
 use crate::consumers::ConsumerError;
 use crate::limit::{Charge, Charges, PolicyId};
 
-/// The identity of the peer of a connection: its address and its certificate.
-#[derive(Clone, Copy, Debug)]
-pub struct ClientIdentity<'a> {
-    /// The peer's address: the client's, or that of a proxy before us.
-    pub address: IpAddr,
-    /// The subject of the peer's certificate, in the form of RFC 4514; none without TLS or a certificate.
-    pub tls_subject: Option<&'a str>,
-}
-
-impl From<IpAddr> for ClientIdentity<'_> {
-    /// The identity of a peer without a certificate.
-    fn from(address: IpAddr) -> Self {
-        Self { address, tls_subject: None }
-    }
-}
-
 /// The target of a request, and the route that it matches.
 #[derive(Debug)]
 pub struct RouteMatch<'a> {

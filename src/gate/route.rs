@@ -10,6 +10,7 @@ use super::body_fields::BodyField;
 use super::canonical;
 use super::geo::{ClientLocation, Country, GeoCondition};
 use super::host::HostPattern;
+use super::networks::AddressCondition;
 use super::path_pattern::PathPattern;
 use super::query::Query;
 use super::value_pattern::ValueCondition;
@@ -21,6 +22,10 @@ use crate::limit::PolicyId;
 pub struct Route {
     /// Its name, or its number from 1.
     pub name: Box<str>,
+    /// The name of the listener; none for any.
+    pub listener: Option<Box<str>>,
+    /// The scheme, `http` or `https`; none for any.
+    pub scheme: Option<&'static str>,
     /// The hosts; none for any.
     pub host: Option<HostPattern>,
     /// The paths.
@@ -33,6 +38,8 @@ pub struct Route {
     pub query: Vec<(Box<str>, ValueCondition)>,
     /// Conditions on cookies.
     pub cookies: Vec<(Box<str>, ValueCondition)>,
+    /// The addresses of the client; none for any.
+    pub client_ip: Option<AddressCondition>,
     /// The countries of the client; none for any.
     pub country: Option<GeoCondition<Country>>,
     /// The autonomous systems of the client; none for any.
@@ -55,12 +62,15 @@ impl Route {
     pub fn new(name: &str, path: PathPattern) -> Self {
         Self {
             name: name.into(),
+            listener: None,
+            scheme: None,
             host: None,
             path,
             methods: Vec::new(),
             headers: Vec::new(),
             query: Vec::new(),
             cookies: Vec::new(),
+            client_ip: None,
             country: None,
             asn: None,
             limits: Vec::new(),
@@ -83,6 +93,12 @@ impl Route {
         if !self.accepts_method(method) {
             return Some(Unmet::Methods(&self.methods));
         }
+        if let Some(listener) = self.listener.as_deref().filter(|want| location.listener() != Some(*want)) {
+            return Some(Unmet::Listener(listener));
+        }
+        if let Some(scheme) = self.scheme.filter(|want| location.scheme(&head.fields) != Some(*want)) {
+            return Some(Unmet::Scheme(scheme));
+        }
         let headers = || {
             let mut unmet = self.headers.iter().filter(|(name, want)| !want.holds(head.fields.get_all(name)));
             unmet.next().map(|(name, condition)| Unmet::Header(name, condition))
@@ -95,9 +111,11 @@ impl Route {
             let mut unmet = self.cookies.iter().filter(|(name, want)| !want.holds(cookie_values(head, name)));
             unmet.next().map(|(name, condition)| Unmet::Cookie(name, condition))
         };
+        let client_ip = || self.client_ip.as_ref().filter(|want| !want.holds(location.address));
         let country = || self.country.as_ref().filter(|want| !want.holds(location.country()));
         let asn = || self.asn.as_ref().filter(|want| !want.holds(location.asn().as_ref()));
         let unmet = headers().or_else(parameters).or_else(cookies);
+        let unmet = unmet.or_else(|| client_ip().map(Unmet::ClientIp));
         // Last, because they search a database.
         unmet.or_else(|| country().map(Unmet::Country)).or_else(|| asn().map(Unmet::Asn))
     }
@@ -117,6 +135,9 @@ impl Route {
             && cover(&self.headers, &other.headers)
             && cover(&self.query, &other.query)
             && cover(&self.cookies, &other.cookies)
+            && (self.listener.is_none() || self.listener == other.listener)
+            && (self.scheme.is_none() || self.scheme == other.scheme)
+            && (self.client_ip.is_none() || self.client_ip == other.client_ip)
             && (self.country.is_none() || self.country == other.country)
             && (self.asn.is_none() || self.asn == other.asn)
             && self.path.covers(&other.path)
@@ -155,12 +176,18 @@ pub struct RequestView<'a> {
 pub enum Unmet<'r> {
     /// The methods.
     Methods(&'r [Method]),
+    /// The listener.
+    Listener(&'r str),
+    /// The scheme.
+    Scheme(&'static str),
     /// A condition on a header.
     Header(&'r HeaderName, &'r ValueCondition),
     /// A condition on a query parameter.
     Query(&'r str, &'r ValueCondition),
     /// A condition on a cookie.
     Cookie(&'r str, &'r ValueCondition),
+    /// The condition on the address.
+    ClientIp(&'r AddressCondition),
     /// The condition on the country.
     Country(&'r GeoCondition<Country>),
     /// The condition on the autonomous system.
@@ -186,9 +213,12 @@ impl std::fmt::Display for Unmet<'_> {
                 let methods: Vec<&str> = methods.iter().map(Method::as_str).collect();
                 write!(f, "its methods are {}", methods.join(", "))
             }
+            Self::Listener(name) => write!(f, "its listener is {name}"),
+            Self::Scheme(scheme) => write!(f, "its scheme is {scheme}"),
             Self::Header(name, condition) => write!(f, "the header {name} {}", condition.failure()),
             Self::Query(name, condition) => write!(f, "the query parameter {name} {}", condition.failure()),
             Self::Cookie(name, condition) => write!(f, "the cookie {name} {}", condition.failure()),
+            Self::ClientIp(condition) => write!(f, "its client_ip is {condition}"),
             Self::Country(condition) => write!(f, "its country is {condition}"),
             Self::Asn(condition) => write!(f, "its autonomous system is {condition}"),
         }

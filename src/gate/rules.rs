@@ -1,19 +1,12 @@
 //! The rules of a limit for networks and named keys: `block`, `allow` and `overrides`.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 
 use ipnet::IpNet;
 
 use super::key_name::NamedKeys;
+use super::networks::Networks;
 use crate::limit::{Key, PolicyId};
-
-/// A set of networks.
-#[derive(Clone, Debug, Default)]
-pub struct Networks(
-    /// Sorted, and none of them within another, so that one search finds the only one that can contain an address.
-    Vec<IpNet>,
-);
 
 /// The rules of a limit for networks and named keys.
 #[derive(Clone, Debug, Default)]
@@ -71,29 +64,6 @@ struct Matched<'a> {
     overriding: Option<&'a Rule>,
 }
 
-impl FromIterator<IpNet> for Networks {
-    fn from_iter<I: IntoIterator<Item = IpNet>>(networks: I) -> Self {
-        let networks: Vec<IpNet> = networks.into_iter().collect();
-        let mut disjoint = IpNet::aggregate(&networks);
-        disjoint.sort_unstable_by_key(IpNet::network);
-        Self(disjoint)
-    }
-}
-
-impl Networks {
-    /// The network that contains this address. Adjacent networks have been merged.
-    #[must_use]
-    pub fn find(&self, address: IpAddr) -> Option<IpNet> {
-        let after = self.0.partition_point(|network| network.network() <= address);
-        let last = self.0[..after].last()?;
-        last.contains(&address).then_some(*last)
-    }
-
-    pub(super) fn matches<'a>(&self, address: IpAddr) -> Option<Match<'a>> {
-        self.find(address).map(Match::Network)
-    }
-}
-
 impl Rules {
     /// Adds a rule for a key. Rules of two names for one key are combined; if both are overrides, the new one is not
     /// added, and the name of the earlier one is returned.
@@ -128,13 +98,13 @@ impl Rules {
     /// Whether there are rules for networks.
     #[must_use]
     pub fn have_networks(&self) -> bool {
-        !self.block.0.is_empty() || !self.allow.0.is_empty()
+        !self.block.is_empty() || !self.allow.is_empty()
     }
 
     /// Whether there are no rules.
     pub(super) fn is_empty(&self) -> bool {
         let Self { block, allow, keys, first_parts } = self;
-        block.0.is_empty() && allow.0.is_empty() && keys.is_empty() && first_parts.is_empty()
+        block.is_empty() && allow.is_empty() && keys.is_empty() && first_parts.is_empty()
     }
 
     /// Whether there are rules for whole keys.

@@ -79,9 +79,9 @@ enum DebtsOfOthers {
     /// They owe nothing.
     #[default]
     None,
-    /// Calls fail, and no reply has shown yet that this is a hiccup only.
+    /// Calls fail, and no reply has shown yet that this was only a hiccup.
     Possible,
-    /// Calls have failed for long enough to open a breaker; a reply after this time shows that all debts are paid.
+    /// Calls have failed for long enough to open a breaker; after this time all debts are taken to be paid.
     Until(Instant),
 }
 
@@ -148,13 +148,21 @@ impl Breaker {
         self.replied.set(Some(cached_now()));
         if self.failures.replace(0) > 0
             && let Some(first) = self.first_failure.take()
-            && self.debts_of_others.get() == DebtsOfOthers::Possible
         {
-            let is_long = cached_now().saturating_duration_since(first) >= SPAN;
-            let until = cached_now() + self.trial;
-            self.set_debts_of_others(if is_long { DebtsOfOthers::Until(until) } else { DebtsOfOthers::None });
+            self.judge_failures(cached_now().saturating_duration_since(first));
         }
         self.end_trial();
+    }
+
+    /// Judges by how long calls have failed whether other proxies may owe units. A hiccup after an outage does not end the wait
+    /// for them.
+    fn judge_failures(&self, length: Duration) {
+        match self.debts_of_others.get() {
+            DebtsOfOthers::None => {}
+            _ if length >= SPAN => self.set_debts_of_others(DebtsOfOthers::Until(cached_now() + self.trial)),
+            DebtsOfOthers::Possible => self.set_debts_of_others(DebtsOfOthers::None),
+            DebtsOfOthers::Until(_) => {}
+        }
     }
 
     fn set_debts_of_others(&self, debts: DebtsOfOthers) {
@@ -207,7 +215,7 @@ impl Breaker {
         let now = cached_now();
         let first = self.first_failure.get().unwrap_or(now);
         self.first_failure.set(Some(first));
-        if self.trial > Duration::ZERO {
+        if self.trial > Duration::ZERO && self.debts_of_others.get() == DebtsOfOthers::None {
             self.set_debts_of_others(DebtsOfOthers::Possible);
         }
         if self.failures.get() == 0 {
@@ -293,7 +301,10 @@ impl Breaker {
                     self.record_success();
                     self.log_error_replies();
                 }
-                Err(error) if self.count_failure() => self.open(&error),
+                // The first probes are early, and a short stall must not open the breaker.
+                Err(error) if self.count_failure() && self.failing_for() >= PROBE_INTERVAL => {
+                    self.open(&error)
+                }
                 Err(_) => {}
             }
         }
@@ -313,9 +324,17 @@ impl Breaker {
                 () = self.failed.notified() => {}
             }
         }
+        // After a hiccup no request may follow, which would show that it was one.
+        let is_early = self.debts_of_others.get() == DebtsOfOthers::Possible && self.failing_for() < SPAN;
+        let pause = if is_early { SPAN / 2 } else { PROBE_INTERVAL };
         // Returns at once when a request opens the breaker.
-        let _ = tokio::time::timeout(PROBE_INTERVAL, self.opened.notified()).await;
+        let _ = tokio::time::timeout(pause, self.opened.notified()).await;
         false
+    }
+
+    /// How long calls have failed.
+    fn failing_for(&self) -> Duration {
+        self.first_failure.get().map_or(Duration::ZERO, |first| monotonic().saturating_duration_since(first))
     }
 
     /// Waits until a probe succeeds; the breaker stays open.

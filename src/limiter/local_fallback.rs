@@ -30,8 +30,9 @@
 //! When a probe succeeds, the worker charges the debt before its breaker closes, in calls of at most 128 late charges; debt
 //! that is recorded later is charged by `Limiter::run_maintenance`. While the ledger has a key, or its charge-back is under
 //! way, the store does not know the whole count; and while a breaker of the process is open or on trial, other proxies may not
-//! have charged theirs (with several `instances` the trial lasts 1.5 s). The same holds from a first failure on until a reply, and for
-//! 1.5 s more if calls failed for long enough to open the breaker of another proxy. In that time (`LocalFallback::is_settled`) a request
+//! have charged theirs (with several `instances` the trial lasts 1.5 s). The same holds from the first failure until a reply, and
+//! for 1.5 s more if calls failed for long enough to open the breaker of another proxy. In that time
+//! (`LocalFallback::is_settled`) a request
 //! must fit the share as well as the store: `take_shares` charges the share before the store is called, `refund_shares` refunds
 //! it if the store denies, and a reply seeds the share only if it leaves less (`Policy::stricter_seed`). On the wire a late
 //! charge has an age by the monotonic clock, since the server's clock differs from ours. A charge-back whose reply is lost is

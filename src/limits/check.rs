@@ -102,8 +102,10 @@ impl RequestCheck {
 
     /// Decides the route and the charges; `unread` is why a consumer that was to be read is not known.
     fn plan(&self, unread: Option<ConsumerError>) -> Result<Planned, RequestError> {
-        let identity =
-            ClientIdentity { address: self.client.address(), tls_subject: self.client.tls_subject() };
+        let identity = ClientIdentity {
+            tls_subject: self.client.tls_subject(),
+            ..ClientIdentity::from(self.client.address())
+        };
         let gate = &self.active.snapshot.gate;
         let plan = match unread {
             None => gate.plan(identity, &self.head, Some(&NO_BODY))?,

@@ -165,7 +165,8 @@ impl Engine {
         if let Some(Admission { verdict: Err(denial), statuses, .. }) = denied {
             return Fetched::Denied { denial, statuses: Box::new(statuses) };
         }
-        let identity = ClientIdentity { address: client.address(), tls_subject: client.tls_subject() };
+        let identity =
+            ClientIdentity { tls_subject: client.tls_subject(), ..ClientIdentity::from(client.address()) };
         Fetched::Read(gate.fetch_consumer(identity, head, limiter).await)
     }
 

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell, RefMut};
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::Version;
@@ -10,6 +11,7 @@ use smallvec::SmallVec;
 use tokio::sync::watch;
 
 use super::forward_auth::ForwardAuth;
+use super::redirect::Redirect;
 use super::via;
 use crate::boxed::rare;
 use crate::gate::{ClientIdentity, RouteId};
@@ -36,6 +38,10 @@ pub struct ClientConnection {
     address: SocketAddr,
     timeouts: ClientTimeouts,
     scheme: &'static str,
+    /// The name of the listener.
+    listener: Option<Arc<str>>,
+    /// The redirect of all requests, if the listener has one.
+    redirect: Option<Arc<Redirect>>,
     /// The subject of the client certificate.
     tls_subject: Option<String>,
     /// The most headers of a request over HTTP/2; none over HTTP/1.1, where the parser limits them.
@@ -91,6 +97,8 @@ impl ClientConnection {
             drain: None,
             is_delayed: Cell::new(false),
             scheme: "http",
+            listener: None,
+            redirect: None,
             tls_subject: None,
             text: format_address(address.ip()),
             forwarded: RefCell::new(None),
@@ -108,7 +116,23 @@ impl ClientConnection {
     /// The identity that the gate uses.
     #[must_use]
     pub fn identity(&self) -> ClientIdentity<'_> {
-        ClientIdentity { address: self.address.ip(), tls_subject: self.tls_subject.as_deref() }
+        ClientIdentity {
+            address: self.address.ip(),
+            tls_subject: self.tls_subject.as_deref(),
+            scheme: Some(self.scheme),
+            listener: self.listener.as_deref(),
+        }
+    }
+
+    /// The same connection to a listener with this name, and with a redirect of all requests.
+    #[must_use]
+    pub fn at(self, listener: Option<Arc<str>>, redirect: Option<Arc<Redirect>>) -> Self {
+        Self { listener, redirect, ..self }
+    }
+
+    /// The redirect of all requests, if there is one.
+    pub(super) fn redirect(&self) -> Option<&Redirect> {
+        self.redirect.as_deref()
     }
 
     /// The peer's address: the client's, or that of a proxy in front of this one.

@@ -3,7 +3,7 @@
 //! Steps, in order: normalize, begin, challenge, preflight, plan, admit, wait, dispatch, settle, finish. A step that ends the request
 //! early returns a [`Rejection`], which becomes a response in [`Exchange::reject`] and nowhere else. No rejections are a CORS
 //! preflight, a route with `respond`, and an OPTIONS request whose Max-Forwards is used up: their responses are made in the
-//! steps preflight and dispatch.
+//! steps challenge, preflight and dispatch.
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
@@ -14,10 +14,8 @@ use super::inbound::{accept_upgrade, settle};
 use super::local_reply::{self, RejectedRequest};
 use super::read_missing::{ReadParts, Unread, read_missing, replan};
 use super::response_body::{BodySource, ReplyBody, RequestTiming};
-use super::{
-    acme_challenge, decision_counts, grpc, http2, max_forwards, original_request, own_limits, tunnel,
-};
 use super::{client::ClientConnection, client_body::ClientBody};
+use super::{decision_counts, early_reply, grpc, http2, max_forwards, original_request, own_limits, tunnel};
 use super::{forward_auth::ForwardAuth, grpc_error::to_grpc_error, http2::Connect, rejection::Rejection};
 use super::{log_entry::PlannedRequest, rate_headers::RateHeaderSource, response::ProxyResponse};
 use super::{request_decision::RequestDecision, request_id::RequestId, request_record::RequestRecord};
@@ -83,8 +81,8 @@ pub async fn serve(
     (exchange.body, exchange.connect) = (body, connect);
     if let Some(settings) = forward_auth {
         exchange.set_authorization(settings, is_head);
-    } else if proxy.challenges.is_some()
-        && let Some(response) = acme_challenge::reply(proxy, client, &head).await
+    } else if early_reply::is_possible(proxy, client)
+        && let Some(response) = early_reply::reply(proxy, client, &head).await
     {
         exchange.describe_match(&head, None);
         return exchange.finish(response).await;
@@ -192,6 +190,7 @@ impl<'p> Exchange<'p> {
             Target::Respond { status, body } => {
                 local_reply::reply(*status, b"text/plain; charset=utf-8", body.clone())
             }
+            Target::Redirect(to) => early_reply::of_route(to, (self.proxy, self.client), &head, plan.route),
             Target::Limits => own_limits::reply(self.rate_headers(), self.status_source),
             Target::Block => return Err(Rejection::BlockedByRoute),
             Target::Decide(_) => return Err(Rejection::NoRoute),

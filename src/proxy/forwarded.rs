@@ -58,15 +58,13 @@ pub(super) fn add_forwarded(
 impl Original {
     /// Reads scheme and host from the trusted header, or from the headers that belong to it.
     fn read(fields: &Fields, connection: &ClientConnection, client_ip: &ClientIp) -> Self {
-        let (scheme, host) = if FieldName::from(&client_ip.header) == FORWARDED {
-            let entry = client_ip.client_entry(connection.ip(), fields);
-            (forwarded_value(entry, "proto"), forwarded_value(entry, "host"))
+        let host = if FieldName::from(&client_ip.header) == FORWARDED {
+            forwarded_value(client_ip.client_entry(connection.ip(), fields), "host")
         } else {
-            (fields.get_str(X_FORWARDED_PROTO), fields.get_str(X_FORWARDED_HOST))
+            fields.get_str(X_FORWARDED_HOST)
         };
-        let is = |known: &&str| scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case(known));
         Self {
-            scheme: ["http", "https"].into_iter().find(is),
+            scheme: client_ip.forwarded_scheme(connection.ip(), fields),
             host: host.filter(|host| host_of(host).is_some()).map(str::to_owned),
         }
     }

@@ -101,7 +101,7 @@ pub(super) fn decide(
         }
         Target::Block => return Err(Rejection::BlockedByRoute),
         Target::Decide(_) => return Err(Rejection::NoRoute),
-        Target::Forward { .. } | Target::Respond { .. } | Target::Limits => {}
+        Target::Forward { .. } | Target::Respond { .. } | Target::Redirect(_) | Target::Limits => {}
     }
     let mut head = ResponseHead::new(StatusCode::OK);
     if let Some(forwarding) = forwarding {

@@ -5,6 +5,7 @@ use http::header::HeaderName;
 use http::{HeaderValue, StatusCode};
 
 use super::forward_auth::ForwardAuth;
+use super::redirect::Redirect;
 use crate::gate::{KeySpec, strip_prefix};
 use crate::http1::{FieldName, Fields};
 use crate::upstream::{HostRule, UpstreamId};
@@ -41,6 +42,8 @@ pub enum Target {
         /// The body.
         body: Bytes,
     },
+    /// Nowhere: the route sends the client elsewhere.
+    Redirect(Box<Redirect>),
     /// Nowhere: the route responds with the limits of the client, which are not charged.
     Limits,
     /// Nowhere: the route refuses them with 403.

@@ -170,6 +170,7 @@ pub(super) async fn serve(
 
 fn client_connection(address: SocketAddr, spec: &ListenerSpec, transport: &Transport) -> ClientConnection {
     let client = ClientConnection::new(address, spec.client_timeouts()).asking(spec.forward_auth);
+    let client = client.at(spec.name.clone(), spec.redirect.clone());
     match transport {
         Transport::Plain(_) => client,
         Transport::Tls(_) => client.over_tls(transport.peer_subject()),

@@ -2,16 +2,21 @@
 
 use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::proxy::{ClientTimeouts, ForwardAuth};
+use crate::proxy::{ClientTimeouts, ForwardAuth, Redirect};
 use crate::tls::ServerTls;
 
 /// A listener: where and how clients connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerSpec {
+    /// Its name, by which routes select it.
+    pub name: Option<Arc<str>>,
     /// Address and port; with port 0 the system selects a free port.
     pub address: SocketAddr,
+    /// The redirect of all requests to HTTPS, if there is one.
+    pub redirect: Option<Arc<Redirect>>,
     /// What clients find there.
     pub service: Service,
     /// The versions of HTTP.

@@ -222,7 +222,9 @@ mod replay {
 mod routing {
     mod conditions;
     mod geo;
+    mod listeners;
     mod matching;
+    mod redirects;
 }
 /// Rules that the source code keeps: order of modules, sizes, libraries.
 mod source {

@@ -282,14 +282,16 @@ fn base(node: &DocNode, upstream: Option<Option<String>>) -> TomlRoute {
 /// converted. Where the route restricts access, routes with 501 have their requests, and no other route.
 fn combinations(node: &DocNode, base: &TomlRoute) -> (Vec<(TomlRoute, bool)>, Vec<Note>) {
     let mut notes: Vec<Note> = Vec::new();
-    let restricts = base.target == TomlTarget::missing();
+    let restricts = base.target == TomlTarget::missing() || !base.refused.is_empty();
     let mut hosts: Vec<Option<String>> = Vec::new();
+    let mut has_lost_host = false;
     for host in node.get("hosts").texts() {
         let host = host.split(':').next().unwrap_or("").to_ascii_lowercase();
         if host.strip_prefix("*.").unwrap_or(&host).contains('*') {
             let reason = "the host of a route is a name, or `*.` and a name";
             notes.push(node.get("hosts").finding(&host, reason));
             hosts.extend(restricts.then_some(None));
+            has_lost_host = true;
         } else {
             hosts.push(Some(host));
         }
@@ -318,7 +320,13 @@ fn combinations(node: &DocNode, base: &TomlRoute) -> (Vec<(TomlRoute, bool)>, Ve
     for host in &hosts {
         for (path, strip_prefix, is_regex) in &paths {
             let (host, path, strip_prefix) = (host.clone(), path.clone(), strip_prefix.clone());
-            routes.push((TomlRoute { host, path, strip_prefix, ..base.clone() }, *is_regex));
+            let mut route = TomlRoute { host, path, strip_prefix, ..base.clone() };
+            // A route for more requests than those of Kong's.
+            if *is_regex || has_lost_host && route.host.is_none() {
+                route.target = TomlTarget::missing();
+                route.refused.clear();
+            }
+            routes.push((route, *is_regex));
         }
     }
     (routes, notes)

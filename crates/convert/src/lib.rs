@@ -10,6 +10,7 @@ mod model;
 mod nginx;
 mod note;
 mod restrictions;
+mod route;
 mod source;
 mod traefik;
 mod valid;
@@ -64,6 +65,7 @@ pub fn convert(format: SourceFormat, files: &[SourceFile<'_>]) -> Result<Convert
         SourceFormat::EnvoyRatelimitRoutes => envoy_ratelimit::convert(files),
     }
     .map_err(|error| in_template(error, files))?;
+    converted.add_refusals();
     valid::correct(&mut converted);
     account::account(&mut converted);
     Ok(converted)

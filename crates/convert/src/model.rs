@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use super::note::{FileLine, Finding, Note};
 use super::restrictions::{Account, Restriction};
+pub(super) use super::route::{Condition, ConditionKind, Test, TomlRoute, TomlTarget};
 
 /// A configuration of tidegate, in the order in which it is written.
 #[derive(Debug, Default)]
@@ -136,31 +137,6 @@ pub(super) struct TomlUpstream {
     pub speaks_h2: bool,
 }
 
-/// `[[routes]]`.
-#[derive(Clone, Debug, Default)]
-pub(super) struct TomlRoute {
-    pub notes: Vec<Note>,
-    pub name: Option<String>,
-    pub host: Option<String>,
-    pub path: String,
-    pub methods: Vec<String>,
-    pub conditions: Vec<Condition>,
-    /// Names of limits.
-    pub limits: Vec<String>,
-    pub target: TomlTarget,
-    pub strip_prefix: Option<String>,
-    /// The Host header that servers get, where it is not the client's.
-    pub rewrite_host: Option<String>,
-    pub set_headers: Vec<(String, String)>,
-    pub remove_headers: Vec<String>,
-    pub set_response_headers: Vec<(String, String)>,
-    pub remove_response_headers: Vec<String>,
-    /// A size, such as `"10MiB"`.
-    pub max_body: Option<String>,
-    /// Lines that it is made of, besides those of its notes.
-    pub uses: Vec<FileLine>,
-}
-
 /// `[[descriptors]]`.
 #[derive(Clone, Debug)]
 pub(super) struct TomlDescriptor {
@@ -173,58 +149,6 @@ pub(super) struct TomlDescriptor {
     pub blocks: bool,
     pub name: Option<String>,
     pub replaces: Vec<String>,
-}
-
-/// The action of a route.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum TomlTarget {
-    /// The name of an upstream, or a URL.
-    Upstream(String),
-    Respond {
-        status: u16,
-        body: String,
-    },
-    Block,
-}
-
-impl Default for TomlTarget {
-    fn default() -> Self {
-        Self::Respond { status: 404, body: String::new() }
-    }
-}
-
-impl TomlTarget {
-    /// The response of a route whose origin can't be converted: its requests must not reach another route instead.
-    pub fn missing() -> Self {
-        Self::Respond { status: 501, body: "This route was not converted.\n".to_owned() }
-    }
-}
-
-/// A condition on a header, a query parameter or a cookie.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Condition {
-    pub kind: ConditionKind,
-    pub name: String,
-    pub test: Test,
-}
-
-/// The part of a request that a condition is about; the order is that of the keys of a route.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum ConditionKind {
-    Header,
-    Query,
-    Cookie,
-}
-
-/// When a condition holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Test {
-    /// A value matches one of these patterns.
-    Any(Vec<String>),
-    /// No value matches one of these patterns.
-    Not(Vec<String>),
-    /// The name is present, or absent.
-    Present(bool),
 }
 
 impl TomlDescriptor {
@@ -319,6 +243,12 @@ impl Converted {
         findings.sort();
         findings.dedup();
         findings
+    }
+
+    /// Adds routes for the requests that routes refuse.
+    pub(crate) fn add_refusals(&mut self) {
+        self.routes =
+            std::mem::take(&mut self.routes).into_iter().flat_map(TomlRoute::with_refusals).collect();
     }
 
     /// All notes but those of limits.

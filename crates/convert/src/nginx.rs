@@ -171,8 +171,8 @@ fn redirect(server: &Directive, servers: usize) -> Option<Note> {
     let returned = returned(server).or_else(|| returned(rest?))?;
     let is_redirect = returned.arg(0).starts_with("30") || returned.arg(0).starts_with("http");
     (servers > 1 && is_redirect && returned.args.iter().any(|arg| arg.contains('$'))).then(|| {
-        let reason = "ACCESS IS OPEN over plain HTTP if this redirects to HTTPS: tidegate does not redirect, and the listener of \
-                      this server serves the routes of the others. Leave it out";
+        let reason = "ACCESS IS OPEN over plain HTTP if this redirects to HTTPS: the listener of this server serves the routes of the \
+                      others. Write redirect_to_https = true there, or leave it out";
         Note::finding(&server.place, &returned.text(), reason).of_block()
     })
 }

@@ -113,6 +113,14 @@ impl RouterConverter<'_> {
         self.set_target(router, &mut base);
         base.notes.extend(exposed(router, self.routers));
         let prefixes = self.middlewares.apply(name, router.get("middlewares"), &mut base);
+        if let Some((status, note)) = base.https_redirect.take() {
+            base.notes.push(note);
+            // A router with TLS has no requests by plain HTTP, and one without TLS no others.
+            if !router.get("tls").is_present() {
+                let location = "https://{host}{path_and_query}".to_owned();
+                (base.scheme, base.target) = (Some("http"), TomlTarget::Redirect { status, location });
+            }
+        }
         if is_lost {
             base.target = TomlTarget::missing();
         }

@@ -277,9 +277,18 @@ fn write_upstream(out: &mut TomlWriter, upstream: &TomlUpstream) {
 fn write_route(out: &mut TomlWriter, route: &TomlRoute) {
     out.header(&route.notes, "[[routes]]");
     out.some("name", route.name.as_deref());
+    out.some("scheme", route.scheme);
     out.some("host", route.host.as_deref());
     out.string("path", &route.path);
     out.list("methods", &route.methods);
+    for condition in route.conditions.iter().filter(|condition| condition.kind == ConditionKind::ClientIp) {
+        match &condition.test {
+            Test::Any(networks) => out.list("client_ip", networks),
+            Test::Not(networks) => out.table("client_ip", &[("not".to_owned(), strings(networks))]),
+            // Every request has an address.
+            Test::Present(_) => {}
+        }
+    }
     let kinds = [
         (ConditionKind::Header, "headers"),
         (ConditionKind::Query, "query"),
@@ -297,6 +306,13 @@ fn write_route(out: &mut TomlWriter, route: &TomlRoute) {
             let mut entries = vec![("status".to_owned(), status.to_string())];
             if !body.is_empty() {
                 entries.push(("body".to_owned(), quoted(body)));
+            }
+            out.table("respond", &entries);
+        }
+        TomlTarget::Redirect { status, location } => {
+            let mut entries = vec![("redirect".to_owned(), quoted(location))];
+            if *status != 308 {
+                entries.push(("status".to_owned(), status.to_string()));
             }
             out.table("respond", &entries);
         }

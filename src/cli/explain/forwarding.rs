@@ -7,7 +7,7 @@ use super::explained::{ResponseInfo, TextRows};
 use crate::config::Loaded;
 use crate::gate::{Gate, KeySpec, Subject};
 use crate::http1::{RequestHead, names};
-use crate::proxy::{HeaderEdits, Rewrite, RouteAction, Target};
+use crate::proxy::{HeaderEdits, Redirect, Rewrite, RouteAction, Target};
 use crate::upstream::{Balance, HostRule, ServerSpec, SharedUpstream, UpstreamSpec};
 
 /// Explains what a route does with a request; `path` is the normalized path, which is sent upstream.
@@ -24,6 +24,7 @@ pub(super) fn explain(
             rows.row("response", format!("{status}, from the route itself"));
             ResponseInfo::new("respond", *status)
         }
+        Target::Redirect(redirect) => explain_redirect(rows, redirect, subject),
         Target::Limits => {
             rows.row("response", "200 OK: the state of these limits, which are not charged");
             ResponseInfo::new("limits", StatusCode::OK)
@@ -54,6 +55,18 @@ pub(super) fn explain(
     let responses = if action.edits_local_replies { "in every response" } else { "in the response" };
     list_edits(rows, responses, &action.response_headers);
     response
+}
+
+/// Explains where a redirect sends the client.
+fn explain_redirect(rows: &mut TextRows, redirect: &Redirect, subject: &Subject<'_>) -> ResponseInfo {
+    let scheme = subject.location.scheme(&subject.head.fields).unwrap_or("http");
+    let pattern = subject.route.map(|route| &route.path);
+    let Some(location) = redirect.location.fill(scheme, subject.head, pattern) else {
+        rows.row("response", "400 Bad Request: the redirect needs the host, and the request names none");
+        return ResponseInfo::new("redirect", StatusCode::BAD_REQUEST);
+    };
+    rows.row("response", format!("{}, to {location}", redirect.status));
+    ResponseInfo::new("redirect", redirect.status)
 }
 
 /// Explains how a server is selected; returns the index of the server that is, or may be, selected.

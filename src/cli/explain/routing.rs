@@ -50,6 +50,8 @@ fn near_misses<'r>(
 /// The conditions of a route, such as `host a.test; path /v1/*; methods GET`.
 fn conditions(route: &Route) -> String {
     let mut conditions = Vec::new();
+    conditions.extend(route.listener.iter().map(|listener| format!("listener {listener}")));
+    conditions.extend(route.scheme.iter().map(|scheme| format!("scheme {scheme}")));
     if let Some(host) = &route.host {
         conditions.push(format!("host {host}"));
     }
@@ -61,6 +63,7 @@ fn conditions(route: &Route) -> String {
     conditions.extend(route.headers.iter().map(|(name, condition)| format!("header {name} {condition}")));
     conditions.extend(route.query.iter().map(|(name, condition)| format!("query {name} {condition}")));
     conditions.extend(route.cookies.iter().map(|(name, condition)| format!("cookie {name} {condition}")));
+    conditions.extend(route.client_ip.iter().map(|condition| format!("client_ip {condition}")));
     conditions.extend(route.country.iter().map(|condition| format!("country {condition}")));
     conditions.extend(route.asn.iter().map(|condition| format!("asn {condition}")));
     conditions.join("; ")

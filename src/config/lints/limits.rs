@@ -33,6 +33,7 @@ pub(super) fn uncharged(sections: &Sections<'_>) -> Vec<Problem> {
             let own = match read.action.target {
                 Target::Forward { .. } => return true,
                 Target::Respond { status, .. } => status,
+                Target::Redirect(ref redirect) => redirect.status,
                 // The request is not charged, unless it is rejected.
                 Target::Limits => return denies_missing_parts(read, limits),
                 Target::Block => StatusCode::FORBIDDEN,

@@ -43,7 +43,7 @@ fn bypassed_denials(routes: &[ReadRoute]) -> impl Iterator<Item = Problem> {
     let denies = |read: &ReadRoute| match &read.action.target {
         Target::Respond { status, .. } => status.is_client_error() || status.is_server_error(),
         Target::Block => true,
-        Target::Forward { .. } | Target::Limits | Target::Decide(_) => false,
+        Target::Forward { .. } | Target::Redirect(_) | Target::Limits | Target::Decide(_) => false,
     };
     let forwards = |read: &&ReadRoute| matches!(read.action.target, Target::Forward { .. });
     let kept = routes.iter().filter(|read| read.route.keeps_encoded_slash).filter(forwards);

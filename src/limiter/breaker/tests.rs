@@ -109,6 +109,12 @@ async fn a_breaker_that_stays_closed_waits_for_the_debts_of_other_proxies() {
         assert_eq!(breaker.are_all_settled(), !is_outage);
         assert_eq!(breaker.all.open(), 0);
     }
+    // A hiccup does not end the wait.
+    pass(SPAN).await;
+    breaker.record_failure(&StoreError::Deadline);
+    pass(SPAN / 4).await;
+    breaker.record_success();
+    assert!(!breaker.are_all_settled());
     pass(4 * SPAN).await;
     breaker.record_success();
     assert!(breaker.are_all_settled());
@@ -116,6 +122,17 @@ async fn a_breaker_that_stays_closed_waits_for_the_debts_of_other_proxies() {
     let single = Breaker::default();
     single.record_failure(&StoreError::Deadline);
     assert!(single.are_all_settled());
+}
+
+/// Without further requests a probe shows soon that a failure was only a hiccup.
+#[tokio::test(start_paused = true)]
+async fn a_probe_ends_the_wait_after_a_hiccup() {
+    let breaker = Breaker::new(&Arc::default(), 4 * SPAN, false);
+    breaker.record_failure(&StoreError::Deadline);
+    let store = store();
+    let watching = tokio::time::timeout(SPAN * 3 / 4, breaker.wait_until_open(&store));
+    assert!(watching.await.is_err());
+    assert!(breaker.are_all_settled());
 }
 
 #[tokio::test(start_paused = true)]

@@ -24,7 +24,7 @@ pub(super) struct ShareBalance {
     view: Option<(StoreView, BootTime)>,
     /// Units taken from grants, less those that were put back, that the share does not count.
     taken: i64,
-    /// Units that the share has as held, and that were returned to the store since.
+    /// Units that the share still counts as held, although they were returned to the store.
     returned: u64,
     /// Units taken from grants since the last call was sent, less those that were put back.
     since_call: i64,

@@ -113,11 +113,14 @@ pub(super) fn allowed_exceptions(share: f64, clients: u64) -> u64 {
     (share * clients as f64 + 1e-9).floor() as u64
 }
 
-/// The least share that is so many of these clients, as the command line has it.
+/// The least share that is so many of these clients, and not one more, as the command line has it.
 #[allow(clippy::cast_precision_loss)]
 fn least_share(count: u64, clients: u64) -> String {
-    let tenths = (count as f64 / clients.max(1) as f64 * 1_000.0).ceil();
-    format!("{}%", tenths / 10.0)
+    let percent = count as f64 / clients.max(1) as f64 * 100.0;
+    let rounded = |digits: i32| (percent * 10_f64.powi(digits)).ceil() / 10_f64.powi(digits);
+    let is_exact = |share: &f64| allowed_exceptions(share / 100.0, clients) == count;
+    let share = (1..6).map(rounded).find(is_exact).unwrap_or_else(|| rounded(1));
+    format!("{share}%")
 }
 
 /// Formats a share as a percentage with as many decimals as it needs, such as `0.1 %`.
@@ -227,8 +230,8 @@ mod tests {
         for (count, clients) in [(1, 13), (1, 1_000), (2, 81), (3, 4_000), (1, 1)] {
             let text = least_share(count, clients);
             let share: f64 = text.trim_end_matches('%').parse::<f64>().unwrap() / 100.0;
-            assert!(allowed_exceptions(share, clients) >= count, "{count} of {clients}: {text}");
+            assert_eq!(allowed_exceptions(share, clients), count, "{count} of {clients}: {text}");
         }
-        assert_eq!(least_share(1, 13), "7.7%");
+        assert_eq!([least_share(1, 13), least_share(3, 4_000)], ["7.7%", "0.08%"]);
     }
 }

@@ -63,6 +63,17 @@ route     rest: path /*; header x-off absent; cookie sid `a*`"
 }
 
 #[test]
+fn explain_shows_conditions_on_addresses() {
+    let routes = "[[routes]]\nname = \"office\"\npath = \"/*\"\nclient_ip = [\"192.0.2.0/24\", \"10.0.0.7\"]\nrespond = {}\n\
+                  [[routes]]\nname = \"rest\"\npath = \"/*\"\nclient_ip = { not = [\"10.0.0.0/8\"] }\nblock = true\n";
+    assert_eq!(
+        route_rows(routes, &["/", "--from", "203.0.113.9"]),
+        "skipped   route office: its path matches, but its client_ip is 10.0.0.7 or 192.0.2.0/24
+route     rest: path /*; client_ip not 10.0.0.0/8"
+    );
+}
+
+#[test]
 fn explain_shows_where_a_client_is() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("country.mmdb");

@@ -69,6 +69,42 @@ respond = {{ body = \"rest\" }}
 }
 
 #[test]
+fn routes_match_the_address_of_the_client() {
+    let proxy = Tidegate::start(
+        "[client_ip]
+trusted_proxies = [\"127.0.0.1\"]
+[[routes]]
+path = \"/*\"
+client_ip = [\"203.0.113.7\", \"2001:db8:1::/48\"]
+respond = { body = \"listed\" }
+[[routes]]
+path = \"/*\"
+client_ip = { not = [\"10.0.0.0/8\", \"192.0.2.0/25\", \"192.0.2.128/25\"] }
+block = true
+[[routes]]
+path = \"/*\"
+respond = { body = \"inside\" }
+",
+    );
+    let mut client = Client::connect(proxy.addr());
+    for (address, name) in [
+        ("203.0.113.7", "listed"),
+        ("203.0.113.8", "403"),
+        ("2001:db8:1::9", "listed"),
+        ("::ffff:10.1.2.3", "inside"),
+        ("192.0.2.200", "inside"),
+        ("192.0.3.0", "403"),
+    ] {
+        assert_eq!(from(&mut client, address), name, "{address}");
+    }
+    // Without a trusted proxy the address is that of the peer, whatever it claims.
+    let direct = Tidegate::start(
+        "[[routes]]\npath = \"/*\"\nclient_ip = [\"127.0.0.0/8\"]\nrespond = { body = \"peer\" }\n",
+    );
+    assert_eq!(from(&mut Client::connect(direct.addr()), "192.0.2.1"), "peer");
+}
+
+#[test]
 fn limits_count_by_country_and_autonomous_system() {
     let directory = tempfile::tempdir().unwrap();
     let proxy = Tidegate::start(&format!(

@@ -54,7 +54,9 @@ fn options(term: &Term) -> Result<Vec<Selected>, String> {
             let condition = if is_negated { opposite(condition) } else { condition.clone() };
             vec![Selected { conditions: vec![condition], ..Selected::default() }]
         }
-        (Criterion::Source(_), _) => return Err("routes have no condition on addresses".to_owned()),
+        (Criterion::Source(_), _) => {
+            return Err("conditions on addresses are not converted: see `client_ip` of a route".to_owned());
+        }
         (Criterion::Counter(..), _) => return Err("routes have no condition on counters".to_owned()),
         (Criterion::Other(it), _) => return Err(it.reason.clone()),
         (_, true) => {

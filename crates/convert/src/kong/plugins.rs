@@ -2,7 +2,9 @@
 
 use super::entities::{all_routes, named};
 use crate::document::DocNode;
-use crate::model::{Limit, TomlAlgorithm, TomlDenied, TomlRoute, TomlStore, TomlTarget, UniqueNames};
+use crate::model::{
+    Condition, Limit, TomlAlgorithm, TomlDenied, TomlRoute, TomlStore, TomlTarget, UniqueNames,
+};
 use crate::note::Note;
 
 /// The periods of a plugin, and those of tidegate. Both are of the calendar in UTC.
@@ -153,6 +155,8 @@ impl<'d> Plugins<'d> {
             if name == "rate-limiting" {
                 let limits = self.limits_of(index);
                 route.limits.extend(limits);
+            } else if name == "ip-restriction" {
+                restrict_addresses(node, route);
             } else if !HARMLESS.contains(&name) {
                 let reason = "it may restrict access, which is not converted: requests get 501 until you replace it, such as by \
                               `[consumers]` or `[jwt]`";
@@ -287,6 +291,31 @@ impl<'d> Plugins<'d> {
         let is_redis = |note: &Note| note.to_string().contains("`redis_");
         let remarks = config.remarks(&known);
         self.notes.extend(remarks.into_iter().filter(|note| !is_redis(note)));
+    }
+}
+
+/// Refuses the addresses that a plugin refuses.
+fn restrict_addresses(node: &DocNode, route: &mut TomlRoute) {
+    let config = node.get("config");
+    route.notes.extend(config.remarks(&["allow", "deny", "whitelist", "blacklist"]));
+    let mut is_empty = true;
+    for (names, is_within) in [(["deny", "blacklist"], true), (["allow", "whitelist"], false)] {
+        let networks: Vec<String> = names.iter().flat_map(|name| config.get(name).texts()).collect();
+        if networks.is_empty() {
+            continue;
+        }
+        is_empty = false;
+        match Condition::client_ip(&networks, is_within) {
+            Ok(condition) => route.refuse(condition, &node.place, "name: ip-restriction"),
+            Err(reason) => {
+                let reason = format!("{reason}: requests get 501 until you replace it");
+                route.notes.push(node.finding("name: ip-restriction", reason));
+                route.target = TomlTarget::missing();
+            }
+        }
+    }
+    if is_empty {
+        route.notes.push(node.finding("name: ip-restriction", "it names no address: it refuses nobody"));
     }
 }
 

@@ -7,7 +7,7 @@ use super::remarks::remarks;
 use super::restrictions::AppliedRestrictions;
 use super::scope::{Scope, refuses};
 use super::servers::Server;
-use super::template::is_constant;
+use super::template::{TextPiece, is_constant, pieces};
 use super::tree::Directive;
 use super::upstreams::{Passed, Upstreams};
 use super::variants::variants;
@@ -182,8 +182,12 @@ fn guard(route: &mut TomlRoute, scope: &Scope<'_>) -> Vec<TomlRoute> {
         route.notes.extend(scope.guards.iter().map(|guard| guard.origin()));
         return Vec::new();
     }
-    let mut refused = Vec::new();
-    for guard in &scope.guards {
+    let is_address = |guard: &&&Directive| matches!(&*guard.name, "allow" | "deny");
+    let addresses: Vec<&Directive> = scope.guards.iter().filter(is_address).copied().collect();
+    let by_address = if is_any { None } else { refused_addresses(&addresses, &route.path) };
+    let is_converted = by_address.is_some();
+    let mut refused = by_address.unwrap_or_default();
+    for guard in scope.guards.iter().filter(|guard| !is_converted || !is_address(guard)) {
         if let Some(condition) = refusal(guard)
             && let [returned] = guard.directives()
         {
@@ -203,6 +207,45 @@ fn guard(route: &mut TomlRoute, scope: &Scope<'_>) -> Vec<TomlRoute> {
         route.target = TomlTarget::missing();
     }
     refused
+}
+
+/// Routes for the requests that `allow` and `deny` refuse: the first one that matches an address decides. `None` if routes can't do
+/// the same.
+fn refused_addresses(rules: &[&Directive], path: &str) -> Option<Vec<TomlRoute>> {
+    let (mut routes, mut allowed): (Vec<TomlRoute>, Vec<String>) = (Vec::new(), Vec::new());
+    let (mut notes, mut is_decided) = (Vec::new(), false);
+    for rule in rules {
+        let network = rule.arg(0);
+        notes.push(rule.origin());
+        if is_decided {
+            continue;
+        }
+        let condition = match (&*rule.name, network) {
+            ("allow", _) => {
+                allowed.push(network.to_owned());
+                continue;
+            }
+            (_, "all") => Condition::client_ip(&allowed, false),
+            // An allowed network may have addresses in common with it.
+            _ if !allowed.is_empty() => return None,
+            _ => Condition::client_ip(&[network.to_owned()], true),
+        };
+        routes.push(TomlRoute {
+            path: path.to_owned(),
+            conditions: vec![condition.ok()?],
+            notes: std::mem::take(&mut notes),
+            target: TomlTarget::Block,
+            ..TomlRoute::default()
+        });
+        is_decided = network == "all";
+    }
+    match routes.last_mut() {
+        Some(last) => last.notes.extend(notes),
+        // Nothing is refused.
+        None if !rules.is_empty() => return None,
+        None => {}
+    }
+    Some(routes)
 }
 
 /// The directive of this name in a block.
@@ -250,16 +293,50 @@ fn respond(route: &mut TomlRoute, returned: &Directive) {
         route
             .notes
             .push(returned.finding("tidegate does not close connections in this way: requests get 403"));
+    } else if matches!(status, 301 | 302 | 303 | 307 | 308) {
+        match location(text) {
+            Some(location) => route.target = TomlTarget::Redirect { status, location },
+            None => route.notes.push(returned.finding("a redirect of tidegate has no such variable")),
+        }
     } else if !is_constant(text) {
         route.notes.push(returned.finding("a response of tidegate has no variables"));
     } else if !(200..=599).contains(&status) {
         route.notes.push(returned.finding("a response of tidegate has a status from 200 to 599"));
-    } else if matches!(status, 301 | 302 | 303 | 307 | 308) {
-        route.set_response_headers.push(("location".to_owned(), text.to_owned()));
-        route.target = TomlTarget::Respond { status, body: String::new() };
     } else {
         route.target = TomlTarget::Respond { status, body: text.to_owned() };
     }
+}
+
+/// The target of a redirect, if its variables have counterparts.
+fn location(text: &str) -> Option<String> {
+    let piece = |piece: TextPiece| match piece {
+        TextPiece::Literal(text) => (!text.contains(['{', '}', ' '])).then_some(text),
+        TextPiece::Variable(name) => {
+            let placeholder = match &*name {
+                "scheme" => "{scheme}",
+                "host" => "{host}",
+                "http_host" => "{host}:{port}",
+                "request_uri" => "{path_and_query}",
+                "uri" | "document_uri" => "{path}",
+                "args" | "query_string" => "{query}",
+                _ => return None,
+            };
+            Some(placeholder.to_owned())
+        }
+    };
+    let location: String = pieces(text).into_iter().map(piece).collect::<Option<_>>()?;
+    let is_path = location.starts_with('/') && !location.starts_with("//") || location.starts_with("{path");
+    let rest = ["http://", "https://", "{scheme}://"].iter().find_map(|start| location.strip_prefix(start));
+    // A host that ends with another placeholder would be selected by the client.
+    let is_url = rest.is_some_and(|rest| {
+        let end = ["/", "?", "{path}", "{path_and_query}"]
+            .iter()
+            .filter_map(|end| rest.find(end))
+            .min()
+            .unwrap_or(rest.len());
+        end > 0 && !rest[..end].replace("{host}", "").replace(":{port}", "").contains('{')
+    });
+    (is_path || is_url).then_some(location)
 }
 
 /// Headers that tidegate sets itself, with the values of nginx that mean the same.

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use crate::document::DocNode;
-use crate::model::{Limit, TomlAlgorithm, TomlRoute, TomlTarget, UniqueNames};
+use crate::model::{Condition, Limit, TomlAlgorithm, TomlRoute, TomlTarget, UniqueNames};
 use crate::note::Note;
 
 /// Middlewares that restrict no access, and that change no paths. All others may do so.
@@ -88,15 +88,13 @@ impl<'d> Middlewares<'d> {
                 "chain" if depth < DEPTH => self.apply_all(router, node.get("middlewares"), route, depth + 1),
                 "stripPrefix" => self.strip_prefix(&text, node, route),
                 "headers" => headers(node, route),
+                "ipAllowList" | "ipWhiteList" => allow_addresses(&text, node, route),
                 "buffering" => {
                     let bytes = node.get("maxRequestBodyBytes").number().filter(|bytes| *bytes > 0);
                     route.max_body = bytes.map(|bytes| format!("{bytes}B"));
                     route.notes.extend(node.remarks(&["maxRequestBodyBytes"]));
                 }
-                "redirectScheme" => {
-                    let reason = "ACCESS IS OPEN over plain HTTP: tidegate does not redirect. Leave out listeners without `tls`";
-                    route.notes.push(node.finding(&text, reason));
-                }
+                "redirectScheme" => redirect_scheme(&text, node, route),
                 kind if HARMLESS.contains(&kind) => {
                     route.notes.push(node.finding(&text, "tidegate has no counterpart"));
                 }
@@ -229,6 +227,37 @@ fn rate(average: u64, period: &str) -> Option<String> {
     } else {
         format!("{average}/{number}{unit}")
     })
+}
+
+/// Redirects requests by plain HTTP, which are those of routers without TLS.
+fn redirect_scheme(text: &str, node: &DocNode, route: &mut TomlRoute) {
+    if node.get("scheme").text() != Some("https")
+        || !matches!(node.get("port").text(), None | Some("" | "443"))
+    {
+        let reason = "ACCESS IS OPEN over plain HTTP: only redirects to https on port 443 are converted. See `redirect_to_https`";
+        route.notes.push(node.finding(text, reason));
+        return;
+    }
+    let status = if node.get("permanent").is_true() { 308 } else { 307 };
+    route.https_redirect = Some((status, node.origin(text)));
+}
+
+/// Refuses other addresses than those of an allow list.
+fn allow_addresses(text: &str, node: &DocNode, route: &mut TomlRoute) {
+    route.notes.extend(node.remarks(&["ipStrategy", "sourceRange"]));
+    let has_strategy = !node.get("ipStrategy").entries().is_empty();
+    let condition = if has_strategy {
+        Err("its `ipStrategy` needs `trusted_proxies` of `[client_ip]`".to_owned())
+    } else {
+        Condition::client_ip(&node.get("sourceRange").texts(), false)
+    };
+    match condition {
+        Ok(condition) => route.refuse(condition, &node.place, text),
+        Err(reason) => {
+            route.notes.push(node.finding(text, format!("{reason}: requests get 501 until you replace it")));
+            route.target = TomlTarget::missing();
+        }
+    }
 }
 
 fn headers(node: &DocNode, route: &mut TomlRoute) {

@@ -133,7 +133,7 @@ fn routes(rule: &RouterRule, within: Vec<TomlRoute>) -> Result<Vec<TomlRoute>, S
                 };
                 add(within, &Condition { test, ..condition })
             }
-            _ => Err("a route can exclude headers and query parameters only".to_owned()),
+            _ => Err("a route can exclude addresses, headers and query parameters only".to_owned()),
         },
         RouterRule::Matcher(name, values) => matched(name, values, within),
     }
@@ -163,8 +163,11 @@ fn matched(name: &str, values: &[String], within: Vec<TomlRoute>) -> Result<Vec<
     Ok(found)
 }
 
-/// The condition of a matcher of headers or query parameters; `None` for others.
+/// The condition of a matcher of addresses, headers or query parameters; `None` for others.
 fn condition(name: &str, values: &[String]) -> Result<Option<Condition>, String> {
+    if name == "ClientIP" {
+        return Condition::client_ip(values, true).map(Some);
+    }
     let kind = match name {
         "Header" | "Headers" => ConditionKind::Header,
         "Query" => ConditionKind::Query,
@@ -219,7 +222,7 @@ mod tests {
         let cases = [
             ("Host(`a`) && PathRegexp(`^/admin`)", "a/admin*"),
             ("PathRegexp(`\\.php$`)", "/*"),
-            ("ClientIP(`10.0.0.0/8`) && (Path(`/a`) || HostRegexp(`.*`))", "/a /*"),
+            ("HostSNI(`a`) && (Path(`/a`) || HostRegexp(`.*`))", "/a /*"),
             ("PathPrefix(`/a`) && !Path(`/a/b`)", "/a*"),
             ("Host(`a`", "/*"),
         ];

@@ -142,8 +142,8 @@ impl OwedCharges {
         }
     }
 
-    /// The late charges at `now` that pay the debt to a store which counts by `whole`, of logs and sliding windows the
-    /// newest first: where they exceed the limit, the store drops those that expire first.
+    /// The late charges at `now` that pay the debt to a store which counts by `whole`. For logs and sliding
+    /// windows the newest come first: where they exceed the limit, the store drops those that expire first.
     #[must_use]
     pub fn late_charges(mut self, share: &Quota, whole: &Quota, now: Timestamp) -> LateCharges {
         self.update(share, now);

@@ -6,7 +6,7 @@ mod judge;
 use std::cell::RefCell;
 use std::time::Duration;
 
-use judge::Judge;
+use judge::{Judge, Unknown};
 
 use super::*;
 use crate::limit::{Ahead, DecidedCharge};
@@ -20,6 +20,8 @@ use crate::time::{BootTime, monotonic};
 const BOOT: u64 = 1_000_000_000_000_000;
 /// The units of the limits in a second.
 const REFILL: u64 = 300;
+/// How long calls must fail, in microseconds, until a proxy reckons with the debts of others.
+const NOTICED: u64 = 100_000;
 /// The microseconds between two probes.
 const PROBE: u64 = 500_000;
 
@@ -36,18 +38,6 @@ struct Course {
     /// When a proxy is killed, in milliseconds, and which.
     kill: Option<(u64, usize)>,
     cost: u64,
-}
-
-/// What proxies do not know of.
-struct Unknown {
-    /// The units that others have taken from the store since the last reply to each proxy, granted ones included.
-    since_reply: Vec<u64>,
-    /// The shares of these when outages began.
-    of_outages: u64,
-    /// How long proxies counted by their shares after another one had noticed that the store was available, in microseconds.
-    late: u64,
-    /// Units that proxies without a call in an outage took from the store, while others owed some.
-    unaware: u64,
 }
 
 struct Simulation {
@@ -67,8 +57,10 @@ impl Simulation {
         let world = World::new(policy, proxies, 0);
         let count = world.proxies.len();
         let (is_dead, probes) = (vec![false; count], vec![None; count]);
+        let failed = vec![None; count];
         let unknown =
-            RefCell::new(Unknown { since_reply: vec![0; count], of_outages: 0, late: 0, unaware: 0 });
+            Unknown { since_reply: vec![0; count], of_outages: 0, late: 0, failed, ended: 0, unaware: 0 };
+        let unknown = RefCell::new(unknown);
         Self { world, judge: Judge::default(), now: 0, is_up: true, is_dead, probes, lost: 0, unknown }
     }
 
@@ -97,6 +89,7 @@ impl Simulation {
         let (charges, requests) =
             grants::request_grants_at(&limiter.grants, limits, charges, may_want, self.boot());
         if !self.is_up {
+            self.unknown.borrow_mut().failed[proxy].get_or_insert(self.now);
             client.record_failure(&StoreError::NotConnected(String::new()));
             return None;
         }
@@ -164,15 +157,14 @@ impl Simulation {
         decision.map_or_else(|| locally(Some(&lost)), |decision| decision.allowed)
     }
 
-    /// Whether a proxy has not noticed an outage that has ended, while another one still owes units.
+    /// Whether no calls of a proxy failed for 100 ms in the last outage, while another one still owes units.
     fn is_unaware(&self, proxy: usize) -> bool {
-        let breaker = |proxy: &Limiter| {
-            (proxy.client.fallback.breaker.is_open(), proxy.client.fallback.breaker.are_all_settled())
-        };
-        let is_owing = |(other, is_dead): (&Limiter, &bool)| breaker(other).0 && !is_dead;
-        self.is_up
-            && breaker(&self.world.proxies[proxy]).1
-            && self.world.proxies.iter().zip(&self.is_dead).any(is_owing)
+        let is_open = |other: &Limiter| other.client.fallback.breaker.is_open();
+        let is_owing = |(other, is_dead): (&Limiter, &bool)| is_open(other) && !is_dead;
+        let is_any_owing = self.world.proxies.iter().zip(&self.is_dead).any(is_owing);
+        let Unknown { failed, ended, .. } = &*self.unknown.borrow();
+        let has_noticed = failed[proxy].is_some_and(|at| *ended >= at + NOTICED);
+        self.is_up && !has_noticed && is_any_owing
     }
 
     /// What a proxy does besides requests.
@@ -255,6 +247,10 @@ impl Simulation {
             // Each share is rounded, and the oldest part of a window too.
             let shares = unknown.since_reply.iter().sum::<u64>().div_ceil(self.world.limits.instances.get());
             unknown.of_outages += shares + 2;
+            unknown.failed.fill(None);
+        }
+        if is_up && !self.is_up {
+            self.unknown.borrow_mut().ended = self.now;
         }
         self.is_up = is_up;
         if let Some((_, proxy)) = kill.take_if(|(due, _)| *due * 1_000 <= self.now) {

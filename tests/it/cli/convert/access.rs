@@ -62,11 +62,20 @@ fn what_nginx_refuses_is_refused() {
         "/attached/x",
         "/gone/x",
         "/inherited/x.inc",
+        "/networks/x",
+        "/others/x",
+        "/barred/x",
+        "/mixed/x",
+        "/overlap/x",
     ];
     let headers = ["", "X-Bad: 1\r\n", "X-Worse: 1\r\n"];
     let counts =
         compare(server.addr(Ipv4Addr::LOCALHOST.into()), tidegate.addr(), (&hosts, &paths, &headers));
     assert!(counts[1] > 5 && counts[2] > 5, "{counts:?}");
+    // What `allow` admits is admitted, too.
+    for path in ["/networks/x", "/mixed/x"] {
+        assert_eq!(status(tidegate.addr(), "a.test", path, ""), 200, "{path}");
+    }
 }
 
 #[test]
@@ -105,7 +114,8 @@ fn what_traefik_refuses_is_refused() {
     let server = traefik("access.yaml", &upstream);
     let tidegate = converted("traefik", &server, "dynamic.yaml");
     let hosts = ["a.test", "b.test"];
-    let paths = ["/", "/x", "/admin/7", "/admin/x", "/basic/x", "/networks/x", "/chain/x", "/item.bak"];
+    let paths =
+        ["/", "/x", "/admin/7", "/admin/x", "/basic/x", "/networks/x", "/local/x", "/chain/x", "/item.bak"];
     let headers = ["", "X-Version: 1\r\n"];
     let counts =
         compare(server.addr(Ipv4Addr::LOCALHOST.into()), tidegate.addr(), (&hosts, &paths, &headers));

@@ -47,7 +47,7 @@ fn the_last_line_counts_the_limits() {
                 server { location / { limit_req zone=a; limit_req zone=b; deny 10.0.0.0/8; proxy_pass http://x; }\n\
                 location /b { limit_req zone=a; limit_conn c 1; proxy_pass http://x; deny all; } }";
     let listed = ["f:3: not converted: limit_req zone=b", "f:4: not converted: limit_conn c 1"];
-    check("nginx", &[("f", text)], "2 of 4 limits converted, 1 of 2 other restrictions", &listed);
+    check("nginx", &[("f", text)], "2 of 4 limits converted, 2 of 2 other restrictions", &listed);
     let text = "server { location / { proxy_pass http://x; } }";
     check("nginx", &[("f", text)], "0 of 0 limits converted", &[]);
 }

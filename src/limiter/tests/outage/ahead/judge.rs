@@ -1,15 +1,30 @@
-//! The exact algorithm, which judges what all proxies together have admitted.
+//! The exact algorithm, which judges what all proxies together have admitted, and what explains an excess.
 
 use super::*;
 use crate::limit::{Holder, State};
 
-/// Counts what was admitted, and what of it is too much.
+/// Counts what was admitted, and how much of it exceeds the limit.
 #[derive(Default)]
 pub struct Judge {
     state: Option<State>,
     admitted: Vec<(u64, u64)>,
     pub units: u64,
     pub over: u64,
+}
+
+/// What proxies do not know of.
+pub struct Unknown {
+    /// The units that others have taken from the store since the last reply to each proxy, granted ones included.
+    pub since_reply: Vec<u64>,
+    /// The shares of these when outages began.
+    pub of_outages: u64,
+    /// How long proxies counted by their shares after another one had noticed that the store was available, in microseconds.
+    pub late: u64,
+    /// When each proxy had its first failed call in the last outage, and when that ended.
+    pub failed: Vec<Option<u64>>,
+    pub ended: u64,
+    /// Units that proxies without a call in an outage took from the store, while others owed some.
+    pub unaware: u64,
 }
 
 impl Judge {
