@@ -51,8 +51,10 @@ pub(super) fn of_route(
             let problem = text.error(format!("{} is no target of a redirect: {error}", text.quoted()));
             return text.reject(match error {
                 LocationError::Unknown(_) => {
-                    let params: String = params.iter().map(|name| format!(", {{{name}}}")).collect();
-                    problem.help(format!("there are {LOCATION_PLACEHOLDERS}{params}"))
+                    let params = params.iter().map(|name| format!("{{{name}}}"));
+                    let all: Vec<String> =
+                        std::iter::once(LOCATION_PLACEHOLDERS.to_owned()).chain(params).collect();
+                    problem.help(format!("there are {}", all.join(", ")))
                 }
                 _ => problem.help("such as \"https://{host}{path_and_query}\" or \"/new{path}\""),
             });

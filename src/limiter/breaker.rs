@@ -303,7 +303,7 @@ impl Breaker {
                 }
                 // The first probes are early, and a short stall must not open the breaker.
                 Err(error) if self.count_failure() && self.failing_for() >= PROBE_INTERVAL => {
-                    self.open(&error)
+                    self.open(&error);
                 }
                 Err(_) => {}
             }

@@ -7,7 +7,7 @@ use super::remarks::remarks;
 use super::restrictions::AppliedRestrictions;
 use super::scope::{Scope, refuses};
 use super::servers::Server;
-use super::template::{TextPiece, is_constant, pieces};
+use super::template::{is_constant, redirect_location};
 use super::tree::Directive;
 use super::upstreams::{Passed, Upstreams};
 use super::variants::variants;
@@ -294,7 +294,7 @@ fn respond(route: &mut TomlRoute, returned: &Directive) {
             .notes
             .push(returned.finding("tidegate does not close connections in this way: requests get 403"));
     } else if matches!(status, 301 | 302 | 303 | 307 | 308) {
-        match location(text) {
+        match redirect_location(text) {
             Some(location) => route.target = TomlTarget::Redirect { status, location },
             None => route.notes.push(returned.finding("a redirect of tidegate has no such variable")),
         }
@@ -305,38 +305,6 @@ fn respond(route: &mut TomlRoute, returned: &Directive) {
     } else {
         route.target = TomlTarget::Respond { status, body: text.to_owned() };
     }
-}
-
-/// The target of a redirect, if its variables have counterparts.
-fn location(text: &str) -> Option<String> {
-    let piece = |piece: TextPiece| match piece {
-        TextPiece::Literal(text) => (!text.contains(['{', '}', ' '])).then_some(text),
-        TextPiece::Variable(name) => {
-            let placeholder = match &*name {
-                "scheme" => "{scheme}",
-                "host" => "{host}",
-                "http_host" => "{host}:{port}",
-                "request_uri" => "{path_and_query}",
-                "uri" | "document_uri" => "{path}",
-                "args" | "query_string" => "{query}",
-                _ => return None,
-            };
-            Some(placeholder.to_owned())
-        }
-    };
-    let location: String = pieces(text).into_iter().map(piece).collect::<Option<_>>()?;
-    let is_path = location.starts_with('/') && !location.starts_with("//") || location.starts_with("{path");
-    let rest = ["http://", "https://", "{scheme}://"].iter().find_map(|start| location.strip_prefix(start));
-    // A host that ends with another placeholder would be selected by the client.
-    let is_url = rest.is_some_and(|rest| {
-        let end = ["/", "?", "{path}", "{path_and_query}"]
-            .iter()
-            .filter_map(|end| rest.find(end))
-            .min()
-            .unwrap_or(rest.len());
-        end > 0 && !rest[..end].replace("{host}", "").replace(":{port}", "").contains('{')
-    });
-    (is_path || is_url).then_some(location)
 }
 
 /// Headers that tidegate sets itself, with the values of nginx that mean the same.

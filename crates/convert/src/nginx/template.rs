@@ -54,6 +54,38 @@ pub(super) fn only_variable(text: &str) -> Option<String> {
     }
 }
 
+/// The target of a redirect, if its variables have counterparts.
+pub(super) fn redirect_location(text: &str) -> Option<String> {
+    let piece = |piece: TextPiece| match piece {
+        TextPiece::Literal(text) => (!text.contains(['{', '}', ' '])).then_some(text),
+        TextPiece::Variable(name) => {
+            let placeholder = match &*name {
+                "scheme" => "{scheme}",
+                "host" => "{host}",
+                "http_host" => "{host}:{port}",
+                "request_uri" => "{path_and_query}",
+                "uri" | "document_uri" => "{path}",
+                "args" | "query_string" => "{query}",
+                _ => return None,
+            };
+            Some(placeholder.to_owned())
+        }
+    };
+    let location: String = pieces(text).into_iter().map(piece).collect::<Option<_>>()?;
+    let is_path = location.starts_with('/') && !location.starts_with("//") || location.starts_with("{path");
+    let rest = ["http://", "https://", "{scheme}://"].iter().find_map(|start| location.strip_prefix(start));
+    // A host that ends with another placeholder would be selected by the client.
+    let is_url = rest.is_some_and(|rest| {
+        let end = ["/", "?", "{path}", "{path_and_query}"]
+            .iter()
+            .filter_map(|end| rest.find(end))
+            .min()
+            .unwrap_or(rest.len());
+        end > 0 && !rest[..end].replace("{host}", "").replace(":{port}", "").contains('{')
+    });
+    (is_path || is_url).then_some(location)
+}
+
 /// The key part of a variable.
 pub(super) fn part(variable: &str) -> Result<TemplatePart, String> {
     let prefixed = |prefix: &str| variable.strip_prefix(prefix).filter(|name| !name.is_empty());
