@@ -65,7 +65,7 @@ pub(super) fn conditions(
 /// Reads the name of a listener, which the file has.
 fn listener(item: Item<'_>, listeners: Option<&[ListenerSpec]>) -> Option<Box<str>> {
     let text = item.string()?;
-    // A program that uses the library has no listeners: the route is for others than its clients.
+    // A program that uses the library has no listeners, so this route matches none of its requests.
     if let Some(listeners) = listeners.filter(|_| !item.reader.is_for_library()) {
         let names = || listeners.iter().filter_map(|spec| spec.name.as_deref());
         if names().all(|name| name != text.value) {

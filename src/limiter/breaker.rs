@@ -127,7 +127,7 @@ impl Breaker {
         breaker
     }
 
-    /// Whether no breaker of this process is open or on trial, and other proxies owe no units.
+    /// Whether no breaker of this process is open or on trial, and no failed calls suggest that other proxies owe units.
     pub fn are_all_settled(&self) -> bool {
         self.all.open() == 0 && self.all.unsettled.load(Ordering::Relaxed) == 0
     }

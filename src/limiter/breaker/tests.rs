@@ -118,7 +118,7 @@ async fn a_breaker_that_stays_closed_waits_for_the_debts_of_other_proxies() {
     pass(4 * SPAN).await;
     breaker.record_success();
     assert!(breaker.are_all_settled());
-    // A single proxy waits for nobody.
+    // With a single proxy there are no debts of others.
     let single = Breaker::default();
     single.record_failure(&StoreError::Deadline);
     assert!(single.are_all_settled());

@@ -315,7 +315,9 @@ fn restrict_addresses(node: &DocNode, route: &mut TomlRoute) {
         }
     }
     if is_empty {
-        route.notes.push(node.finding("name: ip-restriction", "it names no address: it refuses nobody"));
+        route.notes.push(
+            node.finding("name: ip-restriction", "it has no list of addresses, so it refuses no request"),
+        );
     }
 }
 

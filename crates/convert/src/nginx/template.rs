@@ -76,11 +76,7 @@ pub(super) fn redirect_location(text: &str) -> Option<String> {
     let rest = ["http://", "https://", "{scheme}://"].iter().find_map(|start| location.strip_prefix(start));
     // A host that ends with another placeholder would be selected by the client.
     let is_url = rest.is_some_and(|rest| {
-        let end = ["/", "?", "{path}", "{path_and_query}"]
-            .iter()
-            .filter_map(|end| rest.find(end))
-            .min()
-            .unwrap_or(rest.len());
+        let end = ["/", "?", "{path"].iter().filter_map(|end| rest.find(end)).min().unwrap_or(rest.len());
         end > 0 && !rest[..end].replace("{host}", "").replace(":{port}", "").contains('{')
     });
     (is_path || is_url).then_some(location)
