@@ -147,13 +147,13 @@ local function shown(policy, state, now, granted)
   return remaining, reset, charged, lifetime
 end
 
--- Time from `now` until `units` fit into a bucket, which may be more than its limit; at most the time in which a full debt
--- drains.
-local function until_free(policy, state, now, units)
+-- Time from `now` until `units` fit into a bucket beside the granted ones, together perhaps more than its limit; at most the
+-- time in which a full debt drains. Sums of units may exceed what a double holds exactly, so the limit is subtracted first.
+local function until_free(policy, state, now, granted, units)
   local at, ticks = debt_at(policy, state, now)
   local drain, unit, limit = policy.numbers[1], policy.numbers[2], policy.numbers[3]
   local full = limit * unit
-  local excess = (math.min(units, 2 * limit) - limit) * unit + ticks
+  local excess = math.min(granted - limit + units, limit) * unit + ticks
   return until_drained(math.max(0, math.min(full, excess)), drain, at, now)
 end
 
@@ -165,7 +165,7 @@ local function deny(policy, counts, now, cost)
   if not is_smooth(policy) then
     _, _, _, retry = policy.algorithm(charged or state, numbers, now, cost, nil, TAKE)
   elseif cost <= numbers[3] then
-    retry = until_free(policy, state, now, granted + cost)
+    retry = until_free(policy, state, now, granted, cost)
   end
   -- More than any limit is always denied, which moves the state if the clock was set back.
   local _, _, _, _, _, moved, lifetime = policy.algorithm(state, numbers, now, TOO_MUCH, nil, TAKE)
@@ -179,7 +179,7 @@ local function step_with_grants(policy)
     local counts, changed = settled(policy, record, now)
     local granted = granted_units(counts)
     local allowed, remaining, reset, retry, delay, after, lifetime
-    if kind == TAKE and cost > 0 and granted > 0 and granted + cost > available(policy, counts.state, now) then
+    if kind == TAKE and cost > 0 and granted > 0 and cost > available(policy, counts.state, now) - granted then
       allowed, remaining, reset, retry, delay, after, lifetime = deny(policy, counts, now, cost)
     else
       allowed, remaining, reset, retry, delay, after, lifetime =
@@ -246,7 +246,7 @@ local function paced(policy, counts, now, left, wanted)
   local coming = div_floor(math.min(drain, MOST_DRAINED) * soon, unit) - math.max(0, granted - left)
   local units = math.min(div_floor(math.min(wanted, MOST_WANTED) * soon, span), div_floor(math.max(0, coming), 4))
   if units < FEWEST_PACED or granted + units > div_floor(limit, 2) then return nil end
-  return units, until_free(policy, counts.state, now, granted + 1)
+  return units, until_free(policy, counts.state, now, granted, 1)
 end
 
 -- Grants units after a decision, or nothing if there are too few. Returns the record, its lifetime, what remains, reset_after,

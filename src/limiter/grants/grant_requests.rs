@@ -2,6 +2,7 @@
 //! wait for it; and returns of grants that are not needed.
 
 use std::borrow::Cow;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -123,7 +124,8 @@ impl GrantRequests {
                 let cost = if passes && decision.allowed { charge.cost } else { 0 };
                 let record = |held: &mut HeldGrants| {
                     let reply = ChargeReply { decision: *decision, cost, held: held.units() };
-                    held.share.record_reply(limits.share(charge), reply, now);
+                    let share = (limits.instances > NonZeroU64::MIN).then(|| limits.share(charge));
+                    held.share.record_reply(share, reply, now);
                 };
                 let _ = self.table.with_known(&EntryId::new(policy, charge.key), record);
             }

@@ -61,11 +61,13 @@ impl ShareBalance {
         self.since_call = 0;
     }
 
-    /// Records the reply to a call. What was taken during the call was held before it.
-    pub fn record_reply(&mut self, share: &Policy, reply: ChargeReply, now: BootTime) {
+    /// Records the reply to a call. What was taken during the call was held before it. `share` is the policy of this process's
+    /// share, if there are other processes.
+    pub fn record_reply(&mut self, share: Option<&Policy>, reply: ChargeReply, now: BootTime) {
         let ChargeReply { decision, cost, held } = reply;
         let units = (self.taken - self.since_call).saturating_add_unsigned(cost);
-        let (own, counted) = share.own_usage(self.own.take(), units, decision.at).unzip();
+        let own_usage = |share: &Policy| share.own_usage(self.own.take(), units, decision.at);
+        let (own, counted) = share.and_then(own_usage).unzip();
         self.own = own.flatten();
         let held = held.saturating_add_signed(self.since_call);
         self.view = Some((StoreView { decision, held, own: counted }, now));

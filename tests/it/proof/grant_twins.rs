@@ -6,7 +6,8 @@ use std::num::NonZeroU64;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use tidegate::limit::{
-    Ahead, Ban, Charge, ChargeKind, Grant, GrantReport, GrantRequest, Policy, PolicyId, Record, State,
+    Ahead, Align, Ban, Charge, ChargeKind, Grant, GrantReport, GrantRequest, Policy, PolicyId, Quota, Rate,
+    Record, State,
 };
 use tidegate::store::StateChange;
 use tidegate::store::redis::stored_key;
@@ -244,6 +245,31 @@ fn equal_records(server: &RedisServer, stores: &Stores, policies: &[Policy]) -> 
     });
     prop_assert_eq!(records.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
     Ok(())
+}
+
+/// The sum of the granted units and a cost may exceed what a double holds exactly.
+#[test]
+fn the_largest_limits_are_exact_in_both_stores() {
+    let server = RedisServer::start();
+    let most = 1 << 53;
+    let rate = |units, period| Rate::new(units, Micros(period)).unwrap();
+    let ahead = Ahead { span: Ahead::MIN_SPAN, share: NonZeroU64::MIN };
+    let quotas = [
+        Quota::interval_bucket(rate(most, 1_000_000), most),
+        Quota::fixed_window(rate(most, 1_000_000), Align::Clock),
+        Quota::token_bucket(rate(1, 1), most - 1_000_000),
+    ];
+    for quota in quotas.map(Result::unwrap) {
+        let stores = Stores::new(&server);
+        let held = quota.limit() - 1;
+        let policies = [Policy::new("a", quota).with_ahead(ahead)];
+        let request = GrantRequest { report: None, wanted: held };
+        let granted =
+            stores.take_with_grants(&policies, &[kit::held(0, 0, 0, 0, ChargeKind::Grant)], &[request]);
+        assert_eq!(granted.grants[0].units, held, "{}", policies[0].letter());
+        assert!(!stores.take(&policies, &[kit::held(0, 0, 2, 0, ChargeKind::Take)])[0].allowed);
+        assert!(stores.take(&policies, &[kit::held(0, 0, 1, 0, ChargeKind::Take)])[0].allowed);
+    }
 }
 
 #[test]

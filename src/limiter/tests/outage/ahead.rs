@@ -352,18 +352,24 @@ proptest! {
     }
 }
 
-/// A short outage opens the breakers of some proxies only: the others must not take the units that these owe.
+/// Courses that once admitted too much. A short outage opens the breakers of some proxies only: the others must not take the
+/// units that these owe. And a proxy must not count by a grid of ticks that is not that of the store.
 #[test]
-fn proxies_whose_breakers_stay_closed_leave_the_units_that_others_owe() {
+fn short_outages_admit_no_more_than_the_limit() {
     let (two, all) = ([0, 1, 0, 1], [1; 4]);
     let short = [(1_455, 3_000, two), (1_400, 0, all), (190, 3_000, two), (451, 950, all), (170, 300, two)];
     let uneven = [(256, 0, all), (138, 300, all), (454, 3_000, [8, 1, 1, 1]), (545, 10_000, all)];
-    for (phases, outage) in [(short.to_vec(), (3_226, 119)), (uneven.to_vec(), (472, 439))] {
-        let course = Course { phases, outages: vec![outage], kill: None, cost: 1 };
+    let twice = [(443, 3_000, all), (994, 950, all), (1_003, 10_000, all), (20, 0, all)];
+    for (proxies, phases, outages) in [
+        (4, short.to_vec(), vec![(3_226, 119)]),
+        (4, uneven.to_vec(), vec![(472, 439)]),
+        (1, twice.to_vec(), vec![(458, 105), (2_014, 109)]),
+    ] {
+        let course = Course { phases, outages, kill: None, cost: 1 };
         for (name, quota) in leasing() {
             for policy in [Policy::new("a", quota.clone()), with_ahead(&quota, 166_000)] {
-                let Outcome { over, unknown, .. } = outcome(&policy, judged(&quota, 4), &course);
-                assert!(over <= unknown, "{name}, {outage:?}: {over} too many; {unknown} were unknown");
+                let Outcome { over, unknown, .. } = outcome(&policy, judged(&quota, proxies), &course);
+                assert!(over <= unknown, "{name}, {course:?}: {over} too many; {unknown} were unknown");
             }
         }
     }

@@ -5,11 +5,13 @@ use std::num::NonZeroU64;
 use super::Policy;
 use crate::limit::charge::{Charge, PolicyId};
 use crate::limit::decision::{Decision, DenyReason, ShareUpdate, StoreView};
+use crate::limit::interval::Shortfall;
 use crate::limit::key::Key;
 use crate::limit::penalty::Penalty;
 use crate::limit::quota::Quota;
 use crate::limit::record::Record;
 use crate::limit::state::State;
+use crate::limit::window::Count;
 use crate::time::Timestamp;
 
 fn peek() -> Charge {
@@ -86,17 +88,32 @@ impl Policy {
         let mut record = known.cloned().unwrap_or_default();
         if let Some((view, age)) = &update.view {
             let then = Timestamp(now.0.saturating_sub(age.0));
-            record.state = self.quota.seed(view, instances, then);
             let own = view.own.and_then(|own| self.quota.seed(&StoreView::of(own), NonZeroU64::MIN, then));
-            let own = own.map(|state| Record { state: Some(state), ..record.clone() });
-            let peek = |record: &Record| self.decide(Some(record), now, &peek()).decision;
-            record = match own {
-                Some(own) if peek(&own).is_stricter(&peek(&record)) => own,
-                _ => record,
-            };
+            record.state = self.quota.seed(view, instances, then);
+            record = self.strictest(record, own, now);
         }
         let charge = adjustment(update.taken, now);
         self.decide(Some(&record), now, &charge).next.unwrap_or(record)
+    }
+
+    /// `record` with the state of the two that leaves fewer units. If windows or the grids of buckets start with a first request,
+    /// the state with fewer units may be the one that is refilled first: then the later start and the smaller rest are combined.
+    fn strictest(&self, record: Record, other: Option<State>, now: Timestamp) -> Record {
+        let other = match (&record.state, other) {
+            (_, None) => return record,
+            (Some(State::Shortfall(one)), Some(State::Shortfall(other))) => {
+                let (tick, tokens) = (one.tick.max(other.tick), one.tokens.max(other.tokens));
+                State::Shortfall(Shortfall { tick, tokens, ..*one })
+            }
+            (Some(State::Count(one)), Some(State::Count(other))) => {
+                let (start, units) = (one.start.max(other.start), one.units.max(other.units));
+                State::Count(Count { start, units, ..*one })
+            }
+            (_, Some(other)) => other,
+        };
+        let other = Record { state: Some(other), ..record.clone() };
+        let peek = |record: &Record| self.decide(Some(record), now, &peek()).decision;
+        if peek(&other).is_stricter(&peek(&record)) { other } else { record }
     }
 
     /// The state of the units that a process itself has taken, as its share counts them, with these units more at `now`; and

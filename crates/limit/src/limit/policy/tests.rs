@@ -1,7 +1,9 @@
 //! Tests of bans and checks, and of which policies share counts.
 
 use super::*;
-use crate::limit::{Ahead, Align, Key, Rate};
+use crate::limit::{Ahead, Align, Decision, Key, Rate, ShareUpdate, StoreView};
+
+const TWO: NonZeroU64 = NonZeroU64::new(2).unwrap();
 
 fn policy() -> Policy {
     let rate = Rate::new(1, Micros::SECOND).unwrap();
@@ -75,4 +77,21 @@ fn granted_units_outlast_a_refund_of_the_request_that_has_opened_their_window() 
     // The grant has ended, and the window may have not.
     assert_eq!(peek(&record, at(11)).remaining, 50);
     assert_eq!(peek(&record, at(60)).remaining, 100);
+}
+
+/// A process knows by the store that others have started the grid again; its own units must not refill by an earlier grid.
+#[test]
+fn a_share_refills_by_the_later_of_two_grids() {
+    let rate = Rate::new(100, Micros(1_000_000)).unwrap();
+    let share = Policy::new("a", Quota::interval_bucket(rate, 100).unwrap()).shared_by(TWO);
+    let view = |remaining, reset_after| Decision {
+        at: Timestamp(10_000_000),
+        ..Decision::allowed(100, remaining, Micros(reset_after))
+    };
+    let known = StoreView { own: Some(view(0, 300_000)), ..StoreView::of(view(60, 900_000)) };
+    let update = ShareUpdate { view: Some((known, Micros(0))), taken: 0 };
+    let record = share.updated_share(None, &update, TWO, Timestamp(10_000_000));
+    let peek = |at| share.decide(Some(&record), Timestamp(at), &charge(0, ChargeKind::Take)).decision;
+    assert_eq!((peek(10_000_000).remaining, peek(10_400_000).remaining), (0, 0));
+    assert_eq!(peek(10_000_000).reset_after, Micros(900_000));
 }
