@@ -30,10 +30,8 @@ enum Event {
     Spend(usize, u64),
     /// A holder writes a report, and returns some units; it arrives later or never.
     Write(usize, u64),
-    /// A report arrives.
+    /// A report arrives. None arrives twice: a call that may have run is never sent again.
     Arrive(usize),
-    /// A report without returned units arrives a second time.
-    ArriveTwice(usize),
     /// A report of a generation that the store does not know.
     Unknown(i64),
     /// A holder crashes.
@@ -251,12 +249,6 @@ impl World {
                 let report = self.reports.swap_remove(which % self.reports.len());
                 self.report(&report);
             }
-            Event::ArriveTwice(which) => {
-                let report = pick(&mut self.reports, which).filter(|report| report.returned == 0);
-                if let Some(report) = report.copied() {
-                    self.report(&report);
-                }
-            }
             Event::Unknown(ends) => {
                 let (opened, until) = (Timestamp(7), Timestamp(self.clock().0.saturating_add_signed(ends)));
                 self.report(&GrantReport { opened, until, spent: 2, returned: 3 });
@@ -290,7 +282,6 @@ fn any_event() -> impl Strategy<Value = Event> {
         8 => (0..8_usize, prop_oneof![1..4_u64, 1..100_u64]).prop_map(|(which, units)| Event::Spend(which, units)),
         2 => (0..8_usize, prop_oneof![Just(0_u64), 0..30_u64]).prop_map(|(which, back)| Event::Write(which, back)),
         2 => (0..8_usize).prop_map(Event::Arrive),
-        1 => (0..8_usize).prop_map(Event::ArriveTwice),
         1 => (-3_000_000..3_000_000_i64).prop_map(Event::Unknown),
         1 => (0..8_usize).prop_map(Event::Crash),
         1 => Just(Event::Raise),

@@ -266,7 +266,7 @@ impl Policy {
     }
 
     /// Applies the report of a holder of granted units, before the charge that it comes with is decided. Returns the new
-    /// record; `None` if it does not change.
+    /// record; `None` if it does not change. A report must not be applied twice: its units would hide those that others hold.
     #[must_use]
     pub fn report(&self, record: Option<&Record>, now: Timestamp, report: &GrantReport) -> Option<Record> {
         self.ahead?;
