@@ -1,10 +1,13 @@
 //! Whether the conversion accounts for all restrictions of the origin.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
-use super::model::Converted;
+use super::model::{Converted, TomlRoute, TomlTarget};
 use super::note::{FileLine, Finding, Note};
 use super::restrictions::Restriction;
+
+/// Why a line is lost that only routes have to which no requests get.
+const HIDDEN: &str = "it is lost for some of its requests: an earlier route for the same host and path gets them, without this line";
 
 /// Compares the restrictions of the origin with the output and its remarks. Adds a remark on each that has none of its own.
 pub(super) fn account(converted: &mut Converted) {
@@ -13,33 +16,57 @@ pub(super) fn account(converted: &mut Converted) {
     let mut written: HashSet<FileLine> = limits.clone().flat_map(|limit| limit.uses.clone()).collect();
     written.extend(converted.routes.iter().flat_map(|route| route.uses.clone()));
     let (mut remarked, mut blocks) = (HashSet::new(), HashSet::new());
+    let mut lost = hidden(&converted.routes);
     for note in converted.notes_without_limits().chain(limits.flat_map(|limit| &limit.notes)) {
         if let Note::Origin(place, _) = note {
             written.insert(place.clone());
         }
     }
-    for Finding { place, is_of_block, .. } in converted.findings() {
+    for Finding { place, is_of_block, is_lost, .. } in converted.findings() {
         if is_of_block {
             blocks.insert(place.clone());
+        }
+        if is_lost {
+            lost.insert(place.clone());
         }
         remarked.insert(place);
     }
     for Restriction { place, text, is_limit, within } in std::mem::take(&mut converted.restrictions) {
         let tally = if is_limit { &mut converted.account.limits } else { &mut converted.account.access };
         tally.all += 1;
-        if written.contains(&place) {
+        let is_lost = lost.contains(&place) || within.iter().any(|block| lost.contains(block));
+        if written.contains(&place) && !is_lost {
             tally.converted += 1;
         } else if !remarked.contains(&place) {
             let is_named = within.iter().any(|block| blocks.contains(block));
-            converted.account.lost += usize::from(!is_named);
+            converted.account.lost += usize::from(!is_named && !is_lost);
             let reason = if is_named {
                 "what it belongs to is not converted"
+            } else if is_lost {
+                HIDDEN
             } else {
                 "ACCESS IS OPEN: the conversion lost this line. Write what it does yourself"
             };
             converted.notes.push(Note::finding(&place, &text, reason));
         }
     }
+}
+
+/// The lines of routes that get no requests, since an earlier route selects the same ones and forwards them without these lines.
+fn hidden(routes: &[TomlRoute]) -> HashSet<FileLine> {
+    let mut earlier: HashMap<(Option<&String>, &String), Vec<&TomlRoute>> = HashMap::new();
+    let mut hidden = HashSet::new();
+    for route in routes {
+        let same = earlier.entry((route.host.as_ref(), &route.path)).or_default();
+        match same.iter().find(|earlier| earlier.selects_the_same(route)) {
+            Some(earlier) if matches!(earlier.target, TomlTarget::Upstream(_)) => {
+                hidden.extend(route.uses.iter().filter(|line| !earlier.uses.contains(line)).cloned());
+            }
+            Some(_) => {}
+            None => same.push(route),
+        }
+    }
+    hidden
 }
 
 #[cfg(test)]

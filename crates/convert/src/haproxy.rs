@@ -24,13 +24,16 @@ use self::remarks::remark;
 use self::restrictions::restrictions;
 use self::rules::{CountedRule, RuleMaker, SectionRules, action, denial, refusals, restricts};
 use self::sections::{Section, SectionLine, inherit, is_inherited};
-use super::model::{Converted, TomlDenied, TomlListener, TomlRoute, TomlTarget};
+use super::model::{Converted, TomlListener, TomlRoute, TomlTarget};
 use super::note::{FileLine, Note, SyntaxError};
 use super::source::SourceFile;
 
 /// The consequence of a second section with listeners, which applies to all of them.
 const ALL_LISTENERS: &str = "ACCESS IS OPEN on all listeners: they all serve the routes of all sections, those of earlier sections first. \
                              Serve sections that only some clients may reach by another process";
+
+/// The most connections that a listener can have.
+const MOST_CONNECTIONS: u64 = 10_000_000;
 
 /// The state of the conversion of sections.
 struct HaproxyConverter<'s> {
@@ -59,7 +62,7 @@ pub(super) fn convert(files: &[SourceFile<'_>]) -> Result<Converted, SyntaxError
     }
     let mut converted = Converted { restrictions: restrictions(&sections), ..Converted::default() };
     inherit(&mut sections);
-    let rules = RuleMaker { limits: HaproxyLimits::new(&sections), statuses: Vec::new() };
+    let rules = RuleMaker { limits: HaproxyLimits::new(&sections) };
     let backends = Backends::default();
     let mut maker = HaproxyConverter { sections: &sections, rules, backends, used: HashSet::new() };
     let mut frontends = 0;
@@ -88,8 +91,8 @@ pub(super) fn convert(files: &[SourceFile<'_>]) -> Result<Converted, SyntaxError
     let (routes, notes) = without_repetitions(std::mem::take(&mut converted.routes));
     converted.routes = routes;
     converted.notes.extend(notes);
-    converted.denied = TomlDenied::new("HAProxy", &maker.rules.statuses, &mut converted.notes);
     converted.limits = maker.rules.limits.all;
+    converted.note_deny_statuses("HAProxy");
     converted.upstreams = maker.backends.upstreams;
     converted.count_each_ipv6_address("HAProxy counts each IPv6 address by itself");
     Ok(converted)
@@ -129,8 +132,9 @@ impl<'s> HaproxyConverter<'s> {
     fn frontend(&mut self, section: &'s Section) -> (Vec<TomlRoute>, Vec<Note>) {
         let mut own = self.rules.rules(section);
         let mut routes = own.refused.clone();
-        let mut notes: Vec<Note> =
-            section.lines.iter().filter_map(remark).chain(own.notes.iter().cloned()).collect();
+        // The connections of listeners are limited where these are converted.
+        let lines = section.lines.iter().filter(|line| line.word(0) != "maxconn");
+        let mut notes: Vec<Note> = lines.filter_map(remark).chain(own.notes.iter().cloned()).collect();
         for line in section.find(&["use_backend"]) {
             let alternatives = self.counted(section, line, &mut own, &mut notes);
             if alternatives.is_empty() {
@@ -244,7 +248,7 @@ impl<'s> HaproxyConverter<'s> {
             TomlTarget::Upstream(name)
         } else {
             let reason = "none of its servers can be converted: requests get 501";
-            route.notes.push(section.header.finding(reason));
+            route.notes.push(section.header.finding(reason).of_block());
             TomlTarget::missing()
         };
         for of in [Some(own), rules].into_iter().flatten() {
@@ -306,6 +310,7 @@ fn add_routes(routes: &mut Vec<TomlRoute>, added: Vec<TomlRoute>) {
 
 /// Adds the listeners of a section.
 fn listen(section: &Section, directory: &Path, converted: &mut Converted) {
+    let before = converted.listeners.len();
     for line in section.find(&["bind"]) {
         for address in line.word(1).split(',') {
             let address = match address.rsplit_once(':') {
@@ -327,6 +332,26 @@ fn listen(section: &Section, directory: &Path, converted: &mut Converted) {
                 converted.listeners.push(listener);
             }
         }
+    }
+    let limits: Vec<&SectionLine> = section.find(&["maxconn"]).filter(|line| line.word(1) != "0").collect();
+    if let Some((last, earlier)) = limits.split_last() {
+        limit_connections(last, &mut converted.listeners[before..], &mut converted.notes);
+        converted.notes.extend(earlier.iter().map(|line| line.finding("a later line replaces it")));
+    }
+}
+
+/// Sets the most connections of the listener of a section. Those of several listeners are not limited together.
+fn limit_connections(line: &SectionLine, listeners: &mut [TomlListener], notes: &mut Vec<Note>) {
+    let most = line.word(1).parse().ok().filter(|most| *most <= MOST_CONNECTIONS);
+    if let ([listener], Some(most)) = (listeners, most) {
+        listener.max_connections = Some(most);
+        let text = "HAProxy lets further connections wait until others end; tidegate closes them, or idle ones in their place.";
+        listener.notes.extend([line.origin(), Note::text(text)]);
+    } else {
+        let reason = format!(
+            "each listener has its own `max_connections`, up to {MOST_CONNECTIONS}: set it in `[[listeners]]`"
+        );
+        notes.push(line.finding(reason));
     }
 }
 

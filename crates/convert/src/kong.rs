@@ -11,7 +11,7 @@ use super::document::{DocNode, documents};
 use super::model::{
     Condition, ConditionKind, Converted, Test, TomlRoute, TomlTarget, TomlUpstream, UniqueNames,
 };
-use super::nginx::start_of_regex;
+use super::nginx::{paths_of_regex, start_of_regex};
 use super::note::{Note, SyntaxError};
 use super::source::SourceFile;
 
@@ -150,6 +150,8 @@ fn add_targets(group: &DocNode, (scheme, path): (&str, &str), upstream: &mut Tom
 fn routes(root: &DocNode, services: &mut Services<'_>, plugins: &mut Plugins<'_>) -> Vec<TomlRoute> {
     let with_services = all_routes(root);
     let mut found: Vec<((usize, usize), TomlRoute)> = Vec::new();
+    // The limits of hosts and paths without a route.
+    let mut lost: Vec<String> = Vec::new();
     for (node, service) in with_services {
         if let Some(note) = left_out(node, service) {
             plugins.notes.push(note);
@@ -159,6 +161,9 @@ fn routes(root: &DocNode, services: &mut Services<'_>, plugins: &mut Plugins<'_>
         let mut base = base(node, upstream);
         plugins.apply(PluginScope { service, route: Some(node) }, &mut base);
         let (routes, notes) = combinations(node, &base);
+        if !notes.is_empty() && !restricts(&base) {
+            lost.extend(base.limits.iter().cloned());
+        }
         plugins.notes.extend(notes);
         let count =
             ["hosts", "methods", "headers", "paths"].iter().filter(|key| node.get(key).is_present()).count();
@@ -169,6 +174,9 @@ fn routes(root: &DocNode, services: &mut Services<'_>, plugins: &mut Plugins<'_>
             found.push(((count, length), TomlRoute { notes, ..route }));
         }
     }
+    // Where all routes have a limit, those requests have it too.
+    lost.retain(|name| found.iter().any(|(_, route)| !route.limits.contains(name)));
+    plugins.lose(&lost);
     // More conditions and longer paths are preferred; the sort keeps the order of others.
     found.sort_by_key(|(rank, _)| std::cmp::Reverse(*rank));
     found.into_iter().map(|(_, route)| route).collect()
@@ -278,11 +286,25 @@ fn base(node: &DocNode, upstream: Option<Option<String>>) -> TomlRoute {
     route
 }
 
+/// How Kong compares a path.
+#[derive(PartialEq)]
+enum PathKind {
+    Prefix,
+    Regex,
+    /// A regular expression that is not converted.
+    LostRegex,
+}
+
+/// Whether a route refuses requests, so that those of its hosts and paths without a route of their own get 501.
+fn restricts(base: &TomlRoute) -> bool {
+    base.target == TomlTarget::missing() || !base.refused.is_empty()
+}
+
 /// A route for each of its hosts and paths, and whether its path is a regular expression; and notes on those that can't be
 /// converted. Where the route restricts access, routes with 501 have their requests, and no other route.
 fn combinations(node: &DocNode, base: &TomlRoute) -> (Vec<(TomlRoute, bool)>, Vec<Note>) {
     let mut notes: Vec<Note> = Vec::new();
-    let restricts = base.target == TomlTarget::missing() || !base.refused.is_empty();
+    let restricts = restricts(base);
     let mut hosts: Vec<Option<String>> = Vec::new();
     let mut has_lost_host = false;
     for host in node.get("hosts").texts() {
@@ -299,34 +321,43 @@ fn combinations(node: &DocNode, base: &TomlRoute) -> (Vec<(TomlRoute, bool)>, Ve
     if !node.get("hosts").is_present() {
         hosts.push(None);
     }
-    let mut paths: Vec<(String, Option<String>, bool)> = Vec::new();
+    let mut paths: Vec<(String, Option<String>, PathKind)> = Vec::new();
     let strips = node.get("strip_path").text() != Some("false");
     for path in node.get("paths").texts() {
         if !path.starts_with('/') || path.contains(['*', '{', '[', '\\', '^']) {
-            let reason = "a route's path has no regular expressions";
+            let patterns = path.strip_prefix('~').and_then(|regex| paths_of_regex(&format!("^{regex}")));
+            if let Some(patterns) = patterns.filter(|_| !strips) {
+                paths.extend(patterns.into_iter().map(|path| (path, None, PathKind::Regex)));
+                continue;
+            }
+            let reason = "no patterns of paths match what this regular expression matches, or its match is removed from the path";
             notes.push(node.get("paths").finding(&path, reason));
             let start = start_of_regex(&format!("^{}", path.trim_start_matches('~')), true);
             let start = if start.starts_with('/') { start } else { "/".to_owned() };
-            paths.extend(restricts.then(|| (format!("{start}*"), None, true)));
+            paths.extend(restricts.then(|| (format!("{start}*"), None, PathKind::LostRegex)));
             continue;
         }
         let prefix = path.trim_end_matches('/');
-        paths.push((format!("{path}*"), (strips && !prefix.is_empty()).then(|| prefix.to_owned()), false));
+        paths.push((
+            format!("{path}*"),
+            (strips && !prefix.is_empty()).then(|| prefix.to_owned()),
+            PathKind::Prefix,
+        ));
     }
     if !node.get("paths").is_present() {
-        paths.push(("/*".to_owned(), None, false));
+        paths.push(("/*".to_owned(), None, PathKind::Prefix));
     }
     let mut routes = Vec::new();
     for host in &hosts {
-        for (path, strip_prefix, is_regex) in &paths {
+        for (path, strip_prefix, kind) in &paths {
             let (host, path, strip_prefix) = (host.clone(), path.clone(), strip_prefix.clone());
             let mut route = TomlRoute { host, path, strip_prefix, ..base.clone() };
             // A route for more requests than those of Kong's.
-            if *is_regex || has_lost_host && route.host.is_none() {
+            if *kind == PathKind::LostRegex || has_lost_host && route.host.is_none() {
                 route.target = TomlTarget::missing();
                 route.refused.clear();
             }
-            routes.push((route, *is_regex));
+            routes.push((route, *kind != PathKind::Prefix));
         }
     }
     (routes, notes)

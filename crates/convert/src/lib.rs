@@ -2,6 +2,7 @@
 
 mod account;
 mod document;
+mod duration;
 mod envoy_descriptors;
 mod envoy_ratelimit;
 mod haproxy;

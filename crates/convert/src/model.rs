@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::note::{FileLine, Finding, Note};
 use super::restrictions::{Account, Restriction};
-pub(super) use super::route::{Condition, ConditionKind, Test, TomlRoute, TomlTarget};
+pub(super) use super::route::{Condition, ConditionKind, DenyStatus, Test, TomlRoute, TomlTarget};
 
 /// A configuration of tidegate, in the order in which it is written.
 #[derive(Debug, Default)]
@@ -45,6 +45,8 @@ pub(super) struct TomlListener {
     /// A file with the authorities of client certificates, if they are required.
     pub client_ca: Option<String>,
     pub proxy_protocol: bool,
+    /// `max_connections`, where it is not the default.
+    pub max_connections: Option<u64>,
     /// `serve`, where it is not the default.
     pub serves: Option<&'static str>,
 }
@@ -74,15 +76,6 @@ pub(super) struct TomlDenied {
     pub body: String,
 }
 
-/// A status of denials.
-pub(super) struct DenialStatus<'d> {
-    pub code: u16,
-    /// Where it is first used.
-    pub place: &'d FileLine,
-    /// The directive or rule that sets it.
-    pub text: String,
-}
-
 /// `[limits.NAME]`.
 #[derive(Debug)]
 pub(super) struct Limit {
@@ -97,6 +90,8 @@ pub(super) struct Limit {
     pub allow: Vec<String>,
     /// Names of keys that are denied.
     pub block: Vec<String>,
+    /// `deny_status`, where it is known.
+    pub deny_status: Option<DenyStatus>,
     /// The statuses that are charged; all if there are none.
     pub charge_on: Vec<u16>,
     pub is_shadow: bool,
@@ -130,6 +125,10 @@ pub(super) struct TomlUpstream {
     pub balance: Option<String>,
     /// `retries`, where it is not the default.
     pub retries: Option<u64>,
+    /// `max_connections`, where it is not the default.
+    pub max_connections: Option<u64>,
+    /// `response_timeout` and `stall_timeout`, such as `"30s"`, where they are not the default.
+    pub timeout: Option<String>,
     /// The path of health checks.
     pub health_path: Option<String>,
     /// Ejection after so many failures, for so many seconds.
@@ -166,6 +165,34 @@ impl TomlDescriptor {
     }
 }
 
+/// The most connections to a server that an upstream can have.
+const MOST_CONNECTIONS: u64 = 1_000_000;
+
+impl TomlUpstream {
+    /// Sets the most connections to each server, with the lines of all of its servers and their numbers as notes. An upstream has
+    /// one number for all of its servers: if theirs differ, each line gets a finding.
+    pub fn limit_connections<L>(
+        &mut self,
+        servers: &[(L, Option<u64>)],
+        origin: impl Fn(&L) -> Note,
+        finding: impl Fn(&L, String) -> Note,
+    ) {
+        let limited = || servers.iter().filter_map(|(line, most)| Some((line, (*most)?)));
+        let Some((_, first)) = limited().next() else { return };
+        let is_same = servers.iter().all(|(_, most)| *most == Some(first));
+        if is_same && first <= MOST_CONNECTIONS {
+            self.max_connections = Some(first);
+            self.notes.extend(limited().map(|(line, _)| origin(line)));
+        } else {
+            let reason = format!(
+                "an upstream has one `max_connections` for each of its servers, up to {MOST_CONNECTIONS}, and theirs differ: set it in the \
+                 upstream"
+            );
+            self.notes.extend(limited().map(|(line, _)| finding(line, reason.clone())));
+        }
+    }
+}
+
 impl Limit {
     /// A limit with defaults for all that its name, algorithm and key do not say.
     pub fn new(name: String, algorithm: TomlAlgorithm, key: Vec<String>) -> Self {
@@ -177,32 +204,13 @@ impl Limit {
             on_missing: None,
             allow: Vec::new(),
             block: Vec::new(),
+            deny_status: None,
             charge_on: Vec::new(),
             is_shadow: false,
             on_store_failure: None,
             overrides: Vec::new(),
             uses: Vec::new(),
         }
-    }
-}
-
-impl TomlDenied {
-    /// The response to denied requests of `program`, unless its status is that of tidegate. All limits have one status: 429 if it is
-    /// among these, and else the first. Notes name the others.
-    pub fn new(program: &str, statuses: &[DenialStatus<'_>], notes: &mut Vec<Note>) -> Option<Self> {
-        let first = statuses.iter().map(|it| it.code).min_by_key(|status| *status != 429)?;
-        let other = statuses.iter().filter(|it| it.code != first);
-        notes.extend(other.map(|it| {
-            let reason = format!("denials have one status for all limits: {first}, not {}", it.code);
-            Note::finding(it.place, &it.text, reason)
-        }));
-        if first == 429 {
-            return None;
-        }
-        let note = Note::text(format!(
-            "{program} denies with {first}. Without this table tidegate denies with 429, which clients understand better."
-        ));
-        Some(Self { notes: vec![note], status: first, body: "{detail}\n".to_owned() })
     }
 }
 
@@ -215,6 +223,17 @@ impl Converted {
             self.client_ip.notes.push(Note::text(format!(
                 "{reason}. A client has at least 2^64 of them, so the default of tidegate is a prefix of 64 bits: consider removing \
                  `ipv6_prefix`."
+            )));
+        }
+    }
+
+    /// Adds a note if denials have statuses of a program that are not those of tidegate.
+    pub(crate) fn note_deny_statuses(&mut self, program: &str) {
+        let of_limits = self.limits.iter().map(|limit| limit.deny_status);
+        let mut statuses = of_limits.chain(self.routes.iter().map(|route| route.deny_status)).flatten();
+        if statuses.any(|status| status != DenyStatus::DEFAULT) {
+            self.notes.push(Note::text(format!(
+                "Denials have the statuses of {program}: `deny_status`. Without it they have 429, which clients understand better."
             )));
         }
     }

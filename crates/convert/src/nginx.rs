@@ -10,6 +10,7 @@ mod routes;
 mod scope;
 mod servers;
 mod template;
+mod timeouts;
 mod tree;
 mod upstreams;
 mod variants;
@@ -20,7 +21,7 @@ use std::path::Path;
 use ipnet::IpNet;
 
 use self::limits::NginxLimits;
-pub(super) use self::patterns::{literal, start_of_regex};
+pub(super) use self::patterns::{literal, paths_of_regex, start_of_regex};
 use self::remarks::remarks;
 use self::restrictions::{AppliedRestrictions, restrictions};
 use self::routes::RouteMaker;
@@ -28,7 +29,7 @@ use self::scope::{Scope, is_restricted};
 use self::servers::{Server, Servers};
 use self::tree::{Directive, Tree};
 use self::upstreams::Upstreams;
-use super::model::{Converted, TomlClientIp, TomlDenied, TomlRoute, TomlTarget};
+use super::model::{Converted, TomlClientIp, TomlRoute, TomlTarget};
 use super::note::{Note, SyntaxError};
 use super::source::SourceFile;
 
@@ -57,7 +58,6 @@ pub(super) fn convert(files: &[SourceFile<'_>]) -> Result<Converted, SyntaxError
     let mut maker = RouteMaker {
         limits: NginxLimits::new(block),
         upstreams: Upstreams::new(block),
-        statuses: Vec::new(),
         applied: AppliedRestrictions::default(),
     };
     add_routes(&mut converted, &servers, &mut maker, &scope);
@@ -67,8 +67,9 @@ pub(super) fn convert(files: &[SourceFile<'_>]) -> Result<Converted, SyntaxError
     converted.notes.extend(outside.map(|directive| directive.finding(reason).of_block()));
     converted.listeners = servers.listeners;
     converted.notes.extend(maker.limits.unused());
-    converted.denied = TomlDenied::new("nginx", &maker.statuses, &mut converted.notes);
+    converted.notes.extend(maker.upstreams.unused());
     converted.limits = maker.limits.all;
+    converted.note_deny_statuses("nginx");
     converted.upstreams = maker.upstreams.all;
     converted.count_each_ipv6_address("nginx counts each IPv6 address by itself");
     Ok(converted)
@@ -109,7 +110,7 @@ fn add_routes<'d>(
         } else if server.hosts.is_empty() {
             let reason =
                 "it has no name that a route can have, and is no default server: its routes are left out";
-            converted.notes.push(server.directive.finding(reason).of_block());
+            converted.notes.push(server.directive.finding(reason).of_block().lost());
         }
     }
     // A sort that keeps the order of equal ones; the length counts for wildcards only.
@@ -132,7 +133,7 @@ fn add_routes<'d>(
         let reason = "routes of tidegate are the same for all listeners: requests for unknown hosts get the routes of the \
                       first default server on this port, too";
         let note = other.directive.finding(reason);
-        converted.notes.push(if other.hosts.is_empty() { note.of_block() } else { note });
+        converted.notes.push(if other.hosts.is_empty() { note.of_block().lost() } else { note });
     }
 }
 
@@ -173,7 +174,7 @@ fn redirect(server: &Directive, servers: usize) -> Option<Note> {
     (servers > 1 && is_redirect && returned.args.iter().any(|arg| arg.contains('$'))).then(|| {
         let reason = "ACCESS IS OPEN over plain HTTP if this redirects to HTTPS: the listener of this server serves the routes of the \
                       others. Write redirect_to_https = true there, or leave it out";
-        Note::finding(&server.place, &returned.text(), reason).of_block()
+        Note::finding(&server.place, &returned.text(), reason).of_block().lost()
     })
 }
 

@@ -33,6 +33,8 @@ pub struct Finding {
     pub reason: String,
     /// Whether it is about all that is in the line's block.
     pub(crate) is_of_block: bool,
+    /// Whether the line, or what is in its block, is lost for some requests, also if the output has it for others.
+    pub(crate) is_lost: bool,
 }
 
 impl Display for Finding {
@@ -70,7 +72,8 @@ impl Note {
         if text.chars().count() > LONGEST {
             text = text.chars().take(LONGEST - 1).chain(['…']).collect();
         }
-        Self::Finding(Finding { place: place.clone(), text, reason: reason.into(), is_of_block: false })
+        let (place, reason) = (place.clone(), reason.into());
+        Self::Finding(Finding { place, text, reason, is_of_block: false, is_lost: false })
     }
 
     /// The same, about all that is in the line's block.
@@ -78,6 +81,15 @@ impl Note {
     pub fn of_block(self) -> Self {
         match self {
             Self::Finding(finding) => Self::Finding(Finding { is_of_block: true, ..finding }),
+            other => other,
+        }
+    }
+
+    /// The same, about a line or a block that is lost for some requests: a limit in it does not count as converted.
+    #[must_use]
+    pub fn lost(self) -> Self {
+        match self {
+            Self::Finding(finding) => Self::Finding(Finding { is_lost: true, ..finding }),
             other => other,
         }
     }

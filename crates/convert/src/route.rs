@@ -23,14 +23,23 @@ pub(super) struct TomlRoute {
     pub https_redirect: Option<(u16, Note)>,
     /// Names of limits.
     pub limits: Vec<String>,
+    /// `deny_status`, where it is not that of the limits.
+    pub deny_status: Option<DenyStatus>,
     pub target: TomlTarget,
     pub strip_prefix: Option<String>,
+    pub add_prefix: Option<String>,
+    /// The whole path that servers get.
+    pub rewrite_path: Option<String>,
     /// The Host header that servers get, where it is not the client's.
     pub rewrite_host: Option<String>,
     pub set_headers: Vec<(String, String)>,
     pub remove_headers: Vec<String>,
     pub set_response_headers: Vec<(String, String)>,
     pub remove_response_headers: Vec<String>,
+    /// `response_timeout` and `stall_timeout`, such as `"30s"`, where they are not those of the upstream.
+    pub timeout: Option<String>,
+    /// `retries`, where they are not those of the upstream.
+    pub retries: Option<u64>,
     /// A size, such as `"10MiB"`.
     pub max_body: Option<String>,
     /// Lines that it is made of, besides those of its notes.
@@ -52,6 +61,8 @@ pub(super) enum TomlTarget {
         location: String,
     },
     Block,
+    /// The connection is closed without a response.
+    Close,
 }
 
 impl Default for TomlTarget {
@@ -64,6 +75,38 @@ impl TomlTarget {
     /// The response of a route whose origin can't be converted: its requests must not reach another route instead.
     pub fn missing() -> Self {
         Self::Respond { status: 501, body: "This route was not converted.\n".to_owned() }
+    }
+}
+
+/// `deny_status`: what a client gets whose request is denied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DenyStatus {
+    Status(u16),
+    /// No response.
+    Close,
+}
+
+impl DenyStatus {
+    /// That of denials without `deny_status`.
+    pub const DEFAULT: Self = Self::Status(429);
+    /// The status by which nginx closes the connection.
+    const CLOSE: u16 = 444;
+
+    /// That of a status of nginx; `None` for a number that is no status of a denial.
+    pub fn of(status: u16) -> Option<Self> {
+        match status {
+            Self::CLOSE => Some(Self::Close),
+            400..=599 => Some(Self::Status(status)),
+            _ => None,
+        }
+    }
+
+    /// It as TOML.
+    pub fn toml(self) -> String {
+        match self {
+            Self::Status(status) => status.to_string(),
+            Self::Close => "\"close\"".to_owned(),
+        }
     }
 }
 
@@ -117,6 +160,13 @@ impl TomlRoute {
     /// Refuses requests under this condition, which a line says.
     pub fn refuse(&mut self, condition: Condition, place: &FileLine, text: &str) {
         self.refused.push((condition, Note::origin(place, text)));
+    }
+
+    /// Whether it selects the same requests as another route.
+    pub fn selects_the_same(&self, other: &Self) -> bool {
+        (self.scheme, &self.host, &self.path) == (other.scheme, &other.host, &other.path)
+            && self.methods == other.methods
+            && self.conditions == other.conditions
     }
 
     /// The routes for the requests that it refuses, and the route. If it has a condition of this kind already, it gets no requests.

@@ -33,11 +33,18 @@ pub(super) fn convert(files: &[SourceFile<'_>]) -> Result<Converted, SyntaxError
         services: TraefikServices::new(http.get("services")),
     };
     let mut found: Vec<(u64, Vec<TomlRoute>)> = Vec::new();
-    for (name, router) in routers.entries() {
+    let mut lost: Vec<&(String, DocNode)> = Vec::new();
+    for entry @ (name, router) in routers.entries() {
         match maker.routes(name, router) {
             Ok(made) => found.push((priority(router), made)),
-            Err(note) => converted.notes.push(note),
+            Err(note) => {
+                converted.notes.push(note);
+                lost.push(entry);
+            }
         }
+    }
+    for (name, router) in lost {
+        converted.notes.extend(maker.middlewares.lost(name, router.get("middlewares"), 0));
     }
     // The sort keeps the order of routers with the same priority.
     found.sort_by_key(|(priority, _)| std::cmp::Reverse(*priority));

@@ -1,11 +1,11 @@
 //! Writes a converted configuration as TOML, with its notes as comments.
 
+mod routes;
+
 use std::fmt::{Display, Write as _};
 
-use super::model::{
-    ConditionKind, Converted, Limit, Test, TomlAlgorithm, TomlDescriptor, TomlListener, TomlRoute,
-    TomlTarget, TomlUpstream,
-};
+use self::routes::write_route;
+use super::model::{Converted, DenyStatus, Limit, TomlAlgorithm, TomlDescriptor, TomlListener, TomlUpstream};
 use super::note::Note;
 
 /// The columns of a line of comment.
@@ -128,7 +128,10 @@ fn bare(name: &str) -> String {
 
 fn write_top(out: &mut TomlWriter, converted: &Converted) {
     let is_short = |listener: &TomlListener| {
-        listener.certificates.is_empty() && !listener.proxy_protocol && listener.serves.is_none()
+        listener.certificates.is_empty()
+            && !listener.proxy_protocol
+            && listener.max_connections.is_none()
+            && listener.serves.is_none()
     };
     match &converted.listeners[..] {
         [] => {
@@ -159,6 +162,9 @@ fn write_listener(out: &mut TomlWriter, listener: &TomlListener) {
     out.some("serve", listener.serves);
     if listener.proxy_protocol {
         out.value("proxy_protocol", true);
+    }
+    if let Some(most) = listener.max_connections {
+        out.value("max_connections", most);
     }
     let file =
         |(cert, key): &(String, String)| format!("{{ cert = {}, key = {} }}", quoted(cert), quoted(key));
@@ -214,6 +220,9 @@ fn write_limit(out: &mut TomlWriter, limit: &Limit) {
     out.some("on_missing", limit.on_missing);
     out.list("allow", &limit.allow);
     out.list("block", &limit.block);
+    if let Some(status) = limit.deny_status.filter(|status| *status != DenyStatus::DEFAULT) {
+        out.value("deny_status", status.toml());
+    }
     if !limit.charge_on.is_empty() {
         let statuses: Vec<String> = limit.charge_on.iter().map(u16::to_string).collect();
         out.value("charge_on", format!("[{}]", statuses.join(", ")));
@@ -262,6 +271,10 @@ fn write_upstream(out: &mut TomlWriter, upstream: &TomlUpstream) {
     if let Some(retries) = upstream.retries {
         out.value("retries", retries);
     }
+    if let Some(most) = upstream.max_connections {
+        out.value("max_connections", most);
+    }
+    write_timeout(out, upstream.timeout.as_deref());
     if let Some(path) = &upstream.health_path {
         out.table("health", &[("path".to_owned(), quoted(path))]);
     }
@@ -274,88 +287,10 @@ fn write_upstream(out: &mut TomlWriter, upstream: &TomlUpstream) {
     }
 }
 
-fn write_route(out: &mut TomlWriter, route: &TomlRoute) {
-    out.header(&route.notes, "[[routes]]");
-    out.some("name", route.name.as_deref());
-    out.some("scheme", route.scheme);
-    out.some("host", route.host.as_deref());
-    out.string("path", &route.path);
-    out.list("methods", &route.methods);
-    for condition in route.conditions.iter().filter(|condition| condition.kind == ConditionKind::ClientIp) {
-        match &condition.test {
-            Test::Any(networks) => out.list("client_ip", networks),
-            Test::Not(networks) => out.table("client_ip", &[("not".to_owned(), strings(networks))]),
-            // Every request has an address.
-            Test::Present(_) => {}
-        }
-    }
-    let kinds = [
-        (ConditionKind::Header, "headers"),
-        (ConditionKind::Query, "query"),
-        (ConditionKind::Cookie, "cookies"),
-    ];
-    for (kind, key) in kinds {
-        let of_kind = route.conditions.iter().filter(|condition| condition.kind == kind);
-        let entries: Vec<_> = of_kind.map(|it| (it.name.clone(), test(&it.test))).collect();
-        out.table(key, &entries);
-    }
-    out.list("limits", &route.limits);
-    match &route.target {
-        TomlTarget::Upstream(upstream) => out.string("upstream", upstream),
-        TomlTarget::Respond { status, body } => {
-            let mut entries = vec![("status".to_owned(), status.to_string())];
-            if !body.is_empty() {
-                entries.push(("body".to_owned(), quoted(body)));
-            }
-            out.table("respond", &entries);
-        }
-        TomlTarget::Redirect { status, location } => {
-            let mut entries = vec![("redirect".to_owned(), quoted(location))];
-            if *status != 308 {
-                entries.push(("status".to_owned(), status.to_string()));
-            }
-            out.table("respond", &entries);
-        }
-        TomlTarget::Block => out.value("block", true),
-    }
-    if matches!(route.target, TomlTarget::Upstream(_)) {
-        write_request_changes(out, route);
-    }
-    out.table("response_headers", &changes(&route.set_response_headers, &route.remove_response_headers));
-    out.some("max_body", route.max_body.as_deref());
-}
-
-fn write_request_changes(out: &mut TomlWriter, route: &TomlRoute) {
-    let rewrite = [("strip_prefix", &route.strip_prefix), ("host", &route.rewrite_host)];
-    let rewrite =
-        rewrite.into_iter().filter_map(|(key, value)| Some((key.to_owned(), quoted(value.as_ref()?))));
-    out.table("rewrite", &rewrite.collect::<Vec<_>>());
-    out.table("request_headers", &changes(&route.set_headers, &route.remove_headers));
-}
-
-/// The entries of a table of changes of headers.
-fn changes(set: &[(String, String)], remove: &[String]) -> Vec<(String, String)> {
-    let set = (!set.is_empty()).then(|| ("set".to_owned(), inline(set)));
-    let remove = (!remove.is_empty()).then(|| ("remove".to_owned(), strings(remove)));
-    set.into_iter().chain(remove).collect()
-}
-
-fn inline(entries: &[(String, String)]) -> String {
-    let entries: Vec<String> =
-        entries.iter().map(|(name, value)| format!("{} = {}", bare(name), quoted(value))).collect();
-    format!("{{ {} }}", entries.join(", "))
-}
-
-fn test(test: &Test) -> String {
-    let list = |patterns: &[String]| match patterns {
-        [single] => quoted(single),
-        _ => strings(patterns),
-    };
-    match test {
-        Test::Any(patterns) => list(patterns),
-        Test::Not(patterns) => format!("{{ not = {} }}", list(patterns)),
-        Test::Present(is_present) => is_present.to_string(),
-    }
+/// Writes the longest time without a byte of a server.
+fn write_timeout(out: &mut TomlWriter, timeout: Option<&str>) {
+    out.some("response_timeout", timeout);
+    out.some("stall_timeout", timeout);
 }
 
 /// A basic string of TOML, in quotes.

@@ -1,6 +1,7 @@
 //! Servers of backends as upstreams.
 
 use super::sections::{Section, SectionLine};
+use crate::duration::timeout;
 use crate::model::{TomlUpstream, UniqueNames};
 
 /// The highest weight of a server.
@@ -58,9 +59,13 @@ fn upstream(section: &Section, name: String) -> TomlUpstream {
         .lines
         .iter()
         .find(|line| line.word(0) == "server" && line.words.iter().any(|word| word == "check"));
+    let mut connections = Vec::new();
     for line in &section.lines {
         match line.word(0) {
-            "server" => server(line, &mut upstream),
+            "server" => {
+                let is_added = server(line, &mut upstream);
+                connections.extend(is_added.then(|| (line, max_connections(line))));
+            }
             "balance" => match balance(line) {
                 Ok(balance) => upstream.balance = balance,
                 Err(reason) => upstream.notes.push(line.finding(reason)),
@@ -68,6 +73,10 @@ fn upstream(section: &Section, name: String) -> TomlUpstream {
             "retries" => {
                 upstream.retries = line.word(1).parse().ok().map(|retries: u64| retries.min(MOST_RETRIES));
             }
+            "timeout" if line.word(1) == "server" => match milliseconds(line.word(2)) {
+                Some(0) | None => upstream.notes.push(line.finding("this is no timeout")),
+                Some(milliseconds) => upstream.timeout = timeout(milliseconds),
+            },
             "option" if line.word(1) == "httpchk" && checked.is_some() => {
                 let path = line.words[2..].iter().find(|word| word.starts_with('/'));
                 upstream.health_path = Some(path.map_or("/", String::as_str).to_owned());
@@ -78,6 +87,7 @@ fn upstream(section: &Section, name: String) -> TomlUpstream {
             _ => {}
         }
     }
+    upstream.limit_connections(&connections, |line| line.origin(), |line, reason| line.finding(reason));
     if let Some(line) = checked.filter(|_| upstream.health_path.is_none()) {
         let cure =
             "for `check`: tidegate checks servers with HTTP requests, by `health.path` of the upstream";
@@ -86,28 +96,31 @@ fn upstream(section: &Section, name: String) -> TomlUpstream {
     upstream
 }
 
-fn server(line: &SectionLine, upstream: &mut TomlUpstream) {
+/// The most connections of a `server` line, of its `maxconn`; none for no limit.
+pub(super) fn max_connections(line: &SectionLine) -> Option<u64> {
+    line.after("maxconn")?.parse().ok().filter(|most| *most > 0)
+}
+
+/// Adds a server; returns whether it can be converted.
+fn server(line: &SectionLine, upstream: &mut TomlUpstream) -> bool {
     let has = |word: &str| line.words.iter().any(|other| other == word);
     let address = line.word(2).trim_start_matches("ipv4@").trim_start_matches("ipv6@");
     if address.starts_with('/') || address.starts_with("unix@") || address.contains("${") {
         upstream.notes.push(line.finding("tidegate forwards to addresses and names"));
-        return;
+        return false;
     }
     for (word, reason) in
         [("backup", "tidegate has no backup servers"), ("disabled", "the server is disabled")]
     {
         if has(word) {
             upstream.notes.push(line.finding(format!("{reason}: it is left out")));
-            return;
+            return false;
         }
     }
     let weight = line.after("weight").and_then(|weight| weight.parse().ok()).unwrap_or(1);
     if weight == 0 {
         upstream.notes.push(line.finding("a server of weight 0 gets no requests: it is left out"));
-        return;
-    }
-    if line.after("maxconn").is_some() {
-        upstream.notes.push(line.finding("for maxconn set `max_connections` of the upstream"));
+        return false;
     }
     let scheme = if has("ssl") { "https" } else { "http" };
     if has("ssl") && line.after("verify") == Some("none") {
@@ -125,6 +138,7 @@ fn server(line: &SectionLine, upstream: &mut TomlUpstream) {
         upstream.notes.push(line.finding(reason));
     }
     upstream.servers.push((format!("{scheme}://{address}"), weight.min(MOST_WEIGHT)));
+    true
 }
 
 /// The settings of a server that are not converted.
@@ -143,6 +157,21 @@ fn other_settings(line: &SectionLine) -> Vec<String> {
         }
     }
     other
+}
+
+/// Reads a time of `HAProxy`, which is in milliseconds unless it has a unit.
+fn milliseconds(text: &str) -> Option<u64> {
+    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let factor = match &text[number.len()..] {
+        "us" => return Some(number.parse::<u64>().ok()?.div_ceil(1_000)),
+        "" | "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(factor)
 }
 
 /// The balancing of a line; `None` is the default.

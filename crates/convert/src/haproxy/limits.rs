@@ -4,7 +4,7 @@ use super::conditions::{Acls, Conjunction};
 use super::criteria::{Criterion, StickCounter, Term, without_converters};
 use super::matches::{Restricted, Selected, both, matches};
 use super::sections::{Section, SectionLine};
-use crate::model::{Limit, TomlAlgorithm, UniqueNames};
+use crate::model::{DenyStatus, Limit, TomlAlgorithm, UniqueNames};
 use crate::note::Note;
 
 /// Parts of a window: as exact as counters can be, at 8 bytes each.
@@ -101,6 +101,26 @@ impl<'s> HaproxyLimits<'s> {
             restricted.push(Restricted { name, only: scope.only, except: scope.except, line });
         }
         Ok(restricted)
+    }
+
+    /// Sets the status of the denials of these limits by a rule. Returns notes on limits that have another one by an earlier rule.
+    pub fn set_deny_status(
+        &mut self,
+        limits: &[Restricted],
+        status: DenyStatus,
+        line: &SectionLine,
+    ) -> Vec<Note> {
+        if let DenyStatus::Status(..400) = status {
+            return vec![line.finding("a denial has a status from 400 to 599")];
+        }
+        let mut notes = Vec::new();
+        for limit in self.all.iter_mut().filter(|it| limits.iter().any(|one| one.name == it.name)) {
+            if *limit.deny_status.get_or_insert(status) != status {
+                let reason = format!("the limit `{}` has another status by an earlier rule", limit.name);
+                notes.push(line.finding(reason));
+            }
+        }
+        notes
     }
 
     /// The rules that track the keys of a counter.

@@ -187,6 +187,7 @@ pub(super) fn limited(mut route: TomlRoute, limits: &[&Restricted]) -> Vec<TomlR
                 "{reason}: the limit `{}` does not apply to all of its requests",
                 limit.name
             ))
+            .lost()
         });
         route.notes.extend(note);
     }
@@ -201,9 +202,9 @@ pub(super) fn limited(mut route: TomlRoute, limits: &[&Restricted]) -> Vec<TomlR
         let mut refined: Vec<(TomlRoute, Vec<&Selected>)> = Vec::new();
         for (route, mut holding) in routes {
             match narrowed(&route, selection) {
-                Ok(Some(narrow)) if is_same(&narrow, &route) => holding.push(selection),
+                Ok(Some(narrow)) if narrow.selects_the_same(&route) => holding.push(selection),
                 // An earlier route gets these requests already.
-                Ok(Some(narrow)) if refined.iter().any(|(earlier, _)| is_same(earlier, &narrow)) => {}
+                Ok(Some(narrow)) if refined.iter().any(|(earlier, _)| earlier.selects_the_same(&narrow)) => {}
                 Ok(Some(narrow)) => {
                     let holding = holding.iter().copied().chain([selection]).collect();
                     refined.push((narrow, holding));
@@ -238,7 +239,7 @@ pub(super) fn without_repetitions(routes: Vec<TomlRoute>) -> (Vec<TomlRoute>, Ve
     let is_missing = |route: &TomlRoute| route.target == TomlTarget::missing();
     for route in routes {
         let hides = |earlier: &&mut TomlRoute| {
-            is_same(earlier, &route) && (!is_missing(earlier) || is_missing(&route))
+            earlier.selects_the_same(&route) && (!is_missing(earlier) || is_missing(&route))
         };
         let Some(earlier) = kept.iter_mut().find(hides) else {
             kept.push(route);
@@ -263,11 +264,6 @@ pub(super) fn without_repetitions(routes: Vec<TomlRoute>) -> (Vec<TomlRoute>, Ve
         }
     }
     (kept, notes)
-}
-
-/// Whether two routes select the same requests.
-fn is_same(a: &TomlRoute, b: &TomlRoute) -> bool {
-    a.host == b.host && a.path == b.path && a.methods == b.methods && a.conditions == b.conditions
 }
 
 #[cfg(test)]

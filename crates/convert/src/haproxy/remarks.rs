@@ -31,6 +31,7 @@ const KNOWN: &[&[&str]] = &[
     &["tcp-request", "content", "track-sc1"],
     &["tcp-request", "content", "track-sc2"],
     &["tcp-request", "inspect-delay"],
+    &["timeout", "server"],
     &["unique-id-format"],
     &["use_backend"],
 ];
@@ -57,12 +58,11 @@ const ADVICE: &[(&[&str], &str)] = &[
     (&["timeout", "http-keep-alive"], "set `idle_timeout` of `[[listeners]]`"),
     (&["timeout", "http-request"], "set `header_timeout` of `[[listeners]]`"),
     (&["timeout", "queue"], "set `pending_timeout` of the upstream"),
-    (&["timeout", "server"], "set `response_timeout` and `stall_timeout` of the upstream"),
     (&["timeout", "tunnel"], "set `tunnel_timeout` of `[[listeners]]`"),
 ];
 
 /// Limits of the process.
-pub(super) const PROCESS_LIMITS: [&str; 3] = ["maxconnrate", "maxsessrate", "maxsslrate"];
+pub(super) const PROCESS_LIMITS: [&str; 4] = ["maxconn", "maxconnrate", "maxsessrate", "maxsslrate"];
 
 /// Options that are converted, or that tidegate needs no counterpart of: logs, sockets, and what it does in any case.
 const NEEDLESS_OPTIONS: &[&str] = &[
@@ -122,7 +122,12 @@ pub(super) fn remark(line: &SectionLine) -> Option<Note> {
 
 /// A note on a line of `global`, most of which are about the process.
 pub(super) fn of_process(line: &SectionLine) -> Option<Note> {
-    let reason = "tidegate limits requests, not new connections; see `max_connections` of `[[listeners]]`";
+    let reason = match line.word(0) {
+        "maxconn" => {
+            "a process has no limit for all listeners: set `max_connections` of each of `[[listeners]]`"
+        }
+        _ => "tidegate limits requests, not new connections; see `max_connections` of `[[listeners]]`",
+    };
     PROCESS_LIMITS.contains(&line.word(0)).then(|| line.finding(reason))
 }
 

@@ -1,5 +1,6 @@
 //! Lines that limit requests, or that refuse some of them.
 
+use super::backends::max_connections;
 use super::conditions::Acls;
 use super::remarks::PROCESS_LIMITS;
 use super::sections::{Section, SectionLine};
@@ -44,6 +45,8 @@ fn effect(section: &Section, line: &SectionLine, acls: &Acls<'_>) -> Option<Effe
     match (line.word(0), line.word(1)) {
         (name, _) if section.kind() == "global" => PROCESS_LIMITS.contains(&name).then_some(Effect::Limit),
         ("rate-limit", _) => Some(Effect::Limit),
+        ("maxconn", most) => (most != "0").then_some(Effect::Limit),
+        ("server" | "default-server", _) => max_connections(line).map(|_| Effect::Limit),
         ("filter", name) if name.starts_with("bwlim") => Some(Effect::Limit),
         ("use_backend", _) => has_counter().then_some(Effect::Limit),
         ("bind", _) => (line.after("verify") == Some("required")).then_some(Effect::Refusal),

@@ -5,13 +5,13 @@ use super::criteria::Criterion;
 use super::limits::HaproxyLimits;
 use super::matches::{Restricted, matches, selected, widest};
 use super::sections::{Section, SectionLine};
-use crate::model::{DenialStatus, TomlRoute, TomlTarget};
+use crate::model::{DenyStatus, TomlRoute, TomlTarget};
 use crate::note::Note;
 
 /// The status of a denial, unless the rule has another one.
-const DEFAULT_STATUS: u16 = 403;
+const DEFAULT_STATUS: DenyStatus = DenyStatus::Status(403);
 /// The status for a backend without servers.
-const NO_SERVER: u16 = 503;
+const NO_SERVER: DenyStatus = DenyStatus::Status(503);
 /// The consequence for requests that a rule may refuse, if its condition can't be converted.
 const CONSEQUENCE: &str = "the requests that it may concern get 501 until you replace this route";
 
@@ -33,7 +33,7 @@ pub(super) struct SectionRules {
 /// A rule that denies by counters.
 pub(super) struct CountedRule<'s, 'a> {
     pub line: &'s SectionLine,
-    pub status: u16,
+    pub status: DenyStatus,
     /// It denies if one of these holds.
     pub alternatives: &'a [Conjunction],
 }
@@ -41,8 +41,6 @@ pub(super) struct CountedRule<'s, 'a> {
 /// Converts rules.
 pub(super) struct RuleMaker<'s> {
     pub limits: HaproxyLimits<'s>,
-    /// The statuses of denials by limits, each with the first rule that has it.
-    pub statuses: Vec<DenialStatus<'s>>,
 }
 
 impl<'s> RuleMaker<'s> {
@@ -78,7 +76,7 @@ impl<'s> RuleMaker<'s> {
         &mut self,
         section: &'s Section,
         line: &'s SectionLine,
-        status: Option<u16>,
+        status: Option<DenyStatus>,
         rules: &mut SectionRules,
     ) -> Vec<Conjunction> {
         let is_counted =
@@ -104,18 +102,20 @@ impl<'s> RuleMaker<'s> {
                     rules.notes.push(line.finding("no request that it denies is tracked"));
                 }
                 Ok(limits) => {
+                    rules.notes.extend(self.limits.set_deny_status(&limits, status, line));
                     rules.limits.extend(limits);
-                    if self.statuses.iter().all(|known| known.code != status) {
-                        let text = format!("deny_status {status}");
-                        self.statuses.push(DenialStatus { code: status, place: &line.place, text });
-                    }
                 }
-                Err(note) if rules.notes.contains(&note) => {}
                 Err(note) => {
-                    // The note may be on another line.
+                    // The note may be on another line. Other alternatives of the rule may be converted.
                     let own = matches!(&note, Note::Finding(it) if it.place == line.place);
-                    rules.notes.extend((!own).then(|| line.finding("the rule that tracks is not converted")));
-                    rules.notes.push(note);
+                    let notes = if own {
+                        vec![note.lost()]
+                    } else {
+                        vec![line.finding("the rule that tracks is not converted").lost(), note]
+                    };
+                    let is_new = |note: &Note| !rules.notes.contains(note);
+                    let notes: Vec<Note> = notes.into_iter().filter(is_new).collect();
+                    rules.notes.extend(notes);
                 }
             }
         }
@@ -214,7 +214,7 @@ const LOST: [(&str, &str); 9] = [
     ("replace-uri", OTHER_PATHS),
     ("set-method", "tidegate does not change methods"),
 ];
-const OTHER_PATHS: &str = "tidegate does not rewrite paths, except for `rewrite = { strip_prefix = … }`";
+const OTHER_PATHS: &str = "a rewrite of tidegate has no regular expressions: see `rewrite` of a route";
 
 /// The action of a rule.
 pub(super) enum Action {
@@ -223,7 +223,7 @@ pub(super) enum Action {
     /// It responds itself.
     Refuse {
         /// The status of the denial, if the rule has one.
-        status: Option<u16>,
+        status: Option<DenyStatus>,
         target: TomlTarget,
         /// How the converted rule differs.
         note: Option<Note>,
@@ -265,21 +265,20 @@ pub(super) fn action(line: &SectionLine) -> Option<Action> {
 
 /// A refusal without a response of its own.
 fn refusal(line: &SectionLine) -> Action {
+    let has = |word: &str| line.words.iter().take(3).any(|other| other == word);
+    if has("reject") || has("silent-drop") {
+        let reason = "the client sees that its connection is closed";
+        let note = has("silent-drop").then(|| line.finding(reason));
+        return Action::Refuse { status: Some(DenyStatus::Close), target: TomlTarget::Close, note };
+    }
     let status = line.after("deny_status").or(line.after("status")).and_then(|status| status.parse().ok());
     let target = match status {
         Some(status @ 200..=599) if status != 403 => TomlTarget::Respond { status, body: String::new() },
         _ => TomlTarget::Block,
     };
-    let reason = match line.words.iter().take(3).map(String::as_str).find(|word| is_special(word)) {
-        Some("tarpit") => Some("tidegate denies at once, and does not hold the request"),
-        Some(_) => Some("tidegate denies with a response, and does not close the connection without one"),
-        None => None,
-    };
-    Action::Refuse { status, target, note: reason.map(|reason| line.finding(reason)) }
-}
-
-fn is_special(word: &str) -> bool {
-    matches!(word, "tarpit" | "reject" | "silent-drop")
+    let reason = "tidegate denies at once, and does not hold the request";
+    let note = has("tarpit").then(|| line.finding(reason));
+    Action::Refuse { status: status.map(DenyStatus::Status), target, note }
 }
 
 /// The response of `http-request return`.
@@ -293,11 +292,12 @@ fn response(line: &SectionLine) -> Action {
     };
     let is_different = has(&["file", "lf-file", "lf-string", "errorfile", "errorfiles", "hdr"]);
     let reason = "a response of tidegate has a constant text as its body, and no headers of its own";
-    Action::Refuse { status: Some(status), target, note: is_different.then(|| line.finding(reason)) }
+    let status = Some(DenyStatus::Status(status));
+    Action::Refuse { status, target, note: is_different.then(|| line.finding(reason)) }
 }
 
 /// The status with which a backend denies all requests, if it does.
-pub(super) fn denial(section: &Section) -> Option<u16> {
+pub(super) fn denial(section: &Section) -> Option<DenyStatus> {
     let is_for_all = |line: &&SectionLine| !line.words.iter().any(|word| word == "if" || word == "unless");
     let refusals = section.lines.iter().filter(is_for_all).filter_map(|line| match action(line) {
         Some(Action::Refuse { status, .. }) => Some(status.unwrap_or(DEFAULT_STATUS)),
@@ -305,7 +305,7 @@ pub(super) fn denial(section: &Section) -> Option<u16> {
     });
     let has_servers = section.find(&["server"]).next().is_some();
     let status = { refusals }.next().or((!has_servers).then_some(NO_SERVER))?;
-    (status >= 400).then_some(status)
+    (!matches!(status, DenyStatus::Status(..400))).then_some(status)
 }
 
 /// Notes on the lines by which a section refuses requests, where a limit does it in their place.

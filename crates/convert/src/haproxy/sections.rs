@@ -141,6 +141,7 @@ pub(super) fn is_inherited(line: &SectionLine) -> bool {
 fn is_of_server(line: &SectionLine) -> bool {
     matches!(line.word(0), "mode" | "balance" | "retries" | "http-check")
         || line.begins(&["option", "httpchk"])
+        || line.begins(&["timeout", "server"])
 }
 
 /// Adds the lines of `defaults` to the sections that inherit them, before their own.

@@ -168,6 +168,16 @@ impl<'d> Plugins<'d> {
         }
     }
 
+    /// Adds notes on the lines of limits that some requests lose.
+    pub fn lose(&mut self, names: &[String]) {
+        let reason = "it is lost for the hosts or paths of its routes that are not converted";
+        let limits = self.limits.iter().filter(|limit| names.contains(&limit.name));
+        self.notes.extend(limits.flat_map(|limit| &limit.notes).filter_map(|note| match note {
+            Note::Origin(place, text) => Some(Note::finding(place, text, reason).lost()),
+            _ => None,
+        }));
+    }
+
     /// The names of the limits of a plugin, which are made if it is used for the first time.
     fn limits_of(&mut self, index: usize) -> Vec<String> {
         let Plugin { node, scope: own, .. } = self.all[index];

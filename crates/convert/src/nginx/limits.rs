@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::keys::{NginxVariables, When, ZoneKey};
 use super::tree::Directive;
-use crate::model::{Limit, TomlAlgorithm, UniqueNames};
+use crate::model::{DenyStatus, Limit, TomlAlgorithm, UniqueNames};
 use crate::note::Note;
 
 /// The most requests in flight that a limit can have.
@@ -25,6 +25,8 @@ pub(super) struct NginxLimits<'d> {
 pub(super) struct Usage<'d> {
     pub directive: &'d Directive,
     pub is_dry_run: bool,
+    /// The status of its denials.
+    pub status: DenyStatus,
     /// The number of its server.
     pub server: usize,
 }
@@ -139,6 +141,11 @@ impl<'d> NginxLimits<'d> {
         Ok((applied, notes))
     }
 
+    /// The status of the denials of a limit, if it denies.
+    pub fn deny_status(&self, name: &str) -> Option<DenyStatus> {
+        self.all.iter().find(|limit| limit.name == name)?.deny_status
+    }
+
     fn find(&mut self, name: &str) -> Option<&mut Limit> {
         self.all.iter_mut().find(|limit| limit.name == name)
     }
@@ -204,6 +211,7 @@ impl<'d> NginxLimits<'d> {
         let when = rule.when.clone();
         let mut limit = new_limit(limit_name.clone(), identity.algorithm.clone(), rule);
         limit.is_shadow = usage.is_dry_run;
+        limit.deny_status = (!usage.is_dry_run).then_some(usage.status);
         limit.notes.splice(0..0, [zone, usage.directive].map(Directive::origin));
         self.all.push(limit);
         let applied = Applied { name: limit_name, when };

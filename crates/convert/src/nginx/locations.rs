@@ -1,6 +1,6 @@
 //! Locations, in the order in which nginx prefers them, as paths of routes.
 
-use super::patterns::{path_of_regex, start_of_regex};
+use super::patterns::{paths_of_regex, start_of_regex};
 use super::scope::{Scope, is_restricted};
 use super::tree::Directive;
 use crate::note::Note;
@@ -16,9 +16,17 @@ pub(super) struct Location<'d> {
     pub scope: Scope<'d>,
     /// Why it can't be converted; requests that it may match must not reach another location.
     pub lost: Option<String>,
-    /// The path of a location that is lost, if it is narrower than the block around it. Its case may matter.
-    narrow: Option<String>,
     rank: Rank,
+}
+
+/// A location that can't be converted exactly.
+struct Lost<'d> {
+    /// With a path that includes all of its paths.
+    location: Location<'d>,
+    /// A path that includes its paths in the same case, if it is narrower than the block around it.
+    narrow: Option<String>,
+    /// Its paths in the same case, if they are known.
+    same_case: Option<Vec<String>>,
 }
 
 /// Which location nginx prefers: those of a lower rank.
@@ -47,16 +55,26 @@ pub(super) struct Locations<'d> {
 pub(super) fn locations<'d>(block: &'d [Directive], scope: &Scope<'d>) -> Locations<'d> {
     let mut collector = Collector::default();
     collector.collect(block, scope, "/");
-    let mut found = collector.found;
-    for mut lost in collector.lost {
+    let mut found = std::mem::take(&mut collector.found);
+    for Lost { location: mut lost, narrow, same_case } in std::mem::take(&mut collector.lost) {
         let inherits_more = found.iter().any(|other| lost.scope.restricts_more_than(&other.scope));
         if inherits_more || is_restricted(lost.directive.directives()) {
             lost.lost = lost.lost.map(|reason| format!("{reason}: it restricts access"));
-        } else if let Some(path) = lost.narrow.take() {
+        } else if let Some(paths) = same_case {
+            let reason =
+                "nginx ignores the case of its paths; in another case they get the routes of other locations";
+            collector.notes.push(lost.directive.finding(reason));
+            collector.lose_limits(&lost, &found, "it is lost for paths in another case");
+            found.extend(paths.into_iter().map(|path| Location { path, lost: None, ..lost.clone() }));
+            continue;
+        } else if let Some(path) = narrow {
             lost.path = path;
         } else {
-            let reason = lost.lost.unwrap_or_default() + ": its requests get the routes of other locations";
+            let reason =
+                lost.lost.take().unwrap_or_default() + ": its requests get the routes of other locations";
             collector.notes.push(lost.directive.finding(reason).of_block());
+            let reason = format!("`{}`, which has it, is not converted", lost.directive.text());
+            collector.lose_limits(&lost, &found, &reason);
             continue;
         }
         found.push(lost);
@@ -69,12 +87,18 @@ pub(super) fn locations<'d>(block: &'d [Directive], scope: &Scope<'d>) -> Locati
 #[derive(Default)]
 struct Collector<'d> {
     found: Vec<Location<'d>>,
-    /// Locations that can't be converted, with paths that include theirs.
-    lost: Vec<Location<'d>>,
+    lost: Vec<Lost<'d>>,
     notes: Vec<Note>,
 }
 
 impl<'d> Collector<'d> {
+    /// Notes the limits of a location that requests lose which get the routes of the others.
+    fn lose_limits(&mut self, lost: &Location<'d>, others: &[Location<'d>], reason: &str) {
+        let limits =
+            lost.scope.limits().filter(|limit| !others.iter().all(|other| other.scope.has_limit(limit)));
+        self.notes.extend(limits.map(|limit| limit.finding(reason.to_owned()).lost()));
+    }
+
     /// Adds the locations of a block, whose own location has this prefix.
     fn collect(&mut self, block: &'d [Directive], scope: &Scope<'d>, within: &str) {
         for directive in block.iter().filter(|directive| directive.name == "location") {
@@ -93,19 +117,17 @@ impl<'d> Collector<'d> {
                 _ => continue,
             };
             let number = self.found.len() + self.lost.len();
-            match path(modifier, text, number) {
-                Ok((path, rank)) => {
+            let located = paths(modifier, text, number).and_then(|(paths, rank)| {
+                let paths = if modifier == "~" { nested(paths, within).ok_or(NOT_NESTED)? } else { paths };
+                Ok((paths, rank))
+            });
+            match located {
+                Ok((paths, rank)) => {
                     let prefix = if modifier.starts_with('~') { "" } else { text };
                     let scope = inner.clone();
-                    self.found.push(Location {
-                        directive,
-                        path,
-                        prefix,
-                        scope,
-                        lost: None,
-                        narrow: None,
-                        rank,
-                    });
+                    let location =
+                        Location { directive, path: String::new(), prefix, scope, lost: None, rank };
+                    self.found.extend(paths.into_iter().map(|path| Location { path, ..location.clone() }));
                     self.collect(
                         directive.directives(),
                         &inner,
@@ -118,16 +140,11 @@ impl<'d> Collector<'d> {
                     let path = format!("{}*", longer(start(modifier, text)));
                     let narrow = longer(start(modifier.trim_end_matches('*'), text));
                     let narrow = (narrow.len() > within.len()).then(|| narrow + "*");
+                    let same_case = if modifier == "~*" { paths_of_regex(text) } else { None };
+                    let same_case = same_case.and_then(|paths| nested(paths, within));
                     let (rank, lost) = (Rank::Regex(number), Some(reason));
-                    self.lost.push(Location {
-                        directive,
-                        path,
-                        prefix: "",
-                        scope: inner,
-                        lost,
-                        narrow,
-                        rank,
-                    });
+                    let location = Location { directive, path, prefix: "", scope: inner, lost, rank };
+                    self.lost.push(Lost { location, narrow, same_case });
                 }
             }
         }
@@ -144,22 +161,35 @@ fn start(modifier: &str, text: &str) -> String {
     if start.starts_with('/') { start } else { "/".to_owned() }
 }
 
-/// The path and the rank of a location.
-fn path(modifier: &str, text: &str, number: usize) -> Result<(String, Rank), String> {
+/// Why a regular expression in a location has no counterpart.
+const NOT_NESTED: &str =
+    "no patterns of paths match what this regular expression matches within its location";
+
+/// The paths of a regular expression that are within a location with this prefix. `None` if some may be elsewhere.
+fn nested(paths: Vec<String>, within: &str) -> Option<Vec<String>> {
+    let nested = |path: String| match path.strip_prefix('*') {
+        _ if path.starts_with(within) || within == "/" => Some(path),
+        Some("") => Some(format!("{within}*")),
+        Some(rest) if !rest.starts_with('*') => Some(format!("{within}**{rest}")),
+        _ => None,
+    };
+    paths.into_iter().map(nested).collect()
+}
+
+/// The paths of a location, and its rank.
+fn paths(modifier: &str, text: &str, number: usize) -> Result<(Vec<String>, Rank), String> {
     let is_plain = text.starts_with('/') && !text.contains(['*', '{', '}']);
     let longest = Longest(std::cmp::Reverse(text.len()));
     match modifier {
-        "=" if is_plain => Ok((text.to_owned(), Rank::Exact)),
-        "" if is_plain => Ok((format!("{text}*"), Rank::Prefix(longest))),
-        "^~" if is_plain => Ok((format!("{text}*"), Rank::Firm(longest))),
+        "=" if is_plain => Ok((vec![text.to_owned()], Rank::Exact)),
+        "" if is_plain => Ok((vec![format!("{text}*")], Rank::Prefix(longest))),
+        "^~" if is_plain => Ok((vec![format!("{text}*")], Rank::Firm(longest))),
         "~" => {
-            let path = path_of_regex(text);
-            let path = path.ok_or(
-                "a route's path has no regular expressions, only `{name}` for a segment and `*` at the end",
-            )?;
-            Ok((path, Rank::Regex(number)))
+            let paths = paths_of_regex(text);
+            let reason = "no patterns of paths match what this regular expression matches";
+            Ok((paths.ok_or(reason)?, Rank::Regex(number)))
         }
-        "~*" => Err("a route's path has no regular expressions, and its case matters".to_owned()),
+        "~*" => Err("the case of a route's path matters".to_owned()),
         _ => Err("a route's path has no counterpart".to_owned()),
     }
 }

@@ -1,7 +1,5 @@
 //! Values and simple regular expressions of `map`, as patterns of conditions.
 
-use std::fmt::Write as _;
-
 /// A text as a pattern that matches it alone.
 pub(crate) fn literal(text: &str) -> String {
     text.replace('\\', "\\\\").replace('*', "\\*")
@@ -34,31 +32,140 @@ fn unescaped(regex: &str) -> Option<String> {
     Some(text)
 }
 
-/// The path pattern of a regular expression for paths: literal text, and `[^/]+` for a segment.
-pub(super) fn path_of_regex(regex: &str) -> Option<String> {
-    let body = regex.strip_prefix('^')?;
-    let (body, is_whole) = body.strip_suffix('$').map_or((body, false), |body| (body, true));
-    let (body, is_whole) = body.strip_suffix(".*").map_or((body, is_whole), |body| (body, false));
-    let mut path = String::new();
-    for (number, segment) in body.split("[^/]+").enumerate() {
-        if number > 0 {
-            // Writing to a string can't fail.
-            let _ = write!(path, "{{part{number}}}");
+/// The most path patterns of a regular expression.
+const MAX_PATHS: usize = 16;
+
+/// The path patterns that together match the paths that a regular expression matches: literal text with alternatives, `.*`,
+/// `[^/]*` within a segment, and `[^/]+` for a whole one. `None` for all other expressions.
+pub(crate) fn paths_of_regex(regex: &str) -> Option<Vec<String>> {
+    let paths: Option<Vec<Vec<String>>> =
+        alternatives(regex)?.into_iter().map(paths_of_alternative).collect();
+    let paths = paths?.concat();
+    (paths.len() <= MAX_PATHS).then_some(paths)
+}
+
+fn paths_of_alternative(regex: &str) -> Option<Vec<String>> {
+    let (body, is_start) = regex.strip_prefix('^').map_or((regex, false), |body| (body, true));
+    let is_escaped = body.ends_with("\\$") && !body.ends_with("\\\\$");
+    let (body, is_end) =
+        body.strip_suffix('$').filter(|_| !is_escaped).map_or((body, false), |body| (body, true));
+    // Every path has a character before the others.
+    let (body, is_start) = match body.strip_prefix(".+") {
+        Some(rest) if !rest.is_empty() => (rest, false),
+        _ => (body, is_start),
+    };
+    sequence(body)?.iter().map(|path| whole_path(path, is_start, is_end)).collect()
+}
+
+/// The pattern of a path in which an expression without anchors matches. Asterisks at its ends have another meaning in a pattern.
+fn whole_path(inner: &str, is_start: bool, is_end: bool) -> Option<String> {
+    let (start, rest) = match (is_start, inner.strip_prefix("**")) {
+        (true, None) => ("", inner),
+        (_, rest) => ("*", rest.unwrap_or(inner)),
+    };
+    let (rest, end) = match (is_end, rest.strip_suffix("**")) {
+        (true, None) => (rest, ""),
+        (_, shorter) => (shorter.unwrap_or(rest), "*"),
+    };
+    let mut number = 0;
+    let segments = rest.split('/').map(|segment| match segment {
+        PARAMETER => {
+            number += 1;
+            Some(format!("{{part{number}}}"))
         }
-        path.push_str(&unescaped(segment).filter(|text| !text.contains(['*', '{']))?);
+        _ => (!segment.contains('{')).then(|| segment.to_owned()),
+    });
+    let named = segments.collect::<Option<Vec<_>>>()?.join("/");
+    let is_path = start == "*" || named.starts_with('/');
+    let is_exact = !(named.ends_with('*') || named.starts_with('*') || (end == "*" && named.ends_with('}')));
+    // It is not certain which segment a parameter after any text is.
+    let is_certain = number == 0 || !(start == "*" || named.contains("**"));
+    (is_path && is_exact && is_certain && !named.contains("***")).then(|| format!("{start}{named}{end}"))
+}
+
+/// A whole segment, before its parameters are numbered.
+const PARAMETER: &str = "{}";
+
+/// The texts of a sequence of characters, groups and `.*`.
+fn sequence(regex: &str) -> Option<Vec<String>> {
+    let mut texts = vec![String::new()];
+    let mut rest = regex;
+    while let Some(c) = rest.chars().next() {
+        let (choices, after) = if let Some(after) = rest.strip_prefix(".*") {
+            (vec!["**".to_owned()], after)
+        } else if let Some(after) = rest.strip_prefix("[^/]*") {
+            (vec!["*".to_owned()], after)
+        } else if let Some(after) = rest.strip_prefix("[^/]+") {
+            (vec![PARAMETER.to_owned()], after)
+        } else if c == '(' {
+            let length = group_length(rest)?;
+            let inner = rest[1..length].trim_start_matches("?:");
+            let choices: Option<Vec<_>> = alternatives(inner)?.into_iter().map(sequence).collect();
+            (choices?.concat(), &rest[length + 1..])
+        } else {
+            let length = if c == '\\' { 1 + rest[1..].chars().next()?.len_utf8() } else { c.len_utf8() };
+            let text = unescaped(&rest[..length]).filter(|text| !text.contains(['*', '{']))?;
+            (vec![text], &rest[length..])
+        };
+        let (choices, after) = match after.strip_prefix('?') {
+            // A shortest match is the same match here.
+            Some(after) if choices == ["**"] || choices == ["*"] => (choices, after),
+            Some(after) => (choices.into_iter().chain([String::new()]).collect(), after),
+            None => (choices, after),
+        };
+        if after.starts_with(['*', '+', '{', '?']) || texts.len() * choices.len() > MAX_PATHS {
+            return None;
+        }
+        texts = texts
+            .iter()
+            .flat_map(|text| choices.iter().map(move |choice| format!("{text}{choice}")))
+            .collect();
+        rest = after;
     }
-    // A segment is matched as a whole.
-    let is_split =
-        |segment: &str| segment.contains('{') && !(segment.starts_with('{') && segment.ends_with('}'));
-    let is_valid = path.starts_with('/') && !path.split('/').any(is_split);
-    let ends_in_part = path.ends_with('}');
-    let path = if is_whole { path } else { path + "*" };
-    (is_valid && (is_whole || !ends_in_part)).then_some(path)
+    Some(texts)
+}
+
+/// The length of the group that a text begins with, without its closing parenthesis.
+fn group_length(text: &str) -> Option<usize> {
+    let (mut depth, mut is_escaped) = (0_usize, false);
+    for (at, c) in text.char_indices() {
+        match c {
+            _ if is_escaped => {}
+            '(' => depth += 1,
+            ')' if depth == 1 => return Some(at),
+            ')' => depth -= 1,
+            _ => {}
+        }
+        is_escaped = c == '\\' && !is_escaped;
+    }
+    None
+}
+
+/// The alternatives outside of groups.
+fn alternatives(regex: &str) -> Option<Vec<&str>> {
+    let (mut found, mut start, mut depth, mut is_escaped) = (Vec::new(), 0, 0_usize, false);
+    for (at, c) in regex.char_indices() {
+        match c {
+            _ if is_escaped => {}
+            '(' => depth += 1,
+            ')' => depth = depth.checked_sub(1)?,
+            '|' if depth == 0 => {
+                found.push(&regex[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+        is_escaped = c == '\\' && !is_escaped;
+    }
+    found.push(&regex[start..]);
+    (depth == 0).then_some(found)
 }
 
 /// The text with which all paths begin that a regular expression matches.
 pub(crate) fn start_of_regex(regex: &str, is_case_sensitive: bool) -> String {
-    let Some(body) = regex.strip_prefix('^').filter(|body| !has_alternatives(body)) else {
+    let Some(body) =
+        regex.strip_prefix('^').filter(|body| alternatives(body).is_some_and(|all| all.len() == 1))
+    else {
         return String::new();
     };
     let mut start = String::new();
@@ -83,22 +190,6 @@ pub(crate) fn start_of_regex(regex: &str, is_case_sensitive: bool) -> String {
     start
 }
 
-/// Whether a regular expression has alternatives that are not in parentheses.
-fn has_alternatives(regex: &str) -> bool {
-    let (mut depth, mut is_escaped) = (0_usize, false);
-    for c in regex.chars() {
-        match c {
-            _ if is_escaped => {}
-            '(' => depth += 1,
-            ')' => depth = depth.saturating_sub(1),
-            '|' if depth == 0 => return true,
-            _ => {}
-        }
-        is_escaped = c == '\\' && !is_escaped;
-    }
-    false
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,20 +205,91 @@ mod tests {
     }
 
     #[test]
-    fn simple_expressions_are_paths() {
-        let cases = [
-            ("^/api/", Some("/api/*")),
-            ("^/api$", Some("/api")),
-            ("^/v1\\.0/.*$", Some("/v1.0/*")),
-            ("^/users/[^/]+/orders$", Some("/users/{part1}/orders")),
-            ("\\.php$", None),
-            ("^/a(b|c)", None),
-            ("^/x[^/]+$", None),
-            ("^/x/[^/]+", None),
-        ];
-        for (regex, path) in cases {
-            assert_eq!(path_of_regex(regex).as_deref(), path, "{regex}");
+    fn expressions_are_paths() {
+        for (regex, paths) in [
+            ("^/api/", &["/api/*"][..]),
+            ("^/api$", &["/api"]),
+            ("^/v1\\.0/.*$", &["/v1.0/*"]),
+            ("^/users/[^/]+/orders$", &["/users/{part1}/orders"]),
+            ("^/[^/]+/x/[^/]+$", &["/{part1}/x/{part2}"]),
+            ("\\.php$", &["*.php"]),
+            ("/\\.", &["*/.*"]),
+            ("^/a(b|c)", &["/ab*", "/ac*"]),
+            ("^/(?:js|css)/.*\\.(js|css)$", &["/js/**.js", "/js/**.css", "/css/**.js", "/css/**.css"]),
+            ("^.+\\.png$", &["*.png"]),
+            (".*\\.html?$", &["*.html", "*.htm"]),
+            ("^/a/[^/]*\\.js$", &["/a/*.js"]),
+            ("^/a|/b$", &["/a*", "*/b"]),
+            ("^/x/.*?/y$", &["/x/**/y"]),
+        ] {
+            let expected = paths.iter().map(|path| (*path).to_owned()).collect();
+            assert_eq!(paths_of_regex(regex), Some(expected), "{regex}");
         }
+    }
+
+    #[test]
+    fn other_expressions_are_no_paths() {
+        for regex in [
+            "^/x[^/]+$",
+            "^/x/[^/]+",
+            "^/v[0-9]/",
+            "^/\\d+$",
+            "^/a+$",
+            "^/a{2}",
+            "^/(a|b)+",
+            "^/a(?!b)",
+            "^/a(b",
+            "^/a.b",
+            "[^/]+/x$",
+            "^/.*/[^/]+/x$",
+            "^/a/[^/]*$",
+            "^/x*",
+            "^api/",
+            "^/(a|b|c|d|e)(f|g|h|i)",
+        ] {
+            assert_eq!(paths_of_regex(regex), None, "{regex}");
+        }
+    }
+
+    /// Every pattern matches what its expression matches.
+    #[test]
+    fn paths_match_what_their_expressions_match() {
+        let texts = [
+            "/",
+            "/a",
+            "/ab",
+            "/acx",
+            "/x.php",
+            "/d/x.php",
+            "/.git",
+            "/d/.git/x",
+            "/js/a/b.css",
+            "/js/.js",
+            "/x//y",
+            "/x/a/b/y",
+        ];
+        for regex in
+            ["\\.php$", "/\\.", "^/a(b|c)", "^/(?:js|css)/.*\\.(js|css)$", "^/x/.*?/y$", "^.+\\.php$"]
+        {
+            let paths = paths_of_regex(regex).unwrap();
+            for text in texts {
+                let expected = regex::Regex::new(regex).unwrap().is_match(text);
+                assert_eq!(
+                    paths.iter().any(|path| is_match(path, text)),
+                    expected,
+                    "{regex} {paths:?} {text}"
+                );
+            }
+        }
+    }
+
+    /// Whether a path matches a pattern without parameters.
+    fn is_match(pattern: &str, path: &str) -> bool {
+        let escaped = regex::escape(pattern);
+        let start = escaped.strip_prefix("\\*").map_or(escaped.clone(), |rest| format!(".*{rest}"));
+        let end = start.strip_suffix("\\*").map_or(start.clone(), |rest| format!("{rest}.*"));
+        let inner = end.replace("\\*\\*", ".*").replace("\\*", "[^/]*");
+        regex::Regex::new(&format!("^{inner}$")).unwrap().is_match(path)
     }
 
     #[test]

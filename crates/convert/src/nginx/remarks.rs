@@ -21,7 +21,9 @@ const CONVERTED: &[&str] = &[
     "listen",
     "location",
     "map",
+    "proxy_next_upstream_tries",
     "proxy_pass",
+    "proxy_read_timeout",
     "proxy_set_header",
     "real_ip_header",
     "real_ip_recursive",
@@ -110,12 +112,11 @@ const ADVICE: &[(&str, &str)] = &[
     ("proxy_connect_timeout", "set `connect_timeout` of the upstream"),
     ("proxy_hide_header", "use `response_headers = { remove = […] }` of the route"),
     ("proxy_next_upstream", "see `retries` of the upstream"),
-    ("proxy_read_timeout", "set `response_timeout` and `stall_timeout` of the upstream"),
     ("proxy_redirect", "tidegate does not change Location headers"),
     ("proxy_send_timeout", "see `stall_timeout` of the upstream"),
     ("proxy_ssl_", "see `tls` of the upstream"),
     ("resolver", "tidegate resolves names with /etc/resolv.conf"),
-    ("rewrite", "tidegate does not rewrite paths, except for `rewrite = { strip_prefix = … }`"),
+    ("rewrite", "a rewrite of tidegate has no regular expressions: see `rewrite` of a route"),
     ("root", "tidegate serves no files"),
     ("satisfy", "it combines the restrictions around it, which is not converted"),
     ("scgi_", "tidegate speaks HTTP to servers, not SCGI"),
@@ -132,8 +133,11 @@ pub(super) fn remark(directive: &Directive) -> Option<Note> {
     let name = &*directive.name;
     let is_guard = GUARDS.contains(&name) && (name != "if" || restricts(directive));
     let is_default = name == "satisfy" && directive.arg(0) != "any";
+    // The number of tries is converted; other reasons to try again are not.
+    let is_off = name == "proxy_next_upstream" && directive.arg(0) == "off";
     if is_guard
         || is_default
+        || is_off
         || CONVERTED.contains(&name)
         || NEEDLESS.iter().any(|start| matches(name, start))
     {

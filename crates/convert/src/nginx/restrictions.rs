@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use super::scope::{GUARDS, refuses, restricts};
 use super::tree::Directive;
+use super::upstreams::max_connections;
 use crate::note::{FileLine, Note};
 use crate::restrictions::Restriction;
 
@@ -21,7 +22,10 @@ fn walk(block: &[Directive], within: &[FileLine], found: &mut Vec<Restriction>) 
     for directive in block {
         let (place, text) = (directive.place.clone(), directive.text());
         let name = &*directive.name;
-        if LIMITS.contains(&name) || name == "limit_rate" && directive.arg(0) != "0" {
+        if LIMITS.contains(&name)
+            || name == "limit_rate" && directive.arg(0) != "0"
+            || name == "server" && max_connections(directive).is_some()
+        {
             found.push(Restriction::limit(place, text, within.to_vec()));
         } else if is_guard(directive) || refuses(directive) || name == "satisfy" && directive.arg(0) == "any"
         {

@@ -8,21 +8,20 @@ use super::restrictions::AppliedRestrictions;
 use super::scope::{Scope, refuses};
 use super::servers::Server;
 use super::template::{is_constant, redirect_location};
+use super::timeouts::set_times;
 use super::tree::Directive;
 use super::upstreams::{Passed, Upstreams};
 use super::variants::variants;
-use crate::model::{Condition, DenialStatus, TomlRoute, TomlTarget};
+use crate::model::{Condition, DenyStatus, TomlRoute, TomlTarget};
 use crate::note::Note;
 
 /// The default status of a denial by nginx.
-const DEFAULT_STATUS: u16 = 503;
+const DEFAULT_STATUS: DenyStatus = DenyStatus::Status(503);
 
 /// Makes routes, with the limits and upstreams that they name.
 pub(super) struct RouteMaker<'d> {
     pub limits: NginxLimits<'d>,
     pub upstreams: Upstreams<'d>,
-    /// The statuses of denials.
-    pub statuses: Vec<DenialStatus<'d>>,
     /// The limits and restrictions that apply in locations.
     pub applied: AppliedRestrictions,
 }
@@ -102,6 +101,7 @@ impl<'d> RouteMaker<'d> {
             match self.upstreams.passed(pass, location.prefix) {
                 Ok(passed) => {
                     set_request_headers(&mut route, &passed, scope);
+                    set_times(&mut route, scope);
                     route.strip_prefix = passed.strip_prefix;
                     route.target = TomlTarget::Upstream(passed.upstream);
                 }
@@ -127,15 +127,18 @@ impl<'d> RouteMaker<'d> {
 
     /// A route with its limits: several routes, if some limits apply to some requests only.
     fn limited(&mut self, mut route: TomlRoute, scope: &Scope<'d>, server: usize) -> Vec<TomlRoute> {
-        let mut all = Vec::new();
+        let (mut all, mut statuses) = (Vec::new(), Vec::new());
         for (kind, status, dry_run) in [
             ("limit_req", "limit_req_status", "limit_req_dry_run"),
             ("limit_conn", "limit_conn_status", "limit_conn_dry_run"),
         ] {
             let is_dry_run = scope.is_on(dry_run);
+            let set = scope.last(status);
+            let status = set.map_or(Some(DEFAULT_STATUS), |set| DenyStatus::of(set.arg(0).parse().ok()?));
+            let status = status.unwrap_or(DEFAULT_STATUS);
             self.applied.add(scope.all(kind).iter().copied());
             for &directive in scope.all(kind) {
-                let usage = Usage { directive, is_dry_run, server };
+                let usage = Usage { directive, is_dry_run, status, server };
                 let made = match kind {
                     "limit_req" => self.limits.requests(&usage),
                     _ => self.limits.connections(&usage),
@@ -143,24 +146,35 @@ impl<'d> RouteMaker<'d> {
                 match made {
                     Ok((applied, notes)) => {
                         route.notes.extend(notes);
+                        route.uses.push(directive.place.clone());
+                        let by = set.unwrap_or(directive);
+                        statuses.extend(applied.iter().map(|it| (it.name.clone(), status, by)));
                         all.extend(applied.into_iter().map(|applied| (applied, directive)));
-                        self.note_status(scope, status, directive);
                     }
                     Err(note) => route.notes.push(note),
                 }
             }
         }
+        self.set_deny_status(&mut route, &statuses);
         variants(route, all)
     }
 
-    fn note_status(&mut self, scope: &Scope<'d>, name: &str, directive: &'d Directive) {
-        let (status, place, text) = match scope.last(name) {
-            Some(set) => (set.arg(0).parse().unwrap_or(DEFAULT_STATUS), set, set.text()),
-            None => (DEFAULT_STATUS, directive, format!("{name} {DEFAULT_STATUS} (the default)")),
-        };
-        if self.statuses.iter().all(|known| known.code != status) {
-            self.statuses.push(DenialStatus { code: status, place: &place.place, text });
+    /// Sets the status of denials of a route, if its limits have another one in other locations. `statuses` are those that its limits
+    /// must have, with the directives that say so.
+    fn set_deny_status(&self, route: &mut TomlRoute, statuses: &[(String, DenyStatus, &Directive)]) {
+        let of_limit = |name: &String| self.limits.deny_status(name);
+        let denying: Vec<_> = statuses.iter().filter(|(name, ..)| of_limit(name).is_some()).collect();
+        let differs =
+            |(name, status, _): &&&(String, DenyStatus, &Directive)| of_limit(name) != Some(*status);
+        let Some((name, status, by)) = denying.iter().find(differs) else { return };
+        if denying.iter().all(|(_, other, _)| other == status) {
+            route.deny_status = Some(*status);
+            return;
         }
+        let reason = format!(
+            "the limit `{name}` has another status in another location, and a route has one status for all of its limits"
+        );
+        route.notes.push(by.finding(reason));
     }
 }
 
@@ -289,10 +303,7 @@ fn respond(route: &mut TomlRoute, returned: &Directive) {
     route.notes.extend(refuses(returned).then(|| returned.origin()));
     route.target = TomlTarget::missing();
     if status == 444 {
-        route.target = TomlTarget::Block;
-        route
-            .notes
-            .push(returned.finding("tidegate does not close connections in this way: requests get 403"));
+        route.target = TomlTarget::Close;
     } else if matches!(status, 301 | 302 | 303 | 307 | 308) {
         match redirect_location(text) {
             Some(location) => route.target = TomlTarget::Redirect { status, location },

@@ -5,13 +5,16 @@ use std::collections::HashMap;
 use super::tree::Directive;
 
 /// Directives of which a block has the last one, or else that of the block around it.
-const SINGLE: [&str; 6] = [
+const SINGLE: [&str; 9] = [
     "satisfy",
     "limit_req_status",
     "limit_conn_status",
     "limit_req_dry_run",
     "limit_conn_dry_run",
     "client_max_body_size",
+    "proxy_next_upstream",
+    "proxy_next_upstream_tries",
+    "proxy_read_timeout",
 ];
 /// Directives of which a block has all of its own, or else those of the block around it.
 const LISTS: [&str; 4] = ["limit_req", "limit_conn", "proxy_set_header", "add_header"];
@@ -67,6 +70,16 @@ impl<'d> Scope<'d> {
         scope.guards.retain(|known| known.name == "if" || own.iter().all(|guard| list(guard) != list(known)));
         scope.guards.extend(own.into_iter().filter(|guard| restricts(guard)));
         scope
+    }
+
+    /// The limits of requests and connections.
+    pub fn limits(&self) -> impl Iterator<Item = &'d Directive> {
+        ["limit_req", "limit_conn"].into_iter().flat_map(|name| self.all(name)).copied()
+    }
+
+    /// Whether it has this limit.
+    pub fn has_limit(&self, limit: &Directive) -> bool {
+        self.limits().any(|known| std::ptr::eq(known, limit))
     }
 
     /// Whether it has a restriction of access that another one lacks.

@@ -1,6 +1,6 @@
 //! `proxy_pass` and `upstream` blocks.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::template::{TemplatePart, is_constant, only_variable, part};
 use super::tree::Directive;
@@ -12,7 +12,7 @@ const MOST_WEIGHT: u64 = 1_000;
 
 /// The upstreams that were made so far.
 pub(super) struct Upstreams<'d> {
-    groups: HashMap<&'d str, &'d Directive>,
+    groups: BTreeMap<&'d str, &'d Directive>,
     names: UniqueNames,
     /// The names of those made, by group, scheme and base path.
     made: HashMap<(String, String, String), String>,
@@ -48,6 +48,16 @@ impl<'d> Upstreams<'d> {
             made: HashMap::new(),
             all: Vec::new(),
         }
+    }
+
+    /// Notes on the groups with limits of connections to which no location forwards.
+    pub fn unused(&self) -> Vec<Note> {
+        let is_made = |name: &str| self.made.keys().any(|(authority, ..)| authority == name);
+        let is_limited =
+            |group: &Directive| group.directives().iter().any(|it| max_connections(it).is_some());
+        let unused = self.groups.iter().filter(|(name, group)| !is_made(name) && is_limited(group));
+        let reason = "no location that was converted forwards to these servers";
+        unused.map(|(_, group)| group.finding(reason).of_block()).collect()
     }
 
     /// The target of a `proxy_pass` in a location with this prefix.
@@ -112,10 +122,13 @@ fn upstream(name: &str, group: &Directive, scheme: &str, base: &str) -> Result<T
         let text = "nginx verifies the certificates of servers only with `proxy_ssl_verify on`; tidegate always does";
         upstream.notes.push(Note::text(text));
     }
-    let mut ejections = Vec::new();
+    let (mut ejections, mut connections) = (Vec::new(), Vec::new());
     for directive in group.directives() {
         match &*directive.name {
-            "server" => server(directive, scheme, base, &mut upstream, &mut ejections),
+            "server" => {
+                let is_added = server(directive, scheme, base, &mut upstream, &mut ejections);
+                connections.extend(is_added.then(|| (directive, max_connections(directive))));
+            }
             "least_conn" => upstream.balance = Some("least_requests".to_owned()),
             "ip_hash" => upstream.balance = Some("hash:client_ip".to_owned()),
             "random" => upstream.balance = Some("power_of_two".to_owned()),
@@ -129,7 +142,12 @@ fn upstream(name: &str, group: &Directive, scheme: &str, base: &str) -> Result<T
         }
     }
     if upstream.servers.is_empty() {
-        return Err(group.finding("none of its servers can be converted"));
+        return Err(group.finding("none of its servers can be converted").of_block());
+    }
+    upstream.limit_connections(&connections, |it| it.origin(), |it, reason| it.finding(reason));
+    if upstream.max_connections.is_some() && group.directives().iter().all(|it| it.name != "zone") {
+        let text = "Without a `zone` nginx has this limit of connections for each of its worker processes, and tidegate for all.";
+        upstream.notes.push(Note::text(text));
     }
     ejections.dedup();
     if let [Some((after @ 1..=1_000, seconds))] = ejections[..] {
@@ -138,28 +156,31 @@ fn upstream(name: &str, group: &Directive, scheme: &str, base: &str) -> Result<T
     Ok(upstream)
 }
 
+/// The most connections of a server, of its `max_conns`; none for no limit.
+pub(super) fn max_connections(server: &Directive) -> Option<u64> {
+    server.option("max_conns")?.parse().ok().filter(|most| *most > 0)
+}
+
+/// Adds a server; returns whether it can be converted.
 fn server(
     directive: &Directive,
     scheme: &str,
     base: &str,
     upstream: &mut TomlUpstream,
     ejections: &mut Vec<Option<(u64, u64)>>,
-) {
+) -> bool {
     let address = directive.arg(0);
     if address.starts_with("unix:") {
         upstream
             .notes
             .push(directive.finding("tidegate forwards to addresses and names, not to Unix sockets"));
-        return;
+        return false;
     }
     for (word, reason) in [("backup", "tidegate has no backup servers"), ("down", "the server is down")] {
         if directive.has(word) {
             upstream.notes.push(directive.finding(format!("{reason}: it is left out")));
-            return;
+            return false;
         }
-    }
-    if directive.option("max_conns").is_some() {
-        upstream.notes.push(directive.finding("for max_conns set `max_connections` of the upstream"));
     }
     let weight = directive.option("weight").map_or(Some(1), |text| text.parse().ok()).unwrap_or(1);
     upstream.servers.push((format!("{scheme}://{address}{base}"), weight.clamp(1, MOST_WEIGHT)));
@@ -167,6 +188,7 @@ fn server(
     let seconds =
         directive.option("fail_timeout").map_or(Some(10), |text| text.trim_end_matches('s').parse().ok());
     ejections.push(after.zip(seconds));
+    true
 }
 
 #[cfg(test)]

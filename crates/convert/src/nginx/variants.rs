@@ -40,7 +40,8 @@ pub(super) fn variants(mut route: TomlRoute, all: Vec<(Applied, &Directive)>) ->
     for (number, group) in groups.into_iter().enumerate() {
         let Some(classes) = group.classes().filter(|_| number < MOST_PARTS) else {
             let reason = "the limit is left out: no route can have all conditions of this location";
-            routes[0].notes.extend(group.limits.iter().map(|(_, _, directive)| directive.finding(reason)));
+            let findings = group.limits.iter().map(|(_, _, directive)| directive.finding(reason).lost());
+            routes[0].notes.extend(findings);
             continue;
         };
         let of_class =

@@ -10,7 +10,8 @@ use crate::note::Note;
 const HARMLESS: [&str; 7] =
     ["circuitBreaker", "compress", "contentType", "errors", "grpcWeb", "redirectRegex", "retry"];
 /// Middlewares that are converted.
-const CONVERTED: [&str; 5] = ["buffering", "headers", "inFlightReq", "rateLimit", "stripPrefix"];
+const CONVERTED: [&str; 7] =
+    ["addPrefix", "buffering", "headers", "inFlightReq", "rateLimit", "replacePath", "stripPrefix"];
 /// Middlewares that change the path that servers get.
 const PATHS: [&str; 4] = ["addPrefix", "replacePath", "replacePathRegex", "stripPrefixRegex"];
 /// How deep chains contain each other at most.
@@ -44,6 +45,19 @@ impl<'d> Middlewares<'d> {
         unused.map(|(name, node)| node.finding(&format!("middleware {name}"), reason)).collect()
     }
 
+    /// Notes on the limits of a router that is not converted, of those that other routers have.
+    pub fn lost(&self, router: &str, names: &DocNode, depth: usize) -> Vec<Note> {
+        let of = |name: String| match self.find(&name) {
+            Some(("chain", node)) if depth < DEPTH => self.lost(router, node.get("middlewares"), depth + 1),
+            Some((kind @ ("rateLimit" | "inFlightReq"), node)) if self.used.contains(plain(&name)) => {
+                let reason = format!("the router {router}, which has it, is not converted");
+                vec![node.finding(&format!("{}: {kind}", plain(&name)), reason).lost()]
+            }
+            _ => Vec::new(),
+        };
+        names.texts().into_iter().flat_map(of).collect()
+    }
+
     /// Whether one of these middlewares may restrict access, or is missing.
     pub fn restrict(&self, names: &DocNode) -> bool {
         self.any_restricts(names, 0)
@@ -67,7 +81,8 @@ impl<'d> Middlewares<'d> {
     /// Adds to a route what the middlewares of its router do. Returns the prefixes that they remove from paths.
     pub fn apply(&mut self, router: &str, names: &DocNode, route: &mut TomlRoute) -> Vec<String> {
         self.apply_all(router, names, route, 0);
-        std::mem::take(&mut self.prefixes)
+        let prefixes = std::mem::take(&mut self.prefixes);
+        if route.rewrite_path.is_some() { Vec::new() } else { prefixes }
     }
 
     fn apply_all(&mut self, router: &str, names: &DocNode, route: &mut TomlRoute, depth: usize) {
@@ -86,7 +101,8 @@ impl<'d> Middlewares<'d> {
                 "rateLimit" => self.rate_limit(router, name, node, route),
                 "inFlightReq" => self.in_flight(router, name, node, route),
                 "chain" if depth < DEPTH => self.apply_all(router, node.get("middlewares"), route, depth + 1),
-                "stripPrefix" => self.strip_prefix(&text, node, route),
+                "stripPrefix" if !changes_path(route) => self.strip_prefix(&text, node, route),
+                "addPrefix" | "replacePath" if !changes_path(route) && replace_path(kind, node, route) => {}
                 "headers" => headers(node, route),
                 "ipAllowList" | "ipWhiteList" => allow_addresses(&text, node, route),
                 "buffering" => {
@@ -168,6 +184,7 @@ impl<'d> Middlewares<'d> {
     fn add(&mut self, mut limit: Limit, name: &str, node: &DocNode, route: &mut TomlRoute) {
         limit.notes.insert(0, node.origin(&format!("middleware {name}")));
         route.limits.push(limit.name.clone());
+        route.uses.push(node.place.clone());
         self.limits.push(limit);
     }
 }
@@ -200,6 +217,23 @@ fn key(node: &DocNode, default: &str) -> (Vec<String>, Vec<Note>) {
         default.to_owned()
     };
     (vec![key], notes)
+}
+
+/// Whether a middleware before has changed the path, except by removing a prefix.
+fn changes_path(route: &TomlRoute) -> bool {
+    route.add_prefix.is_some() || route.rewrite_path.is_some()
+}
+
+/// Puts a prefix before the path, or replaces it. Returns whether a route can do so.
+fn replace_path(kind: &str, node: &DocNode, route: &mut TomlRoute) -> bool {
+    let (key, place) = match kind {
+        "addPrefix" => ("prefix", &mut route.add_prefix),
+        _ => ("path", &mut route.rewrite_path),
+    };
+    let text = node.get(key).text().map(|text| text.trim_end_matches('/').to_owned());
+    *place = text.filter(|text| text.starts_with('/') && !text.contains(['*', '{', '}', '?', '#', '%']));
+    route.notes.extend(node.remarks(&[key]));
+    place.is_some()
 }
 
 /// Whether a middleware of this kind restricts access, or may do so, other than by a limit. Labels have kinds in any case.

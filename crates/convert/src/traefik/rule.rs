@@ -1,7 +1,7 @@
 //! Rules of routers, such as ``Host(`a`) && (PathPrefix(`/b`) || Method(`POST`))``.
 
 use crate::model::{Condition, ConditionKind, Test, TomlRoute};
-use crate::nginx::{literal, start_of_regex};
+use crate::nginx::{literal, paths_of_regex, start_of_regex};
 
 /// A part of a rule.
 enum RouterRule {
@@ -147,6 +147,10 @@ fn matched(name: &str, values: &[String], within: Vec<TomlRoute>) -> Result<Vec<
     let mut found = Vec::new();
     for route in within {
         for value in values {
+            if let ("PathRegexp", "/*", Some(paths)) = (name, &*route.path, paths_of_regex(value)) {
+                found.extend(paths.into_iter().map(|path| TomlRoute { path, ..route.clone() }));
+                continue;
+            }
             let mut route = route.clone();
             match name {
                 "Host" | "HostHeader" if route.host.is_none() => {
@@ -211,6 +215,8 @@ mod tests {
             ("Host(`a`, `b`) && Path(`/x`)", Some(" a/x;  b/x")),
             ("Host(`a`) && (PathPrefix(`/b`) || Method(`POST`))", Some(" a/b*; POST a/*")),
             ("HostRegexp(`.*`)", None),
+            ("Host(`a`) && PathRegexp(`^/(js|css)/.*\\.map$`)", Some(" a/js/**.map;  a/css/**.map")),
+            ("PathRegexp(`^/v[0-9]+/`)", None),
             ("!Host(`a`)", None),
             ("!Header(`X-A`, `1`)", Some(" /*")),
             ("Host(`a`", None),

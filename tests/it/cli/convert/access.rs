@@ -62,6 +62,13 @@ fn what_nginx_refuses_is_refused() {
         "/attached/x",
         "/gone/x",
         "/inherited/x.inc",
+        "/d/.htaccess",
+        "/closed/a/x/y.js",
+        "/closed/c/y.js",
+        "/y.bak",
+        "/y.bak2",
+        "/users/7/secret",
+        "/users/7/8/secret",
         "/networks/x",
         "/others/x",
         "/barred/x",
@@ -73,7 +80,7 @@ fn what_nginx_refuses_is_refused() {
         compare(server.addr(Ipv4Addr::LOCALHOST.into()), tidegate.addr(), (&hosts, &paths, &headers));
     assert!(counts[1] > 5 && counts[2] > 5, "{counts:?}");
     // What `allow` admits is admitted, too.
-    for path in ["/networks/x", "/mixed/x"] {
+    for path in ["/networks/x", "/mixed/x", "/closed/c/y.js", "/y.bak2", "/users/7/8/secret"] {
         assert_eq!(status(tidegate.addr(), "a.test", path, ""), 200, "{path}");
     }
 }

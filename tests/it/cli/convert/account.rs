@@ -185,6 +185,112 @@ fn descriptors_are_valid_or_listed() {
 }
 
 #[test]
+fn limits_that_some_requests_lose_do_not_count_as_converted() {
+    let zone = "limit_req_zone $binary_remote_addr zone=a:1m rate=1r/s;\n";
+    // No route can have the conditions of all four limits of a location.
+    let maps: String = ["a", "b", "c", "d"]
+        .map(|name| {
+            format!(
+                "map $http_{name} $key_{name} {{ default \"\"; \"1\" $binary_remote_addr; }}\n\
+                 limit_req_zone $key_{name} zone={name}:1m rate=1r/s;\n"
+            )
+        })
+        .concat();
+    let text = format!(
+        "{maps}server {{ limit_req zone=d; location / {{ proxy_pass http://x; }}\n\
+         location /all {{ limit_req zone=a; limit_req zone=b; limit_req zone=c;\nlimit_req zone=d; proxy_pass http://x; }} }}"
+    );
+    check("nginx", &[("f", &text)], "4 of 5 limits converted", &["f:11: not converted: limit_req zone=d"]);
+    // The routes of the second default server are left out.
+    let text = format!(
+        "{zone}server {{ listen 80; location / {{ limit_req zone=a; proxy_pass http://x; }} }}\n\
+         server {{ listen 81; location /b {{ limit_req zone=a; proxy_pass http://y; }} }}"
+    );
+    check("nginx", &[("f", &text)], "1 of 2 limits converted", &["f:3: not converted: limit_req zone=a"]);
+    // An earlier server has all requests of this host.
+    let text = format!(
+        "{zone}server {{ listen 80 default_server; return 404; }}\n\
+         server {{ listen 80; server_name x.test; location / {{ proxy_pass http://x; }} }}\n\
+         server {{ listen 81; server_name x.test; location / {{ limit_req zone=a; proxy_pass http://y; }} }}"
+    );
+    let listed = ["f:4: not converted: limit_req zone=a", "an earlier route for the same host and path"];
+    check("nginx", &[("f", &text)], "0 of 1 limit converted, 1 of 1 other restriction", &listed);
+    // Its requests get the route of a location with another limit.
+    let text = format!(
+        "{zone}limit_req_zone $binary_remote_addr zone=b:1m rate=9r/s;\nserver {{ limit_req zone=a;\n\
+         location ~* \\.php$ {{ proxy_pass http://x; }} location / {{ limit_req zone=b; proxy_pass http://x; }}\n\
+         location /other {{ proxy_pass http://x; }} }}"
+    );
+    check("nginx", &[("f", &text)], "1 of 2 limits converted", &["f:3: not converted: limit_req zone=a"]);
+}
+
+#[test]
+fn limits_of_which_a_part_is_not_converted_do_not_count_as_converted() {
+    let haproxy = "frontend f\n mode http\n bind :80\n stick-table type ip size 1m expire 1m store http_req_rate(10s),bytes_out_rate(1s)\n \
+                   http-request track-sc0 src\n http-request deny if { sc_http_req_rate(0) gt 20 } or { sc_bytes_out_rate(0) gt 30 }\n \
+                   default_backend b\nbackend b\n server a 10.0.0.1:80\n";
+    let listed = ["f:6: not converted: http-request deny if"];
+    check("haproxy", &[("f", haproxy)], "0 of 1 limit converted", &listed);
+    let traefik = "http:\n  routers:\n    a: { rule: \"Host(`a.test`)\", service: a, middlewares: [limit] }\n    \
+                   b: { rule: \"HostRegexp(`x`)\", service: a, middlewares: [chain] }\n  middlewares:\n    \
+                   limit: { rateLimit: { average: 5 } }\n    chain: { chain: { middlewares: [limit] } }\n  \
+                   services: { a: { loadBalancer: { servers: [{ url: \"http://10.0.0.1\" }] } } }\n";
+    let listed = ["f:6: not converted: limit: rateLimit", "the router b, which has it, is not converted"];
+    check("traefik", &[("f", traefik)], "0 of 1 limit converted", &listed);
+    // Two routers for the same requests on two entry points: the first one has no limit.
+    let points = traefik
+        .replace("HostRegexp(`x`)", "Host(`a.test`)")
+        .replace("middlewares: [limit] }\n    b", "}\n    b");
+    let listed = ["f:6: not converted: limit: rateLimit", "an earlier route for the same host and path"];
+    check("traefik", &[("f", &points)], "0 of 1 limit converted", &listed);
+    let kong = |other: &str| {
+        format!(
+            "services:\n- name: a\n  url: http://10.0.0.1\n  plugins: [{{ name: rate-limiting, config: {{ hour: 9 }} }}]\n  routes:\n  \
+             - {{ name: r, paths: [/a, \"~/b[0-9]\"], plugins: [{{ name: rate-limiting, config: {{ minute: 1 }} }}] }}\n{other}"
+        )
+    };
+    let listed = ["f:6: not converted: rate-limiting, minute: 1"];
+    let other = "  - { name: s, paths: [/] }\n";
+    check("kong", &[("f", &kong(other))], "1 of 2 limits converted", &listed);
+    // Without another route they get 404.
+    check(
+        "kong",
+        &[("f", &kong(""))],
+        "1 of 2 limits converted",
+        &["no route that was converted has this plugin"],
+    );
+}
+
+#[test]
+fn limits_of_connections_are_converted_or_listed() {
+    let haproxy = "global\n maxconn 9\ndefaults\n mode http\n maxconn 8\nfrontend f\n bind :80\n maxconn 7\n default_backend b\n\
+                   backend b\n default-server maxconn 6\n server a 10.0.0.1:80 maxconn 5\n server b 10.0.0.2:80 maxconn 5\n\
+                   frontend g\n bind :81\n bind :82\n maxconn 7\n use_backend c if { path /c }\nbackend c\n \
+                   server a 10.0.0.1:80 maxconn 5\n server b 10.0.0.2:80\n server c 10.0.0.2:80 maxconn 0\n";
+    let listed = ["f:2", "f:5", "f:11", "f:17", "f:20"].map(|place| format!("{place}: not converted"));
+    let listed = listed.each_ref().map(|text| &**text);
+    let toml = check("haproxy", &[("f", haproxy)], "3 of 8 limits converted", &listed);
+    let listener = "address = \"0.0.0.0:80\"\nmax_connections = 7\n";
+    for text in
+        [listener, "servers = [\"http://10.0.0.1:80\", \"http://10.0.0.2:80\"]\nmax_connections = 5\n"]
+    {
+        assert_eq!(toml.matches(text).count(), 1, "{text}: {toml}");
+    }
+    assert_eq!(toml.matches("max_connections = ").count(), 2, "{toml}");
+    let nginx = "upstream a { server 10.0.0.1 max_conns=5; server 10.0.0.2 max_conns=5; server 10.0.0.3 max_conns=6 down; }\n\
+                 upstream b { server 10.0.0.1 max_conns=5; server 10.0.0.2 max_conns=6; server 10.0.0.3 max_conns=0; }\n\
+                 upstream c { server 10.0.0.1 max_conns=5; }\n\
+                 server { location / { proxy_pass http://a; } location /b { proxy_pass http://b; } }";
+    let listed = [
+        "f:1: not converted: server 10.0.0.3",
+        "f:2: not converted: server 10.0.0.2",
+        "f:3: not converted: upstream c",
+    ];
+    let toml = check("nginx", &[("f", nginx)], "2 of 6 limits converted", &listed);
+    assert_eq!(toml.matches("max_connections = 5\n").count(), 1, "{toml}");
+}
+
+#[test]
 fn directories_are_read() {
     let directory = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
