@@ -178,6 +178,12 @@ pub enum LineError {
     /// A line about the lines after it.
     #[error("this is a directive")]
     Directive,
+    /// A part of a line that a container runtime has divided; others follow.
+    #[error("this is a part of a line")]
+    Part,
+    /// A line in parts that together are too long.
+    #[error("the line is longer than 1 MiB")]
+    TooLong,
 }
 
 impl LineError {
@@ -186,7 +192,7 @@ impl LineError {
     pub fn column(&self) -> usize {
         match self {
             Self::Column { column, .. } | Self::Json { column, .. } => *column,
-            Self::Field { .. } | Self::NoRequest | Self::Directive => usize::MAX,
+            Self::Field { .. } | Self::NoRequest | Self::Directive | Self::Part | Self::TooLong => usize::MAX,
         }
     }
     /// The same error in a line that has this many bytes before the text in which it was found.

@@ -8,8 +8,8 @@ use crate::time::{Micros, Timestamp};
 
 /// A date is far from others if there is no request for so long between them.
 pub(super) const FAR: Micros = Micros(7 * 86_400 * Micros::SECOND.0);
-/// The most requests that are left out at either end.
-const MOST: usize = 16;
+/// The most requests that are left out at either end, or between others.
+pub(super) const MOST_FAR: usize = 100;
 /// One in so many requests may be left out.
 const ONE_IN: usize = 100;
 
@@ -35,12 +35,12 @@ impl FarDates {
         if self.kept > 0 {
             self.held.push(entry);
             // Those at the end follow the last long time without requests.
-            if !is_far && self.held.len() == 1 || self.held.len() > MOST {
+            if !is_far && self.held.len() == 1 || self.held.len() > MOST_FAR {
                 self.keep();
             }
             return;
         }
-        if is_far && self.held.len() <= MOST {
+        if is_far && self.held.len() <= MOST_FAR {
             self.first = self.held.len();
         }
         self.held.push(entry);
@@ -48,7 +48,7 @@ impl FarDates {
         if self.first > 0 && others >= self.first * ONE_IN {
             self.left_out.extend(self.held.drain(..self.first).map(|entry| entry.arrival));
             self.keep();
-        } else if self.first == 0 && others > MOST {
+        } else if self.first == 0 && others > MOST_FAR {
             self.keep();
         }
     }
@@ -96,6 +96,18 @@ mod tests {
         pop(&mut dates);
         let days = |entry: &LoggedRequest<'_>| entry.arrival.0 / DAY;
         (kept.iter().map(days).collect(), dates.left_out().iter().map(|date| date.0 / DAY).collect())
+    }
+
+    #[test]
+    fn more_requests_of_more_others_are_left_out_also_near_each_other() {
+        let many: Vec<u64> = (0..20_000).map(|request| 20_000 + request / 5_000).collect();
+        let with = |first: &[u64], last: &[u64]| [first, &many, last].concat();
+        let near: Vec<u64> = (0..MOST_FAR as u64).map(|request| 30_000 + request / 60).collect();
+        for (first, last) in [(&[][..], &near[..]), (&[0; 60], &[]), (&[0, 0], &near)] {
+            assert_eq!(filtered(with(first, last)), (many.clone(), [first, last].concat()));
+        }
+        let more = [30_000; MOST_FAR + 1];
+        assert_eq!(filtered(with(&[], &more)), (with(&[], &more), Vec::new()));
     }
 
     #[test]

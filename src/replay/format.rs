@@ -20,7 +20,7 @@ use std::borrow::Cow;
 use jiff::tz::TimeZone;
 use thiserror::Error;
 
-use self::container::container_message;
+use self::container::{LineParts, container_message};
 use self::dates::Dates;
 pub use self::dates::TimeUnit;
 use self::json::{CADDY, CLOUDFLARE, ENVOY, Known, NGINX, TIDEGATE, TRAEFIK};
@@ -37,6 +37,8 @@ pub struct LineReader {
     /// The fields of a JSON format, or those that the last directive of the W3C's format has named.
     map: FieldMap,
     dates: Dates,
+    /// Those of lines that a container runtime has divided.
+    parts: LineParts,
 }
 
 impl LineReader {
@@ -47,7 +49,7 @@ impl LineReader {
             Format::JsonFields(map) => map.clone(),
             _ => FieldMap::known(known_fields(&format)),
         };
-        Self { format, map, dates: Dates::new(zone) }
+        Self { format, map, dates: Dates::new(zone), parts: LineParts::default() }
     }
 
     /// The reader with a further field of JSON lines, by its path. Entries of other formats have all fields anyway. Fails if
@@ -63,10 +65,10 @@ impl LineReader {
         &self.format
     }
 
-    /// Reads a line, which has no line ending, perhaps as a container runtime has written it. Fails if the line is not in the
-    /// format, or is about a connection without a request.
+    /// Reads a line, which has no line ending, perhaps as a container runtime has written it: parts of a line are joined. Fails if
+    /// the line is not in the format, if it is about a connection without a request, or if further parts of it follow.
     pub fn read<'l>(&mut self, line: &'l [u8]) -> Result<LoggedRequest<'l>, LineError> {
-        match container_message(line) {
+        match self.parts.whole(line)? {
             Cow::Borrowed(message) => {
                 self.read_message(message).map_err(|error| error.after(line.len() - message.len()))
             }
@@ -224,6 +226,7 @@ impl FormatFit {
             match reader.read(line.as_ref()) {
                 Ok(_) => fit.requests += 1,
                 Err(LineError::NoRequest | LineError::Directive) => fit.others += 1,
+                Err(LineError::Part) => {}
                 Err(error) => drop(fit.error.get_or_insert(error)),
             }
         }

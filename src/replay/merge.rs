@@ -8,16 +8,13 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use super::entry::LoggedRequest;
-use super::far_dates::FAR;
+use super::far_dates::{FAR, MOST_FAR};
 use crate::time::{Micros, Timestamp};
 
 /// The most requests that are held.
 const MAX_HELD: usize = 100_000;
 /// The most bytes of their texts.
 const MAX_HELD_BYTES: usize = 32 * 1024 * 1024;
-
-/// The most requests that are left out because of their dates. If there are more, the logs are not sorted.
-const MOST_FAR: usize = 16;
 
 /// The identity of a log among those that are merged.
 pub(super) type LogId = usize;
@@ -42,7 +39,8 @@ pub(super) struct Merge {
     count: u64,
     /// Requests that came after their time had been returned.
     pub(super) late: u64,
-    /// The dates of a few requests that came so long after their time that they are left out.
+    /// The dates of a few requests that came so long after their time that they are left out. If there are more, the logs are not
+    /// sorted.
     pub(super) far: Vec<Timestamp>,
 }
 

@@ -9,6 +9,7 @@ use jiff::tz::TimeZone;
 
 use super::arrivals::ReadSummary;
 use super::entry::{LineError, LoggedRequest};
+use super::far_dates::MOST_FAR;
 use super::format::{Format, FormatError, LineReader, check_format, detect_format};
 use super::input::{Bytes, Progress, open};
 use super::lines::{LogLine, LogLines, trimmed};
@@ -157,7 +158,8 @@ impl OpenSource {
                     self.latest.add(entry.arrival);
                     return Some(entry.into_owned());
                 }
-                Err(LineError::Directive) => summary.lines -= 1,
+                Err(LineError::Directive | LineError::Part) => summary.lines -= 1,
+                Err(LineError::TooLong) => summary.too_long += 1,
                 Err(error) => summary.add_error(&self.name, self.number, line, error),
             }
         }
@@ -293,23 +295,30 @@ const JUMP: Micros = Micros(3_600 * Micros::SECOND.0);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Latest {
     pub(super) time: Timestamp,
-    /// Whether the last line was later by more than `JUMP`.
-    has_jumped: bool,
+    /// How many of the last lines were later by more than `JUMP`, without another line between them.
+    jumped: usize,
+    /// The earliest time of these lines.
+    earliest: Timestamp,
 }
 
 impl Latest {
     pub(super) fn new(time: Timestamp) -> Self {
-        Self { time, has_jumped: false }
+        Self { time, jumped: 0, earliest: time }
     }
 
-    /// Counts a further arrival. One that is much later counts only if the next one confirms it: otherwise one wrong time
-    /// would make all lines after it late.
+    /// Counts a further arrival. Those that are much later count only if more follow one another than can be left out as wrong:
+    /// otherwise a few wrong times would make all lines after them late.
     pub(super) fn add(&mut self, arrival: Timestamp) {
-        let is_jump = arrival > self.time.after(JUMP);
-        let is_confirmed = std::mem::replace(&mut self.has_jumped, is_jump);
-        if !is_jump || is_confirmed {
+        if arrival <= self.time.after(JUMP) {
             self.time = self.time.max(arrival);
-            self.has_jumped = false;
+            self.jumped = 0;
+            return;
+        }
+        self.earliest = if self.jumped == 0 { arrival } else { self.earliest.min(arrival) };
+        self.jumped += 1;
+        if self.jumped > MOST_FAR {
+            self.time = self.earliest;
+            self.jumped = 0;
         }
     }
 }

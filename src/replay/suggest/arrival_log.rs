@@ -1,9 +1,13 @@
 //! The arrivals of one key, compressed: a few bytes for each; and the histories of several limits, which share one budget of
 //! memory.
 
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use super::history::History;
+use super::majority::Texts;
 use crate::limit::Key;
 use crate::time::Timestamp;
 
@@ -112,10 +116,13 @@ pub struct Histories {
 }
 
 impl Histories {
-    /// `count` empty histories, which use at most about `budget` bytes.
+    /// `count` empty histories, which use at most about `budget` bytes, and in addition about 1 MiB together for the texts of user
+    /// agents and consumers.
     #[must_use]
     pub fn new(count: usize, budget: usize) -> Self {
-        Self { all: std::iter::repeat_with(History::default).take(count).collect(), budget, used: 0 }
+        let texts = <[Arc<Mutex<Texts>>; 2]>::default();
+        let all = std::iter::repeat_with(|| History::sharing(&texts)).take(count);
+        Self { all: all.collect(), budget, used: 0 }
     }
 
     /// Records an arrival in history `number`; see [`History::record`]. If the budget is exceeded, the largest history keeps
@@ -245,6 +252,22 @@ mod tests {
             many.key_count()
         );
         assert!(few.key_count().kept > 10);
+    }
+
+    #[test]
+    fn many_user_agents_do_not_reduce_the_keys_that_are_kept() {
+        let mut histories = Histories::new(2, 1 << 17);
+        for number in 0..5_000_u64 {
+            let agent = format!("{number} {}", "x".repeat(200));
+            for history in 0..2 {
+                let arrival = Arrival { at: Timestamp(number), cost: 1 };
+                histories.record(history, key(number % 100), arrival, || None);
+                histories.describe(history, key(number % 100), Some(agent.as_bytes()), None);
+            }
+        }
+        for history in histories.all() {
+            assert_eq!((history.key_count().kept, history.cut_logs()), (100, 0));
+        }
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! The arrivals of all keys of one limit, in bounded memory.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use hashbrown::HashTable;
+use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::arrival_log::{Arrival, ArrivalLog};
-use super::majority::Majority;
+use super::majority::{Majority, Texts};
 use crate::limit::Key;
 use crate::time::{Micros, Timestamp};
 
@@ -79,6 +81,12 @@ pub(super) struct KeyArrivals<'a> {
 }
 
 impl History {
+    /// An empty history, which shares the texts of user agents and of consumers with others.
+    pub(super) fn sharing([agents, consumers]: &[Arc<Mutex<Texts>>; 2]) -> Self {
+        let (agents, consumers) = (Majority::sharing(agents), Majority::sharing(consumers));
+        Self { agents, consumers, ..Self::default() }
+    }
+
     /// Records an arrival. `name` is called for keys that turn out to be frequent, for their readable form. `longest_log` is
     /// the most bytes for one key. Arrivals come in the order of time.
     pub fn record(
@@ -120,7 +128,7 @@ impl History {
         }
     }
 
-    /// The memory that it uses, in bytes.
+    /// The memory that it uses, in bytes, without the texts of user agents and consumers.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.entries.capacity() * size_of::<Entry>()
@@ -209,7 +217,7 @@ impl History {
 
     /// The user agent and the consumer of most requests of the key at this position, which made so many.
     #[must_use]
-    pub(super) fn description(&self, position: usize, requests: u64) -> [Option<&str>; 2] {
+    pub(super) fn description(&self, position: usize, requests: u64) -> [Option<Arc<str>>; 2] {
         [&self.agents, &self.consumers].map(|majority| majority.text(position, requests))
     }
 

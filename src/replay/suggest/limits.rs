@@ -70,6 +70,12 @@ impl LimitNumbers {
         refills_within(self.rate, self.burst, time)
     }
 
+    /// The time in which all of its units come back.
+    pub(super) fn refill_time(&self) -> Micros {
+        let micros = u128::from(self.burst) * u128::from(self.rate.period().0);
+        Micros(u64::try_from(micros.div_ceil(u128::from(self.rate.units()))).unwrap_or(u64::MAX))
+    }
+
     /// Whether `other` admits all that this limit admits. This limit is a token bucket.
     pub(super) fn implies(&self, other: &Self) -> bool {
         let in_period = |rate: Rate, period: Micros| {
@@ -168,6 +174,7 @@ mod tests {
         let numbers = LimitNumbers::present(&present, 20, 17).unwrap();
         assert_eq!((&*numbers.rate_text(), numbers.burst, numbers.least), ("20/minute", 100, 17));
         assert!(numbers.refills_within(Micros(300_000_000)) && !numbers.refills_within(Micros(299_999_999)));
+        assert_eq!(numbers.refill_time(), Micros(300_000_000));
         assert!(LimitNumbers::present(&present, u64::MAX, u64::MAX).is_none());
     }
 

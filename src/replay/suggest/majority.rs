@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
 /// The most different texts that are kept.
 const MOST_TEXTS: usize = 2_000;
 /// The most bytes of a text that are kept.
@@ -10,14 +12,20 @@ const LONGEST: usize = 200;
 /// The number of all texts beyond [`MOST_TEXTS`].
 const OTHER: u32 = u32::MAX;
 
+/// Different texts with their numbers, which several majorities share. They are at most [`MOST_TEXTS`] of [`LONGEST`] bytes, in
+/// addition to any budget of memory.
+#[derive(Debug, Default)]
+pub(super) struct Texts {
+    numbers: HashMap<Arc<str>, u32>,
+    all: Vec<Arc<str>>,
+}
+
 /// The text of most requests of each key, by a majority vote: equal texts support a candidate, and others outweigh them (Boyer,
 /// Moore: MJRTY, a fast majority vote algorithm, 1981). Keys have positions.
 #[derive(Debug, Default)]
 pub(super) struct Majority {
-    numbers: HashMap<Arc<str>, u32>,
-    texts: Vec<Arc<str>>,
+    texts: Arc<Mutex<Texts>>,
     votes: Vec<Vote>,
-    text_bytes: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -26,11 +34,33 @@ struct Vote {
     count: u32,
 }
 
+impl Texts {
+    /// The number of a text, which is added if there is room.
+    fn number(&mut self, text: &str) -> u32 {
+        if let Some(number) = self.numbers.get(text) {
+            return *number;
+        }
+        if self.all.len() == MOST_TEXTS {
+            return OTHER;
+        }
+        let number = u32::try_from(self.all.len()).unwrap_or(OTHER);
+        let text: Arc<str> = text.into();
+        self.all.push(Arc::clone(&text));
+        self.numbers.insert(text, number);
+        number
+    }
+}
+
 impl Majority {
+    /// A majority of texts that others share.
+    pub fn sharing(texts: &Arc<Mutex<Texts>>) -> Self {
+        Self { texts: Arc::clone(texts), votes: Vec::new() }
+    }
+
     /// Counts a request of the key at this position.
     pub fn add(&mut self, position: usize, text: &[u8]) {
         let text = String::from_utf8_lossy(&text[..text.len().min(LONGEST)]);
-        let number = self.numbers.get(&*text).copied().unwrap_or_else(|| self.insert(&text));
+        let number = self.texts.lock().number(&text);
         if self.votes.len() <= position {
             self.votes.resize(position + 1, Vote::default());
         }
@@ -46,9 +76,9 @@ impl Majority {
 
     /// The text of the key at this position, which made so many requests; none if it is not certain that a third of them have
     /// the same one.
-    pub fn text(&self, position: usize, requests: u64) -> Option<&str> {
+    pub fn text(&self, position: usize, requests: u64) -> Option<Arc<str>> {
         let vote = self.votes.get(position).filter(|vote| u64::from(vote.count) * 3 >= requests.max(1))?;
-        self.texts.get(usize::try_from(vote.text).ok()?).map(|text| &**text)
+        self.texts.lock().all.get(usize::try_from(vote.text).ok()?).cloned()
     }
 
     /// Keeps the keys at these positions, which move up.
@@ -61,21 +91,9 @@ impl Majority {
         self.votes.shrink_to_fit();
     }
 
-    /// The memory that it uses, in bytes.
+    /// The memory that it uses, in bytes, without the texts.
     pub fn bytes(&self) -> usize {
-        self.votes.capacity() * size_of::<Vote>() + self.text_bytes
-    }
-
-    fn insert(&mut self, text: &str) -> u32 {
-        if self.texts.len() == MOST_TEXTS {
-            return OTHER;
-        }
-        let number = u32::try_from(self.texts.len()).unwrap_or(OTHER);
-        let text: Arc<str> = text.into();
-        self.text_bytes += text.len() + 4 * size_of::<Arc<str>>();
-        self.texts.push(Arc::clone(&text));
-        self.numbers.insert(text, number);
-        number
+        self.votes.capacity() * size_of::<Vote>()
     }
 }
 
@@ -90,7 +108,7 @@ mod tests {
             agents.add(1, if request % 3 == 0 { b"curl/8" } else { b"Firefox" });
             agents.add(2, format!("agent {request}").as_bytes());
         }
-        let text = |agents: &Majority, position| agents.text(position, 90).map(str::to_owned);
+        let text = |agents: &Majority, position| agents.text(position, 90).map(|text| text.to_string());
         assert_eq!(
             [0, 1, 2, 3].map(|position| text(&agents, position)),
             [None, Some("Firefox".to_owned()), None, None]
@@ -101,12 +119,14 @@ mod tests {
 
     #[test]
     fn texts_are_bounded() {
-        let mut agents = Majority::default();
+        let texts = Arc::default();
+        let mut agents = [Majority::sharing(&texts), Majority::sharing(&texts)];
         for number in 0..3 * MOST_TEXTS {
-            agents.add(0, format!("{number} {}", "é".repeat(LONGEST)).as_bytes());
+            agents[number % 2].add(0, format!("{number} {}", "é".repeat(LONGEST)).as_bytes());
         }
-        assert!(agents.bytes() < MOST_TEXTS * (LONGEST + 80), "{}", agents.bytes());
-        agents.add(1, b"one more");
-        assert_eq!(agents.text(1, 1), None);
+        let bytes: usize = texts.lock().all.iter().map(|text| text.len()).sum();
+        assert!(bytes <= MOST_TEXTS * LONGEST * 3 / 2 && texts.lock().all.len() == MOST_TEXTS, "{bytes}");
+        agents[0].add(1, b"one more");
+        assert_eq!(agents[0].text(1, 1), None);
     }
 }

@@ -104,6 +104,28 @@ impl Measure<'_> {
         without_redundant(limits.into_iter().flatten().filter(|limit| limit.refills_within(length)))
     }
 
+    /// The units by which clients are compared: the least of the present limit's rate that deny nothing, or without one the least N
+    /// for a bucket of N a minute.
+    pub fn units(&self, needs: &Needs) -> u64 {
+        if self.present.is_some() { needs.present.largest() } else { needs.minute.largest() }
+    }
+
+    /// The rate with these units; none if a limit can't have so many.
+    pub fn rate_text(&self, units: u64) -> Option<String> {
+        match self.present {
+            Some(present) => Some(LimitNumbers::present(present, units.max(1), units)?.rate_text()),
+            None => Some(format!("{units}/minute")),
+        }
+    }
+
+    /// The shortest part of a log from which a limit can be suggested for these clients: the time in which the units of the present
+    /// limit come back, or without one those of a limit by the minute. None if a limit can't have as many units as they need.
+    pub fn shortest_part(&self, needs: &Needs, headroom: f64) -> Option<Micros> {
+        let Some(present) = self.present else { return Some(Micros(MINUTE_MICROS)) };
+        let least = needs.present.largest();
+        Some(LimitNumbers::present(present, with_headroom(least, headroom).max(1), least)?.refill_time())
+    }
+
     /// The pair of rate and burst that admits the fewest units in [`BURST_TIME`].
     fn burst(&self, needs: &Needs, enlarge: &impl Fn(u64) -> u64) -> Option<LimitNumbers> {
         let in_burst_time = |rate: Rate, burst: u64| {
@@ -127,11 +149,6 @@ impl Needs {
             needs.change(client, Distribution::remove);
         }
         needs
-    }
-
-    /// The least N for a bucket of N a minute that denies nothing.
-    pub fn units_per_minute(&self) -> u64 {
-        self.minute.largest()
     }
 
     /// Whether the present limit denies requests of a client with any units of its rate.

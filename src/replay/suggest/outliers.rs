@@ -22,16 +22,17 @@ const MOST_FOR_REQUESTS: u64 = 10_000;
 const PRECISION: u128 = 1_000_000;
 
 /// A few clients that need far more than the others, and are not left out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outliers {
     /// How many clients would have to be left out.
     pub left_out: u64,
     /// How many clients there are.
     pub clients: u64,
-    /// The units by the minute that the limit needs with them.
-    pub units: u64,
-    /// And without them.
-    pub others: u64,
+    /// The rate that is enough for all clients, such as `300/minute`: that of the present limit, with its burst in proportion, or
+    /// without one that of a limit by the minute. None if no rate is enough.
+    pub rate: Option<String>,
+    /// The rate that is enough without them.
+    pub others: String,
 }
 
 /// The needs of the clients that are not left out, and a few among them that need far more than the others.
@@ -63,11 +64,13 @@ impl Remaining {
             ShareOf::Requests => largest(most, fits),
         };
         let needs = without(count);
-        let units = needs.units_per_minute();
+        let units = measure.units(&needs);
         let outliers = (count + 1..=ranked.len().min(count * 2 + FEW)).find_map(|left_out| {
-            let others = without(left_out).units_per_minute();
+            let others = measure.units(&without(left_out));
+            let is_far_above = others.saturating_mul(FAR_ABOVE) <= units;
+            let others = measure.rate_text(others).filter(|_| is_far_above)?;
             let (left_out, clients) = (left_out as u64, all.clients);
-            (others * FAR_ABOVE <= units).then_some(Outliers { left_out, clients, units, others })
+            Some(Outliers { left_out, clients, rate: measure.rate_text(units), others })
         });
         Self { needs, outliers }
     }

@@ -151,7 +151,7 @@ pub(super) fn listed(history: &History, quotas: &[Quota]) -> Vec<ListedClient> {
         let read = history.read(position, span, &mut buffer)?;
         let requests = read.arrivals.len() as u64;
         let [user_agent, consumer] =
-            history.description(position, requests).map(|text| text.map(str::to_owned));
+            history.description(position, requests).map(|text| text.map(|text| text.to_string()));
         Some(ListedClient {
             name: history.name(read.key).map_or_else(|| tag(read.key), str::to_owned),
             requests,

@@ -5,28 +5,30 @@ use std::fmt::Write as _;
 use toml_edit::{DocumentMut, Item, Table, Value};
 
 use super::check::Check;
-use super::limits::Role;
+use super::limits::{Role, rate_text};
 use super::settings::{SuggestSettings, SuggestionSubject};
 use super::suggestion::SuggestedLimit;
 use super::warning::percent;
 use crate::convert::toml_string;
-use crate::limit::Quota;
+use crate::limit::{Quota, Rate};
+use crate::time::Micros;
 
-/// The limits in the text of a configuration.
+/// The limits in the texts of a configuration.
 #[derive(Clone, Debug, Default)]
-pub struct WrittenLimits(DocumentMut);
+pub struct WrittenLimits(Vec<DocumentMut>);
 
 impl WrittenLimits {
-    /// The limits of a text; none if it is not TOML.
+    /// The limits of the texts of all files; none of one that is not TOML.
     #[must_use]
-    pub fn parse(text: &str) -> Self {
-        Self(text.parse().unwrap_or_default())
+    pub fn parse<T: AsRef<str>>(texts: &[T]) -> Self {
+        Self(texts.iter().filter_map(|text| text.as_ref().parse().ok()).collect())
     }
 
     /// The table of a limit with all of its keys and their comments, as a text of its own.
     #[must_use]
     pub fn table(&self, name: &str) -> Option<String> {
-        let mut table = self.0.get("limits")?.get(name)?.clone().into_table().ok()?;
+        let written = self.0.iter().find_map(|document| document.get("limits")?.get(name))?;
+        let mut table = written.clone().into_table().ok()?;
         table.set_implicit(false);
         table.set_dotted(false);
         let mut limits = Table::new();
@@ -58,7 +60,7 @@ pub(super) fn toml(
         let _ = writeln!(text, "# In place of [limits.{}]:", subject.name);
         for limit in limits {
             let edited = subject.table.as_deref().and_then(|table| with_numbers(table, limit, present));
-            let _ = write!(text, "\n{}", edited.unwrap_or_else(|| table(limit, &subject.key)));
+            let _ = write!(text, "\n{}", edited.unwrap_or_else(|| by_hand(subject.table.as_deref(), limit)));
         }
         return text;
     }
@@ -96,6 +98,37 @@ fn table(limit: &SuggestedLimit, key: &[String]) -> String {
         Role::Day => format!("algorithm = \"fixed_window\"\nrate = \"{}\"\n", limit.rate),
     };
     format!("[limits.{}]\n{lines}key = {key}\n", limit.name)
+}
+
+/// The numbers of a limit as comments, where its table can't be edited: a table with nothing else would lose its other keys.
+fn by_hand(table: Option<&str>, limit: &SuggestedLimit) -> String {
+    let document: Option<DocumentMut> = table.and_then(|table| table.parse().ok());
+    let keys = document.as_ref().and_then(|it| it.get("limits")?.get(&*limit.name)?.as_table_like());
+    let others = keys.into_iter().flat_map(|keys| keys.iter().map(|(key, _)| key));
+    let others: Vec<&str> = others.filter(|key| !["rate", "burst", "queue"].contains(key)).collect();
+    let others = if others.is_empty() {
+        "algorithm, key, cost, charge_on, on_missing, allow, block, tiers, overrides, ban and mode".to_owned()
+    } else {
+        others.join(", ")
+    };
+    let rates = match &limit.numbers.quota {
+        Quota::SlidingLog(log) => {
+            log.numbers().chunks_exact(2).map(|rate| Rate::new(rate[0], Micros(rate[1]))).collect()
+        }
+        _ => vec![Ok(limit.numbers.rate)],
+    };
+    let rates: Vec<String> =
+        rates.into_iter().flatten().map(|rate| format!("\"{}\"", rate_text(rate))).collect();
+    let rate = if let [rate] = &rates[..] { rate.clone() } else { format!("[{}]", rates.join(", ")) };
+    let burst = match &limit.numbers.quota {
+        Quota::TokenBucket(_) | Quota::IntervalBucket(_) => format!("#   burst = {}\n", limit.burst),
+        Quota::Gcra(_) => format!("#   burst = {}\n", limit.burst - 1),
+        Quota::LeakyBucket(_) => format!("#   queue = {}\n", limit.burst - 1),
+        _ => String::new(),
+    };
+    format!(
+        "# Its table can't be edited here. Write these values to it, and keep its other keys ({others}):\n#   rate = {rate}\n{burst}"
+    )
 }
 
 /// The table of a limit with other numbers; all else stays as it is.
@@ -139,7 +172,7 @@ fn replace(value: &mut Value, new: impl Into<Value>) {
 mod tests {
     use super::*;
     use crate::config;
-    use crate::replay::suggest::limits::{LimitNumbers, rate_text};
+    use crate::replay::suggest::limits::LimitNumbers;
 
     /// The table of the limit `a` of this text with so many units of its rate.
     fn edited(text: &str, units: u64) -> String {
@@ -154,20 +187,53 @@ mod tests {
             gate.limits.policies[gate.limit_named("a").unwrap()].quota.clone()
         };
         let present = policy(text);
-        let numbers = LimitNumbers::present(&present, units, 1).unwrap();
-        let limit = SuggestedLimit {
+        let limit = suggested(LimitNumbers::present(&present, units, 1).unwrap());
+        let table = WrittenLimits::parse(&[text]).table("a").unwrap();
+        let edited = with_numbers(&table, &limit, &present).unwrap();
+        // The configuration has the suggested limit.
+        assert_eq!(policy(&edited), limit.numbers.quota, "{edited}");
+        edited
+    }
+
+    #[test]
+    fn a_table_that_cannot_be_edited_keeps_its_other_keys_by_hand() {
+        let rate = |units| Rate::new(units, Micros(1_000_000)).unwrap();
+        let leaky = Quota::leaky_bucket(rate(10), 5).unwrap();
+        let window = Quota::sliding_log(&[rate(10), Rate::new(100, Micros(60_000_000)).unwrap()]).unwrap();
+        let subject = |table: Option<&str>| SuggestionSubject {
+            name: "a".to_owned(),
+            is_configured: true,
+            key: vec!["path".to_owned()],
+            table: table.map(str::to_owned),
+            ..SuggestionSubject::default()
+        };
+        for (present, units, table, expected) in [
+            (&leaky, 5, None, "rate = \"5/s\"\n#   queue = 3\n"),
+            (&window, 50, None, "rate = [\"50/minute\", \"5/s\"]\n"),
+            (
+                &leaky,
+                5,
+                Some("[limits.a]\ncharge_on = [401]\nqueue = 4\nmode = \"shadow\"\n"),
+                "(charge_on, mode)",
+            ),
+        ] {
+            let numbers = LimitNumbers::present(present, units, 1).unwrap();
+            let limit = suggested(numbers);
+            let text = toml((&subject(table), &SuggestSettings::default()), &[limit], None, Some(present));
+            assert!(text.contains(expected), "{text}");
+            assert!(text.lines().all(|line| line.is_empty() || line.starts_with('#')), "{text}");
+        }
+    }
+
+    fn suggested(numbers: LimitNumbers) -> SuggestedLimit {
+        SuggestedLimit {
             name: "a".to_owned(),
             role: Role::Present,
             rate: rate_text(numbers.rate),
             burst: numbers.burst,
             least: 1,
             numbers,
-        };
-        let table = WrittenLimits::parse(text).table("a").unwrap();
-        let edited = with_numbers(&table, &limit, &present).unwrap();
-        // The configuration has the suggested limit.
-        assert_eq!(policy(&edited), limit.numbers.quota, "{edited}");
-        edited
+        }
     }
 
     #[test]

@@ -118,6 +118,13 @@ pub fn suggest(
     let quotas: Vec<Quota> = limits.iter().map(|limit| limit.quota.clone()).collect();
     let limits: Vec<SuggestedLimit> =
         limits.into_iter().map(|limit| SuggestedLimit::new(&subject, limit)).collect();
+    let mut warnings = Warning::all(history, &subject, &chosen, settings);
+    if limits.is_empty() && !chosen.needs.fits_no_units() {
+        let needed = measure.shortest_part(&chosen.needs, settings.headroom);
+        let part = chosen.needs.part.length();
+        let too_short = |needed| Warning::NoLimit { part, needed, fit: settings.fit };
+        warnings.push(needed.map_or(Warning::TooManyUnits, too_short));
+    }
     let of_current = |part: HistoryPart| check(history, part, current);
     let checked = held_back.map(|part| check(history, part, &quotas));
     Some(Suggestion {
@@ -132,7 +139,7 @@ pub fn suggest(
         fit: check(history, fit, &quotas),
         current: held_back.filter(|_| !current.is_empty()).map(of_current),
         listed: listed(history, &quotas),
-        warnings: Warning::all(history, &subject, &chosen, settings),
+        warnings,
         held_back: checked,
         subject,
     })

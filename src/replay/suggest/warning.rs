@@ -1,6 +1,7 @@
 //! What a suggestion can't know.
 
 use std::fmt;
+use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
@@ -49,6 +50,17 @@ pub enum Warning {
     CutLogs(usize),
     /// No units of the rate of the present limit would be enough.
     NoRoom,
+    /// No limit is suggested, because the part that the numbers are from is too short.
+    NoLimit {
+        /// The length of that part.
+        part: Micros,
+        /// The shortest length from which a limit is suggested.
+        needed: Micros,
+        /// The share of the log that this part is.
+        fit: f64,
+    },
+    /// No limit is suggested, because a limit can't have as many units as the clients need.
+    TooManyUnits,
     /// Requests that the limit does not count.
     Uncharged(u64),
     /// Requests of keys with other numbers.
@@ -75,8 +87,8 @@ impl Warning {
             warnings.push(Self::PartOfWeek(length));
         }
         let share = settings.deny_at_most;
-        if let Some(outliers) = chosen.outliers {
-            warnings.push(Self::Outliers(outliers));
+        if let Some(outliers) = &chosen.outliers {
+            warnings.push(Self::Outliers(outliers.clone()));
         } else if settings.of == ShareOf::Clients
             && share > 0.0
             && fit.clients > 1
@@ -123,6 +135,12 @@ fn least_share(count: u64, clients: u64) -> String {
     format!("{share}%")
 }
 
+/// The length of which this is the share `fit`.
+#[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+fn enlarged(part: Micros, fit: f64) -> Micros {
+    Micros((part.0 as f64 / fit).round() as u64)
+}
+
 /// Formats a share as a percentage with as many decimals as it needs, such as `0.1 %`.
 #[must_use]
 pub fn percent(share: f64) -> String {
@@ -131,7 +149,7 @@ pub fn percent(share: f64) -> String {
 }
 
 impl Warning {
-    /// Formats the warnings about what is not counted.
+    /// Formats the warnings about what is not counted, and about limits that are not suggested.
     fn fmt_uncounted(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sampled { kept, keys } => write!(
@@ -146,6 +164,22 @@ impl Warning {
             Self::NoRoom => write!(
                 f,
                 "clients send several requests at once, which this limit denies at any rate: give it a burst or a queue"
+            ),
+            Self::NoLimit { part, needed, fit } => {
+                let text = |length: &Micros| format_duration(Duration::from_secs(length.ceil_secs()));
+                write!(
+                    f,
+                    "no limit is suggested, because its units would come back in {}, and the numbers are from {} of the log, which \
+                     don't show what it does: use logs of at least {}",
+                    text(needed),
+                    text(part),
+                    text(&enlarged(*needed, *fit))
+                )
+            }
+            Self::TooManyUnits => write!(
+                f,
+                "no limit is suggested, because the clients need more units than a limit can count: use a lower cost, or leave \
+                 clients out with --deny-at-most"
             ),
             Self::Uncharged(requests) => write!(
                 f,
@@ -171,7 +205,7 @@ impl fmt::Display for Warning {
                 plural(*clients)
             ),
             Self::ShortTime(length) => {
-                let seconds = std::time::Duration::from_secs(length.ceil_secs());
+                let seconds = Duration::from_secs(length.ceil_secs());
                 let length = format_duration(seconds);
                 write!(
                     f,
@@ -190,14 +224,19 @@ impl fmt::Display for Warning {
                 plural(*clients),
                 least_share(1, *clients)
             ),
-            Self::Outliers(Outliers { left_out, clients, units, others }) => write!(
-                f,
-                "few clients set the numbers: without the {left_out} that need{} most, {others} a minute would suffice in \
-                 place of {units}; see the list of clients, and leave {} out with --share-of clients --deny-at-most {}",
-                if *left_out == 1 { "s" } else { "" },
-                if *left_out == 1 { "it" } else { "them" },
-                least_share(*left_out, *clients)
-            ),
+            Self::Outliers(Outliers { left_out, clients, rate, others }) => {
+                let (verb, they) = if *left_out == 1 { ("needs", "it") } else { ("need", "them") };
+                let instead = rate.as_deref().map_or_else(
+                    || format!("and with {they} no rate is enough"),
+                    |rate| format!("in place of {rate}"),
+                );
+                write!(
+                    f,
+                    "few clients set the numbers: without the {left_out} that {verb} most, a limit of {others} has room for all \
+                     requests, {instead}; see the list of clients, and leave {they} out with --share-of clients --deny-at-most {}",
+                    least_share(*left_out, *clients)
+                )
+            }
             Self::NothingHeldBack => write!(f, "no requests were held back: the numbers are not checked"),
             uncounted => uncounted.fmt_uncounted(f),
         }

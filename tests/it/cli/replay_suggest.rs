@@ -117,7 +117,12 @@ fn lines_with_wrong_dates_change_no_suggestion() {
     let middle = format!("{}{rest}", &first[first_end..]);
     let first = &first[..first_end];
     let wrong = |second| line(second, "192.0.2.1", 200);
+    let several = |from: i64| (from..from + 30).map(wrong).collect::<String>();
     for log in [
+        format!("{}{log}", several(0)),
+        format!("{first}{}{middle}", several(0)),
+        format!("{first}{}{middle}", several(4_070_908_800)),
+        format!("{log}{}", several(4_070_908_800)),
         format!("{}{log}", wrong(0)),
         format!("{first}{}{middle}", wrong(0)),
         format!("{first}{}{middle}", wrong(4_070_908_800)),
@@ -251,4 +256,34 @@ fn no_limit_is_suggested_that_is_slower_than_the_log() {
     assert_eq!((&suggestion["limits"], &suggestion["toml"]), (&Value::Array(Vec::new()), &"".into()));
     let text = suggestion["warnings"].to_string();
     assert!(text.contains("no limit is suggested whose units come back in a longer time"), "{text}");
+    let why = "no limit is suggested, because its units would come back in 1h, and the numbers are from 34s of the log, which don't \
+               show what it does: use logs of at least 1h 10m";
+    assert!(text.contains(why), "{text}");
+    let text = replay(directory.path(), &[]).stdout;
+    assert!(text.contains(&format!("warning: {why}")), "{text}");
+}
+
+#[test]
+fn a_warning_about_few_clients_is_about_the_limit_that_is_meant() {
+    let directory = tempfile::tempdir().unwrap();
+    // Each client sends ten requests an hour, and one of them 515.
+    let others = (0..300).flat_map(|client| {
+        (0..200).map(move |n| (n * 361, format!("192.0.{}.{}", client / 200, client % 200), 200))
+    });
+    let one = (0..10_000).map(|n| (n * 7, "203.0.113.1".to_owned(), 200));
+    std::fs::write(directory.path().join("access.log"), lines(others.chain(one))).unwrap();
+    let warning = |configuration: &Value| {
+        let mut warnings = configuration["suggestions"][0]["warnings"].as_array().unwrap().iter();
+        let of = |it: &Value| it.as_str().filter(|text| text.starts_with("few clients")).map(str::to_owned);
+        warnings.find_map(of).unwrap_or_else(|| panic!("{configuration}"))
+    };
+    let args = ["--deny-at-most", "0"];
+    let text = warning(&report(directory.path(), &args));
+    assert!(text.contains("without the 1 that needs most, a limit of 1/minute has room"), "{text}");
+    let config =
+        "listen = \"127.0.0.1:0\"\n[limits.sign-in]\nalgorithm = \"sliding_log\"\nrate = \"500/hour\"\n";
+    std::fs::write(directory.path().join("tidegate.toml"), format!("{config}{ROUTE}")).unwrap();
+    let text = warning(&report(directory.path(), &args));
+    let expected = "without the 1 that needs most, a limit of 10/hour has room for all requests, in place of 515/hour; see";
+    assert!(text.contains(expected), "{text}");
 }

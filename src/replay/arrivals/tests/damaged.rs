@@ -32,6 +32,29 @@ fn bad_lines_are_counted_and_do_not_stop() {
 }
 
 #[test]
+fn lines_that_a_container_runtime_has_divided_are_joined() {
+    let directory = TempDir::new().unwrap();
+    let of = |tag: &str, stream: &str, text: &str| format!("2026-11-22T12:00:00.1Z {stream} {tag} {text}\n");
+    let long = combined(0, &format!("/{}", "a".repeat(40_000)));
+    let [a, b, c] = [&long[..16_384], &long[16_384..32_768], long[32_768..].trim_end()];
+    let half = "x".repeat(600_000);
+    let lines = [
+        of("P", "stdout", a),
+        of("F", "stderr", "started"),
+        of("P", "stdout", b),
+        of("F", "stdout", c),
+        of("F", "stdout", combined(1, "/b").trim_end()),
+        of("P", "stdout", &half),
+        of("F", "stdout", &half),
+        of("F", "stdout", combined(2, "/c").trim_end()),
+    ];
+    let (found, summary) = read(&[log(&directory, "0.log", &lines)], &options());
+    let lengths: Vec<usize> = found.iter().map(|(target, _)| target.len()).collect();
+    assert_eq!(lengths, [40_001, 2, 2]);
+    assert_eq!((summary.lines, summary.entries, summary.malformed, summary.too_long), (5, 3, 1, 1));
+}
+
+#[test]
 fn a_log_that_is_cut_is_read_as_far_as_possible() {
     let directory = TempDir::new().unwrap();
     let lines: Vec<String> =

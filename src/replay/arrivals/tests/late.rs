@@ -54,6 +54,23 @@ fn one_wrong_time_does_not_make_other_lines_late() {
 }
 
 #[test]
+fn a_few_wrong_times_in_a_row_do_not_make_other_lines_late() {
+    let directory = TempDir::new().unwrap();
+    let day = 86_400.0;
+    let noon = 1_795_348_800.0;
+    for after in [2.0 * day, 900.0 * day] {
+        let wrong = (0..60).map(|second| caddy(noon + after + f64::from(second), 0.0, "/wrong"));
+        let lines = |from: u32| (from..from + 9_000).map(|second| caddy(noon + f64::from(second), 0.0, "/"));
+        let all: Vec<String> = lines(0).chain(wrong).chain(lines(9_000)).collect();
+        let (found, summary) = read(&[log(&directory, "caddy.log", &all)], &options());
+        let is_far = after > 7.0 * day;
+        assert_eq!((summary.late, summary.far_dates.len()), (0, if is_far { 60 } else { 0 }));
+        assert_eq!(found[17_999], ("/".to_owned(), 1_795_366_799_000_000));
+        assert_eq!(found.len(), if is_far { 18_000 } else { 18_060 });
+    }
+}
+
+#[test]
 fn long_requests_do_not_make_others_late() {
     let directory = TempDir::new().unwrap();
     for (took, is_by_end, is_late) in [(60.0, false, false), (60.0, true, false), (400.0, true, true)] {
