@@ -32,7 +32,7 @@ pub use self::in_flight::{Flight, FlightCharges, RequestsInFlight, lease};
 pub use self::input::Progress;
 pub use self::part_sources::{PartSourceError, PartSources};
 pub use self::planned::{HeadError, PlannedEntry};
-pub use self::player::{PlayedEntry, Player, ReplayVerdict};
+pub use self::player::{PlayedEntry, PlayedRequest, Player, ReplayVerdict, RequestCourse};
 pub use self::replayer::{Findings, MemoryBudget, Replayer};
 pub use self::report::{
     BadLineReport, ConfigurationReport, DeniedKey, LimitReport, LineCounts, LogReport, MissingPartReport,

@@ -93,7 +93,7 @@ fn print_text(args: &CheckArgs, name: &str, loaded: &Loaded) -> CommandResult {
         complain(format!("\n{name}: {count}, which --strict does not allow"));
         return Err(Failure::Usage);
     }
-    let mut lines = vec![format!("{name} is valid: {}", summary(&loaded.config))];
+    let mut lines = vec![format!("{name} is valid: {}", summary(loaded))];
     lines.extend(granting_limits(&loaded.config));
     print(&lines.join("\n"))?;
     if !args.connect {
@@ -130,7 +130,8 @@ fn granting_limits(config: &Config) -> impl Iterator<Item = String> {
 }
 
 /// Summarizes a configuration, such as `1 route, 2 limits, 1 upstream, counts in this process`.
-fn summary(config: &Config) -> String {
+fn summary(loaded: &Loaded) -> String {
+    let config = &loaded.config;
     let snapshot = &config.snapshot;
     let store = match &config.store {
         StoreSpec::Memory => "counts in this process".to_owned(),
@@ -142,6 +143,8 @@ fn summary(config: &Config) -> String {
         counted(snapshot.upstreams.len(), "upstream"),
         store,
     ];
+    let included = loaded.included.len();
+    counts.extend((included > 0).then(|| counted(included, "included file")));
     let acme = config.acme.as_ref();
     counts.extend(
         acme.map(|acme| format!("{} from {}", counted(acme.names.len(), "certificate"), acme.server())),

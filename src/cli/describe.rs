@@ -1,5 +1,6 @@
 //! Describes limits in sentences, for readers that do not know the algorithm.
 
+use crate::gate::DenyStatus;
 use crate::limit::{
     Ahead, Align, CalendarUnit, Policy, Quota, Rate, SlidingLog, SlidingWindow, Slots, Window,
 };
@@ -25,6 +26,16 @@ pub(super) fn ahead(policy: &Policy) -> Option<String> {
     Some(format!(
         "a grant lasts for {granted_for} and has at most {most} of the available units, which are reserved for {held_for} at most"
     ))
+}
+
+/// Describes what a client gets whose request is denied.
+pub(super) fn denial(status: DenyStatus) -> String {
+    match status {
+        DenyStatus::Status(status) => format!("with {status}"),
+        DenyStatus::Close => {
+            "without a response: the connection is closed, or over HTTP/2 the stream is reset".to_owned()
+        }
+    }
 }
 
 /// Units of time in microseconds, the longest first.

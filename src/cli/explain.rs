@@ -14,12 +14,13 @@ use clap::{ArgAction, Args};
 use http::header::HeaderName;
 use http::{HeaderValue, Method, Uri};
 
-use self::explained::ResponseInfo;
+pub(super) use self::explained::{CountedRequest, Explained, ResponseInfo};
+use self::report::Arrival;
 use super::completions;
 use super::file::FileArgs;
 use super::output::{CommandResult, Failure, print, print_json};
 use crate::config::Loaded;
-use crate::gate::{ClientIdentity, Descriptor};
+use crate::gate::{ClientIdentity, Descriptor, RecordedParts};
 use crate::http1::{RequestHead, names};
 use crate::server::ListenerSpec;
 
@@ -81,41 +82,91 @@ pub(super) struct ExplainArgs {
     json: bool,
 }
 
+/// A request that is made up: by arguments, or by a test.
+#[derive(Clone, Copy)]
+pub(super) struct MadeUpRequest<'a> {
+    pub method: &'a str,
+    /// The URL, or its path alone.
+    pub url: &'a str,
+    /// Headers, each as `NAME: VALUE`.
+    pub headers: &'a [String],
+    pub body: Option<&'a [u8]>,
+    /// The peer that sends it.
+    pub from: IpAddr,
+    pub tls_subject: Option<&'a str>,
+    /// The name of the listener that receives it.
+    pub listener: Option<&'a str>,
+    /// What is known of it beside its head.
+    pub recorded: Option<&'a RecordedParts>,
+}
+
 /// Explains a request.
 pub(super) fn explain(args: &ExplainArgs) -> CommandResult {
     let usage = |error: String| Failure::Usage.error(error);
     if let Some([domain, entries]) = args.descriptor.as_deref() {
         return explain_descriptor(args, domain, entries);
     }
-    let (method, url) = (args.method.as_deref().unwrap_or_default(), args.url.as_deref().unwrap_or_default());
     let body = read_body(&args.data).map_err(usage)?;
-    let mut head = request_head(method, url, &args.headers).map_err(usage)?;
-    if let Some(body) = &body {
-        describe_body(&mut head, body);
-    }
-    let mut loaded = args.file.load()?;
-    if let Some(name) = &args.consumer {
-        assume_consumer(&mut loaded, name).map_err(usage)?;
-    }
-    let listener = listener(&loaded.config.listeners, args.listener.as_deref()).map_err(usage)?;
-    let by_listener = || listener.is_some_and(|spec| spec.tls.is_some());
-    let is_https = scheme_of(url).map_or_else(by_listener, |scheme| scheme == "https");
-    let client = ClientIdentity {
-        address: args.from,
+    let mut request = MadeUpRequest {
+        method: args.method.as_deref().unwrap_or_default(),
+        url: args.url.as_deref().unwrap_or_default(),
+        headers: &args.headers,
+        body: body.as_deref(),
+        from: args.from,
         tls_subject: args.tls_subject.as_deref(),
-        scheme: Some(if is_https { "https" } else { "http" }),
-        listener: listener.and_then(|spec| spec.name.as_deref()),
+        listener: args.listener.as_deref(),
+        recorded: None,
     };
-    let mut explained = report::explain(&loaded, client, &head, body.as_deref());
-    if let Some(redirect) = listener.and_then(|spec| spec.redirect.as_deref())
-        && loaded.config.snapshot.gate.locate(client, &head).scheme(&head.fields) != Some("https")
-    {
-        let location = redirect.location.fill("http", &head, None).unwrap_or_default();
-        let text = format!("the listener responds with {} to {location}, before any route", redirect.status);
-        explained.rows.row("listener", text);
-        explained.response = ResponseInfo::new("redirect", redirect.status);
-    }
+    let head = request.head().map_err(usage)?;
+    let loaded = args.file.load()?;
+    let recorded =
+        args.consumer.as_ref().map(|name| with_consumer(&loaded, name)).transpose().map_err(usage)?;
+    request.recorded = recorded.as_ref();
+    let explained = request.explain(&loaded, &head).map_err(usage)?;
     if args.json { print_json(&explained) } else { print(&explained.rows.into_text()) }
+}
+
+impl MadeUpRequest<'_> {
+    /// The head, as a client would send it.
+    pub fn head(&self) -> Result<RequestHead, String> {
+        let mut head = request_head(self.method, self.url, self.headers)?;
+        if let Some(body) = self.body {
+            describe_body(&mut head, body);
+        }
+        Ok(head)
+    }
+
+    /// The client.
+    pub fn client<'l>(&'l self, loaded: &'l Loaded) -> Result<ClientIdentity<'l>, String> {
+        let listener = listener(&loaded.config.listeners, self.listener)?;
+        let by_listener = || listener.is_some_and(|spec| spec.tls.is_some());
+        let is_https = scheme_of(self.url).map_or_else(by_listener, |scheme| scheme == "https");
+        Ok(ClientIdentity {
+            address: self.from,
+            tls_subject: self.tls_subject,
+            scheme: Some(if is_https { "https" } else { "http" }),
+            listener: listener.and_then(|spec| spec.name.as_deref()),
+        })
+    }
+
+    /// Explains it.
+    pub fn explain(&self, loaded: &Loaded, head: &RequestHead) -> Result<Explained, String> {
+        let client = self.client(loaded)?;
+        let arrival = Arrival { client, head, body: self.body, recorded: self.recorded };
+        let mut explained = report::explain(loaded, arrival);
+        let listener = listener(&loaded.config.listeners, self.listener)?;
+        if let Some(redirect) = listener.and_then(|spec| spec.redirect.as_deref())
+            && loaded.config.snapshot.gate.locate(client, head).scheme(&head.fields) != Some("https")
+        {
+            let location = redirect.location.fill("http", head, None).unwrap_or_default();
+            let text =
+                format!("the listener responds with {} to {location}, before any route", redirect.status);
+            explained.rows.row("listener", text);
+            explained.response = ResponseInfo::new("redirect", redirect.status);
+            explained.counted = None;
+        }
+        Ok(explained)
+    }
 }
 
 /// The listener with this name; without a name the only one, if there is only one.
@@ -144,12 +195,11 @@ fn explain_descriptor(args: &ExplainArgs, domain: &str, entries: &str) -> Comman
     if args.json { print_json(&explained) } else { print(&explained.rows.into_text()) }
 }
 
-/// Makes the consumer of this name that of every request.
-fn assume_consumer(loaded: &mut Loaded, name: &str) -> Result<(), String> {
-    let rules = loaded.config.snapshot.gate.consumers.as_mut();
+/// The parts of a request of this consumer of the file.
+fn with_consumer(loaded: &Loaded, name: &str) -> Result<RecordedParts, String> {
+    let rules = loaded.config.snapshot.gate.consumers.as_ref();
     let rules = rules.ok_or_else(|| "the file has no [consumers]".to_owned())?;
-    rules.assumed = Some(rules.named(name)?.clone());
-    Ok(())
+    Ok(RecordedParts { consumer: Some(rules.named(name)?.clone()), ..RecordedParts::default() })
 }
 
 /// The Host of a request without one.

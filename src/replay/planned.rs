@@ -47,7 +47,8 @@ impl PlannedEntry<'_> {
     }
 
     /// The name of the key of a charge. A key without one of its parts is that of the client's address.
-    pub(super) fn key_label(&self, charge: &Charge) -> Option<String> {
+    #[must_use]
+    pub fn key_label(&self, charge: &Charge) -> Option<String> {
         let parts = &self.gate.limit_rules[self.gate.limit_of(charge.policy)].key.parts;
         let is_by_client = || self.lacks(parts).contains(&true);
         self.key_name(charge).or_else(|| is_by_client().then(|| format!("client {}", self.client())))

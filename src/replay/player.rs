@@ -1,4 +1,4 @@
-//! Plays the requests of a log against the routes and limits of a configuration, on the clock of the log.
+//! Plays requests, such as those of a log, against the routes and limits of a configuration, on the clock of the log.
 //!
 //! A request is planned by the [`Gate`] and decided by the in-process store, the code that serves. A request holds its slots
 //! of concurrency limits from its arrival until the end that the log has, and limits with `charge_on` refund its units then,
@@ -11,12 +11,40 @@ use super::in_flight::{Flight, RequestsInFlight, lease};
 use super::part_sources::PartSources;
 use super::planned::{HeadError, PlannedEntry, request_head};
 use crate::consumers::ConsumerError;
-use crate::gate::{ClientIdentity, Gate, MissingPart, RequestError, RouteId};
+use crate::gate::{BodyFields, ClientIdentity, Gate, MissingPart, RecordedParts, RequestError, RouteId};
+use crate::http1::RequestHead;
 use crate::limit::{Charge, Charges, DecidedCharge, Decision, Holder, MAX_LEASE, Policy, PolicyId, Quota};
 use crate::limiter::is_unanswered;
 use crate::proxy::{ConfigSnapshot, Target};
 use crate::store::Memory;
 use crate::time::{Clock, Micros, Timestamp};
+
+/// What is known of the body of a request in a log.
+static NO_BODY: BodyFields = BodyFields::NONE;
+
+/// A request to play.
+#[derive(Clone, Copy, Debug)]
+pub struct PlayedRequest<'r> {
+    /// The peer that sends it.
+    pub client: ClientIdentity<'r>,
+    /// Its head.
+    pub head: &'r RequestHead,
+    /// The fields of its body that limits count by.
+    pub body: &'r BodyFields,
+    /// What its head lacks.
+    pub recorded: &'r RecordedParts,
+}
+
+/// When a request arrives and ends, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestCourse {
+    /// When it arrives.
+    pub arrival: Timestamp,
+    /// When its response has ended, if no limit delays it.
+    pub end: Timestamp,
+    /// Its final status, if that is known.
+    pub status: Option<u16>,
+}
 
 /// Plays requests, which must come in the order of their arrival.
 #[derive(Debug)]
@@ -88,21 +116,38 @@ impl<'g> Player<'g> {
         entry: &LoggedRequest<'_>,
         observe: impl FnOnce(&PlayedEntry, Option<&PlannedEntry<'_>>) -> T,
     ) -> T {
-        self.advance(entry.arrival);
+        let course = RequestCourse { arrival: entry.arrival, end: entry.end(), status: entry.status };
         let Some(client) = self.sources.client(self.gate, entry) else {
+            self.advance(entry.arrival);
             return observe(&PlayedEntry::without_plan(ReplayVerdict::Incomplete(HeadError::NoClient)), None);
         };
         let (head, recorded) = match request_head(entry, self.sources.host()) {
             Ok(head) => (head, self.sources.recorded(self.gate, entry)),
-            Err(error) => return observe(&PlayedEntry::without_plan(ReplayVerdict::Incomplete(error)), None),
+            Err(error) => {
+                self.advance(entry.arrival);
+                return observe(&PlayedEntry::without_plan(ReplayVerdict::Incomplete(error)), None);
+            }
         };
-        let client: ClientIdentity<'_> = client.into();
-        let plan = match self.gate.plan_recorded(client, &head, &recorded) {
+        let request =
+            PlayedRequest { client: client.into(), head: &head, body: &NO_BODY, recorded: &recorded };
+        self.play_request(request, course, observe)
+    }
+
+    /// Plays a request that is no line of a log.
+    pub fn play_request<T>(
+        &mut self,
+        request: PlayedRequest<'_>,
+        course: RequestCourse,
+        observe: impl FnOnce(&PlayedEntry, Option<&PlannedEntry<'_>>) -> T,
+    ) -> T {
+        self.advance(course.arrival);
+        let PlayedRequest { client, head, body, recorded } = request;
+        let plan = match self.gate.plan_recorded(client, head, body, recorded) {
             Ok(plan) => plan,
             Err(error) => return observe(&PlayedEntry::without_plan(ReplayVerdict::Rejected(error)), None),
         };
-        let planned = PlannedEntry { gate: self.gate, client, head: &head, plan: &plan, recorded: &recorded };
-        let played = self.decide(&planned, entry);
+        let planned = PlannedEntry { gate: self.gate, client, head, plan: &plan, recorded };
+        let played = self.decide(&planned, course);
         observe(&played, Some(&planned))
     }
 
@@ -112,7 +157,7 @@ impl<'g> Player<'g> {
         self.memory.evictions()
     }
 
-    fn decide(&mut self, planned: &PlannedEntry<'_>, entry: &LoggedRequest<'_>) -> PlayedEntry {
+    fn decide(&mut self, planned: &PlannedEntry<'_>, course: RequestCourse) -> PlayedEntry {
         let plan = planned.plan;
         self.requests += 1;
         let charges: Charges =
@@ -124,7 +169,7 @@ impl<'g> Player<'g> {
             ReplayVerdict::Denied(self.gate.limit_of(denial.charge.policy))
         } else {
             let delay = enforced().map(|one| one.decision.delay).max().unwrap_or_default();
-            self.start(&decided, entry, delay);
+            self.start(&decided, course, delay);
             match (plan.identity.error, &plan.missing, plan.matched.route) {
                 (Some(error), ..) => ReplayVerdict::Consumer(error),
                 (None, Some(missing), _) => ReplayVerdict::Missing(missing.clone()),
@@ -147,18 +192,18 @@ impl<'g> Player<'g> {
     }
 
     /// Starts a request that holds slots, or units until its status is known.
-    fn start(&mut self, decided: &[DecidedCharge], entry: &LoggedRequest<'_>, delay: Micros) {
+    fn start(&mut self, decided: &[DecidedCharge], course: RequestCourse, delay: Micros) {
         let policies = &*self.policies;
         let mut flight = Flight::default();
         for one in decided.iter().filter(|one| one.decision.allowed) {
             let (charge, policy) = (&one.charge, &policies[one.charge.policy]);
             if lease(policy).is_some() && charge.cost > 0 {
                 flight.slots.push(*charge);
-            } else if charge.takes_units() && !is_charged(policy, entry) {
+            } else if charge.takes_units() && !is_charged(policy, course.status) {
                 flight.refunds.push(one.refund());
             }
         }
-        self.in_flight.start(entry.arrival, entry.end().after(delay), flight, policies);
+        self.in_flight.start(course.arrival, course.end.after(delay), flight, policies);
     }
 
     /// Sets the clock, after doing what is due until then.
@@ -178,10 +223,10 @@ impl<'g> Player<'g> {
     }
 }
 
-/// Whether the units of a request stay charged when it has ended, by the status in the log.
-pub(super) fn is_charged(policy: &Policy, entry: &LoggedRequest<'_>) -> bool {
+/// Whether the units of a request stay charged when it has ended, by its status, if that is known.
+pub(super) fn is_charged(policy: &Policy, status: Option<u16>) -> bool {
     let charges = |status| policy.charge_on().contains(&status) || is_unanswered(status);
-    !policy.charges_by_status() || entry.status.is_none_or(charges)
+    !policy.charges_by_status() || status.is_none_or(charges)
 }
 
 /// The policy with slots that need no renewal within a day.

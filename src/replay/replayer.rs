@@ -158,7 +158,7 @@ impl HistoryRecorder {
                 subject.with_own_numbers += 1;
                 continue;
             }
-            if !is_charged(&planned.gate.limits.policies[*limit], entry) {
+            if !is_charged(&planned.gate.limits.policies[*limit], entry.status) {
                 subject.uncharged += 1;
                 continue;
             }

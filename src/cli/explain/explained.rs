@@ -6,9 +6,12 @@ use std::net::IpAddr;
 use http::StatusCode;
 use serde::Serialize;
 
+use crate::gate::BodyFields;
+use crate::http1::RequestHead;
+
 /// The explanation of a request.
 #[derive(Default, Serialize)]
-pub(super) struct Explained {
+pub(in crate::cli) struct Explained {
     pub request: RequestInfo,
     /// The normal path, which routes match; none if the path is rejected.
     pub path: Option<String>,
@@ -21,13 +24,24 @@ pub(super) struct Explained {
     pub route: Option<String>,
     pub limits: Vec<ExplainedLimit>,
     pub response: ResponseInfo,
+    /// What its limits count; none if the response does not depend on limits.
+    #[serde(skip)]
+    pub counted: Option<CountedRequest>,
     /// The text, which also says why.
     #[serde(skip)]
     pub rows: TextRows,
 }
 
+/// What limits count of a request.
+pub(in crate::cli) struct CountedRequest {
+    /// The head, of an authorization request that of the original request.
+    pub head: RequestHead,
+    /// The fields of its body that limits count by.
+    pub body: BodyFields,
+}
+
 #[derive(Default, Serialize)]
-pub(super) struct RequestInfo {
+pub(in crate::cli) struct RequestInfo {
     pub method: String,
     pub url: String,
     pub from: Option<IpAddr>,
@@ -35,7 +49,7 @@ pub(super) struct RequestInfo {
 
 /// How a limit applies.
 #[derive(Default, Serialize)]
-pub(super) struct ExplainedLimit {
+pub(in crate::cli) struct ExplainedLimit {
     pub name: String,
     pub algorithm: &'static str,
     /// `enforce` or `shadow`.
@@ -61,7 +75,7 @@ pub(super) struct ExplainedLimit {
 }
 
 #[derive(Serialize)]
-pub(super) struct KeyPartInfo {
+pub(in crate::cli) struct KeyPartInfo {
     pub part: String,
     /// None if the request lacks it, or has several values that differ.
     pub value: Option<String>,
@@ -69,7 +83,7 @@ pub(super) struct KeyPartInfo {
 
 /// The response to the client, if no limit denies the request.
 #[derive(Default, Serialize)]
-pub(super) struct ResponseInfo {
+pub(in crate::cli) struct ResponseInfo {
     /// `forward`, `respond`, `limits`, `block`, `preflight` or `reject`; `allow` for a decision; `unknown` if a consumer in Redis decides.
     pub kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -109,7 +123,7 @@ const INDENT: usize = 10;
 
 /// Lines of a label and a text.
 #[derive(Default)]
-pub(super) struct TextRows(String);
+pub(in crate::cli) struct TextRows(String);
 
 impl TextRows {
     /// Appends a line.

@@ -4,11 +4,13 @@ use http::StatusCode;
 use http::header::HeaderName;
 
 use super::explained::{ResponseInfo, TextRows};
+use crate::cli::describe;
 use crate::config::Loaded;
-use crate::gate::{Gate, KeySpec, Subject};
+use crate::gate::{DenyStatus, Gate, KeySpec, Subject};
 use crate::http1::{RequestHead, names};
-use crate::proxy::{HeaderEdits, Redirect, Rewrite, RouteAction, Target};
-use crate::upstream::{Balance, HostRule, ServerSpec, SharedUpstream, UpstreamSpec};
+use crate::proxy::{ForwardTarget, HeaderEdits, Redirect, Rewrite, RouteAction, Target};
+use crate::time::format_duration;
+use crate::upstream::{Balance, ForwardPolicy, HostRule, ServerSpec, SharedUpstream, UpstreamSpec};
 
 /// Explains what a route does with a request; `path` is the normalized path, which is sent upstream.
 pub(super) fn explain(
@@ -29,32 +31,49 @@ pub(super) fn explain(
             rows.row("response", "200 OK: the state of these limits, which are not charged");
             ResponseInfo::new("limits", StatusCode::OK)
         }
-        Target::Block => {
-            rows.row("response", "403 Forbidden: the route blocks its requests (`block`)");
-            ResponseInfo::new("block", StatusCode::FORBIDDEN)
-        }
+        Target::Block => explain_block(rows, action.deny_status),
         Target::Decide(_) => {
             rows.row("response", "404 Not Found: the original request is an authorization request itself");
             ResponseInfo::rejected(StatusCode::NOT_FOUND, &"it is an authorization request itself")
         }
-        Target::Forward { upstream, rewrite, key } => {
+        Target::Forward(ForwardTarget { upstream, rewrite, key, policy, .. }) => {
             let upstream = &snapshot.upstreams[*upstream];
             let first = explain_balancing(rows, &snapshot.gate, upstream, key.as_ref(), subject);
             let query = subject.head.uri.query().map_or_else(String::new, |query| format!("?{query}"));
-            let target = format!("{}{query}", rewrite.path(path));
+            let rewritten = subject.route.map_or(path.into(), |route| rewrite.path(path, &route.path));
+            let target = format!("{rewritten}{query}");
             // A part of the URL may be a secret from an environment variable.
             let url = |server: &ServerSpec| format!("{}{target}", loaded.without_variables(&server.url()));
             let urls: Vec<String> = upstream.servers.iter().map(url).collect();
             list_servers(rows, upstream, first, &urls);
             explain_host(rows, upstream, rewrite, subject.head);
+            explain_policy(rows, policy, &upstream.forward_policy());
             let upstream = Some(upstream.label().to_owned());
             ResponseInfo { kind: "forward", upstream, urls, ..ResponseInfo::default() }
         }
     };
+    if let Some(status) = action.deny_status {
+        rows.row("denials", format!("{}, whatever the limits say (`deny_status`)", describe::denial(status)));
+    }
     list_edits(rows, "in the request", &action.request_headers);
     let responses = if action.edits_local_replies { "in every response" } else { "in the response" };
     list_edits(rows, responses, &action.response_headers);
     response
+}
+
+/// Explains the response of a route that blocks its requests.
+fn explain_block(rows: &mut TextRows, deny_status: Option<DenyStatus>) -> ResponseInfo {
+    let why = "the route blocks its requests (`block`)";
+    let status = match deny_status {
+        None => StatusCode::FORBIDDEN,
+        Some(DenyStatus::Status(status)) => status,
+        Some(DenyStatus::Close) => {
+            rows.row("response", format!("none: {why}"));
+            return ResponseInfo { kind: "block", ..ResponseInfo::default() };
+        }
+    };
+    rows.row("response", format!("{status}: {why}"));
+    ResponseInfo::new("block", status)
 }
 
 /// Explains where a redirect sends the client.
@@ -94,7 +113,7 @@ fn explain_balancing(
         .balance_hash(subject, &gate.hasher)
         .and_then(|number| SharedUpstream::new(upstream).server_for_key(number));
     for part in &key.parts {
-        let by = match part.value(subject).one() {
+        let by = match part.value_or_recorded(subject).one() {
             Some(value) => format!("{part} = {}", String::from_utf8_lossy(&value)),
             None => format!("client_ip = {}, since the request has no {part}", subject.client),
         };
@@ -134,6 +153,25 @@ fn explain_host(rows: &mut TextRows, upstream: &UpstreamSpec, rewrite: &Rewrite,
             }
         },
     );
+}
+
+/// Explains the timeouts and retries of a route that differ from those of its upstream.
+fn explain_policy(rows: &mut TextRows, policy: &ForwardPolicy, upstream: &ForwardPolicy) {
+    let total = |policy: &ForwardPolicy| policy.total_timeout.map_or("off".to_owned(), format_duration);
+    for (key, own, other) in [
+        (
+            "response_timeout",
+            format_duration(policy.response_timeout),
+            format_duration(upstream.response_timeout),
+        ),
+        ("stall_timeout", format_duration(policy.stall_timeout), format_duration(upstream.stall_timeout)),
+        ("total_timeout", total(policy), total(upstream)),
+        ("retries", policy.retries.to_string(), upstream.retries.to_string()),
+    ] {
+        if own != other {
+            rows.row("times", format!("{key} {own}, by the route; {other} by the upstream"));
+        }
+    }
 }
 
 fn list_edits(rows: &mut TextRows, message: &str, edits: &HeaderEdits) {

@@ -118,6 +118,9 @@ fn explain_charge(
         let after = ban.after;
         rows.sub_row("ban", format!("for {length}, after {after} denial{} within {within}", plural(after)));
     }
+    if let Some(status) = rule.deny_status {
+        rows.sub_row("denied", format!("{} (`deny_status`)", describe::denial(status)));
+    }
     if let Some(granted) = describe::ahead(policy) {
         rows.sub_row("ahead", granted);
     }
@@ -137,7 +140,7 @@ fn explain_no_tier(rows: &mut TextRows, gate: &Gate, rule: &LimitRule, subject: 
     let Some(tiers) = &rule.tiers else { return };
     let by = &tiers.by;
     let consumer = subject.consumer();
-    let why = match by.value(subject) {
+    let why = match by.value_or_recorded(subject) {
         PartValue::One(_) if *by == KeyPart::Consumer => {
             match consumer.and_then(|known| known.tier.as_deref()) {
                 Some(tier) => format!("the limit has no numbers for the consumer's tier {tier}"),
@@ -197,7 +200,7 @@ fn explain_store(rows: &mut TextRows, loaded: &Loaded, policy: &Policy, charge: 
 fn explain_key(rows: &mut TextRows, spec: &KeySpec, subject: &Subject<'_>) -> Vec<KeyPartInfo> {
     let explain = |(index, part): (usize, &KeyPart)| {
         let label = if index == 0 { "key" } else { "" };
-        let value = part.value(subject);
+        let value = part.value_or_recorded(subject);
         let text = match (&value, spec.on_missing) {
             (PartValue::One(_), _) if *part == KeyPart::Global => format!("{part} = all clients"),
             (PartValue::One(value), _) => format!("{part} = {}", String::from_utf8_lossy(value)),

@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 
 use http::{Method, StatusCode};
 
-use super::explained::{Explained, RequestInfo, ResponseInfo, TextRows};
+use super::explained::{CountedRequest, Explained, RequestInfo, ResponseInfo, TextRows};
 use super::{forwarding, limits, routing};
 use crate::config::Loaded;
 use crate::consumers::ConsumerError;
 use crate::gate::{
-    BodyFields, ClientIdentity, ClientLocation, ConsumerRules, Gate, Identity, MAX_READ_BODY, NoField,
+    BodyFields, ClientIdentity, ClientLocation, ConsumerRules, Gate, MAX_READ_BODY, NoField, RecordedParts,
     RequestError, RequestPlan, RequestView, RouteId, RouteMatch, Subject, normalize,
 };
 use crate::http1::{RequestHead, names};
@@ -17,19 +17,28 @@ use crate::id_vec::Id as _;
 use crate::proxy::ConfigSnapshot;
 use crate::store::StoreSpec;
 
+/// The fields of a body that was not read.
+static NO_BODY: BodyFields = BodyFields::NONE;
+
+/// A request as it arrives.
+#[derive(Clone, Copy)]
+pub(super) struct Arrival<'a> {
+    pub client: ClientIdentity<'a>,
+    pub head: &'a RequestHead,
+    pub body: Option<&'a [u8]>,
+    /// What is known of it beside its head.
+    pub recorded: Option<&'a RecordedParts>,
+}
+
 /// Explains a request: its route, its limits and its response or upstream.
-pub(super) fn explain(
-    loaded: &Loaded,
-    peer: ClientIdentity<'_>,
-    head: &RequestHead,
-    body: Option<&[u8]>,
-) -> Explained {
+pub(super) fn explain(loaded: &Loaded, arrival: Arrival<'_>) -> Explained {
+    let Arrival { client: peer, head, .. } = arrival;
     let request =
         RequestInfo { method: head.method.to_string(), url: head.uri.to_string(), from: Some(peer.address) };
     let mut explained = Explained { request, ..Explained::default() };
     explained.rows.row("request", format!("{} {} from {}", head.method, head.uri, peer.address));
     let Some(decision) = routing::decision(loaded, peer, head) else {
-        explain_request(&mut explained, loaded, peer, head, body);
+        explain_request(&mut explained, loaded, arrival);
         return explained;
     };
     let head = match &decision.original {
@@ -45,7 +54,7 @@ pub(super) fn explain(
         }
         None => head,
     };
-    explain_known(&mut explained, loaded, peer, head, None);
+    explain_known(&mut explained, loaded, Arrival { head, body: None, ..arrival });
     decision.explain(&mut explained.rows);
     if explained.response.is_success() {
         explained.response = ResponseInfo::new("allow", StatusCode::OK);
@@ -54,39 +63,36 @@ pub(super) fn explain(
 }
 
 /// Explains a request that is served here.
-fn explain_request(
-    explained: &mut Explained,
-    loaded: &Loaded,
-    peer: ClientIdentity<'_>,
-    head: &RequestHead,
-    body: Option<&[u8]>,
-) {
+fn explain_request(explained: &mut Explained, loaded: &Loaded, arrival: Arrival<'_>) {
     let gate = &loaded.config.snapshot.gate;
     let rules = loaded.config.snapshot.cors.as_deref();
-    match rules.and_then(|rules| rules.preflight(gate, peer, head)) {
-        Some(preflight) => routing::explain_preflight(explained, gate, head, &preflight),
-        None => explain_known(explained, loaded, peer, head, body),
+    match rules.and_then(|rules| rules.preflight(gate, arrival.client, arrival.head)) {
+        Some(preflight) => routing::explain_preflight(explained, gate, arrival.head, &preflight),
+        None => explain_known(explained, loaded, arrival),
     }
 }
 
 /// Explains a request that is no preflight.
-fn explain_known(
-    explained: &mut Explained,
-    loaded: &Loaded,
-    peer: ClientIdentity<'_>,
-    head: &RequestHead,
-    body: Option<&[u8]>,
-) {
+fn explain_known(explained: &mut Explained, loaded: &Loaded, arrival: Arrival<'_>) {
+    let Arrival { client: peer, head, body, recorded } = arrival;
     let snapshot = &loaded.config.snapshot;
     let gate = &snapshot.gate;
     let location = gate.locate(peer, head);
     let matched = gate.match_route(head, &location).ok();
     let fields = matched.as_ref().and_then(|matched| body_fields(gate, matched, head, body));
-    let subject = matched
-        .as_ref()
-        .map(|matched| Subject { body: fields.as_ref(), ..gate.subject(peer, head, matched, &location) });
+    let subject = matched.as_ref().map(|matched| {
+        let mut subject = Subject { body: fields.as_ref(), ..gate.subject(peer, head, matched, &location) };
+        if let Some(recorded) = recorded {
+            gate.add_recorded(&mut subject, recorded);
+        }
+        subject
+    });
     explained.route = subject.as_ref().and_then(|subject| Some(subject.route?.name.to_string()));
-    match (gate.plan(peer, head, fields.as_ref()), subject) {
+    let plan = match recorded {
+        Some(recorded) => gate.plan_recorded(peer, head, fields.as_ref().unwrap_or(&NO_BODY), recorded),
+        None => gate.plan(peer, head, fields.as_ref()),
+    };
+    match (plan, subject) {
         (Err(error), subject) => {
             if let Ok(path) = normalize(head.uri.path()) {
                 explained.rows.row("path", path.matched());
@@ -98,6 +104,7 @@ fn explain_known(
         // A request with a plan can be matched with a route, too.
         (Ok(_), None) => {}
     }
+    explained.counted = Some(CountedRequest { head: head.clone(), body: fields.unwrap_or(BodyFields::NONE) });
 }
 
 /// The fields of the body that the limits of the request's route name, as a proxy would read them.
@@ -156,7 +163,7 @@ fn explain_plan(
     rows.row("host", if plan.matched.host.is_empty() { "none" } else { &plan.matched.host });
     rows.row("client", describe_client(gate, peer, head));
     if let Some(rules) = &gate.consumers {
-        rows.row("consumer", describe_consumer(rules, &plan.identity));
+        rows.row("consumer", describe_consumer(rules, subject));
     }
     if gate.geo.is_some() {
         rows.row("location", describe_location(location));
@@ -209,6 +216,11 @@ fn explain_response(
         rows.row("", "its limits are charged, and may deny it first");
         return response;
     }
+    if let Some(refusal) = plan.refused {
+        let response = explain_rejection(rows, snapshot, refusal.status(), &refusal);
+        rows.row("", "its limits are charged, and may deny it first");
+        return response;
+    }
     if let Some(missing) = &plan.missing {
         let response = explain_rejection(rows, snapshot, missing.status, &missing.detail());
         rows.row("", "its other limits are charged, and may deny it first");
@@ -248,11 +260,12 @@ fn describe_location(location: &ClientLocation<'_>) -> String {
 }
 
 /// The consumer, and how it was identified.
-fn describe_consumer(rules: &ConsumerRules, identity: &Identity) -> String {
-    let source = match &rules.assumed {
+fn describe_consumer(rules: &ConsumerRules, subject: &Subject<'_>) -> String {
+    let source = match subject.recorded.and_then(|recorded| recorded.consumer.as_ref()) {
         Some(_) => "--consumer".to_owned(),
         None => rules.source.to_string(),
     };
+    let identity = &subject.identity;
     match (&identity.consumer, identity.error) {
         (Some(consumer), _) => match &consumer.tier {
             Some(tier) => format!("{}, tier {tier} (by {source})", consumer.name),

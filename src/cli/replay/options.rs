@@ -234,7 +234,9 @@ impl ReplayArgs {
 
 fn load(file: &Path) -> Result<NamedConfig, Failure> {
     let (loaded, text) = file::load_with_text(file)?;
-    Ok(NamedConfig { file: Some(file::name(file)), loaded, written: WrittenLimits::parse(&text) })
+    let included = loaded.included.iter().filter_map(|path| std::fs::read_to_string(path).ok());
+    let texts: Vec<String> = [text].into_iter().chain(included).collect();
+    Ok(NamedConfig { file: Some(file::name(file)), loaded, written: WrittenLimits::parse(&texts) })
 }
 
 fn without_file() -> Result<NamedConfig, Failure> {
