@@ -9,9 +9,12 @@ mod conditions;
 mod consumers;
 mod cors;
 pub mod defaults;
+mod deny_status;
 mod descriptors;
+mod file_pattern;
 mod geo;
 mod headers;
+mod include;
 mod item;
 mod jwt;
 mod keys;
@@ -23,6 +26,7 @@ mod loaded;
 mod log;
 mod names;
 mod numbers;
+mod policy_tests;
 mod quota;
 mod rate;
 mod rate_form;
@@ -34,6 +38,7 @@ mod route_keys;
 mod routes;
 mod secrets;
 mod sections;
+mod sources;
 mod store;
 mod table;
 mod tls;
@@ -46,18 +51,22 @@ use std::path::Path;
 
 use toml::de::DeTable;
 
+pub use file_pattern::{FilePattern, NamedFiles};
 pub use keys::{Block, KeyText, TableText};
 pub use loaded::{Config, ConfigChange, ConfigPart, Fingerprint, Loaded};
 pub use names::{consumer_names, limit_names};
+pub use policy_tests::{Expectation, Outcome, PolicyTest, TestFile, TestRequest, TestStep, load_tests};
 pub use report::Report;
 pub use top::{describe, reference, schema, tables};
 
 use self::consumers::ConsumerKeys;
+use self::include::{Document, Included, directory_of};
 use self::keys::{DeclaredKeys as _, TableKeys};
-use self::reader::{Reader, with_syntax_errors};
+use self::reader::{BrokenText, Reader, reports};
 use self::report::Problem;
 use self::secrets::Variables;
 use self::sections::Sections;
+use self::sources::Sources;
 use self::table::Table;
 use self::top::TopKeys;
 use crate::admin::AdminSpec;
@@ -123,14 +132,17 @@ fn parse_with<'e>(
     reader: impl Fn(&'static TableKeys) -> Reader<'e>,
 ) -> Result<Loaded, Report> {
     let (reader, consumers_reader) = (reader(TopKeys::KEYS), reader(ConsumerKeys::KEYS));
-    let (root, broken) = DeTable::parse_recoverable(text);
-    let directory = Path::new(file).parent().unwrap_or(Path::new(""));
-    let mut top = Table::<TopKeys>::top(&reader, root.get_ref());
+    let (root, errors) = DeTable::parse_recoverable(text);
+    let included = Included::read(Sources::new(file, text), &reader, root.get_ref());
+    let Document { root, broken } = included.merge(&reader, root.into_inner(), errors);
+    let directory = directory_of(Path::new(file));
+    let mut top = Table::<TopKeys>::top(&reader, &root);
     library::exclude_sections(&mut top);
     // The file of consumers has a reader of its own: places in it are not places in the configuration file.
     let consumers = consumers::file(top.consumers().given(), directory);
-    let consumers_text = consumers.as_ref().map_or("", |file| &file.text);
-    let (consumers_root, consumers_broken) = DeTable::parse_recoverable(consumers_text);
+    let consumers_sources =
+        consumers.as_ref().map_or_else(|| Sources::new("", ""), |file| Sources::new(&file.name, &file.text));
+    let (consumers_root, consumers_errors) = DeTable::parse_recoverable(&consumers_sources.main.text);
     let entries = consumers.as_ref().map(|_| (&consumers_reader, consumers_root.get_ref()));
     let incomplete = consumers.as_ref().and_then(|file| file.incomplete(consumers_root.get_ref()));
     if let Some(title) = &incomplete {
@@ -140,32 +152,25 @@ fn parse_with<'e>(
     let read = read_file(top, entries, directory);
     let (read_files, mut variables) = (reader.files(), reader.variables());
     variables.extend(consumers_reader.variables());
-    let files = read_files.values().map(|(path, _)| path.clone()).collect();
-    let consumers_name = consumers.as_ref().map_or("", |file| &file.name);
-    let (warnings, errors) = reports(file, text, &broken, reader);
-    let of_consumers = reports(consumers_name, consumers_text, &consumers_broken, consumers_reader);
+    let mut files = included.named.clone();
+    files.files.extend(read_files.values().map(|(path, _)| path.clone()));
+    let (warnings, errors) = reports(&included.sources, &broken, reader);
+    let consumers_broken = [BrokenText { source: &consumers_sources.main, errors: consumers_errors }];
+    let of_consumers = reports(&consumers_sources, &consumers_broken, consumers_reader);
     let (warnings, errors) = (warnings.followed_by(of_consumers.0), errors.followed_by(of_consumers.1));
     match read {
         Some(config) if errors.is_empty() => Ok(Loaded {
-            config,
+            config: config.with_places_of_tests(&included.sources),
             warnings,
-            sha256: loaded::sha256(text),
-            fingerprint: Fingerprint::of(root.get_ref(), &read_files),
+            sha256: loaded::sha256(&included.sources),
+            fingerprint: Fingerprint::of(&root, &read_files),
             files,
+            included: included.named.files.clone(),
             incomplete,
             variables: Variables(variables),
         }),
         _ => Err(errors.naming(files)),
     }
-}
-
-/// The warnings and the errors of one file.
-fn reports(file: &str, text: &str, broken: &[toml::de::Error], reader: Reader<'_>) -> (Report, Report) {
-    let found = reader.into_problems();
-    let problems = if broken.is_empty() { found } else { with_syntax_errors(text, broken, found) };
-    let (warnings, errors): (Vec<Problem>, Vec<Problem>) =
-        problems.into_iter().partition(Problem::is_warning);
-    (Report::new(file, text, warnings), Report::new(file, text, errors))
 }
 
 /// Reads the whole file, with the file of consumers if there is one; `None` if any part of them is
@@ -178,11 +183,15 @@ fn read_file<'a>(
     let reader = top.reader;
     let sections = Sections::read(&top, consumers, directory);
     listeners::require(&top);
+    let tests = top.tests().given();
     top.close();
     for problem in lints::problems(&sections, reader.is_for_library()) {
         reader.report(problem);
     }
-    sections.into_config()
+    let config = sections.into_config();
+    // The names in tests are those of a valid configuration.
+    let tests = policy_tests::tests(tests, config.as_ref());
+    Some(Config { tests: tests?, ..config? })
 }
 
 /// The addresses of a process.
@@ -213,13 +222,14 @@ pub fn interfaces_from(stream: impl Read, name: &str) -> Result<Interfaces, Repo
 }
 
 fn interfaces_of_text(text: &str, file: &str) -> Result<Interfaces, Report> {
-    let (root, _) = DeTable::parse_recoverable(text);
+    let (root, errors) = DeTable::parse_recoverable(text);
     let reader = Reader::new(TopKeys::KEYS, &reader::variable);
-    let directory = Path::new(file).parent().unwrap_or(Path::new(""));
-    let read = read_interfaces(&Table::top(&reader, root.get_ref()), directory);
+    let included = Included::read(Sources::new(file, text), &reader, root.get_ref());
+    let Document { root, .. } = included.merge(&reader, root.into_inner(), errors);
+    let read = read_interfaces(&Table::top(&reader, &root), directory_of(Path::new(file)));
     let errors = reader.into_problems().into_iter().filter(|problem| !problem.is_warning());
     let errors: Vec<Problem> = errors.collect();
-    read.ok_or_else(|| Report::new(file, text, errors))
+    read.ok_or_else(|| Report::of(included.sources.clone(), errors))
 }
 
 /// Reads both sections; `None` if the admin interface is invalid, or there is none and the listeners are invalid.

@@ -1,5 +1,6 @@
 //! Reloading the configuration: detects changes of its files, and describes them.
 
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinHandle};
 
-use crate::config::{self, ConfigChange, ConfigPart, Fingerprint, Loaded, Report};
+use crate::config::{self, ConfigChange, ConfigPart, FilePattern, Fingerprint, Loaded, NamedFiles, Report};
 use crate::text::join_and;
 
 /// The configuration file, with the files that it names.
@@ -16,7 +17,7 @@ use crate::text::join_and;
 pub struct ConfigSource {
     path: PathBuf,
     /// The files that it names.
-    files: Vec<PathBuf>,
+    files: NamedFiles,
     /// The configuration that is served.
     fingerprint: Fingerprint,
     /// The contents of all files when they were last read, whether that configuration was applied or not.
@@ -44,12 +45,12 @@ impl ConfigSource {
         std::path::absolute(&self.path).map_or_else(|_| self.name(), |path| path.display().to_string())
     }
 
-    /// All files.
+    /// All files, and the places where others may appear that the configuration includes.
     pub fn paths(&self) -> impl Iterator<Item = &PathBuf> {
-        std::iter::once(&self.path).chain(&self.files)
+        std::iter::once(&self.path).chain(&self.files.files).chain(&self.files.places)
     }
 
-    /// Whether the contents of a file have changed since they were last read.
+    /// Whether the contents of a file have changed since they were last read, or other files match the patterns.
     #[must_use]
     pub fn has_changed(&self) -> bool {
         hash_files(&self.path, &self.files) != self.last_read
@@ -91,7 +92,7 @@ const MAX_READS: usize = 3;
 
 /// Loads the file at `path`, which named `files` when it was last read; returns the hash of the files, their paths and the
 /// configuration. The hash is computed first, so that a write in between counts as a change.
-fn load(path: &Path, mut files: Vec<PathBuf>) -> (blake3::Hash, Vec<PathBuf>, Result<Loaded, Report>) {
+fn load(path: &Path, mut files: NamedFiles) -> (blake3::Hash, NamedFiles, Result<Loaded, Report>) {
     let mut reads = 0;
     loop {
         let hash = hash_files(path, &files);
@@ -105,13 +106,16 @@ fn load(path: &Path, mut files: Vec<PathBuf>) -> (blake3::Hash, Vec<PathBuf>, Re
     }
 }
 
-/// Hashes the contents of all files.
-fn hash_files(path: &Path, files: &[PathBuf]) -> blake3::Hash {
+/// Hashes the contents of all files, and the names of those that match patterns.
+fn hash_files(path: &Path, files: &NamedFiles) -> blake3::Hash {
     let mut hasher = blake3::Hasher::new();
-    for path in std::iter::once(path).chain(files.iter().map(PathBuf::as_path)) {
+    for path in std::iter::once(path).chain(files.files.iter().map(PathBuf::as_path)) {
         // A file that can't be read counts as empty, so that its appearance is a change.
         let bytes = std::fs::read(path).unwrap_or_default();
         hasher.update(blake3::hash(&bytes).as_bytes());
+    }
+    for path in files.patterns.iter().flat_map(FilePattern::files) {
+        hasher.update(blake3::hash(path.as_os_str().as_bytes()).as_bytes());
     }
     hasher.finalize()
 }

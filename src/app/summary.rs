@@ -35,7 +35,9 @@ pub(super) fn lines(file: &str, loaded: &Loaded) -> Vec<String> {
     let gate = &snapshot.gate;
     let limits: Vec<String> = gate.limits().map(|(id, policy)| limit(loaded, id, policy)).collect();
     let upstreams: Vec<String> = snapshot.upstreams.iter().map(upstream).collect();
-    let counts = [routes(gate), counted(limits.len(), "limit"), counted(upstreams.len(), "upstream")];
+    let mut counts = vec![routes(gate), counted(limits.len(), "limit"), counted(upstreams.len(), "upstream")];
+    let included = loaded.included.len();
+    counts.extend((included > 0).then(|| counted(included, "included file")));
     let version = env!("CARGO_PKG_VERSION");
     let mut lines = vec![format!("tidegate {version} serves {file}: {}", join_and(&counts))];
     lines.extend(bounded(limits, "limit"));

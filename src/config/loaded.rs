@@ -8,9 +8,12 @@ use std::time::Duration;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::file_pattern::NamedFiles;
+use super::policy_tests::PolicyTest;
 use super::reader::FilesRead;
 use super::report::Report;
-use super::secrets::{self, Variables};
+use super::secrets::Variables;
+use super::sources::Sources;
 use crate::acme::AcmeSpec;
 use crate::admin::AdminSpec;
 use crate::otlp::TracingSpec;
@@ -48,6 +51,8 @@ pub struct Config {
     pub admin: Option<AdminSpec>,
     /// From where certificates are obtained, if listeners ask for that.
     pub acme: Option<AcmeSpec>,
+    /// The tests, which a process does not run.
+    pub tests: Vec<PolicyTest>,
 }
 
 /// A configuration, with its warnings and facts about its file.
@@ -57,22 +62,35 @@ pub struct Loaded {
     pub config: Config,
     /// Warnings: valid but suspicious configuration.
     pub warnings: Report,
-    /// The SHA-256 hash of the file's text, in hexadecimal digits, as `sha256sum` prints it.
+    /// The SHA-256 hash of the file's text, in hexadecimal digits, as `sha256sum` prints it. The texts of included files follow
+    /// that of the file.
     pub sha256: String,
     /// A hash of each part of the file.
     pub fingerprint: Fingerprint,
-    /// The other files that it names: keys and certificates.
-    pub files: Vec<PathBuf>,
+    /// The other files that it names: included files, keys and certificates.
+    pub files: NamedFiles,
+    /// The files that it includes.
+    pub included: Vec<PathBuf>,
     /// Why the file of consumers seems to be incomplete, if it does.
     pub incomplete: Option<String>,
     pub(super) variables: Variables,
+}
+
+impl Config {
+    /// The configuration, whose tests know the file that has them, and their lines in its text.
+    pub(super) fn with_places_of_tests(mut self, sources: &Sources) -> Self {
+        for test in &mut self.tests {
+            test.locate(sources);
+        }
+        self
+    }
 }
 
 impl Loaded {
     /// The text with `${NAME}` in place of the value of each variable that the file names.
     #[must_use]
     pub fn without_variables(&self, text: &str) -> String {
-        secrets::without_values(text, &self.variables.0)
+        self.variables.hide_in(text)
     }
 }
 
@@ -213,9 +231,11 @@ fn feed(hasher: &mut blake3::Hasher, value: &Spanned<DeValue<'_>>, files: &Files
     }
 }
 
-/// The SHA-256 hash of a text, in hexadecimal digits.
-pub(super) fn sha256(text: &str) -> String {
-    let hash = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes());
+/// The SHA-256 hash of the texts, one after the other, in hexadecimal digits.
+pub(super) fn sha256(sources: &Sources) -> String {
+    let mut context = aws_lc_rs::digest::Context::new(&aws_lc_rs::digest::SHA256);
+    sources.all().for_each(|source| context.update(source.text.as_bytes()));
+    let hash = context.finish();
     // Writing to a string can't fail.
     hash.as_ref().iter().fold(String::new(), |mut digits, byte| {
         let _ = write!(digits, "{byte:02x}");

@@ -1,4 +1,4 @@
-//! Reading one file: its text, the environment, the problems found so far, and the files that it names.
+//! Reading the configuration: its text, the environment, the problems found so far, and the files that it names.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -9,6 +9,10 @@ use std::path::{Path, PathBuf};
 use super::keys::TableKeys;
 use super::report::{Problem, Report};
 use super::secrets::{self, ExpandError};
+use super::sources::{Source, Sources};
+
+/// The option that names the configuration file.
+const CONFIGURATION: &str = "-c FILE";
 
 /// The state of reading one file: the environment, and the problems found so far.
 pub(super) struct Reader<'a> {
@@ -21,6 +25,8 @@ pub(super) struct Reader<'a> {
     /// Every variable that was filled in.
     variables: RefCell<Vec<(String, String)>>,
     files: RefCell<FilesRead>,
+    /// The directories of included files, by the offsets at which their texts start.
+    directories: RefCell<BTreeMap<usize, PathBuf>>,
     /// Keys of the file itself that are in a table instead.
     misplaced: RefCell<Vec<String>>,
 }
@@ -44,6 +50,7 @@ impl<'a> Reader<'a> {
             problems: RefCell::default(),
             variables: RefCell::default(),
             files: RefCell::default(),
+            directories: RefCell::default(),
             misplaced: RefCell::default(),
         }
     }
@@ -102,9 +109,22 @@ impl<'a> Reader<'a> {
         Ok(FilledText { text: expanded.text, from_env })
     }
 
-    /// Reads a file that the value at byte `at` names; `path` is relative to `directory`.
+    /// Notes the directory of an included file whose text starts at this offset.
+    pub fn add_directory(&self, start: usize, directory: PathBuf) {
+        self.directories.borrow_mut().insert(start, directory);
+    }
+
+    /// The path that the value at byte `at` names. It is relative to the directory of the file with the value, which is
+    /// `directory` unless that file is included.
+    pub fn path(&self, at: usize, directory: &Path, path: &str) -> PathBuf {
+        let directories = self.directories.borrow();
+        let included = directories.range(..=at).next_back().map(|(_, directory)| &**directory);
+        included.unwrap_or(directory).join(path)
+    }
+
+    /// Reads a file that the value at byte `at` names, as [`Self::path`] does.
     pub fn read_file(&self, at: usize, directory: &Path, path: &str) -> (PathBuf, io::Result<Vec<u8>>) {
-        let path = directory.join(path);
+        let path = self.path(at, directory, path);
         let bytes = std::fs::read(&path);
         // Also a file that can't be read is recorded: a watcher must see when it appears.
         let hash = blake3::hash(bytes.as_deref().unwrap_or_default());
@@ -118,8 +138,16 @@ impl<'a> Reader<'a> {
 /// # Errors
 /// The text can't be read, or is not UTF-8.
 pub(super) fn read(path: &Path) -> Result<String, Report> {
+    read_for(path, CONFIGURATION)
+}
+
+/// Reads the text of the file that an option such as `-c FILE` names.
+///
+/// # Errors
+/// The text can't be read, or is not UTF-8.
+pub(super) fn read_for(path: &Path, option: &str) -> Result<String, Report> {
     let file = path.display().to_string();
-    let bytes = std::fs::read(path).map_err(|error| Report::unreadable(&file, &error))?;
+    let bytes = std::fs::read(path).map_err(|error| Report::unreadable(&file, &error, option))?;
     text(bytes, &file)
 }
 
@@ -129,8 +157,13 @@ pub(super) fn read(path: &Path) -> Result<String, Report> {
 /// The text can't be read, or is not UTF-8.
 pub(super) fn read_from(mut stream: impl Read, name: &str) -> Result<String, Report> {
     let mut bytes = Vec::new();
-    stream.read_to_end(&mut bytes).map_err(|error| Report::unreadable(name, &error))?;
+    stream.read_to_end(&mut bytes).map_err(|error| Report::unreadable(name, &error, CONFIGURATION))?;
     text(bytes, name)
+}
+
+/// The text of an included file, or the offset of the first byte that is not UTF-8.
+pub(super) fn text_of(bytes: Vec<u8>) -> Result<String, usize> {
+    String::from_utf8(bytes).map_err(|error| error.utf8_error().valid_up_to())
 }
 
 fn text(bytes: Vec<u8>, file: &str) -> Result<String, Report> {
@@ -142,49 +175,88 @@ pub(super) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// The errors of a text that is not valid TOML, and those other problems that do not follow from them. One broken line
+/// The warnings and the errors of these texts.
+pub(super) fn reports(sources: &Sources, broken: &[BrokenText<'_>], reader: Reader<'_>) -> (Report, Report) {
+    let found = reader.into_problems();
+    let is_broken = broken.iter().any(|text| !text.errors.is_empty());
+    let problems = if is_broken { with_syntax_errors(broken, found) } else { found };
+    let (warnings, errors): (Vec<Problem>, Vec<Problem>) =
+        problems.into_iter().partition(Problem::is_warning);
+    (Report::of(sources.clone(), warnings), Report::of(sources.clone(), errors))
+}
+
+/// A text that is not valid TOML.
+pub(super) struct BrokenText<'a> {
+    pub source: &'a Source,
+    /// Their spans are places in the text of this source.
+    pub errors: Vec<toml::de::Error>,
+}
+
+/// The errors of texts that are not valid TOML, and those other problems that do not follow from them. One broken line
 /// can give several errors, of which the first is the most useful.
-pub(super) fn with_syntax_errors(
-    text: &str,
-    broken: &[toml::de::Error],
-    found: Vec<Problem>,
-) -> Vec<Problem> {
-    if let Some(problem) = other_format(text) {
+fn with_syntax_errors(broken: &[BrokenText<'_>], found: Vec<Problem>) -> Vec<Problem> {
+    let main = broken.iter().find(|broken| broken.source.start == 0);
+    if let Some(problem) = main.and_then(|broken| other_format(&broken.source.text)) {
         return vec![problem];
     }
-    let row = |at: usize| text.as_bytes().iter().take(at).filter(|&&byte| byte == b'\n').count();
-    let mut broken: Vec<(Range<usize>, &str)> =
-        broken.iter().map(|error| (error.span().unwrap_or_default(), error.message())).collect();
-    broken.sort_by_key(|(span, _)| span.start);
-    broken.dedup_by_key(|(span, _)| row(span.start));
-    let rows: Vec<usize> = broken.iter().map(|(span, _)| row(span.start)).collect();
-    let mut problems: Vec<Problem> =
-        broken.into_iter().map(|(span, message)| syntax_error(text, span, message)).collect();
-    let is_sound = |problem: &Problem| !problem.is_derived() && !rows.contains(&row(problem.start()));
+    let (mut problems, mut lines) = (Vec::new(), Vec::new());
+    for broken in broken {
+        broken.add_errors(&mut problems, &mut lines);
+    }
+    let is_sound = |problem: &Problem| {
+        !problem.is_derived() && !lines.iter().any(|line: &Range<usize>| line.contains(&problem.start()))
+    };
     problems.extend(found.into_iter().filter(is_sound));
     problems
 }
 
+impl BrokenText<'_> {
+    /// Adds the first error of each line, and the lines.
+    fn add_errors(&self, problems: &mut Vec<Problem>, lines: &mut Vec<Range<usize>>) {
+        let Source { text, start, .. } = self.source;
+        let mut errors: Vec<(Range<usize>, &str)> =
+            self.errors.iter().map(|error| (error.span().unwrap_or_default(), error.message())).collect();
+        errors.sort_by_key(|(span, _)| span.start);
+        errors.dedup_by_key(|(span, _)| line_of(text, span.start).start);
+        for (span, message) in errors {
+            let line = line_of(text, span.start);
+            lines.push(start + line.start..start + line.end);
+            problems.push(syntax_error(text, span, message).moved(*start));
+        }
+    }
+}
+
+/// The line of a byte, with its line break or the end of the text.
+fn line_of(text: &str, at: usize) -> Range<usize> {
+    let (before, after) = text.as_bytes().split_at(at.min(text.len()));
+    let start = before.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+    let length = after.iter().position(|&byte| byte == b'\n').unwrap_or(after.len());
+    start..before.len() + length + 1
+}
+
 /// The error for a text that is JSON or YAML.
 fn other_format(text: &str) -> Option<Problem> {
-    let is_content = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
-    let first = text.lines().find(is_content)?.trim();
-    let is_yaml = first == "---" || first.starts_with("- ") || is_yaml_entry(first);
-    // With a line of TOML it is a mistake in TOML.
-    let has_toml = || text.lines().any(|line| line.starts_with('[') || line.split(' ').nth(1) == Some("="));
-    let format = if first.starts_with('{') || first.starts_with("[{") {
-        "JSON"
-    } else if is_yaml && !has_toml() {
-        "YAML"
-    } else {
-        return None;
-    };
+    let format = foreign_format(text)?;
     // Without the line, which may have secrets.
     let problem = Problem::without_span(format!("the file is {format}, and tidegate reads TOML"));
     let problem =
         problem.help("in TOML a table begins with [name], and each of its keys is a line: key = \"value\"");
     let help = "`tidegate convert` converts configurations of Traefik, Kong and Envoy's rate-limit service";
     Some(problem.help(help))
+}
+
+/// JSON or YAML, if a text seems to be that.
+pub(super) fn foreign_format(text: &str) -> Option<&'static str> {
+    let is_content = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
+    let first = text.lines().find(is_content)?.trim();
+    let is_yaml = first == "---" || first.starts_with("- ") || is_yaml_entry(first);
+    // With a line of TOML it is a mistake in TOML.
+    let has_toml = || text.lines().any(|line| line.starts_with('[') || line.split(' ').nth(1) == Some("="));
+    if first.starts_with('{') || first.starts_with("[{") {
+        Some("JSON")
+    } else {
+        (is_yaml && !has_toml()).then_some("YAML")
+    }
 }
 
 /// Whether a line is `key: value` or `key:`.

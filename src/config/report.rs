@@ -1,12 +1,13 @@
-//! Problems of a file, shown as compilers do: the position, the line itself, and help.
+//! Problems of a configuration, shown as compilers do: the position, the line itself, and help.
 
 use std::io::{self, Write as _};
 use std::ops::Range;
-use std::path::PathBuf;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet, Title};
 
+use super::file_pattern::NamedFiles;
 use super::secrets;
+use super::sources::{Source, Sources};
 use crate::admin::api::ProblemInfo;
 use crate::telemetry::{for_stderr, has_colours};
 use crate::text::plural;
@@ -14,15 +15,14 @@ use crate::text::plural;
 /// Spans further apart than this many bytes are shown as two excerpts.
 const ONE_EXCERPT: usize = 2_000;
 
-/// The errors or warnings of one file.
+/// The errors or warnings of one file, and of those that it includes.
 #[derive(Clone, Debug)]
 pub struct Report {
-    file: String,
-    /// The file's text with its secrets masked, byte for byte as long as the file.
-    source: String,
+    /// The texts with their secrets masked, byte for byte as long as the files.
+    sources: Sources,
     problems: Vec<Problem>,
     /// The other files that it names, as far as it could be read.
-    files: Vec<PathBuf>,
+    files: Box<NamedFiles>,
     /// The report of another file.
     next: Option<Box<Report>>,
 }
@@ -97,6 +97,11 @@ impl Problem {
         }
     }
 
+    /// The problem with its span moved by so many bytes.
+    pub fn moved(self, by: usize) -> Self {
+        Self { span: self.span.map(|span| span.start + by..span.end + by), ..self }
+    }
+
     /// Marks a problem that may follow from another one: a missing key or name in a text that is not valid TOML.
     pub fn derived(mut self) -> Self {
         self.is_derived = true;
@@ -122,11 +127,16 @@ impl Problem {
 }
 
 impl Report {
-    pub(super) fn new(file: &str, text: &str, mut problems: Vec<Problem>) -> Self {
+    pub(super) fn new(file: &str, text: &str, problems: Vec<Problem>) -> Self {
+        Self::of(Sources::new(file, text), problems)
+    }
+
+    /// The problems of these texts.
+    pub(super) fn of(sources: Sources, mut problems: Vec<Problem>) -> Self {
         problems.sort_by_key(Problem::start);
         // A value can be read twice.
         problems.dedup();
-        Self { file: file.into(), source: secrets::masked(text), problems, files: Vec::new(), next: None }
+        Self { sources: sources.map(secrets::masked), problems, files: Box::default(), next: None }
     }
 
     /// This report, followed by the problems of another file.
@@ -135,28 +145,26 @@ impl Report {
         self
     }
 
-    pub(super) fn naming(self, files: Vec<PathBuf>) -> Self {
-        Self { files, ..self }
+    pub(super) fn naming(self, files: NamedFiles) -> Self {
+        Self { files: Box::new(files), ..self }
     }
 
     /// The other files that the file names, as far as it could be read.
     #[must_use]
-    pub fn files(&self) -> &Vec<PathBuf> {
+    pub fn files(&self) -> &NamedFiles {
         &self.files
     }
 
-    /// The report of a file that can't be read.
-    pub(super) fn unreadable(file: &str, error: &io::Error) -> Self {
+    /// The report of a file that can't be read, and that this option names.
+    pub(super) fn unreadable(file: &str, error: &io::Error, option: &str) -> Self {
         let problem = Problem::without_span(format!("can't read {file}: {error}"));
         let problem = match error.kind() {
-            io::ErrorKind::NotFound => problem.help("name another file with -c FILE"),
-            io::ErrorKind::PermissionDenied => {
-                problem.help("let the user that runs tidegate read it, or name another file with -c FILE")
-            }
-            _ => problem.help("-c FILE names the configuration file, written in TOML"),
+            io::ErrorKind::NotFound => problem.help(format!("name another file with {option}")),
+            io::ErrorKind::PermissionDenied => problem
+                .help(format!("let the user that runs tidegate read it, or name another file with {option}")),
+            _ => problem.help(format!("{option} names a file, written in TOML")),
         };
-        let (file, source) = (String::new(), String::new());
-        Self { file, source, problems: vec![problem], files: Vec::new(), next: None }
+        Self::new("", "", vec![problem])
     }
 
     /// The report of a file that is not text.
@@ -185,8 +193,8 @@ impl Report {
     /// The file with its number of problems; `None` for a file that could not be read.
     #[must_use]
     pub fn summary(&self) -> Option<String> {
-        let count = self.len();
-        (!self.file.is_empty()).then(|| format!("{}: {count} problem{}", self.file, plural(count)))
+        let (count, file) = (self.len(), &self.sources.main.name);
+        (!file.is_empty()).then(|| format!("{file}: {count} problem{}", plural(count)))
     }
 
     /// The text, with colours or without; no line end after the last line.
@@ -224,8 +232,9 @@ impl Report {
     fn own_lines(&self) -> impl Iterator<Item = String> {
         self.problems.iter().map(|problem| {
             let mut line = problem.span.as_ref().map_or_else(String::new, |span| {
-                let (row, column) = self.position(span.start);
-                format!("{}:{row}:{column}: ", self.file)
+                let source = self.sources.of(span.start);
+                let (row, column) = position(source, span.start);
+                format!("{}:{row}:{column}: ", source.name)
             });
             line.push_str(&problem.title);
             for help in &problem.help {
@@ -240,11 +249,12 @@ impl Report {
     #[must_use]
     pub fn problems(&self) -> Vec<ProblemInfo> {
         let info = |problem: &Problem| {
+            let source = self.sources.of(problem.start());
             let positions =
-                problem.span.as_ref().map(|span| [span.start, span.end].map(|at| self.position(at)));
+                problem.span.as_ref().map(|span| [span.start, span.end].map(|at| position(source, at)));
             let [start, end] = positions.map_or([None; 2], |positions| positions.map(Some));
             ProblemInfo {
-                file: self.file.clone(),
+                file: source.name.clone(),
                 line: start.map(|(line, _)| line),
                 column: start.map(|(_, column)| column),
                 end_line: end.map(|(line, _)| line),
@@ -257,13 +267,6 @@ impl Report {
         self.problems.iter().map(info).chain(next).collect()
     }
 
-    /// The line and the column of a byte, each from 1; a column is a character.
-    fn position(&self, at: usize) -> (usize, usize) {
-        let before = &self.source[..floor(&self.source, at)];
-        let start = before.rfind('\n').map_or(0, |end| end + 1);
-        (before.matches('\n').count() + 1, before[start..].chars().count() + 1)
-    }
-
     fn located<'a>(&'a self, problem: &'a Problem, span: &'a Range<usize>) -> Group<'a> {
         let main = (AnnotationKind::Primary, span, problem.label.as_deref());
         let group = Group::with_title(problem.title());
@@ -271,7 +274,8 @@ impl Report {
             None => group.element(self.excerpt(&[main])),
             Some((other, label)) => {
                 let related = (AnnotationKind::Context, other, Some(&**label));
-                if other.start.abs_diff(span.start) > ONE_EXCERPT {
+                let same_file = self.sources.of(other.start).start == self.sources.of(span.start).start;
+                if !same_file || other.start.abs_diff(span.start) > ONE_EXCERPT {
                     group.element(self.excerpt(&[main])).element(self.excerpt(&[related]))
                 } else {
                     group.element(self.excerpt(&[main, related]))
@@ -283,37 +287,46 @@ impl Report {
 
     fn unlocated(&self, problem: &Problem, renderer: &Renderer) -> String {
         let group = Group::with_title(problem.title());
-        let group = if self.file.is_empty() { group } else { group.element(Origin::path(&*self.file)) };
+        let file = &*self.sources.main.name;
+        let group = if file.is_empty() { group } else { group.element(Origin::path(file)) };
         let help = problem.help.iter().map(|help| Group::with_title(Level::HELP.primary_title(&**help)));
         let groups = std::iter::once(group).chain(help);
         groups.map(|group| renderer.render(&[group])).collect::<Vec<_>>().join("\n")
     }
 
-    /// The lines from the first mark to the last. The renderer gets only these, so that it does not scan a long file for
+    /// The lines from the first mark to the last, which are in one file. The renderer gets only these, so that it does not scan a long file for
     /// each problem.
     fn excerpt<'a>(
         &'a self,
         marks: &[(AnnotationKind, &Range<usize>, Option<&'a str>)],
     ) -> Snippet<'a, annotate_snippets::Annotation<'a>> {
-        let text = &*self.source;
         let first = marks.iter().map(|(_, span, _)| span.start).min().unwrap_or(0);
         let last = marks.iter().map(|(_, span, _)| span.end).max().unwrap_or(0);
-        let (first, last) = (floor(text, first), floor(text, last));
+        let source = self.sources.of(first);
+        let text = &*source.text;
+        let (first, last) = (floor(source, first), floor(source, last));
         let start = text[..first].rfind('\n').map_or(0, |end| end + 1);
         let end = text[last..].find('\n').map_or(text.len(), |at| last + at);
         let row = text[..start].matches('\n').count() + 1;
         let annotations = marks.iter().map(|(kind, span, label)| {
-            let (from, to) = (floor(text, span.start), floor(text, span.end));
+            let (from, to) = (floor(source, span.start), floor(source, span.end));
             kind.span(from - start..to.max(from) - start).label(*label)
         });
-        let window = Snippet::source(&text[start..end.max(start)]).line_start(row).path(&*self.file);
+        let window = Snippet::source(&text[start..end.max(start)]).line_start(row).path(&*source.name);
         window.annotations(annotations)
     }
 }
 
-/// The last start of a character at or before `at`.
-fn floor(text: &str, at: usize) -> usize {
-    text.floor_char_boundary(at.min(text.len()))
+/// The line and the column of a byte in its file, each from 1; a column is a character.
+fn position(source: &Source, at: usize) -> (usize, usize) {
+    let before = &source.text[..floor(source, at)];
+    let start = before.rfind('\n').map_or(0, |end| end + 1);
+    (before.matches('\n').count() + 1, before[start..].chars().count() + 1)
+}
+
+/// The last start of a character at or before the byte `at` of all texts, as an offset in the text of its file.
+fn floor(source: &Source, at: usize) -> usize {
+    source.text.floor_char_boundary(at.saturating_sub(source.start).min(source.text.len()))
 }
 
 /// Without colours.

@@ -15,11 +15,22 @@ const KEYS: [&str; 9] = [
     "api-key",
 ];
 
+/// The keys of `[consumers]`, none of which is a secret. Other values there are credentials that belong into a file of consumers.
+pub(super) const CONSUMERS_KEYS: [&str; 7] =
+    ["file", "redis_cache", "credential", "unknown", "name_header", "tier_header", "forward_credential"];
+
 /// Shorter values of variables are not replaced in messages.
 const MIN_SECRET: usize = 4;
 
 /// The variables of the environment that a file names, with their values, which may be secrets.
 pub(super) struct Variables(pub Vec<(String, String)>);
+
+impl Variables {
+    /// The text with the variables in place of their values, as [`without_values`].
+    pub fn hide_in(&self, text: &str) -> String {
+        without_values(text, &self.0)
+    }
+}
 
 /// Why a string's `${…}` can't be filled in.
 #[derive(Debug, PartialEq, Eq)]
@@ -95,7 +106,7 @@ pub(super) fn is_variable(name: &str) -> bool {
 /// that are not valid TOML as well; names of variables are kept.
 pub(super) fn masked(text: &str) -> String {
     let mut masked = text.as_bytes().to_vec();
-    for secret in user_infos(text).chain(values(text)) {
+    for secret in user_infos(text).chain(values(text)).chain(inline_consumers(text)) {
         mask(&mut masked[secret]);
     }
     // A secret starts and ends next to ASCII, so only whole characters were overwritten.
@@ -137,6 +148,28 @@ fn values(text: &str) -> impl Iterator<Item = Range<usize>> {
             let start = text.len() - value.len();
             Some(start..start + length)
         })
+    })
+}
+
+/// What is written below `[consumers]` or in a table within it, except the keys that are known there.
+fn inline_consumers(text: &str) -> impl Iterator<Item = Range<usize>> {
+    let mut is_below = false;
+    let lines = text.split_inclusive('\n').scan(0, |end, line| {
+        *end += line.len();
+        Some((*end - line.len(), line))
+    });
+    lines.filter_map(move |(start, line)| {
+        let trimmed = line.trim_start();
+        // A line with quotes is the element of an array.
+        if trimmed.starts_with('[') && !trimmed.contains(is_quote) {
+            let name = trimmed.trim_start_matches(['[', ' ']);
+            is_below = name.strip_prefix("consumers").is_some_and(|rest| rest.starts_with(['.', ']', ' ']));
+            return None;
+        }
+        let (key, value) = trimmed.split_once('=').unwrap_or(("", trimmed));
+        let is_known = CONSUMERS_KEYS.contains(&key.trim_end()) || trimmed.starts_with('#');
+        let end = start + line.len();
+        (is_below && !is_known).then(|| end - value.trim_start().len()..end)
     })
 }
 
@@ -199,6 +232,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::config::consumers::ConsumersKeys;
+    use crate::config::keys::DeclaredKeys as _;
+
+    #[test]
+    fn no_known_key_of_consumers_is_masked() {
+        let known: Vec<_> = ConsumersKeys::KEYS.all.iter().map(|key| key.name).collect();
+        assert_eq!(known, CONSUMERS_KEYS);
+    }
 
     fn filled(text: &str) -> Result<(String, bool), ExpandError> {
         let env = |name: &str| (name == "A_1").then(|| "${B}".to_owned());
@@ -232,6 +273,10 @@ mod tests {
             ("\"authorization\" = \"Bearer x\"", "\"authorization\" = \"********\""),
             ("token = \"\"\"a\nb\"\"\"", "token = \"\"\"*\n*\"\"\""),
             ("hash_key = \"open", "hash_key = \"****"),
+            (
+                "[consumers]\nfile = \"f\"\na = \"k-1\"\n[consumers.b]\nkeys = [\n[\"k-2\"]\n]\n[log]\na = \"k\"",
+                "[consumers]\nfile = \"f\"\na = *****\n[consumers.b]\nkeys = *\n*******\n*\n[log]\na = \"k\"",
+            ),
             ("hash_key = hush # x", "hash_key = ********"),
             ("url = \"http://h/a\"\nb = \"x@y\"", "url = \"http://h/a\"\nb = \"x@y\""),
         ] {
@@ -241,7 +286,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn masking_keeps_the_length_of_every_line(text in "(hash_key|token| ?= ?|\"|'|://|@|\\$\\{|\\}|é|\\\\|\n|[a-z:/])*") {
+        fn masking_keeps_the_length_of_every_line(text in "(hash_key|token|\n\\[consumers\\]\n| ?= ?|\"|'|://|@|\\$\\{|\\}|é|\\\\|\n|[a-z:/])*") {
             let masked = masked(&text);
             let lengths = |text: &str| text.split('\n').map(str::len).collect::<Vec<_>>();
             prop_assert_eq!(lengths(&masked), lengths(&text));

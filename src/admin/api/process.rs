@@ -36,7 +36,7 @@ pub struct ReloadRequest {}
 pub struct ReloadInfo {
     /// The configuration file.
     pub file: String,
-    /// The SHA-256 hash of its text, in hexadecimal digits.
+    /// The SHA-256 hash of its text, which the texts of included files follow, in hexadecimal digits.
     pub sha256: String,
     /// The changes, one line for each kind; empty if nothing has changed.
     pub changes: Vec<String>,
@@ -90,7 +90,7 @@ pub struct StatusInfo {
 pub struct ConfigInfo {
     /// The configuration file.
     pub file: String,
-    /// The SHA-256 hash of the text that is served, in hexadecimal digits.
+    /// The SHA-256 hash of the text that is served, which the texts of included files follow, in hexadecimal digits.
     pub sha256: String,
     /// When that was loaded, in RFC 3339.
     pub loaded: String,

@@ -43,7 +43,12 @@ impl TextItem<'_> {
         written.filter(|_| self.from_env).unwrap_or(&self.value)
     }
 
-    /// Reads the file that this names, relative to `directory`.
+    /// The path that this names, relative to the file that has it: `directory`, unless that file is included.
+    pub fn path(&self, directory: &Path) -> PathBuf {
+        self.item.reader.path(self.item.span().start, directory, &self.value)
+    }
+
+    /// Reads the file that this names, as [`Self::path`] does.
     pub fn read_file(&self, directory: &Path) -> (PathBuf, io::Result<Vec<u8>>) {
         self.item.reader.read_file(self.item.span().start, directory, &self.value)
     }
@@ -72,7 +77,7 @@ impl TextItem<'_> {
         let tried = tried.display();
         match error.kind() {
             io::ErrorKind::NotFound if Path::new(&self.value).is_relative() => {
-                let directory = "relative paths begin at the directory of the configuration file";
+                let directory = "relative paths begin at the directory of the file that names them";
                 problem.help(format!("there is no {tried}: {directory}"))
             }
             io::ErrorKind::PermissionDenied => problem
@@ -83,7 +88,7 @@ impl TextItem<'_> {
     }
 
     /// The meaning of one of several words; `others` are the other values, for messages.
-    pub(super) fn choice<T: Copy>(&self, meanings: &[(&str, T)], others: &str) -> Option<T> {
+    pub(in crate::config) fn choice<T: Copy>(&self, meanings: &[(&str, T)], others: &str) -> Option<T> {
         let value = &*self.value;
         if let Some((_, meaning)) = meanings.iter().find(|(word, _)| *word == value) {
             return Some(*meaning);

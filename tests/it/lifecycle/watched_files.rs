@@ -4,10 +4,12 @@ use std::os::unix::fs::symlink;
 use std::time::Duration;
 use std::{fs, thread};
 
+use aws_lc_rs::digest::{SHA256, digest};
 use rustls::version::TLS13;
+use serde_json::Value;
 
 use super::reload::{responding, response};
-use crate::support::{Authority, Tidegate, TlsClient, eventually};
+use crate::support::{Authority, Tidegate, TlsClient, eventually, get};
 
 #[test]
 fn a_watched_file_is_reloaded_when_it_changes() {
@@ -101,6 +103,44 @@ fn watched_files_are_followed_through_symbolic_links() {
             .unwrap();
     }
     eventually("the missing file is read", || shows("one.test"));
+}
+
+/// New, changed and removed files that a pattern includes, and the hash of all texts.
+#[test]
+fn included_files_are_watched() {
+    const MAIN: &str = "watch = true\ninclude = [\"routes/*.toml\"]\n[admin]\nlisten = \"127.0.0.1:0\"\n";
+    let route = |path: &str, body: &str| {
+        format!("[[routes]]\nname = \"{body}\"\npath = \"{path}\"\nrespond = {{ body = \"{body}\" }}\n")
+    };
+    let proxy = Tidegate::start(&format!("{MAIN}{}", route("/main", "main")));
+    let directory = proxy.directory().join("routes");
+    let body = |path: &str| {
+        let response = get(proxy.addr(), path, &[]);
+        (response.status() == 200).then(|| response.text().to_owned())
+    };
+    assert_eq!((body("/main").as_deref(), body("/a")), (Some("main"), None));
+    // The directory did not exist at the start.
+    fs::create_dir(&directory).unwrap();
+    fs::write(directory.join("b.toml"), route("/*", "b")).unwrap();
+    eventually("a new file is read", || body("/a").as_deref() == Some("b"));
+    fs::write(directory.join("a.toml"), route("/a", "first")).unwrap();
+    eventually("files are in the order of their names", || body("/a").as_deref() == Some("first"));
+    fs::write(directory.join("a.toml"), route("/a", "second")).unwrap();
+    eventually("a changed file is read", || body("/a").as_deref() == Some("second"));
+    proxy.wait_log("routes: `second` added; `first` removed");
+    let status: Value = serde_json::from_str(get(proxy.admin(), "/v1/status", &[]).text()).unwrap();
+    let files = ["tidegate.toml", "routes/a.toml", "routes/b.toml"];
+    let texts: String =
+        files.iter().map(|name| fs::read_to_string(proxy.directory().join(name)).unwrap()).collect();
+    let hash = digest(&SHA256, texts.as_bytes());
+    let digits: Vec<String> = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(status["configuration"]["sha256"], digits.concat());
+    fs::write(directory.join("a.toml"), "[[routes]]\npath = 5\n").unwrap();
+    let line = proxy.wait_log("a.toml:2:8");
+    assert!(line.contains(&format!("{}/a.toml:2:8", directory.display())), "{line}");
+    assert_eq!(body("/a").as_deref(), Some("second"));
+    fs::remove_file(directory.join("a.toml")).unwrap();
+    eventually("a removed file is noticed", || body("/a").as_deref() == Some("b"));
 }
 
 #[test]
