@@ -39,6 +39,8 @@ pub struct RequestBody {
     remaining: Option<u64>,
     /// Whether a part of the body has been read from the client.
     is_started: bool,
+    /// Whether the request asks the server to switch protocols.
+    is_upgrade: bool,
     /// Trailers that are forbidden in addition to those of every request.
     scrub: Option<Arc<HeaderScrub>>,
     /// Keeps a copy of what is sent, if the request may be retried.
@@ -66,8 +68,6 @@ enum Source {
     /// No body, or its end.
     #[default]
     Empty,
-    /// No body; the server may switch protocols.
-    Handshake,
     /// A body that was buffered, or is sent again.
     Stored(Box<StoredBody>),
     /// A client's HTTP/1.1 connection.
@@ -83,12 +83,6 @@ impl RequestBody {
     #[must_use]
     pub fn empty() -> Self {
         Self::new(Source::Empty)
-    }
-
-    /// No body, in a request for a protocol switch.
-    #[must_use]
-    pub fn handshake() -> Self {
-        Self::new(Source::Handshake)
     }
 
     /// A body that arrives over a client's HTTP/2 stream.
@@ -108,6 +102,7 @@ impl RequestBody {
             source,
             remaining: None,
             is_started: false,
+            is_upgrade: false,
             scrub: None,
             recorder: None,
             reservation: None,
@@ -201,15 +196,22 @@ impl RequestBody {
         }
     }
 
+    /// The body of a request that asks the server to switch protocols.
+    #[must_use]
+    pub fn of_upgrade(mut self) -> Self {
+        self.is_upgrade = true;
+        self
+    }
+
     /// Whether the server may switch protocols.
-    pub(crate) fn is_handshake(&self) -> bool {
-        matches!(self.source, Source::Handshake)
+    pub(crate) fn is_upgrade(&self) -> bool {
+        self.is_upgrade
     }
 
     /// Whether a part of the body still has to arrive from the client.
     pub(crate) fn is_incoming(&self) -> bool {
         match &self.source {
-            Source::Empty | Source::Handshake | Source::Stored(_) | Source::Sent => false,
+            Source::Empty | Source::Stored(_) | Source::Sent => false,
             Source::Channel(_) | Source::Stream(..) if self.returned.is_some() => true,
             Source::Channel(receiver) => !receiver.is_end(),
             Source::Stream(incoming, stream) => stream.held_bytes().is_some() || !incoming.is_end_stream(),
@@ -221,7 +223,7 @@ impl RequestBody {
         match &self.source {
             Source::Channel(receiver) => receiver.allowance(grace),
             Source::Stream(_, stream) => stream.allowance(grace),
-            Source::Empty | Source::Handshake | Source::Stored(_) | Source::Sent => None,
+            Source::Empty | Source::Stored(_) | Source::Sent => None,
         }
     }
 
@@ -238,7 +240,7 @@ impl RequestBody {
     /// Restarts the body; returns whether all of it can be sent again.
     pub(crate) fn rewind(&mut self) -> bool {
         match &mut self.source {
-            Source::Empty | Source::Handshake => {}
+            Source::Empty => {}
             Source::Stored(stored) => stored.rewind(),
             Source::Channel(_) | Source::Stream(..) if !self.is_started => {}
             _ => match self.recorder.as_ref().and_then(|recorder| recorder.recorded()) {
@@ -253,7 +255,6 @@ impl RequestBody {
     pub(crate) fn take_for_sending(&mut self) -> Self {
         let source = match &self.source {
             Source::Empty => Source::Empty,
-            Source::Handshake => Source::Handshake,
             Source::Stored(stored) => Source::Stored(stored.clone()),
             _ => std::mem::replace(&mut self.source, Source::Sent),
         };
@@ -262,6 +263,7 @@ impl RequestBody {
             source,
             remaining: self.remaining,
             is_started: false,
+            is_upgrade: self.is_upgrade,
             scrub: self.scrub.take(),
             recorder: self.recorder.clone(),
             reservation: self.reservation.take(),
@@ -273,13 +275,13 @@ impl RequestBody {
         match &mut self.source {
             Source::Channel(receiver) => receiver.set_deadline(deadline),
             Source::Stream(_, stream) => stream.set_deadline(deadline),
-            Source::Empty | Source::Handshake | Source::Stored(_) | Source::Sent => {}
+            Source::Empty | Source::Stored(_) | Source::Sent => {}
         }
     }
 
     fn poll_source(&mut self, cx: &mut Context<'_>) -> PolledFrame {
         match &mut self.source {
-            Source::Empty | Source::Handshake | Source::Sent => Poll::Ready(None),
+            Source::Empty | Source::Sent => Poll::Ready(None),
             Source::Stored(stored) => Poll::Ready(stored.next_frame().map(Ok)),
             Source::Channel(receiver) => receiver.poll_part(cx),
             Source::Stream(incoming, stream) => stream.poll_frame(incoming, cx),
@@ -302,7 +304,7 @@ impl RequestBody {
     }
 
     fn end(&mut self) {
-        if !matches!(self.source, Source::Handshake | Source::Stored(_)) {
+        if !matches!(self.source, Source::Stored(_)) {
             self.source = if self.is_started { Source::Sent } else { Source::Empty };
         }
     }
@@ -337,7 +339,7 @@ impl Body for RequestBody {
 
     fn is_end_stream(&self) -> bool {
         match &self.source {
-            Source::Empty | Source::Handshake | Source::Sent => true,
+            Source::Empty | Source::Sent => true,
             Source::Stored(stored) => stored.is_end(),
             Source::Channel(_) | Source::Stream(..) => !self.is_incoming(),
         }
@@ -345,7 +347,7 @@ impl Body for RequestBody {
 
     fn size_hint(&self) -> SizeHint {
         let hint = match &self.source {
-            Source::Empty | Source::Handshake | Source::Sent => SizeHint::with_exact(0),
+            Source::Empty | Source::Sent => SizeHint::with_exact(0),
             Source::Stored(stored) if stored.is_chunked => SizeHint::default(),
             Source::Stored(stored) => SizeHint::with_exact(stored.remaining_bytes()),
             Source::Channel(receiver) => receiver.size_hint(),

@@ -41,7 +41,7 @@ use std::sync::Arc;
 
 use http::Method;
 
-pub use access::{Access, Identity};
+pub use access::{Access, Identity, TokenRefusal, TokenRule};
 pub use body_fields::{BodyField, BodyFields, MAX_READ_BODY, NoField};
 pub use client_ip::{ClientIdentity, ClientIp, forwarded_value};
 pub use consumer_rules::{ConsumerRules, CredentialSource};
@@ -57,7 +57,7 @@ pub use key_part::{KeyPart, PartValue};
 pub use key_spec::{KeyLookup, KeySpec, OnMissing};
 use limit_matching::LimitMatcher;
 pub use limit_matching::trusts_headers_of;
-pub use limit_rule::{Cost, LimitMatch, LimitRule, PolicySource, Tiers, Trust};
+pub use limit_rule::{Cost, DenyStatus, LimitMatch, LimitRule, PolicySource, Tiers, Trust};
 pub use method::{OTHER_METHOD, is_method_value};
 use named_key::key_name;
 pub use named_key::{KeyResolver, NamedKey};
@@ -66,7 +66,7 @@ pub use original::{OriginalError, OriginalRequest, names_original, original};
 pub use path::{NormalPath, PathError, normalize, strip_prefix};
 pub use path_pattern::{PathPattern, PatternError};
 pub use plan::{DescriptorError, DescriptorPlan, RequestPlan, RouteMatch};
-use plan::{LimitMatches, PlanInput};
+use plan::{LimitMatches, PlanInput, refusal};
 pub use query::{MAX_PARAMETERS, Query};
 pub use route::{RequestView, Route, Unmet};
 use route_match::find_match;
@@ -83,9 +83,6 @@ use crate::jwt::{Token, Verifier};
 pub use crate::limit::Charges;
 use crate::limit::{Charge, Key, KeyHasher, Policy, PolicyId};
 use crate::limiter::{Limiter, Limits};
-
-/// What is known of the body of a request in a log.
-static NO_BODY: BodyFields = BodyFields::NONE;
 
 /// The routes and limits of one configuration: everything that decides on a request but the counts. Immutable.
 #[derive(Debug)]
@@ -147,7 +144,7 @@ impl Gate {
         self.plan_with(client, head, PlanInput { body, unread: Some(unread), recorded: None })
     }
 
-    /// Plans a request that a log has, without its body.
+    /// Plans a request of a log, or one that a tool makes up, with parts that its head does not have. Redis is not read.
     ///
     /// # Errors
     /// A request that is rejected under all counts.
@@ -155,10 +152,10 @@ impl Gate {
         &self,
         client: ClientIdentity<'_>,
         head: &'a RequestHead,
+        body: &'a BodyFields,
         recorded: &RecordedParts,
     ) -> Result<RequestPlan<'a>, RequestError> {
-        let unread = Some(ConsumerError::NotFetched);
-        self.plan_with(client, head, PlanInput { body: Some(&NO_BODY), unread, recorded: Some(recorded) })
+        self.plan_with(client, head, PlanInput::recorded(body, recorded))
     }
 
     #[inline]
@@ -180,8 +177,7 @@ impl Gate {
         let mut subject = self.subject(client, head, &matched, &location);
         subject.body = body;
         if let Some(recorded) = recorded {
-            subject.recorded = Some(recorded);
-            subject.identity = self.identify(&subject);
+            self.add_recorded(&mut subject, recorded);
         }
         let is_unread = subject.identity.error == Some(ConsumerError::NotFetched);
         if is_unread && unread.is_some() {
@@ -194,7 +190,7 @@ impl Gate {
         } else {
             self.matcher().match_limits(limits, &subject)?
         };
-        let Subject { identity, .. } = subject;
+        let (refused, Subject { identity, .. }) = (refusal(&subject), subject);
         Ok(RequestPlan {
             matched,
             client: location.address,
@@ -205,6 +201,7 @@ impl Gate {
             exempt,
             missing,
             identity,
+            refused,
         })
     }
 
@@ -283,6 +280,12 @@ impl Gate {
         }
     }
 
+    /// Adds parts that the head of the request does not have, and identifies its consumer again.
+    pub fn add_recorded<'a>(&self, subject: &mut Subject<'a>, recorded: &'a RecordedParts) {
+        subject.recorded = Some(recorded);
+        subject.identity = self.identify(subject);
+    }
+
     fn identify(&self, subject: &Subject<'_>) -> Identity {
         self.consumers.as_ref().map_or_else(Identity::default, |consumers| consumers.identify(subject))
     }
@@ -335,7 +338,7 @@ impl Gate {
     #[must_use]
     pub fn key_name_of(&self, limit: PolicyId, key: Key, subject: &Subject<'_>) -> Option<String> {
         let credential = self.consumers.as_ref().map(|rules| &rules.source);
-        let name = key_name(&self.rule(limit).key, subject, credential)?;
+        let name = key_name(&self.limit_rules[limit].key, subject, credential)?;
         // A value may have a form that is not parsed back, such as one that ends with a backslash.
         let is_parsed = self.keys(limit).named(&name).is_ok_and(|named| named.key == key);
         is_parsed.then_some(name)
@@ -362,7 +365,8 @@ impl Gate {
     /// Finds keys of a limit by name.
     #[must_use]
     pub fn keys(&self, limit: PolicyId) -> KeyResolver<'_> {
-        KeyResolver { limit, rule: self.rule(limit), client_ip: &self.client_ip, hasher: &self.hasher }
+        let (rule, client_ip, hasher) = (&self.limit_rules[limit], &self.client_ip, &self.hasher);
+        KeyResolver { limit, rule, client_ip, hasher }
     }
 
     /// The treatment of a request whose key under this limit is `key`. The first of these applies: block, allow,
@@ -392,9 +396,5 @@ impl Gate {
             rules: &self.limit_rules,
             hasher: &self.hasher,
         }
-    }
-
-    fn rule(&self, limit: PolicyId) -> &LimitRule {
-        &self.limit_rules[limit]
     }
 }

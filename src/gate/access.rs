@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
+use http::StatusCode;
+
+use super::value_pattern::ValuePattern;
 use crate::consumers::{Consumer, ConsumerError};
+use crate::jwt::{Token, TokenError};
 
 /// The consumer of a request, and whether the request is rejected for it or for the lack of it.
 #[derive(Clone, Debug, Default)]
@@ -62,6 +66,65 @@ impl Access {
             (Self::Tiers(tiers), Some(tier)) if tiers.contains(tier) => Ok(()),
             (Self::Tiers(_), _) => Err(ConsumerError::Tier),
             (Self::Default | Self::Public, _) => Ok(()),
+        }
+    }
+}
+
+/// What a route requires of the token of a request: that it is valid, and perhaps that a claim has one of some values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenRule {
+    /// The claim, and the patterns of its values.
+    pub claim: Option<(Box<str>, Box<[ValuePattern]>)>,
+}
+
+/// Why a route refuses a request for its token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TokenRefusal {
+    /// There is no valid token.
+    #[error("{0}")]
+    Invalid(TokenError),
+    /// The token is valid, and lacks what the route requires.
+    #[error("the token does not have the claim that this route requires")]
+    Claim,
+}
+
+impl TokenRule {
+    /// Checks the token of a request.
+    pub(super) fn check(&self, token: &Token<'_>) -> Result<(), TokenRefusal> {
+        let claims = token.claims().map_err(TokenRefusal::Invalid)?;
+        self.check_claim(|name, test| claims.has(name, test))
+    }
+
+    /// Checks the claims of a valid token: `has` says whether a claim has a value that passes a test.
+    pub(super) fn check_claim(
+        &self,
+        has: impl FnOnce(&str, &dyn Fn(&str) -> bool) -> bool,
+    ) -> Result<(), TokenRefusal> {
+        let Some((name, patterns)) = &self.claim else { return Ok(()) };
+        let test = |value: &str| patterns.iter().any(|pattern| pattern.matches(value.as_bytes()));
+        if has(name, &test) { Ok(()) } else { Err(TokenRefusal::Claim) }
+    }
+}
+
+impl TokenRefusal {
+    /// The status of the response.
+    #[must_use]
+    pub fn status(self) -> StatusCode {
+        match self {
+            Self::Invalid(TokenError::NoKeys) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Invalid(_) => StatusCode::UNAUTHORIZED,
+            Self::Claim => StatusCode::FORBIDDEN,
+        }
+    }
+
+    /// The value of WWW-Authenticate (RFC 6750 §3.1); none if the keys are not known.
+    #[must_use]
+    pub fn challenge(self) -> Option<&'static str> {
+        match self {
+            Self::Invalid(TokenError::NoKeys) => None,
+            Self::Invalid(TokenError::Absent) => Some("Bearer"),
+            Self::Invalid(_) => Some("Bearer error=\"invalid_token\""),
+            Self::Claim => Some("Bearer error=\"insufficient_scope\""),
         }
     }
 }

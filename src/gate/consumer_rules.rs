@@ -43,8 +43,6 @@ pub struct ConsumerRules {
     pub stored: Option<Arc<StoredConsumers>>,
     /// The clock that `expires` is compared with.
     pub clock: Clock,
-    /// The consumer of every request, whatever its credential, for tools that explain one.
-    pub assumed: Option<Arc<Consumer>>,
 }
 
 impl CredentialSource {
@@ -123,8 +121,8 @@ impl ConsumerRules {
         let access = subject.route.map_or(&Access::Default, |route| &route.access);
         let recorded = subject.recorded.and_then(|recorded| recorded.consumer.as_ref());
         let mut is_anonymous = access.is_anonymous(self.unknown == UnknownConsumer::Anonymous);
-        let found = match (self.assumed.as_ref().or(recorded), self.source.value(subject)) {
-            (Some(assumed), _) => Ok(Arc::clone(assumed)),
+        let found = match (recorded, self.source.value(subject)) {
+            (Some(recorded), _) => Ok(Arc::clone(recorded)),
             (None, PartValue::One(credential)) => self.find(&credential),
             (None, PartValue::Missing) => Err(ConsumerError::Missing),
             (None, PartValue::Several(credentials)) => {

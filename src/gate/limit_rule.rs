@@ -26,6 +26,8 @@ pub struct LimitRule {
     pub key: KeySpec,
     /// The status of the response to a request that is rejected because a part of its key is missing.
     pub missing_status: StatusCode,
+    /// What a client gets in place of 429 when the limit denies its request.
+    pub deny_status: Option<DenyStatus>,
     /// Units that a request costs.
     pub cost: Cost,
     /// Which peers may set the cost and the tier by headers.
@@ -34,6 +36,15 @@ pub struct LimitRule {
     pub rules: Rules,
     /// Policies by an attribute of the request, such as a client's plan.
     pub tiers: Option<Tiers>,
+}
+
+/// What a client gets whose request is denied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DenyStatus {
+    /// A response with this status.
+    Status(StatusCode),
+    /// No response: the connection is closed, or over HTTP/2 the stream is reset.
+    Close,
 }
 
 /// Units that a request costs.

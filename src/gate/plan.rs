@@ -5,15 +5,16 @@ use std::net::IpAddr;
 
 use smallvec::SmallVec;
 
-use super::access::Identity;
+use super::access::{Identity, TokenRefusal};
 use super::body_fields::BodyFields;
 use super::descriptor::DescriptorRule;
 use super::error::MissingPart;
 use super::path::NormalPath;
 use super::query::Query;
-use super::subject::RecordedParts;
+use super::subject::{RecordedParts, Subject};
 use super::table::RouteId;
 use crate::consumers::ConsumerError;
+use crate::jwt::Claims;
 use crate::limit::{Charge, Charges, PolicyId};
 
 /// The target of a request, and the route that it matches.
@@ -51,6 +52,8 @@ pub struct RequestPlan<'a> {
     /// The consumer, or why the request is rejected for the lack of one. Its limits are charged all the same, so that they
     /// bound how fast credentials can be guessed.
     pub identity: Identity,
+    /// Why the route refuses the request for its token. Its limits are charged all the same.
+    pub refused: Option<TokenRefusal>,
 }
 
 /// What is known of a request beside its head.
@@ -60,6 +63,26 @@ pub(super) struct PlanInput<'a, 'r> {
     /// Why a consumer is not known that was to be read; none if nothing was read yet.
     pub unread: Option<ConsumerError>,
     pub recorded: Option<&'r RecordedParts>,
+}
+
+impl<'a, 'r> PlanInput<'a, 'r> {
+    /// A request of which more is known than its head; what was not read of it stays unknown.
+    pub fn recorded(body: &'a BodyFields, recorded: &'r RecordedParts) -> Self {
+        Self { body: Some(body), unread: Some(ConsumerError::NotFetched), recorded: Some(recorded) }
+    }
+}
+
+/// Why the route of a request refuses it for its token; none if it does not.
+pub(super) fn refusal(subject: &Subject<'_>) -> Option<TokenRefusal> {
+    let rule = subject.route?.token.as_ref()?;
+    let checked = match subject.recorded.filter(|recorded| recorded.has_token) {
+        Some(recorded) => rule.check_claim(|name, test| {
+            let value = recorded.value(&format!("jwt:{name}"));
+            value.is_some_and(|value| Claims::text_passes(name, &String::from_utf8_lossy(value), test))
+        }),
+        None => rule.check(&subject.token),
+    };
+    checked.err()
 }
 
 /// The charges and exemptions of the limits of one request, and the key part that it lacks.

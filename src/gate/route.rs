@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use http::Method;
 use http::header::HeaderName;
 
-use super::access::Access;
+use super::access::{Access, TokenRule};
 use super::body_fields::BodyField;
 use super::canonical;
 use super::geo::{ClientLocation, Country, GeoCondition};
@@ -52,6 +52,8 @@ pub struct Route {
     pub max_body: Option<u64>,
     /// The consumers that it serves.
     pub access: Access,
+    /// What it requires of the token of a request.
+    pub token: Option<TokenRule>,
     /// The fields of the body that the limits count by.
     pub body_fields: Box<[BodyField]>,
 }
@@ -77,6 +79,7 @@ impl Route {
             keeps_encoded_slash: false,
             max_body: None,
             access: Access::Default,
+            token: None,
             body_fields: Box::default(),
         }
     }

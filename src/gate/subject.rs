@@ -37,7 +37,7 @@ pub struct Subject<'a> {
     pub route: Option<&'a Route>,
     /// The fields of the body that limits name, if it was read.
     pub body: Option<&'a BodyFields>,
-    /// What a log has of the request in place of its head, if the request is from a log.
+    /// Parts that the head does not have, of a request from a log or from a tool.
     pub recorded: Option<&'a RecordedParts>,
     /// The descriptor, if a client of the rate-limit service has sent it in place of a request.
     pub descriptor: Option<&'a Descriptor<'a>>,
@@ -63,11 +63,13 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// Parts of a request that a log has in fields of its own, where its head lacks them.
+/// Parts of a request that its head lacks: a log has them in fields of its own, or a tool makes them up.
 #[derive(Clone, Debug, Default)]
 pub struct RecordedParts {
     /// The consumer, whatever the credential.
     pub consumer: Option<Arc<Consumer>>,
+    /// Whether it has a valid token, whose claims are among the values.
+    pub has_token: bool,
     /// Values of key parts, by their form in the configuration. They count only if the head has none.
     pub values: Vec<(Box<str>, Vec<u8>)>,
 }

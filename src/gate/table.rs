@@ -34,7 +34,7 @@ use http::Method;
 use super::candidates::Candidates;
 use super::host::HostPattern;
 use super::method::{is_registered, is_registered_in_other_case};
-use super::path_pattern::Piece;
+use super::path_pattern::{Matcher, Piece};
 use super::route::{RequestView, Route};
 use crate::id_vec::{Id, IdVec};
 
@@ -76,6 +76,8 @@ struct PathNode {
     exact: Candidates,
     /// Routes whose path matches any rest from here.
     rest: Candidates,
+    /// Routes whose path has asterisks from here on, in ascending order.
+    matchers: Vec<(u32, Matcher)>,
     /// The lowest number here and below.
     lowest: u32,
 }
@@ -99,7 +101,7 @@ impl RouteTable {
                     table.wildcard_hosts.entry(suffix.clone()).or_default()
                 }
             };
-            tree.insert(route.path.pieces(), route, number);
+            tree.insert(route.path.start(), route, number);
             for method in route.methods.iter().filter(|method| !is_registered(method.as_str())) {
                 if !table.custom_methods.contains(method) {
                     table.custom_methods.push(method.clone());
@@ -166,6 +168,7 @@ impl PathNode {
             param: None,
             exact: Candidates::default(),
             rest: Candidates::default(),
+            matchers: Vec::new(),
             lowest: u32::MAX,
         }
     }
@@ -173,14 +176,19 @@ impl PathNode {
     fn insert(&mut self, pieces: &[Piece], route: &Route, number: u32) {
         self.lowest = self.lowest.min(number);
         match pieces {
-            [] if route.path.takes_rest() => self.rest.insert(number, route),
-            [] => self.exact.insert(number, route),
+            [] => match route.path.matcher() {
+                Some(matcher) => self.matchers.push((number, matcher)),
+                None if route.path.takes_rest() => self.rest.insert(number, route),
+                None => self.exact.insert(number, route),
+            },
             [Piece::Literal(text), after @ ..] => {
                 self.node_at(text.as_bytes(), number).insert(after, route, number);
             }
             [Piece::Param(_), after @ ..] => {
                 self.param.get_or_insert_default().insert(after, route, number);
             }
+            // A path starts with none of these: a matcher has them.
+            [Piece::Star | Piece::DoubleStar, ..] => {}
         }
     }
 
@@ -229,6 +237,9 @@ impl PathNode {
         }
         let Some(path) = path.strip_prefix(&*self.prefix) else { return };
         self.rest.offer(request, best, accepts);
+        let better = self.matchers.iter().take_while(|(number, _)| *number < *best);
+        let mut matching = better.filter(|(_, matcher)| matcher.matches(path)).map(|(number, _)| *number);
+        *best = matching.find(|number| accepts(*number)).unwrap_or(*best);
         let Some(&first) = path.first() else { return self.exact.offer(request, best, accepts) };
         if let Ok(index) = self.children.binary_search_by_key(&first, PathNode::first_byte) {
             self.children[index].find(path, request, best, accepts);
@@ -346,19 +357,15 @@ mod tests {
         assert_eq!(find(&table, "a", "/", &head), Some(RouteId(9876)));
     }
 
-    /// The model of the tree: tries every route in turn.
+    /// The model of the tree: tries every route in turn, as a regular expression.
     fn linear_search(patterns: &[String], path: &str) -> Option<u32> {
         let fits = |pattern: &str| {
-            let (body, rest) = pattern.strip_suffix('*').map_or((pattern, false), |body| (body, true));
-            let (mut want, mut have) = (body.split('/').peekable(), path.split('/').peekable());
-            loop {
-                match (want.next(), have.next()) {
-                    (None, None) => return !rest,
-                    (Some(w), Some(h)) if rest && want.peek().is_none() => return h.starts_with(w),
-                    (Some(w), Some(h)) if w == h || (w.starts_with('{') && !h.is_empty()) => {}
-                    _ => return false,
-                }
-            }
+            let inner = regex::escape(pattern.trim_end_matches('*')).replace(r"\*\*", ".*");
+            let inner = if inner.starts_with(r"\*") { inner.replacen(r"\*", ".*", 1) } else { inner };
+            let inner = inner.replace(r"\*", "[^/]*");
+            let inner = regex::Regex::new(r"\\\{p\d\\\}").unwrap().replace_all(&inner, "[^/]+");
+            let end = if pattern.ends_with('*') { ".*" } else { "" };
+            regex::Regex::new(&format!("^{inner}{end}$")).unwrap().is_match(path)
         };
         (0..).zip(patterns).find(|(_, pattern)| fits(pattern)).map(|(number, _)| number)
     }
@@ -366,7 +373,10 @@ mod tests {
     proptest! {
         #[test]
         fn the_tree_agrees_with_a_linear_search(
-            patterns in prop::collection::vec("(/(a|b|ab|abc|\\{x\\})){1,3}(/|/\\*|)", 1..40),
+            patterns in prop::collection::vec(
+                "(/(a|b|ab|abc|\\{x\\})){1,3}(/|/\\*|)|(/(a|b)){0,2}(/(a\\*|\\*b|\\*|\\{x\\})){1,2}(/|/\\*\\*/b|/b\\*|)|\\*(b|/a\\*c?|b/\\*)",
+                1..40,
+            ),
             paths in prop::collection::vec("(/(a|b|ab|abc|c)){1,4}/?", 1..20),
         ) {
             let mut unique = patterns.clone();

@@ -10,7 +10,7 @@ use crate::time::{Micros, Timestamp};
 /// How far the clocks of the issuer and of this machine may be apart.
 const LEEWAY: Micros = Micros(60 * Micros::SECOND.0);
 
-/// The claims of a token with a valid signature. Only values that a key can have are kept.
+/// The claims of a token with a valid signature. Only values that a key or a condition can have are kept.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claims {
     values: Map<String, Value>,
@@ -38,6 +38,19 @@ impl Claims {
         }
     }
 
+    /// Whether a claim has a value that passes a test: its text or an element, if it is a list.
+    pub fn has(&self, name: &str, test: &dyn Fn(&str) -> bool) -> bool {
+        if let Some(Value::Array(values)) = find(&self.values, name) {
+            return values.iter().filter_map(Value::as_str).any(test);
+        }
+        self.text(name).is_some_and(|text| Self::text_passes(name, &text, test))
+    }
+
+    /// Whether the text of a claim passes a test, or a word of `scope`, which is a list in a text (RFC 8693 §4.2).
+    pub fn text_passes(name: &str, text: &str, passes: &dyn Fn(&str) -> bool) -> bool {
+        passes(text) || name == "scope" && text.split(' ').any(passes)
+    }
+
     /// Rejects a token before its `nbf` and after its `exp`, with a minute of leeway; both may be absent (RFC 7519
     /// §4.1).
     pub(super) fn check_times(&self, now: Timestamp) -> Result<(), TokenError> {
@@ -61,10 +74,14 @@ fn timestamp(value: &Value) -> Result<Timestamp, TokenError> {
     })
 }
 
-/// Drops values that no key can have. The recursion is bounded: the JSON parser limits the depth.
+/// Drops values that neither a key nor a condition can have. The recursion is bounded: the JSON parser limits the depth.
 fn retain_scalars(values: &mut Map<String, Value>) {
     values.retain(|_, value| match value {
-        Value::Null | Value::Array(_) => false,
+        Value::Null => false,
+        Value::Array(values) => {
+            values.retain(Value::is_string);
+            !values.is_empty()
+        }
         Value::Object(inner) => {
             retain_scalars(inner);
             true

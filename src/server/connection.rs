@@ -24,6 +24,7 @@
 //!     Responding --> DiscardingBody: rest of the request body
 //!     Responding --> Tunnel: protocol switched
 //!     Responding --> Closing: Connection close, drain
+//!     Responding --> Abandoned: denied without a response
 //!     DiscardingBody --> Idle: read within 1 s
 //!     DiscardingBody --> Closing: not read in time
 //!     Refused --> Closing: 400, 414, 431, 501

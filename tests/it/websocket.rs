@@ -2,6 +2,7 @@
 
 mod duplex;
 mod tunnels;
+mod upgrades;
 
 use std::net::TcpStream;
 use std::sync::mpsc::channel;

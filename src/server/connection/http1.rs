@@ -70,7 +70,7 @@ enum State {
     Closing { client_is_sending: bool },
     /// Closes after the response to a malformed request head.
     RejectedHead(ParseError),
-    /// Closes without a response: the client has not sent a whole request head in time.
+    /// Closes without a response: the client has not sent a whole request head in time, or its request is denied without one.
     Abandoned,
 }
 
@@ -264,6 +264,7 @@ impl BufferedConnection<'_> {
             Next::Pause(end) => State::Paused { end },
             Next::DiscardBody(upload) => State::DiscardingBody(upload),
             Next::Tunnel(tunnel) => State::Tunnel(tunnel),
+            Next::Abandon => State::Abandoned,
             Next::Close { client_is_sending } => State::Closing { client_is_sending },
         })
     }

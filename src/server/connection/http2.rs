@@ -203,10 +203,15 @@ async fn respond(
         Service::EnvoyRatelimit => rare(crate::ratelimit_service::serve(&proxy, client, head, body)).await,
     };
     drop(permit);
-    let ProxyResponse { head, body, is_over_capacity, .. } = response;
+    let ProxyResponse { head, body, is_over_capacity, closes, .. } = response;
     if is_over_capacity && let Some(end) = pacer.pause_after_refusal(client.ip(), &proxy) {
         // Other requests share the connection, so that it has to be read. The client may have only so many streams open.
         tokio::time::sleep_until(end).await;
+    }
+    if closes {
+        progress.refuse();
+        // Not REFUSED_STREAM, after which a client sends its request again at once (RFC 9113 §8.7).
+        return Err(Reason::ENHANCE_YOUR_CALM.into());
     }
     Ok(head.into_response(progress.track_response(body)))
 }

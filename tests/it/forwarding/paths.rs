@@ -25,6 +25,27 @@ fn prefixes_are_stripped_by_whole_segments() {
     }
 }
 
+#[test]
+fn paths_are_made_of_parts_of_the_path() {
+    let server = Upstream::echo();
+    for (path, rewrite, sent, received) in [
+        ("/old/{id}/*", "path = \"/v2/{id}/all/*\"", "/old/7/a/b?c", "/v2/7/all/a/b?c"),
+        ("/old/{id}/*", "path = \"/v2/{id}/*\"", "/old/7/x/../../7/y", "/v2/7/y"),
+        ("/old/{id}/*", "path = \"/v2/{id}/*\"", "/old/%3Fa%23/%25", "/v2/%3Fa%23/%25"),
+        ("/old/{id}/*", "path = \"/v2/{id}/*\"", "/%6Fld/7/", "/v2/7/"),
+        ("/old/{id}", "path = \"/v2\"", "/old/7?a", "/v2?a"),
+        ("/*", "strip_prefix = \"/old\", add_prefix = \"/new/\"", "/old/a", "/new/a"),
+        ("/*", "add_prefix = \"/new\"", "/", "/new/"),
+    ] {
+        let proxy = Tidegate::start(&format!(
+            "[[routes]]\npath = \"{path}\"\nrewrite = {{ {rewrite} }}\nupstream = \"{}\"\n",
+            server.url()
+        ));
+        let start = get(proxy.addr(), sent, &[]).echoed().start;
+        assert_eq!(start, format!("GET {received} HTTP/1.1"), "{sent} with {rewrite}");
+    }
+}
+
 /// An escaped character takes three bytes, and the path must not be forwarded without escaping.
 #[test]
 fn a_path_that_escaping_makes_too_long_is_rejected() {

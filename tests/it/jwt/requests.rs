@@ -27,7 +27,7 @@ fn once_by(key: &str, jwks: &str, more: &str) -> String {
 }
 
 /// A file with this key set.
-fn file_of(jwks: &str) -> (TempDir, PathBuf) {
+pub(super) fn file_of(jwks: &str) -> (TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("keys.json");
     std::fs::write(&file, jwks).unwrap();
@@ -39,11 +39,11 @@ fn with(proxy: &Tidegate, token: &str) -> u16 {
     get(proxy.addr(), "/", &[&format!("Authorization: Bearer {token}")]).status()
 }
 
-fn now() -> u64 {
+pub(super) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
-fn claims(sub: &str) -> Value {
+pub(super) fn claims(sub: &str) -> Value {
     json!({ "sub": sub, "iat": now(), "exp": now() + 600 })
 }
 

@@ -316,3 +316,32 @@ fn options_asterisk_is_answered_locally() {
     assert_eq!(matched(&client.ask("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n")), "all");
     assert_eq!(client.ask("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n").status(), 429);
 }
+
+#[test]
+fn patterns_of_paths_are_matched_in_the_order_of_the_file() {
+    let proxy = routes(&[
+        ("hidden", "path = \"*/.*\""),
+        ("script", "path = \"/static/*.js\""),
+        ("static", "path = \"/static/*\""),
+        ("php", "path = \"*.php\""),
+        ("raw", "path = \"/v*/users/{id}/**/raw\""),
+        ("any", "path = \"/*\""),
+    ]);
+    for (path, name) in [
+        ("/.git/config", "hidden"),
+        ("/a/.env", "hidden"),
+        ("/a/%2Egit", "hidden"),
+        ("/static/app.js", "script"),
+        ("/static/lib/app.js", "static"),
+        ("/static/x/../app.js", "script"),
+        ("/index.php", "php"),
+        ("/a/b/index.php", "php"),
+        ("/index.php5", "any"),
+        ("/index.PHP", "any"),
+        ("/v1/users/7/a/b/raw", "raw"),
+        ("/v1/users/7/raw", "any"),
+        ("/v1/x/users/7/a/raw", "any"),
+    ] {
+        assert_eq!(matched(&get(proxy.addr(), path, &[])), name, "{path}");
+    }
+}

@@ -9,7 +9,7 @@ use http::Method;
 use tokio::time::Instant;
 
 use super::io::ClientIo;
-use super::response::{ExchangeError, RequestProperties, ResponseWriter, body_framing};
+use super::response::{ExchangeError, RequestProperties, ResponseWriter, body_framing, names_upgrade};
 use super::upload::{PolledUpload, Upload};
 use crate::boxed::rare;
 use crate::http1::names::CONNECTION;
@@ -36,6 +36,8 @@ pub(super) enum Next {
     DiscardBody(Box<Upload>),
     /// Forwards bytes in both directions.
     Tunnel(Box<Tunnel>),
+    /// Closes without a response.
+    Abandon,
     /// Closes. The client may still be sending.
     Close { client_is_sending: bool },
 }
@@ -96,18 +98,21 @@ impl Session<'_> {
         response: ProxyResponse,
         mut upload: Option<Box<Upload>>,
     ) -> Result<Next, ExchangeError> {
+        if response.closes {
+            return Ok(Next::Abandon);
+        }
         if let Some(upload) = &mut upload {
             // An interim response must not follow the start of the final one.
             upload.skip_continue();
         }
-        let ProxyResponse { head, body, is_over_capacity, tunnel } = response;
+        let ProxyResponse { head, body, is_over_capacity, tunnel, .. } = response;
         let is_local = body.is_local();
         let body_framing = body_framing(properties, &head, &body);
-        // A tunnel uses Connection for its upgrade; any other response requests the close of the connection by it. After a local
-        // response a long rest of the request body is not worth reading.
+        // Connection may name an upgrade; any other response requests the close of the connection by it. After a local response a
+        // long rest of the request body is not worth reading.
         let is_last = !properties.keeps_alive
             || self.tracker.is_draining()
-            || tunnel.is_none() && head.fields.contains(CONNECTION)
+            || !names_upgrade(head.status) && head.fields.contains(CONNECTION)
             || is_local && upload.as_ref().is_some_and(|upload| !upload.is_discardable())
             || body_framing == Framing::UntilClose;
         if body.is_open_ended() {

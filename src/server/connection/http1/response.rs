@@ -48,6 +48,11 @@ pub(super) fn body_framing(properties: &RequestProperties, head: &ResponseHead, 
     }
 }
 
+/// Whether the `Connection` header of a response with this status announces its `Upgrade` header.
+pub(super) fn names_upgrade(status: StatusCode) -> bool {
+    matches!(status, StatusCode::SWITCHING_PROTOCOLS | StatusCode::UPGRADE_REQUIRED)
+}
+
 impl ResponseWriter {
     /// Writes the head of a response into the buffer.
     pub fn start(
@@ -64,9 +69,11 @@ impl ResponseWriter {
             }
         }
         let encoder = BodyEncoder::new(framing.body, &head.fields, properties.takes_trailers);
-        // `write_response` writes Connection itself, except for a tunnel, where the header names the new protocol.
-        if head.status != StatusCode::SWITCHING_PROTOCOLS {
+        // `write_response` writes Connection itself, except where it announces the header with another protocol.
+        if !names_upgrade(head.status) {
             head.fields.remove(CONNECTION);
+        } else if framing.is_last && head.fields.contains(CONNECTION) {
+            head.fields.set(CONNECTION, b"upgrade, close");
         }
         write_response(io.stream.out(), &head, framing, &http_date());
         let body = (framing.body != Framing::Empty).then_some(body);
