@@ -85,7 +85,7 @@ fn agreed(item: Item<'_>) -> Option<()> {
 
 fn storage(item: Item<'_>, directory: &Path) -> Option<PathBuf> {
     let text = item.string_like("a directory", "such as \"/var/lib/tidegate/acme\"")?;
-    let path = directory.join(&text.value);
+    let path = text.path(directory);
     match check_storage(&path) {
         Ok(()) => Some(path),
         Err(error) => text.reject(text.error(error.to_string()).help(error.help())),

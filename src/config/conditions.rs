@@ -12,8 +12,8 @@ use super::report::Problem;
 use super::route_keys::{ClientIpNotKeys, NotKeys, RouteKeys};
 use super::table::{Name, Table};
 use crate::gate::{
-    AddressCondition, Country, GeoCondition, HostPattern, Networks, PathPattern, ValueCondition,
-    ValuePattern, header_ignores_case,
+    AddressCondition, Country, GeoCondition, HostPattern, Networks, ValueCondition, ValuePattern,
+    header_ignores_case,
 };
 use crate::server::ListenerSpec;
 use crate::suggest::nearest;
@@ -170,7 +170,8 @@ fn patterns(
     Some(patterns.into())
 }
 
-const ONE_SEGMENT: &str = "`{name}` matches one segment, and a `*` at the end any rest";
+const ONE_SEGMENT: &str =
+    "`{name}` matches one segment, `*` any text within a segment, and a `*` at the end any rest";
 
 /// Warns if the path of a route looks like a pattern of another program.
 pub(super) fn warn_of_path(text: &TextItem<'_>) {
@@ -178,25 +179,6 @@ pub(super) fn warn_of_path(text: &TextItem<'_>) {
     // Messages do not quote values from the environment.
     let why = if text.from_env { "this path is matched literally".to_owned() } else { why };
     text.item.reader.report(Problem::warning(text.item.span(), why).help(help));
-}
-
-/// How to write a path that has a `*` elsewhere than at its end: `/api/**` is `/api/*`, and `/api/*/x` is `/api/{name}/x`.
-pub(super) fn star_cure(text: &TextItem<'_>) -> String {
-    let mut number = 0;
-    let segments = text.value.split('/').map(|segment| match segment {
-        "*" => {
-            number += 1;
-            if number == 1 { "{name}".to_owned() } else { format!("{{name{number}}}") }
-        }
-        segment => segment.to_owned(),
-    });
-    let pattern = match text.value.strip_suffix("**") {
-        Some(start) => format!("{start}*"),
-        None => segments.collect::<Vec<_>>().join("/"),
-    };
-    // Messages do not quote values from the environment.
-    let is_cure = !text.from_env && PathPattern::parse(&pattern).is_ok();
-    if is_cure { format!("write \"{pattern}\": {ONE_SEGMENT}") } else { ONE_SEGMENT.to_owned() }
 }
 
 /// The reason why hardly any request has such a path, and help.

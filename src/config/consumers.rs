@@ -217,14 +217,8 @@ impl<'a> ReadConsumers<'a> {
         let Settings { source, unknown, forwarding, redis, .. } = settings;
         let stored = redis.map(|(lifetime, _)| Arc::new(StoredConsumers::new(lifetime)));
         client_ip.remove_headers.extend([forwarding.name_header.as_str(), forwarding.tier_header.as_str()]);
-        let rules = ConsumerRules {
-            source,
-            unknown,
-            directory: self.directory,
-            stored,
-            clock: Clock::System,
-            assumed: None,
-        };
+        let rules =
+            ConsumerRules { source, unknown, directory: self.directory, stored, clock: Clock::System };
         Some((Some(Box::new(rules)), Some(forwarding)))
     }
 

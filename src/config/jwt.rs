@@ -1,19 +1,21 @@
-//! `[jwt]`.
+//! `[jwt]`, and what routes require of tokens.
 
 use std::path::Path;
 
 use super::client_ip::header_name;
 use super::item::{Item, TextItem};
 use super::keys::keys;
-use super::keys::kinds::words;
+use super::keys::kinds::{Words as _, words};
 use super::report::Problem;
 use super::table::Table;
+use crate::gate::{TokenRule, ValuePattern};
 use crate::jwt::{ALGORITHMS, Algorithm, JwtSpec, KeySetUrl, KeySetUrlError, KeySource, Keys};
 
 const FORM: &str =
     "name a file or a URL, such as \"keys.json\" or \"https://id.example.com/.well-known/jwks.json\"";
 
 words!(AlgorithmWords: Algorithm = ALGORITHMS);
+words!(RequireWords: () = [("token", ())]);
 
 keys! {
     /// The keys of `[jwt]`.
@@ -29,6 +31,16 @@ keys! {
         audience: Text, or "any";
         /// The header that holds the token; in other headers the prefix `Bearer` is optional
         header: Text = "authorization";
+    }
+}
+
+keys! {
+    /// The keys of `require`.
+    RequireKeys {
+        /// The name of a claim; a dot selects a member of an object
+        claim: Text, required "scope";
+        /// Patterns, one of which the value of the claim matches, an element of it, or a word of `scope`
+        values: List<Text>, required ["orders:read"];
     }
 }
 
@@ -50,6 +62,29 @@ pub(super) fn jwt(item: Item<'_>, directory: &Path) -> Option<JwtSpec> {
         audience: audience.ok()?,
         header: header?,
     })
+}
+
+/// Reads what a route requires of tokens.
+pub(super) fn required(item: Item<'_>) -> Option<TokenRule> {
+    if !item.is_table() {
+        item.choice_or_table(
+            RequireWords::MEANINGS,
+            "require = { claim = \"scope\", values = [\"orders:read\"] }",
+        )?;
+        return Some(TokenRule { claim: None });
+    }
+    let table = Table::<RequireKeys>::of(item, "`require`")?;
+    let claim = table.claim().read();
+    let values = table.values().item();
+    let pattern = |item: Item<'_>| Some(ValuePattern::parse(&item.string()?.value));
+    let patterns = values.and_then(|item| item.list_of("put them in brackets: [\"orders:read\"]", pattern));
+    table.close();
+    let (claim, values, patterns) = (claim?, values?, patterns?);
+    if patterns.is_empty() {
+        let problem = values.error("no token could meet this: the list is empty");
+        return values.reject(problem.help("name a value, or write require = \"token\" for any valid token"));
+    }
+    Some(TokenRule { claim: Some((claim.value.into(), patterns.into())) })
 }
 
 /// The value that a claim must have.

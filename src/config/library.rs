@@ -8,7 +8,7 @@ use super::table::AnyTable;
 use crate::proxy::Target;
 
 /// The keys of the file that say where a proxy listens, what it forwards to, and how it is operated.
-const SECTIONS: [&str; 13] = [
+const SECTIONS: [&str; 14] = [
     "listen",
     "listeners",
     "workers",
@@ -22,10 +22,21 @@ const SECTIONS: [&str; 13] = [
     "tracing",
     "admin",
     "acme",
+    "tests",
 ];
 
 /// The keys of a route that say what a proxy does with a request.
-const ACTIONS: [&str; 6] = ["upstream", "respond", "deny_status", "rewrite", "request_headers", "cors"];
+const ACTIONS: [&str; 9] = [
+    "upstream",
+    "response_timeout",
+    "stall_timeout",
+    "total_timeout",
+    "retries",
+    "respond",
+    "rewrite",
+    "request_headers",
+    "cors",
+];
 
 /// Excludes the sections that the library ignores, if the file is read for it.
 pub(super) fn exclude_sections(top: &mut AnyTable<'_>) {

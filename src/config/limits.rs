@@ -245,6 +245,7 @@ fn limit(name: &Name<'_>, item: Item<'_>, context: &Context<'_>, next: usize) ->
     let spec = parts.zip(on_missing).map(|(parts, on_missing)| KeySpec { parts, on_missing });
     let (on_failure, shadow) = (table.on_store_failure().read(), table.mode().read());
     let ban = charging::enforced_ban(&table, shadow);
+    let deny_status = charging::read_deny_status(&table, shadow);
     let bans = table.ban().given().filter(|_| matches!(ban, Ok(Some(_))));
     let ahead = ReadAhead::read(&table, algorithm, counting).filter(|ahead| ahead.fits(quota.as_ref(), bans));
     let names = KeyNames { naming, spec: spec.as_ref() };
@@ -263,8 +264,9 @@ fn limit(name: &Name<'_>, item: Item<'_>, context: &Context<'_>, next: usize) ->
     table.close();
     let (block, allow) = networks?;
     (rules.block, rules.allow) = (block, allow);
-    let missing_status = missing_status?;
-    let rule = LimitRule { key: spec?, missing_status, cost: cost?, trust: trust?, rules, tiers };
+    let (missing_status, deny_status) = (missing_status?, deny_status.ok()?);
+    let rule =
+        LimitRule { key: spec?, missing_status, deny_status, cost: cost?, trust: trust?, rules, tiers };
     let (ban, shadow, charge_on, ahead) = (ban.ok()?, shadow?, charge_on?, ahead?);
     let made = |mut policy: Policy| {
         (policy.ban, policy.shadow) = (ban, shadow);

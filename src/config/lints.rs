@@ -76,7 +76,11 @@ fn claims(sections: &Sections<'_>) -> Vec<Problem> {
     }
     let help = "add a table [jwt] with `jwks`, the file or the URL of the issuer's keys";
     let needs = |part: &KeyPart| matches!(part, KeyPart::Jwt(_));
-    lacking(sections, needs, "counts by", "the file has no [jwt]", help)
+    let requiring = sections.routes().iter().filter(|read| read.route.token.is_some()).map(|read| {
+        let title = format!("route `{}` requires a token, and the file has no [jwt]", read.route.name);
+        Problem::error(read.span.clone(), title).help(help).derived()
+    });
+    requiring.chain(lacking(sections, needs, "counts by", "the file has no [jwt]", help)).collect()
 }
 
 /// Consumers where no `[consumers]` says how one is identified.

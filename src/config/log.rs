@@ -79,7 +79,7 @@ pub(super) fn log(
     let spec = LogKeys::read(&table);
     let access_file = table.access_file().with(|item| {
         let text = item.string_like("a file", "such as \"/var/log/tidegate/access.log\"")?;
-        Some(directory.join(&text.value))
+        Some(text.path(directory))
     });
     let headers = headers(table.headers().item(), consumers.credential_header());
     table.close();

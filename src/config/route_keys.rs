@@ -3,8 +3,10 @@
 use http::StatusCode;
 
 use super::cors::CorsKeys;
+use super::deny_status::DenyStatusKind;
 use super::geo::{Asn, AsnNotKeys, CountryNotKeys};
 use super::headers::{EditsKeys, ResponseEditsKeys};
+use super::jwt::{RequireKeys, RequireWords};
 use super::keys::kinds::{self, Kinded, words};
 use super::keys::{DeclaredKeys, ValueKind, keys};
 use super::route_actions::{DENY_STATUS, RewriteKeys};
@@ -39,7 +41,8 @@ keys! {
         scheme: Choice<SchemeWords>, or "any";
         /// `"api.example.com"`, or `"*.example.com"` for one or more labels before it
         host: Text, or "any";
-        /// An exact path; `{name}` matches one segment, and `*` at the end matches the rest of the path
+        /// An exact path; `{name}` matches one segment, `*` any text within a segment, `**` any text, and `*` at the end the rest
+        /// of the path; see [patterns of paths](#patterns-of-paths)
         path: Text, required "/*";
         /// `GET` also matches HEAD
         methods: List<Text>, or "any";
@@ -70,19 +73,35 @@ keys! {
         /// The tiers of the consumers that may use the route, such as `["pro"]`, or `"public"` where no credential
         /// is needed
         consumers: Either<Choice<PublicWords>, List<Text>>, or "as `[consumers]` says";
+        /// `"token"` for a valid token of `[jwt]`, or a claim with one of some values, such as
+        /// `{ claim = "scope", values = ["orders:read"] }`; see [required tokens](jwt.md#required-tokens)
+        require: Either<Choice<RequireWords>, KeyTable<RequireKeys>>;
         /// Replaces `[cors]` for this route; `"off"` leaves CORS to the upstream
         cors: Either<Choice<OffWords>, KeyTable<CorsKeys>>, or "as `[cors]` says";
         /// The name of an upstream, or a URL
         upstream: Text;
+        /// The same key of the upstream, for this route alone; see [times of a route](#times-of-a-route)
+        response_timeout: Duration<MILLISECOND, DAY>, or "that of the upstream";
+        /// The same key of the upstream, for this route alone
+        stall_timeout: Duration<MILLISECOND, DAY>, or "that of the upstream";
+        /// The same key of the upstream, for this route alone; `"off"` for none
+        total_timeout: DurationOrOff<MILLISECOND, DAY>, or "that of the upstream";
+        /// The same key of the upstream, for this route alone
+        retries: Integer<0, 5, u32>, or "those of the upstream";
         /// A response of tidegate itself, such as `{ body = "ok" }`; limits apply as well. `"limits"` responds with
         /// the limits of the client and charges nothing; see [own limits](#own-limits). `"decide"` is for
         /// authorization requests of trusted proxies; see [forward auth](../forward-auth.md)
         respond: Either<Choice<RespondWords>, KeyTable<RespondKeys>>;
+        /// The status of denials by the limits and by `block` of this route, whatever the limits say; `"close"` closes
+        /// the connection without a response; see [the status of a denial](limits.md#the-status-of-a-denial).
         #[doc = DENY_STATUS]
-        deny_status: Integer<400, 599, StatusCode>, or "that of the denial";
+        deny_status: DenyStatusKind, or "that of the denial";
         /// `true` refuses the requests with 403 and a problem+json body, in place of `upstream` or `respond`;
         /// limits apply as well
         block: Boolean = false;
+        /// The protocols to which clients may upgrade, such as `["websocket", "tcp", "SPDY/3.1"]`; `[]` for none; see
+        /// [upgrades](#upgrades)
+        upgrades: List<Text>, or "`[\"websocket\"]`";
         /// Changes to the request on its way upstream, such as `{ strip_prefix = "/v1", host = "upstream" }`
         rewrite: KeyTable<RewriteKeys>;
         /// Changes to the headers of the request: `remove` is applied first, then `set`

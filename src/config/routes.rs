@@ -18,16 +18,18 @@ use super::route_actions::rewrite;
 use super::route_keys::{RespondKeys, RespondWords, RouteKeys};
 use super::table::{AnyTable, Table};
 use super::upstreams::{ReadKey, ReadUpstreams};
-use super::{headers, redirects, route_actions};
+use super::{headers, jwt, redirects, route_actions};
 use crate::gate::{Access, KeyPart, PathPattern, PatternError, Route};
 use crate::limit::PolicyId;
-use crate::proxy::{RouteAction, Target};
+use crate::proxy::{ForwardTarget, RouteAction, Target};
 use crate::server::ListenerSpec;
 
 /// The most limits of one route: all of them are decided in one call.
 pub(super) const MAX_LIMITS: usize = 1_000;
 
 const MAX_NAME: usize = 128;
+/// The most routes with patterns that are compared in turn.
+const MAX_PATTERNS: usize = 256;
 
 /// One route.
 pub(super) struct ReadRoute {
@@ -61,6 +63,12 @@ pub(super) fn routes(item: Option<Item<'_>>, names: &mut RouteNames<'_>) -> Opti
     let routes: Vec<Option<ReadRoute>> =
         (1..).zip(items).map(|(number, item)| route(number, item, names)).collect();
     check_names(item, &routes);
+    let patterns = routes.iter().flatten().filter(|read| read.route.path.has_stars()).count();
+    if patterns > MAX_PATTERNS {
+        let problem = item.error(format!("{patterns} routes have a `*` before the end of their path"));
+        let help = format!("at most {MAX_PATTERNS} can have one, since each is compared with many requests");
+        return item.reject(problem.help(help));
+    }
     routes.into_iter().collect()
 }
 
@@ -84,14 +92,15 @@ fn route(number: usize, item: Item<'_>, names: &mut RouteNames<'_>) -> Option<Re
     let keeps_encoded_slash = table.encoded_slash().read();
     let max_body = table.max_body().read();
     let access = access(&table, names.consumers);
+    let token = table.require().with(jwt::required);
     let cors = route_cors(table.cors().given());
     let action = action(&table, path.as_ref(), number, names.upstreams);
     if action.as_ref().is_some_and(|action| matches!(action.target, Target::Decide(_))) {
         route_actions::reject_limits(table.limits().given());
         limits = limits.map(|_| Vec::new());
-    } else {
-        route_actions::reject_deny_status(&table.deny_status());
     }
+    let has_limits = limits.as_ref().is_none_or(|limits| !limits.is_empty());
+    let deny_status = route_actions::deny_status(&table, action.as_ref().map(|it| &it.target), has_limits);
     let (span, name_span) = (table.span(), table.name().given().map(Item::span));
     let slash_span = table.encoded_slash().given().map(Item::span);
     table.close();
@@ -114,9 +123,11 @@ fn route(number: usize, item: Item<'_>, names: &mut RouteNames<'_>) -> Option<Re
         keeps_encoded_slash: keeps_encoded_slash?,
         max_body: max_body.ok()?.map(|most| most as u64),
         access: access?,
+        token: token.ok()?,
         body_fields,
     };
-    Some(ReadRoute { route, action: action?, cors: cors?, span, name_span, slash_span })
+    let action = RouteAction { deny_status: deny_status.ok()?, ..action? };
+    Some(ReadRoute { route, action, cors: cors?, span, name_span, slash_span })
 }
 
 /// Reads which consumers the route serves.
@@ -172,11 +183,10 @@ fn path(item: Item<'_>) -> Option<PathPattern> {
         Err(error) => error,
     };
     let problem = text.error(format!("{} can't be the path of a route: {error}", text.quoted()));
-    let is_relative = !text.value.starts_with('/');
+    let is_relative = !text.value.starts_with(['/', '*']);
     text.reject(match error {
         PatternError::Path(_) if is_relative && text.from_env => problem,
         PatternError::Path(_) if is_relative => problem.help(format!("write \"/{}\"", text.value)),
-        PatternError::StarInside => problem.help(conditions::star_cure(&text)),
         _ => problem,
     })
 }
@@ -258,7 +268,8 @@ fn action(
 ) -> Option<RouteAction> {
     let request_headers = headers::request_edits(table.request_headers().given());
     let response_headers = headers::response_edits(table.response_headers().given());
-    let rewrite = rewrite(table.rewrite().given(), path);
+    let (rewrite, times) = (rewrite(table.rewrite().given(), path), route_actions::times(table));
+    let upgrades = route_actions::upgrades(table.upgrades().given());
     let upstream = table.upstream().given().map(|item| (item, upstreams.resolve(item)));
     let response = table.respond().given().map(|item| respond(table, item, path));
     let blocks = table.block().read();
@@ -269,15 +280,17 @@ fn action(
             if let (Some(key), Some(path)) = (key, path) {
                 check_key(item, key, path, number);
             }
-            Target::Forward { upstream: id?, rewrite: rewrite?, key: key.map(|key| key.spec.clone()) }
+            let policy = times?(upstreams.forward_policy(id)?);
+            let (key, upgrades) = (key.map(|key| key.spec.clone()), upgrades?);
+            Target::Forward(ForwardTarget { upstream: id?, rewrite: rewrite?, key, policy, upgrades })
         }
         (None, Some(response)) => {
-            reject_request_edits(table, "respond");
+            route_actions::reject_upstream_keys(table, "respond");
             response?
         }
         (None, None) => {
             if blocks? {
-                reject_request_edits(table, "block");
+                route_actions::reject_upstream_keys(table, "block");
                 Target::Block
             } else if table.reader.is_for_library() {
                 library::action()
@@ -287,18 +300,13 @@ fn action(
         }
     };
     let (response_headers, edits_local_replies) = response_headers?;
-    Some(RouteAction { target, request_headers: request_headers?, response_headers, edits_local_replies })
-}
-
-/// Rejects edits of the request in a route that responds itself and sends no request.
-fn reject_request_edits(table: &Table<'_, RouteKeys>, action: &str) {
-    for item in [table.rewrite().given(), table.request_headers().given()].into_iter().flatten() {
-        let title = format!(
-            "`{}` changes the request to the upstream, and this route responds without one",
-            item.name
-        );
-        item.reject::<()>(item.error(title).help(format!("leave `{}` or `{action}` out", item.name)));
-    }
+    Some(RouteAction {
+        target,
+        deny_status: None,
+        request_headers: request_headers?,
+        response_headers,
+        edits_local_replies,
+    })
 }
 
 /// Rejects a route with more than one action.
@@ -326,7 +334,7 @@ fn no_action<T>(table: &AnyTable<'_>) -> Option<T> {
 fn respond<'a>(route: &Table<'a, RouteKeys>, item: Item<'a>, path: Option<&PathPattern>) -> Option<Target> {
     if !item.is_table() {
         let decides = item.choice_or_table(RespondWords::MEANINGS, "respond = { body = \"ok\" }")?;
-        let settings = || route_actions::settings(&route.deny_status()).map(Target::Decide);
+        let settings = || route_actions::settings(route).map(Target::Decide);
         return if decides { settings() } else { Some(Target::Limits) };
     }
     let table = Table::<RespondKeys>::of(item, "`respond`")?;

@@ -175,6 +175,7 @@ impl<'a> Sections<'a> {
             tracing: self.tracing.ok()?,
             admin: self.admin.ok()?,
             acme: self.acme.ok()?,
+            tests: Vec::new(),
         })
     }
 }

@@ -179,6 +179,11 @@ impl<'a, K: DeclaredKeys> Table<'a, K> {
 }
 
 impl<'a> AnyTable<'a> {
+    /// Its name in messages.
+    pub fn label(&self) -> &str {
+        &self.label
+    }
+
     /// The span of its header, or of the whole inline table.
     pub fn span(&self) -> Range<usize> {
         self.span.clone()

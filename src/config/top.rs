@@ -16,6 +16,7 @@ use super::keys::{self, Block, DeclaredKeys as _, keys};
 use super::limits::LimitKeys;
 use super::listeners::ListenerKeys;
 use super::log::{LogKeys, TracingKeys};
+use super::policy_tests::TestKeys;
 use super::route_keys::RouteKeys;
 use super::store::StoreKeys;
 use super::table::Table;
@@ -32,6 +33,9 @@ keys! {
         listeners: List<KeyTable<ListenerKeys>>, or "";
         /// Certificates from an ACME server, such as Let's Encrypt
         acme: KeyTable<AcmeKeys>, or "";
+        /// Other files of the configuration: paths, or patterns with `*` and `?`, relative to the directory of the file;
+        /// see [below](#several-files)
+        include: List<Text> = [];
         /// Threads that serve requests; `"auto"` is one per CPU
         workers: Either<Choice<AutoWords>, Integer<1, 1024, usize>> = "auto";
         /// After SIGTERM or SIGINT, how long new requests are served as before while `/ready` responds with 503; a
@@ -71,6 +75,8 @@ keys! {
         log: KeyTable<LogKeys>, or "";
         /// Distributed tracing
         tracing: KeyTable<TracingKeys>, or "";
+        /// What `tidegate test` checks; a proxy ignores it
+        tests: List<KeyTable<TestKeys>>, or "";
     }
     mistaken IN_TOP
 }

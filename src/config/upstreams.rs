@@ -20,7 +20,7 @@ use super::suggest::nearest;
 use super::table::{Table, entries, read_defaults};
 use crate::gate::{KeyPart, host_of, normalize};
 use crate::id_vec::IdVec;
-use crate::upstream::{ServerSpec, UpstreamId, UpstreamSpec};
+use crate::upstream::{ForwardPolicy, ServerSpec, UpstreamId, UpstreamSpec};
 
 /// All upstreams: those with a name first, then one for each URL that a route gives.
 #[derive(Default)]
@@ -49,6 +49,11 @@ impl ReadUpstreams {
     /// The key of `hash:PART`, if that chooses the servers of an upstream.
     pub fn key(&self, id: UpstreamId) -> Option<&ReadKey> {
         self.upstreams.get(id)?.key.as_ref()
+    }
+
+    /// The timeouts and retries of an upstream, if it is valid.
+    pub fn forward_policy(&self, id: Option<UpstreamId>) -> Option<ForwardPolicy> {
+        self.upstreams.get(id?)?.spec.as_ref().map(UpstreamSpec::forward_policy)
     }
 
     /// The matching parts of these keys, with their spans.

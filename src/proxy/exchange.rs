@@ -11,7 +11,7 @@ use http::{Method, StatusCode};
 use super::cors::{CorsRequest, CorsRules};
 use super::forward::{ForwardPlan, ForwardedRequest};
 use super::inbound::{accept_upgrade, settle};
-use super::local_reply::{self, RejectedRequest};
+use super::local_reply::{self, RejectedRequest, RejectionContext};
 use super::read_missing::{ReadParts, Unread, read_missing, replan};
 use super::response_body::{BodySource, ReplyBody, RequestTiming};
 use super::{client::ClientConnection, client_body::ClientBody};
@@ -172,11 +172,8 @@ impl<'p> Exchange<'p> {
                 .map_err(|error| self.rejected(&head, read.fields.as_ref(), error.clone().into()))?;
             self.route = plan.matched.route;
             let (permit, delay) = self.admit(&head, plan).await?;
-            if let Some(error) = plan.identity.error {
-                return Err(Rejection::Unidentified(error));
-            }
-            if let Some(missing) = plan.missing.take() {
-                return Err(Rejection::MissingKey(missing));
+            if let Some(rejection) = Rejection::of_plan(plan) {
+                return Err(rejection);
             }
             let plan = ForwardPlan::new(&self.proxy.snapshot, self.client.identity(), &head, plan);
             AdmittedRequest { plan, permit, delay }
@@ -194,9 +191,9 @@ impl<'p> Exchange<'p> {
             Target::Limits => own_limits::reply(self.rate_headers(), self.status_source),
             Target::Block => return Err(Rejection::BlockedByRoute),
             Target::Decide(_) => return Err(Rejection::NoRoute),
-            Target::Forward { upstream, rewrite, .. } => match max_forwards::decrement(&mut head)? {
+            Target::Forward(target) => match max_forwards::decrement(&mut head)? {
                 Some(reply) => reply,
-                None => self.forwarded(permit).forward((*upstream, rewrite), &plan, head).await?,
+                None => self.forwarded(permit).forward(target, &plan, head).await?,
             },
         };
         action.response_headers.apply(&mut response.head.fields);
@@ -324,8 +321,9 @@ impl<'p> Exchange<'p> {
         self.decision.reject(rejection);
         self.record.describe_rejection(gate, rejection);
         let policy = &self.proxy.snapshot.response_policy;
-        let credential = gate.consumers.as_ref().map(|rules| &rules.source);
-        let request = RejectedRequest::new(self.rate_headers(), &self.id, credential, rejection);
+        let may_close = !self.is_grpc && !self.decision.is_authorization();
+        let context = RejectionContext { gate, action: self.proxy.snapshot.action(self.route), may_close };
+        let request = RejectedRequest::new(self.rate_headers(), &self.id, context, rejection);
         let wait = request.wait(rejection);
         let mut response = request.response(rejection, wait);
         self.retry_after = self.retry_after.or(wait.map(|wait| policy.retry_after(wait)));
@@ -335,7 +333,7 @@ impl<'p> Exchange<'p> {
 
     /// Makes the changes of the route to a response of the proxy itself, if they apply to such responses.
     fn edit_local_reply(&self, response: &mut ProxyResponse<BodySource>) {
-        let action = self.route.map(|route| &self.proxy.snapshot.actions[route]);
+        let action = self.proxy.snapshot.action(self.route);
         if let Some(action) = action.filter(|action| action.edits_local_replies) {
             action.response_headers.apply(&mut response.head.fields);
         }
@@ -344,9 +342,9 @@ impl<'p> Exchange<'p> {
     /// Completes the response for the client. The record moves into the body, which finishes it at its end.
     async fn finish(&mut self, mut response: ProxyResponse<BodySource>) -> ProxyResponse {
         self.rate_headers().write(&mut response.head.fields, self.retry_after);
-        let edits = self.route.map(|route| &self.proxy.snapshot.actions[route].response_headers);
+        let edits = self.proxy.snapshot.action(self.route).map(|action| &action.response_headers);
         self.id.add_to(&mut response.head.fields, edits);
-        if !self.body.is_none() && response.body.is_empty() {
+        if !self.body.is_none() && response.body.is_empty() && !response.closes {
             // curl 7.88 misses a response without a body that arrives while it is still sending.
             rare(std::mem::take(&mut self.body).drain()).await;
         }

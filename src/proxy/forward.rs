@@ -7,20 +7,21 @@ use std::sync::Arc;
 use super::client::ClientConnection;
 use super::client_body::ClientBody;
 use super::inbound::prepare_response;
+use super::outbound;
 use super::outbound::OutboundHead;
 use super::rejection::Rejection;
 use super::request_id::RequestId;
 use super::response::ProxyResponse;
 use super::response_body::BodySource;
-use super::route_action::{Rewrite, Target};
+use super::route_action::{ForwardTarget, Target};
 use super::snapshot::{ConfigSnapshot, Proxy};
-use super::{outbound, websocket};
+use super::upgrade::Upgrade;
 use crate::boxed::rare;
 use crate::consumers::Consumer;
 use crate::gate::{ClientIdentity, ClientLocation, RequestPlan, RouteId};
 use crate::http1::RequestHead;
 use crate::limiter::Permit;
-use crate::upstream::{AttemptLog, ForwardOptions, RequestBody, UpstreamId, UpstreamRequest};
+use crate::upstream::{AttemptLog, ForwardOptions, RequestBody, UpstreamRequest};
 
 /// What a request takes upstream besides its head.
 pub(super) struct ForwardedRequest<'e> {
@@ -39,18 +40,23 @@ impl ForwardedRequest<'_> {
     /// Forwards the request to an upstream.
     pub async fn forward(
         self,
-        (upstream, rewrite): (UpstreamId, &Rewrite),
+        target: &ForwardTarget,
         plan: &ForwardPlan,
         mut head: Box<RequestHead>,
     ) -> Result<ProxyResponse<BodySource>, Rejection> {
         let Self { proxy, client, .. } = self;
-        let handshake = websocket::handshake_key(&head);
+        let ForwardTarget { upstream, rewrite, policy, upgrades, .. } = target;
+        let is_http2 = proxy.snapshot.upstreams[*upstream].is_http2;
+        // Over HTTP/2 servers know WebSockets alone.
+        let upgrade = Upgrade::requested(&head, upgrades)
+            .filter(|upgrade| !is_http2 || matches!(upgrade, Upgrade::WebSocket { .. }));
         let outbound = OutboundHead {
             client,
             client_ip: &proxy.snapshot.gate.client_ip,
             plan,
             id: self.id,
             rewrite,
+            pattern: &proxy.snapshot.gate.routes.get(plan.route).path,
             edits: &proxy.snapshot.actions[plan.route].request_headers,
             consumers: proxy.snapshot.consumer_forwarding.as_ref(),
             is_traced: proxy.tracer.is_some(),
@@ -58,17 +64,16 @@ impl ForwardedRequest<'_> {
             protected: &proxy.snapshot.protected_headers,
         };
         outbound.prepare(&mut head)?;
-        if handshake.is_some() {
-            websocket::set_upgrade_fields(&mut head.fields);
+        if let Some(upgrade) = &upgrade {
+            upgrade.set_fields(&mut head.fields);
         }
         // gRPC needs an upstream with HTTP/2. Its calls may be idle for long, so other timeouts apply to them.
-        let is_grpc = self.is_grpc && proxy.snapshot.upstreams[upstream].is_http2;
+        let is_grpc = self.is_grpc && is_http2;
         let body = match self.body.take(client, is_grpc) {
             Some(body) => {
                 let body = outbound::limit_body(&proxy.snapshot, plan.route, body);
                 rare(outbound::buffer_small_body(body, client, is_grpc)).await?
             }
-            None if handshake.is_some() => RequestBody::handshake(),
             None => RequestBody::empty(),
         };
         // Over HTTP/1.1 the client's connection itself enforces the minimum rate and polls the upload.
@@ -76,13 +81,15 @@ impl ForwardedRequest<'_> {
         let options = ForwardOptions {
             client: proxy.snapshot.gate.client_ip.counted(plan.client),
             host: &rewrite.host,
+            policy,
             is_reclaimable: is_multiplexed && client.has_min_body_rate(),
             polls_upload: !is_multiplexed,
             hash_key: plan.balance_hash,
         };
+        let body = if upgrade.is_some() { body.of_upgrade() } else { body };
         let request = UpstreamRequest { head, body };
-        match proxy.upstreams[upstream].forward(self.permit, request, options, self.log).await {
-            Ok(response) => Ok(prepare_response(response, handshake.as_deref())?),
+        match proxy.upstreams[*upstream].forward(self.permit, request, options, self.log).await {
+            Ok(response) => Ok(prepare_response(response, upgrade.as_ref())?),
             Err(error) => Err(Rejection::Upstream(error)),
         }
     }
@@ -113,7 +120,7 @@ impl ForwardPlan {
     ) -> Option<Self> {
         let route = plan.matched.route?;
         let balance_hash = match &snapshot.actions[route].target {
-            Target::Forward { key: Some(key), .. } => {
+            Target::Forward(ForwardTarget { key: Some(key), .. }) => {
                 let gate = &snapshot.gate;
                 let location = ClientLocation::new(plan.client, gate.geo.as_deref());
                 key.balance_hash(&gate.planned_subject(client, head, plan, &location), &gate.hasher)

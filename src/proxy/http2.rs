@@ -8,7 +8,7 @@ use hyper::upgrade::OnUpgrade;
 
 use super::response::ProxyResponse;
 use super::response_body::BodySource;
-use super::websocket;
+use super::upgrade;
 use crate::gate::{PathError, RequestError};
 use crate::http1::is_digits;
 use crate::http1::names::{CONTENT_LENGTH, COOKIE, HOST};
@@ -44,7 +44,7 @@ pub(super) fn normalize(
     }
     join_cookies(&mut head.fields);
     if let Some(protocol) = connect.and_then(|connect| connect.protocol.as_ref()) {
-        websocket::from_connect(head, protocol.as_str())?;
+        upgrade::from_connect(head, protocol.as_str())?;
     }
     let parts = std::mem::take(&mut head.uri).into_parts();
     // The library adds the slash that is missing before such a query.

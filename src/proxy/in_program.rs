@@ -11,14 +11,14 @@ use hyper::ext::Protocol;
 use super::grpc;
 use super::grpc_error::to_grpc_error;
 use super::http2;
-use super::local_reply::RejectedRequest;
+use super::local_reply::{RejectedRequest, RejectionContext};
 use super::rate_headers::RateHeaderSource;
 use super::rejection::Rejection;
 use super::request_id::RequestId;
 use super::response::ProxyResponse;
 use super::response_body::BodySource;
 use super::snapshot::ConfigSnapshot;
-use super::websocket;
+use super::upgrade;
 use crate::gate::{RequestError, RouteId};
 use crate::http1::{Fields, RequestHead, ResponseHead, names};
 use crate::limiter::LimitStatus;
@@ -54,7 +54,7 @@ impl RequestFacts {
     ) -> (Self, Result<(), RequestError>) {
         let version = head.version;
         let handshake = match protocol.filter(|_| version == Version::HTTP_2) {
-            Some(protocol) => websocket::from_connect(head, protocol.as_str()),
+            Some(protocol) => upgrade::from_connect(head, protocol.as_str()),
             None => Ok(()),
         };
         let normalized = handshake.and_then(|()| http2::normalize(head, None, usize::MAX));
@@ -99,16 +99,17 @@ impl LocalResponse {
         (route, statuses): (Option<RouteId>, &[LimitStatus]),
         rejection: &Rejection,
     ) -> Self {
-        let credential = snapshot.gate.consumers.as_ref().map(|rules| &rules.source);
-        let request = RejectedRequest::new(source(snapshot, statuses), &facts.id, credential, rejection);
+        // The program writes the response: its connections are not closed here.
+        let action = snapshot.action(route);
+        let context = RejectionContext { gate: &snapshot.gate, action, may_close: false };
+        let request = RejectedRequest::new(source(snapshot, statuses), &facts.id, context, rejection);
         let wait = request.wait(rejection);
         let mut response = request.response(rejection, wait);
         response.head.fields.set_default(names::X_REQUEST_ID, facts.id.as_bytes());
         if facts.version >= Version::HTTP_2 {
             response.head.fields.remove(names::CONNECTION);
         }
-        if let Some(action) = route.map(|route| &snapshot.actions[route]).filter(|it| it.edits_local_replies)
-        {
+        if let Some(action) = action.filter(|action| action.edits_local_replies) {
             action.response_headers.apply(&mut response.head.fields);
         }
         let retry_after = wait.map(|wait| snapshot.response_policy.retry_after(wait));

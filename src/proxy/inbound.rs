@@ -7,37 +7,43 @@ use super::grpc_body::GrpcBody;
 use super::rejection::Rejection;
 use super::response::ProxyResponse;
 use super::response_body::BodySource;
-use super::{grpc, hop, http2, websocket};
+use super::upgrade::Upgrade;
+use super::{grpc, hop, http2, upgrade};
 use crate::http1::ResponseHead;
-use crate::http1::names::GRPC_STATUS;
+use crate::http1::names::{CONNECTION, GRPC_STATUS, UPGRADE};
 use crate::limiter::{LimitStatuses, Reservation};
 use crate::upstream::{ForwardError, ResponseBody, ServerEnd};
 
-/// Prepares a server's response for the client; `handshake` is the key of a WebSocket handshake, if there was one. Rejects a
-/// switch of protocols that was not requested, and a message whose end is ambiguous.
+/// Prepares a server's response for the client; `upgrade` is what was requested from the server. Rejects a switch of protocols that
+/// was not requested, and a message whose end is ambiguous.
 pub(super) fn prepare_response(
     (mut head, body): (ResponseHead, ResponseBody),
-    handshake: Option<&[u8]>,
+    upgrade: Option<&Upgrade>,
 ) -> Result<ProxyResponse<BodySource>, ForwardError> {
     let is_http2 = head.version == Version::HTTP_2;
-    let accepts = |key| websocket::accepts_handshake(&head.fields, key) || is_http2;
+    let accepts = |upgrade: &Upgrade| upgrade.is_accepted(&head.fields) || is_http2;
     let is_switched = head.status == StatusCode::SWITCHING_PROTOCOLS;
-    if is_switched && !handshake.is_some_and(accepts) {
+    if is_switched && !upgrade.is_some_and(accepts) {
         return Err(ForwardError::Switched(body.server()));
     }
     let has_valid_names = !is_http2 || http2::names_are_valid(&head.fields);
     if !has_valid_names || !hop::normalize_length(&mut head.fields, head.version) {
         return Err(ForwardError::Framing(body.server()));
     }
+    // A server that requires an upgrade names it (RFC 9110 §15.5.22).
+    let is_required = head.status == StatusCode::UPGRADE_REQUIRED;
+    let required = head.fields.get(UPGRADE).filter(|_| is_required).map(<[u8]>::to_vec);
     hop::remove_hop_by_hop(&mut head.fields);
-    if let Some(key) = handshake.filter(|_| is_http2 && is_switched) {
-        websocket::set_accept(&mut head.fields, key);
+    if let Some(upgrade) = upgrade.filter(|_| is_switched) {
+        upgrade.complete(&mut head.fields, is_http2);
+    } else if let Some(protocols) = required {
+        head.fields.set(CONNECTION, b"upgrade");
+        head.fields.set(UPGRADE, &protocols);
     }
     Ok(ProxyResponse::new(head, BodySource::Upstream(body)))
 }
 
-/// Completes the response to a WebSocket handshake, and takes the server's end of the tunnel from it; any other response stays as
-/// it is. Rejects a server that has not switched protocols as requested.
+/// Takes the server's end of the tunnel from the response to an upgrade; any other response stays as it is. Rejects a server that has not switched protocols as requested.
 pub(super) fn accept_upgrade(
     response: &mut ProxyResponse<BodySource>,
     is_connect: bool,
@@ -52,7 +58,9 @@ pub(super) fn accept_upgrade(
         _ => None,
     };
     let server = server.ok_or(Rejection::NotSwitched)?;
-    websocket::accept_upgrade(&mut response.head, is_connect);
+    if is_connect {
+        upgrade::to_connect_response(&mut response.head);
+    }
     Ok(Some(server))
 }
 
@@ -65,12 +73,12 @@ pub(super) async fn settle(
     is_grpc: bool,
     statuses: &mut LimitStatuses,
 ) -> ProxyResponse<BodySource> {
-    let ProxyResponse { head, body, is_over_capacity, tunnel } = response;
+    let ProxyResponse { head, body, is_over_capacity, closes, tunnel } = response;
     let grpc_status = head.fields.get(GRPC_STATUS).and_then(grpc::http_status).filter(|_| is_grpc);
     let body = match body {
         BodySource::Upstream(body) if is_grpc && grpc_status.is_none() && head.status == StatusCode::OK => {
             let body = BodySource::Grpc(Box::new(GrpcBody::new(body, reservation)));
-            return ProxyResponse { head, body, is_over_capacity, tunnel };
+            return ProxyResponse { head, body, is_over_capacity, closes, tunnel };
         }
         body => body,
     };
@@ -79,5 +87,5 @@ pub(super) async fn settle(
         let earlier = statuses.iter_mut().filter(|before| before.policy == after.policy);
         earlier.for_each(|status| *status = after);
     }
-    ProxyResponse { head, body, is_over_capacity, tunnel }
+    ProxyResponse { head, body, is_over_capacity, closes, tunnel }
 }

@@ -11,9 +11,11 @@ use super::request_id::RequestId;
 use super::response::ProxyResponse;
 use super::response_body::BodySource;
 use super::response_policy::CustomReply;
+use super::route_action::RouteAction;
 use super::template::TemplateField;
+use super::upstream_failure::describe_upstream_error;
 use crate::consumers::ConsumerError;
-use crate::gate::{CredentialSource, MissingPart, RequestError};
+use crate::gate::{CredentialSource, DenyStatus, Gate, MissingPart, RequestError, TokenRefusal};
 use crate::http1::names::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use crate::http1::{ResponseHead, push_decimal};
 use crate::limit::{Decision, DenyReason, binding};
@@ -22,6 +24,9 @@ use crate::upstream::ForwardError;
 
 /// The value of `{retry_after}`, in seconds, for a request that can never pass: a year.
 const NEVER: u64 = 31_536_000;
+
+/// The status under which a denial without a response is logged and counted, as in nginx.
+const CLOSED: u16 = 444;
 
 pub(super) const PROBLEM: &[u8] = b"application/problem+json";
 
@@ -42,56 +47,14 @@ fn set_connection_close(head: &mut ResponseHead) {
     head.fields.set(CONNECTION, b"close");
 }
 
-/// The status and the detail of the response when the upstream gave none, or none that is valid. It does not name the
-/// server: that is for the log.
-fn describe_upstream_error(error: &ForwardError) -> (StatusCode, &'static str) {
-    match error {
-        ForwardError::Connect { .. } | ForwardError::Unresolved(_) => {
-            (StatusCode::BAD_GATEWAY, "the upstream can't be reached")
-        }
-        ForwardError::NoFreeConnection(_) => {
-            (StatusCode::SERVICE_UNAVAILABLE, "all connections to the upstream are in use")
-        }
-        ForwardError::Reclaimed(_) => (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "the upstream did not respond, and its connection was given to another client",
-        ),
-        ForwardError::ClientLimit(_) => {
-            (StatusCode::TOO_MANY_REQUESTS, "this client has too many concurrent requests")
-        }
-        ForwardError::Broken { .. } | ForwardError::Framing(_) => {
-            (StatusCode::BAD_GATEWAY, "the upstream sent no valid response")
-        }
-        ForwardError::Switched(_) => (
-            StatusCode::BAD_GATEWAY,
-            "the upstream sent a 101 response that does not match the Upgrade of the request",
-        ),
-        ForwardError::NoTunnels(_) => {
-            (StatusCode::BAD_GATEWAY, "the upstream does not support WebSocket over HTTP/2")
-        }
-        ForwardError::ConnectTimeout(_) => {
-            (StatusCode::GATEWAY_TIMEOUT, "the upstream could not be reached in time")
-        }
-        ForwardError::ResponseTimeout(_) => {
-            (StatusCode::GATEWAY_TIMEOUT, "the upstream did not respond in time")
-        }
-        ForwardError::RequestBody(_) => {
-            (StatusCode::BAD_REQUEST, "the request body is malformed or incomplete")
-        }
-        ForwardError::RequestBodyTooLarge => {
-            (StatusCode::PAYLOAD_TOO_LARGE, "the request body is larger than the route allows")
-        }
-        ForwardError::RequestBodyTimeout => {
-            (StatusCode::REQUEST_TIMEOUT, "the request body did not arrive in time")
-        }
-        ForwardError::Loop => (
-            StatusCode::LOOP_DETECTED,
-            "the request loops: its Via header shows that this proxy has forwarded it before",
-        ),
-        ForwardError::Target(_) => {
-            (StatusCode::BAD_REQUEST, "the request target or Host header is not valid for the upstream")
-        }
-    }
+/// Where a request is rejected.
+#[derive(Clone, Copy)]
+pub(super) struct RejectionContext<'a> {
+    pub gate: &'a Gate,
+    /// The action of the matching route.
+    pub action: Option<&'a RouteAction>,
+    /// Whether the client may be left without a response.
+    pub may_close: bool,
 }
 
 /// A rejected request, from which the response to its rejection follows.
@@ -102,6 +65,8 @@ pub(super) struct RejectedRequest<'a> {
     credential: Option<&'a CredentialSource>,
     /// The status of the limit that denies it; none if a block does, and for other rejections.
     denied_by: Option<&'a LimitStatus>,
+    /// What the client gets in place of the usual status: by the route, or else by the limit.
+    deny_status: Option<DenyStatus>,
 }
 
 impl<'a> RejectedRequest<'a> {
@@ -109,9 +74,11 @@ impl<'a> RejectedRequest<'a> {
     pub fn new(
         headers: RateHeaderSource<'a>,
         id: &'a RequestId,
-        credential: Option<&'a CredentialSource>,
+        context: RejectionContext<'a>,
         rejection: &Rejection,
     ) -> Self {
+        let RejectionContext { gate, action, may_close } = context;
+        let credential = gate.consumers.as_ref().map(|rules| &rules.source);
         let statuses = headers.statuses;
         let denied_by = match rejection {
             // A block is no quota: its response names no limit and no time to retry.
@@ -120,7 +87,15 @@ impl<'a> RejectedRequest<'a> {
             }
             _ => None,
         };
-        Self { headers, id, credential, denied_by }
+        let by_route = action.and_then(|action| action.deny_status);
+        let by_limit = |status: &LimitStatus| gate.limit_rules[gate.limit_of(status.policy)].deny_status;
+        let deny_status = match (rejection, denied_by) {
+            (Rejection::BlockedByRoute, _) => by_route,
+            (_, Some(status)) => by_route.or_else(|| by_limit(status)),
+            (_, None) => None,
+        };
+        let deny_status = deny_status.filter(|status| may_close || *status != DenyStatus::Close);
+        Self { headers, id, credential, denied_by, deny_status }
     }
 
     /// The seconds until a denied request may pass, if they are known. With jitter, each call has another result.
@@ -135,10 +110,12 @@ impl<'a> RejectedRequest<'a> {
     /// The response to a rejection; `wait` is the result of [`Self::wait`].
     pub fn response(&self, rejection: &Rejection, wait: Option<u64>) -> LocalReply {
         let response = match rejection {
+            _ if self.deny_status == Some(DenyStatus::Close) => closed(),
             Rejection::Denied(denial) => self.denied(denial, wait),
             Rejection::Malformed(error) => self.malformed(error),
             Rejection::MissingKey(missing) => self.missing_key(missing),
             Rejection::Unidentified(error) => self.unidentified(*error),
+            Rejection::Token(refusal) => self.refused_token(*refusal),
             Rejection::ForwardAuth(error) => self.explained(error.status(), &error.to_string(), None),
             Rejection::NoRoute => {
                 self.explained(StatusCode::NOT_FOUND, "no route matches this request", None)
@@ -239,6 +216,19 @@ impl<'a> RejectedRequest<'a> {
         response
     }
 
+    /// The response to a request whose token the route refuses.
+    fn refused_token(&self, refusal: TokenRefusal) -> LocalReply {
+        let challenge = refusal.challenge();
+        let wait = challenge.is_none().then_some(1);
+        let mut response = self.explained(refusal.status(), &refusal.to_string(), wait);
+        response.head.fields.push(CACHE_CONTROL, b"no-store");
+        match challenge {
+            Some(challenge) => response.head.fields.push(WWW_AUTHENTICATE, challenge.as_bytes()),
+            None => response.head.fields.push(RETRY_AFTER, b"1"),
+        }
+        response
+    }
+
     fn denied(&self, denial: &Denial, wait: Option<u64>) -> LocalReply {
         let policy = self.headers.policy;
         let mut response = match (denial, self.denied_by) {
@@ -277,10 +267,13 @@ impl<'a> RejectedRequest<'a> {
             concat!(
                 r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","#,
                 r#""title":"Request cannot be satisfied as assigned quota has been exceeded","#,
-                r#""status":429,"detail":""#,
+                r#""status":"#,
             )
             .as_bytes(),
         );
+        let status = self.denial_status(StatusCode::TOO_MANY_REQUESTS);
+        push_decimal(&mut body, status.as_u16().into());
+        body.extend_from_slice(br#","detail":""#);
         push_quota_detail(&mut body, name(binding), &binding.decision, wait);
         body.extend_from_slice(br#"","violated-policies":["#);
         let mut separator = "";
@@ -292,14 +285,19 @@ impl<'a> RejectedRequest<'a> {
             separator = ",";
         }
         body.extend_from_slice(b"]}\n");
-        reply(StatusCode::TOO_MANY_REQUESTS, PROBLEM, body)
+        reply(status, PROBLEM, body)
+    }
+
+    /// The status of a denial that usually has this one.
+    fn denial_status(&self, usual: StatusCode) -> StatusCode {
+        if let Some(DenyStatus::Status(status)) = self.deny_status { status } else { usual }
     }
 
     /// A response with this status: the operator's own, or a problem.
     fn explained(&self, status: StatusCode, detail: &str, wait: Option<u64>) -> LocalReply {
         match self.headers.policy.custom.of(status) {
             Some(custom) => self.custom(custom, status, detail, wait),
-            None => problem_reply(status, detail),
+            None => problem_reply(self.denial_status(status), detail),
         }
     }
 
@@ -311,7 +309,7 @@ impl<'a> RejectedRequest<'a> {
         detail: &str,
         wait: Option<u64>,
     ) -> LocalReply {
-        let status = custom.status.unwrap_or(status);
+        let status = self.denial_status(custom.status.unwrap_or(status));
         let statuses = self.headers.statuses;
         let shown = || binding(statuses.iter().map(|status| &status.decision)).map(|index| &statuses[index]);
         let decision = self.denied_by.or_else(shown).map(|status| &status.decision);
@@ -355,6 +353,13 @@ fn push_quota_detail(out: &mut Vec<u8>, limit: &str, decision: &Decision, wait: 
 /// Whether a block denies the request, not the quota.
 fn is_blocked(status: &LimitStatus) -> bool {
     !status.decision.allowed && status.decision.reason == DenyReason::Block
+}
+
+/// The end of a request without a response.
+fn closed() -> LocalReply {
+    let status = StatusCode::from_u16(CLOSED).unwrap_or(StatusCode::TOO_MANY_REQUESTS);
+    let response = LocalReply::new(ResponseHead::new(status), BodySource::Local(Bytes::new()));
+    LocalReply { closes: true, ..response }
 }
 
 /// A problem+json response without a type of its own (RFC 9457).

@@ -16,8 +16,8 @@ use super::request_id::RequestId;
 use super::route_action::{HeaderEdits, Rewrite};
 use super::snapshot::ConfigSnapshot;
 use super::via;
-use crate::gate::{ClientIp, RouteId};
-use crate::http1::names::{CONNECTION, CONTENT_LENGTH, FORWARDED, HOST, TE, X_REQUEST_ID};
+use crate::gate::{ClientIp, PathPattern, RouteId};
+use crate::http1::names::{CONNECTION, CONTENT_LENGTH, FORWARDED, HOST, TE, VIA, X_REQUEST_ID};
 use crate::http1::{FieldName, Fields, RequestHead};
 use crate::telemetry::RequestTrace;
 use crate::upstream::{ForwardError, HeaderScrub, RequestBody};
@@ -32,6 +32,8 @@ pub(super) struct OutboundHead<'a> {
     pub plan: &'a ForwardPlan,
     pub id: &'a RequestId,
     pub rewrite: &'a Rewrite,
+    /// The path of the route.
+    pub pattern: &'a PathPattern,
     pub edits: &'a HeaderEdits,
     /// What the upstream learns about the consumer.
     pub consumers: Option<&'a ConsumerForwarding>,
@@ -45,12 +47,12 @@ pub(super) struct OutboundHead<'a> {
 
 impl OutboundHead<'_> {
     /// Prepares the head of a request for the upstream. The proxy's own headers are added last, so that the client can't have
-    /// them removed by naming them in `Connection`. Rejects a target that is too long once percent-encoded, or a request loop
-    /// through the same route.
+    /// them removed by naming them in `Connection`. Rejects a target that is too long once percent-encoded, or a request loop.
     pub fn prepare(&self, head: &mut RequestHead) -> Result<(), ForwardError> {
         let Self { client, plan, edits, protected, .. } = self;
         set_host_from_authority(head);
-        let rewritten = rewrite_target(head, plan.path.as_deref(), self.rewrite);
+        let target = head.fields.contains(VIA).then(|| via::target(head));
+        let rewritten = rewrite_target(head, plan.path.as_deref(), (self.rewrite, self.pattern));
         rewritten.map_err(|error| ForwardError::Target(error.into()))?;
         let fields = &mut head.fields;
         if !normalize_length(fields, head.version) {
@@ -66,7 +68,8 @@ impl OutboundHead<'_> {
             fields.push(CONNECTION, b"te");
         }
         add_forwarded(fields, client, plan.client, self.client_ip);
-        via::add(fields, &client.via(head.version, plan.route)).map_err(|via::Loop| ForwardError::Loop)?;
+        let added = via::add(fields, &client.via(head.version, plan.route), target);
+        added.map_err(|via::Loop| ForwardError::Loop)?;
         fields.set(X_REQUEST_ID, self.id.as_bytes());
         if let Some(forwarding) = self.consumers {
             let is_trusted = self.client_ip.is_trusted(client.ip());
@@ -143,21 +146,25 @@ fn set_host_from_authority(head: &mut RequestHead) {
 }
 
 /// Reduces the target to path and query; `path` is the normalized path where it differs from the one sent.
-fn rewrite_target(head: &mut RequestHead, path: Option<&str>, rewrite: &Rewrite) -> Result<(), InvalidUri> {
+fn rewrite_target(
+    head: &mut RequestHead,
+    path: Option<&str>,
+    (rewrite, pattern): (&Rewrite, &PathPattern),
+) -> Result<(), InvalidUri> {
     let sent = path.unwrap_or_else(|| head.uri.path());
-    let cut = rewrite.path(sent);
+    let rewritten = rewrite.path(sent, pattern);
     let query = head.uri.query();
     let is_unchanged = head.uri.scheme().is_none()
         && path.is_none()
-        && cut.len() == sent.len()
+        && *rewritten == *sent
         && query.is_none_or(str::is_ascii);
     if is_unchanged {
         return Ok(());
     }
     let target = match query {
         // A target is ASCII (RFC 3986 §2), but some clients send other characters unencoded.
-        Some(query) => format!("{cut}?{}", percent_encode(query.as_bytes(), &NON_ASCII)),
-        None => cut.to_owned(),
+        Some(query) => format!("{rewritten}?{}", percent_encode(query.as_bytes(), &NON_ASCII)),
+        None => rewritten.into_owned(),
     };
     head.uri = Uri::from(target.parse::<PathAndQuery>()?);
     Ok(())
@@ -193,6 +200,7 @@ mod tests {
             },
             id: &RequestId::new(&head.fields, false),
             rewrite: &rewrite,
+            pattern: &PathPattern::parse("/*").unwrap(),
             edits: &HeaderEdits::default(),
             consumers: None,
             is_traced: false,

@@ -45,7 +45,8 @@ struct OwnLimit<'a> {
 /// Whether a request reads the client's limits instead of being charged. One that is rejected for its credential is charged
 /// as on other routes, since that bounds how fast credentials can be guessed.
 pub(super) fn only_shows_limits(snapshot: &ConfigSnapshot, plan: &RequestPlan<'_>) -> bool {
-    is_about_limits(snapshot, plan) && plan.identity.error.is_none() && plan.missing.is_none()
+    let is_served = plan.identity.error.is_none() && plan.refused.is_none() && plan.missing.is_none();
+    is_served && is_about_limits(snapshot, plan)
 }
 
 /// Whether the route of a request shows the client's limits.

@@ -3,7 +3,7 @@
 use http::header::HeaderName;
 
 use super::hop::HOP_BY_HOP;
-use super::{RouteAction, Target};
+use super::{ForwardTarget, RouteAction, Target};
 use crate::gate::{Cost, Gate, KeyPart};
 use crate::http1::FieldName;
 use crate::http1::names::{
@@ -34,7 +34,7 @@ pub fn protected_headers(gate: &Gate, actions: &[RouteAction]) -> HeaderScrub {
     let of_actions = actions.iter().flat_map(|action| {
         let edits = &action.request_headers;
         let of_key = match &action.target {
-            Target::Forward { key: Some(key), .. } => &key.parts[..],
+            Target::Forward(ForwardTarget { key: Some(key), .. }) => &key.parts[..],
             _ => &[],
         };
         let edited = edits.remove.iter().chain(edits.set.iter().map(|(name, _)| name));

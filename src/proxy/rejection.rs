@@ -4,7 +4,7 @@ use http::{Method, StatusCode};
 
 use super::forward_auth::ForwardAuthError;
 use crate::consumers::ConsumerError;
-use crate::gate::{MissingPart, RequestError};
+use crate::gate::{MissingPart, RequestError, RequestPlan, TokenRefusal};
 use crate::http1::RequestHead;
 use crate::limit::PolicyId;
 use crate::limiter::Denial;
@@ -22,6 +22,8 @@ pub(crate) enum Rejection {
     MissingKey(Box<MissingPart>),
     /// The request is not served as a consumer's.
     Unidentified(ConsumerError),
+    /// The route refuses the token of the request, or the lack of one.
+    Token(TokenRefusal),
     /// An authorization request that gets no decision.
     ForwardAuth(ForwardAuthError),
     /// No route matches.
@@ -47,6 +49,13 @@ impl Rejection {
         if is_asterisk { Self::OptionsAsterisk } else { Self::NoRoute }
     }
 
+    /// The rejection of a request that its limits have admitted, for what its plan says of its credential, its token or its keys.
+    pub fn of_plan(plan: &mut RequestPlan<'_>) -> Option<Self> {
+        let identity = plan.identity.error.map(Self::Unidentified);
+        let token = plan.refused.map(Self::Token);
+        identity.or(token).or_else(|| plan.missing.take().map(Self::MissingKey))
+    }
+
     /// The limit that rejects the request by its configuration, and the outcome to count for it. The limiter counts
     /// denials.
     pub fn decision(&self) -> Option<(PolicyId, LimitOutcome)> {
@@ -63,10 +72,14 @@ impl Rejection {
             Self::Unidentified(error) if error.status() == StatusCode::SERVICE_UNAVAILABLE => {
                 Some(Verdict::Error)
             }
+            Self::Token(refusal) if refusal.status() == StatusCode::SERVICE_UNAVAILABLE => {
+                Some(Verdict::Error)
+            }
             Self::Malformed(RequestError::Blocked(_))
             | Self::Denied(Denial::Limited)
             | Self::MissingKey(_)
             | Self::Unidentified(_)
+            | Self::Token(_)
             | Self::NoRoute
             | Self::BlockedByRoute => Some(Verdict::Denied),
             Self::Malformed(_) | Self::Denied(Denial::Unavailable { .. }) | Self::ForwardAuth(_) => {

@@ -14,6 +14,8 @@ pub struct ProxyResponse<B = ReplyBody> {
     pub body: B,
     /// Whether the request was refused because all slots of a limit or all connections of an upstream are in use.
     pub is_over_capacity: bool,
+    /// Whether the client gets no response: its connection is closed, or over HTTP/2 its stream is reset.
+    pub closes: bool,
     /// The tunnel that uses the connection after a response that switches protocols.
     pub tunnel: Option<Box<Tunnel>>,
 }
@@ -21,12 +23,12 @@ pub struct ProxyResponse<B = ReplyBody> {
 impl<B> ProxyResponse<B> {
     /// A response with this body.
     pub(super) fn new(head: ResponseHead, body: B) -> Self {
-        Self { head, body, is_over_capacity: false, tunnel: None }
+        Self { head, body, is_over_capacity: false, closes: false, tunnel: None }
     }
 
     /// Converts the body.
     pub(super) fn map<C>(self, convert: impl FnOnce(B) -> C) -> ProxyResponse<C> {
-        let Self { head, body, is_over_capacity, tunnel } = self;
-        ProxyResponse { head, body: convert(body), is_over_capacity, tunnel }
+        let Self { head, body, is_over_capacity, closes, tunnel } = self;
+        ProxyResponse { head, body: convert(body), is_over_capacity, closes, tunnel }
     }
 }

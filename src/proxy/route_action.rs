@@ -1,20 +1,24 @@
 //! The action of a route on the requests that match it.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use http::header::HeaderName;
 use http::{HeaderValue, StatusCode};
 
 use super::forward_auth::ForwardAuth;
 use super::redirect::Redirect;
-use crate::gate::{KeySpec, strip_prefix};
+use crate::gate::{DenyStatus, KeySpec, PathPattern, strip_prefix};
 use crate::http1::{FieldName, Fields};
-use crate::upstream::{HostRule, UpstreamId};
+use crate::upstream::{ForwardPolicy, HostRule, UpstreamId};
 
 /// The action of a route on its requests.
 #[derive(Clone, Debug)]
 pub struct RouteAction {
     /// Whether they are forwarded.
     pub target: Target,
+    /// What a client gets whose request a limit or the route itself denies, whatever the limit says.
+    pub deny_status: Option<DenyStatus>,
     /// Changes to the headers of forwarded requests.
     pub request_headers: HeaderEdits,
     /// Changes to the headers of responses.
@@ -27,14 +31,7 @@ pub struct RouteAction {
 #[derive(Clone, Debug)]
 pub enum Target {
     /// To an upstream.
-    Forward {
-        /// The upstream.
-        upstream: UpstreamId,
-        /// Changes to the request's target.
-        rewrite: Rewrite,
-        /// The key that selects the server, if the upstream balances by a hash.
-        key: Option<KeySpec>,
-    },
+    Forward(ForwardTarget),
     /// Nowhere: the route responds by itself.
     Respond {
         /// The status code.
@@ -59,14 +56,48 @@ impl Target {
     }
 }
 
+/// The upstream of a route.
+#[derive(Clone, Debug)]
+pub struct ForwardTarget {
+    /// The upstream.
+    pub upstream: UpstreamId,
+    /// Changes to the request's target.
+    pub rewrite: Rewrite,
+    /// The key that selects the server, if the upstream balances by a hash.
+    pub key: Option<KeySpec>,
+    /// Timeouts and retries: those of the route, or else of the upstream.
+    pub policy: ForwardPolicy,
+    /// The protocols to which clients may upgrade.
+    pub upgrades: Upgrades,
+}
+
 /// Changes to a request's target.
 #[derive(Clone, Debug, Default)]
 pub struct Rewrite {
     /// Whole segments that are removed from the start of the path, such as `/v1`, in the normal form for matching and
     /// without a trailing slash.
     pub strip_prefix: Option<Box<str>>,
+    /// Whole segments that are put before the path then, in the same form.
+    pub add_prefix: Option<Box<str>>,
+    /// The path, in place of the changes above.
+    pub template: Option<PathTemplate>,
     /// The Host header that the upstream gets.
     pub host: HostRule,
+}
+
+/// The protocols to which the clients of a route may upgrade.
+#[derive(Clone, Debug)]
+pub struct Upgrades {
+    /// Whether WebSocket is one of them.
+    pub websocket: bool,
+    /// The others, such as `tcp` or `SPDY/3.1`.
+    pub others: Box<[Box<str>]>,
+}
+
+impl Default for Upgrades {
+    fn default() -> Self {
+        Self { websocket: true, others: Box::default() }
+    }
 }
 
 /// Headers to remove, and then headers to set.
@@ -78,14 +109,71 @@ pub struct HeaderEdits {
     pub remove: Vec<HeaderName>,
 }
 
+/// A path made of parts of the path that the pattern of a route matches.
+#[derive(Clone, Debug)]
+pub struct PathTemplate(Box<[PathPart]>);
+
+#[derive(Clone, Debug)]
+enum PathPart {
+    Text(Box<str>),
+    /// The segment of this parameter.
+    Param(Box<str>),
+    /// What the `*` at the end of the pattern matches.
+    Rest,
+}
+
+impl PathTemplate {
+    /// Parses a path such as `/v2/{id}/*`, whose parts are those of the pattern; its text is in the normal form. Returns the name of
+    /// a parameter, or `*`, if the pattern has no such part.
+    ///
+    /// # Errors
+    /// The part that the pattern does not have.
+    pub fn parse<'t>(text: &'t str, pattern: &PathPattern) -> Result<Self, &'t str> {
+        let (body, has_rest) = text.strip_suffix('*').map_or((text, false), |body| (body, true));
+        if has_rest && !pattern.has_rest() {
+            return Err("*");
+        }
+        let mut parts = Vec::new();
+        for (number, part) in body.split(['{', '}']).enumerate() {
+            // Between braces.
+            if number % 2 == 1 {
+                pattern.params().find(|name| *name == part).ok_or(part)?;
+                parts.push(PathPart::Param(part.into()));
+            } else if !part.is_empty() {
+                parts.push(PathPart::Text(part.into()));
+            }
+        }
+        parts.extend(has_rest.then_some(PathPart::Rest));
+        Ok(Self(parts.into()))
+    }
+
+    /// The path for one that the pattern matches; none if it does not match.
+    fn fill(&self, path: &str, pattern: &PathPattern) -> Option<String> {
+        let part = |part: &'_ PathPart| match part {
+            PathPart::Text(text) => Some(text.to_string()),
+            PathPart::Param(name) => pattern.param(name, path).map(str::to_owned),
+            PathPart::Rest => pattern.rest(path).map(str::to_owned),
+        };
+        self.0.iter().map(part).collect()
+    }
+}
+
 impl Rewrite {
-    /// A path without the prefix; a path that does not start with it, as whole segments, is unchanged.
+    /// The path for the server. One that does not start with the prefix to remove, as whole segments, keeps it.
     #[must_use]
-    pub fn path<'p>(&self, path: &'p str) -> &'p str {
-        match self.strip_prefix.as_deref().and_then(|prefix| strip_prefix(path, prefix)) {
+    pub fn path<'p>(&self, path: &'p str, pattern: &PathPattern) -> Cow<'p, str> {
+        if let Some(template) = &self.template {
+            return template.fill(path, pattern).map_or(Cow::Borrowed(path), Cow::Owned);
+        }
+        let cut = match self.strip_prefix.as_deref().and_then(|prefix| strip_prefix(path, prefix)) {
             Some("") => "/",
             Some(rest) if rest.starts_with('/') => rest,
             _ => path,
+        };
+        match &self.add_prefix {
+            // `OPTIONS *` has no path.
+            Some(prefix) if cut.starts_with('/') => Cow::Owned(format!("{prefix}{cut}")),
+            _ => Cow::Borrowed(cut),
         }
     }
 }
@@ -119,11 +207,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_whole_segments_are_removed() {
+    fn whole_segments_are_removed_and_added() {
+        let pattern = PathPattern::parse("/*").unwrap();
         let rewrite = Rewrite { strip_prefix: Some("/v1".into()), ..Rewrite::default() };
-        assert_eq!(rewrite.path("/v1/a"), "/a");
-        assert_eq!(rewrite.path("/v1"), "/");
-        assert_eq!(rewrite.path("/v10"), "/v10");
-        assert_eq!(Rewrite::default().path("/v1/a"), "/v1/a");
+        assert_eq!(rewrite.path("/v1/a", &pattern), "/a");
+        assert_eq!(rewrite.path("/v1", &pattern), "/");
+        assert_eq!(rewrite.path("/v10", &pattern), "/v10");
+        assert_eq!(Rewrite::default().path("/v1/a", &pattern), "/v1/a");
+        let rewrite = Rewrite { add_prefix: Some("/base".into()), ..rewrite };
+        assert_eq!(rewrite.path("/v1/a", &pattern), "/base/a");
+        assert_eq!(rewrite.path("/v1", &pattern), "/base/");
+        assert_eq!(rewrite.path("*", &pattern), "*");
+    }
+
+    #[test]
+    fn a_path_is_made_of_parts_of_the_path() {
+        let rewritten = |pattern: &str, template: &str, path: &str| {
+            let pattern = PathPattern::parse(pattern).unwrap();
+            let template = Some(PathTemplate::parse(template, &pattern).unwrap());
+            Rewrite { template, ..Rewrite::default() }.path(path, &pattern).into_owned()
+        };
+        assert_eq!(rewritten("/users/{id}/*", "/v2/{id}/all/*", "/users/7/a/b%2Fc"), "/v2/7/all/a/b%2Fc");
+        assert_eq!(rewritten("/users/{id}", "/u", "/users/7"), "/u");
+        let pattern = PathPattern::parse("/users/{id}").unwrap();
+        assert_eq!(PathTemplate::parse("/{name}", &pattern).unwrap_err(), "name");
+        assert_eq!(PathTemplate::parse("/*", &pattern).unwrap_err(), "*");
     }
 }

@@ -44,6 +44,13 @@ pub struct ConfigSnapshot {
     pub protected_headers: Arc<HeaderScrub>,
 }
 
+impl ConfigSnapshot {
+    /// The action of the route that matches a request, if one does.
+    pub(super) fn action(&self, route: Option<RouteId>) -> Option<&RouteAction> {
+        route.map(|route| &self.actions[route])
+    }
+}
+
 /// The parts of one worker's proxy.
 #[derive(Debug)]
 pub struct ProxyConfig {

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::detached::{self, Detachable, ResponseStream};
 use super::error::{ForwardError, SendError};
-use super::message::{ForwardOptions, UpstreamRequest};
+use super::message::{ExchangeTimeouts, ForwardOptions, UpstreamRequest};
 use super::pool::Pool;
 use super::pool::acquire::Acquired;
 use super::retry::{Attempts, Retry};
@@ -55,10 +55,11 @@ pub(super) async fn attempt(
     mut options: AttemptOptions<'_>,
     detachable: Option<Box<Detachable>>,
 ) -> Result<(ResponseHead, ResponseStream), FailedAttempt> {
-    let AttemptOptions { forward: ForwardOptions { client, polls_upload, .. }, deadline, .. } = options;
+    let AttemptOptions { forward: ForwardOptions { client, polls_upload, policy, .. }, deadline, .. } =
+        options;
     loop {
         let checkout = pool.checkout(acquired.take(), client, options.needs_new_connection, deadline);
-        let connection = checkout.await.map_err(|error| {
+        let mut connection = checkout.await.map_err(|error| {
             // Nothing was sent, so any request may go to another endpoint, but it must not wait for a connection twice.
             let retry = match error {
                 ForwardError::NoFreeConnection(_) => Retry::Never,
@@ -66,22 +67,21 @@ pub(super) async fn attempt(
             };
             FailedAttempt { error, retry, was_sent: false }
         })?;
-        connection.start(client, detachable.is_some());
+        connection.start(client, detachable.is_some(), ExchangeTimeouts::new(policy, deadline));
         let is_reused = connection.is_reused();
         // Decided before the request is sent, because its body must be recorded while it is sent.
         let unprocessed_retry = options.retry_of_unprocessed(request, is_reused, connection.is_shared());
-        let is_handshake = request.body.is_handshake();
         let sent = match detachable.clone() {
-            None => connection.send(request, deadline, polls_upload).await.map(|(head, exchange)| {
+            None => connection.send(request, polls_upload).await.map(|(head, exchange)| {
                 let stream = ResponseStream::new(&head, exchange, None);
                 (head, stream)
             }),
             // Only for requests with concurrency slots.
-            Some(detachable) => rare(detached::send(connection, request, deadline, detachable)).await,
+            Some(detachable) => rare(detached::send(connection, request, detachable)).await,
         };
         let failed = match sent {
             // The bytes after a 101 are not HTTP, and this client has not requested another protocol.
-            Ok((head, _)) if head.status == StatusCode::SWITCHING_PROTOCOLS && !is_handshake => {
+            Ok((head, _)) if head.status == StatusCode::SWITCHING_PROTOCOLS && !request.body.is_upgrade() => {
                 let error = ForwardError::Switched(pool.server().authority());
                 return Err(FailedAttempt { error, retry: Retry::Never, was_sent: true });
             }
@@ -99,17 +99,12 @@ pub(super) async fn attempt(
 }
 
 impl<'a> AttemptOptions<'a> {
-    /// The conditions of the next attempt, after which up to `retries` may follow at once.
-    pub fn new(
-        forward: ForwardOptions<'a>,
-        attempts: &Attempts,
-        endpoints: &EndpointSet,
-        retries: u32,
-    ) -> Self {
+    /// The conditions of the next attempt.
+    pub fn new(forward: ForwardOptions<'a>, attempts: &Attempts, endpoints: &EndpointSet) -> Self {
         Self {
             forward,
             needs_new_connection: attempts.number() > 1,
-            may_retry: attempts.has_retry(retries),
+            may_retry: attempts.has_retry(forward.policy.retries),
             may_pause: attempts.may_pause(),
             if_unsent: match (endpoints.pools.len() > 1, attempts.may_pause()) {
                 (true, _) => Retry::AtOnce,

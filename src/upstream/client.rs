@@ -91,12 +91,11 @@ impl Upstream {
         let client_permit = self.shared.admit_client(options.client)?.map(Rc::new);
         // Each attempt prefixes the original target with the base path of its server.
         let target = self.has_base_paths.then(|| request.head.uri.clone());
-        let spec = self.shared.spec();
         // One deadline for all attempts, so that retries do not extend `total_timeout`.
-        let deadline = spec.total_timeout.map(|total| cached_now() + total);
+        let deadline = options.policy.total_timeout.map(|total| cached_now() + total);
         // Kept if a resolver replaces them meanwhile: `tried` has the index of the endpoint of each failed attempt.
         let mut endpoints = self.endpoints();
-        let mut attempts = Attempts::new(spec.retry_for, deadline);
+        let mut attempts = Attempts::new(self.shared.spec().retry_for, deadline);
         self.budget.deposit();
         log.start(&self.label);
         loop {
@@ -117,9 +116,9 @@ impl Upstream {
             let pool = &endpoints.pools[index];
             log.select(pool, attempts.number());
             address(&mut request, target.as_ref(), pool, options.host, &mut log)?;
-            let attempt_options = AttemptOptions::new(options, &attempts, &endpoints, spec.retries);
+            let attempt_options = AttemptOptions::new(options, &attempts, &endpoints);
             let mut in_flight = InFlight::start(pool);
-            let detachable = Detachable::of(&permit, client_permit.as_ref(), spec.response_timeout);
+            let detachable = Detachable::of(&permit, client_permit.as_ref(), options.policy.response_timeout);
             match attempt(pool, acquired, &mut request, attempt_options, detachable).await {
                 Ok((head, stream)) => {
                     log.head(head.status);

@@ -7,13 +7,12 @@ use std::task::{Context, Poll};
 use hyper::body::SizeHint;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::Instant;
 
 use super::error::SendError;
 use super::http1::Http1Connection;
 use super::http1::early_upload::EarlyUpload;
 use super::http2::Http2Stream;
-use super::message::UpstreamRequest;
+use super::message::{ExchangeTimeouts, UpstreamRequest};
 use super::pool::connection_limit::ConnectionPermit;
 use super::pool::connection_use::ConnectionUse;
 use crate::body::{BodyError, PolledFrame};
@@ -65,11 +64,12 @@ impl TunnelHold {
 }
 
 impl Connection {
-    /// Starts a request of this client, which may hold slots of a concurrency limit.
-    pub fn start(&self, client: IpAddr, has_slots: bool) {
+    /// Starts a request of this client, which may hold slots of a concurrency limit. `timeouts` apply to the request, to the head of
+    /// its response and to the response's body.
+    pub fn start(&mut self, client: IpAddr, has_slots: bool, timeouts: ExchangeTimeouts) {
         let connection_use = match self {
-            Self::Http1(connection) => connection.connection_use(),
-            Self::Http2(stream) => stream.connection_use(),
+            Self::Http1(connection) => connection.start(timeouts),
+            Self::Http2(stream) => stream.start(timeouts),
         };
         connection_use.start(client, has_slots);
     }
@@ -87,18 +87,16 @@ impl Connection {
         matches!(self, Self::Http2(_))
     }
 
-    /// Sends a request and waits for the head of the response. `deadline` applies to the response's body as well. `polls_upload`
-    /// says that the caller calls [`ActiveExchange::poll_upload`] while its client does not read the response. Without a response
+    /// Sends a request that was started and waits for the head of the response. `polls_upload` says that the caller calls [`ActiveExchange::poll_upload`] while its client does not read the response. Without a response
     /// the request's head is unchanged, and its body keeps what can be sent again.
     pub async fn send(
         self,
         request: &mut UpstreamRequest,
-        deadline: Option<Instant>,
         polls_upload: bool,
     ) -> Result<(ResponseHead, ActiveExchange), SendError> {
         match self {
             Self::Http1(mut connection) => {
-                let head = connection.send(request, deadline).await?;
+                let head = connection.send(request).await?;
                 let is_early = !polls_upload && connection.is_uploading();
                 let exchange = if is_early {
                     ActiveExchange::Early(EarlyUpload::start(connection))
@@ -108,7 +106,7 @@ impl Connection {
                 Ok((head, exchange))
             }
             Self::Http2(stream) => {
-                let (head, stream) = rare(stream.send(request, deadline)).await?;
+                let (head, stream) = rare(stream.send(request)).await?;
                 Ok((head, ActiveExchange::Http2(stream)))
             }
         }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use hyper::body::SizeHint;
 use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use super::client_counts::ClientPermit;
 use super::connection::{ActiveExchange, Connection};
@@ -59,7 +59,6 @@ pub(super) struct ResponseStream {
 pub(super) async fn send(
     connection: Connection,
     request: &mut UpstreamRequest,
-    deadline: Option<Instant>,
     detachable: Box<Detachable>,
 ) -> Result<(ResponseHead, ResponseStream), SendError> {
     let placeholder = UpstreamRequest { head: Box::default(), body: RequestBody::empty() };
@@ -67,7 +66,7 @@ pub(super) async fn send(
     let (result, received) = oneshot::channel();
     tokio::task::spawn_local(async move {
         // Without a client nothing else polls the upload.
-        let response = connection.send(&mut sent, deadline, false).await;
+        let response = connection.send(&mut sent, false).await;
         let response =
             response.map(|(head, exchange)| (ResponseStream::new(&head, exchange, Some(detachable)), head));
         // If the client has disconnected, the response is dropped here, and another task reads the rest of it.

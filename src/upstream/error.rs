@@ -64,9 +64,10 @@ pub enum ForwardError {
     /// The request's body is larger than the route's `max_body`.
     #[error("the request's body is larger than max_body")]
     RequestBodyTooLarge,
-    /// The route has forwarded the request before, and would do so forever.
+    /// The request came back by the same route to the same target, or too often.
     #[error(
-        "request loop: the route has forwarded this request before, so its upstream leads back to this proxy"
+        "request loop: the request came back by the same route to the same target, or for the sixth time, so its upstream \
+         leads back to this proxy"
     )]
     Loop,
     /// Base path and target together are not a valid target.

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use self::exchange::Http1Exchange;
 use self::io::Io;
 use super::error::SendError;
-use super::message::UpstreamRequest;
+use super::message::{ExchangeTimeouts, UpstreamRequest};
 use super::pool::connection_limit::ConnectionPermit;
 use super::pool::connection_use::ConnectionUse;
 use crate::body::{BodyError, PolledFrame};
@@ -52,13 +52,8 @@ enum State {
 
 impl Http1Connection {
     /// A new connection over a transport.
-    pub fn new(
-        transport: Transport,
-        permit: ConnectionPermit,
-        response_timeout: Duration,
-        stall_timeout: Duration,
-    ) -> Box<Self> {
-        let io = Io::new(transport, permit, response_timeout, stall_timeout);
+    pub fn new(transport: Transport, permit: ConnectionPermit) -> Box<Self> {
+        let io = Io::new(transport, permit);
         Box::new(Self { io, state: State::Idle, idle_since: None })
     }
 
@@ -123,20 +118,22 @@ impl Http1Connection {
     /// The stream of bytes after the server has switched protocols, and the connection's permit.
     pub fn into_tunnel(self: Box<Self>) -> Option<(TimedStream<Transport>, ConnectionPermit)> {
         let has_switched = matches!(&self.state, State::Receiving(exchange) if exchange.has_switched());
-        let Io { stream, permit, stall_timeout, .. } = self.io;
+        let Io { stream, permit, timeouts, .. } = self.io;
         let (stream, read) = stream.into_parts();
-        has_switched.then(|| (TimedStream::new(stream, read, stall_timeout), permit))
+        has_switched.then(|| (TimedStream::new(stream, read, timeouts.stall), permit))
     }
 
-    /// Sends a request and waits for the head of the response. `deadline` applies to the response's body as well. Without a
-    /// response the request's head is unchanged, and its body keeps what can be sent again.
-    pub async fn send(
-        &mut self,
-        request: &mut UpstreamRequest,
-        deadline: Option<Instant>,
-    ) -> Result<ResponseHead, SendError> {
+    /// Starts a request with these timeouts.
+    pub fn start(&mut self, timeouts: ExchangeTimeouts) -> &ConnectionUse {
+        self.io.timeouts = timeouts;
+        self.connection_use()
+    }
+
+    /// Sends a request and waits for the head of the response. Without a response the request's head is unchanged, and its body keeps
+    /// what can be sent again.
+    pub async fn send(&mut self, request: &mut UpstreamRequest) -> Result<ResponseHead, SendError> {
         let sent_before = self.io.stream.total_written();
-        let mut exchange = Http1Exchange::start(request, deadline, &self.io, self.is_reused());
+        let mut exchange = Http1Exchange::start(request, &self.io, self.is_reused());
         write_request(self.io.stream.out(), &request.head, exchange.framing);
         let mut is_first = true;
         let result = poll_fn(|cx| {

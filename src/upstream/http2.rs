@@ -86,16 +86,14 @@ impl Http2Pool {
         settings_allow(|| self.connections.borrow().iter().all(is_settled)).await;
     }
 
-    /// Makes a connection over a transport, and opens the first stream in it.
+    /// Makes a connection over a transport, each write of which may take `stall_timeout`, and opens the first stream in it.
     pub async fn connect(
         &self,
         transport: Transport,
         permit: ConnectionPermit,
-        response_timeout: Duration,
         stall_timeout: Duration,
     ) -> io::Result<Box<Http2Stream>> {
-        let connection =
-            open(transport, permit, Rc::clone(&self.alive), response_timeout, stall_timeout).await?;
+        let connection = open(transport, permit, Rc::clone(&self.alive), stall_timeout).await?;
         self.connections.borrow_mut().push(Rc::clone(&connection));
         Ok(Box::new(Http2Stream::new(connection, self.streams.acquire_over_limit(), false)))
     }

@@ -1,8 +1,11 @@
 //! A request to forward, with its options; and whether the body of a message is open-ended.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
-use super::spec::HostRule;
+use tokio::time::Instant;
+
+use super::spec::{ForwardPolicy, HostRule};
 use crate::body::RequestBody;
 use crate::http1::names::CONTENT_TYPE;
 use crate::http1::{Fields, RequestHead};
@@ -23,12 +26,32 @@ pub struct ForwardOptions<'a> {
     pub client: IpAddr,
     /// The Host header for the server.
     pub host: &'a HostRule,
+    /// The timeouts and retries of the route.
+    pub policy: &'a ForwardPolicy,
     /// Whether the connection to the server may be reclaimed if the client reads the response too slowly.
     pub is_reclaimable: bool,
     /// Whether the caller calls `ResponseBody::poll_upload` while the client does not read the response.
     pub polls_upload: bool,
     /// Hash of the key that selects the server, if the upstream balances by a key.
     pub hash_key: Option<u64>,
+}
+
+/// How long an exchange with a server may take.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ExchangeTimeouts {
+    /// The longest time from the end of the request to the head of the response.
+    pub response: Duration,
+    /// The longest time between two reads of the response's body, and of each write.
+    pub stall: Duration,
+    /// By when the exchange must be complete, including the response's body.
+    pub deadline: Option<Instant>,
+}
+
+impl ExchangeTimeouts {
+    /// The timeouts of an exchange by this policy that must be complete by `deadline`.
+    pub fn new(policy: &ForwardPolicy, deadline: Option<Instant>) -> Self {
+        Self { response: policy.response_timeout, stall: policy.stall_timeout, deadline }
+    }
 }
 
 /// Whether the body is an event stream or a gRPC message stream. The server sends those events whenever they occur, so

@@ -302,7 +302,7 @@ impl Pool {
         let spec = self.shared.spec();
         let connect = async {
             let stream = dial(self.endpoint.address, self.fallback.get(), spec, &self.server).await?;
-            http2.connect(stream, permit, spec.response_timeout, spec.stall_timeout).await
+            http2.connect(stream, permit, spec.stall_timeout).await
         };
         let connected = timeout_at(self.connect_by(deadline), connect).await;
         let stream = connected.map_err(|_| self.connect_timeout())?;
@@ -316,7 +316,7 @@ impl Pool {
     async fn connect(&self, permit: ConnectionPermit) -> io::Result<Box<Http1Connection>> {
         let spec = self.shared.spec();
         let stream = dial(self.endpoint.address, self.fallback.get(), spec, &self.server).await?;
-        Ok(Http1Connection::new(stream, permit, spec.response_timeout, spec.stall_timeout))
+        Ok(Http1Connection::new(stream, permit))
     }
 }
 

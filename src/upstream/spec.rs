@@ -70,6 +70,19 @@ pub struct UpstreamSpec {
     pub slow_start: Duration,
 }
 
+/// How long a forwarded request may take, and how often it is sent again: the values of its route, or else of its upstream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForwardPolicy {
+    /// The timeout from the end of a request to the head of its response.
+    pub response_timeout: Duration,
+    /// The timeout between two reads of a response's body, and of each write.
+    pub stall_timeout: Duration,
+    /// The timeout from the choice of a server to the last byte of the response, if there is one.
+    pub total_timeout: Option<Duration>,
+    /// The most retries of a request without a response, if it is safe to send it again.
+    pub retries: u32,
+}
+
 /// A load-balancing algorithm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Balance {
@@ -143,6 +156,17 @@ impl UpstreamSpec {
         let host = scheme + "://".len();
         let path = self.name[host..].find('/').map_or(self.name.len(), |at| host + at);
         &self.name[..path]
+    }
+
+    /// The timeouts and retries of routes that have none of their own.
+    #[must_use]
+    pub fn forward_policy(&self) -> ForwardPolicy {
+        ForwardPolicy {
+            response_timeout: self.response_timeout,
+            stall_timeout: self.stall_timeout,
+            total_timeout: self.total_timeout,
+            retries: self.retries,
+        }
     }
 
     /// Whether load balancing depends on the requests in flight.

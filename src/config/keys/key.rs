@@ -109,11 +109,11 @@ const MAX_PLACES: usize = 2;
 
 impl TableKeys {
     /// The tables that have a key of this name, as the file writes them: `[store]`, or `health` in `[upstreams.NAME]`. None
-    /// if there are many. These are the keys of the file itself.
+    /// if there are many. These are the keys of the file itself. Tests are no place for a setting.
     #[must_use]
     pub fn places(&self, name: &str) -> Vec<String> {
         let mut found = Vec::new();
-        for key in self.all {
+        for key in self.all.iter().filter(|key| key.name != "tests") {
             for (keys, _) in key.kind.tables() {
                 keys.add_places(name, &key.heading(), &mut found);
             }

@@ -167,6 +167,7 @@ macro_rules! whole {
 whole! {
     u64: Some,
     u32: |number| u32::try_from(number).ok(),
+    u16: |number| u16::try_from(number).ok(),
     u8: |number| u8::try_from(number).ok(),
     usize: |number| usize::try_from(number).ok(),
     NonZeroU64: NonZeroU64::new,

@@ -34,10 +34,7 @@ pub const IN_TOP: &[Mistaken] = &[
     ),
     (&["threads", "worker_processes", "worker_threads", "cpus"], "write workers = 4"),
     (&["api_keys", "keys", "users", "clients"], "write [consumers] with file = \"consumers.toml\""),
-    (
-        &["include", "includes", "import"],
-        "the configuration is one file: include other files when you generate it",
-    ),
+    (&["includes", "import", "imports", "files"], "write include = [\"routes/*.toml\"]"),
 ];
 
 pub const IN_ACME: &[Mistaken] = &[
@@ -153,8 +150,9 @@ pub const IN_ROUTE: &[Mistaken] = &[
         "define a limit, [limits.per-client] with rate = \"100/minute\", and name it here: limits = [\"per-client\"]",
     ),
     (
-        &["timeout", "timeouts", "read_timeout", "request_timeout", "response_timeout", "total_timeout"],
-        "timeouts of servers are in [upstreams.NAME], such as response_timeout = \"30s\"; name it here: upstream = \"NAME\"",
+        &["timeout", "timeouts", "read_timeout", "request_timeout", "proxy_read_timeout"],
+        "`response_timeout` bounds the wait for a response, `stall_timeout` its pauses, and `total_timeout` all of it; \
+         `connect_timeout` is in [upstreams.NAME]",
     ),
     (
         &[

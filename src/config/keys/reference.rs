@@ -54,7 +54,8 @@ pub fn sections(file: &'static TableKeys, consumer: &'static TableKeys) -> Vec<S
     all
 }
 
-/// Adds the section of these keys, and those of the inner tables that have a section of their own.
+/// Adds the section of these keys, and those of the inner tables that have a section of their own: one, even if several keys have
+/// the same table.
 fn add_sections(
     keys: &'static TableKeys,
     (name, heading): (&str, &str),
@@ -62,8 +63,14 @@ fn add_sections(
     all: &mut Vec<Section>,
 ) {
     let mut section = Section { name: name.to_owned(), heading: heading.to_owned(), keys: Vec::new() };
-    let apart = section.add(keys, prefix);
+    let mut apart = section.add(keys, prefix);
     all.push(section);
+    let mut seen: Vec<*const TableKeys> = Vec::new();
+    apart.retain(|(keys, _)| {
+        let is_new = !seen.contains(&std::ptr::from_ref(*keys));
+        seen.push(*keys);
+        is_new
+    });
     for (keys, inner) in apart {
         add_sections(keys, (&format!("{name}.{inner}"), heading), &format!("{inner}."), all);
     }

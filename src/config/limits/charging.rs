@@ -7,10 +7,11 @@ use http::StatusCode;
 use http::header::HeaderName;
 
 use super::limit_keys::{BanKeys, LimitKeys};
+use crate::config::deny_status;
 use crate::config::item::Item;
 use crate::config::report::Problem;
 use crate::config::table::{AnyTable, Reported, Table};
-use crate::gate::{Cost, KeyPart, Trust};
+use crate::gate::{Cost, DenyStatus, KeyPart, Trust};
 use crate::limit::{Algorithm, Ban, Quota};
 use crate::time::Micros;
 
@@ -197,6 +198,17 @@ fn ban(item: Item<'_>) -> Option<Ban> {
     let (after, within, length) = (table.after().read(), table.within().read(), table.length().read());
     table.close();
     Some(Ban { after: after?, within: Micros::from(within?), length: Micros::from(length?) })
+}
+
+/// Reads `deny_status`, and warns if the limit denies nothing.
+pub(super) fn read_deny_status(
+    table: &Table<'_, LimitKeys>,
+    shadow: Option<bool>,
+) -> Result<Option<DenyStatus>, Reported> {
+    if let Some(item) = table.deny_status().given().filter(|_| shadow == Some(true)) {
+        ignored(item, "denies");
+    }
+    table.deny_status().with(deny_status::read)
 }
 
 /// Warns of a key that a limit in shadow mode ignores.

@@ -4,6 +4,7 @@ use std::num::NonZeroU64;
 
 use http::StatusCode;
 
+use crate::config::deny_status::DenyStatusKind;
 use crate::config::keys::kinds::words;
 use crate::config::keys::mistaken::IN_NUMBERS;
 use crate::config::keys::{ConfigKey, DeclaredKeys, Default, TableKeys, keys};
@@ -74,6 +75,9 @@ keys! {
         /// The status of `on_missing = "deny"`; 401 adds a `WWW-Authenticate` challenge and is meant for
         /// credentials
         missing_status: Integer<400, 499, StatusCode> = 403;
+        /// The status of a denial by this limit; `"close"` closes the connection without a response; see [the status of
+        /// a denial](#the-status-of-a-denial)
+        deny_status: DenyStatusKind, or "that of `[answers]`";
         /// What happens while Redis is unavailable. `"local"`: this process enforces its
         /// [share](../redis.md#when-redis-is-unavailable) of the remaining units, and charges Redis later; `"allow"`:
         /// the limit allows every request; `"deny"`: requests get 503

@@ -108,7 +108,7 @@ enum Reach {
 impl Reach {
     fn of(pattern: &PathPattern) -> Self {
         let written = pattern.to_string();
-        if written.ends_with('*') {
+        if written.contains('*') {
             return Self::EndingIn(Vec::new());
         }
         if written.contains('{') {
@@ -131,7 +131,7 @@ impl Reach {
             }
             Self::EndingIn(end) => {
                 let written = pattern.to_string();
-                if written.ends_with('*') {
+                if written.contains('*') {
                     return true;
                 }
                 let mut segments = written.rsplit('/');
@@ -145,7 +145,7 @@ impl Reach {
 /// Whether a pattern matches only its own text.
 fn pattern_is_plain(pattern: &PathPattern) -> bool {
     let written = pattern.to_string();
-    !written.contains('{') && !written.ends_with('*')
+    !written.contains(['{', '*'])
 }
 
 /// Whether a request can match the host and method of both.

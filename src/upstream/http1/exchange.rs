@@ -30,7 +30,7 @@ const MAX_BEFORE_HEAD: usize = 512 * 1024;
 pub(super) struct Http1Exchange {
     method: Method,
     /// Whether the request allows the server to switch protocols.
-    is_handshake: bool,
+    is_upgrade: bool,
     pub framing: Framing,
     upload: UploadState,
     /// The rest of the request's body, if the response has started before it was sent.
@@ -47,8 +47,6 @@ pub(super) struct Http1Exchange {
     pub is_open_ended: bool,
     /// By when the head of the response has to arrive; none until the request is sent.
     response_deadline: Option<Instant>,
-    /// By when the whole exchange has to be complete.
-    deadline: Option<Instant>,
 }
 
 /// The progress of the request.
@@ -77,7 +75,7 @@ enum ResponseState {
 
 impl Http1Exchange {
     /// Starts a request, on a connection that `is_reused` or new.
-    pub fn start(request: &UpstreamRequest, deadline: Option<Instant>, io: &Io, is_reused: bool) -> Self {
+    pub fn start(request: &UpstreamRequest, io: &Io, is_reused: bool) -> Self {
         let body = &request.body;
         let framing = match body.size_hint().exact() {
             _ if body.is_end_stream() => Framing::Empty,
@@ -90,7 +88,7 @@ impl Http1Exchange {
         };
         Self {
             method: request.head.method.clone(),
-            is_handshake: body.is_handshake(),
+            is_upgrade: body.is_upgrade(),
             framing,
             upload,
             early_body: None,
@@ -100,8 +98,7 @@ impl Http1Exchange {
             keeps_alive: true,
             is_open_ended: false,
             // The server's time starts at once unless the body still has to arrive from the client.
-            response_deadline: (!body.is_incoming()).then(|| cached_now() + io.response_timeout),
-            deadline,
+            response_deadline: (!body.is_incoming()).then(|| cached_now() + io.timeouts.response),
         }
     }
 
@@ -130,7 +127,7 @@ impl Http1Exchange {
             let cause = if self.is_sent() { Cause::Reclaimed } else { BodyError::Reclaimed.into() };
             return Poll::Ready(Err(cause));
         }
-        if io.is_late([self.response_deadline, io.write_deadline(), self.deadline], cx) {
+        if io.is_late([self.response_deadline, io.write_deadline()], cx) {
             return Poll::Ready(Err(Cause::TooLate));
         }
         Poll::Pending
@@ -145,7 +142,7 @@ impl Http1Exchange {
                 self.upload = UploadState::Stopped;
                 // Over TLS a write may fail after a part of it was written.
                 self.unsolicited_until = None;
-                self.response_deadline.get_or_insert_with(|| monotonic() + io.response_timeout);
+                self.response_deadline.get_or_insert_with(|| monotonic() + io.timeouts.response);
                 io.stream.discard_pending();
                 Ok(false)
             }
@@ -191,7 +188,8 @@ impl Http1Exchange {
             let ParsedResponse { head, framing, keeps_alive, length } = response;
             bytes::Buf::advance(unread, length);
             *parsed = 0;
-            if head.status == StatusCode::SWITCHING_PROTOCOLS && self.is_handshake {
+            let is_sending = matches!(self.upload, UploadState::Sending(_));
+            if head.status == StatusCode::SWITCHING_PROTOCOLS && self.is_upgrade && !is_sending {
                 self.response = ResponseState::Switched;
                 return Ok(Some(head));
             }
@@ -253,7 +251,7 @@ impl Http1Exchange {
     pub fn poll_early_upload(&mut self, io: &mut Io, cx: &mut Context<'_>) -> Result<(), BodyError> {
         let Some(mut body) = self.early_body.take() else { return Ok(()) };
         match self.poll_upload(io, &mut body, cx) {
-            Poll::Pending if io.is_upload_late(self.deadline, cx) => return Err(TooLate.into()),
+            Poll::Pending if io.is_upload_late(cx) => return Err(TooLate.into()),
             Poll::Pending => self.early_body = Some(body),
             Poll::Ready(Ok(())) => {}
             Poll::Ready(Err(Cause::Body(error))) => {
@@ -286,7 +284,7 @@ impl Http1Exchange {
                 UploadState::Flushing => {
                     ready!(io.poll_flush(cx)).map_err(Cause::Io)?;
                     self.upload = UploadState::Done;
-                    self.response_deadline.get_or_insert_with(|| monotonic() + io.response_timeout);
+                    self.response_deadline.get_or_insert_with(|| monotonic() + io.timeouts.response);
                 }
                 UploadState::Sending(encoder) => {
                     let connection = io.permit.connection_use();
@@ -343,7 +341,7 @@ impl Http1Exchange {
             }
         }
         let read_deadline = io.read_deadline().filter(|_| !self.is_open_ended);
-        if io.is_late([read_deadline, io.write_deadline(), self.deadline], cx) {
+        if io.is_late([read_deadline, io.write_deadline()], cx) {
             return Poll::Ready(Some(Err(TooLate.into())));
         }
         Poll::Pending

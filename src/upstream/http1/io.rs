@@ -2,13 +2,13 @@
 
 use std::io;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::socket::{BufferedStream, LazyTimer};
 use crate::time::monotonic;
 use crate::tls::Transport;
+use crate::upstream::message::ExchangeTimeouts;
 use crate::upstream::pool::connection_limit::ConnectionPermit;
 
 /// A buffered stream that records since when its reads and writes have been pending.
@@ -16,9 +16,8 @@ pub(super) struct Io {
     pub stream: BufferedStream<Transport>,
     /// The permit for the connection, which goes to another connection afterwards.
     pub permit: ConnectionPermit,
-    pub response_timeout: Duration,
-    /// How long each read of a response's body and each write may take.
-    pub stall_timeout: Duration,
+    /// The timeouts of the request in progress.
+    pub timeouts: ExchangeTimeouts,
     /// Wakes the task that waits for the response.
     timer: LazyTimer,
     /// Wakes the task that sends the rest of a request whose response has started.
@@ -28,17 +27,11 @@ pub(super) struct Io {
 }
 
 impl Io {
-    pub fn new(
-        transport: Transport,
-        permit: ConnectionPermit,
-        response_timeout: Duration,
-        stall_timeout: Duration,
-    ) -> Self {
+    pub fn new(transport: Transport, permit: ConnectionPermit) -> Self {
         Self {
             stream: BufferedStream::new(transport),
             permit,
-            response_timeout,
-            stall_timeout,
+            timeouts: ExchangeTimeouts::default(),
             timer: LazyTimer::default(),
             upload_timer: LazyTimer::default(),
             read_since: None,
@@ -90,23 +83,23 @@ impl Io {
 
     /// By when the pending write has to progress.
     pub fn write_deadline(&self) -> Option<Instant> {
-        self.write_since.map(|since| since + self.stall_timeout)
+        self.write_since.map(|since| since + self.timeouts.stall)
     }
 
     /// By when the pending read has to return bytes.
     pub fn read_deadline(&self) -> Option<Instant> {
-        self.read_since.map(|since| since + self.stall_timeout)
+        self.read_since.map(|since| since + self.timeouts.stall)
     }
 
-    /// Whether one of these deadlines has passed; if not, the task is woken at the earliest.
-    pub fn is_late(&mut self, deadlines: [Option<Instant>; 3], cx: &mut Context<'_>) -> bool {
-        let earliest = deadlines.into_iter().flatten().min();
+    /// Whether one of these deadlines, or that of the exchange, has passed; if not, the task is woken at the earliest.
+    pub fn is_late(&mut self, deadlines: [Option<Instant>; 2], cx: &mut Context<'_>) -> bool {
+        let earliest = deadlines.into_iter().chain([self.timeouts.deadline]).flatten().min();
         earliest.is_some_and(|earliest| self.timer.wait_until(earliest, cx).is_ready())
     }
 
     /// Whether the upload is late; for the task that sends the rest of a request whose response has started.
-    pub fn is_upload_late(&mut self, deadline: Option<Instant>, cx: &mut Context<'_>) -> bool {
-        let earliest = [self.write_deadline(), deadline].into_iter().flatten().min();
+    pub fn is_upload_late(&mut self, cx: &mut Context<'_>) -> bool {
+        let earliest = [self.write_deadline(), self.timeouts.deadline].into_iter().flatten().min();
         earliest.is_some_and(|earliest| self.upload_timer.wait_until(earliest, cx).is_ready())
     }
 }

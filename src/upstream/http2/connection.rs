@@ -62,8 +62,6 @@ pub(super) struct Http2Connection {
     /// Counts the connections of the pool, including those that only finish their requests.
     #[expect(dead_code, reason = "held until it is dropped")]
     pub alive: Rc<()>,
-    pub response_timeout: Duration,
-    pub stall_timeout: Duration,
     pub executor: UploadExecutor,
     pub scheme: Scheme,
     pub opened: Instant,
@@ -103,12 +101,12 @@ impl Http2Connection {
         !self.is_suspect.get() && !self.sender.is_closed()
     }
 
-    /// Checks the connection after a request since `since` has timed out. If the server has sent nothing at all in the
-    /// second half of that time, the connection may be dead and gets no more requests. Otherwise only the response is
-    /// slow.
-    pub fn check_activity(&self, since: Instant) {
+    /// Checks the connection after a request since `since` has timed out, of which the response may take `response_timeout`.
+    /// If the server has sent nothing at all in the second half of that time, the connection may be dead and gets no more
+    /// requests. Otherwise only the response is slow.
+    pub fn check_activity(&self, since: Instant, response_timeout: Duration) {
         let now = monotonic();
-        let waited = (now - since).min(self.response_timeout);
+        let waited = (now - since).min(response_timeout);
         if self.activity.last_read().is_none_or(|last_read| now - last_read >= waited / 2) {
             self.is_suspect.set(true);
         }
@@ -144,12 +142,11 @@ impl std::fmt::Debug for Http2Connection {
     }
 }
 
-/// Opens an HTTP/2 connection over a transport. Fails when the server has not agreed to HTTP/2, or the transport fails.
+/// Opens an HTTP/2 connection over a transport, each write of which may take `stall_timeout`. Fails when the server has not agreed to HTTP/2, or the transport fails.
 pub(super) async fn open(
     transport: Transport,
     permit: ConnectionPermit,
     alive: Rc<()>,
-    response_timeout: Duration,
     stall_timeout: Duration,
 ) -> io::Result<Rc<Http2Connection>> {
     let is_tls = matches!(transport, Transport::Tls(_));
@@ -158,7 +155,7 @@ pub(super) async fn open(
     }
     let stream = TimedStream::new(transport, Bytes::new(), stall_timeout);
     let activity = Rc::clone(stream.activity());
-    let executor = UploadExecutor::new(stall_timeout);
+    let executor = UploadExecutor::default();
     let (sender, driver) =
         builder(&executor).handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
     let driver = Rc::new(RefCell::new(Some(driver)));
@@ -167,8 +164,6 @@ pub(super) async fn open(
         sender,
         permit,
         alive,
-        response_timeout,
-        stall_timeout,
         executor,
         scheme: if is_tls { Scheme::HTTPS } else { Scheme::HTTP },
         opened: cached_now(),

@@ -23,7 +23,7 @@ use crate::http1::{Fields, RequestHead, ResponseHead};
 use crate::socket::{Deadline, LazyTimer};
 use crate::time::{cached_now, monotonic};
 use crate::upstream::error::{Cause, SendError};
-use crate::upstream::message::{UpstreamRequest, is_open_ended};
+use crate::upstream::message::{ExchangeTimeouts, UpstreamRequest, is_open_ended};
 use crate::upstream::pool::connection_limit::ConnectionPermit;
 use crate::upstream::pool::connection_use::ConnectionUse;
 
@@ -31,6 +31,7 @@ use crate::upstream::pool::connection_use::ConnectionUse;
 pub(in crate::upstream) struct Http2Stream {
     place: Rc<StreamSlot>,
     is_reused: bool,
+    timeouts: ExchangeTimeouts,
     /// By when the next part of the response has to arrive.
     deadline: Option<Box<Deadline>>,
     /// The request's body, until the response has ended.
@@ -46,6 +47,7 @@ impl Http2Stream {
         Self {
             place: Rc::new(StreamSlot { connection, permit }),
             is_reused,
+            timeouts: ExchangeTimeouts::default(),
             deadline: None,
             upload: None,
             response: StreamResponse::None,
@@ -64,14 +66,20 @@ impl Http2Stream {
         self.is_reused
     }
 
-    /// Sends a request and waits for the head of the response. `deadline` applies to the response's body as well. Without a
-    /// response the request's head is unchanged, and its body keeps what can be sent again.
+    /// Starts a request with these timeouts.
+    pub fn start(&mut self, timeouts: ExchangeTimeouts) -> &ConnectionUse {
+        self.timeouts = timeouts;
+        self.connection_use()
+    }
+
+    /// Sends a request and waits for the head of the response. Without a response the request's head is unchanged, and its body keeps
+    /// what can be sent again.
     pub async fn send(
         mut self: Box<Self>,
         request: &mut UpstreamRequest,
-        deadline: Option<Instant>,
     ) -> Result<(ResponseHead, Box<Self>), SendError> {
-        let is_handshake = request.body.is_handshake();
+        let timeouts = self.timeouts;
+        let is_handshake = request.body.is_upgrade();
         let connection = Rc::clone(&self.place.connection);
         if is_handshake && !settings_allow(|| connection.supports_extended_connect()).await {
             return Err(SendError::new(Cause::NoTunnels));
@@ -79,20 +87,20 @@ impl Http2Stream {
         self.connection_use().use_here().await;
         let started = cached_now();
         let upload = self.start_upload(&request.body, started);
-        self.start_request(&request.head, UploadBody::new(request.body.take_for_sending(), &upload))?;
-        let (response_timeout, stall_timeout) = (connection.response_timeout, connection.stall_timeout);
+        let body = UploadBody::new(request.body.take_for_sending(), &upload);
+        self.start_request(&request.head, body, is_handshake)?;
         let response_deadline = || {
-            let due = upload.response_deadline(response_timeout, stall_timeout);
-            deadline.map_or(due, |deadline| due.min(deadline))
+            let due = upload.response_deadline(timeouts.response);
+            timeouts.deadline.map_or(due, |deadline| due.min(deadline))
         };
         let head = poll_fn(|cx| self.poll_head(&upload, cx));
-        let head = wait_until(response_timeout.min(stall_timeout), response_deadline, head).await;
+        let head = wait_until(timeouts.response.min(timeouts.stall), response_deadline, head).await;
         match head {
-            Some(Ok(Ok(response))) => Ok(self.start_response(response, is_handshake, deadline).await),
+            Some(Ok(Ok(response))) => Ok(self.start_response(response, is_handshake).await),
             Some(Ok(Err(failed))) => Err(self.fail(failed, &mut request.body)),
             Some(Err(cause)) => Err(SendError { cause, is_unsent: false, is_without_response: true }),
             None => {
-                connection.check_activity(started);
+                connection.check_activity(started, timeouts.response);
                 Err(SendError::new(Cause::TooLate))
             }
         }
@@ -121,7 +129,8 @@ impl Http2Stream {
 
     /// Tracks the upload of a body. If the caller stops waiting for the response, the upload is aborted.
     fn start_upload(&mut self, body: &RequestBody, now: Instant) -> Rc<UploadProgress> {
-        let upload = UploadProgress::new(&self.place.connection.executor, self.connection_use());
+        let upload =
+            UploadProgress::new(&self.place.connection.executor, self.connection_use(), self.timeouts.stall);
         if body.is_end_stream() {
             upload.ended_at.set(Some(now));
         }
@@ -130,9 +139,14 @@ impl Http2Stream {
     }
 
     /// Hands a request to the connection.
-    fn start_request(&mut self, head: &RequestHead, body: UploadBody) -> Result<(), SendError> {
+    fn start_request(
+        &mut self,
+        head: &RequestHead,
+        body: UploadBody,
+        is_handshake: bool,
+    ) -> Result<(), SendError> {
         let connection = &self.place.connection;
-        let request = to_http2(head, body, &connection.scheme);
+        let request = to_http2(head, body, is_handshake, &connection.scheme);
         let request = request.map_err(|error| SendError::new(Cause::Target(error)))?;
         let response = connection.sender.clone().try_send_request(request);
         self.response = StreamResponse::Awaited(Box::pin(response));
@@ -156,7 +170,6 @@ impl Http2Stream {
         mut self: Box<Self>,
         mut response: http::Response<Incoming>,
         is_handshake: bool,
-        deadline: Option<Instant>,
     ) -> (ResponseHead, Box<Self>) {
         let mut head = ResponseHead {
             version: Version::HTTP_2,
@@ -170,9 +183,8 @@ impl Http2Stream {
         } else {
             self.is_open_ended = is_open_ended(&head.fields);
             self.upload = self.upload.take_if(|upload| upload.has_running_task());
-            let stall_timeout = self.place.connection.stall_timeout;
-            let stall_timeout = (!self.is_open_ended || self.upload.is_some()).then_some(stall_timeout);
-            self.deadline = Deadline::within(stall_timeout, deadline).map(Box::new);
+            let stall_timeout = (!self.is_open_ended || self.upload.is_some()).then_some(self.timeouts.stall);
+            self.deadline = Deadline::within(stall_timeout, self.timeouts.deadline).map(Box::new);
             self.response = StreamResponse::Body(response.into_body());
         }
         (head, self)
@@ -248,9 +260,9 @@ impl std::fmt::Debug for Http2Stream {
 fn to_http2(
     head: &RequestHead,
     body: UploadBody,
+    is_handshake: bool,
     scheme: &Scheme,
 ) -> Result<Request<UploadBody>, http::Error> {
-    let is_handshake = body.body.is_handshake();
     let mut request = Request::new(body);
     *request.method_mut() = if is_handshake { Method::CONNECT } else { head.method.clone() };
     *request.headers_mut() = (&head.fields).into();

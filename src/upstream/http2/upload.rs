@@ -34,6 +34,8 @@ pub(super) struct UploadProgress {
     /// The use of the stream, which may wait for the client.
     pub connection_use: Arc<ConnectionUse>,
     progressed_at: Cell<Instant>,
+    /// How long the server may block it.
+    stall_timeout: Duration,
     /// Whether the upload waits for the server to take a part, rather than for the client to send one.
     is_blocked: Cell<bool>,
     /// The executor of the connection, until the upload has started.
@@ -53,22 +55,26 @@ pub(super) struct UploadBody {
 }
 
 /// Runs hyper's tasks for a connection on this thread, with a stall timeout for those that send a body.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct UploadExecutor {
     /// The upload that has just started. If it can't be sent at once, the next task is the one that sends it.
     starting: Rc<RefCell<Option<Rc<UploadProgress>>>>,
-    stall_timeout: Duration,
 }
 
 impl UploadProgress {
-    /// An upload that starts now.
-    pub fn new(executor: &UploadExecutor, connection_use: &Arc<ConnectionUse>) -> Rc<Self> {
+    /// An upload that starts now, and that the server may block for `stall_timeout`.
+    pub fn new(
+        executor: &UploadExecutor,
+        connection_use: &Arc<ConnectionUse>,
+        stall_timeout: Duration,
+    ) -> Rc<Self> {
         Rc::new(Self {
             ended_at: Cell::new(None),
             failure: RefCell::default(),
             is_detached: Cell::new(false),
             connection_use: Arc::clone(connection_use),
             progressed_at: Cell::new(cached_now()),
+            stall_timeout,
             is_blocked: Cell::new(true),
             executor: RefCell::new(Some(executor.clone())),
             task: RefCell::default(),
@@ -114,11 +120,11 @@ impl UploadProgress {
 
     /// The deadline for the response or, until the upload is complete, for its progress. It moves while the upload waits
     /// for the client.
-    pub fn response_deadline(&self, response_timeout: Duration, stall_timeout: Duration) -> Instant {
+    pub fn response_deadline(&self, response_timeout: Duration) -> Instant {
         match self.ended_at.get() {
             Some(ended_at) => ended_at + response_timeout,
-            None if self.is_blocked.get() => self.progressed_at.get() + stall_timeout,
-            None => monotonic() + response_timeout.min(stall_timeout),
+            None if self.is_blocked.get() => self.progressed_at.get() + self.stall_timeout,
+            None => monotonic() + response_timeout.min(self.stall_timeout),
         }
     }
 
@@ -194,13 +200,6 @@ impl Body for UploadBody {
     }
 }
 
-impl UploadExecutor {
-    /// An executor for a connection whose server may block an upload for up to `stall_timeout`.
-    pub fn new(stall_timeout: Duration) -> Self {
-        Self { starting: Rc::default(), stall_timeout }
-    }
-}
-
 impl<F: Future + 'static> Executor<F> for UploadExecutor {
     fn execute(&self, task: F) {
         let Some(upload) = self.starting.take() else {
@@ -209,20 +208,20 @@ impl<F: Future + 'static> Executor<F> for UploadExecutor {
             });
             return;
         };
-        let sending = run_upload(task, Rc::clone(&upload), self.stall_timeout);
+        let sending = run_upload(task, Rc::clone(&upload));
         upload.task.replace(Some(tokio::task::spawn_local(sending).abort_handle()));
     }
 }
 
 /// Runs the task that sends a body until its end, or until the server has blocked it for too long.
-async fn run_upload(task: impl Future, upload: Rc<UploadProgress>, stall_timeout: Duration) {
+async fn run_upload(task: impl Future, upload: Rc<UploadProgress>) {
     let (mut task, mut timer) = (pin!(task), LazyTimer::default());
     poll_fn(|cx| {
         if task.as_mut().poll(cx).is_ready() {
             return Poll::Ready(());
         }
         if upload.is_blocked.get() {
-            return timer.wait_until(upload.progressed_at.get() + stall_timeout, cx);
+            return timer.wait_until(upload.progressed_at.get() + upload.stall_timeout, cx);
         }
         Poll::Pending
     })

@@ -12,7 +12,7 @@ use tidegate::gate::{Cost, KeyPart, RouteId};
 use tidegate::jwt::Algorithm;
 use tidegate::limit::{Ahead, PolicyId};
 use tidegate::limiter::OnStoreFailure;
-use tidegate::proxy::Target;
+use tidegate::proxy::{ForwardTarget, Target};
 use tidegate::server::Service;
 use tidegate::store::StoreSpec;
 use tidegate::store::redis::RedisAddress;
@@ -187,7 +187,9 @@ fn routes_are_read() {
     assert_eq!(search.limits.iter().map(|id| id.0).collect::<Vec<_>>(), [2, 0, 1]);
     assert!(status.limits.is_empty());
     assert_eq!(gate.default_limits.len(), 1);
-    let Target::Forward { upstream, rewrite, key } = &config.snapshot.actions[RouteId(0)].target else {
+    let Target::Forward(ForwardTarget { upstream, rewrite, key, .. }) =
+        &config.snapshot.actions[RouteId(0)].target
+    else {
         panic!("forwards")
     };
     assert_eq!(key.as_ref().unwrap().parts, [KeyPart::parse("header:x-user").unwrap()]);

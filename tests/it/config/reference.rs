@@ -83,7 +83,8 @@ struct Changed {
 
 /// The scaffold in which a key can be set.
 fn scaffold_of(path: &str) -> Table {
-    let text = if path.ends_with(".deny_status") { DECISIONS } else { SCAFFOLD };
+    let is_of_decisions = path.ends_with(".deny_status") && !path.starts_with("limits.");
+    let text = if is_of_decisions { DECISIONS } else { SCAFFOLD };
     text.parse().unwrap()
 }
 

@@ -54,8 +54,8 @@ fn keys_without_effect_are_errors() {
             "would count the authorization requests",
         ),
         (
-            format!("{trusted}{route}respond = {{}}\ndeny_status = 403"),
-            "`deny_status` is for authorization requests",
+            format!("{trusted}{route}respond = \"decide\"\ndeny_status = \"close\""),
+            "a proxy that asks for a decision needs a response to each denial",
         ),
         (
             format!("[[listeners]]\naddress = \"127.0.0.1:0\"\ndeny_status = 403\n{route}respond = {{}}"),

@@ -36,6 +36,27 @@ fn decisions_have_the_headers_of_responses() {
 }
 
 #[test]
+fn a_limit_and_a_route_say_the_status_of_a_denial_and_none_closes_the_connection() {
+    for (limit, route, listener, status, shown) in [
+        ("deny_status = 503", "", "", 503, None),
+        ("deny_status = 503", "deny_status = 418", "", 418, None),
+        ("deny_status = \"close\"", "", "", 429, None),
+        ("deny_status = \"close\"", "", "deny_status = 403\n", 403, Some("429")),
+        ("deny_status = 503", "", "deny_status = 403\n", 403, Some("503")),
+    ] {
+        let asking = ASKING.replace("\"decide\"\n", &format!("\"decide\"\n{listener}"));
+        let limited = LIMITED.replace("\"1/hour\"", &format!("\"1/hour\"\n{limit}"));
+        let limited = limited.replace("limits = [\"one\"]", &format!("limits = [\"one\"]\n{route}"));
+        let proxy = Tidegate::start(&format!("{asking}{limited}"));
+        let decide = || ask(proxy.addr(), "GET a.test /orders", "192.0.2.1", &[]);
+        assert_eq!(decide().status(), 200);
+        let denied = decide();
+        assert_eq!((denied.status(), denied.header("x-tidegate-status")), (status, shown), "{limit} {route}");
+        assert_eq!(denied.header("retry-after"), Some("3600"));
+    }
+}
+
+#[test]
 fn every_denial_has_the_status_that_the_proxy_expects() {
     let asking = ASKING.replace("\"decide\"\n", "\"decide\"\ndeny_status = 403\n");
     let proxy = Tidegate::start(&format!("{asking}{LIMITED}"));

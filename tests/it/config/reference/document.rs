@@ -14,6 +14,9 @@ const HEAD: &str = "| key | default | meaning |";
 /// The start of the sentence that lists the keys of tiers and overrides.
 const NUMBERS: &str = "A tier or an override names any numbers of the limit's algorithm:";
 
+/// The sentence about the tables of a step of a test.
+const STEPS: &str = "The `request` and `expect` of a step have the same keys.";
+
 /// The documentation of one key.
 #[derive(Debug)]
 pub(super) struct Row {
@@ -58,6 +61,14 @@ impl Row {
     fn new(path: String, default_cell: &'static str, meaning: &'static str, section: &'static str) -> Self {
         let range = range(meaning);
         Self { path, default: Default::parse(default_cell), range, default_cell, meaning, section }
+    }
+
+    /// The same key in a step of a test, if the document says that steps have it.
+    fn of_step(&self) -> Option<Self> {
+        let below = self.path.strip_prefix("tests.").filter(|_| self.section.contains(STEPS))?;
+        let is_table = below.starts_with("request.") || below.starts_with("expect.");
+        let path = format!("tests.steps.{below}");
+        is_table.then(|| Self::new(path, self.default_cell, self.meaning, self.section))
     }
 
     /// The text with the choices of the key: its row, or its section if the row refers to that.
@@ -113,6 +124,8 @@ pub(super) fn rows() -> Vec<Row> {
             }
         }
     }
+    let of_steps: Vec<Row> = rows.iter().filter_map(Row::of_step).collect();
+    rows.extend(of_steps);
     assert!(rows.len() > 100, "{} rows", rows.len());
     rows
 }
