@@ -193,13 +193,13 @@ docs: ## Build the documentation as a book with search: target/book/index.html
 	rm -r '$(BOOK).src'
 
 pictures: ## Draw the pictures of the documentation again
-	@scripts/setup cc browser redis-server
+	@scripts/setup cc browser curl python3 redis-server
 	@$(CARGO) build --locked
 	@cd docs/pictures && grep -v '^#' list.txt | while IFS=: read -r name args; do \
 	  printf 'docs/pictures/%s\n' "$$name"; \
 	  $(CARGO) run --locked --quiet -- simulate $$args </dev/null >"$$name" || exit 1; \
 	done
-	UPDATE=1 $(CARGO) test --locked --test it -- admin::page_pictures cli::replay_page::the_picture
+	UPDATE=1 $(CARGO) test --locked --test it -- admin::page_pictures cli::replay_page::the_picture monitoring::demo::the_demo_without
 
 bench: ## Benchmark the parts: an algorithm's step, a route match, a key, a store call, a check of the library
 	@scripts/setup cc

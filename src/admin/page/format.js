@@ -61,7 +61,6 @@ const OUTCOMES = {
   banned: "banned",
   blocked: "blocked",
   missing: "without a key",
-  shadow_denied: "would be denied",
   exempt: "exempt",
 };
 

@@ -173,6 +173,7 @@ function actionButtons() {
 function updateActions(place, { described, raise }) {
   const isHeld = described.statuses.some(({ cause }) => cause === "ban" || cause === "block");
   const isShadow = limitsByName.get(described.limit)?.mode === "shadow";
+  const focused = document.activeElement;
   for (const button of place.children) {
     const name = button.dataset.action;
     button.disabled = !canChange();
@@ -186,4 +187,6 @@ function updateActions(place, { described, raise }) {
       inspect();
     };
   }
+  // A hidden button loses the focus.
+  if (focused?.hidden && place.contains(focused)) [...place.children].find((button) => !button.hidden)?.focus();
 }

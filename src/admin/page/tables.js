@@ -56,6 +56,8 @@ function fillNear(cell, limit) {
 }
 
 function fillDenied(cell, limit) {
+  const shadow = limit.shadow_denied ? `${number(limit.shadow_denied)} ${deniedWord("shadow")}` : null;
+  if (shadow) return fillWith(cell, shadow, "0", element("span", { class: "sub" }, shadow));
   fillRate(cell, denials(limit), decisions(limit), limit.seconds);
 }
 

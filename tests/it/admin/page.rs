@@ -225,9 +225,13 @@ fn a_key_is_blocked_unblocked_and_reset() {
     browser.wait_text(".verdict", "Denied: blocked until");
     browser.wait_text(".advice", "An operator has blocked it.");
     assert_eq!(status(), 403);
+    browser.evaluate("document.querySelector('[data-action=unblock]').focus()");
     confirm(&mut browser, "unblock");
     browser.wait_text(".verdict", "Allowed");
     assert_eq!(status(), 200);
+    // The button is hidden now, and the focus is on another one.
+    assert_eq!(browser.evaluate("document.querySelector('[data-action=unblock]').hidden"), true);
+    assert_eq!(browser.evaluate("document.activeElement.dataset.action"), "reset");
 }
 
 #[test]

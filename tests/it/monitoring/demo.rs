@@ -2,13 +2,14 @@
 
 use std::fs::File;
 use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 
 use serde_json::Value;
 
 use super::setup::{path, text};
 use crate::support::{
-    Process, Prometheus, RedisServer, TIDEGATE, Tidegate, Upstream, command, eventually, free_ports, get,
-    signal,
+    Browser, Process, Prometheus, RedisServer, TIDEGATE, Tidegate, Upstream, command, eventually, free_ports,
+    get, keep_picture, signal,
 };
 
 /// A YAML file of this project as a JSON value.
@@ -127,10 +128,27 @@ fn the_demo_without_containers_shows_denials_and_ends_with_all_its_programs() {
     let top = || get(admin, "/v1/top?by=denials&limit=per-consumer", &[]).text().to_owned();
     eventually("the page is served", || TcpStream::connect(admin).is_ok());
     eventually("hooli is denied", || top().contains("\"consumer\": \"hooli\""));
+    show_page(admin);
     signal(demo.id(), "INT");
     demo.wait();
     for port in [ports[0], ports[1], api, api + 1] {
         eventually("the programs have ended", || TcpStream::connect(("127.0.0.1", port)).is_err());
+    }
+}
+
+/// Opens the page as the text of the demonstration says. `make pictures` takes the picture of the README there, after two minutes.
+fn show_page(admin: SocketAddr) {
+    let mut browser = Browser::start();
+    let size = (1280, 900);
+    browser.show_as(size, "light");
+    browser.open(&format!("http://{admin}/#limit=per-consumer&consumer=hooli"));
+    browser.wait_text("#denied-rows", "hooli");
+    browser.wait_text("#findings", "per-consumer");
+    browser.wait_text(".identity", "hooli");
+    if std::env::var_os("UPDATE").is_some() {
+        std::thread::sleep(Duration::from_mins(2));
+        browser.evaluate("scrollTo(0, 0); document.querySelector('#host').textContent = '127.0.0.1:9900'");
+        keep_picture("demo.png", size, &browser.picture());
     }
 }
 
