@@ -52,6 +52,8 @@ const MAX_RECORDS: usize = 1_024;
 const MAX_SCANS: usize = 1_000;
 /// How many other keys are probed in a cluster if the node of the first replies with an error: hardly all of them are there.
 const OTHER_PROBES: u8 = 16;
+/// How long a change by an operator waits for a connection, which a process that has just started does not have yet.
+const FIRST_CONNECTION: Duration = Duration::from_millis(500);
 
 /// A connection to Redis, maintained in the background for as long as a clone of it lives.
 #[derive(Clone)]
@@ -296,6 +298,7 @@ impl Redis {
             StateChange::Unblock => ("unblock", String::new()),
             StateChange::Reset => ("reset", String::new()),
         };
+        self.wait_connected(FIRST_CONNECTION).await?;
         let mut known = 0;
         for (policy, key) in keys {
             let policy = &policies[*policy];
@@ -340,6 +343,7 @@ impl Redis {
         &self,
         change: &RaiseChange,
     ) -> Result<Result<RaiseList, RaiseError>, StoreError> {
+        self.wait_connected(FIRST_CONNECTION).await?;
         raises::change(&self.inner.client, change).await
     }
 
