@@ -156,6 +156,7 @@ fn gate(parts: &[&str]) -> Gate {
     let rule = LimitRule {
         key: KeySpec { parts, on_missing: OnMissing::ClientIp },
         missing_status: StatusCode::FORBIDDEN,
+        deny_status: None,
         cost: Cost::Fixed(1),
         trust: Trust::Proxies,
         rules: Rules::default(),

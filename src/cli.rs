@@ -18,6 +18,7 @@ mod reload;
 mod replay;
 mod simulate;
 mod status;
+mod test;
 mod top;
 mod unix_permission;
 
@@ -73,6 +74,11 @@ enum CliCommand {
     ///
     /// Charges nothing, and makes no network connections: neither to Redis nor to an upstream.
     Explain(explain::ExplainArgs),
+    /// Run the policy tests of a configuration.
+    ///
+    /// Each test says what the routes and limits must do with its requests. Counts begin empty and are in this process, on a
+    /// virtual clock. Makes no network connections: neither to Redis nor to an upstream.
+    Test(test::TestArgs),
     /// Play arrivals against limits on a virtual clock.
     ///
     /// Shows which requests would be admitted, delayed or denied, and how many units remain, with the code of the server.
@@ -157,6 +163,7 @@ fn run(command: &CliCommand) -> CommandResult {
         CliCommand::Run(args) => run_proxy(args),
         CliCommand::Check(args) => check::check(args),
         CliCommand::Explain(args) => explain::explain(args),
+        CliCommand::Test(args) => test::test(args),
         CliCommand::Simulate(args) => simulate::simulate(args),
         CliCommand::Replay(args) => replay::replay(args),
         CliCommand::Init(args) => init::init(args),

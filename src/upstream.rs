@@ -96,7 +96,9 @@ pub(crate) use self::response::delegate_body;
 pub use self::response::{ResponseBody, ServerEnd};
 pub use self::selection::balance::Balancer;
 pub use self::shared::SharedUpstream;
-pub use self::spec::{Balance, EjectSpec, HealthSpec, HostRule, ServerSpec, UpstreamId, UpstreamSpec};
+pub use self::spec::{
+    Balance, EjectSpec, ForwardPolicy, HealthSpec, HostRule, ServerSpec, UpstreamId, UpstreamSpec,
+};
 pub use crate::body::{
     BodyError, BodyReceiver, BufferBudget, ClientStream, HeaderNames, HeaderScrub, PolledFrame, ReadBody,
     RequestBody, StreamBody, is_token, may_be_trailer,

@@ -64,9 +64,6 @@ impl<'m> CheckedRequest<'m> {
 }
 
 fn options(descriptor: &RateLimitDescriptor, hits: u64) -> Result<DescriptorOptions, &'static str> {
-    if descriptor.entries.is_empty() {
-        return Err("it has no entries");
-    }
     if descriptor.entries.len() > MAX_ENTRIES {
         return Err("it has more than 100 entries");
     }

@@ -49,6 +49,7 @@ mod cli;
 mod config {
     mod error_reports;
     mod generated;
+    mod include;
     mod json_schema;
     mod loading;
     mod reference;
@@ -132,6 +133,7 @@ mod http2;
 /// Tokens: verification, claims as keys, and fetching of key sets.
 mod jwt {
     mod requests;
+    mod required;
     mod verification;
 }
 /// The Helm chart and the manifests for Kubernetes.
@@ -180,6 +182,7 @@ mod limits {
     pub mod counting;
     mod delay;
     mod denials;
+    mod deny_status;
     mod head_first;
     mod keys;
     mod overrides;
@@ -272,6 +275,7 @@ mod upstream {
     mod responses;
     mod restarts;
     mod retries;
+    mod route_times;
     pub mod setup;
     mod shares;
     mod slow_clients;

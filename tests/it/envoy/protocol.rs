@@ -37,6 +37,10 @@ async fn invalid_calls_get_an_error_that_says_why() {
     assert_eq!((error.code(), error.message()), (Code::ResourceExhausted, "a message has at most 64 KiB"));
     let error = client.unary("/envoy.service.ratelimit.v3.RateLimitService/Other", vec![]).await.unwrap_err();
     assert_eq!(error.code(), Code::Unimplemented);
+    // A descriptor without entries matches no rule, as in the reference.
+    let mut empty = rate_limit_request("d", &["user=a"]);
+    empty.descriptors[0].entries.clear();
+    assert_eq!(should_rate_limit(&client, &empty).await.overall_code, OK);
     // The connection serves on.
     assert_eq!(should_rate_limit(&client, &rate_limit_request("d", &["user=a"])).await.overall_code, OK);
 }
