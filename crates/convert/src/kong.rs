@@ -149,7 +149,7 @@ fn add_targets(group: &DocNode, (scheme, path): (&str, &str), upstream: &mut Tom
 /// The routes of a file, in the order in which Kong prefers them.
 fn routes(root: &DocNode, services: &mut Services<'_>, plugins: &mut Plugins<'_>) -> Vec<TomlRoute> {
     let with_services = all_routes(root);
-    let mut found: Vec<((usize, usize), TomlRoute)> = Vec::new();
+    let mut found: Vec<((usize, bool, u64, usize), TomlRoute)> = Vec::new();
     // The limits of hosts and paths without a route.
     let mut lost: Vec<String> = Vec::new();
     for (node, service) in with_services {
@@ -170,8 +170,9 @@ fn routes(root: &DocNode, services: &mut Services<'_>, plugins: &mut Plugins<'_>
         for (index, (route, is_regex)) in routes.into_iter().enumerate() {
             let notes = if index == 0 { route.notes.clone() } else { Vec::new() };
             // Kong tries regular expressions first.
+            let priority = node.get("regex_priority").number().filter(|_| is_regex).unwrap_or(0);
             let length = if is_regex { usize::MAX } else { route.path.len() };
-            found.push(((count, length), TomlRoute { notes, ..route }));
+            found.push(((count, is_regex, priority, length), TomlRoute { notes, ..route }));
         }
     }
     // Where all routes have a limit, those requests have it too.
@@ -325,7 +326,7 @@ fn combinations(node: &DocNode, base: &TomlRoute) -> (Vec<(TomlRoute, bool)>, Ve
     let strips = node.get("strip_path").text() != Some("false");
     for path in node.get("paths").texts() {
         if !path.starts_with('/') || path.contains(['*', '{', '[', '\\', '^']) {
-            let patterns = path.strip_prefix('~').and_then(|regex| paths_of_regex(&format!("^{regex}")));
+            let patterns = path.strip_prefix('~').and_then(|regex| paths_of_regex(&format!("^(?:{regex})")));
             if let Some(patterns) = patterns.filter(|_| !strips) {
                 paths.extend(patterns.into_iter().map(|path| (path, None, PathKind::Regex)));
                 continue;

@@ -190,6 +190,15 @@ fn stripped(route: &TomlRoute, prefixes: &[String]) -> Vec<TomlRoute> {
         strip_prefix: Some(prefix.clone()),
         ..route.clone()
     };
+    let body = route.path.strip_suffix('*').unwrap_or(&route.path);
+    if body.contains(['*', '{']) {
+        // The paths that have the prefix are not known; a path without it stays as it is.
+        return match prefixes {
+            [] => vec![route.clone()],
+            [prefix] => vec![strip(route.path.clone(), prefix)],
+            _ => vec![TomlRoute { target: TomlTarget::missing(), ..route.clone() }],
+        };
+    }
     let whole = prefixes.iter().find(|prefix| route.path.starts_with(&***prefix));
     if let Some(prefix) = whole {
         return vec![strip(route.path.clone(), prefix)];

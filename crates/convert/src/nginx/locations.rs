@@ -33,6 +33,8 @@ struct Lost<'d> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     Exact,
+    /// A regular expression in another location that is lost: it must come before that location and before those outside.
+    Nested(usize),
     /// A prefix that hides regular expressions.
     Firm(Longest),
     /// A regular expression, by its number.
@@ -53,8 +55,8 @@ pub(super) struct Locations<'d> {
 
 /// The locations of a block, in the order of routes.
 pub(super) fn locations<'d>(block: &'d [Directive], scope: &Scope<'d>) -> Locations<'d> {
-    let mut collector = Collector::default();
-    collector.collect(block, scope, "/");
+    let mut collector = Collector { hides_regexes: hides_regexes(block), ..Collector::default() };
+    collector.collect(block, scope, "/", false);
     let mut found = std::mem::take(&mut collector.found);
     for Lost { location: mut lost, narrow, same_case } in std::mem::take(&mut collector.lost) {
         let inherits_more = found.iter().any(|other| lost.scope.restricts_more_than(&other.scope));
@@ -86,6 +88,8 @@ pub(super) fn locations<'d>(block: &'d [Directive], scope: &Scope<'d>) -> Locati
 
 #[derive(Default)]
 struct Collector<'d> {
+    /// Whether a `^~` location is preferred to regular expressions for a part of its paths only.
+    hides_regexes: bool,
     found: Vec<Location<'d>>,
     lost: Vec<Lost<'d>>,
     notes: Vec<Note>,
@@ -100,7 +104,7 @@ impl<'d> Collector<'d> {
     }
 
     /// Adds the locations of a block, whose own location has this prefix.
-    fn collect(&mut self, block: &'d [Directive], scope: &Scope<'d>, within: &str) {
+    fn collect(&mut self, block: &'d [Directive], scope: &Scope<'d>, within: &str, is_nested: bool) {
         for directive in block.iter().filter(|directive| directive.name == "location") {
             let inner = scope.within(directive.directives());
             let (modifier, text) = match &directive.args[..] {
@@ -117,9 +121,13 @@ impl<'d> Collector<'d> {
                 _ => continue,
             };
             let number = self.found.len() + self.lost.len();
-            let located = paths(modifier, text, number).and_then(|(paths, rank)| {
-                let paths = if modifier == "~" { nested(paths, within).ok_or(NOT_NESTED)? } else { paths };
-                Ok((paths, rank))
+            let has_nested = directive.directives().iter().any(|inner| inner.name == "location");
+            let located = paths(modifier, text, number).and_then(|located| match modifier {
+                "~" if is_nested => Err(NOT_NESTED.to_owned()),
+                "~" if located.0.iter().any(|path| has_stars(path)) && (has_nested || self.hides_regexes) => {
+                    Err(if has_nested { "it has other locations within" } else { NOT_HIDDEN }.to_owned())
+                }
+                _ => Ok(located),
             });
             match located {
                 Ok((paths, rank)) => {
@@ -132,6 +140,7 @@ impl<'d> Collector<'d> {
                         directive.directives(),
                         &inner,
                         if prefix.is_empty() { within } else { prefix },
+                        true,
                     );
                 }
                 Err(reason) => {
@@ -140,9 +149,10 @@ impl<'d> Collector<'d> {
                     let path = format!("{}*", longer(start(modifier, text)));
                     let narrow = longer(start(modifier.trim_end_matches('*'), text));
                     let narrow = (narrow.len() > within.len()).then(|| narrow + "*");
-                    let same_case = if modifier == "~*" { paths_of_regex(text) } else { None };
-                    let same_case = same_case.and_then(|paths| nested(paths, within));
-                    let (rank, lost) = (Rank::Regex(number), Some(reason));
+                    let is_known = modifier == "~*" && !is_nested && !has_nested && !self.hides_regexes;
+                    let same_case = if is_known { paths_of_regex(text) } else { None };
+                    let rank = if is_nested { Rank::Nested(number) } else { Rank::Regex(number) };
+                    let lost = Some(reason);
                     let location = Location { directive, path, prefix: "", scope: inner, lost, rank };
                     self.lost.push(Lost { location, narrow, same_case });
                 }
@@ -161,19 +171,15 @@ fn start(modifier: &str, text: &str) -> String {
     if start.starts_with('/') { start } else { "/".to_owned() }
 }
 
-/// Why a regular expression in a location has no counterpart.
-const NOT_NESTED: &str =
-    "no patterns of paths match what this regular expression matches within its location";
+/// Why a regular expression in a location is not converted: nginx tries it before those outside, and only for the paths of its location.
+const NOT_NESTED: &str = "it is within another location";
+/// Why a pattern is not converted if a location prefers itself to regular expressions for a part of its paths only.
+const NOT_HIDDEN: &str =
+    "a `^~` location has a longer location below it, so it is not certain for which paths it is tried";
 
-/// The paths of a regular expression that are within a location with this prefix. `None` if some may be elsewhere.
-fn nested(paths: Vec<String>, within: &str) -> Option<Vec<String>> {
-    let nested = |path: String| match path.strip_prefix('*') {
-        _ if path.starts_with(within) || within == "/" => Some(path),
-        Some("") => Some(format!("{within}*")),
-        Some(rest) if !rest.starts_with('*') => Some(format!("{within}**{rest}")),
-        _ => None,
-    };
-    paths.into_iter().map(nested).collect()
+/// Whether a path has asterisks elsewhere than at its end.
+fn has_stars(path: &str) -> bool {
+    path.strip_suffix('*').unwrap_or(path).contains('*')
 }
 
 /// The paths of a location, and its rank.
@@ -211,4 +217,18 @@ fn hide_regexes(locations: &mut [Location<'_>]) {
             location.rank = Rank::Prefix(longest);
         }
     }
+}
+
+/// Whether a `^~` location of a block has a longer plain location below it.
+fn hides_regexes(block: &[Directive]) -> bool {
+    let of = |modifier: &'static str| {
+        let all = block.iter().filter(|directive| directive.name == "location");
+        all.filter_map(move |directive| match &directive.args[..] {
+            [text] if modifier.is_empty() && text.starts_with('/') => Some(&**text),
+            [text] => text.strip_prefix(modifier).filter(|_| !modifier.is_empty()),
+            [own, text] if own == modifier => Some(&**text),
+            _ => None,
+        })
+    };
+    of("^~").any(|firm| of("").any(|plain| plain.len() > firm.len() && plain.starts_with(firm)))
 }

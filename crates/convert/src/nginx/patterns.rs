@@ -41,7 +41,16 @@ pub(crate) fn paths_of_regex(regex: &str) -> Option<Vec<String>> {
     let paths: Option<Vec<Vec<String>>> =
         alternatives(regex)?.into_iter().map(paths_of_alternative).collect();
     let paths = paths?.concat();
-    (paths.len() <= MAX_PATHS).then_some(paths)
+    (paths.len() <= MAX_PATHS && paths.iter().all(|path| is_pattern(path))).then_some(paths)
+}
+
+/// Whether a route can have this path: no normalized path has dot segments or double slashes, and a pattern is not too long.
+fn is_pattern(path: &str) -> bool {
+    let segments = path.split('/').skip(1);
+    path.len() <= 120
+        && !path.contains(['%', ' '])
+        && !path.contains("//")
+        && !segments.clone().any(|it| matches!(it, "." | ".."))
 }
 
 fn paths_of_alternative(regex: &str) -> Option<Vec<String>> {
@@ -51,7 +60,8 @@ fn paths_of_alternative(regex: &str) -> Option<Vec<String>> {
         body.strip_suffix('$').filter(|_| !is_escaped).map_or((body, false), |body| (body, true));
     // Every path has a character before the others.
     let (body, is_start) = match body.strip_prefix(".+") {
-        Some(rest) if !rest.is_empty() => (rest, false),
+        // If the rest can't begin with the slash that is that character.
+        Some(rest) if rest.starts_with(|c: char| c == '\\' || c.is_alphanumeric()) => (rest, false),
         _ => (body, is_start),
     };
     sequence(body)?.iter().map(|path| whole_path(path, is_start, is_end)).collect()
@@ -80,7 +90,10 @@ fn whole_path(inner: &str, is_start: bool, is_end: bool) -> Option<String> {
     let is_exact = !(named.ends_with('*') || named.starts_with('*') || (end == "*" && named.ends_with('}')));
     // It is not certain which segment a parameter after any text is.
     let is_certain = number == 0 || !(start == "*" || named.contains("**"));
-    (is_path && is_exact && is_certain && !named.contains("***")).then(|| format!("{start}{named}{end}"))
+    let is_valid = is_path && is_exact && is_certain && !named.contains("***");
+    // A single asterisk is the target of `OPTIONS *`.
+    let path = if named.is_empty() { "/*".to_owned() } else { format!("{start}{named}{end}") };
+    is_valid.then_some(path)
 }
 
 /// A whole segment, before its parameters are numbered.
@@ -109,11 +122,16 @@ fn sequence(regex: &str) -> Option<Vec<String>> {
         };
         let (choices, after) = match after.strip_prefix('?') {
             // A shortest match is the same match here.
-            Some(after) if choices == ["**"] || choices == ["*"] => (choices, after),
+            Some(after) if choices == ["**"] || choices == ["*"] || choices == [PARAMETER] => {
+                (choices, after)
+            }
             Some(after) => (choices.into_iter().chain([String::new()]).collect(), after),
             None => (choices, after),
         };
-        if after.starts_with(['*', '+', '{', '?']) || texts.len() * choices.len() > MAX_PATHS {
+        // Two asterisks would mean something else.
+        let joins_stars =
+            choices.iter().any(|it| it.starts_with('*')) && texts.iter().any(|it| it.ends_with('*'));
+        if joins_stars || after.starts_with(['*', '+', '{', '?']) || texts.len() * choices.len() > MAX_PATHS {
             return None;
         }
         texts = texts
@@ -221,6 +239,8 @@ mod tests {
             ("^/a/[^/]*\\.js$", &["/a/*.js"]),
             ("^/a|/b$", &["/a*", "*/b"]),
             ("^/x/.*?/y$", &["/x/**/y"]),
+            ("^(.*)$", &["/*"]),
+            (".*", &["/*"]),
         ] {
             let expected = paths.iter().map(|path| (*path).to_owned()).collect();
             assert_eq!(paths_of_regex(regex), Some(expected), "{regex}");
@@ -246,6 +266,11 @@ mod tests {
             "^/x*",
             "^api/",
             "^/(a|b|c|d|e)(f|g|h|i)",
+            "^.+/health$",
+            "//",
+            "/\\.$",
+            "[^/]*[^/]*x$",
+            "^/a%20b$",
         ] {
             assert_eq!(paths_of_regex(regex), None, "{regex}");
         }

@@ -230,7 +230,10 @@ fn replace_path(kind: &str, node: &DocNode, route: &mut TomlRoute) -> bool {
         "addPrefix" => ("prefix", &mut route.add_prefix),
         _ => ("path", &mut route.rewrite_path),
     };
-    let text = node.get(key).text().map(|text| text.trim_end_matches('/').to_owned());
+    let trim = |text: &str| {
+        if kind == "addPrefix" { text.trim_end_matches('/').to_owned() } else { text.to_owned() }
+    };
+    let text = node.get(key).text().map(trim);
     *place = text.filter(|text| text.starts_with('/') && !text.contains(['*', '{', '}', '?', '#', '%']));
     route.notes.extend(node.remarks(&[key]));
     place.is_some()
