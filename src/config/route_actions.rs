@@ -73,8 +73,8 @@ fn template(item: Item<'_>, path: Option<&PathPattern>) -> Option<PathTemplate> 
         "write a path such as \"/v2/{id}/*\": with parameters of the route's path, and `*` only at the end";
     let parsed = text.parsed("the path of a rewrite", help, |text| {
         let pattern = PathPattern::parse(text).ok()?;
-        (text.starts_with('/') && !pattern.has_stars() && !text.contains(['?', '#']))
-            .then(|| pattern.to_string())
+        let (normal, is_plain) = (pattern.to_string(), !pattern.has_stars() && !text.contains(['?', '#']));
+        (text.starts_with('/') && is_plain && normal.ends_with('*') == text.ends_with('*')).then_some(normal)
     })?;
     let path = path?;
     PathTemplate::parse(&parsed, path).ok().or_else(|| {

@@ -167,10 +167,23 @@ fn inline_consumers(text: &str) -> impl Iterator<Item = Range<usize>> {
             return None;
         }
         let (key, value) = trimmed.split_once('=').unwrap_or(("", trimmed));
-        let is_known = CONSUMERS_KEYS.contains(&key.trim_end()) || trimmed.starts_with('#');
+        let key = key.trim_end();
+        // `consumers.a = …` and `consumers = { a = … }` are outside of the table; `consumers = [ … ]` of a route
+        // has the names of tiers.
+        let dotted = key.strip_prefix("consumers.");
+        let is_inline = key == "consumers" && has_inline_consumers(value);
+        let is_known = CONSUMERS_KEYS.contains(&dotted.unwrap_or(key)) || trimmed.starts_with('#');
+        let is_secret = is_inline || (is_below || dotted.is_some()) && !is_known;
         let end = start + line.len();
-        (is_below && !is_known).then(|| end - value.trim_start().len()..end)
+        is_secret.then(|| end - value.trim_start().len()..end)
     })
+}
+
+/// Whether an inline table has keys other than those that are known.
+fn has_inline_consumers(value: &str) -> bool {
+    let mut names = value.split(',').filter_map(|entry| entry.split_once('='));
+    value.contains('{')
+        && names.any(|(name, _)| !CONSUMERS_KEYS.contains(&name.trim_matches(['{', '[', ' '])))
 }
 
 /// The length of an array to its closing bracket, which is not in quotes; without one, to the end of the text.
@@ -277,6 +290,11 @@ mod tests {
                 "[consumers]\nfile = \"f\"\na = \"k-1\"\n[consumers.b]\nkeys = [\n[\"k-2\"]\n]\n[log]\na = \"k\"",
                 "[consumers]\nfile = \"f\"\na = *****\n[consumers.b]\nkeys = *\n*******\n*\n[log]\na = \"k\"",
             ),
+            ("consumers.a = \"k\"\nconsumers.file = \"f\"", "consumers.a = ***\nconsumers.file = \"f\""),
+            ("consumers = { a = \"k\" }", "consumers = ***********"),
+            ("consumers = { file = \"f\", a = \"k\" }", "consumers = ***********************"),
+            ("consumers = { file = \"f\" }", "consumers = { file = \"f\" }"),
+            ("consumers = [\"gold\"]", "consumers = [\"gold\"]"),
             ("hash_key = hush # x", "hash_key = ********"),
             ("url = \"http://h/a\"\nb = \"x@y\"", "url = \"http://h/a\"\nb = \"x@y\""),
         ] {

@@ -36,7 +36,7 @@ pub enum PatternError {
     #[error("no `{{name}}` can follow `**`: which segment it is would not be certain")]
     ParamAfterStars,
     /// More text after the first `*` than a matcher takes.
-    #[error("at most {MAX_STEPS} characters can follow the first `*`")]
+    #[error("at most {} characters can follow the first `*`", MAX_STEPS - 1)]
     TooLong,
     /// Braces that are not a whole segment.
     #[error("`{{name}}` must be a whole segment, as in /users/{{id}}/posts")]
@@ -302,7 +302,14 @@ impl std::fmt::Display for PathPattern {
                 Piece::DoubleStar => f.write_str("**")?,
             }
         }
-        f.write_str(if self.takes_rest { "*" } else { "" })
+        // A single asterisk is the target of `OPTIONS *`.
+        f.write_str(if self.pieces.is_empty() {
+            "**"
+        } else if self.takes_rest {
+            "*"
+        } else {
+            ""
+        })
     }
 }
 

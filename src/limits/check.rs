@@ -12,7 +12,7 @@ use super::client::Client;
 use super::decision::{Allowed, Decision, Denied, update};
 use super::shared::Shared;
 use crate::consumers::ConsumerError;
-use crate::gate::{BodyFields, Charges, ClientIdentity, MissingPart, RequestError, RouteId};
+use crate::gate::{BodyFields, Charges, ClientIdentity, MissingPart, RequestError, RouteId, TokenRefusal};
 use crate::http1::RequestHead;
 use crate::limit::{PolicyId, binding};
 use crate::limiter::{Denial, LimitStatuses};
@@ -31,6 +31,7 @@ struct Planned {
     exempt: SmallVec<[PolicyId; 2]>,
     missing: Option<Box<MissingPart>>,
     unidentified: Option<ConsumerError>,
+    refused: Option<TokenRefusal>,
 }
 
 /// A request that is checked.
@@ -117,6 +118,7 @@ impl RequestCheck {
             exempt: plan.exempt,
             missing: plan.missing,
             unidentified: plan.identity.error,
+            refused: plan.refused,
         })
     }
 
@@ -140,6 +142,9 @@ impl RequestCheck {
     fn rejection_of_plan(&self, planned: &mut Planned) -> Option<Rejection> {
         if let Some(error) = planned.unidentified {
             return Some(Rejection::Unidentified(error));
+        }
+        if let Some(refusal) = planned.refused {
+            return Some(Rejection::Token(refusal));
         }
         if let Some(missing) = planned.missing.take() {
             return Some(Rejection::MissingKey(missing));

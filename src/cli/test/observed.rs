@@ -3,7 +3,7 @@
 use crate::cli::explain::Explained;
 use crate::config::{Loaded, Outcome};
 use crate::gate::{DenyStatus, RequestError, RouteId};
-use crate::limit::{Key, PolicyId};
+use crate::limit::{Key, PolicyId, binding};
 use crate::replay::{PlannedEntry, PlayedEntry, ReplayVerdict};
 use crate::time::Micros;
 use http::StatusCode;
@@ -47,6 +47,8 @@ pub(super) struct Played {
     pub denied_by: Option<PolicyId>,
     /// Whether its counts are why: the status is that of a denial.
     pub is_over: bool,
+    /// The part of a key that it lacks.
+    pub missing: Option<String>,
     pub retry_after: Option<u64>,
     pub delay: Micros,
 }
@@ -72,10 +74,12 @@ impl Played {
             .max_by_key(|wait| wait.map_or(u64::MAX, |wait| wait.0));
         let seconds = wait.flatten().map(|wait| wait.ceil_secs().max(1));
         let max = snapshot.response_policy.retry_after_max.map_or(u64::MAX, |max| max.as_secs().max(1));
+        // The limit that the response names.
+        let over = || denials().map(|(.., decision)| decision);
+        let bound = binding(over()).and_then(|index| denials().nth(index)).map(|(limit, ..)| *limit);
         let denied_by = match &played.verdict {
-            ReplayVerdict::Denied(limit) | ReplayVerdict::Rejected(RequestError::Blocked(limit)) => {
-                Some(*limit)
-            }
+            ReplayVerdict::Denied(limit) => bound.or(Some(*limit)),
+            ReplayVerdict::Rejected(RequestError::Blocked(limit)) => Some(*limit),
             ReplayVerdict::Missing(missing) => Some(missing.limit),
             _ => None,
         };
@@ -83,6 +87,10 @@ impl Played {
             limits: limits.collect(),
             denied_by,
             is_over: matches!(played.verdict, ReplayVerdict::Denied(_)),
+            missing: match &played.verdict {
+                ReplayVerdict::Missing(missing) => Some(missing.detail()),
+                _ => None,
+            },
             retry_after: seconds.map(|seconds| seconds.min(max)),
             delay: if let ReplayVerdict::Forwarded(delay) = played.verdict {
                 delay
@@ -97,8 +105,11 @@ impl Observed {
     /// What is observed of a request: how it is explained, and the result of playing it.
     pub fn new(loaded: &Loaded, explained: &Explained, played: Played, allowed: u64) -> Self {
         let gate = &loaded.config.snapshot.gate;
-        let limit = played.denied_by.map(|limit| gate.limits.policies[limit].name.to_string());
         let response = &explained.response;
+        // Something else may reject the request before a limit does for the lack of a part of its key.
+        let is_first = played.missing.is_none() || played.missing == response.reason;
+        let denied_by = played.denied_by.filter(|_| is_first);
+        let limit = denied_by.map(|limit| gate.limits.policies[limit].name.to_string());
         let outcome = match (&limit, response.kind) {
             (Some(_), _) => Outcome::Denied,
             (None, "forward") => Outcome::Forwarded,
@@ -106,7 +117,7 @@ impl Observed {
             (None, _) => Outcome::Responded,
         };
         let is_rejected = matches!(outcome, Outcome::Denied | Outcome::Rejected);
-        let by_limit = played.denied_by.and_then(|limit| gate.limit_rules[gate.limit_of(limit)].deny_status);
+        let by_limit = denied_by.and_then(|limit| gate.limit_rules[gate.limit_of(limit)].deny_status);
         let status = match deny_status_of_route(loaded, explained).or(by_limit).filter(|_| played.is_over) {
             Some(DenyStatus::Status(status)) => Some(status.as_u16()),
             Some(DenyStatus::Close) => None,
@@ -132,7 +143,7 @@ impl Observed {
             consumer: explained.consumer.clone(),
             status,
             limit,
-            retry_after: played.retry_after,
+            retry_after: played.retry_after.filter(|_| status.is_some()),
             delay: played.delay,
             allowed,
         }

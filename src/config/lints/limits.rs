@@ -140,7 +140,7 @@ fn can_be_invented(part: &KeyPart, route: &Route) -> bool {
         KeyPart::Method => route.methods.is_empty(),
         KeyPart::Path => {
             let path = route.path.to_string();
-            path.contains('{') || path.ends_with('*')
+            path.contains(['{', '*'])
         }
         part => part.is_freely_chosen(),
     }

@@ -12,7 +12,7 @@ fn proxy(jwks: &str) -> Tidegate {
         "[jwt]\njwks = \"{jwks}\"\n\
          [limits.guesses]\nrate = \"100/hour\"\nkey = \"client_ip\"\n\
          [[routes]]\npath = \"/any\"\nlimits = [\"guesses\"]\nrequire = \"token\"\nrespond = {{}}\n\
-         [[routes]]\npath = \"/scope\"\nrequire = {{ claim = \"scope\", values = [\"admin\", \"read:*\"] }}\nrespond = {{}}\n\
+         [[routes]]\npath = \"/scope\"\nrequire = {{ claim = \"scope\", values = [\"admin\", \"read:*:all\"] }}\nrespond = {{}}\n\
          [[routes]]\npath = \"/role\"\nrequire = {{ claim = \"realm.roles\", values = [\"admin\"] }}\nrespond = {{}}\n\
          [[routes]]\npath = \"/open\"\nrespond = {{}}\n"
     ))
@@ -56,7 +56,8 @@ fn a_claim_must_have_one_of_the_values() {
     let status = |path, claims: &Value| request(&proxy, path, &issuer.token(claims)).status();
     for (path, claims, expected) in [
         ("/scope", json!({ "scope": "admin" }), 200),
-        ("/scope", json!({ "scope": "openid read:orders" }), 200),
+        ("/scope", json!({ "scope": "openid read:orders:all" }), 200),
+        ("/scope", json!({ "scope": "read:one write:all" }), 403),
         ("/scope", json!({ "scope": ["openid", "admin"] }), 200),
         ("/scope", json!({ "scope": "openid write" }), 403),
         ("/scope", json!({ "scope": "administrator" }), 403),

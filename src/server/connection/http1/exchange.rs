@@ -112,7 +112,7 @@ impl Session<'_> {
         // long rest of the request body is not worth reading.
         let is_last = !properties.keeps_alive
             || self.tracker.is_draining()
-            || !names_upgrade(head.status) && head.fields.contains(CONNECTION)
+            || !names_upgrade(&head) && head.fields.contains(CONNECTION)
             || is_local && upload.as_ref().is_some_and(|upload| !upload.is_discardable())
             || body_framing == Framing::UntilClose;
         if body.is_open_ended() {

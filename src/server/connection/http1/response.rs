@@ -11,7 +11,7 @@ use hyper::body::Body as _;
 use super::io::ClientIo;
 use super::upload::{PolledUpload, Upload};
 use crate::body::BodyError;
-use crate::http1::names::{CONNECTION, CONTENT_LENGTH};
+use crate::http1::names::{CONNECTION, CONTENT_LENGTH, UPGRADE};
 use crate::http1::{BodyEncoder, Framing, ResponseFraming, ResponseHead, push_decimal, write_response};
 use crate::proxy::ReplyBody;
 use crate::time::http_date;
@@ -48,9 +48,13 @@ pub(super) fn body_framing(properties: &RequestProperties, head: &ResponseHead, 
     }
 }
 
-/// Whether the `Connection` header of a response with this status announces its `Upgrade` header.
-pub(super) fn names_upgrade(status: StatusCode) -> bool {
-    matches!(status, StatusCode::SWITCHING_PROTOCOLS | StatusCode::UPGRADE_REQUIRED)
+/// Whether the `Connection` header of a response announces its `Upgrade` header.
+pub(super) fn names_upgrade(head: &ResponseHead) -> bool {
+    match head.status {
+        StatusCode::SWITCHING_PROTOCOLS => true,
+        StatusCode::UPGRADE_REQUIRED => head.fields.contains(UPGRADE),
+        _ => false,
+    }
 }
 
 impl ResponseWriter {
@@ -70,9 +74,9 @@ impl ResponseWriter {
         }
         let encoder = BodyEncoder::new(framing.body, &head.fields, properties.takes_trailers);
         // `write_response` writes Connection itself, except where it announces the header with another protocol.
-        if !names_upgrade(head.status) {
+        if !names_upgrade(&head) {
             head.fields.remove(CONNECTION);
-        } else if framing.is_last && head.fields.contains(CONNECTION) {
+        } else if framing.is_last && head.status == StatusCode::UPGRADE_REQUIRED {
             head.fields.set(CONNECTION, b"upgrade, close");
         }
         write_response(io.stream.out(), &head, framing, &http_date());
