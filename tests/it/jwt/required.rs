@@ -1,7 +1,10 @@
 //! Routes that require a token.
 
+use std::net::IpAddr;
+
 use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
+use tidegate::limits::{Decision, Limiter};
 
 use super::requests::{claims, file_of, now};
 use crate::support::{Issuer, Message, Tidegate, get, jwks};
@@ -83,4 +86,28 @@ fn without_keys_requests_are_to_be_sent_again() {
     let response = request(&proxy, "/any", &issuer.token(&claims("alice")));
     assert_eq!((response.status(), response.header("retry-after")), (503, Some("1")));
     assert_eq!(response.header("www-authenticate"), None);
+}
+
+/// The library rejects requests with the responses of the proxy.
+#[tokio::test]
+async fn the_library_requires_tokens_too() {
+    let issuer = Issuer::new(Algorithm::ES256, "k");
+    let (_directory, file) = file_of(&jwks(&[&issuer]));
+    let limiter = Limiter::from_toml(&format!(
+        "[jwt]\njwks = \"{}\"\n[[routes]]\npath = \"/any\"\nrequire = \"token\"\nrespond = {{}}\n",
+        file.to_str().unwrap()
+    ))
+    .unwrap();
+    for (token, expected) in [(Some(issuer.token(&claims("alice"))), None), (None, Some(401))] {
+        let request = http::Request::get("/any").header("host", "a");
+        let request = token
+            .iter()
+            .fold(request, |request, token| request.header("authorization", format!("Bearer {token}")));
+        let check = limiter.check(&request.body(()).unwrap(), "127.0.0.1".parse::<IpAddr>().unwrap());
+        let status = match check.await {
+            Decision::Allowed(_) => None,
+            Decision::Denied(denied) => Some(denied.status().as_u16()),
+        };
+        assert_eq!(status, expected);
+    }
 }

@@ -83,3 +83,18 @@ fn a_required_upgrade_is_named_to_the_client() {
     let response = client.get("/", &["Connection: close"]);
     assert_eq!(response.header("connection"), Some("upgrade, close"));
 }
+
+/// A response that names no protocol has the `Connection` header of any response.
+#[test]
+fn a_426_without_upgrade_keeps_the_connection() {
+    let server = Upstream::answering(
+        "HTTP/1.1 426 Upgrade Required\r\nConnection: Upgrade\r\nContent-Length: 0\r\n\r\n",
+    );
+    let proxy = proxy(&server, "[]");
+    let mut client = Client::connect(proxy.addr());
+    for _ in 0..2 {
+        let response = client.get("/", &[]);
+        assert_eq!((response.status(), response.header("connection")), (426, None));
+    }
+    assert_eq!(client.get("/", &["Connection: close"]).header("connection"), Some("close"));
+}

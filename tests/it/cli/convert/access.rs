@@ -45,7 +45,7 @@ fn what_nginx_refuses_is_refused() {
     let upstream = slow_upstream();
     let server = nginx("access.conf", &upstream);
     let tidegate = converted("nginx", &server, "nginx.conf");
-    let hosts = ["a.test", "b.test", "c.test", "admin1.test", "unknown.test"];
+    let hosts = ["a.test", "b.test", "c.test", "d.test", "admin1.test", "unknown.test"];
     let paths = [
         "/",
         "/x",
@@ -54,6 +54,12 @@ fn what_nginx_refuses_is_refused() {
         "/admin/a.txt",
         "/files/a",
         "/files/.git/x",
+        "/hidden/a.txt",
+        "/hidden/below/a.php",
+        "/hidden/below/a.md",
+        "/nested/secret.txt",
+        "/outer/a.md",
+        "/outer/inner/a.md",
         "/open/x.php",
         "/open/x",
         "/private/x",
