@@ -42,7 +42,7 @@ impl std::fmt::Display for Networks {
     }
 }
 
-/// The text of a network; of a single address without a prefix length.
+/// The text of a network. A single address has no prefix length.
 fn shown(network: IpNet) -> String {
     if network.prefix_len() == network.max_prefix_len() {
         network.addr().to_string()

@@ -30,7 +30,7 @@ pub enum PatternError {
     #[error(transparent)]
     Path(#[from] PathError),
     /// More than two asterisks in a row.
-    #[error("`*` is any text within a segment, and `**` any text: there is nothing with more asterisks")]
+    #[error("`*` matches any text within a segment, `**` any text; more asterisks are not allowed")]
     ManyStars,
     /// A parameter after `**`, or in a segment with `*`.
     #[error("no `{{name}}` can follow `**`: which segment it is would not be certain")]
@@ -62,7 +62,7 @@ impl PathPattern {
             return Err(PatternError::ManyStars);
         }
         let (body, takes_rest) = text.strip_suffix('*').map_or((text, false), |body| (body, true));
-        // `**` at the end is the same.
+        // `**` at the end matches the same paths as `*`.
         let body = if takes_rest { body.strip_suffix('*').unwrap_or(body) } else { body };
         let mut pieces: Vec<Piece> = Vec::new();
         let mut segments = body.split('/').enumerate().peekable();

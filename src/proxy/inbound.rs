@@ -43,7 +43,8 @@ pub(super) fn prepare_response(
     Ok(ProxyResponse::new(head, BodySource::Upstream(body)))
 }
 
-/// Takes the server's end of the tunnel from the response to an upgrade; any other response stays as it is. Rejects a server that has not switched protocols as requested.
+/// Takes the server's end of the tunnel from the response to an upgrade; any other response is unchanged. Rejects a server that has
+/// not switched protocols as requested.
 pub(super) fn accept_upgrade(
     response: &mut ProxyResponse<BodySource>,
     is_connect: bool,

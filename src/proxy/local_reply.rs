@@ -355,7 +355,7 @@ fn is_blocked(status: &LimitStatus) -> bool {
     !status.decision.allowed && status.decision.reason == DenyReason::Block
 }
 
-/// The end of a request without a response.
+/// Closes the connection instead of a response: the reply has only the status for logs and metrics.
 fn closed() -> LocalReply {
     let status = StatusCode::from_u16(CLOSED).unwrap_or(StatusCode::TOO_MANY_REQUESTS);
     let response = LocalReply::new(ResponseHead::new(status), BodySource::Local(Bytes::new()));

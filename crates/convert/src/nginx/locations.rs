@@ -33,7 +33,8 @@ struct Lost<'d> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     Exact,
-    /// A regular expression in another location that is lost: it must come before that location and before those outside.
+    /// A regular expression within another location, which is not converted: its route must precede the routes of that location
+    /// and of regular expressions outside of it.
     Nested(usize),
     /// A prefix that hides regular expressions.
     Firm(Longest),
@@ -171,7 +172,8 @@ fn start(modifier: &str, text: &str) -> String {
     if start.starts_with('/') { start } else { "/".to_owned() }
 }
 
-/// Why a regular expression in a location is not converted: nginx tries it before those outside, and only for the paths of its location.
+/// Why a regular expression within a location is not converted: nginx tries it before those outside, and only for the paths of
+/// its location.
 const NOT_NESTED: &str = "it is within another location";
 /// Why a pattern is not converted if a location prefers itself to regular expressions for a part of its paths only.
 const NOT_HIDDEN: &str =
