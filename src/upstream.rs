@@ -45,6 +45,9 @@
 //! endpoints, and `selection::ring` has the points of consistent hashing, of which each worker keeps those of available
 //! endpoints.
 //!
+//! The servers of a service come from SRV records (`server::ServerPeer`), with priorities: endpoints get requests while none with
+//! a lower number is available.
+//!
 //! `HealthState` is the history of one endpoint: checks, failures, time. `SharedUpstream::update_shares` computes the shares
 //! from all of them, and never excludes all endpoints. It runs after each change, and when the `HealthMonitor` (main thread; a
 //! task for the checks of each upstream and for each DNS name) knows that time will change something. A worker's `EndpointSet`
@@ -80,6 +83,7 @@ mod pool;
 mod response;
 mod retry;
 mod selection;
+mod server;
 mod shared;
 mod spec;
 
@@ -95,10 +99,9 @@ pub(crate) use self::pool::fair_queue::FairQueue;
 pub(crate) use self::response::delegate_body;
 pub use self::response::{ResponseBody, ServerEnd};
 pub use self::selection::balance::Balancer;
+pub use self::server::{ServerAddress, ServerSpec};
 pub use self::shared::SharedUpstream;
-pub use self::spec::{
-    Balance, EjectSpec, ForwardPolicy, HealthSpec, HostRule, ServerSpec, UpstreamId, UpstreamSpec,
-};
+pub use self::spec::{Balance, EjectSpec, ForwardPolicy, HealthSpec, HostRule, UpstreamId, UpstreamSpec};
 pub use crate::body::{
     BodyError, BodyReceiver, BufferBudget, ClientStream, HeaderNames, HeaderScrub, PolledFrame, ReadBody,
     RequestBody, StreamBody, is_token, may_be_trailer,

@@ -21,6 +21,12 @@ pub fn upstream(name: &str, servers: Vec<ServerSpec>) -> UpstreamSpec {
     upstreams::with_defaults(name, servers)
 }
 
+/// The server with this URL, which has the default weight.
+#[cfg(test)]
+pub(crate) fn server(url: &str) -> ServerSpec {
+    upstreams::parse_url(url).unwrap()
+}
+
 /// How client addresses are found without `[client_ip]`.
 #[must_use]
 pub fn client_ip() -> ClientIp {

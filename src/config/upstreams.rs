@@ -4,6 +4,7 @@ mod resilience;
 mod spec;
 
 use std::collections::HashMap;
+use std::net::Ipv4Addr;
 use std::ops::Range;
 use std::path::Path;
 
@@ -20,7 +21,7 @@ use super::suggest::nearest;
 use super::table::{Table, entries, read_defaults};
 use crate::gate::{KeyPart, host_of, normalize};
 use crate::id_vec::IdVec;
-use crate::upstream::{ForwardPolicy, ServerSpec, UpstreamId, UpstreamSpec};
+use crate::upstream::{ForwardPolicy, ServerAddress, ServerSpec, UpstreamId, UpstreamSpec};
 
 /// All upstreams: those with a name first, then one for each URL that a route gives.
 #[derive(Default)]
@@ -73,7 +74,7 @@ impl ReadUpstreams {
         let known = self.by_name.get(&text.value).copied();
         let id = match known {
             Some(id) => id,
-            None if text.value.contains("://") || is_unix_socket(&text.value) => {
+            None if text.value.contains("://") || is_socket_path(&text.value) => {
                 let spec = server_url(&text).and_then(|server| {
                     let tls = self
                         .default_tls
@@ -141,25 +142,70 @@ keys! {
 
 const FORM: &str = "write it as \"http://127.0.0.1:9000\"";
 const UNIX: (&str, &str) = (
-    "servers are reached over TCP, not by a Unix socket",
-    "let the server listen on a loopback address, \"http://127.0.0.1:9000\", or put a relay before it: socat \
-     TCP-LISTEN:9000,bind=127.0.0.1,reuseaddr,fork UNIX-CONNECT:/run/app.sock",
+    "the path of this Unix socket is not valid",
+    "write it as \"unix:/run/app.sock\", or with a base path \"unix:/run/app.sock:/base\"",
 );
 const SRV: (&str, &str) = (
-    "the ports of servers are not looked up in SRV records",
-    "write the name and the port that its records have: \"http://app.internal:9000\"; requests go to all addresses of the name",
+    "this is not the name of a service",
+    "write it as \"srv://_api._tcp.example.com\": its SRV records have the ports",
 );
-const HTTP_2: (&str, &str) = (
-    "the URL of a server starts with http:// or https://",
-    "write [upstreams.NAME] with servers = [\"http://127.0.0.1:9000\"] and protocol = \"h2\"",
+const TLS_SERVICE: (&str, &str) = (
+    "the servers of SRV records are reached over plain HTTP",
+    "write srv://, or for TLS the name and the port that the records have: \"https://app.internal:9443\"",
 );
+const SCHEMES: &str = "the URL of a server starts with http://, https://, srv:// or unix:/";
+const HTTP_2: (&str, &str) =
+    (SCHEMES, "write [upstreams.NAME] with servers = [\"http://127.0.0.1:9000\"] and protocol = \"h2\"");
 
-/// Whether a server is written as the path of a Unix socket, in a form of this program or another one.
-fn is_unix_socket(url: &str) -> bool {
-    ["unix:", "/", "http://unix:/", "http+unix:"].iter().any(|start| url.starts_with(start))
+/// Whether a server is written as the path of a Unix socket, in the form of this program or another one.
+fn is_socket_path(url: &str) -> bool {
+    ["unix:", "/", "http://unix:", "https://unix:", "http+unix:"].iter().any(|start| url.starts_with(start))
 }
 
-/// Reads `http://host[:port][/base]`, or the same with `https`: a server of the default weight.
+/// The longest path of a Unix socket, which Linux ends with a zero byte (`unix(7)`).
+const MAX_SOCKET_PATH: usize = 107;
+
+/// Reads `unix:/path[:/base]`.
+fn unix_server(url: &str) -> Result<ServerSpec, (&'static str, &'static str)> {
+    let rest = url.strip_prefix("unix:").filter(|path| path.starts_with('/')).ok_or(UNIX)?;
+    let (path, base) = rest.split_once(":/").map_or((rest, ""), |(path, _)| (path, &rest[path.len() + 1..]));
+    if path.len() > MAX_SOCKET_PATH {
+        return Err((
+            "the path of a Unix socket has at most 107 bytes",
+            "choose a shorter path, such as /run/app.sock",
+        ));
+    }
+    if path.ends_with('/') || path.contains(['\0', '?', '#']) {
+        return Err(UNIX);
+    }
+    Ok(ServerSpec {
+        address: ServerAddress::Unix(Path::new(path).into()),
+        ..server_at("", 80, if base.is_empty() { "/" } else { base })?
+    })
+}
+
+/// Reads `srv://name[/base]`.
+fn service(uri: &Uri) -> Result<ServerSpec, (&'static str, &'static str)> {
+    let authority = uri.authority().ok_or(SRV)?;
+    let name = host_of(authority.as_str()).ok_or(SRV)?;
+    if authority.port().is_some() || name.starts_with('[') || name.parse::<Ipv4Addr>().is_ok() {
+        return Err(SRV);
+    }
+    Ok(ServerSpec { address: ServerAddress::Service((*name).into()), ..server_at("", 80, uri.path())? })
+}
+
+/// A server at this address, without TLS, of the default weight.
+fn server_at(host: &str, port: u16, base: &str) -> Result<ServerSpec, (&'static str, &'static str)> {
+    let path = normalize(base).map_err(|_| ("the path of this URL is not valid", FORM))?;
+    Ok(ServerSpec {
+        is_tls: false,
+        address: ServerAddress::Tcp { host: host.into(), port },
+        base_path: path.sent.trim_end_matches('/').into(),
+        weight: read_defaults(|table: Table<'_, ServerKeys>| table.weight().read()),
+    })
+}
+
+/// Reads the URL of a server.
 fn server_url(text: &TextItem<'_>) -> Option<ServerSpec> {
     match parse_url(&text.value) {
         Ok(server) => Some(server),
@@ -170,18 +216,20 @@ fn server_url(text: &TextItem<'_>) -> Option<ServerSpec> {
     }
 }
 
-/// Messages do not quote the URL: it may come from the environment.
-fn parse_url(url: &str) -> Result<ServerSpec, (&'static str, &'static str)> {
-    if is_unix_socket(url) {
-        return Err(UNIX);
+/// Reads `http://host[:port][/base]`, the same with `https`, `srv://name[/base]` or `unix:/path[:/base]`: a server of the default
+/// weight. Messages do not quote the URL: it may come from the environment.
+pub(super) fn parse_url(url: &str) -> Result<ServerSpec, (&'static str, &'static str)> {
+    if is_socket_path(url) {
+        return unix_server(url);
     }
     let scheme = url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
     let is_tls = match scheme.as_deref() {
-        Some("http") => false,
+        Some("http" | "srv") => false,
         Some("https") => true,
-        Some("srv" | "dns+srv" | "dnssrv") => return Err(SRV),
+        Some("dns+srv" | "dnssrv") => return Err(SRV),
+        Some("srvs" | "srv+https" | "https+srv") => return Err(TLS_SERVICE),
         Some("h2c" | "h2" | "grpc") => return Err(HTTP_2),
-        Some(_) => return Err(("the URL of a server starts with http:// or https://", FORM)),
+        Some(_) => return Err((SCHEMES, FORM)),
         None => return Err(("this is not a URL: it has no scheme", FORM)),
     };
     if url.contains('#') {
@@ -198,6 +246,9 @@ fn parse_url(url: &str) -> Result<ServerSpec, (&'static str, &'static str)> {
     if uri.query().is_some() {
         return Err(("the URL of a server has no query", "leave out `?` and the text after it"));
     }
+    if scheme.as_deref() == Some("srv") {
+        return service(&uri);
+    }
     let port = match authority.port() {
         Some(port) if port.as_u16() == 0 => return Err(("no server listens on port 0", FORM)),
         Some(port) => port.as_u16(),
@@ -208,18 +259,11 @@ fn parse_url(url: &str) -> Result<ServerSpec, (&'static str, &'static str)> {
         None => 80,
     };
     let host = host_of(authority.as_str()).ok_or(("the URL has no valid host", FORM))?;
-    let path = normalize(uri.path()).map_err(|_| ("the path of this URL is not valid", FORM))?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
     if is_tls && ServerName::try_from(host).is_err() {
         return Err(("this host can't be the name in a certificate", FORM));
     }
-    Ok(ServerSpec {
-        is_tls,
-        host: host.into(),
-        port,
-        base_path: path.sent.trim_end_matches('/').into(),
-        weight: read_defaults(|table: Table<'_, ServerKeys>| table.weight().read()),
-    })
+    Ok(ServerSpec { is_tls, ..server_at(host, port, uri.path())? })
 }
 
 #[cfg(test)]
@@ -228,7 +272,8 @@ mod tests {
 
     fn parts(url: &str) -> (String, u16, String) {
         let server = parse_url(url).unwrap();
-        (server.host.into(), server.port, server.base_path.into())
+        let ServerAddress::Tcp { host, port } = server.address else { panic!("{url}") };
+        (host.into(), port, server.base_path.into())
     }
 
     #[test]
@@ -242,13 +287,27 @@ mod tests {
     }
 
     #[test]
+    fn sockets_and_services_are_read() {
+        for url in
+            ["unix:/run/a.sock", "unix:/run/a.sock:/base", "srv://_api._tcp.a.test", "srv://a.consul/v1"]
+        {
+            assert_eq!(parse_url(url).unwrap().url(), url);
+        }
+    }
+
+    #[test]
     fn wrong_urls_are_refused() {
         for (url, why) in [
-            ("ftp://a", "the URL of a server starts with http:// or https://"),
+            ("ftp://a", SCHEMES),
             ("grpc://a", HTTP_2.0),
-            ("srv://a", SRV.0),
-            ("unix:/run/a.sock", UNIX.0),
+            ("srv://10.0.0.1", SRV.0),
+            ("srv://a:80", SRV.0),
+            ("srvs://a", TLS_SERVICE.0),
+            ("unix:run/a.sock", UNIX.0),
+            ("unix:/run/", UNIX.0),
+            ("/run/a.sock", UNIX.0),
             ("http://unix:/run/a.sock", UNIX.0),
+            ("unix:/run/a.sock:/%00", "the path of this URL is not valid"),
             ("https://-a", "this host can't be the name in a certificate"),
             ("127.0.0.1:9000", "this is not a URL: it has no scheme"),
             ("http://", "this is not a URL"),

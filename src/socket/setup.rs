@@ -80,6 +80,16 @@ pub fn unix_listen_cure(path: &Path, error: &io::Error) -> Option<String> {
     })
 }
 
+/// What to change after connecting to a Unix socket has failed with this error.
+#[must_use]
+pub fn unix_connect_cure(error: &io::Error) -> Option<&'static str> {
+    match error.kind() {
+        ErrorKind::NotFound => Some("no socket is at this path: start the server, or correct the path"),
+        ErrorKind::PermissionDenied => Some("let the user that runs tidegate write to the socket"),
+        _ => None,
+    }
+}
+
 /// The name of the user, or else its number, of a process that listens on this TCP port (`proc_net_tcp` of the kernel).
 fn listening_user(port: u16) -> Option<String> {
     const LISTEN: &str = "0A";

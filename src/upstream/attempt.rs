@@ -12,6 +12,7 @@ use super::pool::Pool;
 use super::pool::acquire::Acquired;
 use super::retry::{Attempts, Retry};
 use super::selection::EndpointSet;
+use super::server::{PeerAddress, ServerAddress};
 use super::spec::HostRule;
 use crate::boxed::rare;
 use crate::http1::names::HOST;
@@ -82,7 +83,7 @@ pub(super) async fn attempt(
         let failed = match sent {
             // The bytes after a 101 are not HTTP, and this client has not requested another protocol.
             Ok((head, _)) if head.status == StatusCode::SWITCHING_PROTOCOLS && !request.body.is_upgrade() => {
-                let error = ForwardError::Switched(pool.server().authority());
+                let error = ForwardError::Switched(pool.server().peer());
                 return Err(FailedAttempt { error, retry: Retry::Never, was_sent: true });
             }
             Ok(response) => return Ok(response),
@@ -264,12 +265,23 @@ impl AttemptLog<'_> {
 
 /// Adds the attributes of an attempt. The query may have credentials, so it is left out.
 fn describe(span: &mut Span, pool: &Pool, (method, path): (&str, &str)) {
-    let (server, address) = (pool.server(), pool.endpoint().address);
     span.attribute("http.request.method", method);
-    span.attribute("url.full", &*format!("{}{path}", pool.label()));
-    span.attribute("server.address", &*server.host);
-    span.attribute("server.port", server.port);
-    span.attribute("network.peer.address", &*address.ip().to_string());
-    span.attribute("network.peer.port", address.port());
+    span.attribute("url.full", &*format!("{}://{}{path}", pool.server().scheme(), pool.server().authority()));
+    match &pool.endpoint().address {
+        PeerAddress::Tcp(address) => {
+            let (host, port) = match &pool.server().address {
+                ServerAddress::Tcp { host, port } => (&**host, *port),
+                _ => (pool.server().dns_name().unwrap_or_default(), address.port()),
+            };
+            span.attribute("server.address", host);
+            span.attribute("server.port", port);
+            span.attribute("network.peer.address", &*address.ip().to_string());
+            span.attribute("network.peer.port", address.port());
+        }
+        PeerAddress::Unix(path) => {
+            span.attribute("server.address", &*path.to_string_lossy());
+            span.attribute("network.transport", "unix");
+        }
+    }
     span.attribute("network.protocol.version", if pool.is_multiplexed() { "2" } else { "1.1" });
 }

@@ -2,19 +2,22 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::net::TcpStream;
-use tokio::time::Instant;
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::{Instant, sleep};
 
 use super::health::HealthState;
 use super::pool::connection_limit::ConnectionLimit;
-use super::spec::{ServerSpec, UpstreamSpec};
+use super::server::{PeerAddress, ServerAddress, ServerSpec};
+use super::spec::UpstreamSpec;
 use crate::boxed::rare;
-use crate::socket::set_tcp_options;
+use crate::socket::{set_tcp_options, unix_connect_cure};
 use crate::tls::{HandshakeFault, Transport};
 
 /// How long no request may fail before the endpoint counts as recovered: one that fails now and then would otherwise fill
@@ -27,8 +30,7 @@ const QUIET: Duration = Duration::from_secs(5);
 pub(super) struct Endpoint {
     /// The index of its server in the upstream's list.
     pub server: usize,
-    /// The address.
-    pub address: SocketAddr,
+    pub address: PeerAddress,
     /// Its hash for balancing by a key: the same in every proxy.
     pub id: u64,
     /// Its share of the requests, relative to the others; 0 while it is unavailable.
@@ -43,9 +45,15 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
-    /// An endpoint of the server with this index and URL.
-    pub fn new(server: usize, url: &str, address: SocketAddr, max_connections: usize) -> Self {
-        let hash = blake3::hash(format!("{url} {}", address.ip()).as_bytes());
+    /// An endpoint of the server with this index.
+    pub fn new(server: usize, spec: &ServerSpec, address: PeerAddress, max_connections: usize) -> Self {
+        // The ports of SRV records are not in the URL.
+        let place = match (&address, &spec.address) {
+            (PeerAddress::Tcp(address), ServerAddress::Service(_)) => address.to_string(),
+            (PeerAddress::Tcp(address), _) => address.ip().to_string(),
+            (PeerAddress::Unix(_), _) => String::new(),
+        };
+        let hash = blake3::hash(format!("{} {place}", spec.url()).as_bytes());
         let mut id = [0; 8];
         id.copy_from_slice(&hash.as_bytes()[..8]);
         Self {
@@ -63,7 +71,7 @@ impl Endpoint {
 
     /// Whether `other` is the same address of the same server.
     pub fn is_same(&self, other: &Self) -> bool {
-        (self.id, self.address) == (other.id, other.address)
+        self.id == other.id && self.address == other.address
     }
 
     /// Its share of the requests, relative to the others.
@@ -103,25 +111,47 @@ impl Endpoint {
 /// Connects to an address of a server, or else to the fallback, with TLS if the server's URL says so. Fails when neither address
 /// accepts the connection, or the TLS handshake fails.
 pub(super) async fn dial(
-    address: SocketAddr,
+    address: &PeerAddress,
     fallback: Option<SocketAddr>,
     upstream: &UpstreamSpec,
     server: &ServerSpec,
 ) -> io::Result<Transport> {
-    let stream = match fallback {
-        None => TcpStream::connect(address).await?,
-        Some(fallback) => TcpStream::connect(&[address, fallback][..]).await?,
+    let stream = match (address, fallback) {
+        (PeerAddress::Unix(path), _) => return rare(connect_unix(path)).await.map(Transport::Plain),
+        (PeerAddress::Tcp(address), None) => TcpStream::connect(address).await?,
+        (PeerAddress::Tcp(address), Some(fallback)) => TcpStream::connect(&[*address, fallback][..]).await?,
     };
     set_tcp_options(&stream)?;
-    let Some(tls) = upstream.tls.as_ref().filter(|_| server.is_tls) else {
+    let (ServerAddress::Tcp { host, .. }, true, Some(tls)) = (&server.address, server.is_tls, &upstream.tls)
+    else {
         return Ok(Transport::Plain(stream));
     };
-    let connected = rare(tls.connect(&server.host, stream)).await;
+    let connected = rare(tls.connect(host, stream)).await;
     let describe = |error: io::Error| {
         let error = HandshakeFault::add_cure(&error, HandshakeFault::cure);
-        io::Error::new(error.kind(), format!("the TLS handshake with {} failed: {error}", server.authority()))
+        io::Error::new(error.kind(), format!("the TLS handshake with {} failed: {error}", server.peer()))
     };
     connected.map_err(describe)
+}
+
+/// Connects to a Unix socket. While its queue of connections is full, it tries again: the caller limits the time. The stream
+/// gets the type of TCP streams, whose operations are those of stream sockets of any family, so that no request pays for the
+/// distinction.
+async fn connect_unix(path: &Path) -> io::Result<TcpStream> {
+    const LONGEST_PAUSE: Duration = Duration::from_millis(64);
+    let mut pause = Duration::from_millis(1);
+    let stream = loop {
+        match UnixStream::connect(path).await {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => sleep(pause).await,
+            Err(error) => {
+                let cure = unix_connect_cure(&error).map_or_else(String::new, |cure| format!("; {cure}"));
+                return Err(io::Error::new(error.kind(), format!("{error}{cure}")));
+            }
+            Ok(stream) => break stream,
+        }
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    };
+    TcpStream::from_std(OwnedFd::from(stream.into_std()?).into())
 }
 
 /// Whether requests to an endpoint fail, over all workers.
@@ -185,22 +215,23 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let open = listener.local_addr().unwrap();
         let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-        let server =
-            ServerSpec { is_tls: false, host: "a".into(), port: 80, base_path: "".into(), weight: 1 };
-        let upstream = config::defaults::upstream("u", vec![server]);
+        let upstream = config::defaults::upstream("u", vec![config::defaults::server("http://a")]);
         let server = &upstream.servers[0];
-        assert!(dial(closed, None, &upstream, server).await.is_err());
-        assert!(dial(closed, Some(open), &upstream, server).await.is_ok());
-        assert!(dial(open, Some(closed), &upstream, server).await.is_ok());
+        let dial = |address, fallback| {
+            let upstream = &upstream;
+            async move { dial(&PeerAddress::Tcp(address), fallback, upstream, server).await }
+        };
+        assert!(dial(closed, None).await.is_err());
+        assert!(dial(closed, Some(open)).await.is_ok());
+        assert!(dial(open, Some(closed)).await.is_ok());
     }
 
     #[tokio::test]
     async fn connections_use_tcp_keepalive() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let server =
-            ServerSpec { is_tls: false, host: "a".into(), port: 80, base_path: "".into(), weight: 1 };
-        let upstream = config::defaults::upstream("u", vec![server]);
-        let dialed = dial(listener.local_addr().unwrap(), None, &upstream, &upstream.servers[0]).await;
+        let upstream = config::defaults::upstream("u", vec![config::defaults::server("http://a")]);
+        let address = PeerAddress::Tcp(listener.local_addr().unwrap());
+        let dialed = dial(&address, None, &upstream, &upstream.servers[0]).await;
         let Ok(Transport::Plain(stream)) = dialed else { panic!("{dialed:?}") };
         assert!(socket2::SockRef::from(&stream).keepalive().unwrap());
     }

@@ -3,7 +3,7 @@
 use std::io;
 use std::num::NonZeroUsize;
 
-use super::spec::ServerSpec;
+use super::server::ServerSpec;
 use crate::body::{BodyError, cause, io_kind};
 use crate::http1::ParseError;
 use crate::telemetry::AttemptOutcome;
@@ -153,26 +153,26 @@ pub(super) struct NotHttp2;
 impl ForwardError {
     /// The error for a failure at this server.
     pub(super) fn new(cause: Cause, server: &ServerSpec) -> Self {
-        let broken = |error| Self::Broken { server: server.authority(), error };
+        let broken = |error| Self::Broken { server: server.peer(), error };
         let error = match cause {
             Cause::Http2(error) => error,
             Cause::Closed => return broken(ResponseError::Closed),
             Cause::Io(error) if error.kind() == io::ErrorKind::TimedOut => {
-                return Self::ResponseTimeout(server.authority());
+                return Self::ResponseTimeout(server.peer());
             }
             Cause::Io(error) => return broken(ResponseError::Io(error)),
             Cause::Malformed(ParseError::TransferCoding | ParseError::Ambiguous) => {
-                return Self::Framing(server.authority());
+                return Self::Framing(server.peer());
             }
             Cause::Malformed(error) => return broken(ResponseError::Malformed(error)),
             Cause::Body(error) => return Self::from_body_error(error),
-            Cause::Reclaimed => return Self::Reclaimed(server.authority()),
-            Cause::TooLate => return Self::ResponseTimeout(server.authority()),
-            Cause::NoTunnels => return Self::NoTunnels(server.authority()),
+            Cause::Reclaimed => return Self::Reclaimed(server.peer()),
+            Cause::TooLate => return Self::ResponseTimeout(server.peer()),
+            Cause::NoTunnels => return Self::NoTunnels(server.peer()),
             Cause::Target(error) => return Self::Target(error),
         };
         if io_kind(&error) == Some(io::ErrorKind::TimedOut) {
-            Self::ResponseTimeout(server.authority())
+            Self::ResponseTimeout(server.peer())
         } else {
             broken(ResponseError::Http2(error))
         }

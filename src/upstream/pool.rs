@@ -26,8 +26,8 @@ use super::error::ForwardError;
 use super::http1::Http1Connection;
 use super::http2::Http2Pool;
 use super::selection::members::Member;
+use super::server::ServerSpec;
 use super::shared::SharedUpstream;
-use super::spec::ServerSpec;
 use crate::boxed::rare;
 use crate::telemetry::{AttemptOutcome, UpstreamCounts};
 use crate::time::{Nanos, Stopwatch, monotonic};
@@ -138,7 +138,7 @@ impl Pool {
 
     /// The error when every connection is in use.
     pub fn full(&self) -> ForwardError {
-        ForwardError::NoFreeConnection(self.server.authority())
+        ForwardError::NoFreeConnection(self.server.peer())
     }
 
     /// The deadline for a connection, or a permit for one, while all are in use.
@@ -244,11 +244,11 @@ impl Pool {
     }
 
     fn connect_error(&self, error: io::Error) -> ForwardError {
-        ForwardError::Connect { server: self.server.authority(), error }
+        ForwardError::Connect { server: self.server.peer(), error }
     }
 
     fn connect_timeout(&self) -> ForwardError {
-        ForwardError::ConnectTimeout(self.server.authority())
+        ForwardError::ConnectTimeout(self.server.peer())
     }
 
     /// Opens a stream in a new connection, or in one that another request has made meanwhile; if no more connections are
@@ -301,7 +301,7 @@ impl Pool {
         };
         let spec = self.shared.spec();
         let connect = async {
-            let stream = dial(self.endpoint.address, self.fallback.get(), spec, &self.server).await?;
+            let stream = dial(&self.endpoint.address, self.fallback.get(), spec, &self.server).await?;
             http2.connect(stream, permit, spec.stall_timeout).await
         };
         let connected = timeout_at(self.connect_by(deadline), connect).await;
@@ -315,7 +315,7 @@ impl Pool {
 
     async fn connect(&self, permit: ConnectionPermit) -> io::Result<Box<Http1Connection>> {
         let spec = self.shared.spec();
-        let stream = dial(self.endpoint.address, self.fallback.get(), spec, &self.server).await?;
+        let stream = dial(&self.endpoint.address, self.fallback.get(), spec, &self.server).await?;
         Ok(Http1Connection::new(stream, permit))
     }
 }

@@ -102,7 +102,7 @@ impl ResponseBody {
     /// The server's authority, for messages.
     #[must_use]
     pub fn server(&self) -> String {
-        self.in_flight.pool().server().authority()
+        self.in_flight.pool().server().peer()
     }
 
     /// Polls the rest of the upload while the client does not read the response. Fails if the client has aborted the request.

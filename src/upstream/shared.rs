@@ -17,7 +17,8 @@ use super::health::HealthState;
 use super::pool::connection_limit::WorkerWaker;
 use super::selection::balance::{Balancer, SharedLoad};
 use super::selection::members::{self, Member, Members};
-use super::spec::{HealthSpec, ServerSpec, UpstreamSpec};
+use super::server::{ServerPeer, ServerSpec};
+use super::spec::{HealthSpec, UpstreamSpec};
 use crate::telemetry::{AttemptOutcome, ServerValues, UpstreamValues};
 use crate::time::{cached_now, monotonic};
 
@@ -53,7 +54,7 @@ impl SharedUpstream {
         let now = cached_now();
         let shared = Self {
             spec: spec.clone(),
-            members: ArcSwap::from_pointee(Members::literal(spec, now)),
+            members: ArcSwap::from_pointee(Members::fixed(spec, now)),
             load: Arc::default(),
             updating: Mutex::default(),
             is_in_panic: AtomicBool::new(false),
@@ -72,16 +73,19 @@ impl SharedUpstream {
     #[must_use]
     pub fn after(previous: &Self, spec: &UpstreamSpec) -> Arc<Self> {
         let (next, now) = (Self::new(spec), cached_now());
-        let named = spec.servers.iter().enumerate().filter(|(_, server)| server.literal().is_none());
+        let named = spec.servers.iter().enumerate().filter(|(_, server)| server.dns_name().is_some());
         for (index, server) in named {
-            let has_same_host = |member: &&Member| {
+            let is_of_server = |member: &&Member| {
                 let servers = &previous.spec.servers;
-                servers.get(member.endpoint.server).is_some_and(|other| other.host == server.host)
+                servers.get(member.endpoint.server).is_some_and(|other| other.has_addresses_of(server))
             };
-            let members = previous.members();
-            let known: Vec<IpAddr> =
-                members.iter().filter(has_same_host).flat_map(Member::addresses).collect();
-            next.set_addresses(index, &known, now);
+            let known: Vec<ServerPeer> = previous
+                .members()
+                .iter()
+                .filter(is_of_server)
+                .map(|member| member.peer().with_port_of(server))
+                .collect();
+            next.set_peers(index, &known, now);
         }
         for values in previous.values().servers {
             let index = spec.servers.iter().position(|server| *values.label == server.label());
@@ -109,16 +113,16 @@ impl SharedUpstream {
 
     /// Whether there can be more than one endpoint.
     pub(super) fn has_alternatives(&self) -> bool {
-        self.spec.servers.len() > 1 || self.spec.servers.iter().any(|server| server.literal().is_none())
+        self.spec.servers.len() > 1 || self.spec.servers.iter().any(|server| server.dns_name().is_some())
     }
 
     /// The index of the server for the hash of a key if all servers are healthy; none if names have to be resolved first.
     #[must_use]
     pub fn server_for_key(&self, hash_key: u64) -> Option<usize> {
         let members = self.members();
-        let are_all_literal = self.spec.servers.iter().all(|server| server.literal().is_some());
+        let are_all_fixed = self.spec.servers.iter().all(|server| server.dns_name().is_none());
         let index = self.balancer(&members).pick(&[], Some(hash_key));
-        index.filter(|_| are_all_literal).map(|index| members[index].endpoint.server)
+        index.filter(|_| are_all_fixed).map(|index| members[index].endpoint.server)
     }
 
     /// A load balancer for one worker over the present endpoints.
@@ -171,13 +175,12 @@ impl SharedUpstream {
         permit.map(Some).ok_or(ForwardError::ClientLimit(max))
     }
 
-    /// Sets the addresses of a server's name; returns whether its endpoints have changed. Endpoints that existed before
+    /// Sets the addresses of a server; returns whether its endpoints have changed. Endpoints that existed before
     /// keep their state. An empty list changes nothing, and neither does an unchanged one: otherwise each lookup would
     /// restart the round robin of every worker.
-    pub(super) fn set_addresses(&self, server: usize, addresses: &[IpAddr], now: Instant) -> bool {
+    pub(super) fn set_peers(&self, server: usize, peers: &[ServerPeer], now: Instant) -> bool {
         let updating = self.updating.lock();
-        let Some(members) = members::with_addresses(&self.members(), &self.spec, server, addresses, now)
-        else {
+        let Some(members) = members::with_peers(&self.members(), &self.spec, server, peers, now) else {
             return false;
         };
         if **self.members() == *members {
@@ -206,7 +209,7 @@ impl SharedUpstream {
         // The shares change before the message, so that readers of the log can rely on it.
         self.update_shares(now);
         self.health_changed.notify_one();
-        let (name, address) = (self.spec.label(), endpoint.address);
+        let (name, address) = (self.spec.label(), &endpoint.address);
         match outcome {
             Ok(()) => tracing::info!("upstream {name}: {address} is healthy again"),
             Err(reason) => tracing::warn!("upstream {name}: {address} is unhealthy: {reason}"),
@@ -228,7 +231,7 @@ impl SharedUpstream {
         endpoint.failures.store(spec.after - 1, Ordering::Relaxed);
         self.update_shares(now);
         self.health_changed.notify_one();
-        let (name, address, after) = (self.spec.label(), endpoint.address, spec.after);
+        let (name, address, after) = (self.spec.label(), &endpoint.address, spec.after);
         tracing::warn!(
             "upstream {name}: {address} is ejected for {lasts:?} after {after} consecutive failures"
         );
@@ -239,14 +242,14 @@ impl SharedUpstream {
         let is_failure = error.attempt().is_some_and(|attempt| attempt != AttemptOutcome::Abandoned);
         if is_failure && endpoint.failure_log.record_failure(monotonic()) {
             let hint = error.hint(server).map_or_else(String::new, |hint| format!("; {hint}"));
-            tracing::warn!("upstream {}: {} fails: {error}{hint}", self.spec.label(), endpoint.address);
+            tracing::warn!("upstream {}: {} fails: {error}{hint}", self.spec.label(), &endpoint.address);
         }
     }
 
     /// Logs that an endpoint responds again, if it does.
     pub(super) fn log_recovery(&self, endpoint: &Endpoint) {
         if endpoint.failure_log.check_recovery(monotonic()) {
-            tracing::info!("upstream {}: {} responds again", self.spec.label(), endpoint.address);
+            tracing::info!("upstream {}: {} responds again", self.spec.label(), &endpoint.address);
         }
     }
 
@@ -254,27 +257,32 @@ impl SharedUpstream {
     pub(super) fn update_shares(&self, now: Instant) -> Option<Instant> {
         let _updating = self.updating.lock();
         let members = self.members.load();
-        let (mut available, mut next): (usize, Option<Instant>) = (0, None);
+        let mut next: Option<Instant> = None;
+        let mut is_available = Vec::with_capacity(members.len());
         for Member { endpoint, .. } in members.iter() {
             let mut health = endpoint.health.lock();
             if health.end_ejection(now) {
-                tracing::info!("upstream {}: {} is no longer ejected", self.spec.label(), endpoint.address);
+                tracing::info!("upstream {}: {} is no longer ejected", self.spec.label(), &endpoint.address);
             }
-            available += usize::from(health.is_available());
+            is_available.push(health.is_available());
             let change = health.next_change(self.spec.slow_start, now);
             next = [next, change].into_iter().flatten().min();
         }
-        let is_in_panic = self.is_below_panic_threshold(available, members.len());
+        let is_in_use = members::in_use(&members, &is_available);
+        let all = is_in_use.iter().filter(|used| **used).count();
+        let available = is_in_use.iter().zip(&is_available).filter(|(used, is)| **used && **is).count();
+        let is_in_panic = members.len() > 1 && self.is_below_panic_threshold(available, all);
         let mut is_changed = false;
-        for Member { endpoint, weight, .. } in members.iter() {
+        for (Member { endpoint, weight, .. }, is_in_use) in members.iter().zip(is_in_use) {
             let share = endpoint.health.lock().share(*weight, self.spec.slow_start, now);
-            is_changed |= endpoint.set_share(if is_in_panic { *weight } else { share });
+            let share = if is_in_panic { *weight } else { share };
+            is_changed |= endpoint.set_share(if is_in_use { share } else { 0 });
         }
         if is_changed {
             self.load.shares_changed();
         }
         if is_in_panic != self.is_in_panic.swap(is_in_panic, Ordering::Relaxed) {
-            let (name, all) = (self.spec.label(), members.len());
+            let name = self.spec.label();
             if is_in_panic {
                 tracing::warn!(
                     "upstream {name}: {available} of {all} addresses are healthy, below the panic threshold: \
@@ -289,11 +297,11 @@ impl SharedUpstream {
         next
     }
 
-    /// Whether so few endpoints are available that all get requests. A single endpoint always does.
+    /// Whether so few endpoints are available that all get requests.
     #[expect(clippy::cast_precision_loss, reason = "the numbers of endpoints are far below 2^53")]
     fn is_below_panic_threshold(&self, available: usize, all: usize) -> bool {
         let threshold = self.spec.panic_threshold * all as f64;
-        all > 1 && available < all && (available == 0 || (available as f64) < threshold)
+        available < all && (available == 0 || (available as f64) < threshold)
     }
 
     /// The present values for the metrics.

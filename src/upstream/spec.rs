@@ -1,11 +1,11 @@
 //! The configuration of an upstream.
 
-use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use http::HeaderValue;
 
+use super::server::ServerSpec;
 use crate::id_vec::Id;
 use crate::tls::ClientTls;
 
@@ -121,21 +121,6 @@ pub struct EjectSpec {
     pub lasts: Duration,
 }
 
-/// One server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServerSpec {
-    /// Whether connections use TLS.
-    pub is_tls: bool,
-    /// A host name or an address; an IPv6 address without brackets.
-    pub host: Box<str>,
-    /// The port.
-    pub port: u16,
-    /// The prefix of the path of every request: empty, or `/base` without a slash at its end.
-    pub base_path: Box<str>,
-    /// Its share of the requests, relative to the others.
-    pub weight: u32,
-}
-
 /// The Host header for the server.
 #[derive(Clone, Debug, Default)]
 pub enum HostRule {
@@ -152,10 +137,14 @@ impl UpstreamSpec {
     /// The upstream's name in logs and metrics: its name, or its URL without the path, which may be a secret.
     #[must_use]
     pub fn label(&self) -> &str {
-        let Some(scheme) = self.name.find("://") else { return &self.name };
-        let host = scheme + "://".len();
-        let path = self.name[host..].find('/').map_or(self.name.len(), |at| host + at);
-        &self.name[..path]
+        let path = match self.name.find("://") {
+            Some(scheme) => {
+                let host = scheme + "://".len();
+                self.name[host..].find('/').map(|at| host + at)
+            }
+            None => self.name.strip_prefix("unix:").and_then(|_| self.name.rfind(":/").filter(|at| *at > 4)),
+        };
+        &self.name[..path.unwrap_or(self.name.len())]
     }
 
     /// The timeouts and retries of routes that have none of their own.
@@ -179,43 +168,8 @@ impl UpstreamSpec {
     }
 }
 
-impl ServerSpec {
-    /// The scheme of its URLs.
-    #[must_use]
-    pub fn scheme(&self) -> &'static str {
-        if self.is_tls { "https" } else { "http" }
-    }
-
-    /// Its address, if it has no host name.
-    #[must_use]
-    pub fn literal(&self) -> Option<IpAddr> {
-        self.host.parse().ok()
-    }
-
-    /// Its URL, without a slash at the end.
-    #[must_use]
-    pub fn url(&self) -> String {
-        format!("{}://{}{}", self.scheme(), self.authority(), self.base_path)
-    }
-
-    /// The server's name in logs and metrics: its URL without the path, which may be a secret.
-    #[must_use]
-    pub fn label(&self) -> String {
-        format!("{}://{}", self.scheme(), self.authority())
-    }
-
-    /// `host:port` for a Host header and for messages, without the default port of the scheme.
-    #[must_use]
-    pub fn authority(&self) -> String {
-        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.to_string() };
-        let default_port = if self.is_tls { 443 } else { 80 };
-        if self.port == default_port { host } else { format!("{host}:{}", self.port) }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::config;
 
     #[test]
@@ -225,8 +179,6 @@ mod tests {
         assert_eq!(label("api/v1"), "api/v1");
         assert_eq!(label("http://10.0.0.7:8080/hush/a"), "http://10.0.0.7:8080");
         assert_eq!(label("https://[::1]"), "https://[::1]");
-        let server =
-            ServerSpec { is_tls: true, host: "::1".into(), port: 443, base_path: "/hush".into(), weight: 1 };
-        assert_eq!(server.label(), "https://[::1]");
+        assert_eq!(label("unix:/run/a.sock:/hush"), "unix:/run/a.sock");
     }
 }

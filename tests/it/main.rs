@@ -279,6 +279,7 @@ mod upstream {
     pub mod setup;
     mod shares;
     mod slow_clients;
+    mod unix_sockets;
 }
 /// WebSocket tunnels.
 mod websocket;

@@ -52,7 +52,20 @@ fn remark(place: Option<&FileLine>, text: &str, reason: impl Into<String>) -> Op
     place.map(|place| Note::finding(place, text, reason))
 }
 
+/// Whether a URL is the path of a Unix socket, perhaps with a base path.
+fn is_socket(url: &str) -> bool {
+    /// Of `unix(7)`, without the zero byte at the end.
+    const MAX_PATH: usize = 107;
+    let Some(path) = url.strip_prefix("unix:").filter(|path| path.starts_with('/')) else { return false };
+    let socket = path.split_once(":/").map_or(path, |(socket, _)| socket);
+    let is_valid = path.bytes().all(|byte| byte.is_ascii_graphic() && !b"{}<>\"`^|\\?#%".contains(&byte));
+    is_valid && socket.len() <= MAX_PATH && !socket.ends_with('/')
+}
+
 fn correct_url(url: &mut String, place: Option<&FileLine>, notes: &mut Vec<Note>) {
+    if is_socket(url) {
+        return;
+    }
     let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let is_path = path.bytes().all(|byte| byte.is_ascii_graphic() && !b"{}<>\"`^|\\?#".contains(&byte));

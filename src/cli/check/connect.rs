@@ -116,9 +116,7 @@ async fn servers(upstream: &UpstreamSpec, limit: Duration) -> Vec<ConnectionChec
         let label = upstream.label();
         let mut target = if label == check.server { String::new() } else { format!(" {label}:") };
         target = format!("upstream{target} {}", check.server);
-        if let Some(address) = check.address
-            && !check.server.contains(&address.ip().to_string())
-        {
+        if let Some(address) = check.address {
             target = format!("{target} at {address}");
         }
         ConnectionCheck::new(target, check.took, check.result.map_err(|error| server_fault(&error)))
@@ -192,7 +190,7 @@ impl ConnectionCheck {
     }
 }
 
-const REFUSED: &str = "nothing listens there: start the server, or correct its port";
+const REFUSED: &str = "nothing listens there: start the server, or correct its address";
 const UNREACHABLE: &str = "correct the address, or allow the connection in the firewalls on the way";
 
 /// A fault with the text of an error; what follows its first semicolon is what to change.

@@ -12,7 +12,7 @@ use crate::gate::KeyPart;
 use crate::limit::{PolicyId, Quota};
 use crate::proxy::Target;
 use crate::server::{ListenerSpec, Service};
-use crate::upstream::ServerSpec;
+use crate::upstream::{ServerAddress, ServerSpec};
 
 /// Upstreams that no route uses.
 pub(super) fn unused_upstreams(sections: &Sections<'_>) -> Vec<Problem> {
@@ -36,10 +36,11 @@ pub(super) fn loops(sections: &Sections<'_>) -> Vec<Problem> {
 fn reaches(server: &ServerSpec, listener: SocketAddr) -> bool {
     let ip = listener.ip().to_canonical();
     let is_here = |host: IpAddr| host == ip || (ip.is_unspecified() && host.is_loopback());
-    server.port == listener.port()
+    let ServerAddress::Tcp { host, port } = &server.address else { return false };
+    *port == listener.port()
         && match server.literal() {
             Some(host) => is_here(host.to_canonical()),
-            None => is_loopback(&server.host) && (ip.is_loopback() || ip.is_unspecified()),
+            None => is_loopback(host) && (ip.is_loopback() || ip.is_unspecified()),
         }
 }
 

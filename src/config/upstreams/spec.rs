@@ -17,7 +17,8 @@ use crate::upstream::{Balance, ServerSpec, UpstreamSpec};
 keys! {
     /// The keys of an upstream.
     UpstreamKeys {
-        /// An array of URLs `http://host[:port][/base]` or `https://…`, or of tables
+        /// An array of URLs `http://host[:port][/base]`, `https://…`, `unix:/path` or `srv://name`, or of tables; see
+        /// [below](#sockets-and-services)
         servers: List<Either<Text, KeyTable<ServerKeys>>>, required ["http://10.0.1.5:9000"], by hand;
         /// How the server of a request is chosen; see [below](#which-server)
         balance: Text = "round_robin", by hand;
@@ -173,7 +174,7 @@ fn encryption(
 /// Warns of keys that choose between servers where there is one server with one address.
 fn warn_of_one(table: &AnyTable<'_>, servers: Option<&[ServerSpec]>) {
     let Some([server]) = servers else { return };
-    if server.literal().is_none() {
+    if server.dns_name().is_some() {
         return;
     }
     for key in ["balance", "hash_balance_factor", "health", "eject", "panic_threshold", "slow_start"] {

@@ -1,7 +1,6 @@
 //! Health checks of endpoints, and the check whether servers can be reached, for `tidegate check --connect`.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -15,6 +14,7 @@ use crate::time::monotonic;
 use crate::upstream::endpoint::dial;
 use crate::upstream::error::NotHttp2;
 use crate::upstream::selection::members::Member;
+use crate::upstream::server::{ServerPeer, ServerSpec};
 use crate::upstream::shared::SharedUpstream;
 use crate::upstream::spec::{HealthSpec, UpstreamSpec};
 
@@ -56,7 +56,7 @@ async fn request_health(
     let uri = format!("{}://{}{}{}", server.scheme(), server.authority(), server.base_path, spec.path);
     let user_agent = concat!("tidegate/", env!("CARGO_PKG_VERSION"), " (health check)");
     let mut request = Request::get(uri).header(USER_AGENT, user_agent).body(Full::default())?;
-    let stream = dial(member.endpoint.address, member.fallback, upstream, server).await?;
+    let stream = dial(&member.endpoint.address, member.fallback, upstream, server).await?;
     let mut connection = if upstream.is_http2 {
         HttpConnection::http2(stream).await?
     } else {
@@ -72,8 +72,8 @@ async fn request_health(
 pub struct ServerCheck {
     /// The server, by its label.
     pub server: String,
-    /// The address; none if the name of the server has none.
-    pub address: Option<SocketAddr>,
+    /// The address that the DNS has for it; none if it was not looked up, or not found.
+    pub address: Option<String>,
     /// How long it took.
     pub took: Duration,
     /// How the server was reached, such as `connected by TLS, healthy (/status)`.
@@ -111,21 +111,25 @@ pub enum ServerCheckError {
 /// resolution, connection and health check take `limit` each at most.
 pub async fn check_servers(upstream: &UpstreamSpec, limit: Duration) -> Vec<ServerCheck> {
     let shared = SharedUpstream::new(upstream);
-    let named = upstream.servers.iter().enumerate().filter(|(_, server)| server.literal().is_none());
-    let resolving = named.map(|(index, server)| {
+    let named = upstream
+        .servers
+        .iter()
+        .enumerate()
+        .filter_map(|(index, server)| Some((index, server, server.dns_name()?)));
+    let resolving = named.map(|(index, server, name)| {
         let shared = &shared;
         async move {
             let started = monotonic();
-            let resolved = tokio::time::timeout(limit, resolve(&server.host)).await;
+            let resolved = tokio::time::timeout(limit, resolve(server)).await;
             let resolved = resolved.unwrap_or_else(|_| Err("no response in time".to_owned()));
             let error = match resolved {
-                Ok(addresses) => {
-                    shared.set_addresses(index, &addresses, monotonic());
+                Ok(peers) => {
+                    shared.set_peers(index, &peers, monotonic());
                     return None;
                 }
                 Err(error) => error,
             };
-            let result = Err(ServerCheckError::Name(server.host.clone(), error));
+            let result = Err(ServerCheckError::Name(name.into(), error));
             Some(ServerCheck { server: server.label(), address: None, took: monotonic() - started, result })
         }
     });
@@ -135,10 +139,10 @@ pub async fn check_servers(upstream: &UpstreamSpec, limit: Duration) -> Vec<Serv
     unresolved.chain(checked).collect()
 }
 
-async fn resolve(name: &str) -> Result<Vec<IpAddr>, String> {
+async fn resolve(server: &ServerSpec) -> Result<Vec<ServerPeer>, String> {
     let resolver = SystemResolver::new("/etc").resolver().borrow().clone();
     let resolver = resolver.ok_or_else(|| "the name servers of this system can't be used".to_owned())?;
-    resolver.resolve(name).await.map(|found| found.addresses)
+    resolver.resolve(server).await.map(|found| found.peers)
 }
 
 async fn check(member: &Member, upstream: &UpstreamSpec, limit: Duration) -> ServerCheck {
@@ -153,7 +157,7 @@ async fn check(member: &Member, upstream: &UpstreamSpec, limit: Duration) -> Ser
     };
     ServerCheck {
         server: server.label(),
-        address: Some(member.endpoint.address),
+        address: server.dns_name().map(|_| member.endpoint.address.to_string()),
         took: monotonic() - started,
         result,
     }
@@ -161,7 +165,7 @@ async fn check(member: &Member, upstream: &UpstreamSpec, limit: Duration) -> Ser
 
 async fn connect(member: &Member, upstream: &UpstreamSpec) -> Result<String, ServerCheckError> {
     let server = &upstream.servers[member.endpoint.server];
-    let transport = dial(member.endpoint.address, member.fallback, upstream, server).await?;
+    let transport = dial(&member.endpoint.address, member.fallback, upstream, server).await?;
     if server.is_tls && upstream.is_http2 && !transport.is_http2() {
         return Err(io::Error::other(NotHttp2).into());
     }

@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use super::check::probe;
 use super::resolver::{Resolver, SystemResolver};
 use crate::time::monotonic;
+use crate::upstream::server::ServerSpec;
 use crate::upstream::shared::SharedUpstream;
 use crate::upstream::spec::HealthSpec;
 
@@ -29,11 +30,11 @@ const JITTER: f64 = 0.1;
 pub struct HealthMonitor {
     upstreams: Vec<Arc<SharedUpstream>>,
     names: Vec<NamedServer>,
-    /// None if no server has a host name.
+    /// None if no server has a name.
     system: Option<SystemResolver>,
 }
 
-/// A server with a host name.
+/// A server with a name in the DNS.
 struct NamedServer {
     upstream: Arc<SharedUpstream>,
     /// Its index in the upstream's list.
@@ -50,7 +51,7 @@ impl HealthMonitor {
     pub fn new(upstreams: &[Arc<SharedUpstream>]) -> Self {
         let named_servers = |upstream: &Arc<SharedUpstream>| {
             let servers = upstream.spec().servers.iter().enumerate();
-            let named = servers.filter(|(_, server)| server.literal().is_none());
+            let named = servers.filter(|(_, server)| server.dns_name().is_some());
             named.map(|(index, _)| NamedServer::new(upstream, index)).collect::<Vec<_>>()
         };
         let names: Vec<NamedServer> = upstreams.iter().flat_map(named_servers).collect();
@@ -154,17 +155,18 @@ impl NamedServer {
 
     /// Resolves the name, and logs changes. If that fails, the last addresses stay.
     async fn resolve(&mut self, resolver: &Resolver) {
-        match resolver.resolve(self.host()).await {
+        let Some(server) = self.upstream.spec().servers.get(self.server) else { return };
+        match resolver.resolve(server).await {
             Ok(answer) => {
                 self.resolve_at = answer.expires_at;
-                let is_changed = self.upstream.set_addresses(self.server, &answer.addresses, monotonic());
+                let is_changed = self.upstream.set_peers(self.server, &answer.peers, monotonic());
                 if is_changed || !self.last_warning.is_empty() {
-                    let count = answer.addresses.len();
+                    let count = answer.peers.len();
                     let plural = if count == 1 { "" } else { "es" };
                     tracing::info!(
                         "upstream {}: {} has {count} address{plural}",
                         self.upstream.spec().label(),
-                        self.host()
+                        self.name()
                     );
                     self.last_warning.clear();
                 }
@@ -185,7 +187,7 @@ impl NamedServer {
         let warning = format!(
             "upstream {}: {} can't be resolved ({reason}): {consequence}",
             self.upstream.spec().label(),
-            self.host()
+            self.name()
         );
         if warning != self.last_warning {
             tracing::warn!("{warning}");
@@ -193,8 +195,8 @@ impl NamedServer {
         }
     }
 
-    fn host(&self) -> &str {
-        self.upstream.spec().servers.get(self.server).map_or("", |server| &server.host)
+    fn name(&self) -> &str {
+        self.upstream.spec().servers.get(self.server).and_then(ServerSpec::dns_name).unwrap_or_default()
     }
 
     fn is_resolved(&self) -> bool {
@@ -206,7 +208,6 @@ impl NamedServer {
 mod tests {
     use super::*;
     use crate::config;
-    use crate::upstream::ServerSpec;
     use crate::upstream::health::resolver::tests::NameServer;
 
     fn addresses(upstream: &SharedUpstream) -> Vec<String> {
@@ -216,8 +217,7 @@ mod tests {
     #[tokio::test]
     async fn names_are_resolved_again_and_keep_their_last_addresses() {
         let names = NameServer::start().await;
-        let server =
-            ServerSpec { is_tls: false, host: "a.test".into(), port: 9000, base_path: "".into(), weight: 1 };
+        let server = config::defaults::server("http://a.test:9000");
         let upstream = SharedUpstream::new(&config::defaults::upstream("u", vec![server]));
         let mut monitor = HealthMonitor::new(std::slice::from_ref(&upstream));
         monitor.system = Some(names.system());
@@ -240,14 +240,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_ejection_ends_on_time() {
-        let server = |host: &str| ServerSpec {
-            is_tls: false,
-            host: host.into(),
-            port: 9000,
-            base_path: "".into(),
-            weight: 1,
-        };
-        let spec = config::defaults::upstream("u", vec![server("10.0.0.1"), server("10.0.0.2")]);
+        let spec = config::defaults::upstream(
+            "u",
+            ["http://10.0.0.1", "http://10.0.0.2"].map(config::defaults::server).into(),
+        );
         let upstream = SharedUpstream::new(&spec);
         let _tasks = HealthMonitor::new(std::slice::from_ref(&upstream)).start();
         let share = || upstream.members()[0].endpoint.share();

@@ -10,11 +10,8 @@ const SECOND: Duration = Duration::from_secs(1);
 
 fn spec(hosts: &[(&str, u32)]) -> UpstreamSpec {
     let server = |&(host, weight): &(&str, u32)| ServerSpec {
-        is_tls: false,
-        host: host.into(),
-        port: 80,
-        base_path: "".into(),
         weight,
+        ..config::defaults::server(&format!("http://{host}"))
     };
     UpstreamSpec {
         eject: Some(EjectSpec { after: 3, lasts: 10 * SECOND }),
@@ -34,8 +31,9 @@ fn ejections(shared: &SharedUpstream) -> u64 {
     shared.values().servers.iter().map(|server| server.ejections).sum()
 }
 
-fn addresses(list: &[&str]) -> Vec<IpAddr> {
-    list.iter().map(|text| text.parse().unwrap()).collect()
+fn peers(list: &[&str]) -> Vec<ServerPeer> {
+    let addresses: Vec<IpAddr> = list.iter().map(|text| text.parse().unwrap()).collect();
+    ServerPeer::of_name(&addresses, 80)
 }
 
 #[tokio::test(start_paused = true)]
@@ -105,20 +103,20 @@ fn the_addresses_of_a_name_share_its_weight() {
     let shared = SharedUpstream::new(&spec);
     let now = cached_now();
     assert_eq!(shares(&shared), [1000]);
-    assert!(shared.set_addresses(0, &addresses(&["10.0.0.2", "10.0.0.1", "10.0.0.2"]), now));
+    assert!(shared.set_peers(0, &peers(&["10.0.0.2", "10.0.0.1", "10.0.0.2"]), now));
     assert_eq!(shares(&shared), [1000, 1000, 1000]);
     let before = shared.members();
-    assert_eq!(before[0].endpoint.address, "10.0.0.1:80".parse().unwrap());
-    assert!(!shared.set_addresses(0, &addresses(&["10.0.0.1", "10.0.0.2"]), now));
+    assert_eq!(before[0].endpoint.address.to_string(), "10.0.0.1:80");
+    assert!(!shared.set_peers(0, &peers(&["10.0.0.1", "10.0.0.2"]), now));
     // The workers don't rebuild their endpoint sets.
     assert!(Arc::ptr_eq(&before, &shared.members()));
     // Known endpoints stay, new ones have a slow start, and an empty list is ignored.
-    assert!(shared.set_addresses(0, &addresses(&["10.0.0.2", "10.0.0.3"]), now));
+    assert!(shared.set_peers(0, &peers(&["10.0.0.2", "10.0.0.3"]), now));
     let after = shared.members();
     assert!(Arc::ptr_eq(&before[1].endpoint, &after[0].endpoint));
     shared.update_shares(now + 5 * SECOND);
     assert_eq!(shares(&shared), [1000, 500, 1000]);
-    assert!(!shared.set_addresses(0, &[], now));
+    assert!(!shared.set_peers(0, &[], now));
     assert_eq!(shares(&shared), [1000, 500, 1000]);
 }
 
@@ -137,7 +135,7 @@ fn pending_requests_are_bounded() {
 fn a_reload_keeps_health_and_addresses() {
     let before = SharedUpstream::new(&spec(&[("10.0.0.1", 1), ("10.0.0.2", 1), ("a.test", 1)]));
     let now = cached_now();
-    before.set_addresses(2, &addresses(&["10.0.0.5", "::5"]), now);
+    before.set_peers(2, &peers(&["10.0.0.5", "::5"]), now);
     fail(&before, 1, 3);
     let next = UpstreamSpec {
         slow_start: 10 * SECOND,
@@ -189,9 +187,35 @@ fn a_reload_without_checks_or_ejection_clears_their_state() {
 fn removed_addresses_keep_their_count_of_ejections() {
     let shared = SharedUpstream::new(&spec(&[("a.test", 1)]));
     let now = cached_now();
-    shared.set_addresses(0, &addresses(&["10.0.0.1", "10.0.0.2"]), now);
+    shared.set_peers(0, &peers(&["10.0.0.1", "10.0.0.2"]), now);
     fail(&shared, 0, 3);
     assert_eq!(ejections(&shared), 1);
-    shared.set_addresses(0, &addresses(&["10.0.0.2"]), now);
+    shared.set_peers(0, &peers(&["10.0.0.2"]), now);
     assert_eq!(ejections(&shared), 1);
+}
+
+#[test]
+fn backups_of_a_service_get_requests_while_no_other_server_is_available() {
+    let spec = UpstreamSpec {
+        eject: Some(EjectSpec { after: 1, lasts: 10 * SECOND }),
+        ..config::defaults::upstream("u", vec![config::defaults::server("srv://_api._tcp.a.test")])
+    };
+    let (shared, now) = (SharedUpstream::new(&spec), cached_now());
+    let target = |host: u8, weight, priority| {
+        ServerPeer::of_target(&[IpAddr::from([10, 0, 0, host])], 9000 + u16::from(host), weight, priority)
+    };
+    let records = [target(1, 3, 10), target(2, 1, 10), target(3, 0, 10), target(4, 0, 20), target(5, 0, 20)];
+    assert!(shared.set_peers(0, &records.concat(), now));
+    assert_eq!(shares(&shared), [749, 249, 1, 0, 0]);
+    fail(&shared, 0, 1);
+    assert_eq!(shares(&shared), [0, 249, 1, 0, 0], "two of three are available");
+    fail(&shared, 1, 1);
+    fail(&shared, 2, 1);
+    assert_eq!(shares(&shared), [0, 0, 0, 500, 500]);
+    fail(&shared, 3, 1);
+    fail(&shared, 4, 1);
+    assert_eq!(shares(&shared), [749, 249, 1, 0, 0], "panic: the servers of the first priority");
+    shared.update_shares(now + 11 * SECOND);
+    let after = SharedUpstream::after(&shared, &spec);
+    assert_eq!(shares(&after), [749, 249, 1, 0, 0], "a reload keeps records");
 }

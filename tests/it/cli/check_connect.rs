@@ -7,14 +7,22 @@ use rcgen::{CertificateParams, KeyPair};
 use serde_json::Value;
 
 use super::*;
-use crate::support::{Authority, Collector, Issuer, RedisServer, Tidegate, Upstream, free_address, jwks};
+use crate::support::{
+    Authority, Collector, Issuer, RedisServer, Tidegate, Upstream, free_address, jwks, scaled,
+};
 
 const LISTEN: &str = "listen = \"127.0.0.1:8080\"\n";
+
+/// A timeout that suffices on a busy machine.
+fn patient() -> String {
+    format!("{}ms", scaled(Duration::from_secs(3)).as_millis())
+}
 
 /// Runs `check --connect` with a file of this text in a directory.
 fn connect(directory: &Path, text: &str, args: &[&str]) -> Finished {
     std::fs::write(directory.join("tidegate.toml"), text).unwrap();
-    let timeout = if args.contains(&"--timeout") { &[][..] } else { &["--timeout", "3s"] };
+    let own = patient();
+    let timeout = if args.contains(&"--timeout") { &[][..] } else { &["--timeout", &own] };
     tidegate(directory, &[&["check", "--connect"][..], timeout, args].concat())
 }
 
@@ -45,12 +53,13 @@ fn everything_that_works_is_ok() {
     let set = jwks(&[&Issuer::new(Algorithm::ES256, "a")]);
     let keys = Upstream::answering(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{set}", set.len()));
     let text = format!(
-        "{LISTEN}[store]\nurl = \"{}\"\n[jwt]\njwks = \"{}/keys\"\nalgorithms = [\"ES256\"]\n[tracing]\nendpoint = \"{}\"\n\
+        "{LISTEN}[store]\nurl = \"{}\"\ntimeout = \"{}\"\n[jwt]\njwks = \"{}/keys\"\nalgorithms = [\"ES256\"]\n[tracing]\nendpoint = \"{}\"\n\
          [limits.a]\nrate = \"1/day\"\n[limits.b]\nalgorithm = \"concurrency\"\nmax_in_flight = 1\n\
          [limits.c]\nalgorithm = \"sliding_log\"\nrate = \"1/day\"\nkey = \"jwt:sub\"\n\
          [upstreams.api]\nservers = [\"{}\", \"{}\"]\nhealth = {{ path = \"/healthz\" }}\n\
          [[routes]]\npath = \"/*\"\nlimits = [\"a\", \"b\", \"c\"]\nupstream = \"api\"\n",
         redis.url(),
+        patient(),
         keys.url(),
         collector.url(),
         server.url(),
@@ -87,7 +96,7 @@ fn what_does_not_work_is_named_with_its_cure() {
     for target in ["store redis://", "keys http://", "upstream api: http://127."] {
         let (result, found) = row(&checked, target);
         assert_eq!(result, "failed");
-        assert!(found.contains("Connection refused") && found.ends_with("or correct its port"), "{found}");
+        assert!(found.contains("Connection refused") && found.ends_with("or correct its address"), "{found}");
     }
     let (result, found) = row(&checked, "upstream api: http://missing.invalid");
     assert!(result == "failed" && found.starts_with("missing.invalid can't be resolved: "), "{found}");
@@ -112,8 +121,9 @@ fn a_user_of_redis_without_permissions_fails() {
         let rules: Vec<&str> = rules.split(' ').collect();
         redis.cli(&[&["ACL", "SETUSER", "tidegate", "reset"][..], &rules].concat());
         let text = format!(
-            "{LISTEN}[store]\nurl = \"redis://tidegate:hush@{}\"\n[limits.a]\nrate = \"9/s\"\n[[routes]]\npath = \"/*\"\nlimits = [\"a\"]\nrespond = {{}}\n",
-            redis.addr()
+            "{LISTEN}[store]\nurl = \"redis://tidegate:hush@{}\"\ntimeout = \"{}\"\n[limits.a]\nrate = \"9/s\"\n[[routes]]\npath = \"/*\"\nlimits = [\"a\"]\nrespond = {{}}\n",
+            redis.addr(),
+            patient()
         );
         let checked = connect(directory.path(), &text, &[]);
         assert!(!checked.stdout.contains("hush"), "{}", checked.stdout);

@@ -1,16 +1,20 @@
 //! `tidegate check --connect` with Redis Cluster, Redis Sentinel, and Redis over TLS.
 
+use std::time::Duration;
+
 use super::*;
-use crate::support::{Authority, Cluster, RedisServer, Watched};
+use crate::support::{Authority, Cluster, RedisServer, Watched, scaled};
 
 /// The result of the store's check, and what was found, for this `[store]`.
 fn store(directory: &Path, store: &str) -> (String, String) {
+    // A busy machine needs longer than the default timeout of the store, above all for TLS.
+    let timeout = format!("{}ms", scaled(Duration::from_secs(3)).as_millis());
     let text = format!(
-        "listen = \"127.0.0.1:8080\"\n[store]\n{store}\n[limits.a]\nrate = \"1/day\"\n[limits.b]\nalgorithm = \"concurrency\"\n\
+        "listen = \"127.0.0.1:8080\"\n[store]\ntimeout = \"{timeout}\"\n{store}\n[limits.a]\nrate = \"1/day\"\n[limits.b]\nalgorithm = \"concurrency\"\n\
          max_in_flight = 1\n[[routes]]\npath = \"/*\"\nlimits = [\"a\", \"b\"]\nrespond = {{}}\n"
     );
     std::fs::write(directory.join("tidegate.toml"), text).unwrap();
-    let checked = tidegate(directory, &["check", "--connect", "--json", "--timeout", "3s"]);
+    let checked = tidegate(directory, &["check", "--connect", "--json", "--timeout", &timeout]);
     let report: serde_json::Value = serde_json::from_str(&checked.stdout).unwrap();
     let found = &report["connections"][0];
     assert!(found["target"].as_str().unwrap().starts_with("store redis"), "{report}");

@@ -77,7 +77,7 @@ fn servers_with_unusable_certificates_are_named() {
         eventually("the server listens", || TcpStream::connect(address).is_ok());
         let place = format!("localhost:{}", address.port());
         let text = format!(
-            "listen = \"127.0.0.1:8080\"\n[store]\nurl = \"rediss://{place}\"\ntls = {{ ca = \"ca.pem\" }}\n\
+            "listen = \"127.0.0.1:8080\"\n[store]\nurl = \"rediss://{place}\"\ntimeout = \"3s\"\ntls = {{ ca = \"ca.pem\" }}\n\
              [upstreams.api]\nservers = [\"https://{place}\"]\ntls = {{ ca = \"ca.pem\" }}\n\
              [[routes]]\npath = \"/*\"\nupstream = \"api\"\n"
         );

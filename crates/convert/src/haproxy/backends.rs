@@ -105,8 +105,11 @@ pub(super) fn max_connections(line: &SectionLine) -> Option<u64> {
 fn server(line: &SectionLine, upstream: &mut TomlUpstream) -> bool {
     let has = |word: &str| line.words.iter().any(|other| other == word);
     let address = line.word(2).trim_start_matches("ipv4@").trim_start_matches("ipv6@");
-    if address.starts_with('/') || address.starts_with("unix@") || address.contains("${") {
-        upstream.notes.push(line.finding("tidegate forwards to addresses and names"));
+    let socket = Some(address.trim_start_matches("unix@")).filter(|path| path.starts_with('/'));
+    let is_other = address.starts_with("unix@") && socket.is_none() || address.starts_with("abns@");
+    if is_other || socket.is_some() && has("ssl") || address.contains("${") {
+        let reason = "tidegate forwards to addresses, names and Unix sockets with absolute paths, the latter without TLS";
+        upstream.notes.push(line.finding(reason));
         return false;
     }
     for (word, reason) in
@@ -137,7 +140,8 @@ fn server(line: &SectionLine, upstream: &mut TomlUpstream) -> bool {
         );
         upstream.notes.push(line.finding(reason));
     }
-    upstream.servers.push((format!("{scheme}://{address}"), weight.min(MOST_WEIGHT)));
+    let url = socket.map_or_else(|| format!("{scheme}://{address}"), |path| format!("unix:{path}"));
+    upstream.servers.push((url, weight.min(MOST_WEIGHT)));
     true
 }
 

@@ -66,8 +66,9 @@ impl<'d> Upstreams<'d> {
         if !is_constant(pass.arg(0)) {
             return Err(fail("the server depends on variables"));
         }
-        let url =
-            url(pass.arg(0)).ok_or_else(|| fail("tidegate forwards to `http://` and `https://` URLs"))?;
+        let url = url(pass.arg(0)).ok_or_else(|| {
+            fail("tidegate forwards to URLs with `http://` or `https://`, and to Unix sockets without TLS")
+        })?;
         let (strip_prefix, base) = match url.path {
             None => (None, String::new()),
             Some(path) => rewritten(prefix, path).ok_or_else(|| {
@@ -75,7 +76,7 @@ impl<'d> Upstreams<'d> {
             })?,
         };
         let Some(group) = self.groups.get(url.authority).copied() else {
-            let upstream = format!("{}://{}{base}", url.scheme, url.authority);
+            let upstream = server_url(url.scheme, url.authority, &base);
             return Ok(Passed { upstream, host: Some("upstream".to_owned()), strip_prefix });
         };
         let is_host =
@@ -93,15 +94,30 @@ impl<'d> Upstreams<'d> {
     }
 }
 
-/// The parts of an `http` or `https` URL.
+/// The parts of an `http` or `https` URL. Of a Unix socket, `http://unix:/run/app.sock:/path`, the authority is
+/// `unix:/run/app.sock`.
 fn url(text: &str) -> Option<Url<'_>> {
     let (scheme, rest) = text.split_once("://").filter(|(scheme, _)| matches!(*scheme, "http" | "https"))?;
+    if let Some(socket) = rest.strip_prefix("unix:") {
+        let end = socket.find(':').map(|colon| "unix:".len() + colon);
+        let (authority, path) = end.map_or((rest, None), |end| (&rest[..end], Some(&rest[end + 1..])));
+        let is_valid = scheme == "http" && socket.starts_with('/');
+        return is_valid.then_some(Url { scheme, authority, path: path.filter(|path| !path.is_empty()) });
+    }
     let (authority, path) = match rest.find('/') {
         Some(start) => (&rest[..start], Some(&rest[start..])),
         None => (rest, None),
     };
-    let is_valid = !authority.is_empty() && !authority.starts_with("unix:");
-    is_valid.then_some(Url { scheme, authority, path })
+    (!authority.is_empty()).then_some(Url { scheme, authority, path })
+}
+
+/// A server as tidegate writes it.
+fn server_url(scheme: &str, address: &str, base: &str) -> String {
+    match (address.starts_with("unix:"), base) {
+        (true, "") => address.to_owned(),
+        (true, base) => format!("{address}:{base}"),
+        (false, base) => format!("{scheme}://{address}{base}"),
+    }
 }
 
 /// The prefix to remove, and the path to put before the rest, where nginx replaces the prefix of a location by a path.
@@ -170,10 +186,8 @@ fn server(
     ejections: &mut Vec<Option<(u64, u64)>>,
 ) -> bool {
     let address = directive.arg(0);
-    if address.starts_with("unix:") {
-        upstream
-            .notes
-            .push(directive.finding("tidegate forwards to addresses and names, not to Unix sockets"));
+    if address.starts_with("unix:") && scheme == "https" {
+        upstream.notes.push(directive.finding("tidegate forwards to Unix sockets without TLS"));
         return false;
     }
     for (word, reason) in [("backup", "tidegate has no backup servers"), ("down", "the server is down")] {
@@ -183,7 +197,7 @@ fn server(
         }
     }
     let weight = directive.option("weight").map_or(Some(1), |text| text.parse().ok()).unwrap_or(1);
-    upstream.servers.push((format!("{scheme}://{address}{base}"), weight.clamp(1, MOST_WEIGHT)));
+    upstream.servers.push((server_url(scheme, address, base), weight.clamp(1, MOST_WEIGHT)));
     let after = directive.option("max_fails").and_then(|text| text.parse().ok());
     let seconds =
         directive.option("fail_timeout").map_or(Some(10), |text| text.trim_end_matches('s').parse().ok());
@@ -194,6 +208,17 @@ fn server(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn urls_of_unix_sockets_are_split() {
+        let parts = |text| url(text).map(|url| (url.authority.to_owned(), url.path.map(str::to_owned)));
+        let socket = |path: Option<&str>| Some(("unix:/run/a.sock".to_owned(), path.map(str::to_owned)));
+        assert_eq!(parts("http://unix:/run/a.sock"), socket(None));
+        assert_eq!(parts("http://unix:/run/a.sock:"), socket(None));
+        assert_eq!(parts("http://unix:/run/a.sock:/v1/"), socket(Some("/v1/")));
+        assert_eq!(parts("https://unix:/run/a.sock"), None);
+        assert_eq!(server_url("http", "unix:/run/a.sock", "/v1"), "unix:/run/a.sock:/v1");
+    }
 
     #[test]
     fn prefixes_are_replaced_in_whole_segments() {

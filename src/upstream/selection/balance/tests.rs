@@ -3,7 +3,9 @@
 use super::super::members::Member;
 use super::super::turns;
 use super::*;
+use crate::config::defaults::server;
 use crate::upstream::endpoint::Endpoint;
+use crate::upstream::server::PeerAddress;
 
 const ALL: [Balance; 4] = [Balance::RoundRobin, Balance::LeastRequests, Balance::PowerOfTwo, Balance::Hash];
 
@@ -23,10 +25,10 @@ impl Balanced {
     fn bounded(balance: Balance, shares: &[u32], factor: Option<f64>) -> Self {
         let member = |(number, share): (u32, &u32)| {
             let address = std::net::Ipv4Addr::from_bits(0x0a00_0000 + number);
-            let endpoint = Endpoint::new(0, "http://a", (address, 80).into(), 1);
+            let endpoint = Endpoint::new(0, &server("http://a"), PeerAddress::Tcp((address, 80).into()), 1);
             endpoint.set_share(*share);
             let weight = if *share == 0 { 1000 } else { *share };
-            Member { endpoint: Arc::new(endpoint), weight, fallback: None }
+            Member { endpoint: Arc::new(endpoint), weight, fallback: None, priority: 0 }
         };
         let members = Arc::new(Members::new((0..).zip(shares).map(member).collect()));
         let load = Arc::default();
