@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell, RefMut};
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use crate::http1::Fields;
 use crate::http1::names::{FORWARDED, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO};
 use crate::telemetry::Counts;
 use crate::time::{Micros, monotonic};
-use crate::upstream::{BufferBudget, ClientStream};
+use crate::upstream::{BufferBudget, ClientStream, InterimResponses};
 
 /// Timeouts and the minimum rate of a client's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +61,8 @@ pub struct ClientConnection {
     via: RefCell<Option<Via>>,
     /// Memory for request bodies that are buffered before they are forwarded.
     buffers: BufferBudget,
+    /// Interim responses to the present request that are not written yet.
+    interim: Rc<InterimResponses>,
 }
 
 /// The text of an address.
@@ -104,6 +107,7 @@ impl ClientConnection {
             forwarded: RefCell::new(None),
             via: RefCell::new(None),
             buffers: BufferBudget::default(),
+            interim: Rc::default(),
         }
     }
 
@@ -207,6 +211,17 @@ impl ClientConnection {
     /// Memory for request bodies that are buffered before they are forwarded.
     pub(super) fn buffer_budget(&self) -> &BufferBudget {
         &self.buffers
+    }
+
+    /// Interim responses to the present request that are not written yet. Over HTTP/2 there are none: hyper can't send them.
+    #[must_use]
+    pub fn interim(&self) -> &Rc<InterimResponses> {
+        &self.interim
+    }
+
+    /// The route of the last request that was forwarded: over HTTP/1.1 the present one, if it was forwarded.
+    pub(super) fn forwarded_route(&self) -> Option<RouteId> {
+        self.via.borrow().as_ref().map(|via| via.route)
     }
 
     /// Whether request bodies and responses have a minimum rate.

@@ -2,7 +2,10 @@
 //! request's plan is owned: the plan borrows the head, which moves upstream.
 
 use std::net::IpAddr;
+use std::rc::Rc;
 use std::sync::Arc;
+
+use http::Version;
 
 use super::client::ClientConnection;
 use super::client_body::ClientBody;
@@ -88,7 +91,10 @@ impl ForwardedRequest<'_> {
             hash_key: plan.balance_hash,
         };
         let body = if upgrade.is_some() { body.of_upgrade() } else { body };
-        let request = UpstreamRequest { head, body };
+        // HTTP/1.0 has none.
+        let takes_interim = !is_multiplexed && head.version != Version::HTTP_10;
+        let interim = takes_interim.then(|| Rc::clone(client.interim()));
+        let request = UpstreamRequest { head, body, interim };
         match proxy.upstreams[*upstream].forward(self.permit, request, options, self.log).await {
             Ok(response) => Ok(prepare_response(response, upgrade.as_ref())?),
             Err(error) => Err(Rejection::Upstream(error)),

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use hyper::body::SizeHint;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -61,9 +62,10 @@ pub(super) async fn send(
     request: &mut UpstreamRequest,
     detachable: Box<Detachable>,
 ) -> Result<(ResponseHead, ResponseStream), SendError> {
-    let placeholder = UpstreamRequest { head: Box::default(), body: RequestBody::empty() };
+    let placeholder = UpstreamRequest { head: Box::default(), body: RequestBody::empty(), interim: None };
     let mut sent = std::mem::replace(request, placeholder);
-    let (result, received) = oneshot::channel();
+    let interim = sent.interim.clone();
+    let (result, mut received) = oneshot::channel();
     tokio::task::spawn_local(async move {
         // Without a client nothing else polls the upload.
         let response = connection.send(&mut sent, false).await;
@@ -73,6 +75,12 @@ pub(super) async fn send(
         let _ = result.send((response, sent));
     });
     // The task is dropped only with the runtime, and then so is this one.
+    let received = poll_fn(|cx| {
+        if let Some(interim) = &interim {
+            interim.set_waker(cx.waker());
+        }
+        received.poll_unpin(cx)
+    });
     let (response, returned) = received.await.map_err(|_| SendError::new(Cause::TooLate))?;
     *request = returned;
     if let Ok((stream, _)) = &response

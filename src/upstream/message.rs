@@ -1,10 +1,12 @@
 //! A request to forward, with its options; and whether the body of a message is open-ended.
 
 use std::net::IpAddr;
+use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::interim::InterimResponses;
 use super::spec::{ForwardPolicy, HostRule};
 use crate::body::RequestBody;
 use crate::http1::names::CONTENT_TYPE;
@@ -17,6 +19,8 @@ pub struct UpstreamRequest {
     pub head: Box<RequestHead>,
     /// The request's body.
     pub body: RequestBody,
+    /// Where interim responses go over HTTP/1.1, if the client gets them.
+    pub interim: Option<Rc<InterimResponses>>,
 }
 
 /// The client of a request, and how its server is selected and addressed.

@@ -115,7 +115,7 @@ impl ServerSpec {
 }
 
 /// Where a connection goes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum PeerAddress {
     Tcp(SocketAddr),
     /// The path of a Unix socket.

@@ -122,6 +122,7 @@ mod http1 {
     mod half_close;
     mod hostile_clients;
     mod idle_parking;
+    mod interim;
     mod max_body;
     mod messages;
     mod proxy_protocol;

@@ -23,4 +23,4 @@ pub use number::{
 pub use parse::{Framing, HeadLimits, MAX_INTERIM, ParseError, content_length, has_only_chunked_coding};
 pub use request::{ParsedRequest, parse_request};
 pub use response::{ParsedResponse, parse_response};
-pub use write::{BodyEncoder, ResponseFraming, write_continue, write_request, write_response};
+pub use write::{BodyEncoder, ResponseFraming, write_continue, write_interim, write_request, write_response};

@@ -51,13 +51,7 @@ pub fn write_response(out: &mut Vec<u8>, head: &ResponseHead, framing: ResponseF
     let ResponseFraming { version, body, is_last } = framing;
     let is_http_10 = version == Version::HTTP_10;
     out.extend_from_slice(if is_http_10 { b"HTTP/1.0 " } else { b"HTTP/1.1 " });
-    out.extend_from_slice(head.status.as_str().as_bytes());
-    out.push(b' ');
-    match &head.reason {
-        Some(reason) => out.extend_from_slice(reason),
-        None => out.extend_from_slice(head.status.canonical_reason().unwrap_or_default().as_bytes()),
-    }
-    out.extend_from_slice(b"\r\n");
+    write_status(out, head);
     let has_no_length = head.status.is_informational() || head.status == StatusCode::NO_CONTENT;
     if body == Framing::Empty && !has_no_length {
         // To HEAD and with 304: the length of the body that is not sent (RFC 9110 §8.6).
@@ -82,6 +76,25 @@ pub fn write_response(out: &mut Vec<u8>, head: &ResponseHead, framing: ResponseF
             out.extend_from_slice(b"connection: keep-alive\r\n");
         }
     }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Writes the status line after the version.
+fn write_status(out: &mut Vec<u8>, head: &ResponseHead) {
+    out.extend_from_slice(head.status.as_str().as_bytes());
+    out.push(b' ');
+    match &head.reason {
+        Some(reason) => out.extend_from_slice(reason),
+        None => out.extend_from_slice(head.status.canonical_reason().unwrap_or_default().as_bytes()),
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Writes an interim response other than `100 Continue`, without framing fields.
+pub fn write_interim(out: &mut Vec<u8>, head: &ResponseHead) {
+    out.extend_from_slice(b"HTTP/1.1 ");
+    write_status(out, head);
+    write_fields(out, &head.fields);
     out.extend_from_slice(b"\r\n");
 }
 

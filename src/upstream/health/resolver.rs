@@ -168,6 +168,9 @@ impl Resolver {
                 Err(error) => failure = error,
             }
         }
+        // Name servers rotate records. An address that several records have counts once, with the lowest priority number.
+        peers.sort_unstable_by(|a, b| (&a.address, a.priority).cmp(&(&b.address, b.priority)));
+        peers.dedup_by(|later, first| later.address == first.address);
         if peers.is_empty() { Err(failure) } else { Ok(Resolved::new(peers, valid_until)) }
     }
 
@@ -358,10 +361,10 @@ pub(in crate::upstream) mod tests {
         let error = names.resolver.resolve(&server).await.err();
         assert_eq!(error.as_deref(), Some("it has no SRV record"));
         names.set(&[[10, 0, 0, 1], [10, 0, 0, 2]], 60);
-        names.records.lock().services = vec![[1, 6, 9001], [2, 0, 9002]];
+        names.records.lock().services = vec![[2, 0, 9002], [3, 9, 9001], [1, 6, 9001]];
         let found = names.resolver.resolve(&server).await.unwrap();
         let peers = found.peers.iter().map(|peer| (peer.address.to_string(), peer.weight, peer.priority));
-        let expected = [("10.0.0.1:9001", 3000, 1), ("10.0.0.2:9001", 3000, 1), ("10.0.0.1:9002", 1, 2)];
+        let expected = [("10.0.0.1:9001", 3000, 1), ("10.0.0.1:9002", 1, 2), ("10.0.0.2:9001", 3000, 1)];
         let peers: Vec<_> = peers.take(3).collect();
         assert_eq!(peers, expected.map(|(address, weight, priority)| (address.to_owned(), weight, priority)));
         assert_eq!(found.peers.len(), 4);

@@ -1,6 +1,7 @@
 //! One request and its response on an HTTP/1.1 connection.
 
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -17,6 +18,7 @@ use crate::http1::{
 use crate::socket::TooLate;
 use crate::time::{cached_now, monotonic};
 use crate::upstream::error::Cause;
+use crate::upstream::interim::{InterimResponses, MAX_FORWARDED, MAX_FORWARDED_BYTES};
 use crate::upstream::message::{UpstreamRequest, is_open_ended};
 use crate::upstream::pool::connection_use::CONTENDED_GRACE;
 
@@ -31,6 +33,8 @@ pub(super) struct Http1Exchange {
     method: Method,
     /// Whether the request allows the server to switch protocols.
     is_upgrade: bool,
+    /// Where interim responses go, if the client gets them.
+    interim: Option<Rc<InterimResponses>>,
     pub framing: Framing,
     upload: UploadState,
     /// The rest of the request's body, if the response has started before it was sent.
@@ -65,8 +69,9 @@ enum UploadState {
 /// The progress of the response.
 #[derive(Debug)]
 enum ResponseState {
-    /// The head is incomplete: so many of its bytes were parsed without an end, after so many interim responses.
-    AwaitingHead { parsed: usize, interim: u8 },
+    /// The head is incomplete: so many of its bytes were parsed without an end, after so many interim responses of so many
+    /// bytes.
+    AwaitingHead { parsed: usize, interim: u8, interim_bytes: usize },
     /// The body is being read.
     Body(BodyDecoder),
     /// The server has switched protocols.
@@ -89,10 +94,11 @@ impl Http1Exchange {
         Self {
             method: request.head.method.clone(),
             is_upgrade: body.is_upgrade(),
+            interim: request.interim.clone(),
             framing,
             upload,
             early_body: None,
-            response: ResponseState::AwaitingHead { parsed: 0, interim: 0 },
+            response: ResponseState::AwaitingHead { parsed: 0, interim: 0, interim_bytes: 0 },
             unsolicited_until: is_reused.then(|| io.stream.total_written()),
             head_bytes: 0,
             keeps_alive: true,
@@ -173,7 +179,9 @@ impl Http1Exchange {
 
     /// Parses the head of the response; none if it is incomplete.
     fn parse(&mut self, io: &mut Io) -> Result<Option<ResponseHead>, Cause> {
-        let ResponseState::AwaitingHead { parsed, interim } = &mut self.response else { return Ok(None) };
+        let ResponseState::AwaitingHead { parsed, interim, interim_bytes } = &mut self.response else {
+            return Ok(None);
+        };
         loop {
             let unread = io.stream.unread();
             if unread.len() == *parsed {
@@ -195,8 +203,17 @@ impl Http1Exchange {
             }
             if head.status.is_informational() && head.status != StatusCode::SWITCHING_PROTOCOLS {
                 *interim += 1;
+                *interim_bytes += length;
                 if *interim > MAX_INTERIM {
                     return Err(Cause::Malformed(ParseError::TooLarge));
+                }
+                // The client's connection itself writes 100, when it reads the body.
+                if *interim <= MAX_FORWARDED
+                    && *interim_bytes <= MAX_FORWARDED_BYTES
+                    && head.status != StatusCode::CONTINUE
+                    && let Some(client) = &self.interim
+                {
+                    client.push(head);
                 }
                 continue;
             }

@@ -75,7 +75,11 @@ impl Session<'_> {
             let (io, client) = (&mut *io, &self.client);
             poll_fn(|cx| {
                 loop {
-                    if let Poll::Ready(response) = handling.as_mut().poll(cx) {
+                    let handled = handling.as_mut().poll(cx);
+                    if !client.interim().is_empty() {
+                        crate::proxy::write_interim_responses(&proxy, client, io.stream.out());
+                    }
+                    if let Poll::Ready(response) = handled {
                         return Poll::Ready(Ok(response));
                     }
                     let progress = upload.as_mut().map_or(PolledUpload::Idle, |upload| upload.poll(io, cx));
