@@ -23,7 +23,7 @@ use tidegate::limit::{
 use tidegate::limiter::{Limits, OnStoreFailure};
 use tidegate::store::Memory;
 use tidegate::time::{Clock, Micros, Timestamp};
-use tidegate::upstream::{Balance, ServerSpec, SharedUpstream, UpstreamSpec};
+use tidegate::upstream::{Balance, ServerAddress, ServerSpec, SharedUpstream, UpstreamSpec};
 
 const NOW: u64 = 1_790_000_000_000_000;
 
@@ -301,8 +301,10 @@ fn balance(c: &mut Criterion) {
         for count in [1, 10, 100, 1_000] {
             let server = |number: u32| ServerSpec {
                 is_tls: false,
-                host: Ipv4Addr::from_bits(0x0a00_0000 + number).to_string().into(),
-                port: 80,
+                address: ServerAddress::Tcp {
+                    host: Ipv4Addr::from_bits(0x0a00_0000 + number).to_string().into(),
+                    port: 80,
+                },
                 base_path: "".into(),
                 weight: 1,
             };

@@ -21,6 +21,7 @@ mod in_program;
 mod inbound;
 mod interim;
 mod local_reply;
+mod location;
 mod log_entry;
 mod max_forwards;
 mod original_request;

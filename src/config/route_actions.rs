@@ -26,6 +26,9 @@ keys! {
         path: Text, or "the client's";
         /// The Host header: `"upstream"` for the host of the server, or a name
         host: Text, or "the client's";
+        /// Whether `Location`, and the domain and path of cookies, get the client's view where they name the server's own
+        /// address
+        location: Boolean = false;
     }
 }
 
@@ -43,9 +46,18 @@ pub(super) fn rewrite(item: Option<Item<'_>>, path: Option<&PathPattern>) -> Opt
             other.error(format!("`{}` has no effect beside `path`, which is the whole path", other.name));
         other.reject::<()>(problem.related(whole.span(), "the whole path").help("leave one of them out"));
     }
+    let location = table.location().read();
+    if let (Some(whole), Some(true)) = (table.path().given(), location)
+        && let Some(item) = table.location().given()
+    {
+        let problem = item.error("`location` needs paths that can be mapped back to those of clients");
+        let help = "use strip_prefix and add_prefix in place of `path`, or leave `location` out";
+        item.reject::<()>(problem.related(whole.span(), "any path of the route becomes this one").help(help));
+    }
     table.close();
     let (strip_prefix, add_prefix, template) = (strip_prefix.ok()?, add_prefix.ok()?, template.ok()?);
-    Some(Rewrite { strip_prefix, add_prefix, template, host: host.ok()?.unwrap_or_default() })
+    let host = host.ok()?.unwrap_or_default();
+    Some(Rewrite { strip_prefix, add_prefix, template, host, location: location? })
 }
 
 fn prefix(text: &TextItem<'_>) -> Option<Box<str>> {

@@ -16,8 +16,8 @@ use super::redirect::Redirect;
 use super::via;
 use crate::boxed::rare;
 use crate::gate::{ClientIdentity, RouteId};
-use crate::http1::Fields;
 use crate::http1::names::{FORWARDED, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO};
+use crate::http1::{Fields, RequestHead};
 use crate::telemetry::Counts;
 use crate::time::{Micros, monotonic};
 use crate::upstream::{BufferBudget, ClientStream, InterimResponses};
@@ -217,6 +217,12 @@ impl ClientConnection {
     #[must_use]
     pub fn interim(&self) -> &Rc<InterimResponses> {
         &self.interim
+    }
+
+    /// Where interim responses to a request go, if its client gets them: HTTP/1.0 has none.
+    pub(super) fn interim_of(&self, head: &RequestHead) -> Option<&Rc<InterimResponses>> {
+        let takes = !self.is_multiplexed() && head.version != Version::HTTP_10;
+        takes.then_some(&self.interim)
     }
 
     /// The route of the last request that was forwarded: over HTTP/1.1 the present one, if it was forwarded.

@@ -2,15 +2,11 @@
 //! request's plan is owned: the plan borrows the head, which moves upstream.
 
 use std::net::IpAddr;
-use std::rc::Rc;
 use std::sync::Arc;
-
-use http::Version;
 
 use super::client::ClientConnection;
 use super::client_body::ClientBody;
 use super::inbound::prepare_response;
-use super::outbound;
 use super::outbound::OutboundHead;
 use super::rejection::Rejection;
 use super::request_id::RequestId;
@@ -19,6 +15,7 @@ use super::response_body::BodySource;
 use super::route_action::{ForwardTarget, Target};
 use super::snapshot::{ConfigSnapshot, Proxy};
 use super::upgrade::Upgrade;
+use super::{location, outbound};
 use crate::boxed::rare;
 use crate::consumers::Consumer;
 use crate::gate::{ClientIdentity, ClientLocation, RequestPlan, RouteId};
@@ -91,12 +88,13 @@ impl ForwardedRequest<'_> {
             hash_key: plan.balance_hash,
         };
         let body = if upgrade.is_some() { body.of_upgrade() } else { body };
-        // HTTP/1.0 has none.
-        let takes_interim = !is_multiplexed && head.version != Version::HTTP_10;
-        let interim = takes_interim.then(|| Rc::clone(client.interim()));
+        let interim = client.interim_of(&head).cloned();
         let request = UpstreamRequest { head, body, interim };
         match proxy.upstreams[*upstream].forward(self.permit, request, options, self.log).await {
-            Ok(response) => Ok(prepare_response(response, upgrade.as_ref())?),
+            Ok(mut response) => {
+                location::apply(rewrite, &proxy.snapshot.upstreams[*upstream].servers, &mut response);
+                Ok(prepare_response(response, upgrade.as_ref())?)
+            }
             Err(error) => Err(Rejection::Upstream(error)),
         }
     }

@@ -83,6 +83,8 @@ pub struct Rewrite {
     pub template: Option<PathTemplate>,
     /// The Host header that the upstream gets.
     pub host: HostRule,
+    /// Whether headers of responses that name the server's own address get the client's view of it.
+    pub location: bool,
 }
 
 /// The protocols to which the clients of a route may upgrade.

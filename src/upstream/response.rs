@@ -14,6 +14,7 @@ use super::connection::{ActiveExchange, Duplex, TunnelHold};
 use super::detached::ResponseStream;
 use super::pool::InFlight;
 use super::pool::connection_use::{CONTENDED_GRACE, ConnectionUse};
+use super::server::ServerSpec;
 use crate::body::{BodyError, PolledFrame, may_be_trailer, retain_trailers};
 use crate::limiter::Permit;
 
@@ -97,6 +98,12 @@ impl ResponseBody {
         let (stream, hold) = self.stream.finish().and_then(ActiveExchange::into_tunnel)?;
         hold.connection_use().record_lasting();
         Some(ServerEnd { stream, has_waker: false, _request: self, hold })
+    }
+
+    /// The server that has sent the response.
+    #[must_use]
+    pub fn server_spec(&self) -> &ServerSpec {
+        self.in_flight.pool().server()
     }
 
     /// The server's authority, for messages.

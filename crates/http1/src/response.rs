@@ -18,7 +18,7 @@ const MAX_HEADERS: usize = 100;
 /// A response whose head is complete.
 #[derive(Debug)]
 pub struct ParsedResponse {
-    /// The head. For an interim response other than 101 it has no fields.
+    /// The head. Framing fields of an interim response other than 101 are not checked, and have no meaning.
     pub head: ResponseHead,
     /// How the end of the body is determined.
     pub framing: Framing,
@@ -52,9 +52,6 @@ pub fn parse_response(
     let status = response.code.and_then(|code| StatusCode::from_u16(code).ok()).ok_or(ParseError::Status)?;
     let mut head =
         ResponseHead { status, reason: None, version: Version::HTTP_11, fields: Fields::default() };
-    if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS {
-        return Ok(Some(ParsedResponse { head, framing: Framing::Empty, keeps_alive: true, length }));
-    }
     let is_http_10 = response.version == Some(0);
     if is_http_10 {
         head.version = Version::HTTP_10;
@@ -67,6 +64,9 @@ pub fn parse_response(
     let position = |part: &[u8]| (part.as_ptr().addr() - bytes.as_ptr().addr(), part.len());
     for line in response.headers.iter() {
         head.fields.add_line(position(line.name.as_bytes()), position(line.value));
+    }
+    if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS {
+        return Ok(Some(ParsedResponse { head, framing: Framing::Empty, keeps_alive: true, length }));
     }
     let framing = framing(&mut head, is_http_10, method)?;
     let keeps_alive = framing != Framing::UntilClose && keeps_alive(&head.fields, is_http_10);
@@ -165,14 +165,17 @@ mod tests {
     }
 
     #[test]
-    fn interim_responses_other_than_101_have_no_fields() {
+    fn framing_fields_of_interim_responses_have_no_meaning() {
         let interim = "HTTP/1.1 103 Early Hints\r\nLocation: x\r\nContent-Length: x\r\n\r\n";
         let parsed = parse(&Method::GET, &format!("{interim}HTTP/1.1 200 OK\r\n\r\n")).unwrap().unwrap();
         assert_eq!(
             (parsed.length, parsed.framing, parsed.keeps_alive),
             (interim.len(), Framing::Empty, true)
         );
-        assert!(parsed.head.fields.is_empty() && !parsed.head.fields.contains(LOCATION));
+        assert_eq!(parsed.head.fields.get(LOCATION), Some(&b"x"[..]));
+        let mut written = Vec::new();
+        crate::write_interim(&mut written, &parsed.head);
+        assert_eq!(written, b"HTTP/1.1 103 Early Hints\r\nlocation: x\r\n\r\n");
         let switching = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n";
         assert!(parse(&Method::GET, switching).unwrap().unwrap().head.fields.contains(UPGRADE));
     }

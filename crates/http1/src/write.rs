@@ -50,8 +50,7 @@ pub struct ResponseFraming {
 pub fn write_response(out: &mut Vec<u8>, head: &ResponseHead, framing: ResponseFraming, date: &[u8]) {
     let ResponseFraming { version, body, is_last } = framing;
     let is_http_10 = version == Version::HTTP_10;
-    out.extend_from_slice(if is_http_10 { b"HTTP/1.0 " } else { b"HTTP/1.1 " });
-    write_status(out, head);
+    write_status_line(out, head, version);
     let has_no_length = head.status.is_informational() || head.status == StatusCode::NO_CONTENT;
     if body == Framing::Empty && !has_no_length {
         // To HEAD and with 304: the length of the body that is not sent (RFC 9110 §8.6).
@@ -79,21 +78,18 @@ pub fn write_response(out: &mut Vec<u8>, head: &ResponseHead, framing: ResponseF
     out.extend_from_slice(b"\r\n");
 }
 
-/// Writes the status line after the version.
-fn write_status(out: &mut Vec<u8>, head: &ResponseHead) {
+fn write_status_line(out: &mut Vec<u8>, head: &ResponseHead, version: Version) {
+    out.extend_from_slice(if version == Version::HTTP_10 { b"HTTP/1.0 " } else { b"HTTP/1.1 " });
     out.extend_from_slice(head.status.as_str().as_bytes());
     out.push(b' ');
-    match &head.reason {
-        Some(reason) => out.extend_from_slice(reason),
-        None => out.extend_from_slice(head.status.canonical_reason().unwrap_or_default().as_bytes()),
-    }
+    let usual = || head.status.canonical_reason().unwrap_or_default().as_bytes();
+    out.extend_from_slice(head.reason.as_deref().unwrap_or_else(usual));
     out.extend_from_slice(b"\r\n");
 }
 
 /// Writes an interim response other than `100 Continue`, without framing fields.
 pub fn write_interim(out: &mut Vec<u8>, head: &ResponseHead) {
-    out.extend_from_slice(b"HTTP/1.1 ");
-    write_status(out, head);
+    write_status_line(out, head, Version::HTTP_11);
     write_fields(out, &head.fields);
     out.extend_from_slice(b"\r\n");
 }

@@ -47,6 +47,9 @@ pub(super) fn explain(
             let urls: Vec<String> = upstream.servers.iter().map(url).collect();
             list_servers(rows, upstream, first, &urls);
             explain_host(rows, upstream, rewrite, subject.head);
+            if rewrite.location {
+                rows.row("locations", "Location and cookies with the server's address get the client's view");
+            }
             explain_policy(rows, policy, &upstream.forward_policy());
             let upstream = Some(upstream.label().to_owned());
             ResponseInfo { kind: "forward", upstream, urls, ..ResponseInfo::default() }

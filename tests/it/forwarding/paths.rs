@@ -1,6 +1,6 @@
 //! Paths as they are sent upstream.
 
-use crate::support::{Tidegate, Upstream, get};
+use crate::support::{Tidegate, Upstream, command, get};
 use crate::upstream::setup::with_route;
 
 #[test]
@@ -59,4 +59,43 @@ fn a_path_that_escaping_makes_too_long_is_rejected() {
     assert_eq!(get(proxy.addr(), &quotes(31_000), &[]).status(), 400);
     assert_eq!(server.requests().len(), 1);
     assert!(server.requests()[0].start.starts_with("GET /%22%22"));
+}
+
+#[test]
+fn locations_and_cookies_of_a_server_lead_clients_back_to_the_proxy() {
+    // As an application does that knows its own address only: it sends clients to a login, which sets a cookie.
+    let server = Upstream::scripted(|caller| {
+        while let Ok(Some(request)) = caller.request() {
+            let host = request.header("host").unwrap_or_default().to_owned();
+            let path = request.start.split(' ').nth(1).unwrap_or_default().to_owned();
+            let has_cookie = request.header("cookie") == Some("session=1");
+            let head = match &*path {
+                "/base/login" => format!(
+                    "302 Found\r\nLocation: /base/home?a=b\r\nSet-Cookie: session=1; Domain={}; Path=/base/",
+                    host.split(':').next().unwrap_or_default()
+                ),
+                "/base/home?a=b" if has_cookie => "200 OK".to_owned(),
+                _ => format!("302 Found\r\nLocation: http://{host}/base/login"),
+            };
+            if caller.try_send(format!("HTTP/1.1 {head}\r\nContent-Length: 4\r\n\r\ndone")).is_err() {
+                return;
+            }
+        }
+    });
+    let proxy = Tidegate::start(&format!(
+        "[[routes]]\npath = \"/app/*\"\nupstream = \"{}/base\"\n\
+         rewrite = {{ strip_prefix = \"/app\", host = \"upstream\", location = true }}\n",
+        server.url()
+    ));
+    let response = get(proxy.addr(), "/app/x", &["Host: api.test"]);
+    assert_eq!(response.header("location"), Some("/app/login"));
+    let response = get(proxy.addr(), "/app/login", &["Host: api.test"]);
+    assert_eq!(response.header("location"), Some("/app/home?a=b"));
+    assert_eq!(response.header("set-cookie"), Some("session=1; Path=/app/"));
+    // curl follows the locations, and sends the cookie.
+    let output = command("curl")
+        .args(["-q", "-s", "-L", "-b", "", "--noproxy", "*", "-w", "%{url_effective}", &proxy.url("/app/x")])
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), format!("done{}", proxy.url("/app/home?a=b")));
 }

@@ -25,7 +25,8 @@ fn held(interim: String) -> (Upstream, Sender<()>) {
 
 #[test]
 fn early_hints_arrive_before_the_response() {
-    let (server, release) = held(format!("HTTP/1.1 100 Continue\r\n\r\n{HINTS}HTTP/1.1 102 Processing\r\n\r\n"));
+    let (server, release) =
+        held(format!("HTTP/1.1 100 Continue\r\n\r\n{HINTS}HTTP/1.1 102 Processing\r\n\r\n"));
     // A request that holds a slot is sent by a task of its own.
     let slots = "[limits.slots]\nalgorithm = \"concurrency\"\nmax_in_flight = 9\n";
     for limits in ["", "limits = [\"slots\"]\n"] {
