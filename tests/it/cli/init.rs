@@ -1,7 +1,7 @@
 //! `tidegate init`, and the schema of what it prints.
 
 use super::*;
-use crate::support::{Tidegate, Upstream, get};
+use crate::support::{Authority, Tidegate, Upstream, get};
 
 const PURPOSES: [&str; 4] = ["api", "login", "static", "llm"];
 
@@ -29,6 +29,27 @@ fn every_configuration_passes_a_strict_check() {
 }
 
 #[test]
+fn the_listeners_for_https_are_valid() {
+    let authority = Authority::new();
+    authority.sign("site");
+    let directory = authority.file("site.pem").parent().unwrap().to_owned();
+    let quickstart = std::fs::read_to_string(repository().join("config/quickstart.toml")).unwrap();
+    let printed = PURPOSES.map(|purpose| tidegate(&directory, &["init", "--for", purpose]).stdout);
+    for text in printed.into_iter().chain([quickstart]) {
+        let (before, after) = text.split_once("listen = \"127.0.0.1:8080\"\n").unwrap();
+        let (listeners, rest) = after.split_once("# [[listeners]]\n").unwrap().1.split_once("\n\n").unwrap();
+        let listeners = listeners.replace("# ", "").replace('#', "").replace("/etc/tidegate/", "");
+        std::fs::write(
+            directory.join("tidegate.toml"),
+            format!("{before}[[listeners]]\n{listeners}\n\n{rest}"),
+        )
+        .unwrap();
+        let checked = tidegate(&directory, &["check"]);
+        assert_eq!((checked.status, checked.stderr.as_str()), (0, ""), "{listeners}");
+    }
+}
+
+#[test]
 fn an_existing_file_is_kept() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("tidegate.toml");
@@ -45,7 +66,7 @@ fn an_existing_file_is_kept() {
 #[test]
 fn an_upstream_that_a_configuration_cannot_have_is_rejected() {
     for (upstream, error) in [
-        ("ftp://a", "the URL of a server starts with http:// or https://"),
+        ("ftp://a", "the URL of a server starts with http://, https://, srv:// or unix:/"),
         ("10.0.1.5:3000", "this is not a URL: it has no scheme"),
         ("http://127.0.0.1:8080", "requests would loop: 127.0.0.1:8080 is a listener of this file"),
     ] {
