@@ -1,5 +1,7 @@
 //! Routes of locations.
 
+use super::authorization::{Asked, authorization};
+use super::headers::{set_request_headers, set_response_headers};
 use super::keys::condition;
 use super::limits::{NginxLimits, Usage};
 use super::locations::{Location, locations};
@@ -10,7 +12,7 @@ use super::servers::Server;
 use super::template::{is_constant, redirect_location};
 use super::timeouts::set_times;
 use super::tree::Directive;
-use super::upstreams::{Passed, Upstreams};
+use super::upstreams::Upstreams;
 use super::variants::variants;
 use crate::model::{Condition, DenyStatus, TomlRoute, TomlTarget};
 use crate::note::Note;
@@ -24,6 +26,8 @@ pub(super) struct RouteMaker<'d> {
     pub upstreams: Upstreams<'d>,
     /// The limits and restrictions that apply in locations.
     pub applied: AppliedRestrictions,
+    /// The locations of the present server that its `auth_request` may name.
+    pub asked: Vec<Asked<'d>>,
 }
 
 impl<'d> RouteMaker<'d> {
@@ -36,6 +40,8 @@ impl<'d> RouteMaker<'d> {
             self.applied.add(scope.guards.iter().copied().filter(is_verified));
             scope.guards.retain(|guard| !is_verified(guard));
         }
+        let all = block.iter().filter(|directive| directive.name == "location");
+        self.asked = all.map(|location| (location, scope.within(location.directives()))).collect();
         let found = locations(block, &scope);
         let (mut routes, mut notes): (Vec<TomlRoute>, Vec<Note>) = (Vec::new(), remarks(block).collect());
         if let Some(returned) = find(block, "return") {
@@ -84,6 +90,12 @@ impl<'d> RouteMaker<'d> {
         }
         let mut route = TomlRoute { path: location.path.clone(), ..TomlRoute::default() };
         route.notes.push(directive.origin());
+        if scope.guards.iter().any(|guard| guard.name == "internal") {
+            // Clients get 404, whatever the location does with requests of nginx itself.
+            self.applied.add(scope.guards.iter().copied());
+            let refused = guard(&mut route, scope);
+            return refused.into_iter().chain(self.limited(route, scope, server)).collect();
+        }
         route.notes.extend(remarks(directive.directives()));
         set_response_headers(&mut route, scope);
         match max_body(scope) {
@@ -97,17 +109,21 @@ impl<'d> RouteMaker<'d> {
             routes.push(route);
             return routes;
         }
-        if let Some(pass) = find(directive.directives(), "proxy_pass") {
+        let pass = find(directive.directives(), "proxy_pass");
+        let is_forwarding = pass.is_some();
+        if let Some(pass) = pass {
             match self.upstreams.passed(pass, location.prefix) {
                 Ok(passed) => {
+                    route.target = TomlTarget::Upstream(passed.upstream.clone());
+                    self.authorize(&mut route, scope);
                     set_request_headers(&mut route, &passed, scope);
                     set_times(&mut route, scope);
                     route.strip_prefix = passed.strip_prefix;
-                    route.target = TomlTarget::Upstream(passed.upstream);
                 }
                 Err(note) => {
                     route.notes.push(note);
                     route.target = TomlTarget::missing();
+                    self.authorize(&mut route, scope);
                 }
             }
         } else {
@@ -121,8 +137,32 @@ impl<'d> RouteMaker<'d> {
             route.target = TomlTarget::missing();
         }
         self.applied.add(scope.guards.iter().copied());
-        let refused = guard(&mut route, scope);
+        let mut others = scope.clone();
+        if is_forwarding && !is_any(scope) {
+            others.guards.retain(|guard| guard.name != "auth_request");
+        }
+        let refused = guard(&mut route, &others);
         refused.into_iter().chain(self.limited(route, scope, server)).collect()
+    }
+
+    /// Has the requests of a route authorized, if an `auth_request` applies that can be converted.
+    fn authorize(&mut self, route: &mut TomlRoute, scope: &Scope<'d>) {
+        let guard = scope.guards.iter().find(|guard| guard.name == "auth_request" && !is_any(scope));
+        let Some(guard) = guard else { return };
+        match authorization(guard, &self.asked, &mut self.upstreams) {
+            Ok(authorization) => {
+                route.authorization = Some(authorization);
+                route.notes.push(guard.origin());
+                let text = "The client gets the response of the authorization server, also a redirect or 429, and 503 for others; of nginx it \
+                            gets a page of its own for 401 and 403, and 500 for others.";
+                route.notes.push(Note::text(text));
+            }
+            Err(reason) => {
+                let reason = format!("{reason}: all requests get 501 until you replace it");
+                route.notes.push(guard.finding(reason));
+                route.target = TomlTarget::missing();
+            }
+        }
     }
 
     /// A route with its limits: several routes, if some limits apply to some requests only.
@@ -178,11 +218,16 @@ impl<'d> RouteMaker<'d> {
     }
 }
 
+/// Whether one of the restrictions suffices that let a request pass.
+fn is_any(scope: &Scope<'_>) -> bool {
+    scope.last("satisfy").is_some_and(|satisfy| satisfy.arg(0) == "any")
+}
+
 /// Restricts access to a route as nginx does: returns routes for the requests that are refused. Where that is not possible the
 /// route becomes inaccessible, because its requests must not pass without the restriction.
 fn guard(route: &mut TomlRoute, scope: &Scope<'_>) -> Vec<TomlRoute> {
     let denies_all = |guard: &&Directive| guard.name == "deny" && guard.arg(0) == "all";
-    let is_any = scope.last("satisfy").is_some_and(|satisfy| satisfy.arg(0) == "any");
+    let is_any = is_any(scope);
     let is_closed =
         scope.guards.iter().any(denies_all) && scope.guards.iter().all(|guard| guard.name != "allow");
     if is_closed && !is_any {
@@ -214,6 +259,11 @@ fn guard(route: &mut TomlRoute, scope: &Scope<'_>) -> Vec<TomlRoute> {
             };
             respond(&mut of_guard, returned);
             refused.push(of_guard);
+            continue;
+        }
+        if guard.name == "internal" {
+            route.notes.push(guard.origin());
+            route.target = TomlTarget::Respond { status: 404, body: String::new() };
             continue;
         }
         let reason = "it restricts access, which tidegate can't do in this way: all requests get 501 until you replace it";
@@ -315,52 +365,6 @@ fn respond(route: &mut TomlRoute, returned: &Directive) {
         route.notes.push(returned.finding("a response of tidegate has a status from 200 to 599"));
     } else {
         route.target = TomlTarget::Respond { status, body: text.to_owned() };
-    }
-}
-
-/// Headers that tidegate sets itself, with the values of nginx that mean the same.
-const OWN: [(&str, &[&str]); 4] = [
-    ("x-forwarded-for", &["$proxy_add_x_forwarded_for", "$remote_addr"]),
-    ("x-forwarded-proto", &["$scheme"]),
-    ("x-forwarded-host", &["$host", "$http_host"]),
-    ("upgrade", &["$http_upgrade"]),
-];
-
-/// Sets the headers of requests on their way to a server.
-fn set_request_headers(route: &mut TomlRoute, passed: &Passed, scope: &Scope<'_>) {
-    route.rewrite_host.clone_from(&passed.host);
-    for directive in scope.all("proxy_set_header") {
-        let (name, value) = (directive.arg(0).to_ascii_lowercase(), directive.arg(1));
-        let is_own = OWN.iter().any(|(own, values)| name == *own && values.contains(&value));
-        match (&*name, value) {
-            ("host", "$host" | "$http_host") => route.rewrite_host = None,
-            // The first is the default; tidegate forwards WebSockets without the second.
-            ("host", "$proxy_host") | ("connection", _) => {}
-            ("host", _) if is_constant(value) && !value.is_empty() => {
-                route.rewrite_host = Some(value.to_owned());
-            }
-            _ if is_own => {}
-            (_, "") => route.remove_headers.push(name),
-            _ if is_constant(value) && name != "host" => route.set_headers.push((name, value.to_owned())),
-            ("x-real-ip", "$remote_addr") => {
-                let reason =
-                    "servers find the address of the client in X-Forwarded-For and Forwarded instead";
-                route.notes.push(directive.finding(reason));
-            }
-            _ => route.notes.push(directive.finding("headers of a route have constant values")),
-        }
-    }
-}
-
-/// Sets the headers of responses.
-fn set_response_headers(route: &mut TomlRoute, scope: &Scope<'_>) {
-    for directive in scope.all("add_header") {
-        let (name, value) = (directive.arg(0).to_ascii_lowercase(), directive.arg(1));
-        if !is_constant(value) {
-            route.notes.push(directive.finding("headers of a route have constant values"));
-        } else if !value.is_empty() {
-            route.set_response_headers.push((name, value.to_owned()));
-        }
     }
 }
 
