@@ -52,7 +52,7 @@ keys! {
     CacheKeys {
         /// The time from the response
         lasts("for"): Duration<MILLISECOND, DAY>, required "30s";
-        /// A [key part](limits.md#key-parts), or several: everything by which the authorization server decides. A request
+        /// A [key part](key-parts.md), or several: everything by which the authorization server decides. A request
         /// without one of them is asked about
         key: Either<Text, List<Text>>, required "header:authorization";
     }
@@ -153,7 +153,7 @@ fn warn_of_key(item: Item<'_>, key: &KeySpec, send: Option<&[HeaderName]>) {
     };
     let missing = match send {
         Some(names) => names.iter().find(|name| !is_keyed(name)).map(|name| format!("the header `{name}`")),
-        None => Some("other headers".to_owned()),
+        None => Some("any other header".to_owned()),
     };
     if let Some(missing) = missing {
         let title = format!(

@@ -2,10 +2,10 @@
 
 use std::net::TcpListener;
 
-use http::Request;
+use http::{Request, Response};
 
 use super::setup::{ROUTE, ask, config, proxy, says, server};
-use crate::support::{Client, Collector, Http2, Tidegate, Upstream, attribute, eventually, get};
+use crate::support::{Client, Collector, Http2, Http2Server, Tidegate, Upstream, attribute, eventually, get};
 
 const COPY: &str = "copy = [\"x-user\", \"x-groups\"]";
 
@@ -169,6 +169,20 @@ fn requests_over_http2_and_calls_of_grpc_are_authorized() {
     }
     assert_eq!(auth.requests()[0].header("x-forwarded-method"), Some("POST"));
     assert_eq!(upstream.received(), 1);
+}
+
+#[test]
+fn the_server_may_speak_http2() {
+    let auth = Http2Server::start(h2::server::Builder::new(), None, |(request, mut respond)| async move {
+        let is_asked = request.uri().path() == "/verify" && request.headers()["x-forwarded-uri"] == "/a";
+        let status = if is_asked && request.headers()["authorization"] == "ok" { 200 } else { 403 };
+        let response = Response::builder().status(status).header("x-user", "ann").body(()).unwrap();
+        respond.send_response(response, true).unwrap();
+    });
+    let upstream = Upstream::echo();
+    let proxy = proxy(&auth.url(), &upstream, COPY, &format!("protocol = \"h2\"\n{ROUTE}"));
+    assert_eq!(ask(&proxy, "/a", "ok").echoed().header("x-user"), Some("ann"));
+    assert_eq!(ask(&proxy, "/a", "other").status(), 403);
 }
 
 #[test]

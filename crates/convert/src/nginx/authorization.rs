@@ -5,6 +5,7 @@ use super::template::is_constant;
 use super::timeouts::milliseconds;
 use super::tree::Directive;
 use super::upstreams::Upstreams;
+use crate::duration;
 use crate::model::TomlAuthorization;
 
 /// Directives of the location that say nothing about what is asked.
@@ -72,13 +73,14 @@ pub(super) fn authorization<'d>(
         .asked(pass)
         .ok_or_else(|| format!("`{}` of its location can't be converted", pass.text()))?;
     let sends_headers = !is_off("proxy_pass_request_headers");
-    let timeout = scope.last("proxy_read_timeout").and_then(|it| milliseconds(&it.args.join(" ")));
+    let read_timeout = scope.last("proxy_read_timeout").and_then(|it| milliseconds(&it.args.join(" ")));
+    let read_timeout = read_timeout.filter(|it| *it > 0).unwrap_or(LONGEST);
     Ok(TomlAuthorization {
         upstream,
         path: path.unwrap_or_else(|| uri.to_owned()),
         send: sends_headers.then(|| "*".to_owned()).into_iter().collect(),
         copy: Vec::new(),
-        timeout: format!("{}ms", timeout.filter(|it| *it > 0).unwrap_or(LONGEST).min(LONGEST)),
+        timeout: duration::timeout(read_timeout.min(LONGEST)).unwrap_or_else(|| "60s".to_owned()),
         is_first: false,
     })
 }

@@ -91,10 +91,13 @@ impl<'d> RouteMaker<'d> {
         let mut route = TomlRoute { path: location.path.clone(), ..TomlRoute::default() };
         route.notes.push(directive.origin());
         if scope.guards.iter().any(|guard| guard.name == "internal") {
-            // Clients get 404, whatever the location does with requests of nginx itself.
+            // Clients get 404 before all else.
+            route.target = TomlTarget::Respond { status: 404, body: String::new() };
             self.applied.add(scope.guards.iter().copied());
-            let refused = guard(&mut route, scope);
-            return refused.into_iter().chain(self.limited(route, scope, server)).collect();
+            route.notes.extend(scope.guards.iter().map(|guard| guard.origin()));
+            let reason = "its location is internal: no request of a client gets there";
+            route.notes.extend(self.applied.notes(directive.directives(), reason));
+            return vec![route];
         }
         route.notes.extend(remarks(directive.directives()));
         set_response_headers(&mut route, scope);
@@ -109,26 +112,33 @@ impl<'d> RouteMaker<'d> {
             routes.push(route);
             return routes;
         }
+        self.forward(&mut route, location);
+        self.applied.add(scope.guards.iter().copied());
+        let refused = guard(&mut route, scope);
+        refused.into_iter().chain(self.limited(route, scope, server)).collect()
+    }
+
+    /// Makes a route forward requests as its location does.
+    fn forward(&mut self, route: &mut TomlRoute, location: &Location<'d>) {
+        let (directive, scope) = (location.directive, &location.scope);
+        let is_authorized = self.authorize(route, scope);
         let pass = find(directive.directives(), "proxy_pass");
-        let is_forwarding = pass.is_some();
-        if let Some(pass) = pass {
-            match self.upstreams.passed(pass, location.prefix) {
-                Ok(passed) => {
+        let passed = pass.map(|pass| self.upstreams.passed(pass, location.prefix));
+        route.target = TomlTarget::missing();
+        match passed {
+            Some(Ok(passed)) => {
+                if is_authorized {
                     route.target = TomlTarget::Upstream(passed.upstream.clone());
-                    self.authorize(&mut route, scope);
-                    set_request_headers(&mut route, &passed, scope);
-                    set_times(&mut route, scope);
-                    route.strip_prefix = passed.strip_prefix;
                 }
-                Err(note) => {
-                    route.notes.push(note);
-                    route.target = TomlTarget::missing();
-                    self.authorize(&mut route, scope);
-                }
+                set_request_headers(route, &passed, scope);
+                set_times(route, scope);
+                route.strip_prefix = passed.strip_prefix;
             }
-        } else {
-            route.notes.push(directive.finding("it does not forward requests by proxy_pass: they get 501"));
-            route.target = TomlTarget::missing();
+            Some(Err(note)) => route.notes.push(note),
+            None => {
+                let reason = "it does not forward requests by proxy_pass: they get 501";
+                route.notes.push(directive.finding(reason));
+            }
         }
         if directive.directives().iter().any(rewrites) {
             route.notes.push(Note::text(
@@ -136,31 +146,24 @@ impl<'d> RouteMaker<'d> {
             ));
             route.target = TomlTarget::missing();
         }
-        self.applied.add(scope.guards.iter().copied());
-        let mut others = scope.clone();
-        if is_forwarding && !is_any(scope) {
-            others.guards.retain(|guard| guard.name != "auth_request");
-        }
-        let refused = guard(&mut route, &others);
-        refused.into_iter().chain(self.limited(route, scope, server)).collect()
     }
 
-    /// Has the requests of a route authorized, if an `auth_request` applies that can be converted.
-    fn authorize(&mut self, route: &mut TomlRoute, scope: &Scope<'d>) {
-        let guard = scope.guards.iter().find(|guard| guard.name == "auth_request" && !is_any(scope));
-        let Some(guard) = guard else { return };
+    /// Has the requests of a route authorized, if an `auth_request` applies. Returns whether tidegate can do so.
+    fn authorize(&mut self, route: &mut TomlRoute, scope: &Scope<'d>) -> bool {
+        let Some(guard) = scope.guards.iter().find(|guard| is_asked(guard, scope)) else { return true };
         match authorization(guard, &self.asked, &mut self.upstreams) {
             Ok(authorization) => {
                 route.authorization = Some(authorization);
                 route.notes.push(guard.origin());
-                let text = "The client gets the response of the authorization server, also a redirect or 429, and 503 for others; of nginx it \
-                            gets a page of its own for 401 and 403, and 500 for others.";
+                let text = "Clients get 401, 403, 429 and redirects from the authorization server, and 503 if it responds otherwise; of nginx \
+                            they get pages of its own for 401 and 403, and 500 otherwise.";
                 route.notes.push(Note::text(text));
+                true
             }
             Err(reason) => {
                 let reason = format!("{reason}: all requests get 501 until you replace it");
                 route.notes.push(guard.finding(reason));
-                route.target = TomlTarget::missing();
+                false
             }
         }
     }
@@ -218,6 +221,11 @@ impl<'d> RouteMaker<'d> {
     }
 }
 
+/// Whether a restriction is an authorization server that has to allow each request.
+fn is_asked(guard: &Directive, scope: &Scope<'_>) -> bool {
+    guard.name == "auth_request" && !is_any(scope)
+}
+
 /// Whether one of the restrictions suffices that let a request pass.
 fn is_any(scope: &Scope<'_>) -> bool {
     scope.last("satisfy").is_some_and(|satisfy| satisfy.arg(0) == "any")
@@ -247,6 +255,9 @@ fn guard(route: &mut TomlRoute, scope: &Scope<'_>) -> Vec<TomlRoute> {
     let is_converted = by_address.is_some();
     let mut refused = by_address.unwrap_or_default();
     for guard in scope.guards.iter().filter(|guard| !is_converted || !is_address(guard)) {
+        if is_asked(guard, scope) {
+            continue;
+        }
         if let Some(condition) = refusal(guard)
             && let [returned] = guard.directives()
         {
@@ -259,11 +270,6 @@ fn guard(route: &mut TomlRoute, scope: &Scope<'_>) -> Vec<TomlRoute> {
             };
             respond(&mut of_guard, returned);
             refused.push(of_guard);
-            continue;
-        }
-        if guard.name == "internal" {
-            route.notes.push(guard.origin());
-            route.target = TomlTarget::Respond { status: 404, body: String::new() };
             continue;
         }
         let reason = "it restricts access, which tidegate can't do in this way: all requests get 501 until you replace it";
