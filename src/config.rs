@@ -4,6 +4,7 @@ mod acme;
 mod acme_names;
 mod admin;
 mod answers;
+mod authorize;
 mod client_ip;
 mod conditions;
 mod consumers;

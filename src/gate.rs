@@ -68,7 +68,7 @@ pub use path_pattern::{PathPattern, PatternError};
 pub use plan::{DescriptorError, DescriptorPlan, RequestPlan, RouteMatch};
 use plan::{LimitMatches, PlanInput, refusal};
 pub use query::{MAX_PARAMETERS, Query};
-pub use route::{RequestView, Route, Unmet};
+pub use route::{Awaited, RequestView, Route, Unmet};
 use route_match::find_match;
 pub use route_match::requested_host;
 pub use rules::{KeyRule, Match, Rules};
@@ -173,7 +173,7 @@ impl Gate {
             return Err(RequestError::TooLarge);
         }
         let limits = route.map_or(&self.default_limits, |route| &route.limits);
-        let awaits_body = body.is_none() && route.is_some_and(|route| !route.body_fields.is_empty());
+        let is_awaiting = body.is_none() && route.is_some_and(|route| route.awaits.is_some());
         let mut subject = self.subject(client, head, &matched, &location);
         subject.body = body;
         if let Some(recorded) = recorded {
@@ -184,7 +184,7 @@ impl Gate {
             subject.identity.error = unread;
         }
         // A plan that was made again is never partial: what could not be read is an error of its identity.
-        let is_partial = (awaits_body || is_unread) && unread.is_none();
+        let is_partial = (is_awaiting || is_unread) && unread.is_none();
         let LimitMatches { charges, exempt, missing } = if is_partial {
             self.matcher().match_early(limits, &subject)?
         } else {
@@ -195,7 +195,6 @@ impl Gate {
             matched,
             client: location.address,
             body,
-            awaits_body,
             is_partial,
             charges,
             exempt,

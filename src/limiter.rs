@@ -126,6 +126,12 @@ impl Limiter {
         self.client.consumer_record(hash).await
     }
 
+    /// The permit of a request that the proxy itself makes to an authorization server. No limit counts it.
+    #[must_use]
+    pub fn permit_authorization(&self) -> Permit {
+        Permit::unlimited()
+    }
+
     /// Decides a request: all of its charges are made, or none.
     pub async fn decide(&self, limits: &Limits, charges: &[Charge]) -> Admission {
         if charges.is_empty() {

@@ -2,6 +2,9 @@
 //! or rejects it, and returns the response. The pipeline is in `proxy::exchange`.
 
 mod active;
+mod authorization;
+mod authorization_cache;
+mod authorize;
 mod client;
 mod client_body;
 mod consumer_forwarding;
@@ -49,6 +52,9 @@ mod upstream_failure;
 mod via;
 
 pub use active::ActiveProxy;
+pub use authorization::{
+    AuthorizationCaching, AuthorizationOrder, AuthorizationRule, OnFailure, SentHeaders,
+};
 pub use client::{ClientConnection, ClientTimeouts};
 pub use client_body::ClientBody;
 pub use consumer_forwarding::ConsumerForwarding;
@@ -66,7 +72,9 @@ pub(crate) use rejection::Rejection;
 pub use response::ProxyResponse;
 pub use response_body::{FrameStream, ReplyBody};
 pub use response_policy::{CustomReplies, CustomReply, RateHeaders, ResponsePolicy};
-pub use route_action::{ForwardTarget, HeaderEdits, PathTemplate, Rewrite, RouteAction, Target, Upgrades};
+pub use route_action::{
+    AuthorizedTarget, ForwardTarget, HeaderEdits, PathTemplate, Rewrite, RouteAction, Target, Upgrades,
+};
 pub use service::{ServiceBody, ServiceReply, ServiceRequest, UnreadBody, limit_headers};
 pub use snapshot::{ConfigSnapshot, Proxy, ProxyConfig};
 pub use template::{Escaping, Template};

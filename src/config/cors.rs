@@ -16,9 +16,6 @@ use crate::http1::parse_decimal;
 use crate::id_vec::IdVec;
 use crate::proxy::{CorsPolicy, CorsRules, OriginPattern, Origins};
 
-/// Matches everything in a list.
-const ALL: &str = "*";
-
 keys! {
     /// The keys of `[cors]`.
     CorsKeys {
@@ -64,9 +61,9 @@ pub(super) fn cors(item: Item<'_>, label: &str) -> Option<CorsPolicy> {
     let table = Table::<CorsKeys>::of(item, label)?;
     let credentials = table.credentials().read();
     let origins = table.origins().with(|item| origins(item, credentials == Some(true)));
-    let methods = all_or(table.methods().item(), headers::method);
-    let names = all_or(table.headers().item(), header_name);
-    let exposed = all_or(table.expose_headers().item(), header_name);
+    let methods = headers::all_or(table.methods().item(), headers::method);
+    let names = headers::all_or(table.headers().item(), header_name);
+    let exposed = headers::all_or(table.expose_headers().item(), header_name);
     let exposed = exposed.and_then(|names| exposed_value(&table, names, credentials == Some(true)));
     let max_age = table.max_age().read();
     table.close();
@@ -78,24 +75,6 @@ pub(super) fn cors(item: Item<'_>, label: &str) -> Option<CorsPolicy> {
         credentials: credentials?,
         max_age: HeaderValue::from(max_age?.as_secs()),
     })
-}
-
-/// Reads a list; none if it is `["*"]`.
-fn all_or<T>(item: Item<'_>, read: impl Fn(Item<'_>) -> Option<T>) -> Result<Option<Vec<T>>, Reported> {
-    let elements = item.list("put the names in brackets: [\"x-name\"]").ok_or(Reported)?;
-    let all = elements.iter().find(|element| element.is_text(ALL));
-    match all {
-        Some(_) if elements.len() == 1 => Ok(None),
-        Some(all) => {
-            let problem = all.error("`*` stands for all: the others have no effect");
-            item.reader.report(problem.help("write [\"*\"]"));
-            Err(Reported)
-        }
-        None => {
-            let read: Vec<Option<T>> = elements.into_iter().map(read).collect();
-            read.into_iter().collect::<Option<_>>().map(Some).ok_or(Reported)
-        }
-    }
 }
 
 fn header_name(item: Item<'_>) -> Option<HeaderName> {
@@ -122,20 +101,23 @@ fn exposed_value(
             table.reader.report(problem.help("name the headers that pages read"));
             Err(Reported)
         }
-        None => Ok(Some(HeaderValue::from_static(ALL))),
+        None => Ok(Some(HeaderValue::from_static(headers::ALL))),
         Some(names) => Ok((!names.is_empty()).then(|| list_value(&names))),
     }
 }
 
 fn origins(item: Item<'_>, has_credentials: bool) -> Option<Origins> {
     let elements = item.list("put the origins in brackets: [\"https://app.example.com\"]")?;
-    let any = elements.iter().find(|element| element.is_text(ALL));
+    let any = elements.iter().find(|element| element.is_text(headers::ALL));
     if elements.is_empty() {
         let problem = item.error("no page could read a response: the list is empty");
         return item.reject(problem.help("name an origin, or write cors = \"off\" in the routes"));
     }
-    let patterns: Vec<Option<OriginPattern>> =
-        elements.iter().filter(|element| !element.is_text(ALL)).map(|element| origin(*element)).collect();
+    let patterns: Vec<Option<OriginPattern>> = elements
+        .iter()
+        .filter(|element| !element.is_text(headers::ALL))
+        .map(|element| origin(*element))
+        .collect();
     if let Some(any) = any.filter(|_| has_credentials) {
         let problem = any.error("`*` can't be an origin with `credentials`: browsers do not accept that");
         return any.reject(problem.help("name the origins, such as \"https://*.example.com\""));

@@ -8,7 +8,7 @@ use http::{HeaderValue, Method};
 use super::item::{Item, TextItem};
 use super::keys::{DeclaredKeys, TableKeys, keys};
 use super::report::Problem;
-use super::table::{Name, Table, entries};
+use super::table::{Name, Reported, Table, entries};
 use crate::proxy::HeaderEdits;
 
 /// Headers of one connection, or of the framing of one message: the proxy writes them itself.
@@ -22,6 +22,9 @@ pub(super) const OWN: [&str; 8] = [
     "keep-alive",
     "proxy-connection",
 ];
+
+/// Matches everything in a list.
+pub(super) const ALL: &str = "*";
 
 keys! {
     /// The keys of `response_headers`.
@@ -170,6 +173,27 @@ pub(super) fn value(text: &TextItem<'_>) -> Option<HeaderValue> {
     })?;
     value.set_sensitive(text.from_env);
     Some(value)
+}
+
+/// Reads a list; none if it is `["*"]`.
+pub(super) fn all_or<T>(
+    item: Item<'_>,
+    read: impl Fn(Item<'_>) -> Option<T>,
+) -> Result<Option<Vec<T>>, Reported> {
+    let elements = item.list("put the names in brackets: [\"x-name\"]").ok_or(Reported)?;
+    let all = elements.iter().find(|element| element.is_text(ALL));
+    match all {
+        Some(_) if elements.len() == 1 => Ok(None),
+        Some(all) => {
+            let problem = all.error("`*` stands for all: the others have no effect");
+            item.reader.report(problem.help("write [\"*\"]"));
+            Err(Reported)
+        }
+        None => {
+            let read: Vec<Option<T>> = elements.into_iter().map(read).collect();
+            read.into_iter().collect::<Option<_>>().map(Some).ok_or(Reported)
+        }
+    }
 }
 
 /// Reads a list of methods.

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-pub(super) use self::key::part;
+pub(super) use self::key::{key, part};
 pub(super) use self::limit_keys::{LimitKeys, NumbersKeys};
 pub(super) use self::names::Naming;
 

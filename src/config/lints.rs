@@ -1,6 +1,7 @@
 //! Checks of all sections of a file together: errors, and warnings of what is valid but suspicious. Key parts that need another
 //! section are checked here.
 
+mod authorization;
 mod limits;
 mod listeners;
 mod routes;
@@ -18,7 +19,8 @@ use crate::tls::ServerTls;
 type Lint = fn(&Sections<'_>) -> Vec<Problem>;
 
 /// For a file of a proxy whose routes could be read.
-const OF_ROUTES: [Lint; 19] = [
+const OF_ROUTES: [Lint; 20] = [
+    authorization::order,
     slashes::bypassed,
     limits::uncharged,
     routes::cors_headers,

@@ -176,6 +176,7 @@ pub(super) fn times(table: &Table<'_, RouteKeys>) -> Option<impl Fn(ForwardPolic
 pub(super) fn reject_upstream_keys(table: &Table<'_, RouteKeys>, action: &str) {
     let edits = [table.rewrite().given(), table.request_headers().given(), table.upgrades().given()];
     let times = [
+        table.authorize().given(),
         table.response_timeout().given(),
         table.stall_timeout().given(),
         table.total_timeout().given(),

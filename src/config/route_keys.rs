@@ -2,6 +2,7 @@
 
 use http::StatusCode;
 
+use super::authorize::AuthorizeKeys;
 use super::cors::CorsKeys;
 use super::deny_status::DenyStatusKind;
 use super::geo::{Asn, AsnNotKeys, CountryNotKeys};
@@ -76,6 +77,9 @@ keys! {
         /// `"token"` for a valid token of `[jwt]`, or a claim with one of some values, such as
         /// `{ claim = "scope", values = ["orders:read"] }`; see [required tokens](jwt.md#required-tokens)
         require: Either<Choice<RequireWords>, KeyTable<RequireKeys>>;
+        /// An authorization server that has to allow the requests before they are forwarded, such as
+        /// `{ upstream = "auth", path = "/verify", copy = ["x-user"] }`; see [external authorization](../authorize.md)
+        authorize: KeyTable<AuthorizeKeys>;
         /// Replaces `[cors]` for this route; `"off"` leaves CORS to the upstream
         cors: Either<Choice<OffWords>, KeyTable<CorsKeys>>, or "as `[cors]` says";
         /// The name of an upstream, or a URL

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use http::StatusCode;
 
+use super::authorize::authorize;
 use super::conditions::{self, conditions};
 use super::consumers::ReadConsumers;
 use super::cors::{RouteCors, route_cors};
@@ -19,9 +20,9 @@ use super::route_keys::{RespondKeys, RespondWords, RouteKeys};
 use super::table::{AnyTable, Table};
 use super::upstreams::{ReadKey, ReadUpstreams};
 use super::{headers, jwt, redirects, route_actions};
-use crate::gate::{Access, KeyPart, PathPattern, PatternError, Route};
+use crate::gate::{Access, Awaited, KeyPart, PathPattern, PatternError, Route};
 use crate::limit::PolicyId;
-use crate::proxy::{ForwardTarget, RouteAction, Target};
+use crate::proxy::{AuthorizedTarget, ForwardTarget, RouteAction, Target};
 use crate::server::ListenerSpec;
 
 /// The most limits of one route: all of them are decided in one call.
@@ -105,7 +106,8 @@ fn route(number: usize, item: Item<'_>, names: &mut RouteNames<'_>) -> Option<Re
     let slash_span = table.encoded_slash().given().map(Item::span);
     table.close();
     let (conditions, limits) = (conditions?, limits?);
-    let body_fields = names.limits.body_fields(&limits);
+    let action = action?;
+    let awaits = Awaited::new(names.limits.body_fields(&limits), action.target.awaited_headers());
     let route = Route {
         name: name.ok()?.unwrap_or_else(|| number.to_string()).into(),
         listener: conditions.listener,
@@ -124,9 +126,9 @@ fn route(number: usize, item: Item<'_>, names: &mut RouteNames<'_>) -> Option<Re
         max_body: max_body.ok()?.map(|most| most as u64),
         access: access?,
         token: token.ok()?,
-        body_fields,
+        awaits,
     };
-    let action = RouteAction { deny_status: deny_status.ok()?, ..action? };
+    let action = RouteAction { deny_status: deny_status.ok()?, ..action };
     Some(ReadRoute { route, action, cors: cors?, span, name_span, slash_span })
 }
 
@@ -270,6 +272,7 @@ fn action(
     let response_headers = headers::response_edits(table.response_headers().given());
     let (rewrite, times) = (rewrite(table.rewrite().given(), path), route_actions::times(table));
     let upgrades = route_actions::upgrades(table.upgrades().given());
+    let authorization = table.authorize().with(|item| authorize(item, upstreams));
     let upstream = table.upstream().given().map(|item| (item, upstreams.resolve(item)));
     let response = table.respond().given().map(|item| respond(table, item, path));
     let blocks = table.block().read();
@@ -282,7 +285,11 @@ fn action(
             }
             let policy = times?(upstreams.forward_policy(id)?);
             let (key, upgrades) = (key.map(|key| key.spec.clone()), upgrades?);
-            Target::Forward(ForwardTarget { upstream: id?, rewrite: rewrite?, key, policy, upgrades })
+            let target = ForwardTarget { upstream: id?, rewrite: rewrite?, key, policy, upgrades };
+            match authorization.ok()? {
+                Some(rule) => Target::Authorize(Box::new(AuthorizedTarget { rule, target })),
+                None => Target::Forward(target),
+            }
         }
         (None, Some(response)) => {
             route_actions::reject_upstream_keys(table, "respond");

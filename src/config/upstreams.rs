@@ -11,7 +11,7 @@ use std::path::Path;
 use http::Uri;
 use rustls::pki_types::ServerName;
 
-pub(super) use self::resilience::ReadKey;
+pub(super) use self::resilience::{ReadKey, path};
 
 use self::spec::{ALPN_HTTP_1, DefaultTls, upstream};
 pub(super) use self::spec::{UpstreamKeys, with_defaults};

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use http::header::HeaderName;
+use http::header::{COOKIE, HeaderName};
 
 use super::body_fields::BodyField;
 use super::json_pointer::JsonPointer;
@@ -169,6 +169,8 @@ impl KeyPart {
         match self {
             Self::Body(_) => subject.body.is_none(),
             Self::Consumer => subject.identity.error == Some(ConsumerError::NotFetched),
+            Self::Header(name) => subject.awaits_header(name),
+            Self::Cookie(_) => subject.awaits_header(&COOKIE),
             _ => false,
         }
     }

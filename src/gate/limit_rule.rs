@@ -155,10 +155,12 @@ impl LimitRule {
         self.rules.on_keys(&whole, &first_parts)
     }
 
-    /// Whether the body or the consumer must be read before the charge of a request is known.
+    /// Whether the charge of a request is known only when its body or its consumer is read, or an authorization server has set
+    /// a header.
     pub(super) fn awaits(&self, subject: &Subject<'_>) -> bool {
         let tiers_by = self.tiers.as_ref().map(|tiers| &tiers.by);
-        self.key.parts.iter().chain(tiers_by).any(|part| part.is_awaited(subject))
+        let is_cost_awaited = matches!(&self.cost, Cost::Header { name, .. } if subject.awaits_header(name));
+        is_cost_awaited || self.key.parts.iter().chain(tiers_by).any(|part| part.is_awaited(subject))
     }
 
     /// Whether a request is blocked, also if its body or consumer is read later: by its client's address, or by the first part of its key.

@@ -39,9 +39,8 @@ pub struct RequestPlan<'a> {
     pub client: IpAddr,
     /// The fields of the body that the limits name, if it was read.
     pub body: Option<&'a BodyFields>,
-    /// Whether the limits name fields of the body, which was not read.
-    pub awaits_body: bool,
-    /// Whether something has to be read before the request is planned again: its consumer from Redis, or its body.
+    /// Whether the request has to be planned again when more is known: its consumer from Redis, its body, or the decision of an
+    /// authorization server.
     pub is_partial: bool,
     /// The charges of the limits; in a partial plan only of those that do not depend on what has to be read.
     pub charges: Charges,

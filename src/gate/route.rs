@@ -1,6 +1,7 @@
 //! Routes: whether a request meets their conditions, and which it does not meet.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use http::Method;
 use http::header::HeaderName;
@@ -54,8 +55,26 @@ pub struct Route {
     pub access: Access,
     /// What it requires of the token of a request.
     pub token: Option<TokenRule>,
+    /// What the limits may have to await; none for most routes.
+    pub awaits: Option<Box<Awaited>>,
+}
+
+/// What has to be known of a request beside its head before the limits of its route are decided.
+#[derive(Clone, Debug, Default)]
+pub struct Awaited {
     /// The fields of the body that the limits count by.
     pub body_fields: Box<[BodyField]>,
+    /// The headers that an authorization server sets, if it decides before the limits.
+    pub authorization: Option<Arc<[HeaderName]>>,
+}
+
+impl Awaited {
+    /// What a route awaits; none if that is nothing.
+    #[must_use]
+    pub fn new(body_fields: Box<[BodyField]>, authorization: Option<Arc<[HeaderName]>>) -> Option<Box<Self>> {
+        let is_needed = !body_fields.is_empty() || authorization.is_some();
+        is_needed.then(|| Box::new(Self { body_fields, authorization }))
+    }
 }
 
 impl Route {
@@ -80,8 +99,21 @@ impl Route {
             max_body: None,
             access: Access::Default,
             token: None,
-            body_fields: Box::default(),
+            awaits: None,
         }
+    }
+
+    /// The fields of the body that the limits count by.
+    #[must_use]
+    pub fn body_fields(&self) -> &[BodyField] {
+        self.awaits.as_ref().map_or(&[], |awaits| &awaits.body_fields)
+    }
+
+    /// Whether an authorization server sets this header before the limits are decided.
+    #[must_use]
+    pub fn is_header_awaited(&self, name: &HeaderName) -> bool {
+        let headers = self.awaits.as_ref().and_then(|awaits| awaits.authorization.as_ref());
+        headers.is_some_and(|headers| headers.contains(name))
     }
 
     /// Whether all conditions but host and path hold.

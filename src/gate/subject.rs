@@ -4,6 +4,8 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use http::header::HeaderName;
+
 use super::access::Identity;
 use super::body_fields::BodyFields;
 use super::descriptor::Descriptor;
@@ -56,6 +58,11 @@ impl<'a> Subject<'a> {
 
     pub(crate) fn path_param(&self, name: &str) -> Option<&'a str> {
         self.route.and_then(|route| route.path.param(name, self.path))
+    }
+
+    /// Whether an authorization server sets this header before the limits are decided.
+    pub(super) fn awaits_header(&self, name: &HeaderName) -> bool {
+        self.route.is_some_and(|route| route.is_header_awaited(name))
     }
 
     pub(crate) fn route_name(&self) -> &'a str {

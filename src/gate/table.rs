@@ -51,7 +51,7 @@ pub struct RouteTable {
 }
 
 /// The index of a route in the table, in the order of the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RouteId(pub u32);
 
 impl Id for RouteId {

@@ -30,6 +30,11 @@ pub struct HeldSlots {
 }
 
 impl Permit {
+    /// The permit of a request that no limit counts.
+    pub(super) fn unlimited() -> Self {
+        Self { slots: None }
+    }
+
     /// The request's slots, for work that continues when its client has disconnected; `None` if no concurrency limit counts
     /// the request.
     #[must_use]
@@ -108,9 +113,8 @@ impl Admission {
 
     /// A request without limits.
     pub(super) fn unlimited() -> Self {
-        let permit = Permit { slots: None };
         Self {
-            verdict: Ok(permit),
+            verdict: Ok(Permit::unlimited()),
             reservation: None,
             delay: Micros::ZERO,
             statuses: LimitStatuses::new(),

@@ -1,9 +1,11 @@
 //! The request pipeline: one request, from its head to its response.
 //!
-//! Steps, in order: normalize, begin, challenge, preflight, plan, admit, wait, dispatch, settle, finish. A step that ends the request
-//! early returns a [`Rejection`], which becomes a response in [`Exchange::reject`] and nowhere else. No rejections are a CORS
+//! Steps, in order: normalize, begin, challenge, preflight, plan, admit, wait, authorize, dispatch, settle, finish; with
+//! `order = "before_limits"` the step authorize is a part of plan. A step that ends the request early returns a [`Rejection`], which becomes a response in [`Exchange::reject`] and nowhere else. No rejections are a CORS
 //! preflight, a route with `respond`, and an OPTIONS request whose Max-Forwards is used up: their responses are made in the
 //! steps challenge, preflight and dispatch.
+
+mod authorize;
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
@@ -12,19 +14,19 @@ use super::cors::{CorsRequest, CorsRules};
 use super::forward::{ForwardPlan, ForwardedRequest};
 use super::inbound::{accept_upgrade, settle};
 use super::local_reply::{self, RejectedRequest, RejectionContext};
-use super::read_missing::{ReadParts, Unread, read_missing, replan};
+use super::read_missing::{ReadParts, replan};
 use super::response_body::{BodySource, ReplyBody, RequestTiming};
 use super::{client::ClientConnection, client_body::ClientBody};
 use super::{decision_counts, early_reply, grpc, http2, max_forwards, original_request, own_limits, tunnel};
 use super::{forward_auth::ForwardAuth, grpc_error::to_grpc_error, http2::Connect, rejection::Rejection};
 use super::{log_entry::PlannedRequest, rate_headers::RateHeaderSource, response::ProxyResponse};
 use super::{request_decision::RequestDecision, request_id::RequestId, request_record::RequestRecord};
-use super::{route_action::Target, snapshot::Proxy};
+use super::{route_action::HeaderEdits, route_action::Target, snapshot::Proxy};
 use crate::boxed::rare;
 use crate::gate::{BodyFields, RequestError, RequestPlan, RouteId, RouteMatch, Subject};
 use crate::http1::{RequestHead, ResponseHead};
 use crate::id_vec::Id as _;
-use crate::limiter::{Admission, Denial, LimitStatuses, Permit, Reservation, StatusSource};
+use crate::limiter::{Admission, LimitStatuses, Permit, Reservation, StatusSource};
 use crate::telemetry::{DecisionSource, RequestCounts};
 use crate::time::{Micros, Stopwatch};
 
@@ -163,8 +165,9 @@ impl<'p> Exchange<'p> {
             if let Ok(partial) = &planned
                 && partial.is_partial
             {
-                let missing = read_missing(proxy, self.client, (&head, &mut self.body), partial).await;
-                read = missing.map_err(|why| self.unread(&head, partial, why))?;
+                read = self.complete(&head, partial).await?;
+                drop(planned);
+                read.set_headers(&mut head);
                 planned = replan(proxy, self.client, &head, &read);
             }
             let plan = planned
@@ -183,7 +186,7 @@ impl<'p> Exchange<'p> {
         // Part of this function, because each layer of futures costs every request.
         let action = &self.proxy.snapshot.actions[plan.route];
         let mut response = match &action.target {
-            _ if self.decision.is_authorization() => return self.decision.decide(self.proxy, action, &plan),
+            _ if self.decision.is_authorization() => return rare(self.decide(action, &plan, head)).await,
             Target::Respond { status, body } => {
                 local_reply::reply(*status, b"text/plain; charset=utf-8", body.clone())
             }
@@ -191,9 +194,10 @@ impl<'p> Exchange<'p> {
             Target::Limits => own_limits::reply(self.rate_headers(), self.status_source),
             Target::Block => return Err(Rejection::BlockedByRoute),
             Target::Decide(_) => return Err(Rejection::NoRoute),
+            Target::Authorize(to) => rare(self.forward_authorized(permit, (action, to), &plan, head)).await?,
             Target::Forward(target) => match max_forwards::decrement(&mut head)? {
                 Some(reply) => reply,
-                None => self.forwarded(permit).forward(target, &plan, head).await?,
+                None => self.forwarded(permit, &action.request_headers).forward(target, &plan, head).await?,
             },
         };
         action.response_headers.apply(&mut response.head.fields);
@@ -230,22 +234,6 @@ impl<'p> Exchange<'p> {
             self.record.describe_blocked(self.proxy, &subject, *limit);
         }
         rejection
-    }
-
-    /// Records what is known of a request that is rejected before all that its plan needs is read.
-    #[cold]
-    fn unread(&mut self, head: &RequestHead, partial: &RequestPlan<'_>, why: Unread) -> Rejection {
-        let denied = match why {
-            Unread::Rejected(rejection) => {
-                self.describe_match(head, Some(&partial.matched));
-                return rejection;
-            }
-            Unread::Denied(admission, stopwatch) => {
-                self.route = partial.matched.route;
-                self.record_admission(head, partial, *admission, stopwatch)
-            }
-        };
-        denied.err().unwrap_or(Rejection::Denied(Denial::Limited))
     }
 
     /// Records the client and the route of a request without a plan.
@@ -296,13 +284,14 @@ impl<'p> Exchange<'p> {
         verdict.map(|permit| (permit, delay)).map_err(Rejection::Denied)
     }
 
-    fn forwarded(&mut self, permit: Permit) -> ForwardedRequest<'_> {
+    fn forwarded<'f>(&'f mut self, permit: Permit, edits: &'f HeaderEdits) -> ForwardedRequest<'f> {
         ForwardedRequest {
             proxy: self.proxy,
             client: self.client,
             id: &self.id,
             is_grpc: self.is_grpc,
             permit,
+            edits,
             body: &mut self.body,
             log: self.record.attempts(self.reservation.as_deref_mut().map(Reservation::delivery_mut)),
         }

@@ -12,7 +12,7 @@ use super::rejection::Rejection;
 use super::request_id::RequestId;
 use super::response::ProxyResponse;
 use super::response_body::BodySource;
-use super::route_action::{ForwardTarget, Target};
+use super::route_action::{ForwardTarget, HeaderEdits};
 use super::snapshot::{ConfigSnapshot, Proxy};
 use super::upgrade::Upgrade;
 use super::{location, outbound};
@@ -30,6 +30,8 @@ pub(super) struct ForwardedRequest<'e> {
     pub id: &'e RequestId,
     pub is_grpc: bool,
     pub permit: Permit,
+    /// The changes to its headers.
+    pub edits: &'e HeaderEdits,
     /// The body. On failure, its unread part is put back.
     pub body: &'e mut ClientBody,
     /// Where the attempts are recorded.
@@ -58,7 +60,7 @@ impl ForwardedRequest<'_> {
             id: self.id,
             rewrite,
             pattern: &proxy.snapshot.gate.routes.get(plan.route).path,
-            edits: &proxy.snapshot.actions[plan.route].request_headers,
+            edits: self.edits,
             consumers: proxy.snapshot.consumer_forwarding.as_ref(),
             is_traced: proxy.tracer.is_some(),
             trace: self.log.trace.as_deref(),
@@ -124,8 +126,8 @@ impl ForwardPlan {
         plan: &RequestPlan<'_>,
     ) -> Option<Self> {
         let route = plan.matched.route?;
-        let balance_hash = match &snapshot.actions[route].target {
-            Target::Forward(ForwardTarget { key: Some(key), .. }) => {
+        let balance_hash = match snapshot.actions[route].target.forwarding() {
+            Some(ForwardTarget { key: Some(key), .. }) => {
                 let gate = &snapshot.gate;
                 let location = ClientLocation::new(plan.client, gate.geo.as_deref());
                 key.balance_hash(&gate.planned_subject(client, head, plan, &location), &gate.hasher)

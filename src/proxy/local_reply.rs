@@ -5,6 +5,7 @@ use std::io::Write as _;
 use bytes::Bytes;
 use http::StatusCode;
 
+use super::authorization::AuthorizationError;
 use super::rate_headers::RateHeaderSource;
 use super::rejection::Rejection;
 use super::request_id::RequestId;
@@ -116,6 +117,10 @@ impl<'a> RejectedRequest<'a> {
             Rejection::MissingKey(missing) => self.missing_key(missing),
             Rejection::Unidentified(error) => self.unidentified(*error),
             Rejection::Token(refusal) => self.refused_token(*refusal),
+            Rejection::Unauthorized(refusal) => {
+                LocalReply::new(refusal.head.clone(), BodySource::Local(refusal.body.clone()))
+            }
+            Rejection::AuthorizationFailed(_) => self.unauthorized(),
             Rejection::ForwardAuth(error) => self.explained(error.status(), &error.to_string(), None),
             Rejection::NoRoute => {
                 self.explained(StatusCode::NOT_FOUND, "no route matches this request", None)
@@ -143,7 +148,10 @@ impl<'a> RejectedRequest<'a> {
     /// Whether all slots of the limit that denies the request, or all connections of its upstream, are in use.
     fn is_over_capacity(&self, rejection: &Rejection) -> bool {
         match rejection {
-            Rejection::Upstream(error) => error.is_over_capacity(),
+            Rejection::Upstream(error)
+            | Rejection::AuthorizationFailed(AuthorizationError::NoResponse(error)) => {
+                error.is_over_capacity()
+            }
             _ => self.denied_by.is_some_and(|status| self.headers.limits[status.policy].has_slots()),
         }
     }
@@ -226,6 +234,15 @@ impl<'a> RejectedRequest<'a> {
             Some(challenge) => response.head.fields.push(WWW_AUTHENTICATE, challenge.as_bytes()),
             None => response.head.fields.push(RETRY_AFTER, b"1"),
         }
+        response
+    }
+
+    /// The response to a request on which an authorization server has decided nothing.
+    fn unauthorized(&self) -> LocalReply {
+        let detail = "the authorization of this request can't be checked at the moment";
+        let mut response = self.explained(StatusCode::SERVICE_UNAVAILABLE, detail, Some(1));
+        response.head.fields.push(CACHE_CONTROL, b"no-store");
+        response.head.fields.push(RETRY_AFTER, b"1");
         response
     }
 

@@ -148,9 +148,7 @@ impl LogEntry {
             self.record.is_denied = true;
             self.record.set_denied_by(limit_name(gate, limit));
         }
-        if let Rejection::Upstream(error) = rejection {
-            self.record.error = Some(error.word());
-        }
+        self.record.error = rejection.error_word().or(self.record.error);
     }
 
     fn set_route(&mut self, gate: &Gate, route: Option<RouteId>) {

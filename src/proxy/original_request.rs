@@ -101,6 +101,8 @@ pub(super) fn decide(
         }
         Target::Block => return Err(Rejection::BlockedByRoute),
         Target::Decide(_) => return Err(Rejection::NoRoute),
+        // Authorized by now.
+        Target::Authorize(_) => {}
         Target::Forward { .. } | Target::Respond { .. } | Target::Redirect(_) | Target::Limits => {}
     }
     let mut head = ResponseHead::new(StatusCode::OK);

@@ -2,8 +2,9 @@
 
 use http::header::HeaderName;
 
+use super::authorization::DESCRIBING;
 use super::hop::HOP_BY_HOP;
-use super::{ForwardTarget, RouteAction, Target};
+use super::{ForwardTarget, RouteAction};
 use crate::gate::{Cost, Gate, KeyPart};
 use crate::http1::FieldName;
 use crate::http1::names::{
@@ -33,14 +34,17 @@ pub fn protected_headers(gate: &Gate, actions: &[RouteAction]) -> HeaderScrub {
     let of_routes = gate.routes.routes().iter().flat_map(|route| route.headers.iter().map(|(name, _)| name));
     let of_actions = actions.iter().flat_map(|action| {
         let edits = &action.request_headers;
-        let of_key = match &action.target {
-            Target::Forward(ForwardTarget { key: Some(key), .. }) => &key.parts[..],
+        let of_key = match action.target.forwarding() {
+            Some(ForwardTarget { key: Some(key), .. }) => &key.parts[..],
             _ => &[],
         };
         let edited = edits.remove.iter().chain(edits.set.iter().map(|(name, _)| name));
         edited.chain(of_key.iter().filter_map(of_part))
     });
+    let of_authorization = actions.iter().filter_map(|action| action.target.authorization());
+    let of_authorization = of_authorization.flat_map(|rule| rule.copy.iter().chain(&DESCRIBING));
     let names = own.chain(of_tokens).chain(of_consumers).chain(of_limits).chain(of_routes).chain(of_actions);
+    let names = names.chain(of_authorization);
     own_headers()
         .chain(names.cloned())
         .collect::<HeaderScrub>()

@@ -6,6 +6,7 @@ use std::task::Poll;
 
 use futures_util::future::LocalBoxFuture;
 
+use super::authorization::CopiedHeaders;
 use super::client::ClientConnection;
 use super::client_body::ClientBody;
 use super::outbound::limit_body;
@@ -26,11 +27,25 @@ pub(super) struct ReadParts {
     pub fields: Option<BodyFields>,
     /// Why its consumer is not known, if it still is not.
     unread: ConsumerError,
+    /// The headers that an authorization server sets in it.
+    copied: Option<CopiedHeaders>,
 }
 
 impl ReadParts {
     /// Nothing was read.
-    pub const NONE: Self = Self { fields: None, unread: ConsumerError::NotFetched };
+    pub const NONE: Self = Self { fields: None, unread: ConsumerError::NotFetched, copied: None };
+
+    /// The same with the headers that an authorization server sets.
+    pub fn with_headers(self, copied: Option<CopiedHeaders>) -> Self {
+        Self { copied, ..self }
+    }
+
+    /// Sets the headers of an authorization server in the request.
+    pub fn set_headers(&self, head: &mut RequestHead) {
+        if let Some(copied) = &self.copied {
+            copied.apply(&mut head.fields);
+        }
+    }
 }
 
 /// Why a request is rejected before all that its plan needs is read.
@@ -63,8 +78,9 @@ pub(super) fn read_missing<'f>(
             early.in_redis().await?;
             unread = proxy.snapshot.gate.fetch_consumer(client.identity(), head, &proxy.limiter).await;
         }
-        let Some(route) = plan.matched.route.filter(|_| plan.awaits_body) else {
-            return Ok(ReadParts { fields: None, unread });
+        let names_fields = |route: &RouteId| !proxy.snapshot.gate.routes.get(*route).body_fields().is_empty();
+        let Some(route) = plan.matched.route.filter(names_fields) else {
+            return Ok(ReadParts { unread, ..ReadParts::NONE });
         };
         let mut reading = pin!(read_fields(proxy, client, (head, body), route));
         let read = match poll_arrived(reading.as_mut()).await {
@@ -77,8 +93,16 @@ pub(super) fn read_missing<'f>(
             }
         };
         let fields = Some(read.map_err(Unread::Rejected)?);
-        Ok(ReadParts { fields, unread })
+        Ok(ReadParts { fields, unread, copied: None })
     })
+}
+
+/// Checks the limits that the head of a request decides, as far as this process knows that they deny it.
+///
+/// # Errors
+/// Why the request is rejected.
+pub(super) fn check_in_process(proxy: &Proxy, plan: &RequestPlan<'_>) -> Result<(), Unread> {
+    EarlyCheck { proxy, plan, stopwatch: Stopwatch::start() }.by_process()
 }
 
 /// Polls a future that reads a body twice: over HTTP/1.1 the connection, in the same task, provides what has arrived after the
@@ -150,7 +174,7 @@ async fn read_fields(
     (head, body): (&RequestHead, &mut ClientBody),
     route: RouteId,
 ) -> Result<BodyFields, Rejection> {
-    let fields = &proxy.snapshot.gate.routes.get(route).body_fields;
+    let fields = proxy.snapshot.gate.routes.get(route).body_fields();
     let find = |body| BodyFields::find(fields, head, body);
     if let Err(why) = BodyFields::check_head(fields, head) {
         return Ok(find(Err(why)));

@@ -2,6 +2,7 @@
 
 use http::{Method, StatusCode};
 
+use super::authorization::{AuthorizationError, Refusal};
 use super::forward_auth::ForwardAuthError;
 use crate::consumers::ConsumerError;
 use crate::gate::{MissingPart, RequestError, RequestPlan, TokenRefusal};
@@ -24,6 +25,10 @@ pub(crate) enum Rejection {
     Unidentified(ConsumerError),
     /// The route refuses the token of the request, or the lack of one.
     Token(TokenRefusal),
+    /// An authorization server refuses the request.
+    Unauthorized(Box<Refusal>),
+    /// An authorization server has decided nothing.
+    AuthorizationFailed(AuthorizationError),
     /// An authorization request that gets no decision.
     ForwardAuth(ForwardAuthError),
     /// No route matches.
@@ -66,6 +71,15 @@ impl Rejection {
         }
     }
 
+    /// The error of a server as a word for the access log, if one is the reason.
+    pub fn error_word(&self) -> Option<&'static str> {
+        match self {
+            Self::Upstream(error) => Some(error.word()),
+            Self::AuthorizationFailed(error) => Some(error.word()),
+            _ => None,
+        }
+    }
+
     /// How the request is decided by this; none if something else than its limits and its route rejects it.
     pub fn verdict(&self) -> Option<Verdict> {
         match self {
@@ -80,11 +94,13 @@ impl Rejection {
             | Self::MissingKey(_)
             | Self::Unidentified(_)
             | Self::Token(_)
+            | Self::Unauthorized(_)
             | Self::NoRoute
             | Self::BlockedByRoute => Some(Verdict::Denied),
-            Self::Malformed(_) | Self::Denied(Denial::Unavailable { .. }) | Self::ForwardAuth(_) => {
-                Some(Verdict::Error)
-            }
+            Self::Malformed(_)
+            | Self::Denied(Denial::Unavailable { .. })
+            | Self::AuthorizationFailed(_)
+            | Self::ForwardAuth(_) => Some(Verdict::Error),
             Self::OptionsAsterisk
             | Self::MaxForwards
             | Self::Trace

@@ -1,11 +1,13 @@
 //! The action of a route on the requests that match it.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::HeaderName;
 use http::{HeaderValue, StatusCode};
 
+use super::authorization::{AuthorizationOrder, AuthorizationRule};
 use super::forward_auth::ForwardAuth;
 use super::redirect::Redirect;
 use crate::gate::{DenyStatus, KeySpec, PathPattern, strip_prefix};
@@ -32,6 +34,8 @@ pub struct RouteAction {
 pub enum Target {
     /// To an upstream.
     Forward(ForwardTarget),
+    /// To an upstream, if an authorization server allows it.
+    Authorize(Box<AuthorizedTarget>),
     /// Nowhere: the route responds by itself.
     Respond {
         /// The status code.
@@ -50,10 +54,42 @@ pub enum Target {
 }
 
 impl Target {
+    /// Where it forwards its requests, if it does.
+    #[must_use]
+    pub fn forwarding(&self) -> Option<&ForwardTarget> {
+        match self {
+            Self::Forward(target) => Some(target),
+            Self::Authorize(authorized) => Some(&authorized.target),
+            _ => None,
+        }
+    }
+
+    /// How it has its requests authorized, if it does.
+    #[must_use]
+    pub fn authorization(&self) -> Option<&AuthorizationRule> {
+        if let Self::Authorize(authorized) = self { Some(&authorized.rule) } else { None }
+    }
+
+    /// The headers that an authorization server sets before the limits are decided, if one decides then.
+    #[must_use]
+    pub fn awaited_headers(&self) -> Option<Arc<[HeaderName]>> {
+        let rule = self.authorization().filter(|rule| rule.order == AuthorizationOrder::BeforeLimits)?;
+        Some(Arc::clone(&rule.copy))
+    }
+
     /// How decisions are returned, if the requests are authorization requests.
     pub(super) fn forward_auth(&self) -> Option<ForwardAuth> {
         if let Self::Decide(settings) = self { Some(*settings) } else { None }
     }
+}
+
+/// The upstream of a route whose requests an authorization server has to allow.
+#[derive(Clone, Debug)]
+pub struct AuthorizedTarget {
+    /// How they are authorized.
+    pub rule: AuthorizationRule,
+    /// Where they are forwarded then.
+    pub target: ForwardTarget,
 }
 
 /// The upstream of a route.
@@ -185,6 +221,22 @@ impl HeaderEdits {
     #[must_use]
     pub fn affects(&self, name: &HeaderName) -> bool {
         self.remove.contains(name) || self.set.iter().any(|(set, _)| set == name)
+    }
+
+    /// These changes, after those which keep headers of a request that an authorization server has set: a client could have
+    /// them removed by naming them in `Connection`.
+    #[must_use]
+    pub fn keeping(&self, names: &[HeaderName], fields: &Fields) -> Self {
+        let mut edits = Self { set: Vec::new(), remove: self.remove.clone() };
+        for name in names.iter().filter(|name| !self.affects(name)) {
+            let values: Vec<&[u8]> = fields.get_all(name).collect();
+            match HeaderValue::from_bytes(&values.join(&b", "[..])) {
+                Ok(value) if !values.is_empty() => edits.set.push((name.clone(), value)),
+                _ => edits.remove.push(name.clone()),
+            }
+        }
+        edits.set.extend(self.set.iter().cloned());
+        edits
     }
 
     /// Makes the changes.

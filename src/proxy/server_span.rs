@@ -98,8 +98,8 @@ pub(super) fn describe_match(
 
 /// Records why a request is rejected.
 pub(super) fn describe_rejection(trace: &mut RequestTrace, gate: &Gate, rejection: &Rejection) {
-    if let Rejection::Upstream(error) = rejection {
-        trace.set_error(error.word());
+    if let Some(word) = rejection.error_word() {
+        trace.set_error(word);
     }
     let Some(span) = trace.server_span() else { return };
     let outcome = match rejection.decision() {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use http::header::HeaderName;
 use tokio::sync::watch;
 
+use super::authorization_cache::AuthorizationCache;
 use super::consumer_forwarding::ConsumerForwarding;
 use super::cors::CorsRules;
 use super::forward_auth::ForwardAuth;
@@ -89,9 +90,11 @@ pub struct Proxy {
     pub(super) clock: Clock,
     pub(super) is_ready: watch::Receiver<bool>,
     pub(super) challenges: Option<Arc<HttpChallenges>>,
+    /// Decisions of authorization servers that hold for a time.
+    pub(super) authorizations: AuthorizationCache,
     /// Whether a route is for authorization requests.
     pub(super) has_decisions: bool,
-    /// Of rejected authorization requests.
+    /// Of rejected authorization requests, and of authorization servers that fail.
     pub(super) warnings: RefCell<LogThrottle>,
 }
 
@@ -129,6 +132,7 @@ impl Proxy {
             clock: Clock::System,
             is_ready,
             challenges,
+            authorizations: AuthorizationCache::default(),
             has_decisions,
             warnings: RefCell::default(),
         }

@@ -34,6 +34,14 @@ pub enum UpstreamEvent {
     OverBudget,
     /// A request got no connection because all were in use.
     Full,
+    /// As an authorization server it let a request pass.
+    Authorized,
+    /// As an authorization server it refused a request.
+    Unauthorized,
+    /// As an authorization server it decided nothing on a request.
+    AuthorizationFailed,
+    /// A request passed by an earlier decision of the authorization server.
+    AuthorizationReused,
 }
 
 /// One worker's counters of an upstream, and of its servers by index. The default counts nothing that is shown.
@@ -163,7 +171,15 @@ impl AttemptOutcome {
 
 impl UpstreamEvent {
     /// The number of variants.
-    pub(super) const COUNT: usize = 3;
+    pub(super) const COUNT: usize = 7;
+
+    /// The outcomes of authorization with their labels.
+    pub(super) const AUTHORIZATIONS: [(Self, &'static str); 4] = [
+        (Self::Authorized, "allowed"),
+        (Self::Unauthorized, "denied"),
+        (Self::AuthorizationFailed, "failed"),
+        (Self::AuthorizationReused, "cached"),
+    ];
 }
 
 impl UpstreamCounts {
@@ -260,6 +276,6 @@ mod tests {
         assert!(
             AttemptOutcome::ALL.iter().enumerate().all(|(index, (attempt, _))| *attempt as usize == index)
         );
-        assert_eq!(UpstreamEvent::Full as usize + 1, UpstreamEvent::COUNT);
+        assert_eq!(UpstreamEvent::AuthorizationReused as usize + 1, UpstreamEvent::COUNT);
     }
 }

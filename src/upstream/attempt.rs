@@ -224,7 +224,7 @@ impl AttemptLog<'_> {
     pub(super) fn start_attempt(&mut self, pool: &Pool, head: &mut RequestHead) {
         if let Some(trace) = &mut self.trace {
             let RequestHead { method, uri, fields, .. } = head;
-            trace.start_attempt(fields, |span| {
+            trace.start_attempt(fields, method, |span| {
                 let method = known_method(method).unwrap_or("_OTHER");
                 describe(span, pool, (method, uri.path()));
             });

@@ -140,6 +140,11 @@ impl Upstream {
         }
     }
 
+    /// Counts an event of a request that concerns this upstream.
+    pub fn record_event(&self, event: UpstreamEvent) {
+        self.counts.record_event(event);
+    }
+
     /// Closes connections that have been idle for too long or that the server has closed, and adopts changes of the
     /// endpoints.
     pub fn sweep(&self) {

@@ -43,6 +43,13 @@ mod admin {
     mod top;
     mod unix_socket;
 }
+/// External authorization: what servers are asked, and what their responses do.
+mod authorization {
+    mod decisions;
+    mod limits;
+    mod setup;
+    mod tools;
+}
 /// The commands of the program, their output and their exit status.
 mod cli;
 /// The configuration file: reading, defaults, error reports; its documentation compared with the code.

@@ -4,7 +4,9 @@ use std::collections::HashSet;
 
 use super::note::{FileLine, Finding, Note};
 use super::restrictions::{Account, Restriction};
-pub(super) use super::route::{Condition, ConditionKind, DenyStatus, Test, TomlRoute, TomlTarget};
+pub(super) use super::route::{
+    Condition, ConditionKind, DenyStatus, Test, TomlAuthorization, TomlRoute, TomlTarget,
+};
 
 /// A configuration of tidegate, in the order in which it is written.
 #[derive(Debug, Default)]

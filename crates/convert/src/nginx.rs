@@ -1,5 +1,7 @@
 //! Converts configurations of nginx.
 
+mod authorization;
+mod headers;
 mod keys;
 mod limits;
 mod locations;
@@ -59,6 +61,7 @@ pub(super) fn convert(files: &[SourceFile<'_>]) -> Result<Converted, SyntaxError
         limits: NginxLimits::new(block),
         upstreams: Upstreams::new(block),
         applied: AppliedRestrictions::default(),
+        asked: Vec::new(),
     };
     add_routes(&mut converted, &servers, &mut maker, &scope);
     converted.notes.extend(maker.applied.notes(block, "no location that was converted has it"));

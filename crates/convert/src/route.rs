@@ -19,6 +19,8 @@ pub(super) struct TomlRoute {
     pub conditions: Vec<Condition>,
     /// Conditions under which it refuses requests, with the lines that say so: each becomes a route before it.
     pub refused: Vec<(Condition, Note)>,
+    /// The authorization server that has to allow its requests.
+    pub authorization: Option<TomlAuthorization>,
     /// The status of a redirect of its requests by plain HTTP to HTTPS, with the line that says so.
     pub https_redirect: Option<(u16, Note)>,
     /// Names of limits.
@@ -44,6 +46,21 @@ pub(super) struct TomlRoute {
     pub max_body: Option<String>,
     /// Lines that it is made of, besides those of its notes.
     pub uses: Vec<FileLine>,
+}
+
+/// `authorize`: an authorization server that has to allow the requests of a route.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct TomlAuthorization {
+    /// The name of an upstream, or a URL.
+    pub upstream: String,
+    pub path: String,
+    /// Names of headers, or `*`.
+    pub send: Vec<String>,
+    pub copy: Vec<String>,
+    /// A duration such as `"30s"`.
+    pub timeout: String,
+    /// Whether the server is asked before the limits are checked.
+    pub is_first: bool,
 }
 
 /// The action of a route.

@@ -1,5 +1,6 @@
 //! Converts dynamic configurations of Traefik, in YAML or TOML.
 
+mod authorization;
 mod middlewares;
 mod restrictions;
 mod rule;

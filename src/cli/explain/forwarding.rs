@@ -8,7 +8,10 @@ use crate::cli::describe;
 use crate::config::Loaded;
 use crate::gate::{DenyStatus, Gate, KeySpec, Subject};
 use crate::http1::{RequestHead, names};
-use crate::proxy::{ForwardTarget, HeaderEdits, Redirect, Rewrite, RouteAction, Target};
+use crate::proxy::{
+    AuthorizationCaching, AuthorizationOrder, AuthorizationRule, ForwardTarget, HeaderEdits, OnFailure,
+    Redirect, Rewrite, RouteAction, SentHeaders, Target,
+};
 use crate::time::format_duration;
 use crate::upstream::{Balance, ForwardPolicy, HostRule, ServerSpec, SharedUpstream, UpstreamSpec};
 
@@ -20,7 +23,6 @@ pub(super) fn explain(
     subject: &Subject<'_>,
     path: &str,
 ) -> ResponseInfo {
-    let snapshot = &loaded.config.snapshot;
     let response = match &action.target {
         Target::Respond { status, .. } => {
             rows.row("response", format!("{status}, from the route itself"));
@@ -36,24 +38,11 @@ pub(super) fn explain(
             rows.row("response", "404 Not Found: the original request is an authorization request itself");
             ResponseInfo::rejected(StatusCode::NOT_FOUND, &"it is an authorization request itself")
         }
-        Target::Forward(ForwardTarget { upstream, rewrite, key, policy, .. }) => {
-            let upstream = &snapshot.upstreams[*upstream];
-            let first = explain_balancing(rows, &snapshot.gate, upstream, key.as_ref(), subject);
-            let query = subject.head.uri.query().map_or_else(String::new, |query| format!("?{query}"));
-            let rewritten = subject.route.map_or(path.into(), |route| rewrite.path(path, &route.path));
-            let target = format!("{rewritten}{query}");
-            // A part of the URL may be a secret from an environment variable.
-            let url = |server: &ServerSpec| format!("{}{target}", loaded.without_variables(&server.url()));
-            let urls: Vec<String> = upstream.servers.iter().map(url).collect();
-            list_servers(rows, upstream, first, &urls);
-            explain_host(rows, upstream, rewrite, subject.head);
-            if rewrite.location {
-                rows.row("locations", "Location and cookies with the server's address get the client's view");
-            }
-            explain_policy(rows, policy, &upstream.forward_policy());
-            let upstream = Some(upstream.label().to_owned());
-            ResponseInfo { kind: "forward", upstream, urls, ..ResponseInfo::default() }
+        Target::Authorize(authorized) => {
+            explain_authorization(rows, loaded, &authorized.rule);
+            explain_target(rows, loaded, &authorized.target, subject, path)
         }
+        Target::Forward(target) => explain_target(rows, loaded, target, subject, path),
     };
     if let Some(status) = action.deny_status {
         rows.row("denials", format!("{}, whatever the limits say (`deny_status`)", describe::denial(status)));
@@ -62,6 +51,69 @@ pub(super) fn explain(
     let responses = if action.edits_local_replies { "in every response" } else { "in the response" };
     list_edits(rows, responses, &action.response_headers);
     response
+}
+
+/// Explains where a request is forwarded.
+fn explain_target(
+    rows: &mut TextRows,
+    loaded: &Loaded,
+    target: &ForwardTarget,
+    subject: &Subject<'_>,
+    path: &str,
+) -> ResponseInfo {
+    let ForwardTarget { upstream, rewrite, key, policy, .. } = target;
+    let upstream = &loaded.config.snapshot.upstreams[*upstream];
+    let first = explain_balancing(rows, &loaded.config.snapshot.gate, upstream, key.as_ref(), subject);
+    let query = subject.head.uri.query().map_or_else(String::new, |query| format!("?{query}"));
+    let rewritten = subject.route.map_or(path.into(), |route| rewrite.path(path, &route.path));
+    let target = format!("{rewritten}{query}");
+    // A part of the URL may be a secret from an environment variable.
+    let url = |server: &ServerSpec| format!("{}{target}", loaded.without_variables(&server.url()));
+    let urls: Vec<String> = upstream.servers.iter().map(url).collect();
+    list_servers(rows, upstream, first, &urls);
+    explain_host(rows, upstream, rewrite, subject.head);
+    if rewrite.location {
+        rows.row("locations", "Location and cookies with the server's address get the client's view");
+    }
+    explain_policy(rows, policy, &upstream.forward_policy());
+    let upstream = Some(upstream.label().to_owned());
+    ResponseInfo { kind: "forward", upstream, urls, ..ResponseInfo::default() }
+}
+
+/// Explains what an authorization server is asked. It is not asked here.
+fn explain_authorization(rows: &mut TextRows, loaded: &Loaded, rule: &AuthorizationRule) {
+    let names = |names: &[HeaderName]| names.iter().map(HeaderName::as_str).collect::<Vec<_>>().join(", ");
+    let upstream = &loaded.config.snapshot.upstreams[rule.upstream];
+    let url = |server: &ServerSpec| format!("{}{}", loaded.without_variables(&server.url()), rule.target);
+    let urls: Vec<String> = upstream.servers.iter().map(url).collect();
+    let order = match rule.order {
+        AuthorizationOrder::AfterLimits => "after the limits",
+        AuthorizationOrder::BeforeLimits => "before the limits",
+    };
+    let failure = match rule.on_failure {
+        OnFailure::Deny => "503",
+        OnFailure::Allow => "the request is forwarded",
+    };
+    rows.row("authorize", format!("{order}, by GET {}; not asked here", urls.join(" or ")));
+    rows.row("authorize", format!("within {}, or else {failure}", format_duration(rule.timeout())));
+    let sent = match &rule.send {
+        SentHeaders::All => "all that do not belong to the body or the connection".to_owned(),
+        SentHeaders::Named(sent) => names(sent),
+    };
+    if !sent.is_empty() {
+        rows.row("authorize", format!("headers that are sent: {sent}"));
+    }
+    if !rule.copy.is_empty() {
+        rows.row("authorize", format!("headers from the response: {}", names(&rule.copy)));
+    }
+    if let Some(AuthorizationCaching { lasts, key }) = &rule.cache {
+        let parts: Vec<String> = key.parts.iter().map(ToString::to_string).collect();
+        let lasts = format_duration(*lasts);
+        rows.row(
+            "authorize",
+            format!("2xx holds for {lasts} for requests with the same {}", parts.join(", ")),
+        );
+    }
 }
 
 /// Explains the response of a route that blocks its requests.

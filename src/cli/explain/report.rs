@@ -114,7 +114,7 @@ fn body_fields(
     head: &RequestHead,
     body: Option<&[u8]>,
 ) -> Option<BodyFields> {
-    let fields = &gate.routes.get(matched.route?).body_fields;
+    let fields = gate.routes.get(matched.route?).body_fields();
     let is_short = |body: &&[u8]| body.len() <= MAX_READ_BODY;
     let body =
         body.ok_or(NoField::NoBody).and_then(|body| Some(body).filter(is_short).ok_or(NoField::TooLong));

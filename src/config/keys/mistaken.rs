@@ -182,6 +182,10 @@ pub const IN_ROUTE: &[Mistaken] = &[
         "write respond = { status = 308 } and response_headers = { set = { location = \"https://example.com/\" } }",
     ),
     (&["deny", "forbid", "disabled"], "write block = true"),
+    (
+        &["auth", "auth_request", "forward_auth", "forwardauth", "ext_authz", "authorization"],
+        "write authorize = { upstream = \"http://127.0.0.1:9091\", path = \"/verify\" }",
+    ),
     (&["max_body_size", "body_limit", "client_max_body_size"], "write max_body = \"10MiB\""),
 ];
 

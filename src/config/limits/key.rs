@@ -9,7 +9,7 @@ use crate::gate::{KeyPart, OnMissing};
 use crate::suggest::nearest;
 
 /// Reads one part or several.
-pub(super) fn key(item: Item<'_>) -> Option<Vec<KeyPart>> {
+pub(in crate::config) fn key(item: Item<'_>) -> Option<Vec<KeyPart>> {
     if !item.is_array() {
         return key_part(item).map(|part| vec![part]);
     }

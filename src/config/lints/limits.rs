@@ -31,7 +31,7 @@ pub(super) fn uncharged(sections: &Sections<'_>) -> Vec<Problem> {
         }
         let can_end = |read: &ReadRoute| {
             let own = match read.action.target {
-                Target::Forward { .. } => return true,
+                Target::Forward(_) | Target::Authorize(_) => return true,
                 Target::Respond { status, .. } => status,
                 Target::Redirect(ref redirect) => redirect.status,
                 // The request is not charged, unless it is rejected.
@@ -142,6 +142,7 @@ fn can_be_invented(part: &KeyPart, route: &Route) -> bool {
             let path = route.path.to_string();
             path.contains(['{', '*'])
         }
+        KeyPart::Header(name) if route.is_header_awaited(name) => false,
         part => part.is_freely_chosen(),
     }
 }
@@ -221,7 +222,7 @@ fn bodiless_route(read: &ReadRoute, limits: &ReadLimits) -> Option<Problem> {
         |method: &Method| [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE].contains(method);
     let methods = &read.route.methods;
     let is_bodiless = !methods.is_empty() && methods.iter().all(has_no_body);
-    let field = read.route.body_fields.first().filter(|_| is_bodiless)?;
+    let field = read.route.body_fields().first().filter(|_| is_bodiless)?;
     let name = &read.route.name;
     let title =
         format!("requests of route `{name}` have no body, and so no `{field}`, by which this limit counts");

@@ -43,9 +43,13 @@ fn bypassed_denials(routes: &[ReadRoute]) -> impl Iterator<Item = Problem> {
     let denies = |read: &ReadRoute| match &read.action.target {
         Target::Respond { status, .. } => status.is_client_error() || status.is_server_error(),
         Target::Block => true,
-        Target::Forward { .. } | Target::Redirect(_) | Target::Limits | Target::Decide(_) => false,
+        Target::Forward(_)
+        | Target::Authorize(_)
+        | Target::Redirect(_)
+        | Target::Limits
+        | Target::Decide(_) => false,
     };
-    let forwards = |read: &&ReadRoute| matches!(read.action.target, Target::Forward { .. });
+    let forwards = |read: &&ReadRoute| read.action.target.forwarding().is_some();
     let kept = routes.iter().filter(|read| read.route.keeps_encoded_slash).filter(forwards);
     kept.filter_map(move |kept| {
         let reach = Reach::of(&kept.route.path);

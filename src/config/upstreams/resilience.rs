@@ -123,7 +123,8 @@ pub(super) fn health(item: Item<'_>) -> Option<HealthSpec> {
     Some(spec)
 }
 
-fn path(item: Item<'_>) -> Option<Box<str>> {
+/// Reads a path, with its query.
+pub(in crate::config) fn path(item: Item<'_>) -> Option<Box<str>> {
     let text = item.string()?;
     if !text.value.starts_with('/') {
         let problem = text.error(format!("{} is not a path: it has no slash at its start", text.quoted()));

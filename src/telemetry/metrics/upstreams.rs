@@ -81,6 +81,18 @@ fn upstream_events(scrape: &Scrape<'_>, out: &mut Exposition<impl Write>) -> io:
     registry.each_upstream(|upstream, sums| {
         out.series(&[("upstream", upstream)], count_of(&sums, UpstreamEvent::Full))
     })?;
+    let help = "Requests that an authorization server decided on, or failed to.";
+    out.start(MetricKind::Counter, "tidegate_authorizations_total", help)?;
+    registry.each_upstream(|upstream, sums| {
+        let counts = UpstreamEvent::AUTHORIZATIONS.map(|(event, outcome)| (outcome, count_of(&sums, event)));
+        // Most upstreams are no authorization servers.
+        if counts.iter().any(|(_, count)| *count > 0) {
+            for (outcome, count) in counts {
+                out.series(&[("upstream", upstream), ("outcome", outcome)], count)?;
+            }
+        }
+        Ok::<_, io::Error>(())
+    })?;
     let help = "Time that requests wait for a connection while all are in use, whether they get one or not.";
     out.start(MetricKind::Histogram, "tidegate_upstream_queue_duration_seconds", help)?;
     registry.each_upstream(|upstream, UpstreamSums { waits, .. }| {

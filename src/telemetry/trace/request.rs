@@ -44,6 +44,8 @@ struct Recording {
 #[derive(Debug)]
 struct AttemptSpan {
     started: Timestamp,
+    /// Its method.
+    name: String,
     span: Span,
 }
 
@@ -117,9 +119,9 @@ impl RequestTrace {
         }
     }
 
-    /// Starts the client span of an attempt, whose attributes `describe` adds. The `traceparent` of each attempt after the
-    /// first gets an id of its own, unless the route has removed the header.
-    pub fn start_attempt(&mut self, fields: &mut Fields, describe: impl FnOnce(&mut Span)) {
+    /// Starts the client span of an attempt with this method, whose attributes `describe` adds. The `traceparent` of each attempt
+    /// after the first gets an id of its own, unless the route has removed the header.
+    pub fn start_attempt(&mut self, fields: &mut Fields, method: &Method, describe: impl FnOnce(&mut Span)) {
         let Some(recording) = &mut self.recording else { return };
         let retries = recording.attempts;
         recording.attempts += 1;
@@ -135,7 +137,17 @@ impl RequestTrace {
             span.attribute("http.request.resend_count", retries);
         }
         describe(&mut span);
-        recording.attempt = Some(AttemptSpan { started: recording.now(), span });
+        let name = known_method(method).unwrap_or("HTTP").to_owned();
+        recording.attempt = Some(AttemptSpan { started: recording.now(), name, span });
+    }
+
+    /// Ends the attempts of a request to an authorization server: those to forward the request are counted from the start.
+    pub fn end_authorization(&mut self) {
+        if let Some(recording) = &mut self.recording {
+            recording.end_attempt(None);
+            recording.attempts = 0;
+            self.span = SpanId::random();
+        }
     }
 
     /// Records the status of the response to the current attempt, whose span ends with that response.
@@ -191,12 +203,11 @@ impl Recording {
 
     fn end_attempt(&mut self, error: Option<&str>) {
         let now = self.now();
-        if let Some(AttemptSpan { started, mut span }) = self.attempt.take() {
+        if let Some(AttemptSpan { started, name, mut span }) = self.attempt.take() {
             if let Some(error) = error {
                 span.fail(error);
             }
-            let method = self.name.split(' ').next().unwrap_or_default();
-            self.queue.push(span.finish(method, [started, now]));
+            self.queue.push(span.finish(&name, [started, now]));
         }
     }
 }

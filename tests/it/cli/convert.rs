@@ -2,6 +2,7 @@
 
 mod access;
 mod account;
+mod authorization;
 mod golden;
 mod haproxy;
 mod nginx;

@@ -7,6 +7,7 @@ use crate::note::Note;
 /// Directives that are converted, each where it belongs.
 const CONVERTED: &[&str] = &[
     "add_header",
+    "auth_request_set",
     "client_max_body_size",
     "geo",
     "http",

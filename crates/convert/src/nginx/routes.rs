@@ -1,5 +1,7 @@
 //! Routes of locations.
 
+use super::authorization::{Asked, authorization};
+use super::headers::{set_request_headers, set_response_headers};
 use super::keys::condition;
 use super::limits::{NginxLimits, Usage};
 use super::locations::{Location, locations};
@@ -10,7 +12,7 @@ use super::servers::Server;
 use super::template::{is_constant, redirect_location};
 use super::timeouts::set_times;
 use super::tree::Directive;
-use super::upstreams::{Passed, Upstreams};
+use super::upstreams::Upstreams;
 use super::variants::variants;
 use crate::model::{Condition, DenyStatus, TomlRoute, TomlTarget};
 use crate::note::Note;
@@ -24,6 +26,8 @@ pub(super) struct RouteMaker<'d> {
     pub upstreams: Upstreams<'d>,
     /// The limits and restrictions that apply in locations.
     pub applied: AppliedRestrictions,
+    /// The locations of the present server that its `auth_request` may name.
+    pub asked: Vec<Asked<'d>>,
 }
 
 impl<'d> RouteMaker<'d> {
@@ -36,6 +40,8 @@ impl<'d> RouteMaker<'d> {
             self.applied.add(scope.guards.iter().copied().filter(is_verified));
             scope.guards.retain(|guard| !is_verified(guard));
         }
+        let all = block.iter().filter(|directive| directive.name == "location");
+        self.asked = all.map(|location| (location, scope.within(location.directives()))).collect();
         let found = locations(block, &scope);
         let (mut routes, mut notes): (Vec<TomlRoute>, Vec<Note>) = (Vec::new(), remarks(block).collect());
         if let Some(returned) = find(block, "return") {
@@ -84,6 +90,15 @@ impl<'d> RouteMaker<'d> {
         }
         let mut route = TomlRoute { path: location.path.clone(), ..TomlRoute::default() };
         route.notes.push(directive.origin());
+        if scope.guards.iter().any(|guard| guard.name == "internal") {
+            // Clients get 404 before all else.
+            route.target = TomlTarget::Respond { status: 404, body: String::new() };
+            self.applied.add(scope.guards.iter().copied());
+            route.notes.extend(scope.guards.iter().map(|guard| guard.origin()));
+            let reason = "its location is internal: no request of a client gets there";
+            route.notes.extend(self.applied.notes(directive.directives(), reason));
+            return vec![route];
+        }
         route.notes.extend(remarks(directive.directives()));
         set_response_headers(&mut route, scope);
         match max_body(scope) {
@@ -97,22 +112,33 @@ impl<'d> RouteMaker<'d> {
             routes.push(route);
             return routes;
         }
-        if let Some(pass) = find(directive.directives(), "proxy_pass") {
-            match self.upstreams.passed(pass, location.prefix) {
-                Ok(passed) => {
-                    set_request_headers(&mut route, &passed, scope);
-                    set_times(&mut route, scope);
-                    route.strip_prefix = passed.strip_prefix;
-                    route.target = TomlTarget::Upstream(passed.upstream);
+        self.forward(&mut route, location);
+        self.applied.add(scope.guards.iter().copied());
+        let refused = guard(&mut route, scope);
+        refused.into_iter().chain(self.limited(route, scope, server)).collect()
+    }
+
+    /// Makes a route forward requests as its location does.
+    fn forward(&mut self, route: &mut TomlRoute, location: &Location<'d>) {
+        let (directive, scope) = (location.directive, &location.scope);
+        let is_authorized = self.authorize(route, scope);
+        let pass = find(directive.directives(), "proxy_pass");
+        let passed = pass.map(|pass| self.upstreams.passed(pass, location.prefix));
+        route.target = TomlTarget::missing();
+        match passed {
+            Some(Ok(passed)) => {
+                if is_authorized {
+                    route.target = TomlTarget::Upstream(passed.upstream.clone());
                 }
-                Err(note) => {
-                    route.notes.push(note);
-                    route.target = TomlTarget::missing();
-                }
+                set_request_headers(route, &passed, scope);
+                set_times(route, scope);
+                route.strip_prefix = passed.strip_prefix;
             }
-        } else {
-            route.notes.push(directive.finding("it does not forward requests by proxy_pass: they get 501"));
-            route.target = TomlTarget::missing();
+            Some(Err(note)) => route.notes.push(note),
+            None => {
+                let reason = "it does not forward requests by proxy_pass: they get 501";
+                route.notes.push(directive.finding(reason));
+            }
         }
         if directive.directives().iter().any(rewrites) {
             route.notes.push(Note::text(
@@ -120,9 +146,26 @@ impl<'d> RouteMaker<'d> {
             ));
             route.target = TomlTarget::missing();
         }
-        self.applied.add(scope.guards.iter().copied());
-        let refused = guard(&mut route, scope);
-        refused.into_iter().chain(self.limited(route, scope, server)).collect()
+    }
+
+    /// Has the requests of a route authorized, if an `auth_request` applies. Returns whether tidegate can do so.
+    fn authorize(&mut self, route: &mut TomlRoute, scope: &Scope<'d>) -> bool {
+        let Some(guard) = scope.guards.iter().find(|guard| is_asked(guard, scope)) else { return true };
+        match authorization(guard, &self.asked, &mut self.upstreams) {
+            Ok(authorization) => {
+                route.authorization = Some(authorization);
+                route.notes.push(guard.origin());
+                let text = "Clients get 401, 403, 429 and redirects from the authorization server, and 503 if it responds otherwise; of nginx \
+                            they get pages of its own for 401 and 403, and 500 otherwise.";
+                route.notes.push(Note::text(text));
+                true
+            }
+            Err(reason) => {
+                let reason = format!("{reason}: all requests get 501 until you replace it");
+                route.notes.push(guard.finding(reason));
+                false
+            }
+        }
     }
 
     /// A route with its limits: several routes, if some limits apply to some requests only.
@@ -178,11 +221,21 @@ impl<'d> RouteMaker<'d> {
     }
 }
 
+/// Whether a restriction is an authorization server that has to allow each request.
+fn is_asked(guard: &Directive, scope: &Scope<'_>) -> bool {
+    guard.name == "auth_request" && !is_any(scope)
+}
+
+/// Whether one of the restrictions suffices that let a request pass.
+fn is_any(scope: &Scope<'_>) -> bool {
+    scope.last("satisfy").is_some_and(|satisfy| satisfy.arg(0) == "any")
+}
+
 /// Restricts access to a route as nginx does: returns routes for the requests that are refused. Where that is not possible the
 /// route becomes inaccessible, because its requests must not pass without the restriction.
 fn guard(route: &mut TomlRoute, scope: &Scope<'_>) -> Vec<TomlRoute> {
     let denies_all = |guard: &&Directive| guard.name == "deny" && guard.arg(0) == "all";
-    let is_any = scope.last("satisfy").is_some_and(|satisfy| satisfy.arg(0) == "any");
+    let is_any = is_any(scope);
     let is_closed =
         scope.guards.iter().any(denies_all) && scope.guards.iter().all(|guard| guard.name != "allow");
     if is_closed && !is_any {
@@ -202,6 +255,9 @@ fn guard(route: &mut TomlRoute, scope: &Scope<'_>) -> Vec<TomlRoute> {
     let is_converted = by_address.is_some();
     let mut refused = by_address.unwrap_or_default();
     for guard in scope.guards.iter().filter(|guard| !is_converted || !is_address(guard)) {
+        if is_asked(guard, scope) {
+            continue;
+        }
         if let Some(condition) = refusal(guard)
             && let [returned] = guard.directives()
         {
@@ -315,52 +371,6 @@ fn respond(route: &mut TomlRoute, returned: &Directive) {
         route.notes.push(returned.finding("a response of tidegate has a status from 200 to 599"));
     } else {
         route.target = TomlTarget::Respond { status, body: text.to_owned() };
-    }
-}
-
-/// Headers that tidegate sets itself, with the values of nginx that mean the same.
-const OWN: [(&str, &[&str]); 4] = [
-    ("x-forwarded-for", &["$proxy_add_x_forwarded_for", "$remote_addr"]),
-    ("x-forwarded-proto", &["$scheme"]),
-    ("x-forwarded-host", &["$host", "$http_host"]),
-    ("upgrade", &["$http_upgrade"]),
-];
-
-/// Sets the headers of requests on their way to a server.
-fn set_request_headers(route: &mut TomlRoute, passed: &Passed, scope: &Scope<'_>) {
-    route.rewrite_host.clone_from(&passed.host);
-    for directive in scope.all("proxy_set_header") {
-        let (name, value) = (directive.arg(0).to_ascii_lowercase(), directive.arg(1));
-        let is_own = OWN.iter().any(|(own, values)| name == *own && values.contains(&value));
-        match (&*name, value) {
-            ("host", "$host" | "$http_host") => route.rewrite_host = None,
-            // The first is the default; tidegate forwards WebSockets without the second.
-            ("host", "$proxy_host") | ("connection", _) => {}
-            ("host", _) if is_constant(value) && !value.is_empty() => {
-                route.rewrite_host = Some(value.to_owned());
-            }
-            _ if is_own => {}
-            (_, "") => route.remove_headers.push(name),
-            _ if is_constant(value) && name != "host" => route.set_headers.push((name, value.to_owned())),
-            ("x-real-ip", "$remote_addr") => {
-                let reason =
-                    "servers find the address of the client in X-Forwarded-For and Forwarded instead";
-                route.notes.push(directive.finding(reason));
-            }
-            _ => route.notes.push(directive.finding("headers of a route have constant values")),
-        }
-    }
-}
-
-/// Sets the headers of responses.
-fn set_response_headers(route: &mut TomlRoute, scope: &Scope<'_>) {
-    for directive in scope.all("add_header") {
-        let (name, value) = (directive.arg(0).to_ascii_lowercase(), directive.arg(1));
-        if !is_constant(value) {
-            route.notes.push(directive.finding("headers of a route have constant values"));
-        } else if !value.is_empty() {
-            route.set_response_headers.push((name, value.to_owned()));
-        }
     }
 }
 

@@ -17,7 +17,7 @@ const SINGLE: [&str; 9] = [
     "proxy_read_timeout",
 ];
 /// Directives of which a block has all of its own, or else those of the block around it.
-const LISTS: [&str; 4] = ["limit_req", "limit_conn", "proxy_set_header", "add_header"];
+const LISTS: [&str; 5] = ["limit_req", "limit_conn", "proxy_set_header", "add_header", "auth_request_set"];
 /// Directives that restrict access.
 pub(super) const GUARDS: [&str; 18] = [
     "access_by_lua",

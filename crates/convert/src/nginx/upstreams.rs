@@ -75,22 +75,36 @@ impl<'d> Upstreams<'d> {
                 fail("tidegate replaces prefixes of whole segments only, such as `/a/` by `/b/`")
             })?,
         };
-        let Some(group) = self.groups.get(url.authority).copied() else {
-            let upstream = server_url(url.scheme, url.authority, &base);
+        let upstream = self.upstream(&url, base)?;
+        if !self.groups.contains_key(url.authority) {
             return Ok(Passed { upstream, host: Some("upstream".to_owned()), strip_prefix });
-        };
+        }
         let is_host =
             url.authority.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.'));
         let host = is_host.then(|| url.authority.to_owned());
+        Ok(Passed { upstream, host, strip_prefix })
+    }
+
+    /// The upstream and the path of a `proxy_pass` to an authorization server, if they are constant.
+    pub fn asked(&mut self, pass: &Directive) -> Option<(String, Option<String>)> {
+        let url = url(pass.arg(0)).filter(|_| is_constant(pass.arg(0)))?;
+        let upstream = self.upstream(&url, String::new()).ok()?;
+        Some((upstream, url.path.map(str::to_owned)))
+    }
+
+    /// The name of the upstream, or the URL, of a server or group with this base path.
+    fn upstream(&mut self, url: &Url<'_>, base: String) -> Result<String, Note> {
+        let Some(group) = self.groups.get(url.authority).copied() else {
+            return Ok(server_url(url.scheme, url.authority, &base));
+        };
         let key = (url.authority.to_owned(), url.scheme.to_owned(), base);
-        if let Some(upstream) = self.made.get(&key).cloned() {
-            return Ok(Passed { upstream, host, strip_prefix });
+        if let Some(upstream) = self.made.get(&key) {
+            return Ok(upstream.clone());
         }
         let name = self.names.unique(url.authority);
         self.all.push(upstream(&name, group, url.scheme, &key.2)?);
         self.made.insert(key, name.clone());
-        let upstream = name;
-        Ok(Passed { upstream, host, strip_prefix })
+        Ok(name)
     }
 }
 

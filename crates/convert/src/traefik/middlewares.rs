@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use super::authorization;
 use crate::document::DocNode;
 use crate::model::{Condition, Limit, TomlAlgorithm, TomlRoute, TomlTarget, UniqueNames};
 use crate::note::Note;
@@ -81,6 +82,7 @@ impl<'d> Middlewares<'d> {
     /// Adds to a route what the middlewares of its router do. Returns the prefixes that they remove from paths.
     pub fn apply(&mut self, router: &str, names: &DocNode, route: &mut TomlRoute) -> Vec<String> {
         self.apply_all(router, names, route, 0);
+        authorization::set_order(route);
         let prefixes = std::mem::take(&mut self.prefixes);
         if route.rewrite_path.is_some() { Vec::new() } else { prefixes }
     }
@@ -111,6 +113,10 @@ impl<'d> Middlewares<'d> {
                     route.notes.extend(node.remarks(&["maxRequestBodyBytes"]));
                 }
                 "redirectScheme" => redirect_scheme(&text, node, route),
+                "forwardAuth" => {
+                    let is_changed = changes_path(route) || !self.prefixes.is_empty();
+                    authorization::forward_auth(&text, node, is_changed, route);
+                }
                 kind if HARMLESS.contains(&kind) => {
                     route.notes.push(node.finding(&text, "tidegate has no counterpart"));
                 }

@@ -1,7 +1,7 @@
 //! Routes as TOML.
 
 use super::{TomlWriter, bare, quoted, strings, write_timeout};
-use crate::model::{ConditionKind, DenyStatus, Test, TomlRoute, TomlTarget};
+use crate::model::{ConditionKind, DenyStatus, Test, TomlAuthorization, TomlRoute, TomlTarget};
 
 /// Writes a route.
 pub(super) fn write_route(out: &mut TomlWriter, route: &TomlRoute) {
@@ -37,6 +37,9 @@ pub(super) fn write_route(out: &mut TomlWriter, route: &TomlRoute) {
         out.value("deny_status", status.toml());
     }
     if matches!(route.target, TomlTarget::Upstream(_)) {
+        if let Some(authorization) = &route.authorization {
+            write_authorization(out, authorization);
+        }
         write_timeout(out, route.timeout.as_deref());
         if let Some(retries) = route.retries {
             out.value("retries", retries);
@@ -71,6 +74,16 @@ fn write_target(out: &mut TomlWriter, target: &TomlTarget) {
             out.string("deny_status", "close");
         }
     }
+}
+
+fn write_authorization(out: &mut TomlWriter, authorization: &TomlAuthorization) {
+    let TomlAuthorization { upstream, path, send, copy, timeout, is_first } = authorization;
+    let mut entries = vec![("upstream", quoted(upstream)), ("path", quoted(path)), ("send", strings(send))];
+    entries.extend((!copy.is_empty()).then(|| ("copy", strings(copy))));
+    entries.push(("timeout", quoted(timeout)));
+    entries.extend(is_first.then(|| ("order", quoted("before_limits"))));
+    let entries: Vec<_> = entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+    out.table("authorize", &entries);
 }
 
 fn write_request_changes(out: &mut TomlWriter, route: &TomlRoute) {

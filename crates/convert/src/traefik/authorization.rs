@@ -1,0 +1,74 @@
+//! `forwardAuth`: the server that Traefik asks whether a request may pass, as `authorize` of a route.
+
+use crate::document::DocNode;
+use crate::model::{TomlAuthorization, TomlRoute, TomlTarget};
+use crate::note::Note;
+
+/// Settings that are converted.
+const CONVERTED: [&str; 3] = ["address", "authRequestHeaders", "authResponseHeaders"];
+/// Settings without which requests could pass, or servers get other headers, than with Traefik.
+const NEEDED: [&str; 4] =
+    ["authResponseHeadersRegex", "forwardBody", "preserveRequestMethod", "trustForwardHeader"];
+/// How long Traefik waits for the server.
+const TIMEOUT: &str = "30s";
+
+/// Has the requests of a route authorized. `is_changed` says that another path would be asked about than that of the client.
+pub(super) fn forward_auth(text: &str, node: &DocNode, is_changed: bool, route: &mut TomlRoute) {
+    match authorization(node, is_changed, route) {
+        Ok(authorization) => {
+            route.authorization = Some(authorization);
+            route.notes.push(node.origin(text));
+            let known: Vec<&str> = CONVERTED.into_iter().chain(NEEDED).collect();
+            route.notes.extend(node.remarks(&known));
+            let text = "Of the responses of the authorization server clients get 401, 403, 429 and redirects, and 503 for others than 2xx; \
+                        Traefik sends them all of these.";
+            route.notes.push(Note::text(text));
+        }
+        Err(reason) => {
+            let reason = format!("{reason}: requests get 501 until you replace it");
+            route.notes.push(node.finding(text, reason));
+            route.target = TomlTarget::missing();
+        }
+    }
+}
+
+fn authorization(node: &DocNode, is_changed: bool, route: &TomlRoute) -> Result<TomlAuthorization, String> {
+    if route.authorization.is_some() {
+        return Err("a route has one authorization server".to_owned());
+    }
+    if is_changed || !route.set_headers.is_empty() || !route.remove_headers.is_empty() {
+        return Err(
+            "the server would be asked about the request as the middlewares before it change it".to_owned()
+        );
+    }
+    let is_set = |name: &&&str| node.get(name).is_present() && node.get(name).text() != Some("false");
+    if let Some(name) = NEEDED.iter().find(is_set) {
+        return Err(format!("`authorize` has no counterpart of `{name}`"));
+    }
+    let address = node.get("address").text().unwrap_or_default();
+    let (scheme, rest) = address.split_once("://").unwrap_or_default();
+    let (host, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+    if !matches!(scheme, "http" | "https") || host.is_empty() || address.contains(['#', '@', '$', '{']) {
+        return Err(format!("`{address}` is no URL of a server"));
+    }
+    let names = |key: &str| -> Vec<String> {
+        node.get(key).texts().iter().map(|name| name.to_ascii_lowercase()).collect()
+    };
+    let send = Some(names("authRequestHeaders")).filter(|names| !names.is_empty());
+    Ok(TomlAuthorization {
+        upstream: format!("{scheme}://{host}"),
+        path: if path.starts_with('/') { path.to_owned() } else { format!("/{path}") },
+        send: send.unwrap_or_else(|| vec!["*".to_owned()]),
+        copy: names("authResponseHeaders"),
+        timeout: TIMEOUT.to_owned(),
+        is_first: route.limits.is_empty(),
+    })
+}
+
+/// Sets the order of limits and authorization, once the limits of a route are known: `is_first` says that there were none before.
+pub(super) fn set_order(route: &mut TomlRoute) {
+    let has_limits = !route.limits.is_empty();
+    if let Some(authorization) = &mut route.authorization {
+        authorization.is_first &= has_limits;
+    }
+}

@@ -1,0 +1,60 @@
+//! Checks of external authorization with limits and credentials: they must not be read before the authorization server has set
+//! the headers that they are in.
+
+use http::header::HeaderName;
+
+use crate::config::limits::ReadLimit;
+use crate::config::report::Problem;
+use crate::config::routes::ReadRoute;
+use crate::config::sections::Sections;
+use crate::gate::{Cost, KeyPart};
+use crate::proxy::{AuthorizationOrder, AuthorizationRule};
+
+/// Routes whose limits or credentials are in a header of the client that authorization replaces later.
+pub(super) fn order(sections: &Sections<'_>) -> Vec<Problem> {
+    let authorized = |read| Some((read, authorization(read)?));
+    let problem = |(read, rule): (&ReadRoute, &AuthorizationRule)| match rule.order {
+        AuthorizationOrder::AfterLimits => counted(sections, read, rule),
+        AuthorizationOrder::BeforeLimits => credential(sections, read, rule),
+    };
+    sections.routes().iter().filter_map(authorized).filter_map(problem).collect()
+}
+
+fn authorization(read: &ReadRoute) -> Option<&AuthorizationRule> {
+    read.action.target.authorization()
+}
+
+/// A limit that counts by a header which the client sends, while the upstream gets that of the authorization server.
+fn counted(sections: &Sections<'_>, read: &ReadRoute, rule: &AuthorizationRule) -> Option<Problem> {
+    let limits = read.route.limits.iter().filter_map(|id| sections.limits.get(*id));
+    let (limit, name) =
+        limits.filter_map(|limit| Some((limit, rule.copy.iter().find(|name| reads(limit, name))?))).next()?;
+    let title = format!(
+        "the limit `{}` counts by the header `{name}` of the client, and the authorization of route `{}` replaces it later",
+        limit.policy.name, read.route.name
+    );
+    let help = "add order = \"before_limits\" to `authorize`, so that the limit counts by what the authorization server says";
+    Some(Problem::error(read.span.clone(), title).help(help))
+}
+
+/// Whether the charge of a limit depends on a header.
+fn reads(limit: &ReadLimit, header: &HeaderName) -> bool {
+    let mut parts = limit.rule.key.parts.iter().chain(limit.rule.tiers.iter().map(|tiers| &tiers.by));
+    matches!(&limit.rule.cost, Cost::Header { name, .. } if name == header)
+        || parts.any(|part| matches!(part, KeyPart::Header(name) if name == header))
+}
+
+/// A credential that is read before authorization replaces its header.
+fn credential(sections: &Sections<'_>, read: &ReadRoute, rule: &AuthorizationRule) -> Option<Problem> {
+    let token = sections.jwt.as_ref().ok().and_then(Option::as_ref).map(|jwt| &jwt.header);
+    let mut read_before = [(token, "[jwt]"), (sections.consumers.credential_header(), "[consumers]")]
+        .into_iter()
+        .filter_map(|(header, section)| Some((header.filter(|name| rule.copy.contains(name))?, section)));
+    let (name, section) = read_before.next()?;
+    let title = format!(
+        "{section} reads the header `{name}` before the authorization of route `{}` has set it",
+        read.route.name
+    );
+    let help = "let the authorization server set another header, or leave `order` out";
+    Some(Problem::error(read.span.clone(), title).help(help))
+}
