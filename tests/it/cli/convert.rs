@@ -4,6 +4,7 @@ mod access;
 mod account;
 mod golden;
 mod haproxy;
+mod kubernetes;
 mod nginx;
 mod origin;
 mod traefik;

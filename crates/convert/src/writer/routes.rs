@@ -38,6 +38,7 @@ pub(super) fn write_route(out: &mut TomlWriter, route: &TomlRoute) {
     }
     if matches!(route.target, TomlTarget::Upstream(_)) {
         write_timeout(out, route.timeout.as_deref());
+        out.some("total_timeout", route.total_timeout.as_deref());
         if let Some(retries) = route.retries {
             out.value("retries", retries);
         }
