@@ -201,10 +201,10 @@ fn make(
     } else {
         base.set_headers.clear();
     }
-    let restricts = facts.is_closed || base.target == TomlTarget::missing() || !base.refused.is_empty();
+    let is_closed = facts.is_closed || settings.route.target == TomlTarget::missing();
     if let Some(reason) = lost {
         // All other routes of the host would be behind it.
-        let is_left_out = !restricts && paths == &["/*"];
+        let is_left_out = !is_closed && base.refused.is_empty() && paths == &["/*"];
         let consequence = if is_left_out {
             "its requests get the routes of other paths"
         } else {
@@ -238,9 +238,11 @@ fn make(
         },
         server: server.clone(),
         is_narrower: is_regex && *is_narrower,
+        is_closed,
         redirects_to_https: settings.redirects_to_https.unwrap_or(facts.has_tls),
         place: path.node.place.clone(),
-        is_implied: kind == PathType::Prefix && !route.ends_with('*'),
+        is_implied: kind == PathType::Prefix && !route.ends_with('*')
+            || std::ptr::eq(path.node, path.backend),
     };
     let mut made: Vec<Location> = paths.iter().map(|route| at(route, base.clone())).collect();
     if let Some(root) = &settings.app_root {

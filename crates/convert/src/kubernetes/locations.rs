@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use super::hosts::Placed;
-use crate::model::{TomlRoute, TomlTarget};
+use crate::model::{Condition, TomlRoute, TomlTarget};
 use crate::note::{FileLine, Note};
 
 /// Lower ones are preferred: a rank for all requests of the host, exact paths, then longer ones, and the later ones of the alphabet.
@@ -14,7 +14,10 @@ pub(super) struct Location {
     pub placed: Placed<Rank>,
     /// Where it forwards requests, also if they get 501.
     pub server: String,
+    /// Whether nginx matches more paths with it.
     pub is_narrower: bool,
+    /// Whether it restricts access in a way that is not converted.
+    pub is_closed: bool,
     pub redirects_to_https: bool,
     /// The place of its path.
     pub place: FileLine,
@@ -65,13 +68,7 @@ pub(super) fn close_others(locations: &mut [Location]) {
         if !own.is_narrower {
             continue;
         }
-        let is_closed = own.placed.route.target == TomlTarget::missing();
-        let gets = |other: &&mut Location| {
-            let prefix = other.placed.route.path.strip_suffix('*');
-            other.placed.host == own.placed.host
-                && prefix.is_some_and(|prefix| own.placed.route.path.starts_with(prefix))
-        };
-        for other in after.iter_mut().filter(gets) {
+        for other in after.iter_mut().filter(|other| gets_requests_of(other, own)) {
             let route = &mut other.placed.route;
             let loses = |limit: &String| !route.limits.contains(limit);
             if own.placed.route.limits.iter().any(loses) && matches!(route.target, TomlTarget::Upstream(_)) {
@@ -79,8 +76,9 @@ pub(super) fn close_others(locations: &mut [Location]) {
                     format!("it is lost for paths in another case, which get the route of {}", route.path);
                 route.notes.extend(lost_limits(&own.placed.route, &reason));
             }
-            let restricts =
-                is_closed || own.placed.route.refused.iter().any(|it| !route.refused.contains(it));
+            let admits =
+                |(condition, _): &(Condition, Note)| route.refused.iter().all(|(it, _)| it != condition);
+            let restricts = own.is_closed || own.placed.route.refused.iter().any(admits);
             if restricts && other.server == own.server && matches!(route.target, TomlTarget::Upstream(_)) {
                 let text = format!(
                     "Requests for {} in another case would reach the same service by this route without its restrictions: they get 501 \
@@ -92,6 +90,20 @@ pub(super) fn close_others(locations: &mut [Location]) {
             }
         }
     }
+}
+
+/// Whether a route may get requests that nginx serves by another location, which it prefers: in another case, or with another
+/// character in place of a dot.
+fn gets_requests_of(other: &Location, own: &Location) -> bool {
+    let start = |location: &Location, ends: &[char]| {
+        let path = location.placed.route.path.to_ascii_lowercase();
+        path.split(ends).next().unwrap_or_default().to_owned()
+    };
+    let is_pattern = other.placed.route.path.contains(['*', '{']);
+    let (start_of_other, start_of_own) = (start(other, &['*', '{']), start(own, &['*', '{', '.']));
+    other.placed.host == own.placed.host
+        && (start_of_other.starts_with(&start_of_own)
+            || is_pattern && start_of_own.starts_with(&start_of_other))
 }
 
 /// The routes, with redirects to HTTPS: one for a host all of whose routes have it, or else one for each of these.

@@ -11,6 +11,12 @@ use crate::note::{FileLine, Note};
 /// Policies that restrict no access.
 const HARMLESS: [&str; 3] = ["BackendTLSPolicy", "BackendTrafficPolicy", "ReferenceGrant"];
 
+/// Advice about fields that are not converted.
+const ADVICE: [(&str, &str); 2] = [
+    ("circuitBreaker", "see `max_connections`, `max_pending` and `max_requests_per_client` of the upstream"),
+    ("healthCheck", "see `health` and `eject` of the upstream"),
+];
+
 /// The policies, and the limits that were made of them.
 pub(super) struct Policies<'d> {
     objects: &'d Objects<'d>,
@@ -72,7 +78,10 @@ fn level(
             wanted.all(|(name, value)| labels.get(name).text() == value.text())
         };
         match selector.get("kind").text()? {
-            "HTTPRoute" => selected(route.node).then_some(2),
+            "HTTPRoute" => {
+                let is_there = selector.get("namespaces").is_present() || route.namespace == policy.namespace;
+                (is_there && selected(route.node)).then_some(2)
+            }
             "Gateway" => {
                 let mut gateways = objects.of_kind("Gateway").filter(|gateway| is_parent(gateway.name));
                 gateways.any(|gateway| selected(gateway.node)).then_some(0)
@@ -245,21 +254,20 @@ fn add_note(routes: &mut [TomlRoute], note: Note) {
 
 /// Sets what a policy says about servers.
 fn set_forwarding(spec: &DocNode, base: &mut TomlRoute, balance: &mut Option<String>, notes: &mut Vec<Note>) {
-    let http = spec.get("timeout").get("http");
-    let timeout = http.get("requestTimeout");
+    let times = spec.get("timeout");
+    let timeout = times.get("http").get("requestTimeout");
     match timeout.text().map(milliseconds) {
         Some(Some(milliseconds @ 1..)) => base.total_timeout = Some(explicit(milliseconds)),
         None | Some(Some(0)) => {}
         Some(None) => notes.push(timeout.finding("timeout.http.requestTimeout", "this is no duration")),
     }
-    notes.extend(http.remarks_for(&["requestTimeout"], "see the timeouts of the upstream"));
-    let tcp = spec.get("timeout").get("tcp");
-    notes.extend(tcp.remarks_for(&[], "set `connect_timeout` of the upstream"));
+    notes.extend(times.remarks(&["http", "tcp"]));
+    notes.extend(times.get("http").remarks_for(&["requestTimeout"], "see the timeouts of the upstream"));
+    notes.extend(times.get("tcp").remarks_for(&[], "set `connect_timeout` of the upstream"));
     let retry = spec.get("retry");
     base.retries = retry.get("numRetries").number().map(|tries| tries.min(5)).or(base.retries);
-    notes.extend(
-        retry.remarks_for(&["numRetries"], "see `retries` of the route: it has no statuses and pauses"),
-    );
+    let reason = "see `retries` of the route: it has no statuses and pauses";
+    notes.extend(retry.remarks_for(&["numRetries"], reason));
     let buffer = spec.get("requestBuffer").get("limit");
     match buffer.text().map(|text| size(text.trim_end_matches('i'))) {
         Some(Some(most)) => base.max_body = most,
@@ -267,46 +275,39 @@ fn set_forwarding(spec: &DocNode, base: &mut TomlRoute, balance: &mut Option<Str
         None => {}
     }
     let balancer = spec.get("loadBalancer");
+    let (found, is_known) = balance_of(balancer);
+    *balance = found.or(balance.take());
+    let known: &[&str] = if is_known { &["consistentHash", "type"] } else { &[] };
+    notes.extend(balancer.remarks_for(known, "see `balance` of the upstream"));
+    notes.extend(spec.get("rateLimit").remarks(&["global", "local", "type"]));
+    for (key, reason) in ADVICE {
+        let node = spec.get(key);
+        notes.extend(node.is_present().then(|| node.finding(key, reason)));
+    }
+    let converted = ["loadBalancer", "mergeType", "rateLimit", "requestBuffer", "retry", "timeout"];
+    let targets = ["targetRef", "targetRefs", "targetSelectors"];
+    let known = [&converted[..], &targets, &ADVICE.map(|(key, _)| key)].concat();
+    notes.extend(spec.remarks(&known));
+    for selector in spec.get("targetSelectors").items() {
+        let reason = "labels are compared with texts: the policy applies to more routes";
+        notes.extend(selector.remarks_for(&["group", "kind", "matchLabels", "namespaces"], reason));
+    }
+}
+
+/// The `balance` of a load balancer, where it is not the default, and whether it is converted.
+fn balance_of(balancer: &DocNode) -> (Option<String>, bool) {
     let hash = balancer.get("consistentHash");
-    let part = |name: Option<&str>, kind: &str| Some(format!("hash:{kind}:{}", name?.to_ascii_lowercase()));
+    let name = |key: &str| hash.get(key).get("name").text();
     let found = match (balancer.get("type").text(), hash.get("type").text()) {
+        (Some("RoundRobin"), _) => return (None, true),
         (Some("LeastRequest"), _) => Some("least_requests".to_owned()),
         (Some("ConsistentHash"), Some("SourceIP")) => Some("hash:client_ip".to_owned()),
-        (Some("ConsistentHash"), Some("Header")) => part(hash.get("header").get("name").text(), "header"),
-        (Some("ConsistentHash"), Some("Cookie")) => {
-            hash.get("cookie").get("name").text().map(|name| format!("hash:cookie:{name}"))
+        (Some("ConsistentHash"), Some("Header")) => {
+            name("header").map(|name| format!("hash:header:{}", name.to_ascii_lowercase()))
         }
+        (Some("ConsistentHash"), Some("Cookie")) => name("cookie").map(|name| format!("hash:cookie:{name}")),
         _ => None,
     };
-    if found.is_none() && balancer.is_present() && balancer.get("type").text() != Some("RoundRobin") {
-        notes.push(balancer.finding("loadBalancer", "see `balance` of the upstream"));
-    }
-    *balance = found.or(balance.take());
-    notes.extend(balancer.remarks_for(&["consistentHash", "type"], "see `balance` of the upstream"));
-    notes.extend(spec.get("rateLimit").remarks(&["global", "local", "type"]));
-    let known = [
-        "circuitBreaker",
-        "healthCheck",
-        "loadBalancer",
-        "mergeType",
-        "rateLimit",
-        "requestBuffer",
-        "retry",
-        "targetRef",
-        "targetRefs",
-        "targetSelectors",
-        "timeout",
-    ];
-    notes.extend(spec.remarks(&known));
-    let breaker = spec.get("circuitBreaker");
-    notes.extend(breaker.is_present().then(|| {
-        breaker.finding(
-            "circuitBreaker",
-            "see `max_connections`, `max_pending` and `max_requests_per_client` of the upstream",
-        )
-    }));
-    let check = spec.get("healthCheck");
-    notes.extend(
-        check.is_present().then(|| check.finding("healthCheck", "see `health` and `eject` of the upstream")),
-    );
+    let is_known = found.is_some();
+    (found, is_known)
 }

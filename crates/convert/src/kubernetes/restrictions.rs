@@ -34,13 +34,10 @@ pub(super) fn restrictions(objects: &Objects<'_>) -> Vec<Restriction> {
                     within(limits),
                 ));
             }
-            let breaker = object.spec.get("circuitBreaker");
-            if breaker.is_present() {
-                found.push(Restriction::limit(
-                    breaker.place.clone(),
-                    "circuitBreaker".to_owned(),
-                    within(object.spec),
-                ));
+            for key in ["bandwidthLimit", "circuitBreaker"] {
+                let node = object.spec.get(key);
+                let limit = || Restriction::limit(node.place.clone(), key.to_owned(), within(object.spec));
+                found.extend(node.is_present().then(limit));
             }
         } else if object.kind == "HTTPRoute" {
             for rule in object.spec.get("rules").items() {

@@ -166,6 +166,17 @@ fn a_route_that_gets_requests_of_a_closed_one_is_closed() {
     // nginx ignores case, and the service may do so, too.
     assert_eq!(found("name: s,"), ["a.test/admin* client_ip Block", "a.test/admin* s", "a.test/* 501"]);
     assert_eq!(found("name: t,"), ["a.test/admin* client_ip Block", "a.test/admin* s", "a.test/* t"]);
+    for (own, other, is_closed) in [
+        ("/Admin", "/admin", true),
+        ("/a.b/c", "/axb", true),
+        ("/admins", "/.*php", true),
+        ("/admin", "/other", false),
+        ("/admin", "/adm$", false),
+    ] {
+        let text = ingress(closed, "a.test", own) + &ingress("", "a.test", other);
+        let last = routes(&converted(&text)).into_iter().rfind(|route| !route.ends_with("404")).unwrap();
+        assert_eq!(last.ends_with("501"), is_closed, "{own} {other}: {last}");
+    }
 }
 
 /// An `HTTPRoute` with these matches.

@@ -82,8 +82,11 @@ fn what_nginx_refuses_is_refused() {
         "/overlap/x",
     ];
     let headers = ["", "X-Bad: 1\r\n", "X-Worse: 1\r\n"];
-    let counts =
-        closed_requests_are_refused(server.addr(Ipv4Addr::LOCALHOST.into()), tidegate.addr(), (&hosts, &paths, &headers));
+    let counts = closed_requests_are_refused(
+        server.addr(Ipv4Addr::LOCALHOST.into()),
+        tidegate.addr(),
+        (&hosts, &paths, &headers),
+    );
     assert!(counts[1] > 5 && counts[2] > 5, "{counts:?}");
     // What `allow` admits is admitted, too.
     for path in ["/networks/x", "/mixed/x", "/closed/c/y.js", "/y.bak2", "/users/7/8/secret"] {
@@ -116,8 +119,11 @@ fn what_haproxy_refuses_is_refused() {
         "/multiple",
     ];
     let headers = ["", "X-Version: 1.0\r\n", "X-Version: 2.1\r\n"];
-    let counts =
-        closed_requests_are_refused(server.addr(Ipv4Addr::LOCALHOST.into()), tidegate.addr(), (&hosts, &paths, &headers));
+    let counts = closed_requests_are_refused(
+        server.addr(Ipv4Addr::LOCALHOST.into()),
+        tidegate.addr(),
+        (&hosts, &paths, &headers),
+    );
     assert!(counts[1] > 5 && counts[2] > 5, "{counts:?}");
 }
 
@@ -130,7 +136,10 @@ fn what_traefik_refuses_is_refused() {
     let paths =
         ["/", "/x", "/admin/7", "/admin/x", "/basic/x", "/networks/x", "/local/x", "/chain/x", "/item.bak"];
     let headers = ["", "X-Version: 1\r\n"];
-    let counts =
-        closed_requests_are_refused(server.addr(Ipv4Addr::LOCALHOST.into()), tidegate.addr(), (&hosts, &paths, &headers));
+    let counts = closed_requests_are_refused(
+        server.addr(Ipv4Addr::LOCALHOST.into()),
+        tidegate.addr(),
+        (&hosts, &paths, &headers),
+    );
     assert!(counts[1] > 5 && counts[2] > 5, "{counts:?}");
 }

@@ -58,22 +58,72 @@ fn what_ingress_nginx_refuses_is_refused() {
     let server = nginx("ingress.conf", &upstream);
     let tidegate = converted(&upstream);
     let paths = [
-        "/", "/x", "/inside", "/inside/x", "/insidex", "/inside/barred", "/inside/barred/x", "/inside/barredx", "/outside",
-        "/outside/x", "/outsidex", "/exact", "/exact/x", "/text", "/textual", "/text/x", "/closed", "/closed/x", "/CLOSED/x", "/v1",
-        "/v1/x", "/V12/x", "/open", "/open/x", "/openx", "/rps/1/x",
+        "/",
+        "/x",
+        "/inside",
+        "/inside/x",
+        "/insidex",
+        "/inside/barred",
+        "/inside/barred/x",
+        "/inside/barredx",
+        "/outside",
+        "/outside/x",
+        "/outsidex",
+        "/exact",
+        "/exact/x",
+        "/text",
+        "/textual",
+        "/text/x",
+        "/closed",
+        "/closed/x",
+        "/CLOSED/x",
+        "/v1",
+        "/v1/x",
+        "/V12/x",
+        "/open",
+        "/open/x",
+        "/openx",
+        "/rps/1/x",
     ];
     let hosts = ["a.test", "b.test", "c.test", "unknown.test"];
     let origin = server.addr(Ipv4Addr::LOCALHOST.into());
-    let counts = closed_requests_are_refused(origin, tidegate.addr(), (&hosts, &paths, &["", "X-Bad: 1\r\n"]));
+    let counts =
+        closed_requests_are_refused(origin, tidegate.addr(), (&hosts, &paths, &["", "X-Bad: 1\r\n"]));
     assert!(counts[1] > 5 && counts[2] > 5, "{counts:?}");
-    for (host, path) in [("a.test", "/insidex"), ("a.test", "/inside/x"), ("a.test", "/exact/x"), ("b.test", "/open/x")] {
+    for (host, path) in
+        [("a.test", "/insidex"), ("a.test", "/inside/x"), ("a.test", "/exact/x"), ("b.test", "/open/x")]
+    {
         assert_eq!(status(tidegate.addr(), host, path, ""), 200, "{host} {path}");
     }
 }
 
-/// The address of a rewritten request is that of nginx.
 #[test]
-fn golden_inputs_are_checked() {
+fn lists_in_json_of_a_directory_are_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let object = |kind: &str, api: &str, rest: &str| {
+        format!(
+            "{{ \"apiVersion\": \"{api}\", \"kind\": \"{kind}\", \"metadata\": {{ \"name\": \"a\" }}, {rest} }}"
+        )
+    };
+    let backend = "\"backend\": { \"service\": { \"name\": \"a\", \"port\": { \"name\": \"http\" } } }";
+    let rules = format!(
+        "\"spec\": {{ \"rules\": [{{ \"http\": {{ \"paths\": [{{ \"path\": \"/a\", {backend} }}] }} }}] }}"
+    );
+    let ingress = object("Ingress", "networking.k8s.io/v1", &rules);
+    let service =
+        object("Service", "v1", "\"spec\": { \"ports\": [{ \"name\": \"http\", \"port\": 8080 }] }");
+    for (name, text) in [("a.json", ingress), ("b.json", service)] {
+        fs::write(directory.path().join(name), format!("{{ \"kind\": \"List\", \"items\": [{text}] }}"))
+            .unwrap();
+    }
+    let found = tidegate(directory.path(), &["convert", "kubernetes", "."]);
+    assert_eq!(found.status, 0, "{}", found.stderr);
+    assert!(found.stdout.contains("http://a.default.svc.cluster.local:8080"), "{}", found.stdout);
+    assert!(found.stderr.ends_with("0 of 0 limits converted\n"), "{}", found.stderr);
+}
+
+#[test]
+fn converted_objects_pass_the_check() {
     let folder = repository().join("tests/it/cli/convert/golden/kubernetes");
     let directory = tempfile::tempdir().unwrap();
     for entry in fs::read_dir(folder).unwrap() {
