@@ -80,12 +80,12 @@ pub(super) fn close_others(locations: &mut [Location]) {
                 |(condition, _): &(Condition, Note)| route.refused.iter().all(|(it, _)| it != condition);
             let restricts = own.is_closed || own.placed.route.refused.iter().any(admits);
             if restricts && other.server == own.server && matches!(route.target, TomlTarget::Upstream(_)) {
-                let text = format!(
-                    "Requests for {} in another case would reach the same service by this route without its restrictions: they get 501 \
-                     until you replace it.",
+                let reason = format!(
+                    "requests for {} in another case would reach the same service by this route, without its restrictions: they get 501 \
+                     until you replace it",
                     own.placed.route.path
                 );
-                route.notes.push(Note::text(text));
+                route.notes.push(Note::finding(&other.place, &format!("path: {}", route.path), reason));
                 route.target = TomlTarget::missing();
             }
         }
