@@ -61,7 +61,7 @@ pub(super) fn convert(files: &[SourceFile<'_>]) -> Result<Converted, SyntaxError
     let (of_hosts, of_all, of_both) = joined([of_ingresses.hosts, of_routes]);
     notes.extend(of_both);
     let of_traefik = std::mem::take(&mut converted.routes);
-    let is_mixed = !of_traefik.is_empty() && !(of_hosts.is_empty() && of_all.is_empty());
+    let is_mixed = !(of_traefik.is_empty() || of_hosts.is_empty() && of_all.is_empty());
     converted.routes = [of_hosts, of_traefik, of_all].concat();
     let routed: Vec<String> = converted.named_limits().cloned().collect();
     let mut limits = [of_ingresses.limits, policies.limits].into_iter();
@@ -75,9 +75,9 @@ pub(super) fn convert(files: &[SourceFile<'_>]) -> Result<Converted, SyntaxError
     converted.notes.extend(general(has_ingresses, is_mixed));
     for limit in of_nginx.into_iter().chain(of_envoy) {
         if routed.contains(&limit.name) {
-            converted.limits.push(limit)
+            converted.limits.push(limit);
         } else {
-            notes.extend(unrouted(limit))
+            notes.extend(unrouted(limit));
         }
     }
     converted.notes.append(&mut notes);

@@ -35,7 +35,7 @@ pub enum SourceFormat {
     Traefik,
     /// The declarative configuration of Kong.
     Kong,
-    /// Objects of Kubernetes: Ingress, HTTPRoute, and those of Envoy Gateway and Traefik.
+    /// Objects of Kubernetes: Ingress, `HTTPRoute`, and those of Envoy Gateway and Traefik.
     Kubernetes,
     /// The descriptors of Envoy's rate-limit service, for a service for Envoy.
     EnvoyRatelimit,

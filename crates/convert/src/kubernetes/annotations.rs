@@ -43,7 +43,7 @@ const CLOSING: [&str; 9] = [
 const SNIPPETS: [&str; 2] = ["configuration-snippet", "server-snippet"];
 /// Annotations of networks of clients.
 const NETWORKS: [&str; 3] = ["allowlist-source-range", "denylist-source-range", "whitelist-source-range"];
-/// Settings of the controller's ConfigMap that restrict access for all Ingresses.
+/// Settings of the controller's `ConfigMap` that restrict access for all Ingresses.
 const GLOBAL: [&str; 6] = [
     "block-cidrs",
     "block-referers",
@@ -92,7 +92,7 @@ pub(super) struct Controller {
 }
 
 impl Controller {
-    /// The settings of these ConfigMaps.
+    /// The settings of these `ConfigMaps`.
     pub fn of<'d>(maps: impl Iterator<Item = Object<'d>>) -> Self {
         let mut found = Self { statuses: [DenyStatus::Status(503); 2], closing: Vec::new() };
         for data in maps.map(|map| map.node.get("data")) {
@@ -152,8 +152,6 @@ pub(super) struct IngressSettings<'d> {
     pub redirects_to_https: Option<bool>,
     /// Whether all requests for its hosts get 501, also those of other Ingresses.
     pub closes_hosts: bool,
-    /// Whether requests are redirected, which comes before limits and networks.
-    pub is_redirected: bool,
 }
 
 /// The settings of an Ingress. `names` are those of limits.
@@ -164,14 +162,16 @@ pub(super) fn settings<'d>(
 ) -> IngressSettings<'d> {
     let annotations = ingress.node.get("metadata").get("annotations");
     let of = |name: &str| annotations.get(&format!("{PREFIX}{name}"));
-    let mut found = IngressSettings { is_https: false, ..IngressSettings::default() };
-    found.uses_regexes = of("use-regex").is_true();
-    found.rewrite_target =
-        Some(of("rewrite-target")).filter(|target| target.text().is_some_and(|it| !it.is_empty()));
-    found.redirects_to_https = match (of("force-ssl-redirect").is_true(), of("ssl-redirect").text()) {
-        (true, _) => Some(true),
-        (false, Some("false")) => Some(false),
-        _ => None,
+    let target = of("rewrite-target");
+    let mut found = IngressSettings {
+        uses_regexes: of("use-regex").is_true(),
+        rewrite_target: target.text().is_some_and(|text| !text.is_empty()).then_some(target),
+        redirects_to_https: match (of("force-ssl-redirect").is_true(), of("ssl-redirect").text()) {
+            (true, _) => Some(true),
+            (false, Some("false")) => Some(false),
+            _ => None,
+        },
+        ..IngressSettings::default()
     };
     for (name, value) in annotations.entries() {
         let text = value.text().unwrap_or("");
@@ -192,7 +192,8 @@ pub(super) fn settings<'d>(
         let text = "nginx verifies the certificates of servers only with `proxy-ssl-verify: \"on\"`; tidegate always does.";
         found.upstream.notes.push(Note::text(text));
     }
-    if found.is_redirected {
+    // A redirect comes before limits and networks.
+    if matches!(found.route.target, TomlTarget::Redirect { .. }) {
         let reason = "the redirect comes before it: it has no effect";
         let route = &mut found.route;
         let of_limits = found.limits.drain(..).flat_map(|limit| limit.notes);
@@ -277,7 +278,7 @@ impl<'d> IngressSettings<'d> {
             {
                 match Condition::client_ip(&listed(text), name.starts_with("deny")) {
                     Ok(condition) => {
-                        self.route.refuse(condition, &annotation.value.place, &annotation.line())
+                        self.route.refuse(condition, &annotation.value.place, &annotation.line());
                     }
                     Err(reason) => {
                         let reason = format!("{reason}: requests get 501 until you replace it");
@@ -335,7 +336,7 @@ impl<'d> IngressSettings<'d> {
                 _ => self.close(annotation.finding("tidegate forwards HTTP only: requests get 501")),
             },
             ("upstream-hash-by", _) if hash_balance(text).is_some() => {
-                self.upstream.balance = hash_balance(text)
+                self.upstream.balance = hash_balance(text);
             }
             _ if READ_WITH_OTHERS.contains(&name) => {}
             _ => {
@@ -359,11 +360,10 @@ impl<'d> IngressSettings<'d> {
         let status = code.filter(|code| matches!(code, 301..=303 | 307 | 308)).unwrap_or(default);
         match redirect_location(annotation.text) {
             Some(location) => {
-                self.is_redirected = true;
                 self.route.target = TomlTarget::Redirect { status, location };
             }
             None => {
-                self.close(annotation.finding("a redirect of tidegate has no such target: requests get 501"))
+                self.close(annotation.finding("a redirect of tidegate has no such target: requests get 501"));
             }
         }
     }

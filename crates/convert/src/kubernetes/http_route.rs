@@ -81,7 +81,9 @@ pub(super) fn http_routes<'d>(
                         rank,
                         route: it.clone(),
                     }));
-                    routes.iter_mut().for_each(|it| it.notes.clear());
+                    for it in &mut routes {
+                        it.notes.clear();
+                    }
                 }
             }
         }

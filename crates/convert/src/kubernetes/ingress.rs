@@ -84,7 +84,7 @@ pub(super) fn ingresses(upstreams: &mut Upstreams<'_>, names: &mut UniqueNames) 
         }
         found.notes.extend(notes.into_iter().filter(|note| matches!(note, Note::Finding(_))));
     }
-    locations.sort_by_key(|location| (location.placed.rank, location.is_implied));
+    locations.sort_by_key(|location| location.placed.rank);
     found.notes.extend(without_duplicates(&mut locations));
     close_others(&mut locations);
     found.hosts = by_host(with_redirects(locations));
@@ -233,6 +233,7 @@ fn make(
                 true,
                 is_regex || route.ends_with('*'),
                 Reverse(if is_regex { path.text.len() } else { route.len() }),
+                kind == PathType::Prefix && !route.ends_with('*') || std::ptr::eq(path.node, path.backend),
             ),
             route: TomlRoute { path: route.to_owned(), ..base },
         },
@@ -241,15 +242,12 @@ fn make(
         is_closed,
         redirects_to_https: settings.redirects_to_https.unwrap_or(facts.has_tls),
         place: path.node.place.clone(),
-        is_implied: kind == PathType::Prefix && !route.ends_with('*')
-            || std::ptr::eq(path.node, path.backend),
     };
     let mut made: Vec<Location> = paths.iter().map(|route| at(route, base.clone())).collect();
     if let Some(root) = &settings.app_root {
         let target = TomlTarget::Redirect { status: 302, location: root.clone() };
         let mut location = at("/", TomlRoute { target, ..TomlRoute::default() });
-        location.placed.rank = (false, true, Reverse(0));
-        location.is_implied = true;
+        location.placed.rank = (false, true, Reverse(0), true);
         made.push(location);
     }
     (made, notes)

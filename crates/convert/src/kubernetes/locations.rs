@@ -6,8 +6,9 @@ use super::hosts::Placed;
 use crate::model::{Condition, TomlRoute, TomlTarget};
 use crate::note::{FileLine, Note};
 
-/// Lower ones are preferred: a rank for all requests of the host, exact paths, then longer ones, and the later ones of the alphabet.
-pub(super) type Rank = (bool, bool, Reverse<usize>);
+/// Lower ones are preferred: routes for all requests of a host, then exact paths, then longer ones, and last the routes of a path
+/// that another Ingress may write.
+pub(super) type Rank = (bool, bool, Reverse<usize>, bool);
 
 /// A route, before it is known which other routes its host has.
 pub(super) struct Location {
@@ -21,8 +22,6 @@ pub(super) struct Location {
     pub redirects_to_https: bool,
     /// The place of its path.
     pub place: FileLine,
-    /// Whether it is for the path itself of a prefix, for which another route may be written.
-    pub is_implied: bool,
 }
 
 /// Notes that some requests lose the limits of a route.
@@ -47,7 +46,7 @@ pub(super) fn without_duplicates(locations: &mut Vec<Location>) -> Vec<Note> {
             continue;
         };
         known.placed.route.notes.append(&mut route.notes);
-        if !location.is_implied {
+        if !location.placed.rank.3 {
             notes.push(Note::finding(&location.place, &format!("path: {}", route.path), reason));
         }
         notes.extend(route.refused.drain(..).filter_map(|(_, note)| match note {
@@ -123,7 +122,7 @@ pub(super) fn with_redirects(locations: Vec<Location>) -> Vec<Placed<Rank>> {
             continue;
         }
         let (path, rank) = if same.all(|it| it.redirects_to_https) {
-            ("/*", (false, false, Reverse(usize::MAX)))
+            ("/*", (false, false, Reverse(usize::MAX), false))
         } else {
             (&*location.placed.route.path, *rank)
         };

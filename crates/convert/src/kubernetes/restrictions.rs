@@ -17,10 +17,10 @@ pub(super) fn restrictions(objects: &Objects<'_>) -> Vec<Restriction> {
                     format!("{}: {}", name.strip_prefix(PREFIX).unwrap_or(name), value.text().unwrap_or(""));
                 match restricts(name, value.text().unwrap_or("")) {
                     Some(true) => {
-                        found.push(Restriction::limit(value.place.clone(), text, within(annotations)))
+                        found.push(Restriction::limit(value.place.clone(), text, within(annotations)));
                     }
                     Some(false) => {
-                        found.push(Restriction::access(value.place.clone(), text, within(annotations)))
+                        found.push(Restriction::access(value.place.clone(), text, within(annotations)));
                     }
                     None => {}
                 }
