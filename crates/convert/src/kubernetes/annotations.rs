@@ -253,22 +253,9 @@ impl<'d> IngressSettings<'d> {
         let (name, text) = (annotation.name, annotation.text);
         match name {
             "limit-rps" | "limit-rpm" | "limit-connections" => match limit(annotation, controller) {
-                Ok(Some((algorithm, status, notes))) => {
+                Ok(Some(limit)) => {
                     let wanted = format!("{}-{}", ingress.name, name.trim_start_matches("limit-"));
-                    let mut limit =
-                        Limit::new(names.unique(&wanted), algorithm, vec!["client_ip".to_owned()]);
-                    limit.deny_status = Some(status);
-                    limit.notes.push(annotation.value.origin(&annotation.line()));
-                    limit.notes.extend(notes);
-                    let exempt = annotation.other("limit-allowlist").or(annotation.other("limit-whitelist"));
-                    match Condition::client_ip(&listed(exempt.unwrap_or("")), true) {
-                        Ok(Condition { test: Test::Any(networks), .. }) => limit.allow = networks,
-                        _ if exempt.is_none() => {}
-                        _ => limit.notes.push(annotation.finding("the networks without a limit are none")),
-                    }
-                    self.route.limits.push(limit.name.clone());
-                    self.route.uses.push(annotation.value.place.clone());
-                    self.limits.push(limit);
+                    self.add_limit(annotation, Limit { name: names.unique(&wanted), ..limit });
                 }
                 Ok(None) => {}
                 Err(note) => self.route.notes.push(note),
@@ -312,6 +299,20 @@ impl<'d> IngressSettings<'d> {
             }
             _ => self.forwarding(annotation),
         }
+    }
+
+    fn add_limit(&mut self, annotation: &Annotation<'_, 'd>, mut limit: Limit) {
+        let exempt = annotation.other("limit-allowlist").or(annotation.other("limit-whitelist"));
+        match Condition::client_ip(&listed(exempt.unwrap_or("")), true) {
+            Ok(Condition { test: Test::Any(networks), .. }) => limit.allow = networks,
+            _ if exempt.is_none() => {}
+            _ => limit
+                .notes
+                .push(annotation.finding("`limit-whitelist` names no networks: no client is exempt")),
+        }
+        self.route.limits.push(limit.name.clone());
+        self.route.uses.push(annotation.value.place.clone());
+        self.limits.push(limit);
     }
 
     /// Sets what concerns servers.
@@ -369,12 +370,17 @@ impl<'d> IngressSettings<'d> {
     }
 }
 
-type MadeLimit = (TomlAlgorithm, DenyStatus, Vec<Note>);
-
-/// The limit of an annotation; none if it does not limit.
-fn limit(annotation: &Annotation<'_, '_>, controller: &Controller) -> Result<Option<MadeLimit>, Note> {
+/// The limit of an annotation, without its name; none if it does not limit.
+fn limit(annotation: &Annotation<'_, '_>, controller: &Controller) -> Result<Option<Limit>, Note> {
     let [of_requests, of_connections] = controller.statuses;
     let number: u64 = annotation.text.parse().map_err(|_| annotation.finding("it is no number"))?;
+    let made = |algorithm, status, rounded: Option<String>| {
+        let mut limit = Limit::new(String::new(), algorithm, vec!["client_ip".to_owned()]);
+        limit.deny_status = Some(status);
+        limit.notes.push(annotation.value.origin(&annotation.line()));
+        limit.notes.extend(rounded.map(Note::text));
+        Ok(Some(limit))
+    };
     if number == 0 {
         return Ok(None);
     }
@@ -382,13 +388,12 @@ fn limit(annotation: &Annotation<'_, '_>, controller: &Controller) -> Result<Opt
         if number > MOST_IN_FLIGHT {
             return Err(annotation.finding(format!("max_in_flight is a number from 1 to {MOST_IN_FLIGHT}")));
         }
-        let algorithm = TomlAlgorithm::Concurrency { max_in_flight: number };
-        return Ok(Some((algorithm, of_connections, Vec::new())));
+        return made(TomlAlgorithm::Concurrency { max_in_flight: number }, of_connections, None);
     }
     let unit = if annotation.name == "limit-rps" { "s" } else { "m" };
     let rate = rate(&format!("{number}r/{unit}")).ok_or_else(|| annotation.finding("it is no rate"))?;
     let multiplier =
         annotation.other("limit-burst-multiplier").and_then(|text| text.parse().ok()).unwrap_or(5);
-    let algorithm = TomlAlgorithm::Gcra { rate: rate.text, burst: number.saturating_mul(multiplier) };
-    Ok(Some((algorithm, of_requests, rate.rounded.map(Note::text).into_iter().collect())))
+    let burst = number.saturating_mul(multiplier);
+    made(TomlAlgorithm::Gcra { rate: rate.text, burst }, of_requests, rate.rounded)
 }

@@ -41,12 +41,7 @@ pub(super) fn http_routes<'d>(
         |it: &Object<'d>| it.node.get("metadata").get("creationTimestamp").text().unwrap_or("").to_owned();
     all.sort_by_key(|it| (created(it), it.namespace, it.name));
     notes.extend(exposed(&all));
-    for gateway in objects.of_kind("Gateway") {
-        let listeners = gateway.spec.get("listeners");
-        let reason = "write `listen`, or `[[listeners]]` with `tls`: all of them serve all routes";
-        notes.push(listeners.finding(&format!("{}: listeners", gateway.text()), reason));
-        notes.extend(gateway.spec.remarks(&["gatewayClassName", "listeners"]));
-    }
+    notes.extend(objects.of_kind("Gateway").flat_map(|gateway| of_gateway(&gateway)));
     for route in &all {
         let hosts = hosts(objects, route);
         let mut of_object = vec![route.origin()];
@@ -90,6 +85,15 @@ pub(super) fn http_routes<'d>(
         notes.extend(of_object.into_iter().filter(|note| matches!(note, Note::Finding(_))));
     }
     (by_host(placed), notes)
+}
+
+/// Notes on a Gateway.
+fn of_gateway(gateway: &Object<'_>) -> Vec<Note> {
+    let listeners = gateway.spec.get("listeners");
+    let reason = "write `listen`, or `[[listeners]]` with `tls`: all of them serve all routes";
+    let mut notes = gateway.spec.remarks(&["gatewayClassName", "listeners"]);
+    notes.push(listeners.finding(&format!("{}: listeners", gateway.text()), reason));
+    notes
 }
 
 /// A note if routes are those of several Gateways or listeners, which may be for other clients.

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use super::annotations::{Controller, IngressSettings, PREFIX, settings};
 use super::hosts::{HostRoutes, Placed, by_host};
-use super::locations::{Location, close_others, lost_limits, with_redirects, without_duplicates};
+use super::locations::{Location, Rank, close_others, lost_limits, with_redirects, without_duplicates};
 use super::objects::{Object, Upstreams};
 use super::paths::{Located, PathType, located, rewrite};
 use crate::document::DocNode;
@@ -33,45 +33,24 @@ pub(super) fn ingresses(upstreams: &mut Upstreams<'_>, names: &mut UniqueNames) 
     let (objects, mut found) = (upstreams.objects, Ingresses::default());
     let maps = objects.of_kind("").filter(|it| it.node.get("kind").text() == Some("ConfigMap"));
     let controller = Controller::of(maps);
-    let is_canary = |it: &Object<'_>| annotation(it, "canary").is_true();
+    let (canaries, all): (Vec<Object<'_>>, Vec<Object<'_>>) =
+        objects.of_kind("Ingress").partition(|it| annotation(it, "canary").is_true());
     let reason = "all requests get the service of the main Ingress: add the other one to `servers` of its upstream, with a `weight`";
-    found.notes.extend(objects.of_kind("Ingress").filter(is_canary).map(|it| it.finding(reason)));
-    let all: Vec<Object<'_>> = objects.of_kind("Ingress").filter(|it| !is_canary(it)).collect();
+    found.notes.extend(canaries.iter().map(|it| it.finding(reason)));
     found.notes.extend(exposed(&all));
-    let mut with_settings: Vec<(Object<'_>, IngressSettings<'_>, Vec<IngressPath<'_>>)> = Vec::new();
+    let mut with_settings: Vec<WithSettings<'_>> = Vec::new();
     for ingress in &all {
-        let mut settings = settings(ingress, &controller, names);
-        found.limits.append(&mut settings.limits);
+        let settings = settings(ingress, &controller, names);
         let paths = paths(ingress, &settings.aliases);
         with_settings.push((*ingress, settings, paths));
     }
-    let has_regexes = |host: &Option<String>| {
-        with_settings.iter().any(|(_, settings, paths)| {
-            let rewrites = |path: &IngressPath<'_>| {
-                settings.rewrite_target.is_some_and(|it| it.text() != Some(path.text))
-            };
-            paths.iter().any(|path| path.host == *host && (settings.uses_regexes || rewrites(path)))
-        })
-    };
-    let has_tls = |host: &Option<String>| {
-        let tls = all.iter().flat_map(|ingress| ingress.spec.get("tls").items());
-        tls.flat_map(|it| it.get("hosts").texts()).any(|it| Some(&it) == host.as_ref())
-    };
-    let closes = |host: &Option<String>| {
-        let mut closing = with_settings.iter().filter(|(_, settings, _)| settings.closes_hosts);
-        closing.any(|(.., paths)| paths.iter().any(|path| path.host == *host))
-    };
     let mut locations: Vec<Location> = Vec::new();
     for (ingress, settings, paths) in &with_settings {
         let mut notes = vec![ingress.origin()];
         notes.extend(of_spec(ingress));
         notes.extend(settings.route.notes.iter().cloned());
         for path in paths {
-            let facts = HostFacts {
-                has_regexes: has_regexes(&path.host),
-                has_tls: has_tls(&path.host),
-                is_closed: closes(&path.host),
-            };
+            let facts = HostFacts::of(path.host.as_ref(), &with_settings);
             let (mut made, of_path) = make(upstreams, (ingress, settings), (path, &facts));
             notes.extend(of_path);
             if let Some(first) = made.first_mut() {
@@ -84,6 +63,7 @@ pub(super) fn ingresses(upstreams: &mut Upstreams<'_>, names: &mut UniqueNames) 
         }
         found.notes.extend(notes.into_iter().filter(|note| matches!(note, Note::Finding(_))));
     }
+    found.limits = with_settings.into_iter().flat_map(|(_, settings, _)| settings.limits).collect();
     locations.sort_by_key(|location| location.placed.rank);
     found.notes.extend(without_duplicates(&mut locations));
     close_others(&mut locations);
@@ -174,11 +154,33 @@ fn paths<'d>(ingress: &Object<'d>, aliases: &[String]) -> Vec<IngressPath<'d>> {
     found
 }
 
+/// An Ingress with its settings and its paths.
+type WithSettings<'d> = (Object<'d>, IngressSettings<'d>, Vec<IngressPath<'d>>);
+
 /// What the Ingresses of a host decide together.
 struct HostFacts {
     has_regexes: bool,
     has_tls: bool,
     is_closed: bool,
+}
+
+impl HostFacts {
+    fn of(host: Option<&String>, all: &[WithSettings<'_>]) -> Self {
+        let is_of_host = |path: &&IngressPath<'_>| path.host.as_ref() == host;
+        let any = |holds: &dyn Fn(&IngressSettings<'_>, &IngressPath<'_>) -> bool| {
+            all.iter()
+                .any(|(_, settings, paths)| paths.iter().filter(is_of_host).any(|path| holds(settings, path)))
+        };
+        let mut tls = all.iter().flat_map(|(ingress, ..)| ingress.spec.get("tls").items());
+        Self {
+            has_regexes: any(&|settings, path| {
+                let rewrites = settings.rewrite_target.is_some_and(|it| it.text() != Some(path.text));
+                settings.uses_regexes || rewrites
+            }),
+            has_tls: tls.any(|it| it.get("hosts").texts().iter().any(|it| Some(it) == host)),
+            is_closed: any(&|settings, _| settings.closes_hosts),
+        }
+    }
 }
 
 /// The routes of a path, and notes on it.
@@ -193,14 +195,7 @@ fn make(
     let Located { paths, lost, is_narrower, .. } = &found;
     let text = format!("path: {}", path.text);
     let server = forward(upstreams, (ingress, settings), (path, &mut base));
-    if let Some(target) = settings.rewrite_target.filter(|target| target.text() != Some(path.text)) {
-        let target_text = target.text().unwrap_or("");
-        if let Err(reason) = rewrite(&mut base, &found, target_text) {
-            base.notes.push(target.finding(&format!("rewrite-target: {target_text}"), reason));
-        }
-    } else {
-        base.set_headers.clear();
-    }
+    set_rewrite(settings, path, &found, &mut base);
     let is_closed = facts.is_closed || settings.route.target == TomlTarget::missing();
     if let Some(reason) = lost {
         // All other routes of the host would be behind it.
@@ -224,21 +219,15 @@ fn make(
     if facts.is_closed {
         base.target = TomlTarget::missing();
     }
-    let is_regex = kind == PathType::Regex;
     let notes = std::mem::take(&mut base.notes);
     let at = |route: &str, base: TomlRoute| Location {
         placed: Placed {
             host: path.host.clone(),
-            rank: (
-                true,
-                is_regex || route.ends_with('*'),
-                Reverse(if is_regex { path.text.len() } else { route.len() }),
-                kind == PathType::Prefix && !route.ends_with('*') || std::ptr::eq(path.node, path.backend),
-            ),
+            rank: rank(path, kind, route),
             route: TomlRoute { path: route.to_owned(), ..base },
         },
         server: server.clone(),
-        is_narrower: is_regex && *is_narrower,
+        is_narrower: kind == PathType::Regex && *is_narrower,
         is_closed,
         redirects_to_https: settings.redirects_to_https.unwrap_or(facts.has_tls),
         place: path.node.place.clone(),
@@ -251,6 +240,32 @@ fn make(
         made.push(location);
     }
     (made, notes)
+}
+
+/// Rewrites the path as `rewrite-target` says.
+fn set_rewrite(
+    settings: &IngressSettings<'_>,
+    path: &IngressPath<'_>,
+    found: &Located,
+    base: &mut TomlRoute,
+) {
+    match settings.rewrite_target.filter(|target| target.text() != Some(path.text)) {
+        Some(target) => {
+            let failed = rewrite(base, found, target.text().unwrap_or("")).err();
+            let text = format!("rewrite-target: {}", target.text().unwrap_or(""));
+            base.notes.extend(failed.map(|reason| target.finding(&text, reason)));
+        }
+        None => base.set_headers.clear(),
+    }
+}
+
+/// The rank of a route for a path.
+fn rank(path: &IngressPath<'_>, kind: PathType, route: &str) -> Rank {
+    let is_regex = kind == PathType::Regex;
+    let is_implied =
+        kind == PathType::Prefix && !route.ends_with('*') || std::ptr::eq(path.node, path.backend);
+    let length = if is_regex { path.text.len() } else { route.len() };
+    (true, is_regex || route.ends_with('*'), Reverse(length), is_implied)
 }
 
 /// Lets a route forward requests to its service. Returns the servers.
