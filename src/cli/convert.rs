@@ -20,6 +20,7 @@ Examples:
   tidegate convert traefik dynamic.yaml > tidegate.toml
   deck gateway dump -o - | tidegate convert kong - > tidegate.toml
   tidegate convert traefik /etc/traefik/dynamic/ > tidegate.toml
+  kubectl get ingress,service -A -o yaml | tidegate convert kubernetes - > tidegate.toml
   tidegate convert envoy-ratelimit config.yaml > tidegate.toml
 
 What can't be converted is listed with its line on standard error, and is a comment at its place in the output. A second
@@ -59,6 +60,8 @@ enum SourceProgram {
     Traefik,
     /// The declarative configuration of Kong: the plugin rate-limiting, services, routes, upstreams.
     Kong,
+    /// Objects of Kubernetes: Ingress with ingress-nginx, HTTPRoute, BackendTrafficPolicy, Traefik's Middleware and IngressRoute.
+    Kubernetes,
     /// The descriptors of Envoy's rate-limit service (envoyproxy/ratelimit).
     EnvoyRatelimit,
 }
@@ -71,6 +74,7 @@ impl SourceProgram {
             Self::Haproxy => SourceFormat::Haproxy,
             Self::Traefik => SourceFormat::Traefik,
             Self::Kong => SourceFormat::Kong,
+            Self::Kubernetes => SourceFormat::Kubernetes,
             Self::EnvoyRatelimit if as_routes => SourceFormat::EnvoyRatelimitRoutes,
             Self::EnvoyRatelimit => SourceFormat::EnvoyRatelimit,
         }
@@ -123,7 +127,7 @@ impl SourceProgram {
             Self::Nginx => &["conf"],
             Self::Haproxy => &["cfg"],
             Self::Traefik => &["yaml", "yml", "toml"],
-            Self::Kong | Self::EnvoyRatelimit => &["yaml", "yml", "json"],
+            Self::Kong | Self::Kubernetes | Self::EnvoyRatelimit => &["yaml", "yml", "json"],
         };
         let failed = |error| Failure::Usage.error(format!("can't read {}: {error}", path.display()));
         let mut found = Vec::new();

@@ -241,7 +241,7 @@ fn other_format(text: &str) -> Option<Problem> {
     let problem = Problem::without_span(format!("the file is {format}, and tidegate reads TOML"));
     let problem =
         problem.help("in TOML a table begins with [name], and each of its keys is a line: key = \"value\"");
-    let help = "`tidegate convert` converts configurations of Traefik, Kong and Envoy's rate-limit service";
+    let help = "`tidegate convert` converts configurations of Traefik, Kong, Kubernetes and Envoy's rate-limit service";
     Some(problem.help(help))
 }
 

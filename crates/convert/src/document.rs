@@ -10,14 +10,14 @@ use super::note::{FileLine, Note, SyntaxError};
 use super::source::SourceFile;
 
 /// A value with its place.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct DocNode {
     pub place: FileLine,
     pub value: DocValue,
 }
 
 /// A value.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum DocValue {
     Null,
     /// A text, or a number or boolean as text.
@@ -67,6 +67,16 @@ fn toml(start: &FileLine, text: &str) -> Result<DocNode, SyntaxError> {
 }
 
 impl DocNode {
+    /// A map that is not in a file, with its place there.
+    pub fn map(place: &FileLine, entries: Vec<(String, Self)>) -> Self {
+        Self { place: place.clone(), value: DocValue::Map(entries) }
+    }
+
+    /// A text that is not in a file, with its place there.
+    pub fn scalar(place: &FileLine, text: impl Into<String>) -> Self {
+        Self { place: place.clone(), value: DocValue::Scalar(text.into()) }
+    }
+
     /// One document of several: their maps are joined down to this depth, and lists below them. Of two other values of a name
     /// the first one stays, with a note on the second one.
     pub fn joined(roots: Vec<Self>, depth: usize) -> (Self, Vec<Note>) {

@@ -268,8 +268,12 @@ pub(super) enum Allowance {
 /// The allowance of a descriptor, in windows that start at multiples of their length, as those of the service do.
 pub(super) fn allowance(node: &DocNode) -> Option<Allowance> {
     let limit = node.get("rate_limit");
-    let units = limit.get("requests_per_unit").number()?;
-    let period = match &*limit.get("unit").text()?.to_ascii_lowercase() {
+    allowance_of(limit.get("requests_per_unit").number()?, limit.get("unit").text()?)
+}
+
+/// So many requests in each of these units of time.
+pub(super) fn allowance_of(units: u64, unit: &str) -> Option<Allowance> {
+    let period = match &*unit.to_ascii_lowercase() {
         "second" => "s",
         "minute" => "minute",
         "hour" => "hour",

@@ -7,6 +7,7 @@ mod envoy_descriptors;
 mod envoy_ratelimit;
 mod haproxy;
 mod kong;
+mod kubernetes;
 mod model;
 mod nginx;
 mod note;
@@ -34,6 +35,8 @@ pub enum SourceFormat {
     Traefik,
     /// The declarative configuration of Kong.
     Kong,
+    /// Objects of Kubernetes: Ingress, `HTTPRoute`, and those of Envoy Gateway and Traefik.
+    Kubernetes,
     /// The descriptors of Envoy's rate-limit service, for a service for Envoy.
     EnvoyRatelimit,
     /// The descriptors of Envoy's rate-limit service, for a tidegate in place of Envoy.
@@ -49,6 +52,7 @@ impl SourceFormat {
             Self::Haproxy => "HAProxy",
             Self::Traefik => "Traefik",
             Self::Kong => "Kong",
+            Self::Kubernetes => "Kubernetes",
             Self::EnvoyRatelimit | Self::EnvoyRatelimitRoutes => "Envoy's rate-limit service",
         }
     }
@@ -62,6 +66,7 @@ pub fn convert(format: SourceFormat, files: &[SourceFile<'_>]) -> Result<Convert
         SourceFormat::Haproxy => haproxy::convert(files),
         SourceFormat::Traefik => traefik::convert(files),
         SourceFormat::Kong => kong::convert(files),
+        SourceFormat::Kubernetes => kubernetes::convert(files),
         SourceFormat::EnvoyRatelimit => envoy_descriptors::convert(files),
         SourceFormat::EnvoyRatelimitRoutes => envoy_ratelimit::convert(files),
     }

@@ -23,14 +23,19 @@ use std::path::Path;
 use ipnet::IpNet;
 
 use self::limits::NginxLimits;
+pub(super) use self::limits::{MOST_IN_FLIGHT, rate};
 pub(super) use self::patterns::{literal, paths_of_regex, start_of_regex};
 use self::remarks::remarks;
 use self::restrictions::{AppliedRestrictions, restrictions};
 use self::routes::RouteMaker;
+pub(super) use self::routes::size;
 use self::scope::{Scope, is_restricted};
 use self::servers::{Server, Servers};
+pub(super) use self::template::redirect_location;
+pub(super) use self::timeouts::milliseconds;
 use self::tree::{Directive, Tree};
 use self::upstreams::Upstreams;
+pub(super) use self::upstreams::hash_balance;
 use super::model::{Converted, TomlClientIp, TomlRoute, TomlTarget};
 use super::note::{Note, SyntaxError};
 use super::source::SourceFile;
@@ -76,6 +81,31 @@ pub(super) fn convert(files: &[SourceFile<'_>]) -> Result<Converted, SyntaxError
     converted.upstreams = maker.upstreams.all;
     converted.count_each_ipv6_address("nginx counts each IPv6 address by itself");
     Ok(converted)
+}
+
+/// Beginnings of the names of directives in snippets that restrict no access and change no paths.
+const HARMLESS: [&str; 14] = [
+    "access_log",
+    "add_header",
+    "client_body_",
+    "error_log",
+    "expires",
+    "gzip",
+    "keepalive_",
+    "limit_",
+    "more_",
+    "proxy_buffer",
+    "proxy_hide_header",
+    "proxy_set_header",
+    "sendfile",
+    "sub_filter",
+];
+
+/// Whether directives without the block around them may restrict access, or change paths.
+pub(super) fn may_restrict(snippet: &str) -> bool {
+    let is_harmless = |it: &Directive| HARMLESS.iter().any(|start| it.name.starts_with(start));
+    let directives = Tree::new(Path::new("")).parse("", snippet);
+    !directives.is_ok_and(|directives| directives.iter().all(is_harmless))
 }
 
 /// Adds the routes of all servers: exact hosts first, then longer wildcards before shorter ones, then the default server.

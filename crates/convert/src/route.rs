@@ -40,6 +40,8 @@ pub(super) struct TomlRoute {
     pub remove_response_headers: Vec<String>,
     /// `response_timeout` and `stall_timeout`, such as `"30s"`, where they are not those of the upstream.
     pub timeout: Option<String>,
+    /// `total_timeout`, where it is not that of the upstream.
+    pub total_timeout: Option<String>,
     /// `retries`, where they are not those of the upstream.
     pub retries: Option<u64>,
     /// A size, such as `"10MiB"`.

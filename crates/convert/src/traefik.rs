@@ -22,10 +22,19 @@ pub(super) fn convert(files: &[SourceFile<'_>]) -> Result<Converted, SyntaxError
         name.extension().is_some_and(|it| it == "toml") || file.text.trim_start().starts_with('[')
     };
     let (root, notes) = DocNode::joined(documents(files, is_toml)?, 3);
-    let mut converted = Converted { notes, restrictions: restrictions(&root), ..Converted::default() };
+    let mut converted = of_dynamic(&root);
+    converted.notes.splice(0..0, notes);
+    converted
+        .count_each_ipv6_address("Traefik counts each IPv6 address by itself, unless `ipv6Subnet` is set");
+    Ok(converted)
+}
+
+/// Converts a dynamic configuration.
+pub(super) fn of_dynamic(root: &DocNode) -> Converted {
+    let mut converted = Converted { restrictions: restrictions(root), ..Converted::default() };
     let http = root.get("http");
-    converted.notes.extend(root.remarks_for(&["http"], foreign(&root)));
-    converted.notes.extend((!root.items().is_empty()).then(|| root.finding("list", foreign(&root))));
+    converted.notes.extend(root.remarks_for(&["http"], foreign(root)));
+    converted.notes.extend((!root.items().is_empty()).then(|| root.finding("list", foreign(root))));
     converted.notes.extend(http.remarks(&["routers", "services", "middlewares"]));
     let routers = http.get("routers");
     let mut maker = RouterConverter {
@@ -57,15 +66,12 @@ pub(super) fn convert(files: &[SourceFile<'_>]) -> Result<Converted, SyntaxError
                 `trusted_proxies` of `[client_ip]` behind other proxies.";
     converted.notes.push(Note::text(text));
     converted
-        .count_each_ipv6_address("Traefik counts each IPv6 address by itself, unless `ipv6Subnet` is set");
-    Ok(converted)
 }
 
 /// Why keys of a file are not converted that is no dynamic configuration.
 fn foreign(root: &DocNode) -> &'static str {
     if root.get("kind").is_present() {
-        "objects of Kubernetes are not read: write a dynamic configuration with the routers, services and middlewares that Traefik's \
-         API shows"
+        "objects of Kubernetes are read by `tidegate convert kubernetes`"
     } else if root.get("services").is_present() || root.entries().is_empty() {
         "labels of containers are not read: write a dynamic configuration with the routers, services and middlewares that Traefik's \
          API shows"

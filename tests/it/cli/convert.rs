@@ -5,6 +5,7 @@ mod account;
 mod authorization;
 mod golden;
 mod haproxy;
+mod kubernetes;
 mod nginx;
 mod origin;
 mod traefik;

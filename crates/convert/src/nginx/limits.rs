@@ -8,7 +8,7 @@ use crate::model::{DenyStatus, Limit, TomlAlgorithm, UniqueNames};
 use crate::note::Note;
 
 /// The most requests in flight that a limit can have.
-const MOST_IN_FLIGHT: u64 = 10_000;
+pub(crate) const MOST_IN_FLIGHT: u64 = 10_000;
 
 /// The limits that were made so far.
 pub(super) struct NginxLimits<'d> {
@@ -56,11 +56,11 @@ pub(super) struct Applied {
 }
 
 /// The rate of a zone.
-struct ZoneRate {
+pub(crate) struct ZoneRate {
     /// As tidegate has it.
-    text: String,
+    pub text: String,
     /// The rate that nginx applies, if it differs.
-    rounded: Option<String>,
+    pub rounded: Option<String>,
 }
 
 impl<'d> NginxLimits<'d> {
@@ -229,7 +229,7 @@ fn new_limit(name: String, algorithm: TomlAlgorithm, rule: ZoneKey) -> Limit {
 }
 
 /// Reads `10r/s` or `30r/m`.
-fn rate(text: &str) -> Option<ZoneRate> {
+pub(crate) fn rate(text: &str) -> Option<ZoneRate> {
     let (number, unit, seconds) = match text.strip_suffix("r/s") {
         Some(number) => (number, "s", 1),
         None => (text.strip_suffix("r/m")?, "minute", 60),

@@ -377,16 +377,21 @@ fn respond(route: &mut TomlRoute, returned: &Directive) {
 /// The size of the largest body, such as `"10MiB"`; none for no limit.
 fn max_body(scope: &Scope<'_>) -> Result<Option<String>, Note> {
     let Some(directive) = scope.last("client_max_body_size") else { return Ok(None) };
-    let text = directive.arg(0).to_ascii_lowercase();
+    size(directive.arg(0)).ok_or_else(|| directive.finding("this is no size"))
+}
+
+/// A size of nginx, such as `10m`, for tidegate; `Some(None)` is no limit.
+#[expect(clippy::option_option, reason = "no size, or no limit")]
+pub(crate) fn size(text: &str) -> Option<Option<String>> {
+    let text = text.to_ascii_lowercase();
     let digits = text.trim_end_matches(['k', 'm', 'g']);
     let unit = match &text[digits.len()..] {
-        "" => Some("B"),
-        "k" => Some("KiB"),
-        "m" => Some("MiB"),
-        "g" => Some("GiB"),
-        _ => None,
+        "" => "B",
+        "k" => "KiB",
+        "m" => "MiB",
+        "g" => "GiB",
+        _ => return None,
     };
-    let number = digits.parse::<u64>().ok().zip(unit);
-    let (number, unit) = number.ok_or_else(|| directive.finding("this is no size"))?;
-    Ok((number > 0).then(|| format!("{number}{unit}")))
+    let number: u64 = digits.parse().ok()?;
+    Some((number > 0).then(|| format!("{number}{unit}")))
 }

@@ -55,7 +55,7 @@ pub(super) fn only_variable(text: &str) -> Option<String> {
 }
 
 /// The target of a redirect, if its variables have counterparts.
-pub(super) fn redirect_location(text: &str) -> Option<String> {
+pub(crate) fn redirect_location(text: &str) -> Option<String> {
     let piece = |piece: TextPiece| match piece {
         TextPiece::Literal(text) => (!text.contains(['{', '}', ' '])).then_some(text),
         TextPiece::Variable(name) => {

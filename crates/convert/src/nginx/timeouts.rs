@@ -30,7 +30,7 @@ pub(super) fn set_times(route: &mut TomlRoute, scope: &Scope<'_>) {
 }
 
 /// Reads a time of nginx, such as `90`, `500ms` or `1m30s`.
-pub(super) fn milliseconds(text: &str) -> Option<u64> {
+pub(crate) fn milliseconds(text: &str) -> Option<u64> {
     if let Ok(seconds) = text.parse::<u64>() {
         return seconds.checked_mul(1_000);
     }

@@ -162,9 +162,9 @@ fn upstream(name: &str, group: &Directive, scheme: &str, base: &str) -> Result<T
             "least_conn" => upstream.balance = Some("least_requests".to_owned()),
             "ip_hash" => upstream.balance = Some("hash:client_ip".to_owned()),
             "random" => upstream.balance = Some("power_of_two".to_owned()),
-            "hash" => match only_variable(directive.arg(0)).and_then(|name| part(&name).ok()) {
-                Some(TemplatePart::Key(part)) => upstream.balance = Some(format!("hash:{part}")),
-                _ => upstream.notes.push(directive.finding("`balance` has no counterpart of this key")),
+            "hash" => match hash_balance(directive.arg(0)) {
+                Some(balance) => upstream.balance = Some(balance),
+                None => upstream.notes.push(directive.finding("`balance` has no counterpart of this key")),
             },
             // Connections are kept in any case, and processes need no shared memory.
             "keepalive" | "keepalive_requests" | "keepalive_timeout" | "keepalive_time" | "zone" => {}
@@ -184,6 +184,14 @@ fn upstream(name: &str, group: &Directive, scheme: &str, base: &str) -> Result<T
         upstream.eject = Some((after, seconds));
     }
     Ok(upstream)
+}
+
+/// The `balance` of a key that is one variable.
+pub(crate) fn hash_balance(key: &str) -> Option<String> {
+    match part(&only_variable(key)?) {
+        Ok(TemplatePart::Key(part)) => Some(format!("hash:{part}")),
+        _ => None,
+    }
 }
 
 /// The most connections of a server, of its `max_conns`; none for no limit.

@@ -41,6 +41,7 @@ pub(super) fn write_route(out: &mut TomlWriter, route: &TomlRoute) {
             write_authorization(out, authorization);
         }
         write_timeout(out, route.timeout.as_deref());
+        out.some("total_timeout", route.total_timeout.as_deref());
         if let Some(retries) = route.retries {
             out.value("retries", retries);
         }

@@ -12,7 +12,7 @@ use crate::support::{Wire, connect_from};
 const CLOSED: u16 = 999;
 
 /// The status of the response to a request for a host and a path, with a header line or none.
-fn status(address: SocketAddr, host: &str, path: &str, header: &str) -> u16 {
+pub fn status(address: SocketAddr, host: &str, path: &str, header: &str) -> u16 {
     let mut wire = Wire::over(connect_from("127.0.0.1", address).unwrap());
     wire.send(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{header}Connection: close\r\n\r\n"));
     wire.read_response("GET").map_or(CLOSED, |response| response.status())
@@ -21,7 +21,7 @@ fn status(address: SocketAddr, host: &str, path: &str, header: &str) -> u16 {
 /// Compares an origin with tidegate for all of these hosts, paths and headers. Returns how many requests only the origin
 /// admitted, and how many both admitted and refused.
 #[track_caller]
-fn compare(
+pub fn closed_requests_are_refused(
     origin: SocketAddr,
     tidegate: SocketAddr,
     (hosts, paths, headers): (&[&str], &[&str], &[&str]),
@@ -82,8 +82,11 @@ fn what_nginx_refuses_is_refused() {
         "/overlap/x",
     ];
     let headers = ["", "X-Bad: 1\r\n", "X-Worse: 1\r\n"];
-    let counts =
-        compare(server.addr(Ipv4Addr::LOCALHOST.into()), tidegate.addr(), (&hosts, &paths, &headers));
+    let counts = closed_requests_are_refused(
+        server.addr(Ipv4Addr::LOCALHOST.into()),
+        tidegate.addr(),
+        (&hosts, &paths, &headers),
+    );
     assert!(counts[1] > 5 && counts[2] > 5, "{counts:?}");
     // What `allow` admits is admitted, too.
     for path in ["/networks/x", "/mixed/x", "/closed/c/y.js", "/y.bak2", "/users/7/8/secret"] {
@@ -116,8 +119,11 @@ fn what_haproxy_refuses_is_refused() {
         "/multiple",
     ];
     let headers = ["", "X-Version: 1.0\r\n", "X-Version: 2.1\r\n"];
-    let counts =
-        compare(server.addr(Ipv4Addr::LOCALHOST.into()), tidegate.addr(), (&hosts, &paths, &headers));
+    let counts = closed_requests_are_refused(
+        server.addr(Ipv4Addr::LOCALHOST.into()),
+        tidegate.addr(),
+        (&hosts, &paths, &headers),
+    );
     assert!(counts[1] > 5 && counts[2] > 5, "{counts:?}");
 }
 
@@ -130,7 +136,10 @@ fn what_traefik_refuses_is_refused() {
     let paths =
         ["/", "/x", "/admin/7", "/admin/x", "/basic/x", "/networks/x", "/local/x", "/chain/x", "/item.bak"];
     let headers = ["", "X-Version: 1\r\n"];
-    let counts =
-        compare(server.addr(Ipv4Addr::LOCALHOST.into()), tidegate.addr(), (&hosts, &paths, &headers));
+    let counts = closed_requests_are_refused(
+        server.addr(Ipv4Addr::LOCALHOST.into()),
+        tidegate.addr(),
+        (&hosts, &paths, &headers),
+    );
     assert!(counts[1] > 5 && counts[2] > 5, "{counts:?}");
 }

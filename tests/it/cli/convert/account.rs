@@ -104,7 +104,7 @@ fn labels_and_objects_are_listed() {
             "labels of containers are not read",
             "0 of 1 limit converted, 0 of 1 other restriction",
         ),
-        ("traefik", object, "objects of Kubernetes are not read", "0 of 1 limit converted"),
+        ("traefik", object, "are read by `tidegate convert kubernetes`", "0 of 1 limit converted"),
         ("kong", plugin, "objects of Kubernetes are not read", "0 of 1 limit converted"),
     ];
     for (origin, text, reason, last) in cases {

@@ -69,6 +69,11 @@ fn kong() {
 }
 
 #[test]
+fn kubernetes() {
+    check("kubernetes", "yaml");
+}
+
+#[test]
 fn envoy_ratelimit() {
     check("envoy-ratelimit", "yaml");
 }
@@ -113,7 +118,7 @@ fn the_documented_examples_are_the_output() {
         let is_content = |line: &&str| !line.is_empty() && !line.starts_with('#');
         text.lines().filter(is_content).map(str::to_owned).collect::<Vec<_>>()
     };
-    for origin in ["nginx", "haproxy", "traefik", "kong", "envoy-ratelimit"] {
+    for origin in ["nginx", "haproxy", "traefik", "kong", "kubernetes", "envoy-ratelimit"] {
         let page = repository().join(format!("docs/migrating/{origin}.md"));
         let page = fs::read_to_string(page).unwrap();
         let blocks: Vec<&str> = page.split("\n```").skip(1).step_by(2).take(2).collect();
