@@ -40,6 +40,7 @@ mod route_action;
 mod server_span;
 mod service;
 mod snapshot;
+mod soft_headers;
 mod template;
 mod tunnel;
 mod upgrade;
@@ -66,6 +67,7 @@ pub use response_policy::{CustomReplies, CustomReply, RateHeaders, ResponsePolic
 pub use route_action::{ForwardTarget, HeaderEdits, PathTemplate, Rewrite, RouteAction, Target, Upgrades};
 pub use service::{ServiceBody, ServiceReply, ServiceRequest, UnreadBody, limit_headers};
 pub use snapshot::{ConfigSnapshot, Proxy, ProxyConfig};
+pub use soft_headers::SoftHeaders;
 pub use template::{Escaping, Template};
 pub use tunnel::Tunnel;
 

@@ -18,7 +18,7 @@ use crate::tls::ServerTls;
 type Lint = fn(&Sections<'_>) -> Vec<Problem>;
 
 /// For a file of a proxy whose routes could be read.
-const OF_ROUTES: [Lint; 19] = [
+const OF_ROUTES: [Lint; 20] = [
     slashes::bypassed,
     limits::uncharged,
     routes::cors_headers,
@@ -30,6 +30,7 @@ const OF_ROUTES: [Lint; 19] = [
     limits::bodiless,
     limits::unused,
     limits::free,
+    limits::marking_for_nobody,
     listeners::unused_upstreams,
     listeners::loops,
     limits::instances,

@@ -16,7 +16,7 @@ use crate::gate::{BodyFields, Charges, ClientIdentity, MissingPart, RequestError
 use crate::http1::RequestHead;
 use crate::limit::{PolicyId, binding};
 use crate::limiter::{Denial, LimitStatuses};
-use crate::proxy::{LocalResponse, Rejection, RequestFacts, Target};
+use crate::proxy::{LocalResponse, Rejection, RequestFacts, SoftHeaders, Target};
 use crate::telemetry::{DecisionSource, Interface, LimitOutcome, Verdict};
 use crate::time::{Micros, Stopwatch, monotonic};
 
@@ -82,13 +82,13 @@ impl RequestCheck {
             Err(error) => return self.malformed(error).finish(&self.active).await,
         };
         let (charges, active) = (std::mem::take(&mut planned.charges), Arc::clone(&self.active));
-        let Decided { verdict, delay, statuses, hold } = self.decide(charges, &planned.exempt).await;
+        let Decided { verdict, delay, statuses, soft, hold } = self.decide(charges, &planned.exempt).await;
         let rejection = match verdict {
             Err(denial) => Some(Rejection::Denied(denial)),
             Ok(()) => self.rejection_of_plan(&mut planned),
         };
         let rejected = match rejection {
-            None => return self.allow(statuses, delay, hold),
+            None => return self.allow(statuses, soft, delay, hold),
             Some(rejection) => self.rejected(planned.route, statuses, hold, &rejection),
         };
         rejected.finish(&active).await
@@ -129,7 +129,7 @@ impl RequestCheck {
             }
         });
         if charges.is_empty() {
-            return Decided::unlimited();
+            return Decided::unlimited(&self.active.snapshot.gate.limits);
         }
         let stopwatch = Stopwatch::start();
         let decided = self.shared.decide(&self.active, charges).await;
@@ -153,7 +153,13 @@ impl RequestCheck {
         matches!(action.target, Target::Block).then_some(Rejection::BlockedByRoute)
     }
 
-    fn allow(self, statuses: LimitStatuses, delay: Micros, hold: Option<Hold>) -> Decision {
+    fn allow(
+        self,
+        statuses: LimitStatuses,
+        soft: Option<Box<SoftHeaders>>,
+        delay: Micros,
+        hold: Option<Hold>,
+    ) -> Decision {
         let delay = Duration::from(delay);
         self.active.counts.with(|counts| {
             counts.record_request(Interface::Library, Verdict::Allowed);
@@ -162,7 +168,7 @@ impl RequestCheck {
             }
         });
         let snapshot = Arc::clone(&self.active.snapshot);
-        Decision::Allowed(Allowed { snapshot, facts: self.facts, statuses, delay, hold })
+        Decision::Allowed(Allowed { snapshot, facts: self.facts, statuses, soft, delay, hold })
     }
 
     fn malformed(&self, error: RequestError) -> Rejected {

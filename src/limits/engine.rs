@@ -176,8 +176,9 @@ impl Engine {
             return;
         }
         let current = self.serving(active);
-        let admission = current.limiter.decide(&active.snapshot.gate.limits, &charges).await;
-        let decided = Decided::new(admission, |permit, reservation| self.hold(permit, reservation));
+        let limits = &active.snapshot.gate.limits;
+        let admission = current.limiter.decide(limits, &charges).await;
+        let decided = Decided::new(limits, admission, |permit, reservation| self.hold(permit, reservation));
         // If the request was cancelled, its hold is dropped, which releases it.
         let _ = reply.send(decided);
     }

@@ -15,6 +15,7 @@ use super::response::ProxyResponse;
 use super::response_body::BodySource;
 use super::route_action::{ForwardTarget, Target};
 use super::snapshot::{ConfigSnapshot, Proxy};
+use super::soft_headers::SoftHeaders;
 use super::upgrade::Upgrade;
 use crate::boxed::rare;
 use crate::consumers::Consumer;
@@ -30,6 +31,8 @@ pub(super) struct ForwardedRequest<'e> {
     pub id: &'e RequestId,
     pub is_grpc: bool,
     pub permit: Permit,
+    /// The headers of soft limits, if the configuration has any.
+    pub soft: Option<&'e SoftHeaders>,
     /// The body. On failure, its unread part is put back.
     pub body: &'e mut ClientBody,
     /// Where the attempts are recorded.
@@ -60,6 +63,7 @@ impl ForwardedRequest<'_> {
             pattern: &proxy.snapshot.gate.routes.get(plan.route).path,
             edits: &proxy.snapshot.actions[plan.route].request_headers,
             consumers: proxy.snapshot.consumer_forwarding.as_ref(),
+            soft: self.soft,
             is_traced: proxy.tracer.is_some(),
             trace: self.log.trace.as_deref(),
             protected: &proxy.snapshot.protected_headers,

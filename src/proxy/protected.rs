@@ -3,6 +3,7 @@
 use http::header::HeaderName;
 
 use super::hop::HOP_BY_HOP;
+use super::soft_headers;
 use super::{ForwardTarget, RouteAction, Target};
 use crate::gate::{Cost, Gate, KeyPart};
 use crate::http1::FieldName;
@@ -40,9 +41,11 @@ pub fn protected_headers(gate: &Gate, actions: &[RouteAction]) -> HeaderScrub {
         let edited = edits.remove.iter().chain(edits.set.iter().map(|(name, _)| name));
         edited.chain(of_key.iter().filter_map(of_part))
     });
+    let soft = gate.limits.have_soft.then_some([soft_headers::WARNING, soft_headers::DENIED]);
     let names = own.chain(of_tokens).chain(of_consumers).chain(of_limits).chain(of_routes).chain(of_actions);
     own_headers()
         .chain(names.cloned())
+        .chain(soft.into_iter().flatten())
         .collect::<HeaderScrub>()
         .without(gate.client_ip.remove_headers.clone())
 }

@@ -192,6 +192,7 @@ mod limits {
     mod response_headers;
     pub mod setup;
     mod shadow_mode;
+    mod soft;
     mod tiers;
 }
 /// Tables of malformed or ambiguous messages, over HTTP/1.1 and HTTP/2, from clients and servers.
