@@ -121,7 +121,10 @@ fn client_certificates(sections: &Sections<'_>) -> Vec<Problem> {
         let tls = listeners.iter().filter_map(|spec| spec.tls.as_ref());
         tls.into_iter().any(ServerTls::requires_client_certificate)
     });
-    let limits = sections.limits.with_part(|part| *part == KeyPart::TlsSubject).filter(|_| !has_requests);
+    let limits = sections
+        .limits
+        .with_part(|part| matches!(part, KeyPart::TlsSubject | KeyPart::TlsSan))
+        .filter(|_| !has_requests);
     let problem = |(part, span): (&KeyPart, _)| {
         let title = format!("this limit counts by `{part}`, and no listener requests client certificates");
         let help = "name the authority that signs the certificates of clients: add `client_ca` to the `tls` of a listener";

@@ -12,7 +12,7 @@ use super::client::Client;
 use super::decision::{Allowed, Decision, Denied, update};
 use super::shared::Shared;
 use crate::consumers::ConsumerError;
-use crate::gate::{BodyFields, Charges, ClientIdentity, MissingPart, RequestError, RouteId, TokenRefusal};
+use crate::gate::{BodyFields, Charges, MissingPart, RequestError, RouteId, TokenRefusal};
 use crate::http1::RequestHead;
 use crate::limit::{PolicyId, binding};
 use crate::limiter::{Denial, LimitStatuses};
@@ -103,10 +103,7 @@ impl RequestCheck {
 
     /// Decides the route and the charges; `unread` is why a consumer that was to be read is not known.
     fn plan(&self, unread: Option<ConsumerError>) -> Result<Planned, RequestError> {
-        let identity = ClientIdentity {
-            tls_subject: self.client.tls_subject(),
-            ..ClientIdentity::from(self.client.address())
-        };
+        let identity = self.client.identity();
         let gate = &self.active.snapshot.gate;
         let plan = match unread {
             None => gate.plan(identity, &self.head, Some(&NO_BODY))?,

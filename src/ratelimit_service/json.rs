@@ -191,6 +191,7 @@ mod tests {
                 DescriptorStatus { code: 1, ..DescriptorStatus::default() },
             ],
             response_headers_to_add: vec![HeaderValue { key: "x".into(), value: "1".into() }],
+            request_headers_to_add: Vec::new(),
         };
         assert_eq!(
             serde_json::from_str::<Value>(&response(&message)).unwrap(),

@@ -120,6 +120,7 @@ mod http1 {
     mod early_response;
     mod flow_control;
     mod half_close;
+    mod header_case;
     mod hostile_clients;
     mod idle_parking;
     mod max_body;

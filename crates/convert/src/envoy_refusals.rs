@@ -107,7 +107,7 @@ impl Refusals {
 
     /// Checks descriptors below `parent`.
     fn descriptors(&mut self, list: &DocNode, parent: &str) {
-        for node in list.items() {
+        for node in list.items().iter().filter(|node| node.is_map()) {
             let (key, value) =
                 (node.get("key").text().unwrap_or_default(), node.get("value").text().unwrap_or_default());
             let composite = if value.is_empty() { key.to_owned() } else { format!("{key}_{value}") };
@@ -138,14 +138,18 @@ impl Refusals {
         let text = format!("unit: {unit}");
         match limit.get("unlimited").is_true() {
             true if is_unit => self.refuse(place, &text, "a limit that is unlimited has no unit"),
-            false if !is_unit => self.refuse(place, &text, format!("the unit is one of {}", UNITS.join(", "))),
+            false if !is_unit => {
+                self.refuse(place, &text, format!("the unit is one of {}", UNITS.join(", ")));
+            }
             _ => {}
         }
         let name = limit.get("name").text().unwrap_or_default();
         for replaced in limit.get("replaces").items() {
             match replaced.get("name").text().unwrap_or_default() {
                 "" => self.refuse(replaced, "replaces", "an entry names no limit"),
-                other if other == name => self.refuse(replaced, &format!("replaces: {name}"), "it is the limit itself"),
+                other if other == name => {
+                    self.refuse(replaced, &format!("replaces: {name}"), "it is the limit itself");
+                }
                 _ => {}
             }
         }
@@ -186,7 +190,11 @@ mod tests {
                 "another descriptor has the same composite key, `a_b`",
             ),
             (limit("rate_limit: 5"), "rate_limit: 5", "it is no map"),
-            (limit("rate_limit: { unit: fortnight }"), "unit: fortnight", "the unit is one of second, minute"),
+            (
+                limit("rate_limit: { unit: fortnight }"),
+                "unit: fortnight",
+                "the unit is one of second, minute",
+            ),
             (limit("rate_limit: { unit: unknown }"), "unit: unknown", "the unit is one of second, minute"),
             (limit("rate_limit: { requests_per_unit: 1 }"), "unit:", "the unit is one of second, minute"),
             (limit("rate_limit: { unlimited: true, unit: DAY }"), "unit: DAY", "unlimited has no unit"),
@@ -221,7 +229,9 @@ mod tests {
         let file = "domain: d\ndescriptors: [{ key: a }]\n";
         let found = notes(&[file, "domain: e\ndescriptors: [{ key: a }]\n", file]);
         assert_eq!(found.len(), 2, "{found:?}");
-        assert!(found[0].contains("another file has this domain") && found[1].contains("the same composite key"));
+        assert!(
+            found[0].contains("another file has this domain") && found[1].contains("the same composite key")
+        );
     }
 
     #[test]

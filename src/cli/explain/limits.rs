@@ -30,6 +30,9 @@ pub(super) fn explain(
             if policy.soft.marks { ", and names itself in a header to the server instead" } else { "" };
         rows.sub_row("mode", format!("{}: it denies no request{told}", policy.mode()));
     }
+    if let Some(share) = policy.soft.warn_at.filter(|_| policy.is_soft()) {
+        rows.sub_row("warns", format!("server and client from {share} of the limit on"));
+    }
     let info = ExplainedLimit {
         name: policy.name.to_string(),
         algorithm: policy.quota.algorithm().name(),

@@ -86,7 +86,10 @@ pub const IN_LIMIT: &[Mistaken] = &[
         &["shadow", "shadow_mode", "dry_run", "dryrun", "report_only", "log_only", "monitor", "preview"],
         "write mode = \"shadow\"",
     ),
-    (&["soft", "soft_limit", "warn", "warning", "warning_at", "threshold"], "write warn_at = 0.8, or mode = \"mark\""),
+    (
+        &["soft", "soft_limit", "warn", "warning", "warning_at", "threshold"],
+        "write warn_at = 0.8, or mode = \"mark\"",
+    ),
     (
         &["timeout", "timeouts"],
         "a limit has none: `rate` has its period, `ban` denies a key for longer, [store] has the `timeout` of calls to \

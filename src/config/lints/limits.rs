@@ -182,6 +182,7 @@ fn skipped_without<'l>(limit: &'l ReadLimit, route: Option<&ReadRoute>) -> Optio
         | KeyPart::Query(_)
         | KeyPart::Jwt(_)
         | KeyPart::TlsSubject
+        | KeyPart::TlsSan
         | KeyPart::Consumer
         | KeyPart::Country
         | KeyPart::Asn

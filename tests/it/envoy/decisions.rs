@@ -4,7 +4,9 @@ use prost::Message as _;
 use serde_json::{Value, json};
 use tonic::Code;
 
-use super::messages::{Descriptor, Limit, Number, OK, OVER, Pair, RateLimitRequest, RateLimitResponse, Status};
+use super::messages::{
+    Descriptor, Limit, Number, OK, OVER, Pair, RateLimitRequest, RateLimitResponse, Status,
+};
 use super::setup::{METHOD, Service, descriptor, json_descriptor, rate_limit_request, should_rate_limit};
 use crate::support::{RedisServer, get};
 
@@ -234,7 +236,10 @@ async fn limits_in_shadow_mode_show_what_remains() {
         let client = service.client().await;
         for left in [1, 0, 0] {
             let response = should_rate_limit(&client, &rate_limit_request("d", &["user=a"])).await;
-            assert_eq!((response.overall_code, codes(&response), remaining(&response)), (OK, vec![OK], vec![left]));
+            assert_eq!(
+                (response.overall_code, codes(&response), remaining(&response)),
+                (OK, vec![OK], vec![left])
+            );
             let limit = Limit { requests_per_unit: 2, unit: 4, name: "watched".into() };
             assert_eq!(response.statuses[0].current_limit, Some(limit));
             let names = response.response_headers_to_add.iter().map(|header| &*header.key);
@@ -257,16 +262,15 @@ async fn soft_limits_add_headers_to_requests_and_responses() {
     let service = Service::start(rules);
     let client = service.client().await;
     let pairs = |headers: &[Pair]| -> Vec<String> {
-        let soft = headers.iter().filter(|header| ["x-ratelimit-warning", "x-ratelimit-denied"].contains(&&*header.key));
+        let soft = headers
+            .iter()
+            .filter(|header| ["x-ratelimit-warning", "x-ratelimit-denied"].contains(&&*header.key));
         soft.map(|header| format!("{}: {}", header.key, header.value)).collect()
     };
     let (warning, denied) = ("x-ratelimit-warning: few", "x-ratelimit-denied: plan");
-    for (request, response) in [
-        (&[][..], &[][..]),
-        (&[warning, denied], &[warning]),
-        (&[warning, denied], &[warning]),
-        (&[], &[]),
-    ] {
+    for (request, response) in
+        [(&[][..], &[][..]), (&[warning, denied], &[warning]), (&[warning, denied], &[warning]), (&[], &[])]
+    {
         let message = should_rate_limit(&client, &rate_limit_request("d", &["user=a"])).await;
         assert_eq!(pairs(&message.request_headers_to_add), request);
         assert_eq!(pairs(&message.response_headers_to_add), response);

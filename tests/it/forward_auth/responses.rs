@@ -200,7 +200,8 @@ fn decisions_have_the_headers_of_soft_limits() {
         respond = {{ status = 200 }}"
     ));
     let headers = |target: &str| {
-        let response = ask(proxy.addr(), &format!("GET a {target}"), "192.0.2.1", &["X-RateLimit-Denied: mine"]);
+        let response =
+            ask(proxy.addr(), &format!("GET a {target}"), "192.0.2.1", &["X-RateLimit-Denied: mine"]);
         let of = |name| response.all(name).join(" and ");
         (response.status(), of("x-ratelimit-warning"), of("x-ratelimit-denied"))
     };
@@ -210,5 +211,8 @@ fn decisions_have_the_headers_of_soft_limits() {
     assert_eq!(headers("/soft"), expected(200, "few", "plan"));
     assert_eq!(headers("/soft"), expected(429, "", ""));
     let response = ask(proxy.addr(), "GET a /free", "192.0.2.1", &[]);
-    assert_eq!((response.header("x-ratelimit-warning"), response.header("x-ratelimit-denied")), (Some(""), Some("")));
+    assert_eq!(
+        (response.header("x-ratelimit-warning"), response.header("x-ratelimit-denied")),
+        (Some(""), Some(""))
+    );
 }

@@ -247,7 +247,8 @@ async fn services_learn_of_soft_limits() {
         request.extensions_mut().insert(Peer::new(PEER.parse().unwrap()));
         let response = layer.layer(Mirror).call(request).await.unwrap();
         let got: &HeaderMap = response.extensions().get().unwrap();
-        let text = |headers: &HeaderMap, name| headers.get(name).map(|value| value.to_str().unwrap().to_owned());
+        let text =
+            |headers: &HeaderMap, name| headers.get(name).map(|value| value.to_str().unwrap().to_owned());
         assert_eq!(text(got, "x-ratelimit-warning").as_deref(), warning, "{target}");
         assert_eq!(text(got, "x-ratelimit-denied").as_deref(), denied, "{target}");
         assert_eq!(text(response.headers(), "x-ratelimit-warning").as_deref(), warning, "{target}");

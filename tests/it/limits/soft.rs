@@ -8,8 +8,7 @@ use crate::support::{Client, Message, Tidegate, Upstream, get, over_both_stores}
 /// A file whose route has these limits, and a server that echoes requests.
 fn forwarding(limits: &str, names: &[&str], more: &str) -> (Upstream, String) {
     let upstream = Upstream::echo();
-    let route =
-        format!("[[routes]]\npath = \"/*\"\nlimits = {names:?}\nupstream = \"{}\"\n", upstream.url());
+    let route = format!("[[routes]]\npath = \"/*\"\nlimits = {names:?}\nupstream = \"{}\"\n", upstream.url());
     (upstream, format!("{limits}\n{route}{more}"))
 }
 
@@ -57,12 +56,15 @@ fn slots_in_use_are_a_share_of_a_concurrency_limit() {
     let limit = "[limits.slots]\nalgorithm = \"concurrency\"\nmax_in_flight = 2\nwarn_at = 0.6";
     let (_upstream, config) = forwarding(limit, &["slots"], "");
     let (held, release) = Upstream::gated("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
-    let route = format!("[[routes]]\npath = \"/held\"\nlimits = [\"slots\"]\nupstream = \"{}\"\n", held.url());
+    let route =
+        format!("[[routes]]\npath = \"/held\"\nlimits = [\"slots\"]\nupstream = \"{}\"\n", held.url());
     let proxy = Tidegate::start(&config.replacen("[[routes]]", &format!("{route}[[routes]]"), 1));
     assert_eq!(soft(&get(proxy.addr(), "/", &[])), texts(["", "", ""]));
     let address = proxy.addr();
     let waiting = std::thread::spawn(move || get(address, "/held", &[]));
-    crate::support::eventually("a slot is in use", || soft(&get(address, "/", &[])) == texts(["slots", "slots", ""]));
+    crate::support::eventually("a slot is in use", || {
+        soft(&get(address, "/", &[])) == texts(["slots", "slots", ""])
+    });
     release.send(()).unwrap();
     assert_eq!(waiting.join().unwrap().status(), 200);
 }
@@ -102,7 +104,8 @@ fn several_limits_are_named_in_the_order_of_the_route() {
 
 #[test]
 fn a_marked_request_spends_nothing_and_shows_no_limit_to_its_client() {
-    let limits = "[limits.plan]\nrate = \"2/day\"\nmode = \"mark\"\ncost = \"header:x-cost\"\ntrust = \"any\"";
+    let limits =
+        "[limits.plan]\nrate = \"2/day\"\nmode = \"mark\"\ncost = \"header:x-cost\"\ntrust = \"any\"";
     let (_upstream, config) = forwarding(limits, &["plan"], "[admin]\nlisten = \"127.0.0.1:0\"\n");
     over_both_stores(&config, |proxy| {
         for (cost, denied) in [("1", ""), ("2", "plan"), ("1", ""), ("1", "plan"), ("2", "plan")] {
@@ -115,8 +118,10 @@ fn a_marked_request_spends_nothing_and_shows_no_limit_to_its_client() {
         assert_eq!((proxy.decisions("plan", "allowed"), proxy.decisions("plan", "near_limit")), (1, 1));
         let limits = get(proxy.admin(), "/v1/limits", &[]);
         let limits: Value = serde_json::from_str(limits.text()).unwrap();
-        assert_eq!(limits["limits"][0]["mode"], json!("mark"));
-        let top = get(proxy.admin(), "/v1/top?by=denials", &[]);
+        let limits = limits["limits"].as_array().unwrap();
+        let plan = limits.iter().find(|limit| limit["name"] == "plan").unwrap();
+        assert_eq!(plan["mode"], json!("mark"));
+        let top = get(proxy.admin(), "/v1/top?by=denials&limit=plan", &[]);
         let top: Value = serde_json::from_str(top.text()).unwrap();
         let first = &top["limits"][0];
         assert_eq!((&first["mode"], &first["keys"][0]["count"]), (&json!("mark"), &json!(3)));
@@ -203,8 +208,9 @@ fn a_server_may_warn_too_and_rate_headers_can_be_switched_off() {
 
 #[test]
 fn the_access_log_names_soft_limits() {
-    let limits = "[limits.few]\nrate = \"9/day\"\nwarn_at = 0.2\n[limits.plan]\nrate = \"1/day\"\nmode = \"mark\"";
-    let (_upstream, config) = forwarding(limits, &["few", "plan"], "[log]\naccess = true\n");
+    let limits =
+        "[limits.few]\nrate = \"9/day\"\nwarn_at = 0.2\n[limits.plan]\nrate = \"1/day\"\nmode = \"mark\"";
+    let (_upstream, config) = forwarding(limits, &["few", "plan"], "[log]\naccess = \"json\"\n");
     let proxy = Tidegate::start(&config);
     for _ in 0..2 {
         get(proxy.addr(), "/", &[]);
@@ -221,9 +227,11 @@ fn the_access_log_names_soft_limits() {
 /// While Redis is unavailable each proxy decides by its share, and warns by it.
 #[test]
 fn warnings_continue_while_redis_is_unavailable() {
-    let limits = "[limits.few]\nrate = \"8/day\"\nwarn_at = 0.5\n[limits.plan]\nrate = \"2/day\"\nmode = \"mark\"";
-    let (_upstream, config) = forwarding(limits, &["few", "plan"], "");
-    let proxy = Tidegate::builder(&config).store_at("redis://127.0.0.1:9", "instances = 2").start();
+    let limits =
+        "[limits.few]\nrate = \"8/day\"\nwarn_at = 0.5\n[limits.plan]\nrate = \"2/day\"\nmode = \"mark\"";
+    let store = "[store]\nurl = \"redis://127.0.0.1:9\"\ninstances = 2\n";
+    let (_upstream, config) = forwarding(limits, &["few", "plan"], store);
+    let proxy = Tidegate::start(&config);
     // The share is 4 of 8 units, and 1 of 2.
     for expected in [["", "", ""], ["few", "few", "plan"]] {
         assert_eq!(soft(&get(proxy.addr(), "/", &[])), texts(expected));

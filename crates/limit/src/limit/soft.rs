@@ -1,5 +1,7 @@
 //! Soft limits: servers and clients learn by headers that a limit is nearly used up, or would have denied a request.
 
+use std::fmt::{self, Display, Formatter};
+
 use super::decision::Decision;
 
 /// What servers and clients are told about a limit by headers.
@@ -38,6 +40,12 @@ impl Share {
     }
 }
 
+impl Display for Share {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{} %", f64::from(self.0) / 10_000.0)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -61,6 +69,8 @@ mod tests {
         assert!(is_used(0.8, 10, 2) && !is_used(0.8, 10, 3));
         assert!(is_used(0.8, 3, 0) && !is_used(0.8, 3, 1));
         assert!(is_used(0.5, 1, 0) && !is_used(0.5, 1, 1));
+        assert_eq!(Share::new(0.55).unwrap().to_string(), "55 %");
+        assert_eq!(Share::new(0.999).unwrap().to_string(), "99.9 %");
         let most = 1 << 53;
         assert!(is_used(0.5, most, most / 2) && !is_used(0.5, most, most / 2 + 1));
     }
