@@ -268,6 +268,7 @@ impl Gate {
             path: matched.path.matched(),
             peer: client.address,
             tls_subject: client.tls_subject,
+            tls_san: client.tls_san,
             location,
             client: self.client_ip.counted(location.address),
             route: matched.route.map(|id| self.routes.get(id)),
@@ -389,11 +390,7 @@ impl Gate {
 
     #[inline]
     fn matcher(&self) -> LimitMatcher<'_> {
-        LimitMatcher {
-            client_ip: &self.client_ip,
-            limits: &self.limits,
-            rules: &self.limit_rules,
-            hasher: &self.hasher,
-        }
+        let Self { client_ip, limits, limit_rules: rules, hasher, .. } = self;
+        LimitMatcher { client_ip, limits, rules, hasher }
     }
 }

@@ -50,7 +50,7 @@ pub use self::reservation::{Delivery, Reservation, is_unanswered};
 pub use self::shared_state::{SharedState, keep_raises};
 pub use self::simulated_proxy::{ProxyCall, ProxyDecision, SimulatedProxy, SimulatedReply};
 use self::slots::WorkerSlots;
-pub use self::status::{LimitStatus, LimitStatuses, StatusSource};
+pub use self::status::{LimitStatus, LimitStatuses, StatusSource, limit_notes};
 use self::store_client::StoreClient;
 use crate::limit::{Charge, DecidedCharge};
 use crate::store::{Memory, Redis, Store, StoreError};

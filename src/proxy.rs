@@ -45,6 +45,7 @@ mod route_action;
 mod server_span;
 mod service;
 mod snapshot;
+mod soft_headers;
 mod template;
 mod tunnel;
 mod upgrade;
@@ -77,6 +78,7 @@ pub use route_action::{
 };
 pub use service::{ServiceBody, ServiceReply, ServiceRequest, UnreadBody, limit_headers};
 pub use snapshot::{ConfigSnapshot, Proxy, ProxyConfig};
+pub use soft_headers::SoftHeaders;
 pub use template::{Escaping, Template};
 pub use tunnel::Tunnel;
 

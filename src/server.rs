@@ -62,5 +62,5 @@ pub use drain::{Lifecycle, LifecycleSender, lifecycle};
 pub use listen::InheritedSockets;
 pub use listen::{ListenError, Listener, ListenerHandle, listen, listen_permission};
 pub use proxy_protocol::{ProxyHeaderError, parse_proxy_header};
-pub use spec::{ListenerSpec, Protocols, Service};
+pub use spec::{HeaderCase, ListenerSpec, Protocols, Service};
 pub use worker::{Worker, WorkerUpdate};

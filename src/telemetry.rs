@@ -17,7 +17,7 @@ mod top;
 mod trace;
 mod upstreams;
 
-pub use access::{AccessFile, AccessOutput, AccessRecord, AccessWriter, Forwarding, RequestText};
+pub use access::{AccessFile, AccessOutput, AccessRecord, AccessWriter, Forwarding, LimitNote, RequestText};
 pub use acme_counts::{AcmeCounts, AcmeValues};
 pub use activity::{CounterSums, Frame};
 pub use counts::{Counts, RequestCounts, StoreCounts};

@@ -8,7 +8,7 @@ mod resolver;
 mod server;
 mod transport;
 
-pub use certificate::CertificateInfo;
+pub use certificate::{CertificateInfo, PeerNames};
 pub use client::{ClientTls, ClientTlsSpec, TlsError};
 pub use fault::HandshakeFault;
 pub use identity::Identity;

@@ -37,7 +37,7 @@ pub struct LimitInfo {
     pub key: Vec<String>,
     /// The cost of a request.
     pub cost: CostInfo,
-    /// `enforce` or `shadow`.
+    /// `enforce`, `shadow` or `mark`.
     pub mode: String,
     /// Its behaviour when the store is unavailable.
     pub on_store_failure: String,
@@ -251,7 +251,7 @@ pub struct TopList {
 pub struct TopLimit {
     /// The limit's name.
     pub limit: String,
-    /// `enforce` or `shadow`; in shadow mode denials are those that the limit would have made.
+    /// `enforce`, `shadow` or `mark`; in the last two denials are those that the limit would have made.
     pub mode: String,
     /// The events of all keys: denials, or all requests that the limit decided.
     pub total: u64,
@@ -307,7 +307,7 @@ pub struct LimitSummary {
     pub name: String,
     /// Its algorithm, by its name in the configuration.
     pub algorithm: String,
-    /// `enforce` or `shadow`.
+    /// `enforce`, `shadow` or `mark`.
     pub mode: String,
     /// Its rate and what belongs to it, such as `600/minute, burst 100`.
     pub numbers: String,
@@ -326,7 +326,7 @@ pub struct KeyHistoryResponse {
     pub limit: String,
     /// The key's tag: `tag:` and 22 characters.
     pub key: String,
-    /// `enforce` or `shadow`; in shadow mode denials are those that the limit would have made.
+    /// `enforce`, `shadow` or `mark`; in the last two denials are those that the limit would have made.
     pub mode: String,
     /// By how many a number of a slot may be too high, or too low for a key that is not among the most frequent ones.
     pub max_error: u64,

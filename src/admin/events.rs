@@ -154,7 +154,7 @@ pub(super) fn of_key(admin: &Admin, limit: PolicyId, key: Key) -> KeyHistoryResp
     KeyHistoryResponse {
         limit: policy.name.to_string(),
         key: limits::tag(key),
-        mode: limits::mode(policy).to_owned(),
+        mode: policy.mode().to_owned(),
         max_error,
         slots: slots.iter().map(slot).collect(),
     }

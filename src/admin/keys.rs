@@ -142,10 +142,12 @@ impl KeyOperations<'_> {
             return Err(error.help("write it with its unit, such as \"30s\", \"10m\", \"1h\" or \"7 days\""));
         };
         let limit = self.limit(&request.limit)?;
-        if self.gate.limits.policies[limit].shadow {
+        let policy = &self.gate.limits.policies[limit];
+        if policy.shadow {
             let error = AdminError::bad_request(format!(
-                "limit {} is in shadow mode, so a block would deny no request",
-                request.limit
+                "limit {} is in {} mode, so a block would deny no request",
+                request.limit,
+                policy.mode()
             ));
             return Err(error.help("block the key in a limit that enforces, or set mode = \"enforce\""));
         }

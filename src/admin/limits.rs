@@ -40,7 +40,7 @@ fn info(gate: &Gate, limit: PolicyId, policy: &Policy) -> LimitInfo {
             Cost::Fixed(cost) => CostInfo::Fixed(*cost),
             Cost::Header { name, .. } => CostInfo::Header(format!("header:{name}")),
         },
-        mode: mode(policy).to_owned(),
+        mode: policy.mode().to_owned(),
         on_store_failure: on_failure.to_owned(),
         ahead: ahead(policy),
         numbers: gate.numbers[limit].to_string(),
@@ -67,17 +67,12 @@ pub(super) fn summary(policy: &Policy, numbers: &str) -> LimitSummary {
     LimitSummary {
         name: policy.name.to_string(),
         algorithm: policy.quota.algorithm().name().to_owned(),
-        mode: mode(policy).to_owned(),
+        mode: policy.mode().to_owned(),
         numbers: numbers.to_owned(),
         limit: policy.quota.limit(),
         quota,
         window,
     }
-}
-
-/// The mode of a limit, by its name in the configuration.
-pub(super) fn mode(policy: &Policy) -> &'static str {
-    if policy.shadow { "shadow" } else { "enforce" }
 }
 
 /// The tier of a policy; none for the limit's own.

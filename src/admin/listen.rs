@@ -262,7 +262,7 @@ async fn serve_tcp(connection: &AdminConnection, stream: TcpStream) {
     let client = connection.session.client;
     match tokio::time::timeout(HEADER_TIMEOUT, tls.accept(stream)).await {
         Ok(Ok(stream)) => {
-            let subject = stream.peer_subject();
+            let subject = stream.peer_names().and_then(|names| names.subject);
             serve_connection(connection, subject.as_deref(), stream).await;
         }
         Ok(Err(error)) => tracing::debug!("admin: TLS handshake with {client} failed: {error}"),

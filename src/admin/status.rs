@@ -10,10 +10,10 @@ use super::api::{
     StoreInfo, UpstreamInfo,
 };
 use super::control::rfc3339;
+use super::response;
 use super::response::AdminResponse;
 use super::sessions::AdminSession;
 use super::state::Admin;
-use super::{limits, response};
 use crate::acme::{AcmeStatus, CertificateStatus};
 use crate::limit::Policy;
 use crate::server::Lifecycle;
@@ -74,7 +74,7 @@ fn limit(policy: &Policy, numbers: &str) -> LimitStatusInfo {
     LimitStatusInfo {
         name: policy.name.to_string(),
         algorithm: policy.quota.algorithm().name().to_owned(),
-        mode: limits::mode(policy).to_owned(),
+        mode: policy.mode().to_owned(),
         numbers: numbers.to_owned(),
         limit: policy.quota.limit(),
     }

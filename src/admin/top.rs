@@ -64,7 +64,7 @@ pub(super) fn list(admin: &Admin, query: &TopQuery) -> TopList {
 fn top_limit(policy: &Policy, summary: &Summary, count: usize, shows_names: bool) -> TopLimit {
     TopLimit {
         limit: policy.name.to_string(),
-        mode: limits::mode(policy).to_owned(),
+        mode: policy.mode().to_owned(),
         total: summary.events(),
         max_error: summary.max_error(),
         keys: summary.counters().iter().take(count).map(|counter| top_key(counter, shows_names)).collect(),

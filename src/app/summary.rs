@@ -64,7 +64,7 @@ fn limit(loaded: &Loaded, id: PolicyId, policy: &Policy) -> String {
     let variants = [(tiers, "tier"), (rule.rules.overrides().count(), "override")];
     let variants =
         variants.iter().filter(|(count, _)| *count > 0).map(|(count, thing)| counted(*count, thing));
-    let mode = policy.shadow.then(|| "in shadow mode: it denies nothing".to_owned());
+    let mode = policy.shadow.then(|| format!("in {} mode: it denies nothing", policy.mode()));
     let all: Vec<String> = [first].into_iter().chain(variants).chain(mode).collect();
     let on_failure = match (&loaded.config.store, gate.limits.on_failure[id]) {
         (StoreSpec::Memory, _) => "",

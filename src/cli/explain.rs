@@ -55,7 +55,7 @@ pub(super) struct ExplainArgs {
         action = ArgAction::Set,
         num_args = 2,
         value_names = ["DOMAIN", "KEY=VALUE,…"],
-        conflicts_with_all = ["method", "url", "headers", "data", "from", "tls_subject", "consumer"]
+        conflicts_with_all = ["method", "url", "headers", "data", "from", "tls_subject", "tls_san", "consumer"]
     )]
     descriptor: Option<Vec<String>>,
     /// A header of the request; may be repeated.
@@ -71,6 +71,9 @@ pub(super) struct ExplainArgs {
     /// The subject of the client's certificate, such as CN=worker,O=Example.
     #[arg(long, value_name = "NAME")]
     tls_subject: Option<String>,
+    /// The subject alternative name of the client's certificate, such as spiffe://example.org/worker.
+    #[arg(long, value_name = "NAME")]
+    tls_san: Option<String>,
     /// The name of the listener that receives the request.
     #[arg(long, value_name = "NAME")]
     listener: Option<String>,
@@ -94,6 +97,7 @@ pub(super) struct MadeUpRequest<'a> {
     /// The peer that sends it.
     pub from: IpAddr,
     pub tls_subject: Option<&'a str>,
+    pub tls_san: Option<&'a str>,
     /// The name of the listener that receives it.
     pub listener: Option<&'a str>,
     /// What is known of it beside its head.
@@ -114,6 +118,7 @@ pub(super) fn explain(args: &ExplainArgs) -> CommandResult {
         body: body.as_deref(),
         from: args.from,
         tls_subject: args.tls_subject.as_deref(),
+        tls_san: args.tls_san.as_deref(),
         listener: args.listener.as_deref(),
         recorded: None,
     };
@@ -144,6 +149,7 @@ impl MadeUpRequest<'_> {
         Ok(ClientIdentity {
             address: self.from,
             tls_subject: self.tls_subject,
+            tls_san: self.tls_san,
             scheme: Some(if is_https { "https" } else { "http" }),
             listener: listener.and_then(|spec| spec.name.as_deref()),
         })

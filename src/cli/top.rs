@@ -39,7 +39,7 @@ pub(super) struct TopArgs {
     /// The time over which is counted, up to now.
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = ["1m", "10m", "60m"])]
     window: String,
-    /// What is counted: requests that the limit denied (in shadow mode: would have denied), or all that it decided.
+    /// What is counted: requests that the limit denied (in shadow or mark mode: would have denied), or all that it decided.
     #[arg(long, value_name = "WHAT", default_value = "denials", value_parser = ["denials", "traffic"])]
     by: String,
     /// The name of a limit; without it, all limits.
@@ -114,13 +114,13 @@ fn of_consumer(response: Value, name: &str, count: usize) -> Option<Value> {
 
 /// Formats a table of keys, those of one consumer if there is one, or a message if there are none.
 fn format(list: &TopList, consumer: Option<&str>) -> String {
-    let (what, column, in_shadow) = match &*list.by {
-        "denials" => ("denials", "DENIALS", "would deny"),
-        _ => ("requests of limits", "REQUESTS", "shadow"),
+    let (what, column) = match &*list.by {
+        "denials" => ("denials", "DENIALS"),
+        _ => ("requests of limits", "REQUESTS"),
     };
     let whose = consumer.map_or_else(String::new, |name| format!(" of the consumer {name}"));
     let time = format_duration(Duration::from_secs(list.seconds.max(1)));
-    let rows = list.limits.iter().flat_map(|limit| limit.keys.iter().map(|key| row(limit, key, in_shadow)));
+    let rows = list.limits.iter().flat_map(|limit| limit.keys.iter().map(|key| row(limit, key, &list.by)));
     let rows: Vec<[String; 5]> = rows.collect();
     if rows.is_empty() {
         return format!("no {what}{whose} in the last {time}");
@@ -130,10 +130,11 @@ fn format(list: &TopList, consumer: Option<&str>) -> String {
     [vec![title], lines].concat().join("\n")
 }
 
-/// The row of a key; `in_shadow` marks a limit in shadow mode.
-fn row(limit: &TopLimit, key: &TopKey, in_shadow: &str) -> [String; 5] {
-    let name = match &*limit.mode {
-        "shadow" => format!("{} ({in_shadow})", limit.limit),
+/// The row of a key. A limit that enforces nothing has its mode beside its name; `by` is what is counted.
+fn row(limit: &TopLimit, key: &TopKey, by: &str) -> [String; 5] {
+    let name = match (&*limit.mode, by) {
+        ("shadow", "denials") => format!("{} (would deny)", limit.limit),
+        (mode @ ("shadow" | "mark"), _) => format!("{} ({mode})", limit.limit),
         _ => limit.limit.clone(),
     };
     let consumer = match &key.consumer {

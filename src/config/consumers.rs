@@ -41,8 +41,8 @@ keys! {
         /// until a change there takes effect. Credentials in the file are not looked up. `"off"`: only the
         /// file has consumers
         redis_cache: DurationOrOff<SECOND, DAY> = "off";
-        /// Where the credential of a request is: `header:NAME`, `bearer`, `cookie:NAME`, `query:NAME`, `jwt:CLAIM`
-        /// or `tls:subject`
+        /// Where the credential of a request is: `header:NAME`, `bearer`, `cookie:NAME`, `query:NAME`, `jwt:CLAIM`,
+        /// `tls:subject` or `tls:san`
         credential: Text = "header:x-api-key";
         /// A request without a known credential: `"reject"` responds with 401, `"anonymous"` serves it without a
         /// consumer

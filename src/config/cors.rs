@@ -27,7 +27,7 @@ keys! {
         /// The request headers that pages may set, such as `["content-type", "x-api-key"]`; `["*"]` for all
         headers: List<Text> = ["*"];
         /// The response headers that pages may read; `["*"]` for all, unless `credentials` is `true`
-        expose_headers: List<Text> = ["retry-after", "x-request-id", "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset", "ratelimit", "ratelimit-policy"];
+        expose_headers: List<Text> = ["retry-after", "x-request-id", "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset", "x-ratelimit-warning", "ratelimit", "ratelimit-policy"];
         /// Whether pages may send cookies, HTTP authentication and client certificates with requests
         credentials: Boolean = false;
         /// How long a browser may keep the response to a preflight

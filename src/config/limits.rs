@@ -13,6 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 pub(super) use self::key::{key, part};
+use self::limit_keys::Mode;
 pub(super) use self::limit_keys::{LimitKeys, NumbersKeys};
 pub(super) use self::names::Naming;
 
@@ -31,7 +32,7 @@ use super::report::Problem;
 use super::table::{AnyTable, Name, Table, in_order};
 use crate::gate::{BodyField, Cost, KeyPart, KeyRule, KeySpec, LimitRule, Networks, Rules, Tiers, Trust};
 use crate::id_vec::IdVec;
-use crate::limit::{Algorithm, Policy, PolicyId, Quota};
+use crate::limit::{Algorithm, Policy, PolicyId, Quota, Soft};
 use crate::limiter::OnStoreFailure;
 use crate::suggest::nearest;
 
@@ -243,14 +244,15 @@ fn limit(name: &Name<'_>, item: Item<'_>, context: &Context<'_>, next: usize) ->
     let (parts, on_missing) = (table.key().with(key::key), table.on_missing().read());
     let missing_status = key::missing_status(&table, on_missing);
     let spec = parts.zip(on_missing).map(|(parts, on_missing)| KeySpec { parts, on_missing });
-    let (on_failure, shadow) = (table.on_store_failure().read(), table.mode().read());
-    let ban = charging::enforced_ban(&table, shadow);
-    let deny_status = charging::read_deny_status(&table, shadow);
+    let (on_failure, mode) = (table.on_store_failure().read(), table.mode().read());
+    let warn_at = table.warn_at().with(charging::warn_at);
+    let ban = charging::enforced_ban(&table, mode);
+    let deny_status = charging::read_deny_status(&table, mode);
     let bans = table.ban().given().filter(|_| matches!(ban, Ok(Some(_))));
     let ahead = ReadAhead::read(&table, algorithm, counting).filter(|ahead| ahead.fits(quota.as_ref(), bans));
     let names = KeyNames { naming, spec: spec.as_ref() };
     let mut rules = Rules::default();
-    let networks = networks(&table, names, shadow == Some(true), &mut rules);
+    let networks = networks(&table, names, mode, &mut rules);
     let base = Base { name: name.text, algorithm, numbers: numbers.as_ref(), names, consumers };
     let mut variants = Variants::from(next);
     let tiers = variants.tiers(table.tiers().given(), &base);
@@ -267,9 +269,11 @@ fn limit(name: &Name<'_>, item: Item<'_>, context: &Context<'_>, next: usize) ->
     let (missing_status, deny_status) = (missing_status?, deny_status.ok()?);
     let rule =
         LimitRule { key: spec?, missing_status, deny_status, cost: cost?, trust: trust?, rules, tiers };
-    let (ban, shadow, charge_on, ahead) = (ban.ok()?, shadow?, charge_on?, ahead?);
+    let (ban, charge_on, ahead) = (ban.ok()?, charge_on?, ahead?);
+    let (shadow, soft) =
+        (charging::is_passive(mode), Soft { warn_at: warn_at.ok()?, marks: mode? == Mode::Mark });
     let made = |mut policy: Policy| {
-        (policy.ban, policy.shadow) = (ban, shadow);
+        (policy.ban, policy.shadow, policy.soft) = (ban, shadow, soft);
         ahead.apply(policy.with_charge_on(Arc::clone(&charge_on)))
     };
     (name_is_valid && variants.is_valid).then_some(())?;
@@ -294,12 +298,12 @@ fn read_numbers<'a>(table: &mut Table<'a, LimitKeys>, algorithm: Option<Algorith
 fn networks(
     table: &Table<'_, LimitKeys>,
     names: KeyNames<'_>,
-    is_shadow: bool,
+    mode: Option<Mode>,
     rules: &mut Rules,
 ) -> Option<(Networks, Networks)> {
     let block = table.block().given();
-    if let Some(item) = block.filter(|_| is_shadow) {
-        charging::ignored(item, "blocks");
+    if let Some(item) = block.filter(|_| charging::is_passive(mode)) {
+        charging::ignored(item, "blocks", mode);
     }
     let block = names::list(block, names, KeyRule::Block, rules);
     let allow = names::list(table.allow().given(), names, KeyRule::Allow, rules);

@@ -19,7 +19,7 @@ use crate::tls::ServerTls;
 type Lint = fn(&Sections<'_>) -> Vec<Problem>;
 
 /// For a file of a proxy whose routes could be read.
-const OF_ROUTES: [Lint; 20] = [
+const OF_ROUTES: [Lint; 21] = [
     authorization::order,
     slashes::bypassed,
     limits::uncharged,
@@ -32,6 +32,7 @@ const OF_ROUTES: [Lint; 20] = [
     limits::bodiless,
     limits::unused,
     limits::free,
+    limits::marking_for_nobody,
     listeners::unused_upstreams,
     listeners::loops,
     limits::instances,
@@ -122,7 +123,10 @@ fn client_certificates(sections: &Sections<'_>) -> Vec<Problem> {
         let tls = listeners.iter().filter_map(|spec| spec.tls.as_ref());
         tls.into_iter().any(ServerTls::requires_client_certificate)
     });
-    let limits = sections.limits.with_part(|part| *part == KeyPart::TlsSubject).filter(|_| !has_requests);
+    let limits = sections
+        .limits
+        .with_part(|part| matches!(part, KeyPart::TlsSubject | KeyPart::TlsSan))
+        .filter(|_| !has_requests);
     let problem = |(part, span): (&KeyPart, _)| {
         let title = format!("this limit counts by `{part}`, and no listener requests client certificates");
         let help = "name the authority that signs the certificates of clients: add `client_ca` to the `tls` of a listener";

@@ -17,11 +17,12 @@ use super::tls::{self, ListenerTlsKeys};
 use super::top::TopKeys;
 use crate::gate::ClientIp;
 use crate::proxy::ForwardAuth;
-use crate::server::{ListenerSpec, Protocols, Service};
+use crate::server::{HeaderCase, ListenerSpec, Protocols, Service};
 
 const FORM: &str =
     "write address and port: \"127.0.0.1:8080\", \"0.0.0.0:8080\" for every address, \"[::1]:8080\"";
 
+words!(HeaderCaseWords: HeaderCase = [("lower", HeaderCase::Lower), ("title", HeaderCase::Title)]);
 words!(ServeWords: Service = [("proxy", Service::Proxy), ("envoy-ratelimit", Service::EnvoyRatelimit)]);
 
 keys! {
@@ -72,6 +73,9 @@ keys! {
         max_header_bytes: Size<1_024, 1_048_576> = "32KiB";
         /// The number of headers of a request; more get 431
         max_headers: Integer<1, 10_000, usize> = 100;
+        /// How the names of response headers are written over HTTP/1.1: `content-type`, or with `"title"` `Content-Type`,
+        /// for clients that compare names with regard to case. Over HTTP/2 they are always in lower case
+        header_case: Choice<HeaderCaseWords> = "lower";
     }
     mistaken IN_LISTENER
     reads ListenerSpec(table, address: Option<SocketAddr>, context: ListenerContext<'_>) after {

@@ -36,6 +36,8 @@ pub struct ClientIdentity<'a> {
     pub address: IpAddr,
     /// The subject of the peer's certificate, in the form of RFC 4514; none without TLS or a certificate.
     pub tls_subject: Option<&'a str>,
+    /// The subject alternative name of that certificate that identifies the peer, if there is one.
+    pub tls_san: Option<&'a str>,
     /// The scheme of the connection, `http` or `https`; none if it is not known.
     pub scheme: Option<&'static str>,
     /// The name of the listener, if it has one.
@@ -45,7 +47,7 @@ pub struct ClientIdentity<'a> {
 impl From<IpAddr> for ClientIdentity<'_> {
     /// The identity of a peer of whom only the address is known.
     fn from(address: IpAddr) -> Self {
-        Self { address, tls_subject: None, scheme: None, listener: None }
+        Self { address, tls_subject: None, tls_san: None, scheme: None, listener: None }
     }
 }
 

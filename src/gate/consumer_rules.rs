@@ -47,8 +47,8 @@ pub struct ConsumerRules {
 
 impl CredentialSource {
     /// Every form a source can take, for messages.
-    pub const FORMS: [&'static str; 6] =
-        ["header:NAME", "bearer", "cookie:NAME", "query:NAME", "jwt:CLAIM", "tls:subject"];
+    pub const FORMS: [&'static str; 7] =
+        ["header:NAME", "bearer", "cookie:NAME", "query:NAME", "jwt:CLAIM", "tls:subject", "tls:san"];
 
     /// Parses a source as the configuration writes it.
     #[must_use]
@@ -64,6 +64,7 @@ impl CredentialSource {
                 | KeyPart::Query(_)
                 | KeyPart::Jwt(_)
                 | KeyPart::TlsSubject
+                | KeyPart::TlsSan
         );
         is_credential.then_some(Self::Part(part))
     }

@@ -119,6 +119,7 @@ impl<'g> DescriptorPlanner<'g> {
             path: "/",
             peer: address,
             tls_subject: None,
+            tls_san: None,
             location: &location,
             client: self.matcher.client_ip.counted(address),
             route: None,

@@ -142,6 +142,9 @@ pub(super) fn missing_detail(part: &KeyPart) -> String {
         KeyPart::Query(name) => format!("the request must have the query parameter {name}"),
         KeyPart::Jwt(_) => "the request must have a valid token".to_owned(),
         KeyPart::TlsSubject => "the connection must have a client certificate".to_owned(),
+        KeyPart::TlsSan => {
+            "the connection must have a client certificate with a subject alternative name".to_owned()
+        }
         KeyPart::Consumer => "the request must have the credential of a consumer".to_owned(),
         KeyPart::Body(BodyField::Json(pointer)) => {
             format!("the request must have an unencoded JSON body with a value at {pointer}")

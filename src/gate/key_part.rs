@@ -40,6 +40,8 @@ pub enum KeyPart {
     Jwt(Box<str>),
     /// `tls:subject`: the subject of the client's certificate.
     TlsSubject,
+    /// `tls:san`: the subject alternative name that identifies the client.
+    TlsSan,
     /// `consumer`: the name of the consumer; as the source of tiers, the consumer's tier.
     Consumer,
     /// `country`: the country of the client's address.
@@ -65,7 +67,7 @@ pub enum PartValue<'a> {
 
 impl KeyPart {
     /// Every form a key part can take, for messages.
-    pub const FORMS: [&'static str; 18] = [
+    pub const FORMS: [&'static str; 19] = [
         "client_ip",
         "header:NAME",
         "cookie:NAME",
@@ -77,6 +79,7 @@ impl KeyPart {
         "route",
         "jwt:CLAIM",
         "tls:subject",
+        "tls:san",
         "consumer",
         "country",
         "asn",
@@ -102,6 +105,7 @@ impl KeyPart {
             ("country", None) => Self::Country,
             ("asn", None) => Self::Asn,
             ("tls", Some("subject")) => Self::TlsSubject,
+            ("tls", Some("san")) => Self::TlsSan,
             ("header", _) => Self::Header(HeaderName::from_bytes(named?.as_bytes()).ok()?),
             ("cookie", _) => Self::Cookie(named?.into()),
             ("query", _) => Self::Query(named?.into()),
@@ -144,6 +148,7 @@ impl KeyPart {
                 text.map(|text| Cow::Owned(text.into_bytes()))
             }
             Self::TlsSubject => subject.tls_subject.map(|subject| Cow::Borrowed(subject.as_bytes())),
+            Self::TlsSan => subject.tls_san.map(|name| Cow::Borrowed(name.as_bytes())),
             Self::Consumer => {
                 subject.consumer().map(|consumer| Cow::Owned(consumer.name.as_bytes().to_vec()))
             }
@@ -189,6 +194,7 @@ impl KeyPart {
             Self::Route => PartKind::Route,
             Self::Jwt(_) => PartKind::Jwt,
             Self::TlsSubject => PartKind::TlsSubject,
+            Self::TlsSan => PartKind::TlsSan,
             Self::Consumer => PartKind::Consumer,
             Self::Country => PartKind::Country,
             Self::Asn => PartKind::Asn,
@@ -208,8 +214,10 @@ impl KeyPart {
     /// issuer, subjects of certificates by their authority, and descriptors by the proxy that sends them.
     #[must_use]
     pub fn is_freely_chosen(&self) -> bool {
-        use KeyPart::{Asn, ClientIp, Consumer, Country, Descriptor, Global, Jwt, Method, Route, TlsSubject};
-        let is_fixed = matches!(self, Global | ClientIp | Country | Asn | Method | Route | TlsSubject);
+        use KeyPart::{Asn, ClientIp, Consumer, Country, Descriptor, Global, Jwt, Method, Route};
+        use KeyPart::{TlsSan, TlsSubject};
+        let is_fixed =
+            matches!(self, Global | ClientIp | Country | Asn | Method | Route | TlsSubject | TlsSan);
         !is_fixed && !matches!(self, Jwt(_) | Consumer | Descriptor(_))
     }
 
@@ -243,6 +251,7 @@ impl std::fmt::Display for KeyPart {
             Self::Route => f.write_str("route"),
             Self::Jwt(claim) => write!(f, "jwt:{claim}"),
             Self::TlsSubject => f.write_str("tls:subject"),
+            Self::TlsSan => f.write_str("tls:san"),
             Self::Consumer => f.write_str("consumer"),
             Self::Country => f.write_str("country"),
             Self::Asn => f.write_str("asn"),
@@ -323,6 +332,7 @@ mod tests {
             "path_param:id",
             "jwt:sub",
             "tls:subject",
+            "tls:san",
             "consumer",
             "country",
             "asn",

@@ -31,6 +31,8 @@ pub struct Subject<'a> {
     pub peer: IpAddr,
     /// The subject of the peer's certificate, if it has one.
     pub tls_subject: Option<&'a str>,
+    /// The subject alternative name that identifies the peer, if its certificate has one.
+    pub tls_san: Option<&'a str>,
     /// The client's whole address, and where it is.
     pub location: &'a ClientLocation<'a>,
     /// The client's address, cut to the prefix that is counted.

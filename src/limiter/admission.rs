@@ -2,15 +2,14 @@
 
 use std::rc::Rc;
 
-use smallvec::SmallVec;
-
 use super::grants::TakenUnits;
 use super::limits::Limits;
 use super::reservation::Reservation;
 use super::slots::SlotSet;
-use super::status::{LimitStatuses, StatusSource, enforced};
+use super::status::{LimitStatus, LimitStatuses, StatusSource, enforced, in_shadow, limit_notes};
 use super::store_client::StoreClient;
 use crate::limit::{DecidedCharge, Policy, PolicyId};
+use crate::telemetry::LimitNote;
 use crate::time::Micros;
 
 /// The least `retry_after` while the store is unavailable.
@@ -66,8 +65,8 @@ pub struct Admission {
     pub delay: Micros,
     /// The decisions of the limits that are not in shadow mode, in the order of the route.
     pub statuses: LimitStatuses,
-    /// The limits in shadow mode that would have denied it.
-    pub shadow_denials: SmallVec<[PolicyId; 2]>,
+    /// The decisions of the limits in shadow mode, which deny nothing.
+    pub shadow: Vec<LimitStatus>,
     /// Where the decisions come from.
     pub source: StatusSource,
 }
@@ -76,11 +75,7 @@ impl Admission {
     /// The verdict of these decisions; `slots` are those that the charges request.
     pub(super) fn new(policies: &[Policy], decided: &[DecidedCharge], slots: Option<SlotSet>) -> Self {
         let statuses = enforced(policies, decided);
-        let shadow_denials = decided
-            .iter()
-            .filter(|one| policies[one.charge.policy].shadow && !one.decision.allowed)
-            .map(|one| policies[one.charge.policy].configured(one.charge.policy))
-            .collect();
+        let shadow = in_shadow(policies, decided);
         let passes = statuses.iter().all(|status| status.decision.allowed);
         let slots = slots.and_then(|slots| slots.granted(decided, passes));
         let (verdict, delay) = if passes {
@@ -90,7 +85,7 @@ impl Admission {
         } else {
             (Err(Denial::Limited), Micros::ZERO)
         };
-        Self { verdict, reservation: None, delay, statuses, shadow_denials, source: StatusSource::Store }
+        Self { verdict, reservation: None, delay, statuses, shadow, source: StatusSource::Store }
     }
 
     /// Adds the units that a request which passes holds until its final status is known.
@@ -118,14 +113,28 @@ impl Admission {
             reservation: None,
             delay: Micros::ZERO,
             statuses: LimitStatuses::new(),
-            shadow_denials: SmallVec::new(),
+            shadow: Vec::new(),
             source: StatusSource::Store,
         }
     }
 
     /// A request that only reads the states of its limits.
-    pub(super) fn peeked(statuses: LimitStatuses) -> Self {
-        Self { statuses, ..Self::unlimited() }
+    pub(super) fn peeked(policies: &[Policy], decided: &[DecidedCharge]) -> Self {
+        let (statuses, shadow) = (enforced(policies, decided), in_shadow(policies, decided));
+        Self { statuses, shadow, ..Self::unlimited() }
+    }
+
+    /// What limits note about the request; `policies` are those of the configuration.
+    pub fn notes<'s>(
+        &'s self,
+        policies: &'s [Policy],
+    ) -> impl Iterator<Item = (LimitNote, PolicyId)> + use<'s> {
+        limit_notes(policies, &self.statuses, &self.shadow, self.verdict.is_ok())
+    }
+
+    /// The limits in shadow mode that would have denied it.
+    pub fn shadow_denials(&self) -> impl Iterator<Item = PolicyId> {
+        self.shadow.iter().filter(|status| !status.decision.allowed).map(|status| status.policy)
     }
 
     /// A request that limits deny.

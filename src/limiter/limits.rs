@@ -37,6 +37,8 @@ pub struct Limits {
     pub on_failure: Arc<IdVec<PolicyId, OnStoreFailure>>,
     /// Whether a limit has `ahead`.
     pub have_ahead: bool,
+    /// Whether servers or clients are told about a limit by headers.
+    pub have_soft: bool,
 }
 
 impl Default for Limits {
@@ -55,6 +57,7 @@ impl Limits {
             shares: limits.iter().map(|(policy, _)| share(policy)).collect(),
             on_failure: Arc::new(limits.iter().map(|(_, on_failure)| *on_failure).collect()),
             have_ahead: limits.iter().any(|(policy, _)| policy.ahead.is_some()),
+            have_soft: limits.iter().any(|(policy, _)| policy.is_soft()),
             policies: limits.into_iter().map(|(policy, _)| policy).collect(),
         }
     }
@@ -75,6 +78,7 @@ impl Limits {
             shares: self.shares.iter().cloned().chain([share]).collect(),
             on_failure: Arc::new(self.on_failure.iter().copied().chain([on_failure]).collect()),
             have_ahead: self.have_ahead,
+            have_soft: self.have_soft,
         };
         (limits, id)
     }

@@ -6,7 +6,7 @@ use super::denial_cache::DenialCache;
 use super::grants::GrantTable;
 use super::limits::Limits;
 use super::local_fallback::LocalFallback;
-use super::status::{StatusSource, enforced};
+use super::status::StatusSource;
 use super::store_client::StoreClient;
 use crate::limit::{Charge, Charges, DecidedCharge, DecidedCharges};
 use crate::store::{Redis, Store, StoreError};
@@ -60,7 +60,7 @@ impl Peek<'_> {
                 }
             },
         };
-        Admission::peeked(enforced(&limits.policies, &decided))
+        Admission::peeked(&limits.policies, &decided)
     }
 
     async fn read_redis(
@@ -96,6 +96,6 @@ fn peek_locally(fallback: &LocalFallback, limits: &Limits, peeks: &[Charge]) -> 
     }
     let local = limits.local(peeks);
     let decided = fallback.memory.decide(&limits.shares, &local);
-    let admission = Admission::peeked(enforced(&limits.shares, &decided));
+    let admission = Admission::peeked(&limits.shares, &decided);
     Admission { source: StatusSource::Local, ..admission }
 }

@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 
 use crate::limit::{Charge, DecidedCharge, Decision, Factor, Key, Policy, PolicyId};
+use crate::telemetry::LimitNote;
 
 /// The decision of one limit on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +23,11 @@ impl LimitStatus {
     pub(super) fn new(policy: &Policy, charge: &Charge, decision: Decision) -> Self {
         let raised = policy.derived_from.and_then(|from| from.factor);
         Self { policy: policy.configured(charge.policy), key: charge.key, raised, decision }
+    }
+
+    /// Whether a request carries a warning of the limit.
+    fn warns(&self, policies: &[Policy]) -> bool {
+        policies[self.policy].warns(&self.decision)
     }
 
     /// The quota that clients are sent: units, and the seconds in which they come back. `policies` are those of the
@@ -47,6 +53,37 @@ pub type LimitStatuses = SmallVec<[LimitStatus; 2]>;
 /// The decisions on charges, without those of limits in shadow mode, which a client must not see.
 #[inline]
 pub(super) fn enforced(policies: &[Policy], decided: &[DecidedCharge]) -> LimitStatuses {
-    let enforced = decided.iter().filter(|one| !policies[one.charge.policy].shadow);
-    enforced.map(|one| LimitStatus::new(&policies[one.charge.policy], &one.charge, one.decision)).collect()
+    decided
+        .iter()
+        .filter(|one| !policies[one.charge.policy].shadow)
+        .map(|one| status(policies, one))
+        .collect()
+}
+
+/// The decisions of limits in shadow mode.
+#[inline]
+pub(super) fn in_shadow(policies: &[Policy], decided: &[DecidedCharge]) -> Vec<LimitStatus> {
+    decided.iter().filter(|one| policies[one.charge.policy].shadow).map(|one| status(policies, one)).collect()
+}
+
+fn status(policies: &[Policy], decided: &DecidedCharge) -> LimitStatus {
+    LimitStatus::new(&policies[decided.charge.policy], &decided.charge, decided.decision)
+}
+
+/// What limits note about a request: those in shadow mode that would have denied it, and warnings if it passes. `policies` are
+/// those of the configuration.
+pub fn limit_notes<'s>(
+    policies: &'s [Policy],
+    statuses: &'s [LimitStatus],
+    shadow: &'s [LimitStatus],
+    passes: bool,
+) -> impl Iterator<Item = (LimitNote, PolicyId)> + use<'s> {
+    let denies = shadow.iter().filter(|status| !status.decision.allowed);
+    let denies = denies.map(|status| {
+        let note =
+            if policies[status.policy].soft.marks { LimitNote::Marked } else { LimitNote::ShadowDenied };
+        (note, status.policy)
+    });
+    let warns = statuses.iter().chain(shadow).filter(move |status| passes && status.warns(policies));
+    denies.chain(warns.map(|status| (LimitNote::Warned, status.policy)))
 }

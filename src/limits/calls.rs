@@ -12,7 +12,10 @@ use super::client::Client;
 use crate::consumers::ConsumerError;
 use crate::gate::Charges;
 use crate::http1::RequestHead;
-use crate::limiter::{Admission, Denial, InProcessUnits, LimitStatuses, Permit, Reservation, is_unanswered};
+use crate::limiter::{
+    Admission, Denial, InProcessUnits, LimitStatuses, Limits, Permit, Reservation, is_unanswered,
+};
+use crate::proxy::SoftHeaders;
 use crate::time::Micros;
 
 /// How many calls of requests may wait for the thread of a limiter, or for the store: more than the most requests that wait
@@ -63,31 +66,39 @@ pub(super) struct Decided {
     pub verdict: Result<(), Denial>,
     pub delay: Micros,
     pub statuses: LimitStatuses,
+    /// The headers of soft limits, if the configuration has any and the limits allow the request.
+    pub soft: Option<Box<SoftHeaders>>,
     pub hold: Option<Hold>,
 }
 
 impl Decided {
-    /// The decision of this admission; `hold` keeps what the request holds if it is allowed.
+    /// The decision of this admission by these limits; `hold` keeps what the request holds if it is allowed.
     pub fn new(
+        limits: &Limits,
         admission: Admission,
         hold: impl FnOnce(Permit, Option<Box<Reservation>>) -> Option<Hold>,
     ) -> Self {
+        let soft = SoftHeaders::of(limits, &admission);
         let Admission { verdict, reservation, delay, statuses, .. } = admission;
         let (verdict, hold) = match verdict {
             Ok(permit) => (Ok(()), hold(permit, reservation)),
             Err(denial) => (Err(denial), None),
         };
-        Self { verdict, delay, statuses, hold }
+        Self { verdict, delay, statuses, soft, hold }
     }
 
-    /// The decision on a request without charges.
-    pub fn unlimited() -> Self {
-        Self { verdict: Ok(()), delay: Micros::ZERO, statuses: LimitStatuses::new(), hold: None }
+    /// The decision on a request without charges, under a configuration with these limits.
+    pub fn unlimited(limits: &Limits) -> Self {
+        Self { soft: SoftHeaders::unlimited(limits), ..Self::of(Ok(())) }
     }
 
     /// The decision on a request whose limits can't be checked: the thread has ended by a panic, or too many calls wait for it.
     pub fn unavailable() -> Self {
-        Self { verdict: Err(Denial::Unavailable { retry_after: Micros::SECOND }), ..Self::unlimited() }
+        Self::of(Err(Denial::Unavailable { retry_after: Micros::SECOND }))
+    }
+
+    fn of(verdict: Result<(), Denial>) -> Self {
+        Self { verdict, delay: Micros::ZERO, statuses: LimitStatuses::new(), soft: None, hold: None }
     }
 }
 

@@ -12,11 +12,11 @@ use super::client::Client;
 use super::decision::{Allowed, Decision, Denied, update};
 use super::shared::Shared;
 use crate::consumers::ConsumerError;
-use crate::gate::{BodyFields, Charges, ClientIdentity, MissingPart, RequestError, RouteId, TokenRefusal};
+use crate::gate::{BodyFields, Charges, MissingPart, RequestError, RouteId, TokenRefusal};
 use crate::http1::RequestHead;
 use crate::limit::{PolicyId, binding};
 use crate::limiter::{Denial, LimitStatuses};
-use crate::proxy::{LocalResponse, Rejection, RequestFacts, Target};
+use crate::proxy::{LocalResponse, Rejection, RequestFacts, SoftHeaders, Target};
 use crate::telemetry::{DecisionSource, Interface, LimitOutcome, Verdict};
 use crate::time::{Micros, Stopwatch, monotonic};
 
@@ -82,13 +82,13 @@ impl RequestCheck {
             Err(error) => return self.malformed(error).finish(&self.active).await,
         };
         let (charges, active) = (std::mem::take(&mut planned.charges), Arc::clone(&self.active));
-        let Decided { verdict, delay, statuses, hold } = self.decide(charges, &planned.exempt).await;
+        let Decided { verdict, delay, statuses, soft, hold } = self.decide(charges, &planned.exempt).await;
         let rejection = match verdict {
             Err(denial) => Some(Rejection::Denied(denial)),
             Ok(()) => self.rejection_of_plan(&mut planned),
         };
         let rejected = match rejection {
-            None => return self.allow(statuses, delay, hold),
+            None => return self.allow(statuses, soft, delay, hold),
             Some(rejection) => self.rejected(planned.route, statuses, hold, &rejection),
         };
         rejected.finish(&active).await
@@ -103,10 +103,7 @@ impl RequestCheck {
 
     /// Decides the route and the charges; `unread` is why a consumer that was to be read is not known.
     fn plan(&self, unread: Option<ConsumerError>) -> Result<Planned, RequestError> {
-        let identity = ClientIdentity {
-            tls_subject: self.client.tls_subject(),
-            ..ClientIdentity::from(self.client.address())
-        };
+        let identity = self.client.identity();
         let gate = &self.active.snapshot.gate;
         let plan = match unread {
             None => gate.plan(identity, &self.head, Some(&NO_BODY))?,
@@ -129,7 +126,7 @@ impl RequestCheck {
             }
         });
         if charges.is_empty() {
-            return Decided::unlimited();
+            return Decided::unlimited(&self.active.snapshot.gate.limits);
         }
         let stopwatch = Stopwatch::start();
         let decided = self.shared.decide(&self.active, charges).await;
@@ -153,7 +150,13 @@ impl RequestCheck {
         matches!(action.target, Target::Block).then_some(Rejection::BlockedByRoute)
     }
 
-    fn allow(self, statuses: LimitStatuses, delay: Micros, hold: Option<Hold>) -> Decision {
+    fn allow(
+        self,
+        statuses: LimitStatuses,
+        soft: Option<Box<SoftHeaders>>,
+        delay: Micros,
+        hold: Option<Hold>,
+    ) -> Decision {
         let delay = Duration::from(delay);
         self.active.counts.with(|counts| {
             counts.record_request(Interface::Library, Verdict::Allowed);
@@ -162,7 +165,7 @@ impl RequestCheck {
             }
         });
         let snapshot = Arc::clone(&self.active.snapshot);
-        Decision::Allowed(Allowed { snapshot, facts: self.facts, statuses, delay, hold })
+        Decision::Allowed(Allowed { snapshot, facts: self.facts, statuses, soft, delay, hold })
     }
 
     fn malformed(&self, error: RequestError) -> Rejected {

@@ -11,7 +11,7 @@ use http::{Response, StatusCode};
 use super::calls::Hold;
 use crate::config::Report;
 use crate::limiter::{LimitStatus, LimitStatuses};
-use crate::proxy::{ConfigSnapshot, RequestFacts, write_rate_headers};
+use crate::proxy::{ConfigSnapshot, RequestFacts, SoftHeaders, write_rate_headers};
 
 /// The decision on a request.
 #[derive(Debug)]
@@ -30,6 +30,8 @@ pub struct Allowed {
     pub(super) snapshot: Arc<ConfigSnapshot>,
     pub(super) facts: RequestFacts,
     pub(super) statuses: LimitStatuses,
+    /// The headers of soft limits, if the configuration has any.
+    pub(super) soft: Option<Box<SoftHeaders>>,
     pub(super) delay: Duration,
     pub(super) hold: Option<Hold>,
 }
@@ -71,7 +73,7 @@ impl Allowed {
         self.delay
     }
 
-    /// The limits that apply to the request, without those in shadow mode.
+    /// The limits that apply to the request, without those in shadow and mark mode.
     pub fn limits(&self) -> impl Iterator<Item = LimitState<'_>> {
         let policies = &self.snapshot.gate.limits.policies;
         let state = |status: &LimitStatus| (status.policy, status.decision);
@@ -83,10 +85,28 @@ impl Allowed {
         })
     }
 
+    /// The names of the limits of which the share `warn_at` is used.
+    pub fn warnings(&self) -> impl Iterator<Item = &str> {
+        self.soft.iter().flat_map(|soft| soft.warnings())
+    }
+
+    /// The names of the limits with `mode = "mark"` that would have denied the request.
+    pub fn marks(&self) -> impl Iterator<Item = &str> {
+        self.soft.iter().flat_map(|soft| soft.denials())
+    }
+
+    /// Sets `X-RateLimit-Warning` and `X-RateLimit-Denied` in the headers of the request, in place of those that its client has
+    /// sent. Without soft limits the headers stay as they are.
+    pub fn write_request_headers(&self, headers: &mut HeaderMap) {
+        if let Some(soft) = &self.soft {
+            soft.set_in_map(headers);
+        }
+    }
+
     /// Adds the headers that show the limits to a response. Headers of the service itself are kept if their remaining count is
     /// not above that of the limits.
     pub fn write_headers(&self, headers: &mut HeaderMap) {
-        write_rate_headers(&self.snapshot, &self.statuses, headers);
+        write_rate_headers(&self.snapshot, &self.statuses, self.soft.as_deref(), headers);
     }
 
     /// Refunds the units that a response with this status does not pay, because of `charge_on`; with 502 and 504 none, since

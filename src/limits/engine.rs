@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use super::active::{Active, Control, NextConfig};
 use super::calls::{Decided, EngineCall, Fetched, Hold, HoldId};
 use super::client::Client;
-use crate::gate::{Charges, ClientIdentity};
+use crate::gate::Charges;
 use crate::http1::RequestHead;
 use crate::jwt::{Refresher, Verifier};
 use crate::limit::Charge;
@@ -165,8 +165,7 @@ impl Engine {
         if let Some(Admission { verdict: Err(denial), statuses, .. }) = denied {
             return Fetched::Denied { denial, statuses: Box::new(statuses) };
         }
-        let identity =
-            ClientIdentity { tls_subject: client.tls_subject(), ..ClientIdentity::from(client.address()) };
+        let identity = client.identity();
         Fetched::Read(gate.fetch_consumer(identity, head, limiter).await)
     }
 
@@ -176,8 +175,9 @@ impl Engine {
             return;
         }
         let current = self.serving(active);
-        let admission = current.limiter.decide(&active.snapshot.gate.limits, &charges).await;
-        let decided = Decided::new(admission, |permit, reservation| self.hold(permit, reservation));
+        let limits = &active.snapshot.gate.limits;
+        let admission = current.limiter.decide(limits, &charges).await;
+        let decided = Decided::new(limits, admission, |permit, reservation| self.hold(permit, reservation));
         // If the request was cancelled, its hold is dropped, which releases it.
         let _ = reply.send(decided);
     }

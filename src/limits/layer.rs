@@ -25,7 +25,7 @@ type FindClient = Arc<dyn Fn(&Extensions) -> Option<Client> + Send + Sync>;
 /// Applies limits to a service. It needs the peer of each request: a [`Client`] or a [`SocketAddr`] in its extensions, or what
 /// [`RateLimitLayer::client_from`] finds there. A request without one gets 500, and an error is logged.
 ///
-/// A response shows the limits in its headers, and settles `charge_on` by its status. Slots in concurrency limits are released when
+/// A request carries the headers of soft limits to the service. A response shows the limits in its headers, and settles `charge_on` by its status. Slots in concurrency limits are released when
 /// its body has ended.
 #[derive(Clone)]
 pub struct RateLimitLayer {
@@ -119,7 +119,7 @@ where
 /// Serves a request that its limits allow.
 async fn serve<S, Q, R>(
     mut inner: S,
-    request: Request<Q>,
+    mut request: Request<Q>,
     mut allowed: Allowed,
 ) -> Result<Response<LimitedBody<R>>, S::Error>
 where
@@ -128,6 +128,7 @@ where
     if allowed.delay() > Duration::ZERO {
         tokio::time::sleep(allowed.delay()).await;
     }
+    allowed.write_request_headers(request.headers_mut());
     let (mut head, body) = inner.call(request).await?.into_parts();
     let settles = match allowed.facts.final_status(head.status, &head.headers) {
         Some(status) => {

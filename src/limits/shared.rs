@@ -67,7 +67,9 @@ impl Shared {
     /// own, unless the request would hold slots: a call to another thread takes many times as long as its decision.
     pub async fn decide(&self, active: &Arc<Active>, charges: Charges) -> Option<Decided> {
         if let Some((admission, units)) = active.decide(&charges) {
-            return Some(Decided::new(admission, |_, _| units.map(Hold::units)));
+            return Some(Decided::new(&active.snapshot.gate.limits, admission, |_, _| {
+                units.map(Hold::units)
+            }));
         }
         let (place, active) = (self.place()?, Arc::clone(active));
         let (reply, replied) = oneshot::channel();

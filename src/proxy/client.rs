@@ -20,6 +20,7 @@ use crate::http1::names::{FORWARDED, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWAR
 use crate::http1::{Fields, RequestHead};
 use crate::telemetry::Counts;
 use crate::time::{Micros, monotonic};
+use crate::tls::PeerNames;
 use crate::upstream::{BufferBudget, ClientStream, InterimResponses};
 
 /// Timeouts and the minimum rate of a client's connection.
@@ -43,8 +44,8 @@ pub struct ClientConnection {
     listener: Option<Arc<str>>,
     /// The redirect of all requests, if the listener has one.
     redirect: Option<Arc<Redirect>>,
-    /// The subject of the client certificate.
-    tls_subject: Option<String>,
+    /// The names in the client certificate.
+    certificate: Option<Box<PeerNames>>,
     /// The most headers of a request over HTTP/2; none over HTTP/1.1, where the parser limits them.
     max_http2_headers: Option<usize>,
     /// How decisions are returned, if all requests ask for one.
@@ -102,7 +103,7 @@ impl ClientConnection {
             scheme: "http",
             listener: None,
             redirect: None,
-            tls_subject: None,
+            certificate: None,
             text: format_address(address.ip()),
             forwarded: RefCell::new(None),
             via: RefCell::new(None),
@@ -111,18 +112,20 @@ impl ClientConnection {
         }
     }
 
-    /// The same connection over TLS, with the subject of the client certificate if there is one.
+    /// The same connection over TLS, with the names in the client certificate if there is one.
     #[must_use]
-    pub fn over_tls(self, subject: Option<String>) -> Self {
-        Self { scheme: "https", tls_subject: subject, ..self }
+    pub fn over_tls(self, certificate: Option<PeerNames>) -> Self {
+        Self { scheme: "https", certificate: certificate.map(Box::new), ..self }
     }
 
     /// The identity that the gate uses.
     #[must_use]
     pub fn identity(&self) -> ClientIdentity<'_> {
+        let name = |name: fn(&PeerNames) -> &Option<String>| name(self.certificate.as_deref()?).as_deref();
         ClientIdentity {
             address: self.address.ip(),
-            tls_subject: self.tls_subject.as_deref(),
+            tls_subject: name(|names| &names.subject),
+            tls_san: name(|names| &names.san),
             scheme: Some(self.scheme),
             listener: self.listener.as_deref(),
         }

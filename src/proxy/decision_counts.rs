@@ -43,9 +43,9 @@ fn record_charges(top: &TopRecorder, request: &PlannedRequest<'_>, admission: &A
 /// Whether the limit of a policy denies the request, or would deny it in shadow mode. A denial for lack of the store does
 /// not count.
 fn is_denied(admission: &Admission, policy: PolicyId) -> bool {
-    if admission.verdict.is_ok() && admission.shadow_denials.is_empty() {
+    if admission.verdict.is_ok() && admission.shadow.is_empty() {
         return false;
     }
     let denies = admission.statuses.iter().any(|it| it.policy == policy && !it.decision.allowed);
-    denies || admission.shadow_denials.contains(&policy)
+    denies || admission.shadow_denials().any(|limit| limit == policy)
 }

@@ -277,10 +277,10 @@ impl<'p> Exchange<'p> {
         let request = PlannedRequest { gate: &self.proxy.snapshot.gate, client: self.client, head, plan };
         decision_counts::record_keys(self.proxy, &request, &admission);
         self.record.describe(&request, &admission);
+        self.decision.admit(&self.proxy.snapshot.gate.limits, &admission);
         let Admission { verdict, reservation, delay, statuses, source, .. } = admission;
         (self.statuses, self.status_source) = (statuses, source);
         self.reservation = reservation;
-        self.decision.admit(verdict.is_ok());
         verdict.map(|permit| (permit, delay)).map_err(Rejection::Denied)
     }
 
@@ -292,6 +292,7 @@ impl<'p> Exchange<'p> {
             is_grpc: self.is_grpc,
             permit,
             edits,
+            soft: self.decision.soft(),
             body: &mut self.body,
             log: self.record.attempts(self.reservation.as_deref_mut().map(Reservation::delivery_mut)),
         }
@@ -309,22 +310,21 @@ impl<'p> Exchange<'p> {
         }
         self.decision.reject(rejection);
         self.record.describe_rejection(gate, rejection);
-        let policy = &self.proxy.snapshot.response_policy;
         let may_close = !self.is_grpc && !self.decision.is_authorization();
         let context = RejectionContext { gate, action: self.proxy.snapshot.action(self.route), may_close };
         let request = RejectedRequest::new(self.rate_headers(), &self.id, context, rejection);
         let wait = request.wait(rejection);
         let mut response = request.response(rejection, wait);
-        self.retry_after = self.retry_after.or(wait.map(|wait| policy.retry_after(wait)));
+        let retry_after = |wait| self.proxy.snapshot.response_policy.retry_after(wait);
+        self.retry_after = self.retry_after.or(wait.map(retry_after));
         self.edit_local_reply(&mut response);
         response
     }
 
     /// Makes the changes of the route to a response of the proxy itself, if they apply to such responses.
     fn edit_local_reply(&self, response: &mut ProxyResponse<BodySource>) {
-        let action = self.proxy.snapshot.action(self.route);
-        if let Some(action) = action.filter(|action| action.edits_local_replies) {
-            action.response_headers.apply(&mut response.head.fields);
+        if let Some(action) = self.proxy.snapshot.action(self.route) {
+            action.edit_local_reply(&mut response.head.fields);
         }
     }
 
@@ -366,6 +366,7 @@ impl<'p> Exchange<'p> {
 
     fn rate_headers(&self) -> RateHeaderSource<'_> {
         RateHeaderSource::new(&self.proxy.snapshot, &self.statuses, &self.proxy.clock)
+            .with_soft(self.decision.soft())
     }
 
     fn counts(&self) -> &RequestCounts {

@@ -14,6 +14,7 @@ use super::response::ProxyResponse;
 use super::response_body::BodySource;
 use super::route_action::{ForwardTarget, HeaderEdits};
 use super::snapshot::{ConfigSnapshot, Proxy};
+use super::soft_headers::SoftHeaders;
 use super::upgrade::Upgrade;
 use super::{location, outbound};
 use crate::boxed::rare;
@@ -32,6 +33,8 @@ pub(super) struct ForwardedRequest<'e> {
     pub permit: Permit,
     /// The changes to its headers.
     pub edits: &'e HeaderEdits,
+    /// The headers of soft limits, if the configuration has any.
+    pub soft: Option<&'e SoftHeaders>,
     /// The body. On failure, its unread part is put back.
     pub body: &'e mut ClientBody,
     /// Where the attempts are recorded.
@@ -62,6 +65,7 @@ impl ForwardedRequest<'_> {
             pattern: &proxy.snapshot.gate.routes.get(plan.route).path,
             edits: self.edits,
             consumers: proxy.snapshot.consumer_forwarding.as_ref(),
+            soft: self.soft,
             is_traced: proxy.tracer.is_some(),
             trace: self.log.trace.as_deref(),
             protected: &proxy.snapshot.protected_headers,

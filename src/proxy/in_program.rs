@@ -18,6 +18,7 @@ use super::request_id::RequestId;
 use super::response::ProxyResponse;
 use super::response_body::BodySource;
 use super::snapshot::ConfigSnapshot;
+use super::soft_headers::{self, SoftHeaders};
 use super::upgrade;
 use crate::gate::{RequestError, RouteId};
 use crate::http1::{Fields, RequestHead, ResponseHead, names};
@@ -25,7 +26,8 @@ use crate::limiter::LimitStatus;
 use crate::time::Clock;
 
 /// The headers that show limits.
-const RATE_HEADERS: [HeaderName; 5] = [
+const RATE_HEADERS: [HeaderName; 6] = [
+    soft_headers::WARNING,
     HeaderName::from_static("x-ratelimit-limit"),
     HeaderName::from_static("x-ratelimit-remaining"),
     HeaderName::from_static("x-ratelimit-reset"),
@@ -109,8 +111,8 @@ impl LocalResponse {
         if facts.version >= Version::HTTP_2 {
             response.head.fields.remove(names::CONNECTION);
         }
-        if let Some(action) = action.filter(|action| action.edits_local_replies) {
-            action.response_headers.apply(&mut response.head.fields);
+        if let Some(action) = action {
+            action.edit_local_reply(&mut response.head.fields);
         }
         let retry_after = wait.map(|wait| snapshot.response_policy.retry_after(wait));
         let ProxyResponse { head, body, .. } = response;
@@ -138,13 +140,14 @@ impl LocalResponse {
 pub(crate) fn write_rate_headers(
     snapshot: &ConfigSnapshot,
     statuses: &[LimitStatus],
+    soft: Option<&SoftHeaders>,
     headers: &mut HeaderMap,
 ) {
     let mut fields = Fields::new();
     for name in &RATE_HEADERS {
         headers.get_all(name).iter().for_each(|value| fields.push(name, value.as_bytes()));
     }
-    source(snapshot, statuses).write(&mut fields, None);
+    source(snapshot, statuses).with_soft(soft).write(&mut fields, None);
     for name in &RATE_HEADERS {
         headers.remove(name);
     }

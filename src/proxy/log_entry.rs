@@ -14,7 +14,7 @@ use crate::gate::{Descriptor, Gate, RequestPlan, RouteId, RouteMatch, hide_crede
 use crate::http1::RequestHead;
 use crate::limit::{Key, PolicyId, binding};
 use crate::limiter::Admission;
-use crate::telemetry::{AccessRecord, AccessWriter, LimitOutcome, LogKeys, RequestText};
+use crate::telemetry::{AccessRecord, AccessWriter, LimitNote, LimitOutcome, LogKeys, RequestText};
 use crate::time::{cached_now, monotonic};
 
 /// An entry of the access log that is not written yet.
@@ -65,7 +65,7 @@ impl LogEntry {
         self.record.set_host(&plan.matched.host);
         self.set_route(gate, plan.matched.route);
         self.set_consumer(plan.identity.name());
-        self.set_shadow_denials(gate, &admission.shadow_denials);
+        self.add_notes(gate, admission.notes(&gate.limits.policies));
         let binding = binding(statuses.iter().map(|status| &status.decision));
         self.record.is_denied = admission.verdict.is_err();
         // Of a request that only reads its limits, one may have a ban, which does not deny the request.
@@ -77,10 +77,10 @@ impl LogEntry {
         }
     }
 
-    /// Records the limits in shadow mode that would have denied the request.
-    pub fn set_shadow_denials(&mut self, gate: &Gate, limits: &[PolicyId]) {
-        for limit in limits {
-            self.record.add_shadow_denied_by(limit_name(gate, *limit));
+    /// Records what limits note about the request.
+    pub fn add_notes(&mut self, gate: &Gate, notes: impl Iterator<Item = (LimitNote, PolicyId)>) {
+        for (note, limit) in notes {
+            self.record.add_note(note, limit_name(gate, limit));
         }
     }
 

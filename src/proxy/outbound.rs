@@ -15,6 +15,7 @@ use super::hop::{normalize_length, remove_hop_by_hop, retain_announced_trailers,
 use super::request_id::RequestId;
 use super::route_action::{HeaderEdits, Rewrite};
 use super::snapshot::ConfigSnapshot;
+use super::soft_headers::SoftHeaders;
 use super::via;
 use crate::gate::{ClientIp, PathPattern, RouteId};
 use crate::http1::names::{CONNECTION, CONTENT_LENGTH, FORWARDED, HOST, TE, VIA, X_REQUEST_ID};
@@ -37,6 +38,8 @@ pub(super) struct OutboundHead<'a> {
     pub edits: &'a HeaderEdits,
     /// What the upstream learns about the consumer.
     pub consumers: Option<&'a ConsumerForwarding>,
+    /// What the upstream learns about soft limits.
+    pub soft: Option<&'a SoftHeaders>,
     /// Whether requests are traced.
     pub is_traced: bool,
     /// The trace that the upstream continues; none for a new one that is not sampled, which has the ID of the request.
@@ -76,6 +79,9 @@ impl OutboundHead<'_> {
             forwarding.apply(head, plan.consumer.as_deref(), is_trusted)?;
         }
         let fields = &mut head.fields;
+        if let Some(soft) = self.soft {
+            soft.set_on_request(fields);
+        }
         if let Some(trace) = self.trace {
             trace.propagate(fields);
         } else if let Some(id) = self.id.as_trace_id().filter(|_| self.is_traced) {
@@ -203,6 +209,7 @@ mod tests {
             pattern: &PathPattern::parse("/*").unwrap(),
             edits: &HeaderEdits::default(),
             consumers: None,
+            soft: None,
             is_traced: false,
             trace: None,
             protected: &own_headers().collect(),

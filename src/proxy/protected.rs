@@ -4,6 +4,7 @@ use http::header::HeaderName;
 
 use super::authorization::DESCRIBING;
 use super::hop::HOP_BY_HOP;
+use super::soft_headers;
 use super::{ForwardTarget, RouteAction};
 use crate::gate::{Cost, Gate, KeyPart};
 use crate::http1::FieldName;
@@ -43,10 +44,12 @@ pub fn protected_headers(gate: &Gate, actions: &[RouteAction]) -> HeaderScrub {
     });
     let of_authorization = actions.iter().filter_map(|action| action.target.authorization());
     let of_authorization = of_authorization.flat_map(|rule| rule.copy.iter().chain(&DESCRIBING));
+    let soft = gate.limits.have_soft.then_some([soft_headers::WARNING, soft_headers::DENIED]);
     let names = own.chain(of_tokens).chain(of_consumers).chain(of_limits).chain(of_routes).chain(of_actions);
     let names = names.chain(of_authorization);
     own_headers()
         .chain(names.cloned())
+        .chain(soft.into_iter().flatten())
         .collect::<HeaderScrub>()
         .without(gate.client_ip.remove_headers.clone())
 }

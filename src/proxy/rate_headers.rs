@@ -2,6 +2,7 @@
 
 use super::response_policy::{RateHeaders, ResponsePolicy};
 use super::snapshot::ConfigSnapshot;
+use super::soft_headers::SoftHeaders;
 use crate::http1::names::{
     RATELIMIT, RATELIMIT_POLICY, X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING, X_RATELIMIT_RESET,
 };
@@ -19,21 +20,31 @@ pub(super) struct RateHeaderSource<'a> {
     /// The state of each limit that applies to the request.
     pub statuses: &'a [LimitStatus],
     pub clock: &'a Clock,
+    /// What clients learn of soft limits, if there are any.
+    pub soft: Option<&'a SoftHeaders>,
 }
 
 impl<'a> RateHeaderSource<'a> {
     /// The input for a request under this configuration.
     pub fn new(snapshot: &'a ConfigSnapshot, statuses: &'a [LimitStatus], clock: &'a Clock) -> Self {
         let ConfigSnapshot { gate, response_policy: policy, .. } = snapshot;
-        Self { policy, limits: &gate.limits.policies, statuses, clock }
+        Self { policy, limits: &gate.limits.policies, statuses, clock, soft: None }
+    }
+
+    /// These headers with those of soft limits.
+    pub fn with_soft(self, soft: Option<&'a SoftHeaders>) -> Self {
+        Self { soft, ..self }
     }
 
     /// Writes the rate headers. A server's own headers are kept, as a set, if their remaining count is not above ours.
     /// `retry_after` is the wait of a denial, in seconds.
     pub fn write(&self, fields: &mut Fields, retry_after: Option<u64>) {
+        let RateHeaders { x_ratelimit, draft_11 } = self.policy.rate_headers;
+        if let Some(soft) = self.soft.filter(|_| x_ratelimit || draft_11) {
+            soft.add_to_response(fields);
+        }
         let Some(index) = binding(self.statuses.iter().map(|status| &status.decision)) else { return };
         let decision = &self.statuses[index].decision;
-        let RateHeaders { x_ratelimit, draft_11 } = self.policy.rate_headers;
         if x_ratelimit && !is_tighter(fields, decision) {
             fields.set_with(X_RATELIMIT_LIMIT, |out| push_decimal(out, decision.limit));
             fields.set_with(X_RATELIMIT_REMAINING, |out| push_decimal(out, decision.remaining));
@@ -129,7 +140,8 @@ mod tests {
         let statuses = [status(0, 412, 52_800_001), status(1, 2, 4_800_000)];
         let mut fields: Fields = upstream.iter().copied().collect();
         let clock = Clock::manual(Timestamp(1_000_000_000_001));
-        let source = RateHeaderSource { policy, limits: &limits, statuses: &statuses, clock: &clock };
+        let source =
+            RateHeaderSource { policy, limits: &limits, statuses: &statuses, clock: &clock, soft: None };
         source.write(&mut fields, denied);
         let text = |bytes| std::str::from_utf8(bytes).unwrap();
         let mut lines: Vec<String> =

@@ -7,7 +7,9 @@ use super::original_request;
 use super::rejection::Rejection;
 use super::route_action::RouteAction;
 use super::snapshot::Proxy;
+use super::soft_headers::SoftHeaders;
 use crate::http1::{RequestHead, ResponseHead};
+use crate::limiter::{Admission, Limits};
 use crate::telemetry::{Counts, Interface, Verdict};
 
 /// Through which interface a request came, and how it is decided.
@@ -18,12 +20,14 @@ pub(super) struct RequestDecision {
     is_authorization: bool,
     /// None before the decision, and for a request that needs none.
     verdict: Option<Verdict>,
+    /// The headers of soft limits, if the configuration has any and the limits allow the request.
+    soft: Option<Box<SoftHeaders>>,
 }
 
 impl RequestDecision {
     /// Of an authorization request.
     pub fn of_authorization(settings: ForwardAuth) -> Self {
-        Self { forward_auth: Some(settings), is_authorization: true, verdict: None }
+        Self { forward_auth: Some(settings), is_authorization: true, ..Self::default() }
     }
 
     /// The interface through which the request came.
@@ -42,8 +46,15 @@ impl RequestDecision {
     }
 
     /// Records whether limits allow the request.
-    pub fn admit(&mut self, is_allowed: bool) {
-        self.verdict = is_allowed.then_some(Verdict::Allowed);
+    #[inline]
+    pub fn admit(&mut self, limits: &Limits, admission: &Admission) {
+        self.verdict = admission.verdict.is_ok().then_some(Verdict::Allowed);
+        self.soft = SoftHeaders::of(limits, admission);
+    }
+
+    /// The headers of soft limits, if the configuration has any and the limits allow the request.
+    pub fn soft(&self) -> Option<&SoftHeaders> {
+        self.soft.as_deref()
     }
 
     /// Records a rejection.
@@ -74,6 +85,9 @@ impl RequestDecision {
         let mut response = original_request::decide(action, forwarding, plan.consumer.as_deref())?;
         if !response.head.status.is_success() {
             self.verdict = Some(Verdict::Denied);
+        }
+        if let Some(soft) = self.soft.take() {
+            soft.add_to_decision(&mut response.head.fields);
         }
         action.response_headers.apply(&mut response.head.fields);
         Ok(response)

@@ -14,7 +14,7 @@ use crate::gate::{Gate, RouteMatch, Subject};
 use crate::http1::RequestHead;
 use crate::limit::PolicyId;
 use crate::limiter::{Admission, Delivery};
-use crate::telemetry::{Interface, KeyEvent, LogKeys, RequestTrace, TraceId, Verdict};
+use crate::telemetry::{Interface, KeyEvent, LimitNote, LogKeys, RequestTrace, TraceId, Verdict};
 use crate::upstream::{AttemptLog, PolledFrame};
 
 /// What is recorded of a request until its response has ended. A single pointer, since it moves with each request: none for
@@ -130,10 +130,10 @@ impl RequestRecord {
         }
     }
 
-    /// Records the limits in shadow mode that would have denied descriptors.
-    pub fn set_shadow_denials(&mut self, gate: &Gate, limits: &[PolicyId]) {
+    /// Records what limits note about descriptors.
+    pub fn add_notes(&mut self, gate: &Gate, notes: impl Iterator<Item = (LimitNote, PolicyId)>) {
         if let Some(entry) = self.log_entry() {
-            entry.set_shadow_denials(gate, limits);
+            entry.add_notes(gate, notes);
         }
     }
 

@@ -29,6 +29,15 @@ pub struct RouteAction {
     pub edits_local_replies: bool,
 }
 
+impl RouteAction {
+    /// Makes the changes to a response of the proxy itself, if they apply to such responses.
+    pub(super) fn edit_local_reply(&self, fields: &mut Fields) {
+        if self.edits_local_replies {
+            self.response_headers.apply(fields);
+        }
+    }
+}
+
 /// Where a route sends its requests.
 #[derive(Clone, Debug)]
 pub enum Target {

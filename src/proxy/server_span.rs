@@ -12,7 +12,7 @@ use crate::gate::{Gate, RouteId, RouteMatch};
 use crate::http1::{RequestHead, names};
 use crate::limit::{DenyReason, PolicyId};
 use crate::limiter::{Admission, LimitStatus, StatusSource};
-use crate::telemetry::{LimitOutcome, RequestTrace, Span, known_method};
+use crate::telemetry::{LimitNote, LimitOutcome, RequestTrace, Span, known_method};
 use crate::time::Clock;
 
 /// The event of the decision of one limit.
@@ -72,12 +72,17 @@ pub(super) fn describe(trace: &mut RequestTrace, request: &PlannedRequest<'_>, a
                 ],
             );
         }
-        for limit in &admission.shadow_denials {
-            let name = limit_name(gate, *limit).into();
+        for (note, limit) in admission.notes(&gate.limits.policies) {
+            let outcome = match note {
+                LimitNote::ShadowDenied => "shadow_denied",
+                LimitNote::Marked => "marked",
+                LimitNote::Warned => "warned",
+            };
+            let name = limit_name(gate, limit).into();
             span.event(
                 DECISION,
                 now,
-                &[("tidegate.limit.name", name), ("tidegate.limit.outcome", "shadow_denied".into())],
+                &[("tidegate.limit.name", name), ("tidegate.limit.outcome", outcome.into())],
             );
         }
     }

@@ -16,12 +16,13 @@ use super::response::ProxyResponse;
 use super::response_body::FrameStream;
 use super::response_body::{BodySource, ReplyBody, RequestTiming};
 use super::snapshot::Proxy;
+use super::soft_headers::SoftHeaders;
 use crate::gate::RequestError;
 use crate::http1::names::RETRY_AFTER;
 use crate::http1::{Fields, RequestHead, ResponseHead, push_decimal};
 use crate::limit::{Policy, PolicyId, binding};
 use crate::limiter::LimitStatus;
-use crate::telemetry::{Interface, RequestCounts, Verdict};
+use crate::telemetry::{Interface, LimitNote, RequestCounts, Verdict};
 use crate::time::Stopwatch;
 use crate::upstream::ReadBody;
 
@@ -71,7 +72,12 @@ pub enum UnreadBody {
 /// The headers that a response has for these decisions: rate headers as configured, and Retry-After for a denial. `limits`
 /// are the policies of the decisions.
 #[must_use]
-pub fn limit_headers(proxy: &Proxy, limits: &[Policy], statuses: &[LimitStatus]) -> Fields {
+pub fn limit_headers(
+    proxy: &Proxy,
+    limits: &[Policy],
+    statuses: &[LimitStatus],
+    soft: Option<&SoftHeaders>,
+) -> Fields {
     let (policy, clock) = (&proxy.snapshot.response_policy, &proxy.clock);
     let mut fields = Fields::new();
     let denials = statuses.iter().map(|status| &status.decision).filter(|decision| !decision.allowed);
@@ -79,7 +85,7 @@ pub fn limit_headers(proxy: &Proxy, limits: &[Policy], statuses: &[LimitStatus])
     let denial = binding(denials.iter().copied()).map(|index| denials[index]);
     let wait = denial.and_then(|decision| decision.retry_after).map(|wait| policy.wait(wait));
     let retry_after = wait.map(|wait| policy.retry_after(wait));
-    RateHeaderSource { policy, limits, statuses, clock }.write(&mut fields, retry_after);
+    RateHeaderSource { policy, limits, statuses, clock, soft }.write(&mut fields, retry_after);
     if let Some(seconds) = retry_after {
         fields.set_with(RETRY_AFTER, |out| push_decimal(out, seconds));
     }
@@ -137,9 +143,9 @@ impl<'p> ServiceRequest<'p> {
         self.record.set_domain(domain);
     }
 
-    /// Records the limits in shadow mode that would have denied it.
-    pub fn set_shadow_denials(&mut self, limits: &[PolicyId]) {
-        self.record.set_shadow_denials(self.proxy.gate(), limits);
+    /// Records what limits note about it.
+    pub fn add_notes(&mut self, notes: impl Iterator<Item = (LimitNote, PolicyId)>) {
+        self.record.add_notes(self.proxy.gate(), notes);
     }
 
     /// Records which limit has denied it.

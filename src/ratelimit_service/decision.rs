@@ -10,10 +10,10 @@ use smallvec::SmallVec;
 
 use super::checked_request::{CheckedRequest, DescriptorOptions};
 use crate::gate::{DescriptorError, DescriptorPlan, Gate};
-use crate::limit::{Charge, Charges, PolicyId, QuotaError, Rate};
-use crate::limiter::{Admission, Denial, LimitStatus, Limiter, Limits, SentLimits};
+use crate::limit::{Charge, Charges, Policy, PolicyId, QuotaError, Rate};
+use crate::limiter::{Admission, Denial, LimitStatus, Limiter, Limits, SentLimits, limit_notes};
 use crate::proxy::Proxy;
-use crate::telemetry::{Counts, DecisionSource, LimitOutcome};
+use crate::telemetry::{Counts, DecisionSource, LimitNote, LimitOutcome};
 use crate::time::{Micros, Stopwatch};
 
 /// The most charges of a request, as of a route.
@@ -44,8 +44,8 @@ pub(super) struct DescriptorDecisions<'g> {
     pub descriptors: Vec<ChargedDescriptor<'g>>,
     /// The decisions that are known, on charges of all descriptors.
     pub statuses: Vec<LimitStatus>,
-    /// The limits in shadow mode that would have denied it.
-    pub shadow_denials: Vec<PolicyId>,
+    /// The same of limits in shadow mode, which deny nothing.
+    pub shadow: Vec<LimitStatus>,
     /// The limits with the numbers that were sent, if there are any.
     pub limits: Option<Rc<Limits>>,
 }
@@ -62,8 +62,8 @@ pub(super) struct ChargedDescriptor<'g> {
 #[derive(Default)]
 struct KnownDecisions {
     statuses: Vec<LimitStatus>,
-    /// The limits in shadow mode that would have denied a charge.
-    shadow_denials: Vec<PolicyId>,
+    /// Those of limits in shadow mode.
+    shadow: Vec<LimitStatus>,
 }
 
 /// How the hits of a descriptor are charged.
@@ -74,7 +74,27 @@ enum Kind {
     Late,
 }
 
+impl DescriptorDecisions<'_> {
+    /// Whether a descriptor is over a limit.
+    pub fn is_over(&self) -> bool {
+        self.descriptors.iter().any(|charged| charged.is_over(&self.statuses))
+    }
+
+    /// What limits note about the request; `policies` are those of the configuration.
+    pub fn notes<'s>(
+        &'s self,
+        policies: &'s [Policy],
+    ) -> impl Iterator<Item = (LimitNote, PolicyId)> + use<'s> {
+        limit_notes(policies, &self.statuses, &self.shadow, !self.is_over())
+    }
+}
+
 impl ChargedDescriptor<'_> {
+    /// Whether it is over a limit, by all decisions that are known.
+    pub fn is_over(&self, all: &[LimitStatus]) -> bool {
+        self.is_blocked() || self.statuses(all).any(|status| !status.decision.allowed)
+    }
+
     fn kind(&self) -> Kind {
         match (&self.plan.rule, self.options.checks) {
             (_, true) => Kind::Check,
@@ -112,8 +132,8 @@ pub(super) async fn decide<'p>(
     if descriptors.iter().any(|charged| !charged.charges.is_empty()) {
         proxy.counts().record_decision_duration(stopwatch.elapsed());
     }
-    let KnownDecisions { statuses, shadow_denials } = decided?;
-    Ok(DescriptorDecisions { descriptors, statuses, shadow_denials, limits })
+    let KnownDecisions { statuses, shadow } = decided?;
+    Ok(DescriptorDecisions { descriptors, statuses, shadow, limits })
 }
 
 /// The descriptors with their charges, by the numbers that were sent where there are any.
@@ -160,18 +180,16 @@ async fn decide_charges(
     let mut passes = !descriptors.iter().any(ChargedDescriptor::is_blocked);
     let checks = charges(descriptors, Kind::Check);
     if passes && !checks.is_empty() {
-        decisions.statuses.extend(check(limiter, limits, &checks).await?);
+        decisions.add(check(limiter, limits, &checks).await)?;
         passes = decisions.statuses.iter().all(|status| status.decision.allowed);
     }
     let takes = charges(descriptors, Kind::Take);
     if passes && !takes.is_empty() {
-        let mut admission = limiter.decide(limits, &takes).await;
-        decisions.shadow_denials.extend(admission.shadow_denials.drain(..));
-        decisions.statuses.extend(known(admission)?);
+        decisions.add(limiter.decide(limits, &takes).await)?;
     }
     // These hits have been spent already, so they are charged even if another descriptor is over its limit.
     for charge in charges(descriptors, Kind::Late) {
-        decisions.statuses.extend(charge_late(limiter, limits, charge).await?);
+        decisions.add(charge_late(limiter, limits, charge).await)?;
     }
     Ok(decisions)
 }
@@ -190,57 +208,50 @@ fn charges(descriptors: &[ChargedDescriptor<'_>], kind: Kind) -> Charges {
     all
 }
 
-/// The decisions of an admission.
-fn known(admission: Admission) -> Result<impl Iterator<Item = LimitStatus>, DecisionError> {
-    match admission.verdict {
-        Err(Denial::Unavailable { retry_after }) => Err(DecisionError::Unavailable(retry_after)),
-        _ => Ok(admission.statuses.into_iter()),
+impl KnownDecisions {
+    /// Adds the decisions of an admission.
+    fn add(&mut self, admission: Admission) -> Result<(), DecisionError> {
+        if let Err(Denial::Unavailable { retry_after }) = admission.verdict {
+            return Err(DecisionError::Unavailable(retry_after));
+        }
+        self.statuses.extend(admission.statuses);
+        self.shadow.extend(admission.shadow);
+        Ok(())
     }
 }
 
 /// Reads the remaining units of limits, without a charge. A limit that lacks the units of one hit is over.
-async fn check(
-    limiter: &Limiter,
-    limits: &Limits,
-    charges: &[Charge],
-) -> Result<Vec<LimitStatus>, DecisionError> {
-    let statuses = known(limiter.peek(limits, charges).await)?;
-    let checked = |mut status: LimitStatus| {
+async fn check(limiter: &Limiter, limits: &Limits, charges: &[Charge]) -> Admission {
+    let mut admission = limiter.peek(limits, charges).await;
+    for status in admission.statuses.iter_mut().chain(&mut admission.shadow) {
         let own = |charge: &&Charge| {
             let policy = limits.policies[charge.policy].configured(charge.policy);
             (policy, charge.key) == (status.policy, status.key)
         };
         let cost = charges.iter().find(own).map_or(1, |charge| charge.cost);
         status.decision.allowed &= status.decision.remaining >= cost;
-        status
-    };
-    Ok(statuses.map(checked).collect())
+    }
+    admission
 }
 
 /// Charges hits as far as the limit allows; they are over the limit if they do not all fit.
-async fn charge_late(
-    limiter: &Limiter,
-    limits: &Limits,
-    charge: Charge,
-) -> Result<Option<LimitStatus>, DecisionError> {
+async fn charge_late(limiter: &Limiter, limits: &Limits, charge: Charge) -> Admission {
     let mut fitting =
         Charge { cost: charge.cost.min(limits.policies[charge.policy].quota.limit()), ..charge };
-    let mut last = None;
-    for _ in 0..LATE_ATTEMPTS {
-        let admission = limiter.decide(limits, &[fitting]).await;
-        let is_charged = admission.verdict.is_ok();
-        last = known(admission)?.next().or(last);
-        let Some(status) = &mut last else { break };
-        if is_charged {
-            status.decision.allowed = fitting.cost == charge.cost;
+    let mut admission = limiter.decide(limits, &[fitting]).await;
+    for _ in 1..LATE_ATTEMPTS {
+        let Some(status) = admission.statuses.iter().chain(&admission.shadow).next() else { break };
+        let remaining = status.decision.remaining;
+        if status.decision.allowed || remaining == 0 {
             break;
         }
-        fitting.cost = fitting.cost.min(status.decision.remaining);
-        if fitting.cost == 0 {
-            break;
-        }
+        fitting.cost = fitting.cost.min(remaining);
+        admission = limiter.decide(limits, &[fitting]).await;
     }
-    Ok(last)
+    for status in admission.statuses.iter_mut().chain(&mut admission.shadow) {
+        status.decision.allowed &= fitting.cost == charge.cost;
+    }
+    admission
 }
 
 /// Counts what rules decide: blocks and exemptions.

@@ -16,12 +16,14 @@ pub(super) fn response(response: &RateLimitResponse) -> String {
     if !response.statuses.is_empty() {
         object.insert("statuses".into(), response.statuses.iter().map(status).collect());
     }
-    if !response.response_headers_to_add.is_empty() {
-        let header = |header: &HeaderValue| json!({ "key": header.key, "value": header.value });
-        object.insert(
-            "responseHeadersToAdd".into(),
-            response.response_headers_to_add.iter().map(header).collect(),
-        );
+    let RateLimitResponse { response_headers_to_add, request_headers_to_add, .. } = response;
+    let header = |header: &HeaderValue| json!({ "key": header.key, "value": header.value });
+    for (name, headers) in
+        [("responseHeadersToAdd", response_headers_to_add), ("requestHeadersToAdd", request_headers_to_add)]
+    {
+        if !headers.is_empty() {
+            object.insert(name.into(), headers.iter().map(header).collect());
+        }
     }
     Value::Object(object).to_string()
 }
@@ -189,6 +191,7 @@ mod tests {
                 DescriptorStatus { code: 1, ..DescriptorStatus::default() },
             ],
             response_headers_to_add: vec![HeaderValue { key: "x".into(), value: "1".into() }],
+            request_headers_to_add: Vec::new(),
         };
         assert_eq!(
             serde_json::from_str::<Value>(&response(&message)).unwrap(),

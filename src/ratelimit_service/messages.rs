@@ -107,6 +107,9 @@ pub struct RateLimitResponse {
     /// Headers for the response to the client.
     #[prost(message, repeated, tag = "3")]
     pub response_headers_to_add: Vec<HeaderValue>,
+    /// Headers for the request to the server.
+    #[prost(message, repeated, tag = "4")]
+    pub request_headers_to_add: Vec<HeaderValue>,
 }
 
 impl RateLimitResponse {

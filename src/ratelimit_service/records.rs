@@ -8,14 +8,14 @@ use crate::limiter::LimitStatus;
 use crate::proxy::{DescriptorDenial, Proxy, ServiceRequest};
 use crate::telemetry::KeyEvent;
 
-/// Records which limit has denied a request, and which in shadow mode would have.
+/// Records which limit has denied a request, and what limits note about it.
 pub(super) fn record_access(
     proxy: &Proxy,
     request: &mut ServiceRequest<'_>,
     checked: &CheckedRequest<'_>,
     decided: &DescriptorDecisions<'_>,
 ) {
-    request.set_shadow_denials(&decided.shadow_denials);
+    request.add_notes(decided.notes(&proxy.gate().limits.policies));
     let mut denials =
         decided.descriptors.iter().zip(&checked.descriptors).filter_map(|(charged, (descriptor, _))| {
             denial(proxy.gate(), charged, descriptor, &decided.statuses)
@@ -65,7 +65,8 @@ pub(super) fn record_keys(proxy: &Proxy, request: &CheckedRequest<'_>, decided: 
         };
         for (limit, charge) in &charged.charges {
             let is_own = |policy| policy == *limit;
-            let mut statuses = charged.statuses(&decided.statuses).filter(|status| is_own(status.policy));
+            let all = charged.statuses(&decided.statuses).chain(charged.statuses(&decided.shadow));
+            let mut statuses = all.filter(|status| is_own(status.policy));
             if let Some(status) = statuses.next() {
                 count(*limit, charge.key, !status.decision.allowed);
             }

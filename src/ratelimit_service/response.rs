@@ -6,20 +6,25 @@ use super::messages::{
 };
 use crate::limit::{Policy, binding};
 use crate::limiter::LimitStatus;
-use crate::proxy::{Proxy, limit_headers};
+use crate::proxy::{Proxy, SoftHeaders, limit_headers};
 use crate::time::Micros;
 
 /// The response with the decisions on a request.
 pub(super) fn response(proxy: &Proxy, decided: &DescriptorDecisions<'_>) -> RateLimitResponse {
     let policies = &proxy.gate().limits.policies;
-    let statuses: Vec<DescriptorStatus> =
-        decided.descriptors.iter().map(|charged| status(policies, charged, &decided.statuses)).collect();
-    let is_over = statuses.iter().any(|status| status.code() == Code::OverLimit);
+    let soft = SoftHeaders::new(policies, decided.notes(policies));
+    let is_over = decided.is_over();
+    let for_server = soft.both().into_iter().filter(|(_, names)| !is_over && !names.is_empty());
     RateLimitResponse {
         overall_code: code(is_over),
-        statuses,
-        response_headers_to_add: headers(proxy, decided),
+        statuses: decided.descriptors.iter().map(|charged| status(policies, charged, decided)).collect(),
+        response_headers_to_add: headers(proxy, decided, &soft),
+        request_headers_to_add: for_server.map(|(name, names)| header(name.as_str(), names)).collect(),
     }
+}
+
+fn header(name: &str, value: &str) -> HeaderValue {
+    HeaderValue { key: name.to_owned(), value: value.to_owned() }
 }
 
 fn code(is_over: bool) -> i32 {
@@ -27,11 +32,18 @@ fn code(is_over: bool) -> i32 {
     code.into()
 }
 
-/// The status of a descriptor: that of its limit with the least left.
-fn status(policies: &[Policy], charged: &ChargedDescriptor<'_>, all: &[LimitStatus]) -> DescriptorStatus {
-    let own: Vec<&LimitStatus> = charged.statuses(all).collect();
-    let bound = binding(own.iter().map(|status| &status.decision)).map(|index| own[index]);
-    let is_over = charged.is_blocked() || own.iter().any(|status| !status.decision.allowed);
+/// The status of a descriptor: that of its limit with the least left. Limits in shadow mode are shown where there is no other.
+fn status(
+    policies: &[Policy],
+    charged: &ChargedDescriptor<'_>,
+    decided: &DescriptorDecisions<'_>,
+) -> DescriptorStatus {
+    let of = |all| {
+        let own: Vec<&LimitStatus> = charged.statuses(all).collect();
+        binding(own.iter().map(|status| &status.decision)).map(|index| own[index])
+    };
+    let bound = of(&decided.statuses).or_else(|| of(&decided.shadow));
+    let is_over = charged.is_over(&decided.statuses);
     let is_unlimited = charged.plan.rule.is_some_and(|rule| rule.limits.is_empty() && !rule.blocks);
     let sent = charged.options.sent.filter(|_| !charged.charges.is_empty());
     let limit = bound.map(|status| {
@@ -69,7 +81,7 @@ fn duration(span: Micros) -> Duration {
 }
 
 /// The headers for the response to the client.
-fn headers(proxy: &Proxy, decided: &DescriptorDecisions<'_>) -> Vec<HeaderValue> {
+fn headers(proxy: &Proxy, decided: &DescriptorDecisions<'_>, soft: &SoftHeaders) -> Vec<HeaderValue> {
     let limits = decided.limits.as_deref().unwrap_or(&proxy.gate().limits);
     // Where numbers were sent, the headers show them.
     let sent = |status: &LimitStatus| {
@@ -78,10 +90,6 @@ fn headers(proxy: &Proxy, decided: &DescriptorDecisions<'_>) -> Vec<HeaderValue>
         LimitStatus { policy: own.next().map_or(status.policy, |(_, charge)| charge.policy), ..*status }
     };
     let statuses: Vec<LimitStatus> = decided.statuses.iter().map(sent).collect();
-    let fields = limit_headers(proxy, &limits.policies, &statuses);
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    fields
-        .iter()
-        .map(|field| HeaderValue { key: field.name.as_str().to_owned(), value: text(field.value) })
-        .collect()
+    let fields = limit_headers(proxy, &limits.policies, &statuses, Some(soft));
+    fields.iter().map(|field| header(field.name.as_str(), &String::from_utf8_lossy(field.value))).collect()
 }

@@ -195,8 +195,8 @@ fn written<'e>(entry: &'e LoggedRequest<'_>, field: &str) -> Option<Cow<'e, [u8]
 
 /// Whether logs can lack this part: they have the client's address and the request line, so they have what is made of these.
 pub(super) fn can_be_absent(part: &KeyPart) -> bool {
-    use KeyPart::{Body, Consumer, Cookie, Header, Jwt, TlsSubject};
-    matches!(part, Header(_) | Cookie(_) | Jwt(_) | TlsSubject | Consumer | Body(_))
+    use KeyPart::{Body, Consumer, Cookie, Header, Jwt, TlsSan, TlsSubject};
+    matches!(part, Header(_) | Cookie(_) | Jwt(_) | TlsSubject | TlsSan | Consumer | Body(_))
 }
 
 /// The parts that the limits count by, and that logs can lack.

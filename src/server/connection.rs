@@ -174,7 +174,7 @@ fn client_connection(address: SocketAddr, spec: &ListenerSpec, transport: &Trans
     let client = client.at(spec.name.clone(), spec.redirect.clone());
     match transport {
         Transport::Plain(_) => client,
-        Transport::Tls(_) => client.over_tls(transport.peer_subject()),
+        Transport::Tls(_) => client.over_tls(transport.peer_names()),
     }
 }
 

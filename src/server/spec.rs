@@ -47,6 +47,17 @@ pub struct ListenerSpec {
     pub max_header_bytes: usize,
     /// The most header lines of a request.
     pub max_headers: usize,
+    /// How names of headers are written over HTTP/1.1.
+    pub header_case: HeaderCase,
+}
+
+/// How the names of response headers are written over HTTP/1.1; over HTTP/2 they are in lower case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeaderCase {
+    /// `content-type`.
+    Lower,
+    /// `Content-Type`.
+    Title,
 }
 
 /// What clients of a listener find.

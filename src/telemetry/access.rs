@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
-pub use self::record::{AccessRecord, Forwarding, RequestText};
+pub use self::record::{AccessRecord, Forwarding, LimitNote, RequestText};
 use super::log::{AccessLog, AccessOnly, LogKeys, LogSpec};
 use super::output::{LogBuffer, LogOutput};
 

@@ -104,7 +104,7 @@ fn decided(
         }
     }
     let rank = |LimitActivity { decisions, .. }: &LimitActivity| {
-        let shadow_denials = decisions.count(&[LimitOutcome::ShadowDenied]);
+        let shadow_denials = decisions.count(&[LimitOutcome::ShadowDenied, LimitOutcome::Marked]);
         (decisions.count(&DENIALS), shadow_denials, decisions.0.iter().sum::<u64>())
     };
     let (limits, left_out) = largest(active, rank);

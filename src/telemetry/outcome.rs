@@ -8,12 +8,14 @@ use crate::limit::{Decision, DenyReason, Policy};
 pub enum LimitOutcome {
     /// Allowed. If another limit denied the request, nothing was charged.
     Allowed,
-    /// Allowed, and less than a fifth of the limit remains.
+    /// Allowed, and the share `warn_at` of the limit is used; for a limit without it, less than a fifth remains.
     NearLimit,
     /// Denied: the quota is used up, or the store is unavailable.
     Denied,
     /// Allowed in shadow mode: it would have been denied, for whatever reason.
     ShadowDenied,
+    /// Allowed in mark mode: it would have been denied, for whatever reason, and the server was told so.
+    Marked,
     /// Denied: the key is banned.
     Banned,
     /// Denied: the key is blocked, by the configuration or by an operator.
@@ -65,11 +67,12 @@ pub(super) const DECISION_CELLS: usize = LimitOutcome::ALL.len() * DecisionSourc
 
 impl LimitOutcome {
     /// Every variant with its label, in the order of the type.
-    pub(super) const ALL: [(Self, &'static str); 8] = [
+    pub(super) const ALL: [(Self, &'static str); 9] = [
         (Self::Allowed, "allowed"),
         (Self::NearLimit, "near_limit"),
         (Self::Denied, "denied"),
         (Self::ShadowDenied, "shadow_denied"),
+        (Self::Marked, "marked"),
         (Self::Banned, "banned"),
         (Self::Blocked, "blocked"),
         (Self::MissingKey, "missing"),
@@ -80,8 +83,9 @@ impl LimitOutcome {
     #[must_use]
     pub fn of(policy: &Policy, decision: &Decision) -> Self {
         match (decision.allowed, policy.shadow, decision.reason) {
-            (true, ..) if decision.remaining.saturating_mul(5) < decision.limit => Self::NearLimit,
+            (true, ..) if is_near(policy, decision) => Self::NearLimit,
             (true, ..) => Self::Allowed,
+            (false, true, _) if policy.soft.marks => Self::Marked,
             (false, true, _) => Self::ShadowDenied,
             (false, false, DenyReason::Quota) => Self::Denied,
             (false, false, DenyReason::Ban) => Self::Banned,
@@ -92,6 +96,13 @@ impl LimitOutcome {
     /// The index of the counter of this outcome by this source.
     pub(super) fn cell(self, source: DecisionSource) -> usize {
         source as usize * Self::ALL.len() + self as usize
+    }
+}
+
+fn is_near(policy: &Policy, decision: &Decision) -> bool {
+    match policy.soft.warn_at {
+        Some(share) => share.is_used(decision),
+        None => decision.remaining.saturating_mul(5) < decision.limit,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Names, validity and subject of X.509 certificates.
 
 use std::fmt::Write as _;
+use std::net::IpAddr;
 
 use rustls::pki_types::CertificateDer;
 use x509_parser::asn1_rs::ToDer as _;
@@ -72,10 +73,42 @@ impl CertificateInfo {
     }
 }
 
-/// The subject of a certificate as text; none if it is empty.
-pub(super) fn subject(certificate: &CertificateDer<'_>) -> Option<String> {
-    let subject = format_subject(parse(certificate)?.subject());
-    (!subject.is_empty()).then_some(subject)
+/// The names in the certificate of a client by which limits count.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct PeerNames {
+    /// The subject, in the format of RFC 4514; none if it is empty.
+    pub subject: Option<String>,
+    /// The subject alternative name that identifies the client, if there is one.
+    pub san: Option<String>,
+}
+
+impl PeerNames {
+    /// Parses a certificate; without names if it is malformed.
+    pub(super) fn parse(certificate: &CertificateDer<'_>) -> Self {
+        let Some(certificate) = parse(certificate) else { return Self::default() };
+        let subject = format_subject(certificate.subject());
+        let names = certificate.subject_alternative_name().ok().flatten();
+        let names = names.map_or(&[][..], |extension| &extension.value.general_names);
+        Self { subject: Some(subject).filter(|text| !text.is_empty()), san: identifying(names) }
+    }
+}
+
+/// The name that identifies a client: the first URI, which is the only one in a certificate of SPIFFE; or else the first DNS
+/// name, email address or IP address, whichever of these kinds is there.
+fn identifying(names: &[GeneralName<'_>]) -> Option<String> {
+    let kinds: [fn(&GeneralName<'_>) -> Option<String>; 4] = [
+        |name| if let GeneralName::URI(uri) = name { Some((*uri).to_owned()) } else { None },
+        |name| if let GeneralName::DNSName(name) = name { Some(name.to_ascii_lowercase()) } else { None },
+        |name| if let GeneralName::RFC822Name(email) = name { Some((*email).to_owned()) } else { None },
+        |name| if let GeneralName::IPAddress(bytes) = name { address(bytes) } else { None },
+    ];
+    kinds.iter().find_map(|kind| names.iter().filter_map(kind).find(|text| !text.is_empty()))
+}
+
+/// An IP address as text; none if it has neither 4 nor 16 bytes.
+fn address(bytes: &[u8]) -> Option<String> {
+    let v4 = || <[u8; 4]>::try_from(bytes).ok().map(IpAddr::from);
+    v4().or_else(|| <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from)).map(|address| address.to_string())
 }
 
 fn parse<'a>(certificate: &'a CertificateDer<'_>) -> Option<X509Certificate<'a>> {
@@ -170,7 +203,7 @@ mod tests {
                 params.distinguished_name.push(kind, value);
             }
             let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
-            let found = super::subject(certificate.der());
+            let found = super::PeerNames::parse(certificate.der()).subject;
             assert_eq!(found.as_deref().unwrap_or(""), wanted);
             let file = tempfile::NamedTempFile::new().unwrap();
             std::fs::write(file.path(), certificate.pem()).unwrap();

@@ -240,3 +240,15 @@ fn config(spec: ServerTlsSpec) -> Result<ServerConfig, TlsError> {
     config.send_tls13_tickets = 1;
     Ok(config)
 }
+
+#[cfg(all(test, feature = "fips"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tls_is_that_of_the_fips_module() {
+        assert!(aws_lc_rs::try_fips_mode().is_ok());
+        let spec = ServerTlsSpec { identities: Vec::new(), client_authorities: None, protocols: Vec::new() };
+        assert!(config(spec).unwrap().fips());
+    }
+}

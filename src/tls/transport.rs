@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 
-use super::certificate;
+use super::certificate::PeerNames;
 use crate::telemetry::Handshake;
 
 /// The most bytes that are copied and written in one piece: for a few, that costs less than a vectored write.
@@ -26,12 +26,11 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// The subject of the peer's certificate in the format of RFC 4514; none without a certificate, and if its subject is
-    /// empty.
+    /// The names in the peer's certificate; none without a certificate.
     #[must_use]
-    pub fn peer_subject(&self) -> Option<String> {
+    pub fn peer_names(&self) -> Option<PeerNames> {
         let Self::Tls(stream) = self else { return None };
-        certificate::subject(stream.get_ref().1.peer_certificates()?.first()?)
+        stream.get_ref().1.peer_certificates()?.first().map(PeerNames::parse)
     }
 
     /// The TLS handshake of a client's connection; none without TLS.

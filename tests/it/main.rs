@@ -127,6 +127,7 @@ mod http1 {
     mod early_response;
     mod flow_control;
     mod half_close;
+    mod header_case;
     mod hostile_clients;
     mod idle_parking;
     mod interim;
@@ -200,6 +201,7 @@ mod limits {
     mod response_headers;
     pub mod setup;
     mod shadow_mode;
+    mod soft;
     mod tiers;
 }
 /// Tables of malformed or ambiguous messages, over HTTP/1.1 and HTTP/2, from clients and servers.

@@ -6,6 +6,7 @@ mod install;
 mod pgo;
 mod systemd;
 mod unit;
+mod workflows;
 
 use std::fs;
 use std::path::Path;

@@ -189,6 +189,16 @@ impl DocNode {
         !matches!(self.value, DocValue::Null)
     }
 
+    /// Whether it is a list.
+    pub fn is_list(&self) -> bool {
+        matches!(self.value, DocValue::List(_))
+    }
+
+    /// Whether it is a map.
+    pub fn is_map(&self) -> bool {
+        matches!(self.value, DocValue::Map(_))
+    }
+
     /// Whether it is `true`.
     pub fn is_true(&self) -> bool {
         self.text() == Some("true")

@@ -1,6 +1,7 @@
 //! Converts the configuration of Envoy's rate-limit service (envoyproxy/ratelimit) to one of the service of tidegate.
 
 use super::document::{DocNode, documents};
+use super::envoy_refusals::{refusals, remarks};
 use super::model::{Converted, Limit, TomlAlgorithm, TomlDescriptor, TomlListener, UniqueNames};
 use super::note::{FileLine, Note, SyntaxError};
 use super::restrictions::Restriction;
@@ -51,6 +52,7 @@ pub(super) fn convert(files: &[SourceFile<'_>]) -> Result<Converted, SyntaxError
         serves: Some("envoy-ratelimit"),
         ..TomlListener::default()
     });
+    maker.converted.notes.extend(refusals(&roots));
     for root in &roots {
         find_names(root.get("descriptors"), &mut maker.rules);
     }
@@ -61,7 +63,7 @@ pub(super) fn convert(files: &[SourceFile<'_>]) -> Result<Converted, SyntaxError
             continue;
         };
         domain.clone_into(&mut maker.domain);
-        maker.converted.notes.extend(root.remarks(&["domain", "descriptors"]));
+        maker.converted.notes.extend(remarks(root, &["domain", "descriptors"]));
         maker.descriptors(root.get("descriptors"), &RulePath::default());
     }
     Ok(maker.converted)
@@ -69,7 +71,7 @@ pub(super) fn convert(files: &[SourceFile<'_>]) -> Result<Converted, SyntaxError
 
 /// A note on a document without a domain, unless it is empty.
 pub(super) fn without_domain(root: &DocNode) -> Option<Note> {
-    let reason = "it has no `domain`, which each file of the rate-limit service has: write the text of the file alone, without the \
+    let reason = "it has no `domain`, and the rate-limit service does not start with such a file: write the text of the file alone, without the \
                   object around it";
     root.is_present().then(|| root.finding("document", reason))
 }
@@ -121,7 +123,7 @@ impl DescriptorConverter {
     fn descriptor(&mut self, node: &DocNode, path: &RulePath) {
         let known = ["key", "value", "rate_limit", "descriptors", "shadow_mode", "share_threshold"];
         let known: Vec<&str> = known.into_iter().chain(OF_METRICS).collect();
-        let mut notes = node.remarks(&known);
+        let mut notes = remarks(node, &known);
         for key in OF_METRICS.iter().filter(|key| node.get(key).is_present()) {
             notes.push(Note::text(format!(
                 "`{key}` is ignored: metrics have the name of the limit, and never its keys."
@@ -136,7 +138,7 @@ impl DescriptorConverter {
         let mut rule = TomlDescriptor::new(&self.domain, path.patterns());
         if self.converted.descriptors.iter().any(|it| it.domain == rule.domain && it.entries == rule.entries)
         {
-            let reason = "another descriptor matches the same requests, and is converted: the rate-limit service refuses such a file";
+            let reason = "another descriptor matches the same requests, and is converted";
             self.converted.notes.push(node.finding(&path.text(), reason));
             return;
         }
@@ -148,7 +150,7 @@ impl DescriptorConverter {
         }
         if limit.is_present() {
             let known = ["unit", "requests_per_unit", "unlimited", "name", "replaces"];
-            notes.extend(limit.remarks(&known));
+            notes.extend(remarks(limit, &known));
             rule.name = limit.get("name").text().map(str::to_owned);
             self.replaces(limit, &mut rule, &mut notes);
             self.limit(node, path, &mut rule, &mut notes);

@@ -2,6 +2,7 @@
 
 use super::document::{DocNode, documents};
 use super::envoy_descriptors::{Allowance, allowance, restrictions, without_domain};
+use super::envoy_refusals::{refusals, remarks};
 use super::model::{
     Condition, ConditionKind, Converted, Limit, Test, TomlAlgorithm, TomlRoute, TomlTarget, UniqueNames,
 };
@@ -43,6 +44,7 @@ enum Part {
 pub(super) fn convert(files: &[SourceFile<'_>]) -> Result<Converted, SyntaxError> {
     let roots = documents(files, |_| false)?;
     let mut maker = RateLimitConverter { names: UniqueNames::default(), converted: Converted::default() };
+    maker.converted.notes.extend(refusals(&roots));
     for root in &roots {
         let domain = root.get("domain");
         maker.converted.restrictions.extend(restrictions(root));
@@ -51,7 +53,7 @@ pub(super) fn convert(files: &[SourceFile<'_>]) -> Result<Converted, SyntaxError
             continue;
         };
         maker.converted.notes.push(domain.origin(&format!("domain {name}")));
-        maker.converted.notes.extend(root.remarks(&["domain", "descriptors"]));
+        maker.converted.notes.extend(remarks(root, &["domain", "descriptors"]));
         maker.descriptors(root.get("descriptors"), &LimitPath::default());
     }
     maker.add_route();
@@ -81,7 +83,7 @@ impl RateLimitConverter {
     fn descriptor(&mut self, node: &DocNode, siblings: &DocNode, path: &LimitPath) {
         let (key, value) = (node.get("key").text().unwrap_or(""), node.get("value").text());
         let known = ["key", "value", "rate_limit", "descriptors", "shadow_mode", "detailed_metric"];
-        let mut notes = node.remarks(&known);
+        let mut notes = remarks(node, &known);
         let text = value.map_or_else(|| format!("key: {key}"), |value| format!("key: {key}, value: {value}"));
         notes.push(node.origin(&text));
         let mut inner = path.clone();
@@ -126,7 +128,7 @@ impl RateLimitConverter {
 
     fn limit(&mut self, node: &DocNode, siblings: &DocNode, path: &LimitPath, mut notes: Vec<Note>) {
         let limit = node.get("rate_limit");
-        notes.extend(limit.remarks(&["unit", "requests_per_unit", "unlimited", "name"]));
+        notes.extend(remarks(limit, &["unit", "requests_per_unit", "unlimited", "name"]));
         if limit.get("replaces").is_present() {
             let reason = "all limits of a route apply: leave out the ones that it replaces";
             notes.retain(|note| !note.to_string().contains("`replaces`"));

@@ -5,6 +5,7 @@ mod document;
 mod duration;
 mod envoy_descriptors;
 mod envoy_ratelimit;
+mod envoy_refusals;
 mod haproxy;
 mod kong;
 mod kubernetes;

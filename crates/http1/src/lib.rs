@@ -10,6 +10,7 @@ mod number;
 mod parse;
 mod request;
 mod response;
+mod title_case;
 mod write;
 
 pub use body::BodyDecoder;
@@ -23,4 +24,5 @@ pub use number::{
 pub use parse::{Framing, HeadLimits, MAX_INTERIM, ParseError, content_length, has_only_chunked_coding};
 pub use request::{ParsedRequest, parse_request};
 pub use response::{ParsedResponse, parse_response};
+pub use title_case::title_case;
 pub use write::{BodyEncoder, ResponseFraming, write_continue, write_interim, write_request, write_response};

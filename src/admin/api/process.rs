@@ -127,7 +127,7 @@ pub struct LimitStatusInfo {
     pub name: String,
     /// Its algorithm, by its name in the configuration.
     pub algorithm: String,
-    /// `enforce` or `shadow`.
+    /// `enforce`, `shadow` or `mark`.
     pub mode: String,
     /// Its rate and what belongs to it, such as `600/minute, burst 100`.
     pub numbers: String,

@@ -65,4 +65,8 @@ const OUTCOMES = {
 };
 
 // What a limit of this mode does with a request that exceeds it.
-const deniedWord = (mode) => (mode === "shadow" ? "would be denied" : "denied");
+const DENIED_WORDS = { shadow: "would be denied", mark: "marked" };
+const deniedWord = (mode) => DENIED_WORDS[mode] ?? "denied";
+
+// Whether a limit of this mode denies nothing.
+const isPassive = (mode) => mode in DENIED_WORDS;

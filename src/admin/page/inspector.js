@@ -128,7 +128,7 @@ function showKey(key, { statuses, history, raise }) {
 function standing(status, raise) {
   const tier = status.tier ? element("h3", {}, `Tier ${status.tier}`) : null;
   const why = { quota: "its quota is used up", ban: `banned until ${until(status.until)}`, block: `blocked until ${until(status.until)}` };
-  const isShadow = limitsByName.get(status.limit)?.mode === "shadow";
+  const isShadow = isPassive(limitsByName.get(status.limit)?.mode);
   const denied = `${isShadow ? "Would be denied" : "Denied"}: ${why[status.cause]}`;
   const verdict = status.allowed ? state("ok", "Allowed") : state(isShadow ? "warn" : "bad", denied);
   const reset = status.reset_after > 0 ? `; all available again in ${duration(Math.ceil(status.reset_after))}` : "";
@@ -140,7 +140,7 @@ function standing(status, raise) {
 
 // What would help.
 function adviceFor(statuses, { slots: list, mode }) {
-  if (mode === "shadow") return "The limit is in shadow mode: it counts this key and denies nothing.";
+  if (isPassive(mode)) return `The limit is in ${mode} mode: it counts this key and denies nothing.`;
   const denied = list.filter((slot) => slot.denials > 0);
   const causes = statuses.map((status) => status.cause);
   if (causes.includes("block")) return "An operator has blocked it. “Unblock” lets it pass.";
@@ -172,7 +172,7 @@ function actionButtons() {
 
 function updateActions(place, { described, raise }) {
   const isHeld = described.statuses.some(({ cause }) => cause === "ban" || cause === "block");
-  const isShadow = limitsByName.get(described.limit)?.mode === "shadow";
+  const isShadow = isPassive(limitsByName.get(described.limit)?.mode);
   const focused = document.activeElement;
   for (const button of place.children) {
     const name = button.dataset.action;

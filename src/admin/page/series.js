@@ -107,7 +107,7 @@ function denials(entry) {
 }
 
 function decisions(entry) {
-  const counted = ["allowed", "near_limit", "shadow_denied", "exempt"];
+  const counted = ["allowed", "near_limit", "shadow_denied", "marked", "exempt"];
   return counted.reduce((sum, outcome) => sum + (entry[outcome] ?? 0), denials(entry));
 }
 

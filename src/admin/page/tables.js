@@ -35,11 +35,11 @@ const serverTable = new Table("upstreams", [
 
 function fillLimit(cell, limit) {
   const summary = limitsByName.get(limit.name);
-  const isShadow = summary?.mode === "shadow";
+  const mode = isPassive(summary?.mode) ? summary.mode : null;
   const open = () => lookUp(limit.name);
   const name = element("button", { type: "button", class: "link", onclick: open, title: "Enter a key of this limit" }, limit.name);
   const sub = summary && `${summary.numbers} (${summary.algorithm})`;
-  fillWith(cell, `${limit.name} ${sub} ${isShadow}`, name, isShadow ? element("span", { class: "tag-shadow" }, "shadow") : null,
+  fillWith(cell, `${limit.name} ${sub} ${mode}`, name, mode ? element("span", { class: "tag-shadow" }, mode) : null,
     sub && element("span", { class: "sub" }, sub));
 }
 
@@ -56,8 +56,8 @@ function fillNear(cell, limit) {
 }
 
 function fillDenied(cell, limit) {
-  const shadow = limit.shadow_denied ? `${number(limit.shadow_denied)} ${deniedWord("shadow")}` : null;
-  if (shadow) return fillWith(cell, shadow, "0", element("span", { class: "sub" }, shadow));
+  const passed = limit.marked ? `${number(limit.marked)} ${deniedWord("mark")}` : limit.shadow_denied ? `${number(limit.shadow_denied)} ${deniedWord("shadow")}` : null;
+  if (passed) return fillWith(cell, passed, "0", element("span", { class: "sub" }, passed));
   fillRate(cell, denials(limit), decisions(limit), limit.seconds);
 }
 

@@ -7,7 +7,7 @@ let topCovered = 0;
 let topTimer = null;
 
 const keyName = (key) => key.name ?? key.consumer ?? key.key;
-const denier = ({ limit, mode }) => (mode === "shadow" ? `${limit} (would deny)` : limit);
+const denier = ({ limit, mode }) => (mode === "shadow" ? `${limit} (would deny)` : mode === "mark" ? `${limit} (mark)` : limit);
 
 // Reads the list again and again while the page is visible. A list that takes long is read less often.
 async function followTop() {

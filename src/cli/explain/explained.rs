@@ -52,7 +52,7 @@ pub(in crate::cli) struct RequestInfo {
 pub(in crate::cli) struct ExplainedLimit {
     pub name: String,
     pub algorithm: &'static str,
-    /// `enforce` or `shadow`.
+    /// `enforce`, `shadow` or `mark`.
     pub mode: &'static str,
     /// The rate and what belongs to it, as the file has them, of the limit itself or of its tier or override.
     pub numbers: String,

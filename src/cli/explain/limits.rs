@@ -26,12 +26,17 @@ pub(super) fn explain(
     let (policy, rule) = (&gate.limits.policies[id], &gate.limit_rules[id]);
     rows.row("limit", format!("{}: {}", policy.name, describe_quota(gate, id)));
     if policy.shadow {
-        rows.sub_row("mode", "shadow: it denies no request");
+        let told =
+            if policy.soft.marks { ", and names itself in a header to the server instead" } else { "" };
+        rows.sub_row("mode", format!("{}: it denies no request{told}", policy.mode()));
+    }
+    if let Some(share) = policy.soft.warn_at.filter(|_| policy.is_soft()) {
+        rows.sub_row("warns", format!("server and client from {share} of the limit on"));
     }
     let info = ExplainedLimit {
         name: policy.name.to_string(),
         algorithm: policy.quota.algorithm().name(),
-        mode: if policy.shadow { "shadow" } else { "enforce" },
+        mode: policy.mode(),
         numbers: gate.numbers[id].to_string(),
         key: explain_key(rows, &rule.key, subject),
         ..ExplainedLimit::default()
@@ -189,7 +194,9 @@ fn explain_store(rows: &mut TextRows, loaded: &Loaded, policy: &Policy, charge: 
         match limits.on_failure[charge.policy] {
             OnStoreFailure::Allow => "the request passes this limit".to_owned(),
             OnStoreFailure::Deny if !policy.shadow => "the request is denied with 503".to_owned(),
-            OnStoreFailure::Deny => "the request passes this limit, which is in shadow mode".to_owned(),
+            OnStoreFailure::Deny => {
+                format!("the request passes this limit, which is in {} mode", policy.mode())
+            }
             OnStoreFailure::Local => format!("this process decides locally, at most {share} at once"),
         },
     );

@@ -122,7 +122,10 @@ fn route_row(route: &RouteReport) -> [String; 4] {
 }
 
 fn limit_row(limit: &LimitReport) -> [String; 9] {
-    let mode = if limit.shadow { " (shadow)" } else { "" };
+    let mode = match limit.mode {
+        "enforce" => String::new(),
+        mode => format!(" ({mode})"),
+    };
     [
         format!("{}{mode}", limit.name),
         limit.numbers.clone(),

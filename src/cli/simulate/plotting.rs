@@ -201,7 +201,8 @@ impl<'p, 'a> Recorder<'p, 'a> {
 }
 
 fn panel(policy: &Policy, scenario: &Scenario<'_>, keys: usize) -> Panel {
-    let mode = if policy.shadow { " (shadow mode: denies no request)" } else { "" };
+    let mode =
+        if policy.shadow { format!(" ({} mode: denies no request)", policy.mode()) } else { String::new() };
     Panel {
         name: format!("{}{mode}", policy.stored),
         algorithm: policy.quota.algorithm().name(),

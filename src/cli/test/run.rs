@@ -79,6 +79,7 @@ fn play(
         body: request.body.as_deref().map(str::as_bytes),
         from: request.client,
         tls_subject: request.tls_subject.as_deref(),
+        tls_san: request.tls_san.as_deref(),
         listener: request.listener.as_deref(),
         recorded: Some(&recorded),
     };

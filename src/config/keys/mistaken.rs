@@ -87,6 +87,10 @@ pub const IN_LIMIT: &[Mistaken] = &[
         "write mode = \"shadow\"",
     ),
     (
+        &["soft", "soft_limit", "warn", "warning", "warning_at", "threshold"],
+        "write warn_at = 0.8, or mode = \"mark\"",
+    ),
+    (
         &["timeout", "timeouts"],
         "a limit has none: `rate` has its period, `ban` denies a key for longer, [store] has the `timeout` of calls to \
          Redis, and [upstreams.NAME] has those of servers",

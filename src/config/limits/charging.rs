@@ -6,13 +6,13 @@ use std::sync::Arc;
 use http::StatusCode;
 use http::header::HeaderName;
 
-use super::limit_keys::{BanKeys, LimitKeys};
+use super::limit_keys::{BanKeys, LimitKeys, Mode};
 use crate::config::deny_status;
 use crate::config::item::Item;
 use crate::config::report::Problem;
 use crate::config::table::{AnyTable, Reported, Table};
 use crate::gate::{Cost, DenyStatus, KeyPart, Trust};
-use crate::limit::{Algorithm, Ban, Quota};
+use crate::limit::{Algorithm, Ban, Quota, Share};
 use crate::time::Micros;
 
 const FORM: &str = "a cost is a number, or comes from a header: \"header:x-cost\"";
@@ -181,16 +181,16 @@ fn final_status(item: Item<'_>, status: u64) -> Option<u16> {
     Some(status)
 }
 
-/// Reads `ban`; none for a limit in shadow mode.
+/// Reads `ban`; none for a limit that denies nothing.
 pub(super) fn enforced_ban(
     table: &Table<'_, LimitKeys>,
-    is_shadow: Option<bool>,
+    mode: Option<Mode>,
 ) -> Result<Option<Ban>, Reported> {
     let ban = table.ban().with(ban)?;
-    if let Some(item) = table.ban().given().filter(|_| is_shadow == Some(true)) {
-        ignored(item, "bans");
+    if let Some(item) = table.ban().given().filter(|_| is_passive(mode)) {
+        ignored(item, "bans", mode);
     }
-    Ok(ban.filter(|_| is_shadow != Some(true)))
+    Ok(ban.filter(|_| !is_passive(mode)))
 }
 
 fn ban(item: Item<'_>) -> Option<Ban> {
@@ -203,17 +203,36 @@ fn ban(item: Item<'_>) -> Option<Ban> {
 /// Reads `deny_status`, and warns if the limit denies nothing.
 pub(super) fn read_deny_status(
     table: &Table<'_, LimitKeys>,
-    shadow: Option<bool>,
+    mode: Option<Mode>,
 ) -> Result<Option<DenyStatus>, Reported> {
-    if let Some(item) = table.deny_status().given().filter(|_| shadow == Some(true)) {
-        ignored(item, "denies");
+    if let Some(item) = table.deny_status().given().filter(|_| is_passive(mode)) {
+        ignored(item, "denies", mode);
     }
     table.deny_status().with(deny_status::read)
 }
 
-/// Warns of a key that a limit in shadow mode ignores.
-pub(super) fn ignored(item: Item<'_>, verb: &str) {
-    let problem = Problem::warning(item.span(), format!("a limit in shadow mode never {verb}"));
+/// Reads `warn_at`.
+pub(super) fn warn_at(item: Item<'_>) -> Option<Share> {
+    let share = item.decimal(&(0.0..=1.0))?;
+    Share::new(share).or_else(|| {
+        let problem = item.error("`warn_at` is a share of the limit, more than 0 and less than 1");
+        item.reject(
+            problem.help(
+                "such as 0.8; to count what a limit would deny without a denial, write mode = \"shadow\"",
+            ),
+        )
+    })
+}
+
+/// Whether the limit denies nothing.
+pub(super) fn is_passive(mode: Option<Mode>) -> bool {
+    matches!(mode, Some(Mode::Shadow | Mode::Mark))
+}
+
+/// Warns of a key that a limit ignores which denies nothing.
+pub(super) fn ignored(item: Item<'_>, verb: &str, mode: Option<Mode>) {
+    let mode = if mode == Some(Mode::Mark) { "mark" } else { "shadow" };
+    let problem = Problem::warning(item.span(), format!("a limit in {mode} mode never {verb}"));
     item.reader.report(problem.help("leave it out until the limit is enforced"));
 }
 

@@ -40,7 +40,7 @@ pub(in crate::config) fn part(text: &TextItem<'_>, written: &str) -> Option<KeyP
     let kinds = KeyPart::FORMS.iter().map(|form| form.split(':').next().unwrap_or(form));
     let near = nearest(kind, kinds);
     let form = match (named, near) {
-        (Some(&"tls:subject"), _) => Some("write \"tls:subject\"".to_owned()),
+        (Some(&"tls:subject"), _) => Some("write \"tls:subject\" or \"tls:san\"".to_owned()),
         (Some(form), _) if name.is_none_or(str::is_empty) => Some(format!("add the name: \"{form}\"")),
         (None, Some(near)) if near == kind => Some(format!("write \"{near}\" without a name")),
         _ => None,
@@ -101,7 +101,7 @@ const ADDRESSES: [&str; 18] = [
 const ADDRESS_HEADERS: [&str; 6] =
     ["x_forwarded_for", "x_real_ip", "forwarded", "cf_connecting_ip", "true_client_ip", "x_client_ip"];
 /// Words for a part that has another name here.
-const WORDS: [(&[&str], &str); 10] = [
+const WORDS: [(&[&str], &str); 11] = [
     (&["uri", "url", "request_uri", "location", "endpoint", "request_path"], "path"),
     (&["all", "any", "none", "total", "everyone", "server", "constant", "*", ""], "global"),
     (&["hostname", "domain", "vhost", "server_name", "authority"], "host"),
@@ -111,6 +111,7 @@ const WORDS: [(&[&str], &str); 10] = [
     (&["api_key", "apikey", "x_api_key", "key"], "header:x-api-key"),
     (&["session", "session_id", "sessionid", "sid"], "cookie:session"),
     (&["certificate", "cert", "client_cert", "mtls", "tls"], "tls:subject"),
+    (&["san", "spiffe", "spiffe_id", "subject_alt_name"], "tls:san"),
     (&["tenant", "account", "customer", "plan", "org"], "consumer"),
 ];
 /// Headers without a dash in their names.

@@ -39,9 +39,19 @@ words!(OnFailureWords: OnStoreFailure = [
     ("deny", OnStoreFailure::Deny),
 ]);
 words!(AheadWords: () = [("off", ()), ("auto", ())]);
-// Whether the limit is in shadow mode.
-words!(ModeWords: bool = [("enforce", false), ("shadow", true)]);
+words!(ModeWords: Mode = [("enforce", Mode::Enforce), ("shadow", Mode::Shadow), ("mark", Mode::Mark)]);
 words!(TrustWords: Trust = [("proxies", Trust::Proxies), ("any", Trust::Any)]);
+
+/// What a limit does with the requests that it does not allow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// It denies them.
+    Enforce,
+    /// It only counts them.
+    Shadow,
+    /// It counts them, and the server is told.
+    Mark,
+}
 
 keys! {
     /// The keys of a limit.
@@ -88,8 +98,12 @@ keys! {
         ahead: Either<Choice<AheadWords>, Duration<SHORTEST_AHEAD, LONGEST_AHEAD>> = "off";
         /// The largest part of the available units that a grant has: 8 means an eighth
         ahead_share: Integer<1, 100, NonZeroU64> = 8;
-        /// `"shadow"`: decides and counts, but never denies, delays or sets headers
+        /// `"shadow"`: decides and counts, but never denies, delays or sets headers; `"mark"`: as `"shadow"`, and tells the
+        /// server what would be denied; see [soft limits](#soft-limits)
         mode: Choice<ModeWords> = "enforce";
+        /// The share of the limit from which on the server and the client are warned, such as `0.8`; see
+        /// [soft limits](#soft-limits)
+        warn_at: Decimal<0, 1>;
         /// Denies a key for longer after repeated denials, such as `{ after = 20, within = "1m", for = "10m" }`
         ban: KeyTable<BanKeys>;
         /// Networks, addresses and `"key:NAME"`: these requests get 403

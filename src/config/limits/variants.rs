@@ -186,9 +186,9 @@ fn by(item: Item<'_>) -> Option<KeyPart> {
         KeyPart::Path => item.error("`by` cannot be `path`: tier names are not paths").help(
             "name a segment of it in the route, path = \"/{plan}/*\", and write by = \"path_param:plan\"",
         ),
-        KeyPart::TlsSubject => item
-            .error("`by` cannot be `tls:subject`: tier names are not subjects")
-            .help("to give a subject other numbers, name it in `overrides`"),
+        KeyPart::TlsSubject | KeyPart::TlsSan => item
+            .error(format!("`by` cannot be `{part}`: tier names are not those of certificates"))
+            .help("to give a certificate other numbers, name it in `overrides`"),
         KeyPart::Body(_) => item
             .error(format!("`by` cannot be `{part}`: tiers do not depend on the body of a request"))
             .help("such as by = \"header:x-plan\", which a trusted proxy sets, or by = \"jwt:plan\""),

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use http::{Method, StatusCode};
 
+use super::listeners::has_decisions;
 use crate::config::descriptors::ReadDescriptors;
 use crate::config::limits::{ReadLimit, ReadLimits};
 use crate::config::report::Problem;
@@ -182,6 +183,7 @@ fn skipped_without<'l>(limit: &'l ReadLimit, route: Option<&ReadRoute>) -> Optio
         | KeyPart::Query(_)
         | KeyPart::Jwt(_)
         | KeyPart::TlsSubject
+        | KeyPart::TlsSan
         | KeyPart::Consumer
         | KeyPart::Country
         | KeyPart::Asn
@@ -254,6 +256,29 @@ pub(super) fn unused(sections: &Sections<'_>) -> Vec<Problem> {
         Problem::warning(limits.span(id), title).help("name it in a route's `limits`, or in `default_limits`")
     };
     unused.map(problem).collect()
+}
+
+/// Limits that tell a server what they would deny, on routes without one. A decision is for the server of another proxy.
+pub(super) fn marking_for_nobody(sections: &Sections<'_>) -> Vec<Problem> {
+    if has_decisions(sections) {
+        return Vec::new();
+    }
+    let problem = |read: &ReadRoute| {
+        let action = &read.action;
+        let is_served_here =
+            matches!(action.target, Target::Respond { .. } | Target::Redirect(_) | Target::Block);
+        let marks = |id: &&PolicyId| sections.limits.get(**id).is_some_and(|limit| limit.policy.soft.marks);
+        let id = read.route.limits.iter().find(marks).filter(|_| is_served_here)?;
+        let title = format!(
+            "limit `{}` marks requests for a server, and route `{}` has none",
+            sections.limits.get(*id)?.policy.name,
+            read.route.name
+        );
+        let problem =
+            Problem::warning(read.span.clone(), title).related(sections.limits.span(*id), "the limit");
+        Some(problem.help("write mode = \"shadow\" to count without denials, or \"enforce\" to deny"))
+    };
+    sections.routes().iter().filter_map(problem).collect()
 }
 
 /// Limits that cost nothing.

@@ -83,6 +83,15 @@ pub(super) fn untrusted_decisions(sections: &Sections<'_>) -> Vec<Problem> {
         .collect()
 }
 
+/// Whether there may be authorization requests.
+pub(super) fn has_decisions(sections: &Sections<'_>) -> bool {
+    sections.listeners().iter().any(asks) || sections.routes().iter().any(decides)
+}
+
+fn asks(spec: &ListenerSpec) -> bool {
+    spec.forward_auth.is_some()
+}
+
 fn decides(read: &ReadRoute) -> bool {
     matches!(read.action.target, Target::Decide(_))
 }
@@ -90,12 +99,11 @@ fn decides(read: &ReadRoute) -> bool {
 /// Limits that decisions can't apply as the proxy does: errors if every request is an authorization request, otherwise
 /// warnings.
 pub(super) fn unknown_to_decisions(sections: &Sections<'_>) -> Vec<Problem> {
-    let (routes, listeners, limits) = (sections.routes(), sections.listeners(), &sections.limits);
-    let asks = |spec: &ListenerSpec| spec.forward_auth.is_some();
-    let all_ask = !listeners.is_empty() && listeners.iter().all(asks);
-    if !listeners.iter().any(asks) && !routes.iter().any(decides) {
+    if !has_decisions(sections) {
         return Vec::new();
     }
+    let (routes, listeners, limits) = (sections.routes(), sections.listeners(), &sections.limits);
+    let all_ask = !listeners.is_empty() && listeners.iter().all(asks);
     let is_used = |id: &PolicyId| {
         routes.iter().any(|read| read.route.limits.contains(id))
             || sections.defaults.iter().any(|(default, _)| default == id)

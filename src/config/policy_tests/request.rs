@@ -35,6 +35,8 @@ keys! {
         client: Text = "192.0.2.1" => address;
         /// The subject of the certificate that the client has
         tls_subject: Text => text;
+        /// The subject alternative name of that certificate, as `tls:san` counts it
+        tls_san: Text => text;
         /// The name of the listener that receives it
         listener: Text => |item| listener(item, config);
         /// Its consumer, by name, whatever credential it has

@@ -59,6 +59,8 @@ pub struct TestRequest {
     pub client: IpAddr,
     /// The subject of its certificate, if it has one.
     pub tls_subject: Option<String>,
+    /// The subject alternative name of that certificate by which it is counted.
+    pub tls_san: Option<String>,
     /// The name of the listener.
     pub listener: Option<String>,
     /// The consumer, whatever the credential.

@@ -86,7 +86,7 @@ fn numbers(limits: &[LimitReport]) -> Markup {
     ];
     let row = |limit: &LimitReport| {
         vec![
-            html! { (limit.name) @if limit.shadow { " " span.shadow { "shadow" } } },
+            html! { (limit.name) @if limit.mode != "enforce" { " " span.shadow { (limit.mode) } } },
             html! { (limit.numbers) br; span.muted { (limit.algorithm) } },
             html! { (limit.key.join(", ")) },
             cell(grouped(limit.requests)),

@@ -95,7 +95,10 @@ fn denials(configuration: &ConfigurationReport) -> Markup {
 }
 
 fn of_limit(limit: &LimitReport) -> Markup {
-    let would = if limit.shadow { "is in shadow mode and would deny" } else { "denies" };
+    let would = match limit.mode {
+        "enforce" => "denies".to_owned(),
+        mode => format!("is in {mode} mode and would deny"),
+    };
     html! {
         strong { (limit.name) } " (" (limit.numbers) ", by " (join_and(&limit.key)) ") " (would) " "
         (counted(limit.denied, "request")) " of " (estimate(limit.denied_keys)) " of its " (estimate(limit.keys)) " keys"

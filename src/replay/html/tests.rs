@@ -43,7 +43,7 @@ fn limit(name: &str) -> LimitReport {
         algorithm: "token_bucket",
         numbers: "5/s".to_owned(),
         key: vec!["client_ip".to_owned()],
-        shadow: false,
+        mode: "enforce",
         requests: 6_225,
         denied: 1_225,
         keys: Number { count: 12_000, relative_error: 0.01 },

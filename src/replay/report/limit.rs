@@ -26,8 +26,8 @@ pub struct LimitReport {
     pub numbers: String,
     /// The parts of its key.
     pub key: Vec<String>,
-    /// Whether it is in shadow mode, so that its denials are the ones that it would make.
-    pub shadow: bool,
+    /// Its mode. In `shadow` and `mark` its denials are the ones that it would make.
+    pub mode: &'static str,
     /// The requests that it decides.
     pub requests: u64,
     /// Those that it denies.
@@ -90,7 +90,7 @@ impl LimitReport {
             algorithm: policy.quota.algorithm().name(),
             numbers: gate.numbers[id].to_string(),
             key: gate.limit_rules[id].key.parts.iter().map(ToString::to_string).collect(),
-            shadow: policy.shadow,
+            mode: policy.mode(),
             requests: tally.requests(),
             denied: tally.denied(),
             keys: tally.keys(),

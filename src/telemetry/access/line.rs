@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, UNIX_EPOCH};
 
-use super::record::{AccessRecord, Forwarding, TextRange};
+use super::record::{AccessRecord, Forwarding, LimitNote, TextRange};
 use crate::telemetry::escape::{self, is_plain};
 use crate::time::{Micros, Timestamp};
 
@@ -73,13 +73,9 @@ fn push_json_outcome(line: &mut Vec<u8>, record: &AccessRecord, texts: &Texts<'_
         line.extend_from_slice(b"\",\"error\":\"");
         line.extend_from_slice(error.as_bytes());
     }
-    if record.shadow_denied_by.is_empty() {
-        line.extend_from_slice(b"\",\"protocol\":\"");
-    } else {
-        line.extend_from_slice(b"\",\"shadow_denied_by\":[\"");
-        texts.join(line, &record.shadow_denied_by, b"\",\"");
-        line.extend_from_slice(b"\"],\"protocol\":\"");
-    }
+    line.push(b'"');
+    texts.push_notes(line, &record.notes, [b",\"", b"\":[\"", b"\",\"", b"\"]"]);
+    line.extend_from_slice(b",\"protocol\":\"");
     line.extend_from_slice(record.protocol.as_bytes());
 }
 
@@ -185,10 +181,7 @@ fn push_text_outcome(line: &mut Vec<u8>, record: &AccessRecord, texts: &Texts<'_
         line.extend_from_slice(b"\" error=\"");
         line.extend_from_slice(error.as_bytes());
     }
-    if !record.shadow_denied_by.is_empty() {
-        line.extend_from_slice(b"\" shadow_denied_by=\"");
-        texts.join(line, &record.shadow_denied_by, b",");
-    }
+    texts.push_notes(line, &record.notes, [b"\" ", b"=\"", b",", b""]);
     line.extend_from_slice(b"\" protocol=\"");
     line.extend_from_slice(record.protocol.as_bytes());
 }
@@ -235,13 +228,26 @@ impl<'r> Texts<'r> {
         }
     }
 
-    /// Appends texts of the record with `separator` between them.
-    fn join(&self, line: &mut Vec<u8>, spans: &[TextRange], separator: &[u8]) {
-        for (index, span) in spans.iter().enumerate() {
-            if index > 0 {
-                line.extend_from_slice(separator);
+    /// Appends the limits of each kind of note; `marks` are written before the name of the kind, before the first limit, between
+    /// limits, and after the last one.
+    fn push_notes(&self, line: &mut Vec<u8>, notes: &[(LimitNote, TextRange)], marks: [&[u8]; 4]) {
+        if notes.is_empty() {
+            return;
+        }
+        let [begin, first, between, end] = marks;
+        for (kind, name) in LimitNote::ALL {
+            let own = notes.iter().filter(|(note, _)| *note == kind);
+            for (index, (_, limit)) in own.clone().enumerate() {
+                if index == 0 {
+                    line.extend_from_slice(begin);
+                    line.extend_from_slice(name.as_bytes());
+                }
+                line.extend_from_slice(if index == 0 { first } else { between });
+                self.push(line, *limit);
             }
-            self.push(line, *span);
+            if own.count() > 0 {
+                line.extend_from_slice(end);
+            }
         }
     }
 }

@@ -70,11 +70,28 @@ pub struct AccessRecord {
     pub(super) descriptor: Option<TextRange>,
     pub(super) denied_by: Option<TextRange>,
     pub(super) key: Option<TextRange>,
-    pub(super) shadow_denied_by: SmallVec<[TextRange; 2]>,
+    pub(super) notes: SmallVec<[(LimitNote, TextRange); 2]>,
     /// Names and values of headers.
     pub(super) headers: Vec<(TextRange, TextRange)>,
     /// All texts of the record, concatenated: copying them costs less than counting references that workers share.
     texts: Vec<u8>,
+}
+
+/// What a limit notes about a request that it does not deny.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitNote {
+    /// In shadow mode it would have denied the request.
+    ShadowDenied,
+    /// In mark mode it would have denied the request, and the server is told so.
+    Marked,
+    /// The limit is nearly used up, and server and client are told so.
+    Warned,
+}
+
+impl LimitNote {
+    /// Every variant with its name in the log.
+    pub(super) const ALL: [(Self, &'static str); 3] =
+        [(Self::ShadowDenied, "shadow_denied_by"), (Self::Marked, "marked_by"), (Self::Warned, "warned_by")];
 }
 
 /// The range of a text in [`AccessRecord::texts`].
@@ -115,7 +132,7 @@ impl AccessRecord {
             descriptor: None,
             denied_by: None,
             key: None,
-            shadow_denied_by: SmallVec::new(),
+            notes: SmallVec::new(),
             headers: Vec::new(),
             texts,
         }
@@ -185,10 +202,10 @@ impl AccessRecord {
         self.headers.push((name, value));
     }
 
-    /// Adds the name of a limit in shadow mode that would have denied it.
-    pub fn add_shadow_denied_by(&mut self, limit: &str) {
+    /// Adds what a limit notes about it.
+    pub fn add_note(&mut self, note: LimitNote, limit: &str) {
         let name = self.append_name(limit);
-        self.shadow_denied_by.push(name);
+        self.notes.push((note, name));
     }
 
     /// All texts, concatenated.

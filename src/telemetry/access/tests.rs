@@ -29,8 +29,10 @@ fn full(request: RequestText<'_>) -> AccessRecord {
     record.status = Some(http::StatusCode::TOO_MANY_REQUESTS);
     record.set_route("search");
     record.set_denied_by("per-key");
-    record.add_shadow_denied_by("strict");
-    record.add_shadow_denied_by("wide");
+    record.add_note(LimitNote::ShadowDenied, "strict");
+    record.add_note(LimitNote::Warned, "per-ip");
+    record.add_note(LimitNote::ShadowDenied, "wide");
+    record.add_note(LimitNote::Marked, "soft");
     record.error = Some("connect_failed");
     record.forwarding.start(&"search".into());
     record.forwarding.start_attempt(&"http://10.0.0.7:8080".into(), 2);
@@ -61,7 +63,7 @@ fn json_is_one_object() {
         json(&bare(REQUEST)),
         r#"{"time":"2026-09-21T14:13:20.123456Z","client":"192.0.2.7","method":"GET","host":"api.example.com","target":"/a?b=%22","status":200,"bytes":244,"took_us":87,"request_id":"4a5b","protocol":"HTTP/2"}"#
     );
-    let rest = r#""request_id":"4a5b","route":"search","denied_by":"per-key","error":"connect_failed","shadow_denied_by":["strict","wide"],"protocol":"HTTP/2","upstream":"search","server":"http://10.0.0.7:8080","attempts":2,"upstream_us":61}"#;
+    let rest = r#""request_id":"4a5b","route":"search","denied_by":"per-key","error":"connect_failed","shadow_denied_by":["strict","wide"],"marked_by":["soft"],"warned_by":["per-ip"],"protocol":"HTTP/2","upstream":"search","server":"http://10.0.0.7:8080","attempts":2,"upstream_us":61}"#;
     let line = json(&full(REQUEST));
     assert!(line.ends_with(rest), "{line}");
     let line = parsed(&full(REQUEST));
@@ -73,7 +75,7 @@ fn json_is_one_object() {
 fn text_is_one_line() {
     let line = r#"2026-09-21T14:13:20.123456Z 192.0.2.7 "GET api.example.com/a?b=%22" 200 244B 87us request_id="4a5b" protocol="HTTP/1.0""#;
     assert_eq!(text(&bare(RequestText { protocol: "HTTP/1.0", ..REQUEST })), line);
-    let rest = r#" request_id="4a5b" route="search" denied_by="per-key" error="connect_failed" shadow_denied_by="strict,wide" protocol="HTTP/2" upstream="search" server="http://10.0.0.7:8080" attempts="2" upstream_us="61""#;
+    let rest = r#" request_id="4a5b" route="search" denied_by="per-key" error="connect_failed" shadow_denied_by="strict,wide" marked_by="soft" warned_by="per-ip" protocol="HTTP/2" upstream="search" server="http://10.0.0.7:8080" attempts="2" upstream_us="61""#;
     let line = text(&full(REQUEST));
     assert!(line.ends_with(rest), "{line}");
 }
@@ -191,7 +193,7 @@ proptest! {
         record.forwarding.start(&(**route).into());
         record.forwarding.start_attempt(&(**host).into(), 2 + numbers[2] as usize / 2);
         for name in &names {
-            record.add_shadow_denied_by(name);
+            record.add_note(LimitNote::ShadowDenied, name);
         }
         let mut expected = json!({
             "time": "2026-09-21T14:13:20.123456Z", "client": client, "method": method, "host": host, "target": target,

@@ -32,7 +32,7 @@ pub(super) fn write_decisions(scrape: &Scrape<'_>, out: &mut Exposition<impl Wri
     let help = "Decisions of limits on requests, by outcome and by what has made them.";
     out.start(MetricKind::Counter, "tidegate_decisions_total", help)?;
     scrape.registry.each_limit(|limit, sums| limit_decisions(scrape, limit, &sums, out))?;
-    let help = "Keys that the limit denied in the last minute, or in shadow mode would have denied.";
+    let help = "Keys that the limit denied in the last minute, or in shadow or mark mode would have denied.";
     out.start(MetricKind::Gauge, "tidegate_denied_keys", help)?;
     scrape.registry.each_limit(|limit, _| {
         let keys = scrape.gauges.denied_keys.get(limit).copied().unwrap_or_default();
@@ -80,12 +80,13 @@ fn is_expected(scrape: &Scrape<'_>, limit: &str, outcome: LimitOutcome, source: 
         DecisionSource::Ahead => has_grants(scrape, limit),
         DecisionSource::Cache | DecisionSource::Config => false,
     };
-    let is_shadow = || scrape.policies.get(limit).map(|policy| policy.shadow);
+    let mode = || scrape.policies.get(limit).map(|policy| policy.mode());
     is_source
         && match outcome {
             LimitOutcome::Allowed | LimitOutcome::NearLimit => true,
-            LimitOutcome::Denied => is_shadow() == Some(false),
-            LimitOutcome::ShadowDenied => is_shadow() == Some(true),
+            LimitOutcome::Denied => mode() == Some("enforce"),
+            LimitOutcome::ShadowDenied => mode() == Some("shadow"),
+            LimitOutcome::Marked => mode() == Some("mark"),
             _ => false,
         }
 }

@@ -232,9 +232,10 @@ fn collect_events(document: &Value, seen: &mut BTreeSet<String>) {
             "key = \"header:x-key\"\non_missing = \"deny\"\nblock = [\"key:b\"]\nallow = [\"key:a\"]\n",
         ),
         limit("wide", "burst = 9\nmode = \"shadow\"\n"),
+        limit("fair", "mode = \"mark\"\n"),
         limit("granted", "burst = 99\nahead = \"auto\"\n"),
     ];
-    let routes = ["per-address", "per-key", "wide", "granted"].map(|limit| {
+    let routes = ["per-address", "per-key", "wide", "fair", "granted"].map(|limit| {
         format!("[[routes]]\npath = \"/{limit}\"\nlimits = [\"{limit}\"]\nupstream = \"{}\"\n", server.url())
     });
     let admin = "listen = \"127.0.0.1:0\"\n[admin]\nlisten = \"127.0.0.1:0\"\n";
@@ -243,6 +244,7 @@ fn collect_events(document: &Value, seen: &mut BTreeSet<String>) {
     for _ in 0..11 {
         get(proxy.addr(), "/per-address", &[]);
         get(proxy.addr(), "/wide", &[]);
+        get(proxy.addr(), "/fair", &[]);
     }
     for headers in [&[][..], &["X-Key: a"], &["X-Key: b"]] {
         get(proxy.addr(), "/per-key", headers);

@@ -4,7 +4,9 @@ use prost::Message as _;
 use serde_json::{Value, json};
 use tonic::Code;
 
-use super::messages::{Limit, Number, OK, OVER, RateLimitRequest, RateLimitResponse, Status};
+use super::messages::{
+    Descriptor, Limit, Number, OK, OVER, Pair, RateLimitRequest, RateLimitResponse, Status,
+};
 use super::setup::{METHOD, Service, descriptor, json_descriptor, rate_limit_request, should_rate_limit};
 use crate::support::{RedisServer, get};
 
@@ -221,4 +223,65 @@ async fn responses_have_the_rate_limit_headers() {
     let denied = names(should_rate_limit(&client, &rate_limit_request("d", &["user=a"])).await);
     assert_eq!(denied, x.into_iter().chain(["retry-after"]).collect::<Vec<_>>());
     assert!(names(should_rate_limit(&client, &rate_limit_request("d", &["free=1"])).await).is_empty());
+}
+
+/// As in the reference: a limit in shadow mode is shown as if it were enforced, and never over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn limits_in_shadow_mode_show_what_remains() {
+    let rules = "[limits.watched]\nkey = \"descriptor:user\"\nalgorithm = \"fixed_window\"\nrate = \"2/day\"\n\
+                 mode = \"shadow\"\n\
+                 [[descriptors]]\ndomain = \"d\"\nmatch = [\"user\"]\nlimits = [\"watched\"]\n";
+    let redis = RedisServer::start();
+    for service in [Service::start(rules), Service::start_with(&redis, rules)] {
+        let client = service.client().await;
+        for left in [1, 0, 0] {
+            let response = should_rate_limit(&client, &rate_limit_request("d", &["user=a"])).await;
+            assert_eq!(
+                (response.overall_code, codes(&response), remaining(&response)),
+                (OK, vec![OK], vec![left])
+            );
+            let limit = Limit { requests_per_unit: 2, unit: 4, name: "watched".into() };
+            assert_eq!(response.statuses[0].current_limit, Some(limit));
+            let names = response.response_headers_to_add.iter().map(|header| &*header.key);
+            assert_eq!(names.collect::<Vec<_>>(), [""; 0], "clients do not see the limit");
+        }
+        // Hits that are only checked.
+        let descriptor = Descriptor { hits_addend: Some(Number { value: 0 }), ..descriptor("user=a") };
+        let message = RateLimitRequest { descriptors: vec![descriptor], ..rate_limit_request("d", &[]) };
+        let response = should_rate_limit(&client, &message).await;
+        assert_eq!((codes(&response), remaining(&response)), (vec![OK], vec![0]));
+        assert!(response.statuses[0].current_limit.is_some());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn soft_limits_add_headers_to_requests_and_responses() {
+    let rules = "[limits.few]\nkey = \"global\"\nrate = \"3/day\"\nwarn_at = 0.6\n\
+                 [limits.plan]\nkey = \"global\"\nrate = \"1/day\"\nmode = \"mark\"\n\
+                 [[descriptors]]\ndomain = \"d\"\nmatch = [\"user\"]\nlimits = [\"few\", \"plan\"]\n";
+    let service = Service::start(rules);
+    let client = service.client().await;
+    let pairs = |headers: &[Pair]| -> Vec<String> {
+        let soft = headers
+            .iter()
+            .filter(|header| ["x-ratelimit-warning", "x-ratelimit-denied"].contains(&&*header.key));
+        soft.map(|header| format!("{}: {}", header.key, header.value)).collect()
+    };
+    let (warning, denied) = ("x-ratelimit-warning: few", "x-ratelimit-denied: plan");
+    for (request, response) in
+        [(&[][..], &[][..]), (&[warning, denied], &[warning]), (&[warning, denied], &[warning]), (&[], &[])]
+    {
+        let message = should_rate_limit(&client, &rate_limit_request("d", &["user=a"])).await;
+        assert_eq!(pairs(&message.request_headers_to_add), request);
+        assert_eq!(pairs(&message.response_headers_to_add), response);
+    }
+    let service = Service::start(rules);
+    let request = json!({ "domain": "d", "descriptors": [json_descriptor("user=a")] });
+    service.json(&request);
+    let (_, response) = service.json(&request);
+    let expected = json!([
+        { "key": "x-ratelimit-warning", "value": "few" },
+        { "key": "x-ratelimit-denied", "value": "plan" },
+    ]);
+    assert_eq!(response["requestHeadersToAdd"], expected);
 }

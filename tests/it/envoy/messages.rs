@@ -55,6 +55,8 @@ pub struct RateLimitResponse {
     pub statuses: Vec<Status>,
     #[prost(message, repeated, tag = "3")]
     pub response_headers_to_add: Vec<Pair>,
+    #[prost(message, repeated, tag = "4")]
+    pub request_headers_to_add: Vec<Pair>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

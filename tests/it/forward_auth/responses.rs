@@ -179,3 +179,40 @@ fn an_authorization_request_without_an_original_request_says_what_is_missing() {
     // Nothing was charged.
     assert_eq!(ask(proxy.addr(), "GET a /orders", "192.0.2.1", &[]).status(), 200);
 }
+
+/// A proxy that copies both headers replaces those of its client in any case, so they may be empty.
+#[test]
+fn decisions_have_the_headers_of_soft_limits() {
+    let proxy = Tidegate::start(&format!(
+        "{ASKING}
+        [limits.few]
+        rate = \"2/day\"
+        warn_at = 0.9
+        [limits.plan]
+        rate = \"1/day\"
+        mode = \"mark\"
+        [[routes]]
+        path = \"/soft\"
+        limits = [\"few\", \"plan\"]
+        respond = {{ status = 200 }}
+        [[routes]]
+        path = \"/free\"
+        respond = {{ status = 200 }}"
+    ));
+    let headers = |target: &str| {
+        let response =
+            ask(proxy.addr(), &format!("GET a {target}"), "192.0.2.1", &["X-RateLimit-Denied: mine"]);
+        let of = |name| response.all(name).join(" and ");
+        (response.status(), of("x-ratelimit-warning"), of("x-ratelimit-denied"))
+    };
+    let expected = |status, warning: &str, denied: &str| (status, warning.to_owned(), denied.to_owned());
+    assert_eq!(headers("/free"), expected(200, "", ""));
+    assert_eq!(headers("/soft"), expected(200, "", ""));
+    assert_eq!(headers("/soft"), expected(200, "few", "plan"));
+    assert_eq!(headers("/soft"), expected(429, "", ""));
+    let response = ask(proxy.addr(), "GET a /free", "192.0.2.1", &[]);
+    assert_eq!(
+        (response.header("x-ratelimit-warning"), response.header("x-ratelimit-denied")),
+        (Some(""), Some(""))
+    );
+}

@@ -24,7 +24,7 @@ fn preflight(proxy: &Tidegate, path: &str, method: &str, headers: &[&str]) -> Me
 }
 
 const EXPOSED: &str = "access-control-expose-headers: retry-after, x-request-id, x-ratelimit-limit, \
-     x-ratelimit-remaining, x-ratelimit-reset, ratelimit, ratelimit-policy";
+     x-ratelimit-remaining, x-ratelimit-reset, x-ratelimit-warning, ratelimit, ratelimit-policy";
 const ALLOWED: &str = "access-control-allow-origin: https://app.example.com";
 
 #[test]

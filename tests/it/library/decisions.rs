@@ -122,6 +122,17 @@ async fn the_subject_of_a_certificate_can_be_a_key() {
 }
 
 #[tokio::test]
+async fn another_name_of_a_certificate_can_be_a_key() {
+    let limiter = limiter(&limited("rate = \"1/day\"\nkey = \"tls:san\"\non_missing = \"deny\""));
+    let request = request("/", &[]);
+    let peer = |name| Client::new([192, 0, 2, 1].into()).with_tls_san(name);
+    assert!(limiter.check(&request, peer("spiffe://a/b")).await.is_allowed());
+    assert!(limiter.check(&request, peer("spiffe://a/c")).await.is_allowed());
+    assert!(!limiter.check(&request, peer("spiffe://a/b")).await.is_allowed());
+    assert_eq!(status(&check(&limiter, "/", &[]).await), 403);
+}
+
+#[tokio::test]
 async fn a_slot_is_held_until_the_permission_is_dropped() {
     let limiter = limiter(&limited("algorithm = \"concurrency\"\nmax_in_flight = 1"));
     let first = allowed(check(&limiter, "/", &[]).await);

@@ -209,3 +209,49 @@ async fn calls_of_grpc_are_settled_by_their_own_status() {
     let body = Pin::new(&mut denied.into_body()).frame().await;
     assert!(body.is_none(), "the error is in the headers");
 }
+
+/// A service that responds with the headers of its request.
+#[derive(Clone)]
+struct Mirror;
+
+impl Service<Request<()>> for Mirror {
+    type Response = Response<Full<Bytes>>;
+    type Error = Infallible;
+    type Future = Ready<Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<()>) -> Self::Future {
+        let mut response = full();
+        response.extensions_mut().insert(request.headers().clone());
+        ready(Ok(response))
+    }
+}
+
+#[tokio::test]
+async fn services_learn_of_soft_limits() {
+    let limiter = limiter(
+        "[limits.few]\nrate = \"3/day\"\nwarn_at = 0.6\n[limits.plan]\nrate = \"1/day\"\nmode = \"mark\"\n\
+         [[routes]]\npath = \"/soft\"\nlimits = [\"few\", \"plan\"]\n[[routes]]\npath = \"/free\"\n",
+    );
+    let layer = RateLimitLayer::new(limiter);
+    for (target, warning, denied) in [
+        ("/soft", None, None),
+        ("/soft", Some("few"), Some("plan")),
+        ("/free", None, None),
+        ("/soft", Some("few"), Some("plan")),
+    ] {
+        let mut request = request(target, &[("x-ratelimit-denied", "mine"), ("x-ratelimit-warning", "mine")]);
+        request.extensions_mut().insert(Peer::new(PEER.parse().unwrap()));
+        let response = layer.layer(Mirror).call(request).await.unwrap();
+        let got: &HeaderMap = response.extensions().get().unwrap();
+        let text =
+            |headers: &HeaderMap, name| headers.get(name).map(|value| value.to_str().unwrap().to_owned());
+        assert_eq!(text(got, "x-ratelimit-warning").as_deref(), warning, "{target}");
+        assert_eq!(text(got, "x-ratelimit-denied").as_deref(), denied, "{target}");
+        assert_eq!(text(response.headers(), "x-ratelimit-warning").as_deref(), warning, "{target}");
+        assert!(!response.headers().contains_key("x-ratelimit-denied"));
+    }
+}

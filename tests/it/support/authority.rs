@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair, SanType,
+};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
@@ -46,6 +48,14 @@ impl Authority {
         params.distinguished_name.push(DnType::OrganizationName, "Example, Inc.");
         params.distinguished_name.push(DnType::CommonName, name);
         self.write(name, &KeyPair::generate().unwrap(), &params);
+    }
+
+    /// Signs a client's certificate with these subject alternative names and no subject: `FILE.pem` and `FILE.key`.
+    pub fn sign_client_names(&self, file: &str, names: Vec<SanType>) {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.subject_alt_names = names;
+        self.write(file, &KeyPair::generate().unwrap(), &params);
     }
 
     /// Signs a certificate: `FILE.pem` and `FILE.key`.

@@ -1,5 +1,6 @@
 //! Client certificates.
 
+use rcgen::SanType;
 use rustls::version::{TLS12, TLS13};
 
 use crate::support::{Authority, Tidegate, TlsClient};
@@ -66,4 +67,49 @@ fn tls_subject_is_missing_without_a_client_certificate() {
     let response = client.get("/").unwrap();
     assert_eq!(response.status(), 403);
     assert!(response.text().contains("must have a client certificate"), "{}", response.text());
+}
+
+#[test]
+fn clients_are_counted_by_a_subject_alternative_name() {
+    let authority = Authority::new();
+    authority.sign("a.test");
+    let uri = |text: &str| SanType::URI(text.try_into().unwrap());
+    let dns = |text: &str| SanType::DnsName(text.try_into().unwrap());
+    let email = |text: &str| SanType::Rfc822Name(text.try_into().unwrap());
+    let spiffe = "spiffe://example.org/worker";
+    authority.sign_client_names("uri", vec![dns("z.test"), uri(spiffe), uri("spiffe://example.org/other")]);
+    authority.sign_client_names("renewed", vec![uri(spiffe), dns("y.test")]);
+    authority.sign_client_names("dns", vec![email("a@b.test"), dns("Host.test"), dns("x.test")]);
+    authority.sign_client_names("email", vec![SanType::IpAddress([192, 0, 2, 1].into()), email("a@b.test")]);
+    authority.sign_client_names("ip", vec![SanType::IpAddress("2001:db8::1".parse().unwrap())]);
+    authority.sign_client("none");
+    let config = format!(
+        "[[listeners]]\naddress = \"127.0.0.1:0\"\n\
+         tls = {{ certificates = [{{ {} }}], client_ca = \"{}\" }}\n\
+         [limits.one]\nrate = \"2/day\"\nkey = \"tls:san\"\non_missing = \"deny\"\n\
+         overrides = {{ '{spiffe}' = {{ rate = \"5/day\" }}, 'host.test' = {{ rate = \"6/day\" }}, \
+         'a@b.test' = {{ rate = \"7/day\" }}, '2001:db8::1' = {{ rate = \"8/day\" }} }}\n\
+         [[routes]]\npath = \"/*\"\nlimits = [\"one\"]\nrespond = {{ status = 200 }}\n",
+        authority.pair("a.test"),
+        authority.file("ca.pem").display()
+    );
+    let proxy = Tidegate::start(&config);
+    let ask = |name: &str| {
+        let client = authority.client(Some(name), &[&TLS13]);
+        TlsClient::connect(&client, "a.test", proxy.addr()).unwrap().get("/").unwrap()
+    };
+    for (name, limit, remaining) in
+        [("uri", "5", "4"), ("renewed", "5", "3"), ("dns", "6", "5"), ("email", "7", "6"), ("ip", "8", "7")]
+    {
+        let response = ask(name);
+        let header = |name| response.header(name).map(str::to_owned);
+        assert_eq!(
+            (header("x-ratelimit-limit"), header("x-ratelimit-remaining")),
+            (Some(limit.to_owned()), Some(remaining.to_owned())),
+            "{name}"
+        );
+    }
+    let missing = ask("none");
+    assert_eq!(missing.status(), 403);
+    assert!(missing.text().contains("with a subject alternative name"), "{}", missing.text());
 }

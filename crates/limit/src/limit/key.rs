@@ -80,6 +80,8 @@ pub enum PartKind {
     Form = 16,
     /// A value in a descriptor of the rate-limit service.
     Descriptor = 17,
+    /// The subject alternative name that identifies the client.
+    TlsSan = 18,
 }
 
 /// Turns key parts into [`Key`]s.

@@ -1,8 +1,8 @@
 //! A policy: a named quota with its bans, and the whole decision on a charge.
 
+mod other_numbers;
 mod seed;
 
-use std::num::NonZeroU64;
 use std::ops::Index;
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use super::grants::GrantingQuota;
 use super::penalty::{Ban, Penalty};
 use super::quota::{Quota, Taken};
 use super::raise::{DerivedFrom, Factor, raised};
-use super::rate::{QuotaError, Rate};
 use super::record::Record;
+use super::soft::Soft;
 use super::state::State;
 use super::window::Align;
 use crate::id_vec::Id as _;
@@ -34,6 +34,8 @@ pub struct Policy {
     pub ban: Option<Ban>,
     /// Shadow mode: the limit is decided and counted, but never denies a request.
     pub shadow: bool,
+    /// What servers and clients are told by headers.
+    pub soft: Soft,
     charge_on: Arc<[u16]>,
     /// How units are granted ahead of requests; `None` if the store decides every request.
     pub ahead: Option<Ahead>,
@@ -94,6 +96,7 @@ impl Policy {
             quota,
             ban: None,
             shadow: false,
+            soft: Soft::default(),
             charge_on: Arc::default(),
             ahead: None,
             keeps_slots: false,
@@ -154,37 +157,26 @@ impl Policy {
         matches!(self.quota, Quota::Concurrency(_))
     }
 
-    /// This policy with the share of one of `instances` proxies.
+    /// The mode by its name in the configuration.
     #[must_use]
-    pub fn shared_by(&self, instances: NonZeroU64) -> Self {
-        Self { quota: self.quota.shared_by(instances), ..self.clone() }
+    pub fn mode(&self) -> &'static str {
+        match (self.soft.marks, self.shadow) {
+            (true, _) => "mark",
+            (false, true) => "shadow",
+            (false, false) => "enforce",
+        }
     }
 
-    /// This policy with raised numbers; it counts in the same states. `own` is its id.
-    ///
-    /// # Errors
-    /// If the numbers are larger than the algorithm can count exactly.
-    pub fn raised(&self, own: PolicyId, factor: Factor) -> Result<Self, QuotaError> {
-        let quota = raised(&self.quota, factor)?;
-        Ok(Self {
-            quota,
-            derived_from: Some(DerivedFrom { policy: own, factor: Some(factor) }),
-            ..self.clone()
-        })
+    /// Whether servers or clients are told about the limit by headers. Of a limit in shadow mode they see nothing.
+    #[must_use]
+    pub fn is_soft(&self) -> bool {
+        self.soft.marks || self.soft.warn_at.is_some() && !self.shadow
     }
 
-    /// The policy with this rate in fixed windows, which a client of the rate-limit service has sent for one descriptor; `own`
-    /// is the id of the policy in the configuration. It has counts of its own.
-    ///
-    /// # Errors
-    /// Numbers that can't be counted.
-    pub fn with_rate(&self, own: PolicyId, rate: Rate) -> Result<Self, QuotaError> {
-        let quota = Quota::fixed_window(rate, Align::Clock)?;
-        // Names of limits and tiers have no `=`.
-        let stored = format!("{}.={}/{}", self.stored, rate.units(), rate.period().0);
-        let derived_from = Some(DerivedFrom { policy: own, factor: None });
-        let Self { ban, shadow, .. } = *self;
-        Ok(Self { ban, shadow, derived_from, ..Self::stored_as(&self.name, &stored, quota) })
+    /// Whether a request with this decision carries a warning.
+    #[must_use]
+    pub fn warns(&self, decision: &Decision) -> bool {
+        self.is_soft() && self.soft.warn_at.is_some_and(|share| share.is_used(decision))
     }
 
     /// The policy of the configuration that this one is, or of which it has other numbers; `own` is its id.

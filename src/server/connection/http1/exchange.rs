@@ -56,6 +56,7 @@ impl Session<'_> {
             is_head: head.method == Method::HEAD,
             takes_trailers: crate::proxy::takes_trailers(&head.fields),
             keeps_alive,
+            header_case: self.spec.header_case,
             min_rate: self.spec.min_body_rate,
         };
         io.start_response(self.spec.min_body_rate);

@@ -12,8 +12,11 @@ use super::io::ClientIo;
 use super::upload::{PolledUpload, Upload};
 use crate::body::BodyError;
 use crate::http1::names::{CONNECTION, CONTENT_LENGTH, UPGRADE};
-use crate::http1::{BodyEncoder, Framing, ResponseFraming, ResponseHead, push_decimal, write_response};
+use crate::http1::{
+    BodyEncoder, Framing, ResponseFraming, ResponseHead, push_decimal, title_case, write_response,
+};
 use crate::proxy::ReplyBody;
+use crate::server::spec::HeaderCase;
 use crate::time::http_date;
 
 /// The properties of a request that determine how its response is written.
@@ -23,6 +26,8 @@ pub(super) struct RequestProperties {
     pub is_head: bool,
     pub takes_trailers: bool,
     pub keeps_alive: bool,
+    /// How names of headers are written.
+    pub header_case: HeaderCase,
     /// The rate at which the client has to read, in bytes per second, if there is one.
     pub min_rate: Option<NonZeroU32>,
 }
@@ -79,7 +84,12 @@ impl ResponseWriter {
         } else if framing.is_last && head.status == StatusCode::UPGRADE_REQUIRED {
             head.fields.set(CONNECTION, b"upgrade, close");
         }
-        write_response(io.stream.out(), &head, framing, &http_date());
+        let out = io.stream.out();
+        let start = out.len();
+        write_response(out, &head, framing, &http_date());
+        if properties.header_case == HeaderCase::Title {
+            title_case(&mut out[start..]);
+        }
         let body = (framing.body != Framing::Empty).then_some(body);
         Self { encoder, body, has_min_rate: properties.min_rate.is_some() }
     }

@@ -66,9 +66,11 @@ impl Range {
             .collect()
     }
 
-    /// Some values in range.
-    pub fn inside(&self) -> [Value; 3] {
-        [self.low, self.low + 1, self.high].map(|value| self.kind.written(value))
+    /// Some values in range; of 0 to 1 also one that is not whole.
+    pub fn inside(&self) -> Vec<Value> {
+        let is_share = matches!(self.kind, Kind::Number) && (self.low, self.high) == (0, 1);
+        let whole = [self.low, self.low + 1, self.high].map(|value| self.kind.written(value));
+        whole.into_iter().chain(is_share.then_some(Value::Float(0.5))).collect()
     }
 }
 

@@ -1,5 +1,7 @@
 //! Tests of bans and checks, and of which policies share counts.
 
+use std::num::NonZeroU64;
+
 use super::*;
 use crate::limit::{Ahead, Align, Decision, Key, Rate, ShareUpdate, StoreView};
 
