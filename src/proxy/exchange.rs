@@ -194,7 +194,7 @@ impl<'p> Exchange<'p> {
             Target::Limits => own_limits::reply(self.rate_headers(), self.status_source),
             Target::Block => return Err(Rejection::BlockedByRoute),
             Target::Decide(_) => return Err(Rejection::NoRoute),
-            Target::Authorize(to) => rare(self.forward_authorized(permit, (action, to), &plan, head)).await?,
+            Target::Authorize(to) => rare(self.forward_authorized(permit, to, &plan, head)).await?,
             Target::Forward(target) => match max_forwards::decrement(&mut head)? {
                 Some(reply) => reply,
                 None => self.forwarded(permit, &action.request_headers).forward(target, &plan, head).await?,

@@ -101,9 +101,12 @@ pub(super) fn decide(
         }
         Target::Block => return Err(Rejection::BlockedByRoute),
         Target::Decide(_) => return Err(Rejection::NoRoute),
-        // Authorized by now.
-        Target::Authorize(_) => {}
-        Target::Forward { .. } | Target::Respond { .. } | Target::Redirect(_) | Target::Limits => {}
+        // One that needs authorization has it by now.
+        Target::Forward(_)
+        | Target::Authorize(_)
+        | Target::Respond { .. }
+        | Target::Redirect(_)
+        | Target::Limits => {}
     }
     let mut head = ResponseHead::new(StatusCode::OK);
     if let Some(forwarding) = forwarding {

@@ -26,9 +26,9 @@ fn authorization(read: &ReadRoute) -> Option<&AuthorizationRule> {
 
 /// A limit that counts by a header which the client sends, while the upstream gets that of the authorization server.
 fn counted(sections: &Sections<'_>, read: &ReadRoute, rule: &AuthorizationRule) -> Option<Problem> {
-    let limits = read.route.limits.iter().filter_map(|id| sections.limits.get(*id));
+    let mut limits = read.route.limits.iter().filter_map(|id| sections.limits.get(*id));
     let (limit, name) =
-        limits.filter_map(|limit| Some((limit, rule.copy.iter().find(|name| reads(limit, name))?))).next()?;
+        limits.find_map(|limit| Some((limit, rule.copy.iter().find(|name| reads(limit, name))?)))?;
     let title = format!(
         "the limit `{}` counts by the header `{name}` of the client, and the authorization of route `{}` replaces it later",
         limit.policy.name, read.route.name

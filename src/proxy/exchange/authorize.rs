@@ -97,16 +97,16 @@ impl Exchange<'_> {
     pub(super) async fn forward_authorized(
         &mut self,
         permit: Permit,
-        (action, authorized): (&RouteAction, &AuthorizedTarget),
+        AuthorizedTarget { rule, target }: &AuthorizedTarget,
         plan: &ForwardPlan,
         mut head: Box<RequestHead>,
     ) -> Result<LocalReply, Rejection> {
-        let AuthorizedTarget { rule, target } = authorized;
         self.authorize_last(rule, plan, &mut head).await?;
         if let Some(reply) = max_forwards::decrement(&mut head)? {
             return Ok(reply);
         }
-        let edits = action.request_headers.keeping(&rule.copy, &head.fields);
+        let of_route = &self.proxy.snapshot.actions[plan.route].request_headers;
+        let edits = of_route.keeping(&rule.copy, &head.fields);
         self.forwarded(permit, &edits).forward(target, plan, head).await
     }
 

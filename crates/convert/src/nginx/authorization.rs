@@ -96,7 +96,7 @@ fn asked<'l, 'd>(uri: &str, locations: &'l [Asked<'d>]) -> Option<&'l Asked<'d>>
     locations.iter().find(is_named).filter(|_| uri.starts_with('/') && is_constant(uri))
 }
 
-fn is_sent(header: &&&Directive) -> bool {
+fn is_sent(header: &Directive) -> bool {
     let (name, value) = (header.arg(0).to_ascii_lowercase(), header.arg(1));
     let is_known =
         |(sent, values): &(&str, &[&str])| *sent == name && (values.is_empty() || values.contains(&value));
