@@ -125,6 +125,7 @@ impl Authorization<'_> {
             is_traced: self.proxy.tracer.is_some(),
             trace: self.trace.as_deref(),
             protected: &snapshot.protected_headers,
+            soft: None,
         };
         outbound.prepare(&mut question)?;
         let RequestHead { method, uri, fields, .. } = &mut *question;
