@@ -285,7 +285,7 @@ impl<'d> IngressSettings<'d> {
                 self.close(annotation.finding(reason));
             }
             "permanent-redirect" | "temporal-redirect" => self.redirect(annotation),
-            "app-root" => self.app_root = Some(text.to_owned()),
+            "app-root" if redirect_location(text).is_some() => self.app_root = redirect_location(text),
             "server-alias" => {
                 for alias in listed(text) {
                     if alias.starts_with('~') {

@@ -1,5 +1,6 @@
 //! Filters of `HTTPRoute`s.
 
+use super::paths::is_path;
 use crate::document::DocNode;
 use crate::model::{TomlRoute, TomlTarget};
 use crate::note::Note;
@@ -73,14 +74,21 @@ fn redirect(node: &DocNode, route: &mut TomlRoute) -> Result<(), &'static str> {
     let path = node.get("path");
     let path = match (path.get("type").text(), path.get("replaceFullPath").text()) {
         (None, _) => "{path_and_query}".to_owned(),
-        (Some("ReplaceFullPath"), Some(path)) if !path.contains(['{', '}', '?']) => path.to_owned(),
+        (Some("ReplaceFullPath"), Some(path)) if is_path(path) => path.to_owned(),
         _ => return Err("a redirect keeps the path, or has another whole path"),
     };
     let port = match (node.get("port").text(), scheme) {
         (None, _) | (Some("443"), Some("https")) | (Some("80"), Some("http")) => String::new(),
         (Some(port), _) => format!(":{port}"),
     };
-    let status = node.get("statusCode").number().and_then(|status| status.try_into().ok()).unwrap_or(302);
+    let is_host =
+        !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-".contains(&byte));
+    if host != "{host}" && !is_host {
+        return Err("its target has no valid host");
+    }
+    let status = node.get("statusCode").text().unwrap_or("302");
+    let status = status.parse().ok().filter(|status| matches!(status, 301..=303 | 307 | 308));
+    let status = status.ok_or("a redirect has another status")?;
     let scheme = scheme.unwrap_or("{scheme}");
     if !path.starts_with('{') {
         route.notes.push(Note::text("The redirect has no query; the Gateway keeps that of the request."));
@@ -97,16 +105,14 @@ fn rewrite(node: &DocNode, prefix: Option<&String>, route: &mut TomlRoute) -> Re
         route.rewrite_host = Some(host.to_owned());
     }
     let path = node.get("path");
-    let is_plain = |text: &str| !text.contains(['*', '{', '}', '%', '?', '#']);
     match (path.get("type").text(), prefix) {
         (None, _) => {}
         (Some("ReplaceFullPath"), _) => {
-            let whole =
-                path.get("replaceFullPath").text().filter(|path| path.starts_with('/') && is_plain(path));
+            let whole = path.get("replaceFullPath").text().filter(|path| is_path(path));
             route.rewrite_path = Some(whole.ok_or("a route can't have this path")?.to_owned());
         }
         (Some("ReplacePrefixMatch"), Some(prefix)) => {
-            let new = path.get("replacePrefixMatch").text().filter(|path| is_plain(path));
+            let new = path.get("replacePrefixMatch").text().filter(|path| path.is_empty() || is_path(path));
             let new = new.ok_or("a route can't have this prefix")?.trim_end_matches('/');
             route.strip_prefix = Some(prefix.clone()).filter(|prefix| !prefix.is_empty());
             route.add_prefix = Some(new.to_owned()).filter(|new| !new.is_empty());

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use super::filters::{HARMLESS, apply_filter};
 use super::hosts::{HostRoutes, Placed, by_host};
 use super::objects::{MOST_WEIGHT, Object, Objects, Upstreams};
-use super::paths::Located;
+use super::paths::{Located, below_start, is_path};
 use super::policy::Policies;
 use crate::document::DocNode;
 use crate::duration::explicit;
@@ -226,7 +226,7 @@ fn matched(node: &DocNode) -> Matched<'_> {
     route.notes.extend(node.remarks(&["headers", "method", "path", "queryParams"]));
     let value = path.get("value").text().unwrap_or("/");
     let kind = path.get("type").text().unwrap_or("PathPrefix");
-    let is_plain = value.starts_with('/') && !value.contains(['*', '{', '}', '%', ' ']);
+    let is_plain = is_path(value);
     let mut prefix = None;
     let (rank, paths) = match kind {
         "Exact" if is_plain => (0, Some(vec![value.to_owned()])),
@@ -239,12 +239,8 @@ fn matched(node: &DocNode) -> Matched<'_> {
     let mut lost: Vec<(&DocNode, String, &str)> = Vec::new();
     let paths = paths.unwrap_or_else(|| {
         lost.push((path, format!("path: {value}"), "no patterns of paths match what it matches"));
-        let start = if kind == "RegularExpression" {
-            start_of_regex(&format!("^{value}"), true)
-        } else {
-            String::new()
-        };
-        vec![if start.starts_with('/') { format!("{start}*") } else { "/*".to_owned() }]
+        let is_regex = kind == "RegularExpression";
+        vec![below_start(&if is_regex { start_of_regex(&format!("^{value}"), true) } else { String::new() })]
     });
     let is_lost = !lost.is_empty();
     route.methods.extend(node.get("method").text().map(str::to_owned));

@@ -46,16 +46,30 @@ impl Located {
     }
 }
 
+/// Whether a text is a path in normal form, without characters that mean something in the path of a route.
+pub(super) fn is_path(text: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"*{}%?#\\".contains(&byte);
+    let mut segments = text.split('/').skip(1);
+    text.starts_with('/')
+        && text.bytes().all(is_plain)
+        && !text.contains("//")
+        && !segments.any(|segment| matches!(segment, "." | ".."))
+}
+
+/// The path of all requests that may have a path with this beginning.
+pub(super) fn below_start(start: &str) -> String {
+    if is_path(start) { format!("{start}*") } else { "/*".to_owned() }
+}
+
 /// The paths of a route for a path of an Ingress.
 pub(super) fn located(text: &str, kind: PathType) -> Located {
-    let is_plain = |text: &str| text.starts_with('/') && !text.contains(['*', '{', '}', '%', ' ']);
     if kind == PathType::Regex {
         return located_by_regex(text);
     }
-    if !is_plain(text) {
-        let start = text.split(['*', '{', '}', '%', ' ']).next().filter(|start| start.starts_with('/'));
-        let lost = Some("a path of a route can't have these characters");
-        return Located { lost, ..Located::at(vec![format!("{}*", start.unwrap_or("/"))]) };
+    if !is_path(text) {
+        let start = text.split(['*', '{', '}', '%', ' ']).next().unwrap_or_default();
+        let lost = Some("a path of a route can't have these characters, and is in normal form");
+        return Located { lost, ..Located::at(vec![below_start(start)]) };
     }
     match kind {
         PathType::Exact => Located::at(vec![text.to_owned()]),
@@ -67,7 +81,10 @@ pub(super) fn located(text: &str, kind: PathType) -> Located {
 fn located_by_regex(text: &str) -> Located {
     let is_narrower =
         |text: &str| text.replace(".*", "").contains(|c: char| c.is_ascii_alphabetic() || c == '.');
-    let is_literal = |prefix: &str| !prefix.contains(['(', '[', '{', '*', '+', '?', '\\', '^', '$', '|']);
+    let is_literal = |prefix: &str| {
+        (prefix.is_empty() || is_path(prefix))
+            && !prefix.contains(['(', '[', '{', '*', '+', '?', '\\', '^', '$', '|'])
+    };
     for (rest, group, with_prefix) in RESTS {
         let Some(prefix) = text.strip_suffix(rest).filter(|prefix| is_literal(prefix)) else { continue };
         let mut found = Located::below(prefix);
@@ -85,16 +102,14 @@ fn located_by_regex(text: &str) -> Located {
     if let Some(paths) = paths_of_regex(&format!("^{escaped}")) {
         return Located { is_narrower: is_narrower(text), ..Located::at(paths) };
     }
-    let start = start_of_regex(&format!("^{text}"), true);
-    let start = if start.starts_with('/') { start } else { "/".to_owned() };
+    let start = below_start(&start_of_regex(&format!("^{text}"), true));
     let lost = Some("no patterns of paths match what this regular expression matches");
-    Located { lost, is_narrower: is_narrower(text), ..Located::at(vec![format!("{start}*")]) }
+    Located { lost, is_narrower: is_narrower(text), ..Located::at(vec![start]) }
 }
 
 /// Rewrites the path of a route to a target, such as `/v2/$1`. Fails where a route can't do so: the route then responds with 501.
 pub(super) fn rewrite(route: &mut TomlRoute, located: &Located, target: &str) -> Result<(), &'static str> {
-    let is_plain =
-        |text: &str| text.starts_with('/') && !text.contains(['*', '{', '}', '%', '?', '#', '$', '(']);
+    let is_plain = |text: &str| is_path(text) && !text.contains(['$', '(']);
     if is_plain(target) {
         route.rewrite_path = Some(target.to_owned());
         return Ok(());

@@ -184,12 +184,16 @@ impl<'d> Policies<'d> {
                             continue;
                         }
                     };
-                    let name = rule.rate.is_some().then(|| self.limit(&policy, route, &rule, names));
                     if is_local && rule.is_unconditional() {
-                        // It is that of the requests without another rule.
-                        default = Some(rule);
+                        let reason = "Envoy Gateway has one rule without selectors";
+                        match default {
+                            Some(_) => add_note(&mut routes, node.finding("rateLimit rule", reason).lost()),
+                            // It is that of the requests without another rule.
+                            None => default = Some(rule),
+                        }
                         continue;
                     }
+                    let name = rule.rate.is_some().then(|| self.limit(&policy, route, &rule, names));
                     own.extend(name.clone());
                     routes = split(routes, &rule, name.as_deref());
                 }

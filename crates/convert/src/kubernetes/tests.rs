@@ -250,6 +250,12 @@ fn limits_apply_to_the_requests_of_their_rules() {
     // No route has both conditions on one header.
     let lost = of(&[not_free, free]);
     assert_eq!((lost.account.limits.converted, lost.account.lost), (1, 0), "{:?}", routes(&lost));
+    // Of local rules without selectors the first one applies, and the others are named.
+    let every = "{ limit: { requests: 1, unit: Second } }, { limit: { requests: 0, unit: Second } }";
+    let text = http_route("r", "a.test", "") + &policy("r", every).replace("global", "local");
+    let local = converted(&text);
+    assert_eq!(routes(&local), ["a.test/* p r"]);
+    assert_eq!((local.account.limits.converted, local.account.lost), (1, 0));
     // Another route has no limit, and a limit without a route is named.
     let other = converted(&(http_route("r", "a.test", "") + &policy("other", &distinct)));
     assert_eq!(
