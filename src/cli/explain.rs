@@ -71,7 +71,7 @@ pub(super) struct ExplainArgs {
     /// The subject of the client's certificate, such as CN=worker,O=Example.
     #[arg(long, value_name = "NAME")]
     tls_subject: Option<String>,
-    /// The subject alternative name of the client's certificate, such as spiffe://example.org/worker.
+    /// The subject alternative name of the client's certificate, such as worker.example.org.
     #[arg(long, value_name = "NAME")]
     tls_san: Option<String>,
     /// The name of the listener that receives the request.

@@ -272,14 +272,15 @@ fn limit(name: &Name<'_>, item: Item<'_>, context: &Context<'_>, next: usize) ->
     let (ban, charge_on, ahead) = (ban.ok()?, charge_on?, ahead?);
     let (shadow, soft) =
         (charging::is_passive(mode), Soft { warn_at: warn_at.ok()?, marks: mode? == Mode::Mark });
-    let made = |mut policy: Policy| {
+    let completed = |mut policy: Policy| {
         (policy.ban, policy.shadow, policy.soft) = (ban, shadow, soft);
         ahead.apply(policy.with_charge_on(Arc::clone(&charge_on)))
     };
     (name_is_valid && variants.is_valid).then_some(())?;
     let numbers = written(algorithm?, numbers.as_ref()?);
-    let policy = made(Policy::new(name.text, quota?));
-    let variants = variants.all.into_iter().map(|one| Variant { policy: made(one.policy), ..one }).collect();
+    let policy = completed(Policy::new(name.text, quota?));
+    let variants =
+        variants.all.into_iter().map(|one| Variant { policy: completed(one.policy), ..one }).collect();
     let ahead = ahead.item().map(Item::span);
     Some(ReadLimit { policy, rule, on_failure: on_failure?, numbers, ahead, variants })
 }

@@ -100,6 +100,7 @@ impl SoftHeaders {
     }
 
     /// Both headers as text.
+    #[must_use]
     pub fn both(&self) -> [(HeaderName, &str); 2] {
         [(WARNING, &self.warning), (DENIED, &self.denied)]
     }

@@ -12,8 +12,8 @@ fn workflow(name: &str) -> String {
 fn job(workflow: &str, name: &str) -> String {
     let start = format!("  {name}:\n");
     let (_, rest) = workflow.split_once(&start).unwrap_or_else(|| panic!("there is no job {name}"));
-    let is_next = |line: &&str| line.starts_with("  ") && !line.starts_with("   ") && line.ends_with(':');
-    rest.lines().take_while(|line| !is_next(line)).map(|line| format!("{line}\n")).collect()
+    let is_next = |line: &&str| line.starts_with("  ") && !line.starts_with("   ") && line.ends_with(":\n");
+    rest.split_inclusive('\n').take_while(|line| !is_next(line)).collect()
 }
 
 /// `gh attestation verify` of docs/releasing.md works for each file of a release.
