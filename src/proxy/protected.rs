@@ -37,8 +37,7 @@ pub fn protected_headers(gate: &Gate, actions: &[RouteAction]) -> HeaderScrub {
             Target::Forward(ForwardTarget { key: Some(key), .. }) => &key.parts[..],
             _ => &[],
         };
-        let edited = edits.remove.iter().chain(edits.set.iter().map(|(name, _)| name));
-        edited.chain(of_key.iter().filter_map(of_part))
+        edits.names().chain(of_key.iter().filter_map(of_part))
     });
     let names = own.chain(of_tokens).chain(of_consumers).chain(of_limits).chain(of_routes).chain(of_actions);
     own_headers()

@@ -8,6 +8,7 @@ use self::entities::all_routes;
 use self::plugins::{PluginScope, Plugins};
 use self::restrictions::restrictions;
 use super::document::{DocNode, documents};
+use super::duration::{shown, timeout};
 use super::model::{
     Condition, ConditionKind, Converted, Test, TomlRoute, TomlTarget, TomlUpstream, UniqueNames,
 };
@@ -85,7 +86,19 @@ impl<'d> Services<'d> {
         let mut upstream = TomlUpstream { name: name.clone(), ..TomlUpstream::default() };
         upstream.notes.push(service.origin(&format!("service {name}")));
         let known = [
-            "enabled", "host", "name", "path", "plugins", "port", "protocol", "retries", "routes", "tags",
+            "connect_timeout",
+            "read_timeout",
+            "write_timeout",
+            "enabled",
+            "host",
+            "name",
+            "path",
+            "plugins",
+            "port",
+            "protocol",
+            "retries",
+            "routes",
+            "tags",
             "url",
         ];
         upstream.notes.extend(service.remarks(&known));
@@ -121,6 +134,7 @@ impl<'d> Services<'d> {
             Some(group) => add_targets(group, (scheme, path), &mut upstream),
             None => upstream.servers.push((format!("{scheme}://{authority}{path}"), 1)),
         }
+        set_timeouts(service, &mut upstream);
         upstream.retries = service.get("retries").number().map(|retries| retries.min(5));
         let name = (!upstream.servers.is_empty()).then_some(name);
         if name.is_some() {
@@ -128,6 +142,19 @@ impl<'d> Services<'d> {
         }
         self.made.push((std::ptr::from_ref(service), name.clone()));
         name
+    }
+}
+
+/// Sets the timeouts of a service. The default of those for reading and writing is a minute, as in tidegate.
+fn set_timeouts(service: &DocNode, upstream: &mut TomlUpstream) {
+    let time = |key: &str| service.get(key).number().filter(|time| *time > 0);
+    let connect = time("connect_timeout").map(|time| ("connect_timeout", shown(time)));
+    upstream.timeouts.extend(connect);
+    upstream.timeout = time("read_timeout").and_then(timeout);
+    let write = service.get("write_timeout");
+    if write.is_present() && time("write_timeout") != Some(time("read_timeout").unwrap_or(60_000)) {
+        let reason = "`stall_timeout` is that of `read_timeout`, and also bounds writes to the server";
+        upstream.notes.push(write.finding(&format!("write_timeout: {}", write.text().unwrap_or("")), reason));
     }
 }
 
@@ -143,7 +170,9 @@ fn add_targets(group: &DocNode, (scheme, path): (&str, &str), upstream: &mut Tom
     if group.get("algorithm").text() == Some("least-connections") {
         upstream.balance = Some("least_requests".to_owned());
     }
-    upstream.notes.extend(group.remarks(&["name", "targets", "algorithm", "tags"]));
+    let hash = (group.get("hash_on").text() == Some("none")).then_some("hash_on");
+    let known: Vec<&str> = ["name", "targets", "algorithm", "tags"].into_iter().chain(hash).collect();
+    upstream.notes.extend(group.remarks(&known));
 }
 
 /// The routes of a file, in the order in which Kong prefers them.

@@ -44,6 +44,34 @@ pub(super) const HARMLESS: [&str; 24] = [
     "zipkin",
 ];
 
+/// Plugins that only report requests, besides those whose names end with `-log`.
+const REPORTING: [&str; 8] =
+    ["datadog", "loggly", "opentelemetry", "prometheus", "statsd", "syslog", "zipkin", "file-log"];
+
+/// Limits the size of bodies. Returns whether a route can do so.
+fn limit_body(node: &DocNode, route: &mut TomlRoute) -> bool {
+    let config = node.get("config");
+    let unit = match config.get("size_unit").text() {
+        None | Some("megabytes") => "MiB",
+        Some("kilobytes") => "KiB",
+        Some("bytes") => "B",
+        Some(_) => return false,
+    };
+    let size = config.get("allowed_payload_size");
+    let size = if size.is_present() { size.number() } else { Some(DEFAULT_SIZE) };
+    let needs_length = config.get("require_content_length").is_true();
+    let Some(size) = size.filter(|size| (1..=MOST_UNITS).contains(size) && !needs_length) else {
+        return false;
+    };
+    route.max_body = Some(format!("{size}{unit}"));
+    true
+}
+
+/// The default of `allowed_payload_size`.
+const DEFAULT_SIZE: u64 = 128;
+/// The most units of a size: `max_body` is at most 1 PiB.
+const MOST_UNITS: u64 = 1 << 30;
+
 /// The scope of a plugin: a service, a route, or all.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PluginScope<'d> {
@@ -157,6 +185,12 @@ impl<'d> Plugins<'d> {
                 route.limits.extend(limits);
             } else if name == "ip-restriction" {
                 restrict_addresses(node, route);
+            } else if name == "request-size-limiting" && limit_body(node, route) {
+                route.uses.push(node.place.clone());
+            } else if REPORTING.contains(&name) || name.ends_with("-log") {
+                let reason =
+                    "it concerns no responses: see `[log]`, the metrics of `[admin]`, and `[tracing]`";
+                route.notes.push(node.finding(&text, reason).for_information());
             } else if !HARMLESS.contains(&name) {
                 let reason = "it may restrict access, which is not converted: requests get 501 until you replace it, such as by \
                               `[consumers]` or `[jwt]`";
@@ -281,6 +315,8 @@ impl<'d> Plugins<'d> {
             let body = message.unwrap_or("API rate limit exceeded").to_owned();
             self.denied.get_or_insert(TomlDenied { notes: Vec::new(), status: code.unwrap_or(429), body });
         }
+        let hides = config.get("hide_client_headers").is_true();
+        let shown = (!hides).then_some("hide_client_headers");
         let known = [
             "day",
             "error_code",
@@ -299,6 +335,7 @@ impl<'d> Plugins<'d> {
             "year",
         ];
         let is_redis = |note: &Note| note.to_string().contains("`redis_");
+        let known: Vec<&str> = known.into_iter().chain(shown).collect();
         let remarks = config.remarks(&known);
         self.notes.extend(remarks.into_iter().filter(|note| !is_redis(note)));
     }

@@ -1,16 +1,18 @@
 //! Routes of locations.
 
+use super::headers::{ServerVariables, set_request_headers, set_response_headers};
 use super::keys::condition;
 use super::limits::{NginxLimits, Usage};
 use super::locations::{Location, locations};
-use super::remarks::remarks;
+use super::remarks::{remark, remarks};
 use super::restrictions::AppliedRestrictions;
+use super::rewrites::{PrefixRewrite, prefix_rewrite};
 use super::scope::{Scope, refuses};
 use super::servers::Server;
 use super::template::{is_constant, redirect_location};
-use super::timeouts::set_times;
+use super::timeouts::{connect_timeout, set_times};
 use super::tree::Directive;
-use super::upstreams::{Passed, Upstreams};
+use super::upstreams::Upstreams;
 use super::variants::variants;
 use crate::model::{Condition, DenyStatus, TomlRoute, TomlTarget};
 use crate::note::Note;
@@ -24,12 +26,15 @@ pub(super) struct RouteMaker<'d> {
     pub upstreams: Upstreams<'d>,
     /// The limits and restrictions that apply in locations.
     pub applied: AppliedRestrictions,
+    /// The variables of the server whose locations are converted.
+    pub variables: ServerVariables,
 }
 
 impl<'d> RouteMaker<'d> {
     /// The routes of a server, for any host. `number` is that of the server.
     pub fn server(&mut self, server: &Server<'d>, scope: &Scope<'d>, number: usize) -> Vec<TomlRoute> {
         let block = server.directive.directives();
+        self.variables = ServerVariables::of(server.directive, &server.addresses);
         let mut scope = scope.within(block);
         if server.is_verified {
             let is_verified = |guard: &&Directive| guard.name == "ssl_verify_client";
@@ -84,7 +89,9 @@ impl<'d> RouteMaker<'d> {
         }
         let mut route = TomlRoute { path: location.path.clone(), ..TomlRoute::default() };
         route.notes.push(directive.origin());
-        route.notes.extend(remarks(directive.directives()));
+        let rewrite = prefix_rewrites(location);
+        let is_converted = |inner: &&Directive| rewrite.is_none() || inner.name != "rewrite";
+        route.notes.extend(directive.directives().iter().filter(is_converted).filter_map(remark));
         set_response_headers(&mut route, scope);
         match max_body(scope) {
             Ok(size) => route.max_body = size,
@@ -98,9 +105,12 @@ impl<'d> RouteMaker<'d> {
             return routes;
         }
         if let Some(pass) = find(directive.directives(), "proxy_pass") {
-            match self.upstreams.passed(pass, location.prefix) {
+            let connect = connect_timeout(scope);
+            let prefix = rewrite.is_none().then_some(location.prefix);
+            let passed = connect.and_then(|it| self.upstreams.passed(pass, prefix, it.as_ref()));
+            match passed {
                 Ok(passed) => {
-                    set_request_headers(&mut route, &passed, scope);
+                    set_request_headers(&mut route, &passed, scope, &self.variables);
                     set_times(&mut route, scope);
                     route.strip_prefix = passed.strip_prefix;
                     route.target = TomlTarget::Upstream(passed.upstream);
@@ -114,7 +124,7 @@ impl<'d> RouteMaker<'d> {
             route.notes.push(directive.finding("it does not forward requests by proxy_pass: they get 501"));
             route.target = TomlTarget::missing();
         }
-        if directive.directives().iter().any(rewrites) {
+        if rewrite.is_none() && directive.directives().iter().any(rewrites) {
             route.notes.push(Note::text(
                 "Servers would get other paths: requests get 501 until you replace the rewrite.",
             ));
@@ -122,7 +132,12 @@ impl<'d> RouteMaker<'d> {
         }
         self.applied.add(scope.guards.iter().copied());
         let refused = guard(&mut route, scope);
-        refused.into_iter().chain(self.limited(route, scope, server)).collect()
+        let limited = self.limited(route, scope, server).into_iter();
+        let rewritten = limited.flat_map(|route| match &rewrite {
+            Some(rewrite) => rewrite.routes(route, location.prefix),
+            None => vec![route],
+        });
+        refused.into_iter().chain(rewritten).collect()
     }
 
     /// A route with its limits: several routes, if some limits apply to some requests only.
@@ -267,6 +282,19 @@ fn find<'d>(block: &'d [Directive], name: &str) -> Option<&'d Directive> {
     block.iter().find(|directive| directive.name == name)
 }
 
+/// The only `rewrite` of a location, if routes can do the same. The path of a `proxy_pass` would be that of the requests which it does
+/// not concern.
+fn prefix_rewrites(location: &Location<'_>) -> Option<PrefixRewrite> {
+    let block = location.directive.directives();
+    let mut found = block.iter().filter(|directive| directive.name == "rewrite");
+    let (only, None) = (found.next()?, found.next()) else { return None };
+    let has_path = |pass: &Directive| pass.arg(0).splitn(4, '/').nth(3).is_some();
+    let rewrite = prefix_rewrite(only)?;
+    let pass = find(block, "proxy_pass")?;
+    let is_certain = !has_path(pass) || rewrite.concerns_all(location.prefix);
+    (is_certain && rewrite.fits(location.prefix, &location.path)).then_some(rewrite)
+}
+
 /// Whether a directive changes the path that servers get, and does not redirect.
 fn rewrites(directive: &Directive) -> bool {
     let redirects =
@@ -315,52 +343,6 @@ fn respond(route: &mut TomlRoute, returned: &Directive) {
         route.notes.push(returned.finding("a response of tidegate has a status from 200 to 599"));
     } else {
         route.target = TomlTarget::Respond { status, body: text.to_owned() };
-    }
-}
-
-/// Headers that tidegate sets itself, with the values of nginx that mean the same.
-const OWN: [(&str, &[&str]); 4] = [
-    ("x-forwarded-for", &["$proxy_add_x_forwarded_for", "$remote_addr"]),
-    ("x-forwarded-proto", &["$scheme"]),
-    ("x-forwarded-host", &["$host", "$http_host"]),
-    ("upgrade", &["$http_upgrade"]),
-];
-
-/// Sets the headers of requests on their way to a server.
-fn set_request_headers(route: &mut TomlRoute, passed: &Passed, scope: &Scope<'_>) {
-    route.rewrite_host.clone_from(&passed.host);
-    for directive in scope.all("proxy_set_header") {
-        let (name, value) = (directive.arg(0).to_ascii_lowercase(), directive.arg(1));
-        let is_own = OWN.iter().any(|(own, values)| name == *own && values.contains(&value));
-        match (&*name, value) {
-            ("host", "$host" | "$http_host") => route.rewrite_host = None,
-            // The first is the default; tidegate forwards WebSockets without the second.
-            ("host", "$proxy_host") | ("connection", _) => {}
-            ("host", _) if is_constant(value) && !value.is_empty() => {
-                route.rewrite_host = Some(value.to_owned());
-            }
-            _ if is_own => {}
-            (_, "") => route.remove_headers.push(name),
-            _ if is_constant(value) && name != "host" => route.set_headers.push((name, value.to_owned())),
-            ("x-real-ip", "$remote_addr") => {
-                let reason =
-                    "servers find the address of the client in X-Forwarded-For and Forwarded instead";
-                route.notes.push(directive.finding(reason));
-            }
-            _ => route.notes.push(directive.finding("headers of a route have constant values")),
-        }
-    }
-}
-
-/// Sets the headers of responses.
-fn set_response_headers(route: &mut TomlRoute, scope: &Scope<'_>) {
-    for directive in scope.all("add_header") {
-        let (name, value) = (directive.arg(0).to_ascii_lowercase(), directive.arg(1));
-        if !is_constant(value) {
-            route.notes.push(directive.finding("headers of a route have constant values"));
-        } else if !value.is_empty() {
-            route.set_response_headers.push((name, value.to_owned()));
-        }
     }
 }
 

@@ -14,8 +14,8 @@ const MOST_WEIGHT: u64 = 1_000;
 pub(super) struct Upstreams<'d> {
     groups: BTreeMap<&'d str, &'d Directive>,
     names: UniqueNames,
-    /// The names of those made, by group, scheme and base path.
-    made: HashMap<(String, String, String), String>,
+    /// The names of those made, by group or authority, scheme, base path and `connect_timeout`.
+    made: HashMap<(String, String, String, Option<String>), String>,
     pub all: Vec<TomlUpstream>,
 }
 
@@ -60,33 +60,52 @@ impl<'d> Upstreams<'d> {
         unused.map(|(_, group)| group.finding(reason).of_block()).collect()
     }
 
-    /// The target of a `proxy_pass` in a location with this prefix.
-    pub fn passed(&mut self, pass: &Directive, prefix: &str) -> Result<Passed, Note> {
+    /// The target of a `proxy_pass` in a location with this prefix and this `connect_timeout`. Without a prefix its path is ignored,
+    /// as for a path that a `rewrite` has made.
+    pub fn passed(
+        &mut self,
+        pass: &Directive,
+        prefix: Option<&str>,
+        connect: Option<&String>,
+    ) -> Result<Passed, Note> {
         let fail = |reason: &str| pass.finding(reason);
         if !is_constant(pass.arg(0)) {
             return Err(fail("the server depends on variables"));
         }
         let url =
             url(pass.arg(0)).ok_or_else(|| fail("tidegate forwards to `http://` and `https://` URLs"))?;
-        let (strip_prefix, base) = match url.path {
+        let (strip_prefix, base) = match prefix.zip(url.path) {
             None => (None, String::new()),
-            Some(path) => rewritten(prefix, path).ok_or_else(|| {
+            Some((prefix, path)) => rewritten(prefix, path).ok_or_else(|| {
                 fail("tidegate replaces prefixes of whole segments only, such as `/a/` by `/b/`")
             })?,
         };
-        let Some(group) = self.groups.get(url.authority).copied() else {
+        let group = self.groups.get(url.authority).copied();
+        if group.is_none() && connect.is_none() {
             let upstream = format!("{}://{}{base}", url.scheme, url.authority);
             return Ok(Passed { upstream, host: Some("upstream".to_owned()), strip_prefix });
-        };
+        }
         let is_host =
             url.authority.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.'));
-        let host = is_host.then(|| url.authority.to_owned());
-        let key = (url.authority.to_owned(), url.scheme.to_owned(), base);
+        let host = match group {
+            Some(_) => is_host.then(|| url.authority.to_owned()),
+            None => Some("upstream".to_owned()),
+        };
+        let key = (url.authority.to_owned(), url.scheme.to_owned(), base, connect.cloned());
         if let Some(upstream) = self.made.get(&key).cloned() {
             return Ok(Passed { upstream, host, strip_prefix });
         }
         let name = self.names.unique(url.authority);
-        self.all.push(upstream(&name, group, url.scheme, &key.2)?);
+        let mut made = match group {
+            Some(group) => upstream(&name, group, url.scheme, &key.2)?,
+            None => TomlUpstream {
+                name: name.clone(),
+                servers: vec![(format!("{}://{}{}", url.scheme, url.authority, key.2), 1)],
+                ..TomlUpstream::default()
+            },
+        };
+        made.timeouts.extend(connect.map(|connect| ("connect_timeout", connect.clone())));
+        self.all.push(made);
         self.made.insert(key, name.clone());
         let upstream = name;
         Ok(Passed { upstream, host, strip_prefix })

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use crate::document::DocNode;
 use crate::model::{Condition, Limit, TomlAlgorithm, TomlRoute, TomlTarget, UniqueNames};
 use crate::note::Note;
+use crate::route::is_literal;
 
 /// Middlewares that restrict no access, and that change no paths. All others may do so.
 const HARMLESS: [&str; 7] =
@@ -42,7 +43,17 @@ impl<'d> Middlewares<'d> {
     pub fn unused(&self) -> Vec<Note> {
         let unused = self.nodes.entries().iter().filter(|(name, _)| !self.used.contains(name));
         let reason = "no router that was converted has this middleware: add it to the routes whose routers are elsewhere";
-        unused.map(|(name, node)| node.finding(&format!("middleware {name}"), reason)).collect()
+        let is_named = |name: &String| {
+            self.routers
+                .entries()
+                .iter()
+                .any(|(_, router)| router.get("middlewares").texts().iter().any(|other| plain(other) == name))
+        };
+        let note = |(name, node): &(String, DocNode)| {
+            let note = node.finding(&format!("middleware {name}"), reason);
+            if is_named(name) { note } else { note.for_information() }
+        };
+        unused.map(note).collect()
     }
 
     /// Notes on the limits of a router that is not converted, of those that other routers have.
@@ -301,6 +312,10 @@ fn headers(node: &DocNode, route: &mut TomlRoute) {
     for (name, value) in node.get("customRequestHeaders").entries() {
         match value.text() {
             Some("") | None => route.remove_headers.push(name.to_ascii_lowercase()),
+            Some(text) if !is_literal(text) => {
+                let reason = "a text in braces would be a placeholder";
+                route.notes.push(value.finding(&format!("{name}: {text}"), reason));
+            }
             Some(value) => route.set_headers.push((name.to_ascii_lowercase(), value.to_owned())),
         }
     }
