@@ -258,6 +258,9 @@ impl<'d> TraefikServices<'d> {
 fn add_server(server: &DocNode, upstream: &mut TomlUpstream) {
     let url = server.get("url").text().unwrap_or("").trim_end_matches('/');
     upstream.notes.extend(server.remarks(&["preservePath", "url", "weight"]));
+    let of_h2c = url.strip_prefix("h2c://").map(|rest| format!("http://{rest}"));
+    upstream.speaks_h2 |= of_h2c.is_some();
+    let url = of_h2c.as_deref().unwrap_or(url);
     if !(url.starts_with("http://") || url.starts_with("https://")) {
         let reason = "the URL of a server begins with `http://` or `https://`";
         upstream.notes.push(server.finding(&format!("url: {url}"), reason));

@@ -134,7 +134,7 @@ impl<'d> RouteMaker<'d> {
         let refused = guard(&mut route, scope);
         let limited = self.limited(route, scope, server).into_iter();
         let rewritten = limited.flat_map(|route| match &rewrite {
-            Some(rewrite) => rewrite.routes(route, location.prefix),
+            Some((directive, rewrite)) => rewrite.routes(directive, route, location.prefix),
             None => vec![route],
         });
         refused.into_iter().chain(rewritten).collect()
@@ -284,7 +284,7 @@ fn find<'d>(block: &'d [Directive], name: &str) -> Option<&'d Directive> {
 
 /// The only `rewrite` of a location, if routes can do the same. The path of a `proxy_pass` would be that of the requests which it does
 /// not concern.
-fn prefix_rewrites(location: &Location<'_>) -> Option<PrefixRewrite> {
+fn prefix_rewrites<'d>(location: &Location<'d>) -> Option<(&'d Directive, PrefixRewrite)> {
     let block = location.directive.directives();
     let mut found = block.iter().filter(|directive| directive.name == "rewrite");
     let (only, None) = (found.next()?, found.next()) else { return None };
@@ -292,7 +292,7 @@ fn prefix_rewrites(location: &Location<'_>) -> Option<PrefixRewrite> {
     let rewrite = prefix_rewrite(only)?;
     let pass = find(block, "proxy_pass")?;
     let is_certain = !has_path(pass) || rewrite.concerns_all(location.prefix);
-    (is_certain && rewrite.fits(location.prefix, &location.path)).then_some(rewrite)
+    (is_certain && rewrite.fits(location.prefix, &location.path)).then_some((only, rewrite))
 }
 
 /// Whether a directive changes the path that servers get, and does not redirect.
