@@ -36,7 +36,7 @@ keys! {
     }
 }
 
-/// The keys of `request_headers`: those that `response_headers` has too.
+/// The keys of `request_headers`: those that `response_headers` has too. Values have placeholders.
 pub enum EditsKeys {}
 
 static EDITS: TableKeys =

@@ -2,10 +2,12 @@
 
 mod access;
 mod account;
+mod forwarded;
 mod golden;
 mod haproxy;
 mod nginx;
 mod origin;
+mod public;
 mod traefik;
 mod traffic;
 
