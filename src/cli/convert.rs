@@ -188,7 +188,11 @@ fn list(converted: &Converted) {
         "converted to {}; {} behaviour, {} for information",
         counts.join(", "),
         if changes == 1 { "1 remark changes".to_owned() } else { format!("{changes} remarks change") },
-        if findings.len() - changes == 1 { "1 is".to_owned() } else { format!("{} are", findings.len() - changes) }
+        if findings.len() - changes == 1 {
+            "1 is".to_owned()
+        } else {
+            format!("{} are", findings.len() - changes)
+        }
     ));
 }
 

@@ -92,6 +92,10 @@ fn add_routes<'d>(
     for (number, server) in servers.all.iter().enumerate() {
         routes.push(maker.server(server, scope, number));
         converted.notes.extend(server.notes.iter().cloned());
+        if !groups.iter().any(|group| group.servers.contains(&number)) {
+            let reason = "none of its addresses is one of tidegate: its routes are left out";
+            converted.notes.push(server.directive.finding(reason).of_block().lost());
+        }
         let is_default = groups.iter().any(|group| group.default == Some(number));
         if !is_default && server.hosts.is_empty() {
             let reason =
@@ -213,4 +217,44 @@ fn client_ip(block: &[Directive]) -> TomlClientIp {
         client_ip.notes.push(Note::text(text));
     }
     client_ip
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use crate::{SourceFile, SourceFormat, convert};
+
+    /// The listener, the host, the path and the target of each route.
+    fn routes(text: &str) -> Vec<String> {
+        let file = SourceFile { name: "f", text, directory: Path::new("") };
+        let converted = convert(SourceFormat::Nginx, &[file]).unwrap();
+        assert!(converted.findings().iter().all(|it| !it.changes_behaviour), "{:?}", converted.findings());
+        let or_any = |text: &Option<String>| text.clone().unwrap_or_else(|| "any".to_owned());
+        let shown = converted.routes.iter().map(|it| {
+            let target = format!("{:?}", it.target);
+            let target = target.split('"').nth(1).unwrap_or(&target).to_owned();
+            format!("{} {} {} {target}", or_any(&it.listener), or_any(&it.host), it.path)
+        });
+        shown.collect()
+    }
+
+    #[test]
+    fn servers_are_served_on_their_own_addresses_only() {
+        let redirect = "server { listen 80; server_name _; return 301 https://$host$request_uri; }";
+        let secure = "server { listen 443 ssl; server_name a.test; location / { proxy_pass http://a; } }";
+        assert_eq!(
+            routes(&format!("{redirect} {secure}")),
+            ["port-80 any /* https://{host}{path_and_query}", "port-443 any /* http://a",]
+        );
+        let both = "server { listen 80; listen 81; server_name b.test; location / { proxy_pass http://b; } }";
+        let other = "server { listen 81 default_server; location / { proxy_pass http://c; } }";
+        assert_eq!(
+            routes(&format!("{both} {other}")),
+            ["port-80 any /* http://b", "port-81 b.test /* http://b", "port-81 any /* http://c"]
+        );
+        // One set of routes, if all addresses have the same servers.
+        let all = "server { listen 80; listen [::]:80; listen 8080; location / { proxy_pass http://a; } }";
+        assert_eq!(routes(all), ["any any /* http://a"]);
+    }
 }

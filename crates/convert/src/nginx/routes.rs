@@ -49,7 +49,7 @@ impl<'d> RouteMaker<'d> {
             routes.push(route);
             let reason = "the `return` of its server responds before a location is found";
             let locations = block.iter().filter(|directive| directive.name == "location");
-            notes.extend(locations.map(|location| location.finding(reason).of_block()));
+            notes.extend(locations.map(|location| location.finding(reason).of_block().for_information()));
         } else {
             notes.extend(found.notes);
             for location in &found.locations {
@@ -100,7 +100,8 @@ impl<'d> RouteMaker<'d> {
         if let Some(returned) = find(directive.directives(), "return") {
             let mut routes = self.responding(&mut route, returned, scope);
             let reason = "nginx responds by `return` before it applies: it has no effect";
-            route.notes.extend(self.applied.notes(directive.directives(), reason));
+            let without_effect = self.applied.notes(directive.directives(), reason);
+            route.notes.extend(without_effect.into_iter().map(Note::for_information));
             routes.push(route);
             return routes;
         }

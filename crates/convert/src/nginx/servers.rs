@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::Path;
 
 use super::tree::Directive;
-use crate::model::TomlListener;
+use crate::model::{TomlListener, UniqueNames};
 use crate::note::Note;
 
 /// A `server` block.
@@ -15,7 +15,7 @@ pub(super) struct Server<'d> {
     /// Whether it has names that can't be hosts of routes.
     pub has_lost_names: bool,
     pub notes: Vec<Note>,
-    /// Whether all listeners require the client certificates that it requires.
+    /// Whether its listeners require the client certificates that it requires.
     pub is_verified: bool,
     /// Where nginx serves it.
     pub addresses: Vec<String>,
@@ -67,14 +67,20 @@ impl<'d> Servers<'d> {
             let default = default.max_by_key(|(.., is_explicit)| *is_explicit).map(|(_, server, _)| *server);
             (servers.map(|(number, _)| number).collect::<Vec<_>>(), default)
         };
+        if self.listeners.is_empty() {
+            let (servers, default) = ((0..self.all.len()).collect(), (!self.all.is_empty()).then_some(0));
+            return vec![ServersOfListener { listener: None, servers, default }];
+        }
         let found: Vec<_> = self.listeners.iter().map(of).collect();
         if found.windows(2).all(|pair| pair[0] == pair[1]) {
             let first = found.into_iter().next();
             let one = first.map(|(servers, default)| ServersOfListener { listener: None, servers, default });
             return one.into_iter().collect();
         }
+        let mut names = UniqueNames::default();
         let named = self.listeners.iter_mut().zip(found).map(|(listener, (servers, default))| {
             let name = listener.address.replace("0.0.0.0:", "port-").replace("[::]:", "port-");
+            let name = names.unique(&name);
             listener.name = Some(name.clone());
             ServersOfListener { listener: Some(name), servers, default }
         });
@@ -108,7 +114,7 @@ impl<'d> Servers<'d> {
                 }
                 None => {
                     let reason = "tidegate listens on IP addresses with a port";
-                    server.notes.push(listen.finding(reason).of_block().lost());
+                    server.notes.push(listen.finding(reason));
                 }
             }
         }
@@ -132,9 +138,10 @@ impl<'d> Servers<'d> {
                 listener.notes.push(directive.origin());
             }
         }
-        let is_everywhere = self.listeners.iter().all(|listener| listener.client_ca.is_some());
         for server in &mut self.all {
-            server.is_verified = is_everywhere && server.client_ca.is_some();
+            let mut own = self.listeners.iter().filter(|it| server.addresses.contains(&it.address));
+            server.is_verified =
+                server.client_ca.is_some() && own.all(|listener| listener.client_ca.is_some());
         }
     }
 

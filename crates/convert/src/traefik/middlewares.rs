@@ -15,6 +15,8 @@ const CONVERTED: [&str; 7] =
     ["addPrefix", "buffering", "headers", "inFlightReq", "rateLimit", "replacePath", "stripPrefix"];
 /// Middlewares that change the path that servers get.
 const PATHS: [&str; 4] = ["addPrefix", "replacePath", "replacePathRegex", "stripPrefixRegex"];
+/// Other middlewares that are converted, of which some restrict access.
+const OTHERS: [&str; 4] = ["chain", "redirectScheme", "ipAllowList", "ipWhiteList"];
 /// How deep chains contain each other at most.
 const DEPTH: usize = 8;
 /// The most requests in flight that a limit can have.
@@ -86,7 +88,10 @@ impl<'d> Middlewares<'d> {
     /// The kind and the settings of a middleware.
     fn find(&self, name: &str) -> Option<(&'d str, &'d DocNode)> {
         let (kind, node) = self.nodes.get(plain(name)).entries().first()?;
-        Some((&**kind, node))
+        // Traefik ignores the case of keys.
+        let known = CONVERTED.iter().chain(&HARMLESS).chain(&PATHS).chain(&OTHERS);
+        let known = known.copied().find(|known| known.eq_ignore_ascii_case(kind));
+        Some((known.unwrap_or(kind), node))
     }
 
     /// Adds to a route what the middlewares of its router do. Returns the prefixes that they remove from paths.
@@ -162,7 +167,9 @@ impl<'d> Middlewares<'d> {
     fn rate_limit(&mut self, router: &str, name: &str, node: &DocNode, route: &mut TomlRoute) {
         let average = node.get("average").number().unwrap_or(0);
         if average == 0 {
-            route.notes.push(node.finding(&format!("{name}: average: 0"), "it does not limit"));
+            route
+                .notes
+                .push(node.finding(&format!("{name}: average: 0"), "it does not limit").for_information());
             return;
         }
         let period = node.get("period").text().unwrap_or("1s");

@@ -315,7 +315,17 @@ fn certificates_of_clients_are_required() {
     assert!(found.stdout.contains("upstream = \"http://x\""), "{}", found.stdout);
     let last = found.stderr.lines().last();
     assert_eq!(last, Some("0 of 0 limits converted, 1 of 1 other restriction"), "{}", found.stderr);
-    let open = format!("{text}\nserver {{ listen 80; location / {{ proxy_pass http://x; }} }}");
+    // Another server without them has a listener of its own.
+    let other = format!("{text}\nserver {{ listen 80; location / {{ proxy_pass http://y; }} }}");
+    let found = run(&["nginx"], &[("f", &other), ("cert.pem", "")]);
+    assert!(!found.stdout.contains("status = 501"), "{}", found.stdout);
+    for route in [
+        "listener = \"port-443\"\npath = \"/*\"\nupstream = \"http://x\"",
+        "listener = \"port-80\"\npath = \"/*\"\nupstream = \"http://y\"",
+    ] {
+        assert!(found.stdout.contains(route), "{}", found.stdout);
+    }
+    let open = text.replace("listen 443 ssl;", "listen 443 ssl; listen 80;");
     let found = run(&["nginx"], &[("f", &open), ("cert.pem", "")]);
     assert!(found.stdout.contains("status = 501"), "{}", found.stdout);
 }
