@@ -1,5 +1,6 @@
 //! Converts declarative configurations of Kong.
 
+mod bodies;
 mod entities;
 mod plugins;
 mod restrictions;

@@ -117,6 +117,11 @@ fn set_timeout(upstream: &mut TomlUpstream, line: &SectionLine) {
 const CHECKS: [(&str, &str); 3] =
     [("inter", "interval"), ("rise", "healthy_after"), ("fall", "unhealthy_after")];
 
+/// Whether a `default-server` line says only how servers are checked.
+pub(super) fn has_only_checks(line: &SectionLine) -> bool {
+    line.words[1..].chunks(2).all(|pair| CHECKS.iter().any(|(word, _)| *word == pair[0]))
+}
+
 /// Sets how often servers are checked, of the first server that says so, where all say the same.
 fn set_checks(section: &Section, upstream: &mut TomlUpstream) {
     let is_server = |line: &&SectionLine| matches!(line.word(0), "server" | "default-server");

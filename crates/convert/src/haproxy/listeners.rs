@@ -169,3 +169,67 @@ fn tls(line: &SectionLine, directory: &Path, listener: &mut TomlListener) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use crate::{SourceFile, SourceFormat, convert, toml};
+
+    /// The output, with the remarks that change behaviour.
+    fn converted(text: &str) -> (String, Vec<String>) {
+        let file = SourceFile { name: "f", text, directory: Path::new("") };
+        let converted = convert(SourceFormat::Haproxy, &[file]).unwrap();
+        let changes = converted.findings().into_iter().filter(|it| it.changes_behaviour);
+        let changes = changes.map(|it| it.text).collect();
+        (toml(&converted, ""), changes)
+    }
+
+    const SERVERS: &str = "backend a\n server a 10.0.0.1:80 check\nbackend b\n server b 10.0.0.2:80\n";
+
+    #[test]
+    fn timeouts_and_limits_of_defaults_are_those_of_listeners_and_upstreams() {
+        let text = format!(
+            "global\n maxconn 500\ndefaults\n mode http\n maxconn 700\n timeout connect 2s\n timeout client 20s\n timeout queue 4s\n \
+             timeout http-keep-alive 1s\nfrontend f\n bind :80\n default_backend a\n{SERVERS}"
+        );
+        let (toml, changes) = converted(&text);
+        assert!(changes.is_empty(), "{changes:?}");
+        for line in [
+            "max_connections = 500\n",
+            "body_timeout = \"20s\"\nheader_timeout = \"20s\"\nidle_timeout = \"1s\"\ntunnel_timeout = \"20s\"\n",
+            "connect_timeout = \"2s\"\npending_timeout = \"4s\"\n",
+        ] {
+            assert!(toml.contains(line), "{line}: {toml}");
+        }
+    }
+
+    #[test]
+    fn sections_are_served_on_their_own_addresses_only() {
+        let text = format!(
+            "global\n maxconn 500\ndefaults\n mode http\nfrontend web\n bind :80\n bind :81\n redirect scheme https code 301 if !{{ ssl_fc }}\n \
+             default_backend a\nfrontend inner\n bind 10.0.0.9:80\n default_backend b\n{SERVERS}"
+        );
+        let (toml, changes) = converted(&text);
+        assert_eq!(changes, ["maxconn 500"]);
+        let route = |listener: &str, upstream: &str| {
+            format!("listener = \"{listener}\"\npath = \"/*\"\nupstream = \"{upstream}\"")
+        };
+        for (listener, upstream) in [("web", "a"), ("web-2", "a"), ("inner", "b")] {
+            assert!(toml.contains(&route(listener, upstream)), "{listener}: {toml}");
+        }
+        let redirect = "listener = \"web\"\nscheme = \"http\"\npath = \"/*\"\n\
+                        respond = { redirect = \"https://{host}{path_and_query}\", status = 301 }";
+        assert!(toml.contains(redirect) && toml.matches("[[routes]]").count() == 5, "{toml}");
+    }
+
+    #[test]
+    fn checks_have_the_numbers_of_all_servers() {
+        let text = "defaults\n mode http\n timeout check 3s\nlisten l\n bind :80\n option httpchk HEAD /up\n default-server inter 2s\n server a \
+                    10.0.0.1:80 check rise 1 fall 4\n server b 10.0.0.2:80 check rise 1 fall 5\n";
+        let (toml, changes) = converted(text);
+        let health = "health = { path = \"/up\", healthy_after = 1, interval = \"2s\", timeout = \"3s\" }";
+        assert!(toml.contains(health), "{toml}");
+        assert_eq!(changes, ["server b 10.0.0.2:80 check rise 1 fall 5"]);
+    }
+}

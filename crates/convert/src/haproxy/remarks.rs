@@ -1,5 +1,6 @@
 //! Lines without a counterpart.
 
+use super::backends::has_only_checks;
 use super::rules::action;
 use super::sections::SectionLine;
 use crate::note::Note;
@@ -131,7 +132,7 @@ pub(super) fn remark(line: &SectionLine) -> Option<Note> {
             "the file of the distribution has the text that HAProxy has in any case; see `[answers]`";
         return Some(line.finding(reason).for_information());
     }
-    if redirects_to_https(line).is_some() {
+    if redirects_to_https(line).is_some() || line.word(0) == "default-server" && has_only_checks(line) {
         return None;
     }
     if line.word(0) == "option" {

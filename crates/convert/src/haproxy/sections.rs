@@ -147,7 +147,7 @@ pub(super) fn is_inherited(line: &SectionLine) -> bool {
 
 /// Whether a line is one about servers that backends inherit.
 fn is_of_server(line: &SectionLine) -> bool {
-    matches!(line.word(0), "mode" | "balance" | "retries" | "http-check")
+    matches!(line.word(0), "mode" | "balance" | "retries" | "http-check" | "default-server")
         || line.begins(&["option", "httpchk"])
         || (line.word(0) == "timeout" && SERVER_TIMEOUTS.contains(&line.word(1)))
 }

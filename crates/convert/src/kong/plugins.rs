@@ -1,5 +1,6 @@
 //! The plugin `rate-limiting`, and what other plugins mean for routes.
 
+use super::bodies::limit_body;
 use super::entities::{all_routes, named};
 use crate::document::DocNode;
 use crate::model::{
@@ -47,30 +48,6 @@ pub(super) const HARMLESS: [&str; 24] = [
 /// Plugins that only report requests, besides those whose names end with `-log`.
 const REPORTING: [&str; 8] =
     ["datadog", "loggly", "opentelemetry", "prometheus", "statsd", "syslog", "zipkin", "file-log"];
-
-/// Limits the size of bodies. Returns whether a route can do so.
-fn limit_body(node: &DocNode, route: &mut TomlRoute) -> bool {
-    let config = node.get("config");
-    let unit = match config.get("size_unit").text() {
-        None | Some("megabytes") => "MiB",
-        Some("kilobytes") => "KiB",
-        Some("bytes") => "B",
-        Some(_) => return false,
-    };
-    let size = config.get("allowed_payload_size");
-    let size = if size.is_present() { size.number() } else { Some(DEFAULT_SIZE) };
-    let needs_length = config.get("require_content_length").is_true();
-    let Some(size) = size.filter(|size| (1..=MOST_UNITS).contains(size) && !needs_length) else {
-        return false;
-    };
-    route.max_body = Some(format!("{size}{unit}"));
-    true
-}
-
-/// The default of `allowed_payload_size`.
-const DEFAULT_SIZE: u64 = 128;
-/// The most units of a size: `max_body` is at most 1 PiB.
-const MOST_UNITS: u64 = 1 << 30;
 
 /// The scope of a plugin: a service, a route, or all.
 #[derive(Clone, Copy, Debug, Default)]

@@ -60,8 +60,8 @@ impl<'d> Servers<'d> {
     /// The servers of each listener. Gives the listeners names, if they have different servers.
     pub fn by_listener(&mut self) -> Vec<ServersOfListener> {
         let of = |listener: &TomlListener| {
-            let serves = |server: &Server<'_>| server.addresses.iter().any(|it| is_address_of(it, listener));
-            let servers = self.all.iter().enumerate().filter(|(_, server)| serves(server));
+            let is_here = |server: &Server<'_>| server.addresses.iter().any(|it| is_address_of(it, listener));
+            let servers = self.all.iter().enumerate().filter(|(_, server)| is_here(server));
             let default = self.defaults.iter().filter(|(address, ..)| is_address_of(address, listener));
             // A default that is chosen explicitly is preferred, if two addresses became one listener.
             let default = default.max_by_key(|(.., is_explicit)| *is_explicit).map(|(_, server, _)| *server);
@@ -77,10 +77,10 @@ impl<'d> Servers<'d> {
             let one = first.map(|(servers, default)| ServersOfListener { listener: None, servers, default });
             return one.into_iter().collect();
         }
-        let mut names = UniqueNames::default();
+        let mut unique = UniqueNames::default();
         let named = self.listeners.iter_mut().zip(found).map(|(listener, (servers, default))| {
             let name = listener.address.replace("0.0.0.0:", "port-").replace("[::]:", "port-");
-            let name = names.unique(&name);
+            let name = unique.unique(&name);
             listener.name = Some(name.clone());
             ServersOfListener { listener: Some(name), servers, default }
         });
@@ -107,15 +107,11 @@ impl<'d> Servers<'d> {
         let mut count = 0;
         for listen in listens {
             count += 1;
-            match address(listen.arg(0)) {
-                Some(address) => {
-                    server.addresses.push(address.clone());
-                    self.listen(listen, address, number);
-                }
-                None => {
-                    let reason = "tidegate listens on IP addresses with a port";
-                    server.notes.push(listen.finding(reason));
-                }
+            if let Some(address) = address(listen.arg(0)) {
+                server.addresses.push(address.clone());
+                self.listen(listen, address, number);
+            } else {
+                server.notes.push(listen.finding("tidegate listens on IP addresses with a port"));
             }
         }
         if count == 0 {

@@ -36,10 +36,10 @@ impl EntryPoints {
     }
 
     /// The routes of a router: for each of its entry points, unless it has all of them.
-    pub fn routes(&self, router: &DocNode, routes: Vec<TomlRoute>) -> Vec<TomlRoute> {
+    pub fn routes(&self, router: &DocNode, all: Vec<TomlRoute>) -> Vec<TomlRoute> {
         let own = router.get("entryPoints").texts();
         if own.is_empty() || self.names.iter().all(|(name, _)| own.contains(name)) {
-            return routes;
+            return all;
         }
         let names = self.names.iter().filter(|(name, _)| own.contains(name)).enumerate();
         let of_point = |(number, (_, listener)): (usize, &(String, String))| {
@@ -48,7 +48,7 @@ impl EntryPoints {
                 notes: if number == 0 { route.notes.clone() } else { Vec::new() },
                 ..route.clone()
             };
-            routes.iter().map(copy).collect::<Vec<_>>()
+            all.iter().map(copy).collect::<Vec<_>>()
         };
         names.flat_map(of_point).collect()
     }
