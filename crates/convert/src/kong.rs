@@ -103,17 +103,7 @@ impl<'d> Services<'d> {
             "url",
         ];
         upstream.notes.extend(service.remarks(&known));
-        let written = || {
-            let protocol = text("protocol").unwrap_or("http");
-            let port = text("port")
-                .map_or_else(|| if protocol == "https" { "443" } else { "80" }.to_owned(), str::to_owned);
-            format!(
-                "{protocol}://{}:{port}{}",
-                text("host").unwrap_or("127.0.0.1"),
-                text("path").unwrap_or("")
-            )
-        };
-        let url = text("url").map_or_else(written, str::to_owned);
+        let url = text("url").map_or_else(|| written_url(service), str::to_owned);
         let (scheme, rest) = url.split_once("://").unwrap_or(("http", &url));
         let scheme = match scheme {
             "grpc" => {
@@ -144,6 +134,15 @@ impl<'d> Services<'d> {
         self.made.push((std::ptr::from_ref(service), name.clone()));
         name
     }
+}
+
+/// The URL of a service that has only its parts.
+fn written_url(service: &DocNode) -> String {
+    let text = |key: &str| service.get(key).text();
+    let protocol = text("protocol").unwrap_or("http");
+    let port =
+        text("port").map_or_else(|| if protocol == "https" { "443" } else { "80" }.to_owned(), str::to_owned);
+    format!("{protocol}://{}:{port}{}", text("host").unwrap_or("127.0.0.1"), text("path").unwrap_or(""))
 }
 
 /// Sets the timeouts of a service. The default of those for reading and writing is a minute, as in tidegate.

@@ -105,14 +105,28 @@ impl<'d> RouteMaker<'d> {
             routes.push(route);
             return routes;
         }
+        self.set_target(&mut route, location, rewrite.is_some());
+        self.applied.add(scope.guards.iter().copied());
+        let refused = guard(&mut route, scope);
+        let limited = self.limited(route, scope, server).into_iter();
+        let rewritten = limited.flat_map(|route| match &rewrite {
+            Some((directive, rewrite)) => rewrite.routes(directive, route, location.prefix),
+            None => vec![route],
+        });
+        refused.into_iter().chain(rewritten).collect()
+    }
+
+    /// Sets where a location forwards its requests; `is_rewritten` says that a `rewrite` has made their path.
+    fn set_target(&mut self, route: &mut TomlRoute, location: &Location<'d>, is_rewritten: bool) {
+        let (directive, scope) = (location.directive, &location.scope);
         if let Some(pass) = find(directive.directives(), "proxy_pass") {
             let connect = connect_timeout(scope);
-            let prefix = rewrite.is_none().then_some(location.prefix);
+            let prefix = (!is_rewritten).then_some(location.prefix);
             let passed = connect.and_then(|it| self.upstreams.passed(pass, prefix, it.as_ref()));
             match passed {
                 Ok(passed) => {
-                    set_request_headers(&mut route, &passed, scope, &self.variables);
-                    set_times(&mut route, scope);
+                    set_request_headers(route, &passed, scope, &self.variables);
+                    set_times(route, scope);
                     route.strip_prefix = passed.strip_prefix;
                     route.target = TomlTarget::Upstream(passed.upstream);
                 }
@@ -125,20 +139,12 @@ impl<'d> RouteMaker<'d> {
             route.notes.push(directive.finding("it does not forward requests by proxy_pass: they get 501"));
             route.target = TomlTarget::missing();
         }
-        if rewrite.is_none() && directive.directives().iter().any(rewrites) {
+        if !is_rewritten && directive.directives().iter().any(rewrites) {
             route.notes.push(Note::text(
                 "Servers would get other paths: requests get 501 until you replace the rewrite.",
             ));
             route.target = TomlTarget::missing();
         }
-        self.applied.add(scope.guards.iter().copied());
-        let refused = guard(&mut route, scope);
-        let limited = self.limited(route, scope, server).into_iter();
-        let rewritten = limited.flat_map(|route| match &rewrite {
-            Some((directive, rewrite)) => rewrite.routes(directive, route, location.prefix),
-            None => vec![route],
-        });
-        refused.into_iter().chain(rewritten).collect()
     }
 
     /// A route with its limits: several routes, if some limits apply to some requests only.

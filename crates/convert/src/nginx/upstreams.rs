@@ -169,7 +169,7 @@ fn upstream(name: &str, group: &Directive, scheme: &str, base: &str) -> Result<T
         upstream.notes.push(Note::text(text));
     }
     ejections.dedup();
-    if let [Some((after @ 1..=1_000, seconds))] = ejections[..] {
+    if let [Some((after @ 1..=1_000, seconds @ 1..=86_400))] = ejections[..] {
         upstream.eject = Some((after, seconds));
     }
     Ok(upstream)
