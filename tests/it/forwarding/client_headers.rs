@@ -139,11 +139,11 @@ fn the_list_of_removed_headers_is_configurable() {
 #[test]
 fn request_headers_are_filled_with_parts_of_the_request() {
     let server = Upstream::echo();
-    let set = "x-real-ip = \"{client_ip}\", x-origin = \"{scheme}://{host}:{port}\", x-sent = \"<{authority}>\", \
+    let edits = "x-real-ip = \"{client_ip}\", x-origin = \"{scheme}://{host}:{port}\", x-sent = \"<{authority}>\", \
                x-json = '{\"a\":{}}'";
     let route = format!(
         "[client_ip]\ntrusted_proxies = [\"127.0.0.1\"]\n[[routes]]\npath = \"/*\"\nupstream = \"{}\"\n\
-         request_headers = {{ set = {{ {set} }} }}\n",
+         request_headers = {{ set = {{ {edits} }} }}\n",
         server.url()
     );
     let proxy = Tidegate::start(&route);
