@@ -181,15 +181,22 @@ fn write(output: Option<&Path>, text: &str) -> CommandResult {
 /// Prints what was not converted.
 fn list(converted: &Converted) {
     let findings = converted.findings();
-    for Finding { place, text, reason, .. } in &findings {
-        complain(format!("{place}: not converted: {text}\n  {reason}"));
+    for Finding { place, text, reason, changes_behaviour, .. } in &findings {
+        let kind = if *changes_behaviour { "not converted" } else { "for information" };
+        complain(format!("{place}: {kind}: {text}\n  {reason}"));
     }
+    let changes = findings.iter().filter(|finding| finding.changes_behaviour).count();
     let counts = converted.counts().into_iter().map(|(count, thing)| counted(count, thing));
     let counts: Vec<String> = counts.collect();
     complain(format!(
-        "converted to {}; {} not converted",
+        "converted to {}; {} behaviour, {} for information",
         counts.join(", "),
-        counted(findings.len(), "line")
+        if changes == 1 { "1 remark changes".to_owned() } else { format!("{changes} remarks change") },
+        if findings.len() - changes == 1 {
+            "1 is".to_owned()
+        } else {
+            format!("{} are", findings.len() - changes)
+        }
     ));
 }
 

@@ -9,7 +9,7 @@ use super::item::{Item, TextItem};
 use super::keys::{DeclaredKeys, TableKeys, keys};
 use super::report::Problem;
 use super::table::{Name, Reported, Table, entries};
-use crate::proxy::HeaderEdits;
+use crate::proxy::{HEADER_PLACEHOLDERS, HeaderEdits, HeaderTemplate};
 
 /// Headers of one connection, or of the framing of one message: the proxy writes them itself.
 pub(super) const OWN: [&str; 8] = [
@@ -39,7 +39,7 @@ keys! {
     }
 }
 
-/// The keys of `request_headers`: those that `response_headers` has too.
+/// The keys of `request_headers`: those that `response_headers` has too. Values have placeholders.
 pub enum EditsKeys {}
 
 static EDITS: TableKeys =
@@ -81,7 +81,21 @@ fn edits(table: &Table<'_, ResponseEditsKeys>, direction: Direction) -> Option<H
     let set = table.set().with(|item| pairs(item, |name, item| pair(name, item, direction)));
     let help = "put the names in brackets: [\"server\"]";
     let remove = table.remove().with(|item| item.list_of(help, |item| removed(item, direction)));
-    Some(HeaderEdits { set: set.ok()?.unwrap_or_default(), remove: remove? })
+    let (mut edits, set) = (HeaderEdits { remove: remove?, ..HeaderEdits::default() }, set.ok()?);
+    for (name, value) in set.unwrap_or_default() {
+        match value {
+            SetValue::Constant(value) => edits.set.push((name, value)),
+            SetValue::Filled(template) => edits.filled.push((name, template)),
+        }
+    }
+    Some(edits)
+}
+
+/// The value of a header that is set.
+enum SetValue {
+    Constant(HeaderValue),
+    /// It is made of parts of the request.
+    Filled(HeaderTemplate),
 }
 
 /// Reads a table whose keys are names that the user chose.
@@ -94,13 +108,23 @@ pub(super) fn pairs<K, V>(
     pairs.into_iter().collect()
 }
 
-fn pair(key: &Name<'_>, item: Item<'_>, direction: Direction) -> Option<(HeaderName, HeaderValue)> {
+fn pair(key: &Name<'_>, item: Item<'_>, direction: Direction) -> Option<(HeaderName, SetValue)> {
     let name = name(key, item).filter(|name| may_be_edited(name, direction, "set", item, key.span.clone()));
     let value = item.string().and_then(|text| {
         if direction == Direction::Response {
             reject_variable(&text);
         }
-        value(&text)
+        let constant = value(&text)?;
+        if text.from_env || direction == Direction::Response {
+            return Some(SetValue::Constant(constant));
+        }
+        match HeaderTemplate::parse(&constant) {
+            Ok(template) => Some(template.map_or(SetValue::Constant(constant), SetValue::Filled)),
+            Err(unknown) => {
+                let problem = text.error(format!("`{{{unknown}}}` is no placeholder of a request header"));
+                text.reject(problem.help(format!("there are {HEADER_PLACEHOLDERS}")))
+            }
+        }
     });
     Some((name?, value?))
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use http::header::HeaderName;
 use http::uri::{InvalidUri, PathAndQuery, Uri};
 use http_body_util::BodyExt as _;
 use hyper::body::Body as _;
@@ -11,6 +12,7 @@ use super::client::ClientConnection;
 use super::consumer_forwarding::ConsumerForwarding;
 use super::forward::ForwardPlan;
 use super::forwarded::add_forwarded;
+use super::header_template::HeaderFacts;
 use super::hop::{normalize_length, remove_hop_by_hop, retain_announced_trailers, takes_trailers};
 use super::request_id::RequestId;
 use super::route_action::{HeaderEdits, Rewrite};
@@ -54,6 +56,7 @@ impl OutboundHead<'_> {
     pub fn prepare(&self, head: &mut RequestHead) -> Result<(), ForwardError> {
         let Self { client, plan, edits, protected, .. } = self;
         set_host_from_authority(head);
+        let filled = self.filled(head);
         let target = head.fields.contains(VIA).then(|| via::target(head));
         let rewritten = rewrite_target(head, plan.path.as_deref(), (self.rewrite, self.pattern));
         rewritten.map_err(|error| ForwardError::Target(error.into()))?;
@@ -89,8 +92,24 @@ impl OutboundHead<'_> {
         }
         // The edits of the operator come last, so that they can change what the proxy itself has set.
         edits.apply(fields);
+        for (name, value) in filled {
+            fields.remove(name);
+            if let Some(value) = value {
+                fields.push(FieldName::from(name), &value);
+            }
+        }
         retain_announced_trailers(fields, |name| !protected.may_be_trailer(name));
         Ok(())
+    }
+
+    /// The headers with parts of the request, which are read before the proxy changes its headers.
+    fn filled(&self, head: &RequestHead) -> Vec<(&HeaderName, Option<Vec<u8>>)> {
+        if self.edits.filled.is_empty() {
+            return Vec::new();
+        }
+        let forwarded = self.client_ip.forwarded_scheme(self.client.ip(), &head.fields);
+        let scheme = forwarded.unwrap_or(self.client.scheme());
+        self.edits.fill(&HeaderFacts { client: self.plan.client, scheme }, head)
     }
 
     /// Removes variants of protected headers, and headers about the client that only a trusted proxy may send.

@@ -39,8 +39,7 @@ pub fn protected_headers(gate: &Gate, actions: &[RouteAction]) -> HeaderScrub {
             Some(ForwardTarget { key: Some(key), .. }) => &key.parts[..],
             _ => &[],
         };
-        let edited = edits.remove.iter().chain(edits.set.iter().map(|(name, _)| name));
-        edited.chain(of_key.iter().filter_map(of_part))
+        edits.names().chain(of_key.iter().filter_map(of_part))
     });
     let of_authorization = actions.iter().filter_map(|action| action.target.authorization());
     let of_authorization = of_authorization.flat_map(|rule| rule.copy.iter().chain(&DESCRIBING));

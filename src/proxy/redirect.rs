@@ -173,7 +173,7 @@ impl LocationTemplate {
 }
 
 /// The port of a request by this scheme, as its client has named it.
-fn port(scheme: &str, head: &RequestHead) -> String {
+pub(super) fn port(scheme: &str, head: &RequestHead) -> String {
     let authority = head.uri.authority().map(http::uri::Authority::as_str);
     let named = authority.or_else(|| head.fields.get_str(HOST)).unwrap_or_default();
     let after_address = named.rsplit(']').next().unwrap_or_default();

@@ -9,9 +9,10 @@ use http::{HeaderValue, StatusCode};
 
 use super::authorization::{AuthorizationOrder, AuthorizationRule};
 use super::forward_auth::ForwardAuth;
+use super::header_template::{HeaderFacts, HeaderTemplate};
 use super::redirect::Redirect;
 use crate::gate::{DenyStatus, KeySpec, PathPattern, strip_prefix};
-use crate::http1::{FieldName, Fields};
+use crate::http1::{FieldName, Fields, RequestHead};
 use crate::upstream::{ForwardPolicy, HostRule, UpstreamId};
 
 /// The action of a route on its requests.
@@ -152,6 +153,8 @@ impl Default for Upgrades {
 pub struct HeaderEdits {
     /// Headers to set, replacing any value.
     pub set: Vec<(HeaderName, HeaderValue)>,
+    /// Headers of requests to set to parts of the request.
+    pub filled: Vec<(HeaderName, HeaderTemplate)>,
     /// Headers to remove.
     pub remove: Vec<HeaderName>,
 }
@@ -229,14 +232,14 @@ impl HeaderEdits {
     /// Whether this header is set or removed.
     #[must_use]
     pub fn affects(&self, name: &HeaderName) -> bool {
-        self.remove.contains(name) || self.set.iter().any(|(set, _)| set == name)
+        self.names().any(|known| known == name)
     }
 
     /// These changes, after those which keep headers of a request that an authorization server has set: a client could have
     /// them removed by naming them in `Connection`.
     #[must_use]
     pub fn keeping(&self, names: &[HeaderName], fields: &Fields) -> Self {
-        let mut edits = Self { set: Vec::new(), remove: self.remove.clone() };
+        let mut edits = Self { set: Vec::new(), ..self.clone() };
         for name in names.iter().filter(|name| !self.affects(name)) {
             let values: Vec<&[u8]> = fields.get_all(name).collect();
             match HeaderValue::from_bytes(&values.join(&b", "[..])) {
@@ -248,7 +251,27 @@ impl HeaderEdits {
         edits
     }
 
-    /// Makes the changes.
+    /// The names of the headers that are removed or set.
+    pub fn names(&self) -> impl Iterator<Item = &HeaderName> {
+        self.remove.iter().chain(self.set_names())
+    }
+
+    /// The names of the headers that are set.
+    pub fn set_names(&self) -> impl Iterator<Item = &HeaderName> {
+        let of_parts = self.filled.iter().map(|(name, _)| name);
+        self.set.iter().map(|(name, _)| name).chain(of_parts)
+    }
+
+    /// The values of the headers that are made of parts of the request. A header whose value the request lacks is removed.
+    pub(super) fn fill(
+        &self,
+        facts: &HeaderFacts,
+        head: &RequestHead,
+    ) -> Vec<(&HeaderName, Option<Vec<u8>>)> {
+        self.filled.iter().map(|(name, template)| (name, template.fill(facts, head))).collect()
+    }
+
+    /// Makes the changes whose values are constant.
     pub fn apply(&self, fields: &mut Fields) {
         for name in &self.remove {
             fields.remove(name);

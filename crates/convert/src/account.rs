@@ -15,16 +15,16 @@ pub(super) fn account(converted: &mut Converted) {
     let limits = converted.limits.iter().filter(|limit| routed.contains(&limit.name));
     let mut written: HashSet<FileLine> = limits.clone().flat_map(|limit| limit.uses.clone()).collect();
     written.extend(converted.routes.iter().flat_map(|route| route.uses.clone()));
-    let (mut remarked, mut blocks) = (HashSet::new(), HashSet::new());
+    let (mut remarked, mut blocks) = (HashSet::new(), HashMap::new());
     let mut lost = hidden(&converted.routes);
     for note in converted.notes_without_limits().chain(limits.flat_map(|limit| &limit.notes)) {
         if let Note::Origin(place, _) = note {
             written.insert(place.clone());
         }
     }
-    for Finding { place, is_of_block, is_lost, .. } in converted.findings() {
+    for Finding { place, is_of_block, is_lost, changes_behaviour, .. } in converted.findings() {
         if is_of_block {
-            blocks.insert(place.clone());
+            *blocks.entry(place.clone()).or_insert(false) |= changes_behaviour;
         }
         if is_lost {
             lost.insert(place.clone());
@@ -38,7 +38,9 @@ pub(super) fn account(converted: &mut Converted) {
         if written.contains(&place) && !is_lost {
             tally.converted += 1;
         } else if !remarked.contains(&place) {
-            let is_named = within.iter().any(|block| blocks.contains(block));
+            let mut named = within.iter().filter_map(|block| blocks.get(block)).peekable();
+            let is_named = named.peek().is_some();
+            let changes_behaviour = !is_named || named.any(|changes| *changes);
             converted.account.lost += usize::from(!is_named && !is_lost);
             let reason = if is_named {
                 "what it belongs to is not converted"
@@ -47,7 +49,8 @@ pub(super) fn account(converted: &mut Converted) {
             } else {
                 "ACCESS IS OPEN: the conversion lost this line. Write what it does yourself"
             };
-            converted.notes.push(Note::finding(&place, &text, reason));
+            let note = Note::finding(&place, &text, reason);
+            converted.notes.push(if changes_behaviour || is_lost { note } else { note.for_information() });
         }
     }
 }

@@ -13,12 +13,9 @@ pub(super) fn timeout(milliseconds: u64) -> Option<String> {
     (timeout != DEFAULT).then(|| shown(timeout))
 }
 
-/// The value of a timeout of so many milliseconds that has no default.
-pub(super) fn explicit(milliseconds: u64) -> String {
-    shown(milliseconds.clamp(1, LONGEST))
-}
-
-fn shown(milliseconds: u64) -> String {
+/// A timeout of so many milliseconds, from 1 ms to 24 h.
+pub(super) fn shown(milliseconds: u64) -> String {
+    let milliseconds = milliseconds.clamp(1, LONGEST);
     let whole = UNITS.iter().find(|(_, factor)| milliseconds.is_multiple_of(*factor));
     let (unit, factor) = whole.unwrap_or(&("ms", 1));
     format!("{}{unit}", milliseconds / factor)

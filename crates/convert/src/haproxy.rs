@@ -4,6 +4,7 @@ mod backends;
 mod conditions;
 mod criteria;
 mod limits;
+mod listeners;
 mod matches;
 mod remarks;
 mod restrictions;
@@ -11,29 +12,22 @@ mod rules;
 mod sections;
 
 use std::collections::HashSet;
-use std::fs::File;
 use std::path::Path;
 
 use self::backends::Backends;
 use self::conditions::{Acls, Conjunction, convertible};
 use self::limits::HaproxyLimits;
+use self::listeners::{Frontend, add_frontends, limit_process, listen};
 use self::matches::{
     Restricted, Selected, limited, matches, narrowed, selected, widest, without_repetitions,
 };
-use self::remarks::remark;
+use self::remarks::{redirects_to_https, remark};
 use self::restrictions::restrictions;
 use self::rules::{CountedRule, RuleMaker, SectionRules, action, denial, refusals, restricts};
 use self::sections::{Section, SectionLine, inherit, is_inherited};
-use super::model::{Converted, TomlListener, TomlRoute, TomlTarget};
+use super::model::{Converted, TomlRoute, TomlTarget};
 use super::note::{FileLine, Note, SyntaxError};
 use super::source::SourceFile;
-
-/// The consequence of a second section with listeners, which applies to all of them.
-const ALL_LISTENERS: &str = "ACCESS IS OPEN on all listeners: they all serve the routes of all sections, those of earlier sections first. \
-                             Serve sections that only some clients may reach by another process";
-
-/// The most connections that a listener can have.
-const MOST_CONNECTIONS: u64 = 10_000_000;
 
 /// The state of the conversion of sections.
 struct HaproxyConverter<'s> {
@@ -65,7 +59,7 @@ pub(super) fn convert(files: &[SourceFile<'_>]) -> Result<Converted, SyntaxError
     let rules = RuleMaker { limits: HaproxyLimits::new(&sections) };
     let backends = Backends::default();
     let mut maker = HaproxyConverter { sections: &sections, rules, backends, used: HashSet::new() };
-    let mut frontends = 0;
+    let mut frontends: Vec<Frontend<'_>> = Vec::new();
     for section in &sections {
         match section.kind() {
             "global" => converted.notes.extend(section.lines.iter().filter_map(remarks::of_process)),
@@ -76,17 +70,15 @@ pub(super) fn convert(files: &[SourceFile<'_>]) -> Result<Converted, SyntaxError
             "frontend" | "listen" => {
                 let (routes, notes) = maker.frontend(section);
                 converted.notes.extend(notes);
-                frontends += usize::from(!routes.is_empty());
-                if frontends > 1 && !routes.is_empty() {
-                    converted.notes.push(section.header.finding(ALL_LISTENERS));
-                }
-                listen(section, directory, &mut converted);
-                converted.routes.extend(routes);
+                let addresses = listen(section, directory, &mut converted);
+                frontends.push(Frontend { section, addresses, routes });
             }
             "backend" => {}
             _ => converted.notes.push(section.header.finding("tidegate has no counterpart").of_block()),
         }
     }
+    add_frontends(frontends, &mut converted);
+    limit_process(&sections, &mut converted);
     converted.notes.extend(maker.unused());
     let (routes, notes) = without_repetitions(std::mem::take(&mut converted.routes));
     converted.routes = routes;
@@ -125,15 +117,37 @@ impl<'s> HaproxyConverter<'s> {
             lines.any(|line| line.word(0) == "server" || action(line).is_some())
         };
         let reason = "no route that was converted goes to this backend";
-        unused.filter(has_more).map(|section| section.header.finding(reason).of_block()).collect()
+        let is_named = |section: &Section| {
+            let mut lines = self.sections.iter().flat_map(|other| &other.lines);
+            lines.any(|line| {
+                matches!(line.word(0), "use_backend" | "default_backend") && line.word(1) == section.name()
+            })
+        };
+        let note = |section: &Section| {
+            let note = section.header.finding(reason).of_block();
+            if is_named(section) { note } else { note.for_information() }
+        };
+        unused.filter(has_more).map(note).collect()
     }
 
     /// The routes of a section with listeners; its notes, if it has no routes.
     fn frontend(&mut self, section: &'s Section) -> (Vec<TomlRoute>, Vec<Note>) {
         let mut own = self.rules.rules(section);
         let mut routes = own.refused.clone();
+        routes.extend(section.lines.iter().filter_map(|line| {
+            let location = "https://{host}{path_and_query}".to_owned();
+            Some(TomlRoute {
+                notes: vec![line.origin()],
+                scheme: Some("http"),
+                path: "/*".to_owned(),
+                target: TomlTarget::Redirect { status: redirects_to_https(line)?, location },
+                ..TomlRoute::default()
+            })
+        }));
         // The connections of listeners are limited where these are converted.
-        let lines = section.lines.iter().filter(|line| line.word(0) != "maxconn");
+        let is_of_listener =
+            |line: &SectionLine| line.word(0) == "maxconn" || line.begins(&["timeout", "tunnel"]);
+        let lines = section.lines.iter().filter(|line| !is_of_listener(line));
         let mut notes: Vec<Note> = lines.filter_map(remark).chain(own.notes.iter().cloned()).collect();
         for line in section.find(&["use_backend"]) {
             let alternatives = self.counted(section, line, &mut own, &mut notes);
@@ -305,76 +319,5 @@ fn add_routes(routes: &mut Vec<TomlRoute>, added: Vec<TomlRoute>) {
     for mut route in added {
         route.notes.retain(|note| !routes.iter().any(|earlier| earlier.notes.contains(note)));
         routes.push(route);
-    }
-}
-
-/// Adds the listeners of a section.
-fn listen(section: &Section, directory: &Path, converted: &mut Converted) {
-    let before = converted.listeners.len();
-    for line in section.find(&["bind"]) {
-        for address in line.word(1).split(',') {
-            let address = match address.rsplit_once(':') {
-                Some(("" | "*", port)) => format!("0.0.0.0:{port}"),
-                Some(("::", port)) => format!("[::]:{port}"),
-                _ => address.to_owned(),
-            };
-            if address.parse::<std::net::SocketAddr>().is_err() {
-                converted.notes.push(line.finding("tidegate listens on IP addresses with a port"));
-                continue;
-            }
-            let mut listener = TomlListener { address, ..TomlListener::default() };
-            listener.proxy_protocol = line.words.iter().any(|word| word == "accept-proxy");
-            listener.notes.extend(listener.proxy_protocol.then(|| line.origin()));
-            if line.words.iter().any(|word| word == "ssl") {
-                tls(line, directory, &mut listener);
-            }
-            if converted.listeners.iter().all(|known| known.address != listener.address) {
-                converted.listeners.push(listener);
-            }
-        }
-    }
-    let limits: Vec<&SectionLine> = section.find(&["maxconn"]).filter(|line| line.word(1) != "0").collect();
-    if let Some((last, earlier)) = limits.split_last() {
-        limit_connections(last, &mut converted.listeners[before..], &mut converted.notes);
-        converted.notes.extend(earlier.iter().map(|line| line.finding("a later line replaces it")));
-    }
-}
-
-/// Sets the most connections of the listener of a section. Those of several listeners are not limited together.
-fn limit_connections(line: &SectionLine, listeners: &mut [TomlListener], notes: &mut Vec<Note>) {
-    let most = line.word(1).parse().ok().filter(|most| *most <= MOST_CONNECTIONS);
-    if let ([listener], Some(most)) = (listeners, most) {
-        listener.max_connections = Some(most);
-        let text = "HAProxy lets further connections wait until others end; tidegate closes them, or idle ones in their place.";
-        listener.notes.extend([line.origin(), Note::text(text)]);
-    } else {
-        let reason = format!(
-            "each listener has its own `max_connections`, up to {MOST_CONNECTIONS}: set it in `[[listeners]]`"
-        );
-        notes.push(line.finding(reason));
-    }
-}
-
-/// Adds the certificates of a `bind` line, each of which is one file with its key.
-fn tls(line: &SectionLine, directory: &Path, listener: &mut TomlListener) {
-    let files = line.words.windows(2).filter(|pair| pair[0] == "crt").map(|pair| directory.join(&pair[1]));
-    if line.after("crt-list").is_some() {
-        let reason =
-            "tidegate reads no list of certificates: add `tls` to the listener, which has no TLS yet";
-        listener.notes.push(line.finding(reason));
-    }
-    if line.after("verify") == Some("optional") {
-        let reason = "client certificates are not checked yet: set `client_ca` of the listener's `tls`";
-        listener.notes.push(line.finding(reason));
-    }
-    for file in files {
-        let name = file.display().to_string();
-        match File::open(&file) {
-            Ok(_) if file.is_file() => listener.certificates.push((name.clone(), name)),
-            _ => {
-                let reason = format!("{name} is no file that can be read here: add `tls` to the listener");
-                listener.notes.push(line.finding(reason));
-            }
-        }
     }
 }

@@ -1,5 +1,6 @@
 //! Converts declarative configurations of Kong.
 
+mod bodies;
 mod entities;
 mod plugins;
 mod restrictions;
@@ -8,6 +9,7 @@ use self::entities::all_routes;
 use self::plugins::{PluginScope, Plugins};
 use self::restrictions::restrictions;
 use super::document::{DocNode, documents};
+use super::duration::{shown, timeout};
 use super::model::{
     Condition, ConditionKind, Converted, Test, TomlRoute, TomlTarget, TomlUpstream, UniqueNames,
 };
@@ -85,21 +87,23 @@ impl<'d> Services<'d> {
         let mut upstream = TomlUpstream { name: name.clone(), ..TomlUpstream::default() };
         upstream.notes.push(service.origin(&format!("service {name}")));
         let known = [
-            "enabled", "host", "name", "path", "plugins", "port", "protocol", "retries", "routes", "tags",
+            "connect_timeout",
+            "read_timeout",
+            "write_timeout",
+            "enabled",
+            "host",
+            "name",
+            "path",
+            "plugins",
+            "port",
+            "protocol",
+            "retries",
+            "routes",
+            "tags",
             "url",
         ];
         upstream.notes.extend(service.remarks(&known));
-        let written = || {
-            let protocol = text("protocol").unwrap_or("http");
-            let port = text("port")
-                .map_or_else(|| if protocol == "https" { "443" } else { "80" }.to_owned(), str::to_owned);
-            format!(
-                "{protocol}://{}:{port}{}",
-                text("host").unwrap_or("127.0.0.1"),
-                text("path").unwrap_or("")
-            )
-        };
-        let url = text("url").map_or_else(written, str::to_owned);
+        let url = text("url").map_or_else(|| written_url(service), str::to_owned);
         let (scheme, rest) = url.split_once("://").unwrap_or(("http", &url));
         let scheme = match scheme {
             "grpc" => {
@@ -121,6 +125,7 @@ impl<'d> Services<'d> {
             Some(group) => add_targets(group, (scheme, path), &mut upstream),
             None => upstream.servers.push((format!("{scheme}://{authority}{path}"), 1)),
         }
+        set_timeouts(service, &mut upstream);
         upstream.retries = service.get("retries").number().map(|retries| retries.min(5));
         let name = (!upstream.servers.is_empty()).then_some(name);
         if name.is_some() {
@@ -128,6 +133,28 @@ impl<'d> Services<'d> {
         }
         self.made.push((std::ptr::from_ref(service), name.clone()));
         name
+    }
+}
+
+/// The URL of a service that has only its parts.
+fn written_url(service: &DocNode) -> String {
+    let text = |key: &str| service.get(key).text();
+    let protocol = text("protocol").unwrap_or("http");
+    let port =
+        text("port").map_or_else(|| if protocol == "https" { "443" } else { "80" }.to_owned(), str::to_owned);
+    format!("{protocol}://{}:{port}{}", text("host").unwrap_or("127.0.0.1"), text("path").unwrap_or(""))
+}
+
+/// Sets the timeouts of a service. The default of those for reading and writing is a minute, as in tidegate.
+fn set_timeouts(service: &DocNode, upstream: &mut TomlUpstream) {
+    let time = |key: &str| service.get(key).number().filter(|time| *time > 0);
+    let connect = time("connect_timeout").map(|time| ("connect_timeout", shown(time)));
+    upstream.timeouts.extend(connect);
+    upstream.timeout = time("read_timeout").and_then(timeout);
+    let write = service.get("write_timeout");
+    if write.is_present() && time("write_timeout") != Some(time("read_timeout").unwrap_or(60_000)) {
+        let reason = "`stall_timeout` is that of `read_timeout`, and also bounds writes to the server";
+        upstream.notes.push(write.finding(&format!("write_timeout: {}", write.text().unwrap_or("")), reason));
     }
 }
 
@@ -143,7 +170,9 @@ fn add_targets(group: &DocNode, (scheme, path): (&str, &str), upstream: &mut Tom
     if group.get("algorithm").text() == Some("least-connections") {
         upstream.balance = Some("least_requests".to_owned());
     }
-    upstream.notes.extend(group.remarks(&["name", "targets", "algorithm", "tags"]));
+    let hash = (group.get("hash_on").text() == Some("none")).then_some("hash_on");
+    let known: Vec<&str> = ["name", "targets", "algorithm", "tags"].into_iter().chain(hash).collect();
+    upstream.notes.extend(group.remarks(&known));
 }
 
 /// The routes of a file, in the order in which Kong prefers them.

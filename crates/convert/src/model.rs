@@ -1,6 +1,6 @@
 //! The result of a conversion, whatever the origin, before it is written as TOML.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use super::note::{FileLine, Finding, Note};
 use super::restrictions::{Account, Restriction};
@@ -42,6 +42,8 @@ pub struct Converted {
 pub(super) struct TomlListener {
     pub notes: Vec<Note>,
     pub address: String,
+    /// `name`, if routes select it.
+    pub name: Option<String>,
     /// Files with certificates and their keys.
     pub certificates: Vec<(String, String)>,
     /// A file with the authorities of client certificates, if they are required.
@@ -51,6 +53,8 @@ pub(super) struct TomlListener {
     pub max_connections: Option<u64>,
     /// `serve`, where it is not the default.
     pub serves: Option<&'static str>,
+    /// Timeouts by their keys, such as `idle_timeout`, where they are not the default.
+    pub timeouts: BTreeMap<&'static str, String>,
 }
 
 /// `[client_ip]`; empty values are left out.
@@ -131,8 +135,12 @@ pub(super) struct TomlUpstream {
     pub max_connections: Option<u64>,
     /// `response_timeout` and `stall_timeout`, such as `"30s"`, where they are not the default.
     pub timeout: Option<String>,
+    /// Other timeouts by their keys, such as `connect_timeout`, where they are not the default.
+    pub timeouts: BTreeMap<&'static str, String>,
     /// The path of health checks.
     pub health_path: Option<String>,
+    /// Other keys of `health`, with values that are TOML.
+    pub health: BTreeMap<&'static str, String>,
     /// Ejection after so many failures, for so many seconds.
     pub eject: Option<(u64, u64)>,
     pub speaks_h2: bool,

@@ -8,6 +8,7 @@ mod locations;
 mod patterns;
 mod remarks;
 mod restrictions;
+mod rewrites;
 mod routes;
 mod scope;
 mod servers;
@@ -17,11 +18,13 @@ mod tree;
 mod upstreams;
 mod variants;
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::path::Path;
 
 use ipnet::IpNet;
 
+use self::headers::ServerVariables;
 use self::limits::NginxLimits;
 pub(super) use self::limits::{MOST_IN_FLIGHT, rate};
 pub(super) use self::patterns::{literal, paths_of_regex, start_of_regex};
@@ -30,7 +33,7 @@ use self::restrictions::{AppliedRestrictions, restrictions};
 use self::routes::RouteMaker;
 pub(super) use self::routes::size;
 use self::scope::{Scope, is_restricted};
-use self::servers::{Server, Servers};
+use self::servers::{Server, Servers, ServersOfListener};
 pub(super) use self::template::redirect_location;
 pub(super) use self::timeouts::milliseconds;
 use self::tree::{Directive, Tree};
@@ -60,15 +63,16 @@ pub(super) fn convert(files: &[SourceFile<'_>]) -> Result<Converted, SyntaxError
     converted.notes.splice(0..0, tree.notes);
     converted.notes.extend(remarks(block));
     let scope = Scope::default().within(block);
-    let servers = Servers::of(block, directory);
+    let mut servers = Servers::of(block, directory);
     converted.client_ip = client_ip(block);
     let mut maker = RouteMaker {
         limits: NginxLimits::new(block),
         upstreams: Upstreams::new(block),
         applied: AppliedRestrictions::default(),
         asked: Vec::new(),
+        variables: ServerVariables::default(),
     };
-    add_routes(&mut converted, &servers, &mut maker, &scope);
+    add_routes(&mut converted, &mut servers, &mut maker, &scope);
     converted.notes.extend(maker.applied.notes(block, "no location that was converted has it"));
     let outside = block.iter().filter(|directive| matches!(&*directive.name, "location" | "return"));
     let reason = "it is in no server: convert the file that includes this one";
@@ -108,72 +112,83 @@ pub(super) fn may_restrict(snippet: &str) -> bool {
     !directives.is_ok_and(|directives| directives.iter().all(is_harmless))
 }
 
-/// Adds the routes of all servers: exact hosts first, then longer wildcards before shorter ones, then the default server.
+/// Adds the routes of all servers, for each listener by itself if their servers differ.
 fn add_routes<'d>(
     converted: &mut Converted,
-    Servers { all: servers, listeners, .. }: &Servers<'d>,
+    servers: &mut Servers<'d>,
     maker: &mut RouteMaker<'d>,
     scope: &Scope<'d>,
 ) {
-    let mut by_host: Vec<(bool, usize, String, Vec<TomlRoute>)> = Vec::new();
-    let mut defaults: Vec<(&Server<'_>, Vec<TomlRoute>)> = Vec::new();
-    let hosts: Vec<&String> = servers.iter().flat_map(|server| &server.hosts).collect();
-    // A name of the default server that another server's wildcard covers.
-    let is_covered = |host: &str| {
-        let suffixes = hosts.iter().filter_map(|other| other.strip_prefix('*'));
-        suffixes.into_iter().any(|suffix| host.ends_with(suffix) && host != format!("*{suffix}"))
-    };
-    for (number, server) in servers.iter().enumerate() {
-        if let Some(note) = redirect(server.directive, servers.len()) {
-            converted.notes.push(note);
-            continue;
-        }
-        let routes = maker.server(server, scope, number);
-        converted.notes.extend(server.exposed(listeners));
+    let groups = servers.by_listener();
+    let mut routes = Vec::new();
+    for (number, server) in servers.all.iter().enumerate() {
+        routes.push(maker.server(server, scope, number));
         converted.notes.extend(server.notes.iter().cloned());
-        let is_first_default = server.is_default && defaults.is_empty();
-        let own = server.hosts.iter().filter(|host| !is_first_default || is_covered(host));
-        for (repetition, host) in own.enumerate() {
-            let length = usize::MAX - host.len();
-            let routes = if repetition == 0 { routes.clone() } else { repeated(&routes, server) };
-            by_host.push((host.starts_with('*'), length, host.clone(), routes));
+        if !groups.iter().any(|group| group.servers.contains(&number)) {
+            let reason = "none of its addresses is one of tidegate: its routes are left out";
+            converted.notes.push(server.directive.finding(reason).of_block().lost());
         }
-        if server.is_default {
-            defaults.push((server, routes));
-        } else if server.hosts.is_empty() {
+        let is_default = groups.iter().any(|group| group.default == Some(number));
+        if !is_default && server.hosts.is_empty() {
             let reason =
                 "it has no name that a route can have, and is no default server: its routes are left out";
             converted.notes.push(server.directive.finding(reason).of_block().lost());
         }
     }
+    let mut written = HashSet::new();
+    for group in groups {
+        let of_group = routes_of(&group, &servers.all, &routes, &mut written);
+        converted.routes.extend(
+            of_group.into_iter().map(|route| TomlRoute { listener: group.listener.clone(), ..route }),
+        );
+    }
+}
+
+/// The routes of servers of one listener: exact hosts first, then longer wildcards before shorter ones, then the default server.
+/// `written` are the numbers of servers whose notes are written already.
+fn routes_of(
+    group: &ServersOfListener,
+    servers: &[Server<'_>],
+    routes: &[Vec<TomlRoute>],
+    written: &mut HashSet<usize>,
+) -> Vec<TomlRoute> {
+    let of_group = || group.servers.iter().map(|number| (*number, &servers[*number]));
+    let hosts: Vec<&String> = of_group().flat_map(|(_, server)| &server.hosts).collect();
+    // A name of the default server that another server's wildcard covers.
+    let is_covered = |host: &str| {
+        let suffixes = hosts.iter().filter_map(|other| other.strip_prefix('*'));
+        suffixes.into_iter().any(|suffix| host.ends_with(suffix) && host != format!("*{suffix}"))
+    };
+    let mut made = |number: usize| {
+        let is_first = written.insert(number);
+        if is_first { routes[number].clone() } else { repeated(&routes[number], &servers[number]) }
+    };
+    let mut by_host: Vec<(bool, usize, String, Vec<TomlRoute>)> = Vec::new();
+    for (number, server) in of_group() {
+        let is_default = group.default == Some(number);
+        for host in server.hosts.iter().filter(|host| !is_default || is_covered(host)) {
+            by_host.push((host.starts_with('*'), usize::MAX - host.len(), host.clone(), made(number)));
+        }
+    }
     // A sort that keeps the order of equal ones; the length counts for wildcards only.
     by_host.sort_by_key(|(is_wildcard, length, ..)| (*is_wildcard, if *is_wildcard { *length } else { 0 }));
+    let mut all = Vec::new();
     for (_, _, host, mut routes) in by_host {
         if routes.last().is_none_or(|route| route.path != "/*") {
             let notes = vec![Note::text("nginx has no location for other paths of this host.")];
             routes.push(TomlRoute { notes, path: "/*".to_owned(), ..TomlRoute::default() });
         }
-        converted
-            .routes
-            .extend(routes.into_iter().map(|route| TomlRoute { host: Some(host.clone()), ..route }));
+        all.extend(routes.into_iter().map(|route| TomlRoute { host: Some(host.clone()), ..route }));
     }
-    converted.routes.extend(servers.iter().filter_map(lost_hosts));
-    let mut defaults = defaults.into_iter();
-    if let Some((_, routes)) = defaults.next() {
-        converted.routes.extend(routes);
-    }
-    for (other, _) in defaults {
-        let reason = "routes of tidegate are the same for all listeners: requests for unknown hosts get the routes of the \
-                      first default server on this port, too";
-        let note = other.directive.finding(reason);
-        converted.notes.push(if other.hosts.is_empty() { note.of_block().lost() } else { note });
-    }
+    let others = of_group().filter(|(number, _)| group.default != Some(*number));
+    all.extend(others.filter_map(|(_, server)| lost_hosts(server)));
+    all.extend(group.default.into_iter().flat_map(made));
+    all
 }
 
 /// A route for the hosts of a server that can't be converted, if it restricts access. They are matched after all others.
 fn lost_hosts(server: &Server<'_>) -> Option<TomlRoute> {
-    let is_lost = server.has_lost_names && !server.is_default;
-    if !is_lost || !is_restricted(server.directive.directives()) {
+    if !server.has_lost_names || !is_restricted(server.directive.directives()) {
         return None;
     }
     let reason = "it restricts access for hosts that are not converted: requests for hosts without a route of their own get 501 \
@@ -188,27 +203,11 @@ fn repeated(routes: &[TomlRoute], server: &Server<'_>) -> Vec<TomlRoute> {
         routes.iter().map(|route| TomlRoute { notes: Vec::new(), ..route.clone() }).collect();
     if let Some(first) = routes.first_mut() {
         let place = &server.directive.place;
-        first.notes.push(Note::text(format!("{place}: the same routes for another name of this server.")));
+        first.notes.push(Note::text(format!(
+            "{place}: the same routes for another name or listener of this server."
+        )));
     }
     routes
-}
-
-/// A note on a server that only redirects, such as from `http` to `https`.
-fn redirect(server: &Directive, servers: usize) -> Option<Note> {
-    fn returned(of: &Directive) -> Option<&Directive> {
-        of.directives().iter().find(|inner| inner.name == "return")
-    }
-    let locations = || server.directives().iter().filter(|inner| inner.name == "location");
-    let forwards = locations().flat_map(Directive::directives).any(|inner| inner.name == "proxy_pass");
-    // Other locations are those for certificates.
-    let rest = locations().find(|location| location.args == ["/"] && !forwards);
-    let returned = returned(server).or_else(|| returned(rest?))?;
-    let is_redirect = returned.arg(0).starts_with("30") || returned.arg(0).starts_with("http");
-    (servers > 1 && is_redirect && returned.args.iter().any(|arg| arg.contains('$'))).then(|| {
-        let reason = "ACCESS IS OPEN over plain HTTP if this redirects to HTTPS: the listener of this server serves the routes of the \
-                      others. Write redirect_to_https = true there, or leave it out";
-        Note::finding(&server.place, &returned.text(), reason).of_block().lost()
-    })
 }
 
 /// `[client_ip]`, from the directives of the module `realip`, which apply to all servers here.
@@ -250,4 +249,44 @@ fn client_ip(block: &[Directive]) -> TomlClientIp {
         client_ip.notes.push(Note::text(text));
     }
     client_ip
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use crate::{SourceFile, SourceFormat, convert};
+
+    /// The listener, the host, the path and the target of each route.
+    fn routes(text: &str) -> Vec<String> {
+        let file = SourceFile { name: "f", text, directory: Path::new("") };
+        let converted = convert(SourceFormat::Nginx, &[file]).unwrap();
+        assert!(converted.findings().iter().all(|it| !it.changes_behaviour), "{:?}", converted.findings());
+        let or_any = |text: &Option<String>| text.clone().unwrap_or_else(|| "any".to_owned());
+        let shown = converted.routes.iter().map(|it| {
+            let target = format!("{:?}", it.target);
+            let target = target.split('"').nth(1).unwrap_or(&target).to_owned();
+            format!("{} {} {} {target}", or_any(&it.listener), or_any(&it.host), it.path)
+        });
+        shown.collect()
+    }
+
+    #[test]
+    fn servers_are_served_on_their_own_addresses_only() {
+        let redirect = "server { listen 80; server_name _; return 301 https://$host$request_uri; }";
+        let secure = "server { listen 443 ssl; server_name a.test; location / { proxy_pass http://a; } }";
+        assert_eq!(
+            routes(&format!("{redirect} {secure}")),
+            ["port-80 any /* https://{host}{path_and_query}", "port-443 any /* http://a",]
+        );
+        let both = "server { listen 80; listen 81; server_name b.test; location / { proxy_pass http://b; } }";
+        let other = "server { listen 81 default_server; location / { proxy_pass http://c; } }";
+        assert_eq!(
+            routes(&format!("{both} {other}")),
+            ["port-80 any /* http://b", "port-81 b.test /* http://b", "port-81 any /* http://c"]
+        );
+        // One set of routes, if all addresses have the same servers.
+        let all = "server { listen 80; listen [::]:80; listen 8080; location / { proxy_pass http://a; } }";
+        assert_eq!(routes(all), ["any any /* http://a"]);
+    }
 }

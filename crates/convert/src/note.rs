@@ -22,7 +22,7 @@ impl Display for FileLine {
     }
 }
 
-/// A line of the origin that is not converted, or not completely.
+/// A remark on a line of the origin: it is not converted, or not completely.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
     /// Where it is.
@@ -31,6 +31,8 @@ pub struct Finding {
     pub text: String,
     /// Why, and what to do instead.
     pub reason: String,
+    /// Whether requests are served differently than by the origin. If not, the remark is for information.
+    pub changes_behaviour: bool,
     /// Whether it is about all that is in the line's block.
     pub(crate) is_of_block: bool,
     /// Whether the line, or what is in its block, is lost for some requests, also if the output has it for others.
@@ -73,7 +75,23 @@ impl Note {
             text = text.chars().take(LONGEST - 1).chain(['…']).collect();
         }
         let (place, reason) = (place.clone(), reason.into());
-        Self::Finding(Finding { place, text, reason, is_of_block: false, is_lost: false })
+        Self::Finding(Finding {
+            place,
+            text,
+            reason,
+            changes_behaviour: true,
+            is_of_block: false,
+            is_lost: false,
+        })
+    }
+
+    /// The same, about a line that changes nothing about how requests are served: it is only for information.
+    #[must_use]
+    pub fn for_information(self) -> Self {
+        match self {
+            Self::Finding(finding) => Self::Finding(Finding { changes_behaviour: false, ..finding }),
+            other => other,
+        }
     }
 
     /// The same, about all that is in the line's block.
@@ -100,7 +118,8 @@ impl Display for Note {
         match self {
             Self::Text(text) => f.write_str(text),
             Self::Origin(place, text) => write!(f, "{place}: {text}"),
-            Self::Finding(finding) => write!(f, "NOT CONVERTED {finding}"),
+            Self::Finding(finding) if finding.changes_behaviour => write!(f, "NOT CONVERTED {finding}"),
+            Self::Finding(finding) => write!(f, "FOR INFORMATION {finding}"),
         }
     }
 }

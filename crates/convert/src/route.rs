@@ -6,11 +6,22 @@ use ipnet::IpNet;
 
 use super::note::{FileLine, Note};
 
+/// Whether the value of a request header has no text that would be a placeholder.
+pub(super) fn is_literal(text: &str) -> bool {
+    text.match_indices('{').all(|(at, _)| {
+        let after = &text[at + 1..];
+        let end = after.find(|c: char| !(c.is_ascii_lowercase() || c == '_')).unwrap_or(after.len());
+        end == 0 || !after[end..].starts_with('}')
+    })
+}
+
 /// `[[routes]]`.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TomlRoute {
     pub notes: Vec<Note>,
     pub name: Option<String>,
+    /// `listener`, where it is a condition.
+    pub listener: Option<String>,
     /// `scheme`, where it is a condition.
     pub scheme: Option<&'static str>,
     pub host: Option<String>,
@@ -183,7 +194,8 @@ impl TomlRoute {
 
     /// Whether it selects the same requests as another route.
     pub fn selects_the_same(&self, other: &Self) -> bool {
-        (self.scheme, &self.host, &self.path) == (other.scheme, &other.host, &other.path)
+        (self.scheme, &self.listener, &self.host, &self.path)
+            == (other.scheme, &other.listener, &other.host, &other.path)
             && self.methods == other.methods
             && self.conditions == other.conditions
     }
@@ -204,6 +216,7 @@ impl TomlRoute {
             routes.push(Self {
                 notes: vec![note],
                 scheme: self.scheme,
+                listener: self.listener.clone(),
                 host: self.host.clone(),
                 path: self.path.clone(),
                 methods: self.methods.clone(),

@@ -1,16 +1,19 @@
 //! Converts dynamic configurations of Traefik, in YAML or TOML.
 
 mod authorization;
+mod entry_points;
 mod middlewares;
 mod restrictions;
 mod rule;
 
 use std::path::Path;
 
+use self::entry_points::EntryPoints;
 use self::middlewares::Middlewares;
 use self::restrictions::restrictions;
 use self::rule::{alternatives, widest};
 use super::document::{DocNode, documents};
+use super::duration::shown;
 use super::model::{Converted, TomlRoute, TomlTarget, TomlUpstream, UniqueNames};
 use super::note::{Note, SyntaxError};
 use super::source::SourceFile;
@@ -33,20 +36,20 @@ pub(super) fn convert(files: &[SourceFile<'_>]) -> Result<Converted, SyntaxError
 pub(super) fn of_dynamic(root: &DocNode) -> Converted {
     let mut converted = Converted { restrictions: restrictions(root), ..Converted::default() };
     let http = root.get("http");
-    converted.notes.extend(root.remarks_for(&["http"], foreign(root)));
+    converted.notes.extend(root.remarks_for(&["http", "tls"], foreign(root)));
+    converted.notes.extend(of_tls(root.get("tls")));
     converted.notes.extend((!root.items().is_empty()).then(|| root.finding("list", foreign(root))));
     converted.notes.extend(http.remarks(&["routers", "services", "middlewares"]));
     let routers = http.get("routers");
     let mut maker = RouterConverter {
-        routers,
         middlewares: Middlewares::new(http.get("middlewares"), routers),
         services: TraefikServices::new(http.get("services")),
     };
-    let mut found: Vec<(u64, Vec<TomlRoute>)> = Vec::new();
+    let mut found: Vec<(u64, &DocNode, Vec<TomlRoute>)> = Vec::new();
     let mut lost: Vec<&(String, DocNode)> = Vec::new();
     for entry @ (name, router) in routers.entries() {
         match maker.routes(name, router) {
-            Ok(made) => found.push((priority(router), made)),
+            Ok(made) => found.push((priority(router), router, made)),
             Err(note) => {
                 converted.notes.push(note);
                 lost.push(entry);
@@ -57,14 +60,21 @@ pub(super) fn of_dynamic(root: &DocNode) -> Converted {
         converted.notes.extend(maker.middlewares.lost(name, router.get("middlewares"), 0));
     }
     // The sort keeps the order of routers with the same priority.
-    found.sort_by_key(|(priority, _)| std::cmp::Reverse(*priority));
-    converted.routes.extend(found.into_iter().flat_map(|(_, routes)| routes));
+    found.sort_by_key(|(priority, ..)| std::cmp::Reverse(*priority));
+    let points = EntryPoints::of(routers);
+    converted.routes.extend(found.into_iter().flat_map(|(_, entry, routes)| points.routes(entry, routes)));
+    converted.listeners = points.listeners();
     converted.notes.extend(maker.middlewares.unused());
     converted.limits.append(&mut maker.middlewares.limits);
     converted.upstreams.append(&mut maker.services.upstreams);
-    let text = "Addresses of clients, certificates and entry points are in Traefik's static configuration: write `listen`, and \
-                `trusted_proxies` of `[client_ip]` behind other proxies.";
+    let text = "Addresses of clients, certificates and entry points are in Traefik's static configuration: write `listen`, or correct \
+                the addresses of `[[listeners]]`, and write `trusted_proxies` of `[client_ip]` behind other proxies.";
     converted.notes.push(Note::text(text));
+    if converted.routes.iter().any(|route| route.scheme == Some("https")) {
+        let text = "NO TLS YET: Traefik serves routers with `tls` over TLS only. Add tls = { certificates = [{ cert = …, key = … }] } or \
+                    tls = { acme = true } to a listener.";
+        converted.notes.push(Note::text(text));
+    }
     converted
 }
 
@@ -88,7 +98,6 @@ fn priority(router: &DocNode) -> u64 {
 
 /// Makes the routes of routers, with the limits and upstreams that they name.
 struct RouterConverter<'d> {
-    routers: &'d DocNode,
     middlewares: Middlewares<'d>,
     services: TraefikServices<'d>,
 }
@@ -125,12 +134,12 @@ impl RouterConverter<'_> {
         ];
         base.notes.extend(router.remarks(&known));
         self.set_target(router, &mut base);
-        base.notes.extend(exposed(router, self.routers));
+        base.scheme = router.get("tls").is_present().then_some("https");
         let prefixes = self.middlewares.apply(name, router.get("middlewares"), &mut base);
         if let Some((status, note)) = base.https_redirect.take() {
             base.notes.push(note);
             // A router with TLS has no requests by plain HTTP, and one without TLS no others.
-            if !router.get("tls").is_present() {
+            if base.scheme.is_none() {
                 let location = "https://{host}{path_and_query}".to_owned();
                 (base.scheme, base.target) = (Some("http"), TomlTarget::Redirect { status, location });
             }
@@ -170,24 +179,6 @@ impl RouterConverter<'_> {
             route.target = TomlTarget::missing();
         }
     }
-}
-
-/// Notes on listeners that serve a router on which Traefik does not.
-fn exposed(router: &DocNode, routers: &DocNode) -> Vec<Note> {
-    let mut notes = Vec::new();
-    let points = router.get("entryPoints");
-    let is_other = |(_, other): &(String, DocNode)| other.get("entryPoints").texts() != points.texts();
-    if !points.items().is_empty() && routers.entries().iter().any(is_other) {
-        let reason = "ACCESS IS OPEN on all listeners: they all serve this route. Serve routes that only some clients may reach by \
-                      another process";
-        notes.push(points.finding("entryPoints", reason));
-    }
-    let tls = router.get("tls");
-    if tls.is_present() {
-        let reason = "ACCESS IS OPEN over plain HTTP: Traefik serves this router with TLS only. Leave out listeners without `tls`";
-        notes.push(tls.finding("tls", reason));
-    }
-    notes
 }
 
 /// A route that removes one of these prefixes from paths: routes for the paths that have it, and one for all others.
@@ -274,6 +265,9 @@ impl<'d> TraefikServices<'d> {
 fn add_server(server: &DocNode, upstream: &mut TomlUpstream) {
     let url = server.get("url").text().unwrap_or("").trim_end_matches('/');
     upstream.notes.extend(server.remarks(&["preservePath", "url", "weight"]));
+    let of_h2c = url.strip_prefix("h2c://").map(|rest| format!("http://{rest}"));
+    upstream.speaks_h2 |= of_h2c.is_some();
+    let url = of_h2c.as_deref().unwrap_or(url);
     if !(url.starts_with("http://") || url.starts_with("https://")) {
         let reason = "the URL of a server begins with `http://` or `https://`";
         upstream.notes.push(server.finding(&format!("url: {url}"), reason));
@@ -306,14 +300,68 @@ fn add_settings(balancer: &DocNode, upstream: &mut TomlUpstream) {
     let check = balancer.get("healthCheck");
     upstream.health_path = check.get("path").text().map(str::to_owned);
     for (name, value) in check.entries().iter().filter(|(name, _)| name != "path") {
+        let key = match &**name {
+            "interval" => Some("interval"),
+            "timeout" => Some("timeout"),
+            _ => None,
+        };
+        if let Some((key, time)) = key.zip(value.text().and_then(milliseconds)) {
+            upstream.health.insert(key, format!("\"{}\"", shown(time)));
+            continue;
+        }
         let reason = match &**name {
-            "interval" | "timeout" => format!("set `health.{name}` of the upstream"),
+            "interval" | "timeout" => "this is no time".to_owned(),
             "unhealthyInterval" => "set `health.interval` of the upstream".to_owned(),
             _ => "tidegate requests the path from each server with GET, and expects a status of 2xx or 3xx"
                 .to_owned(),
         };
         upstream.notes.push(value.finding(&format!("healthCheck.{name}"), reason));
     }
+}
+
+/// Reads a time of Traefik, such as `10s`, `500ms` or a number of seconds.
+fn milliseconds(text: &str) -> Option<u64> {
+    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let factor = match &text[number.len()..] {
+        "ms" => 1,
+        "" | "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(factor).filter(|time| *time > 0)
+}
+
+/// Remarks on certificates and options of TLS.
+fn of_tls(tls: &DocNode) -> Vec<Note> {
+    let mut notes = Vec::new();
+    for (name, node) in tls.entries() {
+        let is_known = |options: &DocNode| {
+            let known = |(key, value): &(String, DocNode)| match &**key {
+                "minVersion" => value.text() == Some("VersionTLS12"),
+                "cipherSuites" | "curvePreferences" => true,
+                _ => false,
+            };
+            options.entries().iter().all(known)
+        };
+        // The options of routers with a name of their own are remarked there.
+        let note = match &**name {
+            "certificates" | "stores" => {
+                let reason = "name the files of certificates in `tls` of `[[listeners]]`";
+                node.finding(&format!("tls.{name}"), reason).for_information()
+            }
+            "options" if node.entries().iter().all(|(name, it)| name != "default" || is_known(it)) => {
+                let reason = "tidegate accepts TLS 1.2 and 1.3 with its own ciphers";
+                node.finding("tls.options", reason).for_information()
+            }
+            _ => node.finding(
+                &format!("tls.{name}"),
+                "tidegate accepts TLS 1.2 and 1.3; see `tls` of `[[listeners]]`",
+            ),
+        };
+        notes.push(note);
+    }
+    notes
 }
 
 /// A URL up to its path.

@@ -132,6 +132,8 @@ fn write_top(out: &mut TomlWriter, converted: &Converted) {
             && !listener.proxy_protocol
             && listener.max_connections.is_none()
             && listener.serves.is_none()
+            && listener.name.is_none()
+            && listener.timeouts.is_empty()
     };
     match &converted.listeners[..] {
         [] => {
@@ -159,12 +161,16 @@ fn write_top(out: &mut TomlWriter, converted: &Converted) {
 fn write_listener(out: &mut TomlWriter, listener: &TomlListener) {
     out.header(&listener.notes, "[[listeners]]");
     out.string("address", &listener.address);
+    out.some("name", listener.name.as_deref());
     out.some("serve", listener.serves);
     if listener.proxy_protocol {
         out.value("proxy_protocol", true);
     }
     if let Some(most) = listener.max_connections {
         out.value("max_connections", most);
+    }
+    for (key, timeout) in &listener.timeouts {
+        out.string(key, timeout);
     }
     let file =
         |(cert, key): &(String, String)| format!("{{ cert = {}, key = {} }}", quoted(cert), quoted(key));
@@ -274,9 +280,14 @@ fn write_upstream(out: &mut TomlWriter, upstream: &TomlUpstream) {
     if let Some(most) = upstream.max_connections {
         out.value("max_connections", most);
     }
+    for (key, timeout) in &upstream.timeouts {
+        out.string(key, timeout);
+    }
     write_timeout(out, upstream.timeout.as_deref());
     if let Some(path) = &upstream.health_path {
-        out.table("health", &[("path".to_owned(), quoted(path))]);
+        let others = upstream.health.iter().map(|(key, value)| ((*key).to_owned(), value.clone()));
+        let entries: Vec<_> = [("path".to_owned(), quoted(path))].into_iter().chain(others).collect();
+        out.table("health", &entries);
     }
     if let Some((after, seconds)) = upstream.eject {
         let entries = [("after", after.to_string()), ("for", quoted(&format!("{seconds}s")))];

@@ -234,7 +234,7 @@ fn list_edits(rows: &mut TextRows, message: &str, edits: &HeaderEdits) {
     if !removed.is_empty() {
         rows.row("removed", format!("{message}: {}", removed.join(", ")));
     }
-    let set: Vec<&str> = edits.set.iter().map(|(name, _)| name.as_str()).collect();
+    let set: Vec<&str> = edits.set_names().map(HeaderName::as_str).collect();
     if !set.is_empty() {
         rows.row("set", format!("{message}: {}", set.join(", ")));
     }

@@ -134,7 +134,7 @@ pub(super) fn cors_headers(sections: &Sections<'_>) -> Vec<Problem> {
     };
     let written = |read: &ReadRoute| -> Option<Problem> {
         let edits = &read.action.response_headers;
-        let names = edits.remove.iter().chain(edits.set.iter().map(|(name, _)| name));
+        let names = edits.names();
         let name = names.into_iter().find(|name| name.as_str().starts_with("access-control-"))?;
         let title =
             format!("`response_headers` of route `{}` has `{name}`, which `cors` replaces", read.route.name);

@@ -3,11 +3,13 @@
 mod access;
 mod account;
 mod authorization;
+mod forwarded;
 mod golden;
 mod haproxy;
 mod kubernetes;
 mod nginx;
 mod origin;
+mod public;
 mod traefik;
 mod traffic;
 

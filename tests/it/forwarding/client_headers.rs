@@ -137,6 +137,31 @@ fn the_list_of_removed_headers_is_configurable() {
 }
 
 #[test]
+fn request_headers_are_filled_with_parts_of_the_request() {
+    let server = Upstream::echo();
+    let edits = "x-real-ip = \"{client_ip}\", x-origin = \"{scheme}://{host}:{port}\", x-sent = \"<{authority}>\", \
+               x-json = '{\"a\":{}}'";
+    let route = format!(
+        "[client_ip]\ntrusted_proxies = [\"127.0.0.1\"]\n[[routes]]\npath = \"/*\"\nupstream = \"{}\"\n\
+         request_headers = {{ set = {{ {edits} }} }}\n",
+        server.url()
+    );
+    let proxy = Tidegate::start(&route);
+    let seen = |client: &mut Client, lines: &[&str]| {
+        let received = client.get("/", lines).echoed();
+        ["x-real-ip", "x-origin", "x-sent", "x-json"].map(|name| received.all(name).join(", "))
+    };
+    let mut client = Client::connect_from("127.0.0.2", proxy.addr());
+    let sent = ["Host: A.test:81", "X-Real-IP: 1", "X_Real_IP: 2", "X-Forwarded-For: 3", "X-Sent: 4"];
+    let expected = ["127.0.0.2", "http://a.test:81", "<A.test:81>", "{\"a\":{}}"];
+    assert_eq!(seen(&mut client, &sent), expected);
+    // A trusted proxy names the address and the scheme of its client.
+    let sent = ["Host: a.test", "X-Forwarded-For: 192.0.2.1", "X-Forwarded-Proto: https"];
+    let mut client = Client::connect_from("127.0.0.1", proxy.addr());
+    assert_eq!(seen(&mut client, &sent)[..2], ["192.0.2.1", "https://a.test:443"]);
+}
+
+#[test]
 fn trusted_proxies_may_send_forwarding_headers_in_standard_spelling() {
     let server = Upstream::echo();
     let proxy = proxy_for(&server, "trusted_proxies = [\"127.0.0.1\"]");

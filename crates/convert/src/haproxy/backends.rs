@@ -1,7 +1,7 @@
 //! Servers of backends as upstreams.
 
-use super::sections::{Section, SectionLine};
-use crate::duration::timeout;
+use super::sections::{SERVER_TIMEOUTS, Section, SectionLine};
+use crate::duration::{shown, timeout};
 use crate::model::{TomlUpstream, UniqueNames};
 
 /// The highest weight of a server.
@@ -77,6 +77,7 @@ fn upstream(section: &Section, name: String) -> TomlUpstream {
                 Some(0) | None => upstream.notes.push(line.finding("this is no timeout")),
                 Some(milliseconds) => upstream.timeout = timeout(milliseconds),
             },
+            "timeout" if SERVER_TIMEOUTS.contains(&line.word(1)) => set_timeout(&mut upstream, line),
             "option" if line.word(1) == "httpchk" && checked.is_some() => {
                 let path = line.words[2..].iter().find(|word| word.starts_with('/'));
                 upstream.health_path = Some(path.map_or("/", String::as_str).to_owned());
@@ -89,11 +90,64 @@ fn upstream(section: &Section, name: String) -> TomlUpstream {
     }
     upstream.limit_connections(&connections, |line| line.origin(), |line, reason| line.finding(reason));
     if let Some(line) = checked.filter(|_| upstream.health_path.is_none()) {
-        let cure =
-            "for `check`: tidegate checks servers with HTTP requests, by `health.path` of the upstream";
-        upstream.notes.push(line.finding(cure));
+        let reason = "for `check`: tidegate makes no connections only to check servers. A request goes to another server if one accepts \
+                      no connection; see also `health.path` of the upstream";
+        let note = line.finding(reason);
+        upstream.notes.push(if upstream.retries == Some(0) { note } else { note.for_information() });
+    } else {
+        set_checks(section, &mut upstream);
     }
     upstream
+}
+
+/// Sets a timeout of an upstream.
+fn set_timeout(upstream: &mut TomlUpstream, line: &SectionLine) {
+    let Some(time) = milliseconds(line.word(2)).filter(|time| *time > 0) else {
+        upstream.notes.push(line.finding("this is no timeout"));
+        return;
+    };
+    match line.word(1) {
+        "connect" => drop(upstream.timeouts.insert("connect_timeout", shown(time))),
+        "queue" => drop(upstream.timeouts.insert("pending_timeout", shown(time))),
+        _ => drop(upstream.health.insert("timeout", format!("\"{}\"", shown(time)))),
+    }
+}
+
+/// The settings of checks of a `server` or `default-server` line, by the keys of `health`.
+const CHECKS: [(&str, &str); 3] =
+    [("inter", "interval"), ("rise", "healthy_after"), ("fall", "unhealthy_after")];
+
+/// Whether a `default-server` line says only how servers are checked.
+pub(super) fn has_only_checks(line: &SectionLine) -> bool {
+    line.words[1..].chunks(2).all(|pair| CHECKS.iter().any(|(word, _)| *word == pair[0]))
+}
+
+/// Sets how often servers are checked, of the first server that says so, where all say the same.
+fn set_checks(section: &Section, upstream: &mut TomlUpstream) {
+    let is_server = |line: &&SectionLine| matches!(line.word(0), "server" | "default-server");
+    for (word, key) in CHECKS {
+        let lines = section.lines.iter().filter(is_server);
+        let mut values: Vec<(&SectionLine, &str)> =
+            lines.filter_map(|line| Some((line, line.after(word)?))).collect();
+        let Some((first, value)) = values.first().copied() else { continue };
+        let toml = match word {
+            "inter" => {
+                milliseconds(value).filter(|time| *time > 0).map(|time| format!("\"{}\"", shown(time)))
+            }
+            _ => {
+                value.parse::<u64>().ok().filter(|count| (1..=1_000).contains(count)).map(|it| it.to_string())
+            }
+        };
+        values.retain(|(_, other)| *other != value);
+        if let (Some(toml), true) = (toml, values.is_empty()) {
+            upstream.health.insert(key, toml);
+        } else {
+            let line = values.first().map_or(first, |(line, _)| line);
+            upstream
+                .notes
+                .push(line.finding(format!("an upstream has one `health.{key}` for all of its servers")));
+        }
+    }
 }
 
 /// The most connections of a `server` line, of its `maxconn`; none for no limit.
@@ -153,6 +207,7 @@ fn other_settings(line: &SectionLine) -> Vec<String> {
         match &**word {
             "check" | "ssl" | "enabled" => {}
             "weight" | "maxconn" | "verify" | "proto" | "alpn" | "id" => drop(words.next()),
+            name if CHECKS.iter().any(|(known, _)| *known == name) => drop(words.next()),
             flag if FLAGS.contains(&flag) => other.push(format!("`{flag}`")),
             name => {
                 other.push(format!("`{name}`"));
@@ -164,7 +219,7 @@ fn other_settings(line: &SectionLine) -> Vec<String> {
 }
 
 /// Reads a time of `HAProxy`, which is in milliseconds unless it has a unit.
-fn milliseconds(text: &str) -> Option<u64> {
+pub(super) fn milliseconds(text: &str) -> Option<u64> {
     let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let factor = match &text[number.len()..] {
         "us" => return Some(number.parse::<u64>().ok()?.div_ceil(1_000)),

@@ -1,5 +1,6 @@
 //! Lines without a counterpart.
 
+use super::backends::has_only_checks;
 use super::rules::action;
 use super::sections::SectionLine;
 use crate::note::Note;
@@ -9,10 +10,13 @@ const KNOWN: &[&[&str]] = &[
     &["acl"],
     &["balance"],
     &["bind"],
+    &["capture"],
     &["default_backend"],
     &["description"],
     &["http-check", "connect"],
     &["http-check", "send"],
+    &["http-request", "capture"],
+    &["http-request", "set-log-level"],
     &["http-request", "track-sc0"],
     &["http-request", "track-sc1"],
     &["http-request", "track-sc2"],
@@ -20,6 +24,7 @@ const KNOWN: &[&[&str]] = &[
     &["log-format"],
     &["log-tag"],
     &["mode"],
+    &["no", "log"],
     &["no", "option"],
     &["retries"],
     &["server"],
@@ -31,6 +36,12 @@ const KNOWN: &[&[&str]] = &[
     &["tcp-request", "content", "track-sc1"],
     &["tcp-request", "content", "track-sc2"],
     &["tcp-request", "inspect-delay"],
+    &["timeout", "check"],
+    &["timeout", "client"],
+    &["timeout", "connect"],
+    &["timeout", "http-keep-alive"],
+    &["timeout", "http-request"],
+    &["timeout", "queue"],
     &["timeout", "server"],
     &["unique-id-format"],
     &["use_backend"],
@@ -52,13 +63,18 @@ const ADVICE: &[(&[&str], &str)] = &[
     (&["redirect"], "tidegate does not redirect"),
     (&["stats"], "see `[admin]`"),
     (&["stick"], "for the same server for a client use `balance = \"hash:PART\"`"),
-    (&["timeout", "check"], "set `health.timeout` of the upstream"),
-    (&["timeout", "client"], "see `idle_timeout` and `body_timeout` of `[[listeners]]`"),
-    (&["timeout", "connect"], "set `connect_timeout` of the upstream"),
-    (&["timeout", "http-keep-alive"], "set `idle_timeout` of `[[listeners]]`"),
-    (&["timeout", "http-request"], "set `header_timeout` of `[[listeners]]`"),
-    (&["timeout", "queue"], "set `pending_timeout` of the upstream"),
     (&["timeout", "tunnel"], "set `tunnel_timeout` of `[[listeners]]`"),
+];
+/// What changes nothing about how requests are served, by the first words of a line.
+const INFORMATION: &[(&[&str], &str)] = &[
+    (
+        &["option", "http-server-close"],
+        "tidegate keeps connections to servers: set `idle_timeout` of the upstream",
+    ),
+    (&["option", "httpclose"], "tidegate keeps connections to clients and servers"),
+    (&["option", "forceclose"], "tidegate keeps connections to clients and servers"),
+    (&["timeout", "client-fin"], "a connection that one side has closed ends with the other timeouts"),
+    (&["timeout", "server-fin"], "a connection that one side has closed ends with the other timeouts"),
 ];
 
 /// Limits of the process.
@@ -102,14 +118,23 @@ const OPTIONS: &[(&str, &str)] = &[
     ("disable-h2-upgrade", "set `protocols = [\"h1\"]` of `[[listeners]]`"),
     ("http-buffer-request", "tidegate forwards bodies while they arrive"),
     ("http-restrict-req-hdr-names", "tidegate forwards all valid names of headers"),
-    ("http-server-close", "tidegate keeps connections to servers: set `idle_timeout` of the upstream"),
-    ("httpclose", "tidegate keeps connections to clients and servers"),
     ("originalto", "tidegate sends no X-Original-To"),
     ("persist", "tidegate sends no requests to servers that are down"),
 ];
 
 /// A note on a line that is not converted, unless it needs no counterpart.
 pub(super) fn remark(line: &SectionLine) -> Option<Note> {
+    if let Some((_, reason)) = INFORMATION.iter().find(|(words, _)| line.begins(words)) {
+        return Some(line.finding(*reason).for_information());
+    }
+    if is_default_error(line) {
+        let reason =
+            "the file of the distribution has the text that HAProxy has in any case; see `[answers]`";
+        return Some(line.finding(reason).for_information());
+    }
+    if redirects_to_https(line).is_some() || line.word(0) == "default-server" && has_only_checks(line) {
+        return None;
+    }
     if line.word(0) == "option" {
         return option(line);
     }
@@ -120,12 +145,29 @@ pub(super) fn remark(line: &SectionLine) -> Option<Note> {
     Some(line.finding(advice.map_or("tidegate has no counterpart", |(_, advice)| advice)))
 }
 
+/// Whether a line names the file that Debian's package has for the response of a status.
+fn is_default_error(line: &SectionLine) -> bool {
+    line.word(0) == "errorfile" && line.word(2) == format!("/etc/haproxy/errors/{}.http", line.word(1))
+}
+
+/// The status of a redirect of all requests by plain HTTP to HTTPS, if a line is one.
+pub(super) fn redirects_to_https(line: &SectionLine) -> Option<u16> {
+    let start: &[&str] = &["redirect", "scheme", "https"];
+    let skipped = usize::from(line.word(0) == "http-request");
+    let words: Vec<&str> = line.words.iter().skip(skipped).map(String::as_str).collect();
+    let rest = words.strip_prefix(start)?;
+    let (status, condition) = match rest {
+        ["code", status, condition @ ..] => (status.parse().ok()?, condition),
+        _ => (302, rest),
+    };
+    let is_plain = matches!(condition, ["if", "!{", "ssl_fc", "}"] | ["unless", "{", "ssl_fc", "}"]);
+    (is_plain && matches!(status, 301 | 302 | 303 | 307 | 308)).then_some(status)
+}
+
 /// A note on a line of `global`, most of which are about the process.
 pub(super) fn of_process(line: &SectionLine) -> Option<Note> {
     let reason = match line.word(0) {
-        "maxconn" => {
-            "a process has no limit for all listeners: set `max_connections` of each of `[[listeners]]`"
-        }
+        "maxconn" => return None,
         _ => "tidegate limits requests, not new connections; see `max_connections` of `[[listeners]]`",
     };
     PROCESS_LIMITS.contains(&line.word(0)).then(|| line.finding(reason))
@@ -137,6 +179,10 @@ fn option(line: &SectionLine) -> Option<Note> {
     let reason = match line.word(1) {
         "forwardfor" if has_arguments => "tidegate sends X-Forwarded-For with every request",
         "forwarded" if has_arguments => "tidegate sends Forwarded with `for`, `host` and `proto`",
+        "httpchk" if line.word(2) == "HEAD" => {
+            let reason = "tidegate checks servers with GET, to which they respond with the same status";
+            return Some(line.finding(reason).for_information());
+        }
         "httpchk" if !matches!(line.word(2), "" | "GET") && !line.word(2).starts_with('/') => {
             "tidegate checks servers with GET"
         }

@@ -7,6 +7,7 @@ use super::matches::{Restricted, matches, selected, widest};
 use super::sections::{Section, SectionLine};
 use crate::model::{DenyStatus, TomlRoute, TomlTarget};
 use crate::note::Note;
+use crate::route::is_literal;
 
 /// The status of a denial, unless the rule has another one.
 const DEFAULT_STATUS: DenyStatus = DenyStatus::Status(403);
@@ -183,6 +184,10 @@ fn header(line: &SectionLine, rules: &mut SectionRules) {
         }
         _ => false,
     };
+    let value = match value {
+        "%[src]" | "%ci" if !is_own && line.word(0) == "http-request" => "{client_ip}",
+        other => other,
+    };
     if line.words.iter().any(|word| word == "if" || word == "unless") || value.contains('%') {
         if !is_own {
             rules.notes.push(
@@ -192,6 +197,9 @@ fn header(line: &SectionLine, rules: &mut SectionRules) {
         return;
     }
     match (line.word(0), line.word(1)) {
+        ("http-request", "set-header") if value != "{client_ip}" && !is_literal(value) => {
+            rules.notes.push(line.finding("a text in braces would be a placeholder"));
+        }
         ("http-request", "set-header") => rules.set_headers.push((name, value.to_owned())),
         ("http-request", "del-header") => rules.remove_headers.push(name),
         ("http-response", "set-header") => rules.set_response_headers.push((name, value.to_owned())),

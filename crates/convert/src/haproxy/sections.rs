@@ -132,16 +132,29 @@ fn words(line: &str) -> Option<Vec<String>> {
 /// Lines of `defaults` that apply to the rules of each section.
 const RULES: [&str; 4] = ["acl", "http-request", "http-response", "tcp-request"];
 
+/// Timeouts of backends.
+pub(super) const SERVER_TIMEOUTS: [&str; 4] = ["server", "connect", "queue", "check"];
+/// Timeouts of sections with listeners.
+pub(super) const CLIENT_TIMEOUTS: [&str; 4] = ["client", "http-request", "http-keep-alive", "tunnel"];
+
 /// Whether a line of `defaults` is converted in the sections that inherit it.
 pub(super) fn is_inherited(line: &SectionLine) -> bool {
-    RULES.contains(&line.word(0)) || line.word(0) == "default_backend" || is_of_server(line)
+    RULES.contains(&line.word(0))
+        || line.word(0) == "default_backend"
+        || is_of_server(line)
+        || is_of_client(line)
 }
 
 /// Whether a line is one about servers that backends inherit.
 fn is_of_server(line: &SectionLine) -> bool {
-    matches!(line.word(0), "mode" | "balance" | "retries" | "http-check")
+    matches!(line.word(0), "mode" | "balance" | "retries" | "http-check" | "default-server")
         || line.begins(&["option", "httpchk"])
-        || line.begins(&["timeout", "server"])
+        || (line.word(0) == "timeout" && SERVER_TIMEOUTS.contains(&line.word(1)))
+}
+
+/// Whether a line is one about clients that sections with listeners inherit.
+fn is_of_client(line: &SectionLine) -> bool {
+    line.word(0) == "maxconn" || (line.word(0) == "timeout" && CLIENT_TIMEOUTS.contains(&line.word(1)))
 }
 
 /// Adds the lines of `defaults` to the sections that inherit them, before their own.
@@ -164,7 +177,8 @@ pub(super) fn inherit(sections: &mut [Section]) {
             "frontend" | "listen" | "backend" => {
                 let is_backend = line.word(0) == "default_backend" && has_own;
                 let is_of_server = is_of_server(line) && (kind != "frontend" || line.word(0) == "mode");
-                RULES.contains(&line.word(0)) || is_backend || is_of_server
+                let is_of_client = is_of_client(line) && has_own;
+                RULES.contains(&line.word(0)) || is_backend || is_of_server || is_of_client
             }
             _ => false,
         };

@@ -1,5 +1,6 @@
 //! The plugin `rate-limiting`, and what other plugins mean for routes.
 
+use super::bodies::limit_body;
 use super::entities::{all_routes, named};
 use crate::document::DocNode;
 use crate::model::{
@@ -43,6 +44,10 @@ pub(super) const HARMLESS: [&str; 24] = [
     "udp-log",
     "zipkin",
 ];
+
+/// Plugins that only report requests, besides those whose names end with `-log`.
+const REPORTING: [&str; 8] =
+    ["datadog", "loggly", "opentelemetry", "prometheus", "statsd", "syslog", "zipkin", "file-log"];
 
 /// The scope of a plugin: a service, a route, or all.
 #[derive(Clone, Copy, Debug, Default)]
@@ -157,6 +162,12 @@ impl<'d> Plugins<'d> {
                 route.limits.extend(limits);
             } else if name == "ip-restriction" {
                 restrict_addresses(node, route);
+            } else if name == "request-size-limiting" && limit_body(node, route) {
+                route.uses.push(node.place.clone());
+            } else if REPORTING.contains(&name) || name.ends_with("-log") {
+                let reason =
+                    "it concerns no responses: see `[log]`, the metrics of `[admin]`, and `[tracing]`";
+                route.notes.push(node.finding(&text, reason).for_information());
             } else if !HARMLESS.contains(&name) {
                 let reason = "it may restrict access, which is not converted: requests get 501 until you replace it, such as by \
                               `[consumers]` or `[jwt]`";
@@ -281,6 +292,8 @@ impl<'d> Plugins<'d> {
             let body = message.unwrap_or("API rate limit exceeded").to_owned();
             self.denied.get_or_insert(TomlDenied { notes: Vec::new(), status: code.unwrap_or(429), body });
         }
+        let hides = config.get("hide_client_headers").is_true();
+        let shown = (!hides).then_some("hide_client_headers");
         let known = [
             "day",
             "error_code",
@@ -299,6 +312,7 @@ impl<'d> Plugins<'d> {
             "year",
         ];
         let is_redis = |note: &Note| note.to_string().contains("`redis_");
+        let known: Vec<&str> = known.into_iter().chain(shown).collect();
         let remarks = config.remarks(&known);
         self.notes.extend(remarks.into_iter().filter(|note| !is_redis(note)));
     }

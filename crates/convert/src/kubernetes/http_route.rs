@@ -8,7 +8,7 @@ use super::objects::{MOST_WEIGHT, Object, Objects, Upstreams};
 use super::paths::{Located, below_start, is_path};
 use super::policy::Policies;
 use crate::document::DocNode;
-use crate::duration::explicit;
+use crate::duration::shown;
 use crate::model::{Condition, ConditionKind, Test, TomlRoute, TomlTarget, TomlUpstream, UniqueNames};
 use crate::nginx::{literal, milliseconds, paths_of_regex, start_of_regex};
 use crate::note::Note;
@@ -199,7 +199,7 @@ fn set_times(rule: &DocNode, base: &mut TomlRoute) {
     let (whole, of_server) = (timeouts.get("request"), timeouts.get("backendRequest"));
     let set = if whole.is_present() { whole } else { of_server };
     match set.text().map(milliseconds) {
-        Some(Some(milliseconds @ 1..)) => base.total_timeout = Some(explicit(milliseconds)),
+        Some(Some(milliseconds @ 1..)) => base.total_timeout = Some(shown(milliseconds)),
         None | Some(Some(0)) => {}
         Some(None) => base.notes.push(set.finding("timeouts", "this is no duration")),
     }

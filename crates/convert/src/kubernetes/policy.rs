@@ -3,7 +3,7 @@
 use super::objects::{Object, Objects};
 use super::rules::{RateRule, rule, split};
 use crate::document::DocNode;
-use crate::duration::explicit;
+use crate::duration::shown;
 use crate::model::{Limit, TomlAlgorithm, TomlRoute, TomlTarget, UniqueNames};
 use crate::nginx::{milliseconds, size};
 use crate::note::{FileLine, Note};
@@ -261,7 +261,7 @@ fn set_forwarding(spec: &DocNode, base: &mut TomlRoute, balance: &mut Option<Str
     let times = spec.get("timeout");
     let timeout = times.get("http").get("requestTimeout");
     match timeout.text().map(milliseconds) {
-        Some(Some(milliseconds @ 1..)) => base.total_timeout = Some(explicit(milliseconds)),
+        Some(Some(milliseconds @ 1..)) => base.total_timeout = Some(shown(milliseconds)),
         None | Some(Some(0)) => {}
         Some(None) => notes.push(timeout.finding("timeout.http.requestTimeout", "this is no duration")),
     }

@@ -2,10 +2,11 @@
 
 use super::authorization::set_by_server;
 use super::scope::Scope;
-use super::template::is_constant;
+use super::template::{TextPiece, is_constant, pieces};
 use super::tree::Directive;
 use super::upstreams::Passed;
 use crate::model::{TomlRoute, TomlTarget};
+use crate::route::is_literal;
 
 /// Headers that tidegate sets itself, with the values of nginx that mean the same.
 const OWN: [(&str, &[&str]); 4] = [
@@ -15,8 +16,52 @@ const OWN: [(&str, &[&str]); 4] = [
     ("upgrade", &["$http_upgrade"]),
 ];
 
+/// The variables with one value for all requests of a server.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ServerVariables {
+    /// `$server_name`: the first name.
+    name: String,
+    /// `$server_port`, if it has one port.
+    port: Option<String>,
+}
+
+impl ServerVariables {
+    /// Those of a `server` block with these addresses.
+    pub fn of(server: &Directive, addresses: &[String]) -> Self {
+        let names = server.directives().iter().find(|directive| directive.name == "server_name");
+        let mut ports: Vec<&str> =
+            addresses.iter().filter_map(|address| Some(address.rsplit_once(':')?.1)).collect();
+        ports.sort_unstable();
+        ports.dedup();
+        let port = if let [port] = ports[..] { Some(port.to_owned()) } else { None };
+        Self { name: names.map_or(String::new(), |names| names.arg(0).to_owned()), port }
+    }
+
+    /// The value of a request header with placeholders for its variables; `None` if one has no counterpart.
+    fn filled(&self, value: &str) -> Option<String> {
+        let piece = |piece: TextPiece| match piece {
+            TextPiece::Literal(text) => is_literal(&text).then_some(text),
+            TextPiece::Variable(name) => match &*name {
+                "remote_addr" => Some("{client_ip}".to_owned()),
+                "scheme" => Some("{scheme}".to_owned()),
+                "host" => Some("{host}".to_owned()),
+                "http_host" => Some("{authority}".to_owned()),
+                "server_name" => Some(self.name.clone()),
+                "server_port" => self.port.clone(),
+                _ => None,
+            },
+        };
+        pieces(value).into_iter().map(piece).collect()
+    }
+}
+
 /// Sets the headers of requests on their way to a server.
-pub(super) fn set_request_headers(route: &mut TomlRoute, passed: &Passed, scope: &Scope<'_>) {
+pub(super) fn set_request_headers(
+    route: &mut TomlRoute,
+    passed: &Passed,
+    scope: &Scope<'_>,
+    server: &ServerVariables,
+) {
     route.rewrite_host.clone_from(&passed.host);
     for directive in scope.all("proxy_set_header") {
         let (name, value) = (directive.arg(0).to_ascii_lowercase(), directive.arg(1));
@@ -32,13 +77,15 @@ pub(super) fn set_request_headers(route: &mut TomlRoute, passed: &Passed, scope:
             _ if is_own => {}
             _ if by_server.is_some() => copy_header(route, directive, &name, by_server.as_deref()),
             (_, "") => route.remove_headers.push(name),
-            _ if is_constant(value) && name != "host" => route.set_headers.push((name, value.to_owned())),
-            ("x-real-ip", "$remote_addr") => {
-                let reason =
-                    "servers find the address of the client in X-Forwarded-For and Forwarded instead";
-                route.notes.push(directive.finding(reason));
-            }
-            _ => route.notes.push(directive.finding("headers of a route have constant values")),
+            ("host", _) => route.notes.push(directive.finding("`rewrite.host` is a constant name")),
+            _ => match server.filled(value) {
+                // nginx sends no header with an empty value.
+                Some(value) if value.is_empty() => route.remove_headers.push(name),
+                Some(value) => route.set_headers.push((name, value)),
+                None => route.notes.push(directive.finding(
+                    "a request header has the placeholders {client_ip}, {scheme}, {host}, {port} and {authority}",
+                )),
+            },
         }
     }
 }
@@ -62,9 +109,32 @@ pub(super) fn set_response_headers(route: &mut TomlRoute, scope: &Scope<'_>) {
     for directive in scope.all("add_header") {
         let (name, value) = (directive.arg(0).to_ascii_lowercase(), directive.arg(1));
         if !is_constant(value) {
-            route.notes.push(directive.finding("headers of a route have constant values"));
+            route.notes.push(directive.finding("headers of responses have constant values"));
         } else if !value.is_empty() {
             route.set_response_headers.push((name, value.to_owned()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_become_placeholders() {
+        let server = ServerVariables { name: "a.test".to_owned(), port: Some("8080".to_owned()) };
+        for (value, expected) in [
+            ("$remote_addr", Some("{client_ip}")),
+            ("$scheme://$http_host", Some("{scheme}://{authority}")),
+            ("$host:$server_port", Some("{host}:8080")),
+            ("${server_name}", Some("a.test")),
+            ("{\"a\":1}", Some("{\"a\":1}")),
+            ("{host}", None),
+            ("$request_id", None),
+        ] {
+            assert_eq!(server.filled(value).as_deref(), expected, "{value}");
+        }
+        assert_eq!(ServerVariables::default().filled("$server_port"), None);
+        assert_eq!(ServerVariables::default().filled("$server_name").as_deref(), Some(""));
     }
 }

@@ -22,9 +22,11 @@ const CONVERTED: &[&str] = &[
     "listen",
     "location",
     "map",
+    "proxy_connect_timeout",
     "proxy_next_upstream_tries",
     "proxy_pass",
     "proxy_read_timeout",
+    "proxy_send_timeout",
     "proxy_set_header",
     "real_ip_header",
     "real_ip_recursive",
@@ -67,6 +69,7 @@ const NEEDLESS: &[&str] = &[
     "master_process",
     "merge_slashes",
     "open_",
+    "port_in_redirect",
     "output_buffers",
     "pcre_jit",
     "pid",
@@ -75,6 +78,7 @@ const NEEDLESS: &[&str] = &[
     "proxy_busy_buffers_size",
     "proxy_cache_bypass",
     "proxy_http_version",
+    "proxy_intercept_errors",
     "proxy_max_temp_file_size",
     "proxy_request_buffering",
     "proxy_temp_",
@@ -110,17 +114,16 @@ const ADVICE: &[(&str, &str)] = &[
     ("if", "write a route with conditions on the host, the method, headers or the query"),
     ("limit_rate", "tidegate does not limit the rate of bytes"),
     ("proxy_cache", "tidegate does not cache responses"),
-    ("proxy_connect_timeout", "set `connect_timeout` of the upstream"),
     ("proxy_hide_header", "use `response_headers = { remove = […] }` of the route"),
     ("proxy_next_upstream", "see `retries` of the upstream"),
     ("proxy_redirect", "tidegate does not change Location headers"),
-    ("proxy_send_timeout", "see `stall_timeout` of the upstream"),
     ("proxy_ssl_", "see `tls` of the upstream"),
     ("resolver", "tidegate resolves names with /etc/resolv.conf"),
     ("rewrite", "a rewrite of tidegate has no regular expressions: see `rewrite` of a route"),
     ("root", "tidegate serves no files"),
     ("satisfy", "it combines the restrictions around it, which is not converted"),
     ("scgi_", "tidegate speaks HTTP to servers, not SCGI"),
+    ("ssl_protocols", "tidegate accepts TLS 1.2 and 1.3"),
     ("send_timeout", "see `idle_timeout` of `[[listeners]]`"),
     ("set", "tidegate has no variables"),
     ("stream", "tidegate forwards HTTP only"),
@@ -129,20 +132,42 @@ const ADVICE: &[(&str, &str)] = &[
     ("uwsgi_", "tidegate speaks HTTP to servers, not uwsgi"),
 ];
 
+/// What changes nothing about how requests are served, by the beginning of the name of a directive.
+const INFORMATION: &[(&str, &str)] = &[
+    (
+        "ssl_ciphers",
+        "tidegate has the ciphers of TLS 1.3, and those of TLS 1.2 with forward secrecy and authentication",
+    ),
+    ("ssl_stapling", "tidegate staples no OCSP responses; clients do not need them"),
+    ("ssl_trusted_certificate", "it is for stapled OCSP responses, which clients do not need"),
+];
+
+/// Whether a directive says what tidegate does in any case.
+fn is_default(directive: &Directive) -> bool {
+    let has_only = |known: &[&str]| directive.args.iter().all(|arg| known.contains(&&**arg));
+    match &*directive.name {
+        "satisfy" => directive.arg(0) != "any",
+        // The number of tries is converted; other reasons to try again are not.
+        "proxy_next_upstream" | "autoindex" | "gzip" | "ssl_early_data" => directive.arg(0) == "off",
+        "proxy_redirect" => has_only(&["off", "default"]),
+        "ssl_protocols" => has_only(&["TLSv1.2", "TLSv1.3"]) && directive.args.len() == 2,
+        _ => false,
+    }
+}
+
 /// A note on a directive that is not converted, unless it needs no counterpart.
 pub(super) fn remark(directive: &Directive) -> Option<Note> {
     let name = &*directive.name;
     let is_guard = GUARDS.contains(&name) && (name != "if" || restricts(directive));
-    let is_default = name == "satisfy" && directive.arg(0) != "any";
-    // The number of tries is converted; other reasons to try again are not.
-    let is_off = name == "proxy_next_upstream" && directive.arg(0) == "off";
     if is_guard
-        || is_default
-        || is_off
+        || is_default(directive)
         || CONVERTED.contains(&name)
         || NEEDLESS.iter().any(|start| matches(name, start))
     {
         return None;
+    }
+    if let Some((_, reason)) = INFORMATION.iter().find(|(start, _)| name.starts_with(start)) {
+        return Some(directive.finding(*reason).for_information());
     }
     let advice = ADVICE.iter().find(|(start, _)| name.starts_with(start));
     Some(directive.finding(advice.map_or("tidegate has no counterpart", |(_, advice)| advice)).of_block())

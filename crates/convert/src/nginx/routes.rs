@@ -1,16 +1,17 @@
 //! Routes of locations.
 
 use super::authorization::{Asked, authorization};
-use super::headers::{set_request_headers, set_response_headers};
+use super::headers::{ServerVariables, set_request_headers, set_response_headers};
 use super::keys::condition;
 use super::limits::{NginxLimits, Usage};
 use super::locations::{Location, locations};
-use super::remarks::remarks;
+use super::remarks::{remark, remarks};
 use super::restrictions::AppliedRestrictions;
+use super::rewrites::{PrefixRewrite, prefix_rewrite};
 use super::scope::{Scope, refuses};
 use super::servers::Server;
 use super::template::{is_constant, redirect_location};
-use super::timeouts::set_times;
+use super::timeouts::{connect_timeout, set_times};
 use super::tree::Directive;
 use super::upstreams::Upstreams;
 use super::variants::variants;
@@ -28,12 +29,15 @@ pub(super) struct RouteMaker<'d> {
     pub applied: AppliedRestrictions,
     /// The locations of the present server that its `auth_request` may name.
     pub asked: Vec<Asked<'d>>,
+    /// The variables of the server whose locations are converted.
+    pub variables: ServerVariables,
 }
 
 impl<'d> RouteMaker<'d> {
     /// The routes of a server, for any host. `number` is that of the server.
     pub fn server(&mut self, server: &Server<'d>, scope: &Scope<'d>, number: usize) -> Vec<TomlRoute> {
         let block = server.directive.directives();
+        self.variables = ServerVariables::of(server.directive, &server.addresses);
         let mut scope = scope.within(block);
         if server.is_verified {
             let is_verified = |guard: &&Directive| guard.name == "ssl_verify_client";
@@ -50,7 +54,7 @@ impl<'d> RouteMaker<'d> {
             routes.push(route);
             let reason = "the `return` of its server responds before a location is found";
             let locations = block.iter().filter(|directive| directive.name == "location");
-            notes.extend(locations.map(|location| location.finding(reason).of_block()));
+            notes.extend(locations.map(|location| location.finding(reason).of_block().for_information()));
         } else {
             notes.extend(found.notes);
             for location in &found.locations {
@@ -99,7 +103,9 @@ impl<'d> RouteMaker<'d> {
             route.notes.extend(self.applied.notes(directive.directives(), reason));
             return vec![route];
         }
-        route.notes.extend(remarks(directive.directives()));
+        let rewrite = prefix_rewrites(location);
+        let is_converted = |inner: &&Directive| rewrite.is_none() || inner.name != "rewrite";
+        route.notes.extend(directive.directives().iter().filter(is_converted).filter_map(remark));
         set_response_headers(&mut route, scope);
         match max_body(scope) {
             Ok(size) => route.max_body = size,
@@ -108,39 +114,46 @@ impl<'d> RouteMaker<'d> {
         if let Some(returned) = find(directive.directives(), "return") {
             let mut routes = self.responding(&mut route, returned, scope);
             let reason = "nginx responds by `return` before it applies: it has no effect";
-            route.notes.extend(self.applied.notes(directive.directives(), reason));
+            let without_effect = self.applied.notes(directive.directives(), reason);
+            route.notes.extend(without_effect.into_iter().map(Note::for_information));
             routes.push(route);
             return routes;
         }
-        self.forward(&mut route, location);
+        self.set_target(&mut route, location, rewrite.is_some());
         self.applied.add(scope.guards.iter().copied());
         let refused = guard(&mut route, scope);
-        refused.into_iter().chain(self.limited(route, scope, server)).collect()
+        let limited = self.limited(route, scope, server).into_iter();
+        let rewritten = limited.flat_map(|route| match &rewrite {
+            Some((directive, rewrite)) => rewrite.routes(directive, route, location.prefix),
+            None => vec![route],
+        });
+        refused.into_iter().chain(rewritten).collect()
     }
 
-    /// Makes a route forward requests as its location does.
-    fn forward(&mut self, route: &mut TomlRoute, location: &Location<'d>) {
+    /// Sets where a location forwards its requests; `is_rewritten` says that a `rewrite` has made their path.
+    fn set_target(&mut self, route: &mut TomlRoute, location: &Location<'d>, is_rewritten: bool) {
         let (directive, scope) = (location.directive, &location.scope);
         let is_authorized = self.authorize(route, scope);
-        let pass = find(directive.directives(), "proxy_pass");
-        let passed = pass.map(|pass| self.upstreams.passed(pass, location.prefix));
         route.target = TomlTarget::missing();
-        match passed {
-            Some(Ok(passed)) => {
-                if is_authorized {
-                    route.target = TomlTarget::Upstream(passed.upstream.clone());
+        if let Some(pass) = find(directive.directives(), "proxy_pass") {
+            let prefix = (!is_rewritten).then_some(location.prefix);
+            let connect = connect_timeout(scope);
+            match connect.and_then(|it| self.upstreams.passed(pass, prefix, it.as_ref())) {
+                Ok(passed) => {
+                    if is_authorized {
+                        route.target = TomlTarget::Upstream(passed.upstream.clone());
+                    }
+                    set_request_headers(route, &passed, scope, &self.variables);
+                    set_times(route, scope);
+                    route.strip_prefix = passed.strip_prefix;
                 }
-                set_request_headers(route, &passed, scope);
-                set_times(route, scope);
-                route.strip_prefix = passed.strip_prefix;
+                Err(note) => route.notes.push(note),
             }
-            Some(Err(note)) => route.notes.push(note),
-            None => {
-                let reason = "it does not forward requests by proxy_pass: they get 501";
-                route.notes.push(directive.finding(reason));
-            }
+        } else {
+            let reason = "it does not forward requests by proxy_pass: they get 501";
+            route.notes.push(directive.finding(reason));
         }
-        if directive.directives().iter().any(rewrites) {
+        if !is_rewritten && directive.directives().iter().any(rewrites) {
             route.notes.push(Note::text(
                 "Servers would get other paths: requests get 501 until you replace the rewrite.",
             ));
@@ -321,6 +334,19 @@ fn refused_addresses(rules: &[&Directive], path: &str) -> Option<Vec<TomlRoute>>
 /// The directive of this name in a block.
 fn find<'d>(block: &'d [Directive], name: &str) -> Option<&'d Directive> {
     block.iter().find(|directive| directive.name == name)
+}
+
+/// The only `rewrite` of a location, if routes can do the same. The path of a `proxy_pass` would be that of the requests which it does
+/// not concern.
+fn prefix_rewrites<'d>(location: &Location<'d>) -> Option<(&'d Directive, PrefixRewrite)> {
+    let block = location.directive.directives();
+    let mut found = block.iter().filter(|directive| directive.name == "rewrite");
+    let (only, None) = (found.next()?, found.next()) else { return None };
+    let has_path = |pass: &Directive| pass.arg(0).splitn(4, '/').nth(3).is_some();
+    let rewrite = prefix_rewrite(only)?;
+    let pass = find(block, "proxy_pass")?;
+    let is_certain = !has_path(pass) || rewrite.concerns_all(location.prefix);
+    (is_certain && rewrite.fits(location.prefix, &location.path)).then_some((only, rewrite))
 }
 
 /// Whether a directive changes the path that servers get, and does not redirect.

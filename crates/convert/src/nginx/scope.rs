@@ -5,16 +5,18 @@ use std::collections::HashMap;
 use super::tree::Directive;
 
 /// Directives of which a block has the last one, or else that of the block around it.
-const SINGLE: [&str; 9] = [
+const SINGLE: [&str; 11] = [
     "satisfy",
     "limit_req_status",
     "limit_conn_status",
     "limit_req_dry_run",
     "limit_conn_dry_run",
     "client_max_body_size",
+    "proxy_connect_timeout",
     "proxy_next_upstream",
     "proxy_next_upstream_tries",
     "proxy_read_timeout",
+    "proxy_send_timeout",
 ];
 /// Directives of which a block has all of its own, or else those of the block around it.
 const LISTS: [&str; 5] = ["limit_req", "limit_conn", "proxy_set_header", "add_header", "auth_request_set"];

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::Path;
 
 use super::tree::Directive;
-use crate::model::TomlListener;
+use crate::model::{TomlListener, UniqueNames};
 use crate::note::Note;
 
 /// A `server` block.
@@ -12,46 +12,15 @@ pub(super) struct Server<'d> {
     pub directive: &'d Directive,
     /// Hosts of routes.
     pub hosts: Vec<String>,
-    /// Whether it gets the requests for hosts that no server names, on one of its addresses.
-    pub is_default: bool,
     /// Whether it has names that can't be hosts of routes.
     pub has_lost_names: bool,
     pub notes: Vec<Note>,
-    /// Whether all listeners require the client certificates that it requires.
+    /// Whether its listeners require the client certificates that it requires.
     pub is_verified: bool,
     /// Where nginx serves it.
-    addresses: Vec<String>,
+    pub addresses: Vec<String>,
     /// The file of the authorities of client certificates, with the directive that requires them.
     client_ca: Option<(String, &'d Directive)>,
-}
-
-impl Server<'_> {
-    /// A note if listeners serve it on which nginx does not. Ports 80 and 443 are usually meant for the same clients, and those
-    /// of loopback addresses reach the others as well.
-    pub fn exposed(&self, listeners: &[TomlListener]) -> Option<Note> {
-        let place = |address: &String| {
-            let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
-            let host = if host == "[::]" { "0.0.0.0" } else { host };
-            (host.to_owned(), if port == "443" { "80".to_owned() } else { port.to_owned() })
-        };
-        let own: Vec<_> = self.addresses.iter().map(place).collect();
-        let is_other = |address: &&String| {
-            let (host, port) = place(address);
-            let is_loopback = host.starts_with("127.") || host == "[::1]";
-            !is_loopback
-                && !own.iter().any(|(own_host, own_port)| {
-                    (*own_host == host || own_host == "0.0.0.0") && *own_port == port
-                })
-        };
-        let other: Vec<&str> =
-            listeners.iter().map(|it| &it.address).filter(is_other).map(String::as_str).collect();
-        let reason = format!(
-            "ACCESS IS OPEN on {}: all listeners serve the routes of all servers. Serve servers that only some clients may reach by \
-             another process",
-            other.join(", ")
-        );
-        (!other.is_empty()).then(|| self.directive.finding(reason))
-    }
 }
 
 /// The servers and their listeners.
@@ -61,6 +30,16 @@ pub(super) struct Servers<'d> {
     pub listeners: Vec<TomlListener>,
     /// The address of each listener, with the default server there, and whether it is chosen explicitly.
     defaults: Vec<(String, usize, bool)>,
+}
+
+/// The servers of one listener, or of all listeners if these have the same.
+pub(super) struct ServersOfListener {
+    /// The name of the listener; none for all listeners.
+    pub listener: Option<String>,
+    /// The numbers of the servers.
+    pub servers: Vec<usize>,
+    /// The number of the server that gets the requests for hosts that no server names.
+    pub default: Option<usize>,
 }
 
 impl<'d> Servers<'d> {
@@ -74,18 +53,44 @@ impl<'d> Servers<'d> {
             }
         }
         found.add_client_authorities();
-        for (_, server, _) in std::mem::take(&mut found.defaults) {
-            found.all[server].is_default = true;
-        }
         merge_wildcards(&mut found.listeners);
         found
+    }
+
+    /// The servers of each listener. Gives the listeners names, if they have different servers.
+    pub fn by_listener(&mut self) -> Vec<ServersOfListener> {
+        let of = |listener: &TomlListener| {
+            let is_here = |server: &Server<'_>| server.addresses.iter().any(|it| is_address_of(it, listener));
+            let servers = self.all.iter().enumerate().filter(|(_, server)| is_here(server));
+            let default = self.defaults.iter().filter(|(address, ..)| is_address_of(address, listener));
+            // A default that is chosen explicitly is preferred, if two addresses became one listener.
+            let default = default.max_by_key(|(.., is_explicit)| *is_explicit).map(|(_, server, _)| *server);
+            (servers.map(|(number, _)| number).collect::<Vec<_>>(), default)
+        };
+        if self.listeners.is_empty() {
+            let (servers, default) = ((0..self.all.len()).collect(), (!self.all.is_empty()).then_some(0));
+            return vec![ServersOfListener { listener: None, servers, default }];
+        }
+        let found: Vec<_> = self.listeners.iter().map(of).collect();
+        if found.windows(2).all(|pair| pair[0] == pair[1]) {
+            let first = found.into_iter().next();
+            let one = first.map(|(servers, default)| ServersOfListener { listener: None, servers, default });
+            return one.into_iter().collect();
+        }
+        let mut unique = UniqueNames::default();
+        let named = self.listeners.iter_mut().zip(found).map(|(listener, (servers, default))| {
+            let name = listener.address.replace("0.0.0.0:", "port-").replace("[::]:", "port-");
+            let name = unique.unique(&name);
+            listener.name = Some(name.clone());
+            ServersOfListener { listener: Some(name), servers, default }
+        });
+        named.collect()
     }
 
     fn add(&mut self, directive: &'d Directive, directory: &Path) {
         let mut server = Server {
             directive,
             hosts: Vec::new(),
-            is_default: false,
             has_lost_names: false,
             notes: Vec::new(),
             is_verified: false,
@@ -102,12 +107,11 @@ impl<'d> Servers<'d> {
         let mut count = 0;
         for listen in listens {
             count += 1;
-            match address(listen.arg(0)) {
-                Some(address) => {
-                    server.addresses.push(address.clone());
-                    self.listen(listen, address, number);
-                }
-                None => server.notes.push(listen.finding("tidegate listens on IP addresses with a port")),
+            if let Some(address) = address(listen.arg(0)) {
+                server.addresses.push(address.clone());
+                self.listen(listen, address, number);
+            } else {
+                server.notes.push(listen.finding("tidegate listens on IP addresses with a port"));
             }
         }
         if count == 0 {
@@ -130,9 +134,10 @@ impl<'d> Servers<'d> {
                 listener.notes.push(directive.origin());
             }
         }
-        let is_everywhere = self.listeners.iter().all(|listener| listener.client_ca.is_some());
         for server in &mut self.all {
-            server.is_verified = is_everywhere && server.client_ca.is_some();
+            let mut own = self.listeners.iter().filter(|it| server.addresses.contains(&it.address));
+            server.is_verified =
+                server.client_ca.is_some() && own.all(|listener| listener.client_ca.is_some());
         }
     }
 
@@ -173,7 +178,7 @@ impl<'d> Servers<'d> {
             {
                 Some((error, file)) => {
                     let reason = format!("the file can't be read here ({error}): add `tls` to the listener");
-                    server.notes.push(file.finding(reason));
+                    server.notes.push(file.finding(reason).for_information());
                 }
                 None => certificates.push(paths.map(|path| path.display().to_string()).into()),
             }
@@ -191,6 +196,12 @@ impl<'d> Servers<'d> {
             }
         }
     }
+}
+
+/// Whether a server of this address is served by a listener; one for all IPv6 addresses serves those of IPv4 as well.
+fn is_address_of(address: &str, listener: &TomlListener) -> bool {
+    let of_all = address.strip_prefix("0.0.0.0:").map(|port| format!("[::]:{port}"));
+    listener.address == address || of_all.is_some_and(|address| address == listener.address)
 }
 
 /// The file of authorities whose client certificates a server requires, with the directive that says so.

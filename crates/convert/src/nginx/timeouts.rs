@@ -1,8 +1,10 @@
 //! Timeouts and tries of a location.
 
 use super::scope::Scope;
-use crate::duration::timeout;
+use super::tree::Directive;
+use crate::duration::{shown, timeout};
 use crate::model::TomlRoute;
+use crate::note::Note;
 
 /// The most retries of a route.
 const MOST_RETRIES: u64 = 5;
@@ -11,12 +13,38 @@ const MOST_RETRIES: u64 = 5;
 const UNITS: [(&str, u64); 6] =
     [("w", 604_800_000), ("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
+/// The default of the timeouts of nginx, in milliseconds.
+const DEFAULT: u64 = 60_000;
+/// The default of `connect_timeout`, in milliseconds.
+const DEFAULT_CONNECT: u64 = 5_000;
+
+/// The `connect_timeout` of a location, where it is not the default of tidegate.
+pub(super) fn connect_timeout(scope: &Scope<'_>) -> Result<Option<String>, Note> {
+    let Some(directive) = scope.last("proxy_connect_timeout") else { return Ok(None) };
+    let milliseconds = time(directive).filter(|time| *time > 0);
+    let milliseconds = milliseconds.ok_or_else(|| directive.finding("this is no timeout"))?;
+    Ok((milliseconds != DEFAULT_CONNECT).then(|| shown(milliseconds)))
+}
+
+/// The time of a directive, in milliseconds.
+fn time(directive: &Directive) -> Option<u64> {
+    milliseconds(&directive.args.join(" "))
+}
+
 /// Sets the timeouts and retries of a route.
 pub(super) fn set_times(route: &mut TomlRoute, scope: &Scope<'_>) {
     if let Some(directive) = scope.last("proxy_read_timeout") {
-        match milliseconds(&directive.args.join(" ")) {
+        match time(directive) {
             Some(0) | None => route.notes.push(directive.finding("this is no timeout")),
             Some(milliseconds) => route.timeout = timeout(milliseconds),
+        }
+    }
+    if let Some(directive) = scope.last("proxy_send_timeout") {
+        let read = scope.last("proxy_read_timeout").map_or(Some(DEFAULT), time);
+        if time(directive) != read {
+            let reason =
+                "`stall_timeout` is that of `proxy_read_timeout`, and also bounds writes to the server";
+            route.notes.push(directive.finding(reason));
         }
     }
     let is_off = scope.last("proxy_next_upstream").is_some_and(|directive| directive.arg(0) == "off");

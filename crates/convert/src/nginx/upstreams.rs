@@ -14,8 +14,8 @@ const MOST_WEIGHT: u64 = 1_000;
 pub(super) struct Upstreams<'d> {
     groups: BTreeMap<&'d str, &'d Directive>,
     names: UniqueNames,
-    /// The names of those made, by group, scheme and base path.
-    made: HashMap<(String, String, String), String>,
+    /// The names of those made, by group or authority, scheme, base path and `connect_timeout`.
+    made: HashMap<(String, String, String, Option<String>), String>,
     pub all: Vec<TomlUpstream>,
 }
 
@@ -60,8 +60,14 @@ impl<'d> Upstreams<'d> {
         unused.map(|(_, group)| group.finding(reason).of_block()).collect()
     }
 
-    /// The target of a `proxy_pass` in a location with this prefix.
-    pub fn passed(&mut self, pass: &Directive, prefix: &str) -> Result<Passed, Note> {
+    /// The target of a `proxy_pass` in a location with this prefix and this `connect_timeout`. Without a prefix its path is ignored,
+    /// as for a path that a `rewrite` has made.
+    pub fn passed(
+        &mut self,
+        pass: &Directive,
+        prefix: Option<&str>,
+        connect: Option<&String>,
+    ) -> Result<Passed, Note> {
         let fail = |reason: &str| pass.finding(reason);
         if !is_constant(pass.arg(0)) {
             return Err(fail("the server depends on variables"));
@@ -69,40 +75,51 @@ impl<'d> Upstreams<'d> {
         let url = url(pass.arg(0)).ok_or_else(|| {
             fail("tidegate forwards to URLs with `http://` or `https://`, and to Unix sockets without TLS")
         })?;
-        let (strip_prefix, base) = match url.path {
+        let (strip_prefix, base) = match prefix.zip(url.path) {
             None => (None, String::new()),
-            Some(path) => rewritten(prefix, path).ok_or_else(|| {
+            Some((prefix, path)) => rewritten(prefix, path).ok_or_else(|| {
                 fail("tidegate replaces prefixes of whole segments only, such as `/a/` by `/b/`")
             })?,
         };
-        let upstream = self.upstream(&url, base)?;
-        if !self.groups.contains_key(url.authority) {
-            return Ok(Passed { upstream, host: Some("upstream".to_owned()), strip_prefix });
-        }
+        let upstream = self.upstream(&url, base, connect)?;
         let is_host =
             url.authority.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.'));
-        let host = is_host.then(|| url.authority.to_owned());
+        let host = if self.groups.contains_key(url.authority) {
+            is_host.then(|| url.authority.to_owned())
+        } else {
+            Some("upstream".to_owned())
+        };
         Ok(Passed { upstream, host, strip_prefix })
     }
 
     /// The upstream and the path of a `proxy_pass` to an authorization server, if they are constant.
     pub fn asked(&mut self, pass: &Directive) -> Option<(String, Option<String>)> {
         let url = url(pass.arg(0)).filter(|_| is_constant(pass.arg(0)))?;
-        let upstream = self.upstream(&url, String::new()).ok()?;
+        let upstream = self.upstream(&url, String::new(), None).ok()?;
         Some((upstream, url.path.map(str::to_owned)))
     }
 
-    /// The name of the upstream, or the URL, of a server or group with this base path.
-    fn upstream(&mut self, url: &Url<'_>, base: String) -> Result<String, Note> {
-        let Some(group) = self.groups.get(url.authority).copied() else {
+    /// The name of the upstream, or the URL, of a server or group with this base path and this `connect_timeout`.
+    fn upstream(&mut self, url: &Url<'_>, base: String, connect: Option<&String>) -> Result<String, Note> {
+        let group = self.groups.get(url.authority).copied();
+        if group.is_none() && connect.is_none() {
             return Ok(server_url(url.scheme, url.authority, &base));
-        };
-        let key = (url.authority.to_owned(), url.scheme.to_owned(), base);
+        }
+        let key = (url.authority.to_owned(), url.scheme.to_owned(), base, connect.cloned());
         if let Some(upstream) = self.made.get(&key) {
             return Ok(upstream.clone());
         }
         let name = self.names.unique(url.authority);
-        self.all.push(upstream(&name, group, url.scheme, &key.2)?);
+        let mut made = match group {
+            Some(group) => upstream(&name, group, url.scheme, &key.2)?,
+            None => TomlUpstream {
+                name: name.clone(),
+                servers: vec![(server_url(url.scheme, url.authority, &key.2), 1)],
+                ..TomlUpstream::default()
+            },
+        };
+        made.timeouts.extend(connect.map(|connect| ("connect_timeout", connect.clone())));
+        self.all.push(made);
         self.made.insert(key, name.clone());
         Ok(name)
     }
@@ -180,7 +197,7 @@ fn upstream(name: &str, group: &Directive, scheme: &str, base: &str) -> Result<T
         upstream.notes.push(Note::text(text));
     }
     ejections.dedup();
-    if let [Some((after @ 1..=1_000, seconds))] = ejections[..] {
+    if let [Some((after @ 1..=1_000, seconds @ 1..=86_400))] = ejections[..] {
         upstream.eject = Some((after, seconds));
     }
     Ok(upstream)

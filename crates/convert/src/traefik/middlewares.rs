@@ -6,6 +6,7 @@ use super::authorization;
 use crate::document::DocNode;
 use crate::model::{Condition, Limit, TomlAlgorithm, TomlRoute, TomlTarget, UniqueNames};
 use crate::note::Note;
+use crate::route::is_literal;
 
 /// Middlewares that restrict no access, and that change no paths. All others may do so.
 const HARMLESS: [&str; 7] =
@@ -15,6 +16,8 @@ const CONVERTED: [&str; 7] =
     ["addPrefix", "buffering", "headers", "inFlightReq", "rateLimit", "replacePath", "stripPrefix"];
 /// Middlewares that change the path that servers get.
 const PATHS: [&str; 4] = ["addPrefix", "replacePath", "replacePathRegex", "stripPrefixRegex"];
+/// Other middlewares that are converted, of which some restrict access.
+const OTHERS: [&str; 4] = ["chain", "redirectScheme", "ipAllowList", "ipWhiteList"];
 /// How deep chains contain each other at most.
 const DEPTH: usize = 8;
 /// The most requests in flight that a limit can have.
@@ -43,7 +46,17 @@ impl<'d> Middlewares<'d> {
     pub fn unused(&self) -> Vec<Note> {
         let unused = self.nodes.entries().iter().filter(|(name, _)| !self.used.contains(name));
         let reason = "no router that was converted has this middleware: add it to the routes whose routers are elsewhere";
-        unused.map(|(name, node)| node.finding(&format!("middleware {name}"), reason)).collect()
+        let is_named = |name: &String| {
+            self.routers
+                .entries()
+                .iter()
+                .any(|(_, router)| router.get("middlewares").texts().iter().any(|other| plain(other) == name))
+        };
+        let note = |(name, node): &(String, DocNode)| {
+            let note = node.finding(&format!("middleware {name}"), reason);
+            if is_named(name) { note } else { note.for_information() }
+        };
+        unused.map(note).collect()
     }
 
     /// Notes on the limits of a router that is not converted, of those that other routers have.
@@ -76,7 +89,10 @@ impl<'d> Middlewares<'d> {
     /// The kind and the settings of a middleware.
     fn find(&self, name: &str) -> Option<(&'d str, &'d DocNode)> {
         let (kind, node) = self.nodes.get(plain(name)).entries().first()?;
-        Some((&**kind, node))
+        // Traefik ignores the case of keys.
+        let known = CONVERTED.iter().chain(&HARMLESS).chain(&PATHS).chain(&OTHERS);
+        let known = known.copied().find(|known| known.eq_ignore_ascii_case(kind));
+        Some((known.unwrap_or(kind), node))
     }
 
     /// Adds to a route what the middlewares of its router do. Returns the prefixes that they remove from paths.
@@ -157,7 +173,9 @@ impl<'d> Middlewares<'d> {
     fn rate_limit(&mut self, router: &str, name: &str, node: &DocNode, route: &mut TomlRoute) {
         let average = node.get("average").number().unwrap_or(0);
         if average == 0 {
-            route.notes.push(node.finding(&format!("{name}: average: 0"), "it does not limit"));
+            route
+                .notes
+                .push(node.finding(&format!("{name}: average: 0"), "it does not limit").for_information());
             return;
         }
         let period = node.get("period").text().unwrap_or("1s");
@@ -307,6 +325,10 @@ fn headers(node: &DocNode, route: &mut TomlRoute) {
     for (name, value) in node.get("customRequestHeaders").entries() {
         match value.text() {
             Some("") | None => route.remove_headers.push(name.to_ascii_lowercase()),
+            Some(text) if !is_literal(text) => {
+                let reason = "a text in braces would be a placeholder";
+                route.notes.push(value.finding(&format!("{name}: {text}"), reason));
+            }
             Some(value) => route.set_headers.push((name.to_ascii_lowercase(), value.to_owned())),
         }
     }

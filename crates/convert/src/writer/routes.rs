@@ -7,6 +7,7 @@ use crate::model::{ConditionKind, DenyStatus, Test, TomlAuthorization, TomlRoute
 pub(super) fn write_route(out: &mut TomlWriter, route: &TomlRoute) {
     out.header(&route.notes, "[[routes]]");
     out.some("name", route.name.as_deref());
+    out.some("listener", route.listener.as_deref());
     out.some("scheme", route.scheme);
     out.some("host", route.host.as_deref());
     out.string("path", &route.path);

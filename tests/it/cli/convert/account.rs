@@ -84,7 +84,7 @@ fn middlewares_of_traefik_are_converted_or_listed() {
                   [{ url: \"http://10.0.0.1\" }] } } }\n";
     let unused = "http: { middlewares: { limit: { rateLimit: { average: 5 } }, auth: { basicAuth: {} } } }\n";
     let files = [("a.yaml", router), ("b.yaml", unused)];
-    let listed = ["b.yaml:1: not converted: middleware limit", "no router that was converted"];
+    let listed = ["b.yaml:1: for information: middleware limit", "no router that was converted"];
     check("traefik", &files, "0 of 1 limit converted, 0 of 1 other restriction", &listed);
     let used = router.replace("service: a }", "service: a, middlewares: [limit] }");
     check("traefik", &[("a", &used), ("b", unused)], "1 of 1 limit converted, 0 of 1 other restriction", &[]);
@@ -201,20 +201,18 @@ fn limits_that_some_requests_lose_do_not_count_as_converted() {
          location /all {{ limit_req zone=a; limit_req zone=b; limit_req zone=c;\nlimit_req zone=d; proxy_pass http://x; }} }}"
     );
     check("nginx", &[("f", &text)], "4 of 5 limits converted", &["f:11: not converted: limit_req zone=d"]);
-    // The routes of the second default server are left out.
+    // Each server has a listener of its own.
     let text = format!(
         "{zone}server {{ listen 80; location / {{ limit_req zone=a; proxy_pass http://x; }} }}\n\
          server {{ listen 81; location /b {{ limit_req zone=a; proxy_pass http://y; }} }}"
     );
-    check("nginx", &[("f", &text)], "1 of 2 limits converted", &["f:3: not converted: limit_req zone=a"]);
-    // An earlier server has all requests of this host.
+    check("nginx", &[("f", &text)], "2 of 2 limits converted", &[]);
     let text = format!(
         "{zone}server {{ listen 80 default_server; return 404; }}\n\
          server {{ listen 80; server_name x.test; location / {{ proxy_pass http://x; }} }}\n\
          server {{ listen 81; server_name x.test; location / {{ limit_req zone=a; proxy_pass http://y; }} }}"
     );
-    let listed = ["f:4: not converted: limit_req zone=a", "an earlier route for the same host and path"];
-    check("nginx", &[("f", &text)], "0 of 1 limit converted, 1 of 1 other restriction", &listed);
+    check("nginx", &[("f", &text)], "1 of 1 limit converted, 1 of 1 other restriction", &[]);
     // Its requests get the route of a location with another limit.
     let text = format!(
         "{zone}limit_req_zone $binary_remote_addr zone=b:1m rate=9r/s;\nserver {{ limit_req zone=a;\n\
@@ -267,10 +265,9 @@ fn limits_of_connections_are_converted_or_listed() {
                    backend b\n default-server maxconn 6\n server a 10.0.0.1:80 maxconn 5\n server b 10.0.0.2:80 maxconn 5\n\
                    frontend g\n bind :81\n bind :82\n maxconn 7\n use_backend c if { path /c }\nbackend c\n \
                    server a 10.0.0.1:80 maxconn 5\n server b 10.0.0.2:80\n server c 10.0.0.2:80 maxconn 0\n";
-    let listed = ["f:2", "f:5", "f:11", "f:17", "f:20"].map(|place| format!("{place}: not converted"));
-    let listed = listed.each_ref().map(|text| &**text);
+    let listed = ["f:2: not", "f:5: for information", "f:11: not", "f:17: not", "f:20: not"];
     let toml = check("haproxy", &[("f", haproxy)], "3 of 8 limits converted", &listed);
-    let listener = "address = \"0.0.0.0:80\"\nmax_connections = 7\n";
+    let listener = "address = \"0.0.0.0:80\"\nname = \"f\"\nmax_connections = 7\n";
     for text in
         [listener, "servers = [\"http://10.0.0.1:80\", \"http://10.0.0.2:80\"]\nmax_connections = 5\n"]
     {
@@ -315,7 +312,17 @@ fn certificates_of_clients_are_required() {
     assert!(found.stdout.contains("upstream = \"http://x\""), "{}", found.stdout);
     let last = found.stderr.lines().last();
     assert_eq!(last, Some("0 of 0 limits converted, 1 of 1 other restriction"), "{}", found.stderr);
-    let open = format!("{text}\nserver {{ listen 80; location / {{ proxy_pass http://x; }} }}");
+    // Another server without them has a listener of its own.
+    let other = format!("{text}\nserver {{ listen 80; location / {{ proxy_pass http://y; }} }}");
+    let found = run(&["nginx"], &[("f", &other), ("cert.pem", "")]);
+    assert!(!found.stdout.contains("status = 501"), "{}", found.stdout);
+    for route in [
+        "listener = \"port-443\"\npath = \"/*\"\nupstream = \"http://x\"",
+        "listener = \"port-80\"\npath = \"/*\"\nupstream = \"http://y\"",
+    ] {
+        assert!(found.stdout.contains(route), "{}", found.stdout);
+    }
+    let open = text.replace("listen 443 ssl;", "listen 443 ssl; listen 80;");
     let found = run(&["nginx"], &[("f", &open), ("cert.pem", "")]);
     assert!(found.stdout.contains("status = 501"), "{}", found.stdout);
 }
@@ -325,7 +332,9 @@ fn a_redirect_to_https_does_not_hide_the_server_that_it_leads_to() {
     let text = "server { listen 80; server_name _; location /.well-known/ { root /x; }\n\
                 location / { return 301 https://$host$request_uri; } }\n\
                 server { listen 443 ssl; server_name _; location / { allow 10.0.0.0/8; proxy_pass http://x; } }";
-    let listed = ["f:1: not converted: return 301 https://$host$request_uri"];
+    let listed = ["f:1: not converted: location /.well-known/"];
     let toml = check("nginx", &[("f", text)], "0 of 0 limits converted, 0 of 1 other restriction", &listed);
-    assert_eq!(toml.matches("[[routes]]").count(), 1, "{toml}");
+    let redirect = "listener = \"port-80\"\npath = \"/*\"\nrespond = { redirect = \"https://{host}{path_and_query}\", status = 301 }";
+    assert!(toml.contains(redirect) && toml.contains("listener = \"port-443\"\npath = \"/*\""), "{toml}");
+    assert_eq!(toml.matches("[[routes]]").count(), 3, "{toml}");
 }
