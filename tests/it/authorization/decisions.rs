@@ -229,7 +229,7 @@ fn the_request_to_the_server_has_a_span_of_its_own() {
     assert_eq!(asked.parent_span_id, sent.parent_span_id);
     assert_eq!(attribute(&sent.attributes, "http.request.resend_count"), "");
     for (message, span) in [(&auth.requests()[0], asked), (&forwarded, sent)] {
-        let id: String = span.span_id.iter().map(|byte| format!("{byte:02x}")).collect();
+        let id = span.span_id.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
         assert!(message.header("traceparent").unwrap().contains(&id), "{message:?}");
     }
 }
