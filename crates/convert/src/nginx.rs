@@ -31,7 +31,7 @@ pub(super) use self::patterns::{literal, paths_of_regex, start_of_regex};
 use self::remarks::remarks;
 use self::restrictions::{AppliedRestrictions, restrictions};
 use self::routes::RouteMaker;
-pub(super) use self::routes::size;
+pub(super) use self::scope::size;
 use self::scope::{Scope, is_restricted};
 use self::servers::{Server, Servers, ServersOfListener};
 pub(super) use self::template::redirect_location;

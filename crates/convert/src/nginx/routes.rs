@@ -8,7 +8,7 @@ use super::locations::{Location, locations};
 use super::remarks::{remark, remarks};
 use super::restrictions::AppliedRestrictions;
 use super::rewrites::{PrefixRewrite, prefix_rewrite};
-use super::scope::{Scope, refuses};
+use super::scope::{Scope, max_body, refuses};
 use super::servers::Server;
 use super::template::{is_constant, redirect_location};
 use super::timeouts::{connect_timeout, set_times};
@@ -398,26 +398,4 @@ fn respond(route: &mut TomlRoute, returned: &Directive) {
     } else {
         route.target = TomlTarget::Respond { status, body: text.to_owned() };
     }
-}
-
-/// The size of the largest body, such as `"10MiB"`; none for no limit.
-fn max_body(scope: &Scope<'_>) -> Result<Option<String>, Note> {
-    let Some(directive) = scope.last("client_max_body_size") else { return Ok(None) };
-    size(directive.arg(0)).ok_or_else(|| directive.finding("this is no size"))
-}
-
-/// A size of nginx, such as `10m`, for tidegate; `Some(None)` is no limit.
-#[expect(clippy::option_option, reason = "no size, or no limit")]
-pub(crate) fn size(text: &str) -> Option<Option<String>> {
-    let text = text.to_ascii_lowercase();
-    let digits = text.trim_end_matches(['k', 'm', 'g']);
-    let unit = match &text[digits.len()..] {
-        "" => "B",
-        "k" => "KiB",
-        "m" => "MiB",
-        "g" => "GiB",
-        _ => return None,
-    };
-    let number: u64 = digits.parse().ok()?;
-    Some((number > 0).then(|| format!("{number}{unit}")))
 }

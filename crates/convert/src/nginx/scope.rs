@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::tree::Directive;
+use crate::note::Note;
 
 /// Directives of which a block has the last one, or else that of the block around it.
 const SINGLE: [&str; 11] = [
@@ -124,4 +125,26 @@ pub(super) fn refuses(directive: &Directive) -> bool {
 pub(super) fn is_restricted(block: &[Directive]) -> bool {
     let is_guard = |directive: &Directive| GUARDS.contains(&&*directive.name) && restricts(directive);
     block.iter().any(|it| refuses(it) || is_guard(it) || is_restricted(it.directives()))
+}
+
+/// The size of the largest body, such as `"10MiB"`; none for no limit.
+pub(super) fn max_body(scope: &Scope<'_>) -> Result<Option<String>, Note> {
+    let Some(directive) = scope.last("client_max_body_size") else { return Ok(None) };
+    size(directive.arg(0)).ok_or_else(|| directive.finding("this is no size"))
+}
+
+/// A size of nginx, such as `10m`, for tidegate; `Some(None)` is no limit.
+#[expect(clippy::option_option, reason = "no size, or no limit")]
+pub(crate) fn size(text: &str) -> Option<Option<String>> {
+    let text = text.to_ascii_lowercase();
+    let digits = text.trim_end_matches(['k', 'm', 'g']);
+    let unit = match &text[digits.len()..] {
+        "" => "B",
+        "k" => "KiB",
+        "m" => "MiB",
+        "g" => "GiB",
+        _ => return None,
+    };
+    let number: u64 = digits.parse().ok()?;
+    Some((number > 0).then(|| format!("{number}{unit}")))
 }
