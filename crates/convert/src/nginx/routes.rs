@@ -371,8 +371,7 @@ fn refusal(guard: &Directive) -> Option<Condition> {
         Some("!=") => (value.to_owned(), true),
         Some(regex) => (format!("{}{value}", regex.trim_start_matches('!')), regex.starts_with('!')),
     };
-    let (condition, _) = condition(source, &[pattern.as_str()], is_negated).ok()?;
-    Some(condition)
+    condition(source, &[pattern.as_str()], is_negated).ok().map(|(condition, _)| condition)
 }
 
 /// The response of a `return`.
