@@ -129,12 +129,13 @@ impl AuthorizationRule {
         if ALWAYS_SENT.contains(&name) {
             return true;
         }
-        let text = name.as_str();
         match &self.send {
             SentHeaders::Named(names) => names.iter().any(|sent| name == FieldName::from(sent)),
             SentHeaders::All => {
-                let prefixes = ["content-", "if-", "x-forwarded-", "x-original-"];
-                !["connection", "range", "te", "trailer"].contains(&text)
+                // Some servers read `_` as `-`.
+                let text = name.as_str().replace('_', "-");
+                let prefixes = ["content-", "if-", "x-forwarded-", "x-original-", "x-ratelimit-"];
+                !["connection", "range", "te", "trailer"].contains(&&*text)
                     && !prefixes.iter().any(|prefix| text.starts_with(prefix))
             }
         }

@@ -4,7 +4,7 @@
 //! applies.
 
 use bytes::{Bytes, BytesMut};
-use http::{Method, StatusCode};
+use http::{Method, StatusCode, Version};
 use http_body_util::BodyExt as _;
 
 use super::authorization::{
@@ -14,11 +14,13 @@ use super::authorization_cache::CacheKey;
 use super::client::ClientConnection;
 use super::forward::ForwardPlan;
 use super::hop::{normalize_length, remove_hop_by_hop};
+use super::http2;
 use super::outbound::OutboundHead;
 use super::rejection::Rejection;
 use super::request_id::RequestId;
 use super::route_action::{HeaderEdits, Rewrite};
 use super::snapshot::Proxy;
+use crate::gate::KeyLookup;
 use crate::http1::names::{CACHE_CONTROL, CONTENT_LENGTH, LOCATION};
 use crate::http1::{Fields, RequestHead, ResponseHead};
 use crate::telemetry::{RequestTrace, UpstreamEvent};
@@ -102,7 +104,9 @@ impl Authorization<'_> {
         let location = gate.locate(client, head);
         let matched = gate.match_route(head, &location).ok()?;
         let subject = gate.subject(client, head, &matched, &location);
-        Some((self.plan.route, caching.key.find(&subject, &gate.hasher).key()?))
+        // Values that differ have no key of their own: the server may decide by either of them.
+        let KeyLookup::Key(key) = caching.key.find(&subject, &gate.hasher) else { return None };
+        Some((self.plan.route, key))
     }
 
     /// The request to the authorization server.
@@ -200,6 +204,9 @@ fn refusal(mut head: ResponseHead, body: Result<Bytes, &'static str>) -> Result<
     }
     if !normalize_length(&mut head.fields, head.version) {
         return Err(unusable("of an ambiguous length"));
+    }
+    if head.version == Version::HTTP_2 && !http2::names_are_valid(&head.fields) {
+        return Err(unusable("with a header name that HTTP/1.1 does not allow"));
     }
     remove_hop_by_hop(&mut head.fields);
     head.fields.remove(CONTENT_LENGTH);

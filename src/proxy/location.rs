@@ -12,7 +12,7 @@ use super::route_action::Rewrite;
 use crate::gate::{host_of, strip_prefix};
 use crate::http1::names::SET_COOKIE;
 use crate::http1::{Fields, ResponseHead};
-use crate::upstream::{HostRule, ResponseBody, ServerSpec};
+use crate::upstream::{HostRule, ResponseBody, ServerAddress, ServerSpec};
 
 /// With `rewrite.location`, gives the headers of a response the client's view of the addresses of these servers, one of which has
 /// sent it.
@@ -51,27 +51,26 @@ impl LocationView<'_> {
 
     /// The client's view of a URL reference; none if it does not name the server's own address.
     fn location(&self, reference: &str) -> Option<String> {
+        // Browsers remove some control characters, so that two slashes could come to stand side by side.
+        if reference.bytes().any(|byte| byte.is_ascii_control()) {
+            return None;
+        }
         if reference.starts_with('/') && !reference.starts_with("//") {
             let (path, rest) = reference.split_at(reference.find(['?', '#']).unwrap_or(reference.len()));
             return Some(self.client_path(path, self.server)? + rest);
         }
         let (scheme, rest) = reference.split_once("//")?;
         let default_port = match scheme.to_ascii_lowercase().as_str() {
-            "http:" => 80,
             "https:" => 443,
-            "" => {
-                if self.server.is_tls {
-                    443
-                } else {
-                    80
-                }
-            }
+            "" if self.server.is_tls => 443,
+            "http:" | "" => 80,
             _ => return None,
         };
         let end = rest.find(['/', '?', '#', '\\']).unwrap_or(rest.len());
         let (authority, target) = rest.split_at(end);
         let named = address(authority, default_port)?;
-        let server = self.servers.iter().find(|server| {
+        let mut named_servers = self.servers.iter().filter(|server| self.is_named(server));
+        let server = named_servers.find(|server| {
             let default_port = if server.is_tls { 443 } else { 80 };
             address(&server.authority(), default_port).is_some_and(|own| own == named)
         });
@@ -82,6 +81,12 @@ impl LocationView<'_> {
         // Two slashes, or what a browser reads as such, would begin another host.
         let path = format!("/{}", path.trim_start_matches(['/', '\\']));
         Some(self.client_path(&path, server).unwrap_or(path) + rest)
+    }
+
+    /// Whether the server's authority is an address of its own: `localhost` is that of a Unix socket only if the proxy has sent it as
+    /// the host.
+    fn is_named(&self, server: &ServerSpec) -> bool {
+        !matches!(server.address, ServerAddress::Unix(_)) || matches!(self.rewrite.host, HostRule::Upstream)
     }
 
     /// The path by which a client reaches this path of a server; none if it does not begin with what the proxy puts before paths.
@@ -100,7 +105,7 @@ impl LocationView<'_> {
     fn cookie<'c>(&self, cookie: &'c [u8]) -> Vec<u8> {
         let is_own = |domain: &str| {
             let domain = domain.trim_start_matches('.');
-            let named = self.servers.iter().map(ServerSpec::authority);
+            let named = self.servers.iter().filter(|server| self.is_named(server)).map(ServerSpec::authority);
             let sent = match &self.rewrite.host {
                 HostRule::Named(host) => host.to_str().ok().map(str::to_owned),
                 HostRule::Client | HostRule::Upstream => None,
@@ -108,12 +113,15 @@ impl LocationView<'_> {
             let mut hosts = named.chain(sent).filter_map(|authority| Some(address(&authority, 0)?.0));
             hosts.any(|host| host.eq_ignore_ascii_case(domain))
         };
+        // A browser accepts a cookie with this prefix only with the path `/` (RFC 6265bis §4.1.3.2).
+        let has_fixed_path = cookie.get(..7).is_some_and(|start| start.eq_ignore_ascii_case(b"__Host-"));
         let attributes = cookie.split(|byte| *byte == b';').enumerate().filter_map(|(number, part)| {
             let (name, value) = attribute(part).filter(|_| number > 0).unwrap_or_default();
             if name.eq_ignore_ascii_case("domain") && is_own(value) {
                 return None;
             }
-            let path = Some(value).filter(|_| name.eq_ignore_ascii_case("path"));
+            let is_path = name.eq_ignore_ascii_case("path") && !value.is_empty() && !has_fixed_path;
+            let path = Some(value).filter(|_| is_path);
             let path = path.and_then(|path| self.client_path(path, self.server));
             Some(path.map_or(Cow::Borrowed(part), |path| Cow::Owned(format!(" Path={path}").into_bytes())))
         });
@@ -175,6 +183,8 @@ mod tests {
             ("http://10.0.0.1:9000/base//evil.test", Some("/v1/evil.test")),
             ("/base//evil.test", Some("/v1/evil.test")),
             ("http://10.0.0.1:9000@evil.test/", None),
+            ("http://10.0.0.1:9000/\t/evil.test", None),
+            ("/base/\t/evil.test", None),
         ] {
             assert_eq!(view.location(from).as_deref(), to, "{from}");
         }
@@ -191,8 +201,19 @@ mod tests {
             ("a=b; Domain=internal; Path=/x", "a=b; Domain=internal; Path=/x"),
             ("domain=app.internal; Path=/base", "domain=app.internal; Path=/v1/"),
             ("a=b", "a=b"),
+            ("a=b; Path=", "a=b; Path="),
+            ("__Host-a=b; Path=/; Secure", "__Host-a=b; Path=/; Secure"),
         ] {
             assert_eq!(String::from_utf8(view.cookie(from.as_bytes())).unwrap(), to);
+        }
+    }
+
+    #[test]
+    fn localhost_is_the_address_of_a_socket_only_if_it_was_sent() {
+        let servers = [server("unix:/run/app.sock")];
+        for (host, to) in [(HostRule::Client, None), (HostRule::Upstream, Some("/cb?code=1"))] {
+            let rewrite = rewrite("", "", host);
+            assert_eq!(view(&rewrite, &servers).location("http://localhost/cb?code=1").as_deref(), to);
         }
     }
 

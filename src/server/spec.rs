@@ -5,6 +5,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::http1::title_case;
 use crate::proxy::{ClientTimeouts, ForwardAuth, Redirect};
 use crate::tls::ServerTls;
 
@@ -58,6 +59,15 @@ pub enum HeaderCase {
     Lower,
     /// `Content-Type`.
     Title,
+}
+
+impl HeaderCase {
+    /// Changes the names in heads that were written in lower case.
+    pub(super) fn apply(self, heads: &mut [u8]) {
+        if self == Self::Title {
+            title_case(heads);
+        }
+    }
 }
 
 /// What clients of a listener find.

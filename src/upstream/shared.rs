@@ -79,12 +79,15 @@ impl SharedUpstream {
                 let servers = &previous.spec.servers;
                 servers.get(member.endpoint.server).is_some_and(|other| other.has_addresses_of(server))
             };
-            let known: Vec<ServerPeer> = previous
+            let mut known: Vec<ServerPeer> = previous
                 .members()
                 .iter()
                 .filter(is_of_server)
                 .map(|member| member.peer().with_port_of(server))
                 .collect();
+            // Servers that differed in their port only.
+            known.sort_unstable_by(|a, b| a.address.cmp(&b.address));
+            known.dedup_by(|later, first| later.address == first.address);
             next.set_peers(index, &known, now);
         }
         for values in previous.values().servers {

@@ -230,7 +230,7 @@ fn explain_key(rows: &mut TextRows, spec: &KeySpec, subject: &Subject<'_>) -> Ve
     spec.parts.iter().enumerate().map(explain).collect()
 }
 
-/// Why a claim or a field of the body is missing; other parts need no explanation.
+/// Why a claim, a field of the body or a header of an authorization server is missing; other parts need no explanation.
 fn why_missing(part: &KeyPart, subject: &Subject<'_>) -> String {
     match part {
         KeyPart::Jwt(_) => match subject.token.claims() {
@@ -238,6 +238,9 @@ fn why_missing(part: &KeyPart, subject: &Subject<'_>) -> String {
             Err(TokenError::NoKeys) => " (its keys are fetched only while tidegate runs)".to_owned(),
             Err(error) => format!(" ({error})"),
         },
+        KeyPart::Header(name) if subject.route.is_some_and(|route| route.is_header_awaited(name)) => {
+            " (the authorization server sets it, which is not asked here)".to_owned()
+        }
         KeyPart::Body(field) => match subject.body.map(|body| body.values(field)) {
             Some(Err(NoField::NoBody)) => " (the request has no body; --data gives it one)".to_owned(),
             Some(Err(why)) => format!(" ({why})"),

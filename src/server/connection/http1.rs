@@ -22,12 +22,12 @@ use self::response::ExchangeError;
 use self::upload::Upload;
 use crate::boxed::rare;
 use crate::http1::{
-    Framing, HeadLimits, ParseError, ParsedRequest, ResponseFraming, ResponseHead, parse_request, title_case,
+    Framing, HeadLimits, ParseError, ParsedRequest, ResponseFraming, ResponseHead, parse_request,
     write_response,
 };
 use crate::proxy::{ActiveProxy, ClientConnection, Tunnel};
 use crate::server::drain::{ConnectionTracker, IDLE_GRACE};
-use crate::server::spec::{HeaderCase, ListenerSpec};
+use crate::server::spec::ListenerSpec;
 use crate::server::start_queue::Starter;
 use crate::socket::{BufferedStream, TimedStream};
 use crate::time::{cached_now, http_date, monotonic};
@@ -251,9 +251,7 @@ impl BufferedConnection<'_> {
         let out = self.io.stream.out();
         let start = out.len();
         write_response(out, &head, framing, &http_date());
-        if self.session.spec.header_case == HeaderCase::Title {
-            title_case(&mut out[start..]);
-        }
+        self.session.spec.header_case.apply(&mut out[start..]);
         State::RejectedHead(error)
     }
 

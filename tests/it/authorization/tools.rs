@@ -6,7 +6,8 @@ use crate::support::{TIDEGATE, command};
 
 const FILE: &str = "\
     listen = \"127.0.0.1:0\"\n[upstreams.auth]\nservers = [\"http://10.0.0.1:9091/base\"]\n\
-    [[routes]]\npath = \"/*\"\nupstream = \"http://10.0.0.2:9000\"\n\
+    [limits.user]\nrate = \"9/s\"\nkey = \"header:x-user\"\n\
+    [[routes]]\npath = \"/*\"\nlimits = [\"user\"]\nupstream = \"http://10.0.0.2:9000\"\n\
     authorize = { upstream = \"auth\", path = \"/verify\", copy = [\"x-user\"], on_failure = \"allow\", \
     order = \"before_limits\", cache = { for = \"30s\", key = [\"header:authorization\", \"header:cookie\", \"path\"] } }\n";
 
@@ -27,6 +28,10 @@ fn explain_shows_what_would_be_asked() {
             "headers from the response: x-user",
             "2xx holds for 30s for requests with the same header:authorization, header:cookie, path",
         ]
+    );
+    assert!(
+        text.contains("header:x-user is missing (the authorization server sets it, which is not asked here)"),
+        "{text}"
     );
     assert!(text.contains("sent to   http://10.0.0.2:9000/x"), "{text}");
 }

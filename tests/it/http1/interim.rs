@@ -49,6 +49,23 @@ fn early_hints_arrive_before_the_response() {
 }
 
 #[test]
+fn names_of_their_headers_have_the_case_of_the_listener() {
+    let (server, release) = held(HINTS.repeat(2));
+    let proxy = Tidegate::start(&format!(
+        "[[listeners]]\naddress = \"127.0.0.1:0\"\nheader_case = \"title\"\n\
+         [[routes]]\npath = \"/*\"\nupstream = \"{}\"\n",
+        server.url()
+    ));
+    release.send(()).unwrap();
+    let mut client = Client::connect(proxy.addr());
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    for _ in 0..2 {
+        let hints = client.read_head().unwrap().unwrap();
+        assert_eq!((&*hints.start, &*hints.headers[0].0), ("HTTP/1.1 103 Early Hints", "Link"));
+    }
+}
+
+#[test]
 fn at_most_16_interim_responses_of_64_kib_are_forwarded() {
     let large = format!("HTTP/1.1 103 Early Hints\r\nLink: <{}>\r\n\r\n", "a".repeat(30_000));
     for (interim, forwarded) in [(HINTS.repeat(20), 16), (large.repeat(3), 2)] {

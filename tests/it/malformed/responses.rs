@@ -36,6 +36,7 @@ pub(super) fn send(proxy: &Tidegate, method: &str) -> Result<Option<Strict>, Str
     client.send(format!("{method} /case HTTP/1.1\r\nHost: a\r\n\r\n"));
     let (mut bytes, mut piece) = (Vec::new(), [0; 16384]);
     loop {
+        discard_interim(&mut bytes);
         match strict_parser::response(method, &bytes, false) {
             Ok((_, taken)) if taken < bytes.len() => {
                 return Err(format!("more than a response: {:?}", String::from_utf8_lossy(&bytes)));
@@ -50,6 +51,16 @@ pub(super) fn send(proxy: &Tidegate, method: &str) -> Result<Option<Strict>, Str
                 Ok(_) | Err(_) => return Ok(None),
             },
         }
+    }
+}
+
+/// Removes the interim responses at the beginning.
+fn discard_interim(bytes: &mut Vec<u8>) {
+    while bytes.starts_with(b"HTTP/1.1 1")
+        && !bytes.starts_with(b"HTTP/1.1 101")
+        && let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n")
+    {
+        bytes.drain(..end + 4);
     }
 }
 

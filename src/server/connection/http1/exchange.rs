@@ -78,7 +78,10 @@ impl Session<'_> {
                 loop {
                     let handled = handling.as_mut().poll(cx);
                     if !client.interim().is_empty() {
-                        crate::proxy::write_interim_responses(&proxy, client, io.stream.out());
+                        let out = io.stream.out();
+                        let start = out.len();
+                        crate::proxy::write_interim_responses(&proxy, client, out);
+                        properties.header_case.apply(&mut out[start..]);
                     }
                     if let Poll::Ready(response) = handled {
                         return Poll::Ready(Ok(response));

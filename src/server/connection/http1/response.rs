@@ -12,9 +12,7 @@ use super::io::ClientIo;
 use super::upload::{PolledUpload, Upload};
 use crate::body::BodyError;
 use crate::http1::names::{CONNECTION, CONTENT_LENGTH, UPGRADE};
-use crate::http1::{
-    BodyEncoder, Framing, ResponseFraming, ResponseHead, push_decimal, title_case, write_response,
-};
+use crate::http1::{BodyEncoder, Framing, ResponseFraming, ResponseHead, push_decimal, write_response};
 use crate::proxy::ReplyBody;
 use crate::server::spec::HeaderCase;
 use crate::time::http_date;
@@ -87,9 +85,7 @@ impl ResponseWriter {
         let out = io.stream.out();
         let start = out.len();
         write_response(out, &head, framing, &http_date());
-        if properties.header_case == HeaderCase::Title {
-            title_case(&mut out[start..]);
-        }
+        properties.header_case.apply(&mut out[start..]);
         let body = (framing.body != Framing::Empty).then_some(body);
         Self { encoder, body, has_min_rate: properties.min_rate.is_some() }
     }
