@@ -45,7 +45,7 @@ pub(super) fn of_dynamic(root: &DocNode) -> Converted {
         middlewares: Middlewares::new(http.get("middlewares"), routers),
         services: TraefikServices::new(http.get("services")),
     };
-    let mut found: Vec<(u64, &DocNode, Vec<TomlRoute>)> = Vec::new();
+    let mut found: Vec<(i64, &DocNode, Vec<TomlRoute>)> = Vec::new();
     let mut lost: Vec<&(String, DocNode)> = Vec::new();
     for entry @ (name, router) in routers.entries() {
         match maker.routes(name, router) {
@@ -90,10 +90,13 @@ fn foreign(root: &DocNode) -> &'static str {
     }
 }
 
-/// The priority of a router: by default the length of its rule.
-fn priority(router: &DocNode) -> u64 {
-    let set = router.get("priority").number().filter(|priority| *priority > 0);
-    set.unwrap_or_else(|| router.get("rule").text().map_or(0, str::len) as u64)
+/// The priority of a router, which may be negative: by default the length of its rule.
+fn priority(router: &DocNode) -> i64 {
+    let set =
+        router.get("priority").text().and_then(|text| text.parse().ok()).filter(|priority| *priority != 0);
+    set.unwrap_or_else(|| {
+        router.get("rule").text().map_or(0, |rule| i64::try_from(rule.len()).unwrap_or(i64::MAX))
+    })
 }
 
 /// Makes the routes of routers, with the limits and upstreams that they name.
@@ -368,4 +371,44 @@ fn of_tls(tls: &DocNode) -> Vec<Note> {
 fn without_path(url: &str) -> &str {
     let start = url.find("://").map_or(0, |scheme| scheme + 3);
     url[start..].find('/').map_or(url, |path| &url[..start + path])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use crate::model::{Converted, TomlTarget};
+    use crate::{SourceFile, SourceFormat, convert};
+
+    fn converted(routers: &str, middlewares: &str) -> Converted {
+        let text = format!(
+            "http:\n  services: {{ s: {{ loadBalancer: {{ servers: [{{ url: \"http://a\" }}] }} }} }}\n  \
+             middlewares: {{ {middlewares} }}\n  routers:\n{routers}"
+        );
+        let file = SourceFile { name: "f.yaml", text: &text, directory: Path::new("") };
+        convert(SourceFormat::Traefik, &[file]).unwrap()
+    }
+
+    #[test]
+    fn middlewares_that_traefik_would_not_apply_close_their_routes() {
+        for middleware in [
+            "m: { headers: {}, basicAuth: { users: [a] } }",
+            "m: { headers: { allowedHosts: [a.test] } }",
+            "m: { headers: { sslRedirect: true } }",
+            "m: { redirectRegex: { regex: a, replacement: b } }",
+        ] {
+            let made =
+                converted("    r: { rule: \"PathPrefix(`/`)\", service: s, middlewares: [m] }\n", middleware);
+            assert_eq!(made.routes[0].target, TomlTarget::missing(), "{middleware}");
+        }
+        let other = "    r: { rule: \"PathPrefix(`/`)\", service: s, middlewares: [m@docker] }\n";
+        assert_eq!(converted(other, "m: { compress: {} }").routes[0].target, TomlTarget::missing());
+    }
+
+    #[test]
+    fn routers_with_a_negative_priority_come_last() {
+        let routers = "    all: { rule: \"PathPrefix(`/`) || PathPrefix(`/a-long-one`)\", service: s, priority: -1 }\n    \
+                       adm: { rule: \"PathPrefix(`/adm`)\", service: s }\n";
+        assert_eq!(converted(routers, "").routes[0].path, "/adm*");
+    }
 }

@@ -14,6 +14,8 @@ const FIRST_PORT: u16 = 8081;
 pub(super) struct EntryPoints {
     /// Their names, each with that of its listener.
     names: Vec<(String, String)>,
+    /// Whether every router names some. Other routers are served by all entry points, of which there may be more.
+    are_all: bool,
 }
 
 impl EntryPoints {
@@ -21,7 +23,7 @@ impl EntryPoints {
     pub fn of(routers: &DocNode) -> Self {
         let of = |router: &DocNode| router.get("entryPoints").texts();
         let all: Vec<Vec<String>> = routers.entries().iter().map(|(_, router)| of(router)).collect();
-        let mut found = Self { names: Vec::new() };
+        let mut found = Self { names: Vec::new(), are_all: all.iter().all(|own| !own.is_empty()) };
         if all.windows(2).all(|pair| pair[0] == pair[1]) {
             return found;
         }
@@ -35,10 +37,11 @@ impl EntryPoints {
         found
     }
 
-    /// The routes of a router: for each of its entry points, unless it has all of them.
+    /// The routes of a router: for each of its entry points, unless it has all that there are.
     pub fn routes(&self, router: &DocNode, all: Vec<TomlRoute>) -> Vec<TomlRoute> {
         let own = router.get("entryPoints").texts();
-        if own.is_empty() || self.names.iter().all(|(name, _)| own.contains(name)) {
+        let has_all = self.are_all && self.names.iter().all(|(name, _)| own.contains(name));
+        if own.is_empty() || self.names.is_empty() || has_all {
             return all;
         }
         let names = self.names.iter().filter(|(name, _)| own.contains(name)).enumerate();
@@ -92,7 +95,9 @@ mod tests {
             found.contains(&("/a*", Some("web"), None)) && found.contains(&("/c*", None, None)),
             "{found:?}"
         );
-        assert!(found.contains(&("/b*", None, Some("https"))), "{found:?}");
+        for listener in ["web", "inner"] {
+            assert!(found.contains(&("/b*", Some(listener), Some("https"))), "{found:?}");
+        }
         let toml = toml(&converted, "");
         assert!(toml.contains("address = \"0.0.0.0:80\"\nname = \"web\""), "{toml}");
         assert!(toml.contains("address = \"0.0.0.0:8081\"\nname = \"inner\""), "{toml}");

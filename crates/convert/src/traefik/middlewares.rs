@@ -9,8 +9,7 @@ use crate::note::Note;
 use crate::route::is_literal;
 
 /// Middlewares that restrict no access, and that change no paths. All others may do so.
-const HARMLESS: [&str; 7] =
-    ["circuitBreaker", "compress", "contentType", "errors", "grpcWeb", "redirectRegex", "retry"];
+const HARMLESS: [&str; 6] = ["circuitBreaker", "compress", "contentType", "errors", "grpcWeb", "retry"];
 /// Middlewares that are converted.
 const CONVERTED: [&str; 7] =
     ["addPrefix", "buffering", "headers", "inFlightReq", "rateLimit", "replacePath", "stripPrefix"];
@@ -86,9 +85,14 @@ impl<'d> Middlewares<'d> {
         names.texts().iter().any(restricts)
     }
 
-    /// The kind and the settings of a middleware.
+    /// The kind and the settings of a middleware of this provider. Traefik disables one of several kinds, and its routers.
     fn find(&self, name: &str) -> Option<(&'d str, &'d DocNode)> {
-        let (kind, node) = self.nodes.get(plain(name)).entries().first()?;
+        let is_of_provider =
+            name.split_once('@').is_none_or(|(_, provider)| ["file", "kubernetescrd"].contains(&provider));
+        let [(kind, node)] = self.nodes.get(plain(name)).entries() else { return None };
+        if !is_of_provider {
+            return None;
+        }
         // Traefik ignores the case of keys.
         let known = CONVERTED.iter().chain(&HARMLESS).chain(&PATHS).chain(&OTHERS);
         let known = known.copied().find(|known| known.eq_ignore_ascii_case(kind));
@@ -321,6 +325,9 @@ fn allow_addresses(text: &str, node: &DocNode, route: &mut TomlRoute) {
     }
 }
 
+/// Settings of `headers` that reject or redirect requests.
+const RESTRICTING: [&str; 4] = ["allowedHosts", "sslRedirect", "sslForceHost", "sslTemporaryRedirect"];
+
 fn headers(node: &DocNode, route: &mut TomlRoute) {
     for (name, value) in node.get("customRequestHeaders").entries() {
         match value.text() {
@@ -338,5 +345,14 @@ fn headers(node: &DocNode, route: &mut TomlRoute) {
             Some(value) => route.set_response_headers.push((name.to_ascii_lowercase(), value.to_owned())),
         }
     }
-    route.notes.extend(node.remarks(&["customRequestHeaders", "customResponseHeaders"]));
+    for name in RESTRICTING {
+        let value = node.get(name);
+        if value.is_present() && value.text() != Some("false") {
+            let reason = "tidegate has no such header setting: requests get 501 until you replace it";
+            route.notes.push(node.finding(name, reason));
+            route.target = TomlTarget::missing();
+        }
+    }
+    let known = ["customRequestHeaders", "customResponseHeaders"];
+    route.notes.extend(node.remarks(&[&known[..], &RESTRICTING].concat()));
 }

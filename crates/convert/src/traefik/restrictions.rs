@@ -42,13 +42,14 @@ fn walk(node: &DocNode, around: &[FileLine], found: &mut Vec<Restriction>) {
 /// The restriction of a middleware with this name and kind.
 fn middleware(name: &str, node: &DocNode, around: &[FileLine]) -> Option<Restriction> {
     let (kind, settings) = node.entries().first()?;
+    let is_one = node.entries().len() == 1;
     let within = around.iter().chain([&node.place]).cloned().collect();
     let text = format!("{}: {kind}", plain(name));
     let limits = LIMITS.iter().any(|limit| limit.eq_ignore_ascii_case(kind));
-    if limits {
+    if limits && is_one {
         Some(Restriction::limit(settings.place.clone(), text, within))
     } else {
-        may_restrict(kind).then(|| Restriction::access(settings.place.clone(), text, within))
+        (may_restrict(kind) || !is_one).then(|| Restriction::access(settings.place.clone(), text, within))
     }
 }
 

@@ -158,7 +158,8 @@ fn matched(name: &str, values: &[String], within: Vec<TomlRoute>) -> Result<Vec<
                 }
                 "Path" if is_plain(value) && route.path == "/*" => route.path.clone_from(value),
                 "PathPrefix" if is_plain(value) && route.path == "/*" => route.path = format!("{value}*"),
-                "Method" => route.methods.push(value.clone()),
+                // Traefik matches no request by two methods.
+                "Method" if route.methods.is_empty() => route.methods.push(value.clone()),
                 _ => return Err(format!("routes have no counterpart of `{name}` with `{value}`")),
             }
             found.push(route);
