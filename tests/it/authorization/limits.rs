@@ -98,6 +98,26 @@ fn a_decision_holds_for_requests_with_the_same_key() {
 }
 
 #[test]
+fn values_that_differ_share_no_decision() {
+    let (auth, upstream) = (server(), Upstream::echo());
+    for (key, sent) in [
+        (
+            "cookie:session",
+            [["Cookie: session=old; session=good", "X-A: 1"], ["Cookie: session=a; session=b", "X-A: 1"]],
+        ),
+        ("header:x-a", [["X-A: 1", "X-A: 2"], ["X-A: 3", "X-A: 4"]]),
+    ] {
+        let keys = format!("cache = {{ for = \"1h\", key = \"{key}\" }}");
+        let (proxy, before) = (proxy(&auth.url(), &upstream, &keys, ROUTE), auth.received());
+        for lines in sent {
+            let word = says("ok ann");
+            assert_eq!(get(proxy.addr(), "/", &[&word, lines[0], lines[1]]).status(), 200);
+        }
+        assert_eq!(auth.received() - before, 2, "{key}");
+    }
+}
+
+#[test]
 fn decisions_for_other_proxies_are_authorized_too() {
     let (auth, upstream) = (server(), Upstream::echo());
     let tables = format!(

@@ -78,3 +78,43 @@ fn add_label(found: &mut Vec<Restriction>, text: &str, place: &FileLine, within:
         found.push(Restriction::access(place.clone(), text.to_owned(), within.to_vec()));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use crate::model::{Converted, TomlTarget};
+    use crate::{SourceFile, SourceFormat, convert};
+
+    fn converted(routers: &str, middlewares: &str) -> Converted {
+        let text = format!(
+            "http:\n  services: {{ s: {{ loadBalancer: {{ servers: [{{ url: \"http://a\" }}] }} }} }}\n  \
+             middlewares: {{ {middlewares} }}\n  routers:\n{routers}"
+        );
+        let file = SourceFile { name: "f.yaml", text: &text, directory: Path::new("") };
+        convert(SourceFormat::Traefik, &[file]).unwrap()
+    }
+
+    #[test]
+    fn middlewares_that_traefik_would_not_apply_close_their_routes() {
+        for middleware in [
+            "m: { headers: {}, basicAuth: { users: [a] } }",
+            "m: { headers: { allowedHosts: [a.test] } }",
+            "m: { headers: { sslRedirect: true } }",
+            "m: { redirectRegex: { regex: a, replacement: b } }",
+        ] {
+            let made =
+                converted("    r: { rule: \"PathPrefix(`/`)\", service: s, middlewares: [m] }\n", middleware);
+            assert_eq!(made.routes[0].target, TomlTarget::missing(), "{middleware}");
+        }
+        let other = "    r: { rule: \"PathPrefix(`/`)\", service: s, middlewares: [m@docker] }\n";
+        assert_eq!(converted(other, "m: { compress: {} }").routes[0].target, TomlTarget::missing());
+    }
+
+    #[test]
+    fn routers_with_a_negative_priority_come_last() {
+        let routers = "    all: { rule: \"PathPrefix(`/`) || PathPrefix(`/a-long-one`)\", service: s, priority: -1 }\n    \
+                       adm: { rule: \"PathPrefix(`/adm`)\", service: s }\n";
+        assert_eq!(converted(routers, "").routes[0].path, "/adm*");
+    }
+}
