@@ -2,11 +2,13 @@
 //! routes of Traefik.
 
 mod annotations;
+mod controller;
 mod crds;
 mod filters;
 mod hosts;
 mod http_route;
 mod ingress;
+mod known;
 mod locations;
 mod objects;
 mod paths;

@@ -2,8 +2,10 @@
 
 use std::cmp::Reverse;
 
-use super::annotations::{Controller, IngressSettings, PREFIX, settings};
+use super::annotations::{IngressSettings, settings};
+use super::controller::Controller;
 use super::hosts::{HostRoutes, Placed, by_host};
+use super::known::PREFIX;
 use super::locations::{Location, Rank, close_others, lost_limits, with_redirects, without_duplicates};
 use super::objects::{Object, Upstreams};
 use super::paths::{Located, PathType, located, rewrite};

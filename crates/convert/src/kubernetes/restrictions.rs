@@ -1,6 +1,6 @@
 //! What limits requests or restricts access in the objects of files, besides those of Traefik.
 
-use super::annotations::{PREFIX, restricts};
+use super::known::{PREFIX, restricts};
 use super::objects::Objects;
 use super::policy::closes;
 use crate::restrictions::Restriction;
