@@ -40,10 +40,10 @@ pub(super) fn settings<'d>(
     let mut found = IngressSettings {
         uses_regexes: of("use-regex").is_true(),
         rewrite_target: target.text().is_some_and(|text| !text.is_empty()).then_some(target),
-        redirects_to_https: match (of("force-ssl-redirect").is_true(), of("ssl-redirect").text()) {
+        redirects_to_https: match (of("force-ssl-redirect").is_true(), of("ssl-redirect").is_false()) {
             (true, _) => Some(true),
-            (false, Some("false")) => Some(false),
-            _ => None,
+            (false, true) => Some(false),
+            (false, false) => None,
         },
         ..IngressSettings::default()
     };
@@ -55,7 +55,7 @@ pub(super) fn settings<'d>(
                 found.add(&annotation, ingress, controller, names);
             }
             None if is_foreign(name) => {
-                let reason = "it is a setting of another controller, and may restrict access: requests get 501 until you replace it";
+                let reason = "it may be a setting of another controller that restricts access: requests get 501 until you replace it";
                 found.close(value.finding(&format!("{name}: {text}"), reason));
             }
             None => {}

@@ -1,22 +1,41 @@
 //! The names of annotations, and what they do to requests.
 
+use crate::document::boolean;
 use crate::nginx::may_restrict;
 
 /// What the names of the annotations begin with.
 pub(super) const PREFIX: &str = "nginx.ingress.kubernetes.io/";
-/// Beginnings of the names of annotations that are no settings of a proxy.
-const FOREIGN: [&str; 11] = [
-    "app.kubernetes.io/",
-    "argocd.argoproj.io/",
-    "cert-manager.io/",
-    "acme.cert-manager.io/",
-    "external-dns.alpha.kubernetes.io/",
-    "field.cattle.io/",
-    "helm.sh/",
-    "kubectl.kubernetes.io/",
-    "kubernetes.io/ingress.class",
-    "kubernetes.io/tls-acme",
-    "meta.helm.sh/",
+/// Domains whose annotations are no settings of a proxy, as those of their subdomains. An annotation of any other domain may be
+/// one that restricts access.
+const HARMLESS: [&str; 28] = [
+    "app.gitlab.com",
+    "app.kubernetes.io",
+    "app.openshift.io",
+    "argoproj.io",
+    "backstage.io",
+    "cattle.io",
+    "cert-manager.io",
+    "cert-manager.k8s.io",
+    "certmanager.k8s.io",
+    "checksum",
+    "config.k8s.io",
+    "config.kubernetes.io",
+    "datadoghq.com",
+    "deployment.kubernetes.io",
+    "dns.alpha.kubernetes.io",
+    "external-dns.alpha.kubernetes.io",
+    "fluxcd.io",
+    "gethomepage.dev",
+    "hajimari.io",
+    "helm.sh",
+    "internal.config.kubernetes.io",
+    "k14s.io",
+    "k8slens.dev",
+    "kubectl.kubernetes.io",
+    "prometheus.io",
+    "pulumi.com",
+    "reloader.stakater.com",
+    "skaffold.dev",
 ];
 /// Annotations that limit requests, connections or bytes.
 const LIMITS: [&str; 5] = ["global-rate-limit", "limit-connections", "limit-rate", "limit-rpm", "limit-rps"];
@@ -32,6 +51,8 @@ pub(super) const CLOSING: [&str; 9] = [
     "ssl-passthrough",
     "stream-snippet",
 ];
+/// Those of them that are booleans.
+const BOOLEANS: [&str; 3] = ["enable-modsecurity", "enable-owasp-core-rules", "ssl-passthrough"];
 /// Annotations with nginx directives.
 pub(super) const SNIPPETS: [&str; 2] = ["configuration-snippet", "server-snippet"];
 /// Annotations of networks of clients.
@@ -69,9 +90,10 @@ pub(super) const ADVICE: [(&str, &str); 14] = [
 
 /// What an annotation does to requests: `Some(true)` is a limit, `Some(false)` another restriction of access.
 pub(super) fn restricts(name: &str, value: &str) -> Option<bool> {
-    let is_off = matches!(value, "" | "false" | "0");
     let Some(name) = name.strip_prefix(PREFIX) else { return is_foreign(name).then_some(false) };
-    if is_off {
+    let can_be_off = LIMITS.contains(&name) || BOOLEANS.contains(&name);
+    let is_off = can_be_off && boolean(value) == Some(false);
+    if is_off || value.is_empty() {
         None
     } else if LIMITS.contains(&name) {
         Some(true)
@@ -83,9 +105,63 @@ pub(super) fn restricts(name: &str, value: &str) -> Option<bool> {
     }
 }
 
-/// Whether an annotation is a setting of another controller.
+/// Whether an annotation is, or may be, a setting of another controller. Those without a domain are the user's own.
 pub(super) fn is_foreign(name: &str) -> bool {
-    let is_known = FOREIGN.iter().any(|start| name.starts_with(start));
-    let controllers = ["ingress", "haproxy", "konghq.com/", "nginx.", "traefik", "gce", "azure"];
-    !is_known && controllers.iter().any(|word| name.contains(word))
+    let Some((domain, rest)) = name.split_once('/') else { return false };
+    if domain == "kubernetes.io" {
+        return rest.starts_with("ingress.") && rest != "ingress.class";
+    }
+    let is_within = |known: &&str| {
+        domain.strip_suffix(*known).is_some_and(|before| before.is_empty() || before.ends_with('.'))
+    };
+    !HARMLESS.iter().any(is_within)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn annotations_of_unknown_domains_may_restrict_access() {
+        for name in [
+            "k8s.apisix.apache.org/auth-type",
+            "higress.io/whitelist-source-range",
+            "zalando.org/skipper-filter",
+            "projectcontour.io/auth",
+            "openresty.org/deny",
+            "custom.ingress.kubernetes.io/auth-url",
+            "kubernetes.io/ingress.allow-http",
+            "nothelm.sh/x",
+        ] {
+            assert_eq!(restricts(name, "x"), Some(false), "{name}");
+        }
+        for name in [
+            "kubernetes.io/ingress.class",
+            "kubernetes.io/tls-acme",
+            "cert-manager.io/cluster-issuer",
+            "acme.cert-manager.io/http01-edit-in-place",
+            "meta.helm.sh/release-name",
+            "kubectl.kubernetes.io/last-applied-configuration",
+            "argocd.argoproj.io/sync-wave",
+            "prometheus.io/scrape",
+            "owner",
+        ] {
+            assert_eq!(restricts(name, "x"), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn booleans_are_off_in_all_their_forms() {
+        for (name, value, expected) in [
+            ("enable-modsecurity", "False", None),
+            ("enable-modsecurity", "True", Some(false)),
+            ("enable-modsecurity", "yes", Some(false)),
+            ("limit-rps", "0", None),
+            ("limit-rps", "1", Some(true)),
+            ("auth-type", "", None),
+            ("auth-url", "false", Some(false)),
+        ] {
+            assert_eq!(restricts(&format!("{PREFIX}{name}"), value), expected, "{name}: {value}");
+        }
+    }
 }
