@@ -33,7 +33,7 @@ struct IngressPath<'d> {
 /// Converts the Ingresses.
 pub(super) fn ingresses(upstreams: &mut Upstreams<'_>, names: &mut UniqueNames) -> Ingresses {
     let (objects, mut found) = (upstreams.objects, Ingresses::default());
-    let maps = objects.of_kind("").filter(|it| it.node.get("kind").text() == Some("ConfigMap"));
+    let maps = objects.of_kind("").filter(|it| it.is("ConfigMap"));
     let controller = Controller::of(maps);
     let (canaries, all): (Vec<Object<'_>>, Vec<Object<'_>>) =
         objects.of_kind("Ingress").partition(|it| annotation(it, "canary").is_true());

@@ -1,5 +1,7 @@
 //! Objects and what becomes of them.
 
+mod access;
+
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -152,9 +154,6 @@ fn what_restricts_access_closes_routes() {
         assert_eq!(routes(&found), expected, "{annotation}");
         assert_eq!((found.account.access.all, found.account.lost), (1, 0), "{annotation}");
     }
-    let global = "---\nkind: ConfigMap\ndata: { whitelist-source-range: 10.0.0.0/8 }\n";
-    let found = converted(&(ingress("", "a.test", "/") + global));
-    assert_eq!(routes(&found), ["a.test/* 501"]);
 }
 
 #[test]
