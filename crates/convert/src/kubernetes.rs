@@ -23,7 +23,7 @@ use self::hosts::joined;
 use self::http_route::http_routes;
 use self::ingress::ingresses;
 use self::objects::{Objects, Upstreams};
-use self::policy::{Policies, closes};
+use self::policy::{Policies, closes, is_applied, restricts};
 use self::restrictions::restrictions;
 use super::document::documents;
 use super::model::{Converted, Limit, UniqueNames};
@@ -121,7 +121,16 @@ fn others(objects: &Objects<'_>) -> Vec<Note> {
             ("", Some("ConfigMap")) => {
                 "of a ConfigMap only the settings of ingress-nginx are read that limit requests or restrict access"
             }
-            ("", _) if closes(object) => "it restricts access to what it targets, which is not converted",
+            ("", _) if restricts(object) => {
+                "ACCESS IS OPEN to requests that it refuses: it may restrict access to what it selects, which is not converted"
+            }
+            ("", _) if closes(object) && is_applied(objects, object) => {
+                "it restricts access to what it targets, which is not converted"
+            }
+            ("", _) if closes(object) => {
+                "ACCESS IS OPEN to requests that it refuses: it may restrict access to what it targets, and no HTTPRoute of the files is \
+                 that"
+            }
             ("", Some(_)) => "objects of this kind are not converted",
             ("", None) => "this is no object of Kubernetes",
             _ => continue,

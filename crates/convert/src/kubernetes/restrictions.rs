@@ -1,9 +1,9 @@
 //! What limits requests or restricts access in the objects of files, besides those of Traefik.
 
 use super::controller;
-use super::known::{PREFIX, restricts};
+use super::known::{self, PREFIX};
 use super::objects::Objects;
-use super::policy::closes;
+use super::policy::{closes, restricts};
 use crate::document::DocNode;
 use crate::restrictions::Restriction;
 
@@ -17,7 +17,7 @@ pub(super) fn restrictions(objects: &Objects<'_>) -> Vec<Restriction> {
             for (name, value) in annotations.entries() {
                 let text =
                     format!("{}: {}", name.strip_prefix(PREFIX).unwrap_or(name), value.text().unwrap_or(""));
-                match restricts(name, value.text().unwrap_or("")) {
+                match known::restricts(name, value.text().unwrap_or("")) {
                     Some(true) => {
                         found.push(Restriction::limit(value.place.clone(), text, within(annotations)));
                     }
@@ -61,7 +61,7 @@ pub(super) fn restrictions(objects: &Objects<'_>) -> Vec<Restriction> {
                     }
                 }
             }
-        } else if closes(object) {
+        } else if closes(object) || restricts(object) {
             found.push(Restriction::access(object.node.place.clone(), object.text(), Vec::new()));
         }
     }
