@@ -1,7 +1,9 @@
 //! Converts objects of Kubernetes: Ingresses for ingress-nginx, `HTTPRoute`s with policies of Envoy Gateway, and the middlewares and
 //! routes of Traefik.
 
+mod aliases;
 mod annotations;
+mod attachment;
 mod controller;
 mod crds;
 mod filters;
@@ -117,6 +119,8 @@ fn others(objects: &Objects<'_>) -> Vec<Note> {
                 notes.extend(object.spec.remarks(&["entryPoints", "routes", "tls"]));
                 continue;
             }
+            // It is read with the services of routes.
+            ("", Some("ReferenceGrant")) => continue,
             ("TraefikService", _) => "routes that name it get 501",
             ("", Some("ConfigMap")) => {
                 "of a ConfigMap only the settings of ingress-nginx are read that limit requests or restrict access"

@@ -47,3 +47,110 @@ fn objects_that_restrict_what_they_select_are_open() {
         assert_eq!((access.converted, access.all, found.account.lost), (0, 1, 0), "{kind} {spec}");
     }
 }
+
+/// A Gateway in another namespace, whose listener has these settings, and the route `r` for it.
+fn attached(listener: &str, hosts: &str) -> String {
+    let gateway = format!(
+        "---\napiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {{ name: g, namespace: infra }}\nspec: {{ listeners: [{{ name: \
+         l, port: 80, protocol: HTTP, {listener} }}] }}\n"
+    );
+    let parents = format!("parentRefs: [{{ name: g, namespace: infra }}]\n  hostnames: [{hosts}]");
+    gateway + &http_route("r", "", "").replace("hostnames: [\"\"]", &parents)
+}
+
+#[test]
+fn hosts_without_a_listener_are_closed() {
+    let all = "allowedRoutes: { namespaces: { from: All } }";
+    let of = |selector: &str| {
+        format!("allowedRoutes: {{ namespaces: {{ from: Selector, selector: {{ {selector} }} }} }}")
+    };
+    let named = "matchLabels: { kubernetes.io/metadata.name:";
+    for (listener, hosts, expected) in [
+        (all.to_owned(), "a.test", "a.test/* r"),
+        (format!("hostname: \"*.test\", {all}"), "corp.internal, a.test", "corp.internal/* 501 a.test/* r"),
+        (format!("hostname: a.test, {all}"), "\"*.test\"", "a.test/* r"),
+        (format!("hostname: a.test, {all}"), "", "a.test/* r"),
+        (String::new(), "a.test", "a.test/* 501"),
+        ("hostname: a.test".to_owned(), "", "a.test/* 501"),
+        ("allowedRoutes: { namespaces: { from: Same } }".to_owned(), "a.test", "a.test/* 501"),
+        ("allowedRoutes: { namespaces: { from: None } }".to_owned(), "a.test", "a.test/* 501"),
+        (format!("allowedRoutes: {{ kinds: [{{ kind: GRPCRoute }}] }}, {all}"), "a.test", "a.test/* 501"),
+        (of(&format!("{named} default }}")), "a.test", "a.test/* r"),
+        (of(&format!("{named} other }}")), "a.test", "a.test/* 501"),
+        (of("matchLabels: { team: a }"), "a.test", "a.test/* r open"),
+    ] {
+        let listener = listener.replace(&format!("}}, {all}"), ", namespaces: { from: All } }");
+        let found = converted(&attached(&listener, hosts));
+        let findings = found.findings();
+        let is_open = findings.iter().any(|it| it.reason.starts_with("ACCESS IS OPEN"));
+        let shown = routes(&found).join(" ") + if is_open { " open" } else { "" };
+        assert_eq!(shown, expected, "{listener} {hosts}");
+        assert_eq!(findings.iter().any(|it| it.reason.contains("no listener")), expected.contains("501"));
+    }
+}
+
+#[test]
+fn services_of_other_namespaces_need_a_grant() {
+    let route = http_route("r", "a.test", "").replace("port: 80", "port: 80, namespace: b");
+    let grant = |from: &str, to: &str| {
+        format!(
+            "---\nkind: ReferenceGrant\nmetadata: {{ name: g, namespace: b }}\nspec: {{ from: [{{ kind: HTTPRoute, namespace: {from} }}], to: [{{ \
+             kind: Service{to} }}] }}\n"
+        )
+    };
+    for (grant, expected) in [
+        (String::new(), "501"),
+        (grant("default", ""), "r"),
+        (grant("default", ", name: r"), "r"),
+        (grant("default", ", name: s"), "501"),
+        (grant("other", ""), "501"),
+        (grant("default", "").replace("namespace: b }", "namespace: c }"), "501"),
+    ] {
+        assert_eq!(
+            routes(&converted(&(route.clone() + &grant))),
+            [format!("a.test/* {expected}")],
+            "{grant}"
+        );
+    }
+}
+
+#[test]
+fn tls_without_hosts_is_for_all_hosts_of_its_ingress() {
+    let secure = ingress("", "a.test", "/").replace("spec:", "spec:\n  tls: [{ secretName: x }]");
+    let found = converted(&(secure + &ingress("", "b.test", "/")));
+    let expected = ["http://a.test/* https://{host}{path_and_query}", "a.test/* s", "b.test/* s"];
+    assert_eq!(routes(&found), expected);
+}
+
+#[test]
+fn other_ports_of_a_service_are_the_same_service() {
+    let closed = "nginx.ingress.kubernetes.io/use-regex: \"true\", nginx.ingress.kubernetes.io/whitelist-source-range: 10.0.0.0/8";
+    let text = ingress(closed, "a.test", "/admin")
+        + &ingress("", "a.test", "/").replace("number: 1", "number: 8080");
+    let found = routes(&converted(&text));
+    assert_eq!(found, ["a.test/admin* client_ip Block", "a.test/admin* s", "a.test/* 501"]);
+}
+
+#[test]
+fn aliases_are_no_hosts_of_other_ingresses() {
+    let alias = |names: &str| format!("nginx.ingress.kubernetes.io/server-alias: \"{names}\"");
+    let text = ingress("", "a.test", "/a")
+        + &ingress(&alias("A.test, c.test"), "b.test", "/")
+        + &ingress(&alias("c.test"), "d.test", "/d");
+    let found = converted(&text);
+    let expected = [
+        "a.test/a s",
+        "a.test/a/* s",
+        "a.test/* 404",
+        "b.test/* s",
+        "c.test/* s",
+        "d.test/d s",
+        "d.test/d/* s",
+        "d.test/* 404",
+    ];
+    let mut found_routes = routes(&found);
+    found_routes.sort_by_key(|route| route.split('/').next().unwrap_or("").to_owned());
+    assert_eq!(found_routes, expected);
+    let named = found.findings().into_iter().filter(|it| it.text.starts_with("server-alias")).count();
+    assert_eq!(named, 2);
+}
