@@ -8,6 +8,7 @@ use crate::duration::timeout;
 use crate::model::{Condition, Limit, Test, TomlAlgorithm, TomlRoute, TomlTarget, TomlUpstream, UniqueNames};
 use crate::nginx::{MOST_IN_FLIGHT, hash_balance, may_restrict, rate, redirect_location, size};
 use crate::note::Note;
+use crate::route::is_literal;
 
 /// The settings of an Ingress.
 #[derive(Default)]
@@ -47,7 +48,13 @@ pub(super) fn settings<'d>(
         },
         ..IngressSettings::default()
     };
-    for (name, value) in annotations.entries() {
+    controller.closing.iter().for_each(|note| found.close(note.clone()));
+    // Redirects come last: what is not converted closes the routes, whatever the order.
+    let is_redirect =
+        |name: &str| name.ends_with("/permanent-redirect") || name.ends_with("/temporal-redirect");
+    let (redirects, others): (Vec<_>, Vec<_>) =
+        annotations.entries().iter().partition(|(name, _)| is_redirect(name));
+    for (name, value) in others.into_iter().chain(redirects) {
         let text = value.text().unwrap_or("");
         match name.strip_prefix(PREFIX) {
             Some(name) => {
@@ -61,7 +68,6 @@ pub(super) fn settings<'d>(
             None => {}
         }
     }
-    controller.closing.iter().for_each(|note| found.close(note.clone()));
     if found.is_https {
         let text = "nginx verifies the certificates of servers only with `proxy-ssl-verify: \"on\"`; tidegate always does.";
         found.upstream.notes.push(Note::text(text));
@@ -200,8 +206,13 @@ impl<'d> IngressSettings<'d> {
             }
             ("proxy-next-upstream-tries", Some(tries @ 1..)) => self.route.retries = Some((tries - 1).min(5)),
             ("upstream-vhost", _) => self.route.rewrite_host = Some(text.to_owned()),
-            ("x-forwarded-prefix", _) => {
+            ("x-forwarded-prefix", _) if is_literal(text) => {
                 self.route.set_headers.push((name.to_owned(), text.to_owned()));
+            }
+            ("x-forwarded-prefix", _) => {
+                let reason = "a text in braces would be a placeholder: servers do not get the header";
+                self.route.notes.push(annotation.finding(reason));
+                self.route.remove_headers.push(name.to_owned());
             }
             ("backend-protocol", _) => match text.to_ascii_uppercase().as_str() {
                 "HTTP" => {}
@@ -234,9 +245,13 @@ impl<'d> IngressSettings<'d> {
         let code = annotation.other(key).and_then(|code| code.parse().ok());
         let status = code.filter(|code| matches!(code, 301..=303 | 307 | 308)).unwrap_or(default);
         match redirect_location(annotation.text) {
-            Some(location) => {
-                self.route.target = TomlTarget::Redirect { status, location };
+            // Restrictions that are not converted close the route.
+            Some(_) if self.route.target == TomlTarget::missing() => {
+                let reason =
+                    "a restriction of this Ingress is not converted: requests get 501 until you replace it";
+                self.route.notes.push(annotation.finding(reason));
             }
+            Some(location) => self.route.target = TomlTarget::Redirect { status, location },
             None => {
                 self.close(annotation.finding("a redirect of tidegate has no such target: requests get 501"));
             }

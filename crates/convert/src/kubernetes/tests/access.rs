@@ -154,3 +154,37 @@ fn aliases_are_no_hosts_of_other_ingresses() {
     let named = found.findings().into_iter().filter(|it| it.text.starts_with("server-alias")).count();
     assert_eq!(named, 2);
 }
+
+#[test]
+fn restrictions_that_are_not_converted_come_before_redirects() {
+    let nginx = "nginx.ingress.kubernetes.io/";
+    let redirect = format!("{nginx}permanent-redirect: \"https://x.test\"");
+    let auth = format!("{nginx}auth-url: \"https://auth\"");
+    let map = "---\nkind: ConfigMap\ndata: { global-auth-url: \"https://auth\" }\n";
+    for (annotations, map, expected) in [
+        (redirect.clone(), "", "https://x.test"),
+        (redirect.clone(), map, "501"),
+        (format!("{auth}, {redirect}"), "", "501"),
+        (format!("{redirect}, {auth}"), "", "501"),
+    ] {
+        let found = converted(&(ingress(&annotations, "a.test", "/") + map));
+        assert_eq!(routes(&found), [format!("a.test/* {expected}")], "{annotations}");
+        let is_named = found.findings().iter().any(|it| it.text.starts_with("permanent-redirect"));
+        assert_eq!(is_named, expected == "501", "{annotations}");
+    }
+}
+
+#[test]
+fn prefixes_in_braces_are_no_placeholders() {
+    let nginx = "nginx.ingress.kubernetes.io/";
+    for (prefix, is_set) in [("/{client_ip}", false), ("/a", true)] {
+        let annotations = format!("{nginx}x-forwarded-prefix: \"{prefix}\", {nginx}rewrite-target: /b");
+        let found = converted(&ingress(&annotations, "a.test", "/"));
+        let route = &found.routes[0];
+        assert_eq!(
+            (route.set_headers.len(), route.remove_headers.len()),
+            (usize::from(is_set), usize::from(!is_set))
+        );
+        assert_eq!(found.findings().iter().any(|it| it.text.starts_with("x-forwarded-prefix")), !is_set);
+    }
+}
