@@ -199,9 +199,23 @@ impl DocNode {
         matches!(self.value, DocValue::Map(_))
     }
 
-    /// Whether it is `true`.
+    /// Whether it is true.
     pub fn is_true(&self) -> bool {
-        self.text() == Some("true")
+        self.text().and_then(boolean) == Some(true)
+    }
+
+    /// Whether it is false, and not merely missing.
+    pub fn is_false(&self) -> bool {
+        self.text().and_then(boolean) == Some(false)
+    }
+}
+
+/// A boolean in one of the forms that `ParseBool` of Go reads.
+pub(super) fn boolean(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
+        "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
+        _ => None,
     }
 }
 
@@ -317,6 +331,18 @@ mod tests {
         for error in wrong.map(|document| document.err().unwrap()) {
             assert!(error.place.line >= 1 && !error.message.is_empty(), "{error:?}");
         }
+    }
+
+    #[test]
+    fn booleans_have_the_forms_of_go() {
+        let text =
+            "yes: [1, t, T, TRUE, true, True, \"True\"]\nno: [0, f, F, FALSE, false, False, \"False\"]\n";
+        let root = parsed(text, false).unwrap();
+        let (yes, no) = (root.get("yes").items(), root.get("no").items());
+        assert!(yes.iter().all(DocNode::is_true) && !yes.iter().any(DocNode::is_false));
+        assert!(no.iter().all(DocNode::is_false) && !no.iter().any(DocNode::is_true));
+        let others = parsed("[tRue, yes, \"\", 2]", false).unwrap();
+        assert!(!others.items().iter().any(|it| it.is_true() || it.is_false()));
     }
 
     #[test]

@@ -1,12 +1,16 @@
 //! Converts objects of Kubernetes: Ingresses for ingress-nginx, `HTTPRoute`s with policies of Envoy Gateway, and the middlewares and
 //! routes of Traefik.
 
+mod aliases;
 mod annotations;
+mod attachment;
+mod controller;
 mod crds;
 mod filters;
 mod hosts;
 mod http_route;
 mod ingress;
+mod known;
 mod locations;
 mod objects;
 mod paths;
@@ -21,7 +25,7 @@ use self::hosts::joined;
 use self::http_route::http_routes;
 use self::ingress::ingresses;
 use self::objects::{Objects, Upstreams};
-use self::policy::{Policies, closes};
+use self::policy::{Policies, closes, is_applied, restricts};
 use self::restrictions::restrictions;
 use super::document::documents;
 use super::model::{Converted, Limit, UniqueNames};
@@ -115,11 +119,22 @@ fn others(objects: &Objects<'_>) -> Vec<Note> {
                 notes.extend(object.spec.remarks(&["entryPoints", "routes", "tls"]));
                 continue;
             }
+            // It is read with the services of routes.
+            ("", Some("ReferenceGrant")) => continue,
             ("TraefikService", _) => "routes that name it get 501",
             ("", Some("ConfigMap")) => {
                 "of a ConfigMap only the settings of ingress-nginx are read that limit requests or restrict access"
             }
-            ("", _) if closes(object) => "it restricts access to what it targets, which is not converted",
+            ("", _) if restricts(object) => {
+                "ACCESS IS OPEN to requests that it refuses: it may restrict access to what it selects, which is not converted"
+            }
+            ("", _) if closes(object) && is_applied(objects, object) => {
+                "it restricts access to what it targets, which is not converted"
+            }
+            ("", _) if closes(object) => {
+                "ACCESS IS OPEN to requests that it refuses: it may restrict access to what it targets, and no HTTPRoute of the files is \
+                 that"
+            }
             ("", Some(_)) => "objects of this kind are not converted",
             ("", None) => "this is no object of Kubernetes",
             _ => continue,

@@ -87,7 +87,8 @@ pub(super) fn convert(files: &[SourceFile<'_>]) -> Result<Converted, SyntaxError
     Ok(converted)
 }
 
-/// Beginnings of the names of directives in snippets that restrict no access and change no paths.
+/// Beginnings of the names of directives in snippets that restrict no access and change no paths. Those that set or remove headers
+/// of requests are not among them: the service may trust these headers, and clients would set them.
 const HARMLESS: [&str; 14] = [
     "access_log",
     "add_header",
@@ -96,18 +97,19 @@ const HARMLESS: [&str; 14] = [
     "expires",
     "gzip",
     "keepalive_",
-    "limit_",
-    "more_",
+    "limit_conn",
+    "limit_rate",
+    "limit_req",
     "proxy_buffer",
     "proxy_hide_header",
-    "proxy_set_header",
     "sendfile",
     "sub_filter",
 ];
 
-/// Whether directives without the block around them may restrict access, or change paths.
+/// Whether directives without the block around them may restrict access, or change paths or the headers of requests.
 pub(super) fn may_restrict(snippet: &str) -> bool {
-    let is_harmless = |it: &Directive| HARMLESS.iter().any(|start| it.name.starts_with(start));
+    let is_harmless =
+        |it: &Directive| it.block.is_none() && HARMLESS.iter().any(|start| it.name.starts_with(start));
     let directives = Tree::new(Path::new("")).parse("", snippet);
     !directives.is_ok_and(|directives| directives.iter().all(is_harmless))
 }
@@ -255,6 +257,7 @@ fn client_ip(block: &[Directive]) -> TomlClientIp {
 mod tests {
     use std::path::Path;
 
+    use super::may_restrict;
     use crate::{SourceFile, SourceFormat, convert};
 
     /// The listener, the host, the path and the target of each route.
@@ -288,5 +291,20 @@ mod tests {
         // One set of routes, if all addresses have the same servers.
         let all = "server { listen 80; listen [::]:80; listen 8080; location / { proxy_pass http://a; } }";
         assert_eq!(routes(all), ["any any /* http://a"]);
+    }
+    #[test]
+    fn only_known_directives_without_blocks_restrict_nothing() {
+        for snippet in ["limit_req zone=a burst=5;", "limit_rate 1m; gzip on;", "add_header A b;", "# none"] {
+            assert!(!may_restrict(snippet), "{snippet}");
+        }
+        for snippet in [
+            "limit_except GET { deny all; }",
+            "gzip on { deny all; }",
+            "proxy_set_header X-User \"\";",
+            "more_clear_input_headers X-User;",
+            "access_log off; deny all;",
+        ] {
+            assert!(may_restrict(snippet), "{snippet}");
+        }
     }
 }

@@ -1,139 +1,14 @@
 //! Annotations of ingress-nginx.
 
+use super::controller::Controller;
+use super::known::{ADVICE, CLOSING, PREFIX, READ_WITH_OTHERS, SNIPPETS, is_foreign, restricts};
 use super::objects::Object;
 use crate::document::DocNode;
 use crate::duration::timeout;
-use crate::model::{
-    Condition, DenyStatus, Limit, Test, TomlAlgorithm, TomlRoute, TomlTarget, TomlUpstream, UniqueNames,
-};
+use crate::model::{Condition, Limit, Test, TomlAlgorithm, TomlRoute, TomlTarget, TomlUpstream, UniqueNames};
 use crate::nginx::{MOST_IN_FLIGHT, hash_balance, may_restrict, rate, redirect_location, size};
 use crate::note::Note;
-
-/// What the names of the annotations begin with.
-pub(super) const PREFIX: &str = "nginx.ingress.kubernetes.io/";
-/// Beginnings of the names of annotations that are no settings of a proxy.
-const FOREIGN: [&str; 11] = [
-    "app.kubernetes.io/",
-    "argocd.argoproj.io/",
-    "cert-manager.io/",
-    "acme.cert-manager.io/",
-    "external-dns.alpha.kubernetes.io/",
-    "field.cattle.io/",
-    "helm.sh/",
-    "kubectl.kubernetes.io/",
-    "kubernetes.io/ingress.class",
-    "kubernetes.io/tls-acme",
-    "meta.helm.sh/",
-];
-/// Annotations that limit requests, connections or bytes.
-const LIMITS: [&str; 5] = ["global-rate-limit", "limit-connections", "limit-rate", "limit-rpm", "limit-rps"];
-/// Annotations that restrict access in ways that are not converted.
-const CLOSING: [&str; 9] = [
-    "auth-secret",
-    "auth-tls-secret",
-    "auth-type",
-    "auth-url",
-    "enable-modsecurity",
-    "enable-owasp-core-rules",
-    "modsecurity-snippet",
-    "ssl-passthrough",
-    "stream-snippet",
-];
-/// Annotations with nginx directives.
-const SNIPPETS: [&str; 2] = ["configuration-snippet", "server-snippet"];
-/// Annotations of networks of clients.
-const NETWORKS: [&str; 3] = ["allowlist-source-range", "denylist-source-range", "whitelist-source-range"];
-/// Settings of the controller's `ConfigMap` that restrict access for all Ingresses.
-const GLOBAL: [&str; 6] = [
-    "block-cidrs",
-    "block-referers",
-    "block-user-agents",
-    "denylist-source-range",
-    "global-auth-url",
-    "whitelist-source-range",
-];
-/// Annotations that are read with others.
-const READ_WITH_OTHERS: [&str; 10] = [
-    "force-ssl-redirect",
-    "limit-allowlist",
-    "limit-burst-multiplier",
-    "limit-whitelist",
-    "permanent-redirect-code",
-    "rewrite-target",
-    "service-upstream",
-    "ssl-redirect",
-    "temporal-redirect-code",
-    "use-regex",
-];
-/// Advice about annotations that are not converted, by the beginning of their name.
-const ADVICE: [(&str, &str); 14] = [
-    ("affinity", "see `balance` of the upstream, such as \"hash:cookie:NAME\""),
-    ("auth-", "it belongs to a restriction that is not converted"),
-    ("cors-", "set `cors` of the route"),
-    ("custom-http-errors", "see `[answers]` for the bodies of tidegate's own responses"),
-    ("enable-cors", "set `cors` of the route"),
-    ("limit-rate", "tidegate does not limit the rate of bytes"),
-    ("load-balance", "see `balance` of the upstream"),
-    ("proxy-connect-timeout", "set `connect_timeout` of the upstream"),
-    ("proxy-next-upstream", "see `retries` of the route"),
-    ("proxy-send-timeout", "see `stall_timeout` of the upstream"),
-    ("proxy-ssl-", "see `tls` of the upstream"),
-    ("satisfy", "it combines the restrictions of the Ingress: all of them apply here"),
-    ("session-cookie-", "see `balance` of the upstream, such as \"hash:cookie:NAME\""),
-    ("global-rate-limit", "write a limit with `[store]`: its count is that of all replicas"),
-];
-
-/// The settings of the controller for all Ingresses.
-pub(super) struct Controller {
-    /// The statuses of requests that `limit-rps` and `limit-rpm` deny, and of those that `limit-connections` denies.
-    pub statuses: [DenyStatus; 2],
-    /// Notes on settings that restrict access to all Ingresses.
-    pub closing: Vec<Note>,
-}
-
-impl Controller {
-    /// The settings of these `ConfigMaps`.
-    pub fn of<'d>(maps: impl Iterator<Item = Object<'d>>) -> Self {
-        let mut found = Self { statuses: [DenyStatus::Status(503); 2], closing: Vec::new() };
-        for data in maps.map(|map| map.node.get("data")) {
-            for (status, key) in
-                found.statuses.iter_mut().zip(["limit-req-status-code", "limit-conn-status-code"])
-            {
-                let set = data.get(key).number().and_then(|code| DenyStatus::of(code.try_into().ok()?));
-                *status = set.unwrap_or(*status);
-            }
-            for (key, value) in data.entries().iter().filter(|(key, _)| GLOBAL.contains(&&**key)) {
-                let reason =
-                    "it restricts access to all Ingresses: their requests get 501 until you replace it";
-                found.closing.push(value.finding(&format!("{key}: {}", value.text().unwrap_or("")), reason));
-            }
-        }
-        found
-    }
-}
-
-/// What an annotation does to requests: `Some(true)` is a limit, `Some(false)` another restriction of access.
-pub(super) fn restricts(name: &str, value: &str) -> Option<bool> {
-    let is_off = matches!(value, "" | "false" | "0");
-    let Some(name) = name.strip_prefix(PREFIX) else { return is_foreign(name).then_some(false) };
-    if is_off {
-        None
-    } else if LIMITS.contains(&name) {
-        Some(true)
-    } else {
-        let restricts = CLOSING.contains(&name)
-            || NETWORKS.contains(&name)
-            || SNIPPETS.contains(&name) && may_restrict(value);
-        restricts.then_some(false)
-    }
-}
-
-/// Whether an annotation is a setting of another controller.
-fn is_foreign(name: &str) -> bool {
-    let is_known = FOREIGN.iter().any(|start| name.starts_with(start));
-    let controllers = ["ingress", "haproxy", "konghq.com/", "nginx.", "traefik", "gce", "azure"];
-    !is_known && controllers.iter().any(|word| name.contains(word))
-}
+use crate::route::is_literal;
 
 /// The settings of an Ingress.
 #[derive(Default)]
@@ -166,14 +41,20 @@ pub(super) fn settings<'d>(
     let mut found = IngressSettings {
         uses_regexes: of("use-regex").is_true(),
         rewrite_target: target.text().is_some_and(|text| !text.is_empty()).then_some(target),
-        redirects_to_https: match (of("force-ssl-redirect").is_true(), of("ssl-redirect").text()) {
+        redirects_to_https: match (of("force-ssl-redirect").is_true(), of("ssl-redirect").is_false()) {
             (true, _) => Some(true),
-            (false, Some("false")) => Some(false),
-            _ => None,
+            (false, true) => Some(false),
+            (false, false) => None,
         },
         ..IngressSettings::default()
     };
-    for (name, value) in annotations.entries() {
+    controller.closing.iter().for_each(|note| found.close(note.clone()));
+    // Redirects come last: what is not converted closes the routes, whatever the order.
+    let is_redirect =
+        |name: &str| name.ends_with("/permanent-redirect") || name.ends_with("/temporal-redirect");
+    let (redirects, others): (Vec<_>, Vec<_>) =
+        annotations.entries().iter().partition(|(name, _)| is_redirect(name));
+    for (name, value) in others.into_iter().chain(redirects) {
         let text = value.text().unwrap_or("");
         match name.strip_prefix(PREFIX) {
             Some(name) => {
@@ -181,13 +62,12 @@ pub(super) fn settings<'d>(
                 found.add(&annotation, ingress, controller, names);
             }
             None if is_foreign(name) => {
-                let reason = "it is a setting of another controller, and may restrict access: requests get 501 until you replace it";
+                let reason = "it may be a setting of another controller that restricts access: requests get 501 until you replace it";
                 found.close(value.finding(&format!("{name}: {text}"), reason));
             }
             None => {}
         }
     }
-    controller.closing.iter().for_each(|note| found.close(note.clone()));
     if found.is_https {
         let text = "nginx verifies the certificates of servers only with `proxy-ssl-verify: \"on\"`; tidegate always does.";
         found.upstream.notes.push(Note::text(text));
@@ -326,8 +206,13 @@ impl<'d> IngressSettings<'d> {
             }
             ("proxy-next-upstream-tries", Some(tries @ 1..)) => self.route.retries = Some((tries - 1).min(5)),
             ("upstream-vhost", _) => self.route.rewrite_host = Some(text.to_owned()),
-            ("x-forwarded-prefix", _) => {
+            ("x-forwarded-prefix", _) if is_literal(text) => {
                 self.route.set_headers.push((name.to_owned(), text.to_owned()));
+            }
+            ("x-forwarded-prefix", _) => {
+                let reason = "a text in braces would be a placeholder: servers do not get the header";
+                self.route.notes.push(annotation.finding(reason));
+                self.route.remove_headers.push(name.to_owned());
             }
             ("backend-protocol", _) => match text.to_ascii_uppercase().as_str() {
                 "HTTP" => {}
@@ -360,9 +245,13 @@ impl<'d> IngressSettings<'d> {
         let code = annotation.other(key).and_then(|code| code.parse().ok());
         let status = code.filter(|code| matches!(code, 301..=303 | 307 | 308)).unwrap_or(default);
         match redirect_location(annotation.text) {
-            Some(location) => {
-                self.route.target = TomlTarget::Redirect { status, location };
+            // Restrictions that are not converted close the route.
+            Some(_) if self.route.target == TomlTarget::missing() => {
+                let reason =
+                    "a restriction of this Ingress is not converted: requests get 501 until you replace it";
+                self.route.notes.push(annotation.finding(reason));
             }
+            Some(location) => self.route.target = TomlTarget::Redirect { status, location },
             None => {
                 self.close(annotation.finding("a redirect of tidegate has no such target: requests get 501"));
             }

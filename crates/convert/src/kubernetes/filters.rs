@@ -4,6 +4,7 @@ use super::paths::is_path;
 use crate::document::DocNode;
 use crate::model::{TomlRoute, TomlTarget};
 use crate::note::Note;
+use crate::route::is_literal;
 
 /// Filters that restrict no access.
 pub(super) const HARMLESS: [&str; 6] = [
@@ -61,7 +62,14 @@ fn modify_headers(node: &DocNode, is_request: bool, route: &mut TomlRoute) {
                 let reason = "the value replaces those of the message, to which the Gateway adds it";
                 notes.push(item.finding(&format!("add: {name}"), reason));
             }
-            set.push((name, item.get("value").text().unwrap_or("").to_owned()));
+            let value = item.get("value").text().unwrap_or("");
+            if is_request && !is_literal(value) {
+                let reason = "a text in braces would be a placeholder: servers do not get the header";
+                notes.push(item.finding(&format!("{key}: {name}"), reason));
+                remove.push(name);
+                continue;
+            }
+            set.push((name, value.to_owned()));
         }
     }
     remove.extend(node.get("remove").texts().iter().map(|name| name.to_ascii_lowercase()));
@@ -120,4 +128,35 @@ fn rewrite(node: &DocNode, prefix: Option<&String>, route: &mut TomlRoute) -> Re
         _ => return Err("a prefix is replaced where a match has it"),
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::DocValue;
+    use crate::note::FileLine;
+
+    #[test]
+    fn texts_in_braces_are_no_values_of_request_headers() {
+        let place = FileLine { order: 0, file: "f".into(), line: 1, column: 1 };
+        let map = |entries: Vec<(&str, DocNode)>| {
+            DocNode::map(&place, entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
+        };
+        let text = |text: &str| DocNode::scalar(&place, text);
+        for (value, is_request, is_set) in
+            [("{client_ip}", true, false), ("{}", true, true), ("{client_ip}", false, true)]
+        {
+            let item = map(vec![("name", text("X-A")), ("value", text(value))]);
+            let items = DocNode { place: place.clone(), value: DocValue::List(vec![item]) };
+            let mut route = TomlRoute::default();
+            modify_headers(&map(vec![("set", items)]), is_request, &mut route);
+            let (set, removed) = if is_request {
+                (route.set_headers, route.remove_headers)
+            } else {
+                (route.set_response_headers, route.remove_response_headers)
+            };
+            assert_eq!((set.len(), removed.len()), (usize::from(is_set), usize::from(!is_set)), "{value}");
+            assert_eq!(route.notes.len(), removed.len(), "{value}");
+        }
+    }
 }

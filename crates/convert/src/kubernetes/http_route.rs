@@ -2,9 +2,10 @@
 
 use std::cmp::Reverse;
 
+use super::attachment::{RouteHost, close_ungranted, hosts};
 use super::filters::{HARMLESS, apply_filter};
 use super::hosts::{HostRoutes, Placed, by_host};
-use super::objects::{MOST_WEIGHT, Object, Objects, Upstreams};
+use super::objects::{MOST_WEIGHT, Object, Upstreams};
 use super::paths::{Located, below_start, is_path};
 use super::policy::Policies;
 use crate::document::DocNode;
@@ -43,13 +44,15 @@ pub(super) fn http_routes<'d>(
     notes.extend(exposed(&all));
     notes.extend(objects.of_kind("Gateway").flat_map(|gateway| of_gateway(&gateway)));
     for route in &all {
-        let hosts = hosts(objects, route);
+        let (hosts, of_hosts) = hosts(objects, route);
         let mut of_object = vec![route.origin()];
+        of_object.extend(of_hosts);
         of_object.extend(route.spec.remarks(&["hostnames", "parentRefs", "rules"]));
         for rule in route.spec.get("rules").items() {
             let mut base = TomlRoute::default();
             let settings = policies.settings(route, rule, &mut base);
             let wanted = TomlUpstream { balance: settings, ..TomlUpstream::default() };
+            close_ungranted(objects, route, rule, &mut base);
             forward(upstreams, (route, rule), (&mut base, wanted));
             set_times(rule, &mut base);
             policies.close(route, &mut base);
@@ -69,17 +72,7 @@ pub(super) fn http_routes<'d>(
                     of_object.append(&mut first.notes);
                     first.notes = std::mem::take(&mut of_object);
                 }
-                for host in &hosts {
-                    let rank = matched.rank;
-                    placed.extend(routes.iter().map(|it| Placed {
-                        host: host.clone(),
-                        rank,
-                        route: it.clone(),
-                    }));
-                    for it in &mut routes {
-                        it.notes.clear();
-                    }
-                }
+                placed.extend(on_hosts(routes, &hosts, matched.rank));
             }
         }
         notes.extend(of_object.into_iter().filter(|note| matches!(note, Note::Finding(_))));
@@ -114,27 +107,20 @@ fn exposed(all: &[Object<'_>]) -> Option<Note> {
     Some(Note::finding(&other.spec.get("parentRefs").place, "parentRefs", reason))
 }
 
-/// The hosts of a route: its own, or those of the listeners of its Gateways.
-fn hosts(objects: &Objects<'_>, route: &Object<'_>) -> Vec<Option<String>> {
-    let own = route.spec.get("hostnames").texts();
-    if !own.is_empty() {
-        return own.into_iter().map(|host| Some(host.to_ascii_lowercase())).collect();
-    }
-    let mut found = Vec::new();
-    for parent in route.spec.get("parentRefs").items() {
-        let namespace = parent.get("namespace").text().unwrap_or(route.namespace);
-        let is_named =
-            |it: &Object<'_>| it.namespace == namespace && Some(it.name) == parent.get("name").text();
-        let section = parent.get("sectionName").text();
-        for gateway in objects.of_kind("Gateway").filter(is_named) {
-            let listeners = gateway.spec.get("listeners").items().iter();
-            let listeners = listeners.filter(|it| section.is_none() || it.get("name").text() == section);
-            found.extend(listeners.map(|it| it.get("hostname").text().map(str::to_ascii_lowercase)));
+/// The routes of a match for each host; those without a listener get 501. The notes are those of the first one.
+fn on_hosts(mut routes: Vec<TomlRoute>, hosts: &[RouteHost], rank: Rank) -> Vec<Placed<Rank>> {
+    let mut placed = Vec::new();
+    for RouteHost { host, is_served } in hosts {
+        for route in &mut routes {
+            let mut own = route.clone();
+            if !is_served {
+                own.target = TomlTarget::missing();
+            }
+            placed.push(Placed { host: host.clone(), rank, route: own });
+            route.notes.clear();
         }
     }
-    found.sort();
-    found.dedup();
-    if found.is_empty() || found.contains(&None) { vec![None] } else { found }
+    placed
 }
 
 /// Lets a route forward requests to the services of a rule.

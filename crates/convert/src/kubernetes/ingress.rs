@@ -2,8 +2,11 @@
 
 use std::cmp::Reverse;
 
-use super::annotations::{Controller, IngressSettings, PREFIX, settings};
+use super::aliases::Aliases;
+use super::annotations::{IngressSettings, settings};
+use super::controller::Controller;
 use super::hosts::{HostRoutes, Placed, by_host};
+use super::known::PREFIX;
 use super::locations::{Location, Rank, close_others, lost_limits, with_redirects, without_duplicates};
 use super::objects::{Object, Upstreams};
 use super::paths::{Located, PathType, located, rewrite};
@@ -31,7 +34,7 @@ struct IngressPath<'d> {
 /// Converts the Ingresses.
 pub(super) fn ingresses(upstreams: &mut Upstreams<'_>, names: &mut UniqueNames) -> Ingresses {
     let (objects, mut found) = (upstreams.objects, Ingresses::default());
-    let maps = objects.of_kind("").filter(|it| it.node.get("kind").text() == Some("ConfigMap"));
+    let maps = objects.of_kind("").filter(|it| it.is("ConfigMap"));
     let controller = Controller::of(maps);
     let (canaries, all): (Vec<Object<'_>>, Vec<Object<'_>>) =
         objects.of_kind("Ingress").partition(|it| annotation(it, "canary").is_true());
@@ -39,8 +42,10 @@ pub(super) fn ingresses(upstreams: &mut Upstreams<'_>, names: &mut UniqueNames) 
     found.notes.extend(canaries.iter().map(|it| it.finding(reason)));
     found.notes.extend(exposed(&all));
     let mut with_settings: Vec<WithSettings<'_>> = Vec::new();
+    let mut aliases = Aliases::of(&all);
     for ingress in &all {
-        let settings = settings(ingress, &controller, names);
+        let mut settings = settings(ingress, &controller, names);
+        aliases.keep_new(ingress, &mut settings);
         let paths = paths(ingress, &settings.aliases);
         with_settings.push((*ingress, settings, paths));
     }
@@ -71,7 +76,8 @@ pub(super) fn ingresses(upstreams: &mut Upstreams<'_>, names: &mut UniqueNames) 
     found
 }
 
-fn annotation<'d>(ingress: &Object<'d>, name: &str) -> &'d DocNode {
+/// The value of an annotation of ingress-nginx.
+pub(super) fn annotation<'d>(ingress: &Object<'d>, name: &str) -> &'d DocNode {
     ingress.node.get("metadata").get("annotations").get(&format!("{PREFIX}{name}"))
 }
 
@@ -171,13 +177,19 @@ impl HostFacts {
             all.iter()
                 .any(|(_, settings, paths)| paths.iter().filter(is_of_host).any(|path| holds(settings, path)))
         };
-        let mut tls = all.iter().flat_map(|(ingress, ..)| ingress.spec.get("tls").items());
+        // An entry without hosts is for all hosts of its Ingress.
+        let has_tls = |(ingress, _, paths): &WithSettings<'_>| {
+            ingress.spec.get("tls").items().iter().any(|tls| match &tls.get("hosts").texts()[..] {
+                [] => paths.iter().any(|path| is_of_host(&path)),
+                hosts => host.is_some_and(|host| hosts.iter().any(|it| it.eq_ignore_ascii_case(host))),
+            })
+        };
         Self {
             has_regexes: any(&|settings, path| {
                 let rewrites = settings.rewrite_target.is_some_and(|it| it.text() != Some(path.text));
                 settings.uses_regexes || rewrites
             }),
-            has_tls: tls.any(|it| it.get("hosts").texts().iter().any(|it| Some(it) == host)),
+            has_tls: all.iter().any(has_tls),
             is_closed: any(&|settings, _| settings.closes_hosts),
         }
     }
@@ -194,7 +206,7 @@ fn make(
     let found = located(path.text, kind);
     let Located { paths, lost, is_narrower, .. } = &found;
     let text = format!("path: {}", path.text);
-    let server = forward(upstreams, (ingress, settings), (path, &mut base));
+    let service = forward(upstreams, (ingress, settings), (path, &mut base));
     set_rewrite(settings, path, &found, &mut base);
     let is_closed = facts.is_closed || settings.route.target == TomlTarget::missing();
     if let Some(reason) = lost {
@@ -226,7 +238,7 @@ fn make(
             rank: rank(path, kind, route),
             route: TomlRoute { path: route.to_owned(), ..base },
         },
-        server: server.clone(),
+        service: service.clone(),
         is_narrower: kind == PathType::Regex && *is_narrower,
         is_closed,
         redirects_to_https: settings.redirects_to_https.unwrap_or(facts.has_tls),
@@ -268,7 +280,7 @@ fn rank(path: &IngressPath<'_>, kind: PathType, route: &str) -> Rank {
     (true, is_regex || route.ends_with('*'), Reverse(length), is_implied)
 }
 
-/// Lets a route forward requests to its service. Returns the servers.
+/// Lets a route forward requests to its service. Returns the namespace and name of the service.
 fn forward(
     upstreams: &mut Upstreams<'_>,
     (ingress, settings): (&Object<'_>, &IngressSettings<'_>),
@@ -294,21 +306,20 @@ fn forward(
                 let upstream = TomlUpstream {
                     notes,
                     name: name.text().unwrap_or("").to_owned(),
-                    servers: vec![(url.clone(), 1)],
+                    servers: vec![(url, 1)],
                     balance: balance.clone(),
                     speaks_h2: *speaks_h2,
                     ..TomlUpstream::default()
                 };
                 route.target = TomlTarget::Upstream(upstreams.name(upstream));
             }
-            url
         }
         Err(reason) => {
             if is_forwarding {
                 route.target = TomlTarget::missing();
             }
             route.notes.push(path.backend.finding(&text, format!("{reason}: requests get 501")));
-            text
         }
     }
+    format!("{}/{}", ingress.namespace, name.text().unwrap_or(""))
 }

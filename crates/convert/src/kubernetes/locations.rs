@@ -13,8 +13,8 @@ pub(super) type Rank = (bool, bool, Reverse<usize>, bool);
 /// A route, before it is known which other routes its host has.
 pub(super) struct Location {
     pub placed: Placed<Rank>,
-    /// Where it forwards requests, also if they get 501.
-    pub server: String,
+    /// The namespace and name of the service that gets its requests, also if they get 501. Its ports may lead to the same pods.
+    pub service: String,
     /// Whether nginx matches more paths with it.
     pub is_narrower: bool,
     /// Whether it restricts access in a way that is not converted.
@@ -78,7 +78,7 @@ pub(super) fn close_others(locations: &mut [Location]) {
             let admits =
                 |(condition, _): &(Condition, Note)| route.refused.iter().all(|(it, _)| it != condition);
             let restricts = own.is_closed || own.placed.route.refused.iter().any(admits);
-            if restricts && other.server == own.server && matches!(route.target, TomlTarget::Upstream(_)) {
+            if restricts && other.service == own.service && matches!(route.target, TomlTarget::Upstream(_)) {
                 let reason = format!(
                     "requests for {} in another case would reach the same service by this route, without its restrictions: they get 501 \
                      until you replace it",

@@ -46,6 +46,11 @@ impl<'d> Object<'d> {
         }
     }
 
+    /// Whether it is of a kind, which may be one that is not read.
+    pub fn is(&self, kind: &str) -> bool {
+        self.node.get("kind").text() == Some(kind)
+    }
+
     /// Its kind and name.
     pub fn text(&self) -> String {
         let kind = self.node.get("kind").text().unwrap_or("object");

@@ -11,6 +11,21 @@ use crate::note::{FileLine, Note};
 /// Policies that restrict no access.
 const HARMLESS: [&str; 3] = ["BackendTLSPolicy", "BackendTrafficPolicy", "ReferenceGrant"];
 
+/// Kinds that restrict access to what they select, by labels or in a whole namespace.
+const RESTRICTING: [&str; 11] = [
+    "AuthorizationPolicy",
+    "CiliumClusterwideEnvoyConfig",
+    "CiliumEnvoyConfig",
+    "EnvoyFilter",
+    "KongClusterPlugin",
+    "MeshTrafficPermission",
+    "PeerAuthentication",
+    "RequestAuthentication",
+    "ServerAuthorization",
+    "ServiceIntentions",
+    "WasmPlugin",
+];
+
 /// Advice about fields that are not converted.
 const ADVICE: [(&str, &str); 2] = [
     ("circuitBreaker", "see `max_connections`, `max_pending` and `max_requests_per_client` of the upstream"),
@@ -41,6 +56,17 @@ pub(super) fn closes(object: &Object<'_>) -> bool {
         _ => HARMLESS.contains(&kind),
     };
     has_target && !is_plain
+}
+
+/// Whether an object restricts access to what it selects, or to all in its namespace or cluster.
+pub(super) fn restricts(object: &Object<'_>) -> bool {
+    let kind = object.node.get("kind").text().unwrap_or("");
+    !closes(object) && (RESTRICTING.contains(&kind) || kind.ends_with("NetworkPolicy"))
+}
+
+/// Whether a policy closes an `HTTPRoute`.
+pub(super) fn is_applied(objects: &Objects<'_>, policy: &Object<'_>) -> bool {
+    objects.of_kind("HTTPRoute").any(|route| level(objects, policy, &route, None).is_some())
 }
 
 /// How specifically a policy targets a rule of a route: a part of it, the whole, or its Gateway.

@@ -44,7 +44,7 @@ pub(super) fn rule(node: &DocNode, is_local: bool) -> Result<RateRule<'_>, Strin
         conditions: Vec::new(),
         methods: Vec::new(),
     };
-    let known = ["clientSelectors", "cost", "limit", "shadowMode", "shared"];
+    let known = ["clientSelectors", "cost", "limit", "name", "shadowMode", "shared"];
     if let Some((key, _)) = node.entries().iter().find(|(key, _)| !known.contains(&&**key)) {
         return Err(format!("a limit has no counterpart of `{key}`"));
     }
