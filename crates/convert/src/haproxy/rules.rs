@@ -4,6 +4,7 @@ use super::conditions::{Acls, Conjunction};
 use super::criteria::Criterion;
 use super::limits::HaproxyLimits;
 use super::matches::{Restricted, matches, selected, widest};
+use super::remarks::redirects_to_https;
 use super::sections::{Section, SectionLine};
 use crate::model::{DenyStatus, TomlRoute, TomlTarget};
 use crate::note::Note;
@@ -322,7 +323,8 @@ pub(super) fn refusals(section: &Section) -> impl Iterator<Item = Note> {
     section.lines.iter().filter(refuses).map(SectionLine::origin)
 }
 
-/// Whether a section has rules that refuse requests, other than limits, or whether it has no servers to forward them to.
+/// Whether a section has rules that refuse requests or redirect them to HTTPS, other than limits, or whether it has no servers to
+/// forward them to.
 pub(super) fn restricts(section: &Section) -> bool {
     let acls = Acls::of(section);
     let is_limit = |line: &SectionLine| {
@@ -334,5 +336,7 @@ pub(super) fn restricts(section: &Section) -> bool {
         Some(Action::Lost(_)) => true,
         Some(Action::Allow | Action::Header) | None => false,
     };
-    section.find(&["server"]).next().is_none() || section.lines.iter().any(refuses)
+    let mut lines = section.lines.iter();
+    section.find(&["server"]).next().is_none()
+        || lines.any(|line| refuses(line) || redirects_to_https(line).is_some())
 }
