@@ -3,6 +3,7 @@
 mod backends;
 mod conditions;
 mod criteria;
+mod headers;
 mod limits;
 mod listeners;
 mod matches;
