@@ -5,7 +5,8 @@ use super::sections::SectionLine;
 use crate::route::is_literal;
 
 /// Headers of requests that tidegate sets itself, or that can't be removed.
-const KEPT_HEADERS: [&str; 4] = ["host", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto"];
+const KEPT_HEADERS: [&str; 5] =
+    ["host", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-request-id"];
 
 /// Adds the change of a header that a rule makes.
 pub(super) fn change_header(line: &SectionLine, rules: &mut SectionRules) {
@@ -67,7 +68,7 @@ fn lose_header(line: &SectionLine, reason: &str, name: String, rules: &mut Secti
     if !is_removable {
         return rules.notes.push(line.finding(reason));
     }
-    let reason = format!("{reason}: the header `{name}` of clients is removed from all requests");
+    let reason = format!("{reason}; the header `{name}` of clients is removed from all requests");
     rules.notes.push(line.finding(reason));
     if !rules.remove_headers.contains(&name) {
         rules.remove_headers.push(name);

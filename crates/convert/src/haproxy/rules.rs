@@ -187,7 +187,8 @@ const LOST: [(&str, &str); 9] = [
     ("set-method", "tidegate does not change methods"),
 ];
 const OTHER_PATHS: &str = "a rewrite of tidegate has no regular expressions: see `rewrite` of a route";
-const OTHER_REDIRECTS: &str = "only redirects of all requests by plain HTTP to HTTPS are converted: see `redirect` of a route's `respond`";
+const OTHER_REDIRECTS: &str =
+    "only redirects of all requests by plain HTTP to HTTPS are converted (see `redirect` of `respond`)";
 
 /// The action of a rule.
 pub(super) enum Action {
