@@ -3,6 +3,7 @@
 mod backends;
 mod conditions;
 mod criteria;
+mod headers;
 mod limits;
 mod listeners;
 mod matches;
@@ -134,16 +135,7 @@ impl<'s> HaproxyConverter<'s> {
     fn frontend(&mut self, section: &'s Section) -> (Vec<TomlRoute>, Vec<Note>) {
         let mut own = self.rules.rules(section);
         let mut routes = own.refused.clone();
-        routes.extend(section.lines.iter().filter_map(|line| {
-            let location = "https://{host}{path_and_query}".to_owned();
-            Some(TomlRoute {
-                notes: vec![line.origin()],
-                scheme: Some("http"),
-                path: "/*".to_owned(),
-                target: TomlTarget::Redirect { status: redirects_to_https(line)?, location },
-                ..TomlRoute::default()
-            })
-        }));
+        routes.extend(https_redirects(section, &Selected::default()));
         // The connections of listeners are limited where these are converted.
         let is_of_listener =
             |line: &SectionLine| line.word(0) == "maxconn" || line.begins(&["timeout", "tunnel"]);
@@ -271,12 +263,27 @@ impl<'s> HaproxyConverter<'s> {
             route.set_response_headers.extend(of.set_response_headers.iter().cloned());
             route.remove_response_headers.extend(of.remove_response_headers.iter().cloned());
         }
-        let refused = rules.map_or(Vec::new(), |rules| narrow_refusals(rules, target));
+        let mut refused = rules.map_or(Vec::new(), |rules| narrow_refusals(rules, target));
         route.notes.extend(rules.map_or(Vec::new(), |rules| without_requests(rules, &refused)));
+        refused.extend(rules.into_iter().flat_map(|_| https_redirects(section, selection)));
         let limits: Vec<&Restricted> =
             own.limits.iter().chain(rules.map_or(&[][..], |rules| &rules.limits)).collect();
         refused.into_iter().chain(limited(route, &limits)).collect()
     }
+}
+
+/// The routes that send the plain HTTP requests of a selection to HTTPS, as lines of a section do.
+fn https_redirects(section: &Section, selection: &Selected) -> Vec<TomlRoute> {
+    let route = |line: &SectionLine| {
+        let location = "https://{host}{path_and_query}".to_owned();
+        Some(TomlRoute {
+            notes: vec![line.origin()],
+            scheme: Some("http"),
+            target: TomlTarget::Redirect { status: redirects_to_https(line)?, location },
+            ..selected(selection)
+        })
+    };
+    section.lines.iter().filter_map(route).collect()
 }
 
 /// The routes of the requests that a backend gets and refuses.
@@ -319,5 +326,41 @@ fn add_routes(routes: &mut Vec<TomlRoute>, added: Vec<TomlRoute>) {
     for mut route in added {
         route.notes.retain(|note| !routes.iter().any(|earlier| earlier.notes.contains(note)));
         routes.push(route);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use crate::{SourceFile, SourceFormat, convert};
+
+    /// The scheme, the path and the target of each route.
+    fn routes(text: &str) -> Vec<String> {
+        let text = format!("defaults\n mode http\n{text}");
+        let file = SourceFile { name: "f", text: &text, directory: Path::new("") };
+        let converted = convert(SourceFormat::Haproxy, &[file]).unwrap();
+        let shown = converted.routes.iter().map(|it| {
+            let target = format!("{:?}", it.target);
+            let target = target.split(['"', ',', '}']).next().unwrap_or("").trim_end_matches('(').to_owned();
+            format!("{} {} {target}", it.scheme.unwrap_or("any"), it.path)
+        });
+        shown.collect()
+    }
+
+    #[test]
+    fn backends_send_their_own_requests_to_https() {
+        let text = "frontend f\n bind :80\n use_backend a if { path_beg /a }\n default_backend b\n\
+                    backend a\n http-request redirect scheme https unless { ssl_fc }\n server a 10.0.0.1:80\n\
+                    backend b\n redirect scheme https code 301 if !{ ssl_fc }\n server b 10.0.0.2:80\n";
+        assert_eq!(
+            routes(text),
+            [
+                "http /a* Redirect { status: 302",
+                "any /a* Upstream",
+                "http /* Redirect { status: 301",
+                "any /* Upstream"
+            ]
+        );
     }
 }

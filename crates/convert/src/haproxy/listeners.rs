@@ -13,6 +13,51 @@ use crate::note::Note;
 const ALL_LISTENERS: &str = "ACCESS IS OPEN on all listeners: they all serve the routes of all sections, those of earlier sections first. \
                              Serve sections that only some clients may reach by another process";
 
+/// The consequence of a section whose listeners are left out.
+const NO_LISTENER: &str = "its addresses are left out, and so are its routes";
+
+/// Words of `bind` that are converted, or that tidegate needs no counterpart of, with how many words follow each.
+const BIND_WORDS: &[(&str, usize)] = &[
+    ("accept-proxy", 0),
+    ("alpn", 1),
+    ("backlog", 1),
+    ("ca-file", 1),
+    ("ciphers", 1),
+    ("ciphersuites", 1),
+    ("crt", 1),
+    ("crt-list", 1),
+    ("curves", 1),
+    ("defer-accept", 0),
+    ("ecdhe", 1),
+    ("expose-fd", 1),
+    ("gid", 1),
+    ("group", 1),
+    ("id", 1),
+    ("label", 1),
+    ("level", 1),
+    ("mode", 1),
+    ("mss", 1),
+    ("name", 1),
+    ("nice", 1),
+    ("no-sslv3", 0),
+    ("no-tls-tickets", 0),
+    ("no-tlsv10", 0),
+    ("no-tlsv11", 0),
+    ("npn", 1),
+    ("prefer-client-ciphers", 0),
+    ("process", 1),
+    ("shards", 1),
+    ("ssl", 0),
+    ("tcp-ut", 1),
+    ("tfo", 0),
+    ("thread", 1),
+    ("uid", 1),
+    ("user", 1),
+    // A listener for all IPv6 addresses accepts IPv4 as well.
+    ("v4v6", 0),
+    ("verify", 1),
+];
+
 /// The most connections that a listener can have.
 const MOST_CONNECTIONS: u64 = 10_000_000;
 
@@ -25,6 +70,12 @@ pub(super) struct Frontend<'s> {
 
 /// Adds the routes of sections, each for the listeners of its section.
 pub(super) fn add_frontends(frontends: Vec<Frontend<'_>>, converted: &mut Converted) {
+    let (left_out, frontends): (Vec<_>, Vec<_>) = frontends
+        .into_iter()
+        .partition(|it| it.addresses.is_empty() && it.section.find(&["bind"]).any(is_confined));
+    converted
+        .notes
+        .extend(left_out.iter().map(|it| it.section.header.finding(NO_LISTENER).of_block().lost()));
     let is_known = frontends.iter().all(|it| it.routes.is_empty() || !it.addresses.is_empty());
     if frontends.len() == 1 || !is_known {
         let served = frontends.into_iter().filter(|it| !it.routes.is_empty());
@@ -98,6 +149,13 @@ pub(super) fn listen(section: &Section, directory: &Path, converted: &mut Conver
     let before = converted.listeners.len();
     let mut addresses = Vec::new();
     for line in section.find(&["bind"]) {
+        converted.notes.extend(unknown_words(line));
+        if is_confined(line) {
+            let reason =
+                "a listener of tidegate is open to all networks that reach its address: this one is left out";
+            converted.notes.push(line.finding(reason));
+            continue;
+        }
         for address in line.word(1).split(',') {
             let address = match address.rsplit_once(':') {
                 Some(("" | "*", port)) => format!("0.0.0.0:{port}"),
@@ -129,6 +187,28 @@ pub(super) fn listen(section: &Section, directory: &Path, converted: &mut Conver
             .extend(earlier.iter().map(|line| line.finding("a later line replaces it").for_information()));
     }
     addresses
+}
+
+/// Whether a `bind` line accepts the connections of one network interface or namespace only.
+fn is_confined(line: &SectionLine) -> bool {
+    line.words.iter().any(|word| matches!(&**word, "interface" | "namespace"))
+}
+
+/// A note on the words of a `bind` line that are not converted.
+fn unknown_words(line: &SectionLine) -> Option<Note> {
+    let mut words = line.words.iter().skip(2).map(String::as_str);
+    let mut unknown: Vec<&str> = Vec::new();
+    while let Some(word) = words.next() {
+        match (word, BIND_WORDS.iter().find(|(known, _)| *known == word)) {
+            (_, Some((_, values))) => words.by_ref().take(*values).for_each(drop),
+            ("interface" | "namespace", _) => drop(words.next()),
+            ("ssl-min-ver", _) => unknown.extend(words.next().filter(|version| *version == "TLSv1.3")),
+            _ => unknown.push(word),
+        }
+    }
+    let open = if unknown.contains(&"v6only") { "ACCESS IS OPEN to IPv4 clients: " } else { "" };
+    let reason = format!("{open}tidegate has no counterpart of `{}`", unknown.join(" "));
+    (!unknown.is_empty()).then(|| line.finding(reason))
 }
 
 /// Sets the most connections of the listener of a section. Those of several listeners are not limited together.
@@ -163,8 +243,10 @@ fn tls(line: &SectionLine, directory: &Path, listener: &mut TomlListener) {
         match File::open(&file) {
             Ok(_) if file.is_file() => listener.certificates.push((name.clone(), name)),
             _ => {
-                let reason = format!("{name} is no file that can be read here: add `tls` to the listener");
-                listener.notes.push(line.finding(reason).for_information());
+                let reason = format!(
+                    "{name} is no file that can be read here: add it to `tls` of the listener, which serves plain HTTP without a certificate"
+                );
+                listener.notes.push(line.finding(reason));
             }
         }
     }
@@ -231,5 +313,26 @@ mod tests {
         let health = "health = { path = \"/up\", healthy_after = 1, interval = \"2s\", timeout = \"3s\" }";
         assert!(toml.contains(health), "{toml}");
         assert_eq!(changes, ["server b 10.0.0.2:80 check rise 1 fall 5"]);
+    }
+
+    #[test]
+    fn addresses_of_one_interface_are_left_out() {
+        let web = "defaults\n mode http\nfrontend web\n bind :80 name w thread 1 ssl-min-ver TLSv1.2\n default_backend a\n";
+        let inner = "frontend inner\n bind *:8080 interface lo\n default_backend b\n";
+        let (toml, changes) = converted(&format!("{web}{inner}{SERVERS}"));
+        assert_eq!(changes, ["frontend inner", "bind *:8080 interface lo"]);
+        assert!(!toml.contains("8080\"") && toml.matches("[[routes]]").count() == 1, "{toml}");
+        let named = web.replace("name w", "v6only strict-sni");
+        let (toml, changes) = converted(&format!("{named}{SERVERS}"));
+        assert_eq!(changes, ["bind :80 v6only strict-sni thread 1 ssl-min-ver TLSv1.2"]);
+        assert!(toml.contains("ACCESS IS OPEN to IPv4"), "{toml}");
+    }
+
+    #[test]
+    fn a_listener_without_its_certificate_changes_behaviour() {
+        let text = format!(
+            "defaults\n mode http\nfrontend f\n bind :443 ssl crt /none.pem\n default_backend a\n{SERVERS}"
+        );
+        assert_eq!(converted(&text).1, ["bind :443 ssl crt /none.pem"]);
     }
 }

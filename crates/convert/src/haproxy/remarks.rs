@@ -46,21 +46,14 @@ const KNOWN: &[&[&str]] = &[
     &["unique-id-format"],
     &["use_backend"],
 ];
-/// The consequence of a missing redirect to HTTPS.
-const PLAIN_HTTP: &str =
-    "ACCESS IS OPEN over plain HTTP: tidegate does not redirect. Leave out listeners without `tls`";
 /// Advice about lines without a counterpart, by their first words.
 const ADVICE: &[(&[&str], &str)] = &[
     (&["compression"], "tidegate does not compress responses"),
     (&["cookie"], "for the same server for a client use `balance = \"hash:cookie:NAME\"`"),
     (&["default-server"], "write its settings to the upstream"),
     (&["errorfile"], "see `[answers]` for the bodies of tidegate's own responses"),
-    (&["http-request", "redirect", "scheme"], PLAIN_HTTP),
-    (&["http-request", "redirect"], "tidegate does not redirect"),
     (&["maxconn"], "set `max_connections` of `[[listeners]]`"),
     (&["rate-limit"], "tidegate limits requests, not new connections; see `max_connections_per_client`"),
-    (&["redirect", "scheme"], PLAIN_HTTP),
-    (&["redirect"], "tidegate does not redirect"),
     (&["stats"], "see `[admin]`"),
     (&["stick"], "for the same server for a client use `balance = \"hash:PART\"`"),
     (&["timeout", "tunnel"], "set `tunnel_timeout` of `[[listeners]]`"),
@@ -150,12 +143,21 @@ fn is_default_error(line: &SectionLine) -> bool {
     line.word(0) == "errorfile" && line.word(2) == format!("/etc/haproxy/errors/{}.http", line.word(1))
 }
 
+/// Whether a line redirects requests to HTTPS, under any condition.
+pub(super) fn is_to_https(line: &SectionLine) -> bool {
+    let start = ["redirect", "scheme", "https"];
+    line.begins(&start)
+        || line.word(0) == "http-request" && line.words[1..].starts_with(&start.map(str::to_owned))
+}
+
 /// The status of a redirect of all requests by plain HTTP to HTTPS, if a line is one.
 pub(super) fn redirects_to_https(line: &SectionLine) -> Option<u16> {
-    let start: &[&str] = &["redirect", "scheme", "https"];
-    let skipped = usize::from(line.word(0) == "http-request");
+    if !is_to_https(line) {
+        return None;
+    }
+    let skipped = if line.word(0) == "http-request" { 4 } else { 3 };
     let words: Vec<&str> = line.words.iter().skip(skipped).map(String::as_str).collect();
-    let rest = words.strip_prefix(start)?;
+    let rest = &words[..];
     let (status, condition) = match rest {
         ["code", status, condition @ ..] => (status.parse().ok()?, condition),
         _ => (302, rest),

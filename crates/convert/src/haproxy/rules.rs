@@ -2,12 +2,13 @@
 
 use super::conditions::{Acls, Conjunction};
 use super::criteria::Criterion;
+use super::headers::change_header;
 use super::limits::HaproxyLimits;
 use super::matches::{Restricted, matches, selected, widest};
+use super::remarks::{is_to_https, redirects_to_https};
 use super::sections::{Section, SectionLine};
 use crate::model::{DenyStatus, TomlRoute, TomlTarget};
 use crate::note::Note;
-use crate::route::is_literal;
 
 /// The status of a denial, unless the rule has another one.
 const DEFAULT_STATUS: DenyStatus = DenyStatus::Status(403);
@@ -65,7 +66,7 @@ impl<'s> RuleMaker<'s> {
                     refuse(line, &others, &target, &mut rules);
                 }
                 Some(Action::Lost(reason)) => lose(line, reason, &acls.alternatives(line), &mut rules),
-                Some(Action::Header) => header(line, &mut rules),
+                Some(Action::Header) => change_header(line, &mut rules),
                 None => {}
             }
         }
@@ -155,7 +156,9 @@ fn refuse(line: &SectionLine, alternatives: &[Conjunction], target: &TomlTarget,
 fn lose(line: &SectionLine, reason: &str, alternatives: &[Conjunction], rules: &mut SectionRules) {
     let selections = widest(alternatives);
     let note = line.finding(format!("{reason}: {CONSEQUENCE}"));
-    let missing = |it: &_| TomlRoute { target: TomlTarget::missing(), ..selected(it) };
+    // No request by HTTPS is redirected to HTTPS.
+    let scheme = is_to_https(line).then_some("http");
+    let missing = |it: &_| TomlRoute { scheme, target: TomlTarget::missing(), ..selected(it) };
     add(line, selections.iter().map(missing), note, rules);
 }
 
@@ -166,45 +169,6 @@ fn add(line: &SectionLine, routes: impl Iterator<Item = TomlRoute>, note: Note, 
     match rules.refused.get_mut(start) {
         Some(first) => first.notes.push(note),
         None => rules.notes.push(line.finding("no request meets its condition")),
-    }
-}
-
-/// Adds the change of a header that a rule makes.
-fn header(line: &SectionLine, rules: &mut SectionRules) {
-    let (name, value) = (line.word(2).to_ascii_lowercase(), line.word(3));
-    // tidegate sets these itself.
-    let condition = line.words.iter().skip_while(|word| *word != "if").skip(1).map(String::as_str);
-    let condition = condition.filter(|word| !matches!(*word, "{" | "}")).collect::<Vec<_>>().concat();
-    let is_own = match &*name {
-        "x-forwarded-for" => matches!(value, "%[src]" | "%ci"),
-        "x-forwarded-host" => value.contains("hdr(") && value.to_ascii_lowercase().contains("(host"),
-        "x-forwarded-proto" => {
-            value.contains("ssl_fc")
-                || matches!((value, &*condition), ("https", "ssl_fc") | ("http", "!ssl_fc"))
-        }
-        _ => false,
-    };
-    let value = match value {
-        "%[src]" | "%ci" if !is_own && line.word(0) == "http-request" => "{client_ip}",
-        other => other,
-    };
-    if line.words.iter().any(|word| word == "if" || word == "unless") || value.contains('%') {
-        if !is_own {
-            rules.notes.push(
-                line.finding("headers of a route have constant values, and no conditions of their own"),
-            );
-        }
-        return;
-    }
-    match (line.word(0), line.word(1)) {
-        ("http-request", "set-header") if value != "{client_ip}" && !is_literal(value) => {
-            rules.notes.push(line.finding("a text in braces would be a placeholder"));
-        }
-        ("http-request", "set-header") => rules.set_headers.push((name, value.to_owned())),
-        ("http-request", "del-header") => rules.remove_headers.push(name),
-        ("http-response", "set-header") => rules.set_response_headers.push((name, value.to_owned())),
-        ("http-response", "del-header") => rules.remove_response_headers.push(name),
-        _ => {}
     }
 }
 
@@ -223,6 +187,8 @@ const LOST: [(&str, &str); 9] = [
     ("set-method", "tidegate does not change methods"),
 ];
 const OTHER_PATHS: &str = "a rewrite of tidegate has no regular expressions: see `rewrite` of a route";
+const OTHER_REDIRECTS: &str =
+    "only redirects of all requests by plain HTTP to HTTPS are converted (see `redirect` of `respond`)";
 
 /// The action of a rule.
 pub(super) enum Action {
@@ -254,6 +220,9 @@ pub(super) fn action(line: &SectionLine) -> Option<Action> {
         ("http-request", "deny" | "tarpit" | "reject" | "silent-drop") => Some(refusal(line)),
         ("http-request", "return") => Some(response(line)),
         ("http-request" | "http-response", "set-header" | "del-header") => Some(Action::Header),
+        ("http-request", "redirect") | ("redirect", _) => {
+            redirects_to_https(line).is_none().then_some(Action::Lost(OTHER_REDIRECTS))
+        }
         ("http-request", name) if name.starts_with("lua.") => {
             Some(Action::Lost("it may restrict access, and tidegate does not run Lua"))
         }
@@ -322,7 +291,8 @@ pub(super) fn refusals(section: &Section) -> impl Iterator<Item = Note> {
     section.lines.iter().filter(refuses).map(SectionLine::origin)
 }
 
-/// Whether a section has rules that refuse requests, other than limits, or whether it has no servers to forward them to.
+/// Whether a section has rules that refuse requests or redirect them to HTTPS, other than limits, or whether it has no servers to
+/// forward them to.
 pub(super) fn restricts(section: &Section) -> bool {
     let acls = Acls::of(section);
     let is_limit = |line: &SectionLine| {
@@ -334,5 +304,42 @@ pub(super) fn restricts(section: &Section) -> bool {
         Some(Action::Lost(_)) => true,
         Some(Action::Allow | Action::Header) | None => false,
     };
-    section.find(&["server"]).next().is_none() || section.lines.iter().any(refuses)
+    let mut lines = section.lines.iter();
+    section.find(&["server"]).next().is_none()
+        || lines.any(|line| refuses(line) || redirects_to_https(line).is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use crate::{SourceFile, SourceFormat, convert, toml};
+
+    /// The output for rules of a frontend.
+    fn converted(rules: &str) -> String {
+        let text = format!(
+            "defaults\n mode http\nfrontend f\n bind :80\n{rules} default_backend a\nbackend a\n server a 10.0.0.1:80\n"
+        );
+        let file = SourceFile { name: "f", text: &text, directory: Path::new("") };
+        toml(&convert(SourceFormat::Haproxy, &[file]).unwrap(), "")
+    }
+
+    #[test]
+    fn requests_of_other_redirects_get_501() {
+        let missing = |start: &str| {
+            format!("{start}\nrespond = {{ status = 501, body = \"This route was not converted.\\n\" }}")
+        };
+        for (rule, start) in [
+            (
+                "redirect location /login if !{ req.cook(s) -m found }",
+                "path = \"/*\"\ncookies = { s = false }",
+            ),
+            ("http-request redirect code 302 prefix https://x if { path_beg /adm }", "path = \"/adm*\""),
+            ("redirect scheme https if { path_beg /adm } !{ ssl_fc }", "scheme = \"http\"\npath = \"/adm*\""),
+            ("redirect location /login if !ok", "path = \"/*\""),
+        ] {
+            let toml = converted(&format!(" {rule}\n"));
+            assert!(toml.contains(&missing(start)) && toml.contains("NOT CONVERTED"), "{rule}: {toml}");
+        }
+    }
 }

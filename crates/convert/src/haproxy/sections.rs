@@ -130,7 +130,7 @@ fn words(line: &str) -> Option<Vec<String>> {
 }
 
 /// Lines of `defaults` that apply to the rules of each section.
-const RULES: [&str; 4] = ["acl", "http-request", "http-response", "tcp-request"];
+const RULES: [&str; 5] = ["acl", "http-request", "http-response", "redirect", "tcp-request"];
 
 /// Timeouts of backends.
 pub(super) const SERVER_TIMEOUTS: [&str; 4] = ["server", "connect", "queue", "check"];

@@ -52,6 +52,7 @@ impl<'d> Servers<'d> {
                 server.client_ca = client_ca(directives, server.directive, directory);
             }
         }
+        found.separate_wildcards();
         found.add_client_authorities();
         merge_wildcards(&mut found.listeners);
         found
@@ -121,6 +122,42 @@ impl<'d> Servers<'d> {
         }
         self.add_certificates(directive, directory, &mut server);
         self.all.push(server);
+    }
+
+    /// Leaves out addresses for all of IPv6 where nginx has other servers for all of IPv4 at the same port: tidegate accepts both on
+    /// one listener.
+    fn separate_wildcards(&mut self) {
+        let ports: Vec<String> = self
+            .listeners
+            .iter()
+            .filter_map(|it| Some(it.address.strip_prefix("[::]:")?.to_owned()))
+            .collect();
+        for port in ports {
+            let (v4, v6) = (format!("0.0.0.0:{port}"), format!("[::]:{port}"));
+            let of = |address: &String| {
+                let here = self.all.iter().map(|server| server.addresses.contains(address));
+                let default = self.defaults.iter().find(|(known, ..)| known == address);
+                let listener = self.listeners.iter().find(|it| it.address == *address)?;
+                let served = (here.collect::<Vec<bool>>(), default.map(|(_, server, _)| *server));
+                Some((served, listener.proxy_protocol, listener.certificates.clone()))
+            };
+            let (of_v4, of_v6) = (of(&v4), of(&v6));
+            if of_v4.is_none() || of_v4 == of_v6 {
+                continue;
+            }
+            self.listeners.retain(|it| it.address != v6);
+            self.defaults.retain(|(address, ..)| *address != v6);
+            for server in self.all.iter_mut().filter(|server| server.addresses.contains(&v6)) {
+                server.addresses.retain(|address| *address != v6);
+                let listens = server.directive.directives().iter().filter(|it| it.name == "listen");
+                let listens = listens.filter(|it| address(it.arg(0)).as_ref() == Some(&v6));
+                let reason = format!(
+                    "a listener for all IPv6 addresses also accepts IPv4, and nginx serves {v4} in another way: this address is left out, \
+                     and IPv6 clients can't connect. Add listeners with the IPv6 addresses of the machine"
+                );
+                server.notes.extend(listens.map(|listen| listen.finding(reason.clone())));
+            }
+        }
     }
 
     /// Adds the authorities of client certificates to the listeners all of whose servers have the same.
@@ -266,6 +303,26 @@ fn merge_wildcards(listeners: &mut Vec<TomlListener>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::nginx::tree::Tree;
+
+    #[test]
+    fn addresses_of_both_families_are_one_listener_if_they_are_served_alike() {
+        let listeners = |text: &str| {
+            let parsed = Tree::new(Path::new("")).parse("f", text).unwrap();
+            let servers = Servers::of(&parsed, Path::new(""));
+            let addresses: Vec<String> = servers.listeners.iter().map(|it| it.address.clone()).collect();
+            (addresses.join(" "), servers.all.iter().map(|server| server.notes.len()).sum::<usize>())
+        };
+        let all = |address: &str| address.to_owned();
+        assert_eq!(listeners("server { listen 80; listen [::]:80; }"), (all("[::]:80"), 0));
+        assert_eq!(listeners("server { listen 80; } server { listen [::]:80; }"), (all("0.0.0.0:80"), 1));
+        // The default servers differ.
+        let text =
+            "server { listen 80; listen [::]:80; } server { listen 80 default_server; listen [::]:80; }";
+        assert_eq!(listeners(text), (all("0.0.0.0:80"), 2));
+        let text = "server { listen 80 proxy_protocol; listen [::]:80; }";
+        assert_eq!(listeners(text), (all("0.0.0.0:80"), 1));
+    }
 
     #[test]
     fn addresses_have_a_port() {

@@ -26,6 +26,8 @@ pub(super) struct Passed {
     pub upstream: String,
     /// The Host header that nginx sends unless it is set; `upstream` is the host of the server.
     pub host: Option<String>,
+    /// A note on a Host header of nginx that is not converted.
+    pub lost_host: Option<Note>,
     /// The prefix that is removed from paths.
     pub strip_prefix: Option<String>,
 }
@@ -82,14 +84,16 @@ impl<'d> Upstreams<'d> {
             })?,
         };
         let upstream = self.upstream(&url, base, connect)?;
-        let is_host =
-            url.authority.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.'));
-        let host = if self.groups.contains_key(url.authority) {
-            is_host.then(|| url.authority.to_owned())
-        } else {
-            Some("upstream".to_owned())
-        };
-        Ok(Passed { upstream, host, strip_prefix })
+        let (mut host, mut lost_host) = (Some("upstream".to_owned()), None);
+        if self.groups.contains_key(url.authority) {
+            host = is_host(url.authority).then(|| url.authority.to_owned());
+            let reason = format!(
+                "`rewrite.host` can't be `{}`, which nginx sends as the Host header: servers get that of the client",
+                url.authority
+            );
+            lost_host = host.is_none().then(|| pass.finding(reason));
+        }
+        Ok(Passed { upstream, host, lost_host, strip_prefix })
     }
 
     /// The upstream and the path of a `proxy_pass` to an authorization server, if they are constant.
@@ -123,6 +127,12 @@ impl<'d> Upstreams<'d> {
         self.made.insert(key, name.clone());
         Ok(name)
     }
+}
+
+/// Whether `rewrite.host` can be this text.
+fn is_host(text: &str) -> bool {
+    let is_known = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    text.bytes().all(is_known) && !text.starts_with('.') && !text.contains("..")
 }
 
 /// The parts of an `http` or `https` URL. Of a Unix socket, `http://unix:/run/app.sock:/path`, the authority is
@@ -247,6 +257,7 @@ fn server(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::nginx::tree::Tree;
 
     #[test]
     fn urls_of_unix_sockets_are_split() {
@@ -257,6 +268,16 @@ mod tests {
         assert_eq!(parts("http://unix:/run/a.sock:/v1/"), socket(Some("/v1/")));
         assert_eq!(parts("https://unix:/run/a.sock"), None);
         assert_eq!(server_url("http", "unix:/run/a.sock", "/v1"), "unix:/run/a.sock:/v1");
+    }
+
+    #[test]
+    fn names_of_groups_are_hosts() {
+        for (name, expected) in [("my_app", true), ("a.test", true), ("a..b", false), ("a+b", false)] {
+            let text = format!("upstream {name} {{ server 10.0.0.1:80; }} proxy_pass http://{name};");
+            let parsed = Tree::new(std::path::Path::new("")).parse("f", &text).unwrap();
+            let passed = Upstreams::new(&parsed).passed(&parsed[1], None, None).unwrap();
+            assert_eq!((passed.host.is_some(), passed.lost_host.is_none()), (expected, expected), "{name}");
+        }
     }
 
     #[test]
