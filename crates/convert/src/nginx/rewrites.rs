@@ -61,7 +61,7 @@ pub(super) fn redirected(block: &[Directive], route: &mut TomlRoute) -> Vec<Toml
                 .strip_suffix('*')
                 .is_some_and(|start| path.len() > start.len() && path.starts_with(start))
         };
-        let paths = paths_of_regex(rewrite.arg(0)).filter(|paths| paths.iter().all(|path| within(path)));
+        let paths = paths_of_regex(rewrite.arg(0)).filter(|paths| paths.iter().all(within));
         let Some(paths) = paths.filter(|paths| !paths.contains(&route.path)) else {
             route.notes.push(note);
             route.target = TomlTarget::missing();

@@ -195,7 +195,7 @@ mod tests {
             assert_eq!(targets(directives), [TomlTarget::missing()], "{directives}");
         }
         let upstream = TomlTarget::Upstream("http://b".to_owned());
-        assert_eq!(targets("modsecurity off; if ($a) { set $b 1; }"), [upstream.clone()]);
+        assert_eq!(targets("modsecurity off; if ($a) { set $b 1; }"), std::slice::from_ref(&upstream));
         let login = TomlTarget::Redirect { status: 302, location: "/login".to_owned() };
         assert_eq!(targets("if ($cookie_s = \"\") { return 302 /login; }"), [login, upstream.clone()]);
         let denied = "if ($cookie_s = \"\") { rewrite ^ /denied last; }";
