@@ -1,6 +1,7 @@
 //! Converts configurations of nginx.
 
 mod authorization;
+mod guards;
 mod headers;
 mod keys;
 mod limits;

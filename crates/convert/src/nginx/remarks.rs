@@ -116,7 +116,10 @@ const ADVICE: &[(&str, &str)] = &[
     ("proxy_cache", "tidegate does not cache responses"),
     ("proxy_hide_header", "use `response_headers = { remove = […] }` of the route"),
     ("proxy_next_upstream", "see `retries` of the upstream"),
-    ("proxy_redirect", "tidegate does not change Location headers"),
+    (
+        "proxy_redirect",
+        "write `location = true` to `rewrite` of the route: Location headers then get the client's view",
+    ),
     ("proxy_ssl_", "see `tls` of the upstream"),
     ("resolver", "tidegate resolves names with /etc/resolv.conf"),
     ("rewrite", "a rewrite of tidegate has no regular expressions: see `rewrite` of a route"),
@@ -148,8 +151,9 @@ fn is_default(directive: &Directive) -> bool {
     match &*directive.name {
         "satisfy" => directive.arg(0) != "any",
         // The number of tries is converted; other reasons to try again are not.
-        "proxy_next_upstream" | "autoindex" | "gzip" | "ssl_early_data" => directive.arg(0) == "off",
-        "proxy_redirect" => has_only(&["off", "default"]),
+        "proxy_next_upstream" | "proxy_redirect" | "autoindex" | "gzip" | "ssl_early_data" => {
+            directive.arg(0) == "off"
+        }
         "ssl_protocols" => has_only(&["TLSv1.2", "TLSv1.3"]) && directive.args.len() == 2,
         _ => false,
     }
@@ -182,4 +186,22 @@ fn matches(name: &str, start: &str) -> bool {
 /// Notes on all directives of a block that are not converted.
 pub(super) fn remarks(block: &[Directive]) -> impl Iterator<Item = Note> {
     block.iter().filter_map(remark)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::nginx::tree::Tree;
+
+    #[test]
+    fn location_headers_have_advice() {
+        for (text, expected) in [("off", None), ("default", Some(true)), ("http://b/ /", Some(true))] {
+            let text = format!("proxy_redirect {text};");
+            let parsed = Tree::new(Path::new("")).parse("f", &text).unwrap();
+            let found = remark(&parsed[0]).map(|note| note.to_string().contains("location = true"));
+            assert_eq!(found, expected, "{text}");
+        }
+    }
 }

@@ -1,7 +1,9 @@
 //! `rewrite` directives that replace a prefix of the path.
 
+use super::patterns::paths_of_regex;
 use super::tree::Directive;
 use crate::model::{TomlRoute, TomlTarget};
+use crate::note::Note;
 
 /// A prefix that is replaced by another one, both in whole segments and without the slash at their end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +38,44 @@ pub(super) fn prefix_rewrite(directive: &Directive) -> Option<PrefixRewrite> {
         to: to.to_owned(),
         keeps_slash,
     })
+}
+
+/// Whether a `rewrite` redirects clients.
+pub(super) fn redirects(directive: &Directive) -> bool {
+    let is_url = ["http://", "https://", "$scheme"].iter().any(|start| directive.arg(1).starts_with(start));
+    directive.name == "rewrite" && (is_url || directive.has("redirect") || directive.has("permanent"))
+}
+
+/// Routes with 501 for the paths of a route that a `rewrite` among these directives redirects, so that they reach no server. If its
+/// paths are not known, the route itself responds with 501.
+pub(super) fn redirected(block: &[Directive], route: &mut TomlRoute) -> Vec<TomlRoute> {
+    let mut routes = Vec::new();
+    for rewrite in block.iter().filter(|directive| redirects(directive)) {
+        let note = Note::text(format!(
+            "{}: requests that it redirects get 501 until you replace this route by one with `redirect`.",
+            rewrite.place
+        ));
+        let within = |path: &String| {
+            route
+                .path
+                .strip_suffix('*')
+                .is_some_and(|start| path.len() > start.len() && path.starts_with(start))
+        };
+        let paths = paths_of_regex(rewrite.arg(0)).filter(|paths| paths.iter().all(within));
+        let Some(paths) = paths.filter(|paths| !paths.contains(&route.path)) else {
+            route.notes.push(note);
+            route.target = TomlTarget::missing();
+            continue;
+        };
+        let mut notes = vec![note];
+        routes.extend(paths.into_iter().map(|path| TomlRoute {
+            notes: std::mem::take(&mut notes),
+            path,
+            target: TomlTarget::missing(),
+            ..TomlRoute::default()
+        }));
+    }
+    routes
 }
 
 impl PrefixRewrite {
@@ -102,6 +142,23 @@ mod tests {
         ] {
             assert_eq!(rewrite(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn requests_that_are_redirected_reach_no_server() {
+        let close = |rewrite: &str, path: &str| {
+            let mut route = TomlRoute { path: path.to_owned(), ..TomlRoute::default() };
+            let routes = redirected(&[directive(rewrite)], &mut route);
+            let paths: Vec<String> = routes.into_iter().map(|route| route.path).collect();
+            (paths.join(" "), route.target == TomlTarget::missing())
+        };
+        let all = |paths: &str, is_closed: bool| (paths.to_owned(), is_closed);
+        assert_eq!(close("rewrite ^/old$ /new permanent;", "/*"), all("/old", false));
+        assert_eq!(close("rewrite ^/(a|b)$ https://x.test/;", "/*"), all("/a /b", false));
+        assert_eq!(close("rewrite ^/old$ /new redirect;", "/old"), all("", true));
+        assert_eq!(close("rewrite ^ /login redirect;", "/adm*"), all("", true));
+        assert_eq!(close("rewrite ^/v[0-9]$ /new redirect;", "/*"), all("", true));
+        assert_eq!(close("rewrite ^/old$ /new last;", "/*"), all("", false));
     }
 
     #[test]

@@ -22,7 +22,7 @@ const SINGLE: [&str; 11] = [
 /// Directives of which a block has all of its own, or else those of the block around it.
 const LISTS: [&str; 5] = ["limit_req", "limit_conn", "proxy_set_header", "add_header", "auth_request_set"];
 /// Directives that restrict access.
-pub(super) const GUARDS: [&str; 18] = [
+pub(super) const GUARDS: [&str; 28] = [
     "access_by_lua",
     "access_by_lua_block",
     "access_by_lua_file",
@@ -33,12 +33,22 @@ pub(super) const GUARDS: [&str; 18] = [
     "auth_jwt",
     "auth_jwt_require",
     "auth_ldap",
+    "auth_oidc",
     "auth_pam",
     "auth_request",
     "deny",
     "if",
     "internal",
+    "js_access",
     "limit_except",
+    "modsecurity",
+    "modsecurity_rules",
+    "modsecurity_rules_file",
+    "modsecurity_rules_remote",
+    "oidc",
+    "rewrite_by_lua",
+    "rewrite_by_lua_block",
+    "rewrite_by_lua_file",
     "secure_link",
     "ssl_verify_client",
 ];
@@ -68,8 +78,12 @@ impl<'d> Scope<'d> {
         }
         let own: Vec<&Directive> =
             block.iter().filter(|directive| GUARDS.contains(&&*directive.name)).collect();
-        // `allow` and `deny` are one list, and each `if` applies by itself.
-        let list = |guard: &Directive| if guard.name == "deny" { "allow" } else { &*guard.name }.to_owned();
+        // `allow` and `deny` are one list, as are a firewall and its rules, and each `if` applies by itself.
+        let list = |guard: &Directive| match &*guard.name {
+            "deny" => "allow".to_owned(),
+            name if name.starts_with("modsecurity") => "modsecurity".to_owned(),
+            name => name.to_owned(),
+        };
         scope.guards.retain(|known| known.name == "if" || own.iter().all(|guard| list(guard) != list(known)));
         scope.guards.extend(own.into_iter().filter(|guard| restricts(guard)));
         scope
@@ -111,14 +125,18 @@ impl<'d> Scope<'d> {
 pub(super) fn restricts(guard: &Directive) -> bool {
     match &*guard.name {
         "allow" => guard.arg(0) != "all",
-        "if" => guard.directives().iter().any(|inner| inner.name == "deny" || refuses(inner)),
+        // Its requests get a response or a path that others do not get.
+        "if" => {
+            let decides = |inner: &Directive| matches!(&*inner.name, "deny" | "return" | "rewrite");
+            guard.directives().iter().any(decides)
+        }
         _ => guard.arg(0) != "off",
     }
 }
 
 /// Whether a directive is a response with a status that refuses a request.
 pub(super) fn refuses(directive: &Directive) -> bool {
-    directive.name == "return" && directive.arg(0).len() == 3 && directive.arg(0).starts_with('4')
+    directive.name == "return" && directive.arg(0).len() == 3 && directive.arg(0).starts_with(['4', '5'])
 }
 
 /// Whether a block, or one within it, restricts access.
@@ -147,4 +165,42 @@ pub(crate) fn size(text: &str) -> Option<Option<String>> {
     };
     let number: u64 = digits.parse().ok()?;
     Some((number > 0).then(|| format!("{number}{unit}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use crate::model::TomlTarget;
+    use crate::{SourceFile, SourceFormat, convert};
+
+    /// The targets of the routes of a location with these directives.
+    fn targets(directives: &str) -> Vec<TomlTarget> {
+        let text = format!("server {{ location / {{ {directives} proxy_pass http://b; }} }}");
+        let file = SourceFile { name: "f", text: &text, directory: Path::new("") };
+        convert(SourceFormat::Nginx, &[file]).unwrap().routes.into_iter().map(|route| route.target).collect()
+    }
+
+    #[test]
+    fn restrictions_without_a_counterpart_close_their_location() {
+        for directives in [
+            "if ($request_uri ~ x) { return 302 /login; }",
+            "if ($cookie_s = \"\") { set $a 1; return 403; }",
+            "js_access f.check;",
+            "oidc on;",
+            "modsecurity on;",
+            "modsecurity on; modsecurity_rules_file /rules;",
+            "rewrite_by_lua_block { ngx.exit(403) }",
+        ] {
+            assert_eq!(targets(directives), [TomlTarget::missing()], "{directives}");
+        }
+        let upstream = TomlTarget::Upstream("http://b".to_owned());
+        assert_eq!(targets("modsecurity off; if ($a) { set $b 1; }"), std::slice::from_ref(&upstream));
+        let login = TomlTarget::Redirect { status: 302, location: "/login".to_owned() };
+        assert_eq!(targets("if ($cookie_s = \"\") { return 302 /login; }"), [login, upstream.clone()]);
+        let denied = "if ($cookie_s = \"\") { rewrite ^ /denied last; }";
+        assert_eq!(targets(denied), [TomlTarget::missing(), upstream.clone()]);
+        let unavailable = TomlTarget::Respond { status: 503, body: String::new() };
+        assert_eq!(targets("if ($http_x != s) { return 503; }"), [unavailable, upstream]);
+    }
 }

@@ -214,8 +214,10 @@ impl<'d> Servers<'d> {
             match paths.iter().zip([cert, key]).find_map(|(path, file)| Some((File::open(path).err()?, file)))
             {
                 Some((error, file)) => {
-                    let reason = format!("the file can't be read here ({error}): add `tls` to the listener");
-                    server.notes.push(file.finding(reason).for_information());
+                    let reason = format!(
+                        "the file can't be read here ({error}): add it to `tls` of the listener, which serves plain HTTP without a certificate"
+                    );
+                    server.notes.push(file.finding(reason));
                 }
                 None => certificates.push(paths.map(|path| path.display().to_string()).into()),
             }
@@ -322,6 +324,14 @@ mod tests {
         assert_eq!(listeners(text), (all("0.0.0.0:80"), 2));
         let text = "server { listen 80 proxy_protocol; listen [::]:80; }";
         assert_eq!(listeners(text), (all("0.0.0.0:80"), 1));
+    }
+
+    #[test]
+    fn a_listener_without_its_certificate_changes_behaviour() {
+        let text = "server { listen 443 ssl; ssl_certificate /none.pem; ssl_certificate_key /none.key; }";
+        let parsed = Tree::new(Path::new("")).parse("f", text).unwrap();
+        let servers = Servers::of(&parsed, Path::new(""));
+        assert!(matches!(&servers.all[0].notes[..], [Note::Finding(it)] if it.changes_behaviour));
     }
 
     #[test]

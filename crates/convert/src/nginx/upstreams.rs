@@ -274,8 +274,8 @@ mod tests {
     fn names_of_groups_are_hosts() {
         for (name, expected) in [("my_app", true), ("a.test", true), ("a..b", false), ("a+b", false)] {
             let text = format!("upstream {name} {{ server 10.0.0.1:80; }} proxy_pass http://{name};");
-            let parsed = Tree::new(std::path::Path::new("")).parse("f", &text).unwrap();
-            let passed = Upstreams::new(&parsed).passed(&parsed[1], None, None).unwrap();
+            let tree = Tree::new(std::path::Path::new("")).parse("f", &text).unwrap();
+            let passed = Upstreams::new(&tree).passed(&tree[1], None, None).unwrap();
             assert_eq!((passed.host.is_some(), passed.lost_host.is_none()), (expected, expected), "{name}");
         }
     }
