@@ -90,7 +90,7 @@ pub(super) fn convert(files: &[SourceFile<'_>]) -> Result<Converted, SyntaxError
 
 /// Beginnings of the names of directives in snippets that restrict no access and change no paths. Those that set or remove headers
 /// of requests are not among them: the service may trust these headers, and clients would set them.
-const HARMLESS: [&str; 14] = [
+const HARMLESS: [&str; 16] = [
     "access_log",
     "add_header",
     "client_body_",
@@ -101,6 +101,8 @@ const HARMLESS: [&str; 14] = [
     "limit_conn",
     "limit_rate",
     "limit_req",
+    "more_clear_headers",
+    "more_set_headers",
     "proxy_buffer",
     "proxy_hide_header",
     "sendfile",
@@ -295,7 +297,9 @@ mod tests {
     }
     #[test]
     fn only_known_directives_without_blocks_restrict_nothing() {
-        for snippet in ["limit_req zone=a burst=5;", "limit_rate 1m; gzip on;", "add_header A b;", "# none"] {
+        for snippet in
+            ["limit_req zone=a burst=5;", "limit_rate 1m; gzip on;", "more_set_headers a;", "# none"]
+        {
             assert!(!may_restrict(snippet), "{snippet}");
         }
         for snippet in [
@@ -303,6 +307,7 @@ mod tests {
             "gzip on { deny all; }",
             "proxy_set_header X-User \"\";",
             "more_clear_input_headers X-User;",
+            "more_set_input_headers 'X-User: a';",
             "access_log off; deny all;",
         ] {
             assert!(may_restrict(snippet), "{snippet}");

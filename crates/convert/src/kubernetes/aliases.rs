@@ -1,7 +1,7 @@
 //! Other names of the hosts of Ingresses.
 
 use super::annotations::IngressSettings;
-use super::ingress::annotation;
+use super::known::annotation;
 use super::objects::Object;
 
 /// The hosts of all Ingresses, and the aliases that were given to some of them so far.

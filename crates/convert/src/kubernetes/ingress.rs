@@ -6,7 +6,7 @@ use super::aliases::Aliases;
 use super::annotations::{IngressSettings, settings};
 use super::controller::Controller;
 use super::hosts::{HostRoutes, Placed, by_host};
-use super::known::PREFIX;
+use super::known::annotation;
 use super::locations::{Location, Rank, close_others, lost_limits, with_redirects, without_duplicates};
 use super::objects::{Object, Upstreams};
 use super::paths::{Located, PathType, located, rewrite};
@@ -74,11 +74,6 @@ pub(super) fn ingresses(upstreams: &mut Upstreams<'_>, names: &mut UniqueNames) 
     close_others(&mut locations);
     found.hosts = by_host(with_redirects(locations));
     found
-}
-
-/// The value of an annotation of ingress-nginx.
-pub(super) fn annotation<'d>(ingress: &Object<'d>, name: &str) -> &'d DocNode {
-    ingress.node.get("metadata").get("annotations").get(&format!("{PREFIX}{name}"))
 }
 
 /// A note if Ingresses are of several classes, which may have controllers for other clients.

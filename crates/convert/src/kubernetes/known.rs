@@ -1,6 +1,7 @@
 //! The names of annotations, and what they do to requests.
 
-use crate::document::boolean;
+use super::objects::Object;
+use crate::document::{DocNode, boolean};
 use crate::nginx::may_restrict;
 
 /// What the names of the annotations begin with.
@@ -87,6 +88,11 @@ pub(super) const ADVICE: [(&str, &str); 14] = [
     ("session-cookie-", "see `balance` of the upstream, such as \"hash:cookie:NAME\""),
     ("global-rate-limit", "write a limit with `[store]`: its count is that of all replicas"),
 ];
+
+/// The value of an annotation of ingress-nginx.
+pub(super) fn annotation<'d>(ingress: &Object<'d>, name: &str) -> &'d DocNode {
+    ingress.node.get("metadata").get("annotations").get(&format!("{PREFIX}{name}"))
+}
 
 /// What an annotation does to requests: `Some(true)` is a limit, `Some(false)` another restriction of access.
 pub(super) fn restricts(name: &str, value: &str) -> Option<bool> {
