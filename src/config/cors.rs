@@ -123,7 +123,7 @@ fn origins(item: Item<'_>, has_credentials: bool) -> Option<Origins> {
         return any.reject(problem.help("name the origins, such as \"https://*.example.com\""));
     }
     if let Some(any) = any.filter(|_| elements.len() > 1) {
-        let problem = Problem::warning(any.span(), "`*` stands for all origins: the others have no effect");
+        let problem = Problem::warning(any.span(), "`*` means all origins: the other entries have no effect");
         item.reader.report(problem);
     }
     let patterns: Option<Vec<OriginPattern>> = patterns.into_iter().collect();

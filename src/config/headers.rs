@@ -209,7 +209,7 @@ pub(super) fn all_or<T>(
     match all {
         Some(_) if elements.len() == 1 => Ok(None),
         Some(all) => {
-            let problem = all.error("`*` stands for all: the others have no effect");
+            let problem = all.error("`*` means all of them: the other entries have no effect");
             item.reader.report(problem.help("write [\"*\"]"));
             Err(Reported)
         }

@@ -37,7 +37,7 @@ pub struct Limits {
     pub on_failure: Arc<IdVec<PolicyId, OnStoreFailure>>,
     /// Whether a limit has `ahead`.
     pub have_ahead: bool,
-    /// Whether servers or clients are told about a limit by headers.
+    /// Whether a limit is a soft one: with `warn_at` or in mark mode.
     pub have_soft: bool,
 }
 

@@ -49,7 +49,7 @@ pub enum Mode {
     Enforce,
     /// It only counts them.
     Shadow,
-    /// It counts them, and the server is told.
+    /// It counts and forwards them with the header `X-RateLimit-Denied`.
     Mark,
 }
 

@@ -82,9 +82,9 @@ pub struct AccessRecord {
 pub enum LimitNote {
     /// In shadow mode it would have denied the request.
     ShadowDenied,
-    /// In mark mode it would have denied the request, and the server is told so.
+    /// In mark mode: it would have denied the request, which is forwarded with `X-RateLimit-Denied`.
     Marked,
-    /// The limit is nearly used up, and server and client are told so.
+    /// The share `warn_at` of the limit is used up: the request and the response have `X-RateLimit-Warning`.
     Warned,
 }
 

@@ -77,18 +77,7 @@ fn lose_header(line: &SectionLine, reason: &str, name: String, rules: &mut Secti
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
-    use crate::{SourceFile, SourceFormat, convert, toml};
-
-    /// The output for rules of a frontend.
-    fn converted(rules: &str) -> String {
-        let text = format!(
-            "defaults\n mode http\nfrontend f\n bind :80\n{rules} default_backend a\nbackend a\n server a 10.0.0.1:80\n"
-        );
-        let file = SourceFile { name: "f", text: &text, directory: Path::new("") };
-        toml(&convert(SourceFormat::Haproxy, &[file]).unwrap(), "")
-    }
+    use crate::haproxy::rules::tests::converted;
 
     #[test]
     fn headers_that_are_not_set_are_removed() {

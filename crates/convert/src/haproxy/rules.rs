@@ -310,13 +310,13 @@ pub(super) fn restricts(section: &Section) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::path::Path;
 
     use crate::{SourceFile, SourceFormat, convert, toml};
 
     /// The output for rules of a frontend.
-    fn converted(rules: &str) -> String {
+    pub fn converted(rules: &str) -> String {
         let text = format!(
             "defaults\n mode http\nfrontend f\n bind :80\n{rules} default_backend a\nbackend a\n server a 10.0.0.1:80\n"
         );

@@ -34,7 +34,7 @@ pub struct Policy {
     pub ban: Option<Ban>,
     /// Shadow mode: the limit is decided and counted, but never denies a request.
     pub shadow: bool,
-    /// What servers and clients are told by headers.
+    /// The headers that it adds as a soft limit.
     pub soft: Soft,
     charge_on: Arc<[u16]>,
     /// How units are granted ahead of requests; `None` if the store decides every request.
@@ -167,7 +167,7 @@ impl Policy {
         }
     }
 
-    /// Whether servers or clients are told about the limit by headers. Of a limit in shadow mode they see nothing.
+    /// Whether it is a soft limit. A limit in shadow mode adds no headers.
     #[must_use]
     pub fn is_soft(&self) -> bool {
         self.soft.marks || self.soft.warn_at.is_some() && !self.shadow

@@ -1,15 +1,15 @@
-//! Soft limits: servers and clients learn by headers that a limit is nearly used up, or would have denied a request.
+//! Soft limits: headers tell servers and clients that a limit is nearly used up, or would have denied a request.
 
 use std::fmt::{self, Display, Formatter};
 
 use super::decision::Decision;
 
-/// What servers and clients are told about a limit by headers.
+/// The settings of a soft limit, which adds headers to requests and responses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Soft {
-    /// From which used share of the limit on they are warned.
+    /// The used share of the limit from which on requests and responses have `X-RateLimit-Warning`.
     pub warn_at: Option<Share>,
-    /// Mark mode: shadow mode, and the server is told what would have been denied.
+    /// Mark mode: as shadow mode, and requests that would have been denied are forwarded with `X-RateLimit-Denied`.
     pub marks: bool,
 }
 
