@@ -46,7 +46,7 @@ use self::pending_admission::PendingAdmission;
 use self::raises::RaisedLimits;
 pub use self::raises::{ActiveRaise, Raises};
 use self::reservation::Origin;
-pub use self::reservation::{Delivery, Reservation, is_unanswered};
+pub use self::reservation::{Delivery, Reservation, SettledUnits, is_unanswered};
 pub use self::shared_state::{SharedState, keep_raises};
 pub use self::simulated_proxy::{ProxyCall, ProxyDecision, SimulatedProxy, SimulatedReply};
 use self::slots::WorkerSlots;

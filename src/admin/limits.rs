@@ -39,6 +39,7 @@ fn info(gate: &Gate, limit: PolicyId, policy: &Policy) -> LimitInfo {
         cost: match &rule.cost {
             Cost::Fixed(cost) => CostInfo::Fixed(*cost),
             Cost::Header { name, .. } => CostInfo::Header(format!("header:{name}")),
+            Cost::Settled(_) => CostInfo::Header("settled".to_owned()),
         },
         mode: policy.mode().to_owned(),
         on_store_failure: on_failure.to_owned(),

@@ -12,6 +12,7 @@ use super::error::RequestError;
 use super::key_part::{self, KeyPart, PartValue};
 use super::key_spec::{KeyLookup, KeySpec};
 use super::rules::{KeyRules, Match, Rules};
+use super::settled_cost::SettledCost;
 use super::subject::Subject;
 use crate::http1::parse_decimal_saturating;
 use crate::limit::{Charge, Key, KeyHasher, PolicyId};
@@ -59,6 +60,8 @@ pub enum Cost {
         /// The highest cost; a larger number is cut to it.
         max: u64,
     },
+    /// An estimate on arrival, which the response corrects.
+    Settled(Box<SettledCost>),
 }
 
 /// Which peers may set costs and tiers by headers: a client must not set its own cost.
@@ -220,6 +223,7 @@ impl Cost {
                     .unwrap_or(1)
                     .clamp(1, (*max).max(1))
             }
+            Self::Settled(cost) => cost.reserve(subject, is_trusted),
         }
     }
 }

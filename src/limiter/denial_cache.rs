@@ -236,7 +236,7 @@ impl CachedDecision {
 /// refunded before, or if the store must count each denial because of a ban.
 fn duration(policy: &Policy, decision: &Decision) -> Option<Micros> {
     let is_counted = policy.ban.is_some() && decision.reason == DenyReason::Quota;
-    let refunds = policy.has_slots() || policy.charges_by_status();
+    let refunds = policy.has_slots() || policy.reserves();
     let may_end = refunds && decision.reason == DenyReason::Quota;
     if decision.allowed || policy.shadow || is_counted || may_end {
         return None;

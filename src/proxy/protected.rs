@@ -28,7 +28,7 @@ pub fn protected_headers(gate: &Gate, actions: &[RouteAction]) -> HeaderScrub {
         let parts = rule.key.parts.iter().chain(rule.tiers.as_ref().map(|tiers| &tiers.by));
         let cost = match &rule.cost {
             Cost::Header { name, .. } => Some(name),
-            Cost::Fixed(_) => None,
+            Cost::Fixed(_) | Cost::Settled(_) => None,
         };
         parts.filter_map(of_part).chain(cost)
     });

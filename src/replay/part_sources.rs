@@ -221,7 +221,7 @@ fn parts_of(rule: &LimitRule) -> impl Iterator<Item = KeyPart> {
     let tiers = rule.tiers.iter().map(|tiers| tiers.by.clone()).filter(|by| !rule.key.parts.contains(by));
     let cost = match &rule.cost {
         Cost::Header { name, .. } => Some(KeyPart::Header(name.clone())),
-        Cost::Fixed(_) => None,
+        Cost::Fixed(_) | Cost::Settled(_) => None,
     };
     rule.key.parts.iter().cloned().chain(tiers).chain(cost).filter(can_be_absent)
 }

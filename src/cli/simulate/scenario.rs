@@ -45,7 +45,7 @@ fn arrival_charge(gate: &Gate, limit: PolicyId, arrival: &SimulatedArrival) -> A
     let own_cost = match &gate.limit_rules[base].cost {
         Cost::Fixed(cost) => *cost,
         // A request without the header costs 1.
-        Cost::Header { .. } => 1,
+        Cost::Header { .. } | Cost::Settled(_) => 1,
     };
     // An override takes precedence over a tier.
     let policy = if named.override_name.is_some() { named.policy } else { limit };

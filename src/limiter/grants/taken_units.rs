@@ -188,7 +188,7 @@ impl TakenUnits {
     /// Records that the request passes. Returns the units of limits with `charge_on`, which its status may refund.
     pub(in crate::limiter) fn pass(mut self, policies: &[Policy]) -> Option<Box<Self>> {
         let is_reserved =
-            |taken: &TakenCharge| taken.decision.allowed && policies[taken.charge.policy].charges_by_status();
+            |taken: &TakenCharge| taken.decision.allowed && policies[taken.charge.policy].reserves();
         let (reserved, spent): (SmallVec<[TakenCharge; 1]>, SmallVec<[TakenCharge; 1]>) =
             std::mem::take(&mut self.charges).into_iter().partition(is_reserved);
         spent.iter().for_each(|taken| self.spend(taken));

@@ -37,6 +37,8 @@ pub struct Policy {
     /// The headers that it adds as a soft limit.
     pub soft: Soft,
     charge_on: Arc<[u16]>,
+    /// The most that a settled cost can be; `None` if the cost of a request is known when it arrives.
+    settled_max: Option<u64>,
     /// How units are granted ahead of requests; `None` if the store decides every request.
     pub ahead: Option<Ahead>,
     /// Concurrency limits: whether a freed slot stays with the process for a moment, for the next request of its key.
@@ -98,6 +100,7 @@ impl Policy {
             shadow: false,
             soft: Soft::default(),
             charge_on: Arc::default(),
+            settled_max: None,
             ahead: None,
             keeps_slots: false,
             derived_from: None,
@@ -118,6 +121,24 @@ impl Policy {
         Self { charge_on: statuses, ..self }.with_own_salt()
     }
 
+    /// This policy, whose requests reserve units on arrival and settle them by their response; a settled cost is at most `max`.
+    #[must_use]
+    pub fn with_settlement(self, max: u64) -> Self {
+        Self { settled_max: Some(max), ..self }.with_own_salt()
+    }
+
+    /// Whether the cost of a request is settled by its response.
+    #[must_use]
+    pub fn settles(&self) -> bool {
+        self.settled_max.is_some()
+    }
+
+    /// The most that a settled cost can be; `None` if the cost of a request is known when it arrives.
+    #[must_use]
+    pub fn settled_max(&self) -> Option<u64> {
+        self.settled_max
+    }
+
     fn with_own_salt(self) -> Self {
         Self { salt: salt(&self.stored, self.letter()), ..self }
     }
@@ -135,7 +156,7 @@ impl Policy {
     /// units: one that was created later, after a reset or a loss, is not changed. Entries of a log and slots are found by
     /// their time and their holder.
     pub(super) fn records_creation(&self) -> bool {
-        self.charges_by_status() && !matches!(self.quota, Quota::SlidingLog(_) | Quota::Concurrency(_))
+        self.reserves() && !matches!(self.quota, Quota::SlidingLog(_) | Quota::Concurrency(_))
     }
 
     /// Final HTTP statuses of the requests that are charged: units are taken on arrival, and refunded if the status is not
@@ -149,6 +170,12 @@ impl Policy {
     #[must_use]
     pub fn charges_by_status(&self) -> bool {
         !self.charge_on.is_empty()
+    }
+
+    /// Whether the units of a request are a reservation, which its response may change.
+    #[must_use]
+    pub fn reserves(&self) -> bool {
+        self.charges_by_status() || self.settles()
     }
 
     /// Whether units are slots, which are released, rather than counts, which expire.
@@ -244,6 +271,7 @@ impl Policy {
                 self.granting().refund(state, now, Taken { units, ..taken })
             }
             ChargeKind::Late => self.granting().charge_late(state, now, taken),
+            ChargeKind::Extra => self.granting().step(state, now, 0, charge.holder),
         };
         let penalty = self.unexpired(penalty, now);
         // A refund of everything leaves no state, even if the record stays because of a penalty.

@@ -129,7 +129,7 @@ impl Policy {
         units: i64,
         now: Timestamp,
     ) -> Option<(Option<State>, Decision)> {
-        if self.charges_by_status() || matches!(self.quota, Quota::SlidingLog(_)) {
+        if self.reserves() || matches!(self.quota, Quota::SlidingLog(_)) {
             return None;
         }
         let record = Record { state: own, ..Record::default() };

@@ -1,0 +1,101 @@
+//! Costs that are estimated when a request arrives, and settled by its response.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::HeaderName;
+
+use super::json_pointer::JsonPointer;
+use super::subject::Subject;
+use crate::usage::{EstimateRules, Prices};
+
+/// A cost that a request reserves when it arrives, and that its response settles.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SettledCost {
+    /// What is reserved, and what is charged at the end.
+    pub basis: CostBasis,
+    /// The most that a request reserves: the least capacity of the limit, its tiers and its overrides.
+    pub max_reserve: u64,
+    /// The most that a settled cost can be (`cost_max`).
+    pub max: u64,
+    /// The longest body that is read for an estimate, in bytes (`read_body`).
+    pub read_body: u64,
+    /// Whether a header or trailer that the cost is read from goes to the client (`keep_cost_header`).
+    pub keeps_header: bool,
+    /// Whether a stream ends when the units are used up (`stop_streams`).
+    pub stops_streams: bool,
+    /// How long a response is read on whose client has gone (`finish_abandoned`).
+    pub finish_abandoned: Duration,
+}
+
+/// What is reserved for a request, and what it is charged at the end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CostBasis {
+    /// `{ reserve = …, settle = … }`.
+    Parts {
+        /// The sum of these is reserved.
+        reserve: Box<[ReserveTerm]>,
+        /// What is charged.
+        settle: CostSource,
+    },
+    /// `"llm_tokens"`, `{ llm = … }` or `prices`: tokens of a language model.
+    Llm(LlmCost),
+}
+
+/// A part of a reservation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReserveTerm {
+    /// A number of units.
+    Units(u64),
+    /// The number in a header of a trusted peer.
+    Header(HeaderName),
+    /// A number in the JSON body of the request.
+    Body(JsonPointer),
+}
+
+/// Where the cost of a response is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CostSource {
+    /// A header of the response.
+    Header(HeaderName),
+    /// A trailer of the response.
+    Trailer(HeaderName),
+    /// A number in the JSON response, or in the last event that has it (RFC 6901).
+    Json(Box<str>),
+    /// The bytes of the response body, as sent.
+    ResponseBytes,
+    /// The bytes of the request body, as sent.
+    RequestBytes,
+    /// The seconds from the head of the request to the last byte of the upstream, rounded up.
+    Seconds,
+}
+
+/// The tokens of a language model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LlmCost {
+    /// The units of tokens.
+    pub prices: Arc<Prices>,
+    /// How requests are estimated.
+    pub estimate: EstimateRules,
+    /// How streams get their usage.
+    pub stream_usage: StreamUsage,
+}
+
+/// What a streaming request needs so that its response reports its usage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StreamUsage {
+    /// Nothing: without usage, output is counted.
+    #[default]
+    Count,
+    /// A request that does not ask for the usage is rejected.
+    Require,
+    /// The request for usage is added.
+    Add,
+}
+
+impl SettledCost {
+    /// Units that a request reserves when it arrives: at least one, and at most the capacity.
+    pub(super) fn reserve(&self, _subject: &Subject<'_>, _is_trusted: impl FnOnce() -> bool) -> u64 {
+        1
+    }
+}
