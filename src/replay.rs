@@ -28,7 +28,7 @@ pub use self::arrivals::{Arrivals, BackgroundReader, BadLine, OpenError, ReadOpt
 pub use self::entry::{LineError, LogText, LoggedRequest};
 pub use self::fields::{FieldMap, FieldMapError, FieldRole};
 pub use self::format::{Format, FormatError, LineReader, TimeUnit, check_format, detect_format};
-pub use self::in_flight::{Flight, FlightCharges, RequestsInFlight, lease};
+pub use self::in_flight::{Flight, FlightCharges, RequestsInFlight, lease, settlement};
 pub use self::input::Progress;
 pub use self::part_sources::{PartSourceError, PartSources};
 pub use self::planned::{HeadError, PlannedEntry};

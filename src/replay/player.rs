@@ -7,7 +7,7 @@
 use smallvec::SmallVec;
 
 use super::entry::LoggedRequest;
-use super::in_flight::{Flight, RequestsInFlight, lease};
+use super::in_flight::{Flight, RequestsInFlight, lease, settlement};
 use super::part_sources::PartSources;
 use super::planned::{HeadError, PlannedEntry, request_head};
 use crate::consumers::ConsumerError;
@@ -44,6 +44,8 @@ pub struct RequestCourse {
     pub end: Timestamp,
     /// Its final status, if that is known.
     pub status: Option<u16>,
+    /// What its response costs each limit that settles, if that is known.
+    pub cost: Option<u64>,
 }
 
 /// Plays requests, which must come in the order of their arrival.
@@ -116,7 +118,8 @@ impl<'g> Player<'g> {
         entry: &LoggedRequest<'_>,
         observe: impl FnOnce(&PlayedEntry, Option<&PlannedEntry<'_>>) -> T,
     ) -> T {
-        let course = RequestCourse { arrival: entry.arrival, end: entry.end(), status: entry.status };
+        let course =
+            RequestCourse { arrival: entry.arrival, end: entry.end(), status: entry.status, cost: None };
         let Some(client) = self.sources.client(self.gate, entry) else {
             self.advance(entry.arrival);
             return observe(&PlayedEntry::without_plan(ReplayVerdict::Incomplete(HeadError::NoClient)), None);
@@ -199,8 +202,8 @@ impl<'g> Player<'g> {
             let (charge, policy) = (&one.charge, &policies[one.charge.policy]);
             if lease(policy).is_some() && charge.cost > 0 {
                 flight.slots.push(*charge);
-            } else if charge.takes_units() && !is_charged(policy, course.status) {
-                flight.refunds.push(one.refund());
+            } else if charge.takes_units() {
+                flight.settlement.extend(at_end(policy, one, &course));
             }
         }
         self.in_flight.start(course.arrival, course.end.after(delay), flight, policies);
@@ -220,6 +223,14 @@ impl<'g> Player<'g> {
         while let Some(charges) = self.in_flight.next_renewal(to, policies) {
             let _ = self.memory.apply(policies, &charges);
         }
+    }
+}
+
+/// What is refunded or charged at the end of a request, for the units that a limit has taken.
+fn at_end(policy: &Policy, taken: &DecidedCharge, course: &RequestCourse) -> Option<Charge> {
+    match course.cost.filter(|_| policy.settles()) {
+        Some(units) => settlement(policy, taken, units),
+        None => (!is_charged(policy, course.status)).then(|| taken.refund()),
     }
 }
 

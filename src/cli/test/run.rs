@@ -122,7 +122,7 @@ impl Sent<'_> {
         for number in 0..self.step.repeat {
             let arrival = arrival(self.step, start, number);
             let end = arrival.after(self.step.request.duration.into());
-            let course = RequestCourse { arrival, end, status };
+            let course = RequestCourse { arrival, end, status, cost: self.step.request.settle };
             last = player
                 .play_request(request, course, |played, planned| Played::new(self.loaded, played, planned));
             allowed += u64::from(last.denied_by.is_none());
