@@ -78,6 +78,20 @@ pub enum CostInfo {
     Fixed(u64),
     /// The value of this header.
     Header(String),
+    /// An estimate on arrival, which the response corrects.
+    Settled(SettledCostInfo),
+}
+
+/// A cost that the response decides.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SettledCostInfo {
+    /// What a request reserves, as the configuration has it; empty for the tokens of a language model.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub reserve: Vec<String>,
+    /// What it is charged in the end: the source of `settle`, or `llm_tokens`, `llm` or `prices`.
+    pub settle: String,
+    /// The most that it can be.
+    pub max: u64,
 }
 
 /// A tier or an override of a limit.

@@ -186,6 +186,10 @@ fn unfit(limit: &ReadLimit) -> Option<(String, String)> {
             "this limit delays requests, which is not possible here",
             "write algorithm = \"gcra\" for the same rate",
         ),
+        _ if limit.policy.settles() => (
+            "the response decides the cost of this limit, and it is not known here",
+            "leave its form of `cost` out: clients send `hits_addend`, and with charge_late = true at the end of the response",
+        ),
         _ if limit.policy.charges_by_status() => (
             "this limit charges by the status of the response, which is not known here",
             "leave `charge_on` out",

@@ -1,15 +1,24 @@
 //! `[limits.NAME]`: from text to policies.
 
 mod ahead;
+mod beside_cost;
 mod charging;
+mod cost;
+mod cost_keys;
+mod cost_parts;
+mod fit;
 mod key;
 mod limit_keys;
 mod names;
+mod prices;
 mod rate_parts;
+mod settled;
 mod variants;
+mod weights;
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 pub(super) use self::key::{key, part};
@@ -19,7 +28,8 @@ pub(super) use self::names::Naming;
 
 pub(super) use self::ahead::Counting;
 use self::ahead::ReadAhead;
-use self::charging::{Fit, ReadCost};
+use self::cost::ReadCost;
+use self::fit::Fit;
 use self::names::KeyNames;
 use self::variants::{Base, Variant, Variants};
 use super::consumers::ReadConsumers;
@@ -55,6 +65,8 @@ struct Context<'c> {
     consumers: &'c ReadConsumers<'c>,
     /// Whether limits are counted in Redis.
     counting: Counting,
+    /// The directory of the file.
+    directory: &'c Path,
 }
 
 /// One limit.
@@ -209,20 +221,22 @@ impl ReadLimits {
     }
 }
 
-/// Reads all limits.
+/// Reads all limits. Files that they name are relative to `directory`.
 pub(super) fn limits(
     item: Option<Item<'_>>,
     naming: &Naming,
     consumers: &ReadConsumers<'_>,
     counting: Counting,
+    directory: &Path,
 ) -> ReadLimits {
     let mut read = ReadLimits::default();
     let entries = item.and_then(|item| Some(in_order(item.reader, item.entries_or(TABLE)?)));
     let Some(entries) = entries else { return read };
     // The policies of all limits come first, and then those of their tiers and overrides.
     let mut next = entries.len();
+    let context = Context { naming, consumers, counting, directory };
     for (name, item) in entries {
-        let limit = limit(&name, item, &Context { naming, consumers, counting }, next);
+        let limit = limit(&name, item, &context, next);
         next += limit.as_ref().map_or(0, |limit| limit.variants.len());
         let id = read.limits.push((name.span, limit));
         read.names.insert(name.text.to_owned(), id);
@@ -232,7 +246,7 @@ pub(super) fn limits(
 
 /// Reads a limit; its tiers and overrides will have the ids from `next` on.
 fn limit(name: &Name<'_>, item: Item<'_>, context: &Context<'_>, next: usize) -> Option<ReadLimit> {
-    let Context { naming, consumers, counting } = *context;
+    let Context { naming, consumers, counting, directory } = *context;
     let name_is_valid = check_name(name, item.reader);
     let mut table = Table::of_or(item, format!("limit `{}`", name.text), TABLE)?;
     let algorithm = table.algorithm().read();
@@ -258,10 +272,10 @@ fn limit(name: &Name<'_>, item: Item<'_>, context: &Context<'_>, next: usize) ->
     let tiers = variants.tiers(table.tiers().given(), &base);
     variants.overrides(table.overrides().given(), &base, &mut rules);
     variants.consumers(consumers.own_numbers(name.text), &base, &mut rules);
-    let cost = charging::read_cost(&table);
+    let cost = cost::read_cost(&table, algorithm, directory);
     let trust = charging::trust(&table);
     warn_of_untrusted(&table, naming, trust, cost.as_ref(), tiers.as_ref());
-    let charge_on = charging::charge_on(&table, algorithm);
+    let charge_on = charging::charge_on(&table, algorithm, cost.as_ref().is_some_and(ReadCost::settles));
     let cost = cost.and_then(|cost| fitting(cost, algorithm?, quota.as_ref()?, &variants.all));
     table.close();
     let (block, allow) = networks?;
@@ -274,7 +288,7 @@ fn limit(name: &Name<'_>, item: Item<'_>, context: &Context<'_>, next: usize) ->
         (charging::is_passive(mode), Soft { warn_at: warn_at.ok()?, marks: mode? == Mode::Mark });
     let completed = |mut policy: Policy| {
         (policy.ban, policy.shadow, policy.soft) = (ban, shadow, soft);
-        ahead.apply(policy.with_charge_on(Arc::clone(&charge_on)))
+        ahead.apply(cost::applied(policy.with_charge_on(Arc::clone(&charge_on)), &rule.cost))
     };
     (name_is_valid && variants.is_valid).then_some(())?;
     let numbers = written(algorithm?, numbers.as_ref()?);

@@ -43,6 +43,8 @@ pub(super) struct ReadRoute {
     pub name_span: Option<Range<usize>>,
     /// The span of `encoded_slash`, if it has one.
     pub slash_span: Option<Range<usize>>,
+    /// The span of `upgrades`, if the file has it.
+    pub upgrades_span: Option<Range<usize>>,
 }
 
 /// The names that routes refer to.
@@ -104,6 +106,7 @@ fn route(number: usize, item: Item<'_>, names: &mut RouteNames<'_>) -> Option<Re
     let deny_status = route_actions::deny_status(&table, action.as_ref().map(|it| &it.target), has_limits);
     let (span, name_span) = (table.span(), table.name().given().map(Item::span));
     let slash_span = table.encoded_slash().given().map(Item::span);
+    let upgrades_span = table.upgrades().given().map(Item::span);
     table.close();
     let (conditions, limits) = (conditions?, limits?);
     let action = action?;
@@ -129,7 +132,7 @@ fn route(number: usize, item: Item<'_>, names: &mut RouteNames<'_>) -> Option<Re
         awaits,
     };
     let action = RouteAction { deny_status: deny_status.ok()?, ..action };
-    Some(ReadRoute { route, action, cors: cors?, span, name_span, slash_span })
+    Some(ReadRoute { route, action, cors: cors?, span, name_span, slash_span, upgrades_span })
 }
 
 /// Reads which consumers the route serves.

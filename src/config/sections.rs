@@ -73,7 +73,7 @@ impl<'a> Sections<'a> {
         let hasher = store.as_ref().map_or_else(|| KeyHasher::new(None), |store| store.hasher.clone());
         let naming = Naming { client_ip: client_ip.clone().unwrap_or_else(defaults::client_ip), hasher };
         let counting = store.as_ref().map_or(Counting::InRedis, |store| Counting::of(&store.spec));
-        let limits = limits::limits(top.limits().given(), &naming, &consumers, counting);
+        let limits = limits::limits(top.limits().given(), &naming, &consumers, counting, directory);
         check_own_numbers(&consumers, &limits);
         let defaults = routes::default_limits(top.default_limits().item(), &limits);
         let descriptors = descriptors::descriptors(top.descriptors().given(), &limits);

@@ -1,5 +1,6 @@
 //! Costs that are estimated when a request arrives, and settled by its response.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use http::header::HeaderName;
 
 use super::json_pointer::JsonPointer;
 use super::subject::Subject;
-use crate::usage::{EstimateRules, Prices};
+use crate::usage::{EstimateRules, Prices, Weight, Weights};
 
 /// A cost that a request reserves when it arrives, and that its response settles.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,7 +94,83 @@ pub enum StreamUsage {
     Add,
 }
 
+impl fmt::Display for ReserveTerm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Units(units) => units.fmt(f),
+            Self::Header(name) => write!(f, "header:{name}"),
+            Self::Body(pointer) => write!(f, "body:{pointer}"),
+        }
+    }
+}
+
+impl fmt::Display for CostSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Header(name) => write!(f, "header:{name}"),
+            Self::Trailer(name) => write!(f, "trailer:{name}"),
+            Self::Json(pointer) => write!(f, "json:{pointer}"),
+            Self::ResponseBytes => f.write_str("response_bytes"),
+            Self::RequestBytes => f.write_str("request_bytes"),
+            Self::Seconds => f.write_str("seconds"),
+        }
+    }
+}
+
+impl LlmCost {
+    /// The weights of `llm_tokens`: a unit for each token.
+    #[must_use]
+    pub fn tokens() -> Weights {
+        let (one, none) = (Weight::ONE, Weight::default());
+        Weights { input: one, cached_input: one, cache_write: one, output: one, reasoning: none }
+    }
+
+    /// The form in which the configuration has it: `llm_tokens`, `llm` or `prices`.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        if self.prices.depend_on_model() {
+            "prices"
+        } else if *self.prices == Prices::uniform(Self::tokens()) {
+            "llm_tokens"
+        } else {
+            "llm"
+        }
+    }
+}
+
+impl CostBasis {
+    /// Whether it is that of tokens of a language model.
+    #[must_use]
+    pub fn is_llm(&self) -> bool {
+        matches!(self, Self::Llm(_))
+    }
+
+    /// Whether the cost is read from the body of the response.
+    #[must_use]
+    pub fn reads_response(&self) -> bool {
+        matches!(self, Self::Llm(_) | Self::Parts { settle: CostSource::Json(_), .. })
+    }
+
+    /// Whether the reservation is read from the body of the request.
+    #[must_use]
+    pub fn reads_request(&self) -> bool {
+        match self {
+            Self::Llm(_) => true,
+            Self::Parts { reserve, .. } => reserve.iter().any(|term| matches!(term, ReserveTerm::Body(_))),
+        }
+    }
+}
+
 impl SettledCost {
+    /// The headers of a request from which a reservation is read.
+    pub fn request_headers(&self) -> impl Iterator<Item = &HeaderName> {
+        let terms: &[ReserveTerm] = match &self.basis {
+            CostBasis::Parts { reserve, .. } => reserve,
+            CostBasis::Llm(_) => &[],
+        };
+        terms.iter().filter_map(|term| if let ReserveTerm::Header(name) = term { Some(name) } else { None })
+    }
+
     /// Units that a request reserves when it arrives: at least one, and at most the capacity.
     pub(super) fn reserve(&self, _subject: &Subject<'_>, _is_trusted: impl FnOnce() -> bool) -> u64 {
         1

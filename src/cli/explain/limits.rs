@@ -113,9 +113,11 @@ fn explain_charge(
         }
     }
     rows.sub_row("cost", describe_cost(gate, rule, subject, charge.cost));
+    if let Cost::Settled(cost) = &rule.cost {
+        rows.sub_row("settled", describe::settlement(cost));
+    }
     if policy.charges_by_status() {
-        let statuses: Vec<String> = policy.charge_on().iter().map(u16::to_string).collect();
-        let statuses = statuses.join(" or ");
+        let statuses = describe::statuses(policy.charge_on());
         rows.sub_row("charged", format!("on arrival, and refunded unless the final status is {statuses}"));
     }
     if let Some(ban) = &policy.ban {
@@ -167,7 +169,11 @@ fn explain_no_tier(rows: &mut TextRows, gate: &Gate, rule: &LimitRule, subject: 
 }
 
 fn describe_cost(gate: &Gate, rule: &LimitRule, subject: &Subject<'_>, cost: u64) -> String {
-    let Cost::Header { name, max } = &rule.cost else { return cost.to_string() };
+    let (name, max) = match &rule.cost {
+        Cost::Fixed(_) => return cost.to_string(),
+        Cost::Header { name, max } => (name, max),
+        Cost::Settled(settled) => return format!("{cost}, {}", describe::reservation(settled)),
+    };
     if !subject.head.fields.contains(name) {
         return format!("{cost}: the request has no header:{name}");
     }
