@@ -9,6 +9,7 @@ use super::log_entry::{DescriptorDenial, LogEntry, PlannedRequest};
 use super::rejection::Rejection;
 use super::request_id::RequestId;
 use super::server_span;
+use super::settlement::LimitCost;
 use super::snapshot::Proxy;
 use crate::gate::{Gate, RouteMatch, Subject};
 use crate::http1::RequestHead;
@@ -141,6 +142,14 @@ impl RequestRecord {
     pub fn set_descriptor_denial(&mut self, gate: &Gate, denial: &DescriptorDenial<'_>) {
         if let Some(entry) = self.log_entry() {
             entry.set_descriptor_denial(gate, denial);
+        }
+    }
+
+    /// Records what limits have charged whose cost the response decides.
+    pub fn add_costs(&mut self, costs: &[LimitCost]) {
+        let Some(entry) = self.log_entry() else { return };
+        for LimitCost { limit, reserved, charged } in costs {
+            entry.record.add_cost(limit, *reserved, *charged);
         }
     }
 

@@ -57,9 +57,14 @@ enum State {
 
 impl SettledBody {
     /// A body whose limits are settled at its end.
-    pub fn new(body: ResponseBody, pending: Pending, observer: Observer, awaits_grpc_status: bool) -> Self {
+    pub(super) fn new(
+        body: ResponseBody,
+        pending: Pending,
+        observer: Observer,
+        awaits_grpc_status: bool,
+    ) -> Self {
         let stops = pending.costs().any(|cost| cost.stops_streams);
-        let response = OpenResponse { pending, observer, bytes: 0, trailers: None };
+        let response = OpenResponse::new(pending, observer);
         Self {
             body: Some(body),
             response: Some(response),
@@ -96,7 +101,10 @@ impl SettledBody {
             _ => false,
         };
         let step = self.steps.as_mut().and_then(Steps::take);
-        if !is_whole && step.is_none() && response.pending.is_open() && response.reads_on()
+        if !is_whole
+            && step.is_none()
+            && response.pending.is_open()
+            && response.reads_on()
             && let Some(body) = self.body.take()
         {
             let charged = response.pending.charged();
@@ -179,42 +187,40 @@ impl SettledBody {
 
     /// The end of the body, once all of it is read and no step is under way.
     fn poll_end(&mut self, cx: &mut Context<'_>) -> PolledFrame {
-        let Some(response) = &mut self.response else { return Poll::Ready(None) };
-        let State::Ending(ended) = std::mem::replace(&mut self.state, State::Ended) else {
+        let (State::Ending(ended), Some(mut response)) =
+            (std::mem::replace(&mut self.state, State::Ended), self.response.take())
+        else {
             return Poll::Ready(None);
         };
-        let mut trailers = match ended {
-            Some(Ok(frame)) => frame,
-            None => {
+        let ended = match ended {
+            Some(Ok(mut trailers)) => {
+                let status = trailers.trailers_ref().and_then(|trailers| trailers.get("grpc-status"));
+                let status = status.and_then(|status| grpc::http_status(status.as_bytes()));
+                response.trailers = trailers.trailers_ref().cloned();
+                let pending = &response.pending;
+                if pending.removes_trailer() {
+                    retain_trailers(&mut trailers, |name| !pending.removes_trailer_named(name));
+                }
+                if let Some(status) = status.filter(|_| self.awaits_grpc_status) {
+                    // The trailers come once the units are refunded, so that the client's next call finds them.
+                    self.state = State::Refunding(Box::pin(refund(response, status)), trailers);
+                    return self.poll_refunding(cx);
+                }
                 response.settle(End::Whole);
-                return Poll::Ready(None);
+                let is_empty = trailers.trailers_ref().is_some_and(http::HeaderMap::is_empty);
+                (!is_empty).then_some(Ok(trailers))
             }
             Some(Err(error)) => {
                 response.settle(End::Early);
-                return Poll::Ready(Some(Err(error)));
+                Some(Err(error))
+            }
+            None => {
+                response.settle(End::Whole);
+                None
             }
         };
-        response.trailers = trailers.trailers_ref().cloned();
-        let status = trailers.trailers_ref().and_then(|trailers| trailers.get("grpc-status"));
-        let status = status.and_then(|status| grpc::http_status(status.as_bytes()));
-        let pending = &response.pending;
-        if pending.costs().next().is_some() {
-            retain_trailers(&mut trailers, |name| !pending.removes(true, |removed| removed == name));
-        }
-        if let Some(status) = status.filter(|_| self.awaits_grpc_status)
-            && let Some(mut response) = self.response.take()
-        {
-            let refunding = async move {
-                response.refund(status).await;
-                response.settle(End::Whole);
-                response
-            };
-            self.state = State::Refunding(Box::pin(refunding), trailers);
-            return self.poll_refunding(cx);
-        }
-        response.settle(End::Whole);
-        let is_empty = trailers.trailers_ref().is_some_and(http::HeaderMap::is_empty);
-        Poll::Ready((!is_empty).then_some(Ok(trailers)))
+        self.response = Some(response);
+        Poll::Ready(ended)
     }
 
     fn poll_refunding(&mut self, cx: &mut Context<'_>) -> PolledFrame {
@@ -264,6 +270,14 @@ impl SettledBody {
             None => Err(BodyError::Stopped),
         }))
     }
+}
+
+/// Refunds the units that a call with this status is not charged, and settles the others.
+async fn refund(mut response: OpenResponse, status: u16) -> OpenResponse {
+    response.pending.set_status(status);
+    let _ = response.pending.respond().await;
+    response.settle(End::Whole);
+    response
 }
 
 impl Body for SettledBody {

@@ -1,28 +1,23 @@
 //! What a response has cost, from what was seen of it.
 
-use std::cell::Cell;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use http::header::{HeaderMap, HeaderName};
 
-use crate::gate::{CostBasis, CostSource, LlmCost, SettledCost, StreamUsage};
+use crate::gate::{CostBasis, CostSource, LlmCost, RequestUsage, SettledCost, StreamUsage};
 use crate::http1::{Fields, parse_decimal};
 use crate::time::Stopwatch;
-use crate::usage::{Observed, RequestFacts, Tokens, Unknown, Value};
+use crate::usage::{Observed, Tokens, Unknown, Value};
 
 /// What is known of a request whose response settles limits.
 #[derive(Debug)]
 pub(in crate::proxy) struct SettledRequest {
     /// Since the head of the request arrived.
     pub started: Stopwatch,
-    /// Whether it has a body.
-    pub has_body: bool,
     /// Whether it is a HEAD request.
     pub is_head: bool,
-    /// The bytes of its body that have arrived.
-    pub bytes: Rc<Cell<u64>>,
-    /// What its body says about tokens, if that was read.
-    pub facts: Option<RequestFacts>,
+    /// What it says about its cost.
+    pub usage: Arc<RequestUsage>,
 }
 
 /// How a response has ended.
@@ -64,7 +59,7 @@ pub(super) fn units(
         CostSource::Trailer(name) => trailer_units(name, seen),
         CostSource::Json(_) => json_units(pointer, request, seen),
         CostSource::ResponseBytes => Ok(Some(seen.bytes)),
-        CostSource::RequestBytes => Ok(Some(request.bytes.get())),
+        CostSource::RequestBytes => Ok(Some(request.usage.received.get())),
         CostSource::Seconds => Ok(Some(request.started.elapsed().0.div_ceil(1_000_000_000))),
         // Known since the head of the response.
         CostSource::Header(_) => Ok(None),
@@ -83,11 +78,6 @@ pub(super) fn header_units(fields: &Fields, name: &HeaderName) -> Result<u64, Un
 pub(super) fn is_measured(cost: &SettledCost) -> bool {
     let CostBasis::Parts { settle, .. } = &cost.basis else { return false };
     matches!(settle, CostSource::ResponseBytes | CostSource::RequestBytes | CostSource::Seconds)
-}
-
-/// Whether the cost is read in the body of the response.
-pub(super) fn reads_body(cost: &SettledCost) -> bool {
-    matches!(&cost.basis, CostBasis::Llm(_) | CostBasis::Parts { settle: CostSource::Json(_), .. })
 }
 
 /// The pointer to the cost in the body of the response.
@@ -132,7 +122,7 @@ fn json_units(pointer: usize, request: &SettledRequest, seen: &Seen<'_>) -> Resu
         // Of a document that was cut, and of a later event, the number may be another one.
         (Value::Number(units), _) if seen.is_stream || observed.is_whole => Ok(Some(units)),
         (_, End::Early) => Ok(None),
-        (Value::Absent, End::Whole) if observed.is_whole && !request.has_body => Ok(Some(0)),
+        (Value::Absent, End::Whole) if observed.is_whole && !request.usage.has_body() => Ok(Some(0)),
         (Value::Absent, End::Whole) if observed.is_whole => Err(Unknown::Absent),
         _ => Err(Unknown::Malformed),
     }
@@ -155,14 +145,14 @@ fn llm_units(cost: &LlmCost, request: &SettledRequest, seen: &Seen<'_>) -> Resul
             counted(cost, request, observed)
         }
         _ if seen.end == End::Early => return Ok(None),
-        None if observed.is_whole && !request.has_body => Tokens::default(),
+        None if observed.is_whole && !request.usage.has_body() => Tokens::default(),
         None if observed.is_whole => return Err(Unknown::Absent),
         _ => return Err(Unknown::Malformed),
     };
     let named = observed.model.as_deref();
     let weights = match named {
         Some(model) => cost.prices.of(Some(model)).0,
-        None => cost.prices.greatest(request.facts.as_ref().and_then(|facts| facts.model.as_deref())),
+        None => cost.prices.greatest(request.usage.model()),
     };
     Ok(Some(weights.units(&tokens)))
 }
@@ -170,14 +160,8 @@ fn llm_units(cost: &LlmCost, request: &SettledRequest, seen: &Seen<'_>) -> Resul
 /// The tokens of a stream that has not reported all of its usage: of the output the greater of what it has reported and what was
 /// counted in the text, and of the input what it has reported, or the estimate.
 fn counted(cost: &LlmCost, request: &SettledRequest, observed: &Observed) -> Tokens {
-    let rules = &cost.estimate;
-    let mut tokens = observed.tokens.unwrap_or_else(|| {
-        let estimate = match &request.facts {
-            Some(facts) => facts.estimate(rules),
-            None => RequestFacts::by_length(request.bytes.get(), rules),
-        };
-        Tokens { output: 0, ..estimate }
-    });
+    let estimate = || Tokens { output: 0, ..request.usage.final_estimate(&cost.estimate) };
+    let mut tokens = observed.tokens.unwrap_or_else(estimate);
     tokens.output = tokens.output.max(observed.counted_output);
     tokens
 }

@@ -116,9 +116,7 @@ impl Observer {
         match &self.source {
             Source::None(why) => Err(*why),
             Source::Plain(reader) => Ok(reader.so_far()),
-            Source::Encoded(decoder) => {
-                decoder.reader().map(UsageReader::so_far).ok_or(Unknown::Encoding)
-            }
+            Source::Encoded(decoder) => decoder.reader().map(UsageReader::so_far).ok_or(Unknown::Encoding),
         }
     }
 
@@ -157,8 +155,12 @@ fn framing(media_type: &[u8]) -> Option<Framing> {
     let essence = essence.trim_ascii().to_ascii_lowercase();
     match &*essence {
         b"text/event-stream" => Some(Framing::EventStream),
-        b"application/x-ndjson" | b"application/ndjson" | b"application/jsonl" | b"application/x-jsonl"
-        | b"application/jsonlines" | b"application/x-jsonlines" => Some(Framing::Lines),
+        b"application/x-ndjson"
+        | b"application/ndjson"
+        | b"application/jsonl"
+        | b"application/x-jsonl"
+        | b"application/jsonlines"
+        | b"application/x-jsonlines" => Some(Framing::Lines),
         b"application/json" => Some(Framing::Json),
         other if other.ends_with(b"+json") => Some(Framing::Json),
         _ => None,

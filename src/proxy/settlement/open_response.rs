@@ -26,6 +26,10 @@ pub(super) struct OpenResponse {
 }
 
 impl OpenResponse {
+    pub fn new(pending: Pending, observer: Observer) -> Self {
+        Self { pending, observer, bytes: 0, trailers: None }
+    }
+
     /// Adds bytes that are passed on.
     pub fn add(&mut self, data: &Bytes) {
         self.bytes += data.len() as u64;

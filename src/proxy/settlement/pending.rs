@@ -1,8 +1,9 @@
 //! The limits of a request that its response settles, until its end.
 
-use std::sync::Arc;
 use std::rc::Rc;
+use std::sync::Arc;
 
+use http::header::HeaderName;
 use smallvec::SmallVec;
 
 use super::cost::{self, End, Seen, SettledRequest};
@@ -10,7 +11,7 @@ use super::warnings::SettleWarnings;
 use crate::gate::{Cost, CostBasis, CostSource, Gate, RouteId, SettledCost};
 use crate::http1::Fields;
 use crate::limit::PolicyId;
-use crate::limiter::{Delivery, Reservation, is_unanswered};
+use crate::limiter::{Delivery, LimitStatuses, Reservation, is_unanswered};
 use crate::proxy::snapshot::{ConfigSnapshot, Proxy};
 use crate::telemetry::Counts;
 use crate::usage::Unknown;
@@ -21,10 +22,17 @@ pub(in crate::proxy) struct Pending {
     counts: Arc<Counts>,
     warnings: Rc<SettleWarnings>,
     route: Option<RouteId>,
+    status: u16,
     /// None while more units are taken, and when the units are settled.
     pub reservation: Option<Box<Reservation>>,
-    pub limits: SmallVec<[PendingLimit; 2]>,
+    pub(super) limits: SmallVec<[PendingLimit; 2]>,
     pub request: SettledRequest,
+}
+
+impl std::fmt::Debug for Pending {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pending").field("limits", &self.limits).finish_non_exhaustive()
+    }
 }
 
 /// A limit that a response settles.
@@ -54,6 +62,7 @@ pub(in crate::proxy) struct LimitCost {
 }
 
 impl Pending {
+    /// The units that a request has reserved.
     pub fn new(
         proxy: &Proxy,
         route: Option<RouteId>,
@@ -73,6 +82,7 @@ impl Pending {
             counts: Arc::clone(&proxy.counts),
             warnings: Rc::clone(&proxy.settle_warnings),
             route,
+            status: 0,
             limits: reservation.reserved().map(limit).collect(),
             reservation: Some(reservation),
             request,
@@ -89,33 +99,63 @@ impl Pending {
         self.costs().filter_map(cost::pointer).collect()
     }
 
-    /// Whether a field of the response is removed since a limit reads its cost there. `is_trailer` says which fields.
-    pub fn removes(&self, is_trailer: bool, is_named: impl Fn(&http::HeaderName) -> bool) -> bool {
-        self.costs().filter(|cost| !cost.keeps_header).any(|cost| match &cost.basis {
-            CostBasis::Parts { settle: CostSource::Header(name), .. } => !is_trailer && is_named(name),
-            CostBasis::Parts { settle: CostSource::Trailer(name), .. } => is_trailer && is_named(name),
-            _ => false,
+    /// The headers of the response that are removed, since limits read their cost there.
+    pub fn removed_headers(&self) -> impl Iterator<Item = &HeaderName> {
+        self.costs().filter(|cost| !cost.keeps_header).filter_map(|cost| match &cost.basis {
+            CostBasis::Parts { settle: CostSource::Header(name), .. } => Some(name),
+            _ => None,
         })
     }
 
-    /// Records the status, and finds the costs that are known before the response is sent.
-    pub fn start(&mut self, status: u16, head: Option<&Fields>, is_bodiless: bool) {
-        let gate = &self.snapshot.gate;
+    /// Whether this trailer is removed, since a limit reads its cost there.
+    pub fn removes_trailer_named(&self, trailer: &HeaderName) -> bool {
+        self.removed_trailers().any(|name| name == trailer)
+    }
+
+    /// Whether a trailer is removed.
+    pub fn removes_trailer(&self) -> bool {
+        self.removed_trailers().next().is_some()
+    }
+
+    fn removed_trailers(&self) -> impl Iterator<Item = &HeaderName> {
+        self.costs().filter(|cost| !cost.keeps_header).filter_map(|cost| match &cost.basis {
+            CostBasis::Parts { settle: CostSource::Trailer(name), .. } => Some(name),
+            _ => None,
+        })
+    }
+
+    /// Whether units are not settled yet.
+    pub fn is_open(&self) -> bool {
+        self.reservation.is_some()
+    }
+
+    /// Records the final status, which decides whether units are charged.
+    pub fn set_status(&mut self, status: u16) {
+        self.status = status;
         let delivery = self.delivery();
         for limit in &mut self.limits {
-            let Some(cost) = settled_cost(gate, limit.policy) else { continue };
-            let charge_on = gate.limits.policies[limit.policy].charge_on();
+            let charge_on = self.snapshot.gate.limits.policies[limit.policy].charge_on();
             limit.is_charged = charge_on.is_empty()
                 || charge_on.contains(&status)
                 || delivery == Delivery::Unanswered
                 || is_unanswered(status);
-            let found = match (&cost.basis, head) {
+        }
+    }
+
+    /// Finds the costs that are known before the response is sent. `fields` are those of the head of a server's response; a
+    /// response that is `is_bodiless` has no body by definition.
+    pub fn find_known(&mut self, fields: Option<&Fields>, is_bodiless: bool) {
+        let is_unsent = self.delivery() == Delivery::Unsent;
+        let gate = &self.snapshot.gate;
+        for limit in &mut self.limits {
+            let Some(cost) = settled_cost(gate, limit.policy) else { continue };
+            let found = match (&cost.basis, fields) {
                 // The proxy has made the response by itself.
-                _ if delivery == Delivery::Unsent => Ok(Some(0)),
+                _ if is_unsent => Ok(Some(0)),
                 (CostBasis::Parts { settle: CostSource::Header(name), .. }, Some(fields)) => {
                     cost::header_units(fields, name).map(Some)
                 }
-                _ if is_bodiless && cost::reads_body(cost) => Ok(Some(0)),
+                (basis, _) if is_bodiless && basis.reads_response() => Ok(Some(0)),
                 _ => Ok(None),
             };
             match found {
@@ -123,21 +163,35 @@ impl Pending {
                 Err(unknown) => limit.unknown = Some(unknown),
             }
         }
+    }
+
+    /// Refunds what a request with this status is not charged, and settles the limits whose cost is known. Returns the
+    /// decisions of their limits after that.
+    pub async fn respond(&mut self) -> LimitStatuses {
+        let Some(reservation) = self.reservation.take() else { return LimitStatuses::new() };
+        let (statuses, rest) = reservation.respond(self.status, &self.known()).await;
+        self.responded(rest);
         self.report_unknown();
+        statuses
+    }
+
+    /// Where it is recorded that a server may have received the request, and has responded.
+    pub fn delivery_mut(&mut self) -> Option<&mut Delivery> {
+        self.reservation.as_deref_mut().map(Reservation::delivery_mut)
     }
 
     /// Whether a server has the request.
-    pub fn delivery(&mut self) -> Delivery {
-        self.reservation.as_mut().map_or(Delivery::Answered, |reservation| *reservation.delivery_mut())
+    fn delivery(&mut self) -> Delivery {
+        self.delivery_mut().map_or(Delivery::Answered, |delivery| *delivery)
     }
 
     /// The costs that are known.
-    pub fn known(&self) -> SmallVec<[(PolicyId, u64); 2]> {
+    fn known(&self) -> SmallVec<[(PolicyId, u64); 2]> {
         self.limits.iter().filter_map(|limit| Some((limit.policy, limit.known?))).collect()
     }
 
-    /// Records that the limits whose cost is known, or whose status is not charged, are settled but those in `rest`.
-    pub fn responded(&mut self, rest: Option<Box<Reservation>>) {
+    /// Records what the limits are charged that are settled now; `rest` is settled at the end of the response.
+    fn responded(&mut self, rest: Option<Box<Reservation>>) {
         for limit in &mut self.limits {
             let policy = &self.snapshot.gate.limits.policies[limit.policy];
             let most = policy.settled_max().unwrap_or(u64::MAX);
@@ -151,7 +205,7 @@ impl Pending {
     }
 
     /// The cost of a limit so far.
-    pub fn so_far(&self, index: usize, seen: &Seen<'_>) -> Option<u64> {
+    pub(super) fn so_far(&self, index: usize, seen: &Seen<'_>) -> Option<u64> {
         let gate = &self.snapshot.gate;
         let limit = self.limits.get(index)?;
         let pointer = self.limits[..index].iter().filter_map(|limit| settled_cost(gate, limit.policy));
@@ -160,7 +214,7 @@ impl Pending {
     }
 
     /// Settles the limits by what was seen of the response.
-    pub fn settle(&mut self, seen: &Seen<'_>) {
+    pub(super) fn settle(&mut self, seen: &Seen<'_>) {
         let Some(reservation) = self.reservation.take() else { return };
         let gate = &self.snapshot.gate;
         let mut pointer = 0;
@@ -169,8 +223,8 @@ impl Pending {
             let own_pointer = pointer;
             pointer += usize::from(cost::pointer(cost).is_some());
             // A status that is not charged is so whatever is measured, but not whatever the server says.
-            let is_over = limit.known.is_some() || !limit.is_charged && (cost::is_measured(cost) || seen.end == End::Early);
-            if is_over {
+            let is_refunded = !limit.is_charged && (cost::is_measured(cost) || seen.end == End::Early);
+            if limit.known.is_some() || is_refunded {
                 continue;
             }
             match cost::units(cost, own_pointer, &self.request, seen) {
@@ -180,6 +234,13 @@ impl Pending {
         }
         self.finish(reservation);
         self.report_unknown();
+    }
+
+    /// Settles the limits at the end of a tunnel, over which the server has sent this many bytes. They have a cost by bytes and
+    /// time alone.
+    pub fn settle_tunnel(&mut self, bytes: u64) {
+        let observed = Err(Unknown::Type);
+        self.settle(&Seen { end: End::Early, observed, is_stream: false, bytes, trailers: None });
     }
 
     /// Leaves the reserved units charged, or gives them back if no server has received the request.
@@ -219,7 +280,7 @@ impl Pending {
 
     /// What each limit has charged.
     pub fn charged(&self) -> Vec<LimitCost> {
-        let name = |policy| self.snapshot.gate.limits.policies[policy].name.clone();
+        let name = |policy: PolicyId| self.snapshot.gate.limits.policies[policy].name.clone();
         let cost = |limit: &PendingLimit| LimitCost {
             limit: name(self.snapshot.gate.limit_of(limit.policy)),
             reserved: limit.reserved,
