@@ -21,6 +21,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+pub(super) use self::cost_keys::PricesKeys;
 pub(super) use self::key::{key, part};
 use self::limit_keys::Mode;
 pub(super) use self::limit_keys::{LimitKeys, NumbersKeys};
@@ -251,9 +252,11 @@ fn limit(name: &Name<'_>, item: Item<'_>, context: &Context<'_>, next: usize) ->
     let mut table = Table::of_or(item, format!("limit `{}`", name.text), TABLE)?;
     let algorithm = table.algorithm().read();
     let numbers = read_numbers(&mut table, algorithm);
+    let cost = cost::read_cost(&table, algorithm, directory);
+    let settled = cost.as_ref().is_some_and(ReadCost::settles);
     let quota = algorithm.zip(numbers.as_ref()).and_then(|(algorithm, numbers)| {
         warn(algorithm, numbers, numbers);
-        quota(algorithm, numbers)
+        quota(algorithm, numbers, settled)
     });
     let (parts, on_missing) = (table.key().with(key::key), table.on_missing().read());
     let missing_status = key::missing_status(&table, on_missing);
@@ -267,15 +270,14 @@ fn limit(name: &Name<'_>, item: Item<'_>, context: &Context<'_>, next: usize) ->
     let names = KeyNames { naming, spec: spec.as_ref() };
     let mut rules = Rules::default();
     let networks = networks(&table, names, mode, &mut rules);
-    let base = Base { name: name.text, algorithm, numbers: numbers.as_ref(), names, consumers };
+    let base = Base { name: name.text, algorithm, numbers: numbers.as_ref(), names, consumers, settled };
     let mut variants = Variants::from(next);
     let tiers = variants.tiers(table.tiers().given(), &base);
     variants.overrides(table.overrides().given(), &base, &mut rules);
     variants.consumers(consumers.own_numbers(name.text), &base, &mut rules);
-    let cost = cost::read_cost(&table, algorithm, directory);
     let trust = charging::trust(&table);
     warn_of_untrusted(&table, naming, trust, cost.as_ref(), tiers.as_ref());
-    let charge_on = charging::charge_on(&table, algorithm, cost.as_ref().is_some_and(ReadCost::settles));
+    let charge_on = charging::charge_on(&table, algorithm, settled);
     let cost = cost.and_then(|cost| fitting(cost, algorithm?, quota.as_ref()?, &variants.all));
     table.close();
     let (block, allow) = networks?;

@@ -10,7 +10,7 @@ mod stop;
 
 pub use prices::{InvalidPattern, InvalidWeight, ModelPattern, Prices, Weight, Weights};
 pub use reader::{Framing, Observed, Unknown, UsageReader, Value};
-pub use request::{EstimateRules, RequestFacts, with_stream_usage};
+pub use request::{EstimateRules, Media, RequestFacts, with_stream_usage};
 pub use stop::stop_event;
 
 /// How many tokens of each kind a response has used.

@@ -63,12 +63,28 @@ fn of_file(table: Table<'_, PricesKeys>) -> Option<Prices> {
 }
 
 fn models(item: Item<'_>) -> Option<Vec<(ModelPattern, Weights)>> {
-    let read = entries(item)?.into_iter().map(|(name, item)| {
+    let mut earlier: Vec<ModelPattern> = Vec::new();
+    let mut read = Vec::new();
+    for (name, item) in entries(item)? {
         let pattern = pattern(&name, item);
-        Some((pattern, of_model(item, &format!("model `{}`", name.text))))
-    });
-    let read: Vec<_> = read.flatten().collect();
-    read.into_iter().map(|(pattern, weights)| Some((pattern?, weights?))).collect()
+        if let Some(pattern) = &pattern {
+            warn_if_hidden(&name, item, &earlier);
+            earlier.push(pattern.clone());
+        }
+        read.push(pattern.zip(of_model(item, &format!("model `{}`", name.text))));
+    }
+    read.into_iter().collect()
+}
+
+/// Warns of a pattern that no name reaches, because an earlier one matches all of its names.
+fn warn_if_hidden(name: &Name<'_>, item: Item<'_>, earlier: &[ModelPattern]) {
+    // A pattern that matches the text of another, in which `*` is a character like others, matches all of its names.
+    let Some(hiding) = earlier.iter().find(|pattern| pattern.matches(name.text)) else { return };
+    let title =
+        format!("`{}` never applies: `{}` above matches all of its names", name.text, hiding.as_str());
+    let problem = Problem::warning(name.span.clone(), title);
+    item.reader
+        .report(problem.help("the first pattern that matches counts: put the more specific one first"));
 }
 
 fn pattern(name: &Name<'_>, item: Item<'_>) -> Option<ModelPattern> {

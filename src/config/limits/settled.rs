@@ -221,7 +221,8 @@ fn least_reserved(basis: &CostBasis) -> u64 {
         CostBasis::Llm(cost) => {
             let rules = &cost.estimate;
             let output = rules.default_output.saturating_mul(u64::from(rules.output_share)) / 1000;
-            cost.prices.greatest(None).units(&Tokens { output, ..Tokens::default() })
+            // All of it may be reasoning.
+            cost.prices.greatest(None).units(&Tokens { output, reasoning: output, ..Tokens::default() })
         }
     }
 }

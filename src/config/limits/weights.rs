@@ -8,6 +8,9 @@ pub(super) const DECIMALS: usize = 3;
 /// The most decimals of a price in a file of prices.
 pub(super) const PRICE_DECIMALS: usize = 9;
 
+/// The largest weight.
+const MAX: f64 = 1_000_000.0;
+
 /// The weights that a table has.
 pub(super) struct GivenWeights<'a> {
     pub input: Option<Item<'a>>,
@@ -38,21 +41,21 @@ impl GivenWeights<'_> {
 
 /// Reads a weight: a number as the file has it, or a string.
 fn weight(item: Item<'_>, decimals: usize) -> Option<Weight> {
-    let text = match item.decimal_text() {
-        Some(text) => text,
-        None => item.string_like("a number", "such as 0.15")?.value,
+    let most = if decimals == DECIMALS { "three" } else { "nine" };
+    let form = format!("write a number from 0 to {MAX} with at most {most} decimals, such as 0.15");
+    let Some(number) = item.decimal_text() else {
+        let text = item.string_like("a decimal number or a string", &form)?;
+        return text.parsed("a weight", &form, |text| Weight::parse(text, decimals).ok());
     };
-    if let Ok(weight) = Weight::parse(&text, decimals) {
+    if let Ok(weight) = Weight::parse(&number, decimals) {
         return Some(weight);
     }
-    let problem = if Weight::parse(&text, PRICE_DECIMALS).is_ok() {
-        let help = "round it up; a file of prices, `prices`, can have nine decimals";
-        item.error(format!("`{}` has more than three decimals", item.name)).help(help)
+    item.decimal(&(0.0..=MAX))?;
+    let problem = if Weight::parse(&number, PRICE_DECIMALS).is_ok() {
+        let problem = item.error(format!("`{}` has more than {most} decimals", item.name));
+        problem.help("round it up; the prices of a file, `prices`, can have nine decimals")
     } else {
-        let most = if decimals == DECIMALS { "three" } else { "nine" };
-        let title =
-            format!("`{}` must be a number from 0 to 1000000 with at most {most} decimals", item.name);
-        item.error(title).help("without a sign and without an exponent, such as 0.15")
+        item.error(format!("`{}` has an exponent, or too many decimals", item.name)).help(form)
     };
     item.reject(problem)
 }
