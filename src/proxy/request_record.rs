@@ -16,7 +16,7 @@ use crate::http1::RequestHead;
 use crate::limit::PolicyId;
 use crate::limiter::{Admission, Delivery};
 use crate::telemetry::{Interface, KeyEvent, LimitNote, LogKeys, RequestTrace, TraceId, Verdict};
-use crate::upstream::{AttemptLog, PolledFrame};
+use crate::upstream::{AttemptLog, BodyError, PolledFrame};
 
 /// What is recorded of a request until its response has ended. A single pointer, since it moves with each request: none for
 /// a request that is neither logged nor traced.
@@ -150,6 +150,13 @@ impl RequestRecord {
         let Some(entry) = self.log_entry() else { return };
         for LimitCost { limit, reserved, charged } in costs {
             entry.record.add_cost(limit, *reserved, *charged);
+        }
+    }
+
+    /// Records that the stream of the response was ended since its units were used up.
+    pub fn set_stopped(&mut self) {
+        if let Some(entry) = self.log_entry() {
+            entry.record.error = Some(BodyError::Stopped.word());
         }
     }
 

@@ -154,6 +154,9 @@ impl Drop for ReplyBody {
             BodySource::Local(_) => true,
             BodySource::Settled(body) => {
                 self.record.add_costs(&body.finish());
+                if body.is_stopped() {
+                    self.record.set_stopped();
+                }
                 false
             }
             _ => false,

@@ -32,6 +32,8 @@ pub(in crate::proxy) struct SettledBody {
     is_written: bool,
     /// The steps that take more units, if a limit stops streams.
     steps: Option<Steps>,
+    /// Whether the exchange with the server was cancelled.
+    is_cancelled: bool,
     /// Whether the status of a gRPC call may be in the trailers: then they are held until the units are settled.
     awaits_grpc_status: bool,
 }
@@ -71,6 +73,7 @@ impl SettledBody {
             state: State::Passing,
             is_written: false,
             steps: stops.then(Steps::default),
+            is_cancelled: false,
             awaits_grpc_status,
         }
     }
@@ -89,6 +92,11 @@ impl SettledBody {
     pub fn into_tunnel(mut self) -> Option<(ServerEnd, Pending)> {
         let (body, response) = (self.body.take()?, self.response.take()?);
         Some((body.into_tunnel()?, response.pending))
+    }
+
+    /// Whether the stream was ended since its units were used up.
+    pub fn is_stopped(&self) -> bool {
+        self.is_cancelled
     }
 
     /// Settles the limits if they are not settled yet: the body is not polled any more. Returns what they have charged.
@@ -264,6 +272,7 @@ impl SettledBody {
         response.settle(End::Early);
         if let Some(body) = self.body.take() {
             body.cancel();
+            self.is_cancelled = true;
         }
         Poll::Ready(Some(match dialect {
             Some(dialect) => Ok(Frame::data(stop_event(dialect, STOPPED, sequence))),

@@ -165,3 +165,6 @@ fn counted(cost: &LlmCost, request: &SettledRequest, observed: &Observed) -> Tok
     tokens.output = tokens.output.max(observed.counted_output);
     tokens
 }
+
+#[cfg(test)]
+mod tests;

@@ -100,3 +100,44 @@ fn window(bytes: &[u8]) -> Option<u64> {
 fn invalid(why: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use ruzstd::encoding::{CompressionLevel, compress_to_vec};
+
+    use super::*;
+
+    fn decoded(bytes: &[u8], part: usize) -> io::Result<Vec<u8>> {
+        let mut decoder = ZstdDecoder::new(Vec::new());
+        for part in bytes.chunks(part) {
+            decoder.push(part)?;
+        }
+        decoder.out.flush()?;
+        Ok(decoder.out)
+    }
+
+    #[test]
+    fn frames_are_decoded_however_they_are_split() {
+        let text: Vec<u8> = (0..400_000_u32).flat_map(|number| (number / 7).to_le_bytes()).collect();
+        let mut frames = compress_to_vec(&text[..], CompressionLevel::Fastest);
+        frames.extend(compress_to_vec(&b"the end of it, which is short"[..], CompressionLevel::Fastest));
+        let expected = [&text[..], b"the end of it, which is short"].concat();
+        for part in [1_000, 64 * 1024, frames.len()] {
+            assert!(decoded(&frames, part).unwrap() == expected, "parts of {part} bytes");
+        }
+        let small = compress_to_vec(&b"{\"usage\": 1} and more"[..], CompressionLevel::Fastest);
+        assert_eq!(decoded(&small, 1).unwrap(), b"{\"usage\": 1} and more");
+    }
+
+    #[test]
+    fn other_bytes_and_large_windows_are_errors() {
+        assert!(decoded(&[b'x'; 64], 64).is_err());
+        // A window of 2 GiB.
+        let mut large = MAGIC.to_vec();
+        large.extend([0, 21 << 3]);
+        large.resize(32, 0);
+        assert!(decoded(&large, 32).is_err());
+    }
+}
