@@ -29,8 +29,9 @@ fn llm(stream_usage: StreamUsage) -> SettledCost {
 
 fn request(has_body: bool) -> SettledRequest {
     let length = if has_body { BodyLength::Exact(400) } else { BodyLength::None };
-    let usage = Arc::new(RequestUsage { length, ..RequestUsage::default() });
-    SettledRequest { started: Stopwatch::start(), is_head: false, usage }
+    let mut usage = RequestUsage::default();
+    usage.length = length;
+    SettledRequest { started: Stopwatch::start(), is_head: false, usage: Arc::new(usage) }
 }
 
 fn seen(end: End, observed: &Observed, is_stream: bool) -> Seen<'_> {
@@ -57,10 +58,11 @@ fn a_trailer_is_needed_at_the_end_alone() {
     let (observed, request) = (Observed::default(), request(true));
     let trailers: HeaderMap =
         [(HeaderName::from_static("x-cost"), "12".parse().unwrap())].into_iter().collect();
+    let none = HeaderMap::new();
     let with =
         |end, trailers| units(&by_trailer, 0, &request, &Seen { trailers, ..seen(end, &observed, false) });
     assert_eq!(with(End::Whole, Some(&trailers)), Ok(Some(12)));
-    assert_eq!(with(End::Whole, Some(&HeaderMap::new())), Err(Unknown::Absent));
+    assert_eq!(with(End::Whole, Some(&none)), Err(Unknown::Absent));
     assert_eq!((with(End::Whole, None), with(End::Early, None)), (Err(Unknown::Absent), Ok(None)));
 }
 
