@@ -119,10 +119,8 @@ pub(super) async fn respond(
 /// Removes the fields of costs from the head of a response, and prepares to read its body if a limit does.
 fn observe(pending: &Pending, head: &mut ResponseHead) -> Observer {
     let fields = &mut head.fields;
-    let observer = match pending.costs().any(|cost| cost.basis.reads_response()) {
-        true => Observer::new(fields, &pending.pointers()),
-        false => Observer::none(),
-    };
+    let is_read = pending.costs().any(|cost| cost.basis.reads_response());
+    let observer = if is_read { Observer::new(fields, &pending.pointers()) } else { Observer::none() };
     for name in pending.removed_headers() {
         fields.remove(name);
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::header::{HeaderMap, HeaderName};
+use http::header::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::gate::{CostBasis, CostSource, LlmCost, RequestUsage, SettledCost, StreamUsage};
 use crate::http1::{Fields, parse_decimal};
@@ -90,7 +90,7 @@ pub(super) fn pointer(cost: &SettledCost) -> Option<&str> {
 
 fn trailer_units(name: &HeaderName, seen: &Seen<'_>) -> Result<Option<u64>, Unknown> {
     let values = seen.trailers.map(|trailers| trailers.get_all(name));
-    let values = values.into_iter().flatten().map(|value| value.as_bytes());
+    let values = values.into_iter().flatten().map(HeaderValue::as_bytes);
     match (one_number(values), seen.end) {
         (Ok(units), _) => Ok(Some(units)),
         (Err(_), End::Early) => Ok(None),

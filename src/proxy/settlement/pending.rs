@@ -198,7 +198,7 @@ impl Pending {
             limit.charged = match (limit.known, limit.is_charged) {
                 (Some(units), _) => Some(units.min(most)),
                 (None, false) => Some(0),
-                (None, true) => None,
+                (None, true) => rest.is_none().then_some(limit.reserved),
             };
         }
         self.reservation = rest;
