@@ -93,3 +93,44 @@ impl Write for Decoded {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use flate2::Compression;
+    use flate2::write::{GzEncoder, ZlibEncoder};
+
+    use super::*;
+
+    fn is_read(coding: &str, bytes: &[u8], part: usize) -> bool {
+        let reader = UsageReader::new(Framing::Json, &[]);
+        let Ok(mut decoder) = Decoder::new(coding.as_bytes(), reader) else { return false };
+        bytes.chunks(part).for_each(|part| decoder.push(part));
+        decoder.into_reader().is_some()
+    }
+
+    #[test]
+    fn only_what_can_be_decoded_is_read() {
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+        gzip.write_all(b"{\"cost\": 1}").unwrap();
+        let gzip = gzip.finish().unwrap();
+        let mut deflate = ZlibEncoder::new(Vec::new(), Compression::fast());
+        deflate.write_all(b"{\"cost\": 1}").unwrap();
+        let deflate = deflate.finish().unwrap();
+        for part in [1, 5, 100] {
+            assert!(is_read("GZip", &gzip, part) && is_read("deflate", &deflate, part));
+            assert!(!is_read("gzip", &deflate, part) && !is_read("deflate", &gzip, part));
+            assert!(!is_read("gzip", b"\x1f\x8b\x08\0\0\0\0\0\0\xff\xff\xff\xff\xff\xff\xff", part));
+        }
+        assert!(!is_read("br", &gzip, 100));
+    }
+
+    #[test]
+    fn a_body_that_expands_too_far_is_not_read() {
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+        let zeros = vec![0; 1 << 20];
+        for _ in 0..=MAX_DECODED >> 20 {
+            gzip.write_all(&zeros).unwrap();
+        }
+        assert!(!is_read("gzip", &gzip.finish().unwrap(), 64 * 1024));
+    }
+}
