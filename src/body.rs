@@ -3,6 +3,7 @@
 //! A client's HTTP/1.1 connection reads a body on demand, and passes it on through a channel; over HTTP/2 hyper has its parts.
 //! [`RequestBody`] is either, or a body in memory that was read before. Errors and trailers of responses have the same types.
 
+mod byte_count;
 mod channel;
 mod error;
 mod scrub;
@@ -20,6 +21,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
 
+pub use self::byte_count::ByteCount;
 pub use self::channel::{BodyReceiver, BodySender, Demand, body_channel};
 pub use self::error::{BodyError, PolledFrame};
 pub(crate) use self::error::{cause, io_kind};

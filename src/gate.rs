@@ -30,6 +30,7 @@ mod path;
 mod path_pattern;
 mod plan;
 mod query;
+mod request_usage;
 mod route;
 mod route_match;
 mod rules;
@@ -69,6 +70,7 @@ pub use path_pattern::{PathPattern, PatternError};
 pub use plan::{DescriptorError, DescriptorPlan, RequestPlan, RouteMatch};
 use plan::{LimitMatches, PlanInput, refusal};
 pub use query::{MAX_PARAMETERS, Query};
+pub use request_usage::{BodyLength, RequestUsage};
 pub use route::{Awaited, RequestView, Route, Unmet};
 use route_match::find_match;
 pub use route_match::requested_host;
@@ -197,6 +199,7 @@ impl Gate {
             matched,
             client: location.address,
             body,
+            usage: None,
             is_partial,
             charges,
             exempt,

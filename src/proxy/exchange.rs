@@ -12,10 +12,11 @@ use http::{Method, StatusCode};
 
 use super::cors::{CorsRequest, CorsRules};
 use super::forward::{ForwardPlan, ForwardedRequest};
-use super::inbound::{accept_upgrade, settle};
+use super::inbound::accept_upgrade;
 use super::local_reply::{self, RejectedRequest, RejectionContext};
 use super::read_missing::{ReadParts, replan};
 use super::response_body::{BodySource, ReplyBody, RequestTiming};
+use super::settlement::{self, Pending, ResponseNeeds, SettledRequest};
 use super::{client::ClientConnection, client_body::ClientBody};
 use super::{decision_counts, early_reply, grpc, http2, max_forwards, original_request, own_limits, tunnel};
 use super::{forward_auth::ForwardAuth, grpc_error::to_grpc_error, http2::Connect, rejection::Rejection};
@@ -26,7 +27,7 @@ use crate::boxed::rare;
 use crate::gate::{BodyFields, RequestError, RequestPlan, RouteId, RouteMatch, Subject};
 use crate::http1::{RequestHead, ResponseHead};
 use crate::id_vec::Id as _;
-use crate::limiter::{Admission, LimitStatuses, Permit, Reservation, StatusSource};
+use crate::limiter::{Admission, LimitStatuses, Permit, StatusSource};
 use crate::telemetry::{DecisionSource, RequestCounts};
 use crate::time::{Micros, Stopwatch};
 
@@ -52,8 +53,8 @@ pub(super) struct Exchange<'p> {
     status_source: StatusSource,
     /// The `Retry-After` of a denial, in seconds.
     retry_after: Option<u64>,
-    /// Units that limits with `charge_on` reserve until the final status is known.
-    reservation: Option<Box<Reservation>>,
+    /// Units that limits reserve until the response is known.
+    pending: Option<Box<Pending>>,
     is_finished: bool,
 }
 
@@ -94,10 +95,13 @@ pub async fn serve(
         None => exchange.run(normalized, head).await,
     };
     let mut response = result.unwrap_or_else(|rejection| exchange.reject(&rejection));
-    if let Some(reservation) = exchange.reservation.take()
+    if let Some(pending) = exchange.pending.take()
         && !exchange.decision.is_served_elsewhere()
     {
-        response = rare(settle(reservation, response, exchange.is_grpc, &mut exchange.statuses)).await;
+        let settled = settlement::respond(pending, response, exchange.is_grpc, &mut exchange.statuses);
+        let charged;
+        (response, charged) = rare(settled).await;
+        exchange.record.add_costs(&charged);
     }
     exchange.finish(response).await
 }
@@ -129,7 +133,7 @@ impl<'p> Exchange<'p> {
             statuses: LimitStatuses::new(),
             status_source: StatusSource::Store,
             retry_after: None,
-            reservation: None,
+            pending: None,
             is_finished: false,
         }
     }
@@ -280,7 +284,11 @@ impl<'p> Exchange<'p> {
         self.decision.admit(&self.proxy.snapshot.gate.limits, &admission);
         let Admission { verdict, reservation, delay, statuses, source, .. } = admission;
         (self.statuses, self.status_source) = (statuses, source);
-        self.reservation = reservation;
+        if let Some(reservation) = reservation {
+            let (started, is_head) = (self.stopwatch, self.is_head);
+            let request = SettledRequest { started, is_head, usage: plan.usage.clone().unwrap_or_default() };
+            self.pending = Some(Box::new(Pending::new(self.proxy, self.route, reservation, request)));
+        }
         verdict.map(|permit| (permit, delay)).map_err(Rejection::Denied)
     }
 
@@ -294,7 +302,8 @@ impl<'p> Exchange<'p> {
             edits,
             soft: self.decision.soft(),
             body: &mut self.body,
-            log: self.record.attempts(self.reservation.as_deref_mut().map(Reservation::delivery_mut)),
+            needs: self.pending.as_deref().map(ResponseNeeds::of).unwrap_or_default(),
+            log: self.record.attempts(self.pending.as_deref_mut().and_then(Pending::delivery_mut)),
         }
     }
 
@@ -378,6 +387,10 @@ impl Drop for Exchange<'_> {
     fn drop(&mut self) {
         if self.is_finished {
             return;
+        }
+        if let Some(pending) = &mut self.pending {
+            pending.abandon();
+            self.record.add_costs(&pending.charged());
         }
         self.decision.finish(&self.proxy.counts, None);
         self.counts().record_disconnect();

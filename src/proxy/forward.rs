@@ -13,6 +13,7 @@ use super::request_id::RequestId;
 use super::response::ProxyResponse;
 use super::response_body::BodySource;
 use super::route_action::{ForwardTarget, HeaderEdits};
+use super::settlement::ResponseNeeds;
 use super::snapshot::{ConfigSnapshot, Proxy};
 use super::soft_headers::SoftHeaders;
 use super::upgrade::Upgrade;
@@ -37,6 +38,8 @@ pub(super) struct ForwardedRequest<'e> {
     pub soft: Option<&'e SoftHeaders>,
     /// The body. On failure, its unread part is put back.
     pub body: &'e mut ClientBody,
+    /// What the settlement of its limits needs of the response.
+    pub needs: ResponseNeeds,
     /// Where the attempts are recorded.
     pub log: AttemptLog<'e>,
 }
@@ -71,6 +74,7 @@ impl ForwardedRequest<'_> {
             protected: &proxy.snapshot.protected_headers,
         };
         outbound.prepare(&mut head)?;
+        self.needs.request(&mut head.fields);
         if let Some(upgrade) = &upgrade {
             upgrade.set_fields(&mut head.fields);
         }

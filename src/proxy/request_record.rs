@@ -9,13 +9,14 @@ use super::log_entry::{DescriptorDenial, LogEntry, PlannedRequest};
 use super::rejection::Rejection;
 use super::request_id::RequestId;
 use super::server_span;
+use super::settlement::LimitCost;
 use super::snapshot::Proxy;
 use crate::gate::{Gate, RouteMatch, Subject};
 use crate::http1::RequestHead;
 use crate::limit::PolicyId;
 use crate::limiter::{Admission, Delivery};
 use crate::telemetry::{Interface, KeyEvent, LimitNote, LogKeys, RequestTrace, TraceId, Verdict};
-use crate::upstream::{AttemptLog, PolledFrame};
+use crate::upstream::{AttemptLog, BodyError, PolledFrame};
 
 /// What is recorded of a request until its response has ended. A single pointer, since it moves with each request: none for
 /// a request that is neither logged nor traced.
@@ -141,6 +142,21 @@ impl RequestRecord {
     pub fn set_descriptor_denial(&mut self, gate: &Gate, denial: &DescriptorDenial<'_>) {
         if let Some(entry) = self.log_entry() {
             entry.set_descriptor_denial(gate, denial);
+        }
+    }
+
+    /// Records what limits have charged whose cost the response decides.
+    pub fn add_costs(&mut self, costs: &[LimitCost]) {
+        let Some(entry) = self.log_entry() else { return };
+        for LimitCost { limit, reserved, charged } in costs {
+            entry.record.add_cost(limit, *reserved, *charged);
+        }
+    }
+
+    /// Records that the stream of the response was ended since its units were used up.
+    pub fn set_stopped(&mut self) {
+        if let Some(entry) = self.log_entry() {
+            entry.record.error = Some(BodyError::Stopped.word());
         }
     }
 

@@ -21,6 +21,7 @@ use super::trace::TraceId;
 use crate::id_vec::IdVec;
 use crate::limit::{DecidedCharge, Policy, PolicyId};
 use crate::time::{Clock, Nanos};
+use crate::usage::Unknown;
 
 /// Classes of responses: the first digit of the status code, 429 apart, or none if the client disconnected first.
 pub(super) const CLASSES: [&str; 7] = ["1xx", "2xx", "3xx", "4xx", "5xx", "429", "none"];
@@ -119,6 +120,9 @@ impl Counts {
             self.record_decision(id, LimitOutcome::of(policy, decision), source);
         }
     }
+
+    /// Counts a response whose cost for a limit is unknown.
+    pub fn record_settle_unknown(&self, _limit: PolicyId, _reason: Unknown) {}
 
     /// Counts a request that was decided.
     pub fn record_request(&self, interface: Interface, verdict: Verdict) {

@@ -60,8 +60,8 @@ const LIBRARIES: [(&str, &[&str]); 14] = [
     ("toml::", &["src/config", "crates/convert/src/document"]),
     ("saphyr::", &["crates/convert/src/document"]),
     ("glob::", &["crates/convert/src/nginx/tree"]),
-    ("flate2::", &["src/replay"]),
-    ("ruzstd::", &["src/replay/input"]),
+    ("flate2::", &["src/proxy/settlement/decoder", "src/replay"]),
+    ("ruzstd::", &["src/proxy/settlement/zstd", "src/replay/input"]),
     ("toml_edit::", &["src/replay/suggest/snippet"]),
 ];
 
