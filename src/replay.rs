@@ -19,6 +19,7 @@ mod planned;
 mod player;
 mod replayer;
 mod report;
+mod response_cost;
 mod results;
 mod source;
 pub mod suggest;
@@ -38,5 +39,6 @@ pub use self::report::{
     BadLineReport, ConfigurationReport, DeniedKey, LimitReport, LineCounts, LogReport, MissingPartReport,
     NamedConfig, ReplayReport, RouteReport, SeriesReport, utc_second,
 };
+pub use self::response_cost::ResponseCost;
 pub use self::results::{LimitResults, LogCounts, Results, RouteResults};
 pub use self::tally::{Bin, CountedKeys, KeyDenials, Number, Series, Tally};
