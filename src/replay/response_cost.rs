@@ -56,6 +56,12 @@ pub(super) fn fields(gate: &Gate) -> Vec<String> {
 }
 
 impl ResponseCost<'_> {
+    /// What the response costs a limit of the configuration; none if that is not known, or the limit does not settle.
+    #[must_use]
+    pub fn charged(self, gate: &Gate, limit: PolicyId) -> Option<u64> {
+        self.of(gate, limit).charged
+    }
+
     /// The units of a limit of the configuration; nothing is known of one that does not settle.
     pub(super) fn of(self, gate: &Gate, limit: PolicyId) -> LimitCost {
         let Some(Cost::Settled(cost)) = gate.limit_rules.get(limit).map(|rule| &rule.cost) else {
