@@ -44,7 +44,9 @@ pub struct Admitted<'a> {
     pub whole: &'a Quota,
     /// The decision of the share.
     pub decision: &'a Decision,
-    /// How many units.
+    /// How many units the decision has taken.
+    pub taken: u64,
+    /// How many of them are owed.
     pub cost: u64,
     /// When they were admitted.
     pub at: Timestamp,
@@ -183,8 +185,8 @@ impl Admitted<'_> {
 impl OwedBucket {
     /// The debt after these units; `None` if the algorithm is no bucket.
     fn new(admitted: Admitted<'_>) -> Option<Self> {
-        let Admitted { share, whole, decision, cost, at: now } = admitted;
-        let taken = ticks(share, cost.min(share.most_units()));
+        let Admitted { share, whole, decision, taken, cost, at: now } = admitted;
+        let taken = ticks(share, taken.min(share.most_units()));
         let mut bucket = match share {
             Quota::TokenBucket(it) | Quota::Gcra(it) | Quota::LeakyBucket(it) => {
                 let [drain, ..] = it.numbers();
