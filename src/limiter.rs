@@ -19,6 +19,7 @@ mod settlement;
 mod shared_state;
 mod simulated_proxy;
 mod slots;
+mod spent_units;
 mod status;
 mod store_client;
 

@@ -221,6 +221,10 @@ pub struct KeyStatus {
     pub of: u64,
     /// The units that remain.
     pub remaining: u64,
+    /// Of the units that do not remain, those that requests in flight through this process have reserved; only of a limit that
+    /// settles its cost by the response.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub reserved: Option<u64>,
     /// How many times the numbers are raised, such as `2x`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub raised: Option<String>,

@@ -358,6 +358,7 @@ impl Running {
             },
             denials: Arc::clone(&self.shared.denials),
             kept_slots: Arc::clone(&self.shared.kept_slots),
+            reserved: Arc::clone(&self.shared.reserved),
             raises: Arc::clone(&self.shared.raises),
             metrics: Arc::clone(&self.metrics),
             activity,

@@ -23,8 +23,8 @@ use std::sync::Arc;
 
 pub(super) use self::cost_keys::PricesKeys;
 pub(super) use self::key::{key, part};
-use self::limit_keys::Mode;
 pub(super) use self::limit_keys::{LimitKeys, NumbersKeys};
+use self::limit_keys::{MAX_UNITS, Mode};
 pub(super) use self::names::Naming;
 
 pub(super) use self::ahead::Counting;
@@ -32,6 +32,7 @@ use self::ahead::ReadAhead;
 use self::cost::ReadCost;
 use self::fit::Fit;
 use self::names::KeyNames;
+use self::settled::MAX_CAPACITIES;
 use self::variants::{Base, Variant, Variants};
 use super::consumers::ReadConsumers;
 use super::item::Item;
@@ -91,6 +92,19 @@ pub(super) struct Policies {
     pub rules: IdVec<PolicyId, LimitRule>,
     /// The limit of each tier and override.
     pub variants: Vec<PolicyId>,
+}
+
+impl Policies {
+    /// Lets keys of these limits owe units that are charged whatever the limits allow.
+    pub fn allow_debts(&mut self, limits: &[PolicyId]) {
+        let own = self.rules.ids().chain(self.variants.iter().copied());
+        for (limit, (policy, _)) in own.zip(&mut self.all) {
+            if limits.contains(&limit) && !policy.settles() {
+                let most = policy.quota.limit().saturating_mul(MAX_CAPACITIES).min(MAX_UNITS);
+                *policy = policy.clone().with_settlement(most);
+            }
+        }
+    }
 }
 
 impl ReadLimit {

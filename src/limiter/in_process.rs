@@ -1,5 +1,7 @@
 //! Decisions that need no limiter of a worker: those of the in-process store, on any thread, and those of the configuration alone.
 
+mod respond;
+
 use std::sync::Arc;
 
 use smallvec::SmallVec;

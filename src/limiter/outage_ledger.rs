@@ -126,8 +126,7 @@ impl OutageLedger {
         self.count(ChargeBack::Owed, owed);
         let policy = limits.policy(charge);
         let (share, whole) = (&limits.share(charge).quota, &policy.quota);
-        let admitted =
-            Admitted { share, whole, decision, taken: charge.cost, cost: owed, at: decision.at };
+        let admitted = Admitted { share, whole, decision, taken: charge.cost, cost: owed, at: decision.at };
         let id = EntryId::new(policy, charge.key);
         let mut debts = self.debts.lock(&id);
         if let Some(debt) = debts.get_mut(&id) {

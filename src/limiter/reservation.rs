@@ -238,7 +238,10 @@ impl Reservation {
     /// Settles the units by what the response has cost. Returns at once, with what each limit is charged; the store is called
     /// afterwards. `costs` has the cost of a request for a limit of the configuration, or `None` if it is unknown: then the
     /// reserved units stay charged.
-    pub fn settle(mut self: Box<Self>, costs: impl Fn(PolicyId) -> Option<u64>) -> SmallVec<[SettledUnits; 2]> {
+    pub fn settle(
+        mut self: Box<Self>,
+        costs: impl Fn(PolicyId) -> Option<u64>,
+    ) -> SmallVec<[SettledUnits; 2]> {
         let (mut settled, mut settlement) = (SmallVec::new(), Settlement::default());
         for reserved in std::mem::take(&mut self.reserved) {
             let policy = self.limits.policy(&reserved.charge);
@@ -294,7 +297,13 @@ impl Reservation {
     }
 
     /// Settles a limit by the cost of the response.
-    fn settle_at(&mut self, reserved: &Reserved, units: SettledUnits, cost: u64, settlement: &mut Settlement) {
+    fn settle_at(
+        &mut self,
+        reserved: &Reserved,
+        units: SettledUnits,
+        cost: u64,
+        settlement: &mut Settlement,
+    ) {
         let charged = units.charged;
         let extra = self.settle_units(reserved, charged, settlement);
         if extra > 0 {

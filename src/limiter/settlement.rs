@@ -33,7 +33,9 @@ impl Settlement {
         let same = |call: &&mut Call| std::sync::Arc::ptr_eq(&call.limits.policies, &limits.policies);
         match self.calls.iter_mut().find(same) {
             Some(call) => call.charges.push(charge),
-            None => self.calls.push(Call { limits: limits.clone(), charges: SmallVec::from_slice(&[charge]) }),
+            None => {
+                self.calls.push(Call { limits: limits.clone(), charges: SmallVec::from_slice(&[charge]) })
+            }
         }
     }
 

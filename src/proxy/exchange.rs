@@ -195,7 +195,7 @@ impl<'p> Exchange<'p> {
                 local_reply::reply(*status, b"text/plain; charset=utf-8", body.clone())
             }
             Target::Redirect(to) => early_reply::of_route(to, (self.proxy, self.client), &head, plan.route),
-            Target::Limits => own_limits::reply(self.rate_headers(), self.status_source),
+            Target::Limits => own_limits::reply(&self.proxy.limiter, self.rate_headers(), self.status_source),
             Target::Block => return Err(Rejection::BlockedByRoute),
             Target::Decide(_) => return Err(Rejection::NoRoute),
             Target::Authorize(to) => rare(self.forward_authorized(permit, to, &plan, head)).await?,

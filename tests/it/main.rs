@@ -163,6 +163,7 @@ mod library {
     mod redis;
     mod reload;
     pub mod setup;
+    mod settled;
     mod surface;
 }
 /// Start, accept, reload, drain and stop of the process; its limits of connections.

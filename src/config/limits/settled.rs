@@ -20,7 +20,7 @@ use crate::usage::{EstimateRules, Prices, Tokens, Weight, Weights};
 
 const FORM: &str = "such as cost = { reserve = 1, settle = \"header:x-cost\" }, or cost = { llm = { input = 1, output = 4 } }";
 /// The most that a settled cost can be by default, in capacities of the limit.
-const MAX_CAPACITIES: u64 = 100;
+pub(super) const MAX_CAPACITIES: u64 = 100;
 /// Thousandths in one.
 const THOUSANDTHS: f64 = 1000.0;
 
