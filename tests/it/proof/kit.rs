@@ -307,6 +307,21 @@ pub fn with_refunds(policy: Policy, refunds: bool) -> Policy {
     if refunds { policy.with_charge_on([401].into()) } else { policy }
 }
 
+/// The most that a settled cost can be, of a limit that settles costs: so little that charges are cut, enough for any number of
+/// them, and more than can be counted.
+pub fn any_settlement() -> impl Strategy<Value = Option<u64>> {
+    let most = prop_oneof![Just(1_u64), 2..50_u64, Just(10_000), Just(u64::MAX)];
+    prop::option::weighted(0.4, most)
+}
+
+/// The same policy, which settles costs of at most so many units if there is a number.
+pub fn with_settlement(policy: Policy, most: Option<u64>) -> Policy {
+    match most {
+        Some(most) => policy.with_settlement(most),
+        None => policy,
+    }
+}
+
 pub fn key(number: u8) -> Key {
     Key([number; 16])
 }

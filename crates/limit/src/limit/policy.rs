@@ -2,6 +2,7 @@
 
 mod other_numbers;
 mod seed;
+mod settlement;
 
 use std::ops::Index;
 use std::sync::Arc;
@@ -121,24 +122,6 @@ impl Policy {
         Self { charge_on: statuses, ..self }.with_own_salt()
     }
 
-    /// This policy, whose requests reserve units on arrival and settle them by their response; a settled cost is at most `max`.
-    #[must_use]
-    pub fn with_settlement(self, max: u64) -> Self {
-        Self { settled_max: Some(max), ..self }.with_own_salt()
-    }
-
-    /// Whether the cost of a request is settled by its response.
-    #[must_use]
-    pub fn settles(&self) -> bool {
-        self.settled_max.is_some()
-    }
-
-    /// The most that a settled cost can be; `None` if the cost of a request is known when it arrives.
-    #[must_use]
-    pub fn settled_max(&self) -> Option<u64> {
-        self.settled_max
-    }
-
     fn with_own_salt(self) -> Self {
         Self { salt: salt(&self.stored, self.letter()), ..self }
     }
@@ -245,16 +228,6 @@ impl Policy {
         RecordStep { decision: Decision { at: now, ..decision }, next }
     }
 
-    /// When the state of the record `next` was created, which replaces `record` at `now`. Clocks of proxies may differ, so it
-    /// is never in the future: what is taken now is in this state.
-    fn created(&self, next: &Record, record: Option<&Record>, now: Timestamp) -> Timestamp {
-        let has_state = |record: &&Record| record.state.as_ref().is_some_and(|state| !state.is_empty());
-        if !self.records_creation() || !has_state(&next) {
-            return Timestamp::default();
-        }
-        record.filter(has_state).map_or(now, |record| record.created.min(now))
-    }
-
     fn record_step(&self, record: Option<&Record>, now: Timestamp, charge: &Charge) -> RecordStep {
         let state = record.and_then(|record| record.state.as_ref());
         let penalty = record.and_then(|record| record.penalty);
@@ -265,13 +238,9 @@ impl Policy {
             }
             ChargeKind::Release => self.quota.release(state, now, charge.holder),
             ChargeKind::Renew => self.quota.renew(state, now, charge.cost, charge.holder),
-            ChargeKind::Refund => {
-                let created = record.map_or(now, |record| record.created.min(now));
-                let units = if charge.taken < created { 0 } else { charge.cost };
-                self.granting().refund(state, now, Taken { units, ..taken })
-            }
+            ChargeKind::Refund => self.granting().refund(state, now, self.refunded(record, now, charge)),
             ChargeKind::Late => self.granting().charge_late(state, now, taken),
-            ChargeKind::Extra => self.granting().step(state, now, 0, charge.holder),
+            ChargeKind::Extra => self.granting().charge_late(state, now, self.extra(charge)),
         };
         let penalty = self.unexpired(penalty, now);
         // A refund of everything leaves no state, even if the record stays because of a penalty.
