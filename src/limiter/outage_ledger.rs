@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::limits::Limits;
-use crate::limit::{Admitted, Charge, DecidedCharge, Decision, EntryId, Key, OwedCharges, Policy, PolicyId};
+use crate::limit::{Admitted, Charge, ChargeKind, DecidedCharge, Decision, EntryId, Key, OwedCharges, Policy, PolicyId};
 use crate::sharded::Sharded;
 use crate::store::Memory;
 use crate::telemetry::ChargeBack;
@@ -126,7 +126,11 @@ impl OutageLedger {
         self.count(ChargeBack::Owed, owed);
         let policy = limits.policy(charge);
         let (share, whole) = (&limits.share(charge).quota, &policy.quota);
-        let admitted = Admitted { share, whole, decision, taken: charge.cost, cost: owed, at: decision.at };
+        // A charge is capped at what the share can count.
+        let is_extra = charge.kind == ChargeKind::Extra;
+        let most = if is_extra { share.most_units() } else { share.limit() };
+        let taken = charge.cost.min(most);
+        let admitted = Admitted { share, whole, decision, taken, cost: owed, at: decision.at };
         let id = EntryId::new(policy, charge.key);
         let mut debts = self.debts.lock(&id);
         if let Some(debt) = debts.get_mut(&id) {

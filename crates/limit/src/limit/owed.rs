@@ -44,7 +44,7 @@ pub struct Admitted<'a> {
     pub whole: &'a Quota,
     /// The decision of the share.
     pub decision: &'a Decision,
-    /// How many units the decision has taken.
+    /// How many units the share has taken.
     pub taken: u64,
     /// How many of them are owed.
     pub cost: u64,
@@ -186,7 +186,7 @@ impl OwedBucket {
     /// The debt after these units; `None` if the algorithm is no bucket.
     fn new(admitted: Admitted<'_>) -> Option<Self> {
         let Admitted { share, whole, decision, taken, cost, at: now } = admitted;
-        let taken = ticks(share, taken.min(share.most_units()));
+        let taken = ticks(share, taken);
         let mut bucket = match share {
             Quota::TokenBucket(it) | Quota::Gcra(it) | Quota::LeakyBucket(it) => {
                 let [drain, ..] = it.numbers();
@@ -211,8 +211,8 @@ impl OwedBucket {
         Some(bucket)
     }
 
-    /// Adds to the debt; the bucket holds at most the limit, or more with settled costs. The store would not have charged more, and the excess must
-    /// not delay the refill.
+    /// Adds to the debt; the bucket holds at most the limit, or more with settled costs. The store would not have charged more,
+    /// and the excess must not delay the refill.
     fn owe(&mut self, more: u64, share: &Quota, whole: &Quota) {
         let rounding = match share {
             Quota::TokenBucket(it) | Quota::Gcra(it) | Quota::LeakyBucket(it) => it.numbers()[0],
