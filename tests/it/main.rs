@@ -162,8 +162,8 @@ mod library {
     mod layer;
     mod redis;
     mod reload;
-    pub mod setup;
     mod settled;
+    pub mod setup;
     mod surface;
 }
 /// Start, accept, reload, drain and stop of the process; its limits of connections.
