@@ -199,6 +199,7 @@ mod limits {
     mod own_limits;
     mod quotas;
     mod required_keys;
+    mod reserved_units;
     mod response_headers;
     pub mod setup;
     mod shadow_mode;
