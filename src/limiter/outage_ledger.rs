@@ -12,7 +12,9 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::limits::Limits;
-use crate::limit::{Admitted, Charge, ChargeKind, DecidedCharge, Decision, EntryId, Key, OwedCharges, Policy, PolicyId};
+use crate::limit::{
+    Admitted, Charge, ChargeKind, DecidedCharge, Decision, EntryId, Key, OwedCharges, Policy, PolicyId,
+};
 use crate::sharded::Sharded;
 use crate::store::Memory;
 use crate::telemetry::ChargeBack;

@@ -235,7 +235,8 @@ impl TakenUnits {
             if charged > 0 {
                 self.spend(&taken, charged);
             }
-            let unused = TakenCharge { charge: Charge { cost: taken.charge.cost - charged, ..taken.charge }, ..taken };
+            let unused =
+                TakenCharge { charge: Charge { cost: taken.charge.cost - charged, ..taken.charge }, ..taken };
             if unused.charge.cost == 0 {
                 continue;
             }

@@ -43,7 +43,12 @@ impl Origin {
 
 impl Part {
     /// The units of these charges.
-    pub fn new(limiter: &Limiter, limits: &Limits, held: SmallVec<[DecidedCharge; 2]>, origin: Origin) -> Self {
+    pub fn new(
+        limiter: &Limiter,
+        limits: &Limits,
+        held: SmallVec<[DecidedCharge; 2]>,
+        origin: Origin,
+    ) -> Self {
         if let Origin::Fallback { .. } = origin {
             let ledger = &limiter.client.fallback.ledger;
             held.iter().for_each(|held| ledger.reserve(limits.policy(&held.charge), held.charge.key));
@@ -98,7 +103,8 @@ impl Part {
             Origin::Store(_) if refunded == 0 => {}
             Origin::Store(shares) => {
                 settlement.add(limits, Charge { cost: refunded, ..held.refund() });
-                let own = |share: &&Charge| (share.policy, share.key) == (held.charge.policy, held.charge.key);
+                let own =
+                    |share: &&Charge| (share.policy, share.key) == (held.charge.policy, held.charge.key);
                 let refund = |share: &Charge| Charge { cost: share.cost.saturating_sub(charged), ..*share };
                 let shares: ShareRefunds = shares.iter().filter(own).map(refund).collect();
                 fallback.refund_shares(limits, &shares);
