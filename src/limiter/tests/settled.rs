@@ -207,7 +207,11 @@ async fn a_reservation_is_settled_by_the_policy_that_has_taken_it() {
 #[tokio::test]
 async fn a_limit_in_shadow_mode_settles_what_it_has_reserved() {
     let (limiter, mut limits) = (limiter(), settling(&[1_000, 150]));
-    let shadowed = |policy: &Policy| Policy { shadow: &*policy.name == "1", ..policy.clone() };
+    let shadowed = |policy: &Policy| {
+        let mut policy = policy.clone();
+        policy.shadow = *policy.name == *"1";
+        policy
+    };
     limits.policies = limits.policies.iter().map(shadowed).collect();
     for (left, cost) in [(110, 40), (110, 40)] {
         let held = reserve(&limiter, &limits, 120).await.unwrap();
