@@ -165,7 +165,7 @@ impl Reservation {
     }
 
     /// Adds the units of another decision on the same request.
-    fn join(&mut self, mut other: Self) {
+    pub(super) fn join(&mut self, mut other: Self) {
         self.parts.extend(std::mem::take(&mut other.parts));
         for more in std::mem::take(&mut other.reserved) {
             self.add(more);
@@ -201,6 +201,15 @@ impl Reservation {
         status: u16,
         known: &[(PolicyId, u64)],
     ) -> (LimitStatuses, Option<Box<Self>>) {
+        let settlement = self.settle_by_status(status, known);
+        let statuses = settlement.send(&self.limiter).await;
+        let awaits = !self.reserved.is_empty();
+        (statuses, awaits.then_some(self))
+    }
+
+    /// Settles in this process what the final status decides, and the limits whose cost is known; returns what is sent to the
+    /// store. What is settled at the end of the response stays reserved.
+    pub(super) fn settle_by_status(&mut self, status: u16, known: &[(PolicyId, u64)]) -> Settlement {
         let mut settlement = Settlement::default();
         for mut reserved in std::mem::take(&mut self.reserved) {
             let policy = self.limits.policy(&reserved.charge);
@@ -224,9 +233,7 @@ impl Reservation {
                 }
             }
         }
-        let statuses = settlement.send(&self.limiter).await;
-        let awaits = !self.reserved.is_empty();
-        (statuses, awaits.then_some(self))
+        settlement
     }
 
     /// Refunds the units that a request with this final status is not charged; returns the decisions of their limits after
@@ -242,6 +249,16 @@ impl Reservation {
         mut self: Box<Self>,
         costs: impl Fn(PolicyId) -> Option<u64>,
     ) -> SmallVec<[SettledUnits; 2]> {
+        let (settled, settlement) = self.settle_all(costs);
+        settlement.send_later(&self.limiter);
+        settled
+    }
+
+    /// Settles the units in this process; returns what each limit is charged, and what is sent to the store.
+    pub(super) fn settle_all(
+        &mut self,
+        costs: impl Fn(PolicyId) -> Option<u64>,
+    ) -> (SmallVec<[SettledUnits; 2]>, Settlement) {
         let (mut settled, mut settlement) = (SmallVec::new(), Settlement::default());
         for reserved in std::mem::take(&mut self.reserved) {
             let policy = self.limits.policy(&reserved.charge);
@@ -262,8 +279,7 @@ impl Reservation {
                 }
             });
         }
-        settlement.send_later(&self.limiter);
-        settled
+        (settled, settlement)
     }
 
     /// The units that each limit of the configuration has reserved for this request, if it settles them.

@@ -3,6 +3,8 @@
 //! A settlement is consumed by sending it, and never sent twice. If it is not sent, its refunds are dropped, and its extra charges
 //! are owed. If its reply is lost, it counts as made.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
 use super::Limiter;
@@ -17,20 +19,20 @@ pub(super) struct Settlement {
     /// The decisions after what was refunded in this process.
     pub statuses: LimitStatuses,
     /// Nearly always one: only a raise brings other limits.
-    calls: SmallVec<[Call; 1]>,
+    pub calls: SmallVec<[Call; 1]>,
 }
 
 /// The refunds and extra charges of one set of limits.
 #[derive(Debug)]
-struct Call {
-    limits: Limits,
-    charges: Charges,
+pub(super) struct Call {
+    pub limits: Limits,
+    pub charges: Charges,
 }
 
 impl Settlement {
     /// Adds a refund or an extra charge.
     pub fn add(&mut self, limits: &Limits, charge: Charge) {
-        let same = |call: &&mut Call| std::sync::Arc::ptr_eq(&call.limits.policies, &limits.policies);
+        let same = |call: &&mut Call| Arc::ptr_eq(&call.limits.policies, &limits.policies);
         match self.calls.iter_mut().find(same) {
             Some(call) => call.charges.push(charge),
             None => {

@@ -305,9 +305,8 @@ fn charged_late(
             }
             let _ = in_time.apply(policies, &[charge]);
             let (share, whole) = (&share[0].quota, &policies[0].quota);
-            let (taken, cost) = (charge.cost.min(share.most_units()), charge.cost);
-            let at = Timestamp(now);
-            let admitted = Admitted { share, whole, decision: &decision, taken, cost, at };
+            let (taken, at) = (charge.cost.min(share.most_units()), Timestamp(now));
+            let admitted = Admitted { share, whole, decision: &decision, taken, cost: charge.cost, at };
             match &mut owed {
                 Some(owed) => owed.add(admitted),
                 None => owed = Some(OwedCharges::new(admitted)),
