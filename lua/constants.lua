@@ -10,8 +10,6 @@ local REFUND = 5
 local LATE = 6
 -- The kind of a charge that takes units, reports a grant and asks for one.
 local GRANT = 7
--- The kind of a charge of what a response has cost more than was reserved.
-local EXTRA = 8
 
 -- How far a timestamp may be ahead of the clock, in µs, before it means that the clock was set back.
 local SET_BACK = 1000000
@@ -29,8 +27,7 @@ local FOREVER = 2 ^ 53
 -- The letters of the policies that are decided without functions, in lower case.
 local TOKEN_BUCKET, GCRA, FIXED_WINDOW = 98, 103, 119
 -- How much less an upper-case letter is: that of a policy that grants units, which has the option 4; and the letter of a policy
--- with reservations, whose records begin with "<d" when their state was created, in µs. Policies that settle costs have the
--- option 8 and a letter in lower case, with which the fast paths do not know them.
-local UPPER_CASE, GRANTS, WITH_CREATION, SETTLES = 32, 4, 1, 8
+-- with reservations, whose records begin with "<d" when their state was created, in µs.
+local UPPER_CASE, GRANTS, WITH_CREATION = 32, 4, 1
 -- Bytes of a policy without numbers, and of a request of one charge without extra bytes.
 local POLICY, ONE_CHARGE = 3, 17

@@ -28,3 +28,10 @@ end
 local function is_whole(number)
   return number >= 0 and number <= FOREVER and number % 1 == 0
 end
+
+-- The kind of a charge of what a response has cost more than was reserved.
+local EXTRA = 8
+
+-- The option of a policy that settles costs. Its letter is in lower case also if it grants units, so that the fast paths, which
+-- know no states that exceed their limit, do not know it.
+local SETTLES = 8

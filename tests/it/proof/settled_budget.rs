@@ -13,6 +13,9 @@ use super::rules::Pace;
 use crate::store::both_stores::Stores;
 use crate::support::RedisServer;
 
+/// A limit without refill.
+const BUDGET: u64 = 1_000;
+
 /// A request that has reserved units and was not settled.
 struct Open {
     charge: Charge,
@@ -135,7 +138,6 @@ fn no_window_is_charged_more_than_the_limit() {
 #[test]
 fn parallel_requests_never_exceed_a_budget() {
     let server = RedisServer::start();
-    const BUDGET: u64 = 1_000;
     let pace = Pace { units: BUDGET, period: 86_400_000_000 };
     let which = prop_oneof![
         Just(Numbers::Fixed(pace)),

@@ -19,8 +19,8 @@ pub struct Bucket {
     drain: NonZeroU64,
     unit: NonZeroU64,
     limit: NonZeroU64,
-    /// In a share, the ticks beyond its whole units, up to which a debt from before the outage may reach. With units that are
-    /// promised for later it may exceed the limit.
+    /// The ticks by which a debt may exceed the limit: in a share those beyond its whole units, up to which a debt from before the
+    /// outage may reach, with units that are promised for later; and those of `extra`.
     beyond: u64,
     /// The units by which settled costs may exceed the limit.
     extra: u64,
@@ -73,7 +73,8 @@ impl Bucket {
     /// This bucket, whose debt may exceed the limit by this number of units, as far as it can be counted exactly.
     #[must_use]
     pub fn with_extra(self, units: u64) -> Self {
-        Self { extra: units.min((MAX_WAIT / self.unit).saturating_sub(self.limit())), ..self }
+        let extra = units.min((MAX_WAIT / self.unit).saturating_sub(self.limit()));
+        Self { extra, beyond: self.beyond.max(extra * self.unit.get()), ..self }
     }
 
     /// The most units that a key can owe.
@@ -217,7 +218,7 @@ impl Bucket {
 
     /// The largest debt.
     fn most(&self) -> u64 {
-        self.full() + self.beyond.max(self.extra * self.unit.get())
+        self.full() + self.beyond
     }
 
     fn allowed(&self, at: Timestamp, now: Timestamp, ticks: u64) -> Decision {

@@ -10,7 +10,7 @@
 //!
 //! A charge of the kind `Grant` takes units, reports an earlier grant, and requests another one, in one step. A record with
 //! granted units has a layout of its own, so the stored keys of a limit with `ahead` have an upper-case letter, and those of a
-//! limit with `charge_on` the letter before that of the algorithm (`Policy::letter`).
+//! limit with `charge_on` or settled costs the letter before that of the algorithm (`Policy::letter`).
 
 use super::ahead::{Ahead, Grant, GrantReport};
 use super::clock::MAX_SKEW;
