@@ -50,6 +50,23 @@ fn without_a_settled_cost_the_reserved_units_stay_charged_and_large_costs_are_cu
     assert_eq!(played("0 a 10 settle=600\n1 a\n60 a\n", &[]), [(true, 90), (false, 0), (true, 99)]);
 }
 
+/// A process that holds granted units settles them itself, which is not simulated.
+#[test]
+fn settled_costs_are_not_played_with_granted_units() {
+    let limits = LIMITS.replace("[limits.requests]", "[limits.requests]\nahead = \"auto\"");
+    let limits = format!("{limits}[store]\nurl = \"redis://127.0.0.1/\"\n");
+    let arrivals = "0 a settle=2\n";
+    let output = simulate(&limits, arrivals, &["--limit", "tokens,requests"]);
+    assert_eq!(output.status, 2);
+    assert_eq!(
+        output.stderr,
+        "error: what responses cost tokens can't be played together with a limit that has `ahead`\n\
+         help: leave settle= out of the arrivals, or `ahead` out of the limits\n"
+    );
+    assert_eq!(simulate(&limits, "0 a\n", &["--limit", "tokens,requests"]).status, 0);
+    assert_eq!(simulate(&limits, arrivals, &["--limit", "tokens"]).status, 0);
+}
+
 #[test]
 fn only_limits_that_settle_are_settled() {
     assert_simulates(
