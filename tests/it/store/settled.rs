@@ -2,15 +2,16 @@
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate::limit::{Charge, Policy, PolicyId, Quota};
 use tidegate::limiter::{Delivery, Limiter, Limits, OnStoreFailure, Reservation, SharedState};
-use tidegate::store::{Memory, Redis, Store};
+use tidegate::store::{Memory, Redis, RedisSpec, Store, StoreError};
 use tidegate::time::{Clock, Micros};
 use tokio::task::LocalSet;
 
 use super::topologies::{bucket, charge, run, spec};
-use crate::support::{RedisServer, eventually_async, patience};
+use crate::support::{RedisServer, eventually_async, patience, scaled};
 
 /// A limit of 100 units, of which one comes back in a day; a response costs 1,000 at most.
 fn settling(name: &str) -> Policy {
@@ -24,7 +25,8 @@ fn limits(policies: &[Policy], on_failure: OnStoreFailure) -> Limits {
 
 /// A limiter without background work over a connection, and what its process shares.
 async fn connected(server: &RedisServer) -> (Redis, Limiter, SharedState) {
-    let redis = Redis::connect(&spec(&server.url()));
+    let timeout = scaled(Duration::from_secs(1));
+    let redis = Redis::connect(&RedisSpec { timeout, ..spec(&server.url()) });
     redis.wait_connected(patience()).await.unwrap();
     let shared = SharedState::new(Arc::new(Memory::new(100, Clock::System)), NonZeroU64::MIN);
     (redis.clone(), Limiter::new(Store::Redis(redis), shared.clone()), shared)
@@ -97,8 +99,9 @@ fn an_extra_charge_in_an_outage_is_paid_after_it() {
             let limits = limits(&[settling("a")], on_failure);
             let held = reserve(&limiter, &limits, 10).await.unwrap();
             server.kill();
-            eventually_async("the connection is lost", async || {
-                redis.take(&limits.policies, &[charge(0, 2)]).await.is_err()
+            eventually_async("calls are not sent", async || {
+                let failed = redis.take(&limits.policies, &[charge(0, 2)]).await;
+                matches!(failed, Err(StoreError::NotConnected(_)))
             })
             .await;
             assert_eq!(held.settle(|_| Some(500))[0].charged, 500);
