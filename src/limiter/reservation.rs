@@ -21,7 +21,7 @@ use super::grants::TakenUnits;
 use super::limits::Limits;
 use super::settlement::Settlement;
 use super::status::LimitStatuses;
-use crate::limit::{Charge, Charges, DecidedCharge, Key, Policy, PolicyId};
+use crate::limit::{Charge, Charges, DecidedCharge, EntryId, Key, Policy, PolicyId};
 use crate::telemetry::SettledOutcome;
 
 /// Units that a request holds. [`Reservation::respond`] and [`Reservation::settle`] refund or charge the difference to what the
@@ -341,11 +341,11 @@ impl Reservation {
     /// Charges so many of the units that a limit has reserved, and refunds the others: those that were taken last first. Returns
     /// how many of `charged` are missing.
     fn settle_units(&mut self, reserved: &Reserved, charged: u64, settlement: &mut Settlement) -> u64 {
-        let mut rest = charged;
+        let (policy, mut rest) = (self.limits.policy(&reserved.charge), charged);
+        let id = EntryId::new(policy, reserved.charge.key);
         for part in &mut self.parts {
-            part.settle(&self.limiter, (reserved.limit, reserved.charge.key), &mut rest, settlement);
+            part.settle(&self.limiter, id, &mut rest, settlement);
         }
-        let policy = self.limits.policy(&reserved.charge);
         if policy.settles() {
             self.limiter.reserved.remove(policy, reserved.charge.key, reserved.held);
             self.count(reserved.limit, SettledOutcome::Refunded, reserved.held.saturating_sub(charged));

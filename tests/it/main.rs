@@ -260,6 +260,7 @@ mod store {
     mod lua_timelines;
     mod outage;
     mod redis;
+    mod settled;
     mod topologies;
 }
 /// Processes, sockets, clients and servers that the tests are made of.

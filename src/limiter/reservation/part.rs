@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use crate::limit::{Charge, DecidedCharge, Key, PolicyId};
+use crate::limit::{Charge, DecidedCharge, EntryId};
 use crate::limiter::Limiter;
 use crate::limiter::grants::{PutBack, TakenUnits};
 use crate::limiter::limits::Limits;
@@ -62,17 +62,10 @@ impl Part {
         held.chain(self.taken.iter().flat_map(|taken| taken.charges()))
     }
 
-    /// Charges the units of a limit of the configuration and key up to `rest`, from which those are subtracted, and refunds the
-    /// others.
-    pub fn settle(
-        &mut self,
-        limiter: &Limiter,
-        (policy, key): (PolicyId, Key),
-        rest: &mut u64,
-        settlement: &mut Settlement,
-    ) {
+    /// Charges the units of a key up to `rest`, from which those are subtracted, and refunds the others.
+    pub fn settle(&mut self, limiter: &Limiter, id: EntryId, rest: &mut u64, settlement: &mut Settlement) {
         let limits = &self.limits;
-        let is_own = |charge: &Charge| charge.key == key && limits.configured(charge) == policy;
+        let is_own = |charge: &Charge| EntryId::new(limits.policy(charge), charge.key) == id;
         if let Some(taken) = &mut self.taken {
             let PutBack { statuses, refunds } = taken.settle(&limits.policies, is_own, rest);
             settlement.statuses.extend(statuses);
