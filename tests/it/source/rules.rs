@@ -9,7 +9,7 @@ use tidegate::store::redis::{CHANGE, RAISES, TAKE};
 use super::files::{SourceFile, files_below, parsed, sources};
 
 /// The modules in their order: each may import only the modules before it.
-const ORDER: [&str; 35] = [
+const ORDER: [&str; 36] = [
     "text",
     "suggest",
     "boxed",
@@ -21,6 +21,7 @@ const ORDER: [&str; 35] = [
     "convert",
     "limit",
     "http1",
+    "usage",
     "telemetry",
     "socket",
     "tls",

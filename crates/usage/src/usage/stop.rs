@@ -85,7 +85,7 @@ mod tests {
     fn messages_are_escaped() {
         let message = "a \"limit\" \\ of\r\n\ntokens\0 \u{2028}\u{85} für 日本\u{7f}";
         let line = stop_event(Dialect::Ollama, message, 0);
-        assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
+        assert_eq!(line.split(|byte| *byte == b'\n').count(), 2);
         let value: serde_json::Value = serde_json::from_slice(&line).unwrap();
         assert_eq!(value["error"], message);
     }

@@ -11,6 +11,7 @@ const BYTES_PER_TOKEN: u64 = 6;
 
 /// What is known of the texts so far.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts of a text, an event and the response")]
 pub(super) struct Facts {
     pub(super) observed: Observed,
     pointers: Pointers,

@@ -225,8 +225,11 @@ impl Parser {
                 State::Name
             }
             (State::TextUnicode(left), byte) if byte.is_ascii_hexdigit() => {
-                let digit = char::from(byte).to_digit(16).unwrap_or(0);
-                self.unicode = self.unicode << 4 | digit as u16;
+                let digit = match byte {
+                    b'0'..=b'9' => byte - b'0',
+                    _ => (byte | 0x20) - b'a' + 10,
+                };
+                self.unicode = self.unicode << 4 | u16::from(digit);
                 if left == 1 {
                     sink.text(match self.unicode {
                         0..0x80 => 1,

@@ -167,21 +167,23 @@ pub(super) fn is_content(path: &[Key]) -> bool {
         Call, Candidates, Choices, Content, ContentBlock, Delta, Element, Function, FunctionCall, Message,
         PartialJson, Parts, Reasoning, Response, Text, ToolCalls,
     };
-    match path {
+    // Without `alt=sse` the stream of Gemini is one array.
+    let path = if let [Element, element @ ..] = path { element } else { path };
+    matches!(
+        path,
         [Choices, Element, Text]
-        | [Choices, Element, Delta | Message, Content | Reasoning]
-        | [Choices, Element, Delta | Message, Function, Call]
-        | [Choices, Element, Delta | Message, ToolCalls, Element, Function, Call]
-        // Events of OpenAI responses.
-        | [Delta]
-        // Anthropic.
-        | [Delta | ContentBlock, Text | Reasoning | PartialJson]
-        // Ollama.
-        | [Message, Content | Reasoning]
-        | [Response | Reasoning]
-        | [Message, ToolCalls, Element, Function, Call, ..] => true,
-        [Element, rest @ ..] | rest => {
-            matches!(rest, [Candidates, Element, Content, Parts, Element, Text] | [Candidates, Element, Content, Parts, Element, FunctionCall, ..])
-        }
-    }
+            | [Choices, Element, Delta | Message, Content | Reasoning]
+            | [Choices, Element, Delta | Message, Function, Call]
+            | [Choices, Element, Delta | Message, ToolCalls, Element, Function, Call]
+            // OpenAI responses: `delta` of an event.
+            | [Delta]
+            // Anthropic.
+            | [Delta | ContentBlock, Text | Reasoning | PartialJson]
+            | [Candidates, Element, Content, Parts, Element, Text]
+            | [Candidates, Element, Content, Parts, Element, FunctionCall, ..]
+            // Ollama.
+            | [Message, Content | Reasoning]
+            | [Response | Reasoning]
+            | [Message, ToolCalls, Element, Function, Call, ..]
+    )
 }

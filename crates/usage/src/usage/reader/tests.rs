@@ -54,7 +54,7 @@ fn chat_streams_are_read() {
     let mut body = String::from(": ping\n\n");
     for text in ["", "Hel", "lo", " wörld"] {
         let event = json!({"object": "chat.completion.chunk", "model": "m", "choices": [{"delta": {"content": text}}], "usage": null});
-        body += &format!("data: {event}\n\n");
+        body.extend(["data: ", &event.to_string(), "\n\n"]);
     }
     let without = read(Framing::EventStream, &body);
     assert_eq!((without.tokens, without.counted_output), (None, 3));

@@ -1,4 +1,4 @@
-//! Whole numbers in requests.
+//! Numbers in requests.
 
 /// Numbers that are longer are treated as the greatest.
 const MAX_LENGTH: usize = 64;
@@ -45,4 +45,30 @@ impl WholeNumber {
     pub(super) fn uncertain(self) -> Self {
         if let Self::Plain(value) = self { Self::Uncertain(value) } else { self }
     }
+}
+
+/// Whether this is a literal or number of JSON (RFC 8259 §6).
+pub(super) fn is_json(token: &[u8]) -> bool {
+    let digits = |text: &[u8]| text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    if matches!(token, b"true" | b"false" | b"null") {
+        return true;
+    }
+    let rest = token.strip_prefix(b"-").unwrap_or(token);
+    let whole = digits(rest);
+    if whole == 0 || (whole > 1 && rest[0] == b'0') {
+        return false;
+    }
+    let mut rest = &rest[whole..];
+    if let Some(fraction) = rest.strip_prefix(b".") {
+        let decimals = digits(fraction);
+        if decimals == 0 {
+            return false;
+        }
+        rest = &fraction[decimals..];
+    }
+    let Some(exponent) = rest.strip_prefix(b"e").or_else(|| rest.strip_prefix(b"E")) else {
+        return rest.is_empty();
+    };
+    let exponent = exponent.strip_prefix(b"-").or_else(|| exponent.strip_prefix(b"+")).unwrap_or(exponent);
+    !exponent.is_empty() && digits(exponent) == exponent.len()
 }

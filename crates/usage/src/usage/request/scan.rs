@@ -2,7 +2,7 @@
 
 use super::media::{Media, is_base64, is_data_url, is_media_type};
 use super::names::Name;
-use super::number::WholeNumber;
+use super::number::{WholeNumber, is_json};
 use super::stream_options::StreamOptions;
 use super::{RequestFacts, text};
 
@@ -374,30 +374,4 @@ impl Context {
             if matches!(self.place, Place::Prompt | Place::Input) { self.place } else { Place::Other };
         Self { place, depth: self.depth + 1, ..self }
     }
-}
-
-/// Whether this is a literal or number of JSON (RFC 8259 §6).
-fn is_json(token: &[u8]) -> bool {
-    let digits = |text: &[u8]| text.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    if matches!(token, b"true" | b"false" | b"null") {
-        return true;
-    }
-    let rest = token.strip_prefix(b"-").unwrap_or(token);
-    let whole = digits(rest);
-    if whole == 0 || (whole > 1 && rest[0] == b'0') {
-        return false;
-    }
-    let mut rest = &rest[whole..];
-    if let Some(fraction) = rest.strip_prefix(b".") {
-        let decimals = digits(fraction);
-        if decimals == 0 {
-            return false;
-        }
-        rest = &fraction[decimals..];
-    }
-    let Some(exponent) = rest.strip_prefix(b"e").or_else(|| rest.strip_prefix(b"E")) else {
-        return rest.is_empty();
-    };
-    let exponent = exponent.strip_prefix(b"-").or_else(|| exponent.strip_prefix(b"+")).unwrap_or(exponent);
-    !exponent.is_empty() && digits(exponent) == exponent.len()
 }

@@ -1,9 +1,11 @@
 use std::fmt::Write as _;
 
-use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+
+mod insertion;
+mod properties;
 
 fn facts(body: &str) -> RequestFacts {
     RequestFacts::read(body.as_bytes()).unwrap_or_else(|| panic!("{body}"))
@@ -341,147 +343,7 @@ fn hostile_bodies_take_linear_time() {
 }
 
 #[test]
-fn the_request_for_usage_is_inserted_alone() {
-    for (body, expected) in [
-        ("{}", r#"{"stream_options":{"include_usage":true}}"#),
-        ("{ }", r#"{ "stream_options":{"include_usage":true}}"#),
-        (r#"{"stream":true}"#, r#"{"stream_options":{"include_usage":true},"stream":true}"#),
-        (
-            "{\n  \"stream\": true\n}\n",
-            "{\n  \"stream_options\":{\"include_usage\":true},\"stream\": true\n}\n",
-        ),
-        (r#"{"stream_options":{}}"#, r#"{"stream_options":{"include_usage":true}}"#),
-        (r#"{"a":1, "stream_options" : {  } }"#, r#"{"a":1, "stream_options" : {"include_usage":true  } }"#),
-        (r#"{"stream_options":{"x":1},"b":2}"#, r#"{"stream_options":{"include_usage":true,"x":1},"b":2}"#),
-        (
-            r#"{"a":{"stream_options":1}}"#,
-            r#"{"stream_options":{"include_usage":true},"a":{"stream_options":1}}"#,
-        ),
-    ] {
-        let inserted = with_stream_usage(body.as_bytes()).unwrap_or_else(|| panic!("{body}"));
-        assert_eq!(String::from_utf8(inserted.clone()).unwrap(), expected);
-        let value: Value = serde_json::from_slice(&inserted).unwrap();
-        assert_eq!(value["stream_options"]["include_usage"], true);
-        assert_eq!(with_stream_usage(&inserted), None, "not twice");
-    }
-}
-
-#[test]
-fn an_explicit_or_unclear_value_is_left_alone() {
-    for body in [
-        "",
-        "[]",
-        "{",
-        r#"{"stream_options":{"include_usage":false}}"#,
-        r#"{"stream_options":{"include_usage":null}}"#,
-        r#"{"stream_options":{"include_usage":true}}"#,
-        r#"{"stream_options":null}"#,
-        r#"{"stream_options":[]}"#,
-        r#"{"stream_options":[{}]}"#,
-        r#"{"stream_options":"x"}"#,
-        r#"{"stream_options":{},"stream_options":{}}"#,
-        r#"{"stream\u005foptions":{}}"#,
-        r#"{"Stream_Options":{}}"#,
-        r#"{"streamOptions":{}}"#,
-        r#"{"stream_options":{"Include_Usage":false}}"#,
-        r#"{"a":NaN}"#,
-        r#"{"a":01}"#,
-        r#"{"a":1} x"#,
-        r#"{"a":1}{}"#,
-    ] {
-        assert_eq!(with_stream_usage(body.as_bytes()), None, "{body}");
-    }
-}
-
-#[test]
 fn the_estimate_by_length_is_rounded_up() {
     let tokens = RequestFacts::by_length(4097, &EstimateRules::default());
     assert_eq!((tokens.input, tokens.output), (1025, 1024));
-}
-
-fn value() -> impl Strategy<Value = Value> {
-    let name = prop_oneof![
-        Just("max_tokens".to_owned()),
-        Just("n".to_owned()),
-        Just("data".to_owned()),
-        Just("content".to_owned()),
-        Just("stream_options".to_owned()),
-        Just("options".to_owned()),
-        ".{0,8}",
-    ];
-    let leaf = prop_oneof![
-        Just(Value::Null),
-        any::<bool>().prop_map(Value::from),
-        any::<i64>().prop_map(Value::from),
-        any::<i16>().prop_map(|it| Value::from(f64::from(it) / 4.0)),
-        ".{0,20}".prop_map(Value::from),
-        "[A-Za-z0-9+/]{4,12}".prop_map(Value::from),
-    ];
-    leaf.prop_recursive(4, 40, 6, move |inner| {
-        prop_oneof![
-            proptest::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
-            proptest::collection::btree_map(name.clone(), inner, 0..6)
-                .prop_map(|members| Value::Object(members.into_iter().collect())),
-        ]
-    })
-}
-
-/// Bytes of the JSON text of a value, with the text of its strings in place of their escapes.
-fn text_length(value: &Value) -> u64 {
-    let between = |length: usize| (2 + length.saturating_sub(1)) as u64;
-    match value {
-        Value::String(text) => 2 + text.len() as u64,
-        Value::Array(elements) => between(elements.len()) + elements.iter().map(text_length).sum::<u64>(),
-        Value::Object(members) => {
-            let member = |(name, value): (&String, &Value)| 3 + name.len() as u64 + text_length(value);
-            between(members.len()) + members.iter().map(member).sum::<u64>()
-        }
-        other => other.to_string().len() as u64,
-    }
-}
-
-proptest! {
-    #[test]
-    fn bodies_are_read_as_a_whole_parser_reads_them(body in value(), pretty in any::<bool>()) {
-        let text = if pretty { serde_json::to_vec_pretty(&body) } else { serde_json::to_vec(&body) }.unwrap();
-        let facts = RequestFacts::read(&text);
-        prop_assert_eq!(facts.is_some(), body.is_object());
-        let Some(facts) = facts else { return Ok(()) };
-        let maximum = body["max_tokens"].as_u64().filter(|it| *it > 0);
-        prop_assert_eq!(facts.max_output, maximum.map(|it| it.saturating_mul(facts.choices)));
-        if facts.media.count() == 0 {
-            prop_assert_eq!(facts.text_bytes, text_length(&body));
-        }
-        if let Some(inserted) = with_stream_usage(&text) {
-            let mut expected = body.clone();
-            expected["stream_options"]["include_usage"] = true.into();
-            prop_assert_eq!(serde_json::from_slice::<Value>(&inserted).unwrap(), expected);
-        }
-    }
-
-    #[test]
-    fn any_bytes_are_read_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-        let _ = RequestFacts::read(&bytes).map(|facts| facts.estimate(&EstimateRules::default()));
-        let _ = with_stream_usage(&bytes);
-    }
-
-    #[test]
-    fn any_tokens_of_json_are_read_without_panic(
-        tokens in proptest::collection::vec(
-            proptest::sample::select(vec![
-                "{", "}", "[", "]", ",", ":", "\"", "\\", "\\u12", "\\ud83d", "\"a\"", "\"stream_options\"", "\"data\"", "\"AAAA\"",
-                "\"max_tokens\"", "1", "-", "e9", "true", " ", "\"model\"", "\"prompt\"",
-            ]),
-            0..40,
-        ),
-    ) {
-        let text = format!("{{{}", tokens.concat());
-        if let Some(inserted) = with_stream_usage(text.as_bytes()) {
-            prop_assert!(RequestFacts::read(&inserted).is_some());
-            if serde_json::from_str::<Value>(&text).is_ok() {
-                prop_assert!(serde_json::from_slice::<Value>(&inserted).is_ok());
-            }
-        }
-        let _ = RequestFacts::read(text.as_bytes()).map(|facts| facts.estimate(&EstimateRules::default()));
-    }
 }

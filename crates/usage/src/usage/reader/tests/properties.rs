@@ -107,8 +107,9 @@ proptest! {
     #[test]
     fn streams_are_read_as_their_documents(documents in proptest::collection::vec(document(), 0..5), length in 1..30usize) {
         let documents: Vec<Json> = documents.into_iter().filter(Json::is_object).collect();
-        let lines: String = documents.iter().map(|it| format!("{it}\n")).collect();
-        let events: String = documents.iter().map(|it| format!("event: x\r\ndata: {it}\r\n\r\n")).collect();
+        let documents_as = |start: &str, end: &str| documents.iter().flat_map(|it| [start.to_owned(), it.to_string(), end.to_owned()]).collect::<String>();
+        let lines = documents_as("", "\n");
+        let events = documents_as("event: x\r\ndata: ", "\r\n\r\n");
         let pointers = &POINTERS[..4];
         let lines = in_parts(Framing::Lines, lines.as_bytes(), length, pointers);
         let events = in_parts(Framing::EventStream, events.as_bytes(), length, pointers);
