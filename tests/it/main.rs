@@ -61,6 +61,7 @@ mod config {
     mod loading;
     mod reference;
     mod secrets;
+    mod settled_costs;
 }
 /// Consumers: credentials, tiers, the file of consumers, and what upstreams learn.
 mod consumers {
