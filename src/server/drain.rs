@@ -138,7 +138,12 @@ impl ConnectionTracker {
 
     /// The budget for the heads of its requests.
     pub fn head_budget(&self) -> HeadBudget {
-        HeadBudget::new(self.status.client_heads())
+        HeadBudget::new(self.status.client_memory().map(|memory| Arc::clone(&memory.heads)))
+    }
+
+    /// The bodies of its client that are read for estimates, unless it is a trusted proxy.
+    pub fn client_bodies(&self) -> Option<Arc<ClientBodies>> {
+        self.status.client_memory().map(|memory| Arc::clone(&memory.bodies))
     }
 
     /// Ready when the connections start to drain.
