@@ -22,9 +22,9 @@ use http_body_util::BodyExt as _;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
 
-pub(crate) use self::budget::ClientBodies;
 pub use self::budget::BufferBudget;
 use self::budget::BufferReservation;
+pub(crate) use self::budget::ClientBodies;
 pub use self::byte_count::ByteCount;
 pub use self::channel::{BodyReceiver, BodySender, Demand, body_channel};
 pub use self::error::{BodyError, PolledFrame};

@@ -31,7 +31,7 @@ pub use log::{
 pub use metrics::{GaugeValues, Metrics, MetricsFormat, StoreValues};
 pub use outcome::{
     ChargeBack, DecisionSource, GrantEvent, GrantValues, Interface, LimitOutcome, SettledOutcome,
-    StoreRequest, UnknownCost, Verdict,
+    StoreRequest, Verdict,
 };
 pub use top::{
     Counter, KeyConsumer, KeyEvent, KeyHistory, KeyLabel, KeySlot, Sketch, Summary, TopBy, TopKeys,

@@ -13,6 +13,7 @@ use super::connection_limiter::ConnectionStatus;
 use super::head_budget::HeadBudget;
 use super::refusal_pacer::RefusalPacer;
 use super::start_queue::{StartQueue, Starter};
+use crate::body::ClientBodies;
 use crate::proxy::Proxy;
 
 /// How long an idle connection stays open when the server starts to drain, so that a request that is already in transit

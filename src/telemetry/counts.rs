@@ -16,7 +16,7 @@ use http::StatusCode;
 use super::histogram::{BucketExemplars, DurationSums, Durations, Exemplar, Exemplars, SizeSums, Sizes};
 use super::outcome::{
     DECISION_CELLS, DecisionSource, INTERFACE_CELLS, Interface, LimitOutcome, SettledOutcome, StoreRequest,
-    UnknownCost, Verdict,
+    Verdict,
 };
 use super::trace::TraceId;
 use crate::id_vec::IdVec;
@@ -65,7 +65,7 @@ pub(super) struct LimitCounters {
 #[repr(align(128))]
 struct SettlementCounters {
     units: Counters<{ SettledOutcome::COUNT }>,
-    unknown: Counters<{ UnknownCost::COUNT }>,
+    unknown: Counters<{ Unknown::ALL.len() }>,
 }
 
 /// One worker's counters of a route.
@@ -99,8 +99,8 @@ pub(super) type LimitSums = [u64; DECISION_CELLS];
 pub(super) struct SettlementSums {
     /// Units, in the order of [`SettledOutcome`].
     pub units: [u64; SettledOutcome::COUNT],
-    /// Responses of unknown cost, in the order of [`UnknownCost`].
-    pub unknown: [u64; UnknownCost::COUNT],
+    /// Responses of unknown cost, in the order of [`Unknown`].
+    pub unknown: [u64; Unknown::ALL.len()],
 }
 
 /// The sums of a route's counters.
@@ -154,7 +154,7 @@ impl Counts {
     /// Counts a response whose cost is unknown, so that what was reserved for it stays charged.
     pub fn record_settle_unknown(&self, limit: PolicyId, reason: Unknown) {
         if let Some(limit) = self.limits.get(limit) {
-            limit.settlement.get().unknown.add(UnknownCost::from(reason) as usize, 1);
+            limit.settlement.get().unknown.add(reason as usize, 1);
         }
     }
 

@@ -2,7 +2,6 @@
 //! granted units.
 
 use crate::limit::{Decision, DenyReason, Policy};
-use crate::usage::Unknown;
 
 /// The outcome of one limit for one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,49 +185,6 @@ impl SettledOutcome {
         (Self::Refunded, "refunded"),
         (Self::Extra, "extra"),
         (Self::Cut, "cut"),
-    ];
-}
-
-/// Why the cost of a response is unknown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UnknownCost {
-    /// Its content encoding can't be decoded.
-    Encoding,
-    /// Its content type has no cost.
-    Type,
-    /// It does not tell the cost.
-    Absent,
-    /// What it tells is no cost, or contradicts itself.
-    Malformed,
-}
-
-impl From<Unknown> for UnknownCost {
-    fn from(reason: Unknown) -> Self {
-        match reason {
-            Unknown::Encoding => Self::Encoding,
-            Unknown::Type => Self::Type,
-            Unknown::Absent => Self::Absent,
-            Unknown::Malformed => Self::Malformed,
-        }
-    }
-}
-
-impl UnknownCost {
-    /// The number of variants.
-    pub(super) const COUNT: usize = Self::ALL.len();
-
-    /// The reason in metrics and logs, such as `absent`.
-    #[must_use]
-    pub fn label(self) -> &'static str {
-        Self::ALL[self as usize].1
-    }
-
-    /// Every variant with its label, in the order of the type.
-    pub(super) const ALL: [(Self, &'static str); 4] = [
-        (Self::Encoding, "encoding"),
-        (Self::Type, "type"),
-        (Self::Absent, "absent"),
-        (Self::Malformed, "malformed"),
     ];
 }
 

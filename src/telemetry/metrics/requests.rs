@@ -7,8 +7,9 @@ use super::scrape::Scrape;
 use crate::telemetry::counts::{CLASSES, LimitSums, RouteSums};
 use crate::telemetry::histogram::DURATION_BUCKETS;
 use crate::telemetry::outcome::{
-    DecisionSource, GrantEvent, Interface, LimitOutcome, SettledOutcome, UnknownCost, Verdict,
+    DecisionSource, GrantEvent, Interface, LimitOutcome, SettledOutcome, Verdict,
 };
+use crate::usage::Unknown;
 
 /// Writes the requests by interface: those of the proxy, or that of the library.
 pub(super) fn write_interfaces(
@@ -136,7 +137,7 @@ fn write_settlements(scrape: &Scrape<'_>, out: &mut Exposition<impl Write>) -> i
     let help = "Responses whose cost is unknown, so that what was reserved stays charged, by the reason.";
     out.start(MetricKind::Counter, "tidegate_settle_unknown_total", help)?;
     scrape.registry.each_settlement(|limit, sums| {
-        for ((_, reason), count) in UnknownCost::ALL.iter().zip(sums.unknown) {
+        for ((_, reason), count) in Unknown::ALL.iter().zip(sums.unknown) {
             if settles(limit) || count > 0 {
                 out.series(&[("limit", limit), ("reason", reason)], count)?;
             }

@@ -9,9 +9,10 @@ use crate::limit::{Ahead, PolicyId, Quota, Rate};
 use crate::telemetry::{
     AcmeValues, AttemptOutcome, DecisionSource, GrantValues, Handshake, HandshakeFailure, Interface,
     LimitOutcome, ListenerCounts, ListenerValues, ServerValues, SettledOutcome, StoreRequest, TraceId,
-    UnknownCost, UpstreamEvent, UpstreamValues, Verdict,
+    UpstreamEvent, UpstreamValues, Verdict,
 };
 use crate::time::Micros;
+use crate::usage::Unknown;
 
 fn policy(name: &str) -> Policy {
     Policy::new(name, Quota::token_bucket(Rate::new(5, Micros::SECOND).unwrap(), 5).unwrap())
@@ -241,7 +242,7 @@ fn limits_that_settle_costs_have_series_of_their_own() {
     let counts = metrics.counts(0, &policies, std::iter::empty());
     counts.record_settled(PolicyId(1), SettledOutcome::Reserved, 40);
     counts.record_settled(PolicyId(1), SettledOutcome::Extra, 3);
-    counts.record_settle_unknown(PolicyId(1), UnknownCost::Malformed);
+    counts.record_settle_unknown(PolicyId(1), Unknown::Malformed);
     let text = text(&metrics, MetricsFormat::OpenMetrics, &GaugeValues::default(), &policies);
     let settled: Vec<&str> = text.lines().filter(|line| line.starts_with("tidegate_settle")).collect();
     let units = |outcome, units| {

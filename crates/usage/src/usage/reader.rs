@@ -84,6 +84,22 @@ pub enum Unknown {
     Malformed,
 }
 
+impl Unknown {
+    /// Every reason with its label in metrics and logs, in the order of the type.
+    pub const ALL: [(Self, &'static str); 4] = [
+        (Self::Encoding, "encoding"),
+        (Self::Type, "type"),
+        (Self::Absent, "absent"),
+        (Self::Malformed, "malformed"),
+    ];
+
+    /// The reason in metrics and logs, such as `absent`.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
+}
+
 /// Reads a response while it passes, in bounded memory.
 ///
 /// Reads leniently where that changes no number: invalid UTF-8 and control characters in strings are not noticed. Names with escapes,
