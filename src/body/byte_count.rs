@@ -14,7 +14,8 @@ impl ByteCount {
         self.0.load(Ordering::Relaxed)
     }
 
-    pub(super) fn add(&self, bytes: u64) {
+    /// Adds bytes.
+    pub fn add(&self, bytes: u64) {
         self.0.fetch_add(bytes, Ordering::Relaxed);
     }
 }

@@ -1,5 +1,6 @@
 //! What is recorded of a request for operators: its entry of the access log, and its trace.
 
+use std::cell::Cell;
 use std::task::Poll;
 
 use http::StatusCode;
@@ -162,6 +163,7 @@ impl RequestRecord {
 
     /// Where the attempts to forward the request are recorded.
     pub fn attempts<'a>(&'a mut self, delivery: Option<&'a mut Delivery>) -> AttemptLog<'a> {
+        let delivery = delivery.map(Cell::from_mut);
         let Some(Recorders { log, trace, .. }) = self.0.as_deref_mut() else {
             return AttemptLog { delivery, ..AttemptLog::default() };
         };

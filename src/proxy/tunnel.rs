@@ -40,6 +40,8 @@ struct TunnelRecord {
     request: RequestRecord,
     /// Bytes that have been read from the server.
     bytes: Cell<u64>,
+    /// Bytes that have been read from the client.
+    from_client: Cell<u64>,
     /// The limits that the tunnel settles.
     pending: Option<Box<Pending>>,
 }
@@ -59,7 +61,8 @@ pub(super) fn start(
     request: RequestRecord,
     connect_stream: Option<OnUpgrade>,
 ) -> Option<Box<Tunnel>> {
-    let record = TunnelRecord { request, bytes: Cell::new(0), pending: pending.map(Box::new) };
+    let (bytes, from_client) = (Cell::new(0), Cell::new(0));
+    let record = TunnelRecord { request, bytes, from_client, pending: pending.map(Box::new) };
     let tunnel = Tunnel { server, timeout, record };
     let Some(stream) = connect_stream else { return Some(Box::new(tunnel)) };
     tokio::task::spawn_local(async move {
@@ -74,8 +77,9 @@ impl Tunnel {
     /// Forwards bytes until both sides have ended, one of them fails, or both are idle for too long. The end of one side
     /// is forwarded; the other may still send.
     pub async fn run(mut self, client: impl AsyncRead + AsyncWrite + Unpin) {
-        let (last_read, from_client) = (Cell::new(monotonic()), Cell::new(0));
-        let mut client = CountedStream { stream: client, read: &from_client, last_read: &last_read };
+        let last_read = Cell::new(monotonic());
+        let mut client =
+            CountedStream { stream: client, read: &self.record.from_client, last_read: &last_read };
         let mut server =
             CountedStream { stream: &mut self.server, read: &self.record.bytes, last_read: &last_read };
         let mut timer = LazyTimer::default();
@@ -91,7 +95,7 @@ impl Tunnel {
 impl Drop for TunnelRecord {
     fn drop(&mut self) {
         if let Some(pending) = &mut self.pending {
-            pending.settle_tunnel(self.bytes.get());
+            pending.settle_tunnel(self.from_client.get(), self.bytes.get());
             self.request.add_costs(&pending.charged());
         }
         self.request.finish_tunnel(self.bytes.get());

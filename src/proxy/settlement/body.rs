@@ -7,7 +7,7 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 
 use super::cost::End;
-use super::observer::Observer;
+use super::observer::{MAX_UNREAD, Observer};
 use super::open_response::OpenResponse;
 use super::pending::{LimitCost, Pending};
 use super::step::Steps;
@@ -32,6 +32,8 @@ pub(in crate::proxy) struct SettledBody {
     is_written: bool,
     /// The steps that take more units, if a limit stops streams.
     steps: Option<Steps>,
+    /// Bytes that were passed on since it was last checked whether a step is due; 0 without steps.
+    unchecked: usize,
     /// Whether the exchange with the server was cancelled.
     is_cancelled: bool,
     /// Whether the status of a gRPC call may be in the trailers: then they are held until the units are settled.
@@ -73,6 +75,7 @@ impl SettledBody {
             state: State::Passing,
             is_written: false,
             steps: stops.then(Steps::default),
+            unchecked: 0,
             is_cancelled: false,
             awaits_grpc_status,
         }
@@ -139,14 +142,16 @@ impl SettledBody {
         Poll::Pending
     }
 
+    /// Whether something is to be done once what was passed on has been written.
     fn has_unread(&self) -> bool {
-        self.response.as_ref().is_some_and(|response| response.observer.has_unread())
+        self.unchecked > 0 || self.response.as_ref().is_some_and(|response| response.observer.has_unread())
     }
 
     /// Reads what was passed on, and takes more units if it has cost more than was taken.
     fn read(&mut self) {
         let Some(response) = &mut self.response else { return };
         response.observer.read();
+        self.unchecked = 0;
         if let Some(steps) = self.steps.as_mut().filter(|_| matches!(self.state, State::Passing)) {
             steps.start(response);
         }
@@ -173,7 +178,8 @@ impl SettledBody {
 
     /// The next part of the server.
     fn poll_passing(&mut self, cx: &mut Context<'_>) -> PolledFrame {
-        if self.response.as_ref().is_some_and(|response| response.observer.is_full()) {
+        let is_full = self.response.as_ref().is_some_and(|response| response.observer.is_full());
+        if is_full || self.unchecked >= MAX_UNREAD {
             return self.wait_for_write(cx);
         }
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
@@ -183,6 +189,7 @@ impl SettledBody {
             Poll::Ready(Some(Ok(frame))) if frame.is_data() => {
                 if let (Some(response), Some(data)) = (&mut self.response, frame.data_ref()) {
                     response.add(data);
+                    self.unchecked += if self.steps.is_some() { data.len() } else { 0 };
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
@@ -268,7 +275,7 @@ impl SettledBody {
     fn stop(&mut self, dialect: Option<Dialect>) -> PolledFrame {
         self.state = State::Ended;
         let Some(response) = &mut self.response else { return Poll::Ready(None) };
-        let sequence = 0;
+        let sequence = response.observer.so_far().map_or(0, |observed| observed.next_sequence);
         response.settle(End::Early);
         if let Some(body) = self.body.take() {
             body.cancel();

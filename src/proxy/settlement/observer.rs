@@ -11,7 +11,7 @@ use crate::http1::names::{CONTENT_ENCODING, CONTENT_TYPE};
 use crate::usage::{Dialect, Framing, Observed, Unknown, UsageReader};
 
 /// The most bytes that are passed on before they are read.
-const MAX_UNREAD: usize = 64 * 1024;
+pub(super) const MAX_UNREAD: usize = 64 * 1024;
 
 /// Reads a body after its bytes have been passed on.
 pub(super) struct Observer {

@@ -171,7 +171,7 @@ impl Pending {
         let Some(reservation) = self.reservation.take() else { return LimitStatuses::new() };
         let (statuses, rest) = reservation.respond(self.status, &self.known()).await;
         self.responded(rest);
-        self.report_unknown();
+        self.report();
         statuses
     }
 
@@ -233,12 +233,13 @@ impl Pending {
             }
         }
         self.finish(reservation);
-        self.report_unknown();
+        self.report();
     }
 
-    /// Settles the limits at the end of a tunnel, over which the server has sent this many bytes. They have a cost by bytes and
-    /// time alone.
-    pub fn settle_tunnel(&mut self, bytes: u64) {
+    /// Settles the limits at the end of a tunnel, over which the client and the server have sent so many bytes. They have a cost
+    /// by bytes and time alone.
+    pub fn settle_tunnel(&mut self, from_client: u64, bytes: u64) {
+        self.request.usage.received.add(from_client);
         let observed = Err(Unknown::Type);
         self.settle(&Seen { end: End::Early, observed, is_stream: false, bytes, trailers: None });
     }
@@ -266,15 +267,22 @@ impl Pending {
         }
     }
 
-    /// Counts the costs that turn out to be unknown, and warns of them.
-    fn report_unknown(&mut self) {
+    /// Counts the costs that turn out to be unknown, and warns of them and of costs that were cut.
+    fn report(&mut self) {
         let gate = &self.snapshot.gate;
-        for limit in self.limits.iter_mut().filter(|limit| limit.is_charged) {
-            let Some(reason) = limit.unknown.take() else { continue };
+        let route = (self.route, self.route.map_or("", |route| &*gate.routes.get(route).name));
+        for limit in &mut self.limits {
             let own = gate.limit_of(limit.policy);
-            self.counts.record_settle_unknown(own, reason);
-            let route = self.route.map_or("", |route| &*gate.routes.get(route).name);
-            self.warnings.warn((self.route, route), &gate.limits.policies[own].name, reason);
+            let policy = &gate.limits.policies[own];
+            if let Some(reason) = limit.unknown.take().filter(|_| limit.is_charged) {
+                self.counts.record_settle_unknown(own, reason);
+                self.warnings.warn_unknown(route, &policy.name, reason);
+            }
+            if let (Some(known), Some(charged)) = (limit.known, limit.charged)
+                && charged < known
+            {
+                self.warnings.warn_cut(route, &policy.name, charged);
+            }
         }
     }
 

@@ -38,7 +38,7 @@ pub(super) struct Step {
 impl Steps {
     /// Starts a step if the response has cost so much more than was taken that one is due.
     pub fn start(&mut self, response: &mut OpenResponse) {
-        if self.step.is_some() || !response.observer.is_stream() {
+        if self.step.is_some() {
             return;
         }
         let more: More = (0..response.pending.limits.len())
