@@ -15,6 +15,8 @@ use crate::limit::{Algorithm, Policy};
 
 const FORM: &str = "a cost is a number, comes from a header, \"header:x-cost\", or is decided by the response: \"llm_tokens\", or a \
      table such as { reserve = 1, settle = \"header:x-cost\" }";
+/// The highest value that counts of a header.
+const DEFAULT_MAX: u64 = 100;
 /// The cost of a request to a language model.
 const LLM_TOKENS: &str = "llm_tokens";
 
@@ -78,7 +80,8 @@ fn settled_form<'a>(
 
 /// Reads a cost that is known when a request arrives.
 fn known_cost<'a>(table: &Table<'a, LimitKeys>, item: Option<Item<'a>>) -> Option<ReadCost<'a>> {
-    let (max_item, max) = (table.cost_max().given(), table.cost_max().read());
+    let max_item = table.cost_max().given();
+    let max = max_item.map_or(Some(DEFAULT_MAX), |item| table.cost_max().value(item));
     let Some(header) = item.filter(|item| item.is_string()) else {
         let cost = fixed(table, table.cost().item());
         if let Some(max) = max_item {
