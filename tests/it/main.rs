@@ -196,6 +196,7 @@ mod limits {
     mod deny_status;
     mod head_first;
     mod keys;
+    mod llm_clients;
     mod overrides;
     mod own_limits;
     mod quotas;
