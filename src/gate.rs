@@ -37,6 +37,7 @@ mod rules;
 mod settled_cost;
 mod subject;
 mod table;
+mod usage_rules;
 mod value_pattern;
 
 use std::sync::Arc;
@@ -78,6 +79,7 @@ pub use rules::{KeyRule, Match, Rules};
 pub use settled_cost::{CostBasis, CostSource, LlmCost, ReserveTerm, SettledCost, StreamUsage};
 pub use subject::{RecordedParts, Subject};
 pub use table::{RouteId, RouteTable};
+pub use usage_rules::UsageRules;
 pub use value_pattern::{ValueCondition, ValuePattern, header_ignores_case};
 
 use crate::consumers::ConsumerError;
@@ -199,7 +201,6 @@ impl Gate {
             matched,
             client: location.address,
             body,
-            usage: None,
             is_partial,
             charges,
             exempt,

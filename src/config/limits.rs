@@ -42,7 +42,9 @@ use super::rate::is_rate;
 use super::reader::Reader;
 use super::report::Problem;
 use super::table::{AnyTable, Name, Table, in_order};
-use crate::gate::{BodyField, Cost, KeyPart, KeyRule, KeySpec, LimitRule, Networks, Rules, Tiers, Trust};
+use crate::gate::{
+    BodyField, Cost, KeyPart, KeyRule, KeySpec, LimitRule, Networks, Rules, Tiers, Trust, UsageRules,
+};
 use crate::id_vec::IdVec;
 use crate::limit::{Algorithm, Policy, PolicyId, Quota, Soft};
 use crate::limiter::OnStoreFailure;
@@ -162,6 +164,12 @@ impl ReadLimits {
             }
         }
         fields.into()
+    }
+
+    /// What these limits read of bodies for costs that responses settle.
+    pub fn usage_rules(&self, ids: &[PolicyId]) -> Option<UsageRules> {
+        let rules = ids.iter().filter_map(|id| Some(&self.get(*id)?.rule.cost));
+        UsageRules::of(rules.filter_map(Cost::settled))
     }
 
     /// The policies of all limits, if all of them are valid.

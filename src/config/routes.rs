@@ -110,7 +110,11 @@ fn route(number: usize, item: Item<'_>, names: &mut RouteNames<'_>) -> Option<Re
     table.close();
     let (conditions, limits) = (conditions?, limits?);
     let action = action?;
-    let awaits = Awaited::new(names.limits.body_fields(&limits), action.target.awaited_headers());
+    let awaits = Awaited {
+        body_fields: names.limits.body_fields(&limits),
+        authorization: action.target.awaited_headers(),
+        usage: names.limits.usage_rules(&limits),
+    };
     let route = Route {
         name: name.ok()?.unwrap_or_else(|| number.to_string()).into(),
         listener: conditions.listener,
@@ -129,7 +133,7 @@ fn route(number: usize, item: Item<'_>, names: &mut RouteNames<'_>) -> Option<Re
         max_body: max_body.ok()?.map(|most| most as u64),
         access: access?,
         token: token.ok()?,
-        awaits,
+        awaits: awaits.boxed(),
     };
     let action = RouteAction { deny_status: deny_status.ok()?, ..action };
     Some(ReadRoute { route, action, cors: cors?, span, name_span, slash_span, upgrades_span })

@@ -162,8 +162,8 @@ impl LimitRule {
     /// a header.
     pub(super) fn awaits(&self, subject: &Subject<'_>) -> bool {
         let tiers_by = self.tiers.as_ref().map(|tiers| &tiers.by);
-        let is_cost_awaited = matches!(&self.cost, Cost::Header { name, .. } if subject.awaits_header(name));
-        is_cost_awaited || self.key.parts.iter().chain(tiers_by).any(|part| part.is_awaited(subject))
+        self.cost.headers().any(|name| subject.awaits_header(name))
+            || self.key.parts.iter().chain(tiers_by).any(|part| part.is_awaited(subject))
     }
 
     /// Whether a request is blocked, also if its body or consumer is read later: by its client's address, or by the first part of its key.
@@ -179,6 +179,9 @@ impl LimitRule {
             return Err(RequestError::DifferingHeader(header.clone()));
         }
         let Some(body) = subject.body else { return Ok(()) };
+        if self.cost.settled().is_some_and(|cost| cost.lacks_stream_usage(body)) {
+            return Err(RequestError::NoStreamUsage);
+        }
         for part in &self.key.parts {
             let KeyPart::Body(field) = part else { continue };
             match body.values(field) {
@@ -204,14 +207,25 @@ impl LimitRule {
             _ => None,
         };
         let in_key = self.key.parts.iter().find_map(in_part);
-        in_key.or_else(|| self.tiers.as_ref().and_then(|tiers| in_part(&tiers.by))).or(match &self.cost {
-            Cost::Header { name, .. } if differs(name) => Some(name),
-            _ => None,
-        })
+        in_key
+            .or_else(|| self.tiers.as_ref().and_then(|tiers| in_part(&tiers.by)))
+            .or_else(|| self.cost.headers().find(|name| differs(name)))
     }
 }
 
 impl Cost {
+    /// How the response settles it, if it does.
+    #[must_use]
+    pub fn settled(&self) -> Option<&SettledCost> {
+        if let Self::Settled(cost) = self { Some(cost) } else { None }
+    }
+
+    /// The headers of a request that it is read from.
+    fn headers(&self) -> impl Iterator<Item = &HeaderName> {
+        let own = if let Self::Header { name, .. } = self { Some(name) } else { None };
+        own.into_iter().chain(self.settled().into_iter().flat_map(SettledCost::request_headers))
+    }
+
     /// The cost of a request. `is_trusted` says whether the peer's headers count; it is called only if a header matters.
     pub(super) fn of(&self, subject: &Subject<'_>, is_trusted: impl FnOnce() -> bool) -> u64 {
         match self {

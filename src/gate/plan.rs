@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use smallvec::SmallVec;
 
@@ -12,7 +11,6 @@ use super::descriptor::DescriptorRule;
 use super::error::MissingPart;
 use super::path::NormalPath;
 use super::query::Query;
-use super::request_usage::RequestUsage;
 use super::subject::{RecordedParts, Subject};
 use super::table::RouteId;
 use crate::consumers::ConsumerError;
@@ -41,8 +39,6 @@ pub struct RequestPlan<'a> {
     pub client: IpAddr,
     /// The fields of the body that the limits name, if it was read.
     pub body: Option<&'a BodyFields>,
-    /// What the request says about its cost, if its route has a limit that its response settles; none in a partial plan.
-    pub usage: Option<Arc<RequestUsage>>,
     /// Whether the request has to be planned again when more is known: its consumer from Redis, its body, or the decision of an
     /// authorization server.
     pub is_partial: bool,

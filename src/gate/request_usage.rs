@@ -6,9 +6,8 @@ use crate::http1::names::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use crate::http1::{RequestHead, parse_decimal_saturating};
 use crate::usage::{EstimateRules, RequestFacts, Tokens};
 
-/// What the head and the body of a request say about its cost. The plan of each request has it whose route has a limit that its
-/// response settles (`RequestPlan::usage`), and hands it on to the response: a stream that does not report its usage is charged
-/// the estimate of the input, and a response that names no model has the price of the model that the request names.
+/// What the head and the body of a request say about its cost. It is handed on to the response: a stream that does not report its
+/// usage is charged the estimate of the input, and a response that names no model has the price of the model that the request names.
 #[derive(Clone, Debug, Default)]
 pub struct RequestUsage {
     /// What the JSON body says; none without a body, and for one that was not read or is no JSON object.
@@ -18,7 +17,7 @@ pub struct RequestUsage {
     /// How many bytes of the body have arrived since the request was forwarded: all of them once it has passed.
     pub received: ByteCount,
     /// The greatest number at each pointer of the body.
-    numbers: Vec<(JsonPointer, u64)>,
+    pub(super) numbers: Vec<(JsonPointer, u64)>,
 }
 
 /// The length of the body of a request.
@@ -45,6 +44,12 @@ impl RequestUsage {
             None => BodyLength::None,
         };
         Self { length, ..Self::default() }
+    }
+
+    /// What a request says whose body of this length is not read.
+    #[must_use]
+    pub fn of_length(bytes: u64) -> Self {
+        Self { length: BodyLength::of(bytes), ..Self::default() }
     }
 
     /// Whether the request has a body.
@@ -77,6 +82,13 @@ impl RequestUsage {
         match (&self.facts, self.length) {
             (None, BodyLength::Assumed(_)) => RequestFacts::by_length(self.received.get(), rules),
             _ => self.estimate_tokens(rules),
+        }
+    }
+
+    /// Records that the request was made to ask for its usage, if that was possible.
+    pub fn set_stream_usage(&mut self, is_added: bool) {
+        if let (Some(facts), true) = (&mut self.facts, is_added) {
+            facts.include_usage = Some(true);
         }
     }
 

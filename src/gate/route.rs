@@ -14,6 +14,7 @@ use super::host::HostPattern;
 use super::networks::AddressCondition;
 use super::path_pattern::PathPattern;
 use super::query::Query;
+use super::usage_rules::UsageRules;
 use super::value_pattern::ValueCondition;
 use crate::http1::{RequestHead, names, parse_decimal};
 use crate::limit::PolicyId;
@@ -66,14 +67,16 @@ pub struct Awaited {
     pub body_fields: Box<[BodyField]>,
     /// The headers that an authorization server sets, if it decides before the limits.
     pub authorization: Option<Arc<[HeaderName]>>,
+    /// What the limits read of bodies for costs that responses settle.
+    pub usage: Option<UsageRules>,
 }
 
 impl Awaited {
     /// What a route awaits; none if that is nothing.
     #[must_use]
-    pub fn new(body_fields: Box<[BodyField]>, authorization: Option<Arc<[HeaderName]>>) -> Option<Box<Self>> {
-        let is_needed = !body_fields.is_empty() || authorization.is_some();
-        is_needed.then(|| Box::new(Self { body_fields, authorization }))
+    pub fn boxed(self) -> Option<Box<Self>> {
+        let is_needed = !self.body_fields.is_empty() || self.authorization.is_some() || self.usage.is_some();
+        is_needed.then(|| Box::new(self))
     }
 }
 
@@ -107,6 +110,12 @@ impl Route {
     #[must_use]
     pub fn body_fields(&self) -> &[BodyField] {
         self.awaits.as_ref().map_or(&[], |awaits| &awaits.body_fields)
+    }
+
+    /// What the limits read of bodies for costs that responses settle; none if that is nothing.
+    #[must_use]
+    pub fn usage_rules(&self) -> Option<&UsageRules> {
+        self.awaits.as_ref()?.usage.as_ref()
     }
 
     /// Whether an authorization server sets this header before the limits are decided.

@@ -18,6 +18,7 @@ use super::snapshot::{ConfigSnapshot, Proxy};
 use super::soft_headers::SoftHeaders;
 use super::upgrade::Upgrade;
 use super::{location, outbound};
+use crate::body::ByteCount;
 use crate::boxed::rare;
 use crate::consumers::Consumer;
 use crate::gate::{ClientIdentity, ClientLocation, RequestPlan, RouteId};
@@ -40,6 +41,8 @@ pub(super) struct ForwardedRequest<'e> {
     pub body: &'e mut ClientBody,
     /// What the settlement of its limits needs of the response.
     pub needs: ResponseNeeds,
+    /// Counts the bytes of the body, if a settlement may need them.
+    pub received: Option<ByteCount>,
     /// Where the attempts are recorded.
     pub log: AttemptLog<'e>,
 }
@@ -98,6 +101,7 @@ impl ForwardedRequest<'_> {
             hash_key: plan.balance_hash,
         };
         let body = if upgrade.is_some() { body.of_upgrade() } else { body };
+        let body = if let Some(received) = &self.received { body.counted(received) } else { body };
         let interim = client.interim_of(&head).cloned();
         let request = UpstreamRequest { head, body, interim };
         let response = proxy.upstreams[*upstream].forward(self.permit, request, options, self.log).await;
