@@ -197,6 +197,7 @@ mod limits {
     mod estimates;
     mod head_first;
     mod keys;
+    mod llm_clients;
     mod overrides;
     mod own_limits;
     mod quotas;

@@ -268,7 +268,7 @@ impl SettledBody {
     fn stop(&mut self, dialect: Option<Dialect>) -> PolledFrame {
         self.state = State::Ended;
         let Some(response) = &mut self.response else { return Poll::Ready(None) };
-        let sequence = 0;
+        let sequence = response.observer.so_far().map_or(0, |observed| observed.next_sequence);
         response.settle(End::Early);
         if let Some(body) = self.body.take() {
             body.cancel();
