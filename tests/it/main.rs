@@ -194,8 +194,10 @@ mod limits {
     mod delay;
     mod denials;
     mod deny_status;
+    mod estimates;
     mod head_first;
     mod keys;
+    mod llm_clients;
     mod overrides;
     mod own_limits;
     mod quotas;
