@@ -352,10 +352,7 @@ impl Running {
             control: self.config_control.clone(),
             snapshot: Arc::clone(&self.snapshot),
             store: self.control.clone(),
-            store_address: match &self.store {
-                StoreSpec::Memory => None,
-                StoreSpec::Redis(spec) => Some(spec.target.to_string()),
-            },
+            store_address: self.store.address(),
             denials: Arc::clone(&self.shared.denials),
             kept_slots: Arc::clone(&self.shared.kept_slots),
             reserved: Arc::clone(&self.shared.reserved),

@@ -11,6 +11,7 @@ use super::body_fields::NoField;
 use super::error::RequestError;
 use super::key_part::{self, KeyPart, PartValue};
 use super::key_spec::{KeyLookup, KeySpec};
+use super::reserved_cost;
 use super::rules::{KeyRules, Match, Rules};
 use super::settled_cost::SettledCost;
 use super::subject::Subject;
@@ -179,7 +180,7 @@ impl LimitRule {
             return Err(RequestError::DifferingHeader(header.clone()));
         }
         let Some(body) = subject.body else { return Ok(()) };
-        if self.cost.settled().is_some_and(|cost| cost.lacks_stream_usage(body)) {
+        if self.cost.settled().is_some_and(|cost| reserved_cost::lacks_stream_usage(cost, body)) {
             return Err(RequestError::NoStreamUsage);
         }
         for part in &self.key.parts {
@@ -237,7 +238,7 @@ impl Cost {
                     .unwrap_or(1)
                     .clamp(1, (*max).max(1))
             }
-            Self::Settled(cost) => cost.reserve(subject, is_trusted),
+            Self::Settled(cost) => reserved_cost::units(cost, subject, is_trusted),
         }
     }
 }

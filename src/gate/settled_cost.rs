@@ -1,18 +1,12 @@
 //! Costs that are estimated when a request arrives, and settled by its response.
 
-use std::cell::LazyCell;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::HeaderName;
 
-use super::body_fields::BodyFields;
 use super::json_pointer::JsonPointer;
-use super::key_part;
-use super::request_usage::RequestUsage;
-use super::subject::Subject;
-use crate::http1::parse_decimal_saturating;
 use crate::usage::{EstimateRules, Prices, Weight, Weights};
 
 /// A cost that a request reserves when it arrives, and that its response settles.
@@ -174,46 +168,5 @@ impl SettledCost {
             CostBasis::Llm(_) => &[],
         };
         terms.iter().filter_map(|term| if let ReserveTerm::Header(name) = term { Some(name) } else { None })
-    }
-
-    /// Units that a request reserves when it arrives: at least one, and at most the capacity. Of a request whose body is not read
-    /// yet it is the least that it can be.
-    pub(super) fn reserve(&self, subject: &Subject<'_>, is_trusted: impl FnOnce() -> bool) -> u64 {
-        let units = match (&self.basis, subject.body) {
-            (CostBasis::Llm(_), None) => 1,
-            (CostBasis::Llm(llm), Some(body)) => {
-                let tokens = |usage: &RequestUsage| {
-                    let weights = llm.prices.greatest(usage.model()).for_estimate();
-                    weights.units(&usage.estimate_tokens(&llm.estimate))
-                };
-                match body.usage() {
-                    Some(usage) => tokens(usage),
-                    None => tokens(&RequestUsage::of_head(subject.head, 0)),
-                }
-            }
-            (CostBasis::Parts { reserve, .. }, body) => {
-                let is_trusted = LazyCell::new(is_trusted);
-                let units = reserve.iter().map(|term| match term {
-                    ReserveTerm::Units(units) => *units,
-                    ReserveTerm::Header(name) => {
-                        let value = key_part::header(subject.head, name).one().filter(|_| *is_trusted);
-                        value.and_then(|digits| parse_decimal_saturating(&digits)).unwrap_or(0)
-                    }
-                    ReserveTerm::Body(pointer) => {
-                        body.and_then(|body| body.usage()?.number(pointer)).unwrap_or(0)
-                    }
-                });
-                units.fold(0, u64::saturating_add)
-            }
-        };
-        units.clamp(1, self.max_reserve.max(1))
-    }
-
-    /// Whether a request asks for a stream, and not for its usage, where that is required (`stream_usage = "require"`).
-    pub(super) fn lacks_stream_usage(&self, body: &BodyFields) -> bool {
-        let is_required =
-            matches!(&self.basis, CostBasis::Llm(llm) if llm.stream_usage == StreamUsage::Require);
-        let facts = body.usage().and_then(|usage| usage.facts.as_ref()).filter(|_| is_required);
-        facts.is_some_and(|facts| facts.is_stream && facts.include_usage != Some(true))
     }
 }

@@ -47,7 +47,7 @@ impl UsageRules {
                 CostBasis::Parts { reserve, .. } => {
                     rules.pointers.extend(reserve.iter().filter_map(|term| {
                         if let ReserveTerm::Body(pointer) = term { Some(pointer.clone()) } else { None }
-                    }))
+                    }));
                 }
             }
         }

@@ -267,16 +267,13 @@ impl Reservation {
                 continue;
             }
             let Reserved { limit, units, held, .. } = reserved;
-            settled.push(match costs(limit) {
-                Some(cost) => {
-                    let units = SettledUnits::of(limit, policy, units, cost);
-                    self.settle_at(&reserved, units, cost, &mut settlement);
-                    units
-                }
-                None => {
-                    self.keep(&reserved, &mut settlement);
-                    SettledUnits { policy: limit, reserved: units, charged: held, is_cut: false }
-                }
+            settled.push(if let Some(cost) = costs(limit) {
+                let units = SettledUnits::of(limit, policy, units, cost);
+                self.settle_at(&reserved, units, cost, &mut settlement);
+                units
+            } else {
+                self.keep(&reserved, &mut settlement);
+                SettledUnits { policy: limit, reserved: units, charged: held, is_cut: false }
             });
         }
         (settled, settlement)

@@ -36,7 +36,7 @@ impl Settlement {
         match self.calls.iter_mut().find(same) {
             Some(call) => call.charges.push(charge),
             None => {
-                self.calls.push(Call { limits: limits.clone(), charges: SmallVec::from_slice(&[charge]) })
+                self.calls.push(Call { limits: limits.clone(), charges: SmallVec::from_slice(&[charge]) });
             }
         }
     }

@@ -7,8 +7,6 @@
 
 mod authorize;
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use http::{Method, StatusCode};
 
@@ -26,7 +24,7 @@ use super::{log_entry::PlannedRequest, rate_headers::RateHeaderSource, response:
 use super::{request_decision::RequestDecision, request_id::RequestId, request_record::RequestRecord};
 use super::{route_action::HeaderEdits, route_action::Target, snapshot::Proxy};
 use crate::boxed::rare;
-use crate::gate::{BodyFields, RequestError, RequestPlan, RequestUsage, RouteId, RouteMatch, Subject};
+use crate::gate::{BodyFields, RequestError, RequestPlan, RouteId, RouteMatch, Subject};
 use crate::http1::{RequestHead, ResponseHead};
 use crate::id_vec::Id as _;
 use crate::limiter::{Admission, LimitStatuses, Permit, StatusSource};
@@ -287,10 +285,7 @@ impl<'p> Exchange<'p> {
         let Admission { verdict, reservation, delay, statuses, source, .. } = admission;
         (self.statuses, self.status_source) = (statuses, source);
         if let Some(reservation) = reservation {
-            let (started, is_head) = (self.stopwatch, self.is_head);
-            let usage = plan.body.and_then(BodyFields::usage).cloned();
-            let usage = usage.unwrap_or_else(|| Arc::new(RequestUsage::of_head(head, 0)));
-            let request = SettledRequest { started, is_head, usage };
+            let request = SettledRequest::new(head, plan.body, self.stopwatch, self.is_head);
             self.pending = Some(Box::new(Pending::new(self.proxy, self.route, reservation, request)));
         }
         verdict.map(|permit| (permit, delay)).map_err(Rejection::Denied)

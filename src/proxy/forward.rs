@@ -13,7 +13,7 @@ use super::request_id::RequestId;
 use super::response::ProxyResponse;
 use super::response_body::BodySource;
 use super::route_action::{ForwardTarget, HeaderEdits};
-use super::settlement::ResponseNeeds;
+use super::settlement::{self, ResponseNeeds};
 use super::snapshot::{ConfigSnapshot, Proxy};
 use super::soft_headers::SoftHeaders;
 use super::upgrade::Upgrade;
@@ -107,7 +107,9 @@ impl ForwardedRequest<'_> {
         let response = proxy.upstreams[*upstream].forward(self.permit, request, options, self.log).await;
         let mut response = response.map_err(Rejection::Upstream)?;
         location::apply(rewrite, &proxy.snapshot.upstreams[*upstream].servers, &mut response);
-        Ok(prepare_response(response, upgrade.as_ref())?)
+        let response = prepare_response(response, upgrade.as_ref())?;
+        let has_reserved = self.received.is_some();
+        Ok(if has_reserved { response } else { settlement::hide_costs(proxy, plan.route, response) })
     }
 }
 

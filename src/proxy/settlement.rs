@@ -8,6 +8,7 @@ mod body;
 mod cost;
 #[cfg(feature = "cli")]
 mod decoder;
+mod hidden;
 mod observer;
 mod open_response;
 mod pending;
@@ -24,14 +25,16 @@ use hyper::body::Body as _;
 pub(super) use self::body::SettledBody;
 use self::cost::End;
 pub(super) use self::cost::SettledRequest;
+use self::hidden::HiddenFields;
 use self::observer::Observer;
 use self::open_response::OpenResponse;
 pub(super) use self::pending::{LimitCost, Pending};
 pub(super) use self::warnings::SettleWarnings;
+use super::grpc;
 use super::response::ProxyResponse;
 use super::response_body::BodySource;
-use super::{grpc, hop};
-use crate::gate::{CostBasis, CostSource};
+use super::snapshot::Proxy;
+use crate::gate::{CostBasis, CostSource, RouteId};
 use crate::http1::names::{ACCEPT_ENCODING, CONNECTION, GRPC_STATUS, TE};
 use crate::http1::{Fields, ResponseHead};
 use crate::limiter::LimitStatuses;
@@ -98,7 +101,7 @@ pub(super) async fn respond(
         BodySource::Upstream(body)
             if awaits_grpc_status
                 || (is_switch || !body.is_end_stream())
-                    && (pending.is_open() || pending.removes_trailer()) =>
+                    && (pending.is_open() || pending.hidden().has_trailers()) =>
         {
             let body = SettledBody::new(body, *pending, observer, awaits_grpc_status);
             BodySource::Settled(Box::new(body))
@@ -121,13 +124,26 @@ fn observe(pending: &Pending, head: &mut ResponseHead) -> Observer {
     let fields = &mut head.fields;
     let is_read = pending.costs().any(|cost| cost.basis.reads_response());
     let observer = if is_read { Observer::new(fields, &pending.pointers()) } else { Observer::none() };
-    for name in pending.removed_headers() {
-        fields.remove(name);
-    }
-    if pending.removes_trailer() {
-        hop::retain_announced_trailers(fields, |name| pending.removes_trailer_named(name));
-    }
+    pending.hidden().remove(fields);
     observer
+}
+
+/// Hides the fields of costs in the response to a request that has reserved nothing.
+pub(super) fn hide_costs(
+    proxy: &Proxy,
+    route: RouteId,
+    mut response: ProxyResponse<BodySource>,
+) -> ProxyResponse<BodySource> {
+    let hidden = HiddenFields { gate: &proxy.snapshot.gate, route: Some(route) };
+    hidden.remove(&mut response.head.fields);
+    match response.body {
+        BodySource::Upstream(body) if hidden.has_trailers() && !body.is_end_stream() => {
+            let pending = Pending::without_units(proxy, route);
+            let body = SettledBody::new(body, pending, Observer::none(), false);
+            ProxyResponse { body: BodySource::Settled(Box::new(body)), ..response }
+        }
+        body => ProxyResponse { body, ..response },
+    }
 }
 
 fn is_switch(head: &ResponseHead) -> bool {

@@ -6,6 +6,7 @@
 use super::entry::LoggedRequest;
 use crate::gate::{Cost, CostBasis, CostSource, Gate, LlmCost, SettledCost};
 use crate::limit::PolicyId;
+use crate::time::Micros;
 use crate::usage::{RequestFacts, Tokens};
 
 /// Fields of tokens of input.
@@ -88,7 +89,7 @@ fn by_source(cost: &SettledCost, entry: &LoggedRequest<'_>) -> LimitCost {
             LimitCost { reserved: None, charged: entry.bytes }
         }
         CostBasis::Parts { settle: CostSource::Seconds, .. } => {
-            LimitCost { reserved: None, charged: entry.duration.map(|took| took.ceil_secs()) }
+            LimitCost { reserved: None, charged: entry.duration.map(Micros::ceil_secs) }
         }
         CostBasis::Parts { .. } => LimitCost::default(),
     }

@@ -194,6 +194,7 @@ mod limits {
     mod delay;
     mod denials;
     mod deny_status;
+    mod estimates;
     mod head_first;
     mod keys;
     mod llm_clients;

@@ -122,7 +122,6 @@ impl ConfigKey {
         match self.default {
             Default::Required(_) => "required".to_owned(),
             Default::Toml(literal) => code(literal),
-            Default::AtMost(literal, words) => format!("{}, {words}", code(literal)),
             Default::Words(words) => words.to_owned(),
         }
     }

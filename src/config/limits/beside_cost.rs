@@ -74,5 +74,15 @@ pub(super) fn reject(table: &Table<'_, LimitKeys>, basis: Option<&CostBasis>) ->
             is_valid = false;
         }
     }
+    if basis.is_none() {
+        read_values(table);
+    }
     is_valid
+}
+
+/// Reads the values of all keys, so that their mistakes show as well.
+fn read_values(table: &Table<'_, LimitKeys>) {
+    let _ = (table.read_body().read(), table.keep_cost_header().read(), table.stop_streams().read());
+    let _ = (table.finish_abandoned().read(), table.stream_usage().read(), table.estimate().read());
+    let _ = (table.default_output().read(), table.bytes_per_token().read(), table.default_media().read());
 }

@@ -15,6 +15,8 @@ use crate::limit::{Algorithm, Policy};
 
 const FORM: &str = "a cost is a number, comes from a header, \"header:x-cost\", or is decided by the response: \"llm_tokens\", or a \
      table such as { reserve = 1, settle = \"header:x-cost\" }";
+/// The highest value that counts of a header.
+const DEFAULT_MAX: u64 = 100;
 /// The cost of a request to a language model.
 const LLM_TOKENS: &str = "llm_tokens";
 
@@ -40,7 +42,8 @@ pub(super) fn read_cost<'a>(
     directory: &Path,
 ) -> Option<ReadCost<'a>> {
     let (item, prices) = (table.cost().given(), table.prices().given());
-    if let Some(reserving) = settled_form(item, prices, table, directory) {
+    if has_settled_form(item, prices) {
+        let reserving = settled_form(item, prices, table, directory);
         let max = table.cost_max().given().map_or(Some(None), |item| table.cost_max().value(item).map(Some));
         let settled = Settled::read(table, reserving?, max?)?;
         let item = prices.or(item)?;
@@ -51,34 +54,34 @@ pub(super) fn read_cost<'a>(
     known_cost(table, item)
 }
 
-/// The form of a cost that the response decides; none for another cost.
+/// Whether the response decides the cost.
+fn has_settled_form(item: Option<Item<'_>>, prices: Option<Item<'_>>) -> bool {
+    prices.is_some() || item.is_some_and(|item| item.is_text(LLM_TOKENS) || item.is_table())
+}
+
+/// Reads a cost that the response decides.
 fn settled_form<'a>(
     item: Option<Item<'a>>,
     prices: Option<Item<'a>>,
     table: &Table<'a, LimitKeys>,
     directory: &Path,
-) -> Option<Option<Reserving<'a>>> {
-    if let Some(prices) = prices {
-        let read = settled::with_prices(prices, table, directory);
-        return Some(match item {
-            None => read,
-            Some(item) => {
-                let problem =
-                    item.error("`prices` is the cost of tokens, and this limit has another `cost` as well");
-                item.reject(problem.related(prices.span(), "the prices").help("leave `cost` or `prices` out"))
-            }
-        });
+) -> Option<Reserving<'a>> {
+    match (prices, item) {
+        (Some(prices), None) => settled::with_prices(prices, table, directory),
+        (Some(prices), Some(item)) => {
+            let problem =
+                item.error("`prices` is the cost of tokens, and this limit has another `cost` as well");
+            item.reject(problem.related(prices.span(), "the prices").help("leave `cost` or `prices` out"))
+        }
+        (None, Some(item)) if item.is_text(LLM_TOKENS) => settled::tokens(item, table),
+        (None, item) => settled::from_table(item?, table),
     }
-    let item = item?;
-    if item.is_text(LLM_TOKENS) {
-        return Some(settled::tokens(item, table));
-    }
-    item.is_table().then(|| settled::from_table(item, table))
 }
 
 /// Reads a cost that is known when a request arrives.
 fn known_cost<'a>(table: &Table<'a, LimitKeys>, item: Option<Item<'a>>) -> Option<ReadCost<'a>> {
-    let (max_item, max) = (table.cost_max().given(), table.cost_max().read());
+    let max_item = table.cost_max().given();
+    let max = max_item.map_or(Some(DEFAULT_MAX), |item| table.cost_max().value(item));
     let Some(header) = item.filter(|item| item.is_string()) else {
         let cost = fixed(table, table.cost().item());
         if let Some(max) = max_item {

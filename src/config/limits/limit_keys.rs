@@ -131,8 +131,8 @@ keys! {
         /// [the response decides](../settle.md): `"llm_tokens"`, or a table
         cost: Either<Integer<0, MAX_UNITS>, Either<Text, KeyTable<CostKeys>>> = 1;
         /// The highest value that counts of the header in `cost`; where the response decides the cost, the most that it can
-        /// be, by default 100 times the capacity
-        cost_max: Integer<1, MAX_UNITS> = 100, or "or the capacity if that is less";
+        /// be
+        cost_max: Integer<1, MAX_UNITS>, or "of a header 100, or the capacity if that is less; of a response 100 times the capacity";
         /// Whose headers may set the cost and the tier; `"any"`: those of every client
         trust: Choice<TrustWords> = "proxies";
         /// Final statuses, such as `[401, 403]`, and classes of them, such as `"2xx"`: requests that end with another status get

@@ -43,9 +43,14 @@ impl GivenWeights<'_> {
 fn weight(item: Item<'_>, decimals: usize) -> Option<Weight> {
     let most = if decimals == DECIMALS { "three" } else { "nine" };
     let form = format!("write a number from 0 to {MAX} with at most {most} decimals, such as 0.15");
-    let Some(number) = item.decimal_text() else {
-        let text = item.string_like("a decimal number or a string", &form)?;
-        return text.parsed("a weight", &form, |text| Weight::parse(text, decimals).ok());
+    let number = match item.decimal_text() {
+        Some(number) => number,
+        // With a prefix, such as 0x10.
+        None if item.is_integer() => String::new(),
+        None => {
+            let text = item.string_like("a decimal number or a string", &form)?;
+            return text.parsed("a weight", &form, |text| Weight::parse(text, decimals).ok());
+        }
     };
     if let Ok(weight) = Weight::parse(&number, decimals) {
         return Some(weight);
@@ -55,7 +60,7 @@ fn weight(item: Item<'_>, decimals: usize) -> Option<Weight> {
         let problem = item.error(format!("`{}` has more than {most} decimals", item.name));
         problem.help("round it up; the prices of a file, `prices`, can have nine decimals")
     } else {
-        item.error(format!("`{}` has an exponent, or too many decimals", item.name)).help(form)
+        item.error(format!("`{}` has a prefix, an exponent, or too many decimals", item.name)).help(form)
     };
     item.reject(problem)
 }

@@ -237,6 +237,14 @@ fn units_in_the_process_are_settled_by_the_status_or_the_cost() {
         assert_eq!(reserve().settle(|_| cost)[..], [settled(100, charged, false)]);
         assert_eq!(left(), after, "{cost:?}");
     }
+    // A status that refunds everything: a cost that is found later is charged all the same.
+    let (statuses, rest) = reserve().respond(400);
+    assert_eq!((statuses[0].decision.remaining, left()), (640, 640));
+    let _ = rest.unwrap().settle(|_| Some(40));
+    assert_eq!(left(), 600);
+    let (_, rest) = reserve().respond(400);
+    let _ = rest.unwrap().settle(|_| None);
+    assert_eq!(left(), 600);
 }
 
 #[tokio::test]

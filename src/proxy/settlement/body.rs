@@ -205,9 +205,9 @@ impl SettledBody {
                 let status = trailers.trailers_ref().and_then(|trailers| trailers.get("grpc-status"));
                 let status = status.and_then(|status| grpc::http_status(status.as_bytes()));
                 response.trailers = trailers.trailers_ref().cloned();
-                let pending = &response.pending;
-                if pending.removes_trailer() {
-                    retain_trailers(&mut trailers, |name| !pending.removes_trailer_named(name));
+                let hidden = response.pending.hidden();
+                if hidden.has_trailers() {
+                    retain_trailers(&mut trailers, |name| !hidden.has_trailer(name));
                 }
                 if let Some(status) = status.filter(|_| self.awaits_grpc_status) {
                     // The trailers come once the units are refunded, so that the client's next call finds them.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::gate::{CostBasis, CostSource, LlmCost, RequestUsage, SettledCost, StreamUsage};
-use crate::http1::{Fields, parse_decimal};
+use crate::gate::{BodyFields, CostBasis, CostSource, LlmCost, RequestUsage, SettledCost, StreamUsage};
+use crate::http1::{Fields, RequestHead, parse_decimal};
 use crate::time::Stopwatch;
 use crate::usage::{Observed, Tokens, Unknown, Value};
 
@@ -18,6 +18,15 @@ pub(in crate::proxy) struct SettledRequest {
     pub is_head: bool,
     /// What it says about its cost.
     pub usage: Arc<RequestUsage>,
+}
+
+impl SettledRequest {
+    /// The request with this head, and what was read of its body.
+    pub fn new(head: &RequestHead, body: Option<&BodyFields>, started: Stopwatch, is_head: bool) -> Self {
+        let usage = body.and_then(BodyFields::usage).cloned();
+        let usage = usage.unwrap_or_else(|| Arc::new(RequestUsage::of_head(head, 0)));
+        Self { started, is_head, usage }
+    }
 }
 
 /// How a response has ended.
@@ -137,6 +146,8 @@ fn llm_units(cost: &LlmCost, request: &SettledRequest, seen: &Seen<'_>) -> Resul
     let is_over = seen.end == End::Whole && observed.is_whole;
     let tokens = match observed.tokens {
         Some(tokens) if is_over => tokens,
+        // It is paid by its duration, whatever its text.
+        None if is_over && observed.unknown == Some(Unknown::Type) => return Err(Unknown::Type),
         _ if seen.is_stream && (observed.tokens.is_some() || observed.dialect.is_some()) => {
             // A server that stops in between reports what it has counted so far, or nothing.
             if is_over && cost.stream_usage == StreamUsage::Require {
@@ -145,8 +156,10 @@ fn llm_units(cost: &LlmCost, request: &SettledRequest, seen: &Seen<'_>) -> Resul
             counted(cost, request, observed)
         }
         _ if seen.end == End::Early => return Ok(None),
-        None if observed.is_whole && !request.usage.has_body() => Tokens::default(),
-        None if observed.is_whole => return Err(Unknown::Absent),
+        None if observed.is_whole => match observed.unknown.unwrap_or(Unknown::Absent) {
+            Unknown::Absent if !request.usage.has_body() => Tokens::default(),
+            unknown => return Err(unknown),
+        },
         _ => return Err(Unknown::Malformed),
     };
     let named = observed.model.as_deref();

@@ -31,7 +31,7 @@ struct Decoded {
 
 impl Decoder {
     /// A decoder of this Content-Encoding; none if it can't be decoded.
-    pub fn new(coding: &[u8], reader: UsageReader) -> Result<Self, UsageReader> {
+    pub fn new(coding: &[u8], reader: UsageReader) -> Option<Self> {
         let decoded = |reader| Decoded { reader, left: MAX_DECODED };
         let is = |name: &str| coding.eq_ignore_ascii_case(name.as_bytes());
         let coding = if is("gzip") || is("x-gzip") {
@@ -41,9 +41,9 @@ impl Decoder {
         } else if is("zstd") {
             Coding::Zstd(ZstdDecoder::new(decoded(reader)))
         } else {
-            return Err(reader);
+            return None;
         };
-        Ok(Self { coding, has_failed: false })
+        Some(Self { coding, has_failed: false })
     }
 
     /// Decodes and reads the next bytes. After malformed or too many ones, nothing more is read.
@@ -103,7 +103,7 @@ mod tests {
 
     fn is_read(coding: &str, bytes: &[u8], part: usize) -> bool {
         let reader = UsageReader::new(Framing::Json, &[]);
-        let Ok(mut decoder) = Decoder::new(coding.as_bytes(), reader) else { return false };
+        let Some(mut decoder) = Decoder::new(coding.as_bytes(), reader) else { return false };
         bytes.chunks(part).for_each(|part| decoder.push(part));
         decoder.into_reader().is_some()
     }

@@ -46,8 +46,8 @@ impl Observer {
         let source = match (codings.next(), codings.next()) {
             (None, _) => Source::Plain(Box::new(reader)),
             (Some(coding), None) => match Decoder::new(coding, reader) {
-                Ok(decoder) => Source::Encoded(Box::new(decoder)),
-                Err(_) => Source::None(Unknown::Encoding),
+                Some(decoder) => Source::Encoded(Box::new(decoder)),
+                None => Source::None(Unknown::Encoding),
             },
             (Some(_), Some(_)) => Source::None(Unknown::Encoding),
         };

@@ -3,10 +3,10 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::header::HeaderName;
 use smallvec::SmallVec;
 
 use super::cost::{self, End, Seen, SettledRequest};
+use super::hidden::HiddenFields;
 use super::warnings::SettleWarnings;
 use crate::gate::{Cost, CostBasis, CostSource, Gate, RouteId, SettledCost};
 use crate::http1::Fields;
@@ -14,6 +14,7 @@ use crate::limit::PolicyId;
 use crate::limiter::{Delivery, LimitStatuses, Reservation, is_unanswered};
 use crate::proxy::snapshot::{ConfigSnapshot, Proxy};
 use crate::telemetry::Counts;
+use crate::time::Stopwatch;
 use crate::usage::Unknown;
 
 /// The units of a request, and the limits that settle them by its response.
@@ -89,6 +90,20 @@ impl Pending {
         }
     }
 
+    /// The same for a request that has reserved nothing.
+    pub fn without_units(proxy: &Proxy, route: RouteId) -> Self {
+        Self {
+            snapshot: Arc::clone(&proxy.snapshot),
+            counts: Arc::clone(&proxy.counts),
+            warnings: Rc::clone(&proxy.settle_warnings),
+            route: Some(route),
+            status: 0,
+            limits: SmallVec::new(),
+            reservation: None,
+            request: SettledRequest { started: Stopwatch::start(), is_head: false, usage: Arc::default() },
+        }
+    }
+
     /// The settled costs of its limits.
     pub fn costs(&self) -> impl Iterator<Item = &SettledCost> {
         self.limits.iter().filter_map(|limit| settled_cost(&self.snapshot.gate, limit.policy))
@@ -99,29 +114,9 @@ impl Pending {
         self.costs().filter_map(cost::pointer).collect()
     }
 
-    /// The headers of the response that are removed, since limits read their cost there.
-    pub fn removed_headers(&self) -> impl Iterator<Item = &HeaderName> {
-        self.costs().filter(|cost| !cost.keeps_header).filter_map(|cost| match &cost.basis {
-            CostBasis::Parts { settle: CostSource::Header(name), .. } => Some(name),
-            _ => None,
-        })
-    }
-
-    /// Whether this trailer is removed, since a limit reads its cost there.
-    pub fn removes_trailer_named(&self, trailer: &HeaderName) -> bool {
-        self.removed_trailers().any(|name| name == trailer)
-    }
-
-    /// Whether a trailer is removed.
-    pub fn removes_trailer(&self) -> bool {
-        self.removed_trailers().next().is_some()
-    }
-
-    fn removed_trailers(&self) -> impl Iterator<Item = &HeaderName> {
-        self.costs().filter(|cost| !cost.keeps_header).filter_map(|cost| match &cost.basis {
-            CostBasis::Parts { settle: CostSource::Trailer(name), .. } => Some(name),
-            _ => None,
-        })
+    /// The fields that the client does not get.
+    pub fn hidden(&self) -> HiddenFields<'_> {
+        HiddenFields { gate: &self.snapshot.gate, route: self.route }
     }
 
     /// Whether units are not settled yet.

@@ -184,14 +184,13 @@ fn the_own_log_has_the_units_of_each_limit() {
     let log: String = (0..3).map(|minute| request(minute, settled)).collect();
     // 450 are left after the first: the second and the third do not fit.
     assert_eq!(denied_and_notes(TOKENS, &log, &[]), (2.into(), Vec::new()));
-    let text: String = (0..3)
-        .map(|minute| {
-            format!(
-                "2026-01-05T06:{minute:02}:00.000000Z 192.0.2.1 \"POST a/v1\" 200 400B 1500000us cost.tokens=\"450\" \
-                 reserved.tokens=\"900\"\n"
-            )
-        })
-        .collect();
+    let line = |minute| {
+        format!(
+            "2026-01-05T06:{minute:02}:00.000000Z 192.0.2.1 \"POST a/v1\" 200 400B 1500000us cost.tokens=\"450\" \
+             reserved.tokens=\"900\"\n"
+        )
+    };
+    let text: String = (0..3).map(line).collect();
     assert_eq!(denied_and_notes(TOKENS, &text, &[]), (2.into(), Vec::new()));
     let by = |source: &str| {
         TOKENS.replace(

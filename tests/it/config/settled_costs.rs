@@ -151,7 +151,7 @@ fn prices_are_those_of_the_file_beside_the_configuration() {
     let parse = || config::parse(text, file.to_str().unwrap(), &|_| None);
     let loaded = parse().unwrap();
     assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
-    assert_eq!(loaded.files.files, [path.clone()], "a watcher sees the file");
+    assert_eq!(loaded.files.files, std::slice::from_ref(&path), "a watcher sees the file");
     let gate = &loaded.config.snapshot.gate;
     let Cost::Settled(cost) = &gate.limit_rules[PolicyId(0)].cost else { panic!("the response decides") };
     let CostBasis::Llm(llm) = &cost.basis else { panic!("tokens") };

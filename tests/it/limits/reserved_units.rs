@@ -66,3 +66,41 @@ fn units_of_requests_in_flight_are_shown_until_they_are_settled() {
         assert_eq!(peeked(proxy), ("86 of 100".to_owned(), json!(0)));
     });
 }
+
+#[test]
+fn costs_are_hidden_from_clients_to_whom_their_limit_does_not_apply() {
+    let upstream = Upstream::answering(
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Cost, X-Sum\r\nX-Units: 7\r\nX-Kept: 8\r\n\r\n\
+         2\r\nok\r\n0\r\nX-Cost: 9\r\nX-Sum: 1\r\n\r\n",
+    );
+    let file = format!(
+        r#"listen = "127.0.0.1:0"
+        [limits.head]
+        rate = "100/minute"
+        allow = ["127.0.0.1"]
+        cost = {{ reserve = 1, settle = "header:x-units" }}
+        [limits.trailer]
+        rate = "100/minute"
+        key = "header:x-key"
+        on_missing = "skip"
+        cost = {{ reserve = 1, settle = "trailer:x-cost" }}
+        [limits.kept]
+        rate = "100/minute"
+        cost = {{ reserve = 1, settle = "header:x-kept" }}
+        keep_cost_header = true
+        allow = ["127.0.0.1"]
+        [[routes]]
+        path = "/*"
+        limits = ["head", "trailer", "kept"]
+        upstream = "{}"
+        "#,
+        upstream.url()
+    );
+    let proxy = Tidegate::start(&file);
+    for headers in [&["TE: trailers"][..], &["TE: trailers", "X-Key: a"]] {
+        let response = get(proxy.addr(), "/", headers);
+        assert_eq!((response.header("x-units"), response.header("x-kept")), (None, Some("8")), "{headers:?}");
+        assert_eq!((response.text(), response.header("trailer")), ("ok", Some("x-sum")));
+        assert_eq!(response.trailers, [("x-sum".to_owned(), "1".to_owned())], "{headers:?}");
+    }
+}

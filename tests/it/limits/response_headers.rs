@@ -86,7 +86,7 @@ fn draft_headers_list_every_limit_and_others_the_strictest() {
     assert_eq!(response.header("ratelimit"), Some(r#""wide";r=499;t=1, "even";r=3;t=60"#));
 }
 
-/// The headers of OpenAI for requests or tokens: limit, remaining and reset.
+/// The headers of `OpenAI` for requests or tokens: limit, remaining and reset.
 fn of_openai<'m>(response: &'m Message, unit: &str) -> [Option<&'m str>; 3] {
     ["limit", "remaining", "reset"].map(|part| response.header(&format!("x-ratelimit-{part}-{unit}")))
 }

@@ -140,3 +140,27 @@ fn a_body_that_can_not_be_read_has_an_unknown_cost() {
         assert_eq!(units(&cost, 0, &request(true), &unread(End::Early)), Ok(None));
     }
 }
+
+#[test]
+fn usage_without_tokens_has_its_reason() {
+    let of = |unknown, end, has_body| {
+        let observed = Observed { is_whole: true, unknown: Some(unknown), ..Observed::default() };
+        units(&llm(StreamUsage::Count), 0, &request(has_body), &seen(end, &observed, false))
+    };
+    // A transcription that is paid by its duration.
+    for has_body in [true, false] {
+        assert_eq!(of(Unknown::Type, End::Whole, has_body), Err(Unknown::Type));
+        assert_eq!(of(Unknown::Malformed, End::Whole, has_body), Err(Unknown::Malformed));
+        assert_eq!(of(Unknown::Type, End::Early, has_body), Ok(None));
+    }
+    assert_eq!(of(Unknown::Absent, End::Whole, false), Ok(Some(0)));
+    let stream = Observed {
+        is_whole: true,
+        unknown: Some(Unknown::Type),
+        dialect: Some(Dialect::OpenAiChat),
+        counted_output: 5,
+        ..Observed::default()
+    };
+    let of_stream = units(&llm(StreamUsage::Count), 0, &request(true), &seen(End::Whole, &stream, true));
+    assert_eq!(of_stream, Err(Unknown::Type));
+}

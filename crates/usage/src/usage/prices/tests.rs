@@ -1,3 +1,5 @@
+//! Weights of tokens, and the prices of models.
+
 use proptest::prelude::*;
 
 use super::*;

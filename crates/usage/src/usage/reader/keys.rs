@@ -175,15 +175,14 @@ pub(super) fn is_content(path: &[Key]) -> bool {
             | [Choices, Element, Delta | Message, Content | Reasoning]
             | [Choices, Element, Delta | Message, Function, Call]
             | [Choices, Element, Delta | Message, ToolCalls, Element, Function, Call]
-            // OpenAI responses: `delta` of an event.
-            | [Delta]
+            // `delta` of an event of OpenAI responses, and Ollama.
+            | [Delta | Response | Reasoning]
             // Anthropic.
             | [Delta | ContentBlock, Text | Reasoning | PartialJson]
             | [Candidates, Element, Content, Parts, Element, Text]
             | [Candidates, Element, Content, Parts, Element, FunctionCall, ..]
             // Ollama.
             | [Message, Content | Reasoning]
-            | [Response | Reasoning]
             | [Message, ToolCalls, Element, Function, Call, ..]
     )
 }

@@ -1,3 +1,5 @@
+//! What is read of responses: usage in each dialect, numbers at pointers, and counted output.
+
 use proptest::prelude::*;
 use serde_json::json;
 

@@ -1,3 +1,5 @@
+//! What requests say about their cost, and estimates.
+
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};

@@ -1,3 +1,5 @@
+//! The reader compared with a parser of whole documents, on random and mutated ones.
+
 use serde_json::Value as Json;
 
 use super::*;

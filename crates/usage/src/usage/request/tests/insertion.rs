@@ -1,3 +1,5 @@
+//! The request for usage in the body of a streaming request.
+
 use super::*;
 
 #[test]

@@ -1,3 +1,5 @@
+//! Properties of estimates, on random bodies.
+
 use proptest::prelude::*;
 
 use super::*;
