@@ -10,7 +10,8 @@ use crate::cli::keys::keys;
 use crate::support::{Client, Tidegate, WebServer, command, over_both_stores};
 
 /// The APIs, and the tokens of input of their requests.
-const APIS: [(&str, u64); 5] = [("chat", 10), ("responses", 1), ("anthropic", 10), ("gemini", 1), ("ollama", 10)];
+const APIS: [(&str, u64); 5] =
+    [("chat", 10), ("responses", 1), ("anthropic", 10), ("gemini", 1), ("ollama", 10)];
 
 /// The limits by all tokens, and by those of the output and of the reasoning alone. Each case has its own key.
 const LIMITS: [&str; 3] = ["tokens", "output", "reasoning"];
@@ -93,8 +94,9 @@ fn compare_with_operator(proxy: &Tidegate, logged: &HashMap<String, Value>, capa
             assert!(shown.contains(&format!(" {left} of {capacity} ")), "{case}: {cost} units, {shown}");
             sum += cost;
         }
-        let units =
-            |outcome| proxy.metric(&format!("tidegate_settled_units_total{{limit=\"{limit}\",outcome=\"{outcome}\"}}"));
+        let units = |outcome| {
+            proxy.metric(&format!("tidegate_settled_units_total{{limit=\"{limit}\",outcome=\"{outcome}\"}}"))
+        };
         assert_eq!(units("settled"), sum);
         assert_eq!(units("reserved") + units("extra") - units("refunded"), sum);
         assert_eq!(units("cut"), 0);
@@ -132,7 +134,8 @@ fn streams_without_usage_are_charged_with_the_tokens_that_have_passed() {
     let model = Model::start();
     // The client of a case with `leave` gets all but the last token.
     let (cut, left) = (cases(&["+stream:20:cut"]), cases(&["+stream:20:leave"]));
-    let silent = ["chat+stream", "responses+stream:20:silent", "gemini+stream:20:silent", "ollama+stream:20:silent"];
+    let silent =
+        ["chat+stream", "responses+stream:20:silent", "gemini+stream:20:silent", "ollama+stream:20:silent"];
     let silent = silent.map(str::to_owned);
     let all = [&cut[..], &left, &silent].concat();
     let proxy = Tidegate::start(&model.config("10000/day", ""));
