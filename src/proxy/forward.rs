@@ -13,7 +13,7 @@ use super::request_id::RequestId;
 use super::response::ProxyResponse;
 use super::response_body::BodySource;
 use super::route_action::{ForwardTarget, HeaderEdits};
-use super::settlement::{self, ResponseNeeds};
+use super::settlement::{ResponseNeeds, hide_costs};
 use super::snapshot::{ConfigSnapshot, Proxy};
 use super::soft_headers::SoftHeaders;
 use super::upgrade::Upgrade;
@@ -102,14 +102,12 @@ impl ForwardedRequest<'_> {
         };
         let body = if upgrade.is_some() { body.of_upgrade() } else { body };
         let body = if let Some(received) = &self.received { body.counted(received) } else { body };
-        let interim = client.interim_of(&head).cloned();
-        let request = UpstreamRequest { head, body, interim };
+        let request = UpstreamRequest { interim: client.interim_of(&head).cloned(), head, body };
         let response = proxy.upstreams[*upstream].forward(self.permit, request, options, self.log).await;
         let mut response = response.map_err(Rejection::Upstream)?;
         location::apply(rewrite, &proxy.snapshot.upstreams[*upstream].servers, &mut response);
         let response = prepare_response(response, upgrade.as_ref())?;
-        let has_reserved = self.received.is_some();
-        Ok(if has_reserved { response } else { settlement::hide_costs(proxy, plan.route, response) })
+        Ok(if self.received.is_some() { response } else { hide_costs(proxy, plan.route, response) })
     }
 }
 
