@@ -246,17 +246,12 @@ mod routing {
 }
 /// Limits whose cost the response decides, from requests to what they are charged.
 mod settle {
-    mod budget;
-    mod changes;
     mod encodings;
     mod endings;
-    mod errors_in_flight;
-    mod outages;
     mod protocols;
     pub mod setup;
     mod several;
     mod sources;
-    mod stops;
     mod trust;
 }
 /// Rules that the source code keeps: order of modules, sizes, libraries.
