@@ -124,6 +124,9 @@ fn responses_are_unchanged_and_charged_with_their_tokens() {
                 json!({ "tokens": input(case) + 5, "output": 5, "reasoning": reasoning })
             };
             assert_eq!(logged[case]["cost"], expected, "{case}");
+            // The maximum of the request, or `default_output`.
+            let output = if case == "embeddings" { 1024 } else { 50 };
+            assert_eq!(logged[case]["reserved"]["output"], output, "{case}");
         }
         compare_with_operator(proxy, &logged, 10_000);
     });
