@@ -246,8 +246,11 @@ mod routing {
 }
 /// Limits whose cost the response decides, from requests to what they are charged.
 mod settle {
+    mod budget;
     mod encodings;
     mod endings;
+    mod errors_in_flight;
+    mod outages;
     mod protocols;
     pub mod setup;
     mod several;
