@@ -51,6 +51,7 @@ pub use self::raises::{ActiveRaise, Raises};
 use self::reservation::Origin;
 pub use self::reservation::{Delivery, Reservation, SettledUnits, is_unanswered};
 pub use self::reserved_units::ReservedUnits;
+use self::settlement::SettlementContext;
 pub use self::shared_state::{SharedState, keep_raises};
 pub use self::simulated_proxy::{ProxyCall, ProxyDecision, SimulatedProxy, SimulatedReply};
 use self::slots::WorkerSlots;
@@ -229,8 +230,17 @@ impl Limiter {
         let decided = split.taken.decided();
         counts.record_decisions(&limits.policies, &decided, DecisionSource::Ahead);
         let mut admission = Admission::new(&limits.policies, &decided, None);
-        admission.pass_taken(self, limits, Some(split.taken));
+        admission.pass_taken(|| self.settlement_context(), limits, Some(split.taken));
         Ok(admission)
+    }
+
+    /// Where the reservation of a request is settled.
+    fn settlement_context(&self) -> SettlementContext {
+        SettlementContext {
+            client: self.client.clone(),
+            denials: Arc::clone(&self.denials),
+            reserved: Arc::clone(&self.reserved),
+        }
     }
 
     #[inline]
@@ -243,7 +253,7 @@ impl Limiter {
         fallback.counts.record_decisions(&limits.policies, &decided, DecisionSource::Memory);
         let mut admission = Admission::new(&limits.policies, &decided, slots);
         let origin = Origin::Store(Vec::new());
-        admission.reserve(|| Reservation::new(self, limits, &decided, origin));
+        admission.reserve(|| Reservation::new(|| self.settlement_context(), limits, &decided, origin));
         admission
     }
 

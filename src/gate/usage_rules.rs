@@ -5,7 +5,7 @@ use super::json_pointer::JsonPointer;
 use super::request_usage::{BodyLength, RequestUsage};
 use super::settled_cost::{CostBasis, LlmCost, ReserveTerm, SettledCost, StreamUsage};
 use crate::body::ByteCount;
-use crate::http1::RequestHead;
+use crate::http1::{RequestHead, parse_decimal_saturating};
 use crate::usage::RequestFacts;
 
 /// A body without Content-Length that is not read is assumed to have this part of the most that is read.
@@ -76,16 +76,16 @@ impl UsageRules {
     #[must_use]
     pub fn read(&self, head: &RequestHead, body: &[u8]) -> RequestUsage {
         let text = str::from_utf8(body).ok().filter(|_| is_json(head));
-        let number = |pointer: &JsonPointer| {
+        let greatest = |pointer: &JsonPointer| {
             let values = pointer.values(text?).ok()?;
-            let greatest = values.iter().filter_map(|value| value.parse().ok()).max()?;
+            let greatest = values.iter().filter_map(|value| number(value)).max()?;
             Some((pointer.clone(), greatest))
         };
         RequestUsage {
             facts: text.and_then(|text| RequestFacts::read(text.as_bytes())),
             length: BodyLength::of(body.len() as u64),
             received: ByteCount::default(),
-            numbers: self.pointers.iter().filter_map(number).collect(),
+            numbers: self.pointers.iter().filter_map(greatest).collect(),
         }
     }
 
@@ -98,4 +98,14 @@ impl UsageRules {
             && usage.facts.as_ref().is_some_and(lacks_it)
             && !head.fields.iter().any(|field| OF_UNCHANGED_BODY.contains(&field.name.as_bytes()))
     }
+}
+
+/// The whole number that a value is, at least that of one with a fraction; a greater one than can be counted is the greatest.
+fn number(value: &str) -> Option<u64> {
+    let (digits, is_exact) = match value.split_once('.') {
+        Some((digits, fraction)) => (digits, fraction.bytes().all(|digit| digit == b'0')),
+        None => (value, true),
+    };
+    let whole = parse_decimal_saturating(digits.as_bytes())?;
+    Some(if is_exact { whole } else { whole.saturating_add(1) })
 }

@@ -2,10 +2,10 @@
 
 use std::rc::Rc;
 
-use super::Limiter;
 use super::grants::TakenUnits;
 use super::limits::Limits;
 use super::reservation::Reservation;
+use super::settlement::SettlementContext;
 use super::slots::SlotSet;
 use super::status::{LimitStatus, LimitStatuses, StatusSource, enforced, in_shadow, limit_notes};
 use crate::limit::{DecidedCharge, Policy, PolicyId};
@@ -96,12 +96,17 @@ impl Admission {
     }
 
     /// Spends what a request that passes has taken from grants; otherwise that is put back.
-    pub(super) fn pass_taken(&mut self, limiter: &Limiter, limits: &Limits, taken: Option<TakenUnits>) {
+    pub(super) fn pass_taken(
+        &mut self,
+        context: impl FnOnce() -> SettlementContext,
+        limits: &Limits,
+        taken: Option<TakenUnits>,
+    ) {
         if self.verdict.is_ok()
             && let Some(reserved) = taken.and_then(|taken| taken.pass(&limits.policies))
         {
             let known = self.reservation.take();
-            self.reservation = Some(Reservation::with_taken(known, (limiter, limits), reserved));
+            self.reservation = Some(Reservation::with_taken(known, (context(), limits), reserved));
         }
     }
 

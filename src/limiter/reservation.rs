@@ -16,19 +16,18 @@ use smallvec::SmallVec;
 
 pub(super) use self::part::Origin;
 use self::part::Part;
-use super::Limiter;
 use super::grants::TakenUnits;
 use super::limits::Limits;
-use super::settlement::Settlement;
+use super::settlement::{Settlement, SettlementContext};
 use super::status::LimitStatuses;
-use crate::limit::{Charge, Charges, DecidedCharge, EntryId, Key, Policy, PolicyId};
+use crate::limit::{Charge, Charges, DecidedCharge, EntryId, Policy, PolicyId};
 use crate::telemetry::SettledOutcome;
 
 /// Units that a request holds. [`Reservation::respond`] and [`Reservation::settle`] refund or charge the difference to what the
 /// request costs; all of them stay charged if it is dropped before.
 #[derive(Debug)]
 pub struct Reservation {
-    limiter: Limiter,
+    context: SettlementContext,
     /// The limits that have decided the request.
     limits: Limits,
     /// What each limit and key has reserved.
@@ -125,7 +124,7 @@ impl StatusRule {
 impl Reservation {
     /// The units that charges have taken and that the response may change; most requests have none.
     pub(super) fn new(
-        limiter: &Limiter,
+        context: impl FnOnce() -> SettlementContext,
         limits: &Limits,
         decided: &[DecidedCharge],
         origin: Origin,
@@ -134,13 +133,15 @@ impl Reservation {
         if held.is_empty() {
             return None;
         }
-        Some(Box::new(Self::of(limiter, Part::new(limiter, limits, held, origin))))
+        let context = context();
+        let part = Part::new(&context.client.fallback, limits, held, origin);
+        Some(Box::new(Self::of(context, part)))
     }
 
-    fn of(limiter: &Limiter, part: Part) -> Self {
+    fn of(context: SettlementContext, part: Part) -> Self {
         let limits = part.limits.clone();
         let mut all = Self {
-            limiter: limiter.clone(),
+            context,
             limits,
             reserved: SmallVec::new(),
             parts: SmallVec::new(),
@@ -154,11 +155,11 @@ impl Reservation {
     /// This reservation, or a new one, with units that were taken from grants.
     pub(super) fn with_taken(
         known: Option<Box<Self>>,
-        (limiter, limits): (&Limiter, &Limits),
+        (context, limits): (SettlementContext, &Limits),
         taken: Box<TakenUnits>,
     ) -> Box<Self> {
-        let part = Part::new(limiter, limits, SmallVec::new(), Origin::Store(Vec::new()));
-        let taken = Self::of(limiter, Part { taken: Some(taken), ..part });
+        let part = Part::new(&context.client.fallback, limits, SmallVec::new(), Origin::Store(Vec::new()));
+        let taken = Self::of(context, Part { taken: Some(taken), ..part });
         let Some(mut known) = known else { return Box::new(taken) };
         known.join(taken);
         known
@@ -177,7 +178,7 @@ impl Reservation {
         let (limit, units) = (self.limits.configured(charge), charge.cost);
         let policy = self.limits.policy(charge);
         if policy.settles() {
-            self.limiter.reserved.add(policy, charge.key, units);
+            self.context.reserved.add(policy, charge.key, units);
             self.count(limit, SettledOutcome::Reserved, units);
         }
         self.add(Reserved { limit, charge: *charge, units, held: units });
@@ -202,7 +203,7 @@ impl Reservation {
         known: &[(PolicyId, u64)],
     ) -> (LimitStatuses, Option<Box<Self>>) {
         let settlement = self.settle_by_status(status, known);
-        let statuses = settlement.send(&self.limiter).await;
+        let statuses = settlement.send(&self.context).await;
         let awaits = !self.reserved.is_empty();
         (statuses, awaits.then_some(self))
     }
@@ -250,7 +251,7 @@ impl Reservation {
         costs: impl Fn(PolicyId) -> Option<u64>,
     ) -> SmallVec<[SettledUnits; 2]> {
         let (settled, settlement) = self.settle_all(costs);
-        settlement.send_later(&self.limiter);
+        settlement.send_later(&self.context);
         settled
     }
 
@@ -285,23 +286,14 @@ impl Reservation {
         self.reserved.iter().filter(settles).map(|reserved| (reserved.limit, reserved.units))
     }
 
-    /// Takes more units for a response that has cost more than was reserved, from all of these limits or from none. Returns
-    /// whether they were taken. The limits decide by the numbers that the request had, also if a raise has begun or ended.
-    pub async fn take_more(&mut self, more: &[(PolicyId, u64)]) -> bool {
+    /// The limits that have decided the request, and charges of more units of these limits. The limits decide by the numbers that
+    /// the request had, also if a raise has begun or ended.
+    pub(super) fn more(&self, more: &[(PolicyId, u64)]) -> (Limits, Charges) {
         let charge = |(limit, units): &(PolicyId, u64)| {
             let reserved = self.reserved.iter().find(|reserved| reserved.limit == *limit)?;
             Some(Charge { cost: *units, ..reserved.charge }).filter(|_| *units > 0)
         };
-        let charges: Charges = more.iter().filter_map(charge).collect();
-        if charges.is_empty() {
-            return true;
-        }
-        let limiter = self.limiter.clone();
-        let admission = limiter.decide_charges(&self.limits, &charges).await;
-        if let Some(taken) = admission.reservation {
-            self.join(*taken);
-        }
-        admission.verdict.is_ok()
+        (self.limits.clone(), more.iter().filter_map(charge).collect())
     }
 
     /// Where it is recorded that a server may have received the request, and has responded.
@@ -341,39 +333,31 @@ impl Reservation {
         let (policy, mut rest) = (self.limits.policy(&reserved.charge), charged);
         let id = EntryId::new(policy, reserved.charge.key);
         for part in &mut self.parts {
-            part.settle(&self.limiter, id, &mut rest, settlement);
+            part.settle(&self.context.client.fallback, id, &mut rest, settlement);
         }
         if policy.settles() {
-            self.limiter.reserved.remove(policy, reserved.charge.key, reserved.held);
+            self.context.reserved.remove(policy, reserved.charge.key, reserved.held);
             self.count(reserved.limit, SettledOutcome::Refunded, reserved.held.saturating_sub(charged));
         }
         rest
     }
 
     fn count(&self, limit: PolicyId, outcome: SettledOutcome, units: u64) {
-        self.limiter.client.fallback.counts.record_settled(limit, outcome, units);
+        self.context.client.fallback.counts.record_settled(limit, outcome, units);
     }
 }
 
 impl Drop for Reservation {
     /// Units that were not settled stay charged.
     fn drop(&mut self) {
-        self.parts.iter_mut().for_each(|part| part.charge(&self.limiter));
+        self.parts.iter_mut().for_each(|part| part.charge(&self.context.client.fallback));
         for reserved in std::mem::take(&mut self.reserved) {
             let policy = self.limits.policy(&reserved.charge);
             if policy.settles() {
-                self.limiter.reserved.remove(policy, reserved.charge.key, reserved.held);
+                self.context.reserved.remove(policy, reserved.charge.key, reserved.held);
                 self.count(reserved.limit, SettledOutcome::Settled, reserved.held);
             }
         }
-    }
-}
-
-impl Limiter {
-    /// How many units of a key the requests in flight of this process have reserved.
-    #[must_use]
-    pub fn reserved(&self, policy: &Policy, key: Key) -> u64 {
-        self.reserved.units(policy, key)
     }
 }
 

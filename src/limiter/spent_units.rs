@@ -1,9 +1,11 @@
-//! Units that were spent without asking, such as those that Envoy reports at the end of a stream.
+//! Units that requests in flight hold, take in addition, or have spent without asking, such as those that Envoy reports at the end
+//! of a stream.
 
 use super::Limiter;
 use super::limits::Limits;
+use super::reservation::Reservation;
 use super::status::LimitStatuses;
-use crate::limit::{Charge, Charges, Key, Policy};
+use crate::limit::{Charge, Charges, Key, Policy, PolicyId};
 use crate::telemetry::SettledOutcome;
 use crate::time::cached_now;
 
@@ -12,6 +14,20 @@ impl Limiter {
     #[must_use]
     pub fn reserved_units(&self, policy: &Policy, key: Key) -> Option<u64> {
         policy.settles().then(|| self.reserved.units(policy, key))
+    }
+
+    /// Takes more units for a response that has cost more than was reserved, from all of these limits or from none. Returns whether
+    /// they were taken.
+    pub async fn take_more(&self, reservation: &mut Reservation, more: &[(PolicyId, u64)]) -> bool {
+        let (limits, charges) = reservation.more(more);
+        if charges.is_empty() {
+            return true;
+        }
+        let admission = self.decide_charges(&limits, &charges).await;
+        if let Some(taken) = admission.reservation {
+            reservation.join(*taken);
+        }
+        admission.verdict.is_ok()
     }
 
     /// Charges units whatever their limits allow: a key may owe more than its limit, if the policy has a bound for that

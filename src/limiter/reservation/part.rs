@@ -3,10 +3,9 @@
 use smallvec::SmallVec;
 
 use crate::limit::{Charge, DecidedCharge, EntryId};
-use crate::limiter::Limiter;
 use crate::limiter::grants::{PutBack, TakenUnits};
 use crate::limiter::limits::Limits;
-use crate::limiter::local_fallback::ShareRefunds;
+use crate::limiter::local_fallback::{LocalFallback, ShareRefunds};
 use crate::limiter::settlement::Settlement;
 use crate::store::StoreError;
 
@@ -44,13 +43,13 @@ impl Origin {
 impl Part {
     /// The units of these charges.
     pub fn new(
-        limiter: &Limiter,
+        fallback: &LocalFallback,
         limits: &Limits,
         held: SmallVec<[DecidedCharge; 2]>,
         origin: Origin,
     ) -> Self {
         if let Origin::Fallback { .. } = origin {
-            let ledger = &limiter.client.fallback.ledger;
+            let ledger = &fallback.ledger;
             held.iter().for_each(|held| ledger.reserve(limits.policy(&held.charge), held.charge.key));
         }
         Self { limits: limits.clone(), held, origin, taken: None }
@@ -63,7 +62,13 @@ impl Part {
     }
 
     /// Charges the units of a key up to `rest`, from which those are subtracted, and refunds the others.
-    pub fn settle(&mut self, limiter: &Limiter, id: EntryId, rest: &mut u64, settlement: &mut Settlement) {
+    pub fn settle(
+        &mut self,
+        fallback: &LocalFallback,
+        id: EntryId,
+        rest: &mut u64,
+        settlement: &mut Settlement,
+    ) {
         let limits = &self.limits;
         let is_own = |charge: &Charge| EntryId::new(limits.policy(charge), charge.key) == id;
         if let Some(taken) = &mut self.taken {
@@ -78,19 +83,19 @@ impl Part {
         for held in own {
             let charged = held.charge.cost.min(*rest);
             *rest -= charged;
-            self.settle_charge(limiter, &held, charged, settlement);
+            self.settle_charge(fallback, &held, charged, settlement);
         }
     }
 
     /// Charges so many of the units that a charge has taken, and refunds the others.
     fn settle_charge(
         &self,
-        limiter: &Limiter,
+        fallback: &LocalFallback,
         held: &DecidedCharge,
         charged: u64,
         settlement: &mut Settlement,
     ) {
-        let (limits, fallback) = (&self.limits, &limiter.client.fallback);
+        let limits = &self.limits;
         let refunded = held.charge.cost - charged;
         match &self.origin {
             Origin::Store(_) if refunded == 0 => {}
@@ -116,11 +121,10 @@ impl Part {
     }
 
     /// Charges all units. The store is owed them if they were taken in this process.
-    pub fn charge(&mut self, limiter: &Limiter) {
+    pub fn charge(&mut self, fallback: &LocalFallback) {
         if let Some(taken) = self.taken.take() {
             taken.charge();
         }
-        let fallback = &limiter.client.fallback;
         for held in std::mem::take(&mut self.held) {
             if let Origin::Fallback { is_owed } = self.origin {
                 fallback.record_debt(&self.limits, &held, held.charge.cost, is_owed);

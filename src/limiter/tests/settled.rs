@@ -42,7 +42,7 @@ fn settled(reserved: u64, charged: u64, is_cut: bool) -> SettledUnits {
 async fn the_difference_to_the_reservation_is_refunded_or_charged() {
     let (limiter, limits) = (limiter(), settling(&[1_000]));
     let key = charges(1, 0)[0].key;
-    let in_flight = || limiter.reserved(&limits.policies[0], key);
+    let in_flight = || limiter.reserved_units(&limits.policies[0], key).unwrap();
     let first = reserve(&limiter, &limits, 300).await.unwrap();
     let second = reserve(&limiter, &limits, 200).await.unwrap();
     assert_eq!(first.reserved().collect::<Vec<_>>(), [(PolicyId(0), 300)]);
@@ -140,12 +140,12 @@ async fn more_units_are_taken_from_all_limits_or_from_none() {
     let (limiter, limits) = (limiter(), settling(&[1_000, 500]));
     let mut held = reserve(&limiter, &limits, 100).await.unwrap();
     let both = |units| [(PolicyId(0), units), (PolicyId(1), units)];
-    assert!(held.take_more(&both(200)).await);
-    assert!(!held.take_more(&both(201)).await);
-    assert!(held.take_more(&[(PolicyId(0), 300), (PolicyId(1), 0)]).await);
-    assert!(held.take_more(&[]).await);
+    assert!(limiter.take_more(&mut held, &both(200)).await);
+    assert!(!limiter.take_more(&mut held, &both(201)).await);
+    assert!(limiter.take_more(&mut held, &[(PolicyId(0), 300), (PolicyId(1), 0)]).await);
+    assert!(limiter.take_more(&mut held, &[]).await);
     assert_eq!(held.reserved().map(|(_, units)| units).collect::<Vec<_>>(), [600, 300]);
-    assert_eq!(limiter.reserved(&limits.policies[0], charges(1, 0)[0].key), 600);
+    assert_eq!(limiter.reserved_units(&limits.policies[0], charges(1, 0)[0].key), Some(600));
     assert_eq!(remaining(&limiter, &limits).await, 400);
     let charged: Vec<u64> = held.settle(|_| Some(250)).iter().map(|units| units.charged).collect();
     assert_eq!(charged, [250, 250]);
@@ -166,7 +166,7 @@ async fn the_newest_units_are_refunded_first() {
     let limits = Limits::new(vec![(policy, OnStoreFailure::Local)], NonZeroU64::MIN);
     let mut held = reserve(&limiter, &limits, 600).await.unwrap();
     memory.clock().set(Timestamp(1_000_000));
-    assert!(held.take_more(&[(PolicyId(0), 300)]).await);
+    assert!(limiter.take_more(&mut held, &[(PolicyId(0), 300)]).await);
     let _ = held.settle(|_| Some(700));
     assert_eq!(remaining(&limiter, &limits).await, 900);
     let held = reserve(&limiter, &limits, 600).await.unwrap();
@@ -287,7 +287,7 @@ proptest! {
                 }
                 let reserved: u64 = in_flight.iter().map(|(estimate, ..)| estimate).sum();
                 assert_eq!(remaining(&limiter, &limits).await, 1_000_u64.saturating_sub(used + reserved));
-                assert_eq!(limiter.reserved(&limits.policies[0], charges(1, 0)[0].key), reserved);
+                assert_eq!(limiter.reserved_units(&limits.policies[0], charges(1, 0)[0].key), Some(reserved));
             }
         });
     }

@@ -170,6 +170,12 @@ fn llm_units(cost: &LlmCost, request: &SettledRequest, seen: &Seen<'_>) -> Resul
     Ok(Some(weights.units(&tokens)))
 }
 
+/// Whether no price is for the model that a response names, so that it has the default prices.
+pub(super) fn has_unknown_model(cost: &SettledCost, seen: &Seen<'_>) -> bool {
+    let (CostBasis::Llm(llm), Ok(observed)) = (&cost.basis, seen.observed) else { return false };
+    observed.model.is_some() && !llm.prices.of(observed.model.as_deref()).1
+}
+
 /// The tokens of a stream that has not reported all of its usage: of the output the greater of what it has reported and what was
 /// counted in the text, and of the input what it has reported, or the estimate.
 fn counted(cost: &LlmCost, request: &SettledRequest, observed: &Observed) -> Tokens {

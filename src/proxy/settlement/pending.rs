@@ -11,7 +11,7 @@ use super::warnings::SettleWarnings;
 use crate::gate::{Cost, CostBasis, CostSource, Gate, RouteId, SettledCost};
 use crate::http1::Fields;
 use crate::limit::PolicyId;
-use crate::limiter::{Delivery, LimitStatuses, Reservation, is_unanswered};
+use crate::limiter::{Delivery, LimitStatuses, Limiter, Reservation, is_unanswered};
 use crate::proxy::snapshot::{ConfigSnapshot, Proxy};
 use crate::telemetry::Counts;
 use crate::time::Stopwatch;
@@ -21,6 +21,8 @@ use crate::usage::Unknown;
 pub(in crate::proxy) struct Pending {
     snapshot: Arc<ConfigSnapshot>,
     counts: Arc<Counts>,
+    /// Takes more units while the response is sent.
+    pub(super) limiter: Limiter,
     warnings: Rc<SettleWarnings>,
     route: Option<RouteId>,
     status: u16,
@@ -81,6 +83,7 @@ impl Pending {
         Self {
             snapshot: Arc::clone(&proxy.snapshot),
             counts: Arc::clone(&proxy.counts),
+            limiter: proxy.limiter.clone(),
             warnings: Rc::clone(&proxy.settle_warnings),
             route,
             status: 0,
@@ -95,6 +98,7 @@ impl Pending {
         Self {
             snapshot: Arc::clone(&proxy.snapshot),
             counts: Arc::clone(&proxy.counts),
+            limiter: proxy.limiter.clone(),
             warnings: Rc::clone(&proxy.settle_warnings),
             route: Some(route),
             status: 0,
@@ -223,7 +227,10 @@ impl Pending {
                 continue;
             }
             match cost::units(cost, own_pointer, &self.request, seen) {
-                Ok(units) => limit.known = units,
+                Ok(units) => {
+                    limit.known = units;
+                    limit.unknown = cost::has_unknown_model(cost, seen).then_some(Unknown::Model);
+                }
                 Err(unknown) => limit.unknown = limit.unknown.or(Some(unknown)),
             }
         }

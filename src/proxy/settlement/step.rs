@@ -61,9 +61,9 @@ impl Steps {
         }
         let Some(mut reservation) = response.pending.reservation.take() else { return };
         self.begun = None;
-        let asked = more.clone();
+        let (asked, limiter) = (more.clone(), response.pending.limiter.clone());
         let taken = rare(async move {
-            let is_granted = reservation.take_more(&asked).await;
+            let is_granted = limiter.take_more(&mut reservation, &asked).await;
             (reservation, is_granted)
         });
         self.step = Some(Step { more, taken });

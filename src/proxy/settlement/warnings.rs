@@ -25,9 +25,17 @@ enum Reason {
 }
 
 impl SettleWarnings {
-    /// Warns that the cost of a response is unknown, once a minute for each route and reason.
+    /// Warns that the cost of a response is unknown, or that its model has no price, once a minute for each route
+    /// and reason.
     pub fn warn_unknown(&self, (route, name): (Option<RouteId>, &str), limit: &str, reason: Unknown) {
-        if self.is_due(route, Reason::Unknown(reason)) {
+        if !self.is_due(route, Reason::Unknown(reason)) {
+            return;
+        }
+        if reason == Unknown::Model {
+            tracing::warn!(
+                "no price of limit {limit:?} is for the model of a response on route {name:?}, so it costs the default"
+            );
+        } else {
             tracing::warn!(
                 "the cost of a response for limit {limit:?} on route {name:?} is unknown, so its estimate stays \
                  charged; reason: {}",

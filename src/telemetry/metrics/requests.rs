@@ -134,7 +134,8 @@ fn write_settlements(scrape: &Scrape<'_>, out: &mut Exposition<impl Write>) -> i
         }
         Ok::<_, io::Error>(())
     })?;
-    let help = "Responses whose cost is unknown, so that what was reserved stays charged, by the reason.";
+    let help = "Responses whose cost is unknown, so that what was reserved stays charged, or whose model has no \
+                price, by the reason.";
     out.start(MetricKind::Counter, "tidegate_settle_unknown_total", help)?;
     scrape.registry.each_settlement(|limit, sums| {
         for ((_, reason), count) in Unknown::ALL.iter().zip(sums.unknown) {

@@ -263,6 +263,7 @@ fn limits_that_settle_costs_have_series_of_their_own() {
             unknown("type", 0),
             unknown("absent", 0),
             unknown("malformed", 1),
+            unknown("model", 0),
         ]
     );
 }

@@ -149,8 +149,8 @@ fn more_units_are_taken_while_a_response_is_sent() {
         let limits = limits(&[settling("a"), bucket("b", 60).with_settlement(1_000)], OnStoreFailure::Local);
         let mut held = reserve(&limiter, &limits, 10).await.unwrap();
         let both = |units| [(PolicyId(0), units), (PolicyId(1), units)];
-        assert!(held.take_more(&both(40)).await);
-        assert!(!held.take_more(&both(11)).await);
+        assert!(limiter.take_more(&mut held, &both(40)).await);
+        assert!(!limiter.take_more(&mut held, &both(11)).await);
         assert_eq!(remaining(&redis, &limits).await, [50, 10]);
         assert_eq!(
             held.settle(|_| Some(45)).iter().map(|units| units.reserved).collect::<Vec<_>>(),

@@ -71,7 +71,7 @@ pub enum Value {
     Invalid,
 }
 
-/// Why the usage of a response is not known.
+/// Why the cost of a response is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unknown {
     /// A Content-Encoding that can't be decoded.
@@ -82,15 +82,18 @@ pub enum Unknown {
     Absent,
     /// Malformed JSON, or a value that is no whole number.
     Malformed,
+    /// No price is for the model alone. The usage is known, and has the default prices.
+    Model,
 }
 
 impl Unknown {
     /// Every reason with its label in metrics and logs, in the order of the type.
-    pub const ALL: [(Self, &'static str); 4] = [
+    pub const ALL: [(Self, &'static str); 5] = [
         (Self::Encoding, "encoding"),
         (Self::Type, "type"),
         (Self::Absent, "absent"),
         (Self::Malformed, "malformed"),
+        (Self::Model, "model"),
     ];
 
     /// The reason in metrics and logs, such as `absent`.

@@ -36,7 +36,10 @@ impl World {
     fn reserve(&self, cost: u64) -> Box<Reservation> {
         let decided = [DecidedCharge { charge: charge(cost), decision: self.take(0, cost) }];
         let origin = Origin::Store(Vec::new());
-        answered(Reservation::new(&self.proxies[0], &self.limits, &decided, origin).unwrap())
+        answered(
+            Reservation::new(|| self.proxies[0].settlement_context(), &self.limits, &decided, origin)
+                .unwrap(),
+        )
     }
 
     /// The units that a request has taken from the share, after `error`.
@@ -192,7 +195,12 @@ fn the_settlement_of_several_limits_is_one_call() {
     let charges: Vec<Charge> =
         (0..3).map(|policy| Charge { policy: PolicyId(policy), ..charge(10) }).collect();
     let decided = DecidedCharge::join(&charges, &world.store.take(&world.limits.policies, &charges));
-    let held = Reservation::new(&world.proxies[0], &world.limits, &decided, Origin::Store(Vec::new()));
+    let held = Reservation::new(
+        || world.proxies[0].settlement_context(),
+        &world.limits,
+        &decided,
+        Origin::Store(Vec::new()),
+    );
     let (units, settlement) = held.unwrap().settle_all(|limit| Some([4, 10, 17][limit.0 as usize]));
     assert_eq!(units.iter().map(|units| units.charged).collect::<Vec<_>>(), [4, 10, 17]);
     let [call] = &settlement.calls[..] else { panic!("{settlement:?}") };
@@ -226,7 +234,7 @@ fn reserve_ahead(world: &World, cost: u64, now: BootTime) -> Box<Reservation> {
     let split = grants::take_units(&proxy.grants, &world.limits, &[charge(cost)], None, now);
     assert!(split.missing.is_empty());
     let taken = split.taken.pass(&world.limits.policies).unwrap();
-    answered(Reservation::with_taken(None, (proxy, &world.limits), taken))
+    answered(Reservation::with_taken(None, (proxy.settlement_context(), &world.limits), taken))
 }
 
 #[test]

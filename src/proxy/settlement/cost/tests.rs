@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::gate::BodyLength;
-use crate::usage::{Dialect, EstimateRules, Prices};
+use crate::usage::{Dialect, EstimateRules, ModelPattern, Prices};
 
 fn cost(basis: CostBasis) -> SettledCost {
     SettledCost {
@@ -163,4 +163,18 @@ fn usage_without_tokens_has_its_reason() {
     };
     let of_stream = units(&llm(StreamUsage::Count), 0, &request(true), &seen(End::Whole, &stream, true));
     assert_eq!(of_stream, Err(Unknown::Type));
+}
+
+#[test]
+fn a_model_without_a_price_is_noticed() {
+    let pattern = ModelPattern::parse("known*").unwrap();
+    let prices = Arc::new(Prices::new(vec![(pattern, LlmCost::tokens())], LlmCost::tokens()));
+    let (estimate, stream_usage) = (EstimateRules::default(), StreamUsage::Count);
+    let by_model = cost(CostBasis::Llm(LlmCost { prices, estimate, stream_usage }));
+    for (model, is_unknown) in [(Some("known-1"), false), (Some("other"), true), (None, false)] {
+        let observed = Observed { model: model.map(Into::into), ..Observed::default() };
+        let seen = seen(End::Whole, &observed, false);
+        assert_eq!(has_unknown_model(&by_model, &seen), is_unknown, "{model:?}");
+        assert!(!has_unknown_model(&llm(StreamUsage::Count), &seen), "a price for all models");
+    }
 }
