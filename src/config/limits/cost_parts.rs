@@ -32,10 +32,6 @@ pub(super) fn terms(item: Item<'_>) -> Option<Vec<ReserveTerm>> {
 }
 
 fn term(item: Item<'_>) -> Option<ReserveTerm> {
-    if item.integer_text() == Some("0") {
-        let problem = item.error("a request that costs 0 is always allowed, whatever the counts are");
-        return item.reject(problem.help("write 1: what the response does not use is given back"));
-    }
     if item.is_integer() {
         return Units::read(item).map(ReserveTerm::Units);
     }

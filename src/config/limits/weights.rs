@@ -55,7 +55,9 @@ fn weight(item: Item<'_>, decimals: usize) -> Option<Weight> {
     if let Ok(weight) = Weight::parse(&number, decimals) {
         return Some(weight);
     }
-    item.decimal(&(0.0..=MAX))?;
+    if !number.is_empty() {
+        item.decimal(&(0.0..=MAX))?;
+    }
     let problem = if Weight::parse(&number, PRICE_DECIMALS).is_ok() {
         let problem = item.error(format!("`{}` has more than {most} decimals", item.name));
         problem.help("round it up; the prices of a file, `prices`, can have nine decimals")

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use super::Tokens;
+use super::tokens::Tokens;
 
 /// Billionths in one unit.
 const UNIT: u64 = 1_000_000_000;

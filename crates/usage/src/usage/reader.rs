@@ -11,7 +11,7 @@ use facts::Facts;
 use json::Parser;
 use pointers::Pointers;
 
-use super::{Dialect, Tokens};
+use super::tokens::{Dialect, Tokens};
 
 const BOM: &[u8] = b"\xef\xbb\xbf";
 

@@ -10,7 +10,7 @@ mod text;
 pub use media::Media;
 use scan::Scan;
 
-use super::Tokens;
+use super::tokens::Tokens;
 
 /// How tokens are estimated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

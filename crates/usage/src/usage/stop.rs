@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use bytes::Bytes;
 
-use super::Dialect;
+use super::tokens::Dialect;
 
 /// An error in the form of the stream, after which it may end. `sequence` is the number of the next event of `OpenAI` responses
 /// ([`super::Observed::next_sequence`]).

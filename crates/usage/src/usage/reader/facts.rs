@@ -4,7 +4,7 @@ use super::json::{Scalar, Sink};
 use super::keys::{Field, Key, LEVELS, count_at, is_content, is_model, is_usage};
 use super::pointers::Pointers;
 use super::{Observed, Unknown, Value};
-use crate::usage::{Dialect, Tokens};
+use crate::usage::tokens::{Dialect, Tokens};
 
 /// Bytes of text for each token of output, at most.
 const BYTES_PER_TOKEN: u64 = 6;
