@@ -1,4 +1,4 @@
-//! HTTP/2, gRPC and WebSockets.
+//! HTTP/2, gRPC and `WebSockets`.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response};
