@@ -100,7 +100,7 @@ def anthropic(url, case):
     from anthropic import Anthropic
 
     client = Anthropic(base_url=url, api_key="sk-1", max_retries=0, default_headers=case.headers)
-    options = {"model": "claude", "max_tokens": case.most, "messages": QUESTION}
+    options = {"model": "messages-model", "max_tokens": case.most, "messages": QUESTION}
     if "tools" in case:
         options["tools"] = [{"name": "lookup", "input_schema": PARAMETERS}]
     if "reasoning" in case:

@@ -128,7 +128,7 @@ fn the_first_pattern_that_matches_counts() {
     assert_eq!(prices.of(Some("gpt-4o-mini-2024-07-18")), (weights("0.15", "0.6"), true));
     assert_eq!(prices.of(Some("gpt-4o")), (weights("2.5", "10"), true));
     assert_eq!(prices.of(Some("gpt-4o-2024-08-06")), (weights("5", "15"), true));
-    assert_eq!(prices.of(Some("claude")), (weights("1", "1"), false));
+    assert_eq!(prices.of(Some("mistral-large")), (weights("1", "1"), false));
     assert_eq!(prices.of(None), (weights("1", "1"), false));
     let uniform = Prices::uniform(Weights { input: Weight::ONE, ..weights("1", "1") });
     assert!(!uniform.depend_on_model());

@@ -92,7 +92,7 @@ fn responses_are_read() {
 
 #[test]
 fn anthropic_streams_are_read() {
-    let start = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"model\":\"claude-x\",\"content\":[],\"usage\":\
+    let start = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"model\":\"model-x\",\"content\":[],\"usage\":\
         {\"input_tokens\":25,\"cache_creation_input_tokens\":100,\"cache_read_input_tokens\":200,\"cache_creation\":\
         {\"ephemeral_5m_input_tokens\":100},\"output_tokens\":1}}}\n\nevent: ping\ndata: {\"type\": \"ping\"}\n\n\
         event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"Hi\"}}\n\n";
@@ -102,7 +102,7 @@ fn anthropic_streams_are_read() {
         Some(Tokens { input: 325, cached_input: 200, cache_write: 100, output: 1, reasoning: 0 })
     );
     assert_eq!((early.dialect, early.counted_output), (Some(Dialect::Anthropic), 1));
-    assert_eq!(early.model.as_deref(), Some("claude-x"));
+    assert_eq!(early.model.as_deref(), Some("model-x"));
     let end = "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{},\"usage\":{\"output_tokens\":15,\
         \"output_tokens_details\":{\"thinking_tokens\":4}}}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
     let read = read(Framing::EventStream, format!("{start}{end}"));
