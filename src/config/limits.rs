@@ -43,7 +43,7 @@ use super::reader::Reader;
 use super::report::Problem;
 use super::table::{AnyTable, Name, Table, in_order};
 use crate::gate::{
-    BodyField, Cost, KeyPart, KeyRule, KeySpec, LimitRule, Networks, Rules, Tiers, Trust, UsageRules,
+    BodyField, Cost, KeyPart, KeyRule, KeySpec, LimitRule, Networks, Rules, SettledCost, Tiers, Trust,
 };
 use crate::id_vec::IdVec;
 use crate::limit::{Algorithm, Policy, PolicyId, Quota, Soft};
@@ -166,10 +166,9 @@ impl ReadLimits {
         fields.into()
     }
 
-    /// What these limits read of bodies for costs that responses settle.
-    pub fn usage_rules(&self, ids: &[PolicyId]) -> Option<UsageRules> {
-        let rules = ids.iter().filter_map(|id| Some(&self.get(*id)?.rule.cost));
-        UsageRules::of(rules.filter_map(Cost::settled))
+    /// The costs of these limits that responses settle.
+    pub fn settled_costs<'s>(&'s self, ids: &'s [PolicyId]) -> impl Iterator<Item = &'s SettledCost> {
+        ids.iter().filter_map(|id| self.get(*id)?.rule.cost.settled())
     }
 
     /// The policies of all limits, if all of them are valid.

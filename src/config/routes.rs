@@ -20,7 +20,7 @@ use super::route_keys::{RespondKeys, RespondWords, RouteKeys};
 use super::table::{AnyTable, Table};
 use super::upstreams::{ReadKey, ReadUpstreams};
 use super::{headers, jwt, redirects, route_actions};
-use crate::gate::{Access, Awaited, KeyPart, PathPattern, PatternError, Route};
+use crate::gate::{Access, Awaited, KeyPart, PathPattern, PatternError, Route, UsageRules};
 use crate::limit::PolicyId;
 use crate::proxy::{AuthorizedTarget, ForwardTarget, RouteAction, Target};
 use crate::server::ListenerSpec;
@@ -110,10 +110,11 @@ fn route(number: usize, item: Item<'_>, names: &mut RouteNames<'_>) -> Option<Re
     table.close();
     let (conditions, limits) = (conditions?, limits?);
     let action = action?;
+    let is_settled = names.limits.settled_costs(&limits).next().is_some();
     let awaits = Awaited {
         body_fields: names.limits.body_fields(&limits),
         authorization: action.target.awaited_headers(),
-        usage: names.limits.usage_rules(&limits),
+        usage: UsageRules::of(names.limits.settled_costs(&limits)),
     };
     let route = Route {
         name: name.ok()?.unwrap_or_else(|| number.to_string()).into(),
@@ -133,6 +134,7 @@ fn route(number: usize, item: Item<'_>, names: &mut RouteNames<'_>) -> Option<Re
         max_body: max_body.ok()?.map(|most| most as u64),
         access: access?,
         token: token.ok()?,
+        is_settled,
         awaits: awaits.boxed(),
     };
     let action = RouteAction { deny_status: deny_status.ok()?, ..action };

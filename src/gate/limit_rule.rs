@@ -228,7 +228,7 @@ impl Cost {
     }
 
     /// The cost of a request. `is_trusted` says whether the peer's headers count; it is called only if a header matters.
-    pub(super) fn of(&self, subject: &Subject<'_>, is_trusted: impl FnOnce() -> bool) -> u64 {
+    pub(super) fn of(&self, subject: &Subject<'_>, is_trusted: impl Fn() -> bool) -> u64 {
         match self {
             Self::Fixed(cost) => *cost,
             Self::Header { name, max } => {

@@ -1,7 +1,5 @@
 //! What a request reserves for a cost that its response settles.
 
-use std::cell::LazyCell;
-
 use super::body_fields::BodyFields;
 use super::key_part;
 use super::request_usage::RequestUsage;
@@ -11,7 +9,7 @@ use crate::http1::parse_decimal_saturating;
 
 /// Units that a request reserves when it arrives: at least one, and at most the capacity. Of a request whose body is not read
 /// yet it is the least that it can be. `is_trusted` says whether the peer's headers count.
-pub(super) fn units(cost: &SettledCost, subject: &Subject<'_>, is_trusted: impl FnOnce() -> bool) -> u64 {
+pub(super) fn units(cost: &SettledCost, subject: &Subject<'_>, is_trusted: impl Fn() -> bool) -> u64 {
     let units = match &cost.basis {
         CostBasis::Llm(llm) => subject.body.map_or(1, |body| of_tokens(llm, subject, body)),
         CostBasis::Parts { reserve, .. } => of_terms(reserve, subject, is_trusted),
@@ -30,12 +28,11 @@ fn of_tokens(llm: &LlmCost, subject: &Subject<'_>, body: &BodyFields) -> u64 {
     }
 }
 
-fn of_terms(terms: &[ReserveTerm], subject: &Subject<'_>, is_trusted: impl FnOnce() -> bool) -> u64 {
-    let is_trusted = LazyCell::new(is_trusted);
+fn of_terms(terms: &[ReserveTerm], subject: &Subject<'_>, is_trusted: impl Fn() -> bool) -> u64 {
     let units = terms.iter().map(|term| match term {
         ReserveTerm::Units(units) => *units,
         ReserveTerm::Header(name) => {
-            let value = key_part::header(subject.head, name).one().filter(|_| *is_trusted);
+            let value = key_part::header(subject.head, name).one().filter(|_| is_trusted());
             value.and_then(|digits| parse_decimal_saturating(&digits)).unwrap_or(0)
         }
         ReserveTerm::Body(pointer) => {

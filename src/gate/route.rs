@@ -56,6 +56,8 @@ pub struct Route {
     pub access: Access,
     /// What it requires of the token of a request.
     pub token: Option<TokenRule>,
+    /// Whether responses settle one of the limits.
+    pub is_settled: bool,
     /// What the limits may have to await; none for most routes.
     pub awaits: Option<Box<Awaited>>,
 }
@@ -102,6 +104,7 @@ impl Route {
             max_body: None,
             access: Access::Default,
             token: None,
+            is_settled: false,
             awaits: None,
         }
     }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use http::header::HeaderName;
 
 use super::json_pointer::JsonPointer;
-use crate::usage::{EstimateRules, Prices, Weight, Weights};
+use crate::http1::parse_decimal;
+use crate::usage::{EstimateRules, Prices, Unknown, Weight, Weights};
 
 /// A cost that a request reserves when it arrives, and that its response settles.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,6 +114,24 @@ impl fmt::Display for CostSource {
             Self::RequestBytes => f.write_str("request_bytes"),
             Self::Seconds => f.write_str("seconds"),
         }
+    }
+}
+
+impl CostSource {
+    /// The cost in a header or trailer with these values, which have to be the same number.
+    ///
+    /// # Errors
+    /// If there is none, several that differ, or something else.
+    pub fn number<'v>(values: impl Iterator<Item = &'v [u8]>) -> Result<u64, Unknown> {
+        let mut found = None;
+        for value in values {
+            let number = parse_decimal(value).ok_or(Unknown::Malformed)?;
+            if found.is_some_and(|earlier| earlier != number) {
+                return Err(Unknown::Malformed);
+            }
+            found = Some(number);
+        }
+        found.ok_or(Unknown::Absent)
     }
 }
 

@@ -5,13 +5,12 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use bytes::Bytes;
-use http::header::{HeaderMap, HeaderName};
+use http::header::HeaderMap;
 use http::{Response, StatusCode};
 
 use super::calls::Hold;
 use crate::config::Report;
 use crate::gate::{Cost, CostBasis, CostSource};
-use crate::http1::parse_decimal;
 use crate::limit::PolicyId;
 use crate::limiter::{LimitStatus, LimitStatuses};
 use crate::proxy::{ConfigSnapshot, RequestFacts, SoftHeaders, write_rate_headers};
@@ -148,7 +147,8 @@ impl Allowed {
         for (rule, (_, policy)) in gate.limit_rules.iter().zip(gate.limits()) {
             let Cost::Settled(cost) = &rule.cost else { continue };
             let CostBasis::Parts { settle: CostSource::Header(name), .. } = &cost.basis else { continue };
-            known.extend(header_cost(headers, name).map(|units| (&*policy.name, units)));
+            let values = headers.get_all(name).iter().map(|value| value.as_bytes().trim_ascii());
+            known.extend(CostSource::number(values).map(|units| (&*policy.name, units)));
             removed.extend(Some(name).filter(|_| !cost.keeps_header));
         }
         for name in removed {
@@ -158,16 +158,6 @@ impl Allowed {
             self.settle_units(|limit| known.iter().find(|(name, _)| *name == limit).map(|(_, units)| *units));
         }
     }
-}
-
-/// The number in a header; none if it is absent or no whole number, or if several values differ.
-fn header_cost(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
-    let mut values = headers.get_all(name).iter();
-    let first = values.next()?;
-    if values.any(|other| other != first) {
-        return None;
-    }
-    parse_decimal(first.as_bytes().trim_ascii())
 }
 
 /// Replaces the states of limits that have changed.

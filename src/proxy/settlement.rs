@@ -128,12 +128,18 @@ fn observe(pending: &Pending, head: &mut ResponseHead) -> Observer {
     observer
 }
 
-/// Hides the fields of costs in the response to a request that has reserved nothing.
+/// Hides the fields of costs in the response to a request that has reserved nothing. Few routes have such fields.
+#[inline]
 pub(super) fn hide_costs(
     proxy: &Proxy,
     route: RouteId,
-    mut response: ProxyResponse<BodySource>,
+    response: ProxyResponse<BodySource>,
 ) -> ProxyResponse<BodySource> {
+    if proxy.snapshot.gate.routes.get(route).is_settled { hide(proxy, route, response) } else { response }
+}
+
+#[cold]
+fn hide(proxy: &Proxy, route: RouteId, mut response: ProxyResponse<BodySource>) -> ProxyResponse<BodySource> {
     let hidden = HiddenFields { gate: &proxy.snapshot.gate, route: Some(route) };
     hidden.remove(&mut response.head.fields);
     match response.body {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::gate::{BodyFields, CostBasis, CostSource, LlmCost, RequestUsage, SettledCost, StreamUsage};
-use crate::http1::{Fields, RequestHead, parse_decimal};
+use crate::http1::{Fields, RequestHead};
 use crate::time::Stopwatch;
 use crate::usage::{Observed, Tokens, Unknown, Value};
 
@@ -80,7 +80,7 @@ pub(super) fn units(
 /// # Errors
 /// If there is none, several that differ, or something else.
 pub(super) fn header_units(fields: &Fields, name: &HeaderName) -> Result<u64, Unknown> {
-    one_number(fields.get_all(name))
+    CostSource::number(fields.get_all(name))
 }
 
 /// Whether the cost is measured rather than told by the server.
@@ -100,24 +100,11 @@ pub(super) fn pointer(cost: &SettledCost) -> Option<&str> {
 fn trailer_units(name: &HeaderName, seen: &Seen<'_>) -> Result<Option<u64>, Unknown> {
     let values = seen.trailers.map(|trailers| trailers.get_all(name));
     let values = values.into_iter().flatten().map(HeaderValue::as_bytes);
-    match (one_number(values), seen.end) {
+    match (CostSource::number(values), seen.end) {
         (Ok(units), _) => Ok(Some(units)),
         (Err(_), End::Early) => Ok(None),
         (Err(unknown), End::Whole) => Err(unknown),
     }
-}
-
-/// The number that all of these values are.
-fn one_number<'v>(values: impl Iterator<Item = &'v [u8]>) -> Result<u64, Unknown> {
-    let mut found = None;
-    for value in values {
-        let number = parse_decimal(value).ok_or(Unknown::Malformed)?;
-        if found.is_some_and(|earlier| earlier != number) {
-            return Err(Unknown::Malformed);
-        }
-        found = Some(number);
-    }
-    found.ok_or(Unknown::Absent)
 }
 
 fn json_units(pointer: usize, request: &SettledRequest, seen: &Seen<'_>) -> Result<Option<u64>, Unknown> {

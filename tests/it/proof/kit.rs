@@ -296,6 +296,15 @@ pub fn for_all<S: Strategy>(
     }
 }
 
+/// A ban with this probability.
+pub fn any_ban(probability: f64) -> impl Strategy<Value = Option<Ban>> {
+    let span = || prop_oneof![Just(1_000_u64), 1..5_000_u64, 1..5_000_000_u64];
+    let ban = (1..4_u64, span(), span());
+    let ban =
+        ban.prop_map(|(after, within, length)| Ban { after, within: Micros(within), length: Micros(length) });
+    prop::option::weighted(probability, ban)
+}
+
 /// The same policy with a ban, and perhaps in shadow mode.
 pub fn with(mut policy: Policy, ban: Option<Ban>, shadow: bool) -> Policy {
     (policy.ban, policy.shadow) = (ban, shadow);

@@ -52,16 +52,9 @@ fn any_event() -> impl Strategy<Value = Event> {
 }
 
 fn any_policy(name: &'static str) -> impl Strategy<Value = (Numbers, Policy)> {
-    let span = || prop_oneof![Just(1_000_u64), 1..5_000_u64, 1..5_000_000_u64];
-    let ban = prop::option::weighted(0.3, (1..4_u64, span(), span()));
     let reservations = (prop::bool::weighted(0.2), kit::any_settlement());
-    (any_numbers(), ban, prop::bool::weighted(0.2), reservations).prop_map(
+    (any_numbers(), kit::any_ban(0.3), prop::bool::weighted(0.2), reservations).prop_map(
         move |(numbers, ban, shadow, (refunds, settled))| {
-            let ban = ban.map(|(after, within, length)| Ban {
-                after,
-                within: Micros(within),
-                length: Micros(length),
-            });
             let policy = kit::with_refunds(kit::with(numbers.policy(name), ban, shadow), refunds);
             let policy = kit::with_settlement(policy, settled);
             (numbers, policy)
