@@ -247,6 +247,7 @@ mod routing {
 /// Limits whose cost the response decides, from requests to what they are charged.
 mod settle {
     mod budget;
+    mod changes;
     mod encodings;
     mod endings;
     mod errors_in_flight;
@@ -255,6 +256,7 @@ mod settle {
     pub mod setup;
     mod several;
     mod sources;
+    mod stops;
     mod trust;
 }
 /// Rules that the source code keeps: order of modules, sizes, libraries.
