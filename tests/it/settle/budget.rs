@@ -106,7 +106,7 @@ fn serve(
 
 /// Proxies that share a budget by the header `x-key`.
 fn proxies(model: &Model, redis: Option<&RedisServer>, count: usize) -> Vec<Tidegate> {
-    let limit = "cost = \"llm_tokens\"\nbytes_per_token = 1";
+    let limit = "cost = \"llm_tokens\"\nbytes_per_token = 16";
     let config = config(limit, &model.upstream.url())
         .replace("rate = \"1000/day\"", &format!("rate = \"{BUDGET}/365d\""))
         .replace("access = \"json\"", "access = \"off\"");

@@ -1,6 +1,6 @@
 //! What changes between a reservation and its settlement: the configuration is reloaded, or the proxy stops.
 
-use super::setup::{CAPACITY, config, ok, own, settled_by, until_charged};
+use super::setup::{CAPACITY, RESERVE, config, logged, ok, own, settled_by, until_charged};
 use crate::support::{Client, RedisServer, Tidegate, Upstream, eventually, over_both_stores};
 
 fn send(proxy: &Tidegate, server: &Upstream) -> Client {
@@ -70,4 +70,29 @@ fn a_proxy_that_stops_settles_first() {
     assert_eq!(client.read().status(), 200);
     assert!(stopped.wait().success());
     until_charged(&other, "k", 7);
+}
+
+/// An operator resets the key in between: units taken before are not given back to those taken since, and extra units are
+/// charged.
+#[test]
+fn the_key_is_reset_in_between() {
+    for (cost, charged) in [(7, 0), (250, 150)] {
+        let (server, release) = Upstream::gated(ok(&format!("X-Cost: {cost}\r\n"), "ok"));
+        over_both_stores(&config(&settled_by("header:x-cost"), &server.url()), |proxy| {
+            let mut client = send(proxy, &server);
+            assert_eq!(own(proxy, "k"), (CAPACITY - RESERVE, RESERVE));
+            let body = r#"{"limit": "units", "key": "k"}"#;
+            let response = Client::connect(proxy.admin()).ask(&format!(
+                "POST /v1/keys/reset HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+                 Content-Length: {}\r\n\r\n{body}",
+                body.len()
+            ));
+            assert_eq!(response.status(), 200, "{}", response.text());
+            release.send(()).unwrap();
+            assert_eq!(client.read().status(), 200);
+            let line = logged(proxy, "/slow");
+            assert_eq!(line["cost"]["units"], cost, "{line}");
+            until_charged(proxy, "k", charged);
+        });
+    }
 }

@@ -9,7 +9,7 @@ use super::setup::{
     RESERVE, case, chunked, config, config_with, json, logged, ok, settled_by, unknown, until_charged,
     upstream,
 };
-use crate::support::{Http2, Http2Server, Tidegate, Upstream, over_both_stores, patience};
+use crate::support::{Client, Http2, Http2Server, Tidegate, Upstream, over_both_stores, patience};
 
 /// Over HTTP/2 clients get the same, and are charged the same.
 #[test]
@@ -20,20 +20,22 @@ fn clients_of_http2() {
         case("head", "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n", RESERVE).method("HEAD"),
     ];
     let server = upstream(&cases);
-    over_both_stores(&config(&settled_by("trailer:x-cost"), &server.url()), |proxy| {
-        let client = Http2::connect(proxy.addr());
-        let ask = |path: &str| {
-            let request = Request::get(format!("http://a/{path}")).header("x-key", path);
-            client.ask(request.body(()).unwrap(), b"")
-        };
-        let answer = ask("trailer");
-        let trailers = answer.trailers.unwrap();
-        assert_eq!((trailers.get("x-cost"), trailers.len()), (None, 1));
-        until_charged(proxy, "trailer", 7);
-        assert_eq!(ask("no-trailer").text(), "ok");
-        until_charged(proxy, "no-trailer", RESERVE);
-        assert_eq!(unknown(proxy, "absent"), 1);
-    });
+    for keeps in [false, true] {
+        let limit = format!("{}\nkeep_cost_header = {keeps}", settled_by("trailer:x-cost"));
+        over_both_stores(&config(&limit, &server.url()), |proxy| {
+            let client = Http2::connect(proxy.addr());
+            let ask = |path: &str| {
+                let request = Request::get(format!("http://a/{path}")).header("x-key", path);
+                client.ask(request.body(()).unwrap(), b"")
+            };
+            let trailers = ask("trailer").trailers.unwrap();
+            assert_eq!((trailers.contains_key("x-cost"), trailers.len()), (keeps, 1 + usize::from(keeps)));
+            until_charged(proxy, "trailer", 7);
+            assert_eq!(ask("no-trailer").text(), "ok");
+            until_charged(proxy, "no-trailer", RESERVE);
+            assert_eq!(unknown(proxy, "absent"), 1);
+        });
+    }
 }
 
 /// A server that speaks HTTP/2: `/trailers` has the cost in trailers, `/head` in the head, `/json` in the body; `/reset` resets the
@@ -85,6 +87,22 @@ fn servers_of_http2() {
             assert_eq!(logged(proxy, path)["cost"]["units"], charged, "{path}");
         });
     }
+}
+
+/// A body that the server cuts has no cost, and the client sees that it is cut.
+#[test]
+fn a_server_of_http2_cuts_the_body() {
+    let server = server();
+    let tables = format!("[upstreams.u]\nservers = [\"{}\"]\nprotocol = \"h2\"\nretries = 0\n", server.url());
+    let limit = settled_by("json:/usage/cost");
+    over_both_stores(&config_with(&limit, "upstream = \"u\"", &tables), |proxy| {
+        let mut client = Client::connect(proxy.addr());
+        client.send("POST /cut HTTP/1.1\r\nHost: a\r\nX-Key: k\r\nContent-Length: 2\r\n\r\n{}");
+        assert!(client.read_response("POST").is_err());
+        until_charged(proxy, "k", RESERVE);
+        let line = logged(proxy, "/cut");
+        assert_eq!((&line["cost"]["units"], line["error"].is_string()), (&RESERVE.into(), true), "{line}");
+    });
 }
 
 /// A server of gRPC calls, whose status and cost are in trailers; the path has the status and the cost.
