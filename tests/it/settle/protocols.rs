@@ -1,7 +1,10 @@
 //! HTTP/2, gRPC and `WebSockets`.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response};
+use tokio::sync::Notify;
 use tungstenite::Message as Said;
 use tungstenite::client::IntoClientRequest as _;
 
@@ -39,34 +42,39 @@ fn clients_of_http2() {
 }
 
 /// A server that speaks HTTP/2: `/trailers` has the cost in trailers, `/head` in the head, `/json` in the body; `/reset` resets the
-/// stream before a response, `/cut` after a part of it, and `/refused` refuses it.
-fn server() -> Http2Server {
-    Http2Server::start(h2::server::Builder::new(), None, |(request, mut respond)| async move {
-        let head = || Response::builder().header("content-type", "application/json");
-        match request.uri().path() {
-            "/trailers" => {
-                let mut body = respond.send_response(head().body(()).unwrap(), false).unwrap();
-                body.send_data(Bytes::from_static(b"{}"), false).unwrap();
-                let mut trailers = HeaderMap::new();
-                trailers.insert("x-cost", HeaderValue::from_static("7"));
-                body.send_trailers(trailers).unwrap();
+/// stream before a response, `/cut` after a part of it once `cut` is notified, and `/refused` refuses it.
+fn server(cut: &Arc<Notify>) -> Http2Server {
+    let cut = Arc::clone(cut);
+    Http2Server::start(h2::server::Builder::new(), None, move |(request, mut respond)| {
+        let cut = Arc::clone(&cut);
+        async move {
+            let head = || Response::builder().header("content-type", "application/json");
+            match request.uri().path() {
+                "/trailers" => {
+                    let mut body = respond.send_response(head().body(()).unwrap(), false).unwrap();
+                    body.send_data(Bytes::from_static(b"{}"), false).unwrap();
+                    let mut trailers = HeaderMap::new();
+                    trailers.insert("x-cost", HeaderValue::from_static("7"));
+                    body.send_trailers(trailers).unwrap();
+                }
+                "/head" => drop(respond.send_response(head().header("x-cost", "9").body(()).unwrap(), true)),
+                "/cut" => {
+                    let mut body = respond.send_response(head().body(()).unwrap(), false).unwrap();
+                    body.send_data(Bytes::from_static(b"{\"usage\": "), false).unwrap();
+                    // The client has the head by then: a reset would discard it.
+                    cut.notified().await;
+                    body.send_reset(h2::Reason::INTERNAL_ERROR);
+                }
+                "/reset" => respond.send_reset(h2::Reason::INTERNAL_ERROR),
+                _ => respond.send_reset(h2::Reason::REFUSED_STREAM),
             }
-            "/head" => drop(respond.send_response(head().header("x-cost", "9").body(()).unwrap(), true)),
-            "/cut" => {
-                let mut body = respond.send_response(head().body(()).unwrap(), false).unwrap();
-                body.send_data(Bytes::from_static(b"{\"usage\": "), false).unwrap();
-                std::future::poll_fn(|cx| body.poll_capacity(cx).map(drop)).await;
-                body.send_reset(h2::Reason::INTERNAL_ERROR);
-            }
-            "/reset" => respond.send_reset(h2::Reason::INTERNAL_ERROR),
-            _ => respond.send_reset(h2::Reason::REFUSED_STREAM),
         }
     })
 }
 
 #[test]
 fn servers_of_http2() {
-    let server = server();
+    let server = server(&Arc::default());
     let tables = format!("[upstreams.u]\nservers = [\"{}\"]\nprotocol = \"h2\"\nretries = 0\n", server.url());
     for (source, path, charged) in [
         ("trailer:x-cost", "/trailers", 7),
@@ -92,13 +100,16 @@ fn servers_of_http2() {
 /// A body that the server cuts has no cost, and the client sees that it is cut.
 #[test]
 fn a_server_of_http2_cuts_the_body() {
-    let server = server();
+    let cut = Arc::default();
+    let server = server(&cut);
     let tables = format!("[upstreams.u]\nservers = [\"{}\"]\nprotocol = \"h2\"\nretries = 0\n", server.url());
     let limit = settled_by("json:/usage/cost");
     over_both_stores(&config_with(&limit, "upstream = \"u\"", &tables), |proxy| {
         let mut client = Client::connect(proxy.addr());
         client.send("POST /cut HTTP/1.1\r\nHost: a\r\nX-Key: k\r\nContent-Length: 2\r\n\r\n{}");
-        assert!(client.read_response("POST").is_err());
+        assert_eq!(client.read_head().unwrap().unwrap().status(), 200);
+        cut.notify_one();
+        while client.read_chunk().is_ok_and(|chunk| !chunk.is_empty()) {}
         until_charged(proxy, "k", RESERVE);
         let line = logged(proxy, "/cut");
         assert_eq!((&line["cost"]["units"], line["error"].is_string()), (&RESERVE.into(), true), "{line}");
