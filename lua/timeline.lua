@@ -8,7 +8,7 @@
 -- `from`, where numbers wrap around at `span`. `read` decodes an entry; `before` is the total before `low`.
 -- Returns its index, the total before it, and its position and total; if there is none: high, and the total
 -- before that. The result is usually near the front, so the steps start there, and grow.
-return function(read, state, low, high, before, by_total, from, span, below)
+local function first_entry(read, state, low, high, before, by_total, from, span, below)
   local step, larger, position, total = 0, 0, nil, nil
   while low < high do
     local half = high - low

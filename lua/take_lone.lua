@@ -1,0 +1,50 @@
+-- take_lone: decides a call of one charge of any algorithm, without functions of others. take.lua, which follows, decides the
+-- calls that ask for grants, or find some, and those of limits with reservations.
+
+if #KEYS == 1 and #ARGV[3] <= ONE_CHARGE + EXTRA_BYTES then
+  local key, text = KEYS[1], ARGV[BEFORE_POLICIES + 1]
+  local kind, cost = unpack_struct("<Bd", ARGV[3], 9)
+  local letter, options, count = string.byte(text, 1, 3)
+  states = states or call("MGET", key)
+  local record = states[1]
+  if letter < LOWER_CASE then letter, count = letter + UPPER_CASE, count - 2 end
+  if kind <= CHECK and options % 2 == 0 and options < SETTLES then
+    if letter == INTERVAL then
+      --@inline lone_interval
+    elseif letter == LEAKY_BUCKET then
+      --@inline lone_leaky
+    elseif letter == FIXED_WINDOW and count == 2 then
+      --@inline lone_window
+    end
+  end
+  letter = string.char(letter)
+  local is_plain = not record or #record % 8 == 0
+  local step = (is_plain or (#record % 8 == 1 and string.sub(record, -1) == "h")) and functions_of(letter)
+  if step then
+    local ban, span, share, most, numbers
+    --@inline policy
+    local holder
+    if letter == "c" then
+      holder = string.sub(ARGV[3], -8)
+    elseif kind >= REFUND and kind ~= EXTRA then
+      holder = unpack_struct("<d", ARGV[3], ONE_CHARGE + 1)
+      if kind == LATE then holder = now - holder end
+    end
+    --@inline plain_record
+    local allowed, remaining, reset, retry, delay, after, lifetime
+    if is_plain then
+      --@inline plain_charge
+    end
+    if not is_plain or (ban and allowed == 0) then
+      local policy = { letter = letter, step = step, numbers = numbers, ban = ban }
+      allowed, remaining, reset, retry, delay, after, lifetime = functions_of("penalty")(policy, record, now, cost, kind, holder)
+    end
+    if after and lifetime > 0 then
+      local state = after
+      --@inline set
+    elseif after then
+      call("DEL", key)
+    end
+    return pack_struct("<bdddd", allowed, remaining, reset, allowed == 1 and delay or retry, now)
+  end
+end
