@@ -1,4 +1,4 @@
--- debt: shared by token_bucket, gcra and leaky_bucket; twin of crates/limit/src/limit/bucket.rs.
+-- debt: precedes token_bucket, gcra and leaky_bucket; twin of crates/limit/src/limit/bucket.rs.
 --
 -- State   "<ddd" (24 bytes): timestamp in µs, debt in ticks, and the number of ticks in one unit.
 --         N' ticks drain each µs. Nothing is ever rounded, and every number stays at or below 2^53.

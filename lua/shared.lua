@@ -1,8 +1,9 @@
 -- shared: used by several algorithms.
 --
--- Each file except constants.lua, the snippets and the scripts take.lua, take_one.lua and change.lua is a part of a function,
--- which runs only when it is needed: each call of a script creates all of its functions, so those that it does not need should
--- not be created.
+-- Each file except constants.lua, the snippets and the scripts take.lua, take_one.lua, take_lone.lua and change.lua is a part of
+-- a function, which runs only when it is needed: each call of a script creates all of its functions, so those that it does not
+-- need should not be created. `functions_of(name)` returns what the files of an algorithm return, by the letter that ends a
+-- stored key, or penalty.lua or grants.lua; nothing if the name is another one.
 -- The file of an algorithm returns its step, a function
 -- In   the stored state, or false; numbers as described in its file; now in µs; cost in units; the holder of a slot, 8
 --      bytes, or the time in µs at which the units of a refund or a late charge were taken; and the kind of the charge

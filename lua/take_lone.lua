@@ -1,5 +1,5 @@
--- take_lone: decides a call of one charge of any algorithm, without functions of others. take.lua, which follows, decides the
--- calls that ask for grants, or find some, and those of limits with reservations.
+-- take_lone: decides a call of one charge of any algorithm with no functions but those of its algorithm and, after denials,
+-- penalty.lua. take.lua, which follows, decides calls of limits with reservations, and those that ask for a grant or find one.
 
 if #KEYS == 1 and #ARGV[3] <= ONE_CHARGE + EXTRA_BYTES then
   local key, text = KEYS[1], ARGV[BEFORE_POLICIES + 1]
@@ -7,6 +7,7 @@ if #KEYS == 1 and #ARGV[3] <= ONE_CHARGE + EXTRA_BYTES then
   local letter, options, count = string.byte(text, 1, 3)
   states = states or call("MGET", key)
   local record = states[1]
+  -- Without grants, the states of a limit that grants units are those of any other.
   if letter < LOWER_CASE then letter, count = letter + UPPER_CASE, count - 2 end
   if kind <= CHECK and options % 2 == 0 and options < SETTLES then
     if letter == INTERVAL then
@@ -33,11 +34,13 @@ if #KEYS == 1 and #ARGV[3] <= ONE_CHARGE + EXTRA_BYTES then
     --@inline plain_record
     local allowed, remaining, reset, retry, delay, after, lifetime
     if is_plain then
+      -- A ban matters only to a denial.
       --@inline plain_charge
     end
     if not is_plain or (ban and allowed == 0) then
       local policy = { letter = letter, step = step, numbers = numbers, ban = ban }
-      allowed, remaining, reset, retry, delay, after, lifetime = functions_of("penalty")(policy, record, now, cost, kind, holder)
+      allowed, remaining, reset, retry, delay, after, lifetime =
+        functions_of("penalty")(policy, record, now, cost, kind, holder)
     end
     if after and lifetime > 0 then
       local state = after

@@ -1,4 +1,5 @@
--- take_one: decides a call of one charge of a token bucket or a GCRA without ban. take.lua, which follows, decides all others.
+-- take_one: decides a call of one charge of a token bucket or a GCRA without ban. take_lone.lua and take.lua, which follow,
+-- decide all others.
 --
 -- Most calls of a proxy with few requests are such. This needs no functions and hardly a table, which cost more than its
 -- arithmetic; script.rs has the figures.

@@ -1,4 +1,4 @@
--- timeline: shared by sliding_log and sliding_window; twin of crates/limit/src/limit/timeline.rs.
+-- timeline: precedes sliding_log and sliding_window; twin of crates/limit/src/limit/timeline.rs.
 --
 -- State   8 bytes for each entry, the oldest first: a position, and the running total of all that was spent up to it;
 --         both wrap around. After them the timestamp of the newest entry, and the total before the first.

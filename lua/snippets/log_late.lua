@@ -1,5 +1,5 @@
--- log_late: functions of sliding_log.lua that only late charges need.
---
+-- log_late: functions of sliding_log.lua that only late charges need. See there for the names.
+
 local function log_word(time, total)
   local low = total % 8
   return struct.pack("<I6I2", time + low * 2^45, (total - low) / 8)

@@ -1,5 +1,5 @@
--- log_refund: a function of sliding_log.lua that only refunds need.
---
+-- log_refund: a function of sliding_log.lua that only refunds need. See there for the names.
+
 -- The log without `cost` of the units of the entry that is `age` µs older than the newest, which counts as made at
 -- `stamp`; nil if that entry no longer exists.
 local function refund_log(state, first, before, past, newest, age, cost, stamp)

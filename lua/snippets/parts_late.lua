@@ -1,5 +1,5 @@
--- parts_late: a function of sliding_window.lua that only late charges need.
---
+-- parts_late: a function of sliding_window.lua that only late charges need. See there for the names.
+
 -- The counters with `units` more in the part `late`, which contains `taken`; those from `first` on count.
 local function late_part(state, first, before, past, newest, total, units, late, last, width, stamp, taken)
   if first == past then return struct.pack("<I2I6ddd", late % 2^16, units, taken, 0, width) end

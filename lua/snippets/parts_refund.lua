@@ -1,5 +1,5 @@
--- parts_refund: a function of sliding_window.lua that only refunds need.
---
+-- parts_refund: a function of sliding_window.lua that only refunds need. See there for the names.
+
 -- The counters without `cost` of the units in the part that is `age` before the newest, whose number is `last`; nil if
 -- that part no longer exists.
 local function refund_part(state, first, before, past, newest, age, cost, last, width, stamp)

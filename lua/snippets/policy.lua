@@ -1,4 +1,4 @@
--- policy: reads what a policy has besides its letter.
+-- policy: reads all of a policy but its letter.
 --
 -- In   text: the policy
 -- Out  options; ban: its numbers, or nil; span, share: of a policy that grants units, or nil; most: of one that settles costs, or
