@@ -1,28 +1,16 @@
--- take_lone: decides a call of one charge of any algorithm with no functions but those of its algorithm and, after denials,
+-- take_lone: decides a call of one charge of any algorithm, with no functions but those of its algorithm and, after denials,
 -- penalty.lua. take.lua, which follows, decides calls of limits with reservations, and those that ask for a grant or find one.
 
 if #KEYS == 1 and #ARGV[3] <= ONE_CHARGE + EXTRA_BYTES then
   local key, text = KEYS[1], ARGV[BEFORE_POLICIES + 1]
   local kind, cost = unpack_struct("<Bd", ARGV[3], 9)
-  local letter, options, count = string.byte(text, 1, 3)
+  local letter = string.lower(string.sub(text, 1, 1))
   states = states or call("MGET", key)
   local record = states[1]
-  -- Without grants, the states of a limit that grants units are those of any other.
-  if letter < LOWER_CASE then letter, count = letter + UPPER_CASE, count - 2 end
-  if kind <= CHECK and options % 2 == 0 and options < SETTLES then
-    if letter == INTERVAL then
-      --@inline lone_interval
-    elseif letter == LEAKY_BUCKET then
-      --@inline lone_leaky
-    elseif letter == FIXED_WINDOW and count == 2 then
-      --@inline lone_window
-    end
-  end
-  letter = string.char(letter)
   local is_plain = not record or #record % 8 == 0
   local step = (is_plain or (#record % 8 == 1 and string.sub(record, -1) == "h")) and functions_of(letter)
   if step then
-    local ban, span, share, most, numbers
+    local options, ban, span, share, most, numbers
     --@inline policy
     local holder
     if letter == "c" then
