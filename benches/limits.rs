@@ -50,6 +50,8 @@ fn main() {
         ("in-process, charge_on", String::new(), "rate = \"1000000000/s\"\ncharge_on = [200]"),
         ("in-process, concurrency", String::new(), "algorithm = \"concurrency\"\nmax_in_flight = 10_000"),
         ("Redis", server.store(), plain),
+        ("Redis, interval", server.store(), "rate = \"1000000000/s\"\nrefill = \"interval\""),
+        ("Redis, concurrency", server.store(), "algorithm = \"concurrency\"\nmax_in_flight = 10_000"),
         ("Redis, ahead", server.store(), "rate = \"1000000/s\"\nahead = \"auto\""),
     ];
     let threads =

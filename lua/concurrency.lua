@@ -10,21 +10,6 @@ local GUESS = 1000000
 local NEVER = 2 ^ 53
 -- The longest possible lease in µs; see MAX_LEASE in the twin.
 local LONGEST = 86400000000
-local RELEASE, RENEW = 3, 4
-
--- The holders whose leases have not ended at `at`, with leases that end `shift` earlier.
-local function live_leases(held, at, shift)
-  local kept, used, earliest, latest = {}, 0, NEVER, 0
-  for i = 1, #held, 24 do
-    local finish, units = struct.unpack("<dd", held, i + 8)
-    finish = math.max(0, finish - shift)
-    if finish > at and finish <= at + LONGEST and is_whole(finish) and is_whole(units) then
-      kept[#kept + 1] = string.sub(held, i, i + 7) .. struct.pack("<dd", finish, units)
-      used, earliest, latest = used + units, math.min(earliest, finish), math.max(latest, finish)
-    end
-  end
-  return table.concat(kept), used, earliest, latest
-end
 
 -- Returns the time, a text and the position in it from which on the holders are, their units, the bounds of their
 -- leases, and whether the clock was set back. The text is the state itself if possible: copying all holders is what
@@ -37,11 +22,20 @@ local function update_leases(state, now)
     return now, "", 1, 0, NEVER, 0, false
   end
   local set_back = stamp > now + SET_BACK
-  local at = set_back and now or math.max(now, stamp)
+  local at = (set_back or stamp < now) and now or stamp
   if not set_back and earliest > at then return at, state, 33, used, earliest, latest, false end
-  local held
-  held, used, earliest, latest = live_leases(string.sub(state, 33), at, set_back and stamp - now or 0)
-  return at, held, 1, used, earliest, latest, set_back
+  -- The holders whose leases have not ended, with leases that end earlier by as much as the clock was set back.
+  local kept, shift = {}, set_back and stamp - now or 0
+  used, earliest, latest = 0, NEVER, 0
+  for i = 33, #state, 24 do
+    local finish, units = struct.unpack("<dd", state, i + 8)
+    finish = math.max(0, finish - shift)
+    if finish > at and finish <= at + LONGEST and is_whole(finish) and is_whole(units) then
+      kept[#kept + 1] = string.sub(state, i, i + 7) .. struct.pack("<dd", finish, units)
+      used, earliest, latest = used + units, math.min(earliest, finish), math.max(latest, finish)
+    end
+  end
+  return at, table.concat(kept), 1, used, earliest, latest, set_back
 end
 
 -- The position of `holder` among the holders of `text`, which start at `first`, and its units.
@@ -68,7 +62,9 @@ return function(state, numbers, now, cost, holder, kind)
     position, had = position_of(text, first, holder)
     added = holder .. struct.pack("<dd", at + lease, cost)
     used, writes = math.max(0, used - had) + cost, true
-    earliest, latest = math.min(earliest, at + lease), math.max(latest, at + lease)
+    local finish = at + lease
+    if finish < earliest then earliest = finish end
+    if finish > latest then latest = finish end
   end
   local next_state
   if writes then
@@ -80,6 +76,7 @@ return function(state, numbers, now, cost, holder, kind)
       next_state = numbers_now .. string.sub(text, first) .. added
     end
   end
-  local lifetime = used > 0 and latest - now or 0
-  return allowed, math.max(0, limit - used), used > 0 and GUESS or 0, retry, 0, next_state, lifetime
+  local lifetime, remaining = used > 0 and latest - now or 0, limit - used
+  if remaining < 0 then remaining = 0 end
+  return allowed, remaining, used > 0 and GUESS or 0, retry, 0, next_state, lifetime
 end

@@ -4,12 +4,16 @@
 local TAKE = 0
 -- The kind of a charge that is decided without taking units.
 local CHECK = 1
+-- The kinds of a charge that releases a slot, and of one that renews it.
+local RELEASE, RENEW = 3, 4
 -- The kind of a refund: another charge was denied, or the final status does not count.
 local REFUND = 5
 -- The kind of a late charge, made while the store was unavailable.
 local LATE = 6
 -- The kind of a charge that takes units, reports a grant and asks for one.
 local GRANT = 7
+-- The kind of a charge of what a response has cost more than was reserved.
+local EXTRA = 8
 
 -- How far a timestamp may be ahead of the clock, in µs, before it means that the clock was set back.
 local SET_BACK = 1000000
@@ -25,9 +29,14 @@ local BEFORE_POLICIES = 3
 local FOREVER = 2 ^ 53
 
 -- The letters of the policies that are decided without functions, in lower case.
-local TOKEN_BUCKET, GCRA, FIXED_WINDOW = 98, 103, 119
+local TOKEN_BUCKET, GCRA, FIXED_WINDOW, INTERVAL, LEAKY_BUCKET = 98, 103, 119, 105, 113
+-- The least letter in lower case.
+local LOWER_CASE = 97
 -- How much less an upper-case letter is: that of a policy that grants units, which has the option 4; and the letter of a policy
 -- with reservations, whose records begin with "<d" when their state was created, in µs.
 local UPPER_CASE, GRANTS, WITH_CREATION = 32, 4, 1
--- Bytes of a policy without numbers, and of a request of one charge without extra bytes.
-local POLICY, ONE_CHARGE = 3, 17
+-- The option of a policy that settles costs. Its letter is in lower case also if it grants units, so that the fast paths, which
+-- know no states that exceed their limit, do not know it.
+local SETTLES = 8
+-- Bytes of a policy without numbers, of a request of one charge without extra bytes, and of the extra bytes if it is no grant.
+local POLICY, ONE_CHARGE, EXTRA_BYTES = 3, 17, 8

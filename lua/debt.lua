@@ -1,4 +1,4 @@
--- debt: shared by token_bucket, gcra and leaky_bucket; twin of crates/limit/src/limit/bucket.rs.
+-- debt: precedes token_bucket, gcra and leaky_bucket; twin of crates/limit/src/limit/bucket.rs.
 --
 -- State   "<ddd" (24 bytes): timestamp in µs, debt in ticks, and the number of ticks in one unit.
 --         N' ticks drain each µs. Nothing is ever rounded, and every number stays at or below 2^53.
@@ -16,9 +16,10 @@ end
 -- and no debt exceeds `most`.
 local function in_own_unit(ticks, from, unit, most)
   if from == unit then return math.min(ticks, most) end
-  local units = div_floor(ticks, from)
+  local rest = ticks % from
+  local units = (ticks - rest) / from
   if units * unit >= most then return most end
-  return math.min(units * unit + math.ceil(math.fmod(ticks, from) / from * unit), most)
+  return math.min(units * unit + math.ceil(rest / from * unit), most)
 end
 
 -- The debt at `now`: the time, the ticks, and whether the clock was set back.
@@ -59,5 +60,3 @@ local function debt_step(state, numbers, now, cost, taken, kind)
   end
   return allowed, remaining, reset, wait, 0, next_state, reset
 end
-
-return debt_step, update_debt, until_drained

@@ -47,54 +47,42 @@ end
 local function policy_of(policy_index)
   local policy = policies[policy_index]
   if policy then return policy end
-  local text = ARGV[BEFORE_POLICIES + policy_index]
-  local letter, options, count = struct.unpack("<BBB", text)
-  letter = string.char(letter)
-  local numbers = { struct.unpack("<" .. string.rep("d", count), text, 4) }
-  -- struct.unpack also returns the position after what it has read.
-  numbers[count + 1] = nil
-  letter = string.lower(letter)
-  local records_creation = not ALGORITHMS[letter]
-  if records_creation then letter = string.char(string.byte(letter) + WITH_CREATION) end
-  policy = { letter = letter, numbers = numbers, shadow = options % GRANTS >= 2, records_creation = records_creation }
-  policy.step, policy.window = ALGORITHMS[policy.letter]()
-  local first = 1
-  if options % 2 == 1 then
-    policy.ban = { after = numbers[1], within = numbers[2], length = numbers[3] }
-    first = 4
+  local text, options, ban, span, share, most, numbers = ARGV[BEFORE_POLICIES + policy_index]
+  --@inline policy
+  local letter = string.lower(string.sub(text, 1, 1))
+  local step, window = functions_of(letter)
+  local records_creation = not step
+  if records_creation then
+    letter = string.char(string.byte(letter) + WITH_CREATION)
+    step, window = functions_of(letter)
   end
-  if options % SETTLES >= GRANTS then
-    policy.span, policy.share = numbers[first], numbers[first + 1]
-    first = first + 2
-    if not step_with_grants then step_with_grants, report, grant = grants() end
-    policy.algorithm = policy.step
+  policy = { letter = letter, numbers = numbers, step = step, window = window, ban = ban, span = span, share = share }
+  policy.shadow, policy.records_creation = options % GRANTS >= 2, records_creation
+  if span then
+    if not step_with_grants then step_with_grants, report, grant = functions_of("grants") end
+    policy.algorithm = step
     policy.step = step_with_grants(policy)
   end
-  local settles, most = options >= SETTLES, nil
-  if settles then most, first = numbers[first], first + 1 end
-  if first > 1 then policy.numbers = { unpack(numbers, first, count) } end
-  policy.numbers.most = most
-  if policy.records_creation then
+  if records_creation then
     local is_debt = letter == "b" or letter == "g" or letter == "i"
-    policy.step = step_with_creation(policy.step, settles and is_debt and not policy.span)
+    policy.step = step_with_creation(policy.step, most and is_debt and not span)
   end
   policies[policy_index] = policy
   return policy
 end
 
--- Prepares the record of a key. The deadline behind a debt is left out: what is written here has a lifetime of its own. And no
--- state was created in the future, since clocks of proxies may differ: what is taken now is in it.
+-- Prepares the record of a key. No state was created in the future, since clocks of proxies may differ: what is taken now is in
+-- it.
 local function prepare_record(policy, key)
-  local record = states[key]
+  local record, letter = states[key], policy.letter
   if policy.records_creation then
     if record and #record > 8 and #record ~= PENALTY and struct.unpack("<d", record) > now then
       states[key] = struct.pack("<d", now) .. string.sub(record, 9)
     end
     return
   end
-  if not record or #record < 32 or not (policy.letter == "b" or policy.letter == "g") then return end
-  local trailers = ({ [0] = 0, string.sub(record, -1) == "r" and 49 or 41, 90 })[#record % 8]
-  if trailers and #record - trailers == 32 then states[key] = string.sub(record, 1, 24) .. string.sub(record, 33) end
+  --@inline plain_record
+  states[key] = record
 end
 
 local decide_with_penalty, split_record, record_with_penalty
@@ -102,7 +90,7 @@ local decide_with_penalty, split_record, record_with_penalty
 local function need_penalty()
   if not decide_with_penalty then
     local _
-    decide_with_penalty, split_record, _, _, record_with_penalty = penalty()
+    decide_with_penalty, split_record, _, _, record_with_penalty = functions_of("penalty")
   end
 end
 

@@ -15,7 +15,7 @@ local function window_at(numbers, stamp, own)
     end
     -- The caller's clock is more than a window behind: continue with windows like its last.
     local length = numbers[6] - numbers[5]
-    start = numbers[6] + div_floor(stamp - numbers[6], length) * length
+    start = stamp - (stamp - numbers[6]) % length
     return start, start + length
   end
   --@inline window_start

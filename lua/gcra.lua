@@ -2,4 +2,4 @@
 --
 -- In      numbers {N', P', limit}, limit = burst + 1
 -- State, TTL and out as in debt.lua
-return (debt())
+return debt_step

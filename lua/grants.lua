@@ -25,6 +25,10 @@ local TOO_MUCH = 2 ^ 53 + 2
 
 local update_debt, until_drained
 
+local function div_floor(a, b)
+  return (a - a % b) / b
+end
+
 -- Returns the state without its grants, or false, and the two generations.
 local function split_grants(record)
   local current, previous = { opened = 0, units = 0, finish = 0 }, { opened = 0, units = 0, finish = 0 }
@@ -129,7 +133,7 @@ end
 local function debt_at(policy, state, now)
   if not update_debt then
     local _
-    _, update_debt, until_drained = debt()
+    _, _, update_debt, until_drained = functions_of("b")
   end
   local drain, unit, limit = policy.numbers[1], policy.numbers[2], policy.numbers[3]
   return update_debt(state, drain, unit, (policy.numbers.most or limit) * unit, now)

@@ -17,40 +17,37 @@ local function update_interval(state, units, period, most, now)
     at, tick, set_back = now, math.max(0, tick - (stamp - now)), true
   end
   missing = math.min(missing, most)
-  local ticks = div_floor(at - tick, period)
-  if ticks >= div_ceil(missing, units) then return at, at, 0, set_back end
-  return at, tick + ticks * period, missing - ticks * units, set_back
+  --@inline interval_ticks
+  return at, tick, missing, set_back
 end
 
 return function(state, numbers, now, cost, taken, kind)
   local units, period, limit = numbers[1], numbers[2], numbers[3]
   local most = numbers.most or limit
   local at, tick, missing, set_back = update_interval(state, units, period, most, now)
-  -- Time from now until so many tokens are added.
-  local function until_back(tokens)
-    if tokens == 0 then return 0 end
-    return div_ceil(tokens, units) * period - (at - tick) + (at - now)
-  end
-  local before, allowed, retry = missing, 1, 0
+  local before = missing
   if kind == REFUND then
     -- The ticks since then have refilled some of it.
-    local back = cost - div_ceil(math.max(0, tick - taken), period) * units
+    local ticks = math.min(0, taken - tick) / period
+    local back = cost - (ticks % 1 - ticks) * units
     missing = missing - math.min(math.max(0, back), missing)
+    cost = 0
   elseif kind == LATE then
     taken = math.min(taken, at)
-    local ticks = div_floor(math.max(0, (missing == 0 and at or tick) - taken), period)
+    local late = math.max(0, (missing == 0 and at or tick) - taken)
+    local ticks = (late - late % period) / period
     missing = math.min(most, missing + math.max(0, math.min(cost, most) - ticks * units))
     -- A charge on a full bucket starts its grid.
     if before == 0 and missing > 0 then tick = taken + ticks * period end
-  elseif cost > math.max(0, limit - missing) then
-    allowed, retry = 0, cost <= limit and until_back(cost - (limit - missing)) or -1
-  else
-    if missing == 0 then tick = at end
-    missing = missing + cost
+    cost = 0
   end
-  local reset, next_state = until_back(missing), nil
+  local charged, allowed, remaining, reset, wait = cost
+  --@inline interval_decide
+  if remaining < 0 then remaining = 0 end
+  if cost > limit then wait = -1 end
+  local next_state
   if missing ~= before or (allowed == 0 and set_back) then
     next_state = kind == REFUND and missing == 0 and "" or struct.pack("<ddd", at, tick, missing)
   end
-  return allowed, math.max(0, limit - missing), reset, retry, 0, next_state, reset
+  return allowed, remaining, reset, wait, 0, next_state, reset
 end

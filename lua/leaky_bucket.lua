@@ -3,7 +3,6 @@
 --
 -- In      numbers {N', P', limit}, limit = queue + 1
 -- State and TTL as in debt.lua
-local debt_step, update_debt, until_drained = debt()
 
 return function(state, numbers, now, cost, taken, kind)
   local allowed, remaining, reset, retry, delay, next_state, lifetime =

@@ -6,7 +6,6 @@
 -- TTL     until the last of them ends
 
 local TRAILER = 41
-local RELEASE = 3
 local BANNED, BLOCKED = -1, -2
 
 -- A record's state, or false, and its penalty, or nil.
@@ -40,34 +39,12 @@ local function updated_penalty(penalty, now)
   return penalty, true
 end
 
--- The end of the active ban or block, or nil.
-local function penalty_end(penalty)
-  local finish = math.max(penalty.banned, penalty.blocked)
-  return finish > penalty.stamp and finish or nil
-end
-
-local function penalty_lifetime(penalty, ban, now)
-  local finish = math.max(penalty.banned, penalty.blocked)
-  if ban and penalty.denials > 0 then finish = math.max(finish, penalty.opened + ban.within) end
-  return math.max(0, finish - now)
-end
-
--- Counts a denial; the last one of the threshold starts the ban.
-local function count_denial(penalty, ban)
-  if penalty.denials > 0 and penalty.stamp < penalty.opened + ban.within then
-    penalty.denials = penalty.denials + 1
-  else
-    penalty.denials, penalty.opened = 1, penalty.stamp
-  end
-  if penalty.denials >= ban.after then
-    penalty.denials, penalty.opened, penalty.banned = 0, 0, math.min(penalty.stamp + ban.length, FOREVER)
-  end
-end
-
 -- The record of `state` and `penalty`, and its lifetime; `lifetime` is that of the state. A penalty without effect is left
 -- out.
 local function record_of(state, lifetime, penalty, ban, now)
-  local rest = penalty_lifetime(penalty, ban, now)
+  local finish = math.max(penalty.banned, penalty.blocked)
+  if ban and penalty.denials > 0 then finish = math.max(finish, penalty.opened + ban.within) end
+  local rest = math.max(0, finish - now)
   return join_record(state, rest > 0 and penalty or nil), math.max(lifetime, rest)
 end
 
@@ -77,16 +54,8 @@ local function decide_record(policy, record, now, cost, kind, holder)
   local step, numbers, ban = policy.step, policy.numbers, policy.ban
   local state, penalty = split_record(record)
   if kind > CHECK then
-    if kind == REFUND then
-      if policy.letter == "c" then kind = RELEASE end
-    elseif kind == EXTRA then
-      -- Charged as if it were late and taken now. Queues and slots have no units that are charged without asking.
-      if policy.letter == "c" or policy.letter == "q" then cost = 0 end
-      kind, holder = LATE, FOREVER
-    elseif (kind == LATE) == (policy.letter == "c") then
-      -- A renewal restores lost slots, so slots are not charged late; other algorithms have nothing to release or renew.
-      cost = 0
-    end
+    local letter = policy.letter
+    --@inline kind
     local allowed, remaining, reset, retry, delay, after, lifetime = step(state, numbers, now, cost, holder, kind)
     if after and penalty then after, lifetime = record_of(after, lifetime, penalty, ban, now) end
     return allowed, remaining, reset, retry, delay, after, lifetime
@@ -97,10 +66,12 @@ local function decide_record(policy, record, now, cost, kind, holder)
     local set_back
     penalty, set_back = updated_penalty(penalty, now)
     local kept = after or state
-    local before = penalty_end(penalty)
-    if not before and allowed == 0 and ban then count_denial(penalty, ban) end
-    local finish = penalty_end(penalty)
-    if finish then
+    local before = math.max(penalty.banned, penalty.blocked) > penalty.stamp
+    if not before and allowed == 0 and ban then
+      --@inline count_denial
+    end
+    local finish = math.max(penalty.banned, penalty.blocked)
+    if finish > penalty.stamp then
       local _, _, present, _, _, settled, alive = step(state, numbers, now, 0, holder, TAKE)
       local rest = finish - now
       local code = penalty.blocked > penalty.stamp and BLOCKED or BANNED

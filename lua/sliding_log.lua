@@ -8,8 +8,6 @@
 -- TTL     until the newest entry is as old as the longest P
 -- Out     as in debt.lua
 
-local first_entry = timeline()
-
 local function log_entry(state, index)
   local low, high = struct.unpack("<I6I2", state, index * 8 - 7)
   local time = low % 2^45
@@ -38,54 +36,6 @@ local function log_wait(state, numbers, cost, charge, now, at, stamp, first, pas
   return wait
 end
 
--- The log without `cost` of the units of the entry that is `age` µs older than the newest, which counts as made at
--- `stamp`; nil if that entry no longer exists.
-local function refund_log(state, first, before, past, newest, age, cost, stamp)
-  if age < 0 or age >= 2^45 then return nil end
-  local index, earlier, time, total =
-    first_entry(log_entry, state, first, past, before, false, newest, 2^45, age + 1)
-  if not time or (newest - time) % 2^45 ~= age then return nil end
-  local spent = (total - earlier) % 2^19
-  local back = math.min(spent, cost)
-  if back == 0 then return nil end
-  local from = back == spent and index + 1 or index
-  local kept = { string.sub(state, first * 8 - 7, index * 8 - 8) }
-  for i = from, past - 1 do
-    time, total = log_entry(state, i)
-    total = (total - back) % 2^19
-    kept[#kept + 1] = struct.pack("<I6I2", time + total % 8 * 2^45, (total - total % 8) / 8)
-  end
-  local entries = table.concat(kept)
-  if entries == "" then return "" end
-  if from == past then time = log_entry(entries, #entries / 8) end
-  return entries .. struct.pack("<dd", stamp - (newest - time) % 2^45, before)
-end
-
-local function log_word(time, total)
-  local low = total % 8
-  return struct.pack("<I6I2", time + low * 2^45, (total - low) / 8)
-end
-
--- The log with `units` more that were taken at `taken`; entries from `first` on count.
-local function late_log(state, first, before, past, newest, total, units, taken, stamp)
-  if first == past then return log_word(taken % 2^45, units) .. struct.pack("<dd", taken, 0) end
-  if taken >= stamp then
-    local kept = string.sub(state, first * 8 - 7, taken == stamp and -25 or -17)
-    return kept .. log_word((newest + taken - stamp) % 2^45, (total + units) % 2^19) .. struct.pack("<dd", taken, before)
-  end
-  local age = stamp - taken
-  local index, earlier, time = first_entry(log_entry, state, first, past, before, false, newest, 2^45, age + 1)
-  local kept = { string.sub(state, first * 8 - 7, index * 8 - 8) }
-  if not time or (newest - time) % 2^45 ~= age then
-    kept[2] = log_word((newest - age) % 2^45, (earlier + units) % 2^19)
-  end
-  for i = index, past - 1 do
-    time, total = log_entry(state, i)
-    kept[#kept + 1] = log_word(time, (total + units) % 2^19)
-  end
-  return table.concat(kept) .. struct.pack("<dd", stamp, before)
-end
-
 local function log_step(state, numbers, now, cost, taken, kind)
   local limit, longest = numbers[#numbers - 1], numbers[2]
   local stamp, base, past, newest, total = now, 0, 1, 0, 0
@@ -100,17 +50,19 @@ local function log_step(state, numbers, now, cost, taken, kind)
   end
   local set_back = stamp > now + SET_BACK
   if set_back then stamp = now end
-  local at = math.max(now, stamp)
+  local at = stamp > now and stamp or now
   -- Entries less than this older than the newest are inside the longest period.
   local reach = longest - (at - stamp)
   local first, before = first_entry(log_entry, state, 1, past, base, false, newest, 2^45, reach)
   if kind == REFUND then
+    --@inline log_refund
     local back = made and refund_log(state, first, before, past, newest, made - taken, cost, stamp)
     local _, remaining, reset, _, _, _, alive = log_step(back or state, numbers, now, 0)
     return 1, remaining, reset, 0, 0, back, alive
   end
   local spent = (total - before) % 2^19
   if kind == LATE then
+    --@inline log_late
     taken, cost = math.min(taken, at), math.min(cost, (numbers.most or numbers[1]) - spent)
     local late
     if cost > 0 and at - taken < longest then
@@ -132,7 +84,7 @@ local function log_step(state, numbers, now, cost, taken, kind)
     index, earlier = first_entry(log_entry, state, index, past, earlier, false, newest, 2^45, reach)
     remaining = math.min(remaining, numbers[i] - (total - earlier) % 2^19)
   end
-  remaining = math.max(0, remaining)
+  if remaining < 0 then remaining = 0 end
   if cost > remaining then
     local reset = log_wait(state, numbers, limit, 0, now, at, stamp, first, past, spent, newest, total)
     local retry = -1

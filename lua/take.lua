@@ -2,9 +2,9 @@
 -- is allowed, and none otherwise. A request sees what those before it in this call have charged.
 --
 -- The most frequent requests are decided without function calls: charges of any number of token buckets, GCRAs and fixed
--- windows that take or show units, without ban, block, granted units and settled costs. A call of one such charge is decided by take_one.lua,
--- the others here. All further requests are decided by decide.lua, in a function of its own, `others`, as the algorithms are
--- in ALGORITHMS by the letter that ends a stored key; see shared.lua. These files precede this one.
+-- windows that take or show units, without ban, block, granted units and settled costs. Calls of one charge are decided by
+-- take_one.lua and take_lone.lua, the others here. All further requests are decided by decide.lua, in a function of its own,
+-- `others`. These files precede this one.
 --
 -- KEYS     stored keys, each once
 -- ARGV[1]  now in µs, or "" for this server's own clock

@@ -1,4 +1,5 @@
--- take_one: decides a call of one charge of a token bucket or a GCRA without ban. take.lua, which follows, decides all others.
+-- take_one: decides a call of one charge of a bucket, a fixed window or a queue without ban. take_lone.lua and take.lua, which
+-- follow, decide all others.
 --
 -- Most calls of a proxy with few requests are such. This needs no functions and hardly a table, which cost more than its
 -- arithmetic; script.rs has the figures.
@@ -36,6 +37,19 @@ if #ARGV[3] == ONE_CHARGE and #KEYS == 1 then
         end
       end
       return pack_struct("<bdddd", allowed, remaining, reset, wait, now)
+    end
+  elseif kind <= CHECK then
+    local text, record, count = policy, states[1], nil
+    letter, options, count = string.byte(text, 1, 3)
+    -- Without grants, the states of a limit that grants units are those of any other.
+    if letter < LOWER_CASE then letter, count = letter + UPPER_CASE, count - 2 end
+    if options % 2 == 1 or options >= SETTLES then letter = nil end
+    if letter == INTERVAL then
+      --@inline lone_interval
+    elseif letter == LEAKY_BUCKET then
+      --@inline lone_leaky
+    elseif letter == FIXED_WINDOW and count == 2 then
+      --@inline lone_window
     end
   end
 end

@@ -1,4 +1,4 @@
--- timeline: shared by sliding_log and sliding_window; twin of crates/limit/src/limit/timeline.rs.
+-- timeline: precedes sliding_log and sliding_window; twin of crates/limit/src/limit/timeline.rs.
 --
 -- State   8 bytes for each entry, the oldest first: a position, and the running total of all that was spent up to it;
 --         both wrap around. After them the timestamp of the newest entry, and the total before the first.
@@ -8,7 +8,7 @@
 -- `from`, where numbers wrap around at `span`. `read` decodes an entry; `before` is the total before `low`.
 -- Returns its index, the total before it, and its position and total; if there is none: high, and the total
 -- before that. The result is usually near the front, so the steps start there, and grow.
-return function(read, state, low, high, before, by_total, from, span, below)
+local function first_entry(read, state, low, high, before, by_total, from, span, below)
   local step, larger, position, total = 0, 0, nil, nil
   while low < high do
     local half = high - low

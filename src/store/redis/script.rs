@@ -2,15 +2,19 @@
 //!
 //! A line `--@inline NAME` is replaced by the text of `lua/snippets/NAME.lua`, so that each step of the arithmetic is written
 //! once without the cost of a function call. A snippet reads and writes local variables of the script around it; its first lines
-//! list them.
+//! list them. Constants are replaced by their numbers.
 //!
 //! # Fast paths
 //! `take.lua` decides the most frequent requests, which take or peek at units of any number of token buckets, GCRAs and fixed
 //! windows without a ban, a block or granted units: they need no function at all, and inline the steps of `debt.lua` and
-//! `fixed_window.lua`. `take_one.lua`, the beginning of that script, decides a call with one charge on a token bucket or GCRA,
-//! and needs hardly a table: that saves a quarter of the instructions with which Redis runs it (43 000 instead of 56 000), and
-//! half of those of a check (31 000 instead of 60 000; Redis 7.0, callgrind). `tests/it/proof/fast_path.rs` compares the results
-//! of all these code paths byte by byte.
+//! `fixed_window.lua`. `take_one.lua`, the beginning of that script, decides a call with one such charge, or one on an interval
+//! bucket or a queue, and needs hardly a table. For a token bucket that saves a quarter of the instructions with which Redis runs
+//! it (43 000 instead of 56 000), and half of those of a check (31 000 instead of 60 000; Redis 7.0, callgrind).
+//!
+//! `take_lone.lua` decides a call with one charge of any other kind with the functions of its algorithm, unless it asks for a
+//! grant, finds granted units, or belongs to a limit with reservations. To create all functions costs a call about 100 000
+//! instructions, and those of one algorithm 5 000 to 9 000. `tests/it/proof/fast_path.rs` compares the results of all these code
+//! paths byte by byte.
 //!
 //! These fast paths overwrite a state in place (SETRANGE, which costs half as much as SET) if the time to live of its key is
 //! long enough. So that they know it, a debt is followed by the time at which its key expires; the key of a window expires when
@@ -21,6 +25,7 @@
 //! together with another limit, has no bans or blocks, depends on the proxy's clock, and leaves a key without TTL between its
 //! two commands.
 
+use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
 use fred::clients::Client;
@@ -30,6 +35,13 @@ use fred::types::config::Options;
 use tokio::time::Instant;
 
 use super::cluster::{self, Command};
+
+/// Files, one after the other.
+macro_rules! files {
+    ($($file:literal),*) => {
+        concat!($(include_str!(concat!("../../../lua/", $file))),*)
+    };
+}
 
 /// A script, and the name under which Redis keeps it.
 #[derive(Debug)]
@@ -41,8 +53,11 @@ pub struct Script {
 }
 
 impl Script {
-    fn new(text: &str) -> Self {
-        let source = inlined(text);
+    /// Joins the parts of a script.
+    fn new(parts: &[&str]) -> Self {
+        let shared: Constants = files!("constants.lua").lines().filter_map(constants_of).flatten().collect();
+        let source: String =
+            parts.iter().map(|part| with_constants(&inlined(part), shared.clone())).collect();
         Self { sha: fred::util::sha1_hash(&source), source }
     }
 }
@@ -56,6 +71,7 @@ macro_rules! snippets {
 
 const SNIPPETS: &[(&str, &str)] = snippets![
     "clock",
+    "count_denial",
     "debt_decide",
     "debt_drain",
     "debt_policy",
@@ -63,6 +79,19 @@ const SNIPPETS: &[(&str, &str)] = snippets![
     "debt_state",
     "decide_charge",
     "in_use",
+    "interval_decide",
+    "interval_ticks",
+    "kind",
+    "log_late",
+    "log_refund",
+    "lone_interval",
+    "lone_leaky",
+    "lone_window",
+    "parts_late",
+    "parts_refund",
+    "plain_charge",
+    "plain_record",
+    "policy",
     "read_policies",
     "set",
     "take_debts",
@@ -85,52 +114,89 @@ fn inlined(text: &str) -> String {
     source
 }
 
-/// A file as the body of a function.
-macro_rules! function {
-    ($name:literal, $file:literal) => {
-        concat!($name, " = function()\n", include_str!(concat!("../../../lua/", $file)), "end\n")
-    };
+/// Numbers by the names of constants.
+type Constants = HashMap<String, String>;
+
+/// The text without comments, and with numbers in place of `constants` and of those that it defines: a variable outside of the
+/// functions that use it costs a call that creates them about as much as another function.
+fn with_constants(text: &str, mut constants: Constants) -> String {
+    let mut source = String::with_capacity(text.len());
+    for line in text.lines() {
+        if let Some(defined) = constants_of(line) {
+            constants.extend(defined);
+        } else if !line.trim_start().starts_with("-- ") {
+            let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            for word in line.split_inclusive(|c| !is_name(c)) {
+                let name = word.trim_end_matches(|c| !is_name(c));
+                source.push_str(constants.get(name).map_or(name, String::as_str));
+                source.push_str(&word[name.len()..]);
+            }
+            source.push('\n');
+        }
+    }
+    source
 }
 
-/// `lua/take_one.lua` and `lua/take.lua`, after the functions that are defined only if a request needs them.
+/// The names and numbers of a line that defines constants: `local NAME, … = NUMBER, …`, where a number may be a calculation.
+fn constants_of(line: &str) -> Option<Vec<(String, String)>> {
+    let (names, numbers) = line.strip_prefix("local ")?.split_once(" = ")?;
+    let is_constant = names.bytes().all(|byte| matches!(byte, b'A'..=b'Z' | b'_' | b',' | b' '));
+    let is_number = numbers.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'^' | b'-' | b',' | b' '));
+    let number = |text: &str| match text.parse::<u64>() {
+        Ok(_) => text.to_owned(),
+        Err(_) => format!("({text})"),
+    };
+    let pairs = names.split(", ").zip(numbers.split(", "));
+    (is_constant && is_number).then(|| pairs.map(|(name, text)| (name.to_owned(), number(text))).collect())
+}
+
+/// `lua/take_one.lua`, `lua/take_lone.lua` and `lua/take.lua`. Between them is `functions_of`, which creates the functions of one
+/// algorithm, or others that only some requests need.
 pub static TAKE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(concat!(
+    Script::new(&[
+        files!("take_one.lua"),
+        "local function functions_of(name)\n",
+        files!("shared.lua"),
+        "if name == \"i\" then\n",
+        files!("interval.lua"),
+        "elseif name == \"w\" then\n",
+        files!("fixed_window.lua"),
+        "elseif name == \"c\" then\n",
+        files!("concurrency.lua"),
+        "elseif name == \"l\" then\n",
+        files!("timeline.lua", "sliding_log.lua"),
+        "elseif name == \"s\" then\n",
+        files!("timeline.lua", "sliding_window.lua"),
+        "elseif name == \"q\" then\n",
+        files!("debt.lua", "leaky_bucket.lua"),
+        "elseif name == \"b\" then\n",
+        files!("debt.lua", "token_bucket.lua"),
+        "elseif name == \"g\" then\n",
+        files!("debt.lua", "gcra.lua"),
+        "elseif name == \"penalty\" then\n",
+        files!("penalty.lua"),
+        "elseif name == \"grants\" then\n",
+        files!("grants.lua"),
+        "end\nend\n",
+        files!("take_lone.lua"),
         "local function others(...)\n",
-        // Constants of its own, since each one outside of it that it uses would cost every call as much as its arithmetic.
-        include_str!("../../../lua/constants.lua"),
-        include_str!("../../../lua/shared.lua"),
-        function!("local debt", "debt.lua"),
-        function!("local timeline", "timeline.lua"),
-        function!("local penalty", "penalty.lua"),
-        function!("local grants", "grants.lua"),
-        "local ALGORITHMS = {}\n",
-        function!("ALGORITHMS.b", "token_bucket.lua"),
-        function!("ALGORITHMS.i", "interval.lua"),
-        function!("ALGORITHMS.g", "gcra.lua"),
-        function!("ALGORITHMS.w", "fixed_window.lua"),
-        function!("ALGORITHMS.l", "sliding_log.lua"),
-        function!("ALGORITHMS.s", "sliding_window.lua"),
-        function!("ALGORITHMS.q", "leaky_bucket.lua"),
-        function!("ALGORITHMS.c", "concurrency.lua"),
-        include_str!("../../../lua/decide.lua"),
+        files!("shared.lua", "decide.lua"),
         "end\n",
-        include_str!("../../../lua/constants.lua"),
-        include_str!("../../../lua/take_one.lua"),
-        include_str!("../../../lua/take.lua"),
-    ))
+        files!("take.lua"),
+    ])
 });
 
 /// `lua/raises.lua`, which reads and changes raises.
-pub static RAISES: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../../../lua/raises.lua")));
+pub static RAISES: LazyLock<Script> = LazyLock::new(|| Script::new(&[files!("raises.lua")]));
 
 /// `lua/change.lua`, which changes blocks, bans and counts of keys by hand.
 pub static CHANGE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(concat!(
-        include_str!("../../../lua/constants.lua"),
-        include_str!("../../../lua/shared.lua"),
-        function!("local penalty", "penalty.lua"),
-        include_str!("../../../lua/change.lua"),
-    ))
+    Script::new(&[
+        "local function penalty()\n",
+        files!("shared.lua", "penalty.lua"),
+        "end\n",
+        files!("change.lua"),
+    ])
 });
 
 /// A call of a script. Only after a redirection and NOSCRIPT is it sent again, since these prove that nothing was charged.

@@ -1,5 +1,5 @@
-//! What the scripts decide without function calls is what the functions decide: replies and states are equal, byte by byte.
-//! Only the deadline behind a debt has no counterpart.
+//! What the scripts decide without function calls, and in calls of one charge, is what the functions for any call decide: replies,
+//! states and lifetimes are equal, byte by byte. Only the deadline behind a debt has no counterpart.
 
 use std::fmt::Write as _;
 
@@ -19,6 +19,8 @@ struct TestCharge {
     key: u16,
     cost: u64,
     kind: u8,
+    /// How long ago its units were taken, in microseconds, if it is a refund or late.
+    age: u64,
     grant: TestGrant,
 }
 
@@ -37,35 +39,40 @@ type TestCall = (Move, Vec<Vec<TestCharge>>);
 
 const TAKE_UNITS: u8 = 0;
 const CHECK: u8 = 1;
+const RELEASE: u8 = 3;
+const RENEW: u8 = 4;
+const REFUND: u8 = 5;
+const LATE: u8 = 6;
 const GRANT: u8 = 7;
+const EXTRA: u8 = 8;
 
 /// No report, and no grant wanted.
 const NOTHING: TestGrant = TestGrant { opened_in: 0, spent: 0, returned: 0, wanted: 0 };
 
-/// The options of a policy: shadow mode, and grants.
+/// The options of a policy: a ban, shadow mode, grants, and settled costs.
+const BAN: u8 = 1;
 const SHADOW: u8 = 2;
 const GRANTS: u8 = 4;
+const SETTLES: u8 = 8;
+
+/// The denials that start a ban, their window and the length of the ban, in microseconds.
+const DENIALS: [f64; 3] = [2.0, 2_000_000.0, 700_000.0];
 
 /// How long a grant lasts, in microseconds, and its share.
 const AHEAD: [f64; 2] = [500_000.0, 2.0];
 
-/// The conditions under which a call of one charge is decided without function calls.
-const ONE: [&str; 2] = ["if #ARGV[3] == ONE_CHARGE and", "if false and"];
+/// The conditions under which a call of one charge is decided without function calls, and with the functions of one algorithm.
+const ONE: [&str; 2] = ["if #ARGV[3] == 17 and #KEYS", "if false and #KEYS"];
+const LONE: [&str; 2] = ["if #KEYS == 1 and #ARGV[3] <=", "if false and #ARGV[3] <="];
 /// The same of requests.
 const SEVERAL: [[&str; 2]; 2] = [
-    ["if limit and kind <= CHECK", "if false and kind <= CHECK"],
-    ["if charges == 1 and first_kind == TAKE", "if false and first_kind == TAKE"],
+    ["if limit and kind <= 1", "if false and kind <= 1"],
+    ["if charges == 1 and first_kind == 0", "if false and first_kind == 0"],
 ];
-
-/// A script without comments.
-fn without_comments(source: &str) -> String {
-    let lines = source.lines().filter(|line| !line.trim_start().starts_with("--"));
-    lines.collect::<Vec<_>>().join("\n")
-}
 
 /// The script without these fast paths.
 fn without(fast_paths: &[[&str; 2]]) -> String {
-    fast_paths.iter().fold(without_comments(&TAKE.source), |source, [fast, slow]| {
+    fast_paths.iter().fold(TAKE.source.clone(), |source, [fast, slow]| {
         assert_eq!(source.matches(fast).count(), 1, "{fast}");
         source.replace(fast, slow)
     })
@@ -87,12 +94,21 @@ fn literal(bytes: &[u8]) -> String {
 #[allow(clippy::cast_precision_loss)]
 fn policy((numbers, options): &(Numbers, u8)) -> Vec<u8> {
     let quota = numbers.quota();
-    let grants = options & GRANTS != 0;
-    let ahead = if grants { &AHEAD[..] } else { &[] };
-    let list: Vec<f64> = quota.numbers(Timestamp(START)).iter().map(|number| *number as f64).collect();
-    let letter = if grants { quota.letter().to_ascii_uppercase() } else { quota.letter() };
-    let mut policy = vec![letter, *options, u8::try_from(ahead.len() + list.len()).unwrap()];
-    policy.extend(ahead.iter().chain(&list).flat_map(|number| double(*number)));
+    let mut list = Vec::new();
+    if options & BAN != 0 {
+        list.extend(DENIALS);
+    }
+    if options & GRANTS != 0 {
+        list.extend(AHEAD);
+    }
+    if options & SETTLES != 0 {
+        list.push(2.0 * quota.limit() as f64);
+    }
+    list.extend(quota.numbers(Timestamp(START)).iter().map(|number| *number as f64));
+    let is_upper_case = options & (GRANTS | SETTLES) == GRANTS;
+    let letter = if is_upper_case { quota.letter().to_ascii_uppercase() } else { quota.letter() };
+    let mut policy = vec![letter, *options, u8::try_from(list.len()).unwrap()];
+    policy.extend(list.into_iter().flat_map(double));
     policy
 }
 
@@ -103,7 +119,7 @@ fn requests(asked: &[Vec<TestCharge>], policies: &[(Numbers, u8)], times: &[u64]
     for charges in asked {
         bytes.extend(1_u16.to_le_bytes());
         bytes.extend(u16::try_from(charges.len()).unwrap().to_le_bytes());
-        for TestCharge { policy, key, cost, kind, grant } in charges {
+        for TestCharge { policy, key, cost, kind, age, grant } in charges {
             let key = u16::try_from(*policy).unwrap() * KEYS + key + 1;
             let (numbers, options) = &policies[*policy];
             let kind = if *kind == GRANT && options & GRANTS == 0 { TAKE_UNITS } else { *kind };
@@ -119,6 +135,10 @@ fn requests(asked: &[Vec<TestCharge>], policies: &[(Numbers, u8)], times: &[u64]
                 let until = if opened == 0 { 0 } else { opened + 500_000 };
                 let report = [opened, until, grant.spent, grant.returned, grant.wanted];
                 bytes.extend(report.into_iter().flat_map(|number| double(number as f64)));
+            } else if kind == REFUND {
+                bytes.extend(double(times.last().map_or(START, |last| last - age) as f64));
+            } else if kind == LATE {
+                bytes.extend(double(*age as f64));
             }
         }
     }
@@ -129,8 +149,8 @@ fn requests(asked: &[Vec<TestCharge>], policies: &[(Numbers, u8)], times: &[u64]
 const KEYS: u16 = 2;
 
 /// The variants of the script that are compared: as it is, and without some of the fast paths.
-fn variants() -> [String; 3] {
-    [&[][..], &[ONE], &[ONE, SEVERAL[0], SEVERAL[1]]].map(without)
+fn variants() -> [String; 4] {
+    [&[][..], &[ONE], &[ONE, LONE], &[ONE, LONE, SEVERAL[0], SEVERAL[1]]].map(without)
 }
 
 /// Defines a function that makes one of a script in an argument: the length of a single argument of a program is bounded.
@@ -142,19 +162,20 @@ const COMPILE: &str = "local function compiled(source)\n\
 /// keeps its lifetime: longer after the clock of the test has moved, or shorter by the second that it may be set back.
 fn comparison(policies: &[(Numbers, u8)], calls: &[TestCall]) -> String {
     let mut script = format!(
-        "{COMPILE}local fast, several, slow = compiled(ARGV[1]), compiled(ARGV[2]), compiled(ARGV[3])\n\
+        "{COMPILE}local fast, lone, several, slow =\n\
+           compiled(ARGV[1]), compiled(ARGV[2]), compiled(ARGV[3]), compiled(ARGV[4])\n\
          local policies = {{ {} }}\n\
          local function keys(of) local all = {{}}; for i = 1, {} do all[i] = of .. i end; return all end\n\
-         local function run(script, of, now, requests)\n\
-           if #requests ~= 17 then return script(keys(of), {{ now, '3600000', requests, unpack(policies) }}) end\n\
+         local function run(script, of, now, requests, has_one_charge)\n\
+           if not has_one_charge then return script(keys(of), {{ now, '3600000', requests, unpack(policies) }}) end\n\
            local count, charges, key, index, kind, cost = struct.unpack('<HHHHBd', requests)\n\
-           requests = struct.pack('<HHHHBd', count, charges, 1, 1, kind, cost)\n\
+           requests = struct.pack('<HHHHBd', count, charges, 1, 1, kind, cost) .. string.sub(requests, 18)\n\
            return script({{ of .. key }}, {{ now, '3600000', requests, policies[index] }})\n\
          end\n\
-         local function check(now, requests)\n\
-           local by_functions = run(slow, KEYS[1] .. 's', now, requests)\n\
-           for of, variant in pairs({{ f = fast, o = several }}) do\n\
-             if run(variant, KEYS[1] .. of, now, requests) ~= by_functions then return of .. ': reply at ' .. now end\n\
+         local function check(now, requests, one)\n\
+           local by_functions = run(slow, KEYS[1] .. 's', now, requests, one)\n\
+           for of, variant in pairs({{ f = fast, l = lone, o = several }}) do\n\
+             if run(variant, KEYS[1] .. of, now, requests, one) ~= by_functions then return of .. ': reply at ' .. now end\n\
              for i, key in ipairs(keys(KEYS[1] .. of)) do\n\
                local twin = KEYS[1] .. 's' .. i\n\
                local state, expected = redis.call('GET', key), redis.call('GET', twin)\n\
@@ -174,10 +195,14 @@ fn comparison(policies: &[(Numbers, u8)], calls: &[TestCall]) -> String {
     let (mut now, mut times) = (START, Vec::new());
     for (step, asked) in calls {
         now = step.from(now, policies[0].0.period(), None);
+        let has_one_charge = asked.iter().map(Vec::len).sum::<usize>() == 1;
         let requests = literal(&requests(asked, policies, &times));
         times.push(now);
-        writeln!(script, "do local wrong = check('{now}', {requests}); if wrong then return wrong end end")
-            .unwrap();
+        writeln!(
+            script,
+            "do local wrong = check('{now}', {requests}, {has_one_charge}); if wrong then return wrong end end"
+        )
+        .unwrap();
     }
     script.push_str("return 'equal'");
     script
@@ -185,10 +210,11 @@ fn comparison(policies: &[(Numbers, u8)], calls: &[TestCall]) -> String {
 
 fn any_policies() -> impl Strategy<Value = Vec<(Numbers, u8)>> {
     let options = prop_oneof![5 => Just(0), 5 => Just(GRANTS), 1 => Just(SHADOW), 1 => Just(SHADOW | GRANTS)];
-    let policy = (any_numbers(), options).prop_map(|(numbers, options)| {
-        // Positions in a queue and slots are not granted.
+    let others = prop_oneof![6 => Just(0), 3 => Just(BAN), 1 => Just(SETTLES)];
+    let policy = (any_numbers(), options, others).prop_map(|(numbers, options, others)| {
+        // Positions in a queue and slots are neither granted nor settled.
         let can_grant = !matches!(numbers.quota(), Quota::LeakyBucket(_) | Quota::Concurrency(_));
-        let options = if can_grant { options } else { options & !GRANTS };
+        let options = if can_grant { options | others } else { (options | others) & !(GRANTS | SETTLES) };
         (numbers, options)
     });
     prop::collection::vec(policy, 1..4)
@@ -202,20 +228,27 @@ fn any_grant() -> impl Strategy<Value = TestGrant> {
 #[test]
 fn requests_are_decided_as_by_the_functions() {
     let server = RedisServer::start();
-    let kind = prop_oneof![12 => Just(TAKE_UNITS), 2 => Just(CHECK), 2 => Just(GRANT)];
+    let rare = prop::sample::select(&[RELEASE, RENEW, REFUND, LATE, EXTRA]);
+    let kind = prop_oneof![12 => Just(TAKE_UNITS), 2 => Just(CHECK), 2 => Just(GRANT), 4 => rare];
+    let kind = (kind, prop_oneof![Just(0_u64), 0..3_000_000_u64]);
     let charge = (any::<prop::sample::Index>(), 0..KEYS, any_cost(), kind, any_grant()).boxed();
     let request = prop::collection::vec(charge.clone(), 1..4);
     let requests = prop_oneof![
-        prop::collection::vec(request.clone(), 1..4),
-        charge.prop_map(|charge| vec![vec![charge]]),
+        1 => prop::collection::vec(request.clone(), 1..4),
+        2 => charge.prop_map(|charge| vec![vec![charge]]),
     ];
     let call = (any_jump(), requests);
-    let [fast, several, slow] = &variants();
+    let [fast, lone, several, slow] = &variants();
     let number = std::cell::Cell::new(0);
     for_all(120, &(any_policies(), prop::collection::vec(call, 1..12)), |(policies, calls)| {
         number.set(number.get() + 1);
-        let at = |(index, key, cost, kind, grant): (prop::sample::Index, u16, u64, u8, TestGrant)| {
-            TestCharge { policy: index.index(policies.len()), key, cost, kind, grant }
+        let at = |(index, key, cost, (kind, age), grant): (prop::sample::Index, _, _, _, _)| TestCharge {
+            policy: index.index(policies.len()),
+            key,
+            cost,
+            kind,
+            age,
+            grant,
         };
         let requests = |requests: Vec<Vec<_>>| {
             requests.into_iter().map(|charges| charges.into_iter().map(at).collect()).collect()
@@ -223,7 +256,7 @@ fn requests_are_decided_as_by_the_functions() {
         let calls: Vec<TestCall> = calls.into_iter().map(|(step, asked)| (step, requests(asked))).collect();
         let script = comparison(&policies, &calls);
         let prefix = format!("{{{}}}", number.get());
-        let reply = server.cli(&["eval", &script, "1", &prefix, fast, several, slow]);
+        let reply = server.cli(&["eval", &script, "1", &prefix, fast, lone, several, slow]);
         prop_assert_eq!(reply.trim(), "equal", "{:?} {:?}", policies, calls);
         Ok(())
     });
@@ -234,8 +267,8 @@ fn requests_are_decided_as_by_the_functions() {
 fn no_debt_has_a_later_deadline_than_its_key() {
     let server = RedisServer::start();
     let policies = [(Numbers::Token(Pace { units: 100, period: 1_000_000 }, 1_000), GRANTS)];
-    let take = |cost| TestCharge { policy: 0, key: 0, cost, kind: TAKE_UNITS, grant: NOTHING };
-    let ask = |grant| TestCharge { policy: 0, key: 0, cost: 0, kind: GRANT, grant };
+    let take = |cost| TestCharge { policy: 0, key: 0, cost, kind: TAKE_UNITS, age: 0, grant: NOTHING };
+    let ask = |grant| TestCharge { policy: 0, key: 0, cost: 0, kind: GRANT, age: 0, grant };
     let calls = [
         // A key in use is kept for longer than its debt, but not while units of it are granted.
         vec![take(1)],

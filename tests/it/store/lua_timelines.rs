@@ -18,11 +18,11 @@ const START: u64 = 1_790_000_000_000_000;
 const SCRIPT: &str = concat!(
     include_str!("../../../lua/constants.lua"),
     include_str!("../../../lua/shared.lua"),
-    "local timeline = function()\n",
+    "local ALGORITHMS = {}\nALGORITHMS.l = function()\n",
     include_str!("../../../lua/timeline.lua"),
-    "end\nlocal ALGORITHMS = {}\nALGORITHMS.l = function()\n",
     include_str!("../../../lua/sliding_log.lua"),
     "end\nALGORITHMS.s = function()\n",
+    include_str!("../../../lua/timeline.lua"),
     include_str!("../../../lua/sliding_window.lua"),
     "end\n",
     r#"
