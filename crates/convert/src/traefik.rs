@@ -5,6 +5,8 @@ mod entry_points;
 mod middlewares;
 mod restrictions;
 mod rule;
+#[cfg(test)]
+mod tests;
 
 use std::path::Path;
 
@@ -238,7 +240,7 @@ impl<'d> TraefikServices<'d> {
         let reason = if is_single {
             "its only server gets all requests; clients get no cookie with its name"
         } else {
-            "tidegate sets no cookies that select servers"
+            "tidegate has no counterpart"
         };
         let note = sticky.finding("sticky", reason);
         sticky.is_present().then(|| if is_single { note.for_information() } else { note })
