@@ -93,7 +93,7 @@ fn template(item: Item<'_>, path: Option<&PathPattern>) -> Option<PathTemplate> 
         let missing = PathTemplate::parse(&parsed, path).err().unwrap_or_default();
         let title = match missing {
             "*" => format!(
-                "`*` is what the `/*` at the end of the route's path matches, and `{path}` does not end so"
+                "`*` is what the `*` at the end of the route's path matches, and `{path}` does not end so"
             ),
             name => format!("the path of the route, `{path}`, has no `{{{name}}}`"),
         };

@@ -119,11 +119,10 @@ impl PathPattern {
         None
     }
 
-    /// Whether [`PathPattern::rest`] is known: the pattern ends in `/*`, and has no other asterisk.
+    /// Whether [`PathPattern::rest`] is known: the pattern ends in `*`, and has no other asterisk.
     #[must_use]
     pub fn has_rest(&self) -> bool {
-        let ends_in_slash = matches!(self.pieces.last(), Some(Piece::Literal(text)) if text.ends_with('/'));
-        self.takes_rest && ends_in_slash && !self.has_stars()
+        self.takes_rest && !self.has_stars() && !self.pieces.is_empty()
     }
 
     /// What the `*` at the end matches in a path that the pattern matches.
@@ -134,7 +133,10 @@ impl PathPattern {
             _ => 0,
         };
         let segments = self.pieces.iter().map(slashes).sum::<usize>();
-        path.splitn(segments + 1, '/').nth(segments).filter(|_| self.has_rest())
+        let last = path.splitn(segments + 1, '/').nth(segments).filter(|_| self.has_rest())?;
+        let Some(Piece::Literal(text)) = self.pieces.last() else { return None };
+        // The segment may begin with literal text, as in `/a*`.
+        path::strip_prefix(last, text.rsplit('/').next().unwrap_or_default())
     }
 
     /// Whether this pattern matches every path that `other` matches. May be false where that is so, but never true where it
@@ -366,7 +368,9 @@ mod tests {
         assert_eq!(pattern("/v*/{id}/*.js").param("id", "/v2/7/a.js"), Some("7"));
         assert_eq!(pattern("/users/{id}/*").rest("/users/7/a/b"), Some("a/b"));
         assert_eq!(pattern("/*").rest("/"), Some(""));
-        assert!(["/a", "/a*", "/*/b/*", "*"].iter().all(|text| !pattern(text).has_rest()));
+        assert_eq!(pattern("/a/b*").rest("/a/b/c"), Some("/c"));
+        assert_eq!(pattern("/users/{id}/x:*").rest("/users/7/x%3Ay"), Some("y"));
+        assert!(["/a", "/*/b/*", "/*/b*", "*", "**"].iter().all(|text| !pattern(text).has_rest()));
     }
 
     #[test]

@@ -197,14 +197,16 @@ impl PathTemplate {
         Ok(Self(parts.into()))
     }
 
-    /// The path for one that the pattern matches; none if it does not match.
+    /// The path for one that the pattern matches; none if it does not match, or if the path would have dot segments: `/a*` also
+    /// matches `/a../b`.
     fn fill(&self, path: &str, pattern: &PathPattern) -> Option<String> {
         let part = |part: &'_ PathPart| match part {
             PathPart::Text(text) => Some(text.to_string()),
             PathPart::Param(name) => pattern.param(name, path).map(str::to_owned),
             PathPart::Rest => pattern.rest(path).map(str::to_owned),
         };
-        self.0.iter().map(part).collect()
+        let filled: String = self.0.iter().map(part).collect::<Option<_>>()?;
+        (!filled.split('/').any(|segment| matches!(segment, "." | ".."))).then_some(filled)
     }
 }
 
@@ -315,6 +317,16 @@ mod tests {
         };
         assert_eq!(rewritten("/users/{id}/*", "/v2/{id}/all/*", "/users/7/a/b%2Fc"), "/v2/7/all/a/b%2Fc");
         assert_eq!(rewritten("/users/{id}", "/u", "/users/7"), "/u");
+        assert_eq!(rewritten("/a*", "/b*", "/a"), "/b");
+        assert_eq!(rewritten("/a*", "/b*", "/a/c"), "/b/c");
+        assert_eq!(rewritten("/a*", "/b*", "/ac"), "/bc");
+        assert_eq!(rewritten("/a*", "/", "/ac"), "/");
+        assert_eq!(rewritten("/a*", "/*", "/a/c"), "//c");
+        assert_eq!(rewritten("/a:*", "/*", "/a%3Ac"), "/c");
+        // These would be paths outside of the rewritten one.
+        assert_eq!(rewritten("/a*", "/b/*", "/a../c"), "/a../c");
+        assert_eq!(rewritten("/a*", "/b/*", "/a."), "/a.");
+        assert_eq!(rewritten("/a*", "/b/*", "/a..."), "/b/...");
         let pattern = PathPattern::parse("/users/{id}").unwrap();
         assert_eq!(PathTemplate::parse("/{name}", &pattern).unwrap_err(), "name");
         assert_eq!(PathTemplate::parse("/*", &pattern).unwrap_err(), "*");

@@ -22,7 +22,7 @@ use self::listeners::{Frontend, add_frontends, limit_process, listen};
 use self::matches::{
     Restricted, Selected, limited, matches, narrowed, selected, widest, without_repetitions,
 };
-use self::remarks::{redirects_to_https, remark};
+use self::remarks::{redirects_to_https, remark, remark_in};
 use self::restrictions::restrictions;
 use self::rules::{CountedRule, RuleMaker, SectionRules, action, denial, refusals, restricts};
 use self::sections::{Section, SectionLine, inherit, is_inherited};
@@ -140,7 +140,8 @@ impl<'s> HaproxyConverter<'s> {
         let is_of_listener =
             |line: &SectionLine| line.word(0) == "maxconn" || line.begins(&["timeout", "tunnel"]);
         let lines = section.lines.iter().filter(|line| !is_of_listener(line));
-        let mut notes: Vec<Note> = lines.filter_map(remark).chain(own.notes.iter().cloned()).collect();
+        let mut notes: Vec<Note> =
+            lines.filter_map(|line| remark_in(section, line)).chain(own.notes.iter().cloned()).collect();
         for line in section.find(&["use_backend"]) {
             let alternatives = self.counted(section, line, &mut own, &mut notes);
             if alternatives.is_empty() {
@@ -248,7 +249,8 @@ impl<'s> HaproxyConverter<'s> {
         let mut route = selected(selection);
         route.notes.push(line.origin());
         if let Some(rules) = rules {
-            route.notes.extend(section.lines.iter().filter_map(remark).chain(rules.notes.iter().cloned()));
+            route.notes.extend(section.lines.iter().filter_map(|line| remark_in(section, line)));
+            route.notes.extend(rules.notes.iter().cloned());
         }
         route.target = if let Some(name) = self.backends.name(section) {
             TomlTarget::Upstream(name)

@@ -47,7 +47,7 @@ const PER_ENVOY: &str = "Envoy counts `local` limits in each of its replicas by 
 pub(super) fn convert(files: &[SourceFile<'_>]) -> Result<Converted, SyntaxError> {
     let roots = documents(files, |_| false)?;
     let objects = Objects::of(&roots);
-    let traefik = dynamic(&objects).map(|root| traefik::of_dynamic(&root));
+    let traefik = dynamic(&objects).map(|root| traefik::of_dynamic(&root, true));
     let mut converted = traefik.unwrap_or_default();
     converted.restrictions.extend(restrictions(&objects));
     let mut upstreams = Upstreams::beside(&converted.upstreams, &objects);

@@ -5,6 +5,8 @@ mod entry_points;
 mod middlewares;
 mod restrictions;
 mod rule;
+#[cfg(test)]
+mod tests;
 
 use std::path::Path;
 
@@ -25,15 +27,15 @@ pub(super) fn convert(files: &[SourceFile<'_>]) -> Result<Converted, SyntaxError
         name.extension().is_some_and(|it| it == "toml") || file.text.trim_start().starts_with('[')
     };
     let (root, notes) = DocNode::joined(documents(files, is_toml)?, 3);
-    let mut converted = of_dynamic(&root);
+    let mut converted = of_dynamic(&root, false);
     converted.notes.splice(0..0, notes);
     converted
         .count_each_ipv6_address("Traefik counts each IPv6 address by itself, unless `ipv6Subnet` is set");
     Ok(converted)
 }
 
-/// Converts a dynamic configuration.
-pub(super) fn of_dynamic(root: &DocNode) -> Converted {
+/// Converts a dynamic configuration. With `has_pods` its servers are Services of Kubernetes, of which each has several servers.
+pub(super) fn of_dynamic(root: &DocNode, has_pods: bool) -> Converted {
     let mut converted = Converted { restrictions: restrictions(root), ..Converted::default() };
     let http = root.get("http");
     converted.notes.extend(root.remarks_for(&["http", "tls"], foreign(root)));
@@ -43,7 +45,7 @@ pub(super) fn of_dynamic(root: &DocNode) -> Converted {
     let routers = http.get("routers");
     let mut maker = RouterConverter {
         middlewares: Middlewares::new(http.get("middlewares"), routers),
-        services: TraefikServices::new(http.get("services")),
+        services: TraefikServices::new(http.get("services"), has_pods),
     };
     let mut found: Vec<(i64, &DocNode, Vec<TomlRoute>)> = Vec::new();
     let mut lost: Vec<&(String, DocNode)> = Vec::new();
@@ -219,14 +221,29 @@ const MOST_WEIGHT: u64 = 1_000;
 /// The upstreams that were made so far.
 struct TraefikServices<'d> {
     nodes: &'d DocNode,
+    /// Whether a server may be several ones.
+    has_pods: bool,
     names: UniqueNames,
     made: Vec<(String, String)>,
     pub upstreams: Vec<TomlUpstream>,
 }
 
 impl<'d> TraefikServices<'d> {
-    pub fn new(nodes: &'d DocNode) -> Self {
-        Self { nodes, names: UniqueNames::default(), made: Vec::new(), upstreams: Vec::new() }
+    pub fn new(nodes: &'d DocNode, has_pods: bool) -> Self {
+        Self { nodes, has_pods, names: UniqueNames::default(), made: Vec::new(), upstreams: Vec::new() }
+    }
+
+    /// A note on cookies that select the server of a client.
+    fn sticky(&self, balancer: &DocNode) -> Option<Note> {
+        let sticky = balancer.get("sticky");
+        let is_single = !self.has_pods && balancer.get("servers").items().len() == 1;
+        let reason = if is_single {
+            "its only server gets all requests; clients get no cookie with its name"
+        } else {
+            "tidegate has no counterpart"
+        };
+        let note = sticky.finding("sticky", reason);
+        sticky.is_present().then(|| if is_single { note.for_information() } else { note })
     }
 
     /// The name of a service's upstream, and the Host header that its servers get, if it is not the client's.
@@ -249,8 +266,8 @@ impl<'d> TraefikServices<'d> {
         }
         let mut upstream = TomlUpstream { name: self.names.unique(plain), ..TomlUpstream::default() };
         upstream.notes.push(node.origin(&format!("service {plain}")));
-        let known = ["healthCheck", "passHostHeader", "servers", "strategy"];
-        upstream.notes.extend(balancer.remarks(&known));
+        let known = ["healthCheck", "passHostHeader", "servers", "sticky", "strategy"];
+        upstream.notes.extend(balancer.remarks(&known).into_iter().chain(self.sticky(balancer)));
         for server in balancer.get("servers").items() {
             add_server(server, &mut upstream);
         }

@@ -2,7 +2,7 @@
 
 use super::backends::has_only_checks;
 use super::rules::action;
-use super::sections::SectionLine;
+use super::sections::{Section, SectionLine};
 use crate::note::Note;
 
 /// Lines that are converted where they belong, or that tidegate needs no counterpart of, by their first words.
@@ -115,7 +115,26 @@ const OPTIONS: &[(&str, &str)] = &[
     ("persist", "tidegate sends no requests to servers that are down"),
 ];
 
-/// A note on a line that is not converted, unless it needs no counterpart.
+/// A note on a line of a section that is not converted, unless it needs no counterpart.
+pub(super) fn remark_in(section: &Section, line: &SectionLine) -> Option<Note> {
+    if line.word(0) == "cookie" && changes_no_cookie(section, line) {
+        let reason = "no server has a `cookie` that it would write to the cookies of servers";
+        return Some(line.finding(reason).for_information());
+    }
+    remark(line)
+}
+
+/// Whether a `cookie` line has no effect: with `rewrite` the cookies of servers get values that none of the servers has.
+fn changes_no_cookie(section: &Section, line: &SectionLine) -> bool {
+    let is_server =
+        |line: &&SectionLine| matches!(line.word(0), "server" | "default-server" | "server-template");
+    let mut servers = section.lines.iter().filter(is_server);
+    line.words.len() == 3
+        && line.word(2) == "rewrite"
+        && servers.all(|server| server.words.iter().all(|word| word != "cookie"))
+}
+
+/// The same for a line that is judged alone.
 pub(super) fn remark(line: &SectionLine) -> Option<Note> {
     if let Some((_, reason)) = INFORMATION.iter().find(|(words, _)| line.begins(words)) {
         return Some(line.finding(*reason).for_information());
@@ -195,4 +214,27 @@ fn option(line: &SectionLine) -> Option<Note> {
         }
     };
     Some(line.finding(reason))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use crate::{SourceFile, SourceFormat, convert};
+
+    #[test]
+    fn a_cookie_that_no_server_has_changes_nothing() {
+        for (lines, changes_behaviour) in [
+            ("cookie s rewrite\n server a a:80", false),
+            ("cookie s rewrite\n server a a:80 cookie a", true),
+            ("cookie s rewrite dynamic\n server a a:80", true),
+            ("cookie s insert\n server a a:80", true),
+        ] {
+            let text = format!("defaults\n mode http\nlisten l\n bind :80\n {lines}\n");
+            let file = SourceFile { name: "f", text: &text, directory: Path::new("") };
+            let findings = convert(SourceFormat::Haproxy, &[file]).unwrap().findings();
+            let cookie = findings.iter().find(|it| it.text.starts_with("cookie")).unwrap();
+            assert_eq!(cookie.changes_behaviour, changes_behaviour, "{lines}");
+        }
+    }
 }

@@ -150,6 +150,9 @@ impl<'d> RouteMaker<'d> {
                     set_request_headers(route, &passed, scope, &self.variables);
                     set_times(route, scope);
                     route.strip_prefix = passed.strip_prefix;
+                    if let Some(start) = passed.start {
+                        set_path(route, location.prefix, start);
+                    }
                 }
                 Err(note) => route.notes.push(note),
             }
@@ -237,6 +240,17 @@ impl<'d> RouteMaker<'d> {
         );
         route.notes.push(by.finding(reason));
     }
+}
+
+/// Replaces the prefix of a location, with which all paths of the route begin.
+fn set_path(route: &mut TomlRoute, prefix: &str, mut start: String) {
+    if route.path.ends_with('*') {
+        if start.ends_with('/') && !prefix.ends_with('/') {
+            route.notes.push(Note::text(format!("Servers get {start}/b for {prefix}/b, as from nginx.")));
+        }
+        start.push('*');
+    }
+    route.rewrite_path = Some(start);
 }
 
 /// The directive of this name in a block.

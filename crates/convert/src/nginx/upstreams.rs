@@ -30,6 +30,8 @@ pub(super) struct Passed {
     pub lost_host: Option<Note>,
     /// The prefix that is removed from paths.
     pub strip_prefix: Option<String>,
+    /// The beginning of paths in place of the prefix of the location, where one of both is not in whole segments.
+    pub start: Option<String>,
 }
 
 /// The parts of the URL of a `proxy_pass`.
@@ -77,12 +79,16 @@ impl<'d> Upstreams<'d> {
         let url = url(pass.arg(0)).ok_or_else(|| {
             fail("tidegate forwards to URLs with `http://` or `https://`, and to Unix sockets without TLS")
         })?;
-        let (strip_prefix, base) = match prefix.zip(url.path) {
-            None => (None, String::new()),
-            Some((prefix, path)) => rewritten(prefix, path).ok_or_else(|| {
-                fail("tidegate replaces prefixes of whole segments only, such as `/a/` by `/b/`")
-            })?,
-        };
+        let (mut strip_prefix, mut base, mut start) = (None, String::new(), None);
+        if let Some((prefix, path)) = prefix.zip(url.path) {
+            if let Some((removed, added)) = rewritten(prefix, path) {
+                (strip_prefix, base) = (removed, added);
+            } else if is_start(path) && prefix.starts_with('/') {
+                start = Some(path.to_owned());
+            } else {
+                return Err(fail("a rewrite of tidegate can't put this before paths"));
+            }
+        }
         let upstream = self.upstream(&url, base, connect)?;
         let (mut host, mut lost_host) = (Some("upstream".to_owned()), None);
         if self.groups.contains_key(url.authority) {
@@ -93,7 +99,7 @@ impl<'d> Upstreams<'d> {
             );
             lost_host = host.is_none().then(|| pass.finding(reason));
         }
-        Ok(Passed { upstream, host, lost_host, strip_prefix })
+        Ok(Passed { upstream, host, lost_host, strip_prefix, start })
     }
 
     /// The upstream and the path of a `proxy_pass` to an authorization server, if they are constant.
@@ -169,6 +175,13 @@ fn rewritten(prefix: &str, path: &str) -> Option<(Option<String>, String)> {
     let (Some(from), Some(to)) = (prefix.strip_suffix('/'), path.strip_suffix('/')) else { return None };
     let strip_prefix = (!from.is_empty()).then(|| from.to_owned());
     Some((strip_prefix, to.to_owned()))
+}
+
+/// Whether the paths of a rewrite can begin with this text.
+fn is_start(path: &str) -> bool {
+    let is_known = |byte: u8| byte.is_ascii_alphanumeric() || b"/-_.~".contains(&byte);
+    let is_normal = !path.contains("//") && !path.split('/').any(|segment| matches!(segment, "." | ".."));
+    path.bytes().all(is_known) && is_normal
 }
 
 /// The upstream of a group.
@@ -289,5 +302,7 @@ mod tests {
         assert_eq!(rewritten("/", "/"), Some((None, String::new())));
         assert_eq!(rewritten("/api", "/"), None);
         assert_eq!(rewritten("/api/", "/v2"), None);
+        assert!(["/", "/v2", "/v1.2/"].iter().all(|path| is_start(path)));
+        assert!(["/a?b", "/..", "/a//b", "/a*", "/{a}"].iter().all(|path| !is_start(path)));
     }
 }

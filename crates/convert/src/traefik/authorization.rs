@@ -5,10 +5,11 @@ use crate::model::{TomlAuthorization, TomlRoute, TomlTarget};
 use crate::note::Note;
 
 /// Settings that are converted.
-const CONVERTED: [&str; 3] = ["address", "authRequestHeaders", "authResponseHeaders"];
+const CONVERTED: [&str; 4] = ["address", "authRequestHeaders", "authResponseHeaders", TRUST];
 /// Settings without which requests could pass, or servers get other headers, than with Traefik.
-const NEEDED: [&str; 4] =
-    ["authResponseHeadersRegex", "forwardBody", "preserveRequestMethod", "trustForwardHeader"];
+const NEEDED: [&str; 3] = ["authResponseHeadersRegex", "forwardBody", "preserveRequestMethod"];
+/// Whether the server is told what proxies before Traefik say about the request.
+const TRUST: &str = "trustForwardHeader";
 /// How long Traefik waits for the server.
 const TIMEOUT: &str = "30s";
 
@@ -18,8 +19,15 @@ pub(super) fn forward_auth(text: &str, node: &DocNode, is_changed: bool, route: 
         Ok(authorization) => {
             route.authorization = Some(authorization);
             route.notes.push(node.origin(text));
-            let known: Vec<&str> = CONVERTED.into_iter().chain(NEEDED).collect();
-            route.notes.extend(node.remarks(&known));
+            let is_known =
+                |key: &&str| CONVERTED.iter().chain(&NEEDED).any(|it| it.eq_ignore_ascii_case(key));
+            let keys = node.entries().iter().map(|(key, _)| &**key);
+            route.notes.extend(node.remarks(&keys.filter(is_known).collect::<Vec<_>>()));
+            if setting(node, TRUST).is_true() {
+                let reason = "of proxies in `trusted_proxies` tidegate takes X-Forwarded-For, -Proto and -Host, and Traefik also -Method and -Uri";
+                let note = setting(node, TRUST).finding(&format!("{TRUST}: true"), reason);
+                route.notes.push(note.for_information());
+            }
             let text = "Of the responses of the authorization server clients get 401, 403, 429 and redirects, and 503 for others than 2xx; \
                         Traefik sends them all of these.";
             route.notes.push(Note::text(text));
@@ -32,6 +40,12 @@ pub(super) fn forward_auth(text: &str, node: &DocNode, is_changed: bool, route: 
     }
 }
 
+/// A setting: Traefik ignores the case of keys.
+fn setting<'n>(node: &'n DocNode, name: &str) -> &'n DocNode {
+    let own = node.entries().iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
+    own.map_or_else(|| node.get(name), |(_, value)| value)
+}
+
 fn authorization(node: &DocNode, is_changed: bool, route: &TomlRoute) -> Result<TomlAuthorization, String> {
     if route.authorization.is_some() {
         return Err("a route has one authorization server".to_owned());
@@ -41,18 +55,19 @@ fn authorization(node: &DocNode, is_changed: bool, route: &TomlRoute) -> Result<
             "the server would be asked about the request as the middlewares before it change it".to_owned()
         );
     }
-    let is_set = |name: &&&str| node.get(name).is_present() && node.get(name).text() != Some("false");
+    let is_set =
+        |name: &&&str| setting(node, name).is_present() && setting(node, name).text() != Some("false");
     if let Some(name) = NEEDED.iter().find(is_set) {
         return Err(format!("`authorize` has no counterpart of `{name}`"));
     }
-    let address = node.get("address").text().unwrap_or_default();
+    let address = setting(node, "address").text().unwrap_or_default();
     let (scheme, rest) = address.split_once("://").unwrap_or_default();
     let (host, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
     if !matches!(scheme, "http" | "https") || host.is_empty() || address.contains(['#', '@', '$', '{']) {
         return Err(format!("`{address}` is no URL of a server"));
     }
     let names = |key: &str| -> Vec<String> {
-        node.get(key).texts().iter().map(|name| name.to_ascii_lowercase()).collect()
+        setting(node, key).texts().iter().map(|name| name.to_ascii_lowercase()).collect()
     };
     let send = Some(names("authRequestHeaders")).filter(|names| !names.is_empty());
     Ok(TomlAuthorization {

@@ -16,7 +16,7 @@ const CONVERTED: [&str; 7] =
 /// Middlewares that change the path that servers get.
 const PATHS: [&str; 4] = ["addPrefix", "replacePath", "replacePathRegex", "stripPrefixRegex"];
 /// Other middlewares that are converted, of which some restrict access.
-const OTHERS: [&str; 4] = ["chain", "redirectScheme", "ipAllowList", "ipWhiteList"];
+const OTHERS: [&str; 5] = ["chain", "forwardAuth", "redirectScheme", "ipAllowList", "ipWhiteList"];
 /// How deep chains contain each other at most.
 const DEPTH: usize = 8;
 /// The most requests in flight that a limit can have.

@@ -4,17 +4,20 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use super::origin::{nginx, traefik};
 use super::traffic::converted;
-use crate::support::{Tidegate, Upstream, WebServer, get};
+use crate::support::{Message, Tidegate, Upstream, WebServer, get};
 
-/// A server that under `/verify` does what the `Authorization` header says. Elsewhere its response is the `X-User` of the request.
+/// A server that under `/verify` does what the `Authorization` header says: the status, and a user, who for `described` is what the
+/// server was told about the request. Elsewhere its response is the `X-User` of the request.
 fn server() -> Upstream {
     Upstream::scripted(|caller| {
         while let Ok(Some(request)) = caller.request() {
             let word = request.header("authorization").unwrap_or("401");
+            let told = if word.ends_with(" described") { described(&request) } else { String::new() };
             let (status, user) = match word.split_once(' ') {
                 _ if !request.start.starts_with("GET /verify ") => {
                     ("200", request.header("x-user").unwrap_or(""))
                 }
+                Some((status, "described")) => (status, &*told),
                 Some((status, user)) => (status, user),
                 None => (word, ""),
             };
@@ -27,6 +30,13 @@ fn server() -> Upstream {
             }
         }
     })
+}
+
+/// The headers that describe a request to its authorization server.
+fn described(request: &Message) -> String {
+    let names = ["method", "proto", "host", "uri", "for"];
+    let values = names.map(|name| request.header(&format!("x-forwarded-{name}")).unwrap_or("none"));
+    values.join(" ")
 }
 
 /// The status and the body of the response to a request that claims to be of another user.
@@ -74,4 +84,18 @@ fn forward_auth_of_traefik() {
     let tidegate = converted("traefik", &traefik, "dynamic.yaml");
     let [a, b] = compare(&traefik, &tidegate, &["401", "200 ann", "403", "200 ann", "200 ann"]);
     assert_eq!((&a, a.last()), (&b, Some(&429)), "limits do not count what is refused");
+    // Of clients that are no trusted proxies neither believes what they say about the request.
+    let forged = [
+        "Host: a.test",
+        "Authorization: 200 described",
+        "X-Forwarded-Method: POST",
+        "X-Forwarded-Proto: https",
+        "X-Forwarded-Host: forged.test",
+        "X-Forwarded-Uri: /forged",
+        "X-Forwarded-For: 192.0.2.1",
+    ];
+    for address in [traefik.addr(Ipv4Addr::LOCALHOST.into()), tidegate.addr()] {
+        let response = get(address, "/trusting/a?b", &forged);
+        assert_eq!(response.text(), "GET http a.test /trusting/a?b 127.0.0.1");
+    }
 }

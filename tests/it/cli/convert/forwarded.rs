@@ -35,6 +35,22 @@ fn servers_get_the_same_paths_and_headers_from_nginx() {
         "/within/deep",
         "/within/deep/a",
         "/slow/a",
+        "/held",
+        "/held?a",
+        "/held/",
+        "/held/a/b?c",
+        "/held-fast",
+        "/held%20fast",
+        "/named",
+        "/named/a",
+        "/named.d/a",
+        "/below/",
+        "/below/a/b",
+        "/deep",
+        "/deep/a",
+        "/deeply/a",
+        "/only?a",
+        "/only/a",
     ] {
         for host in ["a.test", "B.test:8080"] {
             let [expected, found] = [server.addr(Ipv4Addr::LOCALHOST.into()), tidegate.addr()]
@@ -47,6 +63,10 @@ fn servers_get_the_same_paths_and_headers_from_nginx() {
             assert_eq!(without_host(found), without_host(expected), "{path} {host}");
         }
     }
+    // No path of tidegate leaves the one that replaces a prefix.
+    let [expected, found] = [server.addr(Ipv4Addr::LOCALHOST.into()), tidegate.addr()]
+        .map(|address| received(address, "/deep../a", "a.test").0);
+    assert_eq!((&*expected, &*found), ("/v4/../a", "/deep../a"));
     // A path without a slash is no path: nginx sends it to the server, and tidegate does not.
     for path in ["/bare", "/barely"] {
         assert_eq!(get(tidegate.addr(), path, &["Host: a.test"]).status(), 501, "{path}");

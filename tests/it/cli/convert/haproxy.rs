@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 
 use super::origin::{MARGIN, haproxy, slow_upstream};
 use super::traffic::{Burst, Compared, Scenario, bursts, compare, converted, denied, table};
-use crate::support::{Tidegate, Upstream, WebServer};
+use crate::support::{Tidegate, Upstream, WebServer, get};
 
 /// `HAProxy` with the file `verdicts.cfg`, and tidegate with the converted one.
 fn both(upstream: &Upstream) -> (WebServer, Tidegate) {
@@ -81,4 +81,31 @@ fn haproxy_counts_denied_requests_and_tidegate_does_not() {
     let same = |statuses: &[u16]| (statuses.to_vec(), statuses.to_vec());
     assert_eq!(statuses[..2], [same(&[200, 200, 429]), same(&[429, 429])], "{table}");
     assert_eq!(statuses[2], (vec![429], vec![200]), "{table}");
+}
+
+/// `cookie NAME rewrite` writes names of servers to the cookies of servers, and here no server has a name.
+#[test]
+fn a_cookie_that_no_server_would_write_stays_as_it_is() {
+    let upstream = Upstream::scripted(|caller| {
+        while let Ok(Some(request)) = caller.request() {
+            let cookie = request.header("cookie").unwrap_or("none");
+            let response = format!(
+                "HTTP/1.1 200 OK\r\nSet-Cookie: SERVERID=own; Path=/\r\nContent-Length: {}\r\n\r\n{cookie}",
+                cookie.len()
+            );
+            if caller.try_send(response).is_err() {
+                return;
+            }
+        }
+    });
+    let server = haproxy("cookie.cfg", &upstream);
+    let tidegate = converted("haproxy", &server, "haproxy.cfg");
+    for cookie in ["Cookie: SERVERID=own; a=b", "Cookie: SERVERID=a", "X-Cookie: none"] {
+        let [expected, found] = [server.addr(Ipv4Addr::LOCALHOST.into()), tidegate.addr()].map(|address| {
+            let response = get(address, "/", &[cookie]);
+            (response.header("set-cookie").map(str::to_owned), response.text().to_owned())
+        });
+        assert_eq!(expected.0.as_deref(), Some("SERVERID=own; Path=/"), "{cookie}");
+        assert_eq!(found, expected, "{cookie}");
+    }
 }
