@@ -87,7 +87,10 @@ pub async fn serve(
         && let Some(response) = early_reply::reply(proxy, client, &head).await
     {
         exchange.describe_match(&head, None);
-        return exchange.finish(response).await;
+        if exchange.has_unread_body(&response) {
+            rare(std::mem::take(&mut exchange.body).drain()).await;
+        }
+        return exchange.finish(response);
     }
     let result = match refused {
         Some(rejection) => Err(exchange.rejected(&head, None, *rejection)),
@@ -99,7 +102,10 @@ pub async fn serve(
     {
         response = rare(settle(reservation, response, exchange.is_grpc, &mut exchange.statuses)).await;
     }
-    exchange.finish(response).await
+    if exchange.has_unread_body(&response) {
+        rare(std::mem::take(&mut exchange.body).drain()).await;
+    }
+    exchange.finish(response)
 }
 
 impl<'p> Exchange<'p> {
@@ -278,8 +284,9 @@ impl<'p> Exchange<'p> {
         decision_counts::record_keys(self.proxy, &request, &admission);
         self.record.describe(&request, &admission);
         self.decision.admit(&self.proxy.snapshot.gate.limits, &admission);
-        let Admission { verdict, reservation, delay, statuses, source, .. } = admission;
-        (self.statuses, self.status_source) = (statuses, source);
+        let Admission { verdict, reservation, delay, .. } = admission;
+        self.statuses = admission.statuses;
+        self.status_source = admission.source;
         self.reservation = reservation;
         verdict.map(|permit| (permit, delay)).map_err(Rejection::Denied)
     }
@@ -328,15 +335,17 @@ impl<'p> Exchange<'p> {
         }
     }
 
+    /// Whether the body of the request has to be read before this response.
+    fn has_unread_body(&self, response: &ProxyResponse<BodySource>) -> bool {
+        // curl 7.88 misses a response without a body that arrives while it is still sending.
+        !self.body.is_none() && response.body.is_empty() && !response.closes
+    }
+
     /// Completes the response for the client. The record moves into the body, which finishes it at its end.
-    async fn finish(&mut self, mut response: ProxyResponse<BodySource>) -> ProxyResponse {
+    fn finish(&mut self, mut response: ProxyResponse<BodySource>) -> ProxyResponse {
         self.rate_headers().write(&mut response.head.fields, self.retry_after);
         let edits = self.proxy.snapshot.action(self.route).map(|action| &action.response_headers);
         self.id.add_to(&mut response.head.fields, edits);
-        if !self.body.is_none() && response.body.is_empty() && !response.closes {
-            // curl 7.88 misses a response without a body that arrives while it is still sending.
-            rare(std::mem::take(&mut self.body).drain()).await;
-        }
         if self.client.is_multiplexed() {
             http2::drop_forbidden_body(&mut response, self.is_head);
         }
@@ -361,7 +370,8 @@ impl<'p> Exchange<'p> {
         let tunnel =
             server.and_then(|server| tunnel::start(server, timeout, std::mem::take(&mut record), stream));
         let timing = RequestTiming { stopwatch: self.stopwatch, counts: self.counts().clone() };
-        ProxyResponse { tunnel, ..response.map(|source| ReplyBody::new(source, record, timing)) }
+        let ProxyResponse { head, body, is_over_capacity, closes, .. } = response;
+        ProxyResponse { head, body: ReplyBody::new(body, record, timing), is_over_capacity, closes, tunnel }
     }
 
     fn rate_headers(&self) -> RateHeaderSource<'_> {

@@ -96,7 +96,8 @@ impl ForwardedRequest<'_> {
         let body = if upgrade.is_some() { body.of_upgrade() } else { body };
         let interim = client.interim_of(&head).cloned();
         let request = UpstreamRequest { head, body, interim };
-        let response = proxy.upstreams[*upstream].forward(self.permit, request, options, self.log).await;
+        let response =
+            proxy.upstreams[*upstream].forward::<false>(self.permit, request, options, self.log).await;
         let mut response = response.map_err(Rejection::Upstream)?;
         location::apply(rewrite, &proxy.snapshot.upstreams[*upstream].servers, &mut response);
         Ok(prepare_response(response, upgrade.as_ref())?)

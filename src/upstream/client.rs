@@ -80,7 +80,10 @@ impl Upstream {
     ///
     /// With `retry_for` such a request, and one of which nothing was sent, also waits while no server answers, and is sent
     /// again after each pause.
-    pub async fn forward(
+    ///
+    /// `IS_OWN` says that it is a request of the proxy itself. Requests of clients thus have a future of their own, with one
+    /// caller, of which the compiler makes a part.
+    pub async fn forward<const IS_OWN: bool>(
         &self,
         permit: Permit,
         mut request: UpstreamRequest,

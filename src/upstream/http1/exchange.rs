@@ -133,7 +133,7 @@ impl Http1Exchange {
             let cause = if self.is_sent() { Cause::Reclaimed } else { BodyError::Reclaimed.into() };
             return Poll::Ready(Err(cause));
         }
-        if io.is_late([self.response_deadline, io.write_deadline()], cx) {
+        if io.is_late(self.response_deadline, cx) {
             return Poll::Ready(Err(Cause::TooLate));
         }
         Poll::Pending
@@ -358,7 +358,7 @@ impl Http1Exchange {
             }
         }
         let read_deadline = io.read_deadline().filter(|_| !self.is_open_ended);
-        if io.is_late([read_deadline, io.write_deadline()], cx) {
+        if io.is_late(read_deadline, cx) {
             return Poll::Ready(Some(Err(TooLate.into())));
         }
         Poll::Pending
