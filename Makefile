@@ -86,7 +86,7 @@ test: ## Run the tests that need Redis, OpenSSL, curl and Python alone (some min
 	printf '%s of %s integration tests, and the documentation tests, need make test-all\n' $$((all - quick)) $$all
 
 test-all: test ## Run all tests: installs browsers and other proxies (a quarter of an hour)
-	@scripts/setup apache browser caddy debhelper django docker-compose envoy fakeroot flask go go-http2 h2load haproxy logrotate \
+	@scripts/setup apache browser caddy debhelper django docker-compose envoy fakeroot flask go go-http2 h2load haproxy llm-clients logrotate \
 	  mariadb mdbook nginx pebble prometheus rails systemd traefik yaml
 	@printf "integration tests of tests/it/needs.txt:\n"
 	@$(CARGO) test --locked $(FEATURES) --test it --no-fail-fast -- $(NEEDS)

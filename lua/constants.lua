@@ -27,7 +27,7 @@ local FOREVER = 2 ^ 53
 -- The letters of the policies that are decided without functions, in lower case.
 local TOKEN_BUCKET, GCRA, FIXED_WINDOW = 98, 103, 119
 -- How much less an upper-case letter is: that of a policy that grants units, which has the option 4; and the letter of a policy
--- with `charge_on`, whose records begin with "<d" when their state was created, in µs.
+-- with reservations, whose records begin with "<d" when their state was created, in µs.
 local UPPER_CASE, GRANTS, WITH_CREATION = 32, 4, 1
 -- Bytes of a policy without numbers, and of a request of one charge without extra bytes.
 local POLICY, ONE_CHARGE = 3, 17

@@ -14,7 +14,7 @@ local function keep(key, record, lifetime)
   if record then states[key], lifetimes[key], deadlines[key] = lifetime > 0 and record or "", lifetime, nil end
 end
 
--- The state in a record without penalty of a limit with `charge_on`, or false, and when it was created.
+-- The state in a record without penalty of a limit with reservations, or false, and when it was created.
 local function split_creation(record)
   local created = record and #record > 8 and struct.unpack("<d", record)
   if created and is_whole(created) then return string.sub(record, 9), created end
@@ -25,13 +25,21 @@ local function join_creation(state, created)
   return state and state ~= "" and struct.pack("<d", created) .. state or state
 end
 
--- The step of a limit with `charge_on`. A refund applies only to the state that took the units: one that was created later,
--- after a reset or a loss, is not changed.
-local function step_with_creation(step)
+-- The step of a limit with reservations. A refund applies only to the state that took the units: one that was created later,
+-- after a reset or a loss, is not changed. If the limit `refunds_whole`, a debt that has drained is followed by a new one, and
+-- all of the units that were taken from the present one are refunded.
+local function step_with_creation(step, refunds_whole)
   return function(record, numbers, at, cost, taken, kind)
     local state, created = split_creation(record)
-    if kind == REFUND and taken < created then cost = 0 end
+    if kind == REFUND then
+      if taken < created then cost = 0 end
+      if refunds_whole then taken = FOREVER end
+    end
     local allowed, remaining, reset, retry, delay, after, lifetime = step(state, numbers, at, cost, taken, kind)
+    if refunds_whole and after and state then
+      local _, _, debt = step(state, numbers, at, 0, nil, TAKE)
+      if debt == 0 then created = at end
+    end
     return allowed, remaining, reset, retry, delay, join_creation(after, created), lifetime
   end
 end
@@ -48,22 +56,28 @@ local function policy_of(policy_index)
   letter = string.lower(letter)
   local records_creation = not ALGORITHMS[letter]
   if records_creation then letter = string.char(string.byte(letter) + WITH_CREATION) end
-  policy = { letter = letter, numbers = numbers, shadow = options % 4 >= 2, records_creation = records_creation }
+  policy = { letter = letter, numbers = numbers, shadow = options % GRANTS >= 2, records_creation = records_creation }
   policy.step, policy.window = ALGORITHMS[policy.letter]()
   local first = 1
   if options % 2 == 1 then
     policy.ban = { after = numbers[1], within = numbers[2], length = numbers[3] }
     first = 4
   end
-  if options >= 4 then
+  if options % SETTLES >= GRANTS then
     policy.span, policy.share = numbers[first], numbers[first + 1]
     first = first + 2
     if not step_with_grants then step_with_grants, report, grant = grants() end
     policy.algorithm = policy.step
     policy.step = step_with_grants(policy)
   end
+  local settles, most = options >= SETTLES, nil
+  if settles then most, first = numbers[first], first + 1 end
   if first > 1 then policy.numbers = { unpack(numbers, first, count) } end
-  if policy.records_creation then policy.step = step_with_creation(policy.step) end
+  policy.numbers.most = most
+  if policy.records_creation then
+    local is_debt = letter == "b" or letter == "g" or letter == "i"
+    policy.step = step_with_creation(policy.step, settles and is_debt and not policy.span)
+  end
   policies[policy_index] = policy
   return policy
 end
@@ -221,7 +235,7 @@ local function read_charge(requests, at)
   end
   if charge.policy.letter == "c" then
     charge.holder, at = string.sub(requests, at, at + 7), at + 8
-  elseif charge.kind >= REFUND then
+  elseif charge.kind >= REFUND and charge.kind ~= EXTRA then
     charge.holder, at = struct.unpack("<d", requests, at)
     if charge.kind == LATE then charge.holder = now - charge.holder end
   end

@@ -36,7 +36,8 @@ end
 -- The window at `now`: the time, its units, whether the clock was set back, its start and its end, and the start of the
 -- window of the state, or nil.
 local function update_window(state, numbers, now)
-  local limit, grid = numbers[1], numbers[2]
+  -- More than the limit with settled costs.
+  local limit, grid = numbers.most or numbers[1], numbers[2]
   local stamp, own, own_grid, held
   if state and #state == 32 then stamp, own, own_grid, held = struct.unpack("<dddd", state) end
   if own_grid ~= grid then return now, 0, false, window_at(numbers, now, nil) end
@@ -65,12 +66,15 @@ local function window_step(state, numbers, now, cost, taken, kind)
     cost = 0
   elseif kind == LATE then
     local opened = start_of_late(grid, numbers[3], own, start, held, stamp, math.min(taken, stamp))
-    if opened then held = math.min(limit, held + cost) end
+    if opened then held = math.min(numbers.most or limit, held + cost) end
     if held > before and opened ~= start then start, finish = opened, opened - grid end
     cost = 0
   end
+  -- Nothing fits into a window that exceeds the limit, except nothing.
+  if cost == 0 and held > limit then limit = held end
   local charged, allowed, remaining, reset, wait = cost
   --@inline window_decide
+  if remaining < 0 then remaining = 0 end
   if cost > limit then wait = -1 end
   local next_state
   if held ~= before or (allowed == 0 and set_back) then

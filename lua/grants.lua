@@ -132,7 +132,7 @@ local function debt_at(policy, state, now)
     _, update_debt, until_drained = debt()
   end
   local drain, unit, limit = policy.numbers[1], policy.numbers[2], policy.numbers[3]
-  return update_debt(state, drain, unit, limit * unit, now)
+  return update_debt(state, drain, unit, (policy.numbers.most or limit) * unit, now)
 end
 
 -- What remains without the granted units, the time until all units are back, the state with them charged, and its lifetime.
@@ -148,13 +148,13 @@ local function shown(policy, state, now, granted)
 end
 
 -- Time from `now` until `units` fit into a bucket beside the granted ones, together perhaps more than its limit; at most the
--- time in which a full debt drains. Sums of units may exceed what a double holds exactly, so the limit is subtracted first.
+-- time in which the largest debt drains. Sums of units may exceed what a double holds exactly, so the limit is subtracted first.
 local function until_free(policy, state, now, granted, units)
   local at, ticks = debt_at(policy, state, now)
   local drain, unit, limit = policy.numbers[1], policy.numbers[2], policy.numbers[3]
-  local full = limit * unit
+  local most = (policy.numbers.most or limit) * unit
   local excess = math.min(granted - limit + units, limit) * unit + ticks
-  return until_drained(math.max(0, math.min(full, excess)), drain, at, now)
+  return until_drained(math.max(0, math.min(most, excess)), drain, at, now)
 end
 
 -- The denial of a request that does not fit beside the granted units; returns what a step does.
@@ -242,6 +242,8 @@ local function paced(policy, counts, now, left, wanted)
   if not is_smooth(policy) or wanted < WANTED_PACED then return nil end
   local drain, unit, limit = policy.numbers[1], policy.numbers[2], policy.numbers[3]
   local granted, span = granted_units(counts), math.max(1, policy.span)
+  local _, ticks = debt_at(policy, counts.state, now)
+  if ticks > limit * unit then return nil end
   local soon = math.min(PACED_AHEAD, span)
   local coming = div_floor(math.min(drain, MOST_DRAINED) * soon, unit) - math.max(0, granted - left)
   local units = math.min(div_floor(math.min(wanted, MOST_WANTED) * soon, span), div_floor(math.max(0, coming), 4))

@@ -79,6 +79,10 @@ local function decide_record(policy, record, now, cost, kind, holder)
   if kind > CHECK then
     if kind == REFUND then
       if policy.letter == "c" then kind = RELEASE end
+    elseif kind == EXTRA then
+      -- Charged as if it were late and taken now. Queues and slots have no units that are charged without asking.
+      if policy.letter == "c" or policy.letter == "q" then cost = 0 end
+      kind, holder = LATE, FOREVER
     elseif (kind == LATE) == (policy.letter == "c") then
       -- A renewal restores lost slots, so slots are not charged late; other algorithms have nothing to release or renew.
       cost = 0

@@ -7,7 +7,8 @@
 -- In   the stored state, or false; numbers as described in its file; now in µs; cost in units; the holder of a slot, 8
 --      bytes, or the time in µs at which the units of a refund or a late charge were taken; and the kind of the charge
 --      (see take.lua). A refund returns exactly what was taken, less what time has refilled; it leaves "" if all of it
---      came back. A late charge takes what time has not refilled, up to the limit.
+--      came back. A late charge takes what time has not refilled, up to `numbers.most` units, or else the limit: with
+--      settled costs a state may exceed it.
 -- Out  allowed (1 or 0), remaining, reset_after in µs, retry_after in µs (-1: never), delay in µs, the next state
 --      or nil, and its lifetime in µs
 
@@ -27,3 +28,10 @@ end
 local function is_whole(number)
   return number >= 0 and number <= FOREVER and number % 1 == 0
 end
+
+-- The kind of a charge of what a response has cost more than was reserved.
+local EXTRA = 8
+
+-- The option of a policy that settles costs. Its letter is in lower case also if it grants units, so that the fast paths, which
+-- know no states that exceed their limit, do not know it.
+local SETTLES = 8

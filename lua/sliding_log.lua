@@ -111,7 +111,7 @@ local function log_step(state, numbers, now, cost, taken, kind)
   end
   local spent = (total - before) % 2^19
   if kind == LATE then
-    taken, cost = math.min(taken, at), math.min(cost, numbers[1] - spent)
+    taken, cost = math.min(taken, at), math.min(cost, (numbers.most or numbers[1]) - spent)
     local late
     if cost > 0 and at - taken < longest then
       late = late_log(state, first, before, past, newest, total, cost, taken, stamp)

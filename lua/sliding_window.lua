@@ -91,14 +91,16 @@ local function window_step(state, numbers, now, cost, taken, kind)
     whole, earlier, old = first + 1, counted, (counted - before) % 2^48
   end
   local full = (total - earlier) % 2^48
-  local remaining = math.max(0, limit - full - div_ceil(old * ((part + 1) * width - at), width))
+  local partial = div_ceil(old * ((part + 1) * width - at), width)
+  local remaining = math.max(0, limit - full - partial)
   if kind == LATE then
     taken = math.min(taken, at)
-    local late, room, next_state = div_floor(taken, width), remaining, nil
+    local allowed = numbers.most or limit
+    local late, room, next_state = div_floor(taken, width), math.max(0, allowed - full - partial), nil
     if part - late >= buckets then
       -- Only a fraction of the oldest part counts.
-      local most = div_floor(math.max(0, limit - full) * width, (part + 1) * width - at)
-      room = math.max(0, math.min(most, limit) - old)
+      local most = div_floor(math.max(0, allowed - full) * width, (part + 1) * width - at)
+      room = math.max(0, math.min(most, allowed) - old)
     end
     cost = math.min(cost, room)
     if cost > 0 and part - late <= buckets then

@@ -2,7 +2,7 @@
 -- is allowed, and none otherwise. A request sees what those before it in this call have charged.
 --
 -- The most frequent requests are decided without function calls: charges of any number of token buckets, GCRAs and fixed
--- windows that take or show units, without ban, block or granted units. A call of one such charge is decided by take_one.lua,
+-- windows that take or show units, without ban, block, granted units and settled costs. A call of one such charge is decided by take_one.lua,
 -- the others here. All further requests are decided by decide.lua, in a function of its own, `others`, as the algorithms are
 -- in ALGORITHMS by the letter that ends a stored key; see shared.lua. These files precede this one.
 --
@@ -11,20 +11,21 @@
 -- ARGV[2]  ms to add to every TTL
 -- ARGV[3]  requests: each "<HH" number of equal requests, and number of charges, then for each charge "<HHBd" the index
 --          of its key in KEYS, the index of its policy, both from 1, its kind (0 take, 1 check, 3 release, 4 renew, 5
---          refund, 6 late, 7 grant) and its cost; for a concurrency limit 8 bytes more: the holder of the slot; for other
+--          refund, 6 late, 7 grant, 8 extra) and its cost; for a concurrency limit 8 bytes more: the holder of the slot; for other
 --          refunds "<d" when the units were taken, in µs, and for other late charges "<d" how long ago; for a grant
 --          "<ddddd" when the generation of an earlier grant was opened (0: no report), when that grant ends, in µs, its
 --          units that were spent and that are returned, and how many new ones are wanted. The number of equal requests
 --          exceeds one only with one charge and without extra bytes: the others use the next keys.
--- ARGV[4…] policies: each "<BBB" letter (in upper case if it grants units; with `charge_on` that before the algorithm's),
---          options (1: a ban; 2: shadow; 4: grants) and the number of numbers, then these as "<d"; with a ban the first
---          three are its number of denials, their window and the length of the ban, in µs; with grants the next two are how
---          long a grant lasts, in µs, and its share
+-- ARGV[4…] policies: each "<BBB" letter (in upper case if it grants units and settles no costs; with reservations that before
+--          the algorithm's), options (1: a ban; 2: shadow; 4: grants; 8: settles costs) and the number of numbers, then these
+--          as "<d"; with a ban the first three are its number of denials, their window and the length of the ban, in µs; with
+--          grants the next two are how long a grant lasts, in µs, and its share; with settled costs the next one is the most
+--          units that a key may owe
 -- Returns  for each charge, in order, "<bddd": allowed (1; 0 denied by the quota, -1 by a ban, -2 by a block), remaining,
 --          reset_after µs, and delay µs if it is allowed, or else retry_after µs (-1: never); of a grant "<dddd" more:
 --          units (0: no grant), when its generation was opened, µs that it lasts, and µs until the first unit of a paced
 --          one (-1: not paced); and at the end "<d" now in µs
--- State    one string for each key, in the layout of its algorithm, grants.lua and penalty.lua, with `charge_on` after "<d" the
+-- State    one string for each key, in the layout of its algorithm, grants.lua and penalty.lua, with reservations after "<d" the
 --          time of its creation; expires when it equals an empty one. Any other debt without ban and grants has 8 bytes
 --          more: the deadline in µs until which Redis keeps it. While a key is in use, its state is overwritten in place
 --          (SETRANGE), which costs half of SET, and leaves TTL and deadline.

@@ -3,6 +3,8 @@
 //! A client's HTTP/1.1 connection reads a body on demand, and passes it on through a channel; over HTTP/2 hyper has its parts.
 //! [`RequestBody`] is either, or a body in memory that was read before. Errors and trailers of responses have the same types.
 
+mod budget;
+mod byte_count;
 mod channel;
 mod error;
 mod scrub;
@@ -20,13 +22,16 @@ use http_body_util::BodyExt as _;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
 
+pub use self::budget::BufferBudget;
+use self::budget::BufferReservation;
+pub(crate) use self::budget::ClientBodies;
+pub use self::byte_count::ByteCount;
 pub use self::channel::{BodyReceiver, BodySender, Demand, body_channel};
 pub use self::error::{BodyError, PolledFrame};
 pub(crate) use self::error::{cause, io_kind};
 pub(crate) use self::scrub::retain_trailers;
 pub use self::scrub::{HeaderNames, HeaderScrub, is_token, may_be_trailer};
-pub use self::stored::BufferBudget;
-use self::stored::{BodyBuffer, BodyRecorder, BufferReservation, MAX_BYTES, StoredBody, TIMEOUT};
+use self::stored::{BodyBuffer, BodyRecorder, MAX_BYTES, StoredBody, TIMEOUT};
 pub(crate) use self::stream::poll_whole;
 pub use self::stream::{ClientStream, StreamBody, UnreadBodies};
 use crate::time::cached_now;
@@ -49,6 +54,8 @@ pub struct RequestBody {
     reservation: Option<Box<BufferReservation>>,
     /// The part that was read before and put back: it comes first.
     returned: Option<Box<Bytes>>,
+    /// Counts the bytes that arrive from the client, if they matter for a cost.
+    received: Option<ByteCount>,
 }
 
 /// A body that was read before its request is sent.
@@ -107,6 +114,7 @@ impl RequestBody {
             recorder: None,
             reservation: None,
             returned: None,
+            received: None,
         }
     }
 
@@ -122,6 +130,24 @@ impl RequestBody {
     pub fn scrubbed(mut self, scrub: Arc<HeaderScrub>) -> Self {
         self.scrub = Some(scrub);
         self
+    }
+
+    /// Counts the bytes of the body that have arrived, and those that will.
+    #[must_use]
+    pub fn counted(mut self, received: &ByteCount) -> Self {
+        match &self.source {
+            Source::Stored(stored) => received.add(stored.remaining_bytes()),
+            _ => self.received = Some(received.clone()),
+        }
+        self
+    }
+
+    /// Replaces a body that was read as a whole and has no trailers with what `rewrite` makes of it; returns the new length.
+    pub fn rewrite(&mut self, rewrite: impl FnOnce(&[u8]) -> Option<Vec<u8>>) -> Option<u64> {
+        match &mut self.source {
+            Source::Stored(stored) => stored.rewrite(rewrite),
+            _ => None,
+        }
     }
 
     /// Reads the whole body if it is small, its length is known, and `budget` has memory for it. Otherwise it stays a stream.
@@ -268,6 +294,7 @@ impl RequestBody {
             recorder: self.recorder.clone(),
             reservation: self.reservation.take(),
             returned: self.returned.take(),
+            received: self.received.take(),
         }
     }
 
@@ -288,13 +315,16 @@ impl RequestBody {
         }
     }
 
-    /// Applies the size limit and removes forbidden trailers.
+    /// Applies the size limit, counts the bytes, and removes forbidden trailers.
     fn check(&mut self, frame: &mut Option<Result<Frame<Bytes>, BodyError>>) {
         let Some(Ok(part)) = frame else { return };
         retain_trailers(part, |name| match &self.scrub {
             Some(scrub) => scrub.may_be_trailer(name),
             None => may_be_trailer(name.as_str()),
         });
+        if let (Some(received), Some(data)) = (&self.received, part.data_ref()) {
+            received.add(data.len() as u64);
+        }
         if let (Some(remaining), Some(data)) = (&mut self.remaining, part.data_ref()) {
             match remaining.checked_sub(data.len() as u64) {
                 Some(rest) => *remaining = rest,

@@ -155,10 +155,14 @@ fn parse_with<'e>(
     variables.extend(consumers_reader.variables());
     let mut files = included.named.clone();
     files.files.extend(read_files.values().map(|(path, _)| path.clone()));
+    let others = reader.take_others();
     let (warnings, errors) = reports(&included.sources, &broken, reader);
     let consumers_broken = [BrokenText { source: &consumers_sources.main, errors: consumers_errors }];
     let of_consumers = reports(&consumers_sources, &consumers_broken, consumers_reader);
-    let (warnings, errors) = (warnings.followed_by(of_consumers.0), errors.followed_by(of_consumers.1));
+    let others = others.chain([of_consumers]);
+    let (warnings, errors) = others.fold((warnings, errors), |(warnings, errors), of_file| {
+        (warnings.followed_by(of_file.0), errors.followed_by(of_file.1))
+    });
     match read {
         Some(config) if errors.is_empty() => Ok(Loaded {
             config: config.with_places_of_tests(&included.sources),

@@ -22,6 +22,7 @@ mod key_part;
 mod key_spec;
 mod limit_matching;
 mod limit_rule;
+mod limits;
 mod method;
 mod named_key;
 mod networks;
@@ -30,11 +31,15 @@ mod path;
 mod path_pattern;
 mod plan;
 mod query;
+mod request_usage;
+mod reserved_cost;
 mod route;
 mod route_match;
 mod rules;
+mod settled_cost;
 mod subject;
 mod table;
+mod usage_rules;
 mod value_pattern;
 
 use std::sync::Arc;
@@ -68,20 +73,23 @@ pub use path_pattern::{PathPattern, PatternError};
 pub use plan::{DescriptorError, DescriptorPlan, RequestPlan, RouteMatch};
 use plan::{LimitMatches, PlanInput, refusal};
 pub use query::{MAX_PARAMETERS, Query};
+pub use request_usage::{BodyLength, RequestUsage};
 pub use route::{Awaited, RequestView, Route, Unmet};
 use route_match::find_match;
 pub use route_match::requested_host;
 pub use rules::{KeyRule, Match, Rules};
+pub use settled_cost::{CostBasis, CostSource, LlmCost, ReserveTerm, SettledCost, StreamUsage};
 pub use subject::{RecordedParts, Subject};
 pub use table::{RouteId, RouteTable};
+pub use usage_rules::UsageRules;
 pub use value_pattern::{ValueCondition, ValuePattern, header_ignores_case};
 
 use crate::consumers::ConsumerError;
 use crate::http1::RequestHead;
-use crate::id_vec::{Id, IdVec};
+use crate::id_vec::IdVec;
 use crate::jwt::{Token, Verifier};
 pub use crate::limit::Charges;
-use crate::limit::{Charge, Key, KeyHasher, Policy, PolicyId};
+use crate::limit::{Charge, Key, KeyHasher, PolicyId};
 use crate::limiter::{Limiter, Limits};
 
 /// The routes and limits of one configuration: everything that decides on a request but the counts. Immutable.
@@ -346,31 +354,6 @@ impl Gate {
         // A value may have a form that is not parsed back, such as one that ends with a backslash.
         let is_parsed = self.keys(limit).named(&name).is_ok_and(|named| named.key == key);
         is_parsed.then_some(name)
-    }
-
-    /// The limit that a policy belongs to: itself, or that of which it is a tier or an override.
-    #[must_use]
-    pub fn limit_of(&self, policy: PolicyId) -> PolicyId {
-        let variant = policy.index().checked_sub(self.limit_rules.len());
-        variant.and_then(|index| self.variants.get(index)).copied().unwrap_or(policy)
-    }
-
-    /// The limit of this name.
-    #[must_use]
-    pub fn limit_named(&self, name: &str) -> Option<PolicyId> {
-        self.limits().find(|(_, policy)| *policy.name == *name).map(|(limit, _)| limit)
-    }
-
-    /// Every limit with its own policy, in the order of the file.
-    pub fn limits(&self) -> impl Iterator<Item = (PolicyId, &Policy)> {
-        self.limit_rules.ids().zip(&*self.limits.policies)
-    }
-
-    /// Finds keys of a limit by name.
-    #[must_use]
-    pub fn keys(&self, limit: PolicyId) -> KeyResolver<'_> {
-        let (rule, client_ip, hasher) = (&self.limit_rules[limit], &self.client_ip, &self.hasher);
-        KeyResolver { limit, rule, client_ip, hasher }
     }
 
     /// The treatment of a request whose key under this limit is `key`. The first of these applies: block, allow,

@@ -6,7 +6,7 @@
 //!
 //! ARCHITECTURE.md describes the modules. Each may import only those to its left:
 //!
-//! `text < suggest < boxed < id_vec < sharded < generations < time < plot < convert < limit < http1 < telemetry < socket < tls <
+//! `text < suggest < boxed < id_vec < sharded < generations < time < plot < convert < limit < http1 < usage < telemetry < socket < tls <
 //! http_client < acme < otlp < store < limiter < upstream < jwt < consumers < gate < proxy < ratelimit_service < server < admin < config < limits < reload <
 //! replay < app < cli`
 
@@ -78,6 +78,8 @@ pub use tidegate_limit::{id_vec, limit, text, time};
 #[cfg(feature = "cli")]
 #[cfg_attr(not(internals), doc(hidden))]
 pub use tidegate_plot as plot;
+#[cfg_attr(not(internals), doc(hidden))]
+pub use tidegate_usage::usage;
 
 /// The examples of the documentation, which are tested.
 #[cfg(doctest)]

@@ -14,9 +14,12 @@ mod peek;
 mod pending_admission;
 mod raises;
 mod reservation;
+mod reserved_units;
+mod settlement;
 mod shared_state;
 mod simulated_proxy;
 mod slots;
+mod spent_units;
 mod status;
 mod store_client;
 
@@ -46,7 +49,9 @@ use self::pending_admission::PendingAdmission;
 use self::raises::RaisedLimits;
 pub use self::raises::{ActiveRaise, Raises};
 use self::reservation::Origin;
-pub use self::reservation::{Delivery, Reservation, is_unanswered};
+pub use self::reservation::{Delivery, Reservation, SettledUnits, is_unanswered};
+pub use self::reserved_units::ReservedUnits;
+use self::settlement::SettlementContext;
 pub use self::shared_state::{SharedState, keep_raises};
 pub use self::simulated_proxy::{ProxyCall, ProxyDecision, SimulatedProxy, SimulatedReply};
 use self::slots::WorkerSlots;
@@ -66,6 +71,8 @@ pub struct Limiter {
     denials: Arc<DenialCache>,
     /// Units of limits with `ahead` that can be spent without a call to Redis.
     grants: Arc<GrantTable>,
+    /// Units of requests in flight, of limits that settle costs.
+    reserved: Arc<ReservedUnits>,
     raises: Arc<Raises>,
     raised: Rc<RaisedLimits>,
     users: Users,
@@ -85,6 +92,7 @@ impl Limiter {
             grants,
             ledger,
             kept_slots,
+            reserved,
             raises,
             instances,
         } = shared;
@@ -98,6 +106,7 @@ impl Limiter {
             client: StoreClient { store, fallback, payable: Rc::default() },
             denials,
             grants,
+            reserved,
             raises,
             raised,
             users: Users::default(),
@@ -142,6 +151,11 @@ impl Limiter {
             Some(raised) => (&*raised.limits, &raised.charges[..]),
             None => (limits, charges),
         };
+        self.decide_charges(limits, charges).await
+    }
+
+    /// Decides the charges of a request by these numbers, whatever raises there are.
+    async fn decide_charges(&self, limits: &Limits, charges: &[Charge]) -> Admission {
         let StoreClient { store, fallback, .. } = &self.client;
         if let Some(denied) = deny_impossible(limits, charges, &fallback.counts) {
             return denied;
@@ -216,8 +230,17 @@ impl Limiter {
         let decided = split.taken.decided();
         counts.record_decisions(&limits.policies, &decided, DecisionSource::Ahead);
         let mut admission = Admission::new(&limits.policies, &decided, None);
-        admission.pass_taken(&self.client, limits, Some(split.taken));
+        admission.pass_taken(|| self.settlement_context(), limits, Some(split.taken));
         Ok(admission)
+    }
+
+    /// Where the reservation of a request is settled.
+    fn settlement_context(&self) -> SettlementContext {
+        SettlementContext {
+            client: self.client.clone(),
+            denials: Arc::clone(&self.denials),
+            reserved: Arc::clone(&self.reserved),
+        }
     }
 
     #[inline]
@@ -230,7 +253,7 @@ impl Limiter {
         fallback.counts.record_decisions(&limits.policies, &decided, DecisionSource::Memory);
         let mut admission = Admission::new(&limits.policies, &decided, slots);
         let origin = Origin::Store(Vec::new());
-        admission.reserve(|| Reservation::new(&self.client, limits, &decided, origin));
+        admission.reserve(|| Reservation::new(|| self.settlement_context(), limits, &decided, origin));
         admission
     }
 

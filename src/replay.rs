@@ -19,6 +19,7 @@ mod planned;
 mod player;
 mod replayer;
 mod report;
+mod response_cost;
 mod results;
 mod source;
 pub mod suggest;
@@ -28,7 +29,7 @@ pub use self::arrivals::{Arrivals, BackgroundReader, BadLine, OpenError, ReadOpt
 pub use self::entry::{LineError, LogText, LoggedRequest};
 pub use self::fields::{FieldMap, FieldMapError, FieldRole};
 pub use self::format::{Format, FormatError, LineReader, TimeUnit, check_format, detect_format};
-pub use self::in_flight::{Flight, FlightCharges, RequestsInFlight, lease};
+pub use self::in_flight::{Flight, FlightCharges, RequestsInFlight, lease, settlement};
 pub use self::input::Progress;
 pub use self::part_sources::{PartSourceError, PartSources};
 pub use self::planned::{HeadError, PlannedEntry};
@@ -38,5 +39,6 @@ pub use self::report::{
     BadLineReport, ConfigurationReport, DeniedKey, LimitReport, LineCounts, LogReport, MissingPartReport,
     NamedConfig, ReplayReport, RouteReport, SeriesReport, utc_second,
 };
+pub use self::response_cost::ResponseCost;
 pub use self::results::{LimitResults, LogCounts, Results, RouteResults};
 pub use self::tally::{Bin, CountedKeys, KeyDenials, Number, Series, Tally};

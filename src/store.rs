@@ -36,6 +36,14 @@ pub enum StoreSpec {
     Redis(RedisSpec),
 }
 
+impl StoreSpec {
+    /// The address of Redis.
+    #[must_use]
+    pub fn address(&self) -> Option<String> {
+        if let Self::Redis(spec) = self { Some(spec.target.to_string()) } else { None }
+    }
+}
+
 /// The counts of all limits.
 #[derive(Clone, Debug)]
 pub enum Store {

@@ -30,7 +30,8 @@ pub use log::{
 };
 pub use metrics::{GaugeValues, Metrics, MetricsFormat, StoreValues};
 pub use outcome::{
-    ChargeBack, DecisionSource, GrantEvent, GrantValues, Interface, LimitOutcome, StoreRequest, Verdict,
+    ChargeBack, DecisionSource, GrantEvent, GrantValues, Interface, LimitOutcome, SettledOutcome,
+    StoreRequest, Verdict,
 };
 pub use top::{
     Counter, KeyConsumer, KeyEvent, KeyHistory, KeyLabel, KeySlot, Sketch, Summary, TopBy, TopKeys,

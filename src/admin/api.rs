@@ -78,6 +78,20 @@ pub enum CostInfo {
     Fixed(u64),
     /// The value of this header.
     Header(String),
+    /// An estimate on arrival, which the response corrects.
+    Settled(SettledCostInfo),
+}
+
+/// A cost that the response decides.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SettledCostInfo {
+    /// What a request reserves, as the configuration has it; empty for the tokens of a language model.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub reserve: Vec<String>,
+    /// What it is charged in the end: the source of `settle`, or `llm_tokens`, `llm` or `prices`.
+    pub settle: String,
+    /// The most that it can be.
+    pub max: u64,
 }
 
 /// A tier or an override of a limit.
@@ -207,6 +221,10 @@ pub struct KeyStatus {
     pub of: u64,
     /// The units that remain.
     pub remaining: u64,
+    /// Of the units that do not remain, those that requests in flight through this process have reserved; only of a limit that
+    /// settles its cost by the response.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub reserved: Option<u64>,
     /// How many times the numbers are raised, such as `2x`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub raised: Option<String>,

@@ -11,7 +11,7 @@ use super::limits;
 use super::response::AdminError;
 use crate::gate::{Gate, KeyPart};
 use crate::limit::{Charge, Decision, DenyReason, Key, Policy, PolicyId};
-use crate::limiter::{DenialCache, GrantTable, KeptSlots, Raises};
+use crate::limiter::{DenialCache, GrantTable, KeptSlots, Raises, ReservedUnits};
 use crate::store::{StateChange, Store, StoreError};
 use crate::suggest::nearest;
 use crate::telemetry::{Counter, KeyConsumer, Summary, TopBy, TopKeys, TopWindow};
@@ -37,6 +37,8 @@ pub(super) struct KeyOperations<'a> {
     /// The kept slots of a key are no longer used after a change of it.
     pub kept_slots: &'a KeptSlots,
     pub raises: &'a Raises,
+    /// Units that requests in flight have reserved in this process.
+    pub reserved: &'a ReservedUnits,
     /// The most frequent keys, which tell the consumer of a tag.
     pub top: Option<&'a TopKeys>,
     /// Who operates, for the log.
@@ -199,7 +201,8 @@ impl KeyOperations<'_> {
         };
         let decisions = decisions.map_err(|error| unavailable(&error))?;
         let policy = raised.as_ref().unwrap_or(policy);
-        let status = |decision| key_status(policy, key, decision, self.clock.now());
+        let reserved = policy.settles().then(|| self.reserved.units(policy, key));
+        let status = |decision| KeyStatus { reserved, ..key_status(policy, key, decision, self.clock.now()) };
         Ok(decisions.iter().map(status).collect())
     }
 
@@ -317,6 +320,7 @@ fn key_status(policy: &Policy, key: Key, decision: &Decision, now: Timestamp) ->
         consumer: None,
         of: decision.limit,
         remaining: decision.remaining,
+        reserved: None,
         raised: policy.derived_from.and_then(|from| from.factor).map(|factor| factor.to_string()),
         reset_after: decision.reset_after.as_secs_f64(),
         until: decision.retry_after.filter(|_| held).map(|rest| rfc3339(now.after(rest))),

@@ -1,7 +1,7 @@
 //! Reports the limits of the configuration, and reads and shows their keys as operators write them.
 
-use super::api::{AheadInfo, CostInfo, LimitInfo, LimitList, LimitSummary, TierInfo};
-use crate::gate::{Cost, Gate, NamedKey};
+use super::api::{AheadInfo, CostInfo, LimitInfo, LimitList, LimitSummary, SettledCostInfo, TierInfo};
+use crate::gate::{Cost, CostBasis, Gate, NamedKey, SettledCost};
 use crate::limit::{Ahead, Key, Policy, PolicyId, Slots};
 use crate::limiter::OnStoreFailure;
 
@@ -39,6 +39,7 @@ fn info(gate: &Gate, limit: PolicyId, policy: &Policy) -> LimitInfo {
         cost: match &rule.cost {
             Cost::Fixed(cost) => CostInfo::Fixed(*cost),
             Cost::Header { name, .. } => CostInfo::Header(format!("header:{name}")),
+            Cost::Settled(cost) => CostInfo::Settled(settled(cost)),
         },
         mode: policy.mode().to_owned(),
         on_store_failure: on_failure.to_owned(),
@@ -50,6 +51,17 @@ fn info(gate: &Gate, limit: PolicyId, policy: &Policy) -> LimitInfo {
         tiers: rule.tiers.iter().flat_map(|tiers| tiers.all().map(others)).collect(),
         overrides: rule.rules.overrides().map(others).collect(),
     }
+}
+
+/// A cost that the response decides.
+fn settled(cost: &SettledCost) -> SettledCostInfo {
+    let (reserve, settle) = match &cost.basis {
+        CostBasis::Parts { reserve, settle } => {
+            (reserve.iter().map(ToString::to_string).collect(), settle.to_string())
+        }
+        CostBasis::Llm(llm) => (Vec::new(), llm.name().to_owned()),
+    };
+    SettledCostInfo { reserve, settle, max: cost.max }
 }
 
 /// How a limit grants units ahead, or keeps freed slots.

@@ -14,7 +14,7 @@ use super::control::ConfigControl;
 use super::keys::KeyOperations;
 use super::spec::AdminSpec;
 use crate::acme::AcmeStatus;
-use crate::limiter::{Breakers, DenialCache, GrantTable, KeptSlots, OutageLedger, Raises};
+use crate::limiter::{Breakers, DenialCache, GrantTable, KeptSlots, OutageLedger, Raises, ReservedUnits};
 use crate::proxy::ConfigSnapshot;
 use crate::server::{ConnectionLimiter, Lifecycle, ListenerHandle};
 use crate::store::{Memory, Store};
@@ -43,6 +43,8 @@ pub struct Admin {
     pub denials: Arc<DenialCache>,
     /// The workers' kept slots.
     pub kept_slots: Arc<KeptSlots>,
+    /// Units that requests in flight have reserved.
+    pub reserved: Arc<ReservedUnits>,
     /// The raised numbers of single keys.
     pub raises: Arc<Raises>,
     /// The workers' counters.
@@ -113,6 +115,7 @@ impl Admin {
             denials: &self.denials,
             grants: &self.gauges.grants,
             kept_slots: &self.kept_slots,
+            reserved: &self.reserved,
             raises: &self.raises,
             top: self.top.as_deref(),
             operator,

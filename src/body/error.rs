@@ -31,6 +31,9 @@ pub enum BodyError {
     /// Its client has more than a quarter of the connections to the server, and others need one.
     #[error("its connection to the server was given to another client")]
     Reclaimed,
+    /// The units of its request are used up.
+    #[error("the units of the request are used up")]
+    Stopped,
     /// It is larger than allowed.
     #[error("the body is larger than allowed")]
     TooLarge,
@@ -46,6 +49,7 @@ impl BodyError {
         match self {
             Self::TooLate(_) => "response_stalled",
             Self::Reclaimed => "reclaimed",
+            Self::Stopped => "stopped",
             Self::Broken(error) if io_kind(error) == Some(io::ErrorKind::TimedOut) => "response_stalled",
             Self::Broken(_) | Self::Aborted | Self::Malformed(_) | Self::Lost(_) | Self::TooLarge => {
                 "response_broken"

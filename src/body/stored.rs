@@ -4,7 +4,6 @@
 //! while it is sent, so that the request can be sent again.
 
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -17,9 +16,6 @@ use smallvec::SmallVec;
 pub(super) const MAX_BYTES: u64 = 64 * 1024;
 /// How long a body may take to arrive that is buffered.
 pub(super) const TIMEOUT: Duration = Duration::from_mins(5);
-/// The most bytes that are buffered for all requests of a client's connection: as many as HTTP/2 flow control lets a
-/// client send ahead.
-const MAX_RESERVED: u64 = 512 * 1024;
 /// The most parts that are recorded: tiny ones take more memory than their bytes.
 const MAX_PARTS: usize = 64;
 
@@ -71,6 +67,15 @@ impl StoredBody {
         self.sent = 0;
     }
 
+    /// Replaces the data with what `rewrite` makes of it, of a body without trailers; returns the new length.
+    pub fn rewrite(&mut self, rewrite: impl FnOnce(&[u8]) -> Option<Vec<u8>>) -> Option<u64> {
+        let [data] = &*self.data else { return None };
+        let written = rewrite(data).filter(|_| !self.has_trailers())?;
+        let length = written.len() as u64;
+        self.data = SmallVec::from_buf([written.into()]);
+        Some(length)
+    }
+
     /// The number of bytes of data that have not been sent.
     pub fn remaining_bytes(&self) -> u64 {
         self.data.iter().skip(self.sent).map(|data| data.len() as u64).sum()
@@ -118,17 +123,6 @@ impl BodyRecorder {
     }
 }
 
-/// The memory for buffered bodies of one client connection.
-#[derive(Clone, Debug, Default)]
-pub struct BufferBudget(Rc<Cell<u64>>);
-
-/// The memory of one buffered body, until the value is dropped.
-#[derive(Debug)]
-pub(super) struct BufferReservation {
-    budget: BufferBudget,
-    bytes: u64,
-}
-
 /// The parts of a body that have arrived.
 #[derive(Debug, Default)]
 pub(super) struct BodyBuffer {
@@ -138,39 +132,6 @@ pub(super) struct BodyBuffer {
     /// bytes.
     joined: BytesMut,
     pub trailers: Option<HeaderMap>,
-}
-
-impl BufferBudget {
-    /// Reserves memory for a body; none if other bodies of the connection use too much.
-    pub(super) fn reserve(&self, bytes: u64) -> Option<BufferReservation> {
-        let reserved = self.0.get() + bytes;
-        (reserved <= MAX_RESERVED).then(|| {
-            self.0.set(reserved);
-            BufferReservation { budget: self.clone(), bytes }
-        })
-    }
-}
-
-impl BufferReservation {
-    /// Enlarges the reservation to so many bytes, if other bodies of the connection leave room; returns whether it is
-    /// large enough.
-    pub(super) fn grow(&mut self, bytes: u64) -> bool {
-        let more = bytes.saturating_sub(self.bytes);
-        let total = self.budget.0.get() + more;
-        let is_enough = total <= MAX_RESERVED;
-        if is_enough {
-            self.budget.0.set(total);
-            self.bytes += more;
-        }
-        is_enough
-    }
-}
-
-impl Drop for BufferReservation {
-    fn drop(&mut self) {
-        let Self { budget: BufferBudget(reserved), bytes } = self;
-        reserved.set(reserved.get() - *bytes);
-    }
 }
 
 impl BodyBuffer {
@@ -209,18 +170,5 @@ mod tests {
         }
         assert_eq!(buffer.into_bytes(), "abcd");
         assert_eq!(BodyBuffer::default().into_bytes(), "");
-    }
-
-    #[test]
-    fn the_memory_for_bodies_of_a_connection_is_bounded() {
-        let budget = BufferBudget::default();
-        let mut held: Vec<BufferReservation> = (0..8).map(|_| budget.reserve(MAX_BYTES).unwrap()).collect();
-        assert!(budget.reserve(1).is_none());
-        held.pop();
-        assert!(budget.reserve(MAX_BYTES + 1).is_none() && budget.reserve(MAX_BYTES).is_some());
-        let mut last = budget.reserve(0).unwrap();
-        assert!(last.grow(MAX_BYTES) && last.grow(1) && !last.grow(MAX_BYTES + 1));
-        drop((held, last));
-        assert_eq!(budget.0.get(), 0);
     }
 }

@@ -14,6 +14,8 @@ use super::file::{self, PathArgs};
 use super::output::{self, CommandResult, Failure, complain, print, report_write};
 use crate::admin::api::ProblemInfo;
 use crate::config::{Config, Loaded, Report};
+use crate::gate::Cost;
+use crate::limit::PolicyId;
 use crate::server::listen_permission;
 use crate::store::StoreSpec;
 use crate::text::counted;
@@ -95,6 +97,7 @@ fn print_text(args: &CheckArgs, name: &str, loaded: &Loaded) -> CommandResult {
     }
     let mut lines = vec![format!("{name} is valid: {}", summary(loaded))];
     lines.extend(granting_limits(&loaded.config));
+    lines.extend(uncompressed_routes(&loaded.config));
     print(&lines.join("\n"))?;
     if !args.connect {
         return Ok(());
@@ -127,6 +130,24 @@ fn print_warnings(warnings: &Report) -> CommandResult {
 fn granting_limits(config: &Config) -> impl Iterator<Item = String> {
     let limits = config.snapshot.gate.limits();
     limits.filter_map(|(_, policy)| Some(format!("limit {}: {}", policy.name, describe::ahead(policy)?)))
+}
+
+/// A line for each route whose responses a limit reads, so that servers are asked not to compress them.
+fn uncompressed_routes(config: &Config) -> impl Iterator<Item = String> {
+    let gate = &config.snapshot.gate;
+    let reads = |id: &&PolicyId| match &gate.limit_rules[**id].cost {
+        Cost::Settled(cost) => cost.basis.reads_response(),
+        Cost::Fixed(_) | Cost::Header { .. } => false,
+    };
+    let routes = gate.routes.routes().iter().zip(config.snapshot.actions.iter());
+    let forwarding = routes.filter(|(_, action)| action.target.forwarding().is_some());
+    forwarding.filter_map(move |(route, _)| {
+        let limit = &gate.limits.policies[*route.limits.iter().find(reads)?].name;
+        Some(format!(
+            "route {}: responses are not compressed, since limit {limit} reads their cost",
+            route.name
+        ))
+    })
 }
 
 /// Summarizes a configuration, such as `1 route, 2 limits, 1 upstream, counts in this process`.

@@ -1,6 +1,6 @@
 //! Describes limits in sentences, for readers that do not know the algorithm.
 
-use crate::gate::DenyStatus;
+use crate::gate::{CostBasis, DenyStatus, SettledCost};
 use crate::limit::{
     Ahead, Align, CalendarUnit, Policy, Quota, Rate, SlidingLog, SlidingWindow, Slots, Window,
 };
@@ -34,6 +34,42 @@ pub(super) fn denial(status: DenyStatus) -> String {
         DenyStatus::Status(status) => format!("with {status}"),
         DenyStatus::Close => {
             "without a response: the connection is closed, or over HTTP/2 the stream is reset".to_owned()
+        }
+    }
+}
+
+/// Describes statuses, which are in their order: whole classes by their name.
+pub(super) fn statuses(statuses: &[u16]) -> String {
+    let mut words: Vec<String> = Vec::new();
+    for class in statuses.chunk_by(|one, other| one / 100 == other / 100) {
+        match class {
+            [first, ..] if class.len() == 100 => words.push(format!("{}xx", first / 100)),
+            _ => words.extend(class.iter().map(u16::to_string)),
+        }
+    }
+    words.join(" or ")
+}
+
+/// Describes from what a request reserves units.
+pub(super) fn reservation(cost: &SettledCost) -> String {
+    let max = cost.max_reserve;
+    match &cost.basis {
+        CostBasis::Parts { reserve, .. } => {
+            let terms: Vec<String> = reserve.iter().map(ToString::to_string).collect();
+            format!("reserved on arrival: {}, from 1 to {max}", terms.join(" + "))
+        }
+        CostBasis::Llm(_) => format!("reserved on arrival: an estimate of its tokens, from 1 to {max}"),
+    }
+}
+
+/// Describes what the response decides.
+pub(super) fn settlement(cost: &SettledCost) -> String {
+    let max = cost.max;
+    match &cost.basis {
+        CostBasis::Parts { settle, .. } => format!("by {settle} of the response, at most {max}"),
+        CostBasis::Llm(llm) => {
+            let by = if llm.prices.depend_on_model() { ", by the prices of its model" } else { "" };
+            format!("by the tokens that the response reports{by}, at most {max}")
         }
     }
 }

@@ -278,7 +278,9 @@ fn row(status: &KeyStatus) -> [String; 5] {
         Some("block") => format!("blocked{until}"),
         Some(other) => format!("{other}{until}"),
     };
-    let left = format!("{} of {}", status.remaining, status.of);
+    let reserved = status.reserved.filter(|units| *units > 0);
+    let reserved = reserved.map_or_else(String::new, |units| format!(", {units} reserved"));
+    let left = format!("{} of {}{reserved}", status.remaining, status.of);
     let state = match &status.raised {
         Some(factor) => format!("{state}, raised by {factor}"),
         None => state,
@@ -314,6 +316,7 @@ mod tests {
             consumer: None,
             of: 5,
             remaining: 3,
+            reserved: None,
             raised: None,
             reset_after: 23.2,
             until: None,

@@ -20,7 +20,7 @@ use crate::gate::Gate;
 use crate::limit::{Charge, Key, PolicyId};
 use crate::replay::{
     Arrivals, BackgroundReader, ConfigurationReport, Findings, LoggedRequest, NamedConfig, PartSources,
-    PlannedEntry, PlayedEntry, Player, ReadSummary, ReplayReport, Replayer, html,
+    PlannedEntry, PlayedEntry, Player, ReadSummary, ReplayReport, Replayer, ResponseCost, html,
 };
 use crate::suggest::nearest;
 use crate::telemetry::escaped;
@@ -171,21 +171,22 @@ fn write_new(path: &Path, text: &str) -> io::Result<()> {
 }
 
 /// Writes arrivals.
-struct Emitter<W> {
+struct Emitter<'g, W> {
+    gate: &'g Gate,
     limit: PolicyId,
     out: W,
 }
 
-impl<W: Write> Emitter<W> {
+impl<'g, W: Write> Emitter<'g, W> {
     /// An emitter of the arrivals of this limit. Fails if there is no such limit.
-    pub fn new(gate: &Gate, name: &str, out: W) -> Result<Self, String> {
+    pub fn new(gate: &'g Gate, name: &str, out: W) -> Result<Self, String> {
         let limit = gate.limit_named(name).ok_or_else(|| {
             match nearest(name, gate.limits().map(|(_, policy)| &*policy.name)) {
                 Some(near) => format!("unknown limit `{name}`; did you mean `{near}`?"),
                 None => format!("unknown limit `{name}`"),
             }
         })?;
-        Ok(Self { limit, out })
+        Ok(Self { gate, limit, out })
     }
 
     /// Writes the line of a request, if the limit decides it.
@@ -199,7 +200,11 @@ impl<W: Write> Emitter<W> {
         let (Some((_, charge, _)), Some(planned)) = (decision, planned) else { return Ok(()) };
         let seconds = |micros: u64| format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000);
         let (at, flight) = (seconds(entry.arrival.0), seconds(entry.duration.unwrap_or_default().0));
-        writeln!(self.out, "{at} {} {} {flight}", key_word(planned, charge), charge.cost)
+        write!(self.out, "{at} {} {} {flight}", key_word(planned, charge), charge.cost)?;
+        match ResponseCost::Logged(entry).charged(self.gate, self.limit) {
+            Some(units) => writeln!(self.out, " settle={units}"),
+            None => writeln!(self.out),
+        }
     }
 
     /// Writes what is buffered.

@@ -70,11 +70,12 @@ pub(super) struct SimulateArgs {
     descriptor: Option<Vec<String>>,
     /// The file with the arrivals, one per line; `-` or nothing for standard input.
     ///
-    /// A line is `SECONDS [KEY [COST [FLIGHT]]]`. SECONDS count from the Unix epoch, with up to six decimals;
+    /// A line is `SECONDS [KEY [COST [FLIGHT]]]`, and cost=COST, flight=FLIGHT and settle=UNITS may follow KEY. SECONDS count from the Unix epoch, with up to six decimals;
     /// lines are played in their order, and a time before that of the line above sets the clock back. KEY is any
     /// text without blanks, and is used as the whole key. COST replaces the limit's own cost. FLIGHT is how many
     /// seconds a request holds its slot of a concurrency limit after it is forwarded, which is after any delay. A
-    /// slot that is released at the time of an arrival is free for it. A word that starts with `#` starts a comment.
+    /// slot that is released at the time of an arrival is free for it. UNITS are what the response costs a limit that settles
+    /// its cost: at the end of the flight the difference to COST is refunded or charged. A word that starts with `#` starts a comment.
     #[arg(long, value_name = "FILE")]
     arrivals: Option<PathBuf>,
     /// Count in this Redis, with the scripts of the server; without it in memory, whatever the file says.

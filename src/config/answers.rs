@@ -10,10 +10,11 @@ use super::table::Table;
 use crate::proxy::{CustomReplies, CustomReply, Escaping, RateHeaders, ResponsePolicy, Template};
 
 words!(RateHeadersWords: RateHeaders = [
-    ("x-ratelimit", RateHeaders { x_ratelimit: true, draft_11: false }),
-    ("draft-11", RateHeaders { x_ratelimit: false, draft_11: true }),
-    ("both", RateHeaders { x_ratelimit: true, draft_11: true }),
-    ("none", RateHeaders { x_ratelimit: false, draft_11: false }),
+    ("x-ratelimit", RateHeaders { x_ratelimit: true, draft_11: false, openai: false }),
+    ("draft-11", RateHeaders { x_ratelimit: false, draft_11: true, openai: false }),
+    ("both", RateHeaders { x_ratelimit: true, draft_11: true, openai: false }),
+    ("openai", RateHeaders { x_ratelimit: false, draft_11: false, openai: true }),
+    ("none", RateHeaders { x_ratelimit: false, draft_11: false, openai: false }),
 ]);
 words!(ResetWords: bool = [("delta", false), ("epoch", true)]);
 
@@ -21,7 +22,7 @@ keys! {
     /// The keys of `[answers]`.
     AnswersKeys {
         /// Rate-limit headers: `X-RateLimit-*`, or `"draft-11"` for `RateLimit-Policy` and `RateLimit`, `"both"`,
-        /// `"none"`
+        /// `"openai"` for `x-ratelimit-limit-tokens` and the others of OpenAI, `"none"`
         rate_headers: Choice<RateHeadersWords> = "x-ratelimit", by hand;
         /// `X-RateLimit-Reset` in seconds from now, or `"epoch"` as Unix time
         reset: Choice<ResetWords> = "delta", by hand;

@@ -30,8 +30,8 @@ keys! {
         name: Text;
         /// Names of rules which do not apply to a request with a descriptor of this rule
         replaces: List<Text> = [];
-        /// Whether hits are charged as far as the limits allow, if they do not all fit: for hits that Envoy reports
-        /// at the end of a stream
+        /// Whether hits are charged in full, also beyond the limits, which then deny until the excess has come back: for
+        /// hits that Envoy reports at the end of a stream
         charge_late: Boolean = false;
     }
 }
@@ -45,6 +45,11 @@ pub(super) struct ReadDescriptors {
 }
 
 impl ReadDescriptors {
+    /// The limits of rules that charge hits whatever the limits allow.
+    pub fn late_limits(&self) -> impl Iterator<Item = PolicyId> {
+        self.table.rules().iter().filter(|rule| rule.charges_late).flat_map(|rule| &rule.limits).copied()
+    }
+
     /// The limits that rules name.
     pub fn limits(&self) -> impl Iterator<Item = &PolicyId> {
         self.table.rules().iter().flat_map(|rule| &rule.limits)
@@ -185,6 +190,10 @@ fn unfit(limit: &ReadLimit) -> Option<(String, String)> {
         Quota::LeakyBucket(_) => (
             "this limit delays requests, which is not possible here",
             "write algorithm = \"gcra\" for the same rate",
+        ),
+        _ if limit.policy.settles() => (
+            "the response decides the cost of this limit, and it is not known here",
+            "leave its form of `cost` out: clients send `hits_addend`, and with charge_late = true at the end of the response",
         ),
         _ if limit.policy.charges_by_status() => (
             "this limit charges by the status of the response, which is not known here",

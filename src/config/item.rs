@@ -140,13 +140,19 @@ impl<'a> Item<'a> {
 
     /// A number within bounds, whole or not.
     pub fn decimal(self, range: &RangeInclusive<f64>) -> Option<f64> {
+        let Some(text) = self.decimal_text() else { return self.wrong_type("a number", "") };
+        let number = text.parse::<f64>().ok().filter(|number| range.contains(number));
+        number.or_else(|| self.out_of_range(range.start(), range.end(), &text))
+    }
+
+    /// The digits of a decimal number, whole or not, without those that separate thousands; none for another value.
+    pub fn decimal_text(self) -> Option<String> {
         let text = match self.value.get_ref() {
             DeValue::Integer(integer) if integer.radix() == 10 => integer.as_str(),
             DeValue::Float(float) => float.as_str(),
-            _ => return self.wrong_type("a number", ""),
+            _ => return None,
         };
-        let number = text.replace('_', "").parse::<f64>().ok().filter(|number| range.contains(number));
-        number.or_else(|| self.out_of_range(range.start(), range.end(), text))
+        Some(text.replace('_', ""))
     }
 
     /// Help for a number that is a string.

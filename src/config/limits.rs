@@ -1,26 +1,38 @@
 //! `[limits.NAME]`: from text to policies.
 
 mod ahead;
+mod beside_cost;
 mod charging;
+mod cost;
+mod cost_keys;
+mod cost_parts;
+mod fit;
 mod key;
 mod limit_keys;
 mod names;
+mod prices;
 mod rate_parts;
+mod settled;
 mod variants;
+mod weights;
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
+pub(super) use self::cost_keys::PricesKeys;
 pub(super) use self::key::{key, part};
-use self::limit_keys::Mode;
 pub(super) use self::limit_keys::{LimitKeys, NumbersKeys};
+use self::limit_keys::{MAX_UNITS, Mode};
 pub(super) use self::names::Naming;
 
 pub(super) use self::ahead::Counting;
 use self::ahead::ReadAhead;
-use self::charging::{Fit, ReadCost};
+use self::cost::ReadCost;
+use self::fit::Fit;
 use self::names::KeyNames;
+use self::settled::MAX_CAPACITIES;
 use self::variants::{Base, Variant, Variants};
 use super::consumers::ReadConsumers;
 use super::item::Item;
@@ -30,7 +42,9 @@ use super::rate::is_rate;
 use super::reader::Reader;
 use super::report::Problem;
 use super::table::{AnyTable, Name, Table, in_order};
-use crate::gate::{BodyField, Cost, KeyPart, KeyRule, KeySpec, LimitRule, Networks, Rules, Tiers, Trust};
+use crate::gate::{
+    BodyField, Cost, KeyPart, KeyRule, KeySpec, LimitRule, Networks, Rules, SettledCost, Tiers, Trust,
+};
 use crate::id_vec::IdVec;
 use crate::limit::{Algorithm, Policy, PolicyId, Quota, Soft};
 use crate::limiter::OnStoreFailure;
@@ -55,6 +69,8 @@ struct Context<'c> {
     consumers: &'c ReadConsumers<'c>,
     /// Whether limits are counted in Redis.
     counting: Counting,
+    /// The directory of the file.
+    directory: &'c Path,
 }
 
 /// One limit.
@@ -78,6 +94,19 @@ pub(super) struct Policies {
     pub rules: IdVec<PolicyId, LimitRule>,
     /// The limit of each tier and override.
     pub variants: Vec<PolicyId>,
+}
+
+impl Policies {
+    /// Lets keys of these limits owe units that are charged whatever the limits allow.
+    pub fn allow_debts(&mut self, limits: &[PolicyId]) {
+        let own = self.rules.ids().chain(self.variants.iter().copied());
+        for (limit, (policy, _)) in own.zip(&mut self.all) {
+            if limits.contains(&limit) && !policy.settles() {
+                let most = policy.quota.limit().saturating_mul(MAX_CAPACITIES).min(MAX_UNITS);
+                *policy = policy.clone().with_settlement(most);
+            }
+        }
+    }
 }
 
 impl ReadLimit {
@@ -135,6 +164,11 @@ impl ReadLimits {
             }
         }
         fields.into()
+    }
+
+    /// The costs of these limits that responses settle.
+    pub fn settled_costs<'s>(&'s self, ids: &'s [PolicyId]) -> impl Iterator<Item = &'s SettledCost> {
+        ids.iter().filter_map(|id| self.get(*id)?.rule.cost.settled())
     }
 
     /// The policies of all limits, if all of them are valid.
@@ -209,20 +243,22 @@ impl ReadLimits {
     }
 }
 
-/// Reads all limits.
+/// Reads all limits. Files that they name are relative to `directory`.
 pub(super) fn limits(
     item: Option<Item<'_>>,
     naming: &Naming,
     consumers: &ReadConsumers<'_>,
     counting: Counting,
+    directory: &Path,
 ) -> ReadLimits {
     let mut read = ReadLimits::default();
     let entries = item.and_then(|item| Some(in_order(item.reader, item.entries_or(TABLE)?)));
     let Some(entries) = entries else { return read };
     // The policies of all limits come first, and then those of their tiers and overrides.
     let mut next = entries.len();
+    let context = Context { naming, consumers, counting, directory };
     for (name, item) in entries {
-        let limit = limit(&name, item, &Context { naming, consumers, counting }, next);
+        let limit = limit(&name, item, &context, next);
         next += limit.as_ref().map_or(0, |limit| limit.variants.len());
         let id = read.limits.push((name.span, limit));
         read.names.insert(name.text.to_owned(), id);
@@ -232,14 +268,16 @@ pub(super) fn limits(
 
 /// Reads a limit; its tiers and overrides will have the ids from `next` on.
 fn limit(name: &Name<'_>, item: Item<'_>, context: &Context<'_>, next: usize) -> Option<ReadLimit> {
-    let Context { naming, consumers, counting } = *context;
+    let Context { naming, consumers, counting, directory } = *context;
     let name_is_valid = check_name(name, item.reader);
     let mut table = Table::of_or(item, format!("limit `{}`", name.text), TABLE)?;
     let algorithm = table.algorithm().read();
     let numbers = read_numbers(&mut table, algorithm);
+    let cost = cost::read_cost(&table, algorithm, directory);
+    let settled = cost.as_ref().is_some_and(ReadCost::settles);
     let quota = algorithm.zip(numbers.as_ref()).and_then(|(algorithm, numbers)| {
         warn(algorithm, numbers, numbers);
-        quota(algorithm, numbers)
+        quota(algorithm, numbers, settled)
     });
     let (parts, on_missing) = (table.key().with(key::key), table.on_missing().read());
     let missing_status = key::missing_status(&table, on_missing);
@@ -253,15 +291,14 @@ fn limit(name: &Name<'_>, item: Item<'_>, context: &Context<'_>, next: usize) ->
     let names = KeyNames { naming, spec: spec.as_ref() };
     let mut rules = Rules::default();
     let networks = networks(&table, names, mode, &mut rules);
-    let base = Base { name: name.text, algorithm, numbers: numbers.as_ref(), names, consumers };
+    let base = Base { name: name.text, algorithm, numbers: numbers.as_ref(), names, consumers, settled };
     let mut variants = Variants::from(next);
     let tiers = variants.tiers(table.tiers().given(), &base);
     variants.overrides(table.overrides().given(), &base, &mut rules);
     variants.consumers(consumers.own_numbers(name.text), &base, &mut rules);
-    let cost = charging::read_cost(&table);
     let trust = charging::trust(&table);
     warn_of_untrusted(&table, naming, trust, cost.as_ref(), tiers.as_ref());
-    let charge_on = charging::charge_on(&table, algorithm);
+    let charge_on = charging::charge_on(&table, algorithm, settled);
     let cost = cost.and_then(|cost| fitting(cost, algorithm?, quota.as_ref()?, &variants.all));
     table.close();
     let (block, allow) = networks?;
@@ -274,7 +311,7 @@ fn limit(name: &Name<'_>, item: Item<'_>, context: &Context<'_>, next: usize) ->
         (charging::is_passive(mode), Soft { warn_at: warn_at.ok()?, marks: mode? == Mode::Mark });
     let completed = |mut policy: Policy| {
         (policy.ban, policy.shadow, policy.soft) = (ban, shadow, soft);
-        ahead.apply(policy.with_charge_on(Arc::clone(&charge_on)))
+        ahead.apply(cost::applied(policy.with_charge_on(Arc::clone(&charge_on)), &rule.cost))
     };
     (name_is_valid && variants.is_valid).then_some(())?;
     let numbers = written(algorithm?, numbers.as_ref()?);

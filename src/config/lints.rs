@@ -5,6 +5,7 @@ mod authorization;
 mod limits;
 mod listeners;
 mod routes;
+mod settlement;
 mod slashes;
 
 use super::geo;
@@ -19,7 +20,7 @@ use crate::tls::ServerTls;
 type Lint = fn(&Sections<'_>) -> Vec<Problem>;
 
 /// For a file of a proxy whose routes could be read.
-const OF_ROUTES: [Lint; 21] = [
+const OF_ROUTES: [Lint; 23] = [
     authorization::order,
     slashes::bypassed,
     limits::uncharged,
@@ -30,6 +31,8 @@ const OF_ROUTES: [Lint; 21] = [
     limits::evadable,
     limits::skipping,
     limits::bodiless,
+    settlement::unsent,
+    settlement::tunnels,
     limits::unused,
     limits::free,
     limits::marking_for_nobody,

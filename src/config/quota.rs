@@ -6,12 +6,13 @@ use super::item::Item;
 use super::numbers::Numbers;
 use super::rate::{WrittenRate, written_period};
 use super::report::Problem;
-use crate::limit::{Algorithm, Align, MAX_IN_FLIGHT, Quota, QuotaError, Rate};
+use crate::limit::{Algorithm, Align, MAX_IN_FLIGHT, MAX_TICKS, Quota, QuotaError, Rate};
 use crate::time::format_duration;
 
 /// How many other rates are tried on each side before giving up on a proposal.
 const TRIES: u64 = 100_000;
 
+const ANY_RATE: &str = "algorithm = \"fixed_window\" counts every rate exactly";
 /// A log of more entries than this gets a warning.
 const LONG_LOG: u64 = 10_000;
 /// The size of an entry of a log.
@@ -19,8 +20,9 @@ const ENTRY_BYTES: u64 = 8;
 /// A longer wait in a queue gets a warning.
 const LONG_WAIT: Duration = Duration::from_mins(1);
 
-/// Makes the quota of these numbers; `None` if one is missing or wrong, which has been reported.
-pub(super) fn quota(algorithm: Algorithm, numbers: &Numbers<'_>) -> Option<Quota> {
+/// Makes the quota of these numbers; `None` if one is missing or wrong, which has been reported. If requests are `settled` by their
+/// responses, a key needs room for what it may owe.
+pub(super) fn quota(algorithm: Algorithm, numbers: &Numbers<'_>, settled: bool) -> Option<Quota> {
     let rates: Vec<Rate> = numbers.rates.iter().map(|rate| rate.rate).collect();
     let has_all =
         if algorithm == Algorithm::Concurrency { numbers.max_in_flight.is_some() } else { !rates.is_empty() };
@@ -28,8 +30,13 @@ pub(super) fn quota(algorithm: Algorithm, numbers: &Numbers<'_>) -> Option<Quota
         return None;
     }
     match make(algorithm, numbers, &rates) {
-        Ok(quota) => Some(quota),
-        Err(error) => reject(algorithm, numbers, error),
+        Ok(quota) => {
+            if settled {
+                warn_of_room(algorithm, numbers, &quota);
+            }
+            Some(quota)
+        }
+        Err(error) => reject(algorithm, numbers, error, settled),
     }
 }
 
@@ -151,11 +158,47 @@ fn longest_wait(rate: Rate, positions: u64) -> Option<Duration> {
     (wait > LONG_WAIT).then_some(wait)
 }
 
-fn reject<T>(algorithm: Algorithm, numbers: &Numbers<'_>, error: QuotaError) -> Option<T> {
+/// The units that a key can owe beyond its limit, if they are bounded by the numbers of the limit.
+fn room(quota: &Quota) -> Option<u64> {
+    let [_, unit, limit] = quota.bucket()?.numbers();
+    Some((MAX_TICKS / unit).saturating_sub(limit))
+}
+
+/// Whether a key can owe as many units as the limit has.
+fn has_room(quota: &Quota) -> bool {
+    room(quota).is_none_or(|room| room >= quota.limit())
+}
+
+/// Warns of a bucket that has little room for what a response charges in addition.
+fn warn_of_room(algorithm: Algorithm, numbers: &Numbers<'_>, quota: &Quota) {
+    let (Some(room), Some(rate)) = (room(quota).filter(|_| !has_room(quota)), numbers.rates.first()) else {
+        return;
+    };
+    let title =
+        format!("a key can owe only {room} units: the response may cost more, and the rest is not charged");
+    let problem = Problem::warning(rate.text.item.span(), title);
+    let problem = match nearest_rate(algorithm, numbers, rate.rate, true) {
+        Some(units) => {
+            problem.help(format!("the nearest rate with room for debts is \"{units}/{}\"", period(rate)))
+        }
+        None => problem,
+    };
+    rate.text.item.reader.report(problem.help(ANY_RATE));
+}
+
+fn reject<T>(algorithm: Algorithm, numbers: &Numbers<'_>, error: QuotaError, settled: bool) -> Option<T> {
     let rate = numbers.rates.first()?;
     match error {
         QuotaError::TooLarge { largest } if has_ticks(algorithm) => {
-            too_large(algorithm, numbers, rate, largest)
+            let problem = too_large(algorithm, numbers, rate, largest);
+            let nearest = nearest_rate(algorithm, numbers, rate.rate, settled);
+            let problem = match nearest {
+                Some(units) => {
+                    problem.help(format!("the nearest rate that fits is \"{units}/{}\"", period(rate)))
+                }
+                None => problem.help("a rate of rounder numbers, or of a shorter period, fits"),
+            };
+            rate.text.reject(if settled { problem.help(ANY_RATE) } else { problem })
         }
         QuotaError::TooLarge { largest } => {
             let rate = numbers.rates.iter().find(|rate| rate.rate.units() > largest).unwrap_or(rate);
@@ -199,12 +242,7 @@ fn has_ticks(algorithm: Algorithm) -> bool {
     matches!(algorithm, Algorithm::TokenBucket | Algorithm::Gcra | Algorithm::LeakyBucket)
 }
 
-fn too_large<T>(
-    algorithm: Algorithm,
-    numbers: &Numbers<'_>,
-    rate: &WrittenRate<'_>,
-    largest: u64,
-) -> Option<T> {
+fn too_large(algorithm: Algorithm, numbers: &Numbers<'_>, rate: &WrittenRate<'_>, largest: u64) -> Problem {
     let (key, number) = match algorithm {
         Algorithm::LeakyBucket => ("queue", numbers.queue),
         _ => ("burst", numbers.burst),
@@ -219,25 +257,21 @@ fn too_large<T>(
     // A gcra and a leaky bucket allow one request in addition to `burst` and `queue`.
     let least = u64::from(algorithm == Algorithm::TokenBucket);
     let largest = largest.checked_sub(1 - least).filter(|largest| *largest >= least);
-    let problem = match largest {
+    match largest {
         Some(largest) => problem.help(format!("the largest that fits is `{key} = {largest}`")),
         None => problem,
-    };
-    rate.text.reject(match nearest_rate(algorithm, numbers, rate.rate) {
-        Some(units) => problem.help(format!("the nearest rate that fits is \"{units}/{}\"", period(rate))),
-        None => problem.help("a rate of rounder numbers, or of a shorter period, fits"),
-    })
+    }
 }
 
 fn period<'r>(rate: &'r WrittenRate<'_>) -> &'r str {
     if rate.text.from_env { "…" } else { written_period(&rate.text.value) }
 }
 
-/// The units nearest to those of `rate` that make a quota over the same period.
-fn nearest_rate(algorithm: Algorithm, numbers: &Numbers<'_>, rate: Rate) -> Option<u64> {
+/// The units nearest to those of `rate` that make a quota over the same period, in which a `settled` key has room for what it may owe.
+fn nearest_rate(algorithm: Algorithm, numbers: &Numbers<'_>, rate: Rate, settled: bool) -> Option<u64> {
     let fits = |units: u64| {
         let other = Rate::new(units, rate.period()).ok()?;
-        make(algorithm, numbers, &[other]).ok().map(|_| units)
+        make(algorithm, numbers, &[other]).ok().filter(|quota| !settled || has_room(quota)).map(|_| units)
     };
     (1..=TRIES).find_map(|step| {
         let below = rate.units().checked_sub(step).and_then(fits);
@@ -257,14 +291,27 @@ mod tests {
         let numbers = Numbers::default();
         let rate = Rate::new(1_000_001, DAY).unwrap();
         assert!(make(Algorithm::TokenBucket, &numbers, &[rate]).is_err());
-        let units = nearest_rate(Algorithm::TokenBucket, &numbers, rate).unwrap();
+        let units = nearest_rate(Algorithm::TokenBucket, &numbers, rate, false).unwrap();
         assert!(units.abs_diff(1_000_001) <= 1);
         assert!(make(Algorithm::TokenBucket, &numbers, &[Rate::new(units, DAY).unwrap()]).is_ok());
     }
 
     #[test]
+    fn the_nearest_rate_of_a_settled_limit_has_room_for_debts() {
+        let numbers = Numbers::default();
+        // 52,127 a day is exact, but a unit is 86,400,000,000 ticks: 104,249 units are the most that can be owed.
+        for (units, nearest) in [(5_000_001, 5_000_000), (52_127, 52_126)] {
+            let rate = Rate::new(units, DAY).unwrap();
+            let found = nearest_rate(Algorithm::TokenBucket, &numbers, rate, true).unwrap();
+            assert_eq!(found, nearest, "{units}");
+            let quota = make(Algorithm::TokenBucket, &numbers, &[Rate::new(found, DAY).unwrap()]).unwrap();
+            assert!(has_room(&quota), "{found}");
+        }
+    }
+
+    #[test]
     fn where_nothing_near_fits_nothing_is_proposed() {
         let rate = Rate::new(1, Micros(u64::MAX)).unwrap();
-        assert_eq!(nearest_rate(Algorithm::TokenBucket, &Numbers::default(), rate), None);
+        assert_eq!(nearest_rate(Algorithm::TokenBucket, &Numbers::default(), rate, false), None);
     }
 }

@@ -29,6 +29,8 @@ pub(super) struct Reader<'a> {
     directories: RefCell<BTreeMap<usize, PathBuf>>,
     /// Keys of the file itself that are in a table instead.
     misplaced: RefCell<Vec<String>>,
+    /// The warnings and the errors of other files that have been read, with their names.
+    of_others: RefCell<BTreeMap<String, (Report, Report)>>,
 }
 
 /// The other files that were read, with hashes of their content, by the byte offset of the value that names them.
@@ -52,7 +54,27 @@ impl<'a> Reader<'a> {
             files: RefCell::default(),
             directories: RefCell::default(),
             misplaced: RefCell::default(),
+            of_others: RefCell::default(),
         }
+    }
+
+    /// The reader of another file, which has the keys `top`. It has the same environment; its spans are places in that file.
+    pub fn of_other_file(&self, top: &'static TableKeys) -> Self {
+        Self { is_for_library: self.is_for_library, ..Self::new(top, self.env) }
+    }
+
+    /// Adds the problems of another file, once for each file. Returns whether it has errors.
+    pub fn add_other_file(&self, sources: &Sources, broken: &[BrokenText<'_>], reader: Reader<'_>) -> bool {
+        self.variables.borrow_mut().extend(reader.variables());
+        let found = reports(sources, broken, reader);
+        let has_errors = !found.1.is_empty();
+        self.of_others.borrow_mut().insert(sources.main.name.clone(), found);
+        has_errors
+    }
+
+    /// Takes the warnings and the errors of other files.
+    pub fn take_others(&self) -> impl Iterator<Item = (Report, Report)> + use<> {
+        self.of_others.take().into_values()
     }
 
     /// The reader of a file of which the library needs the limits alone.

@@ -141,7 +141,10 @@ impl Report {
 
     /// This report, followed by the problems of another file.
     pub(super) fn followed_by(mut self, next: Self) -> Self {
-        self.next = (!next.is_empty()).then(|| Box::new(next));
+        self.next = match self.next {
+            Some(own) => Some(Box::new(own.followed_by(next))),
+            None => (!next.is_empty()).then(|| Box::new(next)),
+        };
         self
     }
 

@@ -20,7 +20,7 @@ use super::route_keys::{RespondKeys, RespondWords, RouteKeys};
 use super::table::{AnyTable, Table};
 use super::upstreams::{ReadKey, ReadUpstreams};
 use super::{headers, jwt, redirects, route_actions};
-use crate::gate::{Access, Awaited, KeyPart, PathPattern, PatternError, Route};
+use crate::gate::{Access, Awaited, KeyPart, PathPattern, PatternError, Route, UsageRules};
 use crate::limit::PolicyId;
 use crate::proxy::{AuthorizedTarget, ForwardTarget, RouteAction, Target};
 use crate::server::ListenerSpec;
@@ -43,6 +43,8 @@ pub(super) struct ReadRoute {
     pub name_span: Option<Range<usize>>,
     /// The span of `encoded_slash`, if it has one.
     pub slash_span: Option<Range<usize>>,
+    /// The span of `upgrades`, if the file has it.
+    pub upgrades_span: Option<Range<usize>>,
 }
 
 /// The names that routes refer to.
@@ -104,10 +106,16 @@ fn route(number: usize, item: Item<'_>, names: &mut RouteNames<'_>) -> Option<Re
     let deny_status = route_actions::deny_status(&table, action.as_ref().map(|it| &it.target), has_limits);
     let (span, name_span) = (table.span(), table.name().given().map(Item::span));
     let slash_span = table.encoded_slash().given().map(Item::span);
+    let upgrades_span = table.upgrades().given().map(Item::span);
     table.close();
     let (conditions, limits) = (conditions?, limits?);
     let action = action?;
-    let awaits = Awaited::new(names.limits.body_fields(&limits), action.target.awaited_headers());
+    let is_settled = names.limits.settled_costs(&limits).next().is_some();
+    let awaits = Awaited {
+        body_fields: names.limits.body_fields(&limits),
+        authorization: action.target.awaited_headers(),
+        usage: UsageRules::of(names.limits.settled_costs(&limits)),
+    };
     let route = Route {
         name: name.ok()?.unwrap_or_else(|| number.to_string()).into(),
         listener: conditions.listener,
@@ -126,10 +134,11 @@ fn route(number: usize, item: Item<'_>, names: &mut RouteNames<'_>) -> Option<Re
         max_body: max_body.ok()?.map(|most| most as u64),
         access: access?,
         token: token.ok()?,
-        awaits,
+        is_settled,
+        awaits: awaits.boxed(),
     };
     let action = RouteAction { deny_status: deny_status.ok()?, ..action };
-    Some(ReadRoute { route, action, cors: cors?, span, name_span, slash_span })
+    Some(ReadRoute { route, action, cors: cors?, span, name_span, slash_span, upgrades_span })
 }
 
 /// Reads which consumers the route serves.

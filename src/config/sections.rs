@@ -73,7 +73,7 @@ impl<'a> Sections<'a> {
         let hasher = store.as_ref().map_or_else(|| KeyHasher::new(None), |store| store.hasher.clone());
         let naming = Naming { client_ip: client_ip.clone().unwrap_or_else(defaults::client_ip), hasher };
         let counting = store.as_ref().map_or(Counting::InRedis, |store| Counting::of(&store.spec));
-        let limits = limits::limits(top.limits().given(), &naming, &consumers, counting);
+        let limits = limits::limits(top.limits().given(), &naming, &consumers, counting, directory);
         check_own_numbers(&consumers, &limits);
         let defaults = routes::default_limits(top.default_limits().item(), &limits);
         let descriptors = descriptors::descriptors(top.descriptors().given(), &limits);
@@ -135,7 +135,9 @@ impl<'a> Sections<'a> {
         let cors = cors::rules(self.cors.ok()?, cors, &routes);
         let mut client_ip = self.client_ip?;
         let (consumers, consumer_forwarding) = self.consumers.into_rules(&mut client_ip)?;
-        let Policies { all: policies, numbers, rules, variants } = self.limits.into_policies()?;
+        let (descriptors, mut policies) = (self.descriptors?, self.limits.into_policies()?);
+        policies.allow_debts(&descriptors.late_limits().collect::<Vec<_>>());
+        let Policies { all: policies, numbers, rules, variants } = policies;
         let gate = Gate {
             routes: RouteTable::new(routes),
             client_ip,
@@ -143,7 +145,7 @@ impl<'a> Sections<'a> {
             limit_rules: rules,
             numbers,
             variants,
-            descriptor_rules: self.descriptors?.table,
+            descriptor_rules: descriptors.table,
             default_limits: self.defaults.into_iter().map(|(id, _)| id).collect(),
             hasher: store.hasher,
             jwt: self.jwt.ok()?.map(|spec| Verifier::new(spec, Clock::System).into()),

@@ -13,7 +13,7 @@ use super::geo::GeoKeys;
 use super::jwt::JwtKeys;
 use super::keys::kinds::words;
 use super::keys::{self, Block, DeclaredKeys as _, keys};
-use super::limits::LimitKeys;
+use super::limits::{LimitKeys, PricesKeys};
 use super::listeners::ListenerKeys;
 use super::log::{LogKeys, TracingKeys};
 use super::policy_tests::TestKeys;
@@ -88,7 +88,11 @@ pub fn reference() -> Vec<Block> {
 }
 
 fn sections() -> Vec<keys::Section> {
-    keys::sections(TopKeys::KEYS, ConsumerKeys::KEYS)
+    let others = [
+        ("consumers.toml", "[NAME] of the file of consumers", ConsumerKeys::KEYS),
+        ("prices.toml", "the file of prices", PricesKeys::KEYS),
+    ];
+    keys::sections(TopKeys::KEYS, &others)
 }
 
 /// The documentation of every key and table of this name, such as `rate` or `limits.rate`, in lines of text.

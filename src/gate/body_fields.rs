@@ -2,12 +2,14 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 
 use http::header::CONTENT_ENCODING;
 
 use super::canonical::field_value;
 use super::form;
 use super::json_pointer::JsonPointer;
+use super::request_usage::RequestUsage;
 use crate::http1::names::CONTENT_TYPE;
 use crate::http1::{FieldName, RequestHead};
 
@@ -27,9 +29,12 @@ pub enum BodyField {
     Form(Box<str>),
 }
 
-/// The fields of a body that the limits of a route name.
+/// The fields of a body that the limits of a route name, and what it says about costs.
 #[derive(Debug)]
-pub struct BodyFields(Vec<(BodyField, Result<Vec<String>, NoField>)>);
+pub struct BodyFields {
+    fields: Vec<(BodyField, Result<Vec<String>, NoField>)>,
+    usage: Option<Arc<RequestUsage>>,
+}
 
 /// Why a body has no value for a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -113,7 +118,7 @@ impl fmt::Display for BodyField {
 
 impl BodyFields {
     /// No fields.
-    pub const NONE: Self = Self(Vec::new());
+    pub const NONE: Self = Self { fields: Vec::new(), usage: None };
 
     /// Whether the body of a request can have one of these fields, by its head.
     pub fn check_head(fields: &[BodyField], head: &RequestHead) -> Result<(), NoField> {
@@ -131,14 +136,31 @@ impl BodyFields {
             let query = head.uri.query().unwrap_or("");
             if format? == field.format() { field.values(text?, query) } else { Err(NoField::ContentType) }
         };
-        Self(fields.iter().map(|field| (field.clone(), value(field))).collect())
+        Self { fields: fields.iter().map(|field| (field.clone(), value(field))).collect(), usage: None }
+    }
+
+    /// The same with what the request says about costs that responses settle.
+    #[must_use]
+    pub fn with_usage(self, usage: Option<RequestUsage>) -> Self {
+        Self { usage: usage.map(Arc::new), ..self }
+    }
+
+    /// What the request says about costs that responses settle, where the limits of its route read that.
+    #[must_use]
+    pub fn usage(&self) -> Option<&Arc<RequestUsage>> {
+        self.usage.as_ref()
     }
 
     /// The distinct values of a field, in their canonical form.
     pub fn values(&self, field: &BodyField) -> Result<&[String], NoField> {
-        let found = self.0.iter().find(|(known, _)| known == field);
+        let found = self.fields.iter().find(|(known, _)| known == field);
         found.map_or(Err(NoField::Absent), |(_, values)| values.as_deref().map_err(|why| *why))
     }
+}
+
+/// Whether the body of a request is JSON that can be read, by its head.
+pub(super) fn is_json(head: &RequestHead) -> bool {
+    format(head) == Ok(BodyFormat::Json)
 }
 
 /// The format as which the body of a request is parsed, by its head.

@@ -33,7 +33,7 @@ pub struct DescriptorRule {
     pub limits: Vec<PolicyId>,
     /// Whether its descriptors are always over the limit.
     pub blocks: bool,
-    /// Whether hits are charged as far as the limits allow, also when they do not all fit.
+    /// Whether hits are charged whatever the limits allow, since they have been spent.
     pub charges_late: bool,
     /// Whether its limits need the client's address, from the entry `remote_address`.
     pub needs_address: bool,

@@ -56,6 +56,11 @@ pub enum RequestError {
     /// The body is longer than what is read of it for a limit.
     #[error("the request body is longer than {} KiB, the most that a limit of this route reads", MAX_READ_BODY / 1024)]
     LongBody,
+    /// The usage of a stream is required, and the request does not ask for it.
+    #[error(
+        "a limit of this route counts tokens: a streaming request needs \"stream_options\": {{\"include_usage\": true}}"
+    )]
+    NoStreamUsage,
     /// Other bodies of the connection use the memory in which a limit would read the body.
     #[error("too many request bodies of this connection are being read")]
     NoBodyMemory,
@@ -74,7 +79,10 @@ impl RequestError {
     /// Whether the client may frame its messages differently, so that what follows on its connection can't be trusted.
     #[must_use]
     pub fn is_about_framing(&self) -> bool {
-        !matches!(self, Self::TooLarge | Self::LongBody | Self::NoBodyMemory | Self::Blocked(_))
+        !matches!(
+            self,
+            Self::TooLarge | Self::LongBody | Self::NoStreamUsage | Self::NoBodyMemory | Self::Blocked(_)
+        )
     }
 
     /// The status of the response.
@@ -98,6 +106,7 @@ impl RequestError {
             | Self::DifferingHeader(_)
             | Self::DifferingField(_)
             | Self::TooManyValues(_)
+            | Self::NoStreamUsage
             | Self::Asterisk => StatusCode::BAD_REQUEST,
         }
     }

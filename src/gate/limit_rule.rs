@@ -11,7 +11,9 @@ use super::body_fields::NoField;
 use super::error::RequestError;
 use super::key_part::{self, KeyPart, PartValue};
 use super::key_spec::{KeyLookup, KeySpec};
+use super::reserved_cost;
 use super::rules::{KeyRules, Match, Rules};
+use super::settled_cost::SettledCost;
 use super::subject::Subject;
 use crate::http1::parse_decimal_saturating;
 use crate::limit::{Charge, Key, KeyHasher, PolicyId};
@@ -59,6 +61,8 @@ pub enum Cost {
         /// The highest cost; a larger number is cut to it.
         max: u64,
     },
+    /// An estimate on arrival, which the response corrects.
+    Settled(Box<SettledCost>),
 }
 
 /// Which peers may set costs and tiers by headers: a client must not set its own cost.
@@ -159,8 +163,8 @@ impl LimitRule {
     /// a header.
     pub(super) fn awaits(&self, subject: &Subject<'_>) -> bool {
         let tiers_by = self.tiers.as_ref().map(|tiers| &tiers.by);
-        let is_cost_awaited = matches!(&self.cost, Cost::Header { name, .. } if subject.awaits_header(name));
-        is_cost_awaited || self.key.parts.iter().chain(tiers_by).any(|part| part.is_awaited(subject))
+        self.cost.headers().any(|name| subject.awaits_header(name))
+            || self.key.parts.iter().chain(tiers_by).any(|part| part.is_awaited(subject))
     }
 
     /// Whether a request is blocked, also if its body or consumer is read later: by its client's address, or by the first part of its key.
@@ -176,6 +180,9 @@ impl LimitRule {
             return Err(RequestError::DifferingHeader(header.clone()));
         }
         let Some(body) = subject.body else { return Ok(()) };
+        if self.cost.settled().is_some_and(|cost| reserved_cost::lacks_stream_usage(cost, body)) {
+            return Err(RequestError::NoStreamUsage);
+        }
         for part in &self.key.parts {
             let KeyPart::Body(field) = part else { continue };
             match body.values(field) {
@@ -201,16 +208,27 @@ impl LimitRule {
             _ => None,
         };
         let in_key = self.key.parts.iter().find_map(in_part);
-        in_key.or_else(|| self.tiers.as_ref().and_then(|tiers| in_part(&tiers.by))).or(match &self.cost {
-            Cost::Header { name, .. } if differs(name) => Some(name),
-            _ => None,
-        })
+        in_key
+            .or_else(|| self.tiers.as_ref().and_then(|tiers| in_part(&tiers.by)))
+            .or_else(|| self.cost.headers().find(|name| differs(name)))
     }
 }
 
 impl Cost {
+    /// How the response settles it, if it does.
+    #[must_use]
+    pub fn settled(&self) -> Option<&SettledCost> {
+        if let Self::Settled(cost) = self { Some(cost) } else { None }
+    }
+
+    /// The headers of a request that it is read from.
+    fn headers(&self) -> impl Iterator<Item = &HeaderName> {
+        let own = if let Self::Header { name, .. } = self { Some(name) } else { None };
+        own.into_iter().chain(self.settled().into_iter().flat_map(SettledCost::request_headers))
+    }
+
     /// The cost of a request. `is_trusted` says whether the peer's headers count; it is called only if a header matters.
-    pub(super) fn of(&self, subject: &Subject<'_>, is_trusted: impl FnOnce() -> bool) -> u64 {
+    pub(super) fn of(&self, subject: &Subject<'_>, is_trusted: impl Fn() -> bool) -> u64 {
         match self {
             Self::Fixed(cost) => *cost,
             Self::Header { name, max } => {
@@ -220,6 +238,7 @@ impl Cost {
                     .unwrap_or(1)
                     .clamp(1, (*max).max(1))
             }
+            Self::Settled(cost) => reserved_cost::units(cost, subject, is_trusted),
         }
     }
 }

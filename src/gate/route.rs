@@ -14,6 +14,7 @@ use super::host::HostPattern;
 use super::networks::AddressCondition;
 use super::path_pattern::PathPattern;
 use super::query::Query;
+use super::usage_rules::UsageRules;
 use super::value_pattern::ValueCondition;
 use crate::http1::{RequestHead, names, parse_decimal};
 use crate::limit::PolicyId;
@@ -55,6 +56,8 @@ pub struct Route {
     pub access: Access,
     /// What it requires of the token of a request.
     pub token: Option<TokenRule>,
+    /// Whether responses settle one of the limits.
+    pub is_settled: bool,
     /// What the limits may have to await; none for most routes.
     pub awaits: Option<Box<Awaited>>,
 }
@@ -66,14 +69,16 @@ pub struct Awaited {
     pub body_fields: Box<[BodyField]>,
     /// The headers that an authorization server sets, if it decides before the limits.
     pub authorization: Option<Arc<[HeaderName]>>,
+    /// What the limits read of bodies for costs that responses settle.
+    pub usage: Option<UsageRules>,
 }
 
 impl Awaited {
     /// What a route awaits; none if that is nothing.
     #[must_use]
-    pub fn new(body_fields: Box<[BodyField]>, authorization: Option<Arc<[HeaderName]>>) -> Option<Box<Self>> {
-        let is_needed = !body_fields.is_empty() || authorization.is_some();
-        is_needed.then(|| Box::new(Self { body_fields, authorization }))
+    pub fn boxed(self) -> Option<Box<Self>> {
+        let is_needed = !self.body_fields.is_empty() || self.authorization.is_some() || self.usage.is_some();
+        is_needed.then(|| Box::new(self))
     }
 }
 
@@ -99,6 +104,7 @@ impl Route {
             max_body: None,
             access: Access::Default,
             token: None,
+            is_settled: false,
             awaits: None,
         }
     }
@@ -107,6 +113,12 @@ impl Route {
     #[must_use]
     pub fn body_fields(&self) -> &[BodyField] {
         self.awaits.as_ref().map_or(&[], |awaits| &awaits.body_fields)
+    }
+
+    /// What the limits read of bodies for costs that responses settle; none if that is nothing.
+    #[must_use]
+    pub fn usage_rules(&self) -> Option<&UsageRules> {
+        self.awaits.as_ref()?.usage.as_ref()
     }
 
     /// Whether an authorization server sets this header before the limits are decided.

@@ -5,9 +5,9 @@ use std::rc::Rc;
 use super::grants::TakenUnits;
 use super::limits::Limits;
 use super::reservation::Reservation;
+use super::settlement::SettlementContext;
 use super::slots::SlotSet;
 use super::status::{LimitStatus, LimitStatuses, StatusSource, enforced, in_shadow, limit_notes};
-use super::store_client::StoreClient;
 use crate::limit::{DecidedCharge, Policy, PolicyId};
 use crate::telemetry::LimitNote;
 use crate::time::Micros;
@@ -59,7 +59,7 @@ pub enum Denial {
 pub struct Admission {
     /// Whether the request may pass.
     pub verdict: Result<Permit, Denial>,
-    /// Units that the request holds until its final status is known.
+    /// Units that the request holds until its response has told what it is charged.
     pub reservation: Option<Box<Reservation>>,
     /// How long to delay the request before it is forwarded.
     pub delay: Micros,
@@ -88,7 +88,7 @@ impl Admission {
         Self { verdict, reservation: None, delay, statuses, shadow, source: StatusSource::Store }
     }
 
-    /// Adds the units that a request which passes holds until its final status is known.
+    /// Adds the units that a request which passes holds until its response has told what it is charged.
     pub(super) fn reserve(&mut self, reservation: impl FnOnce() -> Option<Box<Reservation>>) {
         if self.verdict.is_ok() {
             self.reservation = reservation();
@@ -96,13 +96,17 @@ impl Admission {
     }
 
     /// Spends what a request that passes has taken from grants; otherwise that is put back.
-    pub(super) fn pass_taken(&mut self, client: &StoreClient, limits: &Limits, taken: Option<TakenUnits>) {
+    pub(super) fn pass_taken(
+        &mut self,
+        context: impl FnOnce() -> SettlementContext,
+        limits: &Limits,
+        taken: Option<TakenUnits>,
+    ) {
         if self.verdict.is_ok()
             && let Some(reserved) = taken.and_then(|taken| taken.pass(&limits.policies))
         {
-            let reservation = self.reservation.take();
-            let reservation = reservation.unwrap_or_else(|| Reservation::empty(client, limits));
-            self.reservation = Some(reservation.with_taken(reserved));
+            let known = self.reservation.take();
+            self.reservation = Some(Reservation::with_taken(known, (context(), limits), reserved));
         }
     }
 

@@ -3,9 +3,10 @@
 //!
 //! A denial of cost c with `retry_after` r means that no request of cost c can pass within r, whatever other proxies spend, as
 //! long as nothing is refunded. One of a higher cost can't either, but how long it has to wait is known only of limits that
-//! refill at a constant rate. Denials by slots and by limits with `charge_on`, in shadow mode, and those that have to be counted
-//! for a ban are never cached, those by limits with `ahead` for [`MAX_AGE_AHEAD`] at most, and no denial for longer than
-//! [`MAX_AGE`], since a reset on another proxy can't clear this cache.
+//! refill at a constant rate. Denials by slots, in shadow mode, and those that have to be counted for a ban are never cached, those
+//! by limits that reserve units for [`MAX_AGE_RESERVED`] at most, those by limits with `ahead` for [`MAX_AGE_AHEAD`] at most, and
+//! no denial for longer than [`MAX_AGE`], since a reset on another proxy can't clear this cache. A refund by this process removes
+//! the denial of its key.
 //!
 //! Other decisions are cached to be shown only: those of the other limits on a denied request, beside its next denial; and
 //! those that a client has asked for, so that asking again makes no call.
@@ -17,7 +18,7 @@ use hashbrown::hash_map::Entry;
 use tokio::time::Instant;
 
 use super::status::{LimitStatus, LimitStatuses};
-use crate::limit::{Charge, DecidedCharge, DecidedCharges, Decision, DenyReason, EntryId, Policy};
+use crate::limit::{Charge, DecidedCharge, DecidedCharges, Decision, DenyReason, EntryId, Key, Policy};
 use crate::sharded::Sharded;
 use crate::time::Micros;
 
@@ -25,6 +26,8 @@ use crate::time::Micros;
 const MAX_AGE: Micros = Micros::SECOND;
 /// The longest that a decision on a limit with `ahead` is cached: units that another proxy returns can end a denial early.
 const MAX_AGE_AHEAD: Micros = Micros(10_000);
+/// The longest that a denial by a limit is cached whose requests reserve units: units that another proxy refunds can end it early.
+const MAX_AGE_RESERVED: Micros = Micros(100_000);
 /// Enough that two workers seldom contend for a lock.
 const SHARDS: usize = 64;
 /// The most cached decisions, over all shards; beyond it requests go to the store.
@@ -128,8 +131,7 @@ impl DenialCache {
             let policy = &policies[charge.policy];
             let id = EntryId::new(policy, charge.key);
             if let Some(wait) = duration(policy, decision) {
-                let max_age = if policy.ahead.is_some() { MAX_AGE_AHEAD } else { MAX_AGE };
-                let until = lookup.at + wait.min(max_age).into();
+                let until = lookup.at + wait.into();
                 let cost = Some(charge.cost);
                 let denied = CachedDecision { cost, sent: lookup.at, until, decision: *decision };
                 self.insert(id, denied, lookup);
@@ -151,6 +153,13 @@ impl DenialCache {
     pub fn clear(&self) {
         self.clears.fetch_add(1, Ordering::AcqRel);
         self.decisions.lock_each().for_each(|mut shard| shard.clear());
+    }
+
+    /// Removes the decision on a key, of which units were refunded. A call that is in flight may add another one, which
+    /// is not cached for long.
+    pub(super) fn forget(&self, policy: &Policy, key: Key) {
+        let id = EntryId::new(policy, key);
+        self.decisions.lock(&id).remove(&id);
     }
 
     fn insert(&self, id: EntryId, cached: CachedDecision, lookup: CacheLookup) {
@@ -232,16 +241,20 @@ impl CachedDecision {
     }
 }
 
-/// How long a denial is valid: a little less than its `retry_after`, since clocks differ in speed. `None` if units may be
-/// refunded before, or if the store must count each denial because of a ban.
+/// How long a denial is cached: a little less than its `retry_after`, since clocks differ in speed. `None` if slots may be
+/// released before, or if the store must count each denial because of a ban.
 fn duration(policy: &Policy, decision: &Decision) -> Option<Micros> {
-    let is_counted = policy.ban.is_some() && decision.reason == DenyReason::Quota;
-    let refunds = policy.has_slots() || policy.charges_by_status();
-    let may_end = refunds && decision.reason == DenyReason::Quota;
-    if decision.allowed || policy.shadow || is_counted || may_end {
+    let is_by_quota = decision.reason == DenyReason::Quota;
+    let is_counted = policy.ban.is_some() && is_by_quota;
+    if decision.allowed || policy.shadow || is_counted || (policy.has_slots() && is_by_quota) {
         return None;
     }
-    decision.retry_after.map(|wait| Micros(wait.0 / 1_000 * 999))
+    let max_age = match policy {
+        _ if policy.ahead.is_some() => MAX_AGE_AHEAD,
+        _ if policy.reserves() && is_by_quota => MAX_AGE_RESERVED,
+        _ => MAX_AGE,
+    };
+    decision.retry_after.map(|wait| Micros(wait.0 / 1_000 * 999).min(max_age))
 }
 
 #[cfg(test)]

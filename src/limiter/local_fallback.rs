@@ -79,13 +79,15 @@ impl LocalFallback {
     pub fn seed(&self, limits: &Limits, decided: &[DecidedCharge]) {
         for DecidedCharge { charge, decision } in decided {
             let share = limits.share(charge);
-            if limits.on_failure(charge) == OnStoreFailure::Local && !share.has_slots() {
+            // What is charged in addition during an outage drains after what the store had counted before it.
+            let is_counted = limits.on_failure(charge) == OnStoreFailure::Local || share.settles();
+            if is_counted && !share.has_slots() {
                 let is_settled = self.is_settled(limits, std::slice::from_ref(charge));
                 let seed = if is_settled { Policy::seed } else { Policy::stricter_seed };
                 self.memory.update(share, charge.key, |known, now| {
                     let record = seed(share, known, decision, limits.instances, now);
-                    // The decision on a refund does not include bans and blocks.
-                    let penalty = if charge.kind == ChargeKind::Refund {
+                    // The decision on a refund or an extra charge does not include bans and blocks.
+                    let penalty = if matches!(charge.kind, ChargeKind::Refund | ChargeKind::Extra) {
                         known.and_then(|known| known.penalty)
                     } else {
                         record.penalty
@@ -239,34 +241,51 @@ impl LocalFallback {
         }
     }
 
-    /// Refunds units that were taken in this process; returns the decisions of their limits after that.
-    pub fn refund(&self, limits: &Limits, refunds: &[Charge]) -> LimitStatuses {
-        let capped = limits.capped(refunds);
-        let decisions = self.memory.apply(&limits.shares, &capped);
-        enforced(&limits.policies, &DecidedCharge::join(&capped, &decisions))
+    /// Refunds units that a charge has taken in this process, all but those that are `charged`; returns the decision of the limit
+    /// after that.
+    pub fn refund(&self, limits: &Limits, taken: &DecidedCharge, charged: u64) -> LimitStatuses {
+        // The share has taken no more than all of its units.
+        let most = limits.share(&taken.charge).quota.limit();
+        let cost = taken.charge.cost.min(most) - charged.min(most);
+        let refund = [Charge { cost, ..taken.refund() }];
+        let decisions = self.memory.apply(&limits.shares, &refund);
+        enforced(&limits.policies, &DecidedCharge::join(&refund, &decisions))
     }
 
-    /// Records what these decisions have admitted, without units that a status may refund. The store is owed them if nothing
+    /// Records extra charges that were not sent to the store, or whose reply was lost. The store is owed them if they were not
+    /// sent, whatever the limit does while it is unavailable: the response has cost them already.
+    pub fn record_extra(&self, limits: &Limits, charges: &[Charge], is_owed: bool) {
+        for extra in charges.iter().filter(|charge| charge.kind == ChargeKind::Extra) {
+            let decision = self.memory.apply(&limits.shares, &[*extra])[0];
+            if is_owed {
+                self.ledger.record(limits, &DecidedCharge { charge: *extra, decision }, extra.cost);
+            } else {
+                self.ledger.record_unowed(limits, extra, decision.at);
+            }
+        }
+    }
+
+    /// Records what these decisions have admitted, without units that a response may change. The store is owed them if nothing
     /// was sent; if a reply was lost, the store may have charged them.
     fn record_debts(&self, limits: &Limits, decided: &[DecidedCharge], error: Option<&StoreError>) {
         let passes = decided.iter().all(|one| one.decision.allowed || limits.policy(&one.charge).shadow);
         let is_owed = error.is_none_or(StoreError::is_uncharged);
         for one in decided {
             let policy = limits.policy(&one.charge);
-            let is_final = !policy.has_slots() && !policy.charges_by_status();
+            let is_final = !policy.has_slots() && !policy.reserves();
             if passes && one.decision.allowed && one.charge.takes_units() && is_final {
-                self.record_debt(limits, one, is_owed);
+                self.record_debt(limits, one, one.charge.cost, is_owed);
             }
         }
     }
 
-    /// Records a charge that was made in this process, and whether the store is owed it.
-    pub fn record_debt(&self, limits: &Limits, decided: &DecidedCharge, is_owed: bool) {
-        let DecidedCharge { charge, decision } = decided;
+    /// Records that units which a charge has taken in this process are charged, and whether the store is owed them.
+    pub fn record_debt(&self, limits: &Limits, taken: &DecidedCharge, charged: u64, is_owed: bool) {
         if is_owed {
-            self.ledger.record(limits, charge, decision);
+            self.ledger.record(limits, taken, charged);
         } else {
-            self.ledger.record_unowed(limits, charge, decision.at);
+            let charge = Charge { cost: charged, ..taken.charge };
+            self.ledger.record_unowed(limits, &charge, taken.decision.at);
         }
     }
 }

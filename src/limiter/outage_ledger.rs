@@ -12,7 +12,9 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::limits::Limits;
-use crate::limit::{Admitted, Charge, Decision, EntryId, Key, OwedCharges, Policy, PolicyId};
+use crate::limit::{
+    Admitted, Charge, ChargeKind, DecidedCharge, Decision, EntryId, Key, OwedCharges, Policy, PolicyId,
+};
 use crate::sharded::Sharded;
 use crate::store::Memory;
 use crate::telemetry::ChargeBack;
@@ -120,12 +122,17 @@ impl OutageLedger {
         self.debts.lock(&id).contains_key(&id) || self.pending.lock().contains_key(&id)
     }
 
-    /// Records a charge that the share has admitted with `decision`, and that was not sent.
-    pub(super) fn record(&self, limits: &Limits, charge: &Charge, decision: &Decision) {
-        self.count(ChargeBack::Owed, charge.cost);
+    /// Records that the store is owed so many units of a charge that the share has made, and that was not sent.
+    pub(super) fn record(&self, limits: &Limits, made: &DecidedCharge, owed: u64) {
+        let DecidedCharge { charge, decision } = made;
+        self.count(ChargeBack::Owed, owed);
         let policy = limits.policy(charge);
         let (share, whole) = (&limits.share(charge).quota, &policy.quota);
-        let admitted = Admitted { share, whole, decision, cost: charge.cost, at: decision.at };
+        // A charge is capped at what the share can count.
+        let is_extra = charge.kind == ChargeKind::Extra;
+        let most = if is_extra { share.most_units() } else { share.limit() };
+        let taken = charge.cost.min(most);
+        let admitted = Admitted { share, whole, decision, taken, cost: owed, at: decision.at };
         let id = EntryId::new(policy, charge.key);
         let mut debts = self.debts.lock(&id);
         if let Some(debt) = debts.get_mut(&id) {

@@ -151,8 +151,8 @@ impl<'a> PendingAdmission<'a> {
             None => Admission::new(policies, decided, slots),
         };
         let origin = origin(admission.verdict.is_ok());
-        admission.reserve(|| Reservation::new(&limiter.client, limits, decided, origin));
-        admission.pass_taken(&limiter.client, limits, taken);
+        admission.reserve(|| Reservation::new(|| limiter.settlement_context(), limits, decided, origin));
+        admission.pass_taken(|| limiter.settlement_context(), limits, taken);
         admission
     }
 }

@@ -1,34 +1,53 @@
-//! Units taken on arrival by limits with `charge_on`, until the final status of the request is known.
+//! Units that requests take on arrival, until their responses have told what the requests are charged: by their final status
+//! (`charge_on`), or by a cost that is found in the response.
 //!
 //! A request in flight holds its units, so a burst of parallel requests is bounded by the limit, and a client that
 //! disconnects before its response has paid.
 //!
-//! Units that the status does not count are refunded before the response is sent. A gRPC status may be in the trailers, so there
-//! the response's body holds the reservation. If the client disconnects the reservation is dropped, and the units stay charged;
-//! so they do if a server may have received the request and the status is 502 or 504.
+//! Both are one mechanism: a limit is settled at a number of units. What it has taken beyond that is refunded, to the state that
+//! took it; what it has taken too little is charged in addition, whatever the limit allows. A status that is not charged
+//! settles at 0, before the response is sent ([`Reservation::respond`]); a cost that is found at the end of the response is
+//! settled then ([`Reservation::settle`]). If the client disconnects the reservation is dropped, and the units stay charged; so
+//! they do if a server may have received the request and the status is 502 or 504.
+
+mod part;
 
 use smallvec::SmallVec;
 
-use super::grants::{PutBack, TakenUnits};
+pub(super) use self::part::Origin;
+use self::part::Part;
+use super::grants::TakenUnits;
 use super::limits::Limits;
-use super::local_fallback::ShareRefunds;
+use super::settlement::{Settlement, SettlementContext};
 use super::status::LimitStatuses;
-use super::store_client::StoreClient;
-use crate::limit::{Charge, DecidedCharge};
-use crate::store::StoreError;
+use crate::limit::{Charge, Charges, DecidedCharge, EntryId, Policy, PolicyId};
+use crate::telemetry::SettledOutcome;
 
-/// Units that a request holds. [`Reservation::finish`] refunds those that its final status does not charge; all of
-/// them stay charged if it is dropped before.
+/// Units that a request holds. [`Reservation::respond`] and [`Reservation::settle`] refund or charge the difference to what the
+/// request costs; all of them stay charged if it is dropped before.
 #[derive(Debug)]
 pub struct Reservation {
-    client: StoreClient,
+    context: SettlementContext,
+    /// The limits that have decided the request.
     limits: Limits,
-    /// Units that charges have taken, and that a status may refund.
-    held: SmallVec<[DecidedCharge; 2]>,
-    origin: Origin,
-    /// Units that were taken from grants.
-    taken: Option<Box<TakenUnits>>,
+    /// What each limit and key has reserved.
+    reserved: SmallVec<[Reserved; 2]>,
+    /// Where the units were taken: by the decision on the request, and then by those on more units.
+    parts: SmallVec<[Part; 1]>,
     delivery: Delivery,
+}
+
+/// What a limit has reserved under one key.
+#[derive(Clone, Copy, Debug)]
+struct Reserved {
+    /// The limit of the configuration.
+    limit: PolicyId,
+    /// The charge of the request; the limit may have decided it by raised numbers.
+    charge: Charge,
+    /// Units that were taken for the request.
+    units: u64,
+    /// How many of them are still held: none once the status has refunded them.
+    held: u64,
 }
 
 /// Whether a server has the request.
@@ -50,50 +69,231 @@ pub fn is_unanswered(status: u16) -> bool {
     matches!(status, 502 | 504)
 }
 
-/// Where units were taken, and so where they are refunded.
-#[derive(Debug)]
-pub(super) enum Origin {
-    /// In the store; these refunds are of what was taken from the shares of this process as well.
-    Store(Vec<Charge>),
-    /// In this process, while the store was unavailable.
-    Fallback {
-        /// Whether the store is owed them: not if it may have charged them in a call whose reply was lost.
-        is_owed: bool,
-    },
+/// What a limit has charged for a request whose response is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SettledUnits {
+    /// The limit of the configuration.
+    pub policy: PolicyId,
+    /// Units that were taken on arrival, and while the response was sent.
+    pub reserved: u64,
+    /// Units that the request is charged.
+    pub charged: u64,
+    /// Whether the cost was more than a settled cost can be, and was cut.
+    pub is_cut: bool,
 }
 
-impl Origin {
-    /// In this process, after `error` or without a call to the store.
-    pub fn fallback(error: Option<&StoreError>) -> Self {
-        Self::Fallback { is_owed: error.is_none_or(StoreError::is_uncharged) }
+impl SettledUnits {
+    /// A request that has reserved units of this limit and whose response has this cost, of which no more is charged than a
+    /// settled cost can be.
+    pub(super) fn of(limit: PolicyId, policy: &Policy, reserved: u64, cost: u64) -> Self {
+        let charged = cost.min(policy.settled_max().unwrap_or(u64::MAX));
+        Self { policy: limit, reserved, charged, is_cut: charged < cost }
+    }
+}
+
+/// How the final status settles a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StatusRule {
+    /// The reserved units stay charged.
+    Charged,
+    /// The reserved units are refunded.
+    Refunded,
+    /// The reserved units stay charged unless the response tells the cost.
+    Awaited,
+}
+
+impl StatusRule {
+    /// The rule for a limit and this final status.
+    pub fn of(policy: &Policy, status: u16, delivery: Delivery) -> Self {
+        let is_unanswered = match delivery {
+            Delivery::Unsent => false,
+            // A 503 is the proxy's own.
+            Delivery::Unanswered => status == 503 || is_unanswered(status),
+            Delivery::Answered => is_unanswered(status),
+        };
+        let is_listed = !policy.charges_by_status() || policy.charge_on().contains(&status);
+        match policy.settles() {
+            false if is_unanswered || is_listed => Self::Charged,
+            true if is_unanswered && delivery == Delivery::Unanswered => Self::Charged,
+            true if is_unanswered || (is_listed && delivery != Delivery::Unsent) => Self::Awaited,
+            _ => Self::Refunded,
+        }
     }
 }
 
 impl Reservation {
-    /// The units that charges have taken and that a status may refund; most requests have none.
+    /// The units that charges have taken and that the response may change; most requests have none.
     pub(super) fn new(
-        client: &StoreClient,
+        context: impl FnOnce() -> SettlementContext,
         limits: &Limits,
         decided: &[DecidedCharge],
         origin: Origin,
     ) -> Option<Box<Self>> {
-        let held = refundable(limits, decided);
+        let held = reserving(limits, decided);
         if held.is_empty() {
             return None;
         }
-        if let Origin::Fallback { .. } = origin {
-            let ledger = &client.fallback.ledger;
-            held.iter().for_each(|held| ledger.reserve(limits.policy(&held.charge), held.charge.key));
-        }
-        let (client, limits) = (client.clone(), limits.clone());
-        Some(Box::new(Self { client, limits, held, origin, taken: None, delivery: Delivery::Unsent }))
+        let context = context();
+        let part = Part::new(&context.client.fallback, limits, held, origin);
+        Some(Box::new(Self::of(context, part)))
     }
 
-    /// No units.
-    pub(super) fn empty(client: &StoreClient, limits: &Limits) -> Box<Self> {
-        let (held, origin) = (SmallVec::new(), Origin::Store(Vec::new()));
-        let (client, limits) = (client.clone(), limits.clone());
-        Box::new(Self { client, limits, held, origin, taken: None, delivery: Delivery::Unsent })
+    fn of(context: SettlementContext, part: Part) -> Self {
+        let limits = part.limits.clone();
+        let mut all = Self {
+            context,
+            limits,
+            reserved: SmallVec::new(),
+            parts: SmallVec::new(),
+            delivery: Delivery::Unsent,
+        };
+        part.charges().for_each(|charge| all.reserve(&charge));
+        all.parts.push(part);
+        all
+    }
+
+    /// This reservation, or a new one, with units that were taken from grants.
+    pub(super) fn with_taken(
+        known: Option<Box<Self>>,
+        (context, limits): (SettlementContext, &Limits),
+        taken: Box<TakenUnits>,
+    ) -> Box<Self> {
+        let part = Part::new(&context.client.fallback, limits, SmallVec::new(), Origin::Store(Vec::new()));
+        let taken = Self::of(context, Part { taken: Some(taken), ..part });
+        let Some(mut known) = known else { return Box::new(taken) };
+        known.join(taken);
+        known
+    }
+
+    /// Adds the units of another decision on the same request.
+    pub(super) fn join(&mut self, mut other: Self) {
+        self.parts.extend(std::mem::take(&mut other.parts));
+        for more in std::mem::take(&mut other.reserved) {
+            self.add(more);
+        }
+    }
+
+    /// Records that a charge has reserved units.
+    fn reserve(&mut self, charge: &Charge) {
+        let (limit, units) = (self.limits.configured(charge), charge.cost);
+        let policy = self.limits.policy(charge);
+        if policy.settles() {
+            self.context.reserved.add(policy, charge.key, units);
+            self.count(limit, SettledOutcome::Reserved, units);
+        }
+        self.add(Reserved { limit, charge: *charge, units, held: units });
+    }
+
+    fn add(&mut self, more: Reserved) {
+        let same = |known: &&mut Reserved| (known.limit, known.charge.key) == (more.limit, more.charge.key);
+        match self.reserved.iter_mut().find(same) {
+            Some(known) => {
+                known.units = known.units.saturating_add(more.units);
+                known.held = known.held.saturating_add(more.held);
+            }
+            None => self.reserved.push(more),
+        }
+    }
+
+    /// Refunds what a request with this final status is not charged, and settles the limits whose cost is `known`, before the
+    /// response is sent. Returns the decisions of their limits after that, and what is settled at the end of the response.
+    pub async fn respond(
+        mut self: Box<Self>,
+        status: u16,
+        known: &[(PolicyId, u64)],
+    ) -> (LimitStatuses, Option<Box<Self>>) {
+        let settlement = self.settle_by_status(status, known);
+        let statuses = settlement.send(&self.context).await;
+        let awaits = !self.reserved.is_empty();
+        (statuses, awaits.then_some(self))
+    }
+
+    /// Settles in this process what the final status decides, and the limits whose cost is known; returns what is sent to the
+    /// store. What is settled at the end of the response stays reserved.
+    pub(super) fn settle_by_status(&mut self, status: u16, known: &[(PolicyId, u64)]) -> Settlement {
+        let mut settlement = Settlement::default();
+        for mut reserved in std::mem::take(&mut self.reserved) {
+            let policy = self.limits.policy(&reserved.charge);
+            let known = known.iter().find(|(limit, _)| *limit == reserved.limit && policy.settles());
+            if let Some((_, cost)) = known {
+                let units = SettledUnits::of(reserved.limit, policy, reserved.units, *cost);
+                self.settle_at(&reserved, units, *cost, &mut settlement);
+                continue;
+            }
+            let settles = policy.settles();
+            match StatusRule::of(policy, status, self.delivery) {
+                StatusRule::Charged => self.keep(&reserved, &mut settlement),
+                StatusRule::Awaited => self.reserved.push(reserved),
+                StatusRule::Refunded => {
+                    self.settle_units(&reserved, 0, &mut settlement);
+                    reserved.held = 0;
+                    // A cost that is found later is charged all the same.
+                    if settles {
+                        self.reserved.push(reserved);
+                    }
+                }
+            }
+        }
+        settlement
+    }
+
+    /// Refunds the units that a request with this final status is not charged; returns the decisions of their limits after
+    /// that. The reserved units of the others stay charged.
+    pub async fn finish(self: Box<Self>, status: u16) -> LimitStatuses {
+        self.respond(status, &[]).await.0
+    }
+
+    /// Settles the units by what the response has cost. Returns at once, with what each limit is charged; the store is called
+    /// afterwards. `costs` has the cost of a request for a limit of the configuration, or `None` if it is unknown: then the
+    /// reserved units stay charged.
+    pub fn settle(
+        mut self: Box<Self>,
+        costs: impl Fn(PolicyId) -> Option<u64>,
+    ) -> SmallVec<[SettledUnits; 2]> {
+        let (settled, settlement) = self.settle_all(costs);
+        settlement.send_later(&self.context);
+        settled
+    }
+
+    /// Settles the units in this process; returns what each limit is charged, and what is sent to the store.
+    pub(super) fn settle_all(
+        &mut self,
+        costs: impl Fn(PolicyId) -> Option<u64>,
+    ) -> (SmallVec<[SettledUnits; 2]>, Settlement) {
+        let (mut settled, mut settlement) = (SmallVec::new(), Settlement::default());
+        for reserved in std::mem::take(&mut self.reserved) {
+            let policy = self.limits.policy(&reserved.charge);
+            if !policy.settles() {
+                self.keep(&reserved, &mut settlement);
+                continue;
+            }
+            let Reserved { limit, units, held, .. } = reserved;
+            settled.push(if let Some(cost) = costs(limit) {
+                let units = SettledUnits::of(limit, policy, units, cost);
+                self.settle_at(&reserved, units, cost, &mut settlement);
+                units
+            } else {
+                self.keep(&reserved, &mut settlement);
+                SettledUnits { policy: limit, reserved: units, charged: held, is_cut: false }
+            });
+        }
+        (settled, settlement)
+    }
+
+    /// The units that each limit of the configuration has reserved for this request, if it settles them.
+    pub fn reserved(&self) -> impl Iterator<Item = (PolicyId, u64)> {
+        let settles = |reserved: &&Reserved| self.limits.policy(&reserved.charge).settles();
+        self.reserved.iter().filter(settles).map(|reserved| (reserved.limit, reserved.units))
+    }
+
+    /// The limits that have decided the request, and charges of more units of these limits. The limits decide by the numbers that
+    /// the request had, also if a raise has begun or ended.
+    pub(super) fn more(&self, more: &[(PolicyId, u64)]) -> (Limits, Charges) {
+        let charge = |(limit, units): &(PolicyId, u64)| {
+            let reserved = self.reserved.iter().find(|reserved| reserved.limit == *limit)?;
+            Some(Charge { cost: *units, ..reserved.charge }).filter(|_| *units > 0)
+        };
+        (self.limits.clone(), more.iter().filter_map(charge).collect())
     }
 
     /// Where it is recorded that a server may have received the request, and has responded.
@@ -101,92 +301,72 @@ impl Reservation {
         &mut self.delivery
     }
 
-    /// This reservation with units that were taken from grants.
-    pub(super) fn with_taken(mut self: Box<Self>, taken: Box<TakenUnits>) -> Box<Self> {
-        self.taken = Some(taken);
-        self
+    /// Settles a limit by the cost of the response.
+    fn settle_at(
+        &mut self,
+        reserved: &Reserved,
+        units: SettledUnits,
+        cost: u64,
+        settlement: &mut Settlement,
+    ) {
+        let charged = units.charged;
+        let extra = self.settle_units(reserved, charged, settlement);
+        if extra > 0 {
+            settlement.add(&self.limits, reserved.charge.extra(extra));
+        }
+        self.count(reserved.limit, SettledOutcome::Settled, charged);
+        self.count(reserved.limit, SettledOutcome::Extra, extra);
+        self.count(reserved.limit, SettledOutcome::Cut, cost - charged);
     }
 
-    /// Refunds the units that a request with this final status is not charged; returns the decisions of their limits after
-    /// that. All stay charged if a server may have processed the request, and its response is missing.
-    pub async fn finish(mut self: Box<Self>, status: u16) -> LimitStatuses {
-        let is_unanswered = match self.delivery {
-            Delivery::Unsent => false,
-            // A 503 is the proxy's own.
-            Delivery::Unanswered => status == 503 || is_unanswered(status),
-            Delivery::Answered => is_unanswered(status),
-        };
-        if is_unanswered {
-            return LimitStatuses::new();
-        }
-        let PutBack { mut statuses, refunds } = match self.taken.take() {
-            Some(taken) => taken.finish(&self.limits.policies, status),
-            None => PutBack::default(),
-        };
-        if !refunds.is_empty() {
-            statuses.extend(self.client.refund(&self.limits, &refunds).await);
-        }
-        statuses.extend(self.finish_held(status).await);
-        statuses
-    }
-
-    /// Refunds or charges the units that were not taken from grants, as `finish` does.
-    async fn finish_held(mut self: Box<Self>, status: u16) -> LimitStatuses {
-        let held = std::mem::take(&mut self.held);
-        let is_charged =
-            |held: &DecidedCharge| self.limits.policy(&held.charge).charge_on().contains(&status);
-        let (charged, refunded): (SmallVec<[DecidedCharge; 2]>, SmallVec<[DecidedCharge; 2]>) =
-            held.into_iter().partition(is_charged);
-        // Charged when `self` is dropped.
-        self.held = charged;
-        if refunded.is_empty() {
-            return LimitStatuses::new();
-        }
-        let refunds: Vec<Charge> = refunded.iter().map(DecidedCharge::refund).collect();
-        match &self.origin {
-            Origin::Store(shares) => {
-                let is_refunded = |share: &&Charge| {
-                    refunds.iter().any(|refund| (refund.policy, refund.key) == (share.policy, share.key))
-                };
-                let shares: ShareRefunds = shares.iter().filter(is_refunded).copied().collect();
-                self.client.fallback.refund_shares(&self.limits, &shares);
-                self.client.refund(&self.limits, &refunds).await
-            }
-            Origin::Fallback { .. } => {
-                let statuses = self.client.fallback.refund(&self.limits, &refunds);
-                refunded.iter().for_each(|held| self.release(&held.charge));
-                statuses
-            }
+    /// The units that are held stay charged.
+    fn keep(&mut self, reserved: &Reserved, settlement: &mut Settlement) {
+        self.settle_units(reserved, reserved.held, settlement);
+        if self.limits.policy(&reserved.charge).settles() {
+            self.count(reserved.limit, SettledOutcome::Settled, reserved.held);
         }
     }
 
-    fn release(&self, charge: &Charge) {
-        self.client.fallback.ledger.release(self.limits.policy(charge), charge.key);
+    /// Charges so many of the units that a limit has reserved, and refunds the others: those that were taken last first. Returns
+    /// how many of `charged` are missing.
+    fn settle_units(&mut self, reserved: &Reserved, charged: u64, settlement: &mut Settlement) -> u64 {
+        let (policy, mut rest) = (self.limits.policy(&reserved.charge), charged);
+        let id = EntryId::new(policy, reserved.charge.key);
+        for part in &mut self.parts {
+            part.settle(&self.context.client.fallback, id, &mut rest, settlement);
+        }
+        if policy.settles() {
+            self.context.reserved.remove(policy, reserved.charge.key, reserved.held);
+            self.count(reserved.limit, SettledOutcome::Refunded, reserved.held.saturating_sub(charged));
+        }
+        rest
+    }
+
+    fn count(&self, limit: PolicyId, outcome: SettledOutcome, units: u64) {
+        self.context.client.fallback.counts.record_settled(limit, outcome, units);
     }
 }
 
 impl Drop for Reservation {
-    /// Units that stay charged are owed to the store if they were taken in this process.
+    /// Units that were not settled stay charged.
     fn drop(&mut self) {
-        if let Some(taken) = self.taken.take() {
-            taken.charge();
-        }
-        if let Origin::Fallback { is_owed } = self.origin {
-            for held in &self.held {
-                self.client.fallback.record_debt(&self.limits, held, is_owed);
-                // After the debt is recorded: otherwise the key would seem to have no debt in between.
-                self.release(&held.charge);
+        self.parts.iter_mut().for_each(|part| part.charge(&self.context.client.fallback));
+        for reserved in std::mem::take(&mut self.reserved) {
+            let policy = self.limits.policy(&reserved.charge);
+            if policy.settles() {
+                self.context.reserved.remove(policy, reserved.charge.key, reserved.held);
+                self.count(reserved.limit, SettledOutcome::Settled, reserved.held);
             }
         }
     }
 }
 
-/// The units that charges have taken and that a status may refund; most requests have none. A limit in shadow mode takes units as
+/// The charges that have taken units which the response may change; most requests have none. A limit in shadow mode takes units as
 /// well, if it would have allowed them.
-pub(super) fn refundable(limits: &Limits, decided: &[DecidedCharge]) -> SmallVec<[DecidedCharge; 2]> {
-    let is_refundable = |one: &&DecidedCharge| {
+pub(super) fn reserving(limits: &Limits, decided: &[DecidedCharge]) -> SmallVec<[DecidedCharge; 2]> {
+    let is_reserving = |one: &&DecidedCharge| {
         let policy = limits.policy(&one.charge);
-        policy.charges_by_status() && one.charge.takes_units() && one.decision.allowed
+        policy.reserves() && one.charge.takes_units() && one.decision.allowed
     };
-    decided.iter().filter(is_refundable).copied().collect()
+    decided.iter().filter(is_reserving).copied().collect()
 }

@@ -11,6 +11,7 @@ use super::grants::GrantTable;
 use super::kept_slots::KeptSlots;
 use super::outage_ledger::OutageLedger;
 use super::raises::Raises;
+use super::reserved_units::ReservedUnits;
 use crate::store::{Memory, Store, StoreError};
 use crate::time::{monotonic, periodic};
 
@@ -29,6 +30,8 @@ pub struct SharedState {
     pub ledger: Arc<OutageLedger>,
     /// Freed slots that are kept for the next requests of their keys.
     pub kept_slots: Arc<KeptSlots>,
+    /// Units that requests in flight have reserved, of limits that settle costs.
+    pub reserved: Arc<ReservedUnits>,
     /// The raised numbers of single keys.
     pub raises: Arc<Raises>,
     /// How many proxies share the store.
@@ -42,8 +45,8 @@ impl SharedState {
         let (breakers, ledger, grants) = (Arc::default(), Arc::default(), Arc::default());
         let denials = Arc::<DenialCache>::default();
         let raises = Arc::new(Raises::new(Arc::clone(&denials)));
-        let kept_slots = Arc::default();
-        Self { fallback, breakers, denials, grants, ledger, kept_slots, raises, instances }
+        let (kept_slots, reserved) = (Arc::default(), Arc::default());
+        Self { fallback, breakers, denials, grants, ledger, kept_slots, reserved, raises, instances }
     }
 }
 

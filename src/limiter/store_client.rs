@@ -98,33 +98,36 @@ impl StoreClient {
         Ok((decided, grants))
     }
 
-    /// Refunds units that were taken in the store; returns the decisions of their limits after that. What the store does
-    /// not refund stays charged.
-    pub async fn refund(&self, limits: &Limits, refunds: &[Charge]) -> LimitStatuses {
+    /// Refunds units that were taken in the store, and makes extra charges; returns the decisions of their limits after that. If
+    /// the store is unavailable, what it does not refund stays charged, and it is owed the extra charges. Charges of the same key
+    /// must follow each other.
+    pub async fn settle(&self, limits: &Limits, charges: &[Charge]) -> LimitStatuses {
         if self.fallback.breaker.is_open() {
+            self.fallback.record_extra(limits, charges, true);
             return LimitStatuses::new();
         }
         match &self.store {
             // The nodes of a cluster fail independently.
             Store::Redis(redis) if redis.has_several_nodes() => {
-                let tags = refunds.chunk_by(|one, next| one.key == next.key);
-                let refunded = join_all(tags.map(|tag| self.refund_in_one_call(limits, tag))).await;
-                refunded.into_iter().flatten().collect()
+                let tags = charges.chunk_by(|one, next| one.key == next.key);
+                let settled = join_all(tags.map(|tag| self.settle_in_one_call(limits, tag))).await;
+                settled.into_iter().flatten().collect()
             }
-            _ => self.refund_in_one_call(limits, refunds).await,
+            _ => self.settle_in_one_call(limits, charges).await,
         }
     }
 
-    async fn refund_in_one_call(&self, limits: &Limits, refunds: &[Charge]) -> LimitStatuses {
-        match self.store.apply(&limits.policies, refunds).await {
+    async fn settle_in_one_call(&self, limits: &Limits, charges: &[Charge]) -> LimitStatuses {
+        match self.store.apply(&limits.policies, charges).await {
             Ok(decisions) => {
                 self.record_success();
-                let decided = DecidedCharge::join(refunds, &decisions);
+                let decided = DecidedCharge::join(charges, &decisions);
                 self.seed_fallback(limits, &decided);
                 enforced(&limits.policies, &decided)
             }
             Err(error) => {
                 self.record_failure(&error);
+                self.fallback.record_extra(limits, charges, error.is_uncharged());
                 LimitStatuses::new()
             }
         }

@@ -1,6 +1,7 @@
 //! Decisions with and without the store.
 
 mod outage;
+mod settled;
 
 use super::*;
 use crate::limit::{Key, Policy, PolicyId, Quota, Rate};

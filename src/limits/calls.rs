@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use http::StatusCode;
+use smallvec::SmallVec;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
@@ -12,6 +13,7 @@ use super::client::Client;
 use crate::consumers::ConsumerError;
 use crate::gate::Charges;
 use crate::http1::RequestHead;
+use crate::limit::PolicyId;
 use crate::limiter::{
     Admission, Denial, InProcessUnits, LimitStatuses, Limits, Permit, Reservation, is_unanswered,
 };
@@ -37,6 +39,8 @@ pub(super) enum EngineCall {
     },
     /// Refunds what a request with this final status does not pay, and returns the changed states.
     Settle { id: HoldId, status: u16, reply: oneshot::Sender<LimitStatuses> },
+    /// Settles the units of a request at what its response has cost each of these policies.
+    SettleUnits { id: HoldId, costs: UnitCosts },
     /// Releases what a request holds. Units stay charged.
     Release { id: HoldId },
     /// Adopts a configuration. The reply is sent when requests that start afterwards are decided by it.
@@ -44,6 +48,14 @@ pub(super) enum EngineCall {
     /// Makes the thread panic.
     #[cfg(test)]
     Panic,
+}
+
+/// What a response has cost, by the ids of policies.
+pub(super) type UnitCosts = SmallVec<[(PolicyId, u64); 2]>;
+
+/// The cost for a policy; none if it is unknown.
+pub(super) fn cost_of(costs: &UnitCosts, policy: PolicyId) -> Option<u64> {
+    costs.iter().find(|(known, _)| *known == policy).map(|(_, units)| *units)
 }
 
 /// What has become of a consumer that was to be read.
@@ -138,12 +150,30 @@ impl Hold {
         let _ = self.start_settling(status);
     }
 
+    /// Settles the units at what the response has cost, without waiting; those of other policies stay as they are.
+    pub fn settle_units(&mut self, costs: UnitCosts) {
+        match &mut self.0 {
+            Held::InProcess(units) => {
+                if let Some(units) = units.take() {
+                    let _ = units.settle(|policy| cost_of(&costs, policy));
+                }
+            }
+            Held::InThread { id, calls } => {
+                // It fails only if the thread has ended, and then nothing is held.
+                let _ = calls.send(EngineCall::SettleUnits { id: *id, costs });
+            }
+        }
+    }
+
     fn start_settling(&mut self, status: u16) -> Settlement {
         match &mut self.0 {
             // The service has had the request. Units stay charged when this is dropped.
             _ if is_unanswered(status) => Settlement::Done(LimitStatuses::new()),
             Held::InProcess(units) => {
-                Settlement::Done(units.take().map(|units| units.finish(status)).unwrap_or_default())
+                let Some(held) = units.take() else { return Settlement::Done(LimitStatuses::new()) };
+                let (statuses, rest) = held.respond(status);
+                *units = rest;
+                Settlement::Done(statuses)
             }
             Held::InThread { id, calls } => {
                 let (reply, replied) = oneshot::channel();

@@ -10,6 +10,8 @@ use http::{Response, StatusCode};
 
 use super::calls::Hold;
 use crate::config::Report;
+use crate::gate::{Cost, CostBasis, CostSource};
+use crate::limit::PolicyId;
 use crate::limiter::{LimitStatus, LimitStatuses};
 use crate::proxy::{ConfigSnapshot, RequestFacts, SoftHeaders, write_rate_headers};
 
@@ -115,6 +117,46 @@ impl Allowed {
     pub async fn settle(&mut self, status: StatusCode) {
         let Some(hold) = &mut self.hold else { return };
         update(&mut self.statuses, hold.settle(status).await);
+    }
+
+    /// Settles the limits whose cost the response decides (`cost` with `settle`, tokens or prices): what they have reserved is
+    /// replaced by `units`, which gets the name of each limit. The difference is refunded, or charged whatever the limit allows. A
+    /// limit for which `units` is none, and all of them if this is not called, keep the units that they have reserved.
+    ///
+    /// Call it when the response has ended, once, and after [`Allowed::settle`] if there is a status. It returns at once, and
+    /// headers do not show it.
+    pub fn settle_units(&mut self, units: impl Fn(&str) -> Option<u64>) {
+        let Some(hold) = &mut self.hold else { return };
+        let policies = (0..).map(PolicyId).zip(&*self.snapshot.gate.limits.policies);
+        let settling = policies.filter(|(_, policy)| policy.settles());
+        hold.settle_units(settling.filter_map(|(id, policy)| Some((id, units(&policy.name)?))).collect());
+    }
+}
+
+impl Allowed {
+    /// Settles the limits whose cost is in a header of the response, unless the status is still to come, and removes these
+    /// headers.
+    pub(super) fn settle_header_costs(&mut self, headers: &mut HeaderMap, awaits_status: bool) {
+        if self.hold.is_none() {
+            return;
+        }
+        let snapshot = Arc::clone(&self.snapshot);
+        let gate = &snapshot.gate;
+        let mut known: Vec<(&str, u64)> = Vec::new();
+        let mut removed = Vec::new();
+        for (rule, (_, policy)) in gate.limit_rules.iter().zip(gate.limits()) {
+            let Cost::Settled(cost) = &rule.cost else { continue };
+            let CostBasis::Parts { settle: CostSource::Header(name), .. } = &cost.basis else { continue };
+            let values = headers.get_all(name).iter().map(|value| value.as_bytes().trim_ascii());
+            known.extend(CostSource::number(values).map(|units| (&*policy.name, units)));
+            removed.extend(Some(name).filter(|_| !cost.keeps_header));
+        }
+        for name in removed {
+            headers.remove(name);
+        }
+        if !known.is_empty() && !awaits_status {
+            self.settle_units(|limit| known.iter().find(|(name, _)| *name == limit).map(|(_, units)| *units));
+        }
     }
 }
 

@@ -10,13 +10,13 @@ use tokio::sync::{Mutex, oneshot, watch};
 use tokio::task::JoinSet;
 
 use super::active::{Active, Control, NextConfig};
-use super::calls::{Decided, EngineCall, Fetched, Hold, HoldId};
+use super::calls::{Decided, EngineCall, Fetched, Hold, HoldId, cost_of};
 use super::client::Client;
 use crate::gate::Charges;
 use crate::http1::RequestHead;
 use crate::jwt::{Refresher, Verifier};
 use crate::limit::Charge;
-use crate::limiter::{self, Admission, Limiter, Permit, Reservation};
+use crate::limiter::{self, Admission, Delivery, Limiter, Permit, Reservation};
 use crate::store::{Memory, Store, StoreSpec};
 
 /// The state of the thread. A clone is the same one.
@@ -116,14 +116,22 @@ impl Engine {
                 });
             }
             EngineCall::Settle { id, status, reply } => {
-                let mut holds = self.0.holds.borrow_mut();
-                let Some(reservation) = holds.held.get_mut(&id).and_then(|held| held.reservation.take())
-                else {
-                    return;
-                };
+                let Some(mut reservation) = self.take_reservation(id) else { return };
+                // The program has served the request.
+                *reservation.delivery_mut() = Delivery::Answered;
+                let engine = self.clone();
                 tasks.spawn_local(async move {
-                    let _ = reply.send(reservation.finish(status).await);
+                    let (statuses, rest) = reservation.respond(status, &[]).await;
+                    if let Some(held) = engine.0.holds.borrow_mut().held.get_mut(&id) {
+                        held.reservation = rest;
+                    }
+                    let _ = reply.send(statuses);
                 });
+            }
+            EngineCall::SettleUnits { id, costs } => {
+                if let Some(reservation) = self.take_reservation(id) {
+                    let _ = reservation.settle(|policy| cost_of(&costs, policy));
+                }
             }
             EngineCall::Release { id } => {
                 let released = self.0.holds.borrow_mut().held.remove(&id);
@@ -138,6 +146,11 @@ impl Engine {
             #[cfg(test)]
             EngineCall::Panic => panic!("as the test wants"),
         }
+    }
+
+    /// The units that a request holds, if they were not settled yet.
+    fn take_reservation(&self, id: HoldId) -> Option<Box<Reservation>> {
+        self.0.holds.borrow_mut().held.get_mut(&id)?.reservation.take()
     }
 
     /// The limiter for a request of this configuration, which may be an earlier one.

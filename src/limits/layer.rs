@@ -25,8 +25,10 @@ type FindClient = Arc<dyn Fn(&Extensions) -> Option<Client> + Send + Sync>;
 /// Applies limits to a service. It needs the peer of each request: a [`Client`] or a [`SocketAddr`] in its extensions, or what
 /// [`RateLimitLayer::client_from`] finds there. A request without one gets 500, and an error is logged.
 ///
-/// A request carries the headers of soft limits to the service. A response shows the limits in its headers, and settles `charge_on` by its status. Slots in concurrency limits are released when
-/// its body has ended.
+/// A request carries the headers of soft limits to the service. A response shows the limits in its headers. It settles `charge_on`
+/// by its status, and the limits whose cost is in one of its headers. Other costs of responses, and those of gRPC calls whose status
+/// is in the trailers, are unknown to the layer: what was reserved stays charged. Slots in concurrency limits are released when its
+/// body has ended.
 #[derive(Clone)]
 pub struct RateLimitLayer {
     limiter: Limiter,
@@ -138,6 +140,7 @@ where
         }
         None => true,
     };
+    allowed.settle_header_costs(&mut head.headers, settles);
     allowed.write_headers(&mut head.headers);
     Ok(Response::from_parts(head, LimitedBody::limited(body, allowed.hold, settles)))
 }

@@ -1,6 +1,6 @@
 //! A client's connection: the client's identity, and what is sent upstream about it.
 
-use std::cell::{Cell, RefCell, RefMut};
+use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::rc::Rc;
@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use super::forward_auth::ForwardAuth;
 use super::redirect::Redirect;
 use super::via;
+use crate::body::ClientBodies;
 use crate::boxed::rare;
 use crate::gate::{ClientIdentity, RouteId};
 use crate::http1::names::{FORWARDED, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO};
@@ -62,6 +63,10 @@ pub struct ClientConnection {
     via: RefCell<Option<Via>>,
     /// Memory for request bodies that are buffered before they are forwarded.
     buffers: BufferBudget,
+    /// The bodies of the client that are read for estimates, unless it is a trusted proxy.
+    client_bodies: Option<Arc<ClientBodies>>,
+    /// Memory for request bodies that are read for estimates, once there is one.
+    read_bodies: OnceCell<BufferBudget>,
     /// Interim responses to the present request that are not written yet.
     interim: Rc<InterimResponses>,
 }
@@ -108,6 +113,8 @@ impl ClientConnection {
             forwarded: RefCell::new(None),
             via: RefCell::new(None),
             buffers: BufferBudget::default(),
+            client_bodies: None,
+            read_bodies: OnceCell::new(),
             interim: Rc::default(),
         }
     }
@@ -146,6 +153,12 @@ impl ClientConnection {
     #[must_use]
     pub fn ip(&self) -> IpAddr {
         self.address.ip()
+    }
+
+    /// The same connection with the bodies of its client that are read for estimates, unless it is a trusted proxy.
+    #[must_use]
+    pub(crate) fn of_client(self, bodies: Option<Arc<ClientBodies>>) -> Self {
+        Self { client_bodies: bodies, ..self }
     }
 
     /// The same connection over HTTP/2, with the most headers that a request may have.
@@ -214,6 +227,11 @@ impl ClientConnection {
     /// Memory for request bodies that are buffered before they are forwarded.
     pub(super) fn buffer_budget(&self) -> &BufferBudget {
         &self.buffers
+    }
+
+    /// Memory for request bodies that are read for estimates.
+    pub(super) fn read_budget(&self) -> &BufferBudget {
+        self.read_bodies.get_or_init(|| BufferBudget::for_estimates(self.client_bodies.clone()))
     }
 
     /// Interim responses to the present request that are not written yet. Over HTTP/2 there are none: hyper can't send them.

@@ -12,10 +12,11 @@ use http::{Method, StatusCode};
 
 use super::cors::{CorsRequest, CorsRules};
 use super::forward::{ForwardPlan, ForwardedRequest};
-use super::inbound::{accept_upgrade, settle};
+use super::inbound::accept_upgrade;
 use super::local_reply::{self, RejectedRequest, RejectionContext};
 use super::read_missing::{ReadParts, replan};
 use super::response_body::{BodySource, ReplyBody, RequestTiming};
+use super::settlement::{self, Pending, ResponseNeeds, SettledRequest};
 use super::{client::ClientConnection, client_body::ClientBody};
 use super::{decision_counts, early_reply, grpc, http2, max_forwards, original_request, own_limits, tunnel};
 use super::{forward_auth::ForwardAuth, grpc_error::to_grpc_error, http2::Connect, rejection::Rejection};
@@ -26,7 +27,7 @@ use crate::boxed::rare;
 use crate::gate::{BodyFields, RequestError, RequestPlan, RouteId, RouteMatch, Subject};
 use crate::http1::{RequestHead, ResponseHead};
 use crate::id_vec::Id as _;
-use crate::limiter::{Admission, LimitStatuses, Permit, Reservation, StatusSource};
+use crate::limiter::{Admission, LimitStatuses, Permit, StatusSource};
 use crate::telemetry::{DecisionSource, RequestCounts};
 use crate::time::{Micros, Stopwatch};
 
@@ -52,8 +53,8 @@ pub(super) struct Exchange<'p> {
     status_source: StatusSource,
     /// The `Retry-After` of a denial, in seconds.
     retry_after: Option<u64>,
-    /// Units that limits with `charge_on` reserve until the final status is known.
-    reservation: Option<Box<Reservation>>,
+    /// Units that limits reserve until the response is known.
+    pending: Option<Box<Pending>>,
     is_finished: bool,
 }
 
@@ -97,10 +98,13 @@ pub async fn serve(
         None => exchange.run(normalized, head).await,
     };
     let mut response = result.unwrap_or_else(|rejection| exchange.reject(&rejection));
-    if let Some(reservation) = exchange.reservation.take()
+    if let Some(pending) = exchange.pending.take()
         && !exchange.decision.is_served_elsewhere()
     {
-        response = rare(settle(reservation, response, exchange.is_grpc, &mut exchange.statuses)).await;
+        let settled = settlement::respond(pending, response, exchange.is_grpc, &mut exchange.statuses);
+        let charged;
+        (response, charged) = rare(settled).await;
+        exchange.record.add_costs(&charged);
     }
     if exchange.has_unread_body(&response) {
         rare(std::mem::take(&mut exchange.body).drain()).await;
@@ -135,7 +139,7 @@ impl<'p> Exchange<'p> {
             statuses: LimitStatuses::new(),
             status_source: StatusSource::Store,
             retry_after: None,
-            reservation: None,
+            pending: None,
             is_finished: false,
         }
     }
@@ -197,7 +201,7 @@ impl<'p> Exchange<'p> {
                 local_reply::reply(*status, b"text/plain; charset=utf-8", body.clone())
             }
             Target::Redirect(to) => early_reply::of_route(to, (self.proxy, self.client), &head, plan.route),
-            Target::Limits => own_limits::reply(self.rate_headers(), self.status_source),
+            Target::Limits => own_limits::reply(&self.proxy.limiter, self.rate_headers(), self.status_source),
             Target::Block => return Err(Rejection::BlockedByRoute),
             Target::Decide(_) => return Err(Rejection::NoRoute),
             Target::Authorize(to) => rare(self.forward_authorized(permit, to, &plan, head)).await?,
@@ -287,7 +291,10 @@ impl<'p> Exchange<'p> {
         let Admission { verdict, reservation, delay, .. } = admission;
         self.statuses = admission.statuses;
         self.status_source = admission.source;
-        self.reservation = reservation;
+        if let Some(reservation) = reservation {
+            let request = SettledRequest::new(head, plan.body, self.stopwatch, self.is_head);
+            self.pending = Some(Box::new(Pending::new(self.proxy, self.route, reservation, request)));
+        }
         verdict.map(|permit| (permit, delay)).map_err(Rejection::Denied)
     }
 
@@ -301,7 +308,9 @@ impl<'p> Exchange<'p> {
             edits,
             soft: self.decision.soft(),
             body: &mut self.body,
-            log: self.record.attempts(self.reservation.as_deref_mut().map(Reservation::delivery_mut)),
+            needs: self.pending.as_deref().map(ResponseNeeds::of).unwrap_or_default(),
+            received: self.pending.as_deref().map(|pending| pending.request.usage.received.clone()),
+            log: self.record.attempts(self.pending.as_deref_mut().and_then(Pending::delivery_mut)),
         }
     }
 
@@ -388,6 +397,10 @@ impl Drop for Exchange<'_> {
     fn drop(&mut self) {
         if self.is_finished {
             return;
+        }
+        if let Some(pending) = &mut self.pending {
+            pending.abandon();
+            self.record.add_costs(&pending.charged());
         }
         self.decision.finish(&self.proxy.counts, None);
         self.counts().record_disconnect();

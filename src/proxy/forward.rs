@@ -13,10 +13,12 @@ use super::request_id::RequestId;
 use super::response::ProxyResponse;
 use super::response_body::BodySource;
 use super::route_action::{ForwardTarget, HeaderEdits};
+use super::settlement::{ResponseNeeds, hide_costs};
 use super::snapshot::{ConfigSnapshot, Proxy};
 use super::soft_headers::SoftHeaders;
 use super::upgrade::Upgrade;
 use super::{location, outbound};
+use crate::body::ByteCount;
 use crate::boxed::rare;
 use crate::consumers::Consumer;
 use crate::gate::{ClientIdentity, ClientLocation, RequestPlan, RouteId};
@@ -37,6 +39,10 @@ pub(super) struct ForwardedRequest<'e> {
     pub soft: Option<&'e SoftHeaders>,
     /// The body. On failure, its unread part is put back.
     pub body: &'e mut ClientBody,
+    /// What the settlement of its limits needs of the response.
+    pub needs: ResponseNeeds,
+    /// Counts the bytes of the body, if a settlement may need them.
+    pub received: Option<ByteCount>,
     /// Where the attempts are recorded.
     pub log: AttemptLog<'e>,
 }
@@ -71,6 +77,7 @@ impl ForwardedRequest<'_> {
             protected: &proxy.snapshot.protected_headers,
         };
         outbound.prepare(&mut head)?;
+        self.needs.request(&mut head.fields);
         if let Some(upgrade) = &upgrade {
             upgrade.set_fields(&mut head.fields);
         }
@@ -94,13 +101,14 @@ impl ForwardedRequest<'_> {
             hash_key: plan.balance_hash,
         };
         let body = if upgrade.is_some() { body.of_upgrade() } else { body };
-        let interim = client.interim_of(&head).cloned();
-        let request = UpstreamRequest { head, body, interim };
+        let body = if let Some(received) = &self.received { body.counted(received) } else { body };
+        let request = UpstreamRequest { interim: client.interim_of(&head).cloned(), head, body };
         let response =
             proxy.upstreams[*upstream].forward::<false>(self.permit, request, options, self.log).await;
         let mut response = response.map_err(Rejection::Upstream)?;
         location::apply(rewrite, &proxy.snapshot.upstreams[*upstream].servers, &mut response);
-        Ok(prepare_response(response, upgrade.as_ref())?)
+        let response = prepare_response(response, upgrade.as_ref())?;
+        Ok(if self.received.is_some() { response } else { hide_costs(proxy, plan.route, response) })
     }
 }
 

@@ -26,13 +26,19 @@ use crate::limiter::LimitStatus;
 use crate::time::Clock;
 
 /// The headers that show limits.
-const RATE_HEADERS: [HeaderName; 6] = [
+const RATE_HEADERS: [HeaderName; 12] = [
     soft_headers::WARNING,
     HeaderName::from_static("x-ratelimit-limit"),
     HeaderName::from_static("x-ratelimit-remaining"),
     HeaderName::from_static("x-ratelimit-reset"),
     HeaderName::from_static("ratelimit-policy"),
     HeaderName::from_static("ratelimit"),
+    HeaderName::from_static("x-ratelimit-limit-requests"),
+    HeaderName::from_static("x-ratelimit-remaining-requests"),
+    HeaderName::from_static("x-ratelimit-reset-requests"),
+    HeaderName::from_static("x-ratelimit-limit-tokens"),
+    HeaderName::from_static("x-ratelimit-remaining-tokens"),
+    HeaderName::from_static("x-ratelimit-reset-tokens"),
 ];
 
 static CLOCK: Clock = Clock::System;

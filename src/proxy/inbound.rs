@@ -1,17 +1,16 @@
-//! The response side: makes a server's response fit for the client, and gives units back by its status.
+//! The response side: makes a server's response fit for the client.
 
 use bytes::Bytes;
 use http::{StatusCode, Version};
 
-use super::grpc_body::GrpcBody;
 use super::rejection::Rejection;
 use super::response::ProxyResponse;
 use super::response_body::BodySource;
+use super::settlement::Pending;
 use super::upgrade::Upgrade;
-use super::{grpc, hop, http2, upgrade};
+use super::{hop, http2, upgrade};
 use crate::http1::ResponseHead;
-use crate::http1::names::{CONNECTION, GRPC_STATUS, UPGRADE};
-use crate::limiter::{LimitStatuses, Reservation};
+use crate::http1::names::{CONNECTION, UPGRADE};
 use crate::upstream::{ForwardError, ResponseBody, ServerEnd};
 
 /// Prepares a server's response for the client; `upgrade` is what was requested from the server. Rejects a switch of protocols that
@@ -43,19 +42,22 @@ pub(super) fn prepare_response(
     Ok(ProxyResponse::new(head, BodySource::Upstream(body)))
 }
 
-/// Takes the server's end of the tunnel from the response to an upgrade; any other response is unchanged. Rejects a server that has
-/// not switched protocols as requested.
+/// Takes the server's end of the tunnel from the response to an upgrade, and what the tunnel settles; any other response is
+/// unchanged. Rejects a server that has not switched protocols as requested.
 pub(super) fn accept_upgrade(
     response: &mut ProxyResponse<BodySource>,
     is_connect: bool,
-) -> Result<Option<ServerEnd>, Rejection> {
+) -> Result<Option<(ServerEnd, Option<Pending>)>, Rejection> {
     // Without a tunnel behind it, a success would make the client of a CONNECT treat the body as tunnel data.
     let is_misleading = is_connect && response.head.status.is_success();
     if response.head.status != StatusCode::SWITCHING_PROTOCOLS && !is_misleading {
         return Ok(None);
     }
     let server = match std::mem::replace(&mut response.body, BodySource::Local(Bytes::new())) {
-        BodySource::Upstream(body) if !is_misleading => body.into_tunnel(),
+        BodySource::Upstream(body) if !is_misleading => body.into_tunnel().map(|server| (server, None)),
+        BodySource::Settled(body) if !is_misleading => {
+            body.into_tunnel().map(|(server, pending)| (server, Some(pending)))
+        }
         _ => None,
     };
     let server = server.ok_or(Rejection::NotSwitched)?;
@@ -63,30 +65,4 @@ pub(super) fn accept_upgrade(
         upgrade::to_connect_response(&mut response.head);
     }
     Ok(Some(server))
-}
-
-/// Refunds the units that a request with this response does not pay, before the response is sent, so that the client's
-/// next request finds them. The status of a gRPC call may come in its trailers, so its body refunds then. Changes the
-/// statuses of the limits that have changed.
-pub(super) async fn settle(
-    reservation: Box<Reservation>,
-    response: ProxyResponse<BodySource>,
-    is_grpc: bool,
-    statuses: &mut LimitStatuses,
-) -> ProxyResponse<BodySource> {
-    let ProxyResponse { head, body, is_over_capacity, closes, tunnel } = response;
-    let grpc_status = head.fields.get(GRPC_STATUS).and_then(grpc::http_status).filter(|_| is_grpc);
-    let body = match body {
-        BodySource::Upstream(body) if is_grpc && grpc_status.is_none() && head.status == StatusCode::OK => {
-            let body = BodySource::Grpc(Box::new(GrpcBody::new(body, reservation)));
-            return ProxyResponse { head, body, is_over_capacity, closes, tunnel };
-        }
-        body => body,
-    };
-    let status = grpc_status.unwrap_or(head.status.as_u16());
-    for after in reservation.finish(status).await {
-        let earlier = statuses.iter_mut().filter(|before| before.policy == after.policy);
-        earlier.for_each(|status| *status = after);
-    }
-    ProxyResponse { head, body, is_over_capacity, closes, tunnel }
 }

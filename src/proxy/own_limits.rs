@@ -10,7 +10,7 @@ use super::snapshot::ConfigSnapshot;
 use crate::gate::RequestPlan;
 use crate::http1::names::CACHE_CONTROL;
 use crate::limit::{DenyReason, Policy};
-use crate::limiter::{LimitStatus, StatusSource};
+use crate::limiter::{LimitStatus, Limiter, StatusSource};
 
 /// The body. Times are in whole seconds, rounded up, as in the rate headers.
 #[derive(Serialize)]
@@ -28,6 +28,9 @@ struct OwnLimit<'a> {
     limit: u64,
     /// The units that remain.
     remaining: u64,
+    /// Of the other units, those that requests in flight through this process have reserved, if responses settle the cost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reserved: Option<u64>,
     /// The time until all units are available again.
     reset_after: u64,
     /// This many units …
@@ -56,8 +59,11 @@ pub(super) fn is_about_limits(snapshot: &ConfigSnapshot, plan: &RequestPlan<'_>)
 }
 
 /// The limits of a client as JSON.
-pub(super) fn reply(headers: RateHeaderSource<'_>, source: StatusSource) -> LocalReply {
-    let state = |status: &LimitStatus| limit_state(headers.limits, status);
+pub(super) fn reply(limiter: &Limiter, headers: RateHeaderSource<'_>, source: StatusSource) -> LocalReply {
+    let state = |status: &LimitStatus| OwnLimit {
+        reserved: limiter.reserved_units(&headers.limits[status.policy], status.key),
+        ..limit_state(headers.limits, status)
+    };
     let limits = headers.statuses.iter().map(state).collect();
     let source = match source {
         StatusSource::Store => "store",
@@ -85,6 +91,7 @@ fn limit_state<'a>(policies: &'a [Policy], status: &LimitStatus) -> OwnLimit<'a>
         name: &policies[status.policy].name,
         limit: decision.limit,
         remaining: decision.remaining,
+        reserved: None,
         reset_after: decision.reset_after.ceil_secs(),
         quota,
         window,

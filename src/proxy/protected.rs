@@ -26,11 +26,12 @@ pub fn protected_headers(gate: &Gate, actions: &[RouteAction]) -> HeaderScrub {
     let of_consumers = gate.consumers.iter().filter_map(|rules| rules.source.header());
     let of_limits = gate.limit_rules.iter().flat_map(|rule| {
         let parts = rule.key.parts.iter().chain(rule.tiers.as_ref().map(|tiers| &tiers.by));
-        let cost = match &rule.cost {
-            Cost::Header { name, .. } => Some(name),
-            Cost::Fixed(_) => None,
+        let (cost, reserve) = match &rule.cost {
+            Cost::Fixed(_) => (None, None),
+            Cost::Header { name, .. } => (Some(name), None),
+            Cost::Settled(cost) => (None, Some(cost.request_headers())),
         };
-        parts.filter_map(of_part).chain(cost)
+        parts.filter_map(of_part).chain(cost).chain(reserve.into_iter().flatten())
     });
     let of_routes = gate.routes.routes().iter().flat_map(|route| route.headers.iter().map(|(name, _)| name));
     let of_actions = actions.iter().flat_map(|action| {

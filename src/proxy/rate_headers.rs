@@ -1,8 +1,11 @@
-//! Rate headers: `X-RateLimit-*`, and `RateLimit` with `RateLimit-Policy`. Written here only.
+//! Rate headers: `X-RateLimit-*`, `RateLimit` with `RateLimit-Policy`, and those of `OpenAI`. Written here only.
+
+mod openai;
 
 use super::response_policy::{RateHeaders, ResponsePolicy};
 use super::snapshot::ConfigSnapshot;
 use super::soft_headers::SoftHeaders;
+use crate::gate::Gate;
 use crate::http1::names::{
     RATELIMIT, RATELIMIT_POLICY, X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING, X_RATELIMIT_RESET,
 };
@@ -15,6 +18,7 @@ use crate::time::{Clock, Micros};
 #[derive(Clone, Copy)]
 pub(super) struct RateHeaderSource<'a> {
     pub policy: &'a ResponsePolicy,
+    pub gate: &'a Gate,
     /// All policies, by [`PolicyId`](crate::limit::PolicyId).
     pub limits: &'a [Policy],
     /// The state of each limit that applies to the request.
@@ -28,7 +32,7 @@ impl<'a> RateHeaderSource<'a> {
     /// The input for a request under this configuration.
     pub fn new(snapshot: &'a ConfigSnapshot, statuses: &'a [LimitStatus], clock: &'a Clock) -> Self {
         let ConfigSnapshot { gate, response_policy: policy, .. } = snapshot;
-        Self { policy, limits: &gate.limits.policies, statuses, clock, soft: None }
+        Self { policy, gate, limits: &gate.limits.policies, statuses, clock, soft: None }
     }
 
     /// These headers with those of soft limits.
@@ -39,8 +43,8 @@ impl<'a> RateHeaderSource<'a> {
     /// Writes the rate headers. A server's own headers are kept, as a set, if their remaining count is not above ours.
     /// `retry_after` is the wait of a denial, in seconds.
     pub fn write(&self, fields: &mut Fields, retry_after: Option<u64>) {
-        let RateHeaders { x_ratelimit, draft_11 } = self.policy.rate_headers;
-        if let Some(soft) = self.soft.filter(|_| x_ratelimit || draft_11) {
+        let RateHeaders { x_ratelimit, draft_11, openai } = self.policy.rate_headers;
+        if let Some(soft) = self.soft.filter(|_| x_ratelimit || draft_11 || openai) {
             soft.add_to_response(fields);
         }
         let Some(index) = binding(self.statuses.iter().map(|status| &status.decision)) else { return };
@@ -53,6 +57,9 @@ impl<'a> RateHeaderSource<'a> {
         if draft_11 && !is_tighter_draft(fields, decision) {
             fields.set_with(RATELIMIT_POLICY, |out| write_policies(out, self.limits, self.statuses));
             fields.set_with(RATELIMIT, |out| write_limits(out, self.limits, self.statuses, retry_after));
+        }
+        if openai {
+            openai::write(fields, self.gate, self.limits, self.statuses);
         }
     }
 
@@ -113,22 +120,22 @@ fn write_item(out: &mut Vec<u8>, index: usize, name: &str, parameters: [(&[u8; 3
 mod tests {
     use super::*;
     use crate::config;
-    use crate::limit::{DenyReason, Key, PolicyId, Quota, Rate};
+    use crate::limit::{DenyReason, Key, PolicyId};
     use crate::time::Timestamp;
 
     fn written(upstream: &[(&str, &str)], policy: &ResponsePolicy, denied: Option<u64>) -> Vec<String> {
-        let rate = Rate::new(100, Micros(60_000_000)).unwrap();
-        let limits = [
-            Policy::new("per-key", Quota::token_bucket(rate, 500).unwrap()),
-            Policy::new("even", Quota::gcra(rate, 9).unwrap()),
-        ];
+        let file = "[limits.per-key]\nrate = \"100/minute\"\nburst = 500\n\
+                    [limits.even]\nalgorithm = \"gcra\"\nrate = \"100/minute\"\nburst = 9\n";
+        let loaded = config::parse_limits(file, "limits.toml").unwrap();
+        let gate = &loaded.config.snapshot.gate;
+        let limits = &gate.limits.policies;
         let status = |limit: u32, remaining, reset: u64| LimitStatus {
             policy: PolicyId(limit),
             key: Key([0; 16]),
             raised: None,
             decision: Decision {
                 allowed: denied.is_none(),
-                limit: limits[limit as usize].quota.limit(),
+                limit: limits[PolicyId(limit)].quota.limit(),
                 remaining,
                 reset_after: Micros(reset),
                 retry_after: Some(Micros::ZERO),
@@ -141,7 +148,7 @@ mod tests {
         let mut fields: Fields = upstream.iter().copied().collect();
         let clock = Clock::manual(Timestamp(1_000_000_000_001));
         let source =
-            RateHeaderSource { policy, limits: &limits, statuses: &statuses, clock: &clock, soft: None };
+            RateHeaderSource { policy, gate, limits, statuses: &statuses, clock: &clock, soft: None };
         source.write(&mut fields, denied);
         let text = |bytes| std::str::from_utf8(bytes).unwrap();
         let mut lines: Vec<String> =
@@ -162,7 +169,7 @@ mod tests {
 
     #[test]
     fn the_draft_shows_every_limit() {
-        let rate_headers = RateHeaders { x_ratelimit: false, draft_11: true };
+        let rate_headers = RateHeaders { x_ratelimit: false, draft_11: true, openai: false };
         let policy = ResponsePolicy { rate_headers, ..config::defaults::response_policy() };
         assert_eq!(
             written(&[], &policy, None),
@@ -172,10 +179,24 @@ mod tests {
             ]
         );
         assert!(written(&[], &policy, Some(3))[1].ends_with("r=412;t=3, \"even\";r=2;t=3"));
-        let none = RateHeaders { x_ratelimit: false, draft_11: false };
+        let none = RateHeaders { x_ratelimit: false, draft_11: false, openai: false };
         assert!(
             written(&[], &ResponsePolicy { rate_headers: none, ..config::defaults::response_policy() }, None)
                 .is_empty()
+        );
+    }
+
+    #[test]
+    fn headers_of_openai_show_the_limit_of_requests_that_binds() {
+        let rate_headers = RateHeaders { x_ratelimit: false, draft_11: false, openai: true };
+        let policy = ResponsePolicy { rate_headers, ..config::defaults::response_policy() };
+        assert_eq!(
+            written(&[], &policy, None),
+            [
+                "x-ratelimit-limit-requests: 10",
+                "x-ratelimit-remaining-requests: 2",
+                "x-ratelimit-reset-requests: 5s",
+            ]
         );
     }
 

@@ -14,11 +14,15 @@ use super::own_limits::is_about_limits;
 use super::rejection::Rejection;
 use super::snapshot::Proxy;
 use crate::consumers::ConsumerError;
-use crate::gate::{BodyFields, MAX_READ_BODY, NoField, RequestError, RequestPlan, RouteId};
+use crate::gate::{
+    BodyFields, MAX_READ_BODY, NoField, RequestError, RequestPlan, RequestUsage, RouteId, UsageRules,
+};
 use crate::http1::RequestHead;
+use crate::http1::names::CONTENT_LENGTH;
 use crate::limiter::Admission;
 use crate::time::Stopwatch;
 use crate::upstream::{ForwardError, ReadBody};
+use crate::usage::with_stream_usage;
 
 /// What was read of a request beside its head.
 #[derive(Debug)]
@@ -29,19 +33,25 @@ pub(super) struct ReadParts {
     unread: ConsumerError,
     /// The headers that an authorization server sets in it.
     copied: Option<CopiedHeaders>,
+    /// The length of its body, where that was changed.
+    new_length: Option<u64>,
 }
 
 impl ReadParts {
     /// Nothing was read.
-    pub const NONE: Self = Self { fields: None, unread: ConsumerError::NotFetched, copied: None };
+    pub const NONE: Self =
+        Self { fields: None, unread: ConsumerError::NotFetched, copied: None, new_length: None };
 
     /// The same with the headers that an authorization server sets.
     pub fn with_headers(self, copied: Option<CopiedHeaders>) -> Self {
         Self { copied, ..self }
     }
 
-    /// Sets the headers of an authorization server in the request.
+    /// Sets the headers of an authorization server in the request, and the length of a body that was changed.
     pub fn set_headers(&self, head: &mut RequestHead) {
+        if let Some(length) = self.new_length.filter(|_| head.fields.contains(CONTENT_LENGTH)) {
+            head.fields.set(CONTENT_LENGTH, length.to_string().as_bytes());
+        }
         if let Some(copied) = &self.copied {
             copied.apply(&mut head.fields);
         }
@@ -78,11 +88,14 @@ pub(super) fn read_missing<'f>(
             early.in_redis().await?;
             unread = proxy.snapshot.gate.fetch_consumer(client.identity(), head, &proxy.limiter).await;
         }
-        let names_fields = |route: &RouteId| !proxy.snapshot.gate.routes.get(*route).body_fields().is_empty();
-        let Some(route) = plan.matched.route.filter(names_fields) else {
+        let reads_body = |id: &RouteId| {
+            let route = proxy.snapshot.gate.routes.get(*id);
+            !route.body_fields().is_empty() || route.usage_rules().is_some()
+        };
+        let Some(route) = plan.matched.route.filter(reads_body) else {
             return Ok(ReadParts { unread, ..ReadParts::NONE });
         };
-        let mut reading = pin!(read_fields(proxy, client, (head, body), route));
+        let mut reading = pin!(read_body(proxy, client, (head, body), route));
         let read = match poll_arrived(reading.as_mut()).await {
             Poll::Ready(read) => read,
             Poll::Pending => {
@@ -92,8 +105,8 @@ pub(super) fn read_missing<'f>(
                 reading.await
             }
         };
-        let fields = Some(read.map_err(Unread::Rejected)?);
-        Ok(ReadParts { fields, unread, copied: None })
+        let (fields, new_length) = read.map_err(Unread::Rejected)?;
+        Ok(ReadParts { fields: Some(fields), unread, new_length, ..ReadParts::NONE })
     })
 }
 
@@ -167,26 +180,52 @@ pub(super) fn replan<'h>(
     proxy.snapshot.gate.plan_read(client.identity(), head, read.fields.as_ref(), read.unread)
 }
 
-/// Reads the body of a request, if it can have a field that the limits of the route name. It is forwarded unchanged.
-async fn read_fields(
+/// Reads the body of a request, if it can have a field that the limits of the route name, or if a cost is estimated by it. It is
+/// forwarded unchanged, except for a stream that is made to report its usage: then its new length is returned, too.
+async fn read_body(
     proxy: &Proxy,
     client: &ClientConnection,
     (head, body): (&RequestHead, &mut ClientBody),
-    route: RouteId,
-) -> Result<BodyFields, Rejection> {
-    let fields = proxy.snapshot.gate.routes.get(route).body_fields();
+    id: RouteId,
+) -> Result<(BodyFields, Option<u64>), Rejection> {
+    let route = proxy.snapshot.gate.routes.get(id);
+    let (fields, rules) = (route.body_fields(), route.usage_rules());
     let find = |body| BodyFields::find(fields, head, body);
-    if let Err(why) = BodyFields::check_head(fields, head) {
-        return Ok(find(Err(why)));
+    let read_for_usage = rules.filter(|_| UsageRules::can_read(head));
+    if let (Err(why), None) = (BodyFields::check_head(fields, head), read_for_usage) {
+        return Ok((find(Err(why)).with_usage(rules.map(|rules| rules.unread(head))), None));
     }
-    let Some(unread) = body.take(client, false) else { return Ok(find(Err(NoField::NoBody))) };
-    let unread = limit_body(&proxy.snapshot, route, unread);
-    let read = unread.read(MAX_READ_BODY as u64, client.buffer_budget()).await;
-    let (read, found) = match read.map_err(ForwardError::from_body_error)? {
-        ReadBody::Whole(read, bytes) => (read, find(Ok(&bytes))),
-        ReadBody::TooLong(read) => (read, find(Err(NoField::TooLong))),
-        ReadBody::NoMemory(read) => (read, find(Err(NoField::NoMemory))),
+    let Some(unread) = body.take(client, false) else {
+        return Ok((find(Err(NoField::NoBody)).with_usage(rules.map(|_| RequestUsage::default())), None));
+    };
+    let unread = limit_body(&proxy.snapshot, id, unread);
+    let (most, budget) = match read_for_usage {
+        Some(rules) => (rules.read_body, client.read_budget()),
+        None => (MAX_READ_BODY as u64, client.buffer_budget()),
+    };
+    let mut new_length = None;
+    let read = unread.read(most, budget).await.map_err(ForwardError::from_body_error)?;
+    let (read, found, usage) = match read {
+        ReadBody::Whole(mut read, bytes) => {
+            let is_short = bytes.len() <= MAX_READ_BODY;
+            let found = find(if is_short { Ok(&bytes) } else { Err(NoField::TooLong) });
+            let usage = rules.map(|rules| {
+                let mut usage = rules.read(head, &bytes);
+                if rules.adds_stream_usage(head, &usage) {
+                    new_length = read.rewrite(with_stream_usage);
+                    usage.set_stream_usage(new_length.is_some());
+                }
+                usage
+            });
+            (read, found, usage)
+        }
+        ReadBody::TooLong(read) => {
+            (read, find(Err(NoField::TooLong)), rules.map(|rules| rules.too_long(head)))
+        }
+        ReadBody::NoMemory(read) => {
+            (read, find(Err(NoField::NoMemory)), rules.map(|rules| rules.unread(head)))
+        }
     };
     *body = ClientBody::Read(Box::new(read));
-    Ok(found)
+    Ok((found.with_usage(usage), new_length))
 }

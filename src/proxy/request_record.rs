@@ -1,5 +1,6 @@
 //! What is recorded of a request for operators: its entry of the access log, and its trace.
 
+use std::cell::Cell;
 use std::task::Poll;
 
 use http::StatusCode;
@@ -9,13 +10,14 @@ use super::log_entry::{DescriptorDenial, LogEntry, PlannedRequest};
 use super::rejection::Rejection;
 use super::request_id::RequestId;
 use super::server_span;
+use super::settlement::LimitCost;
 use super::snapshot::Proxy;
 use crate::gate::{Gate, RouteMatch, Subject};
 use crate::http1::RequestHead;
 use crate::limit::PolicyId;
 use crate::limiter::{Admission, Delivery};
 use crate::telemetry::{Interface, KeyEvent, LimitNote, LogKeys, RequestTrace, TraceId, Verdict};
-use crate::upstream::{AttemptLog, PolledFrame};
+use crate::upstream::{AttemptLog, BodyError, PolledFrame};
 
 /// What is recorded of a request until its response has ended. A single pointer, since it moves with each request: none for
 /// a request that is neither logged nor traced.
@@ -144,8 +146,24 @@ impl RequestRecord {
         }
     }
 
+    /// Records what limits have charged whose cost the response decides.
+    pub fn add_costs(&mut self, costs: &[LimitCost]) {
+        let Some(entry) = self.log_entry() else { return };
+        for LimitCost { limit, reserved, charged } in costs {
+            entry.record.add_cost(limit, *reserved, *charged);
+        }
+    }
+
+    /// Records that the stream of the response was ended since its units were used up.
+    pub fn set_stopped(&mut self) {
+        if let Some(entry) = self.log_entry() {
+            entry.record.error = Some(BodyError::Stopped.word());
+        }
+    }
+
     /// Where the attempts to forward the request are recorded.
     pub fn attempts<'a>(&'a mut self, delivery: Option<&'a mut Delivery>) -> AttemptLog<'a> {
+        let delivery = delivery.map(Cell::from_mut);
         let Some(Recorders { log, trace, .. }) = self.0.as_deref_mut() else {
             return AttemptLog { delivery, ..AttemptLog::default() };
         };

@@ -10,8 +10,8 @@ use futures_util::Stream;
 use http::HeaderMap;
 use hyper::body::{Body, Frame, SizeHint};
 
-use super::grpc_body::GrpcBody;
 use super::request_record::RequestRecord;
+use super::settlement::SettledBody;
 use crate::telemetry::RequestCounts;
 use crate::time::Stopwatch;
 use crate::upstream::{BodyError, ConnectionUse, PolledFrame, ResponseBody, delegate_body};
@@ -38,8 +38,8 @@ pub(super) enum BodySource {
     Local(Bytes),
     /// From an upstream server.
     Upstream(ResponseBody),
-    /// From an upstream server, for a gRPC call whose charge depends on its trailers.
-    Grpc(Box<GrpcBody>),
+    /// From an upstream server, for a request that its response settles.
+    Settled(Box<SettledBody>),
     /// From a service of this process, with trailers that were not sent yet.
     WithTrailers(Bytes, Option<Box<HeaderMap>>),
     /// From a service of this process, which makes its frames while they are sent.
@@ -52,7 +52,7 @@ impl BodySource {
         match self {
             Self::Local(_) | Self::WithTrailers(..) | Self::Frames(_) => None,
             Self::Upstream(body) => Some(body),
-            Self::Grpc(body) => Some(body.upstream_body()),
+            Self::Settled(body) => body.upstream_body(),
         }
     }
 
@@ -66,7 +66,7 @@ impl BodySource {
         match self {
             Self::Local(bytes) => bytes.is_empty(),
             Self::Upstream(body) => body.is_end_stream(),
-            Self::Grpc(body) => body.is_end_stream(),
+            Self::Settled(body) => body.is_end_stream(),
             Self::WithTrailers(_, trailers) => trailers.is_none(),
             Self::Frames(frames) => frames.is_end(),
         }
@@ -77,7 +77,7 @@ impl BodySource {
         match self {
             Self::Local(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Self::Upstream(body) => body.size_hint(),
-            Self::Grpc(body) => body.size_hint(),
+            Self::Settled(body) => body.size_hint(),
             Self::WithTrailers(..) | Self::Frames(_) => SizeHint::default(),
         }
     }
@@ -103,7 +103,11 @@ impl ReplyBody {
     /// Continues to send the request's body while the client does not read the response. Fails if the client has aborted the
     /// request.
     pub fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<(), BodyError> {
-        if let BodySource::Upstream(body) = &mut self.source { body.poll_upload(cx) } else { Ok(()) }
+        match &mut self.source {
+            BodySource::Upstream(body) => body.poll_upload(cx),
+            BodySource::Settled(body) => body.poll_upload(cx),
+            _ => Ok(()),
+        }
     }
 
     /// Whether the minimum rate does not apply, as for event streams and gRPC calls.
@@ -129,7 +133,7 @@ impl Body for ReplyBody {
         let frame = match &mut self.source {
             BodySource::Local(bytes) if bytes.is_empty() => Poll::Ready(None),
             BodySource::Upstream(body) => Pin::new(body).poll_frame(cx),
-            BodySource::Grpc(body) => Pin::new(body).poll_frame(cx),
+            BodySource::Settled(body) => Pin::new(body).poll_frame(cx),
             BodySource::Frames(frames) => frames.poll_frame(cx).map(|frame| frame.map(Ok)),
             BodySource::WithTrailers(bytes, trailers) if bytes.is_empty() => {
                 Poll::Ready(trailers.take().map(|trailers| Ok(Frame::trailers(*trailers))))
@@ -146,7 +150,17 @@ impl Body for ReplyBody {
 
 impl Drop for ReplyBody {
     fn drop(&mut self) {
-        let is_local = matches!(self.source, BodySource::Local(_));
+        let is_local = match &mut self.source {
+            BodySource::Local(_) => true,
+            BodySource::Settled(body) => {
+                self.record.add_costs(&body.finish());
+                if body.is_stopped() {
+                    self.record.set_stopped();
+                }
+                false
+            }
+            _ => false,
+        };
         let RequestTiming { stopwatch, counts } = &self.timing;
         counts.record_duration(stopwatch.elapsed(), self.record.sampled_trace_id());
         self.record.finish(is_local || self.is_end_stream());

@@ -29,6 +29,8 @@ pub struct RateHeaders {
     pub x_ratelimit: bool,
     /// `RateLimit-Policy` and `RateLimit` of every limit (draft-ietf-httpapi-ratelimit-headers-11).
     pub draft_11: bool,
+    /// `x-ratelimit-limit-requests` and the others of `OpenAI`, for limits of requests and of tokens.
+    pub openai: bool,
 }
 
 impl ResponsePolicy {

@@ -85,7 +85,8 @@ pub fn limit_headers(
     let denial = binding(denials.iter().copied()).map(|index| denials[index]);
     let wait = denial.and_then(|decision| decision.retry_after).map(|wait| policy.wait(wait));
     let retry_after = wait.map(|wait| policy.retry_after(wait));
-    RateHeaderSource { policy, limits, statuses, clock, soft }.write(&mut fields, retry_after);
+    let gate = &proxy.snapshot.gate;
+    RateHeaderSource { policy, gate, limits, statuses, clock, soft }.write(&mut fields, retry_after);
     if let Some(seconds) = retry_after {
         fields.set_with(RETRY_AFTER, |out| push_decimal(out, seconds));
     }

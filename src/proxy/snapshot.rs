@@ -15,6 +15,7 @@ use super::cors::CorsRules;
 use super::forward_auth::ForwardAuth;
 use super::response_policy::ResponsePolicy;
 use super::route_action::RouteAction;
+use super::settlement::SettleWarnings;
 use crate::acme::HttpChallenges;
 use crate::gate::{Gate, RouteId};
 use crate::id_vec::IdVec;
@@ -96,6 +97,8 @@ pub struct Proxy {
     pub(super) has_decisions: bool,
     /// Of rejected authorization requests, and of authorization servers that fail.
     pub(super) warnings: RefCell<LogThrottle>,
+    /// Of responses whose cost is unknown.
+    pub(super) settle_warnings: Rc<SettleWarnings>,
 }
 
 impl Proxy {
@@ -135,6 +138,7 @@ impl Proxy {
             authorizations: AuthorizationCache::default(),
             has_decisions,
             warnings: RefCell::default(),
+            settle_warnings: Rc::default(),
         }
     }
 

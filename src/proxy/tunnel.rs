@@ -17,6 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional_with_sizes};
 use tokio::time::Instant;
 
 use super::request_record::RequestRecord;
+use super::settlement::Pending;
 use crate::socket::LazyTimer;
 use crate::time::monotonic;
 use crate::upstream::ServerEnd;
@@ -39,6 +40,10 @@ struct TunnelRecord {
     request: RequestRecord,
     /// Bytes that have been read from the server.
     bytes: Cell<u64>,
+    /// Bytes that have been read from the client.
+    from_client: Cell<u64>,
+    /// The limits that the tunnel settles.
+    pending: Option<Box<Pending>>,
 }
 
 /// An end of a tunnel; counts the bytes that are read from it, and records the time of the last read.
@@ -51,12 +56,14 @@ struct CountedStream<'n, S> {
 /// Starts the tunnel of an accepted upgrade: over HTTP/2 in a task, on the stream of its CONNECT request; otherwise it is
 /// returned, for the whole connection.
 pub(super) fn start(
-    server: ServerEnd,
+    (server, pending): (ServerEnd, Option<Pending>),
     timeout: Duration,
     request: RequestRecord,
     connect_stream: Option<OnUpgrade>,
 ) -> Option<Box<Tunnel>> {
-    let tunnel = Tunnel { server, timeout, record: TunnelRecord { request, bytes: Cell::new(0) } };
+    let (bytes, from_client) = (Cell::new(0), Cell::new(0));
+    let record = TunnelRecord { request, bytes, from_client, pending: pending.map(Box::new) };
+    let tunnel = Tunnel { server, timeout, record };
     let Some(stream) = connect_stream else { return Some(Box::new(tunnel)) };
     tokio::task::spawn_local(async move {
         if let Ok(client) = stream.await {
@@ -70,8 +77,9 @@ impl Tunnel {
     /// Forwards bytes until both sides have ended, one of them fails, or both are idle for too long. The end of one side
     /// is forwarded; the other may still send.
     pub async fn run(mut self, client: impl AsyncRead + AsyncWrite + Unpin) {
-        let (last_read, from_client) = (Cell::new(monotonic()), Cell::new(0));
-        let mut client = CountedStream { stream: client, read: &from_client, last_read: &last_read };
+        let last_read = Cell::new(monotonic());
+        let mut client =
+            CountedStream { stream: client, read: &self.record.from_client, last_read: &last_read };
         let mut server =
             CountedStream { stream: &mut self.server, read: &self.record.bytes, last_read: &last_read };
         let mut timer = LazyTimer::default();
@@ -86,6 +94,10 @@ impl Tunnel {
 
 impl Drop for TunnelRecord {
     fn drop(&mut self) {
+        if let Some(pending) = &mut self.pending {
+            pending.settle_tunnel(self.from_client.get(), self.bytes.get());
+            self.request.add_costs(&pending.charged());
+        }
         self.request.finish_tunnel(self.bytes.get());
     }
 }

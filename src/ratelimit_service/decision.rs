@@ -1,8 +1,8 @@
 //! Decides rate-limit requests: makes charges of descriptors, which the limiter decides like those of other requests.
 //!
 //! All descriptors are one decision: their hits are charged together or not at all. First those without hits are checked; then
-//! the others are charged, unless a descriptor is over its limit already; last come hits that are charged late, as far as the
-//! limits allow.
+//! the others are charged, unless a descriptor is over its limit already; last come hits that are charged late, whatever
+//! the limits allow.
 
 use std::rc::Rc;
 
@@ -18,8 +18,6 @@ use crate::time::{Micros, Stopwatch};
 
 /// The most charges of a request, as of a route.
 const MAX_CHARGES: usize = 1_000;
-/// How often a late charge is tried with what the limit has left, which others may take meanwhile.
-const LATE_ATTEMPTS: usize = 4;
 
 /// Why there is no decision.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -187,9 +185,14 @@ async fn decide_charges(
     if passes && !takes.is_empty() {
         decisions.add(limiter.decide(limits, &takes).await)?;
     }
-    // These hits have been spent already, so they are charged even if another descriptor is over its limit.
-    for charge in charges(descriptors, Kind::Late) {
-        decisions.add(charge_late(limiter, limits, charge).await)?;
+    // These hits have been spent already, so they are charged whatever the limits allow.
+    let late = charges(descriptors, Kind::Late);
+    if !late.is_empty() {
+        let mut statuses = limiter.charge_spent(limits, &late).await;
+        for status in &mut statuses {
+            status.decision.allowed &= status.decision.remaining > 0;
+        }
+        decisions.statuses.extend(statuses);
     }
     Ok(decisions)
 }
@@ -230,26 +233,6 @@ async fn check(limiter: &Limiter, limits: &Limits, charges: &[Charge]) -> Admiss
         };
         let cost = charges.iter().find(own).map_or(1, |charge| charge.cost);
         status.decision.allowed &= status.decision.remaining >= cost;
-    }
-    admission
-}
-
-/// Charges hits as far as the limit allows; they are over the limit if they do not all fit.
-async fn charge_late(limiter: &Limiter, limits: &Limits, charge: Charge) -> Admission {
-    let mut fitting =
-        Charge { cost: charge.cost.min(limits.policies[charge.policy].quota.limit()), ..charge };
-    let mut admission = limiter.decide(limits, &[fitting]).await;
-    for _ in 1..LATE_ATTEMPTS {
-        let Some(status) = admission.statuses.iter().chain(&admission.shadow).next() else { break };
-        let remaining = status.decision.remaining;
-        if status.decision.allowed || remaining == 0 {
-            break;
-        }
-        fitting.cost = fitting.cost.min(remaining);
-        admission = limiter.decide(limits, &[fitting]).await;
-    }
-    for status in admission.statuses.iter_mut().chain(&mut admission.shadow) {
-        status.decision.allowed &= fitting.cost == charge.cost;
     }
     admission
 }

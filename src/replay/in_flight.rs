@@ -1,11 +1,12 @@
 //! Requests in flight on a clock that is set: the slots that they hold, the renewal of their leases, and what happens at
 //! their ends.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use smallvec::SmallVec;
 
-use crate::limit::{Charge, ChargeKind, Policy, Quota};
+use crate::limit::{Charge, ChargeKind, DecidedCharge, Policy, Quota};
 use crate::time::{Micros, Timestamp};
 
 /// A lease is renewed after this fraction of it, as in the proxy.
@@ -28,14 +29,14 @@ pub struct RequestsInFlight {
 pub struct Flight {
     /// The charges that hold slots.
     pub slots: FlightCharges,
-    /// The charges that refund units at its end.
-    pub refunds: FlightCharges,
+    /// What is refunded or charged at its end.
+    pub settlement: FlightCharges,
 }
 
 impl RequestsInFlight {
     /// Starts a request that ends at `end`. One that holds nothing is ignored.
     pub fn start(&mut self, now: Timestamp, end: Timestamp, flight: Flight, policies: &[Policy]) {
-        if flight.slots.is_empty() && flight.refunds.is_empty() {
+        if flight.slots.is_empty() && flight.settlement.is_empty() {
             return;
         }
         self.started += 1;
@@ -51,7 +52,7 @@ impl RequestsInFlight {
         let entry = self.requests.first_entry().filter(|entry| entry.key().0 <= now)?;
         let ((end, _), flight) = entry.remove_entry();
         let mut charges = flight.slots_with(ChargeKind::Release);
-        charges.extend(flight.refunds);
+        charges.extend(flight.settlement);
         Some((end, charges))
     }
 
@@ -86,6 +87,18 @@ impl Flight {
 
     fn slots_with(&self, kind: ChargeKind) -> FlightCharges {
         self.slots.iter().map(|charge| charge.with_kind(kind)).collect()
+    }
+}
+
+/// What is refunded or charged when a response has cost `units`, of a request for which a limit has taken other units; none if
+/// they are the same.
+#[must_use]
+pub fn settlement(policy: &Policy, taken: &DecidedCharge, units: u64) -> Option<Charge> {
+    let (reserved, units) = (taken.charge.cost, units.min(policy.settled_max().unwrap_or(u64::MAX)));
+    match units.cmp(&reserved) {
+        Ordering::Less => Some(Charge { cost: reserved - units, ..taken.refund() }),
+        Ordering::Equal => None,
+        Ordering::Greater => Some(taken.charge.extra(units - reserved)),
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::entry::LoggedRequest;
 use super::format::{Format, address, address_with_port};
+use super::response_cost;
 use crate::consumers::Consumer;
 use crate::gate::{Cost, Gate, KeyPart, LimitRule, RecordedParts};
 use crate::limit::PolicyId;
@@ -18,6 +19,8 @@ pub struct PartSources {
     client: Option<LogField>,
     host: Option<Box<str>>,
     parts: Vec<(KeyPart, LogField)>,
+    /// The fields with the costs of limits that settle.
+    costs: Vec<String>,
 }
 
 /// A field of a log.
@@ -49,7 +52,8 @@ impl PartSources {
     /// The sources that options name: `client` a field, and each of `parts` a field for all parts that logs can lack, or
     /// `PART=FIELD` for one. Rejects an option that is malformed, or a part that logs always have.
     pub fn parse(gate: &Gate, client: Option<&str>, parts: &[String]) -> Result<Self, PartSourceError> {
-        let mut sources = Self { client: client.map(LogField::new), host: None, parts: Vec::new() };
+        let (client, costs) = (client.map(LogField::new), response_cost::fields(gate));
+        let mut sources = Self { client, host: None, parts: Vec::new(), costs };
         for text in parts {
             let Some((part, field)) = text.rsplit_once('=') else {
                 let absent = absent_parts(gate);
@@ -74,7 +78,7 @@ impl PartSources {
     /// The fields that readers must keep.
     #[must_use]
     pub fn fields(&self) -> Vec<String> {
-        self.all_fields().map(|field| field.name.clone()).collect()
+        self.all_fields().map(|field| &field.name).chain(&self.costs).cloned().collect()
     }
 
     /// The fields that no line had so far.
@@ -221,7 +225,7 @@ fn parts_of(rule: &LimitRule) -> impl Iterator<Item = KeyPart> {
     let tiers = rule.tiers.iter().map(|tiers| tiers.by.clone()).filter(|by| !rule.key.parts.contains(by));
     let cost = match &rule.cost {
         Cost::Header { name, .. } => Some(KeyPart::Header(name.clone())),
-        Cost::Fixed(_) => None,
+        Cost::Fixed(_) | Cost::Settled(_) => None,
     };
     rule.key.parts.iter().cloned().chain(tiers).chain(cost).filter(can_be_absent)
 }

@@ -4,12 +4,15 @@
 //! of concurrency limits from its arrival until the end that the log has, and limits with `charge_on` refund its units then,
 //! by the status in the log.
 
+use std::collections::BTreeMap;
+
 use smallvec::SmallVec;
 
 use super::entry::LoggedRequest;
-use super::in_flight::{Flight, RequestsInFlight, lease};
+use super::in_flight::{Flight, RequestsInFlight, lease, settlement};
 use super::part_sources::PartSources;
 use super::planned::{HeadError, PlannedEntry, request_head};
+use super::response_cost::ResponseCost;
 use crate::consumers::ConsumerError;
 use crate::gate::{BodyFields, ClientIdentity, Gate, MissingPart, RecordedParts, RequestError, RouteId};
 use crate::http1::RequestHead;
@@ -37,13 +40,15 @@ pub struct PlayedRequest<'r> {
 
 /// When a request arrives and ends, and how.
 #[derive(Clone, Copy, Debug)]
-pub struct RequestCourse {
+pub struct RequestCourse<'c> {
     /// When it arrives.
     pub arrival: Timestamp,
     /// When its response has ended, if no limit delays it.
     pub end: Timestamp,
     /// Its final status, if that is known.
     pub status: Option<u16>,
+    /// What its response costs limits that settle.
+    pub cost: ResponseCost<'c>,
 }
 
 /// Plays requests, which must come in the order of their arrival.
@@ -58,6 +63,8 @@ pub struct Player<'g> {
     in_flight: RequestsInFlight,
     /// The number of requests so far, which numbers them.
     requests: u64,
+    /// How many requests each limit that settles has charged with their estimates, since the cost of their responses is unknown.
+    unknown_costs: BTreeMap<PolicyId, u64>,
 }
 
 /// The result of playing a request.
@@ -107,6 +114,7 @@ impl<'g> Player<'g> {
             memory,
             in_flight: RequestsInFlight::default(),
             requests: 0,
+            unknown_costs: BTreeMap::new(),
         }
     }
 
@@ -116,7 +124,8 @@ impl<'g> Player<'g> {
         entry: &LoggedRequest<'_>,
         observe: impl FnOnce(&PlayedEntry, Option<&PlannedEntry<'_>>) -> T,
     ) -> T {
-        let course = RequestCourse { arrival: entry.arrival, end: entry.end(), status: entry.status };
+        let cost = ResponseCost::Logged(entry);
+        let course = RequestCourse { arrival: entry.arrival, end: entry.end(), status: entry.status, cost };
         let Some(client) = self.sources.client(self.gate, entry) else {
             self.advance(entry.arrival);
             return observe(&PlayedEntry::without_plan(ReplayVerdict::Incomplete(HeadError::NoClient)), None);
@@ -137,7 +146,7 @@ impl<'g> Player<'g> {
     pub fn play_request<T>(
         &mut self,
         request: PlayedRequest<'_>,
-        course: RequestCourse,
+        course: RequestCourse<'_>,
         observe: impl FnOnce(&PlayedEntry, Option<&PlannedEntry<'_>>) -> T,
     ) -> T {
         self.advance(course.arrival);
@@ -157,11 +166,20 @@ impl<'g> Player<'g> {
         self.memory.evictions()
     }
 
-    fn decide(&mut self, planned: &PlannedEntry<'_>, course: RequestCourse) -> PlayedEntry {
+    /// How many requests each limit that settles has charged with their estimates, since the cost of their responses is unknown.
+    #[must_use]
+    pub fn unknown_costs(&self) -> &BTreeMap<PolicyId, u64> {
+        &self.unknown_costs
+    }
+
+    fn decide(&mut self, planned: &PlannedEntry<'_>, course: RequestCourse<'_>) -> PlayedEntry {
         let plan = planned.plan;
         self.requests += 1;
-        let charges: Charges =
-            plan.charges.iter().map(|charge| Charge { holder: Holder(self.requests), ..*charge }).collect();
+        let charge = |charge: &Charge| {
+            let known = course.cost.of(self.gate, self.gate.limit_of(charge.policy));
+            Charge { holder: Holder(self.requests), cost: known.reserved.unwrap_or(charge.cost), ..*charge }
+        };
+        let charges: Charges = plan.charges.iter().map(charge).collect();
         let decided = self.memory.decide(&self.policies, &charges);
         let policies = &self.gate.limits.policies;
         let enforced = || decided.iter().filter(|one| !policies[one.charge.policy].shadow);
@@ -192,15 +210,20 @@ impl<'g> Player<'g> {
     }
 
     /// Starts a request that holds slots, or units until its status is known.
-    fn start(&mut self, decided: &[DecidedCharge], course: RequestCourse, delay: Micros) {
+    fn start(&mut self, decided: &[DecidedCharge], course: RequestCourse<'_>, delay: Micros) {
         let policies = &*self.policies;
         let mut flight = Flight::default();
         for one in decided.iter().filter(|one| one.decision.allowed) {
             let (charge, policy) = (&one.charge, &policies[one.charge.policy]);
             if lease(policy).is_some() && charge.cost > 0 {
                 flight.slots.push(*charge);
-            } else if charge.takes_units() && !is_charged(policy, course.status) {
-                flight.refunds.push(one.refund());
+            } else if charge.takes_units() {
+                let limit = self.gate.limit_of(charge.policy);
+                let units = course.cost.of(self.gate, limit).charged;
+                if policy.settles() && units.is_none() && is_charged(policy, course.status) {
+                    *self.unknown_costs.entry(limit).or_default() += 1;
+                }
+                flight.settlement.extend(at_end(policy, one, units, course.status));
             }
         }
         self.in_flight.start(course.arrival, course.end.after(delay), flight, policies);
@@ -220,6 +243,14 @@ impl<'g> Player<'g> {
         while let Some(charges) = self.in_flight.next_renewal(to, policies) {
             let _ = self.memory.apply(policies, &charges);
         }
+    }
+}
+
+/// What is refunded or charged at the end of a request, for the units that a limit has taken.
+fn at_end(policy: &Policy, taken: &DecidedCharge, units: Option<u64>, status: Option<u16>) -> Option<Charge> {
+    match units.filter(|_| policy.settles()) {
+        Some(units) => settlement(policy, taken, units),
+        None => (!is_charged(policy, status)).then(|| taken.refund()),
     }
 }
 

@@ -9,6 +9,7 @@ use super::entry::LoggedRequest;
 use super::part_sources::PartSources;
 use super::planned::PlannedEntry;
 use super::player::{PlayedEntry, Player, is_charged};
+use super::response_cost::ResponseCost;
 use super::results::Results;
 use super::suggest::{
     Arrival, Histories, InFlightPeaks, SlotsSuggestion, SuggestSettings, Suggestion, SuggestionSubject,
@@ -43,6 +44,8 @@ pub struct Findings {
     pub results: Results,
     /// How many keys were evicted before they had expired.
     pub evictions: u64,
+    /// How many requests each limit that settles has charged with their estimates, since the log does not tell their cost.
+    pub unknown_costs: BTreeMap<PolicyId, u64>,
     /// The recorded arrivals, if limits are to be suggested.
     pub(super) recorder: Option<HistoryRecorder>,
 }
@@ -72,7 +75,9 @@ impl<'g> Replayer<'g> {
     /// Ends the replay, and returns its findings.
     #[must_use]
     pub fn finish(self) -> Findings {
-        Findings { results: self.results, evictions: self.player.evictions(), recorder: self.recorder }
+        let Self { player, results, recorder } = self;
+        let (evictions, unknown_costs) = (player.evictions(), player.unknown_costs().clone());
+        Findings { results, evictions, unknown_costs, recorder }
     }
 }
 
@@ -162,7 +167,8 @@ impl HistoryRecorder {
                 subject.uncharged += 1;
                 continue;
             }
-            let arrival = Arrival { at, cost: charge.cost };
+            let cost = ResponseCost::Logged(entry).of(planned.gate, *limit).charged;
+            let arrival = Arrival { at, cost: cost.unwrap_or(charge.cost) };
             let name = || planned.key_name(charge).map(Into::into);
             self.histories.record(number, charge.key, arrival, name);
             self.histories.describe(number, charge.key, entry.user_agent.as_deref(), planned.consumer(entry));

@@ -150,11 +150,11 @@ pub(super) async fn serve(
                 );
             }
             Start::Http1 => {
-                let client = client_connection(address, spec, waiting.stream.get_ref());
+                let client = client_connection(address, spec, waiting.stream.get_ref(), tracker);
                 Box::pin(http1::serve(waiting.stream, client, spec, proxy, tracker)).await
             }
             Start::Http2 => {
-                let client = client_connection(address, spec, waiting.stream.get_ref());
+                let client = client_connection(address, spec, waiting.stream.get_ref(), tracker);
                 Box::pin(http2::serve(waiting.stream, client, spec, proxy, tracker)).await.map(|()| None)
             }
         };
@@ -169,9 +169,14 @@ pub(super) async fn serve(
     }
 }
 
-fn client_connection(address: SocketAddr, spec: &ListenerSpec, transport: &Transport) -> ClientConnection {
+fn client_connection(
+    address: SocketAddr,
+    spec: &ListenerSpec,
+    transport: &Transport,
+    tracker: &ConnectionTracker,
+) -> ClientConnection {
     let client = ClientConnection::new(address, spec.client_timeouts()).asking(spec.forward_auth);
-    let client = client.at(spec.name.clone(), spec.redirect.clone());
+    let client = client.at(spec.name.clone(), spec.redirect.clone()).of_client(tracker.client_bodies());
     match transport {
         Transport::Plain(_) => client,
         Transport::Tls(_) => client.over_tls(transport.peer_names()),

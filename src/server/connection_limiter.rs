@@ -12,6 +12,7 @@ use std::task::Waker;
 use parking_lot::Mutex;
 
 use super::head_budget::ClientHeads;
+use crate::body::ClientBodies;
 use crate::sharded::Sharded;
 use crate::telemetry::ListenerCounts;
 
@@ -37,7 +38,14 @@ type ClientTable = HashMap<IpAddr, ClientEntry>;
 #[derive(Debug, Default)]
 struct ClientEntry {
     connections: Vec<Arc<ConnectionStatus>>,
-    heads: Arc<ClientHeads>,
+    memory: ClientMemory,
+}
+
+/// What bounds the memory that the requests of a client take, over its connections.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ClientMemory {
+    pub heads: Arc<ClientHeads>,
+    pub bodies: Arc<ClientBodies>,
 }
 
 /// Counts the connections to one listener.
@@ -138,13 +146,13 @@ impl ClientConnectionPermit {
     /// many already.
     pub fn assign_to(&mut self, client: IpAddr, max: Option<NonZeroUsize>) -> Result<(), TooManyConnections> {
         let mut shard = self.limiter.clients.lock(&client);
-        let ClientEntry { connections, heads } = shard.entry(client).or_default();
+        let ClientEntry { connections, memory } = shard.entry(client).or_default();
         if let Some(max) = max.filter(|max| connections.len() >= max.get()) {
             self.limiter.refused[1].fetch_add(1, Ordering::Relaxed);
             return Err(TooManyConnections::Client(max));
         }
         connections.push(Arc::clone(&self.status));
-        self.status.set_client_heads(heads);
+        self.status.set_client_memory(memory);
         self.client = Some(client);
         Ok(())
     }
@@ -191,20 +199,20 @@ pub(super) struct ConnectionStatus {
     is_evicted: AtomicBool,
     /// Wakes the connection's task.
     waker: Mutex<Option<Waker>>,
-    /// The heads of its client, once that is known and unless it is a trusted proxy.
-    client_heads: OnceLock<Arc<ClientHeads>>,
+    /// The memory of its client, once that is known and unless it is a trusted proxy.
+    client_memory: OnceLock<ClientMemory>,
 }
 
 impl ConnectionStatus {
-    /// Records the heads of its client.
-    pub fn set_client_heads(&self, heads: &Arc<ClientHeads>) {
+    /// Records the memory of its client.
+    pub fn set_client_memory(&self, memory: &ClientMemory) {
         // A connection has one client.
-        let _ = self.client_heads.set(Arc::clone(heads));
+        let _ = self.client_memory.set(memory.clone());
     }
 
-    /// The heads of its client, unless it is a trusted proxy.
-    pub fn client_heads(&self) -> Option<Arc<ClientHeads>> {
-        self.client_heads.get().cloned()
+    /// The memory of its client, unless it is a trusted proxy.
+    pub fn client_memory(&self) -> Option<&ClientMemory> {
+        self.client_memory.get()
     }
 
     /// Whether no request is in progress.

@@ -13,6 +13,7 @@ use super::connection_limiter::ConnectionStatus;
 use super::head_budget::HeadBudget;
 use super::refusal_pacer::RefusalPacer;
 use super::start_queue::{StartQueue, Starter};
+use crate::body::ClientBodies;
 use crate::proxy::Proxy;
 
 /// How long an idle connection stays open when the server starts to drain, so that a request that is already in transit
@@ -138,7 +139,12 @@ impl ConnectionTracker {
 
     /// The budget for the heads of its requests.
     pub fn head_budget(&self) -> HeadBudget {
-        HeadBudget::new(self.status.client_heads())
+        HeadBudget::new(self.status.client_memory().map(|memory| Arc::clone(&memory.heads)))
+    }
+
+    /// The bodies of its client that are read for estimates, unless it is a trusted proxy.
+    pub fn client_bodies(&self) -> Option<Arc<ClientBodies>> {
+        self.status.client_memory().map(|memory| Arc::clone(&memory.bodies))
     }
 
     /// Ready when the connections start to drain.

@@ -9,7 +9,9 @@ use serde::Serialize;
 pub use sums::CounterSums;
 
 use self::routes::{Responses, RouteActivity, UpstreamActivity, requested, upstreams};
-use self::sums::{Cursor, DecisionSums, Latency, OutcomeSums, SharedName, SortedByName, largest, rounded};
+use self::sums::{
+    Cursor, DecisionSums, Latency, LimitTotals, SettledUnitSums, SharedName, SortedByName, largest, rounded,
+};
 use super::counts::{WorkerSums, counted_since};
 use super::metrics::{GaugeValues, StoreValues};
 use super::outcome::{ChargeBack, LimitOutcome, StoreRequest};
@@ -75,6 +77,8 @@ impl Frame {
 struct LimitActivity {
     name: SharedName,
     decisions: DecisionSums,
+    #[serde(skip_serializing_if = "SettledUnitSums::is_empty")]
+    settled: SettledUnitSums,
 }
 
 /// The limits that decided, and the decisions of all limits.
@@ -89,18 +93,21 @@ const DENIALS: [LimitOutcome; 4] =
 
 /// What limits decided between two readings of their counters.
 fn decided(
-    earlier: &SortedByName<Arc<str>, OutcomeSums>,
-    later: &SortedByName<Arc<str>, OutcomeSums>,
+    earlier: &SortedByName<Arc<str>, LimitTotals>,
+    later: &SortedByName<Arc<str>, LimitTotals>,
 ) -> LimitDecisions {
     let mut known = Cursor::of(earlier);
     let mut all = DecisionSums::default();
     let mut active = Vec::new();
     for (name, later) in later {
-        let counted = known.seek(name).map_or(*later, |earlier| counted_since(earlier, later));
-        all.0.iter_mut().zip(counted).for_each(|(sum, count)| *sum += count);
-        if counted.iter().any(|count| *count > 0) {
-            active
-                .push(LimitActivity { name: SharedName(Arc::clone(name)), decisions: DecisionSums(counted) });
+        let counted = known.seek(name).map_or(*later, |earlier| later.since(earlier));
+        all.0.iter_mut().zip(counted.decisions).for_each(|(sum, count)| *sum += count);
+        if counted != LimitTotals::default() {
+            active.push(LimitActivity {
+                name: SharedName(Arc::clone(name)),
+                decisions: DecisionSums(counted.decisions),
+                settled: SettledUnitSums(counted.settled),
+            });
         }
     }
     let rank = |LimitActivity { decisions, .. }: &LimitActivity| {

@@ -15,12 +15,14 @@ use http::StatusCode;
 
 use super::histogram::{BucketExemplars, DurationSums, Durations, Exemplar, Exemplars, SizeSums, Sizes};
 use super::outcome::{
-    DECISION_CELLS, DecisionSource, INTERFACE_CELLS, Interface, LimitOutcome, StoreRequest, Verdict,
+    DECISION_CELLS, DecisionSource, INTERFACE_CELLS, Interface, LimitOutcome, SettledOutcome, StoreRequest,
+    Verdict,
 };
 use super::trace::TraceId;
 use crate::id_vec::IdVec;
 use crate::limit::{DecidedCharge, Policy, PolicyId};
 use crate::time::{Clock, Nanos};
+use crate::usage::Unknown;
 
 /// Classes of responses: the first digit of the status code, 429 apart, or none if the client disconnected first.
 pub(super) const CLASSES: [&str; 7] = ["1xx", "2xx", "3xx", "4xx", "5xx", "429", "none"];
@@ -53,7 +55,18 @@ pub struct StoreCounts(Arc<WorkerCounters>);
 /// One worker's counters of a limit.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(super) struct LimitCounters(Counters<DECISION_CELLS>);
+pub(super) struct LimitCounters {
+    decisions: Counters<DECISION_CELLS>,
+    settlement: OnDemand<SettlementCounters>,
+}
+
+/// One worker's counters of a limit that settles costs by responses.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct SettlementCounters {
+    units: Counters<{ SettledOutcome::COUNT }>,
+    unknown: Counters<{ Unknown::ALL.len() }>,
+}
 
 /// One worker's counters of a route.
 #[derive(Debug, Default)]
@@ -81,6 +94,15 @@ pub(super) struct WorkerCounters {
 /// The sums of a limit's counters.
 pub(super) type LimitSums = [u64; DECISION_CELLS];
 
+/// The sums of the counters of a limit that settles costs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SettlementSums {
+    /// Units, in the order of [`SettledOutcome`].
+    pub units: [u64; SettledOutcome::COUNT],
+    /// Responses of unknown cost, in the order of [`Unknown`].
+    pub unknown: [u64; Unknown::ALL.len()],
+}
+
 /// The sums of a route's counters.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RouteSums {
@@ -107,7 +129,7 @@ impl Counts {
     /// Counts a decision of a limit.
     pub fn record_decision(&self, policy: PolicyId, outcome: LimitOutcome, source: DecisionSource) {
         if let Some(limit) = self.limits.get(policy) {
-            limit.0.add(outcome.cell(source), 1);
+            limit.decisions.add(outcome.cell(source), 1);
         }
     }
 
@@ -117,6 +139,22 @@ impl Counts {
             let policy = &policies[charge.policy];
             let id = policy.configured(charge.policy);
             self.record_decision(id, LimitOutcome::of(policy, decision), source);
+        }
+    }
+
+    /// Counts units that a request has reserved, or that were settled by its response.
+    pub fn record_settled(&self, limit: PolicyId, outcome: SettledOutcome, units: u64) {
+        if units > 0
+            && let Some(limit) = self.limits.get(limit)
+        {
+            limit.settlement.get().units.add(outcome as usize, units);
+        }
+    }
+
+    /// Counts a response whose cost is unknown, so that what was reserved for it stays charged.
+    pub fn record_settle_unknown(&self, limit: PolicyId, reason: Unknown) {
+        if let Some(limit) = self.limits.get(limit) {
+            limit.settlement.get().unknown.add(reason as usize, 1);
         }
     }
 
@@ -205,7 +243,15 @@ impl StoreCounts {
 
 impl LimitCounters {
     pub fn sum_into(&self, sums: &mut LimitSums) {
-        self.0.sum_into(sums);
+        self.decisions.sum_into(sums);
+    }
+
+    /// Adds what was settled.
+    pub fn settlement_into(&self, sums: &mut SettlementSums) {
+        if let Some(settlement) = self.settlement.used() {
+            settlement.units.sum_into(&mut sums.units);
+            settlement.unknown.sum_into(&mut sums.unknown);
+        }
     }
 }
 

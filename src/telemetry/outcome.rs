@@ -159,6 +159,35 @@ impl ChargeBack {
         [(Self::Owed, "owed"), (Self::Paid, "paid"), (Self::Lost, "lost"), (Self::Dropped, "dropped")];
 }
 
+/// What has become of units that requests have reserved, and whose responses have told their cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SettledOutcome {
+    /// They were taken on arrival, or while the response was sent.
+    Reserved,
+    /// They were charged in the end.
+    Settled,
+    /// They were refunded, since the request has cost less than was reserved.
+    Refunded,
+    /// They were charged in addition, since the request has cost more than was reserved.
+    Extra,
+    /// They were not charged, since a request can't cost more than `cost_max`.
+    Cut,
+}
+
+impl SettledOutcome {
+    /// The number of variants.
+    pub(super) const COUNT: usize = Self::ALL.len();
+
+    /// Every variant with its label, in the order of the type.
+    pub(super) const ALL: [(Self, &'static str); 5] = [
+        (Self::Reserved, "reserved"),
+        (Self::Settled, "settled"),
+        (Self::Refunded, "refunded"),
+        (Self::Extra, "extra"),
+        (Self::Cut, "cut"),
+    ];
+}
+
 /// An event in the life of granted units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GrantEvent {

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::counts::{
     Counts, LimitCounters, LimitSums, OnDemand, PerWorker, RequestCounts, RouteCounters, RouteSums,
-    WorkerCounters, WorkerSums,
+    SettlementSums, WorkerCounters, WorkerSums,
 };
 use super::upstreams::{NamedUpstream, UpstreamCounts, UpstreamSums};
 use crate::limit::Policy;
@@ -98,6 +98,19 @@ impl Registry {
         let sums = |limit: &PerWorker<LimitCounters>| {
             let mut sums = [0; _];
             limit.all().for_each(|counters| counters.sum_into(&mut sums));
+            Some(sums)
+        };
+        self.each(|named| &named.limits, sums, write)
+    }
+
+    /// Passes each limit with the sums of what it has settled to `write`, in the order of their names.
+    pub fn each_settlement<E>(
+        &self,
+        write: impl FnMut(&str, SettlementSums) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let sums = |limit: &PerWorker<LimitCounters>| {
+            let mut sums = SettlementSums::default();
+            limit.all().for_each(|counters| counters.settlement_into(&mut sums));
             Some(sums)
         };
         self.each(|named| &named.limits, sums, write)

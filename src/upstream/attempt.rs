@@ -1,5 +1,6 @@
 //! One attempt to send a request to an endpoint, and what is recorded of it: for the access log, and as a span of its trace.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use http::{StatusCode, Uri};
@@ -36,6 +37,8 @@ pub(super) struct AttemptOptions<'a> {
     pub if_unsent: Retry,
     /// By when the exchange must be complete, including the response's body.
     pub deadline: Option<Instant>,
+    /// Whether a server has the request, if its limits depend on that.
+    pub delivery: Option<&'a Cell<Delivery>>,
 }
 
 /// An attempt without a response.
@@ -72,6 +75,8 @@ pub(super) async fn attempt(
         let is_reused = connection.is_reused();
         // Decided before the request is sent, because its body must be recorded while it is sent.
         let unprocessed_retry = options.retry_of_unprocessed(request, is_reused, connection.is_shared());
+        // Also if the client disconnects meanwhile.
+        let delivery = options.delivery.map(|delivery| delivery.replace(Delivery::Unanswered));
         let sent = match detachable.clone() {
             None => connection.send(request, polls_upload).await.map(|(head, exchange)| {
                 let stream = ResponseStream::new(&head, exchange, None);
@@ -90,18 +95,28 @@ pub(super) async fn attempt(
             Err(failed) => failed,
         };
         if failed.is_unsent && is_reused && request.body.rewind() {
+            options.restore(delivery);
             // A stale idle connection says nothing about the server. The next shared connection may be stale as well;
             // each failure removes one from the pool.
             options.needs_new_connection = true;
             continue;
         }
-        return Err(classify(failed, pool, request, &options, unprocessed_retry));
+        let failed = classify(failed, pool, request, &options, unprocessed_retry);
+        if !failed.was_sent {
+            options.restore(delivery);
+        }
+        return Err(failed);
     }
 }
 
 impl<'a> AttemptOptions<'a> {
     /// The conditions of the next attempt.
-    pub fn new(forward: ForwardOptions<'a>, attempts: &Attempts, endpoints: &EndpointSet) -> Self {
+    pub fn new(
+        forward: ForwardOptions<'a>,
+        attempts: &Attempts,
+        endpoints: &EndpointSet,
+        delivery: Option<&'a Cell<Delivery>>,
+    ) -> Self {
         Self {
             forward,
             needs_new_connection: attempts.number() > 1,
@@ -113,6 +128,14 @@ impl<'a> AttemptOptions<'a> {
                 (false, false) => Retry::Never,
             },
             deadline: attempts.deadline,
+            delivery,
+        }
+    }
+
+    /// Records again what it was before an attempt that no server has received.
+    fn restore(&self, before: Option<Delivery>) {
+        if let (Some(delivery), Some(before)) = (self.delivery, before) {
+            delivery.set(before);
         }
     }
 
@@ -202,7 +225,7 @@ pub struct AttemptLog<'a> {
     /// The trace, if there is one.
     pub trace: Option<&'a mut RequestTrace>,
     /// Whether a server has the request, if its limits depend on that.
-    pub delivery: Option<&'a mut Delivery>,
+    pub delivery: Option<&'a Cell<Delivery>>,
 }
 
 impl AttemptLog<'_> {
@@ -231,15 +254,11 @@ impl AttemptLog<'_> {
         }
     }
 
-    fn delivered(&mut self, how: Delivery) {
-        if let Some(delivery) = &mut self.delivery {
-            **delivery = how;
-        }
-    }
-
     /// Records that the head of a response has arrived.
     pub(super) fn head(&mut self, status: StatusCode) {
-        self.delivered(Delivery::Answered);
+        if let Some(delivery) = self.delivery {
+            delivery.set(Delivery::Answered);
+        }
         if let Some(forwarding) = &mut self.forwarding {
             forwarding.head_received();
         }
@@ -248,12 +267,8 @@ impl AttemptLog<'_> {
         }
     }
 
-    /// Records a failed attempt: the head may have arrived all the same. `was_sent`: whether the server may have received the
-    /// request.
-    pub(super) fn failure(&mut self, error: &ForwardError, was_sent: bool) {
-        if was_sent {
-            self.delivered(Delivery::Unanswered);
-        }
+    /// Records a failed attempt: the head may have arrived all the same.
+    pub(super) fn failure(&mut self, error: &ForwardError) {
         if let Some(forwarding) = self.forwarding.as_mut().filter(|_| error.has_head()) {
             forwarding.head_received();
         }

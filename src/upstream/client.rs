@@ -119,7 +119,7 @@ impl Upstream {
             let pool = &endpoints.pools[index];
             log.select(pool, attempts.number());
             address(&mut request, target.as_ref(), pool, options.host, &mut log)?;
-            let attempt_options = AttemptOptions::new(options, &attempts, &endpoints);
+            let attempt_options = AttemptOptions::new(options, &attempts, &endpoints, log.delivery);
             let mut in_flight = InFlight::start(pool);
             let detachable = Detachable::of(&permit, client_permit.as_ref(), options.policy.response_timeout);
             match attempt(pool, acquired, &mut request, attempt_options, detachable).await {
@@ -130,7 +130,7 @@ impl Upstream {
                     return Ok((head, ResponseBody::new(stream, in_flight, permits, options.is_reclaimable)));
                 }
                 Err(failed) => {
-                    log.failure(&failed.error, failed.was_sent);
+                    log.failure(&failed.error);
                     attempts.fail(index);
                     in_flight.report_failure(failed.error.attempt());
                     drop(in_flight);

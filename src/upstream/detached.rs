@@ -129,6 +129,11 @@ impl ResponseStream {
         self.exchange.as_mut().map_or(Ok(()), |exchange| exchange.poll_upload(cx))
     }
 
+    /// Lets the exchange end with this value.
+    pub fn cancel(&mut self) {
+        self.detachable = None;
+    }
+
     pub fn is_end_stream(&self) -> bool {
         self.exchange.as_ref().is_none_or(ActiveExchange::is_end_stream)
     }

@@ -100,6 +100,11 @@ impl ResponseBody {
         Some(ServerEnd { stream, has_waker: false, _request: self, hold })
     }
 
+    /// Ends the exchange with the server, also if it would continue without its client.
+    pub fn cancel(mut self) {
+        self.stream.cancel();
+    }
+
     /// The server that has sent the response.
     #[must_use]
     pub fn server_spec(&self) -> &ServerSpec {

@@ -15,7 +15,7 @@ mod explain_routes;
 mod health;
 mod init;
 mod key_consumers;
-mod keys;
+pub mod keys;
 mod output;
 mod policy_test_reports;
 mod policy_test_responses;

@@ -61,6 +61,7 @@ mod config {
     mod loading;
     mod reference;
     mod secrets;
+    mod settled_costs;
 }
 /// Consumers: credentials, tiers, the file of consumers, and what upstreams learn.
 mod consumers {
@@ -162,6 +163,7 @@ mod library {
     mod layer;
     mod redis;
     mod reload;
+    mod settled;
     pub mod setup;
     mod surface;
 }
@@ -192,12 +194,15 @@ mod limits {
     mod delay;
     mod denials;
     mod deny_status;
+    mod estimates;
     mod head_first;
     mod keys;
+    mod llm_clients;
     mod overrides;
     mod own_limits;
     mod quotas;
     mod required_keys;
+    mod reserved_units;
     mod response_headers;
     pub mod setup;
     mod shadow_mode;
@@ -239,6 +244,19 @@ mod routing {
     mod matching;
     mod redirects;
 }
+/// Limits whose cost the response decides, from requests to what they are charged.
+mod settle {
+    mod budget;
+    mod encodings;
+    mod endings;
+    mod errors_in_flight;
+    mod outages;
+    mod protocols;
+    pub mod setup;
+    mod several;
+    mod sources;
+    mod trust;
+}
 /// Rules that the source code keeps: order of modules, sizes, libraries.
 mod source {
     mod circles;
@@ -258,6 +276,7 @@ mod store {
     mod lua_timelines;
     mod outage;
     mod redis;
+    mod settled;
     mod topologies;
 }
 /// Processes, sockets, clients and servers that the tests are made of.

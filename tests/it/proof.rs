@@ -22,4 +22,6 @@ mod model;
 mod models;
 mod refunds;
 mod rules;
+mod settled;
+mod settled_budget;
 mod twins;

@@ -132,7 +132,8 @@ function standing(status, raise) {
   const denied = `${isShadow ? "Would be denied" : "Denied"}: ${why[status.cause]}`;
   const verdict = status.allowed ? state("ok", "Allowed") : state(isShadow ? "warn" : "bad", denied);
   const reset = status.reset_after > 0 ? `; all available again in ${duration(Math.ceil(status.reset_after))}` : "";
-  const left = `${number(status.remaining)} of ${plural(status.of, "unit")} left${reset}`;
+  const reserved = status.reserved ? `, ${number(status.reserved)} reserved by requests in flight` : "";
+  const left = `${number(status.remaining)} of ${plural(status.of, "unit")} left${reserved}${reset}`;
   const raised = status.raised ? `Raised by ${status.raised}${raise ? ` until ${until(raise.until)}, by ${raise.started_by}` : ""}` : null;
   return element("div", { class: "standing" }, tier, element("p", { class: "verdict" }, verdict), element("p", {}, left),
     bar(status.of > 0 ? 1 - status.remaining / status.of : 0), raised && element("p", {}, raised));

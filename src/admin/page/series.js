@@ -27,7 +27,10 @@ function addFrame(frame) {
   slot.denied += frame.responses["429"];
   slot.errors += frame.responses["5xx"];
   addLatency(slot, frame);
-  for (const { name, decisions } of frame.limits) addCounts(slot.limits, name, decisions);
+  for (const { name, decisions, settled = {} } of frame.limits) {
+    const units = Object.entries(settled).map(([outcome, count]) => [`settled_${outcome}`, count]);
+    addCounts(slot.limits, name, { ...decisions, ...Object.fromEntries(units) });
+  }
   for (const route of frame.routes) {
     const { requests, "429": denied, "5xx": errors } = route;
     addLatency(addCounts(slot.routes, route.name, { requests, denied, errors }), route);

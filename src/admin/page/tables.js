@@ -12,6 +12,7 @@ const limitTable = new Table("limits", [
   { title: "Near limit", isNumber: true, isOptional: true, sort: (limit) => limit.near_limit ?? 0, fill: fillNear },
   { title: "Denied", isNumber: true, isDefault: true, sort: denials, fill: fillDenied },
   { title: "Other decisions", isNumber: true, isOptional: true, fill: fillOthers },
+  { title: "Settled costs", isNumber: true, isOptional: true, sort: (limit) => limit.settled_reserved ?? 0, fill: fillSettled },
   { title: "Denials, last hour", isNumber: true, isOptional: true, fill: fillMinutes },
 ], () => showTables(), decisions);
 
@@ -66,6 +67,25 @@ function fillOthers(cell, limit) {
   fillWith(cell, parts.join(", ") || "–");
 }
 
+// Units that responses have settled: what was reserved and charged in the end, and the corrections below.
+const SETTLED = ["refunded", "extra", "cut"];
+
+// Whether a limit settles costs by responses: otherwise the column is not shown.
+let settlesCosts = false;
+
+const hasSettled = (limit) => Object.keys(limit).some((field) => field.startsWith("settled_"));
+
+function fillSettled(cell, limit) {
+  const units = (outcome) => limit[`settled_${outcome}`] ?? 0;
+  const corrections = SETTLED.filter((outcome) => units(outcome) > 0).map((outcome) => `${short(units(outcome))} ${outcome}`);
+  const unknown = units("unknown") > 0 ? [plural(units("unknown"), "unknown cost")] : [];
+  cell.hidden = !settlesCosts;
+  if (!hasSettled(limit)) return fillWith(cell, "–");
+  const text = `${short(units("settled"))} of ${short(units("reserved"))} reserved`;
+  const sub = [...corrections, ...unknown].join(", ");
+  fillWith(cell, `${text} ${sub}`, text, sub ? element("span", { class: "sub" }, sub) : null);
+}
+
 function fillMinutes(cell, item) {
   const minutes = item.minutes.slice(-coveredMinutes(lastFrame.time));
   fillWith(cell, minutes.join(), sparkline(minutes));
@@ -94,10 +114,17 @@ function showTables() {
   const names = { limits: [limitTable, "limit", "decisions"], routes: [routeTable, "route", "requests"] };
   for (const [part, [table, thing, what]] of Object.entries(names)) {
     const rows = rowsOf(all[part], all);
+    if (part === "limits") showSettledColumn(rows);
     const matching = table.show(rows);
     const shown = Math.min(matching, table.maximum);
     setText(byId(`${part}-note`), tableNote({ rows: rows.length, matching, shown, thing, what, word, leftOut: frame[`${part}_left_out`] }));
   }
+}
+
+function showSettledColumn(rows) {
+  settlesCosts = rows.some(hasSettled);
+  const index = limitTable.columns.findIndex((column) => column.fill === fillSettled);
+  byId("limits-head").children[index].hidden = !settlesCosts;
 }
 
 function tableNote({ rows, matching, shown, thing, what, word, leftOut }) {

@@ -48,7 +48,7 @@ pub(super) fn explain(loaded: &Loaded, domain: &str, descriptor: &Descriptor<'_>
         (Some(_), Some(error)) => rows.row("error", error),
         (Some(rule), None) => {
             if rule.charges_late {
-                rows.row("", "hits are charged as far as the limits allow (charge_late)");
+                rows.row("", "hits are charged whatever the limits allow (charge_late)");
             }
             if !rule.replaces.is_empty() {
                 rows.row("replaces", format!("{}, in the same request", rule.replaces.join(", ")));

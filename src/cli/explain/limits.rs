@@ -4,8 +4,8 @@ use super::explained::{ExplainedLimit, KeyPartInfo, TextRows};
 use crate::cli::describe;
 use crate::config::Loaded;
 use crate::gate::{
-    Cost, Gate, KeyPart, KeySpec, LimitMatch, LimitRule, NoField, OnMissing, PartValue, PolicySource,
-    Subject, trusts_headers_of,
+    BodyFields, BodyLength, Cost, CostBasis, Gate, KeyPart, KeySpec, LimitMatch, LimitRule, LlmCost, NoField,
+    OnMissing, PartValue, PolicySource, RequestUsage, Subject, trusts_headers_of,
 };
 use crate::jwt::TokenError;
 use crate::limit::{Charge, Key, Policy, PolicyId};
@@ -14,6 +14,7 @@ use crate::store::StoreSpec;
 use crate::store::redis::stored_key;
 use crate::text::plural;
 use crate::time::format_duration;
+use crate::usage::{RequestFacts, Tokens};
 
 /// Explains how one limit applies to a request or a descriptor: its quota, its key, its cost, and where it is counted.
 pub(super) fn explain(
@@ -113,9 +114,14 @@ fn explain_charge(
         }
     }
     rows.sub_row("cost", describe_cost(gate, rule, subject, charge.cost));
+    if let Cost::Settled(cost) = &rule.cost {
+        if let (CostBasis::Llm(llm), Some(usage)) = (&cost.basis, subject.body.and_then(BodyFields::usage)) {
+            rows.sub_row("estimate", describe_estimate(llm, usage));
+        }
+        rows.sub_row("settled", describe::settlement(cost));
+    }
     if policy.charges_by_status() {
-        let statuses: Vec<String> = policy.charge_on().iter().map(u16::to_string).collect();
-        let statuses = statuses.join(" or ");
+        let statuses = describe::statuses(policy.charge_on());
         rows.sub_row("charged", format!("on arrival, and refunded unless the final status is {statuses}"));
     }
     if let Some(ban) = &policy.ban {
@@ -166,8 +172,29 @@ fn explain_no_tier(rows: &mut TextRows, gate: &Gate, rule: &LimitRule, subject: 
     rows.sub_row("tier", format!("none: {why}"));
 }
 
+/// Describes the tokens that are estimated for a request, and why.
+fn describe_estimate(llm: &LlmCost, usage: &RequestUsage) -> String {
+    let Tokens { input, output, .. } = usage.estimate_tokens(&llm.estimate);
+    let why = match (&usage.facts, usage.length) {
+        (Some(RequestFacts { max_output: Some(most), .. }), _) => {
+            format!("by its text and the maximum that it names, {most}")
+        }
+        (Some(_), _) => "by its text and default_output, because it names no maximum".to_owned(),
+        (None, BodyLength::None) => "because it has no body".to_owned(),
+        (None, BodyLength::Exact(bytes) | BodyLength::Assumed(bytes)) => format!(
+            "by default_output and the length of its body, {bytes} bytes, because it is compressed, malformed, not JSON, or longer than \
+             read_body"
+        ),
+    };
+    format!("{input} tokens of input and {output} of output, {why}")
+}
+
 fn describe_cost(gate: &Gate, rule: &LimitRule, subject: &Subject<'_>, cost: u64) -> String {
-    let Cost::Header { name, max } = &rule.cost else { return cost.to_string() };
+    let (name, max) = match &rule.cost {
+        Cost::Fixed(_) => return cost.to_string(),
+        Cost::Header { name, max } => (name, max),
+        Cost::Settled(settled) => return format!("{cost}, {}", describe::reservation(settled)),
+    };
     if !subject.head.fields.contains(name) {
         return format!("{cost}: the request has no header:{name}");
     }

@@ -10,7 +10,7 @@ use crate::config::Loaded;
 use crate::consumers::ConsumerError;
 use crate::gate::{
     BodyFields, ClientIdentity, ClientLocation, ConsumerRules, Gate, MAX_READ_BODY, NoField, RecordedParts,
-    RequestError, RequestPlan, RequestView, RouteId, RouteMatch, Subject, normalize,
+    RequestError, RequestPlan, RequestUsage, RequestView, RouteId, RouteMatch, Subject, normalize,
 };
 use crate::http1::{RequestHead, names};
 use crate::id_vec::Id as _;
@@ -107,18 +107,25 @@ fn explain_known(explained: &mut Explained, loaded: &Loaded, arrival: Arrival<'_
     explained.counted = Some(CountedRequest { head: head.clone(), body: fields.unwrap_or(BodyFields::NONE) });
 }
 
-/// The fields of the body that the limits of the request's route name, as a proxy would read them.
+/// What the limits of the request's route read of its body, as a proxy would read it.
 fn body_fields(
     gate: &Gate,
     matched: &RouteMatch<'_>,
     head: &RequestHead,
     body: Option<&[u8]>,
 ) -> Option<BodyFields> {
-    let fields = gate.routes.get(matched.route?).body_fields();
+    let route = gate.routes.get(matched.route?);
+    let (fields, rules) = (route.body_fields(), route.usage_rules());
+    let usage = rules.map(|rules| match body {
+        None => rules.unread(head),
+        Some(body) if body.len() as u64 > rules.read_body => RequestUsage::of_length(body.len() as u64),
+        Some(body) => rules.read(head, body),
+    });
     let is_short = |body: &&[u8]| body.len() <= MAX_READ_BODY;
     let body =
         body.ok_or(NoField::NoBody).and_then(|body| Some(body).filter(is_short).ok_or(NoField::TooLong));
-    (!fields.is_empty()).then(|| BodyFields::find(fields, head, body))
+    let is_read = !fields.is_empty() || usage.is_some();
+    is_read.then(|| BodyFields::find(fields, head, body).with_usage(usage))
 }
 
 /// Explains why a request is rejected before any limit is checked.

@@ -99,7 +99,8 @@ struct ReadArgs {
     ///
     /// Names are time, end, client, method, target, path, query, request, host, protocol, status, bytes, duration,
     /// user_agent, referer, user, consumer, headers, header.NAME and field.NAME. A duration is in seconds, or in the unit after
-    /// a colon, as in duration=elapsed:ms.
+    /// a colon, as in duration=elapsed:ms. Limits that settle their cost by the response read the fields prompt_tokens,
+    /// completion_tokens, max_tokens and model, as in field.prompt_tokens=llm.tokens_in.
     #[arg(long, value_name = "NAME=FIELD,…", value_parser = fields)]
     fields: Option<FieldMap>,
     /// The field with the address of the client, if a proxy is in front of the server that wrote the logs.
@@ -199,10 +200,17 @@ impl ReplayArgs {
     /// How logs are read, with the fields that `sources` need.
     pub fn read_options<'s>(&self, sources: impl Iterator<Item = &'s PartSources>) -> ReadOptions {
         let reading = &self.reading;
-        let fields = reading.fields.as_ref().map(|fields| Format::JsonFields(fields.clone()));
+        let format = reading.fields.as_ref().map(|fields| Format::JsonFields(fields.clone()));
+        let mut fields: Vec<String> = Vec::new();
+        for field in sources.flat_map(PartSources::fields) {
+            // Configurations that are compared need the same ones.
+            if !fields.contains(&field) {
+                fields.push(field);
+            }
+        }
         ReadOptions {
-            format: reading.log_format.clone().or(fields),
-            fields: sources.flat_map(PartSources::fields).collect(),
+            format: reading.log_format.clone().or(format),
+            fields,
             zone: reading.time_zone.clone().unwrap_or_else(TimeZone::system),
             window: reading.window,
         }

@@ -1,4 +1,4 @@
-//! Arrivals, one per line: `SECONDS [KEY [COST [FLIGHT]]]`.
+//! Arrivals, one per line: `SECONDS [KEY [COST [FLIGHT]]]`, and `cost=`, `flight=` and `settle=` after the key.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -16,6 +16,9 @@ const MAX_BYTES: u64 = 256 << 20;
 const MAX_COST: u64 = 1 << 53;
 /// The most invalid lines that are shown: the others usually have the same problem.
 const MAX_SHOWN: usize = 5;
+/// The form of a line.
+const HELP: &str = "a line is SECONDS [KEY [COST [FLIGHT]]], where cost=, flight= and settle= may follow KEY; keys have no blanks, and # \
+                    starts a comment";
 /// The key of a line without one.
 pub(super) const DEFAULT_KEY: &str = "-";
 
@@ -30,6 +33,8 @@ pub(super) struct SimulatedArrival {
     pub cost: Option<u64>,
     /// How long it is in flight after it is forwarded.
     pub in_flight: Micros,
+    /// What its response costs each limit that settles, if that is known.
+    pub settle: Option<u64>,
     /// The charges of its descriptor; none without a descriptor.
     pub planned: Option<Box<[ArrivalCharge]>>,
 }
@@ -102,13 +107,26 @@ fn parse_line(line: &[u8]) -> Result<Option<SimulatedArrival>, LineProblem> {
     let Some(word) = words.next() else { return Ok(None) };
     let at = Timestamp(seconds(word)?.0);
     let key = words.next().unwrap_or(DEFAULT_KEY).into();
-    let cost = words.next().map(cost).transpose()?;
-    let in_flight = words.next().map_or(Ok(Micros::ZERO), seconds)?;
-    if let Some(word) = words.next() {
-        let help = "a line is SECONDS [KEY [COST [FLIGHT]]]; keys have no blanks, and # starts a comment";
-        return Err((format!("`{word}` is one word too many"), help.to_owned()));
+    let mut arrival =
+        SimulatedArrival { at, key, cost: None, in_flight: Micros::ZERO, settle: None, planned: None };
+    let mut place = 0;
+    for word in words {
+        match word.split_once('=') {
+            Some(("cost", units)) => arrival.cost = Some(cost(units)?),
+            Some(("flight", time)) => arrival.in_flight = seconds(time)?,
+            Some(("settle", units)) => arrival.settle = Some(cost(units)?),
+            Some((name, _)) => return Err((format!("`{name}=` is not known here"), HELP.to_owned())),
+            None => {
+                match place {
+                    0 => arrival.cost = Some(cost(word)?),
+                    1 => arrival.in_flight = seconds(word)?,
+                    _ => return Err((format!("`{word}` is one word too many"), HELP.to_owned())),
+                }
+                place += 1;
+            }
+        }
     }
-    Ok(Some(SimulatedArrival { at, key, cost, in_flight, planned: None }))
+    Ok(Some(arrival))
 }
 
 fn seconds(word: &str) -> Result<Micros, LineProblem> {
@@ -140,6 +158,7 @@ mod tests {
             key: key.into(),
             cost,
             in_flight: Micros(in_flight),
+            settle: None,
             planned: None,
         }
     }
@@ -158,6 +177,24 @@ mod tests {
                 arrival(500_000, "k", Some(0), 1_500_000)
             ]
         );
+    }
+
+    #[test]
+    fn words_after_the_key_may_have_names() {
+        let read = parse(b"0 k settle=1200 cost=500\n1 k 2 flight=1.5\n2 cost=3\n", "x").unwrap();
+        let settled = SimulatedArrival { settle: Some(1_200), ..arrival(0, "k", Some(500), 0) };
+        let expected =
+            [settled, arrival(1_000_000, "k", Some(2), 1_500_000), arrival(2_000_000, "cost=3", None, 0)];
+        assert_eq!(read, expected);
+        for (line, what) in [
+            ("0 k settle=-1", "`-1` is not a cost"),
+            ("0 k flight=x", "`x` is not a number of seconds"),
+            ("0 k units=1", "`units=` is not known here"),
+            ("0 k 1 flight=1 2 3", "`3` is one word too many"),
+        ] {
+            let message = parse(line.as_bytes(), "x").unwrap_err();
+            assert!(message.starts_with(&format!("error: x, line 1: {what}\nhelp: ")), "{message}");
+        }
     }
 
     #[test]

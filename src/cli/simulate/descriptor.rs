@@ -98,7 +98,7 @@ fn rule_with_limits<'g>(plan: &DescriptorPlan<'g>) -> Result<&'g DescriptorRule,
         Some(rule) if rule.blocks => Err("has a rule with `block`, and is always over the limit"),
         Some(rule) if rule.limits.is_empty() => Err("has a rule without limits, and is unlimited"),
         Some(rule) if rule.charges_late => {
-            Err("has a rule with `charge_late`: hits that are charged in part can't be played")
+            Err("has a rule with `charge_late`: hits that are charged without asking can't be played")
         }
         Some(rule) => Ok(rule),
     }

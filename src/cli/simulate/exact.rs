@@ -5,8 +5,8 @@ use super::backend::Backend;
 use super::played::PlayedArrival;
 use super::scenario::{charges, counted, is_blocked, merge, peek};
 use crate::gate::Gate;
-use crate::limit::{Charge, DecidedCharge, DecidedCharges, Holder, PolicyId};
-use crate::replay::{Flight, RequestsInFlight, lease};
+use crate::limit::{Charge, DecidedCharge, DecidedCharges, Holder, Policy, PolicyId};
+use crate::replay::{Flight, FlightCharges, RequestsInFlight, lease, settlement};
 use crate::store::StoreError;
 use crate::time::{Micros, Timestamp};
 
@@ -104,9 +104,10 @@ impl<'a> ExactPlayer<'a> {
                 && lease(policy(&one.charge)).is_some()
         };
         let slots = per_limit.iter().zip(&played.decided).filter(holds).map(|(one, _)| one.charge).collect();
+        let settlement = end_charges(policies, per_limit, played, arrival);
         let now = self.scheduled(arrival.at);
         let end = now.after(played.delay).after(arrival.in_flight);
-        self.in_flight.start(now, end, Flight { slots, ..Flight::default() }, policies);
+        self.in_flight.start(now, end, Flight { slots, settlement }, policies);
     }
 
     /// The time by which requests in flight are scheduled, of a time of the clock.
@@ -118,4 +119,20 @@ impl<'a> ExactPlayer<'a> {
     fn on_clock(&self, at: Timestamp) -> Timestamp {
         Timestamp(at.0.saturating_sub(self.set_back))
     }
+}
+
+/// What limits that settle refund or charge at the end of an admitted arrival.
+fn end_charges(
+    policies: &[Policy],
+    per_limit: &[ArrivalCharge],
+    played: &PlayedArrival,
+    arrival: &SimulatedArrival,
+) -> FlightCharges {
+    let Some(units) = arrival.settle else { return FlightCharges::new() };
+    let has_taken = |(one, decided): &(&ArrivalCharge, &DecidedCharge)| {
+        let policy = &policies[one.charge.policy];
+        policy.settles() && decided.decision.allowed && one.preset.is_none() && one.charge.takes_units()
+    };
+    let taken = per_limit.iter().zip(&played.decided).filter(has_taken);
+    taken.filter_map(|(one, decided)| settlement(&policies[one.charge.policy], decided, units)).collect()
 }

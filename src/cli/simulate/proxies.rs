@@ -67,6 +67,16 @@ impl ProxyArgs {
             };
         }
         for limits in with_ahead {
+            let settles = |id: &&PolicyId| policies[**id].settles();
+            if arrivals.iter().any(|arrival| arrival.settle.is_some())
+                && let Some(id) = limits.iter().find(settles)
+            {
+                return Err(format!(
+                    "error: what responses cost {} can't be played together with a limit that has `ahead`\n\
+                     help: leave settle= out of the arrivals, or `ahead` out of the limits",
+                    policies[*id].stored
+                ));
+            }
             let has_slots = |id: &&PolicyId| matches!(policies[**id].quota, Quota::Concurrency(_));
             if let Some(id) = limits.iter().find(has_slots) {
                 return Err(format!(

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::arrivals::{ArrivalCharge, SimulatedArrival};
 use super::proxies::ProxySettings;
-use crate::gate::{Cost, Gate};
+use crate::gate::{Cost, CostBasis, Gate, ReserveTerm, SettledCost};
 use crate::limit::{Charge, DecidedCharge, DecidedCharges, Decision, DenyReason, Key, Policy, PolicyId};
 use crate::store::{Store, StoreError};
 use crate::time::Micros;
@@ -46,6 +46,7 @@ fn arrival_charge(gate: &Gate, limit: PolicyId, arrival: &SimulatedArrival) -> A
         Cost::Fixed(cost) => *cost,
         // A request without the header costs 1.
         Cost::Header { .. } => 1,
+        Cost::Settled(cost) => constant_reserve(cost),
     };
     // An override takes precedence over a tier.
     let policy = if named.override_name.is_some() { named.policy } else { limit };
@@ -55,6 +56,16 @@ fn arrival_charge(gate: &Gate, limit: PolicyId, arrival: &SimulatedArrival) -> A
         (false, false) => None,
     };
     ArrivalCharge { charge: Charge::take(policy, named.key, arrival.cost.unwrap_or(own_cost)), preset }
+}
+
+/// What a request reserves of which nothing but its arrival is known: the constant parts, and at least 1.
+fn constant_reserve(cost: &SettledCost) -> u64 {
+    let constant = |term: &ReserveTerm| if let ReserveTerm::Units(units) = term { *units } else { 0 };
+    let units = match &cost.basis {
+        CostBasis::Parts { reserve, .. } => reserve.iter().map(constant).fold(0, u64::saturating_add),
+        CostBasis::Llm(_) => 0,
+    };
+    units.clamp(1, cost.max_reserve.max(1))
 }
 
 /// The decision of a limit that allows an arrival without a count.

@@ -9,7 +9,7 @@ use crate::config::{Loaded, PolicyTest, TestRequest, TestStep};
 use crate::gate::{ClientIdentity, RecordedParts};
 use crate::http1::RequestHead;
 use crate::jwt::{Token, TokenError};
-use crate::replay::{PartSources, PlayedRequest, Player, RequestCourse};
+use crate::replay::{PartSources, PlayedRequest, Player, RequestCourse, ResponseCost};
 use crate::time::{Micros, Timestamp};
 
 /// Why a test has failed, at one of its steps.
@@ -118,11 +118,12 @@ impl Sent<'_> {
         };
         let request = PlayedRequest { client: self.client, head, body, recorded: self.recorded };
         let status = Some(self.final_status());
+        let cost = self.step.request.settle.map_or(ResponseCost::Unknown, ResponseCost::Units);
         let (mut last, mut allowed) = (Played::default(), 0);
         for number in 0..self.step.repeat {
             let arrival = arrival(self.step, start, number);
             let end = arrival.after(self.step.request.duration.into());
-            let course = RequestCourse { arrival, end, status };
+            let course = RequestCourse { arrival, end, status, cost };
             last = player
                 .play_request(request, course, |played, planned| Played::new(self.loaded, played, planned));
             allowed += u64::from(last.denied_by.is_none());

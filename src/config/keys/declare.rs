@@ -84,7 +84,6 @@ macro_rules! keys {
     (@name $name:ident $key:literal) => { $key };
 
     (@default $name:tt = $toml:tt) => { Default::Toml(stringify!($toml)) };
-    (@default $name:tt = $toml:tt, or $words:literal) => { Default::AtMost(stringify!($toml), $words) };
     (@default ($($name:tt)+), required $example:tt) => {
         Default::Required(concat!(keys!(@name $($name)+), " = ", stringify!($example)))
     };

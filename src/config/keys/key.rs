@@ -83,8 +83,6 @@ pub enum Default {
     Required(&'static str),
     /// This value, written in TOML.
     Toml(&'static str),
-    /// This value, or a lower one, which these words describe.
-    AtMost(&'static str, &'static str),
     /// Nothing, or what these words describe.
     Words(&'static str),
 }
@@ -157,7 +155,7 @@ impl Default {
     #[must_use]
     pub fn literal(&self) -> Option<&'static str> {
         match self {
-            Self::Toml(literal) | Self::AtMost(literal, _) => Some(literal),
+            Self::Toml(literal) => Some(literal),
             Self::Required(_) | Self::Words(_) => None,
         }
     }
@@ -167,7 +165,7 @@ impl Default {
     pub fn example(&self) -> Option<&'static str> {
         match self {
             Self::Required(example) => Some(example),
-            Self::Toml(_) | Self::AtMost(..) | Self::Words(_) => None,
+            Self::Toml(_) | Self::Words(_) => None,
         }
     }
 }

@@ -148,6 +148,33 @@ pub const IN_LIMIT: &[Mistaken] = &[
     ),
 ];
 
+pub const IN_COST: &[Mistaken] = &[
+    (
+        &["estimate", "estimated", "initial", "on_arrival", "take", "min", "default"],
+        "write reserve = 1: what a request takes when it arrives",
+    ),
+    (&["actual", "final", "charge", "response", "commit", "value"], "write settle = \"header:x-cost\""),
+    (
+        &["input", "output", "cached_input", "cache_write", "reasoning", "tokens"],
+        "write llm = { input = 1, output = 1 }",
+    ),
+    (&["max", "maximum"], "write `cost_max` in the limit itself"),
+];
+
+pub const IN_WEIGHTS: &[Mistaken] = &[
+    (&["prompt", "prompt_tokens", "input_tokens", "request", "in"], "write input = 1"),
+    (&["completion", "completion_tokens", "output_tokens", "response", "out"], "write output = 1"),
+    (
+        &["cached", "cache", "cache_read", "cache_read_input_tokens", "cached_tokens", "input_cached"],
+        "write cached_input = 0.1",
+    ),
+    (&["cache_creation", "cache_creation_input_tokens", "cache_write_tokens"], "write cache_write = 1.25"),
+    (&["thinking", "reasoning_tokens", "thoughts"], "write reasoning = 1"),
+];
+
+pub const IN_PRICES: &[Mistaken] =
+    &[(&[ANY_NAME], "name models in `models`: [models.\"gpt-4o*\"] with `input` and `output`")];
+
 pub const IN_ROUTE: &[Mistaken] = &[
     (
         &["rate", "burst", "key", "algorithm", "rate_limit", "ratelimit", "rate_limits"],

@@ -37,10 +37,12 @@ pub struct ListedKey {
     pub key: &'static ConfigKey,
 }
 
-/// All sections, in the order of the document: those of the file, which has the keys `file`, and that of `consumer` in the file
-/// of consumers.
+/// The keys of another file, with its name and its heading in the document.
+pub type OtherFile = (&'static str, &'static str, &'static TableKeys);
+
+/// All sections, in the order of the document: those of the file, which has the keys `file`, and those of other files.
 #[must_use]
-pub fn sections(file: &'static TableKeys, consumer: &'static TableKeys) -> Vec<Section> {
+pub fn sections(file: &'static TableKeys, others: &[OtherFile]) -> Vec<Section> {
     let is_table = |key: &&ConfigKey| !key.kind.tables().is_empty();
     let mut top = Section { name: "top".to_owned(), heading: String::new(), keys: Vec::new() };
     top.keys.extend(file.all.iter().filter(|key| !is_table(key)).map(|key| ListedKey::new("", key)));
@@ -50,7 +52,9 @@ pub fn sections(file: &'static TableKeys, consumer: &'static TableKeys) -> Vec<S
             add_sections(keys, (key.name, &key.heading()), "", &mut all);
         }
     }
-    add_sections(consumer, ("consumers.toml", "[NAME] of the file of consumers"), "", &mut all);
+    for (name, heading, keys) in others {
+        add_sections(keys, (name, heading), "", &mut all);
+    }
     all
 }
 
@@ -118,7 +122,6 @@ impl ConfigKey {
         match self.default {
             Default::Required(_) => "required".to_owned(),
             Default::Toml(literal) => code(literal),
-            Default::AtMost(literal, words) => format!("{}, {words}", code(literal)),
             Default::Words(words) => words.to_owned(),
         }
     }

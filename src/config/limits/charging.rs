@@ -1,120 +1,19 @@
-//! How requests are charged: the cost of a request and whether the limit could ever allow it, `trust`, `charge_on` and `ban`.
+//! How requests are charged: `trust`, `charge_on` and `ban`.
 
-use std::ops::Range;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use http::StatusCode;
-use http::header::HeaderName;
 
-use super::limit_keys::{BanKeys, LimitKeys, Mode};
+use super::limit_keys::{BanKeys, LimitKeys, Mode, Status};
 use crate::config::deny_status;
 use crate::config::item::Item;
+use crate::config::keys::kinds::ReadKind as _;
 use crate::config::report::Problem;
 use crate::config::table::{AnyTable, Reported, Table};
-use crate::gate::{Cost, DenyStatus, KeyPart, Trust};
-use crate::limit::{Algorithm, Ban, Quota, Share};
+use crate::gate::{DenyStatus, Trust};
+use crate::limit::{Algorithm, Ban, Share};
 use crate::time::Micros;
-
-const FORM: &str = "a cost is a number, or comes from a header: \"header:x-cost\"";
-
-/// A cost as the file has it.
-pub(super) struct ReadCost<'a> {
-    amount: Amount,
-    /// The value of the file that sets the largest cost, if there is one.
-    item: Option<Item<'a>>,
-}
-
-enum Amount {
-    Fixed(u64),
-    /// A header, and its highest value that counts.
-    Header(HeaderName, u64),
-}
-
-/// A quota that a cost has to fit.
-pub(super) struct Fit<'q> {
-    pub quota: &'q Quota,
-    /// The tier or override that has it, with its span; `None` for the limit itself.
-    pub variant: Option<(String, Range<usize>)>,
-}
-
-/// Reads the cost of a request.
-pub(super) fn read_cost<'a>(table: &Table<'a, LimitKeys>) -> Option<ReadCost<'a>> {
-    let (item, max_item) = (table.cost().given(), table.cost_max().given());
-    let max = table.cost_max().read();
-    let Some(header) = item.filter(|item| item.is_string()) else {
-        let cost = fixed(table, table.cost().item());
-        if let Some(max) = max_item {
-            let problem = max.error("`cost_max` bounds the value of a header, and this `cost` is a number");
-            max.reject::<()>(problem.help("leave it out, or take the cost from a header: \"header:x-cost\""));
-        }
-        return Some(ReadCost { amount: Amount::Fixed(cost?), item });
-    };
-    let name = header_name(header);
-    Some(ReadCost { amount: Amount::Header(name?, max?), item: max_item })
-}
-
-fn fixed<'a>(table: &Table<'a, LimitKeys>, item: Item<'a>) -> Option<u64> {
-    if item.is_integer() {
-        return table.cost().first(item);
-    }
-    item.string_like("a number or the name of a header", FORM).map(|_| 1)
-}
-
-fn header_name(item: Item<'_>) -> Option<HeaderName> {
-    let text = item.string()?;
-    text.parsed("a header", FORM, |text| match KeyPart::parse(text) {
-        Some(KeyPart::Header(name)) => Some(name),
-        _ => None,
-    })
-}
-
-impl ReadCost<'_> {
-    /// The header that sets it, if one does.
-    pub fn header(&self) -> Option<&HeaderName> {
-        if let Amount::Header(name, _) = &self.amount { Some(name) } else { None }
-    }
-
-    /// The cost, if a request that costs the most could pass with all of these numbers.
-    pub fn fitting(self, algorithm: Algorithm, fits: &[Fit<'_>]) -> Option<Cost> {
-        let least = fits.iter().map(|fit| fit.quota.limit()).min().unwrap_or(u64::MAX);
-        let largest = match &self.amount {
-            Amount::Fixed(cost) => *cost,
-            Amount::Header(_, max) => *max,
-        };
-        let Some(item) = self.item.filter(|_| largest > least) else {
-            return Some(match self.amount {
-                Amount::Fixed(cost) => Cost::Fixed(cost),
-                // Only the default can be more than the capacity here.
-                Amount::Header(name, max) => Cost::Header { name, max: max.min(least) },
-            });
-        };
-        for fit in fits.iter().filter(|fit| fit.quota.limit() < largest) {
-            item.reader.report(too_expensive(item, largest, algorithm, fit));
-        }
-        None
-    }
-}
-
-fn too_expensive(item: Item<'_>, cost: u64, algorithm: Algorithm, fit: &Fit<'_>) -> Problem {
-    let (limit, key) = (fit.quota.limit(), item.name);
-    let more = match algorithm {
-        Algorithm::TokenBucket | Algorithm::Gcra => "burst",
-        Algorithm::LeakyBucket => "queue",
-        Algorithm::Concurrency => "max_in_flight",
-        Algorithm::FixedWindow | Algorithm::SlidingLog | Algorithm::SlidingWindow => "rate",
-    };
-    let whose = fit.variant.as_ref().map_or_else(String::new, |(whose, _)| format!(" of {whose}"));
-    let title = if key == "cost" {
-        format!("no request{whose} could ever be allowed: it costs {cost}, and the capacity is {limit}")
-    } else {
-        format!("a request{whose} that costs {cost} could never be allowed: the capacity is {limit}")
-    };
-    let help = format!("lower `{key}` to {limit} or less, or raise `{more}`");
-    match &fit.variant {
-        None => item.error(title).help(help),
-        Some((_, span)) => Problem::error(span.clone(), title).related(item.span(), "the cost").help(help),
-    }
-}
 
 /// Reads `trust`. Warns of `"any"`: a client should not set its own cost.
 pub(super) fn trust(table: &Table<'_, LimitKeys>) -> Option<Trust> {
@@ -128,51 +27,72 @@ pub(super) fn trust(table: &Table<'_, LimitKeys>) -> Option<Trust> {
     Some(trust)
 }
 
-/// Reads the final statuses of the requests that are charged.
-pub(super) fn charge_on(table: &Table<'_, LimitKeys>, algorithm: Option<Algorithm>) -> Option<Arc<[u16]>> {
-    let Some(item) = table.charge_on().given() else { return Some(Arc::default()) };
+/// The final statuses of a class: of the interim ones only 101 can be final.
+const CLASSES: [(&str, RangeInclusive<u16>); 5] =
+    [("1", 101..=101), ("2", 200..=299), ("3", 300..=399), ("4", 400..=499), ("5", 500..=599)];
+/// The first digits of the classes that are charged by default where the response decides the cost.
+const SETTLED: [&str; 3] = ["1", "2", "3"];
+
+/// Reads the final statuses of the requests that are charged, in their order. `settles` says whether the response decides the cost.
+pub(super) fn charge_on(
+    table: &Table<'_, LimitKeys>,
+    algorithm: Option<Algorithm>,
+    settles: bool,
+) -> Option<Arc<[u16]>> {
+    let Some(item) = table.charge_on().given() else {
+        let classes = CLASSES.into_iter().filter(|(digit, _)| settles && SETTLED.contains(digit));
+        return Some(classes.flat_map(|(_, statuses)| statuses).collect());
+    };
     let why = match algorithm {
         Some(Algorithm::Concurrency) => "a slot is released in any case when the response has ended",
         Some(Algorithm::LeakyBucket) => {
             "a position in the queue can't be given back: requests behind it wait already"
         }
-        _ => return statuses(table, item),
+        _ => return statuses(item),
     };
     let problem = item.error(format!("`charge_on` does not work with this algorithm: {why}"));
     item.reject(problem.help("leave it out, or use another algorithm, such as \"token_bucket\""))
 }
 
-fn statuses<'a>(table: &Table<'a, LimitKeys>, item: Item<'a>) -> Option<Arc<[u16]>> {
-    let status = |item: Item<'a>| match status_class(item) {
-        Some(statuses) => {
-            let title = "`charge_on` has single statuses, not a class of them";
-            item.reject(item.error(title).help(format!("name those that count: [{statuses}]")))
-        }
-        None => final_status(item, table.charge_on().element(item)?),
+fn statuses(item: Item<'_>) -> Option<Arc<[u16]>> {
+    let status = |item: Item<'_>| match item.text().and_then(class) {
+        Some(statuses) => Some(statuses),
+        None => final_status(item).map(|status| status..=status),
     };
-    let statuses = item.list_of("put the statuses in brackets: [401, 403]", status)?;
+    let mut statuses: Vec<u16> =
+        item.list_of("put the statuses in brackets: [401, 403]", status)?.into_iter().flatten().collect();
     if statuses.is_empty() {
         let problem = item.error("the list is empty, so no request would ever be charged");
         return item.reject(problem.help("leave `charge_on` out to charge each request when it arrives"));
     }
+    statuses.sort_unstable();
+    statuses.dedup();
     Some(statuses.into())
 }
 
-/// The usual statuses of a class such as `4xx`.
-fn status_class(item: Item<'_>) -> Option<&'static str> {
-    let is = |class: &str| ["xx", "XX", "**", "*"].iter().any(|rest| item.is_text(&format!("{class}{rest}")));
-    let classes = [
-        ("2", "200, 201, 204"),
-        ("3", "301, 302, 304, 307, 308"),
-        ("4", "400, 401, 403, 404, 422, 429"),
-        ("5", "500, 502, 503, 504"),
-    ];
-    classes.into_iter().find(|(class, _)| is(class)).map(|(_, statuses)| statuses)
+/// The statuses of a class such as `4xx`.
+fn class(text: &str) -> Option<RangeInclusive<u16>> {
+    let (digit, _) = text.split_at_checked(1).filter(|(_, rest)| *rest == "xx")?;
+    CLASSES.into_iter().find(|(own, _)| *own == digit).map(|(_, statuses)| statuses)
+}
+
+/// How to write a text that is no class.
+fn class_cure(text: &str) -> Option<String> {
+    let digit = text.split_at_checked(1).filter(|(_, rest)| ["XX", "**", "*", "x", ""].contains(rest));
+    let class = digit.map(|(digit, _)| format!("{digit}xx")).filter(|text| class(text).is_some());
+    let number = || text.parse::<u16>().ok().map(|status| format!("write it without quotes: {status}"));
+    class.map(|class| format!("write \"{class}\"")).or_else(number)
 }
 
 /// A status that can be the final one of a request (RFC 9110 §15.2): of the interim ones only 101 can.
-fn final_status(item: Item<'_>, status: u64) -> Option<u16> {
-    let status = u16::try_from(status).ok()?;
+fn final_status(item: Item<'_>) -> Option<u16> {
+    if item.is_string() {
+        let text = item.string()?;
+        let form = "write statuses and classes of them: [401, \"2xx\"]".to_owned();
+        let help = class_cure(&text.value).filter(|_| !text.from_env).unwrap_or(form);
+        return text.reject(text.error(format!("{} is not a class of statuses", text.quoted())).help(help));
+    }
+    let status = Status::read(item)?;
     if status < 200 && status != StatusCode::SWITCHING_PROTOCOLS.as_u16() {
         let problem =
             item.error(format!("{status} is never the final status of a request: it is an interim response"));

@@ -4,16 +4,24 @@ use std::num::NonZeroU64;
 
 use http::StatusCode;
 
+use super::cost_keys::CostKeys;
 use crate::config::deny_status::DenyStatusKind;
-use crate::config::keys::kinds::words;
+use crate::config::keys::kinds::{Integer, words};
 use crate::config::keys::mistaken::IN_NUMBERS;
 use crate::config::keys::{ConfigKey, DeclaredKeys, Default, TableKeys, keys};
-use crate::gate::{OnMissing, Trust};
+use crate::gate::{OnMissing, StreamUsage, Trust};
 use crate::limit::{Ahead, Algorithm, MAX_IN_FLIGHT};
 use crate::limiter::OnStoreFailure;
 
 /// The largest number of units.
-const MAX_UNITS: u64 = 1 << 53;
+pub(super) const MAX_UNITS: u64 = 1 << 53;
+/// The largest number of tokens of a setting.
+const MAX_TOKENS: u64 = 1_000_000_000;
+/// Bytes.
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+/// A status of `charge_on`.
+pub(super) type Status = Integer<101, 599, u16>;
 /// The bounds of a written `ahead`.
 const SHORTEST_AHEAD: u64 = Ahead::MIN_SPAN.0;
 const LONGEST_AHEAD: u64 = Ahead::MAX_SPAN.0;
@@ -40,6 +48,11 @@ words!(OnFailureWords: OnStoreFailure = [
 ]);
 words!(AheadWords: () = [("off", ()), ("auto", ())]);
 words!(ModeWords: Mode = [("enforce", Mode::Enforce), ("shadow", Mode::Shadow), ("mark", Mode::Mark)]);
+words!(StreamUsageWords: StreamUsage = [
+    ("count", StreamUsage::Count),
+    ("require", StreamUsage::Require),
+    ("add", StreamUsage::Add),
+]);
 words!(TrustWords: Trust = [("proxies", Trust::Proxies), ("any", Trust::Any)]);
 
 /// What a limit does with the requests that it does not allow.
@@ -114,14 +127,38 @@ keys! {
         tiers: Mixed<TiersKeys, KeyTable<NumbersKeys>>;
         /// Other numbers for single keys
         overrides: NamedTable<KeyTable<NumbersKeys>>;
-        /// Units that a request spends: a whole number (with 0 the limit never denies), or `"header:NAME"`
-        cost: Either<Integer<0, MAX_UNITS>, Text> = 1;
-        /// The highest value that counts of the header in `cost`
-        cost_max: Integer<1, MAX_UNITS> = 100, or "or the capacity if that is less";
+        /// Units that a request spends: a whole number (with 0 the limit never denies), or `"header:NAME"`. Or units that
+        /// [the response decides](../settle.md): `"llm_tokens"`, or a table
+        cost: Either<Integer<0, MAX_UNITS>, Either<Text, KeyTable<CostKeys>>> = 1;
+        /// The highest value that counts of the header in `cost`; where the response decides the cost, the most that it can
+        /// be
+        cost_max: Integer<1, MAX_UNITS>, or "of a header 100, or the capacity if that is less; of a response 100 times the capacity";
         /// Whose headers may set the cost and the tier; `"any"`: those of every client
         trust: Choice<TrustWords> = "proxies";
-        /// Final statuses, such as `[401, 403]`: requests that end with another status get their units back
-        charge_on: List<Integer<101, 599>>;
+        /// Final statuses, such as `[401, 403]`, and classes of them, such as `"2xx"`: requests that end with another status get
+        /// their units back
+        charge_on: List<Either<Status, Text>>, or "every status; where the response decides the cost, `[\"1xx\", \"2xx\", \"3xx\"]`";
+        /// A [file of prices](../settle.md#money): the cost is that of the tokens of a language model, by its name
+        prices: Text;
+        /// The longest body of a request that is read for `cost`; a longer one is estimated by its length
+        read_body: Size<{ 64 * KIB }, { 8 * MIB }> = "1MiB";
+        /// Whether the header or trailer that `settle` names goes to the client
+        keep_cost_header: Boolean = false;
+        /// Whether a response ends when its key has no units left; see [stopping](../settle.md#stopping-at-the-budget)
+        stop_streams: Boolean = false;
+        /// How long a response is read on whose client has gone, to learn its cost
+        finish_abandoned: Duration<ZERO, { 60 * MINUTE }> = "0s";
+        /// Language models: a stream without usage is counted (`"count"`); a request that does not ask for its usage gets 400
+        /// (`"require"`), or the proxy asks for it (`"add"`)
+        stream_usage: Choice<StreamUsageWords> = "count";
+        /// Language models: the share of the largest output of a request that is reserved
+        estimate: Decimal<0, 1> = 1.0;
+        /// Language models: tokens of output that are reserved for a request which names no maximum
+        default_output: Integer<0, MAX_TOKENS> = 1024;
+        /// Language models: bytes of text that are estimated as a token
+        bytes_per_token: Integer<1, 16> = 4;
+        /// Language models: tokens that are reserved for each image or other medium
+        default_media: Integer<0, MAX_TOKENS> = 1000;
     }
     mistaken IN_LIMIT
 }

@@ -29,6 +29,8 @@ pub(super) struct Base<'b, 'a> {
     pub numbers: Option<&'b Numbers<'a>>,
     pub names: KeyNames<'b>,
     pub consumers: &'b ReadConsumers<'b>,
+    /// Whether the response decides the cost of a request.
+    pub settled: bool,
 }
 
 /// Other numbers of a limit.
@@ -218,7 +220,7 @@ fn variant(
         ));
     }
     let all = own.clone().over(base.numbers?);
-    let quota = quota(algorithm, &all)?;
+    let quota = quota(algorithm, &all, base.settled)?;
     warn(algorithm, &own, &all);
     let numbers = written(algorithm, &all);
     Some(Variant { policy: policy(quota), numbers, label, span: name.span.clone() })

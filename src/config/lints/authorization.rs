@@ -81,8 +81,12 @@ fn counted(sections: &Sections<'_>, read: &ReadRoute, rule: &AuthorizationRule) 
 /// Whether the charge of a limit depends on a header.
 fn reads(limit: &ReadLimit, header: &HeaderName) -> bool {
     let mut parts = limit.rule.key.parts.iter().chain(limit.rule.tiers.iter().map(|tiers| &tiers.by));
-    matches!(&limit.rule.cost, Cost::Header { name, .. } if name == header)
-        || parts.any(|part| is_of(part, header))
+    let sets_cost = match &limit.rule.cost {
+        Cost::Fixed(_) => false,
+        Cost::Header { name, .. } => name == header,
+        Cost::Settled(cost) => cost.request_headers().any(|name| name == header),
+    };
+    sets_cost || parts.any(|part| is_of(part, header))
 }
 
 /// A credential that is read before authorization replaces its header.

@@ -6,6 +6,7 @@ use std::ops::Range;
 use http::{Method, StatusCode};
 
 use super::listeners::has_decisions;
+use super::settlement;
 use crate::config::descriptors::ReadDescriptors;
 use crate::config::limits::{ReadLimit, ReadLimits};
 use crate::config::report::Problem;
@@ -24,10 +25,12 @@ const WITHOUT_ROUTE: [u16; 2] = [204, 404];
 pub(super) fn uncharged(sections: &Sections<'_>) -> Vec<Problem> {
     let (routes, limits) = (sections.routes(), &sections.limits);
     let never_charges = |id: PolicyId| {
-        let charge_on = limits.get(id)?.policy.charge_on();
+        let policy = &limits.get(id)?.policy;
+        let charge_on = policy.charge_on();
         let mut own = routes.iter().filter(|read| read.route.limits.contains(&id)).peekable();
         let is_default = sections.defaults.iter().any(|(default, _)| *default == id);
-        if charge_on.is_empty() || (own.peek().is_none() && !is_default) {
+        // `settlement::unsent` reports those whose cost the response decides.
+        if charge_on.is_empty() || policy.settles() || (own.peek().is_none() && !is_default) {
             return None;
         }
         let can_end = |read: &ReadRoute| {
@@ -224,7 +227,10 @@ fn bodiless_route(read: &ReadRoute, limits: &ReadLimits) -> Option<Problem> {
         |method: &Method| [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE].contains(method);
     let methods = &read.route.methods;
     let is_bodiless = !methods.is_empty() && methods.iter().all(has_no_body);
-    let field = read.route.body_fields().first().filter(|_| is_bodiless)?;
+    if !is_bodiless {
+        return None;
+    }
+    let Some(field) = read.route.body_fields().first() else { return settlement::bodiless(read, limits) };
     let name = &read.route.name;
     let title =
         format!("requests of route `{name}` have no body, and so no `{field}`, by which this limit counts");

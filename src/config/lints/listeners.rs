@@ -123,6 +123,14 @@ fn unknown(limit: &ReadLimit) -> Option<(String, &'static str)> {
         let title = "a decision holds no slot of this limit: the end of the original request is not known";
         return Some((title.to_owned(), "limit concurrent requests in the trusted proxy"));
     }
+    if limit.policy.settles() {
+        let title =
+            "a decision reserves units of this limit and never settles them: the response is not known";
+        return Some((
+            title.to_owned(),
+            "forward these requests, or give the limit a cost that is known on arrival",
+        ));
+    }
     if limit.policy.charges_by_status() {
         let title = "a decision charges this limit whatever `charge_on` is: the final status is not known";
         return Some((title.to_owned(), "leave `charge_on` out, or forward these requests"));

@@ -13,6 +13,8 @@ use crate::suggest::nearest;
 
 /// Whole numbers that JSON can have exactly.
 const MAX_CLAIM: u64 = 1 << 53;
+/// The largest number of units that a limit counts.
+const MAX_UNITS: u64 = 1 << 53;
 
 words!(SchemeWords: &'static str = [("http", "http"), ("https", "https")]);
 
@@ -45,6 +47,9 @@ keys! {
         claims: NamedTable<Either<Text, Either<Integer<0, MAX_CLAIM>, Boolean>>> => |item| claims(item, config);
         /// The status of the upstream's response, for limits with `charge_on`
         upstream_status: Integer<200, 599, StatusCode> = 200;
+        /// The units that the upstream's response costs each limit which settles its cost; without it they keep their
+        /// estimate
+        settle: Integer<0, MAX_UNITS> => |item| settle(item, config);
         /// How long the request takes, for limits of the algorithm `concurrency`
         duration: Duration<ZERO, DAY> = "0s";
     }
@@ -134,6 +139,17 @@ fn listener(item: Item<'_>, config: Option<&Config>) -> Option<String> {
         });
     }
     Some(text.value)
+}
+
+/// The units that a response costs, if a limit of the configuration settles its cost.
+fn settle(item: Item<'_>, config: Option<&Config>) -> Option<u64> {
+    let settles = |config: &Config| config.snapshot.gate.limits().any(|(_, policy)| policy.settles());
+    if config.is_some_and(|config| !settles(config)) {
+        let problem = item.error("no limit of the configuration settles its cost by the response");
+        return item
+            .reject(problem.help("leave `settle` out, or give a limit a cost such as \"llm_tokens\""));
+    }
+    item.integer(&(0..=MAX_UNITS))
 }
 
 fn consumer(item: Item<'_>, config: Option<&Config>) -> Option<String> {

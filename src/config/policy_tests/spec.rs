@@ -69,6 +69,8 @@ pub struct TestRequest {
     pub claims: Option<Vec<(String, String)>>,
     /// The status of the upstream's response.
     pub upstream_status: StatusCode,
+    /// The units that its response costs each limit that settles; none if that is unknown.
+    pub settle: Option<u64>,
     /// The time from the arrival to the end of the response.
     pub duration: Duration,
 }

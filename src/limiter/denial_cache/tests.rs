@@ -167,3 +167,32 @@ fn decisions_on_calls_before_a_clear_are_not_cached() {
     denials.record(&policies, &DecidedCharge::join(&charge, &[denial]), lookup);
     assert!(denials.check(&policies, &charge, begin).is_none());
 }
+
+/// Units that are reserved may come back before `retry_after`: by a refund of this process, which removes the denial, or of another
+/// one.
+#[test]
+fn denials_by_limits_that_reserve_units_are_cached_for_a_moment() {
+    let rate = Rate::new(1, Micros(60_000_000)).unwrap();
+    let policy = |name| Policy::new(name, Quota::token_bucket(rate, 4).unwrap());
+    let policies = [policy("a").with_charge_on([401].into()), policy("b").with_settlement(9), policy("c")];
+    let (denials, begin) = (DenialCache::default(), monotonic());
+    let denial = Decision {
+        allowed: false,
+        retry_after: Some(Micros(60_000_000)),
+        ..Decision::allowed(4, 0, Micros(1))
+    };
+    let charges = [0, 1, 2].map(|policy| [Charge::take(PolicyId(policy), Key([1; 16]), 1)]);
+    let record = || {
+        for charge in &charges {
+            denials.record(&policies, &DecidedCharge::join(charge, &[denial]), denials.lookup(begin));
+        }
+    };
+    let denied_at = |millis| {
+        let now = begin + Duration::from_millis(millis);
+        [0, 1, 2].map(|index: usize| denials.check(&policies, &charges[index], now).is_some())
+    };
+    record();
+    assert_eq!((denied_at(99), denied_at(100)), ([true; 3], [false, false, true]));
+    denials.forget(&policies[1], charges[1][0].key);
+    assert_eq!(denied_at(0), [true, false, true]);
+}

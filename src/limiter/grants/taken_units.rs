@@ -185,13 +185,13 @@ impl TakenUnits {
         all
     }
 
-    /// Records that the request passes. Returns the units of limits with `charge_on`, which its status may refund.
+    /// Records that the request passes. Returns the units of limits that reserve them, which its response may change.
     pub(in crate::limiter) fn pass(mut self, policies: &[Policy]) -> Option<Box<Self>> {
         let is_reserved =
-            |taken: &TakenCharge| taken.decision.allowed && policies[taken.charge.policy].charges_by_status();
+            |taken: &TakenCharge| taken.decision.allowed && policies[taken.charge.policy].reserves();
         let (reserved, spent): (SmallVec<[TakenCharge; 1]>, SmallVec<[TakenCharge; 1]>) =
             std::mem::take(&mut self.charges).into_iter().partition(is_reserved);
-        spent.iter().for_each(|taken| self.spend(taken));
+        spent.iter().for_each(|taken| self.spend(taken, taken.charge.cost));
         self.charges = reserved;
         (!self.charges.is_empty()).then(|| Box::new(self))
     }
@@ -209,31 +209,52 @@ impl TakenUnits {
 
     /// Records that the request is charged.
     pub(in crate::limiter) fn charge(mut self) {
-        std::mem::take(&mut self.charges).iter().for_each(|taken| self.spend(taken));
+        std::mem::take(&mut self.charges).iter().for_each(|taken| self.spend(taken, taken.charge.cost));
     }
 
-    /// Puts back the units that a request with this final status is not charged.
-    pub(in crate::limiter) fn finish(mut self, policies: &[Policy], status: u16) -> PutBack {
+    /// The charges whose units were taken.
+    pub(in crate::limiter) fn charges(&self) -> impl Iterator<Item = Charge> {
+        self.charges.iter().map(|taken| taken.charge)
+    }
+
+    /// Records that the request is charged for the units of these charges up to `rest`, from which those are subtracted, and
+    /// puts back the others.
+    pub(in crate::limiter) fn settle(
+        &mut self,
+        policies: &[Policy],
+        is_settled: impl Fn(&Charge) -> bool,
+        rest: &mut u64,
+    ) -> PutBack {
         let (mut put_back, now) = (PutBack::default(), BootTime::now());
-        for taken in std::mem::take(&mut self.charges) {
-            let policy = &policies[taken.charge.policy];
-            if policy.charge_on().contains(&status) {
-                self.spend(&taken);
-            } else if let Some(decision) = self.put_back(&taken, now) {
-                if !policy.shadow {
+        let (settled, others): (SmallVec<[TakenCharge; 1]>, _) =
+            std::mem::take(&mut self.charges).into_iter().partition(|taken| is_settled(&taken.charge));
+        self.charges = others;
+        for taken in settled {
+            let charged = taken.charge.cost.min(*rest);
+            *rest -= charged;
+            if charged > 0 {
+                self.spend(&taken, charged);
+            }
+            let unused =
+                TakenCharge { charge: Charge { cost: taken.charge.cost - charged, ..taken.charge }, ..taken };
+            if unused.charge.cost == 0 {
+                continue;
+            }
+            if let Some(decision) = self.put_back(&unused, now) {
+                if !policies[taken.charge.policy].shadow {
                     put_back.statuses.push(taken.status(policies, decision));
                 }
             } else if let UnitSource::Grant { opened, .. } = taken.source {
                 // The store has charged the units when the grant ended, unless it has lost the state that reserved them.
-                put_back.refunds.push(taken.charge.refund(opened));
+                put_back.refunds.push(unused.charge.refund(opened));
             }
         }
         put_back
     }
 
-    fn spend(&self, taken: &TakenCharge) {
+    fn spend(&self, taken: &TakenCharge, units: u64) {
         if let UnitSource::Grant { serial, .. } = taken.source {
-            self.table.with_known(&taken.id, |held| held.spend(serial, taken.charge.cost));
+            self.table.with_known(&taken.id, |held| held.spend(serial, units));
         }
     }
 

@@ -18,9 +18,14 @@ fn charge(number: u32, cost: u64) -> Charge {
     Charge::take(PolicyId(0), Key(key), cost)
 }
 
+/// Records a charge that is owed in full.
+fn record(ledger: &OutageLedger, limits: &Limits, charge: Charge, decision: Decision) {
+    ledger.record(limits, &DecidedCharge { charge, decision }, charge.cost);
+}
+
 fn add(ledger: &OutageLedger, number: u32, cost: u64) {
     let decision = Decision::allowed(100, 100 - cost, Micros(cost * 86_400_000_000));
-    ledger.record(&limits(), &charge(number, cost), &Decision { at: NOW, ..decision });
+    record(ledger, &limits(), charge(number, cost), Decision { at: NOW, ..decision });
 }
 
 #[test]
@@ -62,7 +67,7 @@ fn owed_after_change(first: u64, second: u64) -> u64 {
     for (period, spent) in [(first, 3), (second, 7)] {
         let decision = Decision::allowed(100, 100 - spent, Micros(spent * period));
         let charge = charge(1, if spent == 3 { 3 } else { 4 });
-        ledger.record(&per(period), &charge, &Decision { at: NOW, ..decision });
+        record(&ledger, &per(period), charge, Decision { at: NOW, ..decision });
     }
     let charges: Vec<Charge> = ledger.take(10).0.iter().flat_map(|debt| debt.charges(NOW)).collect();
     assert_eq!(charges.len(), 1);
@@ -79,10 +84,10 @@ fn debts_survive_a_change_of_the_numbers() {
 fn a_restored_debt_has_drained_meanwhile() {
     let (ledger, limits) = (OutageLedger::default(), per(1_000_000));
     let decision = |spent: u64| Decision::allowed(100, 100 - spent, Micros(spent * 1_000_000));
-    ledger.record(&limits, &charge(1, 50), &Decision { at: NOW, ..decision(50) });
+    record(&ledger, &limits, charge(1, 50), Decision { at: NOW, ..decision(50) });
     let (taken, _) = ledger.take(10);
     let later = NOW.after(Micros(40_000_000));
-    ledger.record(&limits, &charge(1, 1), &Decision { at: later, ..decision(11) });
+    record(&ledger, &limits, charge(1, 1), Decision { at: later, ..decision(11) });
     for debt in taken {
         ledger.restore(debt);
     }
@@ -98,10 +103,10 @@ fn restored_debts_stay_in_their_steps() {
     let limits = Limits::new(vec![(Policy::new("a", quota), OnStoreFailure::Local)], NonZeroU64::MIN);
     let ledger = OutageLedger::default();
     let decision = Decision::allowed(1_000, 999, Micros(86_400_000_000));
-    ledger.record(&limits, &charge(1, 1), &Decision { at: NOW, ..decision });
+    record(&ledger, &limits, charge(1, 1), Decision { at: NOW, ..decision });
     for _ in 0..300 {
         let (taken, _) = ledger.take(10);
-        ledger.record(&limits, &charge(1, 1), &Decision { at: NOW, ..decision });
+        record(&ledger, &limits, charge(1, 1), Decision { at: NOW, ..decision });
         for debt in taken {
             ledger.restore(debt);
         }

@@ -3,6 +3,7 @@
 mod ahead;
 mod by_status;
 mod recovery;
+mod settled;
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use crate::limit::{
-    Align, Ban, Charge, DecidedCharge, Decision, DenyReason, Key, Policy, PolicyId, Quota, Rate,
+    Align, Ban, Charge, ChargeKind, DecidedCharge, Decision, DenyReason, Key, Policy, PolicyId, Quota, Rate,
 };
 use crate::limiter::pending_admission::PendingAdmission;
 use crate::limiter::store_client::payments;

@@ -75,6 +75,10 @@ fn named_value<'l>(entry: &mut LoggedRequest<'l>, scanner: &mut Scanner<'l>) -> 
         "headers.user-agent" => entry.user_agent = Some(value),
         "headers.referer" => entry.referer = Some(value),
         "key" | "denied_by" | "shadow_denied_by" | "route" => entry.fields.push((Cow::Borrowed(name), value)),
+        // The units of limits that settle costs.
+        _ if name.starts_with("cost.") || name.starts_with("reserved.") => {
+            entry.fields.push((Cow::Borrowed(name), value));
+        }
         _ => {
             if let Some(header) = name.strip_prefix("headers.") {
                 entry.headers.push((Cow::Borrowed(header.as_bytes()), value));

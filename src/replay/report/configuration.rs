@@ -153,6 +153,13 @@ pub(super) fn findings_notes(gate: &Gate, findings: &Findings, left_out: u64) ->
             "there were more keys than --max-keys: {of} a key started again without its counts, so more would have been denied"
         ));
     }
+    for (limit, count) in &findings.unknown_costs {
+        let (name, of) = (&gate.limits.policies[*limit].name, counted_u64(*count, "request"));
+        notes.push(format!(
+            "the log does not tell what {of} cost limit {name}: they stay charged with what was reserved; see tidegate replay \
+             --help for the fields"
+        ));
+    }
     if left_out > 0 {
         let of = counted_u64(left_out, "request");
         notes.push(format!(

@@ -69,7 +69,7 @@ fn step(shard: &Shard, located: &LocatedCharge<'_>, now: Present<'_>) -> Option<
 
 /// The bucket that decides a charge if its key has no penalty, no granted units and no time of creation.
 fn plain_bucket<'a>(policy: &'a Policy, charge: &Charge) -> Option<&'a Bucket> {
-    if policy.ban.is_some() || policy.charges_by_status() || charge.kind != ChargeKind::Take {
+    if policy.ban.is_some() || policy.reserves() || charge.kind != ChargeKind::Take {
         return None;
     }
     policy.quota.bucket()

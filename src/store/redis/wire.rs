@@ -21,6 +21,8 @@ const BAN: u8 = 1;
 const SHADOW: u8 = 2;
 /// The option of a policy that grants units.
 const GRANTS: u8 = 4;
+/// The option of a policy that settles costs.
+const SETTLES: u8 = 8;
 /// About the length of a stored key's name, in bytes.
 const NAME: usize = 48;
 /// Bytes of a request of one charge, without the fields that only some charges have.
@@ -215,13 +217,18 @@ fn packed(policy: &Policy, clock: &Clock) -> Bytes {
     let ban = ban.as_ref().map_or(&[][..], |ban| &ban[..]);
     let ahead = policy.ahead.map(|ahead| [ahead.span.0, ahead.share.get()].map(u64::cast_signed));
     let ahead = ahead.as_ref().map_or(&[][..], |ahead| &ahead[..]);
+    let most = policy.settles().then(|| policy.quota.most_units().cast_signed());
     let option = |is_set, option| if is_set { option } else { 0 };
-    let options =
-        option(!ban.is_empty(), BAN) | option(policy.shadow, SHADOW) | option(!ahead.is_empty(), GRANTS);
-    #[expect(clippy::expect_used, reason = "a log has at most 16 rates of two numbers, the rest are five")]
-    let count = u8::try_from(ban.len() + ahead.len() + numbers.len()).expect("a policy has few numbers");
-    let mut packed = vec![policy.letter(), options, count];
-    for number in ban.iter().chain(ahead).chain(&numbers) {
+    let options = option(!ban.is_empty(), BAN)
+        | option(policy.shadow, SHADOW)
+        | option(!ahead.is_empty(), GRANTS)
+        | option(policy.settles(), SETTLES);
+    let all = || ban.iter().chain(ahead).chain(&most).chain(&numbers);
+    #[expect(clippy::expect_used, reason = "a log has at most 16 rates of two numbers, the rest are six")]
+    let count = u8::try_from(all().count()).expect("a policy has few numbers");
+    let letter = if policy.settles() { policy.letter().to_ascii_lowercase() } else { policy.letter() };
+    let mut packed = vec![letter, options, count];
+    for number in all() {
         push_number(&mut packed, *number);
     }
     packed.into()

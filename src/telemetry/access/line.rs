@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, UNIX_EPOCH};
 
-use super::record::{AccessRecord, Forwarding, LimitNote, TextRange};
+use super::record::{AccessRecord, Forwarding, LimitNote, LoggedCost, TextRange};
 use crate::telemetry::escape::{self, is_plain};
 use crate::time::{Micros, Timestamp};
 
@@ -31,6 +31,9 @@ pub(super) fn push_json(line: &mut Vec<u8>, record: &AccessRecord) {
     push_json_request(line, record, &texts);
     push_json_outcome(line, record, &texts);
     push_json_forwarding(line, &record.forwarding);
+    if !record.costs.is_empty() {
+        push_json_costs(line, &record.costs, &texts);
+    }
     push_json_headers(line, record, &texts);
     line.push(b'}');
 }
@@ -110,6 +113,53 @@ fn push_json_forwarding(line: &mut Vec<u8>, forwarding: &Forwarding) {
     }
 }
 
+/// A number of units of each limit that has one, with the name of the field.
+type Units = (&'static str, fn(&LoggedCost) -> Option<u64>);
+
+/// What was charged, and what was reserved.
+const UNITS: [Units; 2] = [("cost", |cost| cost.charged), ("reserved", |cost| Some(cost.reserved))];
+
+/// Appends what limits have charged and reserved, as an object each.
+#[cold]
+fn push_json_costs(line: &mut Vec<u8>, costs: &[LoggedCost], texts: &Texts<'_>) {
+    for (field, units) in UNITS {
+        let mut begin: &[u8] = b"{";
+        for cost in costs {
+            let Some(units) = units(cost) else { continue };
+            if begin == b"{" {
+                line.extend_from_slice(b",\"");
+                line.extend_from_slice(field.as_bytes());
+                line.extend_from_slice(b"\":");
+            }
+            line.extend_from_slice(begin);
+            line.push(b'"');
+            texts.push(line, cost.limit);
+            line.extend_from_slice(b"\":");
+            push_number(line, units);
+            begin = b",";
+        }
+        if begin == b"," {
+            line.push(b'}');
+        }
+    }
+}
+
+/// Appends what limits have charged and reserved. The last text is left open.
+#[cold]
+fn push_text_costs(line: &mut Vec<u8>, costs: &[LoggedCost], texts: &Texts<'_>) {
+    for (field, units) in UNITS {
+        for cost in costs {
+            let Some(units) = units(cost) else { continue };
+            line.extend_from_slice(b"\" ");
+            line.extend_from_slice(field.as_bytes());
+            line.push(b'.');
+            texts.push(line, cost.limit);
+            line.extend_from_slice(b"=\"");
+            push_number(line, units);
+        }
+    }
+}
+
 /// Appends the logged headers of the request as an object.
 fn push_json_headers(line: &mut Vec<u8>, record: &AccessRecord, texts: &Texts<'_>) {
     for (index, (name, value)) in record.headers.iter().enumerate() {
@@ -131,6 +181,9 @@ pub(super) fn push_text(line: &mut Vec<u8>, record: &AccessRecord) {
     push_text_request(line, record, &texts);
     push_text_outcome(line, record, &texts);
     push_text_forwarding(line, &record.forwarding);
+    if !record.costs.is_empty() {
+        push_text_costs(line, &record.costs, &texts);
+    }
     for (name, value) in &record.headers {
         line.extend_from_slice(b"\" headers.");
         texts.push(line, *name);

@@ -71,6 +71,8 @@ pub struct AccessRecord {
     pub(super) denied_by: Option<TextRange>,
     pub(super) key: Option<TextRange>,
     pub(super) notes: SmallVec<[(LimitNote, TextRange); 2]>,
+    /// What limits have charged whose cost the response decides.
+    pub(super) costs: Vec<LoggedCost>,
     /// Names and values of headers.
     pub(super) headers: Vec<(TextRange, TextRange)>,
     /// All texts of the record, concatenated: copying them costs less than counting references that workers share.
@@ -92,6 +94,14 @@ impl LimitNote {
     /// Every variant with its name in the log.
     pub(super) const ALL: [(Self, &'static str); 3] =
         [(Self::ShadowDenied, "shadow_denied_by"), (Self::Marked, "marked_by"), (Self::Warned, "warned_by")];
+}
+
+/// What a limit has charged.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LoggedCost {
+    pub limit: TextRange,
+    pub reserved: u64,
+    pub charged: Option<u64>,
 }
 
 /// The range of a text in [`AccessRecord::texts`].
@@ -133,6 +143,7 @@ impl AccessRecord {
             denied_by: None,
             key: None,
             notes: SmallVec::new(),
+            costs: Vec::new(),
             headers: Vec::new(),
             texts,
         }
@@ -206,6 +217,12 @@ impl AccessRecord {
     pub fn add_note(&mut self, note: LimitNote, limit: &str) {
         let name = self.append_name(limit);
         self.notes.push((note, name));
+    }
+
+    /// Adds what a limit has reserved, and what it has charged, if that is known.
+    pub fn add_cost(&mut self, limit: &str, reserved: u64, charged: Option<u64>) {
+        let limit = self.append_name(limit);
+        self.costs.push(LoggedCost { limit, reserved, charged });
     }
 
     /// All texts, concatenated.

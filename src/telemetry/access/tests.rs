@@ -99,6 +99,24 @@ fn the_client_is_logged_in_both_formats() {
 }
 
 #[test]
+fn settled_costs_are_logged_in_both_formats() {
+    let mut record = bare(REQUEST);
+    record.add_cost("tokens", 2048, Some(311));
+    record.add_cost("open", 7, None);
+    record.add_header("referer", b"a");
+    let rest = r#""protocol":"HTTP/2","cost":{"tokens":311},"reserved":{"tokens":2048,"open":7},"headers":{"referer":"a"}}"#;
+    let line = json(&record);
+    assert!(line.ends_with(rest), "{line}");
+    assert_eq!(parsed(&record)["cost"]["tokens"], 311);
+    let rest = r#" protocol="HTTP/2" cost.tokens="311" reserved.tokens="2048" reserved.open="7" headers.referer="a""#;
+    let line = text(&record);
+    assert!(line.ends_with(rest), "{line}");
+    let mut open = bare(REQUEST);
+    open.add_cost("open", 7, None);
+    assert!(json(&open).ends_with(r#""protocol":"HTTP/2","reserved":{"open":7}}"#), "{}", json(&open));
+}
+
+#[test]
 fn no_text_can_imitate_other_fields() {
     let mut record = bare(REQUEST);
     record.set_consumer("acme denied_by=x");

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use serde::{Serialize, Serializer};
 use tokio::time::Instant;
 
-use crate::telemetry::counts::{LimitSums, RouteSums, WorkerSums};
+use crate::telemetry::counts::{LimitSums, RouteSums, SettlementSums, WorkerSums, counted_since};
 use crate::telemetry::histogram::DurationSums;
 use crate::telemetry::metrics::Metrics;
-use crate::telemetry::outcome::{DecisionSource, LimitOutcome};
+use crate::telemetry::outcome::{DecisionSource, LimitOutcome, SettledOutcome};
 use crate::telemetry::upstreams::ServerSums;
 
 /// The sums of the counters at one time. Limits and routes that have counted nothing are left out.
@@ -23,13 +23,24 @@ pub struct CounterSums {
     pub(super) workers: WorkerSums,
     /// The counters of requests that no route matched.
     pub(super) unrouted: RouteSums,
-    pub(super) limits: SortedByName<Arc<str>, OutcomeSums>,
+    pub(super) limits: SortedByName<Arc<str>, LimitTotals>,
     pub(super) routes: SortedByName<Arc<str>, RouteSums>,
     pub(super) servers: SortedByName<ServerName, ServerSums>,
 }
 
 /// Decisions by their outcome, in the order of [`LimitOutcome::ALL`].
 pub(super) type OutcomeSums = [u64; LimitOutcome::ALL.len()];
+
+/// Units of a limit that settles its cost by responses, in the order of [`SettledOutcome::ALL`], and the number of responses of
+/// unknown cost.
+pub(super) type SettledSums = [u64; SettledOutcome::ALL.len() + 1];
+
+/// The counters of a limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct LimitTotals {
+    pub decisions: OutcomeSums,
+    pub settled: SettledSums,
+}
 
 /// Values in ascending order of their names.
 pub(super) type SortedByName<N, T> = Vec<(N, T)>;
@@ -56,10 +67,18 @@ impl CounterSums {
         let mut sums = Self { workers, unrouted, ..Self::zero(at) };
         let mut known = Cursor::of(&earlier.limits);
         let Ok(()) = registry.each_limit(|name, limit| {
-            let outcomes = by_outcome(&limit);
-            if outcomes != OutcomeSums::default() {
+            let decisions = by_outcome(&limit);
+            if decisions != OutcomeSums::default() {
                 let same = known.name(|other| (**other).cmp(name));
-                sums.limits.push((same.unwrap_or_else(|| name.into()), outcomes));
+                let totals = LimitTotals { decisions, ..LimitTotals::default() };
+                sums.limits.push((same.unwrap_or_else(|| name.into()), totals));
+            }
+            Ok::<_, Infallible>(())
+        });
+        let Ok(()) = registry.each_settlement(|name, settled| {
+            // Units are reserved after a decision.
+            if let Ok(index) = sums.limits.binary_search_by(|(other, _)| (**other).cmp(name)) {
+                sums.limits[index].1.settled = by_settled_outcome(&settled);
             }
             Ok::<_, Infallible>(())
         });
@@ -87,6 +106,24 @@ fn by_outcome(limit: &LimitSums) -> OutcomeSums {
         DecisionSource::ALL.iter().map(|(source, _)| limit[outcome.cell(*source)]).sum()
     };
     LimitOutcome::ALL.map(|(outcome, _)| count(outcome))
+}
+
+fn by_settled_outcome(settled: &SettlementSums) -> SettledSums {
+    let unknown = settled.unknown.iter().sum();
+    let all = settled.units.iter().copied().chain(std::iter::once(unknown));
+    let mut sums = SettledSums::default();
+    sums.iter_mut().zip(all).for_each(|(sum, count)| *sum = count);
+    sums
+}
+
+impl LimitTotals {
+    /// What was counted since.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            decisions: counted_since(&earlier.decisions, &self.decisions),
+            settled: counted_since(&earlier.settled, &self.settled),
+        }
+    }
 }
 
 impl<'a, N, T> Cursor<'a, N, T> {
@@ -127,11 +164,22 @@ pub(super) struct SharedName(pub Arc<str>);
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DecisionSums(pub OutcomeSums);
 
+/// What has become of units of a limit that settles its cost. What is 0 is not serialized.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SettledUnitSums(pub SettledSums);
+
 /// Quantiles of durations, in seconds.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Latency {
     p50: f64,
     p99: f64,
+}
+
+impl SettledUnitSums {
+    /// Whether nothing was settled.
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(|count| *count == 0)
+    }
 }
 
 impl DecisionSums {
@@ -172,6 +220,13 @@ pub(super) fn largest<T, K: Ord>(mut all: Vec<T>, rank: impl Fn(&T) -> K) -> (Ve
 impl Serialize for SharedName {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&self.0)
+    }
+}
+
+impl Serialize for SettledUnitSums {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let outcomes = SettledOutcome::ALL.iter().map(|(_, outcome)| *outcome).chain(["unknown"]);
+        serializer.collect_map(outcomes.zip(self.0).filter(|(_, count)| *count > 0))
     }
 }
 

@@ -6,7 +6,10 @@ use super::exposition::{Exposition, MetricKind};
 use super::scrape::Scrape;
 use crate::telemetry::counts::{CLASSES, LimitSums, RouteSums};
 use crate::telemetry::histogram::DURATION_BUCKETS;
-use crate::telemetry::outcome::{DecisionSource, GrantEvent, Interface, LimitOutcome, Verdict};
+use crate::telemetry::outcome::{
+    DecisionSource, GrantEvent, Interface, LimitOutcome, SettledOutcome, Verdict,
+};
+use crate::usage::Unknown;
 
 /// Writes the requests by interface: those of the proxy, or that of the library.
 pub(super) fn write_interfaces(
@@ -39,6 +42,7 @@ pub(super) fn write_decisions(scrape: &Scrape<'_>, out: &mut Exposition<impl Wri
         out.series(&[("limit", limit)], keys as u64)
     })?;
     write_grants(scrape, out)?;
+    write_settlements(scrape, out)?;
     let workers = scrape.registry.workers();
     let help = "Time to decide on a request that has limits, including the wait for the store.";
     out.start(MetricKind::Histogram, "tidegate_decision_duration_seconds", help)?;
@@ -114,6 +118,32 @@ fn write_grants(scrape: &Scrape<'_>, out: &mut Exposition<impl Write>) -> io::Re
     out.start(MetricKind::Gauge, "tidegate_ahead_units_held", help)?;
     scrape.registry.each_limit(|limit, _| {
         if has_grants(scrape, limit) { out.series(&[("limit", limit)], of(limit).held) } else { Ok(()) }
+    })
+}
+
+/// Writes the metrics of costs that responses settle.
+fn write_settlements(scrape: &Scrape<'_>, out: &mut Exposition<impl Write>) -> io::Result<()> {
+    let settles = |limit: &str| scrape.policies.get(limit).is_some_and(|policy| policy.settles());
+    let help = "Units of limits whose costs are settled by responses, by what has become of them.";
+    out.start(MetricKind::Counter, "tidegate_settled_units_total", help)?;
+    scrape.registry.each_settlement(|limit, sums| {
+        for ((_, outcome), units) in SettledOutcome::ALL.iter().zip(sums.units) {
+            if settles(limit) || units > 0 {
+                out.series(&[("limit", limit), ("outcome", outcome)], units)?;
+            }
+        }
+        Ok::<_, io::Error>(())
+    })?;
+    let help = "Responses whose cost is unknown, so that what was reserved stays charged, or whose model has no \
+                price, by the reason.";
+    out.start(MetricKind::Counter, "tidegate_settle_unknown_total", help)?;
+    scrape.registry.each_settlement(|limit, sums| {
+        for ((_, reason), count) in Unknown::ALL.iter().zip(sums.unknown) {
+            if settles(limit) || count > 0 {
+                out.series(&[("limit", limit), ("reason", reason)], count)?;
+            }
+        }
+        Ok::<_, io::Error>(())
     })
 }
 

@@ -8,10 +8,11 @@ use super::*;
 use crate::limit::{Ahead, PolicyId, Quota, Rate};
 use crate::telemetry::{
     AcmeValues, AttemptOutcome, DecisionSource, GrantValues, Handshake, HandshakeFailure, Interface,
-    LimitOutcome, ListenerCounts, ListenerValues, ServerValues, StoreRequest, TraceId, UpstreamEvent,
-    UpstreamValues, Verdict,
+    LimitOutcome, ListenerCounts, ListenerValues, ServerValues, SettledOutcome, StoreRequest, TraceId,
+    UpstreamEvent, UpstreamValues, Verdict,
 };
 use crate::time::Micros;
+use crate::usage::Unknown;
 
 fn policy(name: &str) -> Policy {
     Policy::new(name, Quota::token_bucket(Rate::new(5, Micros::SECOND).unwrap(), 5).unwrap())
@@ -232,4 +233,37 @@ fn metrics_of_redis_are_left_out_without_it() {
     let gauges = GaugeValues { store: None, ..gauges() };
     let text = text(&Metrics::new(Timestamp(0)), MetricsFormat::OpenMetrics, &gauges, &policies);
     assert!(!text.contains("tidegate_store_") && text.ends_with("# EOF\n"), "{text}");
+}
+
+#[test]
+fn limits_that_settle_costs_have_series_of_their_own() {
+    let policies = [policy("plain"), policy("tokens").with_settlement(100)];
+    let metrics = Metrics::new(Timestamp(0));
+    let counts = metrics.counts(0, &policies, std::iter::empty());
+    counts.record_settled(PolicyId(1), SettledOutcome::Reserved, 40);
+    counts.record_settled(PolicyId(1), SettledOutcome::Extra, 3);
+    counts.record_settle_unknown(PolicyId(1), Unknown::Malformed);
+    let text = text(&metrics, MetricsFormat::OpenMetrics, &GaugeValues::default(), &policies);
+    let settled: Vec<&str> = text.lines().filter(|line| line.starts_with("tidegate_settle")).collect();
+    let units = |outcome, units| {
+        format!("tidegate_settled_units_total{{limit=\"tokens\",outcome=\"{outcome}\"}} {units}")
+    };
+    let unknown = |reason, count| {
+        format!("tidegate_settle_unknown_total{{limit=\"tokens\",reason=\"{reason}\"}} {count}")
+    };
+    assert_eq!(
+        settled,
+        [
+            units("reserved", 40),
+            units("settled", 0),
+            units("refunded", 0),
+            units("extra", 3),
+            units("cut", 0),
+            unknown("encoding", 0),
+            unknown("type", 0),
+            unknown("absent", 0),
+            unknown("malformed", 1),
+            unknown("model", 0),
+        ]
+    );
 }

@@ -115,6 +115,9 @@ fn collect(document: &Value, schema: &Value, value: &Value, seen: &mut BTreeSet<
             collect(document, &schema["items"], item, seen);
         }
     }
+    if value.is_object() {
+        schema["anyOf"].as_array().into_iter().flatten().for_each(|one| collect(document, one, value, seen));
+    }
     let Some(reference) = schema["$ref"].as_str() else { return };
     let target = document.pointer(reference.trim_start_matches('#')).unwrap();
     let name = reference.rsplit('/').next().unwrap();
@@ -224,6 +227,16 @@ fn collect_certificates(document: &Value, seen: &mut BTreeSet<String>) {
 /// Compares the events of a proxy with Redis and an upstream with their schemas.
 fn collect_events(document: &Value, seen: &mut BTreeSet<String>) {
     let (redis, server) = (RedisServer::start(), Upstream::echo());
+    // Responds with the path as the cost, if that is a number.
+    let priced = Upstream::scripted(|caller| {
+        while let Ok(Some(request)) = caller.request() {
+            let path = request.start.split(' ').nth(1).unwrap_or_default().trim_start_matches("/units/");
+            let response = format!("HTTP/1.1 200 OK\r\nX-Units: {path}\r\nContent-Length: 0\r\n\r\n");
+            if caller.try_send(response).is_err() {
+                return;
+            }
+        }
+    });
     let limit = |name: &str, more: &str| format!("[limits.{name}]\nrate = \"1/hour\"\n{more}");
     let limits = [
         limit("per-address", "ban = { after = 2, within = \"1m\", for = \"1h\" }\n"),
@@ -234,12 +247,19 @@ fn collect_events(document: &Value, seen: &mut BTreeSet<String>) {
         limit("wide", "burst = 9\nmode = \"shadow\"\n"),
         limit("fair", "mode = \"mark\"\n"),
         limit("granted", "burst = 99\nahead = \"auto\"\n"),
+        limit(
+            "units",
+            "burst = 99\ncost = { reserve = 1, settle = \"header:x-units\" }\ncost_max = 20\nkeep_cost_header = true\n",
+        ),
     ];
+    let units =
+        format!("[[routes]]\npath = \"/units/*\"\nlimits = [\"units\"]\nupstream = \"{}\"\n", priced.url());
     let routes = ["per-address", "per-key", "wide", "fair", "granted"].map(|limit| {
         format!("[[routes]]\npath = \"/{limit}\"\nlimits = [\"{limit}\"]\nupstream = \"{}\"\n", server.url())
     });
     let admin = "listen = \"127.0.0.1:0\"\n[admin]\nlisten = \"127.0.0.1:0\"\n";
-    let proxy = Tidegate::start_with(&redis, &(admin.to_owned() + &limits.concat() + &routes.concat()));
+    let proxy =
+        Tidegate::start_with(&redis, &(admin.to_owned() + &limits.concat() + &routes.concat() + &units));
     proxy.wait_ready();
     for _ in 0..11 {
         get(proxy.addr(), "/per-address", &[]);
@@ -249,6 +269,12 @@ fn collect_events(document: &Value, seen: &mut BTreeSet<String>) {
     for headers in [&[][..], &["X-Key: a"], &["X-Key: b"]] {
         get(proxy.addr(), "/per-key", headers);
     }
+    for cost in ["0", "5", "50", "none"] {
+        assert_eq!(get(proxy.addr(), &format!("/units/{cost}"), &[]).status(), 200);
+    }
+    let keys = ask(proxy.admin(), "GET /v1/keys/peek?limit=units&key=127.0.0.1", "", None);
+    let value = assert_described(document, &document["paths"]["/v1/keys/peek"]["get"], &keys).unwrap();
+    collect(document, &serde_json::json!({"$ref": "#/components/schemas/KeyList"}), &value, seen);
     let limits = ask(proxy.admin(), "GET /v1/limits", "", None);
     let value = assert_described(document, &document["paths"]["/v1/limits"]["get"], &limits).unwrap();
     collect(document, &serde_json::json!({"$ref": "#/components/schemas/LimitList"}), &value, seen);

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::page::{config, open};
 use crate::consumers::setup::{ConsumersFile, with_key};
-use crate::support::{Tidegate, get};
+use crate::support::{Tidegate, Upstream, get};
 
 #[test]
 fn a_limit_has_the_words_of_the_file_and_would_deny_in_shadow_mode() {
@@ -97,4 +97,37 @@ fn charts_begin_at_the_start_of_the_process() {
                   const line = chart.querySelector('.line').getBoundingClientRect();\
                   return Math.abs(line.x - chart.getBoundingClientRect().x) <= 1; })";
     assert_eq!(browser.evaluate(starts), json!([true, true, true, true]));
+}
+
+/// Three requests reserve one unit each: one costs nothing, one costs 40, and one does not tell.
+#[test]
+fn a_limit_that_settles_shows_what_has_become_of_its_units() {
+    let server = Upstream::scripted(|caller| {
+        while let Ok(Some(request)) = caller.request() {
+            let cost = match request.start.as_str() {
+                start if start.starts_with("GET /free ") => "X-Units: 0\r\n",
+                start if start.starts_with("GET /dear ") => "X-Units: 40\r\n",
+                _ => "",
+            };
+            if caller.try_send(format!("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n{cost}\r\n")).is_err() {
+                return;
+            }
+        }
+    });
+    let limits = format!(
+        "[limits.units]\nrate = \"1000/hour\"\ncost = {{ reserve = 1, settle = \"header:x-units\" }}\n\
+         [limits.plain]\nrate = \"1000/hour\"\n\
+         [[routes]]\npath = \"/*\"\nlimits = [\"units\", \"plain\"]\nupstream = \"{}\"\n",
+        server.url()
+    );
+    let proxy = Tidegate::start(&config("", &limits));
+    let mut browser = open(&proxy);
+    let head = "[...document.querySelectorAll('#limits-head th')].find((cell) => cell.textContent.includes('Settled costs'))";
+    browser.wait(&format!("{head}.hidden"));
+    for path in ["/free", "/dear", "/silent"] {
+        assert_eq!(get(proxy.addr(), path, &[]).status(), 200);
+    }
+    browser.wait_text("#limits-rows", "41 of 3 reserved");
+    browser.wait_text("#limits-rows", "1 refunded, 39 extra, 1 unknown cost");
+    browser.wait(&format!("!{head}.hidden"));
 }

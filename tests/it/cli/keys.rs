@@ -23,7 +23,7 @@ const CONFIG: &str = r#"listen = "127.0.0.1:0"
 "#;
 
 /// Runs `tidegate keys` with this token in the environment.
-pub fn run(args: &[&str], token: &str) -> Finished {
+pub(super) fn run(args: &[&str], token: &str) -> Finished {
     let directory = tempfile::tempdir().unwrap();
     let output = command(TIDEGATE)
         .arg("keys")

@@ -150,6 +150,60 @@ steps = [
     assert_pass(&format!("listen = \"127.0.0.1:8080\"\n{config}"), tests);
 }
 
+/// A limit whose cost the response settles.
+const SETTLED: &str = r#"listen = "127.0.0.1:8080"
+[limits.units]
+algorithm = "fixed_window"
+rate = "10/minute"
+cost = { reserve = 1, settle = "header:x-units" }
+[[routes]]
+path = "/*"
+limits = ["units"]
+upstream = "http://127.0.0.1:9000"
+"#;
+
+#[test]
+fn a_response_settles_the_cost_of_its_request() {
+    let tests = r#"
+[[tests]]
+name = "the units of the response count, in the end"
+steps = [
+    { request = { path = "/", settle = 4, duration = "1s" }, expect = { remaining = { units = 9 } } },
+    { request = { path = "/", settle = 4, duration = "1s" }, expect = { remaining = { units = 8 } } },
+    { after = "2s", request = { path = "/", settle = 0 }, expect = { remaining = { units = 1 } } },
+    { request = { path = "/", settle = 30 }, expect = { remaining = { units = 1 } } },
+    { after = "1s", request = { path = "/" }, expect = { outcome = "denied", limit = "units", retry_after = "57s" } },
+    { after = "57s", request = { path = "/" }, expect = { outcome = "forwarded", remaining = { units = 9 } } },
+]
+[[tests]]
+name = "an unknown cost is the reserved one"
+request = { path = "/" }
+repeat = 10
+expect = { remaining = { units = 0 }, allowed = 10 }
+[[tests]]
+name = "a failure costs nothing"
+request = { path = "/", upstream_status = 400 }
+repeat = 20
+expect = { allowed = 20 }
+[[tests]]
+name = "a failure that says what it cost is charged"
+steps = [
+    { request = { path = "/", upstream_status = 400, settle = 10 }, expect = { outcome = "forwarded" } },
+    { request = { path = "/" }, expect = { outcome = "denied" } },
+]
+"#;
+    assert_pass(SETTLED, tests);
+}
+
+#[test]
+fn settled_units_need_a_limit_that_settles() {
+    let tests =
+        "[[tests]]\nname = \"a\"\nrequest = { path = \"/login\", settle = 3 }\nexpect = { allowed = 1 }\n";
+    let output = run(CONFIG, tests);
+    assert_eq!(output.status, 2);
+    assert!(output.stderr.contains("no limit of the configuration settles its cost"), "{}", output.stderr);
+}
+
 /// A configuration with consumers and tokens.
 const IDENTIFIED: &str = r#"listen = "127.0.0.1:8080"
 [jwt]

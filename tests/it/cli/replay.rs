@@ -112,6 +112,102 @@ fn a_key_is_read_from_the_field_that_has_it() {
     assert_eq!((&denied["name"], &denied["denied"]), (&"key 1".into(), &11.into()));
 }
 
+/// A limit of 1,000 tokens a day.
+const TOKENS: &str = r#"
+listen = "127.0.0.1:0"
+[limits.tokens]
+algorithm = "fixed_window"
+rate = "1000/day"
+cost = "llm_tokens"
+default_output = 100
+[[routes]]
+path = "/*"
+limits = ["tokens"]
+upstream = "http://127.0.0.1:9000"
+"#;
+
+/// How many requests a replay denies, and its notes.
+fn denied_and_notes(config: &str, log: &str, args: &[&str]) -> (Value, Vec<String>) {
+    let report = json(config, log, args);
+    let configuration = &report["configurations"][0];
+    let notes = configuration["notes"].as_array().unwrap().iter();
+    let notes = notes.map(|note| note.as_str().unwrap().to_owned()).filter(|note| note.contains("cost"));
+    (configuration["limits"][0]["denied"].clone(), notes.collect())
+}
+
+/// Requests one minute after the other, each of which takes a second.
+fn lines(requests: &[&str]) -> String {
+    let line = |(minute, rest): (usize, &&str)| {
+        format!(
+            "{{\"ts\":\"2026-01-05T06:{minute:02}:00Z\",\"ip\":\"192.0.2.1\",\"uri\":\"/v1\",\"took\":1{rest}}}\n"
+        )
+    };
+    requests.iter().enumerate().map(line).collect()
+}
+
+const FIELDS: &str = "time=ts,client=ip,target=uri,duration=took,status=status";
+
+/// The first two cost 300 and 600 tokens. What the third reserves, 50 and 100, does not fit into the rest.
+#[test]
+fn tokens_of_a_log_settle_what_was_reserved() {
+    let log = lines(&[
+        r#","prompt_tokens":200,"completion_tokens":100"#,
+        r#","usage":{"input_tokens":500,"output_tokens":100}"#,
+        r#","prompt_tokens":50,"completion_tokens":1"#,
+        r#","prompt_tokens":50,"completion_tokens":1,"max_tokens":20"#,
+    ]);
+    assert_eq!(denied_and_notes(TOKENS, &log, &["--fields", FIELDS]), (1.into(), Vec::new()));
+    let renamed = log.replace("prompt_tokens", "in").replace("completion_tokens", "out");
+    let fields = format!("{FIELDS},field.prompt_tokens=in,field.completion_tokens=out");
+    assert_eq!(denied_and_notes(TOKENS, &renamed, &["--fields", &fields]), (1.into(), Vec::new()));
+}
+
+#[test]
+fn requests_of_unknown_cost_are_counted() {
+    let log = lines(&["", r#","status":400"#, r#","prompt_tokens":7"#]);
+    let (denied, notes) = denied_and_notes(TOKENS, &log, &["--fields", FIELDS]);
+    assert_eq!(denied, 0);
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    assert!(notes[0].starts_with("the log does not tell what 1 request cost limit tokens"), "{notes:?}");
+}
+
+/// The log of tidegate itself has the units, in both formats; seconds and bytes are in every log.
+#[test]
+fn the_own_log_has_the_units_of_each_limit() {
+    let request = |minute: usize, rest: &str| {
+        format!(
+            "{{\"time\":\"2026-01-05T06:{minute:02}:00.000000Z\",\"client\":\"192.0.2.1\",\"method\":\"POST\",\
+             \"host\":\"a\",\"target\":\"/v1\",\"status\":200,\"bytes\":400,\"took_us\":1500000{rest}}}\n"
+        )
+    };
+    let settled = r#","cost":{"tokens":450,"other":1},"reserved":{"tokens":900}"#;
+    let log: String = (0..3).map(|minute| request(minute, settled)).collect();
+    // 450 are left after the first: the second and the third do not fit.
+    assert_eq!(denied_and_notes(TOKENS, &log, &[]), (2.into(), Vec::new()));
+    let line = |minute| {
+        format!(
+            "2026-01-05T06:{minute:02}:00.000000Z 192.0.2.1 \"POST a/v1\" 200 400B 1500000us cost.tokens=\"450\" \
+             reserved.tokens=\"900\"\n"
+        )
+    };
+    let text: String = (0..3).map(line).collect();
+    assert_eq!(denied_and_notes(TOKENS, &text, &[]), (2.into(), Vec::new()));
+    let by = |source: &str| {
+        TOKENS.replace(
+            "\"llm_tokens\"\ndefault_output = 100",
+            &format!("{{ reserve = 1, settle = \"{source}\" }}"),
+        )
+    };
+    let plain: String = (0..5).map(|minute| request(minute, "")).collect();
+    // 400 bytes each: after three the key owes 200.
+    assert_eq!(denied_and_notes(&by("response_bytes"), &plain, &[]), (2.into(), Vec::new()));
+    let config = by("seconds").replace("1000/day", "3/day");
+    assert_eq!(denied_and_notes(&config, &plain, &[]), (3.into(), Vec::new()));
+    let emitted = replay(&by("response_bytes"), &plain, &["--emit-arrivals", "tokens"]);
+    let first = emitted.stdout.lines().next().unwrap();
+    assert!(first.ends_with(" 192.0.2.1 1 1.500000 settle=400"), "{first}");
+}
+
 #[test]
 fn the_client_is_read_from_the_field_that_has_it() {
     let log = log().replace("\"k1\"", "\"203.0.113.7, 192.0.2.1\"");

@@ -4,6 +4,7 @@ mod ahead;
 mod algorithms;
 mod descriptors;
 mod pictures;
+mod settled;
 
 use std::fmt::Write as _;
 use std::path::Path;

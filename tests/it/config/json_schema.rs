@@ -139,15 +139,20 @@ fn the_schema_accepts_the_examples_of_the_documents() {
     authority.sign_client("client");
     let documents = files("docs", "md").into_iter().chain([root().join("README.md")]);
     let documents: Vec<_> = documents.map(|path| (fs::read_to_string(&path).unwrap(), path)).collect();
-    let is_consumers = |block: &&str| block.starts_with("# consumers.toml\n");
-    for block in documents.iter().flat_map(|(text, _)| toml_blocks(text)).filter(is_consumers) {
-        // The configuration before it names this file, and so is valid only with it.
-        fs::write(authority.file("consumers.toml"), block).unwrap();
+    let other_file = |block: &str| {
+        let files = ["consumers.toml", "prices.toml"];
+        files.into_iter().find(|name| block.starts_with(&format!("# {name}\n")))
+    };
+    for block in documents.iter().flat_map(|(text, _)| toml_blocks(text)) {
+        // The configuration beside it names this file, and so is valid only with it.
+        if let Some(name) = other_file(block) {
+            fs::write(authority.file(name), block).unwrap();
+        }
     }
     fs::write(authority.file("GeoLite2-Country.mmdb"), mmdb::countries(&[("192.0.2.0", 24, "DE")])).unwrap();
     let mut count = 0;
     for (text, path) in &documents {
-        for block in toml_blocks(text).filter(|block| !is_consumers(block)) {
+        for block in toml_blocks(text).filter(|block| other_file(block).is_none()) {
             let text = completed(block, &authority);
             let text = text.unwrap_or_else(|| panic!("{}: not a valid example:\n{block}", path.display()));
             let found = problems(&text);
@@ -172,7 +177,7 @@ fn the_schema_rejects_what_the_reader_rejects() {
             valid += 1;
             continue;
         };
-        // Not those of the file of consumers, which has no schema.
+        // Not those of the files of consumers and prices, which have no schema.
         let lines: Vec<String> = report.lines().filter(|line| line.starts_with("tidegate.toml")).collect();
         for key in lines.iter().filter_map(|line| key_of_error(line)) {
             let place = format!(".{key}");

@@ -6,11 +6,12 @@ use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::StatusCode;
+use serde_json::{Value, json};
 
 use crate::support::{Caller, Message, Upstream};
 
 /// Starts it. It responds to a request with its request line and headers, to a sign-in with 200 or 401, to
-/// `/status/CODE` with that status, and accepts `WebSockets`.
+/// `/status/CODE` with that status, to a chat as a language model, and accepts `WebSockets`.
 pub(super) fn start() -> Upstream {
     Upstream::scripted(|caller| {
         while let Ok(Some(request)) = caller.request() {
@@ -28,6 +29,9 @@ pub(super) fn start() -> Upstream {
 fn response(request: &Message) -> Vec<u8> {
     let path = request.start.split(' ').nth(1).unwrap_or_default();
     let body = String::from_utf8_lossy(&request.body);
+    if path.ends_with("/chat/completions") {
+        return chat(&body);
+    }
     let is_sign_in = path.starts_with("/login") || path.starts_with("/v1/sessions");
     let status = match path.strip_prefix("/status/") {
         Some(code) => code.to_owned(),
@@ -51,6 +55,24 @@ fn response(request: &Message) -> Vec<u8> {
         response.push_str(&text);
     }
     response.into_bytes()
+}
+
+/// A language model, which always says the same, and whose output has half of the tokens that the request allows.
+fn chat(request: &str) -> Vec<u8> {
+    let request: Value = serde_json::from_str(request).unwrap_or_default();
+    let (input, output) = (12, request["max_completion_tokens"].as_u64().unwrap_or(1000) / 2);
+    let body = json!({
+        "object": "chat.completion",
+        "model": request["model"],
+        "choices": [{ "index": 0, "message": { "role": "assistant", "content": "Once." }, "finish_reason": "stop" }],
+        "usage": { "prompt_tokens": input, "completion_tokens": output, "total_tokens": input + output },
+    });
+    let body = body.to_string();
+    let head = format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    (head + &body).into_bytes()
 }
 
 /// Accepts a WebSocket (RFC 6455), and reads until the client closes it.

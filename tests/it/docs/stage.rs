@@ -61,7 +61,7 @@ impl Stage {
             text.replace("[store]\n", "[store]\ntimeout = \"5s\"\n").replace("timeout = \"500ms\"\n", "");
         let text = self.real(&text.replace("0.0.0.0:8080", "127.0.0.1:8080"));
         fs::write(self.directory.path().join(name), text).unwrap();
-        self.is_stale |= ["tidegate.toml", "consumers.toml"].contains(&name);
+        self.is_stale |= ["tidegate.toml", "consumers.toml", "prices.toml"].contains(&name);
     }
 
     /// Whether it has the configuration of a proxy.

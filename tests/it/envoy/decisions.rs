@@ -129,7 +129,7 @@ async fn hits_are_charged_and_none_only_checks() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn hits_at_the_end_of_a_stream_are_charged_as_far_as_the_limit_allows() {
+async fn hits_at_the_end_of_a_stream_are_charged_in_full() {
     let service = Service::start(
         "[limits.tokens]\nkey = \"descriptor:user\"\nalgorithm = \"fixed_window\"\nrate = \"100/hour\"\n\
          [[descriptors]]\ndomain = \"d\"\nmatch = [\"user\"]\nlimits = [\"tokens\"]\ncharge_late = true\n",
@@ -145,6 +145,31 @@ async fn hits_at_the_end_of_a_stream_are_charged_as_far_as_the_limit_allows() {
     {
         let response = should_rate_limit(&client, &hits(spent)).await;
         assert_eq!((response.overall_code, remaining(&response)), (code, vec![left]), "{spent}");
+    }
+}
+
+/// The excess comes back before anything else is allowed: 500 hits of a bucket that gets one a minute take 500 minutes.
+#[test]
+fn hits_beyond_the_limit_are_owed() {
+    let rules = "[limits.tokens]\nkey = \"descriptor:user\"\nrate = \"1/minute\"\nburst = 100\n\
+                 [[descriptors]]\ndomain = \"d\"\nmatch = [\"user\"]\nlimits = [\"tokens\"]\ncharge_late = true\n";
+    let redis = RedisServer::start();
+    for service in [Service::start(rules), Service::start_with(&redis, rules)] {
+        let hits = |user: &str, hits: u64| {
+            let mut descriptor = json_descriptor(user);
+            descriptor["hitsAddend"] = hits.into();
+            let (status, response) = service.json(&json!({ "domain": "d", "descriptors": [descriptor] }));
+            let reset = response["statuses"][0]["durationUntilReset"].as_str().unwrap().to_owned();
+            (status, reset.trim_end_matches('s').parse::<u64>().unwrap())
+        };
+        assert_eq!(hits("user=a", 40).0, 200);
+        let (status, reset) = hits("user=a", 460);
+        assert_eq!(status, 429);
+        assert!((29_900..=30_000).contains(&reset), "{reset}");
+        assert_eq!(hits("user=a", 0).0, 429);
+        // A single message charges at most 100 times the limit, and a key owes a bounded number of units.
+        let (_, reset) = hits("user=b", u64::MAX);
+        assert!((590_000..=600_000).contains(&reset), "{reset}");
     }
 }
 

@@ -84,6 +84,11 @@ fn a_stream_is_checked_first_and_charged_at_its_end() {
     // 400 tokens each, which are known afterwards, of 1,000: the third goes over, and later ones are denied.
     assert_eq!([chat("ann"), chat("ann"), chat("ann")], [200; 3]);
     eventually("the user has none left", || chat("ann") == 429);
+    // All of them are charged, also those beyond the limit.
+    let series = r#"tidegate_settled_units_total{limit="tokens",outcome="extra"} 1200"#;
+    eventually("all tokens are charged", || {
+        get(edge.service.admin(), "/metrics", &[]).text().lines().any(|line| line == series)
+    });
     assert_eq!(chat("bob"), 200);
 }
 

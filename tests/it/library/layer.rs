@@ -47,7 +47,7 @@ impl<F: Fn() -> Response<B>, B> Service<Request<()>> for Fixed<F> {
 }
 
 /// The response of a limited service to a request of our peer.
-async fn respond<B: Body<Data = Bytes> + Send + 'static>(
+pub async fn respond<B: Body<Data = Bytes> + Send + 'static>(
     layer: &RateLimitLayer,
     mut request: Request<()>,
     make: impl Fn() -> Response<B> + Clone + Send + 'static,

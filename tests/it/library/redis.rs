@@ -7,17 +7,17 @@ use tidegate::limits::Limiter;
 use super::setup::{check, limited, limiter, status, within};
 use crate::support::{RedisServer, Tidegate, eventually_async, get, scaled};
 
-fn with_redis(redis: &RedisServer, text: &str) -> String {
+pub fn with_redis(redis: &RedisServer, text: &str) -> String {
     format!("{text}[store]\nurl = \"{}\"\ntimeout = \"1s\"\n", redis.url())
 }
 
 /// Waits until a limiter is connected: before that, limits follow `on_store_failure`.
-async fn wait_connected(limiter: &Limiter) {
+pub async fn wait_connected(limiter: &Limiter) {
     eventually_async("the store responds", async || status(&check(limiter, "/ready", &[]).await) == 200)
         .await;
 }
 
-const READY: &str = "[limits.ready]\nrate = \"1000000/s\"\non_store_failure = \"deny\"\n\
+pub const READY: &str = "[limits.ready]\nrate = \"1000000/s\"\non_store_failure = \"deny\"\n\
                      [[routes]]\npath = \"/ready\"\nlimits = [\"ready\"]\nrespond = { status = 200 }\n";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -315,6 +315,9 @@ fn units_taken_before_a_reset_or_a_loss_are_not_refunded_to_those_taken_since() 
             refund_after_a_loss(proxy, &upstream, &release, reset);
         }
         redis.cli(&["flushall"]);
+        // A denial is remembered for a moment.
+        eventually("a request is allowed", || get(over_redis.addr(), "/wrong", &[]).status() == 401);
+        redis.cli(&["flushall"]);
         refund_after_a_loss(&over_redis, &upstream, &release, || drop(redis.cli(&["flushall"])));
     }
 }

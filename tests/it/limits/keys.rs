@@ -1,6 +1,6 @@
 //! Keys of limits.
 
-mod body;
+pub(super) mod body;
 mod sign_in;
 
 use std::net::SocketAddr;

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use super::setup::answering;
-use crate::support::{Client, RedisServer, Tidegate, Upstream, assert_seconds, eventually, get};
+use crate::support::{Client, Message, RedisServer, Tidegate, Upstream, assert_seconds, eventually, get};
 
 #[test]
 fn reset_may_be_a_unix_time() {
@@ -84,6 +84,65 @@ fn draft_headers_list_every_limit_and_others_the_strictest() {
     assert_eq!(response.header("x-ratelimit-reset"), Some("60"));
     assert_eq!(response.header("ratelimit-policy"), Some(r#""wide";q=500;w=300, "even";q=4;w=240"#));
     assert_eq!(response.header("ratelimit"), Some(r#""wide";r=499;t=1, "even";r=3;t=60"#));
+}
+
+/// The headers of `OpenAI` for requests or tokens: limit, remaining and reset.
+fn of_openai<'m>(response: &'m Message, unit: &str) -> [Option<&'m str>; 3] {
+    ["limit", "remaining", "reset"].map(|part| response.header(&format!("x-ratelimit-{part}-{unit}")))
+}
+
+/// Each unit has the limit of it that binds; limits of other costs, and of requests in flight, have no such headers.
+#[test]
+fn headers_of_openai_show_requests_and_tokens_apart() {
+    let model = Upstream::echo();
+    let proxy = Tidegate::start(&format!(
+        r#"
+        [limits.requests]
+        algorithm = "fixed_window"
+        rate = "500/day"
+        [limits.few]
+        rate = "10/minute"
+        burst = 9
+        [limits.tokens]
+        rate = "60/minute"
+        burst = 1000
+        cost = "llm_tokens"
+        [limits.money]
+        rate = "1/minute"
+        burst = 5
+        cost = {{ llm = {{ input = 0.5, output = 2 }} }}
+        [limits.pairs]
+        rate = "3/minute"
+        cost = 2
+        [limits.slots]
+        algorithm = "concurrency"
+        max_in_flight = 2
+        [[routes]]
+        path = "/v1/*"
+        limits = ["requests", "few", "tokens", "money", "pairs", "slots"]
+        upstream = "{model}"
+        [[routes]]
+        path = "/none"
+        limits = ["pairs", "slots"]
+        respond = {{ status = 200 }}
+        [answers]
+        rate_headers = "openai"
+        "#,
+        model = model.url(),
+    ));
+    // A request without a body reserves one token.
+    let response = get(proxy.addr(), "/v1/models", &[]);
+    assert_eq!(response.status(), 200);
+    assert_eq!(of_openai(&response, "requests"), [Some("9"), Some("8"), Some("6s")]);
+    assert_eq!(of_openai(&response, "tokens"), [Some("1000"), Some("999"), Some("1s")]);
+    assert_eq!(response.header("x-ratelimit-limit"), None);
+    // Denied by a limit that has no headers.
+    let denied = get(proxy.addr(), "/v1/models", &[]);
+    assert_eq!(denied.status(), 429);
+    assert_eq!(of_openai(&denied, "requests")[1], Some("8"));
+    let other = get(proxy.addr(), "/none", &[]);
+    assert_eq!(of_openai(&other, "requests"), [None; 3]);
+    assert_eq!(of_openai(&other, "tokens"), [None; 3]);
 }
 
 /// Denials of the cache, and those of paced grants, have the same headers as those of the store.

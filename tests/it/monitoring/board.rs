@@ -55,6 +55,9 @@ fn file(api: &Upstream, authority: &Authority, collector: &Collector) -> String 
         algorithm = "leaky_bucket"
         rate = "20/s"
         queue = 2
+        [limits.units]
+        rate = "1000000/s"
+        cost = {{ reserve = 2, settle = "header:x-units" }}
         [upstreams.api]
         servers = ["{api}", "http://{dead}"]
         max_connections = 1
@@ -62,7 +65,7 @@ fn file(api: &Upstream, authority: &Authority, collector: &Collector) -> String 
         [[routes]]
         name = "api"
         path = "/api"
-        limits = ["per-key", "watched"]
+        limits = ["per-key", "watched", "units"]
         upstream = "api"
         [[routes]]
         name = "even"
@@ -118,7 +121,7 @@ fn every_query_returns_data() {
     };
     assert_eq!(values("job"), BTreeSet::from(["tidegate".to_owned()]));
     assert_eq!(values("instance"), BTreeSet::from([proxy.admin().to_string()]));
-    assert!(values("limit").is_superset(&["even", "per-key", "watched"].map(str::to_owned).into()));
+    assert!(values("limit").is_superset(&["even", "per-key", "units", "watched"].map(str::to_owned).into()));
     assert!(values("route").is_superset(&["api", "broken", "even"].map(str::to_owned).into()));
     assert_eq!(values("upstream"), BTreeSet::from(["api".to_owned()]));
     // The diamonds of the latency panel.

@@ -19,7 +19,7 @@ use crate::support::RedisServer;
 const HOUR: u64 = 3_600_000_000;
 
 /// One limit for each algorithm, and one more for the windows that follow a calendar and those that a request opens; some of
-/// them again with the time of creation in their records.
+/// them again with the time of creation in their records, and with settled costs.
 fn limits() -> Vec<Policy> {
     let pace = Pace { units: 7, period: 1_000_000 };
     let all = [
@@ -36,10 +36,12 @@ fn limits() -> Vec<Policy> {
         Numbers::Sliding(pace, 10),
         Numbers::Slots(5, 30_000_000),
     ];
-    let again = [0, 4, 9].map(|place: usize| (&all[place], true));
-    let all = all.iter().map(|numbers| (numbers, false)).chain(again);
-    let policy = |(place, (numbers, refunds)): (usize, (&Numbers, bool))| {
-        kit::with_refunds(numbers.policy(&format!("g{place}")), refunds)
+    let again = [0, 4, 9].map(|place: usize| (&all[place], true, None));
+    let settled = [0, 1, 4, 5, 8, 10].map(|place: usize| (&all[place], false, Some(5)));
+    let all = all.iter().map(|numbers| (numbers, false, None)).chain(again).chain(settled);
+    let policy = |(place, (numbers, refunds, settled)): (usize, (&Numbers, bool, Option<u64>))| {
+        let policy = kit::with_refunds(numbers.policy(&format!("g{place}")), refunds);
+        kit::with_settlement(policy, settled)
     };
     all.enumerate().map(policy).collect()
 }
@@ -99,6 +101,7 @@ fn prod(stores: &Stores, policies: &[Policy], policy: u32, key: Key, written: &[
     let first = send(1, 1, ChargeKind::Take);
     grants::prod(stores, policies, policy, key, written);
     send(1, 7, ChargeKind::Late);
+    send(1, 7, ChargeKind::Extra);
     send(2, 2, ChargeKind::Take);
     send(2, 3, ChargeKind::Check);
     send(9, 3, ChargeKind::Take);
@@ -120,6 +123,7 @@ fn prod(stores: &Stores, policies: &[Policy], policy: u32, key: Key, written: &[
     let again = send(1, 4, ChargeKind::Take);
     assert!(again.allowed, "{name} for ever: {again:?} on {written:02x?}, first {first:?}");
     send(3, 5, ChargeKind::Late);
+    send(3, 5, ChargeKind::Extra);
     send(1, 4, ChargeKind::Release);
     send(1, 6, ChargeKind::Renew);
     send(2, 7, ChargeKind::Late);

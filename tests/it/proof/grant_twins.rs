@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use tidegate::limit::{
-    Ahead, Align, Ban, Charge, ChargeKind, Grant, GrantReport, GrantRequest, Policy, PolicyId, Quota, Rate,
+    Ahead, Align, Charge, ChargeKind, Grant, GrantReport, GrantRequest, Policy, PolicyId, Quota, Rate,
     Record, State,
 };
 use tidegate::store::StateChange;
@@ -46,7 +46,8 @@ fn any_event() -> impl Strategy<Value = Event> {
         2 => Just(ChargeKind::Take),
         1 => Just(ChargeKind::Check),
         1 => Just(ChargeKind::Refund),
-        1 => Just(ChargeKind::Late)
+        1 => Just(ChargeKind::Late),
+        1 => Just(ChargeKind::Extra)
     ];
     let report = prop_oneof![
         3 => Just(Report::Nothing),
@@ -81,18 +82,18 @@ fn any_granting() -> impl Strategy<Value = Numbers> {
 }
 
 fn any_policy(name: &'static str) -> impl Strategy<Value = (Numbers, Policy)> {
-    let span = || prop_oneof![Just(1_000_u64), 1..5_000_u64, 1..5_000_000_u64];
-    let ban = prop::option::weighted(0.2, (1..4_u64, span(), span()));
+    let ban = kit::any_ban(0.2);
     let ahead = (prop_oneof![100_000..10_000_000_u64, 1..1_000_000_u64], 1..9_u64);
-    let refunds = prop::bool::weighted(0.3);
+    let refunds = (prop::bool::weighted(0.3), kit::any_settlement());
     let rest = (ban, prop::bool::weighted(0.15), ahead, prop::bool::weighted(0.9), refunds);
-    (any_granting(), rest).prop_map(move |(numbers, (ban, shadow, (span, share), grants, refunds))| {
-        let ban =
-            ban.map(|(after, within, length)| Ban { after, within: Micros(within), length: Micros(length) });
-        let policy = kit::with_refunds(kit::with(numbers.policy(name), ban, shadow), refunds);
-        let share = NonZeroU64::new(share).unwrap();
-        (numbers, if grants { policy.with_ahead(Ahead { span: Micros(span), share }) } else { policy })
-    })
+    (any_granting(), rest).prop_map(
+        move |(numbers, (ban, shadow, (span, share), grants, (refunds, settled)))| {
+            let policy = kit::with_refunds(kit::with(numbers.policy(name), ban, shadow), refunds);
+            let policy = kit::with_settlement(policy, settled);
+            let share = NonZeroU64::new(share).unwrap();
+            (numbers, if grants { policy.with_ahead(Ahead { span: Micros(span), share }) } else { policy })
+        },
+    )
 }
 
 /// The grants of a history, and the next request for one.

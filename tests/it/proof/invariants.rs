@@ -193,7 +193,7 @@ fn decisions_are_exact_to_the_microsecond() {
     });
 }
 
-fn foretold(
+pub(super) fn foretold(
     policy: &Policy,
     memory: &tidegate::store::Memory,
     now: u64,

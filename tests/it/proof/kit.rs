@@ -296,6 +296,15 @@ pub fn for_all<S: Strategy>(
     }
 }
 
+/// A ban with this probability.
+pub fn any_ban(probability: f64) -> impl Strategy<Value = Option<Ban>> {
+    let span = || prop_oneof![Just(1_000_u64), 1..5_000_u64, 1..5_000_000_u64];
+    let ban = (1..4_u64, span(), span());
+    let ban =
+        ban.prop_map(|(after, within, length)| Ban { after, within: Micros(within), length: Micros(length) });
+    prop::option::weighted(probability, ban)
+}
+
 /// The same policy with a ban, and perhaps in shadow mode.
 pub fn with(mut policy: Policy, ban: Option<Ban>, shadow: bool) -> Policy {
     (policy.ban, policy.shadow) = (ban, shadow);
@@ -305,6 +314,21 @@ pub fn with(mut policy: Policy, ban: Option<Ban>, shadow: bool) -> Policy {
 /// The same policy, with refunds by the final status if `refunds`.
 pub fn with_refunds(policy: Policy, refunds: bool) -> Policy {
     if refunds { policy.with_charge_on([401].into()) } else { policy }
+}
+
+/// The most that a settled cost can be, of a limit that settles costs: so little that charges are cut, enough for any number of
+/// them, and more than can be counted.
+pub fn any_settlement() -> impl Strategy<Value = Option<u64>> {
+    let most = prop_oneof![Just(1_u64), 2..50_u64, Just(10_000), Just(u64::MAX)];
+    prop::option::weighted(0.4, most)
+}
+
+/// The same policy, which settles costs of at most so many units if there is a number.
+pub fn with_settlement(policy: Policy, most: Option<u64>) -> Policy {
+    match most {
+        Some(most) => policy.with_settlement(most),
+        None => policy,
+    }
 }
 
 pub fn key(number: u8) -> Key {

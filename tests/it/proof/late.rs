@@ -19,12 +19,13 @@ fn both_stores_charge_late_equally() {
     ];
     let late = prop::option::weighted(0.5, age);
     let arrival = (any_jump(), any_cost(), 0..6_u64, late);
-    let policy = (any_numbers(), prop::option::weighted(0.3, (1..4_u64, 1..5_000_000_u64, 1..5_000_000_u64)));
-    for_all(300, &(policy, prop::collection::vec(arrival, 1..60)), |((numbers, ban), arrivals)| {
+    let ban = prop::option::weighted(0.3, (1..4_u64, 1..5_000_000_u64, 1..5_000_000_u64));
+    let policy = (any_numbers(), ban, kit::any_settlement());
+    for_all(300, &(policy, prop::collection::vec(arrival, 1..60)), |((numbers, ban, settled), arrivals)| {
         let stores = Stores::new(&server);
         let ban =
             ban.map(|(after, within, length)| Ban { after, within: Micros(within), length: Micros(length) });
-        let policies = [kit::with(numbers.policy("a"), ban, false)];
+        let policies = [kit::with_settlement(kit::with(numbers.policy("a"), ban, false), settled)];
         let (mut course, mut last) = (Course::any(), None);
         for (step, cost, holder, late) in arrivals {
             let now = course.go(step, numbers.period(), last.as_ref());

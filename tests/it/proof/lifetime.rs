@@ -32,11 +32,13 @@ fn any_ban() -> impl Strategy<Value = Option<Ban>> {
 fn expired_states_change_no_decision() {
     let ahead = prop_oneof![Just(vec![0; 3]), prop::collection::vec(0..=SECOND, 3)];
     let what = prop_oneof![6 => Just(ChargeKind::Take), 1 => Just(ChargeKind::Check),
-        1 => Just(ChargeKind::Release), 1 => Just(ChargeKind::Renew), 1 => Just(ChargeKind::Late)];
+        1 => Just(ChargeKind::Release), 1 => Just(ChargeKind::Renew), 1 => Just(ChargeKind::Late),
+        1 => Just(ChargeKind::Extra)];
     let arrival = (any_move(), 0..3_usize, what, 0..5_u64, any_cost());
     let arrivals = prop::collection::vec(arrival, 1..80);
-    for_all(1_000, &(any_numbers(), any_ban(), ahead, arrivals), |(numbers, ban, ahead, arrivals)| {
-        let policy = kit::with(numbers.policy("a"), ban, false);
+    let limits = (any_numbers(), any_ban(), kit::any_settlement());
+    for_all(1_000, &(limits, ahead, arrivals), |((numbers, ban, settled), ahead, arrivals)| {
+        let policy = kit::with_settlement(kit::with(numbers.policy("a"), ban, false), settled);
         let longer = if ahead.iter().all(|ahead| *ahead == 0) { 0 } else { SECOND };
         let (mut keeps, mut forgets) = (Kept::default(), Kept::default());
         let (mut course, mut last) = (Course::behind(0), None);

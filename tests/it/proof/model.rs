@@ -37,13 +37,7 @@ impl Model {
 
     /// Decides, and charges if it allows.
     pub fn take(&mut self, now: u64, cost: u64) -> Decision {
-        let mut present = self.clone();
-        let mut set_back = false;
-        if let Some(stamp) = self.stamp.filter(|stamp| *stamp > now + SECOND) {
-            let moved = present.rule.shift(stamp - now, now);
-            present.stamp = Some(stamp - moved);
-            set_back = moved > 0;
-        }
+        let (mut present, set_back) = self.moved(now);
         let at = present.time(now);
         let allowed = cost == 0 || (cost <= self.limit() && present.rule.fits(at, cost));
         let mut delay = 0;
@@ -71,6 +65,30 @@ impl Model {
             *self = present;
         }
         decision
+    }
+
+    /// Charges without asking.
+    pub fn extra(&mut self, now: u64, cost: u64) -> Decision {
+        if cost > 0 {
+            let (mut present, _) = self.moved(now);
+            let at = present.time(now);
+            present.rule.charge(at, cost);
+            present.stamp = Some(at);
+            *self = present;
+        }
+        self.take(now, 0)
+    }
+
+    /// The model after the clock was set back to `now`, and whether it was.
+    fn moved(&self, now: u64) -> (Self, bool) {
+        let mut present = self.clone();
+        let mut set_back = false;
+        if let Some(stamp) = self.stamp.filter(|stamp| *stamp > now + SECOND) {
+            let moved = present.rule.shift(stamp - now, now);
+            present.stamp = Some(stamp - moved);
+            set_back = moved > 0;
+        }
+        (present, set_back)
     }
 
     /// Decides with that cost, and never charges.

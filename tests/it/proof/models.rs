@@ -144,7 +144,7 @@ fn slots_match_their_model() {
                     allowed = false;
                     false
                 }
-                ChargeKind::Check | ChargeKind::Late => false,
+                ChargeKind::Check | ChargeKind::Late | ChargeKind::Extra => false,
                 ChargeKind::Take | ChargeKind::Grant => {
                     let units = cost.min(left);
                     if units > 0 {

@@ -19,37 +19,42 @@ fn both_stores_refund_equally() {
     let earlier = prop::option::weighted(0.4, 0..8_usize);
     let arrival = (any_jump(), any_cost(), 0..6_u64, earlier, prop::bool::weighted(0.05));
     let ban = prop::option::weighted(0.3, (1..4_u64, 1..5_000_000_u64, 1..5_000_000_u64));
-    let policy = (any_numbers(), ban, any::<bool>());
-    for_all(150, &(policy, prop::collection::vec(arrival, 1..60)), |((numbers, ban, refunds), arrivals)| {
-        let stores = Stores::new(&server);
-        let ban = ban.map(|(after, within, length)| tidegate::limit::Ban {
-            after,
-            within: Micros(within),
-            length: Micros(length),
-        });
-        let policies = [kit::with_refunds(kit::with(numbers.policy("a"), ban, false), refunds)];
-        let (mut course, mut last, mut made) = (Course::any(), None, Vec::new());
-        for (step, cost, holder, earlier, is_reset) in arrivals {
-            let now = course.go(step, numbers.period(), last.as_ref());
-            stores.set_clock(now);
-            if is_reset {
-                stores.change(&policies, &[(PolicyId(0), kit::key(1))], StateChange::Reset);
+    let policy = (any_numbers(), ban, any::<bool>(), kit::any_settlement());
+    for_all(
+        150,
+        &(policy, prop::collection::vec(arrival, 1..60)),
+        |((numbers, ban, refunds, settled), arrivals)| {
+            let stores = Stores::new(&server);
+            let ban = ban.map(|(after, within, length)| tidegate::limit::Ban {
+                after,
+                within: Micros(within),
+                length: Micros(length),
+            });
+            let policy = kit::with_refunds(kit::with(numbers.policy("a"), ban, false), refunds);
+            let policies = [kit::with_settlement(policy, settled)];
+            let (mut course, mut last, mut made) = (Course::any(), None, Vec::new());
+            for (step, cost, holder, earlier, is_reset) in arrivals {
+                let now = course.go(step, numbers.period(), last.as_ref());
+                stores.set_clock(now);
+                if is_reset {
+                    stores.change(&policies, &[(PolicyId(0), kit::key(1))], StateChange::Reset);
+                }
+                // One that was refunded may be so again: what is no longer there must not come back twice in one store only.
+                let refund: Option<Charge> = earlier.and_then(|back| made.iter().rev().nth(back).copied());
+                if let Some(refund) = refund {
+                    last = stores.apply(&policies, &[refund]).first().copied();
+                    continue;
+                }
+                let charge = Charge { holder: Holder(holder), ..kit::charge(0, 1, cost) };
+                let said = stores.take(&policies, &[charge])[0];
+                if said.allowed && cost > 0 {
+                    made.push(charge.refund(Timestamp(now)));
+                }
+                last = Some(said);
             }
-            // One that was refunded may be so again: what is no longer there must not come back twice in one store only.
-            let refund: Option<Charge> = earlier.and_then(|back| made.iter().rev().nth(back).copied());
-            if let Some(refund) = refund {
-                last = stores.apply(&policies, &[refund]).first().copied();
-                continue;
-            }
-            let charge = Charge { holder: Holder(holder), ..kit::charge(0, 1, cost) };
-            let said = stores.take(&policies, &[charge])[0];
-            if said.allowed && cost > 0 {
-                made.push(charge.refund(Timestamp(now)));
-            }
-            last = Some(said);
-        }
-        Ok(())
-    });
+            Ok(())
+        },
+    );
 }
 
 /// Two stores, of which one refunds a charge that the other never sees. `exact`: afterwards they response alike; else the
@@ -114,9 +119,10 @@ fn a_refund_after_a_reset_changes_nothing() {
     let server = RedisServer::start();
     let costs = || prop::collection::vec(1..4_u64, 1..4);
     let steps = (1..1_000_u64, 0..1_000_u64, 0..1_000_u64);
-    for_all(100, &(any_numbers(), costs(), costs(), steps), |(numbers, before, after, steps)| {
+    let numbers = (any_numbers(), kit::any_settlement());
+    for_all(150, &(numbers, costs(), costs(), steps), |((numbers, settled), before, after, steps)| {
         let stores = Stores::new(&server);
-        let policies = [kit::with_refunds(numbers.policy("a"), true)];
+        let policies = [kit::with_settlement(kit::with_refunds(numbers.policy("a"), true), settled)];
         let take = |cost, holder| {
             let charge = Charge { holder: Holder(holder), ..kit::charge(0, 1, cost) };
             (charge, stores.take(&policies, &[charge])[0])
@@ -143,8 +149,9 @@ fn a_refund_after_a_reset_changes_nothing() {
 /// Given back at once, nothing was ever taken.
 #[test]
 fn an_immediate_refund_leaves_no_state() {
-    for_all(500, &(any_numbers(), 1..12_u64), |(numbers, cost)| {
-        let (memory, policies) = (kit::memory(), [kit::with_refunds(numbers.policy("a"), true)]);
+    for_all(500, &(any_numbers(), kit::any_settlement(), 1..12_u64), |(numbers, settled, cost)| {
+        let policy = kit::with_settlement(kit::with_refunds(numbers.policy("a"), true), settled);
+        let (memory, policies) = (kit::memory(), [policy]);
         let charge = kit::charge(0, 1, cost);
         if memory.take(&policies, &[charge])[0].allowed {
             let said = memory.apply(&policies, &[charge.refund(Timestamp(kit::START))])[0];

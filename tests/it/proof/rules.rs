@@ -92,14 +92,14 @@ pub struct Ticks {
 
 impl Ticks {
     /// Plays all that has happened since the bucket was full.
-    fn tokens_at(&self, at: u64) -> u64 {
-        let Some((origin, spent)) = &self.grid else { return self.capacity };
+    fn tokens_at(&self, at: u64) -> i128 {
+        let Some((origin, spent)) = &self.grid else { return whole(self.capacity) };
         let tick = |time: i128| (time - origin) / whole(self.pace.period);
-        let (mut tokens, mut last) = (self.capacity, 0);
+        let (mut tokens, mut last) = (whole(self.capacity), 0);
         for (time, cost) in spent.iter().copied().chain([(whole(at), 0)]) {
             let come = whole(self.pace.units) * (tick(time) - last);
             last = tick(time);
-            tokens = u64::try_from((whole(tokens) + come).min(whole(self.capacity))).unwrap() - cost;
+            tokens = (tokens + come).min(whole(self.capacity)) - whole(cost);
         }
         tokens
     }
@@ -111,11 +111,11 @@ impl Rule for Ticks {
     }
 
     fn fits(&self, at: u64, cost: u64) -> bool {
-        self.tokens_at(at) >= cost
+        self.tokens_at(at) >= whole(cost)
     }
 
     fn charge(&mut self, at: u64, cost: u64) {
-        if self.tokens_at(at) == self.capacity {
+        if self.tokens_at(at) == whole(self.capacity) {
             self.grid = Some((whole(at), Vec::new()));
         }
         self.grid.as_mut().unwrap().1.push((whole(at), cost));

@@ -24,7 +24,12 @@ const POLICIES: u32 = 7;
 
 fn any_event() -> impl Strategy<Value = Event> {
     let ask = prop_oneof![5 => Just(ChargeKind::Take), 1 => Just(ChargeKind::Check)];
-    let settle = prop_oneof![Just(ChargeKind::Release), Just(ChargeKind::Renew), Just(ChargeKind::Late)];
+    let settle = prop_oneof![
+        Just(ChargeKind::Release),
+        Just(ChargeKind::Renew),
+        Just(ChargeKind::Late),
+        Just(ChargeKind::Extra)
+    ];
     let any = prop_oneof![4 => ask.clone(), 1 => settle.clone()];
     let by_hand = prop_oneof![
         4 => (1..5_000_000_u64).prop_map(|length| StateChange::Block(Micros(length))),
@@ -47,17 +52,11 @@ fn any_event() -> impl Strategy<Value = Event> {
 }
 
 fn any_policy(name: &'static str) -> impl Strategy<Value = (Numbers, Policy)> {
-    let span = || prop_oneof![Just(1_000_u64), 1..5_000_u64, 1..5_000_000_u64];
-    let ban = prop::option::weighted(0.3, (1..4_u64, span(), span()));
-    let refunds = prop::bool::weighted(0.2);
-    (any_numbers(), ban, prop::bool::weighted(0.2), refunds).prop_map(
-        move |(numbers, ban, shadow, refunds)| {
-            let ban = ban.map(|(after, within, length)| Ban {
-                after,
-                within: Micros(within),
-                length: Micros(length),
-            });
+    let reservations = (prop::bool::weighted(0.2), kit::any_settlement());
+    (any_numbers(), kit::any_ban(0.3), prop::bool::weighted(0.2), reservations).prop_map(
+        move |(numbers, ban, shadow, (refunds, settled))| {
             let policy = kit::with_refunds(kit::with(numbers.policy(name), ban, shadow), refunds);
+            let policy = kit::with_settlement(policy, settled);
             (numbers, policy)
         },
     )
@@ -97,7 +96,9 @@ fn both_stores_decide_equally() {
         let period = a.0.period();
         let again = |(numbers, policy): &(Numbers, Policy), (units, periods): (u64, u64)| {
             let other = renumbered(numbers, units, periods).policy(&policy.name);
-            kit::with_refunds(kit::with(other, policy.ban, policy.shadow), policy.charges_by_status())
+            let other = kit::with(other, policy.ban, policy.shadow);
+            let other = kit::with_refunds(other, policy.charges_by_status());
+            kit::with_settlement(other, policy.settled_max())
         };
         let others = [again(&a, renumbering.0), again(&b, renumbering.1), switched.1];
         let policies: Vec<Policy> = [a.1, b.1, c.1, d.1].into_iter().chain(others).collect();
@@ -151,6 +152,7 @@ fn both_stores_decide_equally_for_one_limit() {
         |((numbers, policy), (units, periods), arrivals)| {
             let stores = Stores::new(&server);
             let changed = kit::with(renumbered(&numbers, units, periods).policy("a"), policy.ban, false);
+            let changed = kit::with_settlement(changed, policy.settled_max());
             let policies = [policy, changed];
             let (mut course, mut last) = (Course::any(), None);
             for (step, cost, holder, is_changed, gives_back) in arrivals {

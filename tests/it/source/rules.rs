@@ -9,7 +9,7 @@ use tidegate::store::redis::{CHANGE, RAISES, TAKE};
 use super::files::{SourceFile, files_below, parsed, sources};
 
 /// The modules in their order: each may import only the modules before it.
-const ORDER: [&str; 35] = [
+const ORDER: [&str; 36] = [
     "text",
     "suggest",
     "boxed",
@@ -21,6 +21,7 @@ const ORDER: [&str; 35] = [
     "convert",
     "limit",
     "http1",
+    "usage",
     "telemetry",
     "socket",
     "tls",
@@ -60,8 +61,8 @@ const LIBRARIES: [(&str, &[&str]); 14] = [
     ("toml::", &["src/config", "crates/convert/src/document"]),
     ("saphyr::", &["crates/convert/src/document"]),
     ("glob::", &["crates/convert/src/nginx/tree"]),
-    ("flate2::", &["src/replay"]),
-    ("ruzstd::", &["src/replay/input"]),
+    ("flate2::", &["src/proxy/settlement/decoder", "src/replay"]),
+    ("ruzstd::", &["src/proxy/settlement/zstd", "src/replay/input"]),
     ("toml_edit::", &["src/replay/suggest/snippet"]),
 ];
 

@@ -13,7 +13,7 @@ use tidegate::time::Micros;
 use crate::support::{RedisServer, eventually_async, patience};
 
 /// A store at a URL.
-fn spec(url: &str) -> RedisSpec {
+pub(super) fn spec(url: &str) -> RedisSpec {
     RedisSpec {
         target: RedisTarget::parse(url).unwrap(),
         timeout: patience(),
@@ -38,16 +38,16 @@ fn admit(redis: &RedisServer, password: &str, user: &str, rights: &[&str]) {
 }
 
 /// A bucket that does not refill while a test runs.
-fn bucket(name: &str, burst: u64) -> Policy {
+pub(super) fn bucket(name: &str, burst: u64) -> Policy {
     let rate = Rate::new(1, Micros(86_400_000_000)).unwrap();
     Policy::new(name, Quota::token_bucket(rate, burst).unwrap())
 }
 
-fn charge(policy: u32, key: u8) -> Charge {
+pub(super) fn charge(policy: u32, key: u8) -> Charge {
     Charge::take(PolicyId(policy), Key([key; 16]), 1)
 }
 
-fn run<T>(work: impl Future<Output = T>) -> T {
+pub(super) fn run<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
 }
 

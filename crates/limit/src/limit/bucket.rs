@@ -19,9 +19,11 @@ pub struct Bucket {
     drain: NonZeroU64,
     unit: NonZeroU64,
     limit: NonZeroU64,
-    /// In a share, the ticks beyond its whole units, up to which a debt from before the outage may reach. With units that are
-    /// promised for later it may exceed the limit.
+    /// The ticks by which a debt may exceed the limit: in a share those beyond its whole units, up to which a debt from before the
+    /// outage may reach, with units that are promised for later; and those of `extra`.
     beyond: u64,
+    /// The units by which settled costs may exceed the limit.
+    extra: u64,
 }
 
 /// The state of a key: `ticks` of debt as of `stamp`, where `unit` ticks are one unit. The
@@ -55,7 +57,9 @@ impl Bucket {
             return Err(QuotaError::TooLarge { largest: if drain > MAX_TICKS { 0 } else { largest } });
         }
         match (NonZeroU64::new(drain), NonZeroU64::new(unit), NonZeroU64::new(limit)) {
-            (Some(drain), Some(unit), Some(limit)) => Ok(Self { rate, drain, unit, limit, beyond: 0 }),
+            (Some(drain), Some(unit), Some(limit)) => {
+                Ok(Self { rate, drain, unit, limit, beyond: 0, extra: 0 })
+            }
             _ => Err(QuotaError::ZeroCapacity),
         }
     }
@@ -64,6 +68,19 @@ impl Bucket {
     #[must_use]
     pub fn limit(&self) -> u64 {
         self.limit.get()
+    }
+
+    /// This bucket, whose debt may exceed the limit by this number of units, as far as it can be counted exactly.
+    #[must_use]
+    pub fn with_extra(self, units: u64) -> Self {
+        let extra = units.min((MAX_WAIT / self.unit).saturating_sub(self.limit()));
+        Self { extra, beyond: self.beyond.max(extra * self.unit.get()), ..self }
+    }
+
+    /// The most units that a key can owe.
+    #[must_use]
+    pub fn most_units(&self) -> u64 {
+        self.limit() + self.extra
     }
 
     /// The share of one of `instances` proxies, so that all of them together admit about as much as this bucket: N per
@@ -77,7 +94,7 @@ impl Bucket {
         let unit = NonZeroU64::new(stretched.min(MAX_WAIT / limit)).unwrap_or(NonZeroU64::MIN);
         let drain = NonZeroU64::new(self.drain.get() / divisor).unwrap_or(NonZeroU64::MIN);
         let beyond = (2 * self.full() / divisor).saturating_sub(limit.get() * unit.get());
-        Self { rate: self.rate.shared_by(instances), drain, unit, limit, beyond }
+        Self { rate: self.rate.shared_by(instances), drain, unit, limit, beyond, extra: 0 }
     }
 
     /// The rate as configured.
@@ -127,7 +144,7 @@ impl Bucket {
     #[must_use]
     pub fn refund(&self, state: Option<&Debt>, now: Timestamp, cost: u64, taken: Timestamp) -> Step<Debt> {
         let updated = self.update(state, now);
-        let price = cost.min(self.limit()) * self.unit.get();
+        let price = cost.min(self.most_units()) * self.unit.get();
         let drained = updated.at.since(taken).0.saturating_mul(self.drain.get());
         let back = price.saturating_sub(drained).min(updated.ticks);
         let next = Debt { stamp: updated.at, ticks: updated.ticks - back, unit: self.unit };
@@ -135,7 +152,7 @@ impl Bucket {
         Step { decision, next: (back > 0).then_some(next) }
     }
 
-    /// Charges `cost` units that were taken at `taken`, except what has drained since, and no more than fits.
+    /// Charges `cost` units that were taken at `taken`, except what has drained since, and no more than a key can owe.
     #[must_use]
     pub fn charge_late(
         &self,
@@ -145,7 +162,7 @@ impl Bucket {
         taken: Timestamp,
     ) -> Step<Debt> {
         let updated = self.update(state, now);
-        let price = cost.min(self.limit()) * self.unit.get();
+        let price = cost.min(self.most_units()) * self.unit.get();
         let drained = updated.at.since(taken).0.saturating_mul(self.drain.get());
         let ticks = (updated.ticks + price.saturating_sub(drained)).min(self.most());
         let next = Debt { stamp: updated.at, ticks, unit: self.unit };
@@ -174,13 +191,18 @@ impl Bucket {
     }
 
     /// Time from `now` until `units` fit, which may be more than the limit: of granted units, those that are promised for
-    /// later come after it has been reached. At most the time in which a full debt drains.
+    /// later come after it has been reached. At most the time in which the largest debt drains.
     pub(super) fn until_free(&self, state: Option<&Debt>, now: Timestamp, units: u64) -> Micros {
         let updated = self.update(state, now);
         let (limit, unit) = (i128::from(self.limit()), i128::from(self.unit.get()));
         let excess = (i128::from(units) - limit) * unit + i128::from(updated.ticks);
-        let excess = excess.clamp(0, i128::from(self.full()));
+        let excess = excess.clamp(0, i128::from(self.most_units()) * unit);
         self.until_drained(u64::try_from(excess).unwrap_or(0), updated.at, now)
+    }
+
+    /// Whether settled costs exceed the limit.
+    pub(super) fn is_exceeded(&self, state: Option<&Debt>, now: Timestamp) -> bool {
+        self.update(state, now).ticks > self.full()
     }
 
     /// Time from `now` until the debt and so many units more have drained, which may exceed the limit.
@@ -233,7 +255,7 @@ impl Bucket {
             return debt.ticks;
         }
         let units = debt.ticks / debt.unit;
-        if units > self.limit() {
+        if units > self.most_units() {
             return self.most();
         }
         let rest = (debt.ticks % debt.unit) as f64;

@@ -72,6 +72,9 @@ pub enum ChargeKind {
     /// Take units if they are available, report what has become of an earlier grant, and ask for a new one; see
     /// [`crate::limit::GrantRequest`].
     Grant = 7,
+    /// Charge units without asking, at the time of the charge: a response has cost more than its request had reserved. The
+    /// units may exceed the limit, up to a bound of the policy, [`crate::limit::Policy::settled_max`].
+    Extra = 8,
 }
 
 impl Charge {
@@ -98,6 +101,12 @@ impl Charge {
     #[must_use]
     pub fn late(self, taken: Timestamp) -> Self {
         Self { kind: ChargeKind::Late, taken, ..self }
+    }
+
+    /// A charge of `units` more than this charge took, whatever the limit allows.
+    #[must_use]
+    pub fn extra(self, units: u64) -> Self {
+        Self { kind: ChargeKind::Extra, cost: units, ..self }
     }
 
     /// This charge with another kind.

@@ -10,7 +10,7 @@
 //!
 //! A charge of the kind `Grant` takes units, reports an earlier grant, and requests another one, in one step. A record with
 //! granted units has a layout of its own, so the stored keys of a limit with `ahead` have an upper-case letter, and those of a
-//! limit with `charge_on` the letter before that of the algorithm (`Policy::letter`).
+//! limit with `charge_on` or settled costs the letter before that of the algorithm (`Policy::letter`).
 
 use super::ahead::{Ahead, Grant, GrantReport};
 use super::clock::MAX_SKEW;
@@ -283,13 +283,16 @@ impl GrantingQuota<'_> {
         let ([drain, unit, limit], granted) = (bucket.numbers(), counts.units());
         let span = span.0.max(1);
         let soon = Ahead::PACED_AHEAD.0.min(span);
+        let debt = counts.state.as_ref().and_then(State::as_debt);
+        if bucket.is_exceeded(debt, now) {
+            return None;
+        }
         let promised = granted.saturating_sub(self.available(counts, now));
         let coming = (drain.min(Ahead::MOST_DRAINED) * soon / unit).saturating_sub(promised);
         let units = (wanted.min(MOST_WANTED) * soon / span).min(coming / 4);
         if units < Ahead::MIN_PACED_GRANT || granted.saturating_add(units) > limit / 2 {
             return None;
         }
-        let debt = counts.state.as_ref().and_then(State::as_debt);
         Some((units, bucket.until_free(debt, now, granted + 1)))
     }
 }

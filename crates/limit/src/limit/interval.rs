@@ -14,6 +14,8 @@ use crate::time::{Micros, Timestamp};
 pub struct Interval {
     rate: Rate,
     limit: NonZeroU64,
+    /// The tokens by which settled costs may exceed the limit.
+    extra: u64,
 }
 
 /// The state of a key whose bucket is not full.
@@ -41,20 +43,31 @@ impl Interval {
     /// # Errors
     /// A capacity of zero, or numbers that do not stay exact in a double.
     pub fn new(rate: Rate, limit: u64) -> Result<Self, QuotaError> {
-        // The longest wait is for all of the capacity.
-        let ticks = MAX_WAIT / rate.period().0;
-        let largest = ticks.saturating_mul(rate.units()).min(MAX_TICKS);
+        let largest = largest(rate);
         if limit > largest || rate.units() > MAX_TICKS {
             return Err(QuotaError::TooLarge { largest: if rate.units() > MAX_TICKS { 0 } else { largest } });
         }
         let limit = NonZeroU64::new(limit).ok_or(QuotaError::ZeroCapacity)?;
-        Ok(Self { rate, limit })
+        Ok(Self { rate, limit, extra: 0 })
     }
 
     /// The most tokens that it holds.
     #[must_use]
     pub fn limit(&self) -> u64 {
         self.limit.get()
+    }
+
+    /// This bucket, of which settled costs may take this number of tokens more than there are, as far as they can be counted
+    /// exactly.
+    #[must_use]
+    pub fn with_extra(self, tokens: u64) -> Self {
+        Self { extra: tokens.min(largest(self.rate).saturating_sub(self.limit())), ..self }
+    }
+
+    /// The most tokens that can be missing.
+    #[must_use]
+    pub fn most_units(&self) -> u64 {
+        self.limit() + self.extra
     }
 
     /// The rate as configured.
@@ -75,14 +88,14 @@ impl Interval {
         let limit = NonZeroU64::new(self.limit() / instances).unwrap_or(NonZeroU64::MIN);
         let shared = self.rate.shared_by(instances);
         // If the longer period can't be counted exactly, the share keeps the period.
-        Self::new(shared, limit.get()).unwrap_or(Self { rate: self.rate, limit })
+        Self::new(shared, limit.get()).unwrap_or(Self { rate: self.rate, limit, extra: 0 })
     }
 
     /// Decides a request of `cost` tokens at `now`. A cost of zero changes nothing.
     #[must_use]
     pub fn step(&self, state: Option<&Shortfall>, now: Timestamp, cost: u64) -> Step<Shortfall> {
         let updated = self.update(state, now);
-        if cost > self.limit() - updated.missing {
+        if cost > self.room(&updated) {
             let decision = self.denied(&updated, now, cost);
             let moved = Shortfall { stamp: updated.at, tick: updated.tick, tokens: updated.missing };
             return Step { decision, next: updated.set_back.then_some(moved) };
@@ -110,7 +123,7 @@ impl Interval {
         Step { decision: self.decision(&after, now), next: (back > 0).then_some(next) }
     }
 
-    /// Charges `cost` tokens that were taken at `taken`, except those that were refilled since, and no more than there are.
+    /// Charges `cost` tokens that were taken at `taken`, except those that were refilled since, and no more than can be missing.
     /// If the bucket is full, its grid starts with these tokens.
     #[must_use]
     pub fn charge_late(
@@ -126,8 +139,8 @@ impl Interval {
         let ticks = last.since(taken).0 / self.rate.period().0;
         let tick =
             if updated.missing == 0 { taken.after(Micros(ticks * self.rate.period().0)) } else { last };
-        let owed = cost.min(self.limit()).saturating_sub(ticks.saturating_mul(self.rate.units()));
-        let tokens = (updated.missing + owed).min(self.limit());
+        let owed = cost.min(self.most_units()).saturating_sub(ticks.saturating_mul(self.rate.units()));
+        let tokens = (updated.missing + owed).min(self.most_units());
         let is_more = tokens > updated.missing;
         let next = Shortfall { stamp: updated.at, tick, tokens };
         let after = if is_more { Updated { tick, missing: tokens, ..updated } } else { updated };
@@ -135,13 +148,21 @@ impl Interval {
     }
 
     /// The state in which `tokens` are missing, the last of which come after `reset_after`, or later if the
-    /// period is too long for that.
+    /// period is too long for that. If all tokens are missing, and the bucket settles costs, even more can be missing.
     pub(super) fn seed(&self, tokens: u64, reset_after: Micros, now: Timestamp) -> Shortfall {
         let period = self.rate.period().0;
+        let tokens =
+            if tokens == self.limit() { self.missing_until(reset_after).max(tokens) } else { tokens };
         let until_back = tokens.div_ceil(self.rate.units()).saturating_mul(period);
         let tick = now.after(reset_after).0.saturating_sub(until_back);
         let tick = tick.max((now.0 + 1).saturating_sub(period)).min(now.0);
         Shortfall { stamp: now, tick: Timestamp(tick), tokens }
+    }
+
+    /// The most tokens that can be missing if the last of them come after `reset_after`.
+    pub(super) fn missing_until(&self, reset_after: Micros) -> u64 {
+        let ticks = reset_after.0.div_ceil(self.rate.period().0);
+        ticks.saturating_mul(self.rate.units()).min(self.most_units())
     }
 
     /// How long `state` differs from no state, counted from `now`.
@@ -152,14 +173,20 @@ impl Interval {
     }
 
     fn denied(&self, updated: &Updated, now: Timestamp, cost: u64) -> Decision {
-        let room = self.limit() - updated.missing;
-        let retry_after = (cost <= self.limit()).then(|| self.until_back(cost - room, updated, now));
+        let is_possible = cost <= self.limit();
+        let retry_after =
+            is_possible.then(|| self.until_back(updated.missing + cost - self.limit(), updated, now));
         Decision { allowed: false, retry_after, ..self.decision(updated, now) }
     }
 
     fn decision(&self, updated: &Updated, now: Timestamp) -> Decision {
         let reset_after = self.until_back(updated.missing, updated, now);
-        Decision::allowed(self.limit(), self.limit() - updated.missing, reset_after)
+        Decision::allowed(self.limit(), self.room(updated), reset_after)
+    }
+
+    /// The tokens that are there.
+    fn room(&self, updated: &Updated) -> u64 {
+        self.limit().saturating_sub(updated.missing)
     }
 
     /// Time from `now` until `tokens` are refilled.
@@ -181,13 +208,18 @@ impl Interval {
         let shift = if set_back { state.stamp.0 - now.0 } else { 0 };
         let tick = state.tick.0.saturating_sub(shift);
         let ticks = (at.0 - tick) / self.rate.period().0;
-        let missing = state.tokens.min(self.limit());
+        let missing = state.tokens.min(self.most_units());
         if ticks >= missing.div_ceil(self.rate.units()) {
             return Updated { at, tick: at, missing: 0, set_back };
         }
         let tick = Timestamp(tick + ticks * self.rate.period().0);
         Updated { at, tick, missing: missing - ticks * self.rate.units(), set_back }
     }
+}
+
+/// The most tokens that can be counted exactly: the longest wait is for all of them.
+fn largest(rate: Rate) -> u64 {
+    (MAX_WAIT / rate.period().0).saturating_mul(rate.units()).min(MAX_TICKS)
 }
 
 #[cfg(test)]

@@ -44,7 +44,9 @@ pub struct Admitted<'a> {
     pub whole: &'a Quota,
     /// The decision of the share.
     pub decision: &'a Decision,
-    /// How many units.
+    /// How many units the share has taken.
+    pub taken: u64,
+    /// How many of them are owed.
     pub cost: u64,
     /// When they were admitted.
     pub at: Timestamp,
@@ -183,8 +185,8 @@ impl Admitted<'_> {
 impl OwedBucket {
     /// The debt after these units; `None` if the algorithm is no bucket.
     fn new(admitted: Admitted<'_>) -> Option<Self> {
-        let Admitted { share, whole, decision, cost, at: now } = admitted;
-        let taken = ticks(share, cost.min(decision.limit));
+        let Admitted { share, whole, decision, taken, cost, at: now } = admitted;
+        let taken = ticks(share, taken);
         let mut bucket = match share {
             Quota::TokenBucket(it) | Quota::Gcra(it) | Quota::LeakyBucket(it) => {
                 let [drain, ..] = it.numbers();
@@ -193,7 +195,11 @@ impl OwedBucket {
             }
             Quota::IntervalBucket(it) => {
                 let [units, period, limit] = it.numbers();
-                let missing = limit.saturating_sub(decision.remaining);
+                let missing = match decision.remaining {
+                    // Settled costs may exceed the limit.
+                    0 => it.missing_until(decision.reset_after).max(limit),
+                    left => limit.saturating_sub(left),
+                };
                 let until_back = Micros(missing.div_ceil(units).saturating_mul(period));
                 let as_of =
                     Timestamp(now.after(decision.reset_after).0.saturating_sub(until_back.0)).min(now);
@@ -205,14 +211,14 @@ impl OwedBucket {
         Some(bucket)
     }
 
-    /// Adds to the debt; the bucket holds at most the limit. The store would not have charged more, and the excess must
-    /// not delay the refill.
+    /// Adds to the debt; the bucket holds at most the limit, or more with settled costs. The store would not have charged more,
+    /// and the excess must not delay the refill.
     fn owe(&mut self, more: u64, share: &Quota, whole: &Quota) {
         let rounding = match share {
             Quota::TokenBucket(it) | Quota::Gcra(it) | Quota::LeakyBucket(it) => it.numbers()[0],
             _ => 0,
         };
-        let most = ticks(share, whole.limit()).saturating_add(rounding).saturating_sub(self.before);
+        let most = ticks(share, whole.most_units()).saturating_add(rounding).saturating_sub(self.before);
         self.owed = self.owed.saturating_add(more).min(most.max(self.owed));
     }
 

@@ -2,6 +2,7 @@
 
 mod other_numbers;
 mod seed;
+mod settlement;
 
 use std::ops::Index;
 use std::sync::Arc;
@@ -37,6 +38,8 @@ pub struct Policy {
     /// The headers that it adds as a soft limit.
     pub soft: Soft,
     charge_on: Arc<[u16]>,
+    /// The most that a settled cost can be; `None` if the cost of a request is known when it arrives.
+    settled_max: Option<u64>,
     /// How units are granted ahead of requests; `None` if the store decides every request.
     pub ahead: Option<Ahead>,
     /// Concurrency limits: whether a freed slot stays with the process for a moment, for the next request of its key.
@@ -98,6 +101,7 @@ impl Policy {
             shadow: false,
             soft: Soft::default(),
             charge_on: Arc::default(),
+            settled_max: None,
             ahead: None,
             keeps_slots: false,
             derived_from: None,
@@ -135,7 +139,7 @@ impl Policy {
     /// units: one that was created later, after a reset or a loss, is not changed. Entries of a log and slots are found by
     /// their time and their holder.
     pub(super) fn records_creation(&self) -> bool {
-        self.charges_by_status() && !matches!(self.quota, Quota::SlidingLog(_) | Quota::Concurrency(_))
+        self.reserves() && !matches!(self.quota, Quota::SlidingLog(_) | Quota::Concurrency(_))
     }
 
     /// Final HTTP statuses of the requests that are charged: units are taken on arrival, and refunded if the status is not
@@ -149,6 +153,12 @@ impl Policy {
     #[must_use]
     pub fn charges_by_status(&self) -> bool {
         !self.charge_on.is_empty()
+    }
+
+    /// Whether the units of a request are a reservation, which its response may change.
+    #[must_use]
+    pub fn reserves(&self) -> bool {
+        self.charges_by_status() || self.settles()
     }
 
     /// Whether units are slots, which are released, rather than counts, which expire.
@@ -218,16 +228,6 @@ impl Policy {
         RecordStep { decision: Decision { at: now, ..decision }, next }
     }
 
-    /// When the state of the record `next` was created, which replaces `record` at `now`. Clocks of proxies may differ, so it
-    /// is never in the future: what is taken now is in this state.
-    fn created(&self, next: &Record, record: Option<&Record>, now: Timestamp) -> Timestamp {
-        let has_state = |record: &&Record| record.state.as_ref().is_some_and(|state| !state.is_empty());
-        if !self.records_creation() || !has_state(&next) {
-            return Timestamp::default();
-        }
-        record.filter(has_state).map_or(now, |record| record.created.min(now))
-    }
-
     fn record_step(&self, record: Option<&Record>, now: Timestamp, charge: &Charge) -> RecordStep {
         let state = record.and_then(|record| record.state.as_ref());
         let penalty = record.and_then(|record| record.penalty);
@@ -238,12 +238,9 @@ impl Policy {
             }
             ChargeKind::Release => self.quota.release(state, now, charge.holder),
             ChargeKind::Renew => self.quota.renew(state, now, charge.cost, charge.holder),
-            ChargeKind::Refund => {
-                let created = record.map_or(now, |record| record.created.min(now));
-                let units = if charge.taken < created { 0 } else { charge.cost };
-                self.granting().refund(state, now, Taken { units, ..taken })
-            }
+            ChargeKind::Refund => self.granting().refund(state, now, self.refunded(record, now, charge)),
             ChargeKind::Late => self.granting().charge_late(state, now, taken),
+            ChargeKind::Extra => self.granting().charge_late(state, now, self.extra(charge)),
         };
         let penalty = self.unexpired(penalty, now);
         // A refund of everything leaves no state, even if the record stays because of a penalty.

@@ -1,5 +1,7 @@
 //! A quota: an algorithm with its numbers.
 
+mod extra;
+
 use std::num::NonZeroU64;
 
 use smallvec::SmallVec;

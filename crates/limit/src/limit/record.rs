@@ -1,9 +1,9 @@
 //! The record of a store for one policy and key.
 //!
-//! A refund applies only to the state that took the units. So a record of a limit with `charge_on` begins with the time at
-//! which its state was created (`Record::created`, 8 bytes), and a refund of what was taken earlier changes nothing: the state
+//! A refund applies only to the state that took the units. So a record of a limit with `charge_on` or settled costs begins with the time
+//! at which its state was created (`Record::created`, 8 bytes), and a refund of what was taken earlier changes nothing: the state
 //! was reset, evicted or lost in between. Units of a grant count as taken when the grant was opened. Entries of a log and slots
-//! need no such time: they are found by their own time and by their holder.
+//! need no such time: they are found by their own time and by their holder. Two states of one microsecond are not told apart.
 
 use super::penalty::Penalty;
 use super::state::State;
@@ -16,7 +16,7 @@ pub struct Record {
     pub state: Option<State>,
     /// Denials, ban and block of the key.
     pub penalty: Option<Penalty>,
-    /// When the state was created, of a limit whose units may be refunded by a final status; else zero.
+    /// When the state was created, of a limit whose units may be refunded after the response; else zero.
     pub created: Timestamp,
 }
 

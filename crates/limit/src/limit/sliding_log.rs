@@ -28,6 +28,8 @@ pub struct SlidingLog {
     /// The other rates, each with a shorter period and fewer units than the one before it. A rate that
     /// allows as much in less time as another in more can never decide, so it is not kept.
     shorter: Box<[Rate]>,
+    /// The units by which settled costs may exceed those of the longest period.
+    extra: u64,
 }
 
 /// A log as of one request.
@@ -68,7 +70,7 @@ impl SlidingLog {
             decides
         };
         let shorter: Vec<Rate> = others.iter().copied().filter(decides).collect();
-        Some(Self { longest, shorter: shorter.into() })
+        Some(Self { longest, shorter: shorter.into(), extra: 0 })
     }
 
     /// The most units that can be available at once.
@@ -77,10 +79,22 @@ impl SlidingLog {
         self.shorter.last().unwrap_or(&self.longest).units()
     }
 
+    /// This log, in which settled costs may exceed the limit by this number of units, as far as a log can count them.
+    #[must_use]
+    pub fn with_extra(self, units: u64) -> Self {
+        Self { extra: units.min(MOST_UNITS.saturating_sub(self.longest.units())), ..self }
+    }
+
+    /// The most units that a log can have with settled costs.
+    #[must_use]
+    pub fn most_units(&self) -> u64 {
+        self.longest.units() + self.extra
+    }
+
     /// The most entries that a state has.
     #[must_use]
     pub fn max_entries(&self) -> u64 {
-        self.longest.units()
+        self.most_units()
     }
 
     /// `[N, P]` of each rate that can decide, the longest period first: the numbers in the script's order.
@@ -142,13 +156,13 @@ impl SlidingLog {
         Step { decision: self.step(next.as_ref().or(state), now, 0).decision, next }
     }
 
-    /// Charges `cost` units that were taken at `taken`, if they still count, and no more than fit the longest rate.
+    /// Charges `cost` units that were taken at `taken`, if they still count, and no more than a log can have.
     #[must_use]
     pub fn charge_late(&self, state: Option<&Log>, now: Timestamp, cost: u64, taken: Timestamp) -> Step<Log> {
         let nothing = Log::empty(now);
         let view = self.view(state.unwrap_or(&nothing), now);
         let taken = taken.min(view.present.at);
-        let units = cost.min(self.longest.units().saturating_sub(view.log.spent_from(view.first)));
+        let units = cost.min(self.most_units().saturating_sub(view.log.spent_from(view.first)));
         let counts = units > 0 && view.present.at.since(taken) < self.longest.period();
         let next = counts.then(|| view.charged_late(units, taken));
         Step { decision: self.step(next.as_ref().or(state), now, 0).decision, next }

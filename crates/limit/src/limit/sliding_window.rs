@@ -25,6 +25,8 @@ pub struct SlidingWindow {
     rate: Rate,
     buckets: NonZeroU64,
     width: NonZeroU64,
+    /// The units by which settled costs may exceed the limit.
+    extra: u64,
 }
 
 /// The counters of one key: a position is the number of a part since the epoch.
@@ -75,17 +77,29 @@ impl SlidingWindow {
         let (Some(buckets), Some(width)) = (NonZeroU64::new(buckets), width) else {
             return Err(uneven(period, buckets));
         };
-        let largest = MOST_UNITS.min(MAX_TICKS / width);
+        let largest = largest(width);
         if rate.units() > largest {
             return Err(QuotaError::TooLarge { largest });
         }
-        Ok(Self { rate, buckets, width })
+        Ok(Self { rate, buckets, width, extra: 0 })
     }
 
     /// The most units that can be available at once.
     #[must_use]
     pub fn limit(&self) -> u64 {
         self.rate.units()
+    }
+
+    /// This window, in which settled costs may exceed the limit by this number of units, as far as they can be counted exactly.
+    #[must_use]
+    pub fn with_extra(self, units: u64) -> Self {
+        Self { extra: units.min(largest(self.width).saturating_sub(self.limit())), ..self }
+    }
+
+    /// The most units that a period can have with settled costs.
+    #[must_use]
+    pub fn most_units(&self) -> u64 {
+        self.limit() + self.extra
     }
 
     /// The rate as configured.
@@ -113,7 +127,7 @@ impl SlidingWindow {
     /// The share of one of `instances` proxies, in whole units; at least one in a period that can be counted.
     #[must_use]
     pub fn shared_by(&self, instances: NonZeroU64) -> Self {
-        let divided = || Self { rate: self.rate.divided_by(instances), ..*self };
+        let divided = || Self { rate: self.rate.divided_by(instances), extra: 0, ..*self };
         Self::new(self.rate.whole_share(instances), self.buckets.get()).unwrap_or_else(|_| divided())
     }
 
@@ -160,7 +174,7 @@ impl SlidingWindow {
         Step { decision: self.step(next.as_ref().or(state), now, 0).decision, next }
     }
 
-    /// Charges `cost` units that were taken at `taken`, if their part still counts, and no more than fit.
+    /// Charges `cost` units that were taken at `taken`, if their part still counts, and no more than a period can have.
     #[must_use]
     pub fn charge_late(
         &self,
@@ -228,20 +242,25 @@ impl SlidingWindow {
     }
 
     fn remaining(&self, view: &View<'_>) -> u64 {
-        let Leaving { old, full, .. } = view.leaving();
-        let left = (view.part + 1) * self.width.get() - view.present.at.0;
-        self.limit().saturating_sub(full).saturating_sub((old * left).div_ceil(self.width.get()))
+        self.room(view, self.limit())
     }
 
-    /// The units that fit into a part now; more fit into the oldest, which counts only partially.
+    /// The units that fit into the present part up to `most`.
+    fn room(&self, view: &View<'_>, most: u64) -> u64 {
+        let Leaving { old, full, .. } = view.leaving();
+        let left = (view.part + 1) * self.width.get() - view.present.at.0;
+        most.saturating_sub(full).saturating_sub((old * left).div_ceil(self.width.get()))
+    }
+
+    /// The units that can be added to a part now; more fit into the oldest, which counts only partially.
     fn room_in(&self, view: &View<'_>, part: u64) -> u64 {
         if view.part - part < self.buckets.get() {
-            return self.remaining(view);
+            return self.room(view, self.most_units());
         }
         let Leaving { old, full, .. } = view.leaving();
         let left = (view.part + 1) * self.width.get() - view.present.at.0;
-        let most = self.limit().saturating_sub(full) * self.width.get() / left;
-        most.min(self.limit()).saturating_sub(old)
+        let most = self.most_units().saturating_sub(full) * self.width.get() / left;
+        most.min(self.most_units()).saturating_sub(old)
     }
 
     /// Time until the estimate is no more than `room`, which it is above now.
@@ -297,6 +316,11 @@ impl View<'_> {
         }
         Timeline { stamp, ..self.timeline.inserted(self.first, self.newest - part, units) }
     }
+}
+
+/// The most units that can be counted exactly in parts of this width.
+fn largest(width: NonZeroU64) -> u64 {
+    MOST_UNITS.min(MAX_TICKS / width)
 }
 
 /// The error with the numbers of parts next to `buckets` that divide `period` evenly; one part always does.

@@ -26,6 +26,8 @@ pub enum Align {
 pub struct Window {
     rate: Rate,
     align: Align,
+    /// The units by which settled costs may exceed the limit.
+    extra: u64,
 }
 
 /// The state of a key: the count of its window.
@@ -61,13 +63,25 @@ impl Window {
         if is_too_long || rate.units() > MAX_TICKS {
             return Err(QuotaError::TooLarge { largest: if is_too_long { 0 } else { MAX_TICKS } });
         }
-        Ok(Self { rate, align })
+        Ok(Self { rate, align, extra: 0 })
     }
 
     /// Units that a window holds.
     #[must_use]
     pub fn limit(&self) -> u64 {
         self.rate.units()
+    }
+
+    /// These windows, in which settled costs may exceed the limit by this number of units, as far as they can be counted exactly.
+    #[must_use]
+    pub fn with_extra(self, units: u64) -> Self {
+        Self { extra: units.min(MAX_TICKS.saturating_sub(self.limit())), ..self }
+    }
+
+    /// The most units that a window can hold with settled costs.
+    #[must_use]
+    pub fn most_units(&self) -> u64 {
+        self.limit() + self.extra
     }
 
     /// The rate as configured; of a calendar window the nominal one.
@@ -110,7 +124,7 @@ impl Window {
         let share = Self::new(self.rate.whole_share(instances), self.align.clone());
         match (share, &self.align) {
             (Ok(share), Align::Clock | Align::FirstRequest) => share,
-            _ => Self { rate: self.rate.divided_by(instances), align: self.align.clone() },
+            _ => Self { rate: self.rate.divided_by(instances), align: self.align.clone(), extra: 0 },
         }
     }
 
@@ -118,7 +132,7 @@ impl Window {
     #[must_use]
     pub fn step(&self, state: Option<&Count>, now: Timestamp, cost: u64) -> Step<Count> {
         let updated = self.update(state, now);
-        let room = self.limit() - updated.units;
+        let room = self.limit().saturating_sub(updated.units);
         if cost > room {
             let retry_after = (cost <= self.limit()).then(|| Micros(updated.end.0 - now.0));
             let decision = Decision { allowed: false, retry_after, ..self.decision(&updated, now) };
@@ -137,7 +151,7 @@ impl Window {
         Step { decision: self.decision(&after, now), next: (back > 0).then(|| self.state(&after)) }
     }
 
-    /// Charges `cost` units that were taken at `taken`, if their window is still open, and no more than fit.
+    /// Charges `cost` units that were taken at `taken`, if their window is still open, and no more than a window can hold.
     #[must_use]
     pub fn charge_late(
         &self,
@@ -148,7 +162,7 @@ impl Window {
     ) -> Step<Count> {
         let updated = self.update(state, now);
         let start = self.start_of_late(state, &updated, taken.min(updated.at));
-        let units = updated.units.saturating_add(cost).min(self.limit());
+        let units = updated.units.saturating_add(cost).min(self.most_units());
         let Some(start) = start.filter(|_| units > updated.units) else {
             return Step { decision: self.decision(&updated, now), next: None };
         };
@@ -201,7 +215,7 @@ impl Window {
 
     fn decision(&self, updated: &Updated, now: Timestamp) -> Decision {
         let reset = if updated.units == 0 { Micros::ZERO } else { Micros(updated.end.0 - now.0) };
-        Decision::allowed(self.limit(), self.limit() - updated.units, reset)
+        Decision::allowed(self.limit(), self.limit().saturating_sub(updated.units), reset)
     }
 
     fn state(&self, updated: &Updated) -> Count {
@@ -214,7 +228,7 @@ impl Window {
             let (start, end) = self.window(now, None);
             return Updated { at: now, start, end, units: 0, set_back: false };
         };
-        let units = count.units.min(self.limit());
+        let units = count.units.min(self.most_units());
         if count.stamp > now.after(MAX_SKEW) {
             // The count is kept: in the present window, or with its own window moved.
             let own = count.start.0.saturating_sub(count.stamp.0 - now.0);

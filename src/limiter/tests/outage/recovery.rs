@@ -144,6 +144,7 @@ fn units_that_are_recorded_late_are_owed_in_full() {
         proxy.client.fallback.record_debt(
             &world.limits,
             &DecidedCharge { charge: charge(1), decision: decisions[index][0] },
+            1,
             true,
         );
     }

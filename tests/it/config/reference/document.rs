@@ -81,8 +81,8 @@ impl Row {
 /// Each page, with the path of the table that is its heading.
 fn sections() -> impl Iterator<Item = (String, &'static str)> {
     PAGES.iter().map(|page| {
-        // The file of consumers is a file of its own.
-        let section = page.text.split("\n## The file of consumers").next().unwrap_or(&page.text);
+        // Consumers and prices have files of their own.
+        let section = page.text.split("\n## The file of ").next().unwrap_or(&page.text);
         let heading = section.lines().next().unwrap_or_default();
         let table = heading.strip_prefix("# `").map_or_else(String::new, |name| name.replace(".NAME", ".*"));
         (table.trim_matches(['`', '[', ']']).to_owned(), section)

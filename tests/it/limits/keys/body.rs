@@ -34,7 +34,7 @@ fn proxy_for(server: &Upstream, listener: &str, more: &str) -> Tidegate {
 }
 
 /// A POST request with this body.
-pub(super) fn post(path: &str, media_type: &str, body: &str) -> String {
+pub fn post(path: &str, media_type: &str, body: &str) -> String {
     format!(
         "POST {path} HTTP/1.1\r\nHost: a\r\nContent-Type: {media_type}\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()

@@ -13,7 +13,8 @@ impl Policy {
     /// This policy with the share of one of `instances` proxies.
     #[must_use]
     pub fn shared_by(&self, instances: NonZeroU64) -> Self {
-        Self { quota: self.quota.shared_by(instances), ..self.clone() }
+        let quota = self.with_own_extra(self.quota.shared_by(instances));
+        Self { quota, ..self.clone() }
     }
 
     /// This policy with raised numbers; it counts in the same states. `own` is its id.
@@ -21,7 +22,7 @@ impl Policy {
     /// # Errors
     /// If the numbers are larger than the algorithm can count exactly.
     pub fn raised(&self, own: PolicyId, factor: Factor) -> Result<Self, QuotaError> {
-        let quota = raised(&self.quota, factor)?;
+        let quota = self.with_own_extra(raised(&self.quota, factor)?);
         Ok(Self {
             quota,
             derived_from: Some(DerivedFrom { policy: own, factor: Some(factor) }),

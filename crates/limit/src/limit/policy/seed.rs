@@ -64,11 +64,14 @@ impl Policy {
         now: Timestamp,
     ) -> Record {
         let seed = self.seed(known, decided, instances, now);
-        let remaining = |record: &Record| self.decide(Some(record), now, &peek()).decision.remaining;
+        let peek = |record: &Record| self.decide(Some(record), now, &peek()).decision;
+        let has_less = |known: &Record| {
+            let (known, seed) = (peek(known), peek(&seed));
+            // With settled costs, units may be back later although none remains in both.
+            if self.settles() { !seed.is_stricter(&known) } else { known.remaining <= seed.remaining }
+        };
         match known {
-            Some(known) if decided.reason == DenyReason::Quota && remaining(known) <= remaining(&seed) => {
-                known.clone()
-            }
+            Some(known) if decided.reason == DenyReason::Quota && has_less(known) => known.clone(),
             _ => seed,
         }
     }
@@ -129,7 +132,7 @@ impl Policy {
         units: i64,
         now: Timestamp,
     ) -> Option<(Option<State>, Decision)> {
-        if self.charges_by_status() || matches!(self.quota, Quota::SlidingLog(_)) {
+        if self.reserves() || matches!(self.quota, Quota::SlidingLog(_)) {
             return None;
         }
         let record = Record { state: own, ..Record::default() };
