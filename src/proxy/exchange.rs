@@ -169,26 +169,27 @@ impl<'p> Exchange<'p> {
         }
         let AdmittedRequest { plan, permit, delay } = {
             // The plan borrows the head, which moves upstream: it ends here, and its result is a `ForwardPlan`.
-            let (proxy, mut read) = (self.proxy, ReadParts::NONE);
+            let (proxy, mut fields) = (self.proxy, None);
+            let parts: Box<ReadParts>;
             // A plan is large, so it stays where it is made.
             let mut planned = proxy.snapshot.gate.plan(self.client.identity(), &head, None);
             if let Ok(partial) = &planned
                 && partial.is_partial
             {
-                read = self.complete(&head, partial).await?;
+                parts = Box::new(self.complete(&head, partial).await?);
                 drop(planned);
-                read.set_headers(&mut head);
-                planned = replan(proxy, self.client, &head, &read);
+                parts.set_headers(&mut head);
+                planned = replan(proxy, self.client, &head, &parts);
+                fields = parts.fields.as_ref();
             }
-            let plan = planned
-                .as_mut()
-                .map_err(|error| self.rejected(&head, read.fields.as_ref(), error.clone().into()))?;
+            let plan =
+                planned.as_mut().map_err(|error| self.rejected(&head, fields, error.clone().into()))?;
             self.route = plan.matched.route;
             let (permit, delay) = self.admit(&head, plan).await?;
             if let Some(rejection) = Rejection::of_plan(plan) {
                 return Err(rejection);
             }
-            let plan = ForwardPlan::new(&self.proxy.snapshot, self.client.identity(), &head, plan);
+            let plan = ForwardPlan::new(&self.proxy.snapshot, self.client, &head, plan);
             AdmittedRequest { plan, permit, delay }
         };
         self.client.wait(delay, &self.proxy.counts).await;
@@ -377,7 +378,7 @@ impl<'p> Exchange<'p> {
         }
         let timeout = self.client.tunnel_timeout();
         let tunnel =
-            server.and_then(|server| tunnel::start(server, timeout, std::mem::take(&mut record), stream));
+            server.and_then(|server| tunnel::start(*server, timeout, std::mem::take(&mut record), stream));
         let timing = RequestTiming { stopwatch: self.stopwatch, counts: self.counts().clone() };
         let ProxyResponse { head, body, is_over_capacity, closes, .. } = response;
         ProxyResponse { head, body: ReplyBody::new(body, record, timing), is_over_capacity, closes, tunnel }

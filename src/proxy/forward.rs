@@ -21,7 +21,7 @@ use super::{location, outbound};
 use crate::body::ByteCount;
 use crate::boxed::rare;
 use crate::consumers::Consumer;
-use crate::gate::{ClientIdentity, ClientLocation, RequestPlan, RouteId};
+use crate::gate::{ClientLocation, RequestPlan, RouteId};
 use crate::http1::RequestHead;
 use crate::limiter::Permit;
 use crate::upstream::{AttemptLog, ForwardOptions, RequestBody, UpstreamRequest};
@@ -107,8 +107,11 @@ impl ForwardedRequest<'_> {
             proxy.upstreams[*upstream].forward::<false>(self.permit, request, options, self.log).await;
         let mut response = response.map_err(Rejection::Upstream)?;
         location::apply(rewrite, &proxy.snapshot.upstreams[*upstream].servers, &mut response);
-        let response = prepare_response(response, upgrade.as_ref())?;
-        Ok(if self.received.is_some() { response } else { hide_costs(proxy, plan.route, response) })
+        let mut response = prepare_response(response, upgrade.as_ref())?;
+        if self.received.is_none() {
+            hide_costs(proxy, plan.route, &mut response);
+        }
+        Ok(response)
     }
 }
 
@@ -131,7 +134,7 @@ impl ForwardPlan {
     #[inline]
     pub fn new(
         snapshot: &ConfigSnapshot,
-        client: ClientIdentity<'_>,
+        client: &ClientConnection,
         head: &RequestHead,
         plan: &RequestPlan<'_>,
     ) -> Option<Self> {
@@ -140,7 +143,10 @@ impl ForwardPlan {
             Some(ForwardTarget { key: Some(key), .. }) => {
                 let gate = &snapshot.gate;
                 let location = ClientLocation::new(plan.client, gate.geo.as_deref());
-                key.balance_hash(&gate.planned_subject(client, head, plan, &location), &gate.hasher)
+                key.balance_hash(
+                    &gate.planned_subject(client.identity(), head, plan, &location),
+                    &gate.hasher,
+                )
             }
             _ => None,
         };

@@ -122,7 +122,7 @@ impl Upstream {
             let attempt_options = AttemptOptions::new(options, &attempts, &endpoints, log.delivery);
             let mut in_flight = InFlight::start(pool);
             let detachable = Detachable::of(&permit, client_permit.as_ref(), options.policy.response_timeout);
-            match attempt(pool, acquired, &mut request, attempt_options, detachable).await {
+            match attempt(pool, acquired, &mut request, &attempt_options, detachable).await {
                 Ok((head, stream)) => {
                     log.head(head.status);
                     in_flight.report_response(outcome(head.status));
@@ -135,7 +135,7 @@ impl Upstream {
                     in_flight.report_failure(failed.error.attempt());
                     drop(in_flight);
                     pool.log_failure(&failed.error);
-                    if self.recover(failed, &mut attempts, attempt_options).await? {
+                    if self.recover(failed, &mut attempts, &attempt_options).await? {
                         endpoints = self.endpoints();
                     }
                 }
@@ -218,7 +218,7 @@ impl Upstream {
         &self,
         failed: FailedAttempt,
         attempts: &mut Attempts,
-        options: AttemptOptions<'_>,
+        options: &AttemptOptions<'_>,
     ) -> Result<bool, ForwardError> {
         let may_retry = failed.retry == Retry::AtOnce && options.may_retry;
         // Past its deadline another attempt would time out at once, and count against a healthy server.

@@ -144,7 +144,7 @@ impl Http1Connection {
                 self.connection_use().set_waker(cx.waker().clone());
             }
             let State::Active(exchange) = &mut self.state else { return Poll::Ready(Err(Cause::Closed)) };
-            let head = ready!(exchange.poll_head(&mut self.io, &mut request.body, cx))?;
+            let head = ready!(exchange.poll_head(&mut self.io, request, cx))?;
             exchange.start_response(&mut self.io, &head, &mut request.body);
             Poll::Ready(Ok(head))
         });
