@@ -230,14 +230,6 @@ impl PathNode {
         self.prefix.first().copied().unwrap_or(0)
     }
 
-    /// Lowers `best` to the lowest number of a route that matches by its asterisks. Few paths have some.
-    #[inline(never)]
-    fn offer_matchers(&self, path: &[u8], best: &mut u32, accepts: &impl Fn(u32) -> bool) {
-        let better = self.matchers.iter().take_while(|(number, _)| *number < *best);
-        let mut matching = better.filter(|(_, matcher)| matcher.matches(path)).map(|(number, _)| *number);
-        *best = matching.find(|number| accepts(*number)).unwrap_or(*best);
-    }
-
     /// Lowers `best` to the lowest number of a matching route in this subtree.
     fn find(&self, path: &[u8], request: RequestView<'_>, best: &mut u32, accepts: &impl Fn(u32) -> bool) {
         if self.lowest >= *best {
@@ -245,9 +237,10 @@ impl PathNode {
         }
         let Some(path) = path.strip_prefix(&*self.prefix) else { return };
         self.rest.offer(request, best, accepts);
-        if !self.matchers.is_empty() {
-            self.offer_matchers(path, best, accepts);
-        }
+        let is_better = |(number, matcher): &&(u32, Matcher)| {
+            *number < *best && matcher.matches(path) && accepts(*number)
+        };
+        *best = self.matchers.iter().find(is_better).map_or(*best, |(number, _)| *number);
         let Some(&first) = path.first() else { return self.exact.offer(request, best, accepts) };
         if let Ok(index) = self.children.binary_search_by_key(&first, PathNode::first_byte) {
             self.children[index].find(path, request, best, accepts);

@@ -17,12 +17,12 @@ use super::local_reply::{self, RejectedRequest, RejectionContext};
 use super::read_missing::{ReadParts, replan};
 use super::response_body::{BodySource, ReplyBody, RequestTiming};
 use super::settlement::{self, Pending, ResponseNeeds, SettledRequest};
-use super::{client::ClientConnection, client_body::ClientBody};
+use super::snapshot::Proxy;
+use super::{client::ClientConnection, client_body::ClientBody, grpc_error::to_grpc_error, http2::Connect};
 use super::{decision_counts, early_reply, grpc, http2, max_forwards, original_request, own_limits, tunnel};
-use super::{forward_auth::ForwardAuth, grpc_error::to_grpc_error, http2::Connect, rejection::Rejection};
 use super::{log_entry::PlannedRequest, rate_headers::RateHeaderSource, response::ProxyResponse};
-use super::{request_decision::RequestDecision, request_id::RequestId, request_record::RequestRecord};
-use super::{route_action::HeaderEdits, route_action::Target, snapshot::Proxy};
+use super::{rejection::Rejection, request_decision::RequestDecision, request_id::RequestId};
+use super::{request_record::RequestRecord, route_action::HeaderEdits, route_action::Target};
 use crate::boxed::rare;
 use crate::gate::{BodyFields, RequestError, RequestPlan, RouteId, RouteMatch, Subject};
 use crate::http1::{RequestHead, ResponseHead};
@@ -144,15 +144,6 @@ impl<'p> Exchange<'p> {
         }
     }
 
-    /// Makes this the decision on an original request, which the trusted proxy serves if it is allowed. Method and body are those
-    /// of the authorization request, and the response is for the trusted proxy.
-    #[cold]
-    fn set_authorization(&mut self, settings: ForwardAuth, is_head: bool) {
-        self.decision = RequestDecision::of_authorization(settings);
-        (self.is_head, self.is_grpc, self.cors, self.body) = (is_head, false, None, ClientBody::None);
-        self.record.set_interface(self.decision.interface());
-    }
-
     /// Runs the steps from plan to dispatch.
     async fn run(
         &mut self,
@@ -182,8 +173,7 @@ impl<'p> Exchange<'p> {
                 planned = replan(proxy, self.client, &head, &parts);
                 fields = parts.fields.as_ref();
             }
-            let plan =
-                planned.as_mut().map_err(|error| self.rejected(&head, fields, error.clone().into()))?;
+            let plan = planned.as_mut().map_err(|why| self.rejected(&head, fields, why.clone().into()))?;
             self.route = plan.matched.route;
             let (permit, delay) = self.admit(&head, plan).await?;
             if let Some(rejection) = Rejection::of_plan(plan) {

@@ -56,8 +56,8 @@ struct StartedResponse {
 }
 
 impl Session<'_> {
-    /// Passes a request to the proxy, and writes the response, while the rest of the request body may still be read. Fails when the client has disconnected, and when the response
-    /// can't be completed.
+    /// Passes a request to the proxy, and writes the response, while the rest of the request body may still be read. Fails when
+    /// the client has disconnected, and when the response can't be completed.
     pub async fn serve_request(
         &self,
         io: &mut ClientIo,
