@@ -195,13 +195,13 @@ impl Gate {
         }
         // A plan that was made again is never partial: what could not be read is an error of its identity.
         let is_partial = (is_awaiting || is_unread) && unread.is_none();
-        let mut matches = LimitMatches::default();
+        let mut found = LimitMatches::default();
         if is_partial {
-            self.matcher().match_early(limits, &subject, &mut matches)?;
+            self.matcher().match_early(limits, &subject, &mut found)?;
         } else {
-            self.matcher().match_limits(limits, &subject, &mut matches)?;
+            self.matcher().match_limits(limits, &subject, &mut found)?;
         }
-        let LimitMatches { charges, exempt, missing } = matches;
+        let LimitMatches { charges, exempt, missing } = found;
         let (refused, Subject { identity, .. }) = (refusal(&subject), subject);
         Ok(RequestPlan {
             matched,

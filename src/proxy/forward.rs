@@ -78,7 +78,7 @@ impl ForwardedRequest<'_> {
         };
         outbound.prepare(&mut head)?;
         self.needs.request(&mut head.fields);
-        upgrade.iter().for_each(|upgrade| upgrade.set_fields(&mut head.fields));
+        let upgrade = upgrade.inspect(|upgrade| upgrade.set_fields(&mut head.fields));
         // gRPC needs an upstream with HTTP/2. Its calls may be idle for long, so other timeouts apply to them.
         let is_grpc = self.is_grpc && is_http2;
         let body = match self.body.take(client, is_grpc) {

@@ -45,8 +45,7 @@ pub(super) enum Next {
 /// A response whose head is in the buffer.
 struct StartedResponse {
     writer: ResponseWriter,
-    /// Whether the end of the connection is the end of the body.
-    ends_with_connection: bool,
+    framing: Framing,
     /// Whether the connection closes after it.
     is_last: bool,
     /// Whether the proxy itself has made it.
@@ -109,7 +108,7 @@ impl Session<'_> {
         }
         let Some(mut response) = started else { return Ok(Next::Abandon) };
         let written = poll_fn(|cx| response.writer.poll(io, &mut upload, cx)).await;
-        if written.is_err() && response.ends_with_connection {
+        if written.is_err() && response.framing == Framing::UntilClose {
             // After an orderly close the client would treat the partial body as complete.
             io.reset_on_close();
         }
@@ -149,7 +148,7 @@ impl Session<'_> {
         let framing = ResponseFraming { version: properties.version, body: body_framing, is_last };
         Some(StartedResponse {
             writer: ResponseWriter::start(io, properties, head, body, framing),
-            ends_with_connection: body_framing == Framing::UntilClose,
+            framing: body_framing,
             is_last,
             is_local,
             is_over_capacity,
