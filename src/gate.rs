@@ -182,7 +182,9 @@ impl Gate {
         }
         let limits = route.map_or(&self.default_limits, |route| &route.limits);
         let is_awaiting = body.is_none() && route.is_some_and(|route| route.awaits.is_some());
-        let mut subject = self.subject(client, head, &matched, &location);
+        // Not by `Gate::subject`, since a subject is large, and would be copied.
+        let mut subject = self.unidentified_subject(client, head, &matched, &location);
+        subject.identity = self.identify(&subject);
         subject.body = body;
         if let Some(recorded) = recorded {
             self.add_recorded(&mut subject, recorded);
@@ -193,11 +195,13 @@ impl Gate {
         }
         // A plan that was made again is never partial: what could not be read is an error of its identity.
         let is_partial = (is_awaiting || is_unread) && unread.is_none();
-        let LimitMatches { charges, exempt, missing } = if is_partial {
-            self.matcher().match_early(limits, &subject)?
+        let mut found = LimitMatches::default();
+        if is_partial {
+            self.matcher().match_early(limits, &subject, &mut found)?;
         } else {
-            self.matcher().match_limits(limits, &subject)?
-        };
+            self.matcher().match_limits(limits, &subject, &mut found)?;
+        }
+        let LimitMatches { charges, exempt, missing } = found;
         let (refused, Subject { identity, .. }) = (refusal(&subject), subject);
         Ok(RequestPlan {
             matched,

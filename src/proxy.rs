@@ -95,7 +95,7 @@ mod tests {
     /// In bytes. A step that few requests take is in a box: `crate::boxed::rare`.
     #[test]
     fn the_futures_of_all_requests_are_small() {
-        let (serve, forward) = (future_size(super::serve), future_size(Upstream::forward));
+        let (serve, forward) = (future_size(super::serve), future_size(Upstream::forward::<false>));
         assert!(serve <= 3_800 && forward <= 1_500, "serve {serve}, forward {forward}");
     }
 }

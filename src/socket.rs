@@ -12,4 +12,4 @@ pub use lingering::Lingering;
 pub use rate::{EarnedCredit, RATE_GRACE, TransferRate};
 pub use setup::{listen_cure, set_tcp_options, unix_connect_cure, unix_listen_cure};
 pub use timed::{Activity, TimedStream};
-pub use timer::{Deadline, LazyTimer, TooLate};
+pub use timer::{Deadline, LazyTimer, TooLate, earlier};

@@ -111,6 +111,8 @@ def main():
     say(f"about {minutes(rounds, seconds, peers, scenarios.values()):.0f} minutes; {rounds} rounds of {seconds:g} s")
     with tempfile.TemporaryDirectory() as temporary:
         directory, ports = Path(temporary), Ports(int(os.environ.get("BASE_PORT", "27400")))
+        # Workers of nginx, which are not root, connect to the Unix socket in it.
+        directory.chmod(0o711)
         if any(scenario.is_http2 for scenario in scenarios.values()):
             write_certificate(directory)
         generator = Generator(directory, ports.proxy, cores.others)

@@ -43,6 +43,11 @@ class Environment:
     tidegate: Path
     ports: Ports
 
+    @property
+    def upstream_socket(self):
+        """The Unix socket of the server."""
+        return self.directory / "upstream.sock"
+
     def write(self, name, text):
         path = self.directory / name
         path.write_text(text)

@@ -40,6 +40,7 @@ def command(environment, scenario):
         rules += "  http-request deny deny_status 503 if { queue(back) ge 16 }\n"
     tls = f" ssl crt {environment.directory}/both.pem alpn h2,http/1.1" if scenario.is_http2 else ""
     bound = " maxconn 48" if scenario.bound else ""
+    address = f"unix@{environment.upstream_socket}" if scenario.is_unix else f"{HOST}:{ports.upstream_of(scenario)}"
     path = environment.write(
         "haproxy.cfg",
         f"""global
@@ -57,7 +58,7 @@ frontend front
   bind {HOST}:{ports.proxy} backlog 4096{tls}
 {rules}  default_backend back
 backend back
-  server one {HOST}:{ports.upstream_of(scenario)}{bound}
+  server one {address}{bound}
 """,
     )
     return ["haproxy", "-db", "-f", path]

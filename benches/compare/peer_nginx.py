@@ -82,18 +82,20 @@ def command_with_lua(environment, scenario):
 
 
 def upstream_command(environment):
-    """The server behind the proxies: it responds with 128 bytes."""
-    respond = f'server {{ listen {HOST}:{environment.ports.upstream} backlog=4096; location / {{ return 200 "{"s" * 128}"; }} }}'
+    """The server behind the proxies, with a port and a Unix socket: it responds with 128 bytes."""
+    listen = f"listen {HOST}:{environment.ports.upstream} backlog=4096; listen unix:{environment.upstream_socket} backlog=4096;"
+    respond = f'server {{ {listen} location / {{ return 200 "{"s" * 128}"; }} }}'
     return start(environment, "upstream", "", respond, False)
 
 
 def server(environment, scenario, ports, location):
     tls, directory = "", environment.directory
+    address = f"unix:{environment.upstream_socket}" if scenario.is_unix else f"{HOST}:{ports.upstream_of(scenario)}"
     if scenario.is_http2:
         tls = f"ssl_certificate {directory}/tls.pem; ssl_certificate_key {directory}/tls.key;"
     return f"""
   upstream up {{
-    server {HOST}:{ports.upstream_of(scenario)}; keepalive 128; keepalive_requests 100000000; keepalive_timeout 600s;
+    server {address}; keepalive 128; keepalive_requests 100000000; keepalive_timeout 600s;
   }}
   server {{
     listen {HOST}:{ports.proxy} backlog=4096{" ssl http2" if scenario.is_http2 else ""}; {tls}

@@ -13,6 +13,7 @@ def command(environment, scenario):
     if limit:
         head += f'[limits.each]\nrate = "{limit.rate}/{limit.unit}"\nburst = {limit.burst}\nkey = "header:x-api-key"\n'
         route = 'limits = ["each"]\n'
+    server = f"unix:{environment.upstream_socket}" if scenario.is_unix else f"http://{HOST}:{ports.upstream_of(scenario)}"
     bound = "max_connections = 48\nmax_pending = 16\n" if scenario.bound else ""
     path = environment.write(
         "tidegate.toml",
@@ -24,7 +25,7 @@ address = "{HOST}:{ports.proxy}"
 path = "/*"
 {route}upstream = "up"
 [upstreams.up]
-servers = ["http://{HOST}:{ports.upstream_of(scenario)}"]
+servers = ["{server}"]
 {bound}[log]
 access = "{"json" if scenario.is_logged else "off"}"
 level = "error"

@@ -36,6 +36,8 @@ class Scenario:
     # Whose figures the others are divided by.
     base: str = "nginx"
     is_logged: bool = False
+    # Whether the proxies connect to the server by a Unix socket.
+    is_unix: bool = False
     is_fresh: bool = False
     is_http2: bool = False
     is_denied: bool = False
@@ -80,6 +82,11 @@ SCENARIOS = {
             "All: X-Request-Id, X-Forwarded-For, -Proto, -Host, Forwarded and Via to the server; X-Request-Id to the client.",
             "tidegate besides: rejects ambiguous requests, normalizes paths, removes forged X-Forwarded-*, times bodies.",
         ),
+    ),
+    "unix": Scenario(
+        "plain, the server is on a Unix socket",
+        ("All: kept connections to the socket. Those of clients are over TCP.",),
+        is_unix=True,
     ),
     "allowed": Scenario("a limit by a header, 10,000 keys, all allowed", ALGORITHMS, Limit(**WIDE)),
     "denied": Scenario(

@@ -16,7 +16,7 @@ Settings, as environment variables:
   SCENARIOS="plain tls redis" (default: all)   CONNECTIONS=16   ROUNDS=60 (requests for each connection)
   PROFILE=release (or quick: builds faster)    TIDEGATE=path of a binary in target/PROFILE, instead of a build
   BASELINE=FILE (default benches/baseline.json; empty: none)   OUT=FILE   STRICT=1
-  BASE_PORT=27500 (four ports from there on)
+  BASE_PORT=27500 (five ports from there on)
 """
 
 import os

@@ -25,12 +25,17 @@ class Ports:
     def redis(self):
         return self.upstream + 3
 
+    @property
+    def other_upstream(self):
+        return self.upstream + 4
+
 
 def upstream(tidegate, ports, directory):
-    """The server behind the proxy: it responds with 128 bytes."""
+    """The server behind the proxy, with two ports: it responds with 128 bytes."""
     config = directory / "upstream.toml"
+    listeners = "".join(f'[[listeners]]\naddress = "{HOST}:{port}"\n' for port in (ports.upstream, ports.other_upstream))
     config.write_text(
-        f'workers = 1\nlisten = "{HOST}:{ports.upstream}"\n[[routes]]\npath = "/*"\n'
+        f'workers = 1\n{listeners}[[routes]]\npath = "/*"\n'
         f'respond = {{ status = 200, body = "{"s" * 128}" }}\n[log]\naccess = "off"\n'
     )
     return running([tidegate, "run", "-c", str(config)], ports.upstream)
@@ -46,9 +51,8 @@ def redis(scenario, ports):
 
 def proxy_config(scenario, ports, directory):
     """Writes the configuration of the measured proxy, and the files that it names."""
-    server = f"{HOST}:{ports.upstream}"
-    tables = scenario.tables.replace("{admin}", f"{HOST}:{ports.admin}")
-    tables = tables.replace("{redis}", f"{HOST}:{ports.redis}").replace("{upstream}", server)
+    addresses = {name: f"{HOST}:{getattr(ports, name)}" for name in ("admin", "redis", "upstream", "other_upstream")}
+    tables, server = (text.format_map(addresses) for text in (scenario.tables, scenario.upstream))
     listener = f'[[listeners]]\naddress = "{HOST}:{ports.proxy}"\n'
     if scenario.client in (Client.TLS, Client.HTTP2):
         write_certificate(directory)
@@ -57,6 +61,6 @@ def proxy_config(scenario, ports, directory):
     config = directory / "tidegate.toml"
     config.write_text(
         f'workers = 1\n{listener}{tables}[[routes]]\npath = "/*"\n{scenario.route}'
-        f'upstream = "http://{server}"\n[log]\naccess = "{scenario.access}"\n'
+        f'upstream = "{server}"\n[log]\naccess = "{scenario.access}"\n'
     )
     return config

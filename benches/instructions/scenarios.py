@@ -22,6 +22,8 @@ class Scenario:
     tables: str = ""
     route: str = ""
     access: str = "off"
+    # The upstream of the route: a URL, or one of the tables.
+    upstream: str = "http://{upstream}"
     client: Client = Client.HTTP1
     # Header lines of each request beside Host and X-Api-Key.
     headers: tuple = ()
@@ -38,7 +40,12 @@ def limit(name, rate, burst, key):
     return f'[limits.{name}]\nrate = "{rate}"\nburst = {burst}\nkey = "{key}"\n'
 
 
-# {admin} and {redis} are replaced by addresses, {upstream} by that of the server behind the proxy.
+def servers(balance):
+    """An upstream with two servers."""
+    return f'[upstreams.two]\nservers = ["http://{{upstream}}", "http://{{other_upstream}}"]\nbalance = "{balance}"\n'
+
+
+# {admin} and {redis} are replaced by addresses, {upstream} and {other_upstream} by those of the server behind the proxy.
 ADMIN = '[admin]\nlisten = "{admin}"\n'
 CONSUMERS = '[consumers]\nfile = "consumers.toml"\n'
 TRACING = '[tracing]\nendpoint = "http://{upstream}"\n'
@@ -52,6 +59,9 @@ DENYING = limit("l", "10/hour", 10, "header:x-api-key")
 BY_CONSUMER = limit("l", "100000/s", 100000, "consumer")
 SECOND = limit("second", "200000/s", 200000, "client_ip")
 THIRD = limit("third", "300000/s", 300000, "client_ip")
+
+ROUND_ROBIN = servers("round_robin")
+HASH = servers("hash:header:x-api-key")
 
 ONE_LIMIT = 'limits = ["l"]\n'
 TWO_LIMITS = 'limits = ["l", "second"]\n'
@@ -87,6 +97,8 @@ SCENARIOS = {
     "redis-denied": Scenario(
         "denied by a limit in Redis, whose denial is remembered", DENYING + REDIS, ONE_LIMIT, status=429
     ),
+    "round-robin": Scenario("plain, with two servers that take turns", ROUND_ROBIN, upstream="two"),
+    "hash": Scenario("plain, with two servers, chosen by the hash of a header", HASH, upstream="two"),
     "logged": Scenario("plain, with the access log as JSON", access="json"),
     "traced": Scenario("plain, with one in a hundred requests traced", TRACING),
     "tls": Scenario("plain, over a kept connection with TLS", client=Client.TLS),

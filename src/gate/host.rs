@@ -63,10 +63,10 @@ fn is_subdomain(host: &str, suffix: &str) -> bool {
 #[must_use]
 pub fn host_of(authority: &str) -> Option<Cow<'_, str>> {
     let bytes = authority.as_bytes();
-    let end = if bytes.first() == Some(&b'[') {
+    let (end, has_upper_case) = if bytes.first() == Some(&b'[') {
         let end = 1 + authority.find(']')?;
         authority[1..end - 1].parse::<Ipv6Addr>().ok()?;
-        end
+        (end, bytes[..end].iter().any(u8::is_ascii_uppercase))
     } else {
         end_of_name(bytes)?
     };
@@ -79,7 +79,7 @@ pub fn host_of(authority: &str) -> Option<Cow<'_, str>> {
     if !has_valid_port || name.is_empty() || name.len() > MAX_HOST {
         return None;
     }
-    if name.bytes().any(|byte| byte.is_ascii_uppercase()) {
+    if has_upper_case {
         return Some(Cow::Owned(name.to_ascii_lowercase()));
     }
     Some(Cow::Borrowed(name))
@@ -90,20 +90,43 @@ pub(super) fn is_port(text: &str) -> bool {
     parse_decimal(text.as_bytes()).is_some_and(|port| u16::try_from(port).is_ok())
 }
 
-/// The length of the name at the start of an authority; `None` if one of its labels is empty.
-fn end_of_name(bytes: &[u8]) -> Option<usize> {
-    let end = bytes.iter().position(|byte| !NAME_BYTES[usize::from(*byte)]).unwrap_or(bytes.len());
-    let has_empty_label = bytes.first() == Some(&b'.') || bytes[..end].windows(2).any(|pair| pair == b"..");
-    (!has_empty_label).then_some(end)
+/// The length of the name at the start of an authority, and whether it has letters in upper case; `None` if one of its labels
+/// is empty.
+fn end_of_name(bytes: &[u8]) -> Option<(usize, bool)> {
+    // As if a dot preceded the name, so that it can't begin with one.
+    let (mut previous, mut kinds, mut end) = (DOT, 0, bytes.len());
+    for (at, byte) in bytes.iter().enumerate() {
+        let kind = KINDS[usize::from(*byte)];
+        if kind == 0 {
+            end = at;
+            break;
+        }
+        if kind & previous & DOT != 0 {
+            return None;
+        }
+        kinds |= kind;
+        previous = kind;
+    }
+    Some((end, kinds & UPPER_CASE != 0))
 }
 
-/// The bytes of labels, and the dot between them. A table, because every byte of every Host header is checked.
-const NAME_BYTES: [bool; 256] = {
-    let mut table = [false; 256];
+/// The kinds of the bytes of a name.
+const DOT: u8 = 1;
+const UPPER_CASE: u8 = 2;
+const OTHER: u8 = 4;
+
+/// The kind of each byte, 0 if no name has it. A table, because every byte of every Host header is checked.
+const KINDS: [u8; 256] = {
+    let mut table = [0; 256];
     let allowed = b".ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_~";
     let mut at = 0;
     while at < allowed.len() {
-        table[allowed[at] as usize] = true;
+        let byte = allowed[at];
+        table[byte as usize] = match byte {
+            b'.' => DOT,
+            b'A'..=b'Z' => UPPER_CASE,
+            _ => OTHER,
+        };
         at += 1;
     }
     table

@@ -50,8 +50,27 @@ impl KeySpec {
     /// Makes the key of a request.
     #[must_use]
     pub fn find(&self, subject: &Subject<'_>, hasher: &KeyHasher) -> KeyLookup {
-        let mut parts = Parts::default();
-        let (mut is_ambiguous, mut combinations) = (false, 1_usize);
+        match self.parts_of(subject) {
+            Ok((parts, 1)) => KeyLookup::Key(hasher.key(&parts)),
+            Ok((parts, combinations)) => KeyLookup::Ambiguous { key: hasher.key(&parts), combinations },
+            Err(none) => none,
+        }
+    }
+
+    /// The hash by which an upstream with this key selects a server: the same for equal keys, on every proxy with this
+    /// `hash_key`. None if the request has no key.
+    #[must_use]
+    pub fn balance_hash(&self, subject: &Subject<'_>, hasher: &KeyHasher) -> Option<u64> {
+        self.parts_of(subject).ok().map(|(parts, _)| hasher.short(&parts))
+    }
+
+    /// The parts of the key of a request, and the number of keys that its values would make.
+    ///
+    /// # Errors
+    /// How a request without key is treated.
+    #[inline]
+    fn parts_of(&self, subject: &Subject<'_>) -> Result<(Parts, usize), KeyLookup> {
+        let (mut parts, mut combinations) = (Parts::default(), 1_usize);
         for part in &self.parts {
             match (part, subject.consumer()) {
                 (KeyPart::ClientIp, _) => {
@@ -69,27 +88,17 @@ impl KeySpec {
                 PartValue::One(value) => parts.push(part.kind(), &value),
                 PartValue::Several(values) => {
                     // Never skipped: a second value must not exempt a client from a limit.
-                    is_ambiguous = true;
                     combinations = combinations.saturating_mul(values.len());
                     push_address(&mut parts, subject.client);
                 }
                 PartValue::Missing => match self.on_missing {
                     OnMissing::ClientIp => push_address(&mut parts, subject.client),
-                    OnMissing::Skip => return KeyLookup::Skip,
-                    OnMissing::Deny => return KeyLookup::Deny(part.clone()),
+                    OnMissing::Skip => return Err(KeyLookup::Skip),
+                    OnMissing::Deny => return Err(KeyLookup::Deny(part.clone())),
                 },
             }
         }
-        let key = hasher.key(&parts);
-        if is_ambiguous { KeyLookup::Ambiguous { key, combinations } } else { KeyLookup::Key(key) }
-    }
-
-    /// The hash by which an upstream with this key selects a server: the same for equal keys, on every proxy with this
-    /// `hash_key`. None if the request has no key.
-    #[must_use]
-    pub fn balance_hash(&self, subject: &Subject<'_>, hasher: &KeyHasher) -> Option<u64> {
-        let Key(bytes) = self.find(subject, hasher).key()?;
-        bytes.first_chunk().map(|first| u64::from_le_bytes(*first))
+        Ok((parts, combinations))
     }
 
     /// The keys that the values of the first part alone would make, at most `most` of them.

@@ -94,7 +94,8 @@ impl<'g> LimitMatcher<'g> {
         self,
         limits: &[PolicyId],
         subject: &Subject<'_>,
-    ) -> Result<LimitMatches, RequestError> {
+        matches: &mut LimitMatches,
+    ) -> Result<(), RequestError> {
         let (waiting, known): (Vec<PolicyId>, Vec<PolicyId>) =
             limits.iter().partition(|limit| self.rules[**limit].awaits(subject));
         for limit in waiting.into_iter().filter(|limit| !self.limits.policies[*limit].shadow) {
@@ -103,23 +104,23 @@ impl<'g> LimitMatcher<'g> {
                 return Err(RequestError::Blocked(limit));
             }
         }
-        self.match_limits(&known, subject)
+        self.match_limits(&known, subject, matches)
     }
 
-    /// Matches a request against its limits, in their order.
+    /// Matches a request against its limits, in their order, and adds what that finds to `matches`, which are large.
     #[inline]
     pub fn match_limits(
         self,
         limits: &[PolicyId],
         subject: &Subject<'_>,
-    ) -> Result<LimitMatches, RequestError> {
+        matches: &mut LimitMatches,
+    ) -> Result<(), RequestError> {
         for limit in limits {
             // A limit in shadow mode rejects no request.
             if !self.limits.policies[*limit].shadow {
                 self.rules[*limit].check(subject)?;
             }
         }
-        let mut matches = LimitMatches::default();
         let mut keys: SmallVec<[(&KeySpec, KeyLookup); 4]> = SmallVec::new();
         for &limit in limits {
             let spec = &self.rules[limit].key;
@@ -145,7 +146,7 @@ impl<'g> LimitMatcher<'g> {
         if subject.query.has_too_many_parameters() {
             return Err(RequestError::TooManyParameters);
         }
-        Ok(matches)
+        Ok(())
     }
 }
 

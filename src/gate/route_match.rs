@@ -55,6 +55,7 @@ pub(super) fn find_match<'a>(
 /// Reads the host of a request: that of an absolute target, or else that of its one Host header (RFC 9112 §3.2.2). Empty for a
 /// request over HTTP/1.0 or HTTP/2 without a Host header. Rejects a head with no host, several, or a malformed one, and a target
 /// whose scheme is neither http nor https.
+#[inline]
 pub fn requested_host(head: &RequestHead) -> Result<Cow<'_, str>, RequestError> {
     let mut values = head.fields.get_all(names::HOST);
     let (first, more) = (values.next(), values.next());

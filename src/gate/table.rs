@@ -237,9 +237,10 @@ impl PathNode {
         }
         let Some(path) = path.strip_prefix(&*self.prefix) else { return };
         self.rest.offer(request, best, accepts);
-        let better = self.matchers.iter().take_while(|(number, _)| *number < *best);
-        let mut matching = better.filter(|(_, matcher)| matcher.matches(path)).map(|(number, _)| *number);
-        *best = matching.find(|number| accepts(*number)).unwrap_or(*best);
+        let is_better = |(number, matcher): &&(u32, Matcher)| {
+            *number < *best && matcher.matches(path) && accepts(*number)
+        };
+        *best = self.matchers.iter().find(is_better).map_or(*best, |(number, _)| *number);
         let Some(&first) = path.first() else { return self.exact.offer(request, best, accepts) };
         if let Ok(index) = self.children.binary_search_by_key(&first, PathNode::first_byte) {
             self.children[index].find(path, request, best, accepts);

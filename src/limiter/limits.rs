@@ -115,16 +115,19 @@ impl Limits {
 
     /// The denials of a request that costs more than a limit can ever allow; no store is needed for these.
     pub(super) fn impossible(&self, charges: &[Charge]) -> Option<LimitStatuses> {
+        let is_denied = |charge: &&Charge| {
+            let policy = self.policy(charge);
+            charge.cost > policy.quota.limit() && !policy.shadow
+        };
+        if !charges.iter().any(|charge| is_denied(&charge)) {
+            return None;
+        }
         let denial = |charge: &Charge| {
             let policy = self.policy(charge);
-            let is_denied = charge.cost > policy.quota.limit() && !policy.shadow;
-            is_denied.then(|| {
-                let step = policy.quota.step(None, Timestamp::default(), charge.cost, charge.holder);
-                LimitStatus::new(policy, charge, step.decision)
-            })
+            let step = policy.quota.step(None, Timestamp::default(), charge.cost, charge.holder);
+            LimitStatus::new(policy, charge, step.decision)
         };
-        let denials: LimitStatuses = charges.iter().filter_map(denial).collect();
-        (!denials.is_empty()).then_some(denials)
+        Some(charges.iter().filter(is_denied).map(denial).collect())
     }
 }
 

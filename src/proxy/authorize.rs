@@ -157,7 +157,8 @@ impl Authorization<'_> {
         let log = AttemptLog { trace: self.trace.as_deref_mut(), ..AttemptLog::default() };
         let request = UpstreamRequest { head: question, body: RequestBody::empty(), interim: None };
         let permit = self.proxy.limiter.permit_authorization();
-        let response = self.proxy.upstreams[rule.upstream].forward(permit, request, options, log).await;
+        let response =
+            self.proxy.upstreams[rule.upstream].forward::<true>(permit, request, options, log).await;
         let (head, body) = response.map_err(AuthorizationError::NoResponse)?;
         // Read also where it is not used, so that the connection can be used again.
         let body = read(body).await;

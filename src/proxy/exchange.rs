@@ -17,12 +17,12 @@ use super::local_reply::{self, RejectedRequest, RejectionContext};
 use super::read_missing::{ReadParts, replan};
 use super::response_body::{BodySource, ReplyBody, RequestTiming};
 use super::settlement::{self, Pending, ResponseNeeds, SettledRequest};
-use super::{client::ClientConnection, client_body::ClientBody};
+use super::snapshot::Proxy;
+use super::{client::ClientConnection, client_body::ClientBody, grpc_error::to_grpc_error, http2::Connect};
 use super::{decision_counts, early_reply, grpc, http2, max_forwards, original_request, own_limits, tunnel};
-use super::{forward_auth::ForwardAuth, grpc_error::to_grpc_error, http2::Connect, rejection::Rejection};
 use super::{log_entry::PlannedRequest, rate_headers::RateHeaderSource, response::ProxyResponse};
-use super::{request_decision::RequestDecision, request_id::RequestId, request_record::RequestRecord};
-use super::{route_action::HeaderEdits, route_action::Target, snapshot::Proxy};
+use super::{rejection::Rejection, request_decision::RequestDecision, request_id::RequestId};
+use super::{request_record::RequestRecord, route_action::HeaderEdits, route_action::Target};
 use crate::boxed::rare;
 use crate::gate::{BodyFields, RequestError, RequestPlan, RouteId, RouteMatch, Subject};
 use crate::http1::{RequestHead, ResponseHead};
@@ -88,7 +88,10 @@ pub async fn serve(
         && let Some(response) = early_reply::reply(proxy, client, &head).await
     {
         exchange.describe_match(&head, None);
-        return exchange.finish(response).await;
+        if exchange.has_unread_body(&response) {
+            rare(std::mem::take(&mut exchange.body).drain()).await;
+        }
+        return exchange.finish(response);
     }
     let result = match refused {
         Some(rejection) => Err(exchange.rejected(&head, None, *rejection)),
@@ -103,7 +106,10 @@ pub async fn serve(
         (response, charged) = rare(settled).await;
         exchange.record.add_costs(&charged);
     }
-    exchange.finish(response).await
+    if exchange.has_unread_body(&response) {
+        rare(std::mem::take(&mut exchange.body).drain()).await;
+    }
+    exchange.finish(response)
 }
 
 impl<'p> Exchange<'p> {
@@ -138,15 +144,6 @@ impl<'p> Exchange<'p> {
         }
     }
 
-    /// Makes this the decision on an original request, which the trusted proxy serves if it is allowed. Method and body are those
-    /// of the authorization request, and the response is for the trusted proxy.
-    #[cold]
-    fn set_authorization(&mut self, settings: ForwardAuth, is_head: bool) {
-        self.decision = RequestDecision::of_authorization(settings);
-        (self.is_head, self.is_grpc, self.cors, self.body) = (is_head, false, None, ClientBody::None);
-        self.record.set_interface(self.decision.interface());
-    }
-
     /// Runs the steps from plan to dispatch.
     async fn run(
         &mut self,
@@ -163,26 +160,26 @@ impl<'p> Exchange<'p> {
         }
         let AdmittedRequest { plan, permit, delay } = {
             // The plan borrows the head, which moves upstream: it ends here, and its result is a `ForwardPlan`.
-            let (proxy, mut read) = (self.proxy, ReadParts::NONE);
+            let (proxy, mut fields) = (self.proxy, None);
+            let parts: Box<ReadParts>;
             // A plan is large, so it stays where it is made.
             let mut planned = proxy.snapshot.gate.plan(self.client.identity(), &head, None);
             if let Ok(partial) = &planned
                 && partial.is_partial
             {
-                read = self.complete(&head, partial).await?;
+                parts = Box::new(self.complete(&head, partial).await?);
                 drop(planned);
-                read.set_headers(&mut head);
-                planned = replan(proxy, self.client, &head, &read);
+                parts.set_headers(&mut head);
+                planned = replan(proxy, self.client, &head, &parts);
+                fields = parts.fields.as_ref();
             }
-            let plan = planned
-                .as_mut()
-                .map_err(|error| self.rejected(&head, read.fields.as_ref(), error.clone().into()))?;
+            let plan = planned.as_mut().map_err(|why| self.rejected(&head, fields, why.clone().into()))?;
             self.route = plan.matched.route;
             let (permit, delay) = self.admit(&head, plan).await?;
             if let Some(rejection) = Rejection::of_plan(plan) {
                 return Err(rejection);
             }
-            let plan = ForwardPlan::new(&self.proxy.snapshot, self.client.identity(), &head, plan);
+            let plan = ForwardPlan::new(&self.proxy.snapshot, self.client, &head, plan);
             AdmittedRequest { plan, permit, delay }
         };
         self.client.wait(delay, &self.proxy.counts).await;
@@ -282,8 +279,9 @@ impl<'p> Exchange<'p> {
         decision_counts::record_keys(self.proxy, &request, &admission);
         self.record.describe(&request, &admission);
         self.decision.admit(&self.proxy.snapshot.gate.limits, &admission);
-        let Admission { verdict, reservation, delay, statuses, source, .. } = admission;
-        (self.statuses, self.status_source) = (statuses, source);
+        let Admission { verdict, reservation, delay, .. } = admission;
+        self.statuses = admission.statuses;
+        self.status_source = admission.source;
         if let Some(reservation) = reservation {
             let request = SettledRequest::new(head, plan.body, self.stopwatch, self.is_head);
             self.pending = Some(Box::new(Pending::new(self.proxy, self.route, reservation, request)));
@@ -337,15 +335,17 @@ impl<'p> Exchange<'p> {
         }
     }
 
+    /// Whether the body of the request has to be read before this response.
+    fn has_unread_body(&self, response: &ProxyResponse<BodySource>) -> bool {
+        // curl 7.88 misses a response without a body that arrives while it is still sending.
+        !self.body.is_none() && response.body.is_empty() && !response.closes
+    }
+
     /// Completes the response for the client. The record moves into the body, which finishes it at its end.
-    async fn finish(&mut self, mut response: ProxyResponse<BodySource>) -> ProxyResponse {
+    fn finish(&mut self, mut response: ProxyResponse<BodySource>) -> ProxyResponse {
         self.rate_headers().write(&mut response.head.fields, self.retry_after);
         let edits = self.proxy.snapshot.action(self.route).map(|action| &action.response_headers);
         self.id.add_to(&mut response.head.fields, edits);
-        if !self.body.is_none() && response.body.is_empty() && !response.closes {
-            // curl 7.88 misses a response without a body that arrives while it is still sending.
-            rare(std::mem::take(&mut self.body).drain()).await;
-        }
         if self.client.is_multiplexed() {
             http2::drop_forbidden_body(&mut response, self.is_head);
         }
@@ -368,9 +368,10 @@ impl<'p> Exchange<'p> {
         }
         let timeout = self.client.tunnel_timeout();
         let tunnel =
-            server.and_then(|server| tunnel::start(server, timeout, std::mem::take(&mut record), stream));
+            server.and_then(|server| tunnel::start(*server, timeout, std::mem::take(&mut record), stream));
         let timing = RequestTiming { stopwatch: self.stopwatch, counts: self.counts().clone() };
-        ProxyResponse { tunnel, ..response.map(|source| ReplyBody::new(source, record, timing)) }
+        let ProxyResponse { head, body, is_over_capacity, closes, .. } = response;
+        ProxyResponse { head, body: ReplyBody::new(body, record, timing), is_over_capacity, closes, tunnel }
     }
 
     fn rate_headers(&self) -> RateHeaderSource<'_> {

@@ -21,7 +21,7 @@ use super::{location, outbound};
 use crate::body::ByteCount;
 use crate::boxed::rare;
 use crate::consumers::Consumer;
-use crate::gate::{ClientIdentity, ClientLocation, RequestPlan, RouteId};
+use crate::gate::{ClientLocation, RequestPlan, RouteId};
 use crate::http1::RequestHead;
 use crate::limiter::Permit;
 use crate::upstream::{AttemptLog, ForwardOptions, RequestBody, UpstreamRequest};
@@ -55,7 +55,7 @@ impl ForwardedRequest<'_> {
         plan: &ForwardPlan,
         mut head: Box<RequestHead>,
     ) -> Result<ProxyResponse<BodySource>, Rejection> {
-        let Self { proxy, client, .. } = self;
+        let Self { proxy, client, permit, .. } = self;
         let ForwardTarget { upstream, rewrite, policy, upgrades, .. } = target;
         let is_http2 = proxy.snapshot.upstreams[*upstream].is_http2;
         // Over HTTP/2 servers know WebSockets alone, whose handshake has no body.
@@ -78,9 +78,7 @@ impl ForwardedRequest<'_> {
         };
         outbound.prepare(&mut head)?;
         self.needs.request(&mut head.fields);
-        if let Some(upgrade) = &upgrade {
-            upgrade.set_fields(&mut head.fields);
-        }
+        let upgrade = upgrade.inspect(|upgrade| upgrade.set_fields(&mut head.fields));
         // gRPC needs an upstream with HTTP/2. Its calls may be idle for long, so other timeouts apply to them.
         let is_grpc = self.is_grpc && is_http2;
         let body = match self.body.take(client, is_grpc) {
@@ -91,23 +89,25 @@ impl ForwardedRequest<'_> {
             None => RequestBody::empty(),
         };
         // Over HTTP/1.1 the client's connection itself enforces the minimum rate and polls the upload.
-        let is_multiplexed = client.is_multiplexed();
         let options = ForwardOptions {
             client: proxy.snapshot.gate.client_ip.counted(plan.client),
             host: &rewrite.host,
             policy,
-            is_reclaimable: is_multiplexed && client.has_min_body_rate(),
-            polls_upload: !is_multiplexed,
+            is_reclaimable: client.is_multiplexed() && client.has_min_body_rate(),
+            polls_upload: !client.is_multiplexed(),
             hash_key: plan.balance_hash,
         };
         let body = if upgrade.is_some() { body.of_upgrade() } else { body };
         let body = if let Some(received) = &self.received { body.counted(received) } else { body };
         let request = UpstreamRequest { interim: client.interim_of(&head).cloned(), head, body };
-        let response = proxy.upstreams[*upstream].forward(self.permit, request, options, self.log).await;
+        let response = proxy.upstreams[*upstream].forward::<false>(permit, request, options, self.log).await;
         let mut response = response.map_err(Rejection::Upstream)?;
         location::apply(rewrite, &proxy.snapshot.upstreams[*upstream].servers, &mut response);
-        let response = prepare_response(response, upgrade.as_ref())?;
-        Ok(if self.received.is_some() { response } else { hide_costs(proxy, plan.route, response) })
+        let mut response = prepare_response(response, upgrade.as_ref())?;
+        if self.received.is_none() {
+            hide_costs(proxy, plan.route, &mut response);
+        }
+        Ok(response)
     }
 }
 
@@ -130,7 +130,7 @@ impl ForwardPlan {
     #[inline]
     pub fn new(
         snapshot: &ConfigSnapshot,
-        client: ClientIdentity<'_>,
+        client: &ClientConnection,
         head: &RequestHead,
         plan: &RequestPlan<'_>,
     ) -> Option<Self> {
@@ -139,7 +139,10 @@ impl ForwardPlan {
             Some(ForwardTarget { key: Some(key), .. }) => {
                 let gate = &snapshot.gate;
                 let location = ClientLocation::new(plan.client, gate.geo.as_deref());
-                key.balance_hash(&gate.planned_subject(client, head, plan, &location), &gate.hasher)
+                key.balance_hash(
+                    &gate.planned_subject(client.identity(), head, plan, &location),
+                    &gate.hasher,
+                )
             }
             _ => None,
         };

@@ -6,12 +6,12 @@ use http::{StatusCode, Version};
 use super::rejection::Rejection;
 use super::response::ProxyResponse;
 use super::response_body::BodySource;
-use super::settlement::Pending;
+use super::tunnel::AcceptedUpgrade;
 use super::upgrade::Upgrade;
 use super::{hop, http2, upgrade};
 use crate::http1::ResponseHead;
 use crate::http1::names::{CONNECTION, UPGRADE};
-use crate::upstream::{ForwardError, ResponseBody, ServerEnd};
+use crate::upstream::{ForwardError, ResponseBody};
 
 /// Prepares a server's response for the client; `upgrade` is what was requested from the server. Rejects a switch of protocols that
 /// was not requested, and a message whose end is ambiguous.
@@ -30,8 +30,10 @@ pub(super) fn prepare_response(
         return Err(ForwardError::Framing(body.server()));
     }
     // A server that requires an upgrade names it (RFC 9110 §15.5.22).
-    let is_required = head.status == StatusCode::UPGRADE_REQUIRED;
-    let required = head.fields.get(UPGRADE).filter(|_| is_required).map(<[u8]>::to_vec);
+    let required = match head.status {
+        StatusCode::UPGRADE_REQUIRED => head.fields.get(UPGRADE).map(<[u8]>::to_vec),
+        _ => None,
+    };
     hop::remove_hop_by_hop(&mut head.fields);
     if let Some(upgrade) = upgrade.filter(|_| is_switched) {
         upgrade.complete(&mut head.fields, is_http2);
@@ -44,15 +46,25 @@ pub(super) fn prepare_response(
 
 /// Takes the server's end of the tunnel from the response to an upgrade, and what the tunnel settles; any other response is
 /// unchanged. Rejects a server that has not switched protocols as requested.
+#[inline]
 pub(super) fn accept_upgrade(
     response: &mut ProxyResponse<BodySource>,
     is_connect: bool,
-) -> Result<Option<(ServerEnd, Option<Pending>)>, Rejection> {
+) -> Result<Option<Box<AcceptedUpgrade>>, Rejection> {
     // Without a tunnel behind it, a success would make the client of a CONNECT treat the body as tunnel data.
     let is_misleading = is_connect && response.head.status.is_success();
     if response.head.status != StatusCode::SWITCHING_PROTOCOLS && !is_misleading {
         return Ok(None);
     }
+    take_server(response, is_connect, is_misleading).map(Some)
+}
+
+#[cold]
+fn take_server(
+    response: &mut ProxyResponse<BodySource>,
+    is_connect: bool,
+    is_misleading: bool,
+) -> Result<Box<AcceptedUpgrade>, Rejection> {
     let server = match std::mem::replace(&mut response.body, BodySource::Local(Bytes::new())) {
         BodySource::Upstream(body) if !is_misleading => body.into_tunnel().map(|server| (server, None)),
         BodySource::Settled(body) if !is_misleading => {
@@ -60,9 +72,9 @@ pub(super) fn accept_upgrade(
         }
         _ => None,
     };
-    let server = server.ok_or(Rejection::NotSwitched)?;
+    let (server, pending) = server.ok_or(Rejection::NotSwitched)?;
     if is_connect {
         upgrade::to_connect_response(&mut response.head);
     }
-    Ok(Some(server))
+    Ok(Box::new(AcceptedUpgrade { server, pending }))
 }

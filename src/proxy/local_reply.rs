@@ -289,7 +289,7 @@ impl<'a> RejectedRequest<'a> {
             .as_bytes(),
         );
         let status = self.denial_status(StatusCode::TOO_MANY_REQUESTS);
-        push_decimal(&mut body, status.as_u16().into());
+        body.extend_from_slice(status.as_str().as_bytes());
         body.extend_from_slice(br#","detail":""#);
         push_quota_detail(&mut body, name(binding), &binding.decision, wait);
         body.extend_from_slice(br#"","violated-policies":["#);

@@ -1,5 +1,6 @@
 //! The request side: makes a client's request fit for the upstream.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use http::header::HeaderName;
@@ -177,11 +178,12 @@ fn rewrite_target(
     (rewrite, pattern): (&Rewrite, &PathPattern),
 ) -> Result<(), InvalidUri> {
     let sent = path.unwrap_or_else(|| head.uri.path());
-    let rewritten = rewrite.path(sent, pattern);
+    let is_kept = rewrite.keeps_paths();
+    let rewritten = if is_kept { Cow::Borrowed(sent) } else { rewrite.path(sent, pattern) };
     let query = head.uri.query();
     let is_unchanged = head.uri.scheme().is_none()
         && path.is_none()
-        && *rewritten == *sent
+        && (is_kept || *rewritten == *sent)
         && query.is_none_or(str::is_ascii);
     if is_unchanged {
         return Ok(());

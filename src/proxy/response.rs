@@ -25,10 +25,4 @@ impl<B> ProxyResponse<B> {
     pub(super) fn new(head: ResponseHead, body: B) -> Self {
         Self { head, body, is_over_capacity: false, closes: false, tunnel: None }
     }
-
-    /// Converts the body.
-    pub(super) fn map<C>(self, convert: impl FnOnce(B) -> C) -> ProxyResponse<C> {
-        let Self { head, body, is_over_capacity, closes, tunnel } = self;
-        ProxyResponse { head, body: convert(body), is_over_capacity, closes, tunnel }
-    }
 }

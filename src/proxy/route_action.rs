@@ -211,6 +211,12 @@ impl PathTemplate {
 }
 
 impl Rewrite {
+    /// Whether paths are sent to the server as they are.
+    #[inline]
+    pub(super) fn keeps_paths(&self) -> bool {
+        self.template.is_none() && self.strip_prefix.is_none() && self.add_prefix.is_none()
+    }
+
     /// The path for the server. One that does not start with the prefix to remove, as whole segments, keeps it.
     #[must_use]
     pub fn path<'p>(&self, path: &'p str, pattern: &PathPattern) -> Cow<'p, str> {

@@ -19,6 +19,7 @@ mod without_decoder;
 #[cfg(feature = "cli")]
 mod zstd;
 
+use bytes::Bytes;
 use http::StatusCode;
 use hyper::body::Body as _;
 
@@ -130,26 +131,26 @@ fn observe(pending: &Pending, head: &mut ResponseHead) -> Observer {
 
 /// Hides the fields of costs in the response to a request that has reserved nothing. Few routes have such fields.
 #[inline]
-pub(super) fn hide_costs(
-    proxy: &Proxy,
-    route: RouteId,
-    response: ProxyResponse<BodySource>,
-) -> ProxyResponse<BodySource> {
-    if proxy.snapshot.gate.routes.get(route).is_settled { hide(proxy, route, response) } else { response }
+pub(super) fn hide_costs(proxy: &Proxy, route: RouteId, response: &mut ProxyResponse<BodySource>) {
+    if proxy.snapshot.gate.routes.get(route).is_settled {
+        hide(proxy, route, response);
+    }
 }
 
 #[cold]
-fn hide(proxy: &Proxy, route: RouteId, mut response: ProxyResponse<BodySource>) -> ProxyResponse<BodySource> {
+fn hide(proxy: &Proxy, route: RouteId, response: &mut ProxyResponse<BodySource>) {
     let hidden = HiddenFields { gate: &proxy.snapshot.gate, route: Some(route) };
     hidden.remove(&mut response.head.fields);
-    match response.body {
-        BodySource::Upstream(body) if hidden.has_trailers() && !body.is_end_stream() => {
-            let pending = Pending::without_units(proxy, route);
-            let body = SettledBody::new(body, pending, Observer::none(), false);
-            ProxyResponse { body: BodySource::Settled(Box::new(body)), ..response }
-        }
-        body => ProxyResponse { body, ..response },
+    if !hidden.has_trailers() {
+        return;
     }
+    response.body = match std::mem::replace(&mut response.body, BodySource::Local(Bytes::new())) {
+        BodySource::Upstream(body) if !body.is_end_stream() => {
+            let pending = Pending::without_units(proxy, route);
+            BodySource::Settled(Box::new(SettledBody::new(body, pending, Observer::none(), false)))
+        }
+        body => body,
+    };
 }
 
 fn is_switch(head: &ResponseHead) -> bool {

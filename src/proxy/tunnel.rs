@@ -25,6 +25,14 @@ use crate::upstream::ServerEnd;
 /// The size of the buffer for each direction, in bytes.
 const BUFFER: usize = 8 * 1024;
 
+/// What a tunnel takes from the response to an upgrade.
+pub(super) struct AcceptedUpgrade {
+    /// The server's end.
+    pub server: ServerEnd,
+    /// The limits that the tunnel settles.
+    pub pending: Option<Pending>,
+}
+
 /// A tunnel that waits for the client's connection or stream.
 #[derive(Debug)]
 pub struct Tunnel {
@@ -56,11 +64,12 @@ struct CountedStream<'n, S> {
 /// Starts the tunnel of an accepted upgrade: over HTTP/2 in a task, on the stream of its CONNECT request; otherwise it is
 /// returned, for the whole connection.
 pub(super) fn start(
-    (server, pending): (ServerEnd, Option<Pending>),
+    accepted: AcceptedUpgrade,
     timeout: Duration,
     request: RequestRecord,
     connect_stream: Option<OnUpgrade>,
 ) -> Option<Box<Tunnel>> {
+    let AcceptedUpgrade { server, pending } = accepted;
     let (bytes, from_client) = (Cell::new(0), Cell::new(0));
     let record = TunnelRecord { request, bytes, from_client, pending: pending.map(Box::new) };
     let tunnel = Tunnel { server, timeout, record };

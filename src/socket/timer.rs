@@ -63,6 +63,15 @@ impl LazyTimer {
     }
 }
 
+/// The earlier of two deadlines.
+#[must_use]
+pub fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
 /// Polls a timer whether or not the task has used up its budget: tokio does not arm a timer then but wakes the task to poll
 /// again, and here the task may not poll the timer a second time.
 fn poll_sleep(sleep: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<()> {

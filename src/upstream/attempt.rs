@@ -56,13 +56,13 @@ pub(super) async fn attempt(
     pool: &Pool,
     mut acquired: Option<Acquired>,
     request: &mut UpstreamRequest,
-    mut options: AttemptOptions<'_>,
+    options: &AttemptOptions<'_>,
     detachable: Option<Box<Detachable>>,
 ) -> Result<(ResponseHead, ResponseStream), FailedAttempt> {
-    let AttemptOptions { forward: ForwardOptions { client, polls_upload, policy, .. }, deadline, .. } =
-        options;
+    let ForwardOptions { client, polls_upload, policy, .. } = options.forward;
+    let (mut needs_new_connection, deadline) = (options.needs_new_connection, options.deadline);
     loop {
-        let checkout = pool.checkout(acquired.take(), client, options.needs_new_connection, deadline);
+        let checkout = pool.checkout(acquired.take(), client, needs_new_connection, deadline);
         let mut connection = checkout.await.map_err(|error| {
             // Nothing was sent, so any request may go to another endpoint, but it must not wait for a connection twice.
             let retry = match error {
@@ -98,10 +98,10 @@ pub(super) async fn attempt(
             options.restore(delivery);
             // A stale idle connection says nothing about the server. The next shared connection may be stale as well;
             // each failure removes one from the pool.
-            options.needs_new_connection = true;
+            needs_new_connection = true;
             continue;
         }
-        let failed = classify(failed, pool, request, &options, unprocessed_retry);
+        let failed = classify(failed, pool, request, options, unprocessed_retry);
         if !failed.was_sent {
             options.restore(delivery);
         }

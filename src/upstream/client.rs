@@ -80,7 +80,10 @@ impl Upstream {
     ///
     /// With `retry_for` such a request, and one of which nothing was sent, also waits while no server answers, and is sent
     /// again after each pause.
-    pub async fn forward(
+    ///
+    /// `IS_OWN` says that it is a request of the proxy itself. Requests of clients thus have a future of their own, with one
+    /// caller, of which the compiler makes a part.
+    pub async fn forward<const IS_OWN: bool>(
         &self,
         permit: Permit,
         mut request: UpstreamRequest,
@@ -119,7 +122,7 @@ impl Upstream {
             let attempt_options = AttemptOptions::new(options, &attempts, &endpoints, log.delivery);
             let mut in_flight = InFlight::start(pool);
             let detachable = Detachable::of(&permit, client_permit.as_ref(), options.policy.response_timeout);
-            match attempt(pool, acquired, &mut request, attempt_options, detachable).await {
+            match attempt(pool, acquired, &mut request, &attempt_options, detachable).await {
                 Ok((head, stream)) => {
                     log.head(head.status);
                     in_flight.report_response(outcome(head.status));
@@ -132,7 +135,7 @@ impl Upstream {
                     in_flight.report_failure(failed.error.attempt());
                     drop(in_flight);
                     pool.log_failure(&failed.error);
-                    if self.recover(failed, &mut attempts, attempt_options).await? {
+                    if self.recover(failed, &mut attempts, &attempt_options).await? {
                         endpoints = self.endpoints();
                     }
                 }
@@ -215,7 +218,7 @@ impl Upstream {
         &self,
         failed: FailedAttempt,
         attempts: &mut Attempts,
-        options: AttemptOptions<'_>,
+        options: &AttemptOptions<'_>,
     ) -> Result<bool, ForwardError> {
         let may_retry = failed.retry == Retry::AtOnce && options.may_retry;
         // Past its deadline another attempt would time out at once, and count against a healthy server.

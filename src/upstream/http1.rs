@@ -12,7 +12,7 @@ use std::future::poll_fn;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use hyper::body::SizeHint;
@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use self::exchange::Http1Exchange;
 use self::io::Io;
-use super::error::SendError;
+use super::error::{Cause, SendError};
 use super::message::{ExchangeTimeouts, UpstreamRequest};
 use super::pool::connection_limit::ConnectionPermit;
 use super::pool::connection_use::ConnectionUse;
@@ -44,8 +44,8 @@ pub(super) struct Http1Connection {
 enum State {
     /// No request is in progress.
     Idle,
-    /// A response is being read.
-    Receiving(Http1Exchange),
+    /// A request is being sent, or its response read.
+    Active(Http1Exchange),
     /// No more requests can be sent.
     Closed,
 }
@@ -68,7 +68,7 @@ impl Http1Connection {
         self.connection_use().finish();
         let is_complete = match &self.state {
             State::Idle => true,
-            State::Receiving(exchange) => exchange.is_reusable(),
+            State::Active(exchange) => exchange.is_reusable(),
             State::Closed => false,
         };
         // Bytes after the response would be read as the next response.
@@ -102,12 +102,12 @@ impl Http1Connection {
 
     /// Whether the response may pause without a time limit.
     pub fn is_open_ended(&self) -> bool {
-        matches!(&self.state, State::Receiving(exchange) if exchange.is_open_ended)
+        matches!(&self.state, State::Active(exchange) if exchange.is_open_ended)
     }
 
     /// Whether the response has started before the request was sent completely.
     pub fn is_uploading(&self) -> bool {
-        matches!(&self.state, State::Receiving(exchange) if !exchange.is_sent())
+        matches!(&self.state, State::Active(exchange) if !exchange.is_sent())
     }
 
     /// Closes the connection, and returns its permit.
@@ -117,7 +117,7 @@ impl Http1Connection {
 
     /// The stream of bytes after the server has switched protocols, and the connection's permit.
     pub fn into_tunnel(self: Box<Self>) -> Option<(TimedStream<Transport>, ConnectionPermit)> {
-        let has_switched = matches!(&self.state, State::Receiving(exchange) if exchange.has_switched());
+        let has_switched = matches!(&self.state, State::Active(exchange) if exchange.has_switched());
         let Io { stream, permit, timeouts, .. } = self.io;
         let (stream, read) = stream.into_parts();
         has_switched.then(|| (TimedStream::new(stream, read, timeouts.stall), permit))
@@ -133,36 +133,34 @@ impl Http1Connection {
     /// what can be sent again.
     pub async fn send(&mut self, request: &mut UpstreamRequest) -> Result<ResponseHead, SendError> {
         let sent_before = self.io.stream.total_written();
-        let mut exchange = Http1Exchange::start(request, &self.io, self.is_reused());
+        let exchange = Http1Exchange::start(request, &self.io, self.is_reused());
         write_request(self.io.stream.out(), &request.head, exchange.framing);
+        // An exchange is large: it is moved once, to where the response is read from.
+        self.state = State::Active(exchange);
         let mut is_first = true;
         let result = poll_fn(|cx| {
             // Once: the task that polls stays the same until the head has arrived.
             if std::mem::take(&mut is_first) {
                 self.connection_use().set_waker(cx.waker().clone());
             }
-            exchange.poll_head(&mut self.io, &mut request.body, cx)
+            let State::Active(exchange) = &mut self.state else { return Poll::Ready(Err(Cause::Closed)) };
+            let head = ready!(exchange.poll_head(&mut self.io, request, cx))?;
+            exchange.start_response(&mut self.io, &head, &mut request.body);
+            Poll::Ready(Ok(head))
+        });
+        result.await.map_err(|cause| {
+            let has_response = matches!(&self.state, State::Active(exchange) if exchange.has_response());
+            self.state = State::Closed;
+            // If no byte was written, the server can't have processed the request, and it may be sent again.
+            let is_unsent = self.io.stream.total_written() == sent_before && !cause.is_caused_by_client();
+            SendError { cause, is_unsent, is_without_response: !has_response }
         })
-        .await;
-        match result {
-            Ok(head) => {
-                exchange.start_response(&mut self.io, &head, &mut request.body);
-                self.state = State::Receiving(exchange);
-                Ok(head)
-            }
-            Err(cause) => {
-                self.state = State::Closed;
-                // If no byte was written, the server can't have processed the request, and it may be sent again.
-                let is_unsent = self.io.stream.total_written() == sent_before && !cause.is_caused_by_client();
-                Err(SendError { cause, is_unsent, is_without_response: !exchange.has_response() })
-            }
-        }
     }
 
     /// Polls the rest of the upload of a request whose response has started. Fails if the client has aborted the request.
     pub fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<(), BodyError> {
         match &mut self.state {
-            State::Receiving(exchange) if !exchange.is_sent() => exchange.poll_early_upload(&mut self.io, cx),
+            State::Active(exchange) if !exchange.is_sent() => exchange.poll_early_upload(&mut self.io, cx),
             _ => Ok(()),
         }
     }
@@ -170,7 +168,7 @@ impl Http1Connection {
     /// Polls the next part of the response's body.
     pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> PolledFrame {
         match &mut self.state {
-            State::Receiving(exchange) => exchange.poll_response(&mut self.io, cx),
+            State::Active(exchange) => exchange.poll_response(&mut self.io, cx),
             State::Idle | State::Closed => Poll::Ready(None),
         }
     }
@@ -178,7 +176,7 @@ impl Http1Connection {
     /// Whether the response's body is complete.
     pub fn is_end_stream(&self) -> bool {
         match &self.state {
-            State::Receiving(exchange) => exchange.is_end_stream(),
+            State::Active(exchange) => exchange.is_end_stream(),
             State::Idle | State::Closed => true,
         }
     }
@@ -186,7 +184,7 @@ impl Http1Connection {
     /// The length of the rest of the response's body.
     pub fn size_hint(&self) -> SizeHint {
         match &self.state {
-            State::Receiving(exchange) => exchange.size_hint(),
+            State::Active(exchange) => exchange.size_hint(),
             State::Idle | State::Closed => SizeHint::with_exact(0),
         }
     }

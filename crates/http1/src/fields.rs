@@ -166,6 +166,7 @@ impl Fields {
     }
 
     /// Adds the lines of other fields.
+    #[inline]
     pub fn extend(&mut self, other: &Self) {
         let other = other.lines();
         if !other.positions.is_empty() {

@@ -78,6 +78,7 @@ pub fn write_response(out: &mut Vec<u8>, head: &ResponseHead, framing: ResponseF
     out.extend_from_slice(b"\r\n");
 }
 
+#[inline]
 fn write_status_line(out: &mut Vec<u8>, head: &ResponseHead, version: Version) {
     out.extend_from_slice(if version == Version::HTTP_10 { b"HTTP/1.0 " } else { b"HTTP/1.1 " });
     out.extend_from_slice(head.status.as_str().as_bytes());

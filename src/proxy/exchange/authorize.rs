@@ -8,14 +8,26 @@ use crate::http1::RequestHead;
 use crate::limiter::{Denial, Permit};
 use crate::proxy::authorization::{AuthorizationOrder, AuthorizationRule, CopiedHeaders};
 use crate::proxy::authorize::Authorization;
+use crate::proxy::client_body::ClientBody;
 use crate::proxy::forward::ForwardPlan;
+use crate::proxy::forward_auth::ForwardAuth;
 use crate::proxy::local_reply::LocalReply;
 use crate::proxy::max_forwards;
 use crate::proxy::read_missing::{ReadParts, Unread, check_in_process, read_missing};
 use crate::proxy::rejection::Rejection;
+use crate::proxy::request_decision::RequestDecision;
 use crate::proxy::route_action::{AuthorizedTarget, RouteAction, Target};
 
 impl Exchange<'_> {
+    /// Makes this the decision on an original request, which the trusted proxy serves if it is allowed. Method and body are those
+    /// of the authorization request, and the response is for the trusted proxy.
+    #[cold]
+    pub(super) fn set_authorization(&mut self, settings: ForwardAuth, is_head: bool) {
+        self.decision = RequestDecision::of_authorization(settings);
+        (self.is_head, self.is_grpc, self.cors, self.body) = (is_head, false, None, ClientBody::None);
+        self.record.set_interface(self.decision.interface());
+    }
+
     /// Has the request authorized, if that comes before its limits, and then reads what its plan lacks. In a box, because few
     /// requests wait for it.
     pub(super) fn complete<'f>(
@@ -63,7 +75,7 @@ impl Exchange<'_> {
             return Ok(None);
         };
         check_in_process(self.proxy, partial)?;
-        let Some(plan) = ForwardPlan::new(snapshot, self.client.identity(), head, partial) else {
+        let Some(plan) = ForwardPlan::new(snapshot, self.client, head, partial) else {
             return Ok(None);
         };
         self.authorize(rule, &plan, head).await.map(Some).map_err(Unread::Rejected)

@@ -1,7 +1,6 @@
 //! One request and its response on an HTTP/1.1 connection.
 
 use std::pin::Pin;
-use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -33,8 +32,6 @@ pub(super) struct Http1Exchange {
     method: Method,
     /// Whether the request allows the server to switch protocols.
     is_upgrade: bool,
-    /// Where interim responses go, if the client gets them.
-    interim: Option<Rc<InterimResponses>>,
     pub framing: Framing,
     upload: UploadState,
     /// The rest of the request's body, if the response has started before it was sent.
@@ -94,7 +91,6 @@ impl Http1Exchange {
         Self {
             method: request.head.method.clone(),
             is_upgrade: body.is_upgrade(),
-            interim: request.interim.clone(),
             framing,
             upload,
             early_body: None,
@@ -112,9 +108,10 @@ impl Http1Exchange {
     pub fn poll_head(
         &mut self,
         io: &mut Io,
-        body: &mut RequestBody,
+        request: &mut UpstreamRequest,
         cx: &mut Context<'_>,
     ) -> Poll<Result<ResponseHead, Cause>> {
+        let UpstreamRequest { body, interim, .. } = request;
         // A reused connection may have been closed by the server, so it is read first: the request can then be sent
         // elsewhere. On a new connection the server may respond before it reads, for example that it has too many
         // connections; that response counts.
@@ -122,7 +119,7 @@ impl Http1Exchange {
             self.send(io, body, cx)?;
         }
         loop {
-            if let Poll::Ready(head) = self.poll_response_head(io, cx) {
+            if let Poll::Ready(head) = self.poll_response_head(io, interim.as_deref(), cx) {
                 return Poll::Ready(head);
             }
             if self.unsolicited_until.is_none() || self.send(io, body, cx)? {
@@ -133,7 +130,7 @@ impl Http1Exchange {
             let cause = if self.is_sent() { Cause::Reclaimed } else { BodyError::Reclaimed.into() };
             return Poll::Ready(Err(cause));
         }
-        if io.is_late([self.response_deadline, io.write_deadline()], cx) {
+        if io.is_late(self.response_deadline, cx) {
             return Poll::Ready(Err(Cause::TooLate));
         }
         Poll::Pending
@@ -157,8 +154,13 @@ impl Http1Exchange {
         }
     }
 
-    /// Reads until the head of the response is complete.
-    fn poll_response_head(&mut self, io: &mut Io, cx: &mut Context<'_>) -> Poll<Result<ResponseHead, Cause>> {
+    /// Reads until the head of the response is complete. Interim responses go to `client`, if it gets them.
+    fn poll_response_head(
+        &mut self,
+        io: &mut Io,
+        client: Option<&InterimResponses>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<ResponseHead, Cause>> {
         loop {
             let is_unsolicited = self.unsolicited_until == Some(io.stream.total_written());
             match ready!(io.poll_fill(cx)) {
@@ -171,14 +173,18 @@ impl Http1Exchange {
             if self.head_bytes > MAX_BEFORE_HEAD {
                 return Poll::Ready(Err(Cause::Malformed(ParseError::TooLarge)));
             }
-            if let Some(head) = self.parse(io)? {
+            if let Some(head) = self.parse(io, client)? {
                 return Poll::Ready(Ok(head));
             }
         }
     }
 
     /// Parses the head of the response; none if it is incomplete.
-    fn parse(&mut self, io: &mut Io) -> Result<Option<ResponseHead>, Cause> {
+    fn parse(
+        &mut self,
+        io: &mut Io,
+        client: Option<&InterimResponses>,
+    ) -> Result<Option<ResponseHead>, Cause> {
         let ResponseState::AwaitingHead { parsed, interim, interim_bytes } = &mut self.response else {
             return Ok(None);
         };
@@ -211,7 +217,7 @@ impl Http1Exchange {
                 if *interim <= MAX_FORWARDED
                     && *interim_bytes <= MAX_FORWARDED_BYTES
                     && head.status != StatusCode::CONTINUE
-                    && let Some(client) = &self.interim
+                    && let Some(client) = client
                 {
                     client.push(head);
                 }
@@ -358,7 +364,7 @@ impl Http1Exchange {
             }
         }
         let read_deadline = io.read_deadline().filter(|_| !self.is_open_ended);
-        if io.is_late([read_deadline, io.write_deadline()], cx) {
+        if io.is_late(read_deadline, cx) {
             return Poll::Ready(Some(Err(TooLate.into())));
         }
         Poll::Pending

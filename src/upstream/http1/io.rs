@@ -5,7 +5,7 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::time::Instant;
 
-use crate::socket::{BufferedStream, LazyTimer};
+use crate::socket::{BufferedStream, LazyTimer, earlier};
 use crate::time::monotonic;
 use crate::tls::Transport;
 use crate::upstream::message::ExchangeTimeouts;
@@ -82,7 +82,7 @@ impl Io {
     }
 
     /// By when the pending write has to progress.
-    pub fn write_deadline(&self) -> Option<Instant> {
+    fn write_deadline(&self) -> Option<Instant> {
         self.write_since.map(|since| since + self.timeouts.stall)
     }
 
@@ -91,15 +91,16 @@ impl Io {
         self.read_since.map(|since| since + self.timeouts.stall)
     }
 
-    /// Whether one of these deadlines, or that of the exchange, has passed; if not, the task is woken at the earliest.
-    pub fn is_late(&mut self, deadlines: [Option<Instant>; 2], cx: &mut Context<'_>) -> bool {
-        let earliest = deadlines.into_iter().chain([self.timeouts.deadline]).flatten().min();
+    /// Whether this deadline, that of the pending write, or that of the exchange has passed; if not, the task is woken at the
+    /// earliest.
+    pub fn is_late(&mut self, deadline: Option<Instant>, cx: &mut Context<'_>) -> bool {
+        let earliest = earlier(earlier(deadline, self.write_deadline()), self.timeouts.deadline);
         earliest.is_some_and(|earliest| self.timer.wait_until(earliest, cx).is_ready())
     }
 
     /// Whether the upload is late; for the task that sends the rest of a request whose response has started.
     pub fn is_upload_late(&mut self, cx: &mut Context<'_>) -> bool {
-        let earliest = [self.write_deadline(), self.timeouts.deadline].into_iter().flatten().min();
+        let earliest = earlier(self.write_deadline(), self.timeouts.deadline);
         earliest.is_some_and(|earliest| self.upload_timer.wait_until(earliest, cx).is_ready())
     }
 }

@@ -109,6 +109,7 @@ impl FieldLines {
     }
 
     /// Adds the lines of another head.
+    #[inline]
     pub fn extend(&mut self, other: &Self) {
         #[expect(
             clippy::cast_possible_truncation,

@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use siphasher::sip::SipHasher13;
 
 /// 128 bits that identify the key parts of one request: a BLAKE3 hash over the kind, the length and the
 /// value of each part. No two lists of parts share one by accident, all have one length, and no API key
@@ -88,6 +89,8 @@ pub enum PartKind {
 #[derive(Clone, Debug)]
 pub struct KeyHasher {
     secret: Option<[u8; 32]>,
+    /// The key of [`KeyHasher::short`].
+    short_secret: [u8; 16],
 }
 
 /// The parts of one key, as they are hashed. Few are longer than the inline bytes.
@@ -163,7 +166,12 @@ impl KeyHasher {
     /// secret.
     #[must_use]
     pub fn new(secret: Option<&[u8]>) -> Self {
-        Self { secret: secret.map(|secret| blake3::derive_key("tidegate 2026 stored keys", secret)) }
+        let secret = secret.map(|secret| blake3::derive_key("tidegate 2026 stored keys", secret));
+        let mut short_secret = [0; 16];
+        if let Some(secret) = &secret {
+            short_secret.copy_from_slice(&blake3::derive_key("tidegate 2026 short hashes", secret)[..16]);
+        }
+        Self { secret, short_secret }
     }
 
     /// The key that these parts make.
@@ -176,6 +184,13 @@ impl KeyHasher {
         let mut key = [0; 16];
         key.copy_from_slice(&hash.as_bytes()[..16]);
         Key(key)
+    }
+
+    /// A hash of these parts that may collide, for a choice that needs no more than 64 bits: SipHash-1-3, the same in every
+    /// process with this secret.
+    #[must_use]
+    pub fn short(&self, parts: &Parts) -> u64 {
+        SipHasher13::new_with_key(&self.short_secret).hash(parts.bytes())
     }
 }
 
@@ -226,6 +241,16 @@ mod tests {
         let plain = KeyHasher::new(None).key(&parts);
         let keyed = KeyHasher::new(Some(b"0123456789abcdef")).key(&parts);
         assert_ne!(plain, keyed);
+    }
+
+    #[test]
+    fn short_hashes_are_the_same_in_every_version() {
+        let mut parts = Parts::default();
+        parts.push(PartKind::Header, b"alice");
+        // Endpoints of keys move if these change.
+        assert_eq!(KeyHasher::new(None).short(&parts), 5_757_440_818_732_025_054);
+        let keyed = KeyHasher::new(Some(b"0123456789abcdef"));
+        assert_eq!(keyed.short(&parts), 14_245_084_410_558_471_309);
     }
 
     #[test]

@@ -14,9 +14,9 @@ use super::upload::{PolledUpload, Upload};
 use crate::boxed::rare;
 use crate::http1::names::CONNECTION;
 use crate::http1::{Framing, ParsedRequest, ResponseFraming};
-use crate::proxy::{ActiveProxy, ClientConnection, ProxyResponse, Tunnel};
+use crate::proxy::{ActiveProxy, ClientConnection, Proxy, ProxyResponse, Tunnel};
 use crate::server::drain::ConnectionTracker;
-use crate::server::spec::{ListenerSpec, Service};
+use crate::server::spec::{HeaderCase, ListenerSpec, Service};
 
 /// The context that all requests of a connection share.
 pub(super) struct Session<'l> {
@@ -42,9 +42,21 @@ pub(super) enum Next {
     Close { client_is_sending: bool },
 }
 
+/// A response whose head is in the buffer.
+struct StartedResponse {
+    writer: ResponseWriter,
+    framing: Framing,
+    /// Whether the connection closes after it.
+    is_last: bool,
+    /// Whether the proxy itself has made it.
+    is_local: bool,
+    is_over_capacity: bool,
+    tunnel: Option<Box<Tunnel>>,
+}
+
 impl Session<'_> {
-    /// Passes a request to the proxy, and writes the response. Fails when the client has disconnected, and when the response
-    /// can't be completed.
+    /// Passes a request to the proxy, and writes the response, while the rest of the request body may still be read. Fails when
+    /// the client has disconnected, and when the response can't be completed.
     pub async fn serve_request(
         &self,
         io: &mut ClientIo,
@@ -62,10 +74,10 @@ impl Session<'_> {
         io.start_response(self.spec.min_body_rate);
         let upload =
             Upload::start(framing, expects_continue, self.spec.body_timeout, self.spec.min_body_rate);
-        let (mut upload, body) = upload.unzip();
+        let ((mut upload, body), mut started) = (upload.unzip(), None);
         // The request keeps this configuration if a reload replaces it meanwhile.
         let proxy = self.proxy.current();
-        let response = {
+        {
             let (client, body) = (&self.client, body.into());
             let mut handling = pin!(match self.spec.service {
                 Service::Proxy => Either::Left(crate::proxy::serve(&proxy, client, head, body, None)),
@@ -78,13 +90,12 @@ impl Session<'_> {
                 loop {
                     let handled = handling.as_mut().poll(cx);
                     if !client.interim().is_empty() {
-                        let out = io.stream.out();
-                        let start = out.len();
-                        crate::proxy::write_interim_responses(&proxy, client, out);
-                        properties.header_case.apply(&mut out[start..]);
+                        write_interim_responses(io, &proxy, client, properties.header_case);
                     }
                     if let Poll::Ready(response) = handled {
-                        return Poll::Ready(Ok(response));
+                        // Started here, since a response is large, and each return would copy it.
+                        started = self.start(io, &properties, response, &mut upload);
+                        return Poll::Ready(Ok(()));
                     }
                     let progress = upload.as_mut().map_or(PolledUpload::Idle, |upload| upload.poll(io, cx));
                     // A part of the body was sent to the proxy: poll it again.
@@ -93,23 +104,30 @@ impl Session<'_> {
                     }
                 }
             })
-            .await?
-        };
-        self.respond(io, &properties, response, upload).await
+            .await?;
+        }
+        let Some(mut response) = started else { return Ok(Next::Abandon) };
+        let written = poll_fn(|cx| response.writer.poll(io, &mut upload, cx)).await;
+        if written.is_err() && response.framing == Framing::UntilClose {
+            // After an orderly close the client would treat the partial body as complete.
+            io.reset_on_close();
+        }
+        written?;
+        Ok(self.after(io, response, upload))
     }
 
-    /// Writes a response, while the rest of the request body may still be read.
-    async fn respond(
+    /// Writes the head of a response into the buffer; none if the client gets no response.
+    fn start(
         &self,
         io: &mut ClientIo,
         properties: &RequestProperties,
         response: ProxyResponse,
-        mut upload: Option<Box<Upload>>,
-    ) -> Result<Next, ExchangeError> {
+        upload: &mut Option<Box<Upload>>,
+    ) -> Option<StartedResponse> {
         if response.closes {
-            return Ok(Next::Abandon);
+            return None;
         }
-        if let Some(upload) = &mut upload {
+        if let Some(upload) = upload {
             // An interim response must not follow the start of the final one.
             upload.skip_continue();
         }
@@ -128,26 +146,40 @@ impl Session<'_> {
             io.start_response(None);
         }
         let framing = ResponseFraming { version: properties.version, body: body_framing, is_last };
-        let mut writer = ResponseWriter::start(io, properties, head, body, framing);
-        let written = poll_fn(|cx| writer.poll(io, &mut upload, cx)).await;
-        if written.is_err() && body_framing == Framing::UntilClose {
-            // After an orderly close the client would treat the partial body as complete.
-            io.reset_on_close();
+        Some(StartedResponse {
+            writer: ResponseWriter::start(io, properties, head, body, framing),
+            framing: body_framing,
+            is_last,
+            is_local,
+            is_over_capacity,
+            tunnel,
+        })
+    }
+
+    /// The next step after a response that is written.
+    fn after(&self, io: &mut ClientIo, response: StartedResponse, upload: Option<Box<Upload>>) -> Next {
+        if let Some(tunnel) = response.tunnel {
+            return Next::Tunnel(tunnel);
         }
-        written?;
-        if let Some(tunnel) = tunnel {
-            return Ok(Next::Tunnel(tunnel));
-        }
-        let next = after_response(io, upload, is_last, is_local);
-        if is_over_capacity
+        let next = after_response(io, upload, response.is_last, response.is_local);
+        if response.is_over_capacity
             && matches!(next, Next::Request)
             && let Some(end) =
                 self.tracker.pacer().pause_after_refusal(self.client.ip(), &self.proxy.current())
         {
-            return Ok(Next::Pause(end));
+            return Next::Pause(end);
         }
-        Ok(next)
+        next
     }
+}
+
+/// Writes the interim responses that have arrived into the buffer.
+#[cold]
+fn write_interim_responses(io: &mut ClientIo, proxy: &Proxy, client: &ClientConnection, case: HeaderCase) {
+    let out = io.stream.out();
+    let start = out.len();
+    crate::proxy::write_interim_responses(proxy, client, out);
+    case.apply(&mut out[start..]);
 }
 
 /// The next step after a response, which depends on how much of the request body was read. `is_local` says that the

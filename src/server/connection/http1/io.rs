@@ -12,7 +12,7 @@ use tokio::io::AsyncWrite as _;
 use tokio::time::Instant;
 
 use crate::server::drain::ConnectionTracker;
-use crate::socket::{BufferedStream, LazyTimer, Lingering, RATE_GRACE, TransferRate};
+use crate::socket::{BufferedStream, LazyTimer, Lingering, RATE_GRACE, TransferRate, earlier};
 use crate::time::monotonic;
 use crate::tls::Transport;
 
@@ -145,8 +145,7 @@ impl ClientIo {
             since + allowance.min(self.write_timeout)
         });
         let half_closed_deadline = self.half_closed.map(|since| since + HALF_CLOSED_TIMEOUT);
-        let deadline = [write_deadline, half_closed_deadline].into_iter().flatten().min();
-        deadline.is_some_and(|deadline| self.has_passed(deadline, cx))
+        earlier(write_deadline, half_closed_deadline).is_some_and(|deadline| self.has_passed(deadline, cx))
     }
 
     /// Makes the kernel reset the connection when it is closed, so that the client sees that its response is incomplete.
