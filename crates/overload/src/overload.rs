@@ -6,6 +6,8 @@
 //! Times are [`Timestamp`](tidegate_limit::time::Timestamp)s of one clock that never goes back and was set by the wall clock once:
 //! the limit is tested in the same second by all processes whose clocks agree.
 
+pub mod simulation;
+
 mod admission;
 mod class;
 mod counts;
