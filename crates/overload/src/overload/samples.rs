@@ -198,7 +198,7 @@ impl Samples {
                     let most = MAX_OCTAVES * OCTAVE;
                     let relative = (log - calm).clamp(-most, most);
                     batch.parts[part].add(relative);
-                    batch.squares += relative * relative >> 16;
+                    batch.squares += (relative * relative) >> 16;
                 }
             }
         }
@@ -224,7 +224,7 @@ fn log2(latency: Nanos) -> i64 {
     // The mantissa without its first bit, in units of an octave.
     let fraction = ((nanos << (63 - whole)) << 1 >> 48) as i64;
     // log2(1 + f) is about f + 0.344 f (1 - f).
-    i64::from(whole) * OCTAVE + fraction + ((fraction * (OCTAVE - fraction) >> 16) * 22_544 >> 16)
+    i64::from(whole) * OCTAVE + fraction + ((((fraction * (OCTAVE - fraction)) >> 16) * 22_544) >> 16)
 }
 
 #[cfg(test)]
