@@ -14,6 +14,10 @@ const WINDOW: Micros = Micros(250_000);
 const WINDOW_SAMPLES: u32 = 30;
 /// The latency that the limit aims at, relative to calm.
 const TARGET: f64 = 1.8;
+/// The factor of an increase after a cold start.
+const CLIMB: f64 = 1.5;
+/// A lower limit than this is not tested.
+const LEAST_TESTED: f64 = 4.0;
 /// Samples of a route for its first calm latency.
 const FIRST_SAMPLES: u32 = 3;
 /// The part of the limit that is left after a window with failures.
@@ -35,6 +39,10 @@ pub struct AdaptiveLimit {
     version: u32,
     /// Whether calm latency was taken from a time in which requests waited, and not confirmed since.
     seeded: bool,
+    /// The factor by which a test has raised calm latency, as far as later ones have not taken it back.
+    raised: f64,
+    /// The throughput before the last increase after a cold start, until it is known what that has brought.
+    climbed: Option<f64>,
     window: Window,
     /// Samples from before this time are discarded, since the limit was another one.
     settled_at: Timestamp,
@@ -67,6 +75,8 @@ impl AdaptiveLimit {
             learning: Vec::new(),
             version: 0,
             seeded: false,
+            raised: 1.0,
+            climbed: None,
             window: Window::new(now),
             settled_at: Timestamp(0),
             test: Test::default(),
@@ -138,18 +148,25 @@ impl AdaptiveLimit {
             if self.test.is_over(now, outcomes) {
                 self.end_step(now);
             }
-        } else if now.since(self.window.start) >= WINDOW && outcomes >= WINDOW_SAMPLES {
+        } else if now.since(self.window.start) >= WINDOW && outcomes >= self.needed_outcomes() {
             self.end_window(now);
         }
+    }
+
+    fn needed_outcomes(&self) -> u32 {
+        if self.climbed.is_some() { 2 * WINDOW_SAMPLES } else { WINDOW_SAMPLES }
     }
 
     fn end_window(&mut self, now: Timestamp) {
         let x = self.window.relative_latency();
         if !self.window.pressed {
             self.relax();
+        } else if let Some(rate) = self.climbed.take() {
+            self.climb(rate, now);
         } else if let Some(x) = x {
             self.guess_unknown(x);
             self.follow(x);
+            self.limit = self.limit.clamp(self.min, self.max);
             if self.enforced {
                 self.test.begin(self.limit, now);
             } else {
@@ -159,14 +176,16 @@ impl AdaptiveLimit {
             // Calm latency was never seen: take the present one, and doubt it.
             self.guess_unknown(1.0);
             self.seeded = true;
+            self.climb_from(self.window.throughput(now).rate());
         }
         self.finish_window(now);
     }
 
     fn end_step(&mut self, now: Timestamp) {
-        let (rate, x) = (self.window.rate(now), self.window.relative_latency().unwrap_or(1.0));
+        let x = self.window.relative_latency().unwrap_or(1.0);
+        let throughput = self.window.throughput(now);
         if self.window.pressed {
-            match self.test.end_step(rate, x) {
+            match self.test.end_step(throughput, x) {
                 Some(Next::Step(limit)) => self.limit = limit,
                 Some(Next::Done(limit, finding)) => {
                     self.limit = limit;
@@ -184,9 +203,14 @@ impl AdaptiveLimit {
         if self.window.has_failures() {
             self.limit *= AFTER_FAILURES;
         }
-        self.limit = self.limit.clamp(self.min, self.max);
-        let pause = if self.test.runs() { self.settling_time() } else { Micros::ZERO };
         if self.test.runs() {
+            self.limit = self.limit.min(self.max);
+        } else {
+            self.limit = self.limit.clamp(self.min, self.max);
+        }
+        let has_changed = self.test.runs() || self.climbed.is_some();
+        let pause = if has_changed { self.settling_time() } else { Micros::ZERO };
+        if has_changed {
             self.settled_at = now.after(pause);
         }
         self.window.restart(now.after(pause));
@@ -207,9 +231,31 @@ impl AdaptiveLimit {
         }
         self.learn_calm();
         self.seeded = false;
+        self.climbed = None;
         // Back to the start slowly, after a time of pressure.
         if self.limit < self.start {
             self.limit = (self.limit * 1.1).min(self.start);
+        }
+    }
+
+    /// Raises the limit after a cold start under load, in which it was too low perhaps. `rate` is the throughput at this limit.
+    fn climb_from(&mut self, rate: f64) {
+        let higher = self.limit * CLIMB;
+        if higher <= self.max {
+            self.limit = higher;
+            self.climbed = Some(rate);
+        }
+    }
+
+    /// Goes on climbing if the last increase has brought throughput. `before` is the rate before it.
+    fn climb(&mut self, before: f64, now: Timestamp) {
+        let rate = self.window.throughput(now).rate();
+        if rate >= before * f64::midpoint(1.0, CLIMB) {
+            // There was no queue in the servers at the lower limit, so its latency was calm.
+            self.seeded = false;
+            self.climb_from(rate);
+        } else {
+            self.limit /= CLIMB;
         }
     }
 
@@ -258,24 +304,30 @@ impl AdaptiveLimit {
 
     /// Corrects calm latency by what a test has found; `x` is the latency at the limit relative to calm.
     fn judge(&mut self, finding: Finding, x: f64) {
-        let Finding { throughput, x_lower } = finding;
-        if LOWER * self.limit < self.min {
-            // Nothing can be tested at the least limit: look upward.
+        if LOWER * self.limit < LEAST_TESTED {
+            // Nothing can be tested at so few requests: look upward.
             self.multiply_calm(1.3);
             self.seeded = false;
-        } else if throughput < 0.88 {
+        } else if finding.is_below(0.88) {
             // The lower limit cost throughput, so there is no queue in the servers: this latency is calm.
-            self.multiply_calm((x_lower / 1.05).clamp(0.9, 4.0));
+            let factor = (finding.x_lower / 1.05).clamp(0.9, 4.0);
+            self.multiply_calm(factor);
+            self.raised = factor.max(1.0);
             self.limit *= 1.25;
             self.seeded = false;
         } else if self.seeded && x < 1.2 * TARGET {
             self.seeded = false;
-        } else if self.seeded && throughput > 0.9 {
+        } else if self.seeded && finding.is_above(0.9) {
             self.multiply_calm(if self.limit > 0.9 * self.start { 0.5 } else { 0.7 });
-        } else if throughput > 0.94 && x < 1.1 * TARGET {
-            // There is a queue still.
-            self.multiply_calm(0.93);
+        } else if finding.is_above(0.94) && x < 1.1 * TARGET {
+            // There is a queue still; and if calm latency was raised by the test before, that was a mistake perhaps.
+            self.raised = self.raised.sqrt();
+            self.multiply_calm(0.93 / self.raised);
+        } else if !finding.is_exact() {
+            // The next test adds to this one.
+            return;
         }
+        self.test.forget();
     }
 
     fn multiply_calm(&mut self, factor: f64) {

@@ -46,7 +46,7 @@ impl Places {
     #[must_use]
     pub fn new(limit: u32, shares: [f64; Class::COUNT]) -> Self {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to 65536")]
-        let shares = shares.map(|share| (share.clamp(0.0, 1.0) * 65_536.0) as u32);
+        let shares = shares.map(|share| (share.clamp(0.0, 1.0) * 65_536.0).ceil() as u32);
         let has_shares = shares.iter().any(|share| *share > 0);
         Self {
             taken: AtomicU64::new(0),

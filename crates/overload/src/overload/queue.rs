@@ -199,3 +199,6 @@ enum Room {
     InPlaceOf(Class),
     None,
 }
+
+#[cfg(test)]
+mod tests;

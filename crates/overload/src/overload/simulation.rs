@@ -19,3 +19,6 @@ pub use measure::{Measured, Run, Trace};
 pub use request::{Ending, Request};
 pub use scenario::{Change, Discipline, Group, Load, Retry, Route, Scenario, Service};
 pub use world::run;
+
+#[cfg(test)]
+mod tests;

@@ -3,8 +3,12 @@
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
-/// A queue for each key. A key's start time is one after that of its request before, or the present of the class, whichever is
-/// later (start-time fair queueing). The key with the earliest start is next.
+/// A turn, in units of start times.
+const TURN: u64 = 1 << 32;
+
+/// A queue for each key. A key's start time is a turn after that of its request before, or the present, whichever is later. The key
+/// with the earliest start is next (start-time fair queueing). The present goes on by a turn while each key that waits is served
+/// once, so that keys which come for the first time get no more than others.
 #[derive(Debug)]
 pub(crate) struct Turns<T> {
     keys: HashMap<u64, KeyQueue<T>>,
@@ -13,7 +17,7 @@ pub(crate) struct Turns<T> {
     /// The keys that have requests, by their number of requests.
     lengths: BTreeSet<(usize, u64)>,
     len: usize,
-    /// The start of the request that was taken last.
+    /// The start of a key that comes now.
     present: u64,
     /// Keys that are remembered at most, those without requests included.
     most_keys: usize,
@@ -77,8 +81,9 @@ impl<T> Turns<T> {
     /// Takes the request whose turn it is.
     pub fn pop_next(&mut self) -> Option<(u64, T)> {
         let (start, _, key) = *self.starts.first()?;
-        self.present = self.present.max(start);
-        self.take(key, |requests| requests.pop_front(), 1)
+        let share = TURN / u64::try_from(self.starts.len()).unwrap_or(u64::MAX).max(1);
+        self.present = self.present.saturating_add(share).max(start);
+        self.take(key, |requests| requests.pop_front(), TURN)
     }
 
     /// Takes the newest request of the key that has the most.
@@ -122,5 +127,11 @@ impl<T> Turns<T> {
             self.lengths.insert((after, key));
         }
         self.len = self.len + after - before;
+    }
+
+    /// The keys in memory.
+    #[cfg(test)]
+    pub fn remembered(&self) -> usize {
+        self.keys.len()
     }
 }

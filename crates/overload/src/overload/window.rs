@@ -24,6 +24,25 @@ pub(crate) struct Window {
     pub batch: Batch,
 }
 
+/// Responses in a time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Throughput {
+    pub responses: u32,
+    pub seconds: f64,
+}
+
+impl Throughput {
+    pub fn add(&mut self, other: Self) {
+        self.responses += other.responses;
+        self.seconds += other.seconds;
+    }
+
+    /// Responses in a second.
+    pub fn rate(self) -> f64 {
+        f64::from(self.responses) / self.seconds.max(0.001)
+    }
+}
+
 impl Window {
     pub fn new(start: Timestamp) -> Self {
         Self { start, pressed: false, batch: Batch::default() }
@@ -35,9 +54,9 @@ impl Window {
         (self.start, self.pressed) = (start, false);
     }
 
-    /// Responses in a second.
-    pub fn rate(&self, now: Timestamp) -> f64 {
-        f64::from(self.batch.responses) / now.since(self.start).as_secs_f64().max(0.001)
+    /// The responses until now.
+    pub fn throughput(&self, now: Timestamp) -> Throughput {
+        Throughput { responses: self.batch.responses, seconds: now.since(self.start).as_secs_f64() }
     }
 
     /// The geometric mean of latency relative to calm latency, with the weight of each key bounded; none without samples of

@@ -2,16 +2,22 @@
 
 use tidegate_limit::time::{Micros, Timestamp};
 
+use super::super::window::Throughput;
+
 /// A test begins in the first second of each period of the wall clock, so that processes with the same upstream test together.
 const PERIOD: Micros = Micros(4_000_000);
 /// The length of a step.
 const STEP: Micros = Micros::SECOND;
-/// The outcomes that a step needs.
-const STEP_OUTCOMES: u32 = 30;
+/// The responses that a step needs.
+const STEP_RESPONSES: u32 = 30;
 /// The limit of the second step, relative to the others.
 pub(super) const LOWER: f64 = 0.8;
 /// Between two tests the limit does not fall below this part of the last one that was tested.
 const MOST_FALL: f64 = 0.5;
+/// The deviation of the relative throughput below which it is taken as it is, …
+const EXACT: f64 = 0.09;
+/// … and the number of deviations from which a less exact one is.
+const SURE: f64 = 1.3;
 
 /// Three steps: at the limit, at a lower one, and at the limit again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,18 +36,38 @@ pub(super) struct Test {
     until: Timestamp,
     /// The period of the last test.
     period: u64,
-    rate_before: f64,
-    rate_lower: f64,
+    /// Sums of the tests since the last one that was exact enough.
+    at_limit: Throughput,
+    at_lower: Throughput,
     x_lower: f64,
 }
 
-/// What a test has found.
+/// What tests have found.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Finding {
     /// The throughput at the lower limit, relative to that at the limit.
     pub throughput: f64,
+    /// The standard deviation of `throughput`, if responses come at random times.
+    pub deviation: f64,
     /// The latency at the lower limit, relative to calm.
     pub x_lower: f64,
+}
+
+impl Finding {
+    /// Whether a further test would tell little more.
+    pub fn is_exact(&self) -> bool {
+        self.deviation < EXACT
+    }
+
+    /// Whether the throughput is below `bound`, surely below that of an equal limit.
+    pub fn is_below(&self, bound: f64) -> bool {
+        self.throughput < bound && (self.is_exact() || self.throughput < 1.0 - SURE * self.deviation)
+    }
+
+    /// Whether the throughput is above `bound`, surely above the part that the limit is lower.
+    pub fn is_above(&self, bound: f64) -> bool {
+        self.throughput > bound && (self.is_exact() || self.throughput > LOWER + SURE * self.deviation)
+    }
 }
 
 /// What follows from the end of a step.
@@ -60,14 +86,20 @@ impl Test {
     }
 
     /// Whether the step has lasted long enough.
-    pub fn is_over(&self, now: Timestamp, outcomes: u32) -> bool {
-        now >= self.until && outcomes >= STEP_OUTCOMES
+    pub fn is_over(&self, now: Timestamp, responses: u32) -> bool {
+        now >= self.until && responses >= STEP_RESPONSES
     }
 
     /// There is no pressure: forgets everything. The limit that was being tested, if any.
     pub fn abandon(&mut self) -> Option<f64> {
+        self.forget();
         let tested = self.reference.take();
         self.step.take().and(tested)
+    }
+
+    /// The findings have been used.
+    pub fn forget(&mut self) {
+        (self.at_limit, self.at_lower) = Default::default();
     }
 
     /// The limit that may be set between tests, if `limit` is wanted.
@@ -89,26 +121,36 @@ impl Test {
         }
     }
 
-    /// Ends the step, in which the throughput was `rate` and the latency relative to calm was `x`; none if no test runs.
-    pub fn end_step(&mut self, rate: f64, x: f64) -> Option<Next> {
+    /// Ends the step, in which the latency relative to calm was `x`; none if no test runs.
+    pub fn end_step(&mut self, throughput: Throughput, x: f64) -> Option<Next> {
         let limit = self.reference?;
         self.until = self.until.after(STEP);
         match self.step? {
             Step::Before => {
-                self.rate_before = rate;
+                self.at_limit.add(throughput);
                 self.step = Some(Step::Lower);
                 Some(Next::Step(LOWER * limit))
             }
             Step::Lower => {
-                (self.rate_lower, self.x_lower) = (rate, x);
+                self.at_lower.add(throughput);
+                self.x_lower = x;
                 self.step = Some(Step::After);
                 Some(Next::Step(limit))
             }
             Step::After => {
+                self.at_limit.add(throughput);
                 self.step = None;
-                let throughput = 2.0 * self.rate_lower / (self.rate_before + rate);
-                Some(Next::Done(limit, Finding { throughput, x_lower: self.x_lower }))
+                Some(Next::Done(limit, self.finding()))
             }
+        }
+    }
+
+    fn finding(&self) -> Finding {
+        let variance = |throughput: Throughput| 1.0 / f64::from(throughput.responses.max(1));
+        Finding {
+            throughput: self.at_lower.rate() / self.at_limit.rate(),
+            deviation: (variance(self.at_limit) + variance(self.at_lower)).sqrt(),
+            x_lower: self.x_lower,
         }
     }
 }

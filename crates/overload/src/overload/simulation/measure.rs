@@ -2,7 +2,7 @@
 
 use super::super::class::Class;
 use super::request::{Ending, Request};
-use super::scenario::{Group, Load, Scenario};
+use super::scenario::{Load, Scenario};
 use super::world::run;
 
 /// The state at a time, over all proxies.
@@ -108,10 +108,9 @@ fn percentile_99(sorted: &[f64]) -> f64 {
 
 /// The 99th percentile of the latency at half of the load, without admission, changes and noise.
 pub(super) fn calm_p99(scenario: &Scenario, seed: u64) -> f64 {
-    let group = Group { load: Load::constant(0.5), tenants: 50, class: Class::Normal, route: None };
     let seconds = 16_000.0 / scenario.capacity();
     let calm = Scenario {
-        groups: vec![group],
+        groups: vec![Scenario::group(Load::constant(0.5))],
         admission: None,
         changes: Vec::new(),
         latency: Load::default(),

@@ -33,6 +33,12 @@ impl Service {
         mean
     }
 
+    /// A route that all requests use.
+    #[must_use]
+    pub fn only(self) -> Vec<Route> {
+        vec![Route { part: 1.0, service: self, delay: 0.0, stream: 0.0 }]
+    }
+
     pub(super) fn draw(self, random: &mut Random) -> f64 {
         match self {
             Self::Constant(mean) => mean,
@@ -49,6 +55,8 @@ pub struct Route {
     pub part: f64,
     /// The work until the head of the response.
     pub service: Service,
+    /// Seconds that the response takes besides, without a slot: it waits for something else than this server.
+    pub delay: f64,
     /// Seconds from the head of the response to its end, on average. They take no slot.
     pub stream: f64,
 }
@@ -157,6 +165,12 @@ impl Scenario {
         (self.servers * self.slots) as f64 / work
     }
 
+    /// 50 tenants of the default class, with any route.
+    #[must_use]
+    pub fn group(load: Load) -> Group {
+        Group { load, tenants: 50, class: Class::Normal, route: None }
+    }
+
     /// Four servers with four slots and 20 ms, 50 tenants, and a load of a half without an end.
     #[must_use]
     pub fn calm() -> Self {
@@ -164,8 +178,8 @@ impl Scenario {
             servers: 4,
             slots: 4,
             discipline: Discipline::Fifo,
-            routes: vec![Route { part: 1.0, service: Service::Exponential(0.02), stream: 0.0 }],
-            groups: vec![Group { load: Load::constant(0.5), tenants: 50, class: Class::Normal, route: None }],
+            routes: Service::Exponential(0.02).only(),
+            groups: vec![Self::group(Load::constant(0.5))],
             proxies: vec![1.0],
             workers: 2,
             admission: Some(OverloadSpec { servers: 4, ..OverloadSpec::default() }),

@@ -243,7 +243,8 @@ impl<'s> World<'s> {
             let noise = self.scenario.noise;
             let noisy = noise > 0.0 && self.random.unit() < noise;
             let late = if noisy { 0.05 * self.random.unit().powf(-1.0 / 1.2) } else { 0.0 };
-            self.events.add(self.now + self.scenario.latency.at(self.now) + late, Event::Head(index));
+            let delay = self.scenario.routes[self.requests[index as usize].route].delay;
+            self.events.add(self.now + self.scenario.latency.at(self.now) + delay + late, Event::Head(index));
         }
         self.plan_completion(server);
     }
