@@ -63,7 +63,7 @@ impl Exchange<'_> {
             return Ok(None);
         };
         check_in_process(self.proxy, partial)?;
-        let Some(plan) = ForwardPlan::new(snapshot, self.client.identity(), head, partial) else {
+        let Some(plan) = ForwardPlan::new(snapshot, self.client.identity(), head, partial, None) else {
             return Ok(None);
         };
         self.authorize(rule, &plan, head).await.map(Some).map_err(Unread::Rejected)

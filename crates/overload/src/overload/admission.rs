@@ -49,6 +49,8 @@ pub enum Released<T> {
 pub struct Admission<T> {
     mode: Mode,
     adaptive: bool,
+    /// Whether any request may wait.
+    queues: bool,
     places: Places,
     state: Mutex<State<T>>,
 }
@@ -81,6 +83,7 @@ impl<T> Admission<T> {
         Self {
             mode: spec.mode,
             adaptive: limit.is_some(),
+            queues: spec.max_pending > 0,
             places: Places::new(number, spec.reserved_share),
             state: Mutex::new(State {
                 limit,
@@ -99,7 +102,8 @@ impl<T> Admission<T> {
     /// The refusal of a request for which the queue has no room, which is counted; none if it may take a place or wait.
     #[must_use]
     pub fn refuse_at_once(&self, arrival: Arrival) -> Option<Refusal> {
-        if self.places.waiting() == 0 || self.mode == Mode::Shadow {
+        let is_served = self.places.waiting() == 0 && (self.queues || self.places.has_room(arrival.class));
+        if is_served || self.mode == Mode::Shadow {
             return None;
         }
         let mut state = self.lock();
@@ -107,6 +111,14 @@ impl<T> Admission<T> {
             return None;
         }
         Some(state.refuse(arrival.class, Reason::Full))
+    }
+
+    /// Whether a request that comes soon may have to wait: others wait, or half of the limit is in use. Without a lock.
+    #[must_use]
+    pub fn may_have_to_wait(&self) -> bool {
+        let in_use = || self.places.in_flight().iter().sum::<u32>();
+        self.mode == Mode::Enforce
+            && (self.places.waiting() > 0 || in_use() >= self.places.limit().div_ceil(2))
     }
 
     /// A place for a request, if there is room and nobody waits. Without a lock.

@@ -59,7 +59,7 @@ impl<T> Queue<T> {
             classes: std::array::from_fn(|_| Turns::new(most)),
             order: BTreeMap::new(),
             next_number: 0,
-            most: most.max(1),
+            most,
             timeout,
             floor,
             earned: [0.0; Class::COUNT],

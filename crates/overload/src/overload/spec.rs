@@ -49,7 +49,7 @@ pub struct OverloadSpec {
     pub reserved_share: [f64; Class::COUNT],
     /// The part of the turns in the queue that goes to the classes below the highest one that waits, 0 to 0.5.
     pub floor: f64,
-    /// The most requests that wait, at least 1.
+    /// The most requests that wait; with 0 none does.
     pub max_pending: usize,
     /// How long a request waits, unless the queue stands: see [`Queue`](crate::overload::Queue).
     pub pending_timeout: Micros,
