@@ -28,6 +28,7 @@ mod log;
 mod names;
 mod numbers;
 mod policy_tests;
+mod priorities;
 mod quota;
 mod rate;
 mod rate_form;

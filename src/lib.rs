@@ -6,7 +6,7 @@
 //!
 //! ARCHITECTURE.md describes the modules. Each may import only those to its left:
 //!
-//! `text < suggest < boxed < id_vec < sharded < generations < time < plot < convert < limit < http1 < usage < telemetry < socket < tls <
+//! `text < suggest < boxed < id_vec < sharded < generations < time < plot < convert < limit < http1 < usage < overload < telemetry < socket < tls <
 //! http_client < acme < otlp < store < limiter < upstream < jwt < consumers < gate < proxy < ratelimit_service < server < admin < config < limits < reload <
 //! replay < app < cli`
 
@@ -75,6 +75,8 @@ pub use tidegate_convert as convert;
 pub use tidegate_http1 as http1;
 #[cfg_attr(not(internals), doc(hidden))]
 pub use tidegate_limit::{id_vec, limit, text, time};
+#[cfg_attr(not(internals), doc(hidden))]
+pub use tidegate_overload::overload;
 #[cfg(feature = "cli")]
 #[cfg_attr(not(internals), doc(hidden))]
 pub use tidegate_plot as plot;

@@ -2,6 +2,7 @@
 //! or rejects it, and returns the response. The pipeline is in `proxy::exchange`.
 
 mod active;
+mod admission_rule;
 mod authorization;
 mod authorization_cache;
 mod authorize;
@@ -54,6 +55,7 @@ mod upstream_failure;
 mod via;
 
 pub use active::ActiveProxy;
+pub use admission_rule::AdmissionRule;
 pub use authorization::{
     AuthorizationCaching, AuthorizationOrder, AuthorizationRule, OnFailure, SentHeaders,
 };

@@ -41,4 +41,6 @@ pub use trace::{
     AttributeValue, ParentTrust, RequestTrace, Sampling, Span, SpanCounts, SpanId, SpanQueue, TraceId,
     Tracer, known_method, protobuf, push_attribute,
 };
-pub use upstreams::{AttemptOutcome, ServerValues, UpstreamCounts, UpstreamEvent, UpstreamValues};
+pub use upstreams::{
+    AdmissionValues, AttemptOutcome, ServerValues, UpstreamCounts, UpstreamEvent, UpstreamValues,
+};

@@ -36,6 +36,13 @@
 //! `StreamSlot`, until the server has responded. A request body that fails is therefore not reported to hyper, which would
 //! reset the stream.
 //!
+//! # Overload
+//! With `overload` a request has a place (`overload::HeldPlace`) in each of its attempts (`upstream::admitted`), up to the limit of
+//! requests in flight of `crate::overload::Admission`, which all workers share. Below the limit that is one atomic operation; each
+//! worker collects latencies by itself. A waiting request has the receiver of a channel; whoever gives a place back sends it to the
+//! next one, and each waiting request looks every 50 ms for others that have waited for too long, so no task is needed for that.
+//! `max_connections` is the bound behind it.
+//!
 //! # Endpoint selection
 //! `SharedUpstream` is what workers share of an upstream; it can outlive a configuration. It has an `Endpoint` for each address
 //! of a server, with atomics that workers read and write. Load balancing reads one number for each endpoint, its share, which
@@ -68,6 +75,7 @@
 //! nothing for it. Over HTTP/2 each worker has a `ConnectionLimit` of the streams in its connections to an endpoint, with the
 //! same queue, shares and reclaiming. `server::connection_limiter` does the same for client connections.
 
+mod admitted;
 mod attempt;
 mod client;
 mod client_counts;
@@ -80,6 +88,7 @@ mod http1;
 mod http2;
 mod interim;
 mod message;
+mod overload;
 mod pool;
 mod response;
 mod retry;
@@ -94,7 +103,7 @@ pub use self::error::ForwardError;
 pub use self::health::check::{ServerCheck, ServerCheckError, check_servers};
 pub use self::health::monitor::HealthMonitor;
 pub use self::interim::InterimResponses;
-pub use self::message::{ForwardOptions, UpstreamRequest};
+pub use self::message::{AdmissionRequest, ForwardOptions, UpstreamRequest};
 pub use self::pool::connection_limit::WorkerWaker;
 pub use self::pool::connection_use::ConnectionUse;
 pub(crate) use self::pool::fair_queue::FairQueue;

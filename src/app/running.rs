@@ -72,7 +72,7 @@ pub(super) struct Running {
 impl Running {
     /// Starts serving. Fails if an address can't be bound, or a worker can't be started.
     pub async fn start(
-        config: Config,
+        mut config: Config,
         inherited: InheritedSockets,
         stage: watch::Receiver<Lifecycle>,
         config_control: ConfigControl,
@@ -85,6 +85,7 @@ impl Running {
         let shared = SharedState::new(Arc::clone(&memory), config.snapshot.gate.limits.instances);
         let key_refresh = refresh_keys(config.snapshot.gate.jwt.as_ref()).await;
         let upstreams: Vec<_> = config.snapshot.upstreams.iter().map(SharedUpstream::new).collect();
+        config.snapshot.number_routes(&upstreams);
         let acme_counts = Arc::<AcmeCounts>::default();
         let control = Store::open(&config.store, &memory, StoreCounts::default());
         let mut running = Self {
@@ -170,6 +171,7 @@ impl Running {
             self.tracing.apply(config.tracing);
         }
         self.upstreams = self.next_upstreams(&config.snapshot, changes);
+        config.snapshot.number_routes(&self.upstreams);
         self.monitor = monitor(&self.upstreams).await;
         self.snapshot = Arc::new(config.snapshot);
         (self.log, self.shutdown_delay, self.shutdown_grace) =

@@ -14,6 +14,7 @@ use super::item::{Item, TextItem};
 use super::keys::kinds::words;
 use super::keys::{DeclaredKeys as _, keys, mistaken};
 use super::limits::NumbersKeys;
+use super::priorities::{self, ClassWords, TierClass};
 use super::reader::Reader;
 use super::report::Problem;
 use super::table::{Name, Table, entries, in_order};
@@ -51,6 +52,9 @@ keys! {
         name_header: Text = "x-consumer-name";
         /// The same for the tier
         tier_header: Text = "x-consumer-tier";
+        /// The priority of requests by the tier of their consumer, such as `{ enterprise = "high", free = "low" }`, at upstreams with
+        /// [`overload`](upstreams.md#overload): `critical`, `high`, `normal` or `low`. The higher one of tier and route counts
+        priorities: NamedTable<Choice<ClassWords>>;
         /// `false` removes the credential from requests to upstreams
         forward_credential: Boolean = true;
     }
@@ -102,6 +106,7 @@ struct Settings {
     /// How long consumers from Redis are cached, if they are used, and the span of the key that says so.
     redis: Option<(Duration, Range<usize>)>,
     forwarding: ConsumerForwarding,
+    priorities: Vec<TierClass>,
 }
 
 /// The numbers that a consumer has for a limit.
@@ -194,6 +199,11 @@ impl<'a> ReadConsumers<'a> {
         }
     }
 
+    /// The tiers that have a priority.
+    pub fn priorities(&self) -> &[TierClass] {
+        self.settings.as_ref().map_or(&[], |settings| &settings.priorities)
+    }
+
     /// The numbers that consumers have for a limit.
     pub fn own_numbers(&self, limit: &str) -> &[OwnNumbers<'a>] {
         self.own_numbers.get(limit).map_or(&[], Vec::as_slice)
@@ -214,11 +224,17 @@ impl<'a> ReadConsumers<'a> {
             return Some((None, None));
         }
         let settings = self.settings.filter(|_| !self.has_mistakes)?;
-        let Settings { source, unknown, forwarding, redis, .. } = settings;
+        let Settings { source, unknown, forwarding, redis, priorities, .. } = settings;
         let stored = redis.map(|(lifetime, _)| Arc::new(StoredConsumers::new(lifetime)));
         client_ip.remove_headers.extend([forwarding.name_header.as_str(), forwarding.tier_header.as_str()]);
-        let rules =
-            ConsumerRules { source, unknown, directory: self.directory, stored, clock: Clock::System };
+        let rules = ConsumerRules {
+            source,
+            unknown,
+            directory: self.directory,
+            stored,
+            clock: Clock::System,
+            priorities: priorities.into_iter().map(|of_tier| (of_tier.tier, of_tier.class)).collect(),
+        };
         Some((Some(Box::new(rules)), Some(forwarding)))
     }
 
@@ -259,6 +275,7 @@ fn settings(item: Item<'_>) -> Option<Settings> {
     let header = |item| header_name(item, "such as \"x-consumer-name\"");
     let (name_header, tier_header) = (table.name_header().with(header), table.tier_header().with(header));
     let forwards_credential = table.forward_credential().read();
+    let priorities = table.priorities().with(priorities::of_tiers);
     let has_file = table.file().given().is_some();
     let (lifetime, redis_span) = (table.redis_cache().read(), table.redis_cache().item().span());
     let has_unknown = table.entries().iter().any(|(name, _)| ConsumersKeys::KEYS.get(name.text).is_none());
@@ -275,7 +292,8 @@ fn settings(item: Item<'_>) -> Option<Settings> {
     let source = source?;
     let hidden = (!forwards_credential?).then(|| source.clone());
     let forwarding = ConsumerForwarding { name_header: name_header?, tier_header: tier_header?, hidden };
-    Some(Settings { source, unknown: unknown?, has_file, redis, forwarding })
+    let priorities = priorities.ok()?.unwrap_or_default();
+    Some(Settings { source, unknown: unknown?, has_file, redis, forwarding, priorities })
 }
 
 fn source(item: Item<'_>) -> Option<CredentialSource> {

@@ -4,6 +4,7 @@
 mod authorization;
 mod limits;
 mod listeners;
+mod overload;
 mod routes;
 mod settlement;
 mod slashes;
@@ -20,7 +21,7 @@ use crate::tls::ServerTls;
 type Lint = fn(&Sections<'_>) -> Vec<Problem>;
 
 /// For a file of a proxy whose routes could be read.
-const OF_ROUTES: [Lint; 23] = [
+const OF_ROUTES: [Lint; 27] = [
     authorization::order,
     slashes::bypassed,
     limits::uncharged,
@@ -38,6 +39,10 @@ const OF_ROUTES: [Lint; 23] = [
     limits::marking_for_nobody,
     listeners::unused_upstreams,
     listeners::loops,
+    overload::invented_turns,
+    overload::unused_priorities,
+    overload::untrusted_priorities,
+    overload::priorities_of_tiers,
     limits::instances,
     listeners::unknown_to_decisions,
     routes::only_root,
@@ -69,8 +74,7 @@ fn lacking(
     let limits =
         sections.limits.with_part(needs).map(|(part, span)| (span, format!("this limit {verb} `{part}`")));
     let upstreams = sections.upstreams.with_part(needs);
-    let upstreams =
-        upstreams.map(|(part, span)| (span, format!("this upstream chooses servers by `{part}`")));
+    let upstreams = upstreams.map(|(part, verb, span)| (span, format!("this upstream {verb} by `{part}`")));
     let problem = |(span, title)| Problem::error(span, format!("{title}, and {lack}")).help(help).derived();
     limits.chain(upstreams).map(problem).collect()
 }

@@ -10,6 +10,7 @@ use super::headers::{EditsKeys, ResponseEditsKeys};
 use super::jwt::{RequireKeys, RequireWords};
 use super::keys::kinds::{self, Kinded, words};
 use super::keys::{DeclaredKeys, ValueKind, keys};
+use super::priorities::ClassWords;
 use super::route_actions::{DENY_STATUS, RewriteKeys};
 
 // Whether encoded slashes are kept.
@@ -84,6 +85,12 @@ keys! {
         cors: Either<Choice<OffWords>, KeyTable<CorsKeys>>, or "as `[cors]` says";
         /// The name of an upstream, or a URL
         upstream: Text;
+        /// How much its requests matter while the upstream is overloaded: `"critical"`, `"high"`, `"normal"` or `"low"`; see
+        /// [overload](upstreams.md#overload)
+        priority: Choice<ClassWords> = "normal";
+        /// A header in which trusted proxies name another priority, such as `"header:x-priority"`. Without a known value the one
+        /// above counts
+        priority_from: Text, or "no header";
         /// The same key of the upstream, for this route alone; see [times of a route](#times-of-a-route)
         response_timeout: Duration<MILLISECOND, DAY>, or "that of the upstream";
         /// The same key of the upstream, for this route alone

@@ -12,14 +12,13 @@ use super::cors::{RouteCors, route_cors};
 use super::geo::ReadGeo;
 use super::item::Item;
 use super::keys::kinds::Words as _;
-use super::library;
 use super::limits::{NamedLimits, ReadLimits};
 use super::report::Problem;
 use super::route_actions::rewrite;
 use super::route_keys::{RespondKeys, RespondWords, RouteKeys};
 use super::table::{AnyTable, Table};
 use super::upstreams::{ReadKey, ReadUpstreams};
-use super::{headers, jwt, redirects, route_actions};
+use super::{headers, jwt, library, priorities, redirects, route_actions};
 use crate::gate::{Access, Awaited, KeyPart, PathPattern, PatternError, Route, UsageRules};
 use crate::limit::PolicyId;
 use crate::proxy::{AuthorizedTarget, ForwardTarget, RouteAction, Target};
@@ -45,6 +44,8 @@ pub(super) struct ReadRoute {
     pub slash_span: Option<Range<usize>>,
     /// The span of `upgrades`, if the file has it.
     pub upgrades_span: Option<Range<usize>>,
+    /// The span of its priority, if it has one.
+    pub priority_span: Option<Range<usize>>,
 }
 
 /// The names that routes refer to.
@@ -107,6 +108,7 @@ fn route(number: usize, item: Item<'_>, names: &mut RouteNames<'_>) -> Option<Re
     let (span, name_span) = (table.span(), table.name().given().map(Item::span));
     let slash_span = table.encoded_slash().given().map(Item::span);
     let upgrades_span = table.upgrades().given().map(Item::span);
+    let priority_span = priorities::span(&table);
     table.close();
     let (conditions, limits) = (conditions?, limits?);
     let action = action?;
@@ -138,7 +140,8 @@ fn route(number: usize, item: Item<'_>, names: &mut RouteNames<'_>) -> Option<Re
         awaits: awaits.boxed(),
     };
     let action = RouteAction { deny_status: deny_status.ok()?, ..action };
-    Some(ReadRoute { route, action, cors: cors?, span, name_span, slash_span, upgrades_span })
+    let cors = cors?;
+    Some(ReadRoute { route, action, cors, span, name_span, slash_span, upgrades_span, priority_span })
 }
 
 /// Reads which consumers the route serves.
@@ -281,6 +284,7 @@ fn action(
     let response_headers = headers::response_edits(table.response_headers().given());
     let (rewrite, times) = (rewrite(table.rewrite().given(), path), route_actions::times(table));
     let upgrades = route_actions::upgrades(table.upgrades().given());
+    let priority = priorities::of_route(table);
     let authorization = table.authorize().with(|item| authorize(item, upstreams));
     let upstream = table.upstream().given().map(|item| (item, upstreams.resolve(item)));
     let response = table.respond().given().map(|item| respond(table, item, path));
@@ -294,7 +298,8 @@ fn action(
             }
             let policy = times?(upstreams.forward_policy(id)?);
             let (key, upgrades) = (key.map(|key| key.spec.clone()), upgrades?);
-            let target = ForwardTarget { upstream: id?, rewrite: rewrite?, key, policy, upgrades };
+            let admission = priority?.rule(upstreams, id?);
+            let target = ForwardTarget { upstream: id?, rewrite: rewrite?, key, policy, upgrades, admission };
             match authorization.ok()? {
                 Some(rule) => Target::Authorize(Box::new(AuthorizedTarget { rule, target })),
                 None => Target::Forward(target),

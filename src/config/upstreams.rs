@@ -1,5 +1,6 @@
 //! `[upstreams.NAME]`, and the URLs of routes, each of which is an upstream of its own.
 
+mod overload;
 mod resilience;
 mod spec;
 
@@ -13,7 +14,7 @@ use rustls::pki_types::ServerName;
 
 pub(super) use self::resilience::{ReadKey, path};
 
-use self::spec::{ALPN_HTTP_1, DefaultTls, upstream};
+use self::spec::{ALPN_HTTP_1, DefaultTls, ReadKeys, upstream};
 pub(super) use self::spec::{UpstreamKeys, with_defaults};
 use super::item::{Item, TextItem};
 use super::keys::keys;
@@ -35,8 +36,7 @@ struct ReadUpstream {
     /// The span of its name, or of the URL in a route.
     span: Range<usize>,
     spec: Option<UpstreamSpec>,
-    /// The key of `hash:PART`, if that chooses its servers.
-    key: Option<ReadKey>,
+    keys: ReadKeys,
     is_used: bool,
 }
 
@@ -49,7 +49,25 @@ impl ReadUpstreams {
 
     /// The key of `hash:PART`, if that chooses the servers of an upstream.
     pub fn key(&self, id: UpstreamId) -> Option<&ReadKey> {
-        self.upstreams.get(id)?.key.as_ref()
+        self.upstreams.get(id)?.keys.hash.as_ref()
+    }
+
+    /// The key by which waiting requests of an upstream take turns, if it has `overload`.
+    pub fn fair_by(&self, id: UpstreamId) -> Option<&ReadKey> {
+        self.upstreams.get(id)?.keys.fair_by.as_ref()
+    }
+
+    /// Whether an upstream is valid, and has no `overload`.
+    pub fn is_without_overload(&self, id: UpstreamId) -> bool {
+        let spec = self.upstreams.get(id).and_then(|upstream| upstream.spec.as_ref());
+        spec.is_some_and(|spec| spec.overload.is_none())
+    }
+
+    /// Whether all upstreams are so.
+    pub fn are_without_overload(&self) -> bool {
+        self.upstreams
+            .iter()
+            .all(|upstream| upstream.spec.as_ref().is_some_and(|spec| spec.overload.is_none()))
     }
 
     /// The timeouts and retries of an upstream, if it is valid.
@@ -57,14 +75,18 @@ impl ReadUpstreams {
         self.upstreams.get(id?)?.spec.as_ref().map(UpstreamSpec::forward_policy)
     }
 
-    /// The matching parts of these keys, with their spans.
+    /// The matching parts of the keys of upstreams, each with what it is for, and its span.
     pub fn with_part(
         &self,
         is_match: impl Fn(&KeyPart) -> bool,
-    ) -> impl Iterator<Item = (&KeyPart, Range<usize>)> {
-        let keys = self.upstreams.iter().filter_map(|upstream| upstream.key.as_ref());
-        keys.filter_map(move |key| {
-            Some((key.spec.parts.iter().find(|part| is_match(part))?, key.span.clone()))
+    ) -> impl Iterator<Item = (&KeyPart, &'static str, Range<usize>)> {
+        let keys = self.upstreams.iter().flat_map(|upstream| {
+            let ReadKeys { hash, fair_by } = &upstream.keys;
+            let hash = hash.as_ref().map(|key| (key, "chooses servers"));
+            hash.into_iter().chain(fair_by.as_ref().map(|key| (key, "shares its capacity")))
+        });
+        keys.filter_map(move |(key, verb)| {
+            Some((key.spec.parts.iter().find(|part| is_match(part))?, verb, key.span.clone()))
         })
     }
 
@@ -82,7 +104,10 @@ impl ReadUpstreams {
                         .ok()?;
                     Some(UpstreamSpec { tls, ..with_defaults(&text.value, vec![server]) })
                 });
-                self.add(&text.value, ReadUpstream { span: item.span(), spec, key: None, is_used: true })
+                self.add(
+                    &text.value,
+                    ReadUpstream { span: item.span(), spec, keys: ReadKeys::default(), is_used: true },
+                )
             }
             None => return self.unknown(&text),
         };
@@ -124,8 +149,8 @@ impl ReadUpstreams {
 pub(super) fn upstreams(item: Option<Item<'_>>, directory: &Path) -> ReadUpstreams {
     let mut read = ReadUpstreams::default();
     for (name, item) in item.and_then(entries).unwrap_or_default() {
-        let (spec, key) = upstream(&name, item, directory, &read.default_tls);
-        read.add(name.text, ReadUpstream { span: name.span.clone(), spec, key, is_used: false });
+        let (spec, keys) = upstream(&name, item, directory, &read.default_tls);
+        read.add(name.text, ReadUpstream { span: name.span.clone(), spec, keys, is_used: false });
     }
     read
 }

@@ -15,6 +15,7 @@ use crate::consumers::{
     Consumer, ConsumerError, CredentialHash, Directory, StoredConsumers, UnknownConsumer,
 };
 use crate::limiter::Limiter;
+use crate::overload::Class;
 use crate::suggest::nearest;
 use crate::time::Clock;
 
@@ -43,6 +44,8 @@ pub struct ConsumerRules {
     pub stored: Option<Arc<StoredConsumers>>,
     /// The clock that `expires` is compared with.
     pub clock: Clock,
+    /// The classes of tiers under overload.
+    pub priorities: Box<[(Box<str>, Class)]>,
 }
 
 impl CredentialSource {
@@ -117,6 +120,13 @@ impl CredentialSource {
 }
 
 impl ConsumerRules {
+    /// The class of a consumer's requests under overload, if its tier has one.
+    #[must_use]
+    pub fn priority(&self, consumer: &Consumer) -> Option<Class> {
+        let tier = consumer.tier.as_deref()?;
+        self.priorities.iter().find(|(known, _)| **known == *tier).map(|(_, class)| *class)
+    }
+
     /// Identifies the consumer of a request.
     pub(super) fn identify(&self, subject: &Subject<'_>) -> Identity {
         let access = subject.route.map_or(&Access::Default, |route| &route.access);

@@ -104,7 +104,7 @@ impl Admission {
         taken: Option<TakenUnits>,
     ) {
         if self.verdict.is_ok()
-            && let Some(reserved) = taken.and_then(|taken| taken.pass(&limits.policies))
+            && let Some(reserved) = taken.and_then(|taken| taken.pass(limits))
         {
             let known = self.reservation.take();
             self.reservation = Some(Reservation::with_taken(known, (context(), limits), reserved));

@@ -10,7 +10,7 @@ use hashbrown::HashMap;
 
 use super::status::{LimitStatus, LimitStatuses};
 use crate::id_vec::{Id as _, IdVec};
-use crate::limit::{Charge, Charges, Policy, PolicyId, QuotaError, Rate};
+use crate::limit::{Charge, Charges, Policy, PolicyId, Quota, QuotaError, Rate};
 use crate::time::Timestamp;
 
 /// The policy of a limit while the store is unavailable.
@@ -39,6 +39,8 @@ pub struct Limits {
     pub have_ahead: bool,
     /// Whether a limit is a soft one: with `warn_at` or in mark mode.
     pub have_soft: bool,
+    /// Whether all units of the request can be refunded until it is forwarded, since it may be refused before that.
+    pub(super) are_refundable: bool,
 }
 
 impl Default for Limits {
@@ -58,8 +60,22 @@ impl Limits {
             on_failure: Arc::new(limits.iter().map(|(_, on_failure)| *on_failure).collect()),
             have_ahead: limits.iter().any(|(policy, _)| policy.ahead.is_some()),
             have_soft: limits.iter().any(|(policy, _)| policy.is_soft()),
+            are_refundable: false,
             policies: limits.into_iter().map(|(policy, _)| policy).collect(),
         }
+    }
+
+    /// These limits for a request whose units can be refunded until it is forwarded.
+    #[must_use]
+    pub fn refundable(&self) -> Self {
+        Self { are_refundable: true, ..self.clone() }
+    }
+
+    /// Whether the units that a policy takes for a request are a reservation. Slots are released in any case, and a place of a leaky
+    /// bucket is not given back, since those behind it have been delayed.
+    pub(super) fn reserve(&self, policy: &Policy) -> bool {
+        let is_refundable = !policy.has_slots() && !matches!(policy.quota, Quota::LeakyBucket(_));
+        policy.reserves() || self.are_refundable && is_refundable
     }
 
     /// Whether one of the charges is of a limit that grants units ahead of requests.
@@ -79,6 +95,7 @@ impl Limits {
             on_failure: Arc::new(self.on_failure.iter().copied().chain([on_failure]).collect()),
             have_ahead: self.have_ahead,
             have_soft: self.have_soft,
+            are_refundable: self.are_refundable,
         };
         (limits, id)
     }
@@ -198,7 +215,6 @@ mod tests {
 
     use super::super::OnStoreFailure;
     use super::*;
-    use crate::limit::Quota;
     use crate::time::Micros;
 
     fn limits() -> Limits {

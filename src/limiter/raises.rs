@@ -233,7 +233,11 @@ impl RaisedLimits {
         };
         let raised = |charge: &Charge| Charge { policy: prepared.policy(charge, now), ..*charge };
         let charges = charges.iter().map(raised).collect();
-        Box::new(RaisedCharges { limits: Rc::clone(&prepared.limits), charges })
+        let limits = match limits.are_refundable {
+            true => Rc::new(prepared.limits.refundable()),
+            false => Rc::clone(&prepared.limits),
+        };
+        Box::new(RaisedCharges { limits, charges })
     }
 }
 
@@ -245,7 +249,7 @@ impl Prepared {
             by_key.entry(raise.key).or_default().push(raise);
         }
         let configured = Arc::clone(&limits.policies);
-        let limits = Rc::new(limits.clone());
+        let limits = Rc::new(Limits { are_refundable: false, ..limits.clone() });
         Self { version, configured, limits, raises: by_key, raised: HashMap::new() }
     }
 

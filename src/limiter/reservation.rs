@@ -60,6 +60,8 @@ pub enum Delivery {
     Unanswered,
     /// A server has responded.
     Answered,
+    /// The proxy has refused it after its limits have allowed it: it is not charged.
+    Refused,
 }
 
 /// Whether a request that a server has received stays charged with this final status, whatever statuses its limits charge: the
@@ -106,6 +108,7 @@ impl StatusRule {
     /// The rule for a limit and this final status.
     pub fn of(policy: &Policy, status: u16, delivery: Delivery) -> Self {
         let is_unanswered = match delivery {
+            Delivery::Refused => return Self::Refunded,
             Delivery::Unsent => false,
             // A 503 is the proxy's own.
             Delivery::Unanswered => status == 503 || is_unanswered(status),
@@ -366,7 +369,7 @@ impl Drop for Reservation {
 pub(super) fn reserving(limits: &Limits, decided: &[DecidedCharge]) -> SmallVec<[DecidedCharge; 2]> {
     let is_reserving = |one: &&DecidedCharge| {
         let policy = limits.policy(&one.charge);
-        policy.reserves() && one.charge.takes_units() && one.decision.allowed
+        limits.reserve(policy) && one.charge.takes_units() && one.decision.allowed
     };
     decided.iter().filter(is_reserving).copied().collect()
 }

@@ -7,6 +7,7 @@ use bytes::{Bytes, BytesMut};
 use http::{Method, StatusCode, Version};
 use http_body_util::BodyExt as _;
 
+use super::admission_rule;
 use super::authorization::{
     AuthorizationError, AuthorizationRule, CopiedHeaders, DESCRIBING, OnFailure, Refusal,
 };
@@ -23,10 +24,12 @@ use super::snapshot::Proxy;
 use crate::gate::KeyLookup;
 use crate::http1::names::{CACHE_CONTROL, CONTENT_LENGTH, LOCATION};
 use crate::http1::{Fields, RequestHead, ResponseHead};
+use crate::overload::{Arrival, Class};
 use crate::telemetry::{RequestTrace, UpstreamEvent};
 use crate::time::cached_now;
 use crate::upstream::{
-    AttemptLog, ForwardError, ForwardOptions, HostRule, RequestBody, ResponseBody, UpstreamRequest,
+    AdmissionRequest, AttemptLog, ForwardError, ForwardOptions, HostRule, RequestBody, ResponseBody,
+    UpstreamRequest,
 };
 
 /// The longest body of a response that refuses a request.
@@ -141,6 +144,14 @@ impl Authorization<'_> {
         Ok(question)
     }
 
+    /// How the question is admitted, if the authorization server has `overload`: with the class of the request.
+    fn admission(&self) -> AdmissionRequest {
+        let client = self.proxy.snapshot.gate.client_ip.counted(self.plan.client);
+        let of_client = || Arrival { class: Class::default(), key: admission_rule::hash(client) };
+        let arrival = self.plan.admission.map_or_else(of_client, |request| request.arrival);
+        AdmissionRequest { arrival, route: AdmissionRequest::NO_ROUTE }
+    }
+
     async fn ask(
         &mut self,
         rule: &AuthorizationRule,
@@ -153,6 +164,7 @@ impl Authorization<'_> {
             is_reclaimable: false,
             polls_upload: false,
             hash_key: None,
+            admission: Some(self.admission()),
         };
         let log = AttemptLog { trace: self.trace.as_deref_mut(), ..AttemptLog::default() };
         let request = UpstreamRequest { head: question, body: RequestBody::empty(), interim: None };

@@ -5,7 +5,9 @@
 //! preflight, a route with `respond`, and an OPTIONS request whose Max-Forwards is used up: their responses are made in the
 //! steps challenge, preflight and dispatch.
 
+mod admission;
 mod authorize;
+mod unplanned;
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
@@ -24,12 +26,13 @@ use super::{log_entry::PlannedRequest, rate_headers::RateHeaderSource, response:
 use super::{rejection::Rejection, request_decision::RequestDecision, request_id::RequestId};
 use super::{request_record::RequestRecord, route_action::HeaderEdits, route_action::Target};
 use crate::boxed::rare;
-use crate::gate::{BodyFields, RequestError, RequestPlan, RouteId, RouteMatch, Subject};
+use crate::gate::{RequestError, RequestPlan, RouteId};
 use crate::http1::{RequestHead, ResponseHead};
 use crate::id_vec::Id as _;
 use crate::limiter::{Admission, LimitStatuses, Permit, StatusSource};
 use crate::telemetry::{DecisionSource, RequestCounts};
 use crate::time::{Micros, Stopwatch};
+use crate::upstream::AdmissionRequest;
 
 /// One request and what is known of it, until its response is handed to the client's connection. If it is dropped before
 /// that, the client has disconnected, which is counted and logged.
@@ -175,11 +178,12 @@ impl<'p> Exchange<'p> {
             }
             let plan = planned.as_mut().map_err(|why| self.rejected(&head, fields, why.clone().into()))?;
             self.route = plan.matched.route;
-            let (permit, delay) = self.admit(&head, plan).await?;
+            let admission = self.admission(&head, plan)?;
+            let (permit, delay) = self.admit(&head, plan, admission).await?;
             if let Some(rejection) = Rejection::of_plan(plan) {
                 return Err(rejection);
             }
-            let plan = ForwardPlan::new(&self.proxy.snapshot, self.client, &head, plan);
+            let plan = ForwardPlan::new(&self.proxy.snapshot, self.client, &head, plan, admission);
             AdmittedRequest { plan, permit, delay }
         };
         self.client.wait(delay, &self.proxy.counts).await;
@@ -218,37 +222,13 @@ impl<'p> Exchange<'p> {
         Some(response)
     }
 
-    /// Records what is known of a request that is rejected before it has a plan.
-    #[cold]
-    fn rejected(
-        &mut self,
-        head: &RequestHead,
-        fields: Option<&BodyFields>,
-        rejection: Rejection,
-    ) -> Rejection {
-        let (gate, client) = (&self.proxy.snapshot.gate, self.client.identity());
-        let location = gate.locate(client, head);
-        let matched = gate.match_route(head, &location).ok();
-        self.describe_match(head, matched.as_ref());
-        if let (Rejection::Malformed(RequestError::Blocked(limit)), Some(matched)) = (&rejection, &matched) {
-            let subject = Subject { body: fields, ..gate.subject(client, head, matched, &location) };
-            self.record.describe_blocked(self.proxy, &subject, *limit);
-        }
-        rejection
-    }
-
-    /// Records the client and the route of a request without a plan.
-    fn describe_match(&mut self, head: &RequestHead, matched: Option<&RouteMatch<'_>>) {
-        self.route = matched.and_then(|matched| matched.route);
-        self.record.describe_match(&self.proxy.snapshot.gate, self.client, head, matched);
-    }
-
     /// Checks the limits, and rejects an authorization request without an original request. Returns the permit,
     /// and the delay of a limit that shapes traffic.
     async fn admit(
         &mut self,
         head: &RequestHead,
         plan: &RequestPlan<'_>,
+        admission: Option<AdmissionRequest>,
     ) -> Result<(Permit, Micros), Rejection> {
         let settings = self.proxy.forward_auth(plan.matched.route);
         if let Some(settings) = settings.filter(|_| !self.decision.is_authorization()) {
@@ -256,11 +236,11 @@ impl<'p> Exchange<'p> {
             return Err(original_request::missing(self.proxy, self.client, head, self.connect.is_some()));
         }
         let stopwatch = Stopwatch::start();
-        let limits = &self.proxy.snapshot.gate.limits;
+        let limits = self.limits(plan, admission);
         let admission = if own_limits::only_shows_limits(&self.proxy.snapshot, plan) {
-            rare(self.proxy.limiter.show(limits, &plan.charges)).await
+            rare(self.proxy.limiter.show(&limits, &plan.charges)).await
         } else {
-            self.proxy.limiter.decide(limits, &plan.charges).await
+            self.proxy.limiter.decide(&limits, &plan.charges).await
         };
         self.record_admission(head, plan, admission, stopwatch)
     }
@@ -314,6 +294,7 @@ impl<'p> Exchange<'p> {
         if let Rejection::Upstream(error) = rejection {
             let route = self.route.map_or("", |route| &gate.routes.get(route).name);
             tracing::debug!(route, "{error}");
+            self.refund(error);
         }
         self.decision.reject(rejection);
         self.record.describe_rejection(gate, rejection);

@@ -24,7 +24,7 @@ use crate::consumers::Consumer;
 use crate::gate::{ClientLocation, RequestPlan, RouteId};
 use crate::http1::RequestHead;
 use crate::limiter::Permit;
-use crate::upstream::{AttemptLog, ForwardOptions, RequestBody, UpstreamRequest};
+use crate::upstream::{AdmissionRequest, AttemptLog, ForwardOptions, RequestBody, UpstreamRequest};
 
 /// What a request takes upstream besides its head.
 pub(super) struct ForwardedRequest<'e> {
@@ -96,6 +96,7 @@ impl ForwardedRequest<'_> {
             is_reclaimable: client.is_multiplexed() && client.has_min_body_rate(),
             polls_upload: !client.is_multiplexed(),
             hash_key: plan.balance_hash,
+            admission: plan.admission,
         };
         let body = if upgrade.is_some() { body.of_upgrade() } else { body };
         let body = if let Some(received) = &self.received { body.counted(received) } else { body };
@@ -123,6 +124,8 @@ pub(super) struct ForwardPlan {
     pub consumer: Option<Arc<Consumer>>,
     /// The hash that selects the server, where the upstream balances by a key.
     pub balance_hash: Option<u64>,
+    /// How the request is admitted, where the upstream has `overload`.
+    pub admission: Option<AdmissionRequest>,
 }
 
 impl ForwardPlan {
@@ -133,6 +136,7 @@ impl ForwardPlan {
         client: &ClientConnection,
         head: &RequestHead,
         plan: &RequestPlan<'_>,
+        admission: Option<AdmissionRequest>,
     ) -> Option<Self> {
         let route = plan.matched.route?;
         let balance_hash = match snapshot.actions[route].target.forwarding() {
@@ -148,6 +152,6 @@ impl ForwardPlan {
         };
         let path = plan.matched.path.changed().map(str::to_owned);
         let consumer = plan.identity.consumer.clone();
-        Some(Self { route, client: plan.client, path, consumer, balance_hash })
+        Some(Self { route, client: plan.client, path, consumer, balance_hash, admission })
     }
 }

@@ -14,7 +14,7 @@ use super::response_body::BodySource;
 use super::response_policy::CustomReply;
 use super::route_action::RouteAction;
 use super::template::TemplateField;
-use super::upstream_failure::describe_upstream_error;
+use super::upstream_failure::{self, describe_upstream_error};
 use crate::consumers::ConsumerError;
 use crate::gate::{CredentialSource, DenyStatus, Gate, MissingPart, RequestError, TokenRefusal};
 use crate::http1::names::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -193,11 +193,9 @@ impl<'a> RejectedRequest<'a> {
     /// The response when the upstream gave none, or none that is valid.
     fn upstream_error(&self, error: &ForwardError) -> LocalReply {
         let (status, detail) = describe_upstream_error(error);
-        // It is unknown when a connection becomes free.
-        let mut response = self.explained(status, detail, error.is_over_capacity().then_some(1));
-        if error.is_over_capacity() {
-            response.head.fields.push(RETRY_AFTER, b"1");
-        }
+        let wait = upstream_failure::retry_after(error);
+        let mut response = self.explained(status, detail, wait);
+        upstream_failure::set_fields(&mut response.head.fields, error, wait);
         if status.is_client_error() && !matches!(error, ForwardError::ClientLimit(_)) {
             // The rest of the request is still being received.
             set_connection_close(&mut response.head);

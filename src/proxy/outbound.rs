@@ -224,6 +224,7 @@ mod tests {
                 path: path.map(str::to_owned),
                 consumer: None,
                 balance_hash: None,
+                admission: None,
             },
             id: &RequestId::new(&head.fields, false),
             rewrite: &rewrite,

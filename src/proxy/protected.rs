@@ -2,10 +2,10 @@
 
 use http::header::HeaderName;
 
+use super::RouteAction;
 use super::authorization::DESCRIBING;
 use super::hop::HOP_BY_HOP;
 use super::soft_headers;
-use super::{ForwardTarget, RouteAction};
 use crate::gate::{Cost, Gate, KeyPart};
 use crate::http1::FieldName;
 use crate::http1::names::{
@@ -36,11 +36,12 @@ pub fn protected_headers(gate: &Gate, actions: &[RouteAction]) -> HeaderScrub {
     let of_routes = gate.routes.routes().iter().flat_map(|route| route.headers.iter().map(|(name, _)| name));
     let of_actions = actions.iter().flat_map(|action| {
         let edits = &action.request_headers;
-        let of_key = match action.target.forwarding() {
-            Some(ForwardTarget { key: Some(key), .. }) => &key.parts[..],
-            _ => &[],
-        };
-        edits.names().chain(of_key.iter().filter_map(of_part))
+        let target = action.target.forwarding();
+        let of_key = target.and_then(|target| target.key.as_ref());
+        let admission = target.and_then(|target| target.admission.as_deref());
+        let keys = of_key.into_iter().chain(admission.map(|rule| &rule.fair_by));
+        let parts = keys.flat_map(|key| &key.parts).filter_map(of_part);
+        edits.names().chain(parts).chain(admission.and_then(|rule| rule.header.as_ref()))
     });
     let of_authorization = actions.iter().filter_map(|action| action.target.authorization());
     let of_authorization = of_authorization.flat_map(|rule| rule.copy.iter().chain(&DESCRIBING));

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::header::HeaderName;
 use http::{HeaderValue, StatusCode};
 
+use super::admission_rule::AdmissionRule;
 use super::authorization::{AuthorizationOrder, AuthorizationRule};
 use super::forward_auth::ForwardAuth;
 use super::header_template::{HeaderFacts, HeaderTemplate};
@@ -74,6 +75,20 @@ impl Target {
         }
     }
 
+    fn forwarding_mut(&mut self) -> Option<&mut ForwardTarget> {
+        match self {
+            Self::Forward(target) => Some(target),
+            Self::Authorize(authorized) => Some(&mut authorized.target),
+            _ => None,
+        }
+    }
+
+    /// How requests are admitted to its upstream, with that, if it has `overload`.
+    pub(super) fn admission_mut(&mut self) -> Option<(UpstreamId, &mut AdmissionRule)> {
+        let target = self.forwarding_mut()?;
+        Some((target.upstream, target.admission.as_deref_mut()?))
+    }
+
     /// How it has its requests authorized, if it does.
     #[must_use]
     pub fn authorization(&self) -> Option<&AuthorizationRule> {
@@ -115,6 +130,8 @@ pub struct ForwardTarget {
     pub policy: ForwardPolicy,
     /// The protocols to which clients may upgrade.
     pub upgrades: Upgrades,
+    /// How its requests are admitted, if the upstream has `overload`.
+    pub admission: Option<Box<AdmissionRule>>,
 }
 
 /// Changes to a request's target.

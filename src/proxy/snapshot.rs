@@ -18,7 +18,7 @@ use super::route_action::RouteAction;
 use super::settlement::SettleWarnings;
 use crate::acme::HttpChallenges;
 use crate::gate::{Gate, RouteId};
-use crate::id_vec::IdVec;
+use crate::id_vec::{Id as _, IdVec};
 use crate::limiter::{Limiter, SentLimits, SharedState};
 use crate::store::StoreSpec;
 use crate::telemetry::{AccessWriter, Counts, LogThrottle, TopRecorder, Tracer, UpstreamCounts};
@@ -47,6 +47,19 @@ pub struct ConfigSnapshot {
 }
 
 impl ConfigSnapshot {
+    /// Gives each route the index under which its upstream knows its latencies. `upstreams` are those of the configuration, by
+    /// [`UpstreamId`]; they may be older than it.
+    pub fn number_routes(&mut self, upstreams: &[Arc<SharedUpstream>]) {
+        for id in self.actions.ids() {
+            let rule = self.actions.get_mut(id).and_then(|action| action.target.admission_mut());
+            if let Some((upstream, rule)) = rule
+                && let Some(shared) = upstreams.get(upstream.index())
+            {
+                rule.route = shared.route_index(&self.gate.routes.get(id).name);
+            }
+        }
+    }
+
     /// The action of the route that matches a request, if one does.
     pub(super) fn action(&self, route: Option<RouteId>) -> Option<&RouteAction> {
         route.map(|route| &self.actions[route])

@@ -2,6 +2,8 @@
 
 use http::StatusCode;
 
+use crate::http1::names::{CACHE_CONTROL, RETRY_AFTER};
+use crate::http1::{Fields, push_decimal};
 use crate::upstream::ForwardError;
 
 /// The status and the detail of the response when the upstream gave none, or none that is valid. It does not name the
@@ -18,6 +20,7 @@ pub(super) fn describe_upstream_error(error: &ForwardError) -> (StatusCode, &'st
             StatusCode::SERVICE_UNAVAILABLE,
             "the upstream did not respond, and its connection was given to another client",
         ),
+        ForwardError::Overloaded(_) => (StatusCode::SERVICE_UNAVAILABLE, "the upstream is overloaded"),
         ForwardError::ClientLimit(_) => {
             (StatusCode::TOO_MANY_REQUESTS, "this client has too many concurrent requests")
         }
@@ -54,5 +57,24 @@ pub(super) fn describe_upstream_error(error: &ForwardError) -> (StatusCode, &'st
         ForwardError::Target(_) => {
             (StatusCode::BAD_REQUEST, "the request target or Host header is not valid for the upstream")
         }
+    }
+}
+
+/// When a client may try again, in seconds, if the connections or the limit of the upstream are the reason. It is unknown when one
+/// becomes free. Clients of an overloaded upstream are spread, so that they do not return at once.
+pub(super) fn retry_after(error: &ForwardError) -> Option<u64> {
+    match error {
+        ForwardError::Overloaded(_) => Some(fastrand::u64(1..=3)),
+        error => error.is_over_capacity().then_some(1),
+    }
+}
+
+/// Sets the fields of a response to such a request.
+pub(super) fn set_fields(fields: &mut Fields, error: &ForwardError, wait: Option<u64>) {
+    if let Some(wait) = wait {
+        fields.push_with(RETRY_AFTER, |out| push_decimal(out, wait));
+    }
+    if let ForwardError::Overloaded(_) = error {
+        fields.push(CACHE_CONTROL, b"no-store");
     }
 }

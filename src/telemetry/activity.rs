@@ -1,5 +1,6 @@
 //! What happened in a span of time: the differences of the counters at its ends, with the gauges at its end.
 
+mod admissions;
 mod routes;
 mod sums;
 
@@ -8,6 +9,7 @@ use std::sync::Arc;
 use serde::Serialize;
 pub use sums::CounterSums;
 
+use self::admissions::{AdmissionActivity, admissions};
 use self::routes::{Responses, RouteActivity, UpstreamActivity, requested, upstreams};
 use self::sums::{
     Cursor, DecisionSums, Latency, LimitTotals, SettledUnitSums, SharedName, SortedByName, largest, rounded,
@@ -35,6 +37,8 @@ pub struct Frame {
     store: StoreActivity,
     upstreams: Vec<UpstreamActivity>,
     servers_left_out: usize,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    admissions: Vec<AdmissionActivity>,
     certificates_missing: u64,
     certificates_failing: u64,
 }
@@ -66,6 +70,7 @@ impl Frame {
             store: StoreActivity::between(&earlier.workers, &later.workers, gauges.store.as_ref()),
             upstreams,
             servers_left_out,
+            admissions: admissions(&earlier.refusals, &later.refusals, &gauges.upstreams),
             certificates_missing: gauges.acme.missing,
             certificates_failing: gauges.acme.failing,
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::counts::{Counters, OnDemand, PerWorker};
 use super::histogram::{DurationSums, Durations};
+use crate::overload::Class;
 use crate::time::Nanos;
 
 /// How an attempt to forward a request to a server ended.
@@ -57,6 +58,15 @@ pub struct UpstreamCounts {
 struct UpstreamCounters {
     events: Counters<{ UpstreamEvent::COUNT }>,
     waits: Durations,
+    classes: OnDemand<ClassCounters>,
+}
+
+/// One worker's counters of an upstream's admission, by [`Class::index`].
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct ClassCounters {
+    refusals: Counters<{ Class::COUNT }>,
+    waits: [Durations; Class::COUNT],
 }
 
 /// One worker's counters of a server.
@@ -80,7 +90,16 @@ pub(super) struct NamedUpstream {
 pub(super) struct UpstreamSums {
     pub events: [u64; UpstreamEvent::COUNT],
     pub waits: DurationSums,
+    /// Those of its admission, by [`Class::index`]; none if it has refused no request, and none has waited.
+    pub classes: Option<Box<ClassSums>>,
     pub servers: Vec<(Box<str>, ServerSums)>,
+}
+
+/// The sums of the counters of an upstream's admission, by [`Class::index`].
+#[derive(Clone, Debug, Default)]
+pub(super) struct ClassSums {
+    pub refusals: [u64; Class::COUNT],
+    pub waits: [DurationSums; Class::COUNT],
 }
 
 /// The sums of a server's counters.
@@ -96,10 +115,23 @@ pub(super) struct ServerSums {
 pub struct UpstreamValues {
     /// Its label in metrics.
     pub label: Box<str>,
-    /// Requests that wait for a connection.
+    /// Requests that wait for a connection, or for their admission.
     pub pending: usize,
+    /// Its admission, if it has `overload`.
+    pub admission: Option<AdmissionValues>,
     /// Its servers.
     pub servers: Vec<ServerValues>,
+}
+
+/// Gauges of an upstream's admission at one time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AdmissionValues {
+    /// The limit of requests in flight.
+    pub limit: u64,
+    /// Requests in flight.
+    pub in_flight: u64,
+    /// Requests that were admitted above the limit in shadow mode, by [`Class::index`].
+    pub above_limit: [u64; Class::COUNT],
 }
 
 /// Gauges of a server at one time.
@@ -129,6 +161,12 @@ impl UpstreamValues {
             let is_same = later.label == first.label;
             if is_same {
                 first.pending += later.pending;
+                if let Some(later) = later.admission {
+                    let sum = first.admission.get_or_insert_default();
+                    sum.limit += later.limit;
+                    sum.in_flight += later.in_flight;
+                    sum.above_limit.iter_mut().zip(later.above_limit).for_each(|(sum, more)| *sum += more);
+                }
                 first.servers.append(&mut later.servers);
             }
             is_same
@@ -211,6 +249,16 @@ impl UpstreamCounts {
         self.own.get().waits.record(waited);
     }
 
+    /// Counts a request of this class that the admission of the upstream has refused.
+    pub fn record_refusal(&self, class: Class) {
+        self.own.get().classes.get().refusals.add(class.index(), 1);
+    }
+
+    /// Counts how long a request of this class has waited for its admission, whether it was admitted or not.
+    pub fn record_admission_wait(&self, class: Class, waited: Duration) {
+        self.own.get().classes.get().waits[class.index()].record(waited);
+    }
+
     /// Counts an event.
     pub fn record_event(&self, event: UpstreamEvent) {
         self.own.get().events.add(event as usize, 1);
@@ -232,6 +280,13 @@ impl NamedUpstream {
         for own in self.own.used() {
             own.events.sum_into(&mut sums.events);
             own.waits.sum_into(&mut sums.waits);
+            if let Some(classes) = own.classes.used() {
+                let sums = sums.classes.get_or_insert_default();
+                classes.refusals.sum_into(&mut sums.refusals);
+                for (waits, sum) in classes.waits.iter().zip(&mut sums.waits) {
+                    waits.sum_into(sum);
+                }
+            }
         }
         for (label, counters) in &self.servers {
             let mut server = ServerSums::default();
@@ -257,7 +312,12 @@ mod tests {
             addresses,
             ..ServerValues::default()
         };
-        let upstream = |label: &str, servers| UpstreamValues { label: label.into(), pending: 1, servers };
+        let upstream = |label: &str, servers| UpstreamValues {
+            label: label.into(),
+            pending: 1,
+            admission: None,
+            servers,
+        };
         let merged = UpstreamValues::merged(vec![
             upstream("b", vec![server("y", 1), server("x", 2), server("y", 3)]),
             upstream("a", vec![server("x", 4)]),

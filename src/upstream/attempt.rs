@@ -19,7 +19,9 @@ use crate::boxed::rare;
 use crate::http1::names::HOST;
 use crate::http1::{RequestHead, ResponseHead};
 use crate::limiter::Delivery;
+use crate::overload::Class;
 use crate::telemetry::{AttemptOutcome, Forwarding, RequestTrace, Span, known_method};
+use crate::time::{Nanos, Stopwatch};
 
 /// The conditions of one attempt.
 #[derive(Clone, Copy)]
@@ -50,7 +52,9 @@ pub(super) struct FailedAttempt {
     pub was_sent: bool,
 }
 
-/// Sends a request to one endpoint, first over the connection that the request has waited for, if any. After a
+/// Sends a request to one endpoint, first over the connection that the request has waited for, if any. Returns the response with
+/// the time that the server took for its head; none without `overload`, or if the request's body had to arrive from the client
+/// meanwhile. After a
 /// retryable failure the head of `request` is unchanged, and its body starts from the beginning.
 pub(super) async fn attempt(
     pool: &Pool,
@@ -58,7 +62,7 @@ pub(super) async fn attempt(
     request: &mut UpstreamRequest,
     options: &AttemptOptions<'_>,
     detachable: Option<Box<Detachable>>,
-) -> Result<(ResponseHead, ResponseStream), FailedAttempt> {
+) -> Result<(ResponseHead, ResponseStream, Option<Nanos>), FailedAttempt> {
     let ForwardOptions { client, polls_upload, policy, .. } = options.forward;
     let (mut needs_new_connection, deadline) = (options.needs_new_connection, options.deadline);
     loop {
@@ -75,6 +79,8 @@ pub(super) async fn attempt(
         let is_reused = connection.is_reused();
         // Decided before the request is sent, because its body must be recorded while it is sent.
         let unprocessed_retry = options.retry_of_unprocessed(request, is_reused, connection.is_shared());
+        let is_timed = options.forward.admission.is_some() && !request.body.is_incoming();
+        let sent_at = is_timed.then(Stopwatch::start);
         // Also if the client disconnects meanwhile.
         let delivery = options.delivery.map(|delivery| delivery.replace(Delivery::Unanswered));
         let sent = match detachable.clone() {
@@ -91,7 +97,7 @@ pub(super) async fn attempt(
                 let error = ForwardError::Switched(pool.server().peer());
                 return Err(FailedAttempt { error, retry: Retry::Never, was_sent: true });
             }
-            Ok(response) => return Ok(response),
+            Ok((head, stream)) => return Ok((head, stream, sent_at.map(Stopwatch::elapsed))),
             Err(failed) => failed,
         };
         if failed.is_unsent && is_reused && request.body.rewind() {
@@ -233,6 +239,13 @@ impl AttemptLog<'_> {
     pub(super) fn start(&mut self, upstream: &Rc<str>) {
         if let Some(forwarding) = &mut self.forwarding {
             forwarding.start(upstream);
+        }
+    }
+
+    /// Records the class of the request under overload.
+    pub(super) fn set_class(&mut self, class: Class) {
+        if let Some(forwarding) = &mut self.forwarding {
+            forwarding.set_class(class);
         }
     }
 

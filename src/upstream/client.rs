@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use tokio::time::sleep_until;
 
+use super::admitted::{Admitted, WorkerAdmission};
 use super::attempt::{AttemptLog, AttemptOptions, FailedAttempt, address, attempt, outcome};
 use super::detached::Detachable;
 use super::error::ForwardError;
-use super::message::{ForwardOptions, UpstreamRequest};
+use super::message::{AdmissionRequest, ForwardOptions, UpstreamRequest};
 use super::pool::acquire::Acquired;
 use super::pool::connection_limit::WorkerWaker;
 use super::pool::{InFlight, Pool};
@@ -22,7 +23,7 @@ use crate::boxed::rare;
 use crate::http1::ResponseHead;
 use crate::limiter::Permit;
 use crate::telemetry::{UpstreamCounts, UpstreamEvent};
-use crate::time::{cached_now, monotonic};
+use crate::time::monotonic;
 
 /// One worker's upstream: its endpoints, with this worker's connections to them.
 #[derive(Debug)]
@@ -34,6 +35,8 @@ pub struct Upstream {
     /// Whether any server has a base path.
     has_base_paths: bool,
     budget: RetryBudget,
+    /// This worker's part of the admission, if the upstream has `overload`.
+    admission: Option<WorkerAdmission>,
     counts: UpstreamCounts,
     worker: WorkerWaker,
 }
@@ -50,6 +53,7 @@ impl Upstream {
             label: spec.label().into(),
             budget: RetryBudget::new(spec.retry_budget),
             endpoints: RefCell::default(),
+            admission: shared.overload.as_ref().map(WorkerAdmission::new),
             counts,
             worker: Arc::clone(worker),
             shared,
@@ -94,14 +98,15 @@ impl Upstream {
         let client_permit = self.shared.admit_client(options.client)?.map(Rc::new);
         // Each attempt prefixes the original target with the base path of its server.
         let target = self.has_base_paths.then(|| request.head.uri.clone());
-        // One deadline for all attempts, so that retries do not extend `total_timeout`.
-        let deadline = options.policy.total_timeout.map(|total| cached_now() + total);
         // Kept if a resolver replaces them meanwhile: `tried` has the index of the endpoint of each failed attempt.
         let mut endpoints = self.endpoints();
-        let mut attempts = Attempts::new(self.shared.spec().retry_for, deadline);
+        let mut attempts = Attempts::new(self.shared.spec().retry_for, options.policy.total_timeout);
         self.budget.deposit();
-        log.start(&self.label);
+        let mut admitted = self.start(&options, &mut log);
         loop {
+            if let Some(admitted) = &mut admitted {
+                admitted.enter(&attempts).await?;
+            }
             let (index, acquired) = match endpoints.select(attempts.tried(), options.hash_key) {
                 Some(Selection::At(index)) => (index, None),
                 Some(Selection::New(index, permit)) => (index, Some(Acquired::Permit(permit))),
@@ -111,8 +116,7 @@ impl Upstream {
                     self.wait(&endpoints, index, &attempts, options.client).await?
                 }
                 None => {
-                    self.pause(self.unresolved(), &mut attempts).await?;
-                    endpoints = self.endpoints();
+                    endpoints = self.resolved(&mut attempts, &mut admitted).await?;
                     continue;
                 }
             };
@@ -121,26 +125,57 @@ impl Upstream {
             address(&mut request, target.as_ref(), pool, options.host, &mut log)?;
             let attempt_options = AttemptOptions::new(options, &attempts, &endpoints, log.delivery);
             let mut in_flight = InFlight::start(pool);
-            let detachable = Detachable::of(&permit, client_permit.as_ref(), options.policy.response_timeout);
+            let held = (client_permit.as_ref(), admitted.as_ref().and_then(Admitted::place));
+            let detachable = Detachable::of(&permit, held, options.policy.response_timeout);
             match attempt(pool, acquired, &mut request, &attempt_options, detachable).await {
-                Ok((head, stream)) => {
+                Ok((head, stream, took)) => {
                     log.head(head.status);
                     in_flight.report_response(outcome(head.status));
-                    let permits = (permit, client_permit);
-                    return Ok((head, ResponseBody::new(stream, in_flight, permits, options.is_reclaimable)));
+                    let place = admitted.and_then(|own| own.responded(head.status, took));
+                    let held = (permit, client_permit, place);
+                    return Ok((head, ResponseBody::new(stream, in_flight, held, options.is_reclaimable)));
                 }
                 Err(failed) => {
-                    log.failure(&failed.error);
+                    admitted.iter_mut().for_each(|admitted| admitted.failed(&failed.error));
                     attempts.fail(index);
-                    in_flight.report_failure(failed.error.attempt());
-                    drop(in_flight);
-                    pool.log_failure(&failed.error);
+                    report_failure(&failed.error, in_flight, &mut log);
                     if self.recover(failed, &mut attempts, &attempt_options).await? {
                         endpoints = self.endpoints();
                     }
                 }
             }
         }
+    }
+
+    /// Records that forwarding starts. Returns the admission of the request, which has no place yet, if the upstream has
+    /// `overload`.
+    fn start(&self, options: &ForwardOptions<'_>, log: &mut AttemptLog<'_>) -> Option<Admitted<'_>> {
+        log.start(&self.label);
+        let (admission, request) = (self.admission.as_ref()?, options.admission?);
+        log.set_class(request.arrival.class);
+        Some(admission.request(request, &self.counts))
+    }
+
+    /// Refuses a request for which the queue of the upstream has no room, before anything is charged for it. `log` records that.
+    ///
+    /// # Errors
+    /// [`ForwardError::Overloaded`].
+    pub fn refuse_at_once(
+        &self,
+        request: AdmissionRequest,
+        mut log: AttemptLog<'_>,
+    ) -> Result<(), ForwardError> {
+        let refusal = self.admission.as_ref().and_then(|own| own.refuse_at_once(request, &self.counts));
+        let Some(refusal) = refusal else { return Ok(()) };
+        log.start(&self.label);
+        log.set_class(request.arrival.class);
+        Err(ForwardError::Overloaded(refusal))
+    }
+
+    /// Whether a request that comes soon may have to wait for its admission.
+    #[must_use]
+    pub fn may_have_to_wait(&self) -> bool {
+        self.admission.as_ref().is_some_and(WorkerAdmission::may_have_to_wait)
     }
 
     /// Counts an event of a request that concerns this upstream.
@@ -197,6 +232,19 @@ impl Upstream {
             removed.connections().retire();
         }
         *endpoints = Rc::new(updated);
+    }
+
+    /// The endpoints after a pause, while no name of a server has an address.
+    async fn resolved(
+        &self,
+        attempts: &mut Attempts,
+        admitted: &mut Option<Admitted<'_>>,
+    ) -> Result<Rc<EndpointSet>, ForwardError> {
+        admitted.iter_mut().for_each(Admitted::leave);
+        let error = ForwardError::Unresolved(self.shared.spec().label().into());
+        let failed = FailedAttempt { error, retry: Retry::AfterPause, was_sent: false };
+        self.pause(failed, attempts).await?;
+        Ok(self.endpoints())
     }
 
     /// Waits until the chosen endpoint or an alternative has a connection for this client. Counts a request that gets none.
@@ -256,10 +304,11 @@ impl Upstream {
             self.counts.record_event(UpstreamEvent::Full);
         }
     }
+}
 
-    /// The failure of an attempt while no name of a server has an address.
-    fn unresolved(&self) -> FailedAttempt {
-        let error = ForwardError::Unresolved(self.shared.spec().label().into());
-        FailedAttempt { error, retry: Retry::AfterPause, was_sent: false }
-    }
+/// Reports an attempt without a response to counters, health and logs.
+fn report_failure(error: &ForwardError, mut in_flight: InFlight, log: &mut AttemptLog<'_>) {
+    log.failure(error);
+    in_flight.report_failure(error.attempt());
+    in_flight.pool().log_failure(error);
 }

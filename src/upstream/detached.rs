@@ -19,6 +19,7 @@ use super::client_counts::ClientPermit;
 use super::connection::{ActiveExchange, Connection};
 use super::error::{Cause, SendError};
 use super::message::{UpstreamRequest, is_open_ended};
+use super::overload::HeldPlace;
 use crate::body::{BodyError, PolledFrame, RequestBody};
 use crate::http1::ResponseHead;
 use crate::limiter::{HeldSlots, Permit};
@@ -29,6 +30,8 @@ pub(super) struct Detachable {
     _slots: HeldSlots,
     /// The request's part of `max_requests_per_client`.
     _client_permit: Option<Rc<ClientPermit>>,
+    /// Its place under the limit of an upstream with `overload`.
+    _place: Option<Rc<HeldPlace>>,
     /// How long the rest of the response may take after the client has disconnected.
     timeout: Duration,
 }
@@ -38,11 +41,12 @@ impl Detachable {
     /// client.
     pub fn of(
         permit: &Permit,
-        client_permit: Option<&Rc<ClientPermit>>,
+        (client_permit, place): (Option<&Rc<ClientPermit>>, Option<&Rc<HeldPlace>>),
         timeout: Duration,
     ) -> Option<Box<Self>> {
         let slots = permit.slots()?;
-        Some(Box::new(Self { _slots: slots, _client_permit: client_permit.cloned(), timeout }))
+        let (client_permit, place) = (client_permit.cloned(), place.cloned());
+        Some(Box::new(Self { _slots: slots, _client_permit: client_permit, _place: place, timeout }))
     }
 }
 

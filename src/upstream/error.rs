@@ -6,6 +6,7 @@ use std::num::NonZeroUsize;
 use super::server::ServerSpec;
 use crate::body::{BodyError, cause, io_kind};
 use crate::http1::ParseError;
+use crate::overload::Refusal;
 use crate::telemetry::AttemptOutcome;
 use crate::tls::HandshakeFault;
 
@@ -32,6 +33,9 @@ pub enum ForwardError {
     /// The client has `max_requests_per_client` concurrent requests.
     #[error("the client has {0} concurrent requests, which is the limit (`max_requests_per_client`)")]
     ClientLimit(NonZeroUsize),
+    /// The limit of the upstream is reached, and other requests come first.
+    #[error("the upstream is overloaded: a request of the class {} was refused ({})", .0.class, .0.reason.name())]
+    Overloaded(Refusal),
     /// No server's name has been resolved yet.
     #[error("no server of the upstream {0} has an address")]
     Unresolved(Box<str>),
@@ -200,6 +204,7 @@ impl ForwardError {
             Self::NoFreeConnection(_) => "no_free_connection",
             Self::Reclaimed(_) => "reclaimed",
             Self::ClientLimit(_) => "max_requests_per_client",
+            Self::Overloaded(_) => "overloaded",
             Self::Unresolved(_) => "unresolved_name",
             Self::ResponseTimeout(_) => "response_timeout",
             Self::Broken { .. } if self.is_dead_connection() => "connection_lost",
@@ -218,7 +223,10 @@ impl ForwardError {
     /// Whether all connections or requests that the configuration allows are in use.
     #[must_use]
     pub fn is_over_capacity(&self) -> bool {
-        matches!(self, Self::NoFreeConnection(_) | Self::Reclaimed(_) | Self::ClientLimit(_))
+        matches!(
+            self,
+            Self::NoFreeConnection(_) | Self::Reclaimed(_) | Self::ClientLimit(_) | Self::Overloaded(_)
+        )
     }
 
     /// The result of the attempt at the server; none if the server was not involved.
@@ -226,6 +234,7 @@ impl ForwardError {
         match self {
             Self::NoFreeConnection(_)
             | Self::ClientLimit(_)
+            | Self::Overloaded(_)
             | Self::Unresolved(_)
             | Self::Loop
             | Self::Target(_)

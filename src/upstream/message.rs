@@ -11,6 +11,7 @@ use super::spec::{ForwardPolicy, HostRule};
 use crate::body::RequestBody;
 use crate::http1::names::CONTENT_TYPE;
 use crate::http1::{Fields, RequestHead};
+use crate::overload::Arrival;
 
 /// A request to an upstream.
 #[derive(Debug)]
@@ -38,6 +39,22 @@ pub struct ForwardOptions<'a> {
     pub polls_upload: bool,
     /// Hash of the key that selects the server, if the upstream balances by a key.
     pub hash_key: Option<u64>,
+    /// How the request is admitted, if the upstream has `overload`.
+    pub admission: Option<AdmissionRequest>,
+}
+
+/// A request that is admitted to an upstream with `overload`.
+#[derive(Clone, Copy, Debug)]
+pub struct AdmissionRequest {
+    /// Its class, and the key by which it takes turns.
+    pub arrival: Arrival,
+    /// The index of its route; see [`SharedUpstream::route_index`](super::SharedUpstream::route_index).
+    pub route: u32,
+}
+
+impl AdmissionRequest {
+    /// The index of requests that the proxy itself makes.
+    pub const NO_ROUTE: u32 = u32::MAX;
 }
 
 /// How long an exchange with a server may take.

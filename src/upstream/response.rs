@@ -12,6 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::client_counts::ClientPermit;
 use super::connection::{ActiveExchange, Duplex, TunnelHold};
 use super::detached::ResponseStream;
+use super::overload::HeldPlace;
 use super::pool::InFlight;
 use super::pool::connection_use::{CONTENDED_GRACE, ConnectionUse};
 use super::server::ServerSpec;
@@ -25,8 +26,12 @@ pub struct ResponseBody {
     stream: ResponseStream,
     in_flight: InFlight,
     reclaim_rule: ReclaimRule,
-    _permits: (Permit, Option<Rc<ClientPermit>>),
+    _held: Held,
 }
+
+/// What a request holds until its end: the permit of its limits, its part of `max_requests_per_client`, and its place under the limit
+/// of an upstream with `overload`.
+pub(super) type Held = (Permit, Option<Rc<ClientPermit>>, Option<Rc<HeldPlace>>);
 
 /// What bounds the time of a response while requests of other clients wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,18 +55,13 @@ pub struct ServerEnd {
 }
 
 impl ResponseBody {
-    pub(super) fn new(
-        stream: ResponseStream,
-        in_flight: InFlight,
-        permits: (Permit, Option<Rc<ClientPermit>>),
-        is_reclaimable: bool,
-    ) -> Self {
+    pub(super) fn new(stream: ResponseStream, in_flight: InFlight, held: Held, is_reclaimable: bool) -> Self {
         let reclaim_rule = match stream.exchange().is_some_and(ActiveExchange::is_open_ended) {
             true => ReclaimRule::Lasting,
             false if is_reclaimable => ReclaimRule::Both,
             false => ReclaimRule::Server,
         };
-        let body = Self { stream, in_flight, reclaim_rule, _permits: permits };
+        let body = Self { stream, in_flight, reclaim_rule, _held: held };
         // The client may not even read the first part.
         body.record_part();
         body

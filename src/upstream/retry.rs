@@ -46,8 +46,10 @@ pub(super) struct Attempts {
 }
 
 impl Attempts {
-    /// No attempts yet; `retry_for` is how long the request may wait for a server, and `deadline` when it must be complete.
-    pub fn new(retry_for: Option<Duration>, deadline: Option<Instant>) -> Self {
+    /// No attempts yet; `retry_for` is how long the request may wait for a server, and `total` how long all attempts together may
+    /// take.
+    pub fn new(retry_for: Option<Duration>, total: Option<Duration>) -> Self {
+        let deadline = total.map(|total| cached_now() + total);
         let retry_until = retry_for.map(|wait| {
             let until = cached_now() + wait;
             deadline.map_or(until, |deadline| until.min(deadline))

@@ -14,12 +14,13 @@ use super::client_counts::{ClientCounts, ClientPermit};
 use super::endpoint::Endpoint;
 use super::error::ForwardError;
 use super::health::HealthState;
+use super::overload::Overload;
 use super::pool::connection_limit::WorkerWaker;
 use super::selection::balance::{Balancer, SharedLoad};
 use super::selection::members::{self, Member, Members};
 use super::server::{ServerPeer, ServerSpec};
 use super::spec::{HealthSpec, UpstreamSpec};
-use crate::telemetry::{AttemptOutcome, ServerValues, UpstreamValues};
+use crate::telemetry::{AdmissionValues, AttemptOutcome, ServerValues, UpstreamValues};
 use crate::time::{cached_now, monotonic};
 
 /// One upstream, shared by all workers. A reload that does not change its spec keeps it.
@@ -38,6 +39,8 @@ pub struct SharedUpstream {
     /// The number of requests that wait for a connection.
     pending: AtomicUsize,
     clients: Arc<ClientCounts>,
+    /// The admission of requests, if there is one.
+    pub(super) overload: Option<Arc<Overload>>,
     workers: Mutex<Vec<Weak<Notify>>>,
     /// Ejections by server, including those of addresses that the server no longer has.
     ejections: Box<[AtomicU64]>,
@@ -51,6 +54,10 @@ impl SharedUpstream {
     /// A new upstream. Servers with a host name have no endpoints until it is resolved.
     #[must_use]
     pub fn new(spec: &UpstreamSpec) -> Arc<Self> {
+        Self::with_overload(spec, spec.overload.as_ref().map(Overload::new))
+    }
+
+    fn with_overload(spec: &UpstreamSpec, overload: Option<Arc<Overload>>) -> Arc<Self> {
         let now = cached_now();
         let shared = Self {
             spec: spec.clone(),
@@ -61,6 +68,7 @@ impl SharedUpstream {
             health_changed: Notify::new(),
             pending: AtomicUsize::new(0),
             clients: Arc::default(),
+            overload,
             workers: Mutex::default(),
             ejections: spec.servers.iter().map(|_| AtomicU64::new(0)).collect(),
         };
@@ -69,10 +77,15 @@ impl SharedUpstream {
     }
 
     /// The successor of an upstream whose spec a reload has changed. Endpoints that are in both keep their health, as far
-    /// as the spec still checks it; new ones have a slow start. The counts of ejections continue.
+    /// as the spec still checks it; new ones have a slow start. The counts of ejections continue, and the limit of requests in
+    /// flight starts from what was learned.
     #[must_use]
     pub fn after(previous: &Self, spec: &UpstreamSpec) -> Arc<Self> {
-        let (next, now) = (Self::new(spec), cached_now());
+        let overload = spec.overload.as_ref().map(|spec| match &previous.overload {
+            Some(previous) => Overload::after(previous, spec),
+            None => Overload::new(spec),
+        });
+        let (next, now) = (Self::with_overload(spec, overload), cached_now());
         let named = spec.servers.iter().enumerate().filter(|(_, server)| server.dns_name().is_some());
         for (index, server) in named {
             let is_of_server = |member: &&Member| {
@@ -160,6 +173,12 @@ impl SharedUpstream {
                 worker.notify_one();
             }
         }
+    }
+
+    /// The index under which the admission knows the latencies of a route; 0 without `overload`.
+    #[must_use]
+    pub fn route_index(&self, route: &str) -> u32 {
+        self.overload.as_ref().map_or(0, |overload| overload.route_index(route))
     }
 
     /// Counts a request that has to wait for a connection; none if `max_pending` wait, and `displace` rejects none of
@@ -337,8 +356,16 @@ impl SharedUpstream {
             drop(health);
             values.connections += endpoint.connection_limit.open_connections();
         }
-        let pending = self.pending.load(Ordering::Relaxed);
-        UpstreamValues { label: self.spec.label().into(), pending, servers }
+        let (mut pending, mut admission) = (self.pending.load(Ordering::Relaxed), None);
+        if let Some(counts) = self.overload.as_ref().map(|overload| overload.counts()) {
+            pending += counts.waiting_total() as usize;
+            admission = Some(AdmissionValues {
+                limit: counts.limit.into(),
+                in_flight: counts.in_flight_total().into(),
+                above_limit: counts.above_limit,
+            });
+        }
+        UpstreamValues { label: self.spec.label().into(), pending, admission, servers }
     }
 }
 

@@ -7,6 +7,7 @@ use http::HeaderValue;
 
 use super::server::ServerSpec;
 use crate::id_vec::Id;
+use crate::overload::OverloadSpec;
 use crate::tls::ClientTls;
 
 /// The index of an upstream in the list of all upstreams of a configuration.
@@ -60,6 +61,8 @@ pub struct UpstreamSpec {
     pub max_pending: usize,
     /// The most concurrent requests of one client, over all workers, if that is limited.
     pub max_requests_per_client: Option<NonZeroUsize>,
+    /// The admission of requests under overload, if there is one.
+    pub overload: Option<OverloadSpec>,
     /// Health checks, if there are any.
     pub health: Option<HealthSpec>,
     /// Outlier ejection, if it is on.

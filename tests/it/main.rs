@@ -303,6 +303,7 @@ mod upstream {
     mod failures;
     mod health_checks;
     mod outage_log;
+    mod overload;
     mod responses;
     mod restarts;
     mod retries;

@@ -11,7 +11,7 @@ function finding(kind, id, text, key = null) {
 
 function showFindings(frame, now) {
   const recent = totals(60, now, false);
-  const found = [...storeFindings(frame.store, recent), ...serverFindings(frame), ...certificateFindings(frame), ...errorFindings(recent), ...limitFindings(recent, now), ...foreignDenials(recent)];
+  const found = [...storeFindings(frame.store, recent), ...serverFindings(frame), ...overloadFindings(frame), ...certificateFindings(frame), ...errorFindings(recent), ...limitFindings(recent, now), ...foreignDenials(recent)];
   if (found.length === 0) {
     const text = recent.requests === 0 ? "No requests in the last minute." : "No denials in the last minute, and all servers respond.";
     found.push(finding("ok", "nothing", text));
@@ -74,6 +74,22 @@ function serverFindings({ upstreams }) {
 function serverProblem({ server, state: word, healthy, addresses }) {
   const some = addresses > 1 ? ` (${healthy} of ${addresses} addresses available)` : "";
   return `${server} is ${word}${some}`;
+}
+
+// Upstreams with `overload` that refuse requests.
+function overloadFindings({ admissions, upstreams }) {
+  return (admissions ?? []).flatMap(({ upstream, limit, in_flight: inFlight }) => {
+    const refused = Object.entries(recentRefusals(upstream));
+    if (refused.length === 0) return [];
+    const count = refused.reduce((sum, [, some]) => sum + some, 0);
+    const names = recentStore.frames.flatMap((frame) => frame.upstreams).filter(({ name }) => name === upstream);
+    const served = names.flatMap(({ servers }) => servers).reduce((sum, { requests }) => sum + requests, 0);
+    const latency = upstreams.find(({ name }) => name === upstream)?.servers.find((server) => server.latency)?.latency;
+    const classes = refused.map(([word, some]) => `${number(some)} ${word}`).join(", ");
+    const now = `${number(inFlight)} of ${number(limit)} requests in flight${latency ? `, p99 ${seconds(latency.p99)}` : ""}`;
+    const text = `Upstream ${upstream} refused ${percent(count / (count + served))} of its requests in the last minute (${classes}): ${now}`;
+    return [finding(refused.some(([word]) => word === "critical") ? "bad" : "warn", `overload ${upstream}`, text)];
+  });
 }
 
 // Certificates of an ACME server.

@@ -92,7 +92,25 @@ function fillMinutes(cell, item) {
 }
 
 function fillServer(cell, server) {
-  fillWith(cell, server.id, server.server, element("span", { class: "sub" }, server.upstream));
+  const sub = [server.upstream, ...admissionWords(server.admission)].join(", ");
+  fillWith(cell, `${server.id} ${sub}`, server.server, element("span", { class: "sub" }, sub));
+}
+
+// The limit of an upstream with `overload`, and what it has refused in the last minute.
+function admissionWords(admission) {
+  if (!admission) return [];
+  const refused = Object.entries(recentRefusals(admission.upstream)).map(([word, count]) => `${number(count)} ${word}`);
+  const words = [`${number(admission.in_flight)} of ${number(admission.limit)} in flight`];
+  return refused.length > 0 ? [...words, `refused: ${refused.join(", ")}`] : words;
+}
+
+// The refused requests of an upstream in the last minute, by class.
+function recentRefusals(upstream) {
+  const sums = {};
+  for (const { refused } of recentStore.frames.flatMap((frame) => frame.admissions ?? []).filter((one) => one.upstream === upstream)) {
+    for (const [word, count] of Object.entries(refused ?? {})) sums[word] = (sums[word] ?? 0) + count;
+  }
+  return sums;
 }
 
 function fillServerState(cell, server) {
@@ -138,8 +156,9 @@ function tableNote({ rows, matching, shown, thing, what, word, leftOut }) {
 }
 
 function showServers(frame) {
+  const admissions = new Map((frame.admissions ?? []).map((one) => [one.upstream, one]));
   const list = frame.upstreams.flatMap(({ name, servers }) =>
-    servers.map((server) => ({ ...server, upstream: name, seconds: frame.seconds, id: `${name} ${server.server}` })));
+    servers.map((server) => ({ ...server, upstream: name, admission: admissions.get(name), seconds: frame.seconds, id: `${name} ${server.server}` })));
   serverTable.show(list);
   const more = frame.servers_left_out > 0 ? `and ${number(frame.servers_left_out)} more servers` : "";
   setText(byId("upstreams-note"), list.length > 0 ? more : "No upstream is configured.");

@@ -1,5 +1,7 @@
 //! Explains where a route forwards a request.
 
+mod admission;
+
 use http::StatusCode;
 use http::header::HeaderName;
 
@@ -61,7 +63,7 @@ fn explain_target(
     subject: &Subject<'_>,
     path: &str,
 ) -> ResponseInfo {
-    let ForwardTarget { upstream, rewrite, key, policy, .. } = target;
+    let ForwardTarget { upstream, rewrite, key, policy, admission, .. } = target;
     let upstream = &loaded.config.snapshot.upstreams[*upstream];
     let first = explain_balancing(rows, &loaded.config.snapshot.gate, upstream, key.as_ref(), subject);
     let query = subject.head.uri.query().map_or_else(String::new, |query| format!("?{query}"));
@@ -76,6 +78,9 @@ fn explain_target(
         rows.row("locations", "Location and cookies with the server's address get the client's view");
     }
     explain_policy(rows, policy, &upstream.forward_policy());
+    if let (Some(rule), Some(spec)) = (admission, &upstream.overload) {
+        admission::explain(rows, &loaded.config.snapshot.gate, (rule, spec), subject);
+    }
     let upstream = Some(upstream.label().to_owned());
     ResponseInfo { kind: "forward", upstream, urls, ..ResponseInfo::default() }
 }

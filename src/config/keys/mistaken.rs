@@ -213,6 +213,7 @@ pub const IN_ROUTE: &[Mistaken] = &[
         "write respond = { status = 308 } and response_headers = { set = { location = \"https://example.com/\" } }",
     ),
     (&["deny", "forbid", "disabled"], "write block = true"),
+    (&["class", "criticality", "importance", "weight"], "write priority = \"critical\""),
     (
         &["auth", "auth_request", "forward_auth", "forwardauth", "ext_authz", "authorization"],
         "write authorize = { upstream = \"http://127.0.0.1:9091\", path = \"/verify\" }",
@@ -265,6 +266,34 @@ pub const IN_UPSTREAM: &[Mistaken] = &[
     (
         &["circuit_breaker", "outlier_detection", "max_fails", "fail_timeout"],
         "write eject = { after = 5, for = \"30s\" }",
+    ),
+    (
+        &[
+            "adaptive_concurrency",
+            "concurrency",
+            "limit",
+            "load_shedding",
+            "max_concurrency",
+            "max_in_flight",
+        ],
+        "write overload = true for a limit that is learned, or overload = { limit = 64 }",
+    ),
+];
+
+pub const IN_OVERLOAD: &[Mistaken] = &[
+    (
+        &["max", "min", "limits", "max_concurrency", "concurrency"],
+        "write limit = 64, or min_limit and max_limit",
+    ),
+    (
+        &["max_pending", "queue", "max_queue", "pending_timeout", "timeout"],
+        "the queue is bounded by `max_pending` and `pending_timeout` of the upstream",
+    ),
+    (&["key", "by", "fair", "fairness"], "write fair_by = \"client_ip\""),
+    (&["reserve", "reserved", "reserved_shares"], "write reserved_share = { critical = 0.2 }"),
+    (
+        &["enabled", "dry_run", "report_only"],
+        "write mode = \"shadow\" to refuse nothing, or overload = false",
     ),
 ];
 

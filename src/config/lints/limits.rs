@@ -138,7 +138,7 @@ fn evadable_route(read: &ReadRoute, limits: &ReadLimits) -> Option<Problem> {
 
 /// Whether a client of this route can choose the value of a part freely. Values that the conditions of the route fix
 /// can't be chosen; a method can, if the route has no condition on it.
-fn can_be_invented(part: &KeyPart, route: &Route) -> bool {
+pub(super) fn can_be_invented(part: &KeyPart, route: &Route) -> bool {
     match part {
         KeyPart::Host => !matches!(route.host, Some(HostPattern::Exact(_))),
         KeyPart::Method => route.methods.is_empty(),

@@ -4,6 +4,7 @@ use std::cell::OnceCell;
 use std::num::NonZeroUsize;
 use std::path::Path;
 
+use super::overload::{self, Missing, OverloadKeys};
 use super::resilience::{self, EjectKeys, HealthKeys, ReadKey};
 use super::{FORM, ServerKeys, server_url};
 use crate::config::item::Item;
@@ -31,7 +32,7 @@ keys! {
         /// The longest that a new connection may take, including the TLS handshake; see
         /// [below](#connections-that-take-long)
         connect_timeout: Duration<MILLISECOND, DAY> = "5s";
-        /// The longest that a request waits for a connection while all are in use
+        /// The longest that a request waits for a connection while all are in use. With `overload` it is 500 ms unless given
         pending_timeout: Duration<MILLISECOND, DAY> = "3s";
         /// From the end of the request to the head of the response
         response_timeout: Duration<MILLISECOND, DAY> = "60s";
@@ -49,7 +50,10 @@ keys! {
         retry_for: DurationOrOff<MILLISECOND, DAY> = "off";
         /// Connections to each address of a server over all workers, idle ones included
         max_connections: Integer<1, 1_000_000, usize> = 1024;
-        /// Requests over all workers that may wait for a connection, 0 for none
+        /// A limit of requests in flight over all workers, which is learned, with priorities and a fair queue: `true` or a table;
+        /// see [below](#overload)
+        overload: Either<Boolean, KeyTable<OverloadKeys>> = false, by hand;
+        /// Requests over all workers that may wait for a connection, 0 for none. With `overload` it is 256 unless given
         max_pending: Integer<0, 1_000_000, usize> = 1024;
         /// Requests of one client in flight at once over all workers, up to the last byte of the response; more get
         /// 429 with `Retry-After: 1`. 0 for no limit
@@ -73,6 +77,7 @@ keys! {
         name: name.into(),
         servers: Vec::new(),
         tls: None,
+        overload: None,
         balance: balance?,
         hash_balance_factor: factor.ok()?,
     }
@@ -113,13 +118,22 @@ impl DefaultTls {
     }
 }
 
-/// Reads one upstream: its spec if it is valid, and the key of `hash:PART` if that selects its servers.
+/// The keys of requests by which an upstream chooses servers, and by which waiting requests take turns.
+#[derive(Default)]
+pub(super) struct ReadKeys {
+    /// That of `hash:PART`.
+    pub hash: Option<ReadKey>,
+    /// That of `overload`.
+    pub fair_by: Option<ReadKey>,
+}
+
+/// Reads one upstream: its spec if it is valid, and its keys.
 pub(super) fn upstream(
     name: &Name<'_>,
     item: Item<'_>,
     directory: &Path,
     default_tls: &DefaultTls,
-) -> (Option<UpstreamSpec>, Option<ReadKey>) {
+) -> (Option<UpstreamSpec>, ReadKeys) {
     let name_is_valid = check_name(name, item);
     let label = format!("upstream `{}`", name.text);
     let table = match item.text().filter(|text| text.contains("://")) {
@@ -130,8 +144,13 @@ pub(super) fn upstream(
         }
         None => Table::of(item, label),
     };
-    let Some(table) = table else { return (None, None) };
-    let (balance, key) = table.balance().with(resilience::balance).unzip();
+    let Some(table) = table else { return (None, ReadKeys::default()) };
+    let (balance, hash) = table.balance().with(resilience::balance).unzip();
+    let overload = table.overload().with(overload::overload);
+    let missing = Missing {
+        max_pending: table.max_pending().given().is_none(),
+        pending_timeout: table.pending_timeout().given().is_none(),
+    };
     let settings = UpstreamKeys::read(&table, name.text, balance);
     let servers = table.servers().with(servers);
     warn_of_one(&table, servers.as_deref());
@@ -142,9 +161,15 @@ pub(super) fn upstream(
         encryption(&table, servers, own, || default_tls.for_servers(item, servers, alpn)).ok()
     });
     table.close();
-    let spec = settings.zip(servers).zip(tls);
-    let spec = spec.map(|((settings, servers), tls)| UpstreamSpec { servers, tls, ..settings });
-    (spec.filter(|_| name_is_valid), key.flatten())
+    let is_valid = name_is_valid && overload.is_some();
+    let overload = overload.flatten();
+    let spec = settings.zip(servers).zip(tls).filter(|_| is_valid);
+    let spec = spec.map(|((settings, servers), tls)| {
+        let mut spec = UpstreamSpec { servers, tls, ..settings };
+        overload.iter().for_each(|overload| overload.apply(&mut spec, &missing));
+        spec
+    });
+    (spec, ReadKeys { hash: hash.flatten(), fair_by: overload.map(|overload| overload.fair_by) })
 }
 
 /// An upstream with these servers that has the default of every other key.

@@ -186,9 +186,9 @@ impl TakenUnits {
     }
 
     /// Records that the request passes. Returns the units of limits that reserve them, which its response may change.
-    pub(in crate::limiter) fn pass(mut self, policies: &[Policy]) -> Option<Box<Self>> {
+    pub(in crate::limiter) fn pass(mut self, limits: &Limits) -> Option<Box<Self>> {
         let is_reserved =
-            |taken: &TakenCharge| taken.decision.allowed && policies[taken.charge.policy].reserves();
+            |taken: &TakenCharge| taken.decision.allowed && limits.reserve(limits.policy(&taken.charge));
         let (reserved, spent): (SmallVec<[TakenCharge; 1]>, SmallVec<[TakenCharge; 1]>) =
             std::mem::take(&mut self.charges).into_iter().partition(is_reserved);
         spent.iter().for_each(|taken| self.spend(taken, taken.charge.cost));

@@ -75,7 +75,7 @@ impl Exchange<'_> {
             return Ok(None);
         };
         check_in_process(self.proxy, partial)?;
-        let Some(plan) = ForwardPlan::new(snapshot, self.client, head, partial) else {
+        let Some(plan) = ForwardPlan::new(snapshot, self.client, head, partial, None) else {
             return Ok(None);
         };
         self.authorize(rule, &plan, head).await.map(Some).map_err(Unread::Rejected)

@@ -144,7 +144,7 @@ impl Pending {
     /// Finds the costs that are known before the response is sent. `fields` are those of the head of a server's response; a
     /// response that is `is_bodiless` has no body by definition.
     pub fn find_known(&mut self, fields: Option<&Fields>, is_bodiless: bool) {
-        let is_unsent = self.delivery() == Delivery::Unsent;
+        let is_unsent = self.is_unsent();
         let gate = &self.snapshot.gate;
         for limit in &mut self.limits {
             let Some(cost) = settled_cost(gate, limit.policy) else { continue };
@@ -177,6 +177,18 @@ impl Pending {
     /// Where it is recorded that a server may have received the request, and has responded.
     pub fn delivery_mut(&mut self) -> Option<&mut Delivery> {
         self.reservation.as_deref_mut().map(Reservation::delivery_mut)
+    }
+
+    /// Records that the request is refused since the upstream is overloaded: nothing is charged.
+    pub fn refuse(&mut self) {
+        if let Some(delivery) = self.delivery_mut() {
+            *delivery = Delivery::Refused;
+        }
+    }
+
+    /// Whether no server has received the request.
+    fn is_unsent(&mut self) -> bool {
+        matches!(self.delivery(), Delivery::Unsent | Delivery::Refused)
     }
 
     /// Whether a server has the request.
@@ -248,7 +260,7 @@ impl Pending {
 
     /// Leaves the reserved units charged, or gives them back if no server has received the request.
     pub fn abandon(&mut self) {
-        let is_unsent = self.delivery() == Delivery::Unsent;
+        let is_unsent = self.is_unsent();
         if let Some(reservation) = self.reservation.take() {
             for limit in &mut self.limits {
                 limit.known = limit.known.or(is_unsent.then_some(0));

@@ -102,6 +102,10 @@ fn push_json_forwarding(line: &mut Vec<u8>, forwarding: &Forwarding) {
         line.extend_from_slice(b"\",\"server\":\"");
         push_label(line, server);
     }
+    if let Some(class) = forwarding.class {
+        line.extend_from_slice(b"\",\"class\":\"");
+        line.extend_from_slice(class.name().as_bytes());
+    }
     line.push(b'"');
     if forwarding.attempts > 1 {
         line.extend_from_slice(b",\"attempts\":");
@@ -248,6 +252,10 @@ fn push_text_forwarding(line: &mut Vec<u8>, forwarding: &Forwarding) {
     if let Some(server) = &forwarding.server {
         line.extend_from_slice(b"\" server=\"");
         push_label(line, server);
+    }
+    if let Some(class) = forwarding.class {
+        line.extend_from_slice(b"\" class=\"");
+        line.extend_from_slice(class.name().as_bytes());
     }
     if forwarding.attempts > 1 {
         line.extend_from_slice(b"\" attempts=\"");

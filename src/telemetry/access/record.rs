@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use crate::limit::Key;
+use crate::overload::Class;
 use crate::telemetry::escape::{push_cut, push_cut_to};
 use crate::telemetry::outcome::Verdict;
 use crate::telemetry::trace::TraceId;
@@ -276,6 +277,8 @@ pub struct Forwarding {
     pub(super) started: Option<Instant>,
     /// From `started` to the head of the response.
     pub(super) head_took: Option<Duration>,
+    /// The class of the request, if the upstream has `overload`.
+    pub(super) class: Option<Class>,
 }
 
 impl Forwarding {
@@ -283,6 +286,11 @@ impl Forwarding {
     pub fn start(&mut self, upstream: &Rc<str>) {
         self.upstream = Some(Rc::clone(upstream));
         self.started = Some(cached_now());
+    }
+
+    /// Records the class of the request.
+    pub fn set_class(&mut self, class: Class) {
+        self.class = Some(class);
     }
 
     /// Records an attempt at a server; `attempt` counts from 1.

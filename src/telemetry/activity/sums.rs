@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde::{Serialize, Serializer};
 use tokio::time::Instant;
 
+use super::admissions::RefusalSums;
 use crate::telemetry::counts::{LimitSums, RouteSums, SettlementSums, WorkerSums, counted_since};
 use crate::telemetry::histogram::DurationSums;
 use crate::telemetry::metrics::Metrics;
@@ -26,6 +27,8 @@ pub struct CounterSums {
     pub(super) limits: SortedByName<Arc<str>, LimitTotals>,
     pub(super) routes: SortedByName<Arc<str>, RouteSums>,
     pub(super) servers: SortedByName<ServerName, ServerSums>,
+    /// What the admissions of upstreams have refused.
+    pub(super) refusals: SortedByName<Arc<str>, RefusalSums>,
 }
 
 /// Decisions by their outcome, in the order of [`LimitOutcome::ALL`].
@@ -55,8 +58,15 @@ impl CounterSums {
     /// The counters of a process that has started at this time.
     #[must_use]
     pub fn zero(at: Instant) -> Self {
-        let (limits, routes, servers) = (Vec::new(), Vec::new(), Vec::new());
-        Self { at, workers: WorkerSums::default(), unrouted: RouteSums::default(), limits, routes, servers }
+        Self {
+            at,
+            workers: WorkerSums::default(),
+            unrouted: RouteSums::default(),
+            limits: Vec::new(),
+            routes: Vec::new(),
+            servers: Vec::new(),
+            refusals: Vec::new(),
+        }
     }
 
     /// Reads the counters. Names are shared with those of `earlier`, since most stay the same.
@@ -90,6 +100,9 @@ impl CounterSums {
         });
         let mut known = Cursor::of(&earlier.servers);
         let Ok(()) = registry.each_upstream(|upstream, counted| {
+            if let Some(classes) = counted.classes {
+                sums.refusals.push((upstream.into(), classes.refusals));
+            }
             for (server, counted) in counted.servers {
                 let same = known.name(|(own, other)| (&**own, &**other).cmp(&(upstream, &*server)));
                 sums.servers.push((same.unwrap_or_else(|| (upstream.into(), server.into())), counted));

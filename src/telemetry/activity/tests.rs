@@ -123,7 +123,8 @@ fn a_frame_lists_denials_and_failures_first_and_is_bounded() {
     let servers: Vec<ServerValues> = (0..250).map(server).collect();
     let labels = servers.iter().map(|server| &*server.label);
     process.metrics.upstream_counts(0, "api", labels).record_attempt(7, AttemptOutcome::TimedOut);
-    process.gauges.upstreams = vec![UpstreamValues { label: "api".into(), pending: 0, servers }];
+    process.gauges.upstreams =
+        vec![UpstreamValues { label: "api".into(), pending: 0, admission: None, servers }];
     let frame = process.frame();
     let first = |list: &str| {
         let list = frame[list].as_array().unwrap();

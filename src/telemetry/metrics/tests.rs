@@ -61,7 +61,12 @@ fn gauges() -> GaugeValues {
         },
         denied_keys: [("per-key".into(), 2)].into(),
         grants: [("granting".into(), GrantValues { events: [9, 5, 2, 1], held: 1 })].into(),
-        upstreams: vec![UpstreamValues { label: "api".into(), pending: 6, servers: vec![server] }],
+        upstreams: vec![UpstreamValues {
+            label: "api".into(),
+            pending: 6,
+            admission: None,
+            servers: vec![server],
+        }],
     }
 }
 

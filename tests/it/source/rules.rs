@@ -8,7 +8,7 @@ use regex::Regex;
 use super::files::{SourceFile, files_below, parsed, sources};
 
 /// The modules in their order: each may import only the modules before it.
-const ORDER: [&str; 36] = [
+const ORDER: [&str; 37] = [
     "text",
     "suggest",
     "boxed",
@@ -21,6 +21,7 @@ const ORDER: [&str; 36] = [
     "limit",
     "http1",
     "usage",
+    "overload",
     "telemetry",
     "socket",
     "tls",

@@ -233,7 +233,7 @@ fn reserve_ahead(world: &World, cost: u64, now: BootTime) -> Box<Reservation> {
     let proxy = &world.proxies[0];
     let split = grants::take_units(&proxy.grants, &world.limits, &[charge(cost)], None, now);
     assert!(split.missing.is_empty());
-    let taken = split.taken.pass(&world.limits.policies).unwrap();
+    let taken = split.taken.pass(&world.limits).unwrap();
     answered(Reservation::with_taken(None, (proxy.settlement_context(), &world.limits), taken))
 }
 

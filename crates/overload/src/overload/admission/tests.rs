@@ -1,0 +1,221 @@
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use tidegate_limit::time::{Micros, Nanos};
+
+use super::super::samples::Outcome;
+use super::*;
+
+fn fixed(limit: u32) -> OverloadSpec {
+    OverloadSpec {
+        limit: LimitSpec::Fixed(limit),
+        reserved_share: [0.0; 4],
+        max_pending: 4,
+        ..OverloadSpec::default()
+    }
+}
+
+fn of(class: Class, key: u64) -> Arrival {
+    Arrival { class, key }
+}
+
+fn at(ms: u64) -> Timestamp {
+    Timestamp(1_000_000_000 + 1000 * ms)
+}
+
+/// The items that were admitted, with their places, and those that were refused.
+type Taken = (Vec<(u32, Place)>, Vec<(u32, Reason)>);
+
+fn sorted(released: &mut Vec<Released<u32>>) -> Taken {
+    let mut taken = Taken::default();
+    for released in released.drain(..) {
+        match released {
+            Released::Admitted(item, place) => taken.0.push((item, place)),
+            Released::Refused(item, refusal) => taken.1.push((item, refusal.reason)),
+        }
+    }
+    taken
+}
+
+#[test]
+fn a_request_waits_for_the_place_of_another() {
+    let admission = Admission::new(&fixed(1), None, at(0));
+    let mut released = Vec::new();
+    let place = admission.try_admit(Class::Normal).unwrap();
+    assert!(admission.try_admit(Class::Critical).is_none());
+    assert!(matches!(admission.arrive(of(Class::Normal, 1), 7, at(0), &mut released), Arrived::Queued(_)));
+    assert_eq!(admission.counts().waiting, [0, 0, 1, 0]);
+    admission.finish(place, at(5), &mut released);
+    let (mut admitted, refused) = sorted(&mut released);
+    assert!(refused.is_empty());
+    let (item, place) = admitted.pop().unwrap();
+    assert_eq!((item, place.class()), (7, Class::Normal));
+    assert_eq!((admission.counts().in_flight_total(), admission.counts().waiting_total()), (1, 0));
+    admission.finish(place, at(6), &mut released);
+    assert_eq!(admission.counts().in_flight_total(), 0);
+}
+
+#[test]
+fn refusals_have_their_reasons_and_are_counted() {
+    let admission = Admission::new(&fixed(1), None, at(0));
+    let mut released = Vec::new();
+    let place = admission.try_admit(Class::Normal).unwrap();
+    for item in 0..2 {
+        assert!(matches!(
+            admission.arrive(of(Class::Low, 1), item, at(0), &mut released),
+            Arrived::Queued(_)
+        ));
+    }
+    // A class holds half of four.
+    assert!(matches!(
+        admission.refuse_at_once(of(Class::Low, 1)),
+        Some(Refusal { class: Class::Low, reason: Reason::Full })
+    ));
+    assert!(matches!(admission.arrive(of(Class::Low, 1), 2, at(0), &mut released), Arrived::Refused(2, _)));
+    assert!(admission.refuse_at_once(of(Class::Normal, 1)).is_none());
+    for item in 3..5 {
+        assert!(matches!(
+            admission.arrive(of(Class::Normal, 1), item, at(0), &mut released),
+            Arrived::Queued(_)
+        ));
+    }
+    assert!(matches!(admission.arrive(of(Class::High, 1), 5, at(0), &mut released), Arrived::Queued(_)));
+    assert_eq!(sorted(&mut released).1, [(1, Reason::Displaced)]);
+    admission.expire(at(100), &mut released);
+    assert_eq!(sorted(&mut released).1.len(), 4);
+    let refused = admission.counts().refused;
+    assert_eq!(refused, [[0; 3], [0, 0, 1], [0, 0, 2], [2, 1, 1]]);
+    assert_eq!(admission.deadline(), None);
+    admission.finish(place, at(101), &mut released);
+}
+
+#[test]
+fn a_request_that_has_left_is_not_admitted() {
+    let admission = Admission::new(&fixed(1), None, at(0));
+    let mut released = Vec::new();
+    let place = admission.try_admit(Class::Normal).unwrap();
+    let Arrived::Queued(ticket) = admission.arrive(of(Class::Normal, 1), 7, at(0), &mut released) else {
+        panic!()
+    };
+    assert_eq!(admission.leave(ticket), Some(7));
+    assert_eq!(admission.leave(ticket), None);
+    admission.finish(place, at(1), &mut released);
+    assert!(released.is_empty());
+    assert!(admission.try_admit(Class::Low).is_some());
+}
+
+#[test]
+fn a_reserved_place_waits_for_its_class() {
+    let spec = OverloadSpec { reserved_share: [0.5, 0.0, 0.0, 0.0], ..fixed(2) };
+    let admission = Admission::new(&spec, None, at(0));
+    let mut released = Vec::new();
+    let place = admission.try_admit(Class::Normal).unwrap();
+    assert!(matches!(admission.arrive(of(Class::Normal, 1), 1, at(0), &mut released), Arrived::Queued(_)));
+    // While somebody waits, a newcomer is queued, and admitted at once if there is room for its class.
+    assert!(matches!(admission.arrive(of(Class::Critical, 1), 2, at(0), &mut released), Arrived::Queued(_)));
+    let (admitted, _) = sorted(&mut released);
+    assert_eq!(admitted.iter().map(|(item, _)| *item).collect::<Vec<_>>(), [2]);
+    admission.finish(place, at(1), &mut released);
+    assert_eq!(sorted(&mut released).0.len(), 1);
+}
+
+#[test]
+fn shadow_mode_admits_all_and_counts() {
+    let spec = OverloadSpec { mode: Mode::Shadow, ..fixed(1) };
+    let admission = Admission::new(&spec, None, at(0));
+    let mut released = Vec::new();
+    let mut places = Vec::new();
+    for item in 0..20 {
+        assert!(admission.refuse_at_once(of(Class::Low, 1)).is_none());
+        match admission.arrive(of(Class::Low, 1), item, at(0), &mut released) {
+            Arrived::Admitted(_, place) => places.push(place),
+            other => panic!("{other:?}"),
+        }
+    }
+    let counts = admission.counts();
+    assert_eq!(
+        (counts.in_flight_total(), counts.above_limit, counts.refused),
+        (20, [0, 0, 0, 19], [[0; 3]; 4])
+    );
+    for place in places {
+        admission.finish(place, at(1), &mut released);
+    }
+    assert_eq!(admission.counts().in_flight_total(), 0);
+}
+
+#[test]
+fn a_successor_starts_from_what_was_learned() {
+    let spec = OverloadSpec { servers: 2, ..OverloadSpec::default() };
+    let first: Admission<u32> = Admission::new(&spec, None, at(0));
+    assert_eq!(first.counts().limit, 16);
+    let learned = Learned { limit: 77.0, calm: vec![None, Some(Nanos(20_000_000))] };
+    let second: Admission<u32> = Admission::new(&spec, Some(&learned), at(0));
+    assert_eq!(second.counts().limit, 77);
+    let again = second.learned().unwrap();
+    assert!((again.limit - 77.0).abs() < 1e-9 && again.calm[0].is_none());
+    assert!(again.calm[1].unwrap().0.abs_diff(20_000_000) < 10);
+}
+
+#[test]
+fn samples_reach_the_limit_without_calls_of_others() {
+    let admission: Admission<u32> = Admission::new(&OverloadSpec::default(), None, at(0));
+    let mut samples = Samples::new();
+    for ms in 0..1000 {
+        let sample = Sample { route: 0, key: ms, latency: Nanos(5_000_000), outcome: Outcome::Response };
+        admission.record(&mut samples, sample, at(ms));
+    }
+    let calm = admission.learned().unwrap().calm;
+    assert!(calm[0].unwrap().0.abs_diff(5_000_000) < 50_000, "{calm:?}");
+}
+
+/// Threads take and give back places as workers do. None is lost, the limit holds, and all who wait are released.
+#[test]
+fn workers_exceed_no_limit_and_leave_nobody_waiting() {
+    const LIMIT: u32 = 3;
+    let spec = OverloadSpec { max_pending: 1000, pending_timeout: Micros(u64::MAX / 4), ..fixed(LIMIT) };
+    let admission: Admission<u32> = Admission::new(&spec, None, at(0));
+    let (flying, most, done) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0));
+    let ready: Mutex<Vec<Place>> = Mutex::new(Vec::new());
+    let admit = |place: Place| {
+        most.fetch_max(flying.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        ready.lock().unwrap().push(place);
+    };
+    let finish = || {
+        let Some(place) = ready.lock().unwrap().pop() else { return };
+        let mut released = Vec::new();
+        flying.fetch_sub(1, Ordering::SeqCst);
+        done.fetch_add(1, Ordering::SeqCst);
+        // The time stands still, so that none waits for too long.
+        admission.finish(place, at(0), &mut released);
+        sorted(&mut released).0.into_iter().for_each(|(_, place)| admit(place));
+    };
+    std::thread::scope(|scope| {
+        for key in 0..4 {
+            let (admission, admit, finish) = (&admission, &admit, &finish);
+            scope.spawn(move || {
+                for item in 0..2000 {
+                    let mut released = Vec::new();
+                    if let Arrived::Admitted(_, place) =
+                        admission.arrive(of(Class::Normal, key), item, at(0), &mut released)
+                    {
+                        admit(place);
+                    }
+                    let (admitted, refused) = sorted(&mut released);
+                    assert!(refused.is_empty());
+                    for (_, place) in admitted {
+                        admit(place);
+                    }
+                    finish();
+                    finish();
+                }
+            });
+        }
+    });
+    while !ready.lock().unwrap().is_empty() {
+        finish();
+    }
+    let refused: u64 = admission.counts().refused.iter().flatten().sum();
+    assert_eq!(u64::from(done.load(Ordering::SeqCst)) + refused, 8000);
+    assert!(most.load(Ordering::SeqCst) <= LIMIT, "{most:?}");
+    assert_eq!((admission.counts().waiting_total(), admission.counts().in_flight_total()), (0, 0));
+}

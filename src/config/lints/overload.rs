@@ -1,0 +1,97 @@
+//! Lints of overload: keys of fairness that clients can invent, and priorities without effect.
+
+use super::limits::can_be_invented;
+use crate::config::report::Problem;
+use crate::config::routes::ReadRoute;
+use crate::config::sections::Sections;
+use crate::gate::{ClientIp, KeyPart};
+use crate::proxy::ForwardTarget;
+
+/// Upstreams whose waiting requests take turns by a value that clients can invent: one with a new value for each request would
+/// have every turn.
+pub(super) fn invented_turns(sections: &Sections<'_>) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for read in sections.routes() {
+        let fair_by = target(read).and_then(|target| sections.upstreams.fair_by(target.upstream));
+        let Some(key) = fair_by else { continue };
+        let is_invented = |part: &&KeyPart| {
+            can_be_invented(part, &read.route) && !is_vouched_for(part, sections.client_ip.as_ref())
+        };
+        let Some(part) = key.spec.parts.iter().find(is_invented) else { continue };
+        let title = format!(
+            "clients of route `{}` could take every turn: each request can have another value of `{part}`",
+            read.route.name
+        );
+        let problem = Problem::error(key.span.clone(), title).related(read.span.clone(), "this route");
+        problems.push(problem.help(match part {
+            KeyPart::Header(name) => format!(
+                "write fair_by = \"client_ip\", \"consumer\" or \"jwt:sub\"; if your proxies set `{name}`, add it to `remove_headers` of [client_ip]"
+            ),
+            _ => "write fair_by = \"client_ip\", \"consumer\" or \"jwt:sub\"".to_owned(),
+        }));
+    }
+    // Each key once, with the first route.
+    problems.sort_by_key(Problem::start);
+    problems.dedup_by_key(|problem| problem.start());
+    problems
+}
+
+/// Whether only trusted proxies can send the value.
+fn is_vouched_for(part: &KeyPart, client_ip: Option<&ClientIp>) -> bool {
+    match part {
+        KeyPart::Header(name) => client_ip.is_none_or(|client_ip| client_ip.remove_headers.contains(name)),
+        _ => false,
+    }
+}
+
+fn target(read: &ReadRoute) -> Option<&ForwardTarget> {
+    read.action.target.forwarding()
+}
+
+/// Routes with a priority whose upstream has no `overload`.
+pub(super) fn unused_priorities(sections: &Sections<'_>) -> Vec<Problem> {
+    let has_no_effect = |read: &&ReadRoute| {
+        target(read).is_some_and(|target| sections.upstreams.is_without_overload(target.upstream))
+    };
+    let problem = |read: &ReadRoute| {
+        let title = format!("the priority of route `{}` has no effect", read.route.name);
+        Some(
+            Problem::warning(read.priority_span.clone()?, title)
+                .help("its upstream has no `overload`: write overload = true in [upstreams.NAME]"),
+        )
+    };
+    sections.routes().iter().filter(has_no_effect).filter_map(problem).collect()
+}
+
+/// Priorities in headers that no proxy is trusted to send.
+pub(super) fn untrusted_priorities(sections: &Sections<'_>) -> Vec<Problem> {
+    let is_trusting = |client_ip: &ClientIp| !client_ip.trusted_proxies.is_empty();
+    if sections.client_ip.as_ref().is_none_or(is_trusting) {
+        return Vec::new();
+    }
+    let problem = |read: &ReadRoute| {
+        let rule = target(read)?.admission.as_deref()?;
+        let name = rule.header.as_ref()?;
+        let title =
+            format!("no request has the priority that `{name}` names: it is read from trusted proxies only");
+        let help = "name their networks: [client_ip] trusted_proxies = [\"10.0.0.0/8\"]";
+        Some(Problem::warning(read.priority_span.clone()?, title).help(help))
+    };
+    sections.routes().iter().filter_map(problem).collect()
+}
+
+/// Priorities of tiers that no consumer has, and those of a file where no upstream has `overload`.
+pub(super) fn priorities_of_tiers(sections: &Sections<'_>) -> Vec<Problem> {
+    let tiers = sections.consumers.priorities();
+    let of_nobody = tiers.iter().filter(|one| !sections.consumers.have_tier(&one.tier));
+    let of_nobody = of_nobody.map(|one| sections.consumers.tier_of_nobody(one.span.clone(), &one.tier));
+    let first = tiers.first().filter(|_| sections.upstreams.are_without_overload());
+    let unused = first.map(|first| {
+        Problem::warning(
+            first.span.clone(),
+            "the priorities of tiers have no effect: no upstream has `overload`",
+        )
+        .help("write overload = true in [upstreams.NAME]")
+    });
+    of_nobody.chain(unused).collect()
+}

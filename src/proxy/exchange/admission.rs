@@ -1,0 +1,78 @@
+//! The admission of a request to an upstream with `overload`, as far as its limits are concerned: they are not asked about a
+//! request that is refused at once, and give back what they have charged for one that is refused after it has waited.
+
+use std::borrow::Cow;
+
+use super::Exchange;
+use crate::gate::RequestPlan;
+use crate::http1::RequestHead;
+use crate::http1::names::MAX_FORWARDS;
+use crate::limiter::Limits;
+use crate::proxy::rejection::Rejection;
+use crate::proxy::route_action::ForwardTarget;
+use crate::upstream::{AdmissionRequest, ForwardError};
+
+impl<'p> Exchange<'p> {
+    /// How the request is admitted to its upstream, if that has `overload`. Rejects it if it would be refused at once.
+    #[inline]
+    pub(super) fn admission(
+        &mut self,
+        head: &RequestHead,
+        plan: &RequestPlan<'_>,
+    ) -> Result<Option<AdmissionRequest>, Rejection> {
+        let action = self.proxy.snapshot.action(plan.matched.route);
+        match action.and_then(|action| action.target.forwarding()) {
+            Some(target) if target.admission.is_some() => self.admission_to(target, head, plan),
+            _ => Ok(None),
+        }
+    }
+
+    fn admission_to(
+        &mut self,
+        target: &ForwardTarget,
+        head: &RequestHead,
+        plan: &RequestPlan<'_>,
+    ) -> Result<Option<AdmissionRequest>, Rejection> {
+        // Such requests are not forwarded.
+        let is_rejected = plan.identity.error.is_some() || plan.refused.is_some() || plan.missing.is_some();
+        let rule = target.admission.as_deref().filter(|_| !is_rejected && !self.decision.is_authorization());
+        let Some(rule) = rule else { return Ok(None) };
+        let (proxy, gate) = (self.proxy, &self.proxy.snapshot.gate);
+        let arrival = rule.arrival(gate, self.client.identity(), head, plan);
+        let request = AdmissionRequest { arrival, route: rule.route };
+        let refused = proxy.upstreams[target.upstream].refuse_at_once(request, self.record.attempts(None));
+        match refused {
+            // It may be one to which the proxy itself responds.
+            Err(_) if head.fields.contains(MAX_FORWARDS) => {}
+            Err(error) => {
+                self.describe_match(head, Some(&plan.matched));
+                return Err(Rejection::Upstream(error));
+            }
+            Ok(()) => {}
+        }
+        Ok(Some(request))
+    }
+
+    /// The limits of the request; all of its units can be refunded if it may have to wait for its admission.
+    #[inline]
+    pub(super) fn limits(
+        &self,
+        plan: &RequestPlan<'_>,
+        admission: Option<AdmissionRequest>,
+    ) -> Cow<'p, Limits> {
+        let limits = &self.proxy.snapshot.gate.limits;
+        let action = admission.and_then(|_| self.proxy.snapshot.action(plan.matched.route));
+        let target = action.and_then(|action| action.target.forwarding());
+        if target.is_some_and(|target| self.proxy.upstreams[target.upstream].may_have_to_wait()) {
+            return Cow::Owned(limits.refundable());
+        }
+        Cow::Borrowed(limits)
+    }
+
+    /// Has the charges of the request given back if it was refused after they were made.
+    pub(super) fn refund(&mut self, error: &ForwardError) {
+        if let (ForwardError::Overloaded(_), Some(pending)) = (error, &mut self.pending) {
+            pending.refuse();
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! The admission of requests to upstreams with `overload`.
+
+use std::sync::Arc;
+
+use serde::{Serialize, Serializer};
+
+use super::sums::{Cursor, SharedName, SortedByName};
+use crate::overload::Class;
+use crate::telemetry::counts::counted_since;
+use crate::telemetry::upstreams::UpstreamValues;
+
+/// Refused requests, by [`Class::index`].
+pub(super) type RefusalSums = [u64; Class::COUNT];
+
+/// The limit of an upstream and its requests in flight at the end of the time, and what was refused in it.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct AdmissionActivity {
+    upstream: SharedName,
+    limit: u64,
+    in_flight: u64,
+    #[serde(skip_serializing_if = "ByClass::is_empty")]
+    refused: ByClass,
+}
+
+/// Numbers of requests by class. Classes without requests are not serialized.
+#[derive(Clone, Copy, Debug, Default)]
+struct ByClass(RefusalSums);
+
+/// The admissions of all upstreams that have one, between two readings of their counters. `values` are in ascending order of their
+/// labels.
+pub(super) fn admissions(
+    earlier: &SortedByName<Arc<str>, RefusalSums>,
+    later: &SortedByName<Arc<str>, RefusalSums>,
+    values: &[UpstreamValues],
+) -> Vec<AdmissionActivity> {
+    let (mut counted, mut known) = (Cursor::of(later), Cursor::of(earlier));
+    let with_admission = values.iter().filter_map(|values| Some((&*values.label, values.admission?)));
+    let activity = with_admission.map(|(label, admission)| {
+        let (upstream, refused) = match counted.find(|name| (**name).cmp(label)) {
+            Some((name, later)) => {
+                let since = known.seek(name).map_or(*later, |earlier| counted_since(earlier, later));
+                (Arc::clone(name), since)
+            }
+            None => (label.into(), RefusalSums::default()),
+        };
+        AdmissionActivity {
+            upstream: SharedName(upstream),
+            limit: admission.limit,
+            in_flight: admission.in_flight,
+            refused: ByClass(refused),
+        }
+    });
+    activity.collect()
+}
+
+impl ByClass {
+    fn is_empty(&self) -> bool {
+        self.0.iter().all(|count| *count == 0)
+    }
+}
+
+impl Serialize for ByClass {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let classes = Class::ALL.iter().map(|class| class.name());
+        serializer.collect_map(classes.zip(self.0).filter(|(_, count)| *count > 0))
+    }
+}

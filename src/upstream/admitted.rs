@@ -1,0 +1,132 @@
+//! The admission of one request to an upstream with `overload`, over its attempts.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use http::StatusCode;
+use tokio::time::Instant;
+
+use super::error::ForwardError;
+use super::message::AdmissionRequest;
+use super::overload::{HeldPlace, Overload};
+use super::retry::Attempts;
+use crate::boxed::rare;
+use crate::overload::{CountUntil, Outcome, Refusal, Sample, Samples};
+use crate::telemetry::UpstreamCounts;
+use crate::time::{Nanos, cached_now, monotonic};
+
+/// One worker's part of the admission to an upstream.
+#[derive(Debug)]
+pub(super) struct WorkerAdmission {
+    overload: Arc<Overload>,
+    samples: RefCell<Samples>,
+}
+
+/// The admission of one request: it has a place in each of its attempts.
+pub(super) struct Admitted<'u> {
+    worker: &'u WorkerAdmission,
+    counts: &'u UpstreamCounts,
+    request: AdmissionRequest,
+    place: Option<Rc<HeldPlace>>,
+    /// Until when it may wait for a place, once it has waited.
+    until: Option<Instant>,
+}
+
+impl WorkerAdmission {
+    pub fn new(overload: &Arc<Overload>) -> Self {
+        Self { overload: Arc::clone(overload), samples: RefCell::default() }
+    }
+
+    /// The refusal of a request for which the queue has no room; none if it may take a place or wait.
+    pub fn refuse_at_once(&self, request: AdmissionRequest, counts: &UpstreamCounts) -> Option<Refusal> {
+        let refusal = self.overload.refuse_at_once(request.arrival)?;
+        counts.record_refusal(refusal.class);
+        Some(refusal)
+    }
+
+    /// Whether a request that comes soon may have to wait.
+    pub fn may_have_to_wait(&self) -> bool {
+        self.overload.may_have_to_wait()
+    }
+
+    /// The admission of a request that has no place yet.
+    pub fn request<'u>(&'u self, request: AdmissionRequest, counts: &'u UpstreamCounts) -> Admitted<'u> {
+        Admitted { worker: self, counts, request, place: None, until: None }
+    }
+}
+
+impl Admitted<'_> {
+    /// Gets a place for the next attempt, unless the request has one. Waits if need be, in all attempts together no longer than
+    /// the upstream says.
+    pub async fn enter(&mut self, attempts: &Attempts) -> Result<(), ForwardError> {
+        if self.place.is_some() {
+            return Ok(());
+        }
+        self.place = match self.worker.overload.try_admit(self.request.arrival) {
+            Some(place) => Some(Rc::new(place)),
+            None => Some(rare(self.wait(attempts.deadline)).await?),
+        };
+        Ok(())
+    }
+
+    async fn wait(&mut self, deadline: Option<Instant>) -> Result<Rc<HeldPlace>, ForwardError> {
+        let (overload, arrival) = (&self.worker.overload, self.request.arrival);
+        let started = cached_now();
+        let until = *self.until.get_or_insert(started + overload.pending_timeout());
+        let until = deadline.map_or(until, |deadline| deadline.min(until));
+        let answer = overload.wait(arrival, until).await;
+        let waited = monotonic().saturating_duration_since(started);
+        self.counts.record_admission_wait(arrival.class, waited);
+        answer.map(Rc::new).map_err(|refusal| {
+            self.counts.record_refusal(arrival.class);
+            ForwardError::Overloaded(refusal)
+        })
+    }
+
+    /// The place, for what continues when the client has disconnected.
+    pub fn place(&self) -> Option<&Rc<HeldPlace>> {
+        self.place.as_ref()
+    }
+
+    /// Records the head of a response, which took this long unless that says nothing of the server. Returns the place if the
+    /// request counts until the end of the response.
+    pub fn responded(self, status: StatusCode, latency: Option<Nanos>) -> Option<Rc<HeldPlace>> {
+        let outcome = match status {
+            StatusCode::SERVICE_UNAVAILABLE => Outcome::Unavailable,
+            StatusCode::GATEWAY_TIMEOUT => Outcome::Failure,
+            _ => Outcome::Response,
+        };
+        let is_switch = status == StatusCode::SWITCHING_PROTOCOLS;
+        if let Some(latency) = latency.filter(|_| !is_switch) {
+            self.record(outcome, latency);
+        }
+        let place = self.place?;
+        if !is_switch && self.worker.overload.spec.count == CountUntil::End {
+            return Some(place);
+        }
+        place.release();
+        None
+    }
+
+    /// Records an attempt without a response, and gives its place back.
+    pub fn failed(&mut self, error: &ForwardError) {
+        if let ForwardError::ResponseTimeout(_) = error {
+            self.record(Outcome::Failure, Nanos(0));
+        }
+        self.leave();
+    }
+
+    /// Gives the place back.
+    pub fn leave(&mut self) {
+        if let Some(place) = self.place.take() {
+            place.release();
+        }
+    }
+
+    fn record(&self, outcome: Outcome, latency: Nanos) {
+        let AdmissionRequest { arrival, route } = self.request;
+        let sample = Sample { route, key: arrival.key, latency, outcome };
+        self.worker.overload.record(&mut self.worker.samples.borrow_mut(), sample);
+    }
+}
