@@ -41,10 +41,10 @@ pub(super) struct UpstreamArgs {
     )]
     pub name: Option<String>,
     /// The load as a multiple of what the servers can do.
-    #[arg(long, value_name = "FACTOR", default_value_t = 3.0, value_parser = load, requires = "upstream")]
+    #[arg(long, value_name = "FACTOR", default_value_t = 3.0, value_parser = load, requires = "upstream", conflicts_with_all = ["limits", "descriptor"])]
     load: f64,
     /// The mean time that a server works at a request; times are exponential.
-    #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = service_time, requires = "upstream")]
+    #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = service_time, requires = "upstream", conflicts_with_all = ["limits", "descriptor"])]
     service_time: Duration,
     /// How many requests each server works at in that time.
     #[arg(
@@ -52,17 +52,18 @@ pub(super) struct UpstreamArgs {
         value_name = "N",
         default_value_t = 4,
         value_parser = value_parser!(u16).range(1..=1000),
-        requires = "upstream"
+        requires = "upstream",
+        conflicts_with_all = ["limits", "descriptor"]
     )]
     slots: u16,
     /// Servers work at all of their requests at once, more slowly if there are more than slots, instead of one after another.
-    #[arg(long, requires = "upstream")]
+    #[arg(long, requires = "upstream", conflicts_with_all = ["limits", "descriptor"])]
     sharing: bool,
     /// From this second on, the servers take three times as long, for 15 s.
-    #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u16).range(0..=55), requires = "upstream")]
+    #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u16).range(0..=55), requires = "upstream", conflicts_with_all = ["limits", "descriptor"])]
     slow_from: Option<u16>,
     /// The seed of the random numbers.
-    #[arg(long, value_name = "NUMBER", default_value_t = 1, requires = "upstream")]
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, requires = "upstream", conflicts_with_all = ["limits", "descriptor"])]
     seed: u64,
 }
 

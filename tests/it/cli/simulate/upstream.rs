@@ -74,5 +74,5 @@ fn upstreams_that_cannot_be_simulated_are_errors() {
     fails(&["--upstream", "plain"], "add overload = true to [upstreams.plain]");
     fails(&["--upstream", "api", "--limit", "a"], "cannot be used with");
     fails(&["--upstream", "api", "--load", "0"], "it must be from 0.01 to 20");
-    fails(&["--limit", "a", "--slots", "4"], "--upstream");
+    fails(&["--limit", "a", "--slots", "4"], "cannot be used with");
 }

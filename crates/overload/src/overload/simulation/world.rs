@@ -317,8 +317,10 @@ impl<'s> World<'s> {
             }
         }
         self.trace.push(trace);
-        if self.now + TRACE <= self.scenario.seconds {
-            self.events.add(self.now + TRACE, Event::Trace);
+        #[expect(clippy::cast_precision_loss, reason = "a small number")]
+        let next = self.trace.len() as f64 * TRACE;
+        if next < self.scenario.seconds + TRACE / 2.0 {
+            self.events.add(next, Event::Trace);
         }
     }
 }
