@@ -101,9 +101,15 @@ impl<T> Admission<T> {
 
     /// The refusal of a request for which the queue has no room, which is counted; none if it may take a place or wait.
     #[must_use]
+    #[inline]
     pub fn refuse_at_once(&self, arrival: Arrival) -> Option<Refusal> {
         let is_served = self.places.waiting() == 0 && (self.queues || self.places.has_room(arrival.class));
-        if is_served || self.mode == Mode::Shadow {
+        if is_served { None } else { self.refuse_without_room(arrival) }
+    }
+
+    #[cold]
+    fn refuse_without_room(&self, arrival: Arrival) -> Option<Refusal> {
+        if self.mode == Mode::Shadow {
             return None;
         }
         let mut state = self.lock();
@@ -123,6 +129,7 @@ impl<T> Admission<T> {
 
     /// A place for a request, if there is room and nobody waits. Without a lock.
     #[must_use]
+    #[inline]
     pub fn try_admit(&self, class: Class) -> Option<Place> {
         if self.places.waiting() > 0 { None } else { self.places.try_take(class) }
     }
@@ -159,6 +166,7 @@ impl<T> Admission<T> {
     }
 
     /// Records a response. Call it before [`Self::finish`].
+    #[inline]
     pub fn record(&self, samples: &mut Samples, sample: Sample, now: Timestamp) {
         if !self.adaptive {
             return;
@@ -170,6 +178,7 @@ impl<T> Admission<T> {
     }
 
     /// Merges the samples of a worker into the limit.
+    #[cold]
     pub fn merge(&self, samples: &mut Samples, now: Timestamp) {
         let mut state = self.lock();
         if let Some(limit) = &mut state.limit {
@@ -179,6 +188,7 @@ impl<T> Admission<T> {
     }
 
     /// A request is no longer in flight.
+    #[inline]
     pub fn finish(&self, place: Place, now: Timestamp, released: &mut Vec<Released<T>>) {
         self.places.give_back(place);
         self.expire(now, released);
@@ -186,10 +196,16 @@ impl<T> Admission<T> {
 
     /// Admits waiting requests for which there is room, and refuses those that have waited for too long. Without a lock while
     /// nobody waits.
+    #[inline]
     pub fn expire(&self, now: Timestamp, released: &mut Vec<Released<T>>) {
         if self.places.waiting() > 0 {
-            self.dispatch(&mut self.lock(), now, released);
+            self.dispatch_locked(now, released);
         }
+    }
+
+    #[cold]
+    fn dispatch_locked(&self, now: Timestamp, released: &mut Vec<Released<T>>) {
+        self.dispatch(&mut self.lock(), now, released);
     }
 
     /// When [`Self::expire`] must be called, if nothing else happens before.

@@ -38,7 +38,8 @@ pub struct Places {
     waiting: AtomicU32,
     /// The reserved shares in 65536ths.
     shares: [u32; Class::COUNT],
-    has_shares: bool,
+    /// The sum of the shares.
+    all_shares: u32,
 }
 
 impl Places {
@@ -47,13 +48,13 @@ impl Places {
     pub fn new(limit: u32, shares: [f64; Class::COUNT]) -> Self {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to 65536")]
         let shares = shares.map(|share| (share.clamp(0.0, 1.0) * 65_536.0).ceil() as u32);
-        let has_shares = shares.iter().any(|share| *share > 0);
+        let all_shares = shares.iter().sum();
         Self {
             taken: AtomicU64::new(0),
             limit: AtomicU32::new(limit),
             waiting: AtomicU32::new(0),
             shares,
-            has_shares,
+            all_shares,
         }
     }
 
@@ -70,6 +71,7 @@ impl Places {
 
     /// The number of waiting requests.
     #[must_use]
+    #[inline]
     pub fn waiting(&self) -> u32 {
         self.waiting.load(Ordering::SeqCst)
     }
@@ -92,6 +94,7 @@ impl Places {
     }
 
     /// Gives a place back.
+    #[inline]
     #[expect(clippy::needless_pass_by_value, reason = "a place is given back once")]
     pub fn give_back(&self, place: Place) {
         if place.counted {
@@ -117,10 +120,15 @@ impl Places {
         self.taken.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next).ok().map(|_| ())
     }
 
+    #[inline]
     fn fits(&self, taken: u64, limit: u32, class: Class) -> bool {
         let used: u32 = Class::ALL.iter().map(|other| count(taken, *other)).sum();
-        if used >= limit || !self.has_shares {
-            return used < limit;
+        // Mostly there is room for all reserved shares besides.
+        if used + reserved(self.all_shares, limit) < limit {
+            return true;
+        }
+        if used >= limit {
+            return false;
         }
         let kept = |other: Class| count(taken, other).max(reserved(self.shares[other.index()], limit));
         let others: u32 = Class::ALL.into_iter().filter(|other| *other != class).map(kept).sum();

@@ -120,11 +120,17 @@ impl Batch {
         self.responses + self.unavailable + self.failures
     }
 
+    #[inline]
     pub fn route(&mut self, route: usize) -> &mut Sum {
         if self.routes.len() <= route {
-            self.routes.resize(route + 1, Sum::default());
+            self.add_routes(route + 1);
         }
         &mut self.routes[route]
+    }
+
+    #[cold]
+    fn add_routes(&mut self, count: usize) {
+        self.routes.resize(count, Sum::default());
     }
 
     /// Adds the sums of `other`.
@@ -174,6 +180,7 @@ impl Samples {
     }
 
     /// Adds a sample.
+    #[inline]
     pub fn record(&mut self, sample: Sample, now: Timestamp) {
         let batch = &mut self.batch;
         batch.start.get_or_insert(now);
@@ -206,6 +213,7 @@ impl Samples {
 
     /// Whether it is time to merge them into the limit: they are 50 ms old.
     #[must_use]
+    #[inline]
     pub fn is_due(&self, now: Timestamp) -> bool {
         self.batch.start.is_some_and(|start| now.since(start) >= BATCH)
     }
