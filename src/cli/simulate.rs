@@ -13,6 +13,7 @@ mod proxy_player;
 mod rows;
 mod scenario;
 mod summary;
+mod upstream;
 
 use std::collections::HashSet;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -28,6 +29,7 @@ use self::player::{ArrivalPlayer, Decider, SimulateError};
 use self::proxies::{ProxyArgs, have_ahead};
 use self::proxy_player::ProxyPlayer;
 use self::scenario::Scenario;
+use self::upstream::UpstreamArgs;
 use super::completions;
 use super::file::{self, FileArgs};
 use super::output::{self, CommandResult, Failure, complain};
@@ -56,7 +58,7 @@ pub(super) struct SimulateArgs {
         long = "limit",
         value_name = "NAME[,NAME]",
         value_delimiter = ',',
-        required_unless_present = "descriptor",
+        required_unless_present_any = ["descriptor", "upstream"],
         conflicts_with = "descriptor",
         add = completions::limits()
     )]
@@ -91,6 +93,8 @@ pub(super) struct SimulateArgs {
     compare: bool,
     #[command(flatten)]
     proxies: ProxyArgs,
+    #[command(flatten)]
+    upstream: UpstreamArgs,
 }
 
 impl SimulateArgs {
@@ -111,6 +115,9 @@ Examples:
   A descriptor of the rate-limit service, with an address in each line of the file:
     tidegate simulate --descriptor edge generic_key=checkout,remote_address --arrivals addresses.txt
 
+  The admission to an upstream whose servers have 16 slots and take 50 ms, at three times their capacity:
+    tidegate simulate --upstream api --slots 16 --service-time 50ms --load 3 --format svg > api.svg
+
   What four proxies that are 20 ms away from Redis do with a limit that has `ahead`:
     tidegate simulate --limit per-key --proxies 4 --round-trip 20ms --arrivals day.txt | tail
 
@@ -123,9 +130,9 @@ Exit status: 0 on success, 1 if Redis or the output fails, 2 for an invalid conf
 enum OutputFormat {
     /// One line per arrival, and a summary.
     Table,
-    /// One JSON object per arrival; with --compare, per arrival and limit.
+    /// One JSON object per arrival; with --compare, per arrival and limit; with --upstream, per second.
     Jsonl,
-    /// A plot of requests and remaining units over time.
+    /// A plot of requests and remaining units over time; with --upstream, of the limit, waiting requests and refusals.
     Svg,
 }
 
@@ -142,6 +149,11 @@ pub(super) fn simulate(args: &SimulateArgs) -> CommandResult {
         .transpose()
         .map_err(|error| usage(format!("error: --store is not a Redis URL: {error}")))?;
     let file = args.file.path()?;
+    if args.upstream.name.is_some() {
+        let loaded = file::load(&file)?;
+        let simulated = args.upstream.simulation(&loaded, args.proxies.settings().count).map_err(usage)?;
+        return output::report_write("standard output", upstream::write(&simulated, args.format));
+    }
     if file::is_stdin(&file) && args.arrivals_file().is_none() {
         return Err(usage(
             "error: the configuration and the arrivals can't both come from standard input\n\

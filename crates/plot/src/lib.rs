@@ -2,12 +2,14 @@
 
 mod axis;
 mod chart;
+mod curves;
 mod drawing;
 mod model;
 mod panel;
 mod scale;
 
 pub use self::chart::{Chart, ChartPanel, Curve, CurveForm, GUTTER, bars};
+pub use self::curves::{CurvePanel, Curves};
 pub use self::drawing::root_rules;
 use self::drawing::{Drawing, Position, truncate};
 pub use self::model::{Level, Mark, MarkKind, Panel, Plot};

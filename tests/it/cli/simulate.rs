@@ -5,6 +5,7 @@ mod algorithms;
 mod descriptors;
 mod pictures;
 mod settled;
+mod upstream;
 
 use std::fmt::Write as _;
 use std::path::Path;

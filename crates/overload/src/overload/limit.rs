@@ -16,6 +16,10 @@ const WINDOW_SAMPLES: u32 = 30;
 const TARGET: f64 = 1.8;
 /// The factor of an increase after a cold start.
 const CLIMB: f64 = 1.5;
+/// The factor of the throughput that such an increase must bring.
+const CLIMBED: f64 = 1.2;
+/// Samples of a window after such an increase.
+const CLIMB_SAMPLES: u32 = 150;
 /// A lower limit than this is not tested.
 const LEAST_TESTED: f64 = 4.0;
 /// Samples of a route for its first calm latency.
@@ -43,6 +47,8 @@ pub struct AdaptiveLimit {
     raised: f64,
     /// The throughput before the last increase after a cold start, until it is known what that has brought.
     climbed: Option<f64>,
+    /// Whether an increase that has brought nothing is tried once more.
+    climbs_again: bool,
     window: Window,
     /// Samples from before this time are discarded, since the limit was another one.
     settled_at: Timestamp,
@@ -77,6 +83,7 @@ impl AdaptiveLimit {
             seeded: false,
             raised: 1.0,
             climbed: None,
+            climbs_again: true,
             window: Window::new(now),
             settled_at: Timestamp(0),
             test: Test::default(),
@@ -154,7 +161,8 @@ impl AdaptiveLimit {
     }
 
     fn needed_outcomes(&self) -> u32 {
-        if self.climbed.is_some() { 2 * WINDOW_SAMPLES } else { WINDOW_SAMPLES }
+        let is_cold = self.window.pressed && self.calm.is_empty();
+        if is_cold || self.climbed.is_some() { CLIMB_SAMPLES } else { WINDOW_SAMPLES }
     }
 
     fn end_window(&mut self, now: Timestamp) {
@@ -250,12 +258,17 @@ impl AdaptiveLimit {
     /// Goes on climbing if the last increase has brought throughput. `before` is the rate before it.
     fn climb(&mut self, before: f64, now: Timestamp) {
         let rate = self.window.throughput(now).rate();
-        if rate >= before * f64::midpoint(1.0, CLIMB) {
+        if rate >= before * CLIMBED {
             // There was no queue in the servers at the lower limit, so its latency was calm.
             self.seeded = false;
             self.climb_from(rate);
         } else {
             self.limit /= CLIMB;
+            // Few samples may have misled: once more.
+            if self.climbs_again {
+                self.climbs_again = false;
+                self.climb_from(before);
+            }
         }
     }
 

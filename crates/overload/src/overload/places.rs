@@ -132,14 +132,13 @@ fn one(class: Class) -> u64 {
     1 << (BITS * class as u32)
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "16 bits")]
 fn count(taken: u64, class: Class) -> u32 {
     (taken >> (BITS * class as u32) & MOST) as u32
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "at most the limit")]
 fn reserved(share: u32, limit: u32) -> u32 {
-    (u64::from(share) * u64::from(limit) >> 16) as u32
+    ((u64::from(share) * u64::from(limit)) >> 16) as u32
 }
 
 #[cfg(test)]
@@ -182,7 +181,9 @@ mod tests {
         let places = Places::new(1, [0.0; 4]);
         let taken: Vec<Place> = (0..MOST + 5).map(|_| places.take(Class::Critical)).collect();
         assert_eq!(places.in_flight(), [65_535, 0, 0, 0]);
-        taken.into_iter().for_each(|place| places.give_back(place));
+        for place in taken {
+            places.give_back(place);
+        }
         assert_eq!(places.in_flight(), [0; 4]);
     }
 }

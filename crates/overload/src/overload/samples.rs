@@ -79,6 +79,8 @@ pub(crate) struct Batch {
     pub start: Option<Timestamp>,
     /// Latencies relative to calm, by the part of the key.
     pub parts: Box<[Sum; PARTS]>,
+    /// The sum of the squares of these, in units of [`OCTAVE`].
+    pub squares: i64,
     /// Latencies by route.
     pub routes: Vec<Sum>,
     /// Responses after work.
@@ -100,6 +102,7 @@ impl Default for Batch {
         Self {
             start: None,
             parts: Box::new([Sum::default(); PARTS]),
+            squares: 0,
             routes: Vec::new(),
             responses: 0,
             unavailable: 0,
@@ -126,6 +129,7 @@ impl Batch {
 
     /// Adds the sums of `other`.
     pub fn merge(&mut self, other: &Self) {
+        self.squares += other.squares;
         self.responses += other.responses;
         self.unavailable += other.unavailable;
         self.failures += other.failures;
@@ -152,7 +156,7 @@ impl Batch {
         }
         self.routes.fill(Sum::default());
         (self.start, self.responses, self.unavailable, self.failures) = (None, 0, 0, 0);
-        (self.seen, self.unavailable_parts, self.failed_parts) = (0, 0, 0);
+        (self.seen, self.unavailable_parts, self.failed_parts, self.squares) = (0, 0, 0, 0);
     }
 }
 
@@ -192,7 +196,9 @@ impl Samples {
                 batch.route(route).add(log);
                 if let Some(calm) = self.calm.get(route).copied().flatten() {
                     let most = MAX_OCTAVES * OCTAVE;
-                    batch.parts[part].add((log - calm).clamp(-most, most));
+                    let relative = (log - calm).clamp(-most, most);
+                    batch.parts[part].add(relative);
+                    batch.squares += (relative * relative) >> 16;
                 }
             }
         }
@@ -218,7 +224,7 @@ fn log2(latency: Nanos) -> i64 {
     // The mantissa without its first bit, in units of an octave.
     let fraction = ((nanos << (63 - whole)) << 1 >> 48) as i64;
     // log2(1 + f) is about f + 0.344 f (1 - f).
-    i64::from(whole) * OCTAVE + fraction + ((fraction * (OCTAVE - fraction) >> 16) * 22_544 >> 16)
+    i64::from(whole) * OCTAVE + fraction + ((((fraction * (OCTAVE - fraction)) >> 16) * 22_544) >> 16)
 }
 
 #[cfg(test)]

@@ -83,7 +83,7 @@ impl<T> Turns<T> {
         let (start, _, key) = *self.starts.first()?;
         let share = TURN / u64::try_from(self.starts.len()).unwrap_or(u64::MAX).max(1);
         self.present = self.present.saturating_add(share).max(start);
-        self.take(key, |requests| requests.pop_front(), TURN)
+        self.take(key, VecDeque::pop_front, TURN)
     }
 
     /// Takes the newest request of the key that has the most.

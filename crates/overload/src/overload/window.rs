@@ -29,12 +29,20 @@ pub(crate) struct Window {
 pub(crate) struct Throughput {
     pub responses: u32,
     pub seconds: f64,
+    /// The deviation of the time between responses, relative to its mean.
+    pub spread: f64,
 }
 
 impl Throughput {
     pub fn add(&mut self, other: Self) {
+        self.spread = self.spread.max(other.spread);
         self.responses += other.responses;
         self.seconds += other.seconds;
+    }
+
+    /// The relative variance of the rate.
+    pub fn variance(self) -> f64 {
+        self.spread.powi(2) / f64::from(self.responses.max(1))
     }
 
     /// Responses in a second.
@@ -56,7 +64,21 @@ impl Window {
 
     /// The responses until now.
     pub fn throughput(&self, now: Timestamp) -> Throughput {
-        Throughput { responses: self.batch.responses, seconds: now.since(self.start).as_secs_f64() }
+        let seconds = now.since(self.start).as_secs_f64();
+        Throughput { responses: self.batch.responses, seconds, spread: self.spread() }
+    }
+
+    /// The deviation of a latency relative to the mean, 1 at most: that of exponential times.
+    #[expect(clippy::cast_precision_loss, reason = "sums of a window are below 2^53")]
+    fn spread(&self) -> f64 {
+        let mut all = Sum::default();
+        self.batch.parts.iter().for_each(|sum| all.merge(*sum));
+        if all.count < 2 {
+            return 1.0;
+        }
+        let octaves = self.batch.squares as f64 / OCTAVE as f64 / f64::from(all.count) - all.mean().powi(2);
+        // Times in a queue depend on each other, so that the throughput varies more than they do.
+        (1.3 * std::f64::consts::LN_2 * octaves.max(0.0).sqrt()).min(1.0)
     }
 
     /// The geometric mean of latency relative to calm latency, with the weight of each key bounded; none without samples of

@@ -137,7 +137,9 @@ fn shadow_mode_admits_all_and_counts() {
         (counts.in_flight_total(), counts.above_limit, counts.refused),
         (20, [0, 0, 0, 19], [[0; 3]; 4])
     );
-    places.into_iter().for_each(|place| admission.finish(place, at(1), &mut released));
+    for place in places {
+        admission.finish(place, at(1), &mut released);
+    }
     assert_eq!(admission.counts().in_flight_total(), 0);
 }
 
@@ -200,7 +202,9 @@ fn workers_exceed_no_limit_and_leave_nobody_waiting() {
                     }
                     let (admitted, refused) = sorted(&mut released);
                     assert!(refused.is_empty());
-                    admitted.into_iter().for_each(|(_, place)| admit(place));
+                    for (_, place) in admitted {
+                        admit(place);
+                    }
                     finish();
                     finish();
                 }

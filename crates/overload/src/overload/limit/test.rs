@@ -47,7 +47,7 @@ pub(super) struct Test {
 pub(super) struct Finding {
     /// The throughput at the lower limit, relative to that at the limit.
     pub throughput: f64,
-    /// The standard deviation of `throughput`, if responses come at random times.
+    /// The standard deviation of `throughput`.
     pub deviation: f64,
     /// The latency at the lower limit, relative to calm.
     pub x_lower: f64,
@@ -146,10 +146,9 @@ impl Test {
     }
 
     fn finding(&self) -> Finding {
-        let variance = |throughput: Throughput| 1.0 / f64::from(throughput.responses.max(1));
         Finding {
             throughput: self.at_lower.rate() / self.at_limit.rate(),
-            deviation: (variance(self.at_limit) + variance(self.at_lower)).sqrt(),
+            deviation: (self.at_limit.variance() + self.at_lower.variance()).sqrt(),
             x_lower: self.x_lower,
         }
     }

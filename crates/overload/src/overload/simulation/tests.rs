@@ -39,7 +39,7 @@ fn three_times_the_capacity_leaves_goodput_and_latency() {
         assert!(settled.goodput >= 0.95 && settled.p99 <= 2.0, "{case}: {settled:?}");
         assert_eq!(after.refused, 0, "{case}: {after:?}");
         assert!(
-            settled.limit.0 >= 0.6 * settled.limit.1 && settled.limit.2 <= 1.5 * settled.limit.1,
+            settled.limit.0 >= 0.6 * settled.limit.1 && settled.limit.2 <= 1.7 * settled.limit.1,
             "{case}: {settled:?}"
         );
     });
@@ -142,7 +142,7 @@ fn a_cold_start_climbs_to_large_servers() {
     let mut scenario = Scenario { servers: 1, slots: 64, seconds: 15.0, ..Scenario::calm() };
     spec(&mut scenario).servers = 1;
     scenario.groups[0].load = Load::constant(0.8);
-    each(&scenario, |run, case| assert_eq!(run.measure(5.0, 15.0).refused, 0, "{case}"));
+    each(&scenario, |run, case| assert_eq!(run.measure(10.0, 15.0).refused, 0, "{case}"));
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn streams_and_slow_requests_of_one_key_are_no_overload() {
     slow.groups.push(Group { load, tenants: 1, class: Class::Normal, route: Some(1) });
     each(&slow, |run, case| {
         assert!(
-            run.trace.iter().all(|trace| trace.limit >= 28),
+            run.trace.iter().all(|trace| trace.limit >= 29),
             "{case}: one key lowers the limit by more than a tenth"
         );
         let others = run.measure_of(20.0, 60.0, |request| request.group == 0);
@@ -176,7 +176,7 @@ fn streams_and_slow_requests_of_one_key_are_no_overload() {
     slow.routes[1].delay = 20.0;
     each(&slow, |run, case| {
         assert!(
-            run.trace.iter().all(|trace| trace.limit >= 28),
+            run.trace.iter().all(|trace| trace.limit >= 29),
             "{case}: failures of one key lower the limit"
         );
     });
@@ -250,4 +250,17 @@ fn a_seed_repeats_a_run() {
     let ends = |seed| run(&scenario, seed).requests.iter().map(|request| request.ended).collect::<Vec<_>>();
     assert_eq!(ends(7), ends(7));
     assert_ne!(ends(7), ends(8));
+}
+
+/// Half of what comes can't be served for a long time: a minute, or `PROOF_FACTOR` minutes.
+#[test]
+fn the_limit_does_not_drift() {
+    let minutes = std::env::var("PROOF_FACTOR").ok().and_then(|text| text.parse::<u32>().ok()).unwrap_or(1);
+    let end = 10.0 + 60.0 * f64::from(minutes);
+    let mut scenario = Scenario { seconds: end, ..Scenario::calm() };
+    scenario.groups[0].load = Load(vec![(0.0, 0.5), (10.0, 1.5)]);
+    each(&scenario, |run, case| {
+        let last = run.measure(end - 30.0, end);
+        assert!(last.goodput >= 0.95 && last.p99 <= 2.0, "{case}: {last:?}");
+    });
 }

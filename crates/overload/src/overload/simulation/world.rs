@@ -241,8 +241,8 @@ impl<'s> World<'s> {
         }
         if let Some(index) = self.servers[server].complete(self.now) {
             let noise = self.scenario.noise;
-            let noisy = noise > 0.0 && self.random.unit() < noise;
-            let late = if noisy { 0.05 * self.random.unit().powf(-1.0 / 1.2) } else { 0.0 };
+            let is_late = noise > 0.0 && self.random.unit() < noise;
+            let late = if is_late { 0.05 * self.random.unit().powf(-1.0 / 1.2) } else { 0.0 };
             let delay = self.scenario.routes[self.requests[index as usize].route].delay;
             self.events.add(self.now + self.scenario.latency.at(self.now) + delay + late, Event::Head(index));
         }
@@ -317,8 +317,10 @@ impl<'s> World<'s> {
             }
         }
         self.trace.push(trace);
-        if self.now + TRACE <= self.scenario.seconds {
-            self.events.add(self.now + TRACE, Event::Trace);
+        #[expect(clippy::cast_precision_loss, reason = "a small number")]
+        let next = self.trace.len() as f64 * TRACE;
+        if next < self.scenario.seconds + TRACE / 2.0 {
+            self.events.add(next, Event::Trace);
         }
     }
 }
