@@ -16,8 +16,16 @@ const KEYS: [&str; 9] = [
 ];
 
 /// The keys of `[consumers]`, none of which is a secret. Other values there are credentials that belong into a file of consumers.
-pub(super) const CONSUMERS_KEYS: [&str; 7] =
-    ["file", "redis_cache", "credential", "unknown", "name_header", "tier_header", "forward_credential"];
+pub(super) const CONSUMERS_KEYS: [&str; 8] = [
+    "file",
+    "redis_cache",
+    "credential",
+    "unknown",
+    "name_header",
+    "tier_header",
+    "priorities",
+    "forward_credential",
+];
 
 /// Shorter values of variables are not replaced in messages.
 const MIN_SECRET: usize = 4;

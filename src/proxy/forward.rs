@@ -59,9 +59,9 @@ impl ForwardedRequest<'_> {
         let ForwardTarget { upstream, rewrite, policy, upgrades, .. } = target;
         let is_http2 = proxy.snapshot.upstreams[*upstream].is_http2;
         // Over HTTP/2 servers know WebSockets alone, whose handshake has no body.
-        let has_body = !self.body.is_none();
-        let upgrade = Upgrade::requested(&head, upgrades)
-            .filter(|upgrade| !is_http2 || matches!(upgrade, Upgrade::WebSocket { .. }) && !has_body);
+        let upgrade = Upgrade::requested(&head, upgrades).filter(|upgrade| {
+            !is_http2 || matches!(upgrade, Upgrade::WebSocket { .. }) && self.body.is_none()
+        });
         let outbound = OutboundHead {
             client,
             client_ip: &proxy.snapshot.gate.client_ip,

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::{Browser, Tidegate, eventually, free_address, get};
+use crate::support::{Browser, Client, Tidegate, Upstream, eventually, free_address, get};
 
 /// A limit by user and one by address; both routes have them.
 const LIMITED: &str = r#"
@@ -312,6 +312,21 @@ fn it_connects_again() {
     send(&proxy, "dave", 5);
     browser.wait_text("#connection", "Connected");
     browser.wait_text("#denied-rows", "dave");
+}
+
+#[test]
+fn what_an_overloaded_upstream_refuses_is_found() {
+    let (server, _release) = Upstream::gated("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    let upstream = format!("[upstreams.api]\nservers = [\"{}\"]\noverload = {{ limit = 1 }}\n", server.url());
+    let route = "[[routes]]\npath = \"/*\"\nupstream = \"api\"\npriority = \"low\"\n";
+    let proxy = Tidegate::start(&config("", &(upstream + route)));
+    let mut browser = open(&proxy);
+    let mut first = Client::connect(proxy.addr());
+    first.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    eventually("the server has the request", || server.received() == 1);
+    assert_eq!(get(proxy.addr(), "/", &[]).status(), 503);
+    browser.wait_text("#findings", "(1 low): 1 of 1 requests in flight");
+    browser.wait_text("#upstreams-rows", "api, 1 of 1 in flight, refused: 1 low");
 }
 
 #[cfg(feature = "acme")]

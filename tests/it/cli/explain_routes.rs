@@ -1,6 +1,7 @@
 //! `tidegate explain` of what a route has in place of its upstream and its limits: times, and the status of denials.
 
 use super::tidegate;
+use crate::support::mmdb;
 
 const FILE: &str = "listen = \"127.0.0.1:0\"\n\
     [upstreams.api]\nservers = [\"http://10.0.0.1:9000\"]\ntotal_timeout = \"30s\"\n\
@@ -11,12 +12,25 @@ const FILE: &str = "listen = \"127.0.0.1:0\"\n\
     [[routes]]\npath = \"/silent\"\nblock = true\ndeny_status = \"close\"\n\
     [[routes]]\npath = \"/*\"\nupstream = \"api\"\nlimits = [\"one\"]\n";
 
+const OVERLOAD: &str = "listen = \"127.0.0.1:0\"\n\
+    [client_ip]\ntrusted_proxies = [\"10.0.0.0/8\"]\n\
+    [upstreams.api]\nservers = [\"http://10.0.0.1:9000\"]\noverload = true\n\
+    [upstreams.fixed]\nservers = [\"http://10.0.0.1:9000\"]\noverload = { limit = 64, mode = \"shadow\", fair_by = \"asn\" }\n\
+    [geo]\nasn = \"asn.mmdb\"\n\
+    [[routes]]\npath = \"/fixed\"\nupstream = \"fixed\"\n\
+    [[routes]]\npath = \"/*\"\nupstream = \"api\"\npriority = \"low\"\npriority_from = \"header:x-priority\"\n";
+
 /// The explanation of a request.
 fn explain(path: &str) -> String {
+    explain_with(FILE, &[&format!("http://a.test{path}")])
+}
+
+/// The explanation of a request by this file; the arguments follow its method.
+fn explain_with(file: &str, args: &[&str]) -> String {
     let directory = tempfile::tempdir().unwrap();
-    std::fs::write(directory.path().join("tidegate.toml"), FILE).unwrap();
-    let url = format!("http://a.test{path}");
-    tidegate(directory.path(), &["explain", "GET", &url]).stdout
+    std::fs::write(directory.path().join("tidegate.toml"), file).unwrap();
+    std::fs::write(directory.path().join("asn.mmdb"), mmdb::systems(&[("192.0.2.0", 24, 64496)])).unwrap();
+    tidegate(directory.path(), &[&["explain", "GET"], args].concat()).stdout
 }
 
 #[test]
@@ -36,4 +50,29 @@ fn explain_shows_the_times_and_the_status_of_a_route() {
         let line = format!("response  {response}: the route blocks its requests (`block`)\n");
         assert!(explain(path).contains(&line), "{}", explain(path));
     }
+}
+
+#[test]
+fn explain_shows_the_class_and_the_turn_of_a_request() {
+    let after_host = |args: &[&str]| {
+        let text = explain_with(OVERLOAD, args);
+        text.split_once("as host   a.test\n").unwrap().1.to_owned()
+    };
+    let learned = "overload  a learned limit of requests in flight, from 8 to 1000\n";
+    let named = "X-Priority: critical";
+    assert_eq!(
+        after_host(&["http://a.test/", "--from", "10.0.0.7", "-H", named]),
+        format!(
+            "{learned}class     critical, by the header x-priority of a trusted proxy\nturns     by client_ip = 10.0.0.7\n"
+        )
+    );
+    assert_eq!(
+        after_host(&["http://a.test/", "--from", "192.0.2.7", "-H", named]),
+        format!("{learned}class     low, by the route\nturns     by client_ip = 192.0.2.7\n")
+    );
+    assert_eq!(
+        after_host(&["http://a.test/fixed", "--from", "192.0.2.7"]),
+        "overload  a limit of 64 requests in flight, which refuses none (`mode = \"shadow\"`)\n\
+         class     normal, by the route\nturns     by asn = 64496\n"
+    );
 }

@@ -12,6 +12,7 @@ use tidegate::gate::{Cost, KeyPart, RouteId};
 use tidegate::jwt::Algorithm;
 use tidegate::limit::{Ahead, PolicyId};
 use tidegate::limiter::OnStoreFailure;
+use tidegate::overload::{Class, CountUntil, LimitSpec, Mode, OverloadSpec};
 use tidegate::proxy::{ForwardTarget, Target};
 use tidegate::server::Service;
 use tidegate::store::StoreSpec;
@@ -245,9 +246,27 @@ fn upstreams_are_read() {
     let spare = UpstreamSpec {
         balance: Balance::LeastRequests,
         eject: None,
+        pending_timeout: second / 2,
+        max_pending: 256,
+        overload: Some(OverloadSpec {
+            mode: Mode::Shadow,
+            limit: LimitSpec::Adaptive { min: 16, max: 500 },
+            reserved_share: [0.2, 0.1, 0.05, 0.01],
+            floor: 0.1,
+            count: CountUntil::End,
+            ..OverloadSpec::default()
+        }),
         ..config::defaults::upstream("spare", servers)
     };
     assert_eq!(format!("{:?}", snapshot.upstreams[UpstreamId(2)]), format!("{spare:?}"));
+    let safe = snapshot.upstreams[UpstreamId(1)].overload.as_ref().unwrap();
+    assert_eq!((safe.limit, safe.servers, safe.max_pending), (LimitSpec::Fixed(64), 2, 256));
+    let rules = snapshot.actions.iter().filter_map(|action| action.target.forwarding()?.admission.as_deref());
+    let rules: Vec<_> =
+        rules.map(|rule| (rule.class, rule.header.as_ref().map(|name| name.as_str()))).collect();
+    assert_eq!(rules, [(Class::Normal, None), (Class::High, Some("x-priority"))]);
+    let priorities = &snapshot.gate.consumers.as_ref().unwrap().priorities;
+    assert_eq!(**priorities, [("enterprise".into(), Class::Critical), ("free".into(), Class::Low)]);
 }
 
 #[test]

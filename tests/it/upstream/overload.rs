@@ -180,7 +180,7 @@ fn in_shadow_mode_no_request_is_refused() {
 #[test]
 fn a_request_that_is_refused_at_once_makes_no_call_and_is_not_charged() {
     let (server, releases) = Upstream::gated(OK);
-    let limit = "[limits.l]\nrate = \"1000/day\"\nkey = \"global\"\n";
+    let limit = "[answers]\nrate_headers = \"draft-11\"\n[limits.l]\nrate = \"1000/day\"\nkey = \"global\"\n";
     let settings = "overload = { limit = 1 }\nmax_pending = 0";
     let config = limit.to_owned() + &file(&server, settings, "limits = [\"l\"]");
     let redis = RedisServer::start();
@@ -199,7 +199,8 @@ fn a_request_that_is_refused_at_once_makes_no_call_and_is_not_charged() {
 #[test]
 fn a_request_that_is_refused_after_it_has_waited_gets_its_charges_back() {
     let (server, releases) = Upstream::gated(OK);
-    let limits = "[limits.bucket]\nrate = \"1000/day\"\nkey = \"global\"\n\
+    let limits = "[answers]\nrate_headers = \"draft-11\"\n\
+                  [limits.bucket]\nrate = \"1000/day\"\nkey = \"global\"\n\
                   [limits.window]\nalgorithm = \"fixed_window\"\nrate = \"1000/day\"\nkey = \"global\"\n";
     let route = "limits = [\"bucket\", \"window\"]";
     let config = limits.to_owned() + &file(&server, "overload = { limit = 1 }", route);

@@ -13,7 +13,7 @@ pub(super) fn explain(
     subject: &Subject<'_>,
 ) {
     let limit = match spec.limit {
-        LimitSpec::Fixed(limit) => format!("at most {limit} requests in flight"),
+        LimitSpec::Fixed(limit) => format!("a limit of {limit} requests in flight"),
         LimitSpec::Adaptive { min, max } => {
             format!("a learned limit of requests in flight, from {min} to {max}")
         }

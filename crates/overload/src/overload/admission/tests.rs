@@ -219,3 +219,29 @@ fn workers_exceed_no_limit_and_leave_nobody_waiting() {
     assert!(most.load(Ordering::SeqCst) <= LIMIT, "{most:?}");
     assert_eq!((admission.counts().waiting_total(), admission.counts().in_flight_total()), (0, 0));
 }
+
+#[test]
+fn without_a_queue_requests_are_refused_at_once() {
+    let admission = Admission::new(&OverloadSpec { max_pending: 0, ..fixed(1) }, None, at(0));
+    let (mut released, newcomer) = (Vec::new(), of(Class::Critical, 1));
+    assert_eq!(admission.refuse_at_once(newcomer), None);
+    let place = admission.try_admit(Class::Low).unwrap();
+    let refusal = Refusal { class: Class::Critical, reason: Reason::Full };
+    assert_eq!(admission.refuse_at_once(newcomer), Some(refusal));
+    assert!(matches!(admission.arrive(newcomer, 1, at(1), &mut released), Arrived::Refused(1, _)));
+    admission.finish(place, at(2), &mut released);
+    assert_eq!((admission.refuse_at_once(newcomer), released.len()), (None, 0));
+}
+
+#[test]
+fn from_half_of_the_limit_on_requests_may_have_to_wait() {
+    let admission = Admission::<()>::new(&fixed(4), None, at(0));
+    let first = admission.try_admit(Class::Normal).unwrap();
+    assert!(!admission.may_have_to_wait());
+    let second = admission.try_admit(Class::Normal).unwrap();
+    assert!(admission.may_have_to_wait());
+    for place in [first, second] {
+        admission.finish(place, at(1), &mut Vec::new());
+    }
+    assert!(!admission.may_have_to_wait());
+}
