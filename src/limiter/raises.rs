@@ -233,9 +233,10 @@ impl RaisedLimits {
         };
         let raised = |charge: &Charge| Charge { policy: prepared.policy(charge, now), ..*charge };
         let charges = charges.iter().map(raised).collect();
-        let limits = match limits.are_refundable {
-            true => Rc::new(prepared.limits.refundable()),
-            false => Rc::clone(&prepared.limits),
+        let limits = if limits.are_refundable {
+            Rc::new(prepared.limits.refundable())
+        } else {
+            Rc::clone(&prepared.limits)
         };
         Box::new(RaisedCharges { limits, charges })
     }

@@ -128,15 +128,17 @@ impl Upstream {
             let held = (client_permit.as_ref(), admitted.as_ref().and_then(Admitted::place));
             let detachable = Detachable::of(&permit, held, options.policy.response_timeout);
             match attempt(pool, acquired, &mut request, &attempt_options, detachable).await {
-                Ok((head, stream, took)) => {
+                Ok((head, stream, latency)) => {
                     log.head(head.status);
                     in_flight.report_response(outcome(head.status));
-                    let place = admitted.and_then(|own| own.responded(head.status, took));
+                    let place = admitted.and_then(|own| own.responded(head.status, latency));
                     let held = (permit, client_permit, place);
                     return Ok((head, ResponseBody::new(stream, in_flight, held, options.is_reclaimable)));
                 }
                 Err(failed) => {
-                    admitted.iter_mut().for_each(|admitted| admitted.failed(&failed.error));
+                    if let Some(admitted) = &mut admitted {
+                        admitted.failed(&failed.error);
+                    }
                     attempts.fail(index);
                     report_failure(&failed.error, in_flight, &mut log);
                     if self.recover(failed, &mut attempts, &attempt_options).await? {

@@ -1,5 +1,7 @@
 //! Curves over time as an SVG file: a panel for each quantity, on one time axis.
 
+use std::fmt::Write as _;
+
 use tidegate_limit::time::Timestamp;
 
 use super::axis::Axis;
@@ -102,12 +104,14 @@ fn draw_legend(drawing: &mut Drawing, panel: &CurvePanel) {
 
 /// The path in which each height holds until the next point; points that change nothing are left out.
 fn steps(points: impl Iterator<Item = (f64, f64)>) -> String {
-    let (mut path, mut last) = (String::new(), None);
+    let (mut path, mut last) = (String::new(), None::<f64>);
     let mut end = None;
     for (x, y) in points {
         match last {
             None => path = format!("M{x} {y}"),
-            Some(height) if height != y => path += &format!("H{x}V{y}"),
+            Some(height) if y.total_cmp(&height).is_ne() => {
+                let _ = write!(path, "H{x}V{y}");
+            }
             Some(_) => {}
         }
         (last, end) = (Some(y), Some(x));

@@ -94,7 +94,8 @@ impl ReadOverload {
     }
 }
 
-/// Reads `overload`; `None` for `false`.
+/// Reads `overload`; `Some(None)` for `false`.
+#[expect(clippy::option_option, reason = "the outer one is for errors, as in all readers")]
 pub(super) fn overload(item: Item<'_>) -> Option<Option<ReadOverload>> {
     let table = if item.is_boolean() {
         if !item.boolean()? {

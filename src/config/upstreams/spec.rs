@@ -166,7 +166,9 @@ pub(super) fn upstream(
     let spec = settings.zip(servers).zip(tls).filter(|_| is_valid);
     let spec = spec.map(|((settings, servers), tls)| {
         let mut spec = UpstreamSpec { servers, tls, ..settings };
-        overload.iter().for_each(|overload| overload.apply(&mut spec, &missing));
+        if let Some(overload) = &overload {
+            overload.apply(&mut spec, &missing);
+        }
         spec
     });
     (spec, ReadKeys { hash: hash.flatten(), fair_by: overload.map(|overload| overload.fair_by) })
