@@ -125,15 +125,15 @@ impl Upstream {
             address(&mut request, target.as_ref(), pool, options.host, &mut log)?;
             let attempt_options = AttemptOptions::new(options, &attempts, &endpoints, log.delivery);
             let mut in_flight = InFlight::start(pool);
-            let held = (client_permit.as_ref(), admitted.as_ref().and_then(Admitted::place));
-            let detachable = Detachable::of(&permit, held, options.policy.response_timeout);
+            let permits = (client_permit.as_ref(), admitted.as_ref().and_then(Admitted::place));
+            let detachable = Detachable::of(&permit, permits, options.policy.response_timeout);
             match attempt(pool, acquired, &mut request, &attempt_options, detachable).await {
                 Ok((head, stream, latency)) => {
                     log.head(head.status);
                     in_flight.report_response(outcome(head.status));
                     let place = admitted.and_then(|own| own.responded(head.status, latency));
-                    let held = (permit, client_permit, place);
-                    return Ok((head, ResponseBody::new(stream, in_flight, held, options.is_reclaimable)));
+                    let permits = (permit, client_permit, place);
+                    return Ok((head, ResponseBody::new(stream, in_flight, permits, options.is_reclaimable)));
                 }
                 Err(failed) => {
                     if let Some(admitted) = &mut admitted {

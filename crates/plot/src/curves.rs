@@ -104,17 +104,15 @@ fn draw_legend(drawing: &mut Drawing, panel: &CurvePanel) {
 
 /// The path in which each height holds until the next point; points that change nothing are left out.
 fn steps(points: impl Iterator<Item = (f64, f64)>) -> String {
-    let (mut path, mut last) = (String::new(), None::<f64>);
-    let mut end = None;
+    let (mut path, mut height, mut end) = (String::new(), None, None);
     for (x, y) in points {
-        match last {
-            None => path = format!("M{x} {y}"),
-            Some(height) if y.total_cmp(&height).is_ne() => {
-                let _ = write!(path, "H{x}V{y}");
-            }
-            Some(_) => {}
-        }
-        (last, end) = (Some(y), Some(x));
+        // Writing to a string can't fail.
+        let _ = match height {
+            None => write!(path, "M{x} {y}"),
+            _ if height != Some(y) => write!(path, "H{x}V{y}"),
+            _ => Ok(()),
+        };
+        (height, end) = (Some(y), Some(x));
     }
     end.map_or(String::new(), |x| format!("{path}H{x}"))
 }
