@@ -91,13 +91,12 @@ impl ForwardedRequest<'_> {
             None => RequestBody::empty(),
         };
         // Over HTTP/1.1 the client's connection itself enforces the minimum rate and polls the upload.
-        let is_multiplexed = client.is_multiplexed();
         let options = ForwardOptions {
             client: proxy.snapshot.gate.client_ip.counted(plan.client),
             host: &rewrite.host,
             policy,
-            is_reclaimable: is_multiplexed && client.has_min_body_rate(),
-            polls_upload: !is_multiplexed,
+            is_reclaimable: client.is_multiplexed() && client.has_min_body_rate(),
+            polls_upload: !client.is_multiplexed(),
             hash_key: plan.balance_hash,
             admission: plan.admission,
         };
