@@ -265,8 +265,9 @@ fn upstreams_are_read() {
     let rules: Vec<_> =
         rules.map(|rule| (rule.class, rule.header.as_ref().map(|name| name.as_str()))).collect();
     assert_eq!(rules, [(Class::Normal, None), (Class::High, Some("x-priority"))]);
-    let priorities = &snapshot.gate.consumers.as_ref().unwrap().priorities;
-    assert_eq!(**priorities, [("enterprise".into(), Class::Critical), ("free".into(), Class::Low)]);
+    let priorities = snapshot.gate.consumers.as_ref().unwrap().priorities.iter();
+    let priorities: Vec<(&str, Class)> = priorities.map(|(tier, class)| (&**tier, *class)).collect();
+    assert_eq!(priorities, [("enterprise", Class::Critical), ("free", Class::Low)]);
 }
 
 #[test]
