@@ -272,7 +272,7 @@ impl LocalFallback {
         let is_owed = error.is_none_or(StoreError::is_uncharged);
         for one in decided {
             let policy = limits.policy(&one.charge);
-            let is_final = !policy.has_slots() && !policy.reserves();
+            let is_final = !policy.has_slots() && !limits.reserve(policy);
             if passes && one.decision.allowed && one.charge.takes_units() && is_final {
                 self.record_debt(limits, one, one.charge.cost, is_owed);
             }

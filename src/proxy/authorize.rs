@@ -144,7 +144,8 @@ impl Authorization<'_> {
         Ok(question)
     }
 
-    /// How the question is admitted, if the authorization server has `overload`: with the class of the request.
+    /// How the question is admitted, if the authorization server has `overload`: with the class of the request where that is known,
+    /// which is with `order = "after_limits"` and `overload` of the request's own upstream.
     fn admission(&self) -> AdmissionRequest {
         let client = self.proxy.snapshot.gate.client_ip.counted(self.plan.client);
         let of_client = || Arrival { class: Class::default(), key: admission_rule::hash(client) };

@@ -294,8 +294,8 @@ impl<'p> Exchange<'p> {
         if let Rejection::Upstream(error) = rejection {
             let route = self.route.map_or("", |route| &gate.routes.get(route).name);
             tracing::debug!(route, "{error}");
-            self.refund(error);
         }
+        self.refund(rejection);
         self.decision.reject(rejection);
         self.record.describe_rejection(gate, rejection);
         let may_close = !self.is_grpc && !self.decision.is_authorization();

@@ -109,9 +109,10 @@ impl Admitted<'_> {
         None
     }
 
-    /// Records an attempt without a response, and gives its place back.
-    pub fn failed(&mut self, error: &ForwardError) {
-        if let ForwardError::ResponseTimeout(_) = error {
+    /// Records an attempt without a response, and gives its place back. A timeout says nothing of the server if the body had to
+    /// arrive from the client meanwhile.
+    pub fn failed(&mut self, error: &ForwardError, body_arrives: bool) {
+        if let (ForwardError::ResponseTimeout(_), false) = (error, body_arrives) {
             self.record(Outcome::Failure, Nanos(0));
         }
         self.leave();

@@ -137,7 +137,7 @@ impl Upstream {
                 }
                 Err(failed) => {
                     if let Some(admitted) = &mut admitted {
-                        admitted.failed(&failed.error);
+                        admitted.failed(&failed.error, request.body.is_incoming());
                     }
                     attempts.fail(index);
                     report_failure(&failed.error, in_flight, &mut log);

@@ -31,7 +31,7 @@ pub(super) struct Detachable {
     /// The request's part of `max_requests_per_client`.
     _client_permit: Option<Rc<ClientPermit>>,
     /// Its place under the limit of an upstream with `overload`.
-    _place: Option<Rc<HeldPlace>>,
+    place: Option<Rc<HeldPlace>>,
     /// How long the rest of the response may take after the client has disconnected.
     timeout: Duration,
 }
@@ -46,7 +46,14 @@ impl Detachable {
     ) -> Option<Box<Self>> {
         let slots = permit.slots()?;
         let (client_permit, place) = (client_permit.cloned(), place.cloned());
-        Some(Box::new(Self { _slots: slots, _client_permit: client_permit, _place: place, timeout }))
+        Some(Box::new(Self { _slots: slots, _client_permit: client_permit, place, timeout }))
+    }
+
+    /// Gives the place back if the request counts until the head of its response: its client may have left.
+    fn head_arrived(&self) {
+        if let Some(place) = &self.place {
+            place.release_at_head();
+        }
     }
 }
 
@@ -73,6 +80,7 @@ pub(super) async fn send(
     tokio::task::spawn_local(async move {
         // Without a client nothing else polls the upload.
         let response = connection.send(&mut sent, false).await;
+        detachable.head_arrived();
         let response =
             response.map(|(head, exchange)| (ResponseStream::new(&head, exchange, Some(detachable)), head));
         // If the client has disconnected, the response is dropped here, and another task reads the rest of it.

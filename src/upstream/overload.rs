@@ -9,8 +9,8 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use crate::overload::{
-    Admission, Arrival, Arrived, Counts, OverloadSpec, Place, Reason, Refusal, Released, Sample, Samples,
-    Ticket,
+    Admission, Arrival, Arrived, CountUntil, Counts, OverloadSpec, Place, Reason, Refusal, Released, Sample,
+    Samples, Ticket,
 };
 use crate::time::{Clock, Timestamp, cached_now, monotonic};
 
@@ -167,6 +167,13 @@ impl HeldPlace {
     pub fn release(&self) {
         if let Some(place) = self.place.take() {
             self.overload.finish(place);
+        }
+    }
+
+    /// Gives the place back unless the request counts until the end of its response.
+    pub fn release_at_head(&self) {
+        if self.overload.spec.count == CountUntil::Head {
+            self.release();
         }
     }
 }

@@ -27,7 +27,7 @@ words!(CountWords: CountUntil = [("until_head", CountUntil::Head), ("until_end",
 keys! {
     /// The keys of `overload`.
     OverloadKeys {
-        /// `"shadow"` decides, counts and logs, and refuses no request
+        /// `"shadow"` counts the requests above the limit, and refuses none
         mode: Choice<ModeWords> = "enforce";
         /// A fixed limit of requests in flight, for servers that several proxies share
         limit: Integer<1, 60_000, u32>, or "it is learned";

@@ -32,7 +32,7 @@ keys! {
         /// The longest that a new connection may take, including the TLS handshake; see
         /// [below](#connections-that-take-long)
         connect_timeout: Duration<MILLISECOND, DAY> = "5s";
-        /// The longest that a request waits for a connection while all are in use. With `overload` it is 500 ms unless given
+        /// The longest that a request waits for a connection while all are in use. With `overload` it is 500 ms unless given, and a wait for admission is at most 100 ms
         pending_timeout: Duration<MILLISECOND, DAY> = "3s";
         /// From the end of the request to the head of the response
         response_timeout: Duration<MILLISECOND, DAY> = "60s";

@@ -3,11 +3,14 @@
 
 use std::borrow::Cow;
 
+use http::Method;
+
 use super::Exchange;
 use crate::gate::RequestPlan;
 use crate::http1::RequestHead;
 use crate::http1::names::MAX_FORWARDS;
 use crate::limiter::Limits;
+use crate::proxy::authorization::AuthorizationError;
 use crate::proxy::rejection::Rejection;
 use crate::proxy::route_action::ForwardTarget;
 use crate::upstream::{AdmissionRequest, ForwardError};
@@ -40,15 +43,14 @@ impl<'p> Exchange<'p> {
         let (proxy, gate) = (self.proxy, &self.proxy.snapshot.gate);
         let arrival = rule.arrival(gate, self.client.identity(), head, plan);
         let request = AdmissionRequest { arrival, route: rule.route };
+        if head.fields.contains(MAX_FORWARDS) && matches!(head.method, Method::OPTIONS | Method::TRACE) {
+            // The proxy itself may respond.
+            return Ok(Some(request));
+        }
         let refused = proxy.upstreams[target.upstream].refuse_at_once(request, self.record.attempts(None));
-        match refused {
-            // It may be one to which the proxy itself responds.
-            Err(_) if head.fields.contains(MAX_FORWARDS) => {}
-            Err(error) => {
-                self.describe_match(head, Some(&plan.matched));
-                return Err(Rejection::Upstream(error));
-            }
-            Ok(()) => {}
+        if let Err(error) = refused {
+            self.describe_match(head, Some(&plan.matched));
+            return Err(Rejection::Upstream(error));
         }
         Ok(Some(request))
     }
@@ -70,8 +72,12 @@ impl<'p> Exchange<'p> {
     }
 
     /// Has the charges of the request given back if it was refused after they were made.
-    pub(super) fn refund(&mut self, error: &ForwardError) {
-        if let (ForwardError::Overloaded(_), Some(pending)) = (error, &mut self.pending) {
+    pub(super) fn refund(&mut self, rejection: &Rejection) {
+        if let Rejection::Upstream(ForwardError::Overloaded(_))
+        | Rejection::AuthorizationFailed(AuthorizationError::NoResponse(ForwardError::Overloaded(_))) =
+            rejection
+            && let Some(pending) = &mut self.pending
+        {
             pending.refuse();
         }
     }

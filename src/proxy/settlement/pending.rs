@@ -179,9 +179,10 @@ impl Pending {
         self.reservation.as_deref_mut().map(Reservation::delivery_mut)
     }
 
-    /// Records that the request is refused since the upstream is overloaded: nothing is charged.
+    /// Records that the request is refused since the upstream is overloaded: nothing is charged, unless a server may have received
+    /// an earlier attempt.
     pub fn refuse(&mut self) {
-        if let Some(delivery) = self.delivery_mut() {
+        if let Some(delivery) = self.delivery_mut().filter(|delivery| **delivery == Delivery::Unsent) {
             *delivery = Delivery::Refused;
         }
     }

@@ -113,7 +113,7 @@ impl<T> Admission<T> {
             return None;
         }
         let mut state = self.lock();
-        if !state.queue.is_full_for(arrival) {
+        if self.has_own_room(&state, arrival.class) || !state.queue.is_full_for(arrival) {
             return None;
         }
         Some(state.refuse(arrival.class, Reason::Full))
@@ -150,6 +150,11 @@ impl<T> Admission<T> {
             state.press();
             state.counts.above_limit[arrival.class.index()] += 1;
             return Arrived::Admitted(item, self.places.take(arrival.class));
+        }
+        if self.has_own_room(&state, arrival.class)
+            && let Some(place) = self.places.try_take(arrival.class)
+        {
+            return Arrived::Admitted(item, place);
         }
         let arrived = match state.queue.push(arrival, item, now) {
             Pushed::Queued(ticket) => Arrived::Queued(ticket),
@@ -228,6 +233,11 @@ impl<T> Admission<T> {
         let state = self.lock();
         let waiting = Class::ALL.map(|class| number(state.queue.len_of(class)));
         Counts { limit: self.places.limit(), in_flight: self.places.in_flight(), waiting, ..state.counts }
+    }
+
+    /// Whether there is room that only this class may use, so that requests of other classes wait, and none of this one.
+    fn has_own_room(&self, state: &State<T>, class: Class) -> bool {
+        state.queue.len_of(class) == 0 && self.places.has_room(class)
     }
 
     fn dispatch(&self, state: &mut State<T>, now: Timestamp, released: &mut Vec<Released<T>>) {

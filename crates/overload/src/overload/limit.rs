@@ -120,11 +120,11 @@ impl AdaptiveLimit {
         Learned { limit: self.limit, calm: self.calm.iter().map(|calm| calm.map(nanos)).collect() }
     }
 
-    /// The limit.
+    /// The limit. At least 1, also while a lower one is tested: without requests nothing would be learned any more.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most u32::MAX")]
     pub fn limit(&self) -> u32 {
-        self.limit as u32
+        (self.limit as u32).max(1)
     }
 
     /// A request waits or is refused because of the limit.

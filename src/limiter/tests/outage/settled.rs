@@ -170,6 +170,16 @@ fn a_reservation_that_is_dropped_in_an_outage_is_owed() {
     assert_eq!(world.spent(), 10);
 }
 
+/// Units that are given back if an overloaded upstream refuses the request.
+#[test]
+fn units_that_can_be_refunded_are_owed_once() {
+    let policy = Policy::new("a", Quota::token_bucket(rate(40, 40_000_000), 40).unwrap());
+    let mut world = World::new(policy.clone(), 1, 0);
+    world.limits = Limits::new(vec![(policy, OnStoreFailure::Local)], NonZeroU64::MIN).refundable();
+    drop(world.reserve_locally(10, None).unwrap());
+    assert_eq!(world.owed(), 10);
+}
+
 /// More units that are taken from the share belong to a reservation in the store, and the other way round.
 #[tokio::test]
 async fn a_reservation_has_units_of_the_store_and_of_the_share() {

@@ -245,3 +245,51 @@ fn from_half_of_the_limit_on_requests_may_have_to_wait() {
     }
     assert!(!admission.may_have_to_wait());
 }
+
+#[test]
+fn a_class_with_room_of_its_own_does_not_wait_for_others() {
+    // Two of ten places are for the lowest class.
+    let spec = OverloadSpec { reserved_share: [0.0, 0.0, 0.0, 0.2], ..fixed(10) };
+    let (admission, mut released) = (Admission::new(&spec, None, at(0)), Vec::new());
+    let places: Vec<Place> = (0..8).map(|_| admission.try_admit(Class::Normal).unwrap()).collect();
+    for (class, key) in [(Class::High, 1), (Class::High, 2), (Class::Normal, 3), (Class::Normal, 4)] {
+        assert!(matches!(admission.arrive(of(class, key), 0, at(0), &mut released), Arrived::Queued(_)));
+    }
+    let low = of(Class::Low, 5);
+    assert!(admission.refuse_at_once(low).is_none());
+    assert!(matches!(admission.arrive(low, 9, at(0), &mut released), Arrived::Admitted(9, _)));
+    assert!(released.is_empty() && places.len() == 8);
+}
+
+/// A lower limit is tested, and the least one is 1.
+#[test]
+fn a_limit_of_one_goes_on_admitting() {
+    let spec = OverloadSpec {
+        limit: LimitSpec::Adaptive { min: 1, max: 1 },
+        reserved_share: [0.0; 4],
+        ..OverloadSpec::default()
+    };
+    let (admission, mut released) = (Admission::new(&spec, None, at(0)), Vec::new());
+    let (mut samples, mut held, mut served) = (Samples::new(), Vec::new(), 0);
+    for round in 0..4_000 {
+        let now = 10 * round;
+        for key in 0..2 {
+            if let Arrived::Admitted(_, place) =
+                admission.arrive(of(Class::Normal, key), 0, at(now), &mut released)
+            {
+                held.push(place);
+            }
+        }
+        for place in std::mem::take(&mut held) {
+            let sample =
+                Sample { route: 0, key: round, latency: Nanos(5_000_000), outcome: Outcome::Response };
+            admission.record(&mut samples, sample, at(now + 5));
+            admission.finish(place, at(now + 5), &mut released);
+            served = round;
+        }
+        admission.expire(at(now + 5), &mut released);
+        held.extend(sorted(&mut released).0.into_iter().map(|(_, place)| place));
+        assert!(admission.counts().limit >= 1, "in round {round}");
+    }
+    assert!(served > 3_990, "the last request was served in round {served}");
+}
