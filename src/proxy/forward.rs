@@ -56,7 +56,7 @@ impl ForwardedRequest<'_> {
         mut head: Box<RequestHead>,
     ) -> Result<ProxyResponse<BodySource>, Rejection> {
         let Self { proxy, client, permit, .. } = self;
-        let ForwardTarget { upstream, rewrite, policy, upgrades, .. } = target;
+        let ForwardTarget { upstream, rewrite, upgrades, .. } = target;
         let is_http2 = proxy.snapshot.upstreams[*upstream].is_http2;
         // Over HTTP/2 servers know WebSockets alone, whose handshake has no body.
         let upgrade = Upgrade::requested(&head, upgrades).filter(|upgrade| {
@@ -88,16 +88,7 @@ impl ForwardedRequest<'_> {
             }
             None => RequestBody::empty(),
         };
-        // Over HTTP/1.1 the client's connection itself enforces the minimum rate and polls the upload.
-        let options = ForwardOptions {
-            client: proxy.snapshot.gate.client_ip.counted(plan.client),
-            host: &rewrite.host,
-            policy,
-            is_reclaimable: client.is_multiplexed() && client.has_min_body_rate(),
-            polls_upload: !client.is_multiplexed(),
-            hash_key: plan.balance_hash,
-            admission: plan.admission,
-        };
+        let options = plan.options(proxy, client, target);
         let body = if upgrade.is_some() { body.of_upgrade() } else { body };
         let body = if let Some(received) = &self.received { body.counted(received) } else { body };
         let request = UpstreamRequest { interim: client.interim_of(&head).cloned(), head, body };
@@ -129,6 +120,26 @@ pub(super) struct ForwardPlan {
 }
 
 impl ForwardPlan {
+    /// How the request is sent to this target.
+    #[inline]
+    fn options<'t>(
+        &self,
+        proxy: &Proxy,
+        client: &ClientConnection,
+        target: &'t ForwardTarget,
+    ) -> ForwardOptions<'t> {
+        // Over HTTP/1.1 the client's connection itself enforces the minimum rate and polls the upload.
+        ForwardOptions {
+            client: proxy.snapshot.gate.client_ip.counted(self.client),
+            host: &target.rewrite.host,
+            policy: &target.policy,
+            is_reclaimable: client.is_multiplexed() && client.has_min_body_rate(),
+            polls_upload: !client.is_multiplexed(),
+            hash_key: self.balance_hash,
+            admission: self.admission,
+        }
+    }
+
     /// The plan of a request that matches a route.
     #[inline]
     pub fn new(

@@ -111,11 +111,12 @@ impl Admitted<'_> {
 
     /// Records an attempt without a response, and gives its place back. A timeout says nothing of the server if the body had to
     /// arrive from the client meanwhile.
-    pub fn failed(&mut self, error: &ForwardError, body_arrives: bool) {
+    pub fn failed(admitted: Option<&mut Self>, error: &ForwardError, body_arrives: bool) {
+        let Some(admitted) = admitted else { return };
         if let (ForwardError::ResponseTimeout(_), false) = (error, body_arrives) {
-            self.record(Outcome::Failure, Nanos(0));
+            admitted.record(Outcome::Failure, Nanos(0));
         }
-        self.leave();
+        admitted.leave();
     }
 
     /// Gives the place back.

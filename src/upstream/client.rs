@@ -136,9 +136,7 @@ impl Upstream {
                     return Ok((head, ResponseBody::new(stream, in_flight, permits, options.is_reclaimable)));
                 }
                 Err(failed) => {
-                    if let Some(admitted) = &mut admitted {
-                        admitted.failed(&failed.error, request.body.is_incoming());
-                    }
+                    Admitted::failed(admitted.as_mut(), &failed.error, request.body.is_incoming());
                     attempts.fail(index);
                     report_failure(&failed.error, in_flight, &mut log);
                     if self.recover(failed, &mut attempts, &attempt_options).await? {

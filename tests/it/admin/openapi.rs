@@ -258,8 +258,13 @@ fn collect_events(document: &Value, seen: &mut BTreeSet<String>) {
         format!("[[routes]]\npath = \"/{limit}\"\nlimits = [\"{limit}\"]\nupstream = \"{}\"\n", server.url())
     });
     let admin = "listen = \"127.0.0.1:0\"\n[admin]\nlisten = \"127.0.0.1:0\"\n";
-    let proxy =
-        Tidegate::start_with(&redis, &(admin.to_owned() + &limits.concat() + &routes.concat() + &units));
+    let admitting = format!(
+        "[upstreams.admitting]\nservers = [\"{}\"]\noverload = true\n\
+         [[routes]]\npath = \"/admitting\"\nupstream = \"admitting\"\n",
+        server.url()
+    );
+    let tables = [&limits.concat(), &admitting, &routes.concat(), &units].map(String::as_str).concat();
+    let proxy = Tidegate::start_with(&redis, &(admin.to_owned() + &tables));
     proxy.wait_ready();
     for _ in 0..11 {
         get(proxy.addr(), "/per-address", &[]);
@@ -272,6 +277,7 @@ fn collect_events(document: &Value, seen: &mut BTreeSet<String>) {
     for cost in ["0", "5", "50", "none"] {
         assert_eq!(get(proxy.addr(), &format!("/units/{cost}"), &[]).status(), 200);
     }
+    get(proxy.addr(), "/admitting", &[]);
     let keys = ask(proxy.admin(), "GET /v1/keys/peek?limit=units&key=127.0.0.1", "", None);
     let value = assert_described(document, &document["paths"]["/v1/keys/peek"]["get"], &keys).unwrap();
     collect(document, &serde_json::json!({"$ref": "#/components/schemas/KeyList"}), &value, seen);

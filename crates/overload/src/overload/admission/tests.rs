@@ -1,3 +1,5 @@
+//! The admission with a fixed limit and a learned one, step by step.
+
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -1,3 +1,5 @@
+//! The order of the queue, its bounds and its timeouts.
+
 use super::*;
 
 const MS: u64 = 1000;
