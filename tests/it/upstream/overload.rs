@@ -106,9 +106,9 @@ fn a_waiting_request_is_sent_when_a_place_is_free() {
     let proxy = Tidegate::start(&file(&server, settings, ""));
     // Two requests beyond the limit at most, so that the queue does not stand for long.
     let clients = (0..3).map(|_| client(&proxy, LIGHT, "/", 40)).collect();
-    let served = served(clients);
-    assert_eq!(served + refusals(&proxy, "normal"), 120);
-    assert!(served > 60, "{served}");
+    let answered = served(clients);
+    assert_eq!(answered + refusals(&proxy, "normal"), 120);
+    assert!(answered > 60, "{answered}");
     assert!(metric(&proxy, "queue_duration_seconds_count", ",class=\"normal\"") > 0);
 }
 
@@ -135,9 +135,9 @@ fn critical_requests_pass_while_others_are_refused() {
     let others = (0..12).map(|_| client(&proxy, HEAVY, "/", 40)).collect();
     let vital = client(&proxy, LIGHT, "/vital", 40);
     assert_eq!(vital.join().unwrap(), 40);
-    let served = served(others);
-    assert_eq!(served + refusals(&proxy, "normal"), 480);
-    assert!(served < 480, "no request was refused");
+    let answered = served(others);
+    assert_eq!(answered + refusals(&proxy, "normal"), 480);
+    assert!(answered < 480, "no request was refused");
     assert_eq!(refusals(&proxy, "critical"), 0);
 }
 
