@@ -1,11 +1,14 @@
 //! docs/openapi.json describes what the admin interface does: each of its examples is sent, and each response compared with
 //! its schema.
 
+mod servers;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpListener};
 
 use serde_json::Value;
 
+use self::servers::{limited, priced, refuse_each_class};
 use super::events::EventStream;
 use crate::consumers::setup::ConsumersFile;
 use crate::support::{Client, Message, RedisServer, Tidegate, Upstream, get, schema_problems};
@@ -227,16 +230,8 @@ fn collect_certificates(document: &Value, seen: &mut BTreeSet<String>) {
 /// Compares the events of a proxy with Redis and an upstream with their schemas.
 fn collect_events(document: &Value, seen: &mut BTreeSet<String>) {
     let (redis, server) = (RedisServer::start(), Upstream::echo());
-    // Responds with the path as the cost, if that is a number.
-    let priced = Upstream::scripted(|caller| {
-        while let Ok(Some(request)) = caller.request() {
-            let path = request.start.split(' ').nth(1).unwrap_or_default().trim_start_matches("/units/");
-            let response = format!("HTTP/1.1 200 OK\r\nX-Units: {path}\r\nContent-Length: 0\r\n\r\n");
-            if caller.try_send(response).is_err() {
-                return;
-            }
-        }
-    });
+    let (full, _release) = Upstream::gated("HTTP/1.1 204 No Content\r\n\r\n");
+    let priced = priced();
     let limit = |name: &str, more: &str| format!("[limits.{name}]\nrate = \"1/hour\"\n{more}");
     let limits = [
         limit("per-address", "ban = { after = 2, within = \"1m\", for = \"1h\" }\n"),
@@ -258,14 +253,10 @@ fn collect_events(document: &Value, seen: &mut BTreeSet<String>) {
         format!("[[routes]]\npath = \"/{limit}\"\nlimits = [\"{limit}\"]\nupstream = \"{}\"\n", server.url())
     });
     let admin = "listen = \"127.0.0.1:0\"\n[admin]\nlisten = \"127.0.0.1:0\"\n";
-    let admitting = format!(
-        "[upstreams.admitting]\nservers = [\"{}\"]\noverload = true\n\
-         [[routes]]\npath = \"/admitting\"\nupstream = \"admitting\"\n",
-        server.url()
-    );
-    let tables = [&limits.concat(), &admitting, &routes.concat(), &units].map(String::as_str).concat();
-    let proxy = Tidegate::start_with(&redis, &(admin.to_owned() + &tables));
+    let routes = routes.concat() + &units + &limited(&full);
+    let proxy = Tidegate::start_with(&redis, &(admin.to_owned() + &limits.concat() + &routes));
     proxy.wait_ready();
+    refuse_each_class(&proxy, &full);
     for _ in 0..11 {
         get(proxy.addr(), "/per-address", &[]);
         get(proxy.addr(), "/wide", &[]);
@@ -277,7 +268,6 @@ fn collect_events(document: &Value, seen: &mut BTreeSet<String>) {
     for cost in ["0", "5", "50", "none"] {
         assert_eq!(get(proxy.addr(), &format!("/units/{cost}"), &[]).status(), 200);
     }
-    get(proxy.addr(), "/admitting", &[]);
     let keys = ask(proxy.admin(), "GET /v1/keys/peek?limit=units&key=127.0.0.1", "", None);
     let value = assert_described(document, &document["paths"]["/v1/keys/peek"]["get"], &keys).unwrap();
     collect(document, &serde_json::json!({"$ref": "#/components/schemas/KeyList"}), &value, seen);
