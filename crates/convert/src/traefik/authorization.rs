@@ -25,8 +25,8 @@ pub(super) fn forward_auth(text: &str, node: &DocNode, is_changed: bool, route: 
             route.notes.extend(node.remarks(&keys.filter(is_known).collect::<Vec<_>>()));
             if setting(node, TRUST).is_true() {
                 let reason = "of proxies in `trusted_proxies` tidegate takes X-Forwarded-For, -Proto and -Host, and Traefik also -Method and -Uri";
-                let note = setting(node, TRUST).finding(&format!("{TRUST}: true"), reason);
-                route.notes.push(note.for_information());
+                let trust = setting(node, TRUST).finding(&format!("{TRUST}: true"), reason);
+                route.notes.push(trust.for_information());
             }
             let text = "Of the responses of the authorization server clients get 401, 403, 429 and redirects, and 503 for others than 2xx; \
                         Traefik sends them all of these.";

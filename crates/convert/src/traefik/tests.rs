@@ -1,3 +1,5 @@
+//! Tests of whole dynamic configurations.
+
 use std::path::Path;
 
 use crate::model::Converted;
