@@ -76,7 +76,7 @@ impl Model {
         self.state.sent.store(0, Ordering::SeqCst);
     }
 
-    /// Lets the responses continue once so many streams are in flight or were `denied`: as much is reserved as fits.
+    /// Lets the responses continue when all `streams` are in flight or `denied`, when little of the budget is free.
     fn continue_after(&self, streams: usize, denied: &AtomicU64) {
         eventually("each stream is admitted or denied", || {
             self.round().served + denied.load(Ordering::SeqCst) == streams as u64

@@ -1,4 +1,4 @@
-//! What changes between a reservation and its settlement: the configuration is reloaded, or the proxy stops.
+//! Changes between a reservation and its settlement: the configuration is reloaded, the key is reset, or the proxy stops.
 
 use super::setup::{CAPACITY, RESERVE, config, logged, ok, own, settled_by, until_charged};
 use crate::support::{Client, RedisServer, Tidegate, Upstream, eventually, over_both_stores};
@@ -28,7 +28,7 @@ fn the_configuration_is_reloaded_in_between() {
             proxy.reload(&after);
             release.send(()).unwrap();
             let response = client.read();
-            // Its header is removed as the file said that it was admitted by.
+            // The header is hidden by the configuration with which the request began.
             assert_eq!((response.status(), response.header("x-cost")), (200, None));
             eventually("it is settled", || own(proxy, "k").0 == 2_000 - charged);
             proxy.reload(&file);
@@ -37,7 +37,7 @@ fn the_configuration_is_reloaded_in_between() {
     }
 }
 
-/// The limit is gone when the response comes: what it has reserved is dropped.
+/// The limit is removed before the response arrives: its reservation is dropped.
 #[test]
 fn the_limit_is_removed_in_between() {
     let (server, release) = Upstream::gated(ok("X-Cost: 250\r\n", "ok"));
@@ -72,8 +72,7 @@ fn a_proxy_that_stops_settles_first() {
     until_charged(&other, "k", 7);
 }
 
-/// An operator resets the key in between: units taken before are not given back to those taken since, and extra units are
-/// charged.
+/// An operator resets the key before the response arrives: a refund does not change the new state, and extra units are charged.
 #[test]
 fn the_key_is_reset_in_between() {
     for (cost, charged) in [(7, 0), (250, 150)] {

@@ -9,7 +9,7 @@ use http::Request;
 use super::setup::{CAPACITY, chunk, config, logged, own};
 use crate::support::{Client, Http2, Tidegate, Upstream, eventually, over_both_stores, patience};
 
-/// A stream that goes on until it is cancelled, each part once the test has allowed it.
+/// An endless stream. The server sends each part when the test allows it.
 struct Stream {
     upstream: Upstream,
     next: Sender<()>,
@@ -39,7 +39,7 @@ impl Stream {
     }
 }
 
-/// Reads a stream to its end, and allows each next part. Returns what has arrived, and whether it has ended cleanly.
+/// Reads a stream to its end, and allows the next part after each. Returns the parts, and whether the response is complete.
 fn read(client: &mut Client, next: &Sender<()>) -> (Vec<String>, bool) {
     client.send("POST /stream HTTP/1.1\r\nHost: a\r\nX-Key: k\r\nContent-Type: application/json\r\nContent-Length: 16\r\n\r\n{\"stream\": true }");
     assert_eq!(client.read_head().unwrap().unwrap().status(), 200);
@@ -54,11 +54,11 @@ fn read(client: &mut Client, next: &Sender<()>) -> (Vec<String>, bool) {
     }
 }
 
-/// What is written in the log about the stop, and that the exchange with the server was cancelled.
+/// Checks that the access log has an error, and that the exchange with the server is cancelled.
 fn stopped(proxy: &Tidegate, stream: &Stream, before: usize) {
     let line = logged(proxy, "/stream");
     assert_eq!((&line["status"], line["error"].is_string()), (&200.into(), true), "{line}");
-    // The server's next parts find no connection.
+    // The server notices it when it sends the next part.
     eventually("the exchange with the server is cancelled", || {
         let _ = stream.next.send(());
         stream.cancelled.load(Ordering::SeqCst) > before

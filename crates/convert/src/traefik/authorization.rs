@@ -8,7 +8,7 @@ use crate::note::Note;
 const CONVERTED: [&str; 4] = ["address", "authRequestHeaders", "authResponseHeaders", TRUST];
 /// Settings without which requests could pass, or servers get other headers, than with Traefik.
 const NEEDED: [&str; 3] = ["authResponseHeadersRegex", "forwardBody", "preserveRequestMethod"];
-/// Whether the server is told what proxies before Traefik say about the request.
+/// With it Traefik passes X-Forwarded headers of the request on to the authentication server, instead of its own values.
 const TRUST: &str = "trustForwardHeader";
 /// How long Traefik waits for the server.
 const TIMEOUT: &str = "30s";

@@ -6,8 +6,9 @@ use super::origin::{nginx, traefik};
 use super::traffic::converted;
 use crate::support::{Message, Tidegate, Upstream, WebServer, get};
 
-/// A server that under `/verify` does what the `Authorization` header says: the status, and a user, who for `described` is what the
-/// server was told about the request. Elsewhere its response is the `X-User` of the request.
+/// An authorization server at `/verify`: its response has the status and the user of the `Authorization` header. For the user
+/// `described` the response has the `X-Forwarded` headers of the request instead. At other paths the server responds with the
+/// `X-User` of the request.
 fn server() -> Upstream {
     Upstream::scripted(|caller| {
         while let Ok(Some(request)) = caller.request() {
@@ -84,7 +85,7 @@ fn forward_auth_of_traefik() {
     let tidegate = converted("traefik", &traefik, "dynamic.yaml");
     let [a, b] = compare(&traefik, &tidegate, &["401", "200 ann", "403", "200 ann", "200 ann"]);
     assert_eq!((&a, a.last()), (&b, Some(&429)), "limits do not count what is refused");
-    // Of clients that are no trusted proxies neither believes what they say about the request.
+    // Neither proxy trusts the X-Forwarded headers of clients that are not trusted proxies.
     let forged = [
         "Host: a.test",
         "Authorization: 200 described",
