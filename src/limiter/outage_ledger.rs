@@ -132,7 +132,7 @@ impl OutageLedger {
         let is_extra = charge.kind == ChargeKind::Extra;
         let most = if is_extra { share.most_units() } else { share.limit() };
         let taken = charge.cost.min(most);
-        let admitted = Admitted { share, whole, decision, taken, cost: owed, at: decision.at };
+        let admitted = Admitted { share, whole, decision, taken, cost: owed, at: decision.at, is_extra };
         let id = EntryId::new(policy, charge.key);
         let mut debts = self.debts.lock(&id);
         if let Some(debt) = debts.get_mut(&id) {

@@ -283,6 +283,16 @@ fn extra_units_of_an_outage_are_charged_late() {
     });
 }
 
+/// A debt below the units of a period ends with that period, and the next request of a full bucket starts its intervals.
+#[test]
+fn a_debt_smaller_than_a_refill_ends_with_its_period() {
+    let numbers = Numbers::Interval(Pace { units: 97, period: 1_000_000 }, 1);
+    let policies = [numbers.policy("a").with_settlement(ENOUGH)];
+    let share = [policies[0].shared_by(std::num::NonZeroU64::MIN)];
+    let costs = [(Move::By(0), 1, 1), (Move::Periods(1_293), 1, 0)];
+    charged_late(&numbers, (&policies, &share), &costs, Move::Periods(707)).unwrap();
+}
+
 fn charged_late(
     numbers: &Numbers,
     (policies, share): (&[Policy], &[Policy]),
@@ -306,7 +316,9 @@ fn charged_late(
             let _ = in_time.apply(policies, &[charge]);
             let (share, whole) = (&share[0].quota, &policies[0].quota);
             let (taken, at) = (charge.cost.min(share.most_units()), Timestamp(now));
-            let admitted = Admitted { share, whole, decision: &decision, taken, cost: charge.cost, at };
+            let is_extra = charge.kind == tidegate::limit::ChargeKind::Extra;
+            let admitted =
+                Admitted { share, whole, decision: &decision, taken, cost: charge.cost, at, is_extra };
             match &mut owed {
                 Some(owed) => owed.add(admitted),
                 None => owed = Some(OwedCharges::new(admitted)),

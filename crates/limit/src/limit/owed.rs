@@ -50,6 +50,8 @@ pub struct Admitted<'a> {
     pub cost: u64,
     /// When they were admitted.
     pub at: Timestamp,
+    /// Whether they were charged without asking, and may exceed the limit.
+    pub is_extra: bool,
 }
 
 /// Units to charge, and when they were taken.
@@ -67,11 +69,15 @@ impl OwedCharges {
 
     /// Adds units that were admitted later.
     pub fn add(&mut self, admitted: Admitted<'_>) {
-        let Admitted { share, whole, cost, at, .. } = admitted;
+        let Admitted { share, whole, cost, at, is_extra, .. } = admitted;
         match self {
             Self::Bucket(bucket) => {
                 bucket.update(share, at);
-                let Some(new) = OwedBucket::new(admitted) else { return };
+                let Some(mut new) = OwedBucket::new(admitted) else { return };
+                if is_extra {
+                    // A decision on a bucket that exceeds its limit does not tell its exact level.
+                    new.before = bucket.before.min(new.before);
+                }
                 if bucket.owed > 0 {
                     // Another worker may have admitted units earlier and record them later: these were not in the bucket before.
                     bucket.before = bucket.before.min(new.before);
@@ -185,7 +191,7 @@ impl Admitted<'_> {
 impl OwedBucket {
     /// The debt after these units; `None` if the algorithm is no bucket.
     fn new(admitted: Admitted<'_>) -> Option<Self> {
-        let Admitted { share, whole, decision, taken, cost, at: now } = admitted;
+        let Admitted { share, whole, decision, taken, cost, at: now, is_extra } = admitted;
         let taken = ticks(share, taken);
         let mut bucket = match share {
             Quota::TokenBucket(it) | Quota::Gcra(it) | Quota::LeakyBucket(it) => {
@@ -196,8 +202,7 @@ impl OwedBucket {
             Quota::IntervalBucket(it) => {
                 let [units, period, limit] = it.numbers();
                 let missing = match decision.remaining {
-                    // Settled costs may exceed the limit.
-                    0 => it.missing_until(decision.reset_after).max(limit),
+                    0 if is_extra => it.missing_until(decision.reset_after).max(limit),
                     left => limit.saturating_sub(left),
                 };
                 let until_back = Micros(missing.div_ceil(units).saturating_mul(period));
