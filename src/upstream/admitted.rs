@@ -1,7 +1,6 @@
 //! The admission of one request to an upstream with `overload`, over its attempts.
 
 use std::cell::RefCell;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use http::StatusCode;
@@ -12,7 +11,7 @@ use super::message::AdmissionRequest;
 use super::overload::{HeldPlace, Overload};
 use super::retry::Attempts;
 use crate::boxed::rare;
-use crate::overload::{CountUntil, Outcome, Refusal, Sample, Samples};
+use crate::overload::{Outcome, Refusal, Sample, Samples};
 use crate::telemetry::UpstreamCounts;
 use crate::time::{Nanos, cached_now, monotonic};
 
@@ -28,7 +27,7 @@ pub(super) struct Admitted<'u> {
     worker: &'u WorkerAdmission,
     counts: &'u UpstreamCounts,
     request: AdmissionRequest,
-    place: Option<Rc<HeldPlace>>,
+    place: Option<HeldPlace>,
     /// Until when it may wait for a place, once it has waited.
     until: Option<Instant>,
 }
@@ -64,13 +63,13 @@ impl Admitted<'_> {
             return Ok(());
         }
         self.place = match self.worker.overload.try_admit(self.request.arrival) {
-            Some(place) => Some(Rc::new(place)),
+            Some(place) => Some(place),
             None => Some(rare(self.wait(attempts.deadline)).await?),
         };
         Ok(())
     }
 
-    async fn wait(&mut self, deadline: Option<Instant>) -> Result<Rc<HeldPlace>, ForwardError> {
+    async fn wait(&mut self, deadline: Option<Instant>) -> Result<HeldPlace, ForwardError> {
         let (overload, arrival) = (&self.worker.overload, self.request.arrival);
         let started = cached_now();
         let until = *self.until.get_or_insert(started + overload.pending_timeout());
@@ -78,20 +77,20 @@ impl Admitted<'_> {
         let answer = overload.wait(arrival, until).await;
         let waited = monotonic().saturating_duration_since(started);
         self.counts.record_admission_wait(arrival.class, waited);
-        answer.map(Rc::new).map_err(|refusal| {
+        answer.map_err(|refusal| {
             self.counts.record_refusal(arrival.class);
             ForwardError::Overloaded(refusal)
         })
     }
 
-    /// The place, for what continues when the client has disconnected.
-    pub fn place(&self) -> Option<&Rc<HeldPlace>> {
-        self.place.as_ref()
+    /// The place of this attempt, for an exchange that continues when the client has disconnected.
+    pub fn take_place(&mut self) -> Option<HeldPlace> {
+        self.place.take()
     }
 
     /// Records the head of a response, which took this long unless that says nothing of the server. Returns the place if the
     /// request counts until the end of the response.
-    pub fn responded(self, status: StatusCode, latency: Option<Nanos>) -> Option<Rc<HeldPlace>> {
+    pub fn responded(self, status: StatusCode, latency: Option<Nanos>) -> Option<HeldPlace> {
         let outcome = match status {
             StatusCode::SERVICE_UNAVAILABLE => Outcome::Unavailable,
             StatusCode::GATEWAY_TIMEOUT => Outcome::Failure,
@@ -101,12 +100,7 @@ impl Admitted<'_> {
         if let Some(latency) = latency.filter(|_| !is_switch) {
             self.record(outcome, latency);
         }
-        let place = self.place?;
-        if !is_switch && self.worker.overload.spec.count == CountUntil::End {
-            return Some(place);
-        }
-        place.release();
-        None
+        self.place?.after_head().filter(|_| !is_switch)
     }
 
     /// Records an attempt without a response, and gives its place back. A timeout says nothing of the server if the body had to
@@ -121,9 +115,7 @@ impl Admitted<'_> {
 
     /// Gives the place back.
     pub fn leave(&mut self) {
-        if let Some(place) = self.place.take() {
-            place.release();
-        }
+        self.place = None;
     }
 
     fn record(&self, outcome: Outcome, latency: Nanos) {

@@ -61,7 +61,7 @@ pub(super) async fn attempt(
     mut acquired: Option<Acquired>,
     request: &mut UpstreamRequest,
     options: &AttemptOptions<'_>,
-    detachable: Option<Box<Detachable>>,
+    mut detachable: Option<Box<Detachable>>,
 ) -> Result<(ResponseHead, ResponseStream, Option<Nanos>), FailedAttempt> {
     let ForwardOptions { client, polls_upload, policy, .. } = options.forward;
     let (mut needs_new_connection, deadline) = (options.needs_new_connection, options.deadline);
@@ -83,13 +83,17 @@ pub(super) async fn attempt(
         let sent_at = is_timed.then(Stopwatch::start);
         // Also if the client disconnects meanwhile.
         let delivery = options.delivery.map(|delivery| delivery.replace(Delivery::Unanswered));
-        let sent = match detachable.clone() {
+        let sent = match detachable.take() {
             None => connection.send(request, polls_upload).await.map(|(head, exchange)| {
                 let stream = ResponseStream::new(&head, exchange, None);
                 (head, stream)
             }),
             // Only for requests with concurrency slots.
-            Some(detachable) => rare(detached::send(connection, request, detachable)).await,
+            Some(own) => {
+                let (sent, returned) = rare(detached::send(connection, request, own)).await;
+                detachable = returned;
+                sent
+            }
         };
         let failed = match sent {
             // The bytes after a 101 are not HTTP, and this client has not requested another protocol.

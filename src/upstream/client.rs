@@ -125,8 +125,9 @@ impl Upstream {
             address(&mut request, target.as_ref(), pool, options.host, &mut log)?;
             let attempt_options = AttemptOptions::new(options, &attempts, &endpoints, log.delivery);
             let mut in_flight = InFlight::start(pool);
-            let permits = (client_permit.as_ref(), admitted.as_ref().and_then(Admitted::place));
-            let detachable = Detachable::of(&permit, permits, options.policy.response_timeout);
+            let place = || admitted.as_mut().and_then(Admitted::take_place);
+            let detachable =
+                Detachable::of(&permit, client_permit.as_ref(), place, options.policy.response_timeout);
             match attempt(pool, acquired, &mut request, &attempt_options, detachable).await {
                 Ok((head, stream, latency)) => {
                     log.head(head.status);

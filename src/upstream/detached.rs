@@ -25,13 +25,15 @@ use crate::http1::ResponseHead;
 use crate::limiter::{HeldSlots, Permit};
 
 /// The permits that an exchange holds if it continues after its client has disconnected.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Detachable {
     _slots: HeldSlots,
     /// The request's part of `max_requests_per_client`.
     _client_permit: Option<Rc<ClientPermit>>,
     /// Its place under the limit of an upstream with `overload`.
-    place: Option<Rc<HeldPlace>>,
+    place: Option<HeldPlace>,
+    /// Whether the exchange ends with its client nevertheless, since its response may never be complete.
+    ends_with_client: bool,
     /// How long the rest of the response may take after the client has disconnected.
     timeout: Duration,
 }
@@ -41,19 +43,25 @@ impl Detachable {
     /// client.
     pub fn of(
         permit: &Permit,
-        (client_permit, place): (Option<&Rc<ClientPermit>>, Option<&Rc<HeldPlace>>),
+        client_permit: Option<&Rc<ClientPermit>>,
+        place: impl FnOnce() -> Option<HeldPlace>,
         timeout: Duration,
     ) -> Option<Box<Self>> {
         let slots = permit.slots()?;
-        let (client_permit, place) = (client_permit.cloned(), place.cloned());
-        Some(Box::new(Self { _slots: slots, _client_permit: client_permit, place, timeout }))
+        let client_permit = client_permit.cloned();
+        let own = Self {
+            _slots: slots,
+            _client_permit: client_permit,
+            place: place(),
+            ends_with_client: false,
+            timeout,
+        };
+        Some(Box::new(own))
     }
 
     /// Gives the place back if the request counts until the head of its response: its client may have left.
-    fn head_arrived(&self) {
-        if let Some(place) = &self.place {
-            place.release_at_head();
-        }
+    fn head_arrived(&mut self) {
+        self.place = self.place.take().and_then(HeldPlace::after_head);
     }
 }
 
@@ -67,12 +75,15 @@ pub(super) struct ResponseStream {
     detachable: Option<Box<Detachable>>,
 }
 
+/// The result of sending a request, and what it needs for another try if there is no response.
+type Sent = (Result<(ResponseHead, ResponseStream), SendError>, Option<Box<Detachable>>);
+
 /// Sends a request as [`Connection::send`] does, but in a task that continues if the caller is dropped.
 pub(super) async fn send(
     connection: Connection,
     request: &mut UpstreamRequest,
-    detachable: Box<Detachable>,
-) -> Result<(ResponseHead, ResponseStream), SendError> {
+    mut detachable: Box<Detachable>,
+) -> Sent {
     let placeholder = UpstreamRequest { head: Box::default(), body: RequestBody::empty(), interim: None };
     let mut sent = std::mem::replace(request, placeholder);
     let interim = sent.interim.clone();
@@ -80,11 +91,16 @@ pub(super) async fn send(
     tokio::task::spawn_local(async move {
         // Without a client nothing else polls the upload.
         let response = connection.send(&mut sent, false).await;
-        detachable.head_arrived();
-        let response =
-            response.map(|(head, exchange)| (ResponseStream::new(&head, exchange, Some(detachable)), head));
+        let received = match response {
+            Ok((head, exchange)) => {
+                detachable.head_arrived();
+                let stream = ResponseStream::new(&head, exchange, Some(detachable));
+                (Ok((head, stream)), None)
+            }
+            Err(error) => (Err(error), Some(detachable)),
+        };
         // If the client has disconnected, the response is dropped here, and another task reads the rest of it.
-        let _ = result.send((response, sent));
+        let _ = result.send((received, sent));
     });
     // The task is dropped only with the runtime, and then so is this one.
     let received = poll_fn(|cx| {
@@ -93,15 +109,17 @@ pub(super) async fn send(
         }
         received.poll_unpin(cx)
     });
-    let (response, returned) = received.await.map_err(|_| SendError::new(Cause::TooLate))?;
+    let Ok((received, returned)) = received.await else {
+        return (Err(SendError::new(Cause::TooLate)), None);
+    };
     *request = returned;
-    if let Ok((stream, _)) = &response
+    if let Ok((_, stream)) = &received.0
         && let Some(connection) = stream.exchange().map(ActiveExchange::connection_use)
     {
         // From now on this task uses the connection.
         connection.use_here().await;
     }
-    response.map(|(stream, head)| (head, stream))
+    received
 }
 
 /// Reads the rest of a response after its client has disconnected.
@@ -120,8 +138,11 @@ async fn drain(mut exchange: ActiveExchange, detachable: Box<Detachable>) {
 impl ResponseStream {
     /// The body of the response that arrives over this connection.
     pub fn new(head: &ResponseHead, exchange: ActiveExchange, detachable: Option<Box<Detachable>>) -> Self {
-        // An open-ended response may never be complete: closing the connection is how a client ends it.
-        let detachable = detachable.filter(|_| !is_open_ended(&head.fields));
+        let mut detachable = detachable;
+        if let Some(own) = &mut detachable {
+            // An open-ended response may never be complete: closing the connection is how a client ends it.
+            own.ends_with_client = is_open_ended(&head.fields);
+        }
         Self { exchange: Some(exchange), detachable }
     }
 
@@ -169,6 +190,7 @@ impl ResponseStream {
 impl Drop for ResponseStream {
     fn drop(&mut self) {
         if let (Some(exchange), Some(detachable)) = (self.exchange.take(), self.detachable.take())
+            && !detachable.ends_with_client
             && !exchange.is_end_stream()
             // A connection that was reclaimed from a slow client is wanted by other clients.
             && !exchange.connection_use().is_reclaimed()

@@ -1,6 +1,5 @@
 //! The admission of requests to an upstream with `overload`, over all workers: [`Admission`] with the tasks that wait.
 
-use std::cell::RefCell;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -34,11 +33,12 @@ pub(super) struct Overload {
 /// What a waiting request gets.
 type Answer = Result<HeldPlace, Refusal>;
 
-/// A request in flight that the limit counts, until this is released or dropped.
+/// A request in flight that the limit counts, until this is dropped.
 #[derive(Debug)]
 pub(super) struct HeldPlace {
     overload: Arc<Overload>,
-    place: RefCell<Option<Place>>,
+    /// None while it is dropped.
+    place: Option<Place>,
 }
 
 /// A request in the queue, until this is dropped.
@@ -148,7 +148,7 @@ impl Overload {
     }
 
     fn hold(self: &Arc<Self>, place: Place) -> HeldPlace {
-        HeldPlace { overload: Arc::clone(self), place: RefCell::new(Some(place)) }
+        HeldPlace { overload: Arc::clone(self), place: Some(place) }
     }
 
     /// Tells requests that they don't wait any more. The place of one that has left is given back when its answer is dropped.
@@ -163,24 +163,17 @@ impl Overload {
 }
 
 impl HeldPlace {
-    /// Gives the place back.
-    pub fn release(&self) {
-        if let Some(place) = self.place.take() {
-            self.overload.finish(place);
-        }
-    }
-
-    /// Gives the place back unless the request counts until the end of its response.
-    pub fn release_at_head(&self) {
-        if self.overload.spec.count == CountUntil::Head {
-            self.release();
-        }
+    /// The place after the head of the response has arrived: none unless the request counts until its end.
+    pub fn after_head(self) -> Option<Self> {
+        (self.overload.spec.count == CountUntil::End).then_some(self)
     }
 }
 
 impl Drop for HeldPlace {
     fn drop(&mut self) {
-        self.release();
+        if let Some(place) = self.place.take() {
+            self.overload.finish(place);
+        }
     }
 }
 

@@ -31,7 +31,7 @@ pub struct ResponseBody {
 
 /// What a request holds until its end: the permit of its limits, its part of `max_requests_per_client`, and its place under the limit
 /// of an upstream with `overload`.
-pub(super) type Held = (Permit, Option<Rc<ClientPermit>>, Option<Rc<HeldPlace>>);
+pub(super) type Held = (Permit, Option<Rc<ClientPermit>>, Option<HeldPlace>);
 
 /// What bounds the time of a response while requests of other clients wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -263,7 +263,7 @@ fn upstreams_are_read() {
     assert_eq!((safe.limit, safe.servers, safe.max_pending), (LimitSpec::Fixed(64), 2, 256));
     let rules = snapshot.actions.iter().filter_map(|action| action.target.forwarding()?.admission.as_deref());
     let rules: Vec<_> =
-        rules.map(|rule| (rule.class, rule.header.as_ref().map(|name| name.as_str()))).collect();
+        rules.map(|rule| (rule.class, rule.header.as_ref().map(http::HeaderName::as_str))).collect();
     assert_eq!(rules, [(Class::Normal, None), (Class::High, Some("x-priority"))]);
     let priorities = snapshot.gate.consumers.as_ref().unwrap().priorities.iter();
     let priorities: Vec<(&str, Class)> = priorities.map(|(tier, class)| (&**tier, *class)).collect();

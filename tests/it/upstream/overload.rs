@@ -124,7 +124,9 @@ fn a_reserved_share_is_left_to_critical_requests() {
     eventually("the critical request is sent", || server.received() == 4);
     drop(releases);
     held.push(vital);
-    held.iter_mut().for_each(|client| assert_eq!(client.read().status(), 200));
+    for client in &mut held {
+        assert_eq!(client.read().status(), 200);
+    }
 }
 
 #[test]
@@ -159,7 +161,9 @@ fn a_client_with_many_requests_leaves_others_their_turns() {
     eventually("requests are refused", || refusals(&proxy, "normal") > 20);
     let light = client(&proxy, LIGHT, "/", 40).join().unwrap();
     is_over.store(true, Ordering::SeqCst);
-    heavy.into_iter().for_each(|client| client.join().unwrap());
+    for client in heavy {
+        client.join().unwrap();
+    }
     // One after the other: in a common queue it would get a tenth of the places.
     assert!(light > 20, "{light} of 40");
 }
@@ -173,7 +177,9 @@ fn in_shadow_mode_no_request_is_refused() {
     assert_eq!(metric(&proxy, "above_limit_total", ",class=\"normal\""), 2);
     assert_eq!(metric(&proxy, "requests_in_flight", ""), 3);
     drop(releases);
-    held.iter_mut().for_each(|client| assert_eq!(client.read().status(), 200));
+    for client in &mut held {
+        assert_eq!(client.read().status(), 200);
+    }
     assert_eq!(refusals(&proxy, "normal"), 0);
 }
 
