@@ -92,6 +92,9 @@ fn explain_shows_the_slots_of_the_class() {
         let text = explain_with(RESERVED, &[&format!("http://a.test{path}")]);
         assert!(text.contains(line) && text.contains("at most 10 at once"), "{text}");
         let json = explain_with(RESERVED, &[&format!("http://a.test{path}"), "--json"]);
-        assert!(json.contains(&format!("\"class\":\"{}\"", &line[10..line.find(',').unwrap()])), "{json}");
+        assert!(
+            json.replace(' ', "").contains(&format!("\"class\":\"{}\"", &line[10..line.find(',').unwrap()])),
+            "{json}"
+        );
     }
 }

@@ -16,6 +16,8 @@ fn fleet(upstream: &Upstream) -> String {
     let url = upstream.url();
     format!(
         r#"
+        [admin]
+        listen = "127.0.0.1:0"
         [client_ip]
         trusted_proxies = ["{PROXY}"]
         [limits.fleet]
@@ -176,8 +178,7 @@ fn a_route_without_an_upstream_has_a_class() {
         let response = get(proxy.addr(), path, &[]);
         ["x-ratelimit-limit", "x-ratelimit-remaining"].map(|name| response.header(name).unwrap().to_owned())
     };
-    assert_eq!(
-        (remaining("/vital"), remaining("/")),
-        (["10", "6"].map(str::to_owned), ["10", "1"].map(str::to_owned))
-    );
+    assert_eq!(remaining("/vital"), ["10", "6"]);
+    // A slot may be released after the response.
+    eventually("the slot is released", || remaining("/") == ["10", "1"]);
 }
