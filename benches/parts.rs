@@ -161,6 +161,7 @@ fn gate(parts: &[&str]) -> Gate {
         trust: Trust::Proxies,
         rules: Rules::default(),
         tiers: None,
+        classes: None,
     };
     let policy = Policy::new("bench", quotas()[0].1.clone());
     Gate {

@@ -30,6 +30,7 @@ mod original;
 mod path;
 mod path_pattern;
 mod plan;
+mod priority;
 mod query;
 mod request_usage;
 mod reserved_cost;
@@ -72,6 +73,7 @@ pub use path::{NormalPath, PathError, normalize, strip_prefix};
 pub use path_pattern::{PathPattern, PatternError};
 pub use plan::{DescriptorError, DescriptorPlan, RequestPlan, RouteMatch};
 use plan::{LimitMatches, PlanInput, refusal};
+pub use priority::{ClassInput, ClassPolicies, ClassSource, Priority};
 pub use query::{MAX_PARAMETERS, Query};
 pub use request_usage::{BodyLength, RequestUsage};
 pub use route::{Awaited, RequestView, Route, Unmet};
@@ -99,13 +101,13 @@ pub struct Gate {
     pub routes: RouteTable,
     /// How the address of a client is determined.
     pub client_ip: ClientIp,
-    /// The policies: first one for each limit, then those of tiers and overrides.
+    /// The policies: first one for each limit, then those of tiers, overrides and classes.
     pub limits: Limits,
     /// How each limit finds its key and what it charges, by the [`PolicyId`] of the limit.
     pub limit_rules: IdVec<PolicyId, LimitRule>,
-    /// The numbers of each limit, tier and override as the file has them, such as `100/minute, burst 500`.
+    /// The numbers of each limit, tier, override and class as the file has them, such as `100/minute, burst 500`.
     pub numbers: IdVec<PolicyId, Box<str>>,
-    /// The limit that each of the tiers and overrides belongs to, in the order of their policies.
+    /// The limit that each of the tiers, overrides and classes belongs to, in the order of their policies.
     pub variants: Vec<PolicyId>,
     /// Limits of a request that matches no route.
     pub default_limits: Vec<PolicyId>,
@@ -378,6 +380,6 @@ impl Gate {
     #[inline]
     fn matcher(&self) -> LimitMatcher<'_> {
         let Self { client_ip, limits, limit_rules: rules, hasher, .. } = self;
-        LimitMatcher { client_ip, limits, rules, hasher }
+        LimitMatcher { client_ip, classes: self.class_rules(), limits, rules, hasher }
     }
 }

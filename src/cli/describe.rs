@@ -1,6 +1,6 @@
 //! Describes limits in sentences, for readers that do not know the algorithm.
 
-use crate::gate::{CostBasis, DenyStatus, SettledCost};
+use crate::gate::{ClassInput, ClassSource, CostBasis, DenyStatus, Gate, SettledCost, Subject};
 use crate::limit::{
     Ahead, Align, CalendarUnit, Policy, Quota, Rate, SlidingLog, SlidingWindow, Slots, Window,
 };
@@ -35,6 +35,17 @@ pub(super) fn denial(status: DenyStatus) -> String {
         DenyStatus::Close => {
             "without a response: the connection is closed, or over HTTP/2 the stream is reset".to_owned()
         }
+    }
+}
+
+/// Describes the class of a request under overload, and what decides it.
+pub(super) fn class(gate: &Gate, subject: &Subject<'_>) -> String {
+    let (class, source) = gate.class(&ClassInput::of(subject));
+    match source {
+        ClassSource::NoRoute => format!("{class}, since no route matches"),
+        ClassSource::Route => format!("{class}, by the route"),
+        ClassSource::Header(name) => format!("{class}, by the header {name} of a trusted proxy"),
+        ClassSource::Tier(tier) => format!("{class}, by the tier `{tier}`"),
     }
 }
 

@@ -52,8 +52,8 @@ keys! {
         name_header: Text = "x-consumer-name";
         /// The same for the tier
         tier_header: Text = "x-consumer-tier";
-        /// The priority of requests by the tier of their consumer, such as `{ enterprise = "high", free = "low" }`, at upstreams with
-        /// [`overload`](upstreams.md#overload): `critical`, `high`, `normal` or `low`. The higher one of tier and route counts
+        /// The priority of requests by the tier of their consumer, such as `{ enterprise = "high", free = "low" }`, to upstreams with
+        /// [`overload`](upstreams.md#overload) and limits with [`reserved_share`](limits.md#reserved-slots): `critical`, `high`, `normal` or `low`. The higher one of tier and route counts
         priorities: NamedTable<Choice<ClassWords>>;
         /// `false` removes the credential from requests to upstreams
         forward_credential: Boolean = true;

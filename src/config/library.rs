@@ -26,14 +26,12 @@ const SECTIONS: [&str; 14] = [
 ];
 
 /// The keys of a route that say what a proxy does with a request.
-const ACTIONS: [&str; 11] = [
+const ACTIONS: [&str; 9] = [
     "upstream",
     "response_timeout",
     "stall_timeout",
     "total_timeout",
     "retries",
-    "priority",
-    "priority_from",
     "respond",
     "rewrite",
     "request_headers",

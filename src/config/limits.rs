@@ -12,6 +12,7 @@ mod limit_keys;
 mod names;
 mod prices;
 mod rate_parts;
+mod reserved;
 mod settled;
 mod variants;
 mod weights;
@@ -81,18 +82,18 @@ pub(super) struct ReadLimit {
     pub numbers: Box<str>,
     /// The span of `ahead`, unless it is `"off"`.
     pub ahead: Option<Range<usize>>,
-    /// Its tiers and overrides, in the order of their ids.
+    /// Its tiers and overrides, and then the policies of classes, in the order of their ids.
     variants: Vec<Variant>,
 }
 
-/// All policies: first those of the limits, then those of their tiers and overrides.
+/// All policies: first those of the limits, then those of their tiers, overrides and classes.
 #[derive(Default)]
 pub(super) struct Policies {
     pub all: Vec<(Policy, OnStoreFailure)>,
     pub numbers: IdVec<PolicyId, Box<str>>,
     /// The rule of each limit.
     pub rules: IdVec<PolicyId, LimitRule>,
-    /// The limit of each tier and override.
+    /// The limit of each tier, override and class.
     pub variants: Vec<PolicyId>,
 }
 
@@ -296,6 +297,7 @@ fn limit(name: &Name<'_>, item: Item<'_>, context: &Context<'_>, next: usize) ->
     let tiers = variants.tiers(table.tiers().given(), &base);
     variants.overrides(table.overrides().given(), &base, &mut rules);
     variants.consumers(consumers.own_numbers(name.text), &base, &mut rules);
+    let classes = reserved::classes(&table, &mut variants, &base, quota.as_ref());
     let trust = charging::trust(&table);
     warn_of_untrusted(&table, naming, trust, cost.as_ref(), tiers.as_ref());
     let charge_on = charging::charge_on(&table, algorithm, settled);
@@ -304,8 +306,8 @@ fn limit(name: &Name<'_>, item: Item<'_>, context: &Context<'_>, next: usize) ->
     let (block, allow) = networks?;
     (rules.block, rules.allow) = (block, allow);
     let (missing_status, deny_status) = (missing_status?, deny_status.ok()?);
-    let rule =
-        LimitRule { key: spec?, missing_status, deny_status, cost: cost?, trust: trust?, rules, tiers };
+    let (key, cost, trust) = (spec?, cost?, trust?);
+    let rule = LimitRule { key, missing_status, deny_status, cost, trust, rules, tiers, classes };
     let (ban, charge_on, ahead) = (ban.ok()?, charge_on?, ahead?);
     let (shadow, soft) =
         (charging::is_passive(mode), Soft { warn_at: warn_at.ok()?, marks: mode? == Mode::Mark });

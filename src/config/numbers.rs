@@ -17,7 +17,7 @@ use crate::text::plural;
 use crate::time::Micros;
 
 /// The algorithms that each key belongs to.
-const OWNERS: [(&str, &[Algorithm]); 9] = [
+const OWNERS: [(&str, &[Algorithm]); 10] = [
     ("rate", &[TokenBucket, Gcra, FixedWindow, SlidingLog, SlidingWindow, LeakyBucket]),
     ("burst", &[TokenBucket, Gcra]),
     ("refill", &[TokenBucket]),
@@ -27,6 +27,7 @@ const OWNERS: [(&str, &[Algorithm]); 9] = [
     ("queue", &[LeakyBucket]),
     ("max_in_flight", &[Concurrency]),
     ("lease", &[Concurrency]),
+    ("reserved_share", &[Concurrency]),
 ];
 
 /// The numbers of a limit that has none of these keys.

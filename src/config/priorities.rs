@@ -9,9 +9,13 @@ use super::keys::kinds::{Choice, ReadKind as _, words};
 use super::route_keys::RouteKeys;
 use super::table::{Name, Table, entries};
 use super::upstreams::ReadUpstreams;
+use crate::gate::Priority;
 use crate::overload::Class;
 use crate::proxy::AdmissionRule;
 use crate::upstream::UpstreamId;
+
+/// The most that reserved shares add up to: the rest is for every class.
+const MAX_RESERVED: f64 = 0.9;
 
 words!(ClassWords: Class = [
     ("critical", Class::Critical),
@@ -20,24 +24,16 @@ words!(ClassWords: Class = [
     ("low", Class::Low)
 ]);
 
-/// The priority of a route.
-pub(super) struct ReadPriority {
-    class: Class,
-    header: Option<HeaderName>,
-}
-
-impl ReadPriority {
-    /// How requests of the route are admitted to an upstream, if that has `overload`.
-    pub fn rule(self, upstreams: &ReadUpstreams, id: UpstreamId) -> Option<Box<AdmissionRule>> {
-        let fair_by = upstreams.fair_by(id)?.spec.clone();
-        Some(Box::new(AdmissionRule { class: self.class, header: self.header, fair_by, route: 0 }))
-    }
+/// How requests are admitted to an upstream, if it has `overload`.
+pub(super) fn admission(upstreams: &ReadUpstreams, id: UpstreamId) -> Option<Box<AdmissionRule>> {
+    let fair_by = upstreams.fair_by(id)?.spec.clone();
+    Some(Box::new(AdmissionRule { fair_by, route: 0 }))
 }
 
 /// Reads `priority` and `priority_from` of a route.
-pub(super) fn of_route(table: &Table<'_, RouteKeys>) -> Option<ReadPriority> {
+pub(super) fn of_route(table: &Table<'_, RouteKeys>) -> Option<Priority> {
     let (class, header) = (table.priority().read(), table.priority_from().with(header));
-    Some(ReadPriority { class: class?, header: header.ok()? })
+    Some(Priority { class: class?, header: header.ok()? })
 }
 
 /// The span of the priority of a route, if it has one.
@@ -59,6 +55,17 @@ pub(super) struct TierClass {
     pub class: Class,
     /// The span of the tier.
     pub span: Range<usize>,
+}
+
+/// Rejects shares of a limit that reserve too much of it.
+pub(super) fn check_shares(item: Item<'_>, shares: &[f64]) -> Option<()> {
+    let sum: f64 = shares.iter().sum();
+    // Sums of decimal numbers are not exact.
+    if sum > MAX_RESERVED + 1e-9 {
+        let problem = item.error(format!("the shares add up to {sum:.2}, and the most is {MAX_RESERVED}"));
+        return item.reject(problem.help("reserve less: every class uses what is not reserved"));
+    }
+    Some(())
 }
 
 /// Reads `priorities` of `[consumers]`.

@@ -181,8 +181,6 @@ pub(super) fn reject_upstream_keys(table: &Table<'_, RouteKeys>, action: &str) {
         table.stall_timeout().given(),
         table.total_timeout().given(),
         table.retries().given(),
-        table.priority().given(),
-        table.priority_from().given(),
     ];
     let named = |verb, items: &[Option<Item<'_>>]| {
         for item in items.iter().flatten() {

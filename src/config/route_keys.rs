@@ -85,8 +85,8 @@ keys! {
         cors: Either<Choice<OffWords>, KeyTable<CorsKeys>>, or "as `[cors]` says";
         /// The name of an upstream, or a URL
         upstream: Text;
-        /// How much its requests matter while the upstream is overloaded: `"critical"`, `"high"`, `"normal"` or `"low"`; see
-        /// [overload](upstreams.md#overload)
+        /// How much its requests matter to an upstream with [`overload`](upstreams.md#overload) and to limits with
+        /// [`reserved_share`](limits.md#reserved-slots): `"critical"`, `"high"`, `"normal"` or `"low"`
         priority: Choice<ClassWords> = "normal";
         /// A header in which trusted proxies name another priority, such as `"header:x-priority"`. Without a known value the one
         /// above counts

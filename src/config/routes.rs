@@ -108,7 +108,7 @@ fn route(number: usize, item: Item<'_>, names: &mut RouteNames<'_>) -> Option<Re
     let (span, name_span) = (table.span(), table.name().given().map(Item::span));
     let slash_span = table.encoded_slash().given().map(Item::span);
     let upgrades_span = table.upgrades().given().map(Item::span);
-    let priority_span = priorities::span(&table);
+    let (priority, priority_span) = (priorities::of_route(&table), priorities::span(&table));
     table.close();
     let (conditions, limits) = (conditions?, limits?);
     let action = action?;
@@ -136,6 +136,7 @@ fn route(number: usize, item: Item<'_>, names: &mut RouteNames<'_>) -> Option<Re
         max_body: max_body.ok()?.map(|most| most as u64),
         access: access?,
         token: token.ok()?,
+        priority: priority?,
         is_settled,
         awaits: awaits.boxed(),
     };
@@ -284,7 +285,6 @@ fn action(
     let response_headers = headers::response_edits(table.response_headers().given());
     let (rewrite, times) = (rewrite(table.rewrite().given(), path), route_actions::times(table));
     let upgrades = route_actions::upgrades(table.upgrades().given());
-    let priority = priorities::of_route(table);
     let authorization = table.authorize().with(|item| authorize(item, upstreams));
     let upstream = table.upstream().given().map(|item| (item, upstreams.resolve(item)));
     let response = table.respond().given().map(|item| respond(table, item, path));
@@ -298,7 +298,7 @@ fn action(
             }
             let policy = times?(upstreams.forward_policy(id)?);
             let (key, upgrades) = (key.map(|key| key.spec.clone()), upgrades?);
-            let admission = priority?.rule(upstreams, id?);
+            let admission = priorities::admission(upstreams, id?);
             let target = ForwardTarget { upstream: id?, rewrite: rewrite?, key, policy, upgrades, admission };
             match authorization.ok()? {
                 Some(rule) => Target::Authorize(Box::new(AuthorizedTarget { rule, target })),

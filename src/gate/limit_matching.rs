@@ -9,6 +9,7 @@ use super::error::{MissingPart, RequestError};
 use super::key_spec::{KeyLookup, KeySpec};
 use super::limit_rule::{Cost, LimitMatch, LimitRule, PolicySource, Trust};
 use super::plan::LimitMatches;
+use super::priority::{ClassInput, ClassRules};
 use super::rules::Match;
 use super::subject::Subject;
 use crate::id_vec::IdVec;
@@ -19,6 +20,7 @@ use crate::limiter::Limits;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LimitMatcher<'g> {
     pub client_ip: &'g ClientIp,
+    pub classes: ClassRules<'g>,
     pub limits: &'g Limits,
     pub rules: &'g IdVec<PolicyId, LimitRule>,
     pub hasher: &'g KeyHasher,
@@ -26,7 +28,7 @@ pub(super) struct LimitMatcher<'g> {
 
 impl<'g> LimitMatcher<'g> {
     /// The treatment of a request whose key under this limit is `key`. The first of these applies: block, allow,
-    /// override, tier, the limit's own policy. A limit in shadow mode rejects no request.
+    /// override, tier, the limit's own policy; and of these the policy of its class. A limit in shadow mode rejects no request.
     #[inline]
     pub fn match_limit<'a>(self, limit: PolicyId, subject: &Subject<'_>, key: &'a KeyLookup) -> LimitMatch<'a>
     where
@@ -34,7 +36,8 @@ impl<'g> LimitMatcher<'g> {
     {
         let rule = &self.rules[limit];
         // Most limits charge every request that has a key by their own numbers.
-        if let (KeyLookup::Key(key), Cost::Fixed(cost), None) = (key, &rule.cost, &rule.tiers)
+        if let (KeyLookup::Key(key), Cost::Fixed(cost), None, None) =
+            (key, &rule.cost, &rule.tiers, &rule.classes)
             && rule.rules.is_empty()
         {
             let charge = Charge::take(limit, *key, *cost);
@@ -43,7 +46,7 @@ impl<'g> LimitMatcher<'g> {
         self.match_rules(limit, subject, key)
     }
 
-    /// `match_limit` for a limit with rules, tiers or a cost from a header, or a request without a single key.
+    /// `match_limit` for a limit with rules, tiers, classes or a cost from a header, or a request without a single key.
     fn match_rules<'a>(self, limit: PolicyId, subject: &Subject<'_>, key: &'a KeyLookup) -> LimitMatch<'a>
     where
         'g: 'a,
@@ -84,6 +87,10 @@ impl<'g> LimitMatcher<'g> {
                 None => (limit, PolicySource::Base),
             },
         };
+        let policy = rule.classes.as_ref().map_or(policy, |classes| {
+            let (class, _) = self.classes.class(&ClassInput::of(subject));
+            classes.get(limit, policy, class)
+        });
         LimitMatch::Charged { charge: Charge::take(policy, key, rule.cost.of(subject, is_trusted)), source }
     }
 

@@ -11,6 +11,7 @@ use super::body_fields::NoField;
 use super::error::RequestError;
 use super::key_part::{self, KeyPart, PartValue};
 use super::key_spec::{KeyLookup, KeySpec};
+use super::priority::ClassPolicies;
 use super::reserved_cost;
 use super::rules::{KeyRules, Match, Rules};
 use super::settled_cost::SettledCost;
@@ -38,6 +39,8 @@ pub struct LimitRule {
     pub rules: Rules,
     /// Policies by an attribute of the request, such as a client's plan.
     pub tiers: Option<Tiers>,
+    /// The policies of classes, if slots are reserved for some.
+    pub classes: Option<Box<ClassPolicies>>,
 }
 
 /// What a client gets whose request is denied.
@@ -165,6 +168,7 @@ impl LimitRule {
         let tiers_by = self.tiers.as_ref().map(|tiers| &tiers.by);
         self.cost.headers().any(|name| subject.awaits_header(name))
             || self.key.parts.iter().chain(tiers_by).any(|part| part.is_awaited(subject))
+            || self.classes.is_some() && awaits_class(subject)
     }
 
     /// Whether a request is blocked, also if its body or consumer is read later: by its client's address, or by the first part of its key.
@@ -212,6 +216,12 @@ impl LimitRule {
             .or_else(|| self.tiers.as_ref().and_then(|tiers| in_part(&tiers.by)))
             .or_else(|| self.cost.headers().find(|name| differs(name)))
     }
+}
+
+/// Whether the class of a request is not known yet: a tier may raise it, or an authorization server may name it.
+fn awaits_class(subject: &Subject<'_>) -> bool {
+    let header = subject.route.and_then(|route| route.priority.header.as_ref());
+    KeyPart::Consumer.is_awaited(subject) || header.is_some_and(|name| subject.awaits_header(name))
 }
 
 impl Cost {

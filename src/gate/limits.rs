@@ -5,7 +5,7 @@ use crate::id_vec::Id as _;
 use crate::limit::{Policy, PolicyId};
 
 impl Gate {
-    /// The limit that a policy belongs to: itself, or that of which it is a tier or an override.
+    /// The limit that a policy belongs to: itself, or that of which it is a tier, an override or the policy of a class.
     #[must_use]
     pub fn limit_of(&self, policy: PolicyId) -> PolicyId {
         let variant = policy.index().checked_sub(self.limit_rules.len());

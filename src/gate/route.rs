@@ -13,6 +13,7 @@ use super::geo::{ClientLocation, Country, GeoCondition};
 use super::host::HostPattern;
 use super::networks::AddressCondition;
 use super::path_pattern::PathPattern;
+use super::priority::Priority;
 use super::query::Query;
 use super::usage_rules::UsageRules;
 use super::value_pattern::ValueCondition;
@@ -56,6 +57,8 @@ pub struct Route {
     pub access: Access,
     /// What it requires of the token of a request.
     pub token: Option<TokenRule>,
+    /// The priority of its requests under overload.
+    pub priority: Priority,
     /// Whether responses settle one of the limits.
     pub is_settled: bool,
     /// What the limits may have to await; none for most routes.
@@ -104,6 +107,7 @@ impl Route {
             max_body: None,
             access: Access::Default,
             token: None,
+            priority: Priority::default(),
             is_settled: false,
             awaits: None,
         }

@@ -126,7 +126,7 @@ impl Limits {
     /// These charges with their costs capped at the shares: a request that costs more than a share takes all of it, and
     /// is not denied for as long as the store is unavailable.
     pub(super) fn capped(&self, charges: &[Charge]) -> Charges {
-        let most = |charge: &Charge| self.share(charge).quota.limit();
+        let most = |charge: &Charge| self.share(charge).quota.usable();
         charges.iter().map(|charge| Charge { cost: charge.cost.min(most(charge)), ..*charge }).collect()
     }
 
@@ -134,7 +134,7 @@ impl Limits {
     pub(super) fn impossible(&self, charges: &[Charge]) -> Option<LimitStatuses> {
         let is_denied = |charge: &&Charge| {
             let policy = self.policy(charge);
-            charge.cost > policy.quota.limit() && !policy.shadow
+            charge.cost > policy.quota.usable() && !policy.shadow
         };
         if !charges.iter().any(|charge| is_denied(&charge)) {
             return None;

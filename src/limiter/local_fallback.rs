@@ -245,7 +245,7 @@ impl LocalFallback {
     /// after that.
     pub fn refund(&self, limits: &Limits, taken: &DecidedCharge, charged: u64) -> LimitStatuses {
         // The share has taken no more than all of its units.
-        let most = limits.share(&taken.charge).quota.limit();
+        let most = limits.share(&taken.charge).quota.usable();
         let cost = taken.charge.cost.min(most) - charged.min(most);
         let refund = [Charge { cost, ..taken.refund() }];
         let decisions = self.memory.apply(&limits.shares, &refund);

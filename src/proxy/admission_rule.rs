@@ -1,16 +1,13 @@
 //! How the requests of a route are admitted to an upstream with `overload`: their class, and the key by which they take turns.
 
 use std::hash::{BuildHasher as _, Hash};
-use std::net::IpAddr;
 use std::sync::LazyLock;
 
 use hashbrown::DefaultHashBuilder;
-use http::header::HeaderName;
 
-use crate::consumers::Consumer;
-use crate::gate::{ClientIdentity, ClientLocation, Gate, KeyPart, KeySpec, RequestPlan};
-use crate::http1::{RequestHead, ascii};
-use crate::overload::{Arrival, Class};
+use crate::gate::{ClassInput, ClientIdentity, ClientLocation, Gate, KeyPart, KeySpec, RequestPlan};
+use crate::http1::RequestHead;
+use crate::overload::Arrival;
 
 /// Randomly seeded, so that a client can't choose the hash of its key.
 static HASHER: LazyLock<DefaultHashBuilder> = LazyLock::new(DefaultHashBuilder::default);
@@ -18,10 +15,6 @@ static HASHER: LazyLock<DefaultHashBuilder> = LazyLock::new(DefaultHashBuilder::
 /// How the requests of a route are admitted to its upstream.
 #[derive(Clone, Debug)]
 pub struct AdmissionRule {
-    /// The class of the route.
-    pub class: Class,
-    /// The header in which trusted proxies name another class.
-    pub header: Option<HeaderName>,
     /// The key by whose values the waiting requests of a class take turns.
     pub fair_by: KeySpec,
     /// The index of the route at its upstream; see [`ConfigSnapshot::number_routes`](super::ConfigSnapshot::number_routes).
@@ -29,23 +22,6 @@ pub struct AdmissionRule {
 }
 
 impl AdmissionRule {
-    /// The class of a request from this peer: that of the route or of its header, or that of the consumer's tier if it is higher.
-    #[must_use]
-    pub fn class(&self, gate: &Gate, peer: IpAddr, head: &RequestHead, consumer: Option<&Consumer>) -> Class {
-        let class = self.named_class(gate, peer, head).unwrap_or(self.class);
-        let of_tier = consumer.zip(gate.consumers.as_ref()).and_then(|(known, rules)| rules.priority(known));
-        of_tier.map_or(class, |of_tier| class.higher(of_tier))
-    }
-
-    /// The class that a trusted proxy names; none if it names none, several, or an unknown one.
-    #[must_use]
-    pub fn named_class(&self, gate: &Gate, peer: IpAddr, head: &RequestHead) -> Option<Class> {
-        let name = self.header.as_ref().filter(|_| gate.client_ip.is_trusted(peer))?;
-        let mut values = head.fields.get_all(name);
-        let value = values.next().filter(|_| values.next().is_none())?;
-        Class::parse(ascii(value)?)
-    }
-
     /// The class and the key of a request.
     pub(super) fn arrival(
         &self,
@@ -54,7 +30,9 @@ impl AdmissionRule {
         head: &RequestHead,
         plan: &RequestPlan<'_>,
     ) -> Arrival {
-        let class = self.class(gate, client.address, head, plan.identity.consumer.as_deref());
+        let route = plan.matched.route.map(|id| gate.routes.get(id));
+        let consumer = plan.identity.consumer.as_deref();
+        let (class, _) = gate.class(&ClassInput { route, peer: client.address, head, consumer });
         let key = if *self.fair_by.parts == [KeyPart::ClientIp] {
             None
         } else {

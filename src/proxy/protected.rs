@@ -33,7 +33,11 @@ pub fn protected_headers(gate: &Gate, actions: &[RouteAction]) -> HeaderScrub {
         };
         parts.filter_map(of_part).chain(cost).chain(reserve.into_iter().flatten())
     });
-    let of_routes = gate.routes.routes().iter().flat_map(|route| route.headers.iter().map(|(name, _)| name));
+    let of_routes = gate
+        .routes
+        .routes()
+        .iter()
+        .flat_map(|route| route.headers.iter().map(|(name, _)| name).chain(&route.priority.header));
     let of_actions = actions.iter().flat_map(|action| {
         let edits = &action.request_headers;
         let target = action.target.forwarding();
@@ -41,7 +45,7 @@ pub fn protected_headers(gate: &Gate, actions: &[RouteAction]) -> HeaderScrub {
         let admission = target.and_then(|target| target.admission.as_deref());
         let keys = of_key.into_iter().chain(admission.map(|rule| &rule.fair_by));
         let parts = keys.flat_map(|key| &key.parts).filter_map(of_part);
-        edits.names().chain(parts).chain(admission.and_then(|rule| rule.header.as_ref()))
+        edits.names().chain(parts)
     });
     let of_authorization = actions.iter().filter_map(|action| action.target.authorization());
     let of_authorization = of_authorization.flat_map(|rule| rule.copy.iter().chain(&DESCRIBING));

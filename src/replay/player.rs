@@ -264,9 +264,9 @@ pub(super) fn is_charged(policy: &Policy, status: Option<u16>) -> bool {
 fn with_longest_lease(policy: &Policy) -> Policy {
     let mut policy = policy.clone();
     if let Quota::Concurrency(slots) = &policy.quota
-        && let Ok(quota) = Quota::concurrency(slots.limit(), MAX_LEASE)
+        && let Ok(slots) = slots.with_lease(MAX_LEASE)
     {
-        policy.quota = quota;
+        policy.quota = Quota::Concurrency(slots);
     }
     policy
 }

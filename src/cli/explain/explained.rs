@@ -63,6 +63,9 @@ pub(in crate::cli) struct ExplainedLimit {
     pub tier: Option<String>,
     #[serde(rename = "override", skip_serializing_if = "Option::is_none")]
     pub overridden: Option<String>,
+    /// The class of a request, if the limit reserves slots for classes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub class: Option<&'static str>,
     /// The units of a request that is charged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<u64>,

@@ -4,8 +4,8 @@ use super::explained::{ExplainedLimit, KeyPartInfo, TextRows};
 use crate::cli::describe;
 use crate::config::Loaded;
 use crate::gate::{
-    BodyFields, BodyLength, Cost, CostBasis, Gate, KeyPart, KeySpec, LimitMatch, LimitRule, LlmCost, NoField,
-    OnMissing, PartValue, PolicySource, RequestUsage, Subject, trusts_headers_of,
+    BodyFields, BodyLength, ClassInput, Cost, CostBasis, Gate, KeyPart, KeySpec, LimitMatch, LimitRule,
+    LlmCost, NoField, OnMissing, PartValue, PolicySource, RequestUsage, Subject, trusts_headers_of,
 };
 use crate::jwt::TokenError;
 use crate::limit::{Charge, Key, Policy, PolicyId};
@@ -113,6 +113,9 @@ fn explain_charge(
             info.overridden = Some((*name).to_owned());
         }
     }
+    if rule.classes.is_some() {
+        info.class = Some(explain_class(rows, gate, policy, subject));
+    }
     rows.sub_row("cost", describe_cost(gate, rule, subject, charge.cost));
     if let Cost::Settled(cost) = &rule.cost {
         if let (CostBasis::Llm(llm), Some(usage)) = (&cost.basis, subject.body.and_then(BodyFields::usage)) {
@@ -144,6 +147,17 @@ fn explain_charge(
         stored_as: explain_store(rows, loaded, policy, charge),
         ..info
     }
+}
+
+/// Explains how many slots the class of a request may take; returns its name.
+fn explain_class(rows: &mut TextRows, gate: &Gate, policy: &Policy, subject: &Subject<'_>) -> &'static str {
+    let (limit, usable) = (policy.quota.limit(), policy.quota.usable());
+    let slots = match limit - usable {
+        0 => "all slots".to_owned(),
+        reserved => format!("at most {usable} slots, since {reserved} are reserved for higher classes"),
+    };
+    rows.sub_row("class", format!("{}: {slots}", describe::class(gate, subject)));
+    gate.class(&ClassInput::of(subject)).0.name()
 }
 
 /// Explains why no tier applies, if the limit has tiers.
@@ -215,7 +229,7 @@ fn explain_store(rows: &mut TextRows, loaded: &Loaded, policy: &Policy, charge: 
     let name = stored_key(&redis.prefix, policy, charge.key, policy.letter());
     let name = String::from_utf8_lossy(&name).into_owned();
     rows.sub_row("as", &name);
-    let share = limits.shares[charge.policy].quota.limit();
+    let share = limits.shares[charge.policy].quota.usable();
     rows.sub_row(
         "if down",
         match limits.on_failure[charge.policy] {

@@ -70,8 +70,8 @@ fn constant_reserve(cost: &SettledCost) -> u64 {
 
 /// The decision of a limit that allows an arrival without a count.
 pub(super) fn unlimited(gate: &Gate, policy: PolicyId) -> Decision {
-    let most = gate.limits.policies[policy].quota.limit();
-    Decision::allowed(most, most, Micros::ZERO)
+    let quota = &gate.limits.policies[policy].quota;
+    Decision::allowed(quota.limit(), quota.usable(), Micros::ZERO)
 }
 
 /// The decision of a limit that denies an arrival without a count.

@@ -297,6 +297,9 @@ pub const IN_OVERLOAD: &[Mistaken] = &[
     ),
 ];
 
+pub const IN_RESERVED_SHARE: &[Mistaken] =
+    &[(&["low"], "no class is below `low`, so that a share of it would reserve nothing")];
+
 pub const IN_CLIENT_TLS: &[Mistaken] = &[
     (
         UNVERIFIED,

@@ -126,7 +126,7 @@ impl ReadCost<'_> {
 
     /// The cost, if a request that costs the most could pass with all of these numbers.
     pub fn fitting(self, algorithm: Algorithm, fits: &[Fit<'_>]) -> Option<Cost> {
-        let least = fits.iter().map(|fit| fit.quota.limit()).min().unwrap_or(u64::MAX);
+        let least = fits.iter().map(|fit| fit.quota.usable()).min().unwrap_or(u64::MAX);
         let largest = match self.amount {
             Amount::Settled(settled) => return Some(Cost::Settled(Box::new(settled.fitted(fits, least)))),
             Amount::Fixed(cost) => cost,
@@ -139,7 +139,7 @@ impl ReadCost<'_> {
                 _ => Cost::Fixed(largest),
             });
         };
-        for fit in fits.iter().filter(|fit| fit.quota.limit() < largest) {
+        for fit in fits.iter().filter(|fit| fit.quota.usable() < largest) {
             item.reader.report(fit.too_expensive(item, largest, algorithm));
         }
         None

@@ -16,7 +16,7 @@ pub(super) struct Fit<'q> {
 impl Fit<'_> {
     /// The error of a cost, which `item` sets, that is more than the capacity.
     pub fn too_expensive(&self, item: Item<'_>, cost: u64, algorithm: Algorithm) -> Problem {
-        let (limit, key) = (self.quota.limit(), item.name);
+        let (limit, key) = (self.quota.usable(), item.name);
         let more = match algorithm {
             Algorithm::TokenBucket | Algorithm::Gcra => "burst",
             Algorithm::LeakyBucket => "queue",

@@ -90,6 +90,9 @@ keys! {
         max_in_flight: Integer<1, MAX_IN_FLIGHT>, or "required for `concurrency`";
         /// `concurrency`: how long the slots of a proxy that has died stay in use
         lease: Duration<{ 3 * SECOND }, DAY> = "30s";
+        /// `concurrency`: the shares of the slots that only requests of a class and of higher ones may take, together at most 0.9; see
+        /// [reserved slots](#reserved-slots)
+        reserved_share: KeyTable<ReservedShareKeys>;
         /// A [key part](key-parts.md), or an array of parts that make one key together
         key: Either<Text, List<Text>> = "client_ip";
         /// What happens to a request that lacks a key part. `"client_ip"`: the address of the client replaces the
@@ -188,6 +191,19 @@ keys! {
         /// The [key part](key-parts.md) whose value is the name of the tier
         by: Text, required "header:x-plan";
     }
+}
+
+keys! {
+    /// The keys of `reserved_share`.
+    ReservedShareKeys {
+        /// The share that is left to `critical`
+        critical: Decimal<0, 1> = 0;
+        /// The share that is left to `high` and `critical`
+        high: Decimal<0, 1> = 0;
+        /// The share that `low` leaves to higher classes
+        normal: Decimal<0, 1> = 0;
+    }
+    mistaken IN_RESERVED_SHARE
 }
 
 keys! {

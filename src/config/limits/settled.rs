@@ -181,13 +181,13 @@ impl<'a> Settled<'a> {
         for fit in fits {
             self.warn_of_reserve(fit);
         }
-        let own = fits.iter().find(|fit| fit.variant.is_none()).map_or(least, |fit| fit.quota.limit());
+        let own = fits.iter().find(|fit| fit.variant.is_none()).map_or(least, |fit| fit.quota.usable());
         let max = self.max.unwrap_or_else(|| own.saturating_mul(MAX_CAPACITIES)).min(MAX_UNITS);
         SettledCost { max_reserve: least, max, ..self.cost }
     }
 
     fn warn_of_reserve(&self, fit: &Fit<'_>) {
-        let (limit, least) = (fit.quota.limit(), least_reserved(&self.cost.basis));
+        let (limit, least) = (fit.quota.usable(), least_reserved(&self.cost.basis));
         if least <= limit {
             return;
         }

@@ -56,12 +56,17 @@ impl Variants {
         Self { all: Vec::new(), first, is_valid: true }
     }
 
+    /// The id of the variant at this place.
+    pub fn id(&self, place: usize) -> PolicyId {
+        PolicyId::from_index(self.first + place)
+    }
+
     fn add(&mut self, variant: Option<Variant>) -> Option<PolicyId> {
         let Some(variant) = variant else {
             self.is_valid = false;
             return None;
         };
-        let id = PolicyId::from_index(self.first + self.all.len());
+        let id = self.id(self.all.len());
         self.all.push(variant);
         Some(id)
     }

@@ -5,6 +5,7 @@ use crate::config::report::Problem;
 use crate::config::routes::ReadRoute;
 use crate::config::sections::Sections;
 use crate::gate::{ClientIp, KeyPart};
+use crate::limit::PolicyId;
 use crate::proxy::ForwardTarget;
 
 /// Upstreams whose waiting requests take turns by a value that clients can invent: one with a new value for each request would
@@ -48,19 +49,29 @@ fn target(read: &ReadRoute) -> Option<&ForwardTarget> {
     read.action.target.forwarding()
 }
 
-/// Routes with a priority whose upstream has no `overload`.
+/// Routes whose priority has no effect: their upstream has no `overload`, and their limits reserve no slots.
 pub(super) fn unused_priorities(sections: &Sections<'_>) -> Vec<Problem> {
-    let has_no_effect = |read: &&ReadRoute| {
-        target(read).is_some_and(|target| sections.upstreams.is_without_overload(target.upstream))
-    };
     let problem = |read: &ReadRoute| {
         let title = format!("the priority of route `{}` has no effect", read.route.name);
-        Some(
-            Problem::warning(read.priority_span.clone()?, title)
-                .help("its upstream has no `overload`: write overload = true in [upstreams.NAME]"),
-        )
+        let help = if target(read).is_some() {
+            "its upstream has no `overload`: write overload = true in [upstreams.NAME], or `reserved_share` in a limit of the route"
+        } else {
+            "it has no upstream: write `reserved_share` in a limit of the route, or leave the priority out"
+        };
+        Some(Problem::warning(read.priority_span.clone()?, title).help(help))
     };
-    sections.routes().iter().filter(has_no_effect).filter_map(problem).collect()
+    let unused = sections.routes().iter().filter(|read| !uses_priority(read, sections));
+    unused.filter_map(problem).collect()
+}
+
+fn uses_priority(read: &ReadRoute, sections: &Sections<'_>) -> bool {
+    target(read).is_some_and(|target| !sections.upstreams.is_without_overload(target.upstream))
+        || read.route.limits.iter().any(|id| may_reserve(*id, sections))
+}
+
+/// Whether a limit reserves slots for classes. One that is invalid may do so.
+fn may_reserve(id: PolicyId, sections: &Sections<'_>) -> bool {
+    sections.limits.get(id).is_none_or(|limit| limit.rule.classes.is_some())
 }
 
 /// Priorities in headers that no proxy is trusted to send.
@@ -70,26 +81,27 @@ pub(super) fn untrusted_priorities(sections: &Sections<'_>) -> Vec<Problem> {
         return Vec::new();
     }
     let problem = |read: &ReadRoute| {
-        let rule = target(read)?.admission.as_deref()?;
-        let name = rule.header.as_ref()?;
+        let name = read.route.priority.header.as_ref()?;
         let title =
             format!("no request has the priority that `{name}` names: it is read from trusted proxies only");
         let help = "name their networks: [client_ip] trusted_proxies = [\"10.0.0.0/8\"]";
         Some(Problem::warning(read.priority_span.clone()?, title).help(help))
     };
-    sections.routes().iter().filter_map(problem).collect()
+    sections.routes().iter().filter(|read| uses_priority(read, sections)).filter_map(problem).collect()
 }
 
-/// Priorities of tiers that no consumer has, and those of a file where no upstream has `overload`.
+/// Priorities of tiers that no consumer has, and those of a file where nothing uses them.
 pub(super) fn priorities_of_tiers(sections: &Sections<'_>) -> Vec<Problem> {
     let tiers = sections.consumers.priorities();
     let of_nobody = tiers.iter().filter(|one| !sections.consumers.have_tier(&one.tier));
     let of_nobody = of_nobody.map(|one| sections.consumers.tier_of_nobody(one.span.clone(), &one.tier));
-    let first = tiers.first().filter(|_| sections.upstreams.are_without_overload());
+    let is_unused = sections.upstreams.are_without_overload()
+        && !sections.limits.ids().any(|id| may_reserve(id, sections));
+    let first = tiers.first().filter(|_| is_unused);
     let unused = first.map(|first| {
         Problem::warning(
             first.span.clone(),
-            "the priorities of tiers have no effect: no upstream has `overload`",
+            "the priorities of tiers have no effect: no upstream has `overload`, and no limit `reserved_share`",
         )
         .help("write overload = true in [upstreams.NAME]")
     });

@@ -7,6 +7,7 @@ use crate::config::item::Item;
 use crate::config::keys::keys;
 use crate::config::keys::kinds::words;
 use crate::config::limits::part;
+use crate::config::priorities::check_shares;
 use crate::config::table::Table;
 use crate::gate::{KeyPart, KeySpec, OnMissing};
 use crate::overload::{Class, CountUntil, LimitSpec, Mode, OverloadSpec};
@@ -16,8 +17,6 @@ use crate::upstream::UpstreamSpec;
 /// The defaults of `max_pending` and `pending_timeout` where an upstream has `overload`.
 const MAX_PENDING: usize = 256;
 const PENDING_TIMEOUT: Duration = Duration::from_millis(500);
-/// The most that the reserved shares add up to: the rest is for every class.
-const MAX_RESERVED: f64 = 0.9;
 /// An example of the table.
 const EXAMPLE: &str = "write overload = true, or a table such as overload = { min_limit = 16 }";
 
@@ -154,13 +153,7 @@ fn reserved(item: Item<'_>) -> Option<[f64; Class::COUNT]> {
     table.close();
     let [critical, high, normal, low] = shares;
     let shares = [critical?, high?, normal?, low?];
-    let sum: f64 = shares.iter().sum();
-    // Sums of decimal numbers are not exact.
-    if sum > MAX_RESERVED + 1e-9 {
-        let problem = item.error(format!("the shares add up to {sum:.2}, and the most is {MAX_RESERVED}"));
-        return item.reject(problem.help("reserve less: every class uses what is not reserved"));
-    }
-    Some(shares)
+    check_shares(item, &shares).map(|()| shares)
 }
 
 fn floor(item: Item<'_>) -> Option<f64> {

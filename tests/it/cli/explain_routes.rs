@@ -20,6 +20,12 @@ const OVERLOAD: &str = "listen = \"127.0.0.1:0\"\n\
     [[routes]]\npath = \"/fixed\"\nupstream = \"fixed\"\n\
     [[routes]]\npath = \"/*\"\nupstream = \"api\"\npriority = \"low\"\npriority_from = \"header:x-priority\"\n";
 
+const RESERVED: &str = "listen = \"127.0.0.1:0\"\n\
+    [limits.fleet]\nalgorithm = \"concurrency\"\nmax_in_flight = 10\nkey = \"global\"\n\
+    reserved_share = { critical = 0.2, high = 0.1 }\n\
+    [[routes]]\npath = \"/vital\"\nlimits = [\"fleet\"]\nrespond = {}\npriority = \"critical\"\n\
+    [[routes]]\npath = \"/*\"\nlimits = [\"fleet\"]\nrespond = {}\n";
+
 /// The explanation of a request.
 fn explain(path: &str) -> String {
     explain_with(FILE, &[&format!("http://a.test{path}")])
@@ -75,4 +81,20 @@ fn explain_shows_the_class_and_the_turn_of_a_request() {
         "overload  a limit of 64 requests in flight, which refuses none (`mode = \"shadow\"`)\n\
          class     normal, by the route\nturns     by asn = 64496\n"
     );
+}
+
+#[test]
+fn explain_shows_the_slots_of_the_class() {
+    for (path, line) in [
+        ("/vital", "class     critical, by the route: all slots\n"),
+        ("/", "class     normal, by the route: at most 7 slots, since 3 are reserved for higher classes\n"),
+    ] {
+        let text = explain_with(RESERVED, &[&format!("http://a.test{path}")]);
+        assert!(text.contains(line) && text.contains("at most 10 at once"), "{text}");
+        let json = explain_with(RESERVED, &[&format!("http://a.test{path}"), "--json"]);
+        assert!(
+            json.replace(' ', "").contains(&format!("\"class\":\"{}\"", &line[10..line.find(',').unwrap()])),
+            "{json}"
+        );
+    }
 }

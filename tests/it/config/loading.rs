@@ -143,15 +143,22 @@ fn limits_are_read() {
     let others: Vec<(&str, u64)> =
         gate.limits.policies[8..].iter().map(|other| (&*other.stored, other.quota.limit())).collect();
     let acme = ("per-key", 5_000);
-    assert_eq!(others, [("per-key.pro", 1_000), ("per-key.free", 60), acme, ("per-key", 20)]);
-    assert_eq!(gate.variants, [PolicyId(0); 4]);
+    assert_eq!(others[..4], [("per-key.pro", 1_000), ("per-key.free", 60), acme, ("per-key", 20)]);
+    // The policies of classes that leave slots to others.
+    assert_eq!(others[4..], [("in-flight", 20); 3]);
+    let usable: Vec<u64> = gate.limits.policies[12..].iter().map(|policy| policy.quota.usable()).collect();
+    assert_eq!(usable, [16, 14, 13]);
+    assert_eq!(
+        gate.variants,
+        [[0; 4].as_slice(), &[7; 3]].concat().into_iter().map(PolicyId).collect::<Vec<_>>()
+    );
     let (policy, rule) = (&gate.limits.policies[0], &gate.limit_rules[PolicyId(0)]);
     assert_eq!(rule.key.parts, [KeyPart::Header("x-api-key".parse().unwrap()), KeyPart::Method]);
     assert_eq!((&rule.cost, policy.quota.limit()), (&Cost::Fixed(2), 500));
     assert_eq!(policy.charge_on(), [401, 403]);
     assert_eq!(policy.ban.map(|ban| (ban.after, ban.length)), Some((20, Micros(600_000_000))));
     assert_eq!(gate.limits.policies[11].ban, policy.ban);
-    assert_eq!((**gate.limits.on_failure)[8..], [OnStoreFailure::Deny; 4]);
+    assert_eq!((**gate.limits.on_failure)[8..12], [OnStoreFailure::Deny; 4]);
     assert_eq!(gate.limits.shares[0].quota.limit(), 250);
     assert!(gate.limits.policies[5].shadow && !policy.shadow);
     let ahead = Ahead { span: Micros(2_000_000), share: NonZeroU64::new(10).unwrap() };
@@ -174,6 +181,9 @@ fn limits_are_read() {
             "100/minute, burst 60, refilled at intervals",
             "5000/minute",
             "10/s, burst 20",
+            "20 in flight, lease 10s",
+            "20 in flight, lease 10s",
+            "20 in flight, lease 10s",
         ]
     );
 }
@@ -261,10 +271,15 @@ fn upstreams_are_read() {
     assert_eq!(format!("{:?}", snapshot.upstreams[UpstreamId(2)]), format!("{spare:?}"));
     let safe = snapshot.upstreams[UpstreamId(1)].overload.as_ref().unwrap();
     assert_eq!((safe.limit, safe.servers, safe.max_pending), (LimitSpec::Fixed(64), 2, 256));
-    let rules = snapshot.actions.iter().filter_map(|action| action.target.forwarding()?.admission.as_deref());
-    let rules: Vec<_> =
-        rules.map(|rule| (rule.class, rule.header.as_ref().map(http::HeaderName::as_str))).collect();
-    assert_eq!(rules, [(Class::Normal, None), (Class::High, Some("x-priority"))]);
+    let admitted = snapshot.actions.ids().filter(|id| {
+        let target = snapshot.actions[*id].target.forwarding();
+        target.is_some_and(|target| target.admission.is_some())
+    });
+    let priorities: Vec<_> = admitted
+        .map(|id| &snapshot.gate.routes.get(id).priority)
+        .map(|priority| (priority.class, priority.header.as_ref().map(http::HeaderName::as_str)))
+        .collect();
+    assert_eq!(priorities, [(Class::Normal, None), (Class::High, Some("x-priority"))]);
     let priorities = snapshot.gate.consumers.as_ref().unwrap().priorities.iter();
     let priorities: Vec<(&str, Class)> = priorities.map(|(tier, class)| (&**tier, *class)).collect();
     assert_eq!(priorities, [("enterprise", Class::Critical), ("free", Class::Low)]);

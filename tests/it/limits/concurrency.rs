@@ -2,6 +2,7 @@
 
 mod disconnect;
 mod kept;
+mod reserved;
 
 use std::time::{Duration, Instant};
 

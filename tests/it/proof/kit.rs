@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestRunner};
 use tidegate::limit::{
     Align, Ban, Calendar, CalendarUnit, Charge, ChargeKind, Decision, Holder, Key, MAX_TICKS, Policy,
-    PolicyId, Quota, Rate,
+    PolicyId, Quota, Rate, ReservedShare,
 };
 use tidegate::store::Memory;
 use tidegate::time::{Clock, Micros, Timestamp};
@@ -328,6 +328,15 @@ pub fn with_settlement(policy: Policy, most: Option<u64>) -> Policy {
     match most {
         Some(most) => policy.with_settlement(most),
         None => policy,
+    }
+}
+
+/// The same policy for a class that leaves slots to others, if it has slots; there are three ways to do so.
+pub fn with_reserved(policy: Policy, which: u64) -> Policy {
+    match which % 3 {
+        0 => policy,
+        1 => policy.reserving([0.3, 0.0, 0.0].map(ReservedShare::new)),
+        _ => policy.reserving([0.2, 0.1, 0.5].map(ReservedShare::new)),
     }
 }
 

@@ -52,11 +52,11 @@ fn any_event() -> impl Strategy<Value = Event> {
 }
 
 fn any_policy(name: &'static str) -> impl Strategy<Value = (Numbers, Policy)> {
-    let reservations = (prop::bool::weighted(0.2), kit::any_settlement());
+    let reservations = (prop::bool::weighted(0.2), kit::any_settlement(), 0..3_u64);
     (any_numbers(), kit::any_ban(0.3), prop::bool::weighted(0.2), reservations).prop_map(
-        move |(numbers, ban, shadow, (refunds, settled))| {
+        move |(numbers, ban, shadow, (refunds, settled, reserved))| {
             let policy = kit::with_refunds(kit::with(numbers.policy(name), ban, shadow), refunds);
-            let policy = kit::with_settlement(policy, settled);
+            let policy = kit::with_reserved(kit::with_settlement(policy, settled), reserved);
             (numbers, policy)
         },
     )
@@ -98,7 +98,7 @@ fn both_stores_decide_equally() {
             let other = renumbered(numbers, units, periods).policy(&policy.name);
             let other = kit::with(other, policy.ban, policy.shadow);
             let other = kit::with_refunds(other, policy.charges_by_status());
-            kit::with_settlement(other, policy.settled_max())
+            kit::with_reserved(kit::with_settlement(other, policy.settled_max()), units)
         };
         let others = [again(&a, renumbering.0), again(&b, renumbering.1), switched.1];
         let policies: Vec<Policy> = [a.1, b.1, c.1, d.1].into_iter().chain(others).collect();
@@ -153,6 +153,7 @@ fn both_stores_decide_equally_for_one_limit() {
             let stores = Stores::new(&server);
             let changed = kit::with(renumbered(&numbers, units, periods).policy("a"), policy.ban, false);
             let changed = kit::with_settlement(changed, policy.settled_max());
+            let changed = kit::with_reserved(changed, units);
             let policies = [policy, changed];
             let (mut course, mut last) = (Course::any(), None);
             for (step, cost, holder, is_changed, gives_back) in arrivals {
@@ -183,6 +184,7 @@ fn both_stores_decide_equally_for_requests_of_one_call() {
         |(first, (units, periods), second, calls)| {
             let stores = Stores::new(&server);
             let changed = kit::with(renumbered(&first.0, units, periods).policy("a"), None, false);
+            let changed = kit::with_reserved(changed, units);
             let policies = [first.1, changed, second.1];
             let (mut course, mut last) = (Course::any(), None);
             for (step, (start, asked)) in calls {

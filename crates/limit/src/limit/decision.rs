@@ -9,11 +9,12 @@ use crate::time::{Micros, Timestamp};
 pub struct Decision {
     /// Whether the limit allows the request.
     pub allowed: bool,
-    /// The most units that can ever be available at once.
+    /// The most units that can ever be available at once, with slots that are reserved for other requests.
     pub limit: u64,
-    /// How many more requests of cost 1 would be allowed now; at most `limit`.
+    /// How many more requests of cost 1 would be allowed now; at most `limit`. Slots that are reserved for other requests are not
+    /// among them.
     pub remaining: u64,
-    /// Time until `remaining` is back at `limit` if nothing more is spent; zero if and only if it is.
+    /// Time until `remaining` is as large as it can be if nothing more is spent; zero if and only if it is.
     pub reset_after: Micros,
     /// On denial: the shortest time after which the same request would be allowed if nothing else were
     /// spent; `None` if it never can be. Zero if allowed.

@@ -161,6 +161,12 @@ impl Quota {
         }
     }
 
+    /// The most units that a charge can take at once: the limit without the slots that are reserved for other requests.
+    #[must_use]
+    pub fn usable(&self) -> u64 {
+        if let Self::Concurrency(slots) = self { slots.usable() } else { self.limit() }
+    }
+
     /// The bucket of a token bucket that refills continuously, or of a GCRA.
     #[must_use]
     pub fn bucket(&self) -> Option<&Bucket> {

@@ -10,7 +10,6 @@ use super::quota::Quota;
 use super::rate::{QuotaError, Rate};
 use super::sliding_log::SlidingLog;
 use super::sliding_window::SlidingWindow;
-use super::slots::Slots;
 use super::window::Window;
 
 /// A factor of 1, in thousandths.
@@ -130,7 +129,7 @@ fn scaled(quota: &Quota, scale: impl Fn(u64) -> u64) -> Result<Quota, QuotaError
             Quota::SlidingLog(SlidingLog::new(&rates?)?)
         }
         Quota::SlidingWindow(it) => Quota::SlidingWindow(SlidingWindow::new(rate(it.rate())?, it.buckets())?),
-        Quota::Concurrency(it) => Quota::Concurrency(Slots::new(scale(it.limit()), it.lease())?),
+        Quota::Concurrency(it) => Quota::Concurrency(it.with_limit(scale(it.limit()))?),
     })
 }
 

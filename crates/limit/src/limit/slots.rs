@@ -8,6 +8,7 @@ use std::num::NonZeroU64;
 use super::clock::MAX_SKEW;
 use super::decision::{Decision, Step};
 use super::rate::QuotaError;
+use super::reserved_share::ReservedShare;
 use crate::time::{Micros, Timestamp};
 
 /// The holder of a slot: a number that no other request of any proxy has.
@@ -19,6 +20,8 @@ pub struct Holder(pub u64);
 pub struct Slots {
     limit: NonZeroU64,
     lease: Micros,
+    /// The shares of the limit that are reserved for other requests.
+    reserved: [ReservedShare; Slots::MAX_RESERVED],
 }
 
 /// The units of a holder, and until when.
@@ -53,6 +56,8 @@ pub const MAX_LEASE: Micros = Micros(86_400_000_000);
 impl Slots {
     /// How long a process keeps a freed slot at most, if the limit keeps them.
     pub const KEPT_FOR: Micros = Micros(100_000);
+    /// The most shares of a limit that are reserved.
+    pub const MAX_RESERVED: usize = 3;
 
     /// At most `limit` units in flight, each as long as its holder renews it within `lease`.
     ///
@@ -65,7 +70,30 @@ impl Slots {
         if lease.0 == 0 || lease > MAX_LEASE {
             return Err(QuotaError::ZeroRate);
         }
-        Ok(Self { limit: NonZeroU64::new(limit).ok_or(QuotaError::ZeroCapacity)?, lease })
+        let limit = NonZeroU64::new(limit).ok_or(QuotaError::ZeroCapacity)?;
+        Ok(Self { limit, lease, reserved: [ReservedShare::default(); Self::MAX_RESERVED] })
+    }
+
+    /// These slots for requests that must leave these shares of them free. The shares are less than all of the slots together.
+    #[must_use]
+    pub fn reserving(&self, reserved: [ReservedShare; Self::MAX_RESERVED]) -> Self {
+        Self { reserved, ..*self }
+    }
+
+    /// Another number of slots, with the same lease and the same shares reserved.
+    ///
+    /// # Errors
+    /// No slots or too many.
+    pub fn with_limit(&self, limit: u64) -> Result<Self, QuotaError> {
+        Ok(Self::new(limit, self.lease)?.reserving(self.reserved))
+    }
+
+    /// The same slots with another lease.
+    ///
+    /// # Errors
+    /// A lease of zero or too long.
+    pub fn with_lease(&self, lease: Micros) -> Result<Self, QuotaError> {
+        Ok(Self::new(self.limit(), lease)?.reserving(self.reserved))
     }
 
     /// Units that may be in flight.
@@ -74,16 +102,28 @@ impl Slots {
         self.limit.get()
     }
 
+    /// Slots that are reserved for other requests.
+    #[must_use]
+    pub fn reserved(&self) -> u64 {
+        self.reserved.iter().map(|share| share.of(self.limit())).sum()
+    }
+
+    /// Units that may be in flight after a request has taken some: all that are not reserved for others.
+    #[must_use]
+    pub fn usable(&self) -> u64 {
+        self.limit().saturating_sub(self.reserved())
+    }
+
     /// How long a holder is counted without a renewal.
     #[must_use]
     pub fn lease(&self) -> Micros {
         self.lease
     }
 
-    /// `[N, lease]`: the numbers in the script's order.
+    /// `[N, lease]`: the numbers in the script's order. N is the number of usable slots: others do not exist for it.
     #[must_use]
     pub fn numbers(&self) -> [u64; 2] {
-        [self.limit(), self.lease.0]
+        [self.usable(), self.lease.0]
     }
 
     /// The most units in freed slots of one key that a process keeps, if the limit keeps them: so few that they hardly
@@ -104,8 +144,8 @@ impl Slots {
     pub fn step(&self, state: Option<&Leases>, now: Timestamp, cost: u64, holder: Holder) -> Step<Leases> {
         let view = View::new(state, now);
         let used = view.live().map(|lease| lease.units).sum();
-        if cost > self.limit().saturating_sub(used) {
-            let retry_after = (cost <= self.limit()).then_some(GUESS);
+        if cost > self.usable().saturating_sub(used) {
+            let retry_after = (cost <= self.usable()).then_some(GUESS);
             let decision = Decision { allowed: false, retry_after, ..self.decision(used) };
             return Step { decision, next: view.set_back.then(|| view.leases(None)) };
         }
@@ -144,7 +184,7 @@ impl Slots {
 
     fn decision(&self, used: u64) -> Decision {
         let reset_after = if used == 0 { Micros::ZERO } else { GUESS };
-        Decision::allowed(self.limit(), self.limit().saturating_sub(used), reset_after)
+        Decision::allowed(self.limit(), self.usable().saturating_sub(used), reset_after)
     }
 }
 
@@ -227,6 +267,26 @@ mod tests {
         assert!(!slots.step(Some(&renewed), Timestamp(30_000_000), 1, Holder(2)).decision.allowed);
         assert_eq!(slots.lifetime(&renewed, Timestamp(10_000_000)), Micros(30_000_000));
         assert_eq!(leases(&slots.renew(None, Timestamp(3), 2, Holder(1))).held.len(), 1);
+    }
+
+    #[test]
+    fn reserved_slots_are_free_for_others_only() {
+        let all = Slots::new(10, Micros(30_000_000)).unwrap();
+        let shares = [0.2, 0.1, 0.0].map(ReservedShare::new);
+        let others = all.reserving(shares);
+        assert_eq!((others.limit(), others.usable(), others.numbers()[0]), (10, 7, 7));
+        let none = others.step(None, Timestamp(0), 0, Holder(1)).decision;
+        assert_eq!((none.limit, none.remaining, none.reset_after), (10, 7, Micros::ZERO));
+        let seven = leases(&all.step(None, Timestamp(0), 7, Holder(1)));
+        let denied = others.step(Some(&seven), Timestamp(1), 1, Holder(2)).decision;
+        assert_eq!((denied.allowed, denied.remaining, denied.retry_after), (false, 0, Some(GUESS)));
+        let ten = leases(&all.step(Some(&seven), Timestamp(1), 3, Holder(2)));
+        assert!(!all.step(Some(&ten), Timestamp(2), 1, Holder(3)).decision.allowed);
+        assert_eq!(others.step(None, Timestamp(2), 8, Holder(3)).decision.retry_after, None);
+        // The shares are those of other numbers of slots as well.
+        assert_eq!(others.with_limit(20).unwrap().usable(), 14);
+        let of_four = others.shared_by(NonZeroU64::new(4).unwrap());
+        assert_eq!((of_four.limit(), of_four.usable()), (2, 2));
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use tidegate_limit::limit::ReservedShare;
+
 use super::class::Class;
 
 /// Bits of the number of requests of one class.
@@ -36,19 +38,18 @@ pub struct Places {
     taken: AtomicU64,
     limit: AtomicU32,
     waiting: AtomicU32,
-    /// The reserved shares in 65536ths.
-    shares: [u32; Class::COUNT],
+    /// The reserved shares.
+    shares: [ReservedShare; Class::COUNT],
     /// The sum of the shares.
-    all_shares: u32,
+    all_shares: ReservedShare,
 }
 
 impl Places {
     /// Without requests. `shares` are the reserved shares of the limit, by [`Class::index`].
     #[must_use]
     pub fn new(limit: u32, shares: [f64; Class::COUNT]) -> Self {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to 65536")]
-        let shares = shares.map(|share| (share.clamp(0.0, 1.0) * 65_536.0).ceil() as u32);
-        let all_shares = shares.iter().sum();
+        let shares = shares.map(ReservedShare::new);
+        let all_shares = shares.iter().copied().sum();
         Self {
             taken: AtomicU64::new(0),
             limit: AtomicU32::new(limit),
@@ -145,8 +146,8 @@ fn count(taken: u64, class: Class) -> u32 {
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "at most the limit")]
-fn reserved(share: u32, limit: u32) -> u32 {
-    ((u64::from(share) * u64::from(limit)) >> 16) as u32
+fn reserved(share: ReservedShare, limit: u32) -> u32 {
+    share.of(u64::from(limit)) as u32
 }
 
 #[cfg(test)]

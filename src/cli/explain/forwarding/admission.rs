@@ -1,5 +1,6 @@
 //! Explains how an upstream with `overload` admits a request: its class, and the key by which it takes turns.
 
+use crate::cli::describe;
 use crate::cli::explain::explained::TextRows;
 use crate::gate::{Gate, Subject};
 use crate::overload::{LimitSpec, Mode, OverloadSpec};
@@ -20,26 +21,12 @@ pub(super) fn explain(
     };
     let mode = if spec.mode == Mode::Shadow { ", which refuses none (`mode = \"shadow\"`)" } else { "" };
     rows.row("overload", format!("{limit}{mode}"));
-    rows.row("class", class(gate, rule, subject));
+    rows.row("class", describe::class(gate, subject));
     for part in &rule.fair_by.parts {
         let turns = match part.value_or_recorded(subject).one() {
             Some(value) => format!("by {part} = {}", String::from_utf8_lossy(&value)),
             None => format!("by client_ip = {}, since the request has no {part}", subject.client),
         };
         rows.row("turns", turns);
-    }
-}
-
-/// The class of the request, and what decides it.
-fn class(gate: &Gate, rule: &AdmissionRule, subject: &Subject<'_>) -> String {
-    let class = rule.class(gate, subject.peer, subject.head, subject.consumer());
-    let named = rule.named_class(gate, subject.peer, subject.head);
-    if named.unwrap_or(rule.class) != class {
-        let tier = subject.consumer().and_then(|consumer| consumer.tier.as_deref()).unwrap_or_default();
-        return format!("{class}, by the tier `{tier}`");
-    }
-    match (named, &rule.header) {
-        (Some(_), Some(header)) => format!("{class}, by the header {header} of a trusted proxy"),
-        _ => format!("{class}, by the route"),
     }
 }

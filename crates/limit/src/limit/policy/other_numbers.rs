@@ -7,6 +7,8 @@ use crate::limit::charge::PolicyId;
 use crate::limit::quota::Quota;
 use crate::limit::raise::{DerivedFrom, Factor, raised};
 use crate::limit::rate::{QuotaError, Rate};
+use crate::limit::reserved_share::ReservedShare;
+use crate::limit::slots::Slots;
 use crate::limit::window::Align;
 
 impl Policy {
@@ -14,6 +16,17 @@ impl Policy {
     #[must_use]
     pub fn shared_by(&self, instances: NonZeroU64) -> Self {
         let quota = self.with_own_extra(self.quota.shared_by(instances));
+        Self { quota, ..self.clone() }
+    }
+
+    /// This policy for requests that must leave these shares of its slots to others; it counts in the same states. Other quotas
+    /// have no slots.
+    #[must_use]
+    pub fn reserving(&self, shares: [ReservedShare; Slots::MAX_RESERVED]) -> Self {
+        let quota = match &self.quota {
+            Quota::Concurrency(slots) => Quota::Concurrency(slots.reserving(shares)),
+            other => other.clone(),
+        };
         Self { quota, ..self.clone() }
     }
 
