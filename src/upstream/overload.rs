@@ -163,6 +163,11 @@ impl Overload {
 }
 
 impl HeldPlace {
+    /// Whether it was taken above the limit, in shadow mode.
+    pub fn is_above_limit(&self) -> bool {
+        self.place.borrow().as_ref().is_some_and(Place::is_above_limit)
+    }
+
     /// Gives the place back.
     pub fn release(&self) {
         if let Some(place) = self.place.take() {
