@@ -84,9 +84,10 @@ function overloadFindings({ admissions, upstreams }) {
     const count = refused.reduce((sum, [, some]) => sum + some, 0);
     const names = recentStore.frames.flatMap((frame) => frame.upstreams).filter(({ name }) => name === upstream);
     const served = names.flatMap(({ servers }) => servers).reduce((sum, { requests }) => sum + requests, 0);
-    const latency = upstreams.find(({ name }) => name === upstream)?.servers.find((server) => server.latency)?.latency;
+    const servers = upstreams.find(({ name }) => name === upstream)?.servers ?? [];
+    const slowest = Math.max(...servers.map(({ latency }) => latency?.p99 ?? 0), 0);
     const classes = refused.map(([word, some]) => `${number(some)} ${word}`).join(", ");
-    const now = `${number(inFlight)} of ${number(limit)} requests in flight${latency ? `, p99 ${seconds(latency.p99)}` : ""}`;
+    const now = `${number(inFlight)} of ${number(limit)} requests in flight${slowest > 0 ? `, p99 ${servers.length > 1 ? "of the slowest server " : ""}${seconds(slowest)}` : ""}`;
     const text = `Upstream ${upstream} refused ${percent(count / (count + served))} of its requests in the last minute (${classes}): ${now}`;
     return [finding(refused.some(([word]) => word === "critical") ? "bad" : "warn", `overload ${upstream}`, text)];
   });

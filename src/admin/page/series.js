@@ -6,6 +6,8 @@ const WINDOWS = { "1m": [60, "minute"], "10m": [600, "10 minutes"], "60m": [HOUR
 // The most limits, and the most routes, of a slot.
 const MAX_ENTRIES = 200;
 const DENIED = ["denied", "banned", "blocked", "missing"];
+// Those of requests to upstreams with `overload`, the first one first.
+const CLASSES = ["critical", "high", "normal", "low"];
 
 // By the start of the slot. A Map keeps the order of insertion, which is that of time.
 const slots = new Map();
@@ -15,7 +17,7 @@ function slotOf(frame) {
   const start = Math.floor((frame.time - frame.seconds / 2) / SLOT) * SLOT;
   if (!slots.has(start)) {
     const empty = { requests: 0, denied: 0, errors: 0, responses: 0, p50: 0, p99: 0, measured: 0 };
-    slots.set(start, { start, seconds: 0, ...empty, limits: new Map(), routes: new Map() });
+    slots.set(start, { start, seconds: 0, ...empty, limits: new Map(), routes: new Map(), admissions: new Map() });
   }
   return slots.get(start);
 }
@@ -34,6 +36,10 @@ function addFrame(frame) {
   for (const route of frame.routes) {
     const { requests, "429": denied, "5xx": errors } = route;
     addLatency(addCounts(slot.routes, route.name, { requests, denied, errors }), route);
+  }
+  for (const { upstream, limit, in_flight: inFlight, refused = {} } of frame.admissions ?? []) {
+    // The limit and the requests in flight are those at the end of the slot.
+    Object.assign(addCounts(slot.admissions, upstream, refused), { limit, inFlight });
   }
   for (const start of slots.keys()) {
     if (start + SLOT >= frame.time - HOUR) break;

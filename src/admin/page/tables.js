@@ -110,7 +110,7 @@ function recentRefusals(upstream) {
   for (const { refused } of recentStore.frames.flatMap((frame) => frame.admissions ?? []).filter((one) => one.upstream === upstream)) {
     for (const [word, count] of Object.entries(refused ?? {})) sums[word] = (sums[word] ?? 0) + count;
   }
-  return sums;
+  return Object.fromEntries(CLASSES.filter((word) => sums[word] > 0).map((word) => [word, sums[word]]));
 }
 
 function fillServerState(cell, server) {
