@@ -5,8 +5,8 @@ const MAX_CHARTED = 8;
 const charted = new Set();
 
 // Adds the charts of upstreams that have none yet. While there is room for some only, those that refuse requests come first.
-function showOverload({ admissions = [] }) {
-  const refused = ({ upstream }) => Object.values(recentRefusals(upstream)).reduce((sum, count) => sum + count, 0);
+function showOverload({ admissions = [], time }) {
+  const refused = ({ upstream }) => recentAdmissions(upstream, time).count;
   const missing = admissions.filter(({ upstream }) => !charted.has(upstream)).sort((one, other) => refused(other) - refused(one));
   const added = missing.splice(0, MAX_CHARTED - charted.size);
   added.forEach(({ upstream }) => addAdmissionCharts(upstream));

@@ -38,8 +38,10 @@ function addFrame(frame) {
     addLatency(addCounts(slot.routes, route.name, { requests, denied, errors }), route);
   }
   for (const { upstream, limit, in_flight: inFlight, refused = {} } of frame.admissions ?? []) {
+    const servers = frame.upstreams.find(({ name }) => name === upstream)?.servers ?? [];
+    const served = servers.reduce((sum, { requests }) => sum + requests, 0);
     // The limit and the requests in flight are those at the end of the slot.
-    Object.assign(addCounts(slot.admissions, upstream, refused), { limit, inFlight });
+    Object.assign(addCounts(slot.admissions, upstream, { ...refused, served }), { limit, inFlight });
   }
   for (const start of slots.keys()) {
     if (start + SLOT >= frame.time - HOUR) break;
@@ -108,6 +110,14 @@ function addEntry(table, entry, isInside, minute) {
     if (!["name", "p50", "p99", "measured"].includes(field)) sum[field] = (sum[field] ?? 0) + value;
   }
   if (entry.measured) addLatency(sum, { latency: entry, requests: entry.measured });
+}
+
+// The requests of the last minute to an upstream: those that it has refused by class, and those that its servers got.
+function recentAdmissions(upstream, now) {
+  const recent = [...slots.values()].filter((slot) => slot.start + SLOT > now - 60).map((slot) => slot.admissions.get(upstream));
+  const sum = (field) => recent.reduce((all, admission) => all + (admission?.[field] ?? 0), 0);
+  const refused = CLASSES.map((word) => [word, sum(word)]).filter(([, count]) => count > 0);
+  return { refused, count: refused.reduce((all, [, some]) => all + some, 0), served: sum("served") };
 }
 
 // The denials of a limit, or the responses 429 of a route.
