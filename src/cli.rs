@@ -102,10 +102,11 @@ enum CliCommand {
     ///
     /// Uses its admin interface: that of the `[admin]` table of the configuration, or that of --admin.
     Keys(keys::KeysArgs),
-    /// Show the keys with the most denials or the most requests of each limit, in a running proxy.
+    /// Show the keys with the most denials or requests of each limit, or what upstreams refuse, in a running proxy.
     ///
     /// Uses its admin interface, as `tidegate keys` does. The table is shown again every two seconds. A key is shown by the name
-    /// of its consumer, if it has one, and by its tag, or with `keys = "plain"` in `[log]` by its values.
+    /// of its consumer, if it has one, and by its tag, or with `keys = "plain"` in `[log]` by its values. With `--by refusals` the
+    /// table has the requests that upstreams with `overload` refused, by class.
     Top(top::TopArgs),
     /// Check whether a running proxy is ready for requests, for example as a health check of a container.
     ///

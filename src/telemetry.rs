@@ -19,7 +19,7 @@ mod upstreams;
 
 pub use access::{AccessFile, AccessOutput, AccessRecord, AccessWriter, Forwarding, LimitNote, RequestText};
 pub use acme_counts::{AcmeCounts, AcmeValues};
-pub use activity::{CounterSums, Frame};
+pub use activity::{CounterSums, Frame, Refusals};
 pub use counts::{Counts, RequestCounts, StoreCounts};
 pub use escape::escaped;
 pub use journal::for_stderr;

@@ -18,7 +18,7 @@ use serde::Serialize;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use crate::telemetry::{CounterSums, Frame, GaugeValues, Metrics};
+use crate::telemetry::{CounterSums, Frame, GaugeValues, Metrics, Refusals};
 use crate::time::{Timestamp, monotonic};
 
 /// The seconds of a frame of the history.
@@ -89,6 +89,21 @@ impl ProcessActivity {
     /// The frames of the last hour, the oldest first.
     pub(super) fn history(&self) -> Vec<Arc<Frame>> {
         self.history.lock().iter().map(Arc::clone).collect()
+    }
+
+    /// What upstreams have refused in about this time before now, and the time that it was counted in, which is never longer.
+    pub(super) fn refusals(&self, window: Duration, metrics: &Metrics) -> (Refusals, Duration) {
+        let read = self.read.lock();
+        let mut refusals = Refusals::since(&read.history, metrics);
+        let mut covered = monotonic().saturating_duration_since(read.history.at);
+        for frame in self.history.lock().iter().rev() {
+            if covered + frame.span() > window + TOLERANCE {
+                break;
+            }
+            covered += frame.span();
+            refusals.add_frame(frame);
+        }
+        (refusals, covered.min(window))
     }
 
     /// Waits until a client starts to watch.

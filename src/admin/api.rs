@@ -254,14 +254,37 @@ pub struct KeyList {
 /// The response of `/v1/top`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TopList {
-    /// `denials` or `traffic`.
+    /// `denials`, `traffic` or `refusals`.
     pub by: String,
     /// The window: `1m`, `10m` or `60m`.
     pub window: String,
     /// The seconds that it covers.
     pub seconds: u64,
-    /// The limits, that with the most events first.
+    /// The limits, that with the most events first; none by `refusals`.
     pub limits: Vec<TopLimit>,
+    /// By `refusals` the upstreams with `overload` that have refused requests, that with the most first.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub upstreams: Vec<TopUpstream>,
+}
+
+/// The requests that an upstream with `overload` has refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TopUpstream {
+    /// Its name, as in metrics.
+    pub upstream: String,
+    /// Those of all classes.
+    pub total: u64,
+    /// The classes of which it has refused requests, the highest one first.
+    pub classes: Vec<TopClass>,
+}
+
+/// The requests of a class that an upstream has refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TopClass {
+    /// `critical`, `high`, `normal` or `low`.
+    pub class: String,
+    /// How many.
+    pub count: u64,
 }
 
 /// The most frequent keys of a limit.

@@ -30,6 +30,7 @@ const SCRIPT: &str = concat!(
     include_str!("page/rows.js"),
     include_str!("page/findings.js"),
     include_str!("page/tables.js"),
+    include_str!("page/overload.js"),
     include_str!("page/top.js"),
     include_str!("page/actions.js"),
     include_str!("page/inspector.js"),

@@ -1,16 +1,21 @@
-//! Reports the most frequent keys of limits, and the keys that limits deny.
+//! Reports the most frequent keys of limits, the keys that limits deny, and the requests that upstreams refuse.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
+use std::time::Duration;
 
-use super::api::{KeyList, KeyStatus, TopKey, TopLimit, TopList};
+use super::api::{KeyList, KeyStatus, TopClass, TopKey, TopLimit, TopList, TopUpstream};
 use super::keys::{KeyOperations, consumer_of, max_listed, parameters};
 use super::limits;
 use super::response::AdminError;
 use super::state::Admin;
 use crate::limit::{Policy, PolicyId};
+use crate::overload::Class;
 use crate::telemetry::{Counter, KeyConsumer, Summary, TopBy, TopWindow};
 use crate::time::monotonic;
 
+/// The value of `by` for what upstreams have refused.
+const REFUSALS: &str = "refusals";
 /// How many keys of a limit are listed by default.
 const DEFAULT_LISTED: usize = 10;
 /// The most keys of a limit that can be listed.
@@ -18,7 +23,16 @@ const MAX_LISTED: usize = 100;
 
 /// The parameters of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct TopQuery {
+pub(super) enum TopQuery {
+    /// The most frequent keys.
+    Keys(KeyQuery),
+    /// The upstreams that refuse the most.
+    Refusals(TopWindow),
+}
+
+/// The parameters of a request for keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct KeyQuery {
     window: TopWindow,
     by: TopBy,
     /// None for all limits.
@@ -30,18 +44,57 @@ impl TopQuery {
     /// Parses a query.
     pub fn parse(query: &str, keys: &KeyOperations<'_>) -> Result<Self, AdminError> {
         let [window, by, limit, count] = parameters(query, ["window", "by", "limit", "count"])?;
-        Ok(Self {
-            window: window.map_or(Ok(TopWindow::TenMinutes), |window| parse_window(&window))?,
+        let window = window.map_or(Ok(TopWindow::TenMinutes), |window| parse_window(&window))?;
+        if by.as_deref() == Some(REFUSALS) {
+            return if limit.is_none() && count.is_none() {
+                Ok(Self::Refusals(window))
+            } else {
+                Err(AdminError::bad_request(
+                    "refusals of upstreams have no `limit` and no `count`".to_owned(),
+                ))
+            };
+        }
+        Ok(Self::Keys(KeyQuery {
+            window,
             by: by.map_or(Ok(TopBy::Denials), |by| parse_by(&by))?,
             limit: limit.map(|limit| keys.limit(&limit)).transpose()?,
             count: count.map_or(Ok(DEFAULT_LISTED), |count| parse_count(&count))?,
-        })
+        }))
+    }
+}
+
+/// The most frequent keys, or the upstreams that refuse the most.
+pub(super) fn list(admin: &Admin, query: &TopQuery) -> TopList {
+    match query {
+        TopQuery::Keys(query) => keys(admin, query),
+        TopQuery::Refusals(window) => refusals(admin, *window),
+    }
+}
+
+/// What upstreams with `overload` have refused, by class.
+fn refusals(admin: &Admin, window: TopWindow) -> TopList {
+    let span = Duration::from_secs(window.minutes() * 60);
+    let (refusals, covered) = admin.activity.refusals(span, &admin.metrics);
+    let upstream = |(name, counts): (Arc<str>, [u64; Class::COUNT])| {
+        let classes = Class::ALL.iter().zip(counts).filter(|(_, count)| *count > 0);
+        TopUpstream {
+            upstream: name.to_string(),
+            total: counts.iter().sum(),
+            classes: classes.map(|(class, count)| TopClass { class: class.to_string(), count }).collect(),
+        }
+    };
+    TopList {
+        by: REFUSALS.to_owned(),
+        window: format!("{}m", window.minutes()),
+        seconds: covered.as_secs(),
+        limits: Vec::new(),
+        upstreams: refusals.ranked().into_iter().map(upstream).collect(),
     }
 }
 
 /// The most frequent keys of one limit or of all.
-pub(super) fn list(admin: &Admin, query: &TopQuery) -> TopList {
-    let TopQuery { window, by, limit, count } = *query;
+fn keys(admin: &Admin, query: &KeyQuery) -> TopList {
+    let KeyQuery { window, by, limit, count } = *query;
     let gate = &admin.snapshot.gate;
     let limits: Vec<&Policy> = match limit {
         Some(limit) => vec![&gate.limits.policies[limit]],
@@ -58,7 +111,13 @@ pub(super) fn list(admin: &Admin, query: &TopQuery) -> TopList {
         TopBy::Denials => "denials",
         TopBy::Traffic => "traffic",
     };
-    TopList { by: by.to_owned(), window: format!("{}m", window.minutes()), seconds, limits }
+    TopList {
+        by: by.to_owned(),
+        window: format!("{}m", window.minutes()),
+        seconds,
+        limits,
+        upstreams: Vec::new(),
+    }
 }
 
 fn top_limit(policy: &Policy, summary: &Summary, count: usize, shows_names: bool) -> TopLimit {
@@ -94,7 +153,7 @@ fn parse_by(text: &str) -> Result<TopBy, AdminError> {
     match text {
         "denials" => Ok(TopBy::Denials),
         "traffic" => Ok(TopBy::Traffic),
-        _ => Err(AdminError::bad_request(format!("`by` must be denials or traffic, not `{text}`"))),
+        _ => Err(AdminError::bad_request(format!("`by` must be denials, traffic or refusals, not `{text}`"))),
     }
 }
 

@@ -10,9 +10,11 @@ use super::admin_args::AdminArgs;
 use super::admin_client::{AdminClient, AdminRequest, unknown_response};
 use super::completions;
 use super::output::{CommandResult, Failure, aligned, print, report_write};
-use crate::admin::api::{TopKey, TopLimit, TopList};
+use crate::admin::api::{TopKey, TopLimit, TopList, TopUpstream};
 use crate::time::format_duration;
 
+/// What is counted of upstreams.
+const REFUSALS: &str = "refusals";
 /// How often the table is shown again.
 const REFRESH: Duration = Duration::from_secs(2);
 /// The most keys of each limit that the admin interface returns.
@@ -24,6 +26,7 @@ const EXAMPLES: &str = "\
 Examples:
   tidegate top
   tidegate top --by traffic --window 1m
+  tidegate top --by refusals
   tidegate top --once --limit per-consumer --count 3
   tidegate top --consumer acme --by traffic
   tidegate top --json | jq '.limits[0].keys[0].consumer'
@@ -39,8 +42,9 @@ pub(super) struct TopArgs {
     /// The time over which is counted, up to now.
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = ["1m", "10m", "60m"])]
     window: String,
-    /// What is counted: requests that the limit denied (in shadow or mark mode: would have denied), or all that it decided.
-    #[arg(long, value_name = "WHAT", default_value = "denials", value_parser = ["denials", "traffic"])]
+    /// What is counted: requests that the limit denied (in shadow or mark mode: would have denied), or all that it decided; or
+    /// `refusals`, requests that upstreams with `overload` refused, by class instead of keys.
+    #[arg(long, value_name = "WHAT", default_value = "denials", value_parser = ["denials", "traffic", REFUSALS])]
     by: String,
     /// The name of a limit; without it, all limits.
     #[arg(long, value_name = "LIMIT", add = completions::limits())]
@@ -61,6 +65,7 @@ pub(super) struct TopArgs {
 
 /// Prints the most frequent keys, until the command is interrupted.
 pub(super) fn top(args: &TopArgs) -> CommandResult {
+    check(args)?;
     let client = args.admin.client()?;
     if args.json {
         return print(&format!("{:#}", fetch(&client, args)?));
@@ -81,7 +86,19 @@ pub(super) fn top(args: &TopArgs) -> CommandResult {
     }
 }
 
+/// Rejects arguments that choose keys, of which refusals of upstreams have none.
+fn check(args: &TopArgs) -> Result<(), Failure> {
+    if args.by == REFUSALS && (args.limit.is_some() || args.consumer.is_some()) {
+        let error = "--by refusals counts requests of upstreams by class, and no keys of limits";
+        return Err(Failure::Usage.error(error).help(["leave out --limit and --consumer"]));
+    }
+    Ok(())
+}
+
 fn request(args: &TopArgs) -> AdminRequest {
+    if args.by == REFUSALS {
+        return AdminRequest::get("/v1/top", &[("window", &*args.window), ("by", REFUSALS)]);
+    }
     // The most frequent keys of all consumers may have none of this one.
     let count = if args.consumer.is_some() { MAX_KEYS } else { args.count }.to_string();
     let mut parameters = vec![("window", &*args.window), ("by", &*args.by), ("count", &*count)];
@@ -114,6 +131,9 @@ fn of_consumer(response: Value, name: &str, count: usize) -> Option<Value> {
 
 /// Formats a table of keys, those of one consumer if there is one, or a message if there are none.
 fn format(list: &TopList, consumer: Option<&str>) -> String {
+    if list.by == REFUSALS {
+        return format_refusals(list);
+    }
     let (what, column) = match &*list.by {
         "denials" => ("denials", "DENIALS"),
         _ => ("requests of limits", "REQUESTS"),
@@ -127,6 +147,26 @@ fn format(list: &TopList, consumer: Option<&str>) -> String {
     }
     let title = format!("{what}{whose} in the last {time}\n");
     let lines = aligned(["LIMIT", "CONSUMER", "KEY", column, "SHARE"], rows.into_iter());
+    [vec![title], lines].concat().join("\n")
+}
+
+/// Formats a table of what upstreams have refused, or a message if that is nothing.
+fn format_refusals(list: &TopList) -> String {
+    let time = format_duration(Duration::from_secs(list.seconds.max(1)));
+    let row = |upstream: &TopUpstream| {
+        let (name, total) = (upstream.upstream.clone(), upstream.total);
+        let classes = upstream.classes.clone().into_iter();
+        classes.map(move |class| {
+            let share = format!("{} %", percent(class.count, total));
+            [name.clone(), class.class, class.count.to_string(), share]
+        })
+    };
+    let rows: Vec<[String; 4]> = list.upstreams.iter().flat_map(row).collect();
+    if rows.is_empty() {
+        return format!("no refusals of upstreams in the last {time}");
+    }
+    let title = format!("refusals of upstreams in the last {time}\n");
+    let lines = aligned(["UPSTREAM", "CLASS", "REFUSALS", "SHARE"], rows.into_iter());
     [vec![title], lines].concat().join("\n")
 }
 
@@ -158,8 +198,8 @@ fn percent(count: u64, total: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
+    use crate::admin::api::TopClass;
 
     fn key(consumer: Option<&str>, count: u64, error: u64) -> TopKey {
         TopKey {
@@ -189,6 +229,7 @@ mod tests {
                 limit("wide", "shadow", vec![plain]),
                 limit("quiet", "enforce", vec![]),
             ],
+            upstreams: vec![],
         };
         assert_eq!(
             format(&list, None),
@@ -202,12 +243,42 @@ wide (would deny)  (several)  10.0.0.1                    7        1 %"
     }
 
     #[test]
+    fn refusals_are_shown_by_upstream_and_class() {
+        let class = |class: &str, count| TopClass { class: class.to_owned(), count };
+        let list = |upstreams| TopList {
+            by: REFUSALS.to_owned(),
+            window: "10m".to_owned(),
+            seconds: 600,
+            limits: vec![],
+            upstreams,
+        };
+        let shop = TopUpstream {
+            upstream: "shop".to_owned(),
+            total: 400,
+            classes: vec![class("normal", 90), class("low", 310)],
+        };
+        let search =
+            TopUpstream { upstream: "search".to_owned(), total: 2, classes: vec![class("critical", 2)] };
+        assert_eq!(
+            format(&list(vec![shop, search]), None),
+            "refusals of upstreams in the last 10m
+
+UPSTREAM  CLASS     REFUSALS  SHARE
+shop      normal    90        22 %
+shop      low       310       77 %
+search    critical  2         100 %"
+        );
+        assert_eq!(format(&list(vec![]), None), "no refusals of upstreams in the last 10m");
+    }
+
+    #[test]
     fn a_time_without_events_is_stated() {
         let list = TopList {
             by: "traffic".to_owned(),
             window: "1m".to_owned(),
             seconds: 59,
             limits: vec![limit("quiet", "enforce", vec![])],
+            upstreams: vec![],
         };
         assert_eq!(format(&list, None), "no requests of limits in the last 59s");
     }

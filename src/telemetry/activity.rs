@@ -5,7 +5,9 @@ mod routes;
 mod sums;
 
 use std::sync::Arc;
+use std::time::Duration;
 
+pub use admissions::Refusals;
 use serde::Serialize;
 pub use sums::CounterSums;
 
@@ -44,6 +46,12 @@ pub struct Frame {
 }
 
 impl Frame {
+    /// The time that it covers.
+    #[must_use]
+    pub fn span(&self) -> Duration {
+        Duration::from_secs_f64(self.seconds)
+    }
+
     /// What happened between two readings of the counters. The later one was at `time`, and so were the gauges.
     #[must_use]
     pub fn between(

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use http::StatusCode;
 use tokio::time::Instant;
 
+use super::attempt::AttemptLog;
 use super::error::ForwardError;
 use super::message::AdmissionRequest;
 use super::overload::{HeldPlace, Overload};
@@ -57,26 +58,35 @@ impl WorkerAdmission {
 
 impl Admitted<'_> {
     /// Gets a place for the next attempt, unless the request has one. Waits if need be, in all attempts together no longer than
-    /// the upstream says.
-    pub async fn enter(&mut self, attempts: &Attempts) -> Result<(), ForwardError> {
+    /// the upstream says. `log` records that.
+    pub async fn enter(&mut self, attempts: &Attempts, log: &mut AttemptLog<'_>) -> Result<(), ForwardError> {
         if self.place.is_some() {
             return Ok(());
         }
         self.place = match self.worker.overload.try_admit(self.request.arrival) {
             Some(place) => Some(place),
-            None => Some(rare(self.wait(attempts.deadline)).await?),
+            None => Some(rare(self.wait(attempts.deadline, log)).await?),
         };
         Ok(())
     }
 
-    async fn wait(&mut self, deadline: Option<Instant>) -> Result<HeldPlace, ForwardError> {
+    async fn wait(
+        &mut self,
+        deadline: Option<Instant>,
+        log: &mut AttemptLog<'_>,
+    ) -> Result<HeldPlace, ForwardError> {
         let (overload, arrival) = (&self.worker.overload, self.request.arrival);
         let started = cached_now();
         let until = *self.until.get_or_insert(started + overload.pending_timeout());
         let until = deadline.map_or(until, |deadline| deadline.min(until));
         let answer = overload.wait(arrival, until).await;
         let waited = monotonic().saturating_duration_since(started);
-        self.counts.record_admission_wait(arrival.class, waited);
+        if answer.as_ref().is_ok_and(HeldPlace::is_above_limit) {
+            log.set_above_limit();
+        } else {
+            log.add_queued(waited);
+            self.counts.record_admission_wait(arrival.class, waited);
+        }
         answer.map_err(|refusal| {
             self.counts.record_refusal(arrival.class);
             ForwardError::Overloaded(refusal)

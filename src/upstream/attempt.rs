@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::time::Duration;
 
 use http::{StatusCode, Uri};
 use tokio::time::Instant;
@@ -250,6 +251,20 @@ impl AttemptLog<'_> {
     pub(super) fn set_class(&mut self, class: Class) {
         if let Some(forwarding) = &mut self.forwarding {
             forwarding.set_class(class);
+        }
+    }
+
+    /// Records that the request has waited for its admission.
+    pub(super) fn add_queued(&mut self, waited: Duration) {
+        if let Some(forwarding) = &mut self.forwarding {
+            forwarding.add_queued(waited);
+        }
+    }
+
+    /// Records that the upstream has admitted the request above its limit, in shadow mode.
+    pub(super) fn set_above_limit(&mut self) {
+        if let Some(forwarding) = &mut self.forwarding {
+            forwarding.set_above_limit();
         }
     }
 

@@ -105,7 +105,7 @@ impl Upstream {
         let mut admitted = self.start(&options, &mut log);
         loop {
             if let Some(admitted) = &mut admitted {
-                admitted.enter(&attempts).await?;
+                admitted.enter(&attempts, &mut log).await?;
             }
             let (index, acquired) = match endpoints.select(attempts.tried(), options.hash_key) {
                 Some(Selection::At(index)) => (index, None),

@@ -163,6 +163,11 @@ impl Overload {
 }
 
 impl HeldPlace {
+    /// Whether it was taken above the limit, in shadow mode.
+    pub fn is_above_limit(&self) -> bool {
+        self.place.as_ref().is_some_and(Place::is_above_limit)
+    }
+
     /// The place after the head of the response has arrived: none unless the request counts until its end.
     pub fn after_head(self) -> Option<Self> {
         (self.overload.spec.count == CountUntil::End).then_some(self)

@@ -12,12 +12,12 @@ function ceiling(value) {
   return [1, 2, 5, 10].map((step) => step * power).find((step) => step >= value * 0.999);
 }
 
-// `lines`: { name, title, read: slot => number or null }.
-function addChart(title, format, lines) {
+// `lines`: { name, title, read: slot => number or null, isFilled }. A single line is filled. `place` is the id of the section.
+function addChart(title, format, lines, place = "traffic") {
   const readings = element("span", { class: "readings" });
   const drawing = svg("svg", { role: "img", tabindex: "0" });
   const caption = element("figcaption", {}, element("h2", {}, title), readings);
-  byId("traffic").append(element("figure", { class: "chart" }, caption, drawing));
+  byId(place).append(element("figure", { class: "chart" }, caption, drawing));
   const chart = { title, format, lines, readings, drawing };
   charts.push(chart);
   drawing.addEventListener("pointermove", (event) => moveCursor(timeAt(drawing, event.clientX)));
@@ -64,7 +64,7 @@ function drawChart({ title, format, lines, readings, drawing }, list, now) {
     const points = list.map((slot, place) => [x(slot.start + SLOT / 2), values[index][place]]);
     points.unshift([x(list[0]?.start ?? now), values[index][0]]);
     points.push([x(now), values[index].at(-1)]);
-    parts.push(...curve(points, y, `series-${line.name}`, lines.length === 1));
+    parts.push(...curve(points, y, `series-${line.name}`, line.isFilled ?? lines.length === 1));
   });
   const shown = cursor === null ? list.at(-2) ?? list.at(-1) : list.findLast((slot) => slot.start <= cursor);
   if (cursor !== null) parts.push(svg("line", { class: "cursor", x1: x(cursor), x2: x(cursor), y1: 0, y2: HEIGHT - BOTTOM }));

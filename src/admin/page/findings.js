@@ -77,16 +77,14 @@ function serverProblem({ server, state: word, healthy, addresses }) {
 }
 
 // Upstreams with `overload` that refuse requests.
-function overloadFindings({ admissions, upstreams }) {
+function overloadFindings({ admissions, upstreams, time }) {
   return (admissions ?? []).flatMap(({ upstream, limit, in_flight: inFlight }) => {
-    const refused = Object.entries(recentRefusals(upstream));
-    if (refused.length === 0) return [];
-    const count = refused.reduce((sum, [, some]) => sum + some, 0);
-    const names = recentStore.frames.flatMap((frame) => frame.upstreams).filter(({ name }) => name === upstream);
-    const served = names.flatMap(({ servers }) => servers).reduce((sum, { requests }) => sum + requests, 0);
-    const latency = upstreams.find(({ name }) => name === upstream)?.servers.find((server) => server.latency)?.latency;
+    const { refused, count, served } = recentAdmissions(upstream, time);
+    if (count === 0) return [];
+    const servers = upstreams.find(({ name }) => name === upstream)?.servers ?? [];
+    const slowest = Math.max(...servers.map(({ latency }) => latency?.p99 ?? 0), 0);
     const classes = refused.map(([word, some]) => `${number(some)} ${word}`).join(", ");
-    const now = `${number(inFlight)} of ${number(limit)} requests in flight${latency ? `, p99 ${seconds(latency.p99)}` : ""}`;
+    const now = `${number(inFlight)} of ${number(limit)} requests in flight${slowest > 0 ? `, p99 ${servers.length > 1 ? "of the slowest server " : ""}${seconds(slowest)}` : ""}`;
     const text = `Upstream ${upstream} refused ${percent(count / (count + served))} of its requests in the last minute (${classes}): ${now}`;
     return [finding(refused.some(([word]) => word === "critical") ? "bad" : "warn", `overload ${upstream}`, text)];
   });

@@ -97,6 +97,7 @@ function showAll() {
   showStore(frame);
   showServers(frame);
   showFindings(frame, frame.time);
+  showOverload(frame);
   // Over a longer time a second changes little, and there may be thousands of limits.
   frames += 1;
   if (chosenWindow() === "1m" || frames % 3 === 1) showTables();

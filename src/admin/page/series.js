@@ -6,6 +6,8 @@ const WINDOWS = { "1m": [60, "minute"], "10m": [600, "10 minutes"], "60m": [HOUR
 // The most limits, and the most routes, of a slot.
 const MAX_ENTRIES = 200;
 const DENIED = ["denied", "banned", "blocked", "missing"];
+// Those of requests to upstreams with `overload`, the first one first.
+const CLASSES = ["critical", "high", "normal", "low"];
 
 // By the start of the slot. A Map keeps the order of insertion, which is that of time.
 const slots = new Map();
@@ -15,7 +17,7 @@ function slotOf(frame) {
   const start = Math.floor((frame.time - frame.seconds / 2) / SLOT) * SLOT;
   if (!slots.has(start)) {
     const empty = { requests: 0, denied: 0, errors: 0, responses: 0, p50: 0, p99: 0, measured: 0 };
-    slots.set(start, { start, seconds: 0, ...empty, limits: new Map(), routes: new Map() });
+    slots.set(start, { start, seconds: 0, ...empty, limits: new Map(), routes: new Map(), admissions: new Map() });
   }
   return slots.get(start);
 }
@@ -34,6 +36,12 @@ function addFrame(frame) {
   for (const route of frame.routes) {
     const { requests, "429": denied, "5xx": errors } = route;
     addLatency(addCounts(slot.routes, route.name, { requests, denied, errors }), route);
+  }
+  for (const { upstream, limit, in_flight: inFlight, refused = {} } of frame.admissions ?? []) {
+    const servers = frame.upstreams.find(({ name }) => name === upstream)?.servers ?? [];
+    const served = servers.reduce((sum, { requests }) => sum + requests, 0);
+    // The limit and the requests in flight are those at the end of the slot.
+    Object.assign(addCounts(slot.admissions, upstream, { ...refused, served }), { limit, inFlight });
   }
   for (const start of slots.keys()) {
     if (start + SLOT >= frame.time - HOUR) break;
@@ -102,6 +110,14 @@ function addEntry(table, entry, isInside, minute) {
     if (!["name", "p50", "p99", "measured"].includes(field)) sum[field] = (sum[field] ?? 0) + value;
   }
   if (entry.measured) addLatency(sum, { latency: entry, requests: entry.measured });
+}
+
+// The requests of the last minute to an upstream: those that it has refused by class, and those that its servers got.
+function recentAdmissions(upstream, now) {
+  const recent = [...slots.values()].filter((slot) => slot.start + SLOT > now - 60).map((slot) => slot.admissions.get(upstream));
+  const sum = (field) => recent.reduce((all, admission) => all + (admission?.[field] ?? 0), 0);
+  const refused = CLASSES.map((word) => [word, sum(word)]).filter(([, count]) => count > 0);
+  return { refused, count: refused.reduce((all, [, some]) => all + some, 0), served: sum("served") };
 }
 
 // The denials of a limit, or the responses 429 of a route.

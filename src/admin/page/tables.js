@@ -99,18 +99,9 @@ function fillServer(cell, server) {
 // The limit of an upstream with `overload`, and what it has refused in the last minute.
 function admissionWords(admission) {
   if (!admission) return [];
-  const refused = Object.entries(recentRefusals(admission.upstream)).map(([word, count]) => `${number(count)} ${word}`);
+  const refused = recentAdmissions(admission.upstream, lastFrame.time).refused.map(([word, count]) => `${number(count)} ${word}`);
   const words = [`${number(admission.in_flight)} of ${number(admission.limit)} in flight`];
   return refused.length > 0 ? [...words, `refused: ${refused.join(", ")}`] : words;
-}
-
-// The refused requests of an upstream in the last minute, by class.
-function recentRefusals(upstream) {
-  const sums = {};
-  for (const { refused } of recentStore.frames.flatMap((frame) => frame.admissions ?? []).filter((one) => one.upstream === upstream)) {
-    for (const [word, count] of Object.entries(refused ?? {})) sums[word] = (sums[word] ?? 0) + count;
-  }
-  return sums;
 }
 
 function fillServerState(cell, server) {

@@ -107,14 +107,26 @@ fn push_json_forwarding(line: &mut Vec<u8>, forwarding: &Forwarding) {
         line.extend_from_slice(class.name().as_bytes());
     }
     line.push(b'"');
-    if forwarding.attempts > 1 {
-        line.extend_from_slice(b",\"attempts\":");
-        push_number(line, forwarding.attempts.into());
+    if let Some(upstream) = forwarding.upstream.as_ref().filter(|_| forwarding.is_above_limit) {
+        line.extend_from_slice(b",\"shadow_refused_by\":[\"");
+        push_label(line, upstream);
+        line.extend_from_slice(b"\"]");
     }
-    if let Some(took) = forwarding.head_took {
-        line.extend_from_slice(b",\"upstream_us\":");
-        push_number(line, Micros::from(took).0);
+    for (name, number) in numbers(forwarding) {
+        line.extend_from_slice(b",\"");
+        line.extend_from_slice(name.as_bytes());
+        line.extend_from_slice(b"\":");
+        push_number(line, number);
     }
+}
+
+/// The numbers of a forwarded request, with the names of their fields.
+fn numbers(forwarding: &Forwarding) -> impl Iterator<Item = (&'static str, u64)> {
+    let micros = |time: Option<Duration>| time.map(|time| Micros::from(time).0);
+    let attempts = (forwarding.attempts > 1).then_some(forwarding.attempts.into());
+    let (queued, head_took) = (micros(forwarding.queued), micros(forwarding.head_took));
+    let all = [("queue_us", queued), ("attempts", attempts), ("upstream_us", head_took)];
+    all.into_iter().filter_map(|(name, number)| Some((name, number?)))
 }
 
 /// A number of units of each limit that has one, with the name of the field.
@@ -257,13 +269,15 @@ fn push_text_forwarding(line: &mut Vec<u8>, forwarding: &Forwarding) {
         line.extend_from_slice(b"\" class=\"");
         line.extend_from_slice(class.name().as_bytes());
     }
-    if forwarding.attempts > 1 {
-        line.extend_from_slice(b"\" attempts=\"");
-        push_number(line, forwarding.attempts.into());
+    if let Some(upstream) = forwarding.upstream.as_ref().filter(|_| forwarding.is_above_limit) {
+        line.extend_from_slice(b"\" shadow_refused_by=\"");
+        push_label(line, upstream);
     }
-    if let Some(took) = forwarding.head_took {
-        line.extend_from_slice(b"\" upstream_us=\"");
-        push_number(line, Micros::from(took).0);
+    for (name, number) in numbers(forwarding) {
+        line.extend_from_slice(b"\" ");
+        line.extend_from_slice(name.as_bytes());
+        line.extend_from_slice(b"=\"");
+        push_number(line, number);
     }
 }
 

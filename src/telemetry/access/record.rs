@@ -279,6 +279,10 @@ pub struct Forwarding {
     pub(super) head_took: Option<Duration>,
     /// The class of the request, if the upstream has `overload`.
     pub(super) class: Option<Class>,
+    /// How long it waited for its admission, if it did.
+    pub(super) queued: Option<Duration>,
+    /// Whether the upstream has admitted it above its limit, in shadow mode.
+    pub(super) is_above_limit: bool,
 }
 
 impl Forwarding {
@@ -291,6 +295,16 @@ impl Forwarding {
     /// Records the class of the request.
     pub fn set_class(&mut self, class: Class) {
         self.class = Some(class);
+    }
+
+    /// Records that the request has waited for its admission, in one of its attempts.
+    pub fn add_queued(&mut self, waited: Duration) {
+        *self.queued.get_or_insert_default() += waited;
+    }
+
+    /// Records that the upstream has admitted the request above its limit, in shadow mode.
+    pub fn set_above_limit(&mut self) {
+        self.is_above_limit = true;
     }
 
     /// Records an attempt at a server; `attempt` counts from 1.

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::limit::Key;
+use crate::overload::Class;
 use crate::time::Timestamp;
 
 const REQUEST: RequestText<'_> =
@@ -114,6 +115,26 @@ fn settled_costs_are_logged_in_both_formats() {
     let mut open = bare(REQUEST);
     open.add_cost("open", 7, None);
     assert!(json(&open).ends_with(r#""protocol":"HTTP/2","reserved":{"open":7}}"#), "{}", json(&open));
+}
+
+#[test]
+fn the_admission_to_an_upstream_is_logged_in_both_formats() {
+    let mut record = bare(REQUEST);
+    record.forwarding.start(&"shop".into());
+    record.forwarding.set_class(Class::Low);
+    record.forwarding.add_queued(Duration::from_micros(1_200));
+    record.forwarding.add_queued(Duration::from_micros(34));
+    assert!(
+        json(&record).ends_with(r#","upstream":"shop","class":"low","queue_us":1234}"#),
+        "{}",
+        json(&record)
+    );
+    assert!(text(&record).ends_with(r#" upstream="shop" class="low" queue_us="1234""#), "{}", text(&record));
+    let mut shadow = bare(REQUEST);
+    shadow.forwarding.start(&"shop".into());
+    shadow.forwarding.set_above_limit();
+    assert_eq!(parsed(&shadow)["shadow_refused_by"], json!(["shop"]));
+    assert!(text(&shadow).ends_with(r#" upstream="shop" shadow_refused_by="shop""#), "{}", text(&shadow));
 }
 
 #[test]

@@ -1,12 +1,17 @@
 //! The admission of requests to upstreams with `overload`.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 
-use super::sums::{Cursor, SharedName, SortedByName};
+use super::Frame;
+use super::sums::{CounterSums, Cursor, SharedName, SortedByName};
 use crate::overload::Class;
 use crate::telemetry::counts::counted_since;
+use crate::telemetry::metrics::Metrics;
 use crate::telemetry::upstreams::UpstreamValues;
 
 /// Refused requests, by [`Class::index`].
@@ -51,6 +56,50 @@ pub(super) fn admissions(
         }
     });
     activity.collect()
+}
+
+/// What upstreams with `overload` have refused, by their names.
+#[derive(Clone, Debug, Default)]
+pub struct Refusals(BTreeMap<Arc<str>, RefusalSums>);
+
+impl Refusals {
+    /// Those since these sums were read.
+    #[must_use]
+    pub fn since(earlier: &CounterSums, metrics: &Metrics) -> Self {
+        let mut refusals = Self::default();
+        let mut known = Cursor::of(&earlier.refusals);
+        let Ok(()) = metrics.registry().each_upstream(|upstream, counted| {
+            if let Some(classes) = counted.classes {
+                let earlier = known.find(|name| (**name).cmp(upstream));
+                let since = earlier
+                    .map_or(classes.refusals, |(_, earlier)| counted_since(earlier, &classes.refusals));
+                refusals.add(upstream.into(), since);
+            }
+            Ok::<_, Infallible>(())
+        });
+        refusals
+    }
+
+    /// Adds those of a frame.
+    pub fn add_frame(&mut self, frame: &Frame) {
+        for admission in &frame.admissions {
+            self.add(Arc::clone(&admission.upstream.0), admission.refused.0);
+        }
+    }
+
+    /// The upstreams that have refused requests, that with the most first, with the number for each class.
+    #[must_use]
+    pub fn ranked(self) -> Vec<(Arc<str>, [u64; Class::COUNT])> {
+        let all = self.0.into_iter().filter(|(_, refused)| refused.iter().any(|count| *count > 0));
+        let mut ranked: Vec<_> = all.collect();
+        ranked.sort_by_key(|(_, refused)| Reverse(refused.iter().sum::<u64>()));
+        ranked
+    }
+
+    fn add(&mut self, upstream: Arc<str>, refused: RefusalSums) {
+        let sums = self.0.entry(upstream).or_default();
+        sums.iter_mut().zip(refused).for_each(|(sum, count)| *sum += count);
+    }
 }
 
 impl ByClass {

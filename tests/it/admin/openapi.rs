@@ -274,6 +274,9 @@ fn collect_events(document: &Value, seen: &mut BTreeSet<String>) {
     let limits = ask(proxy.admin(), "GET /v1/limits", "", None);
     let value = assert_described(document, &document["paths"]["/v1/limits"]["get"], &limits).unwrap();
     collect(document, &serde_json::json!({"$ref": "#/components/schemas/LimitList"}), &value, seen);
+    let refusals = ask(proxy.admin(), "GET /v1/top?by=refusals", "", None);
+    let value = assert_described(document, &document["paths"]["/v1/top"]["get"], &refusals).unwrap();
+    collect(document, &serde_json::json!({"$ref": "#/components/schemas/TopList"}), &value, seen);
     let mut stream = EventStream::open(proxy.admin(), &[]);
     for (name, schema) in [("hello", "Hello"), ("frame", "Frame")] {
         let event = stream.expect(name);

@@ -314,27 +314,59 @@ fn it_connects_again() {
     browser.wait_text("#denied-rows", "dave");
 }
 
-#[test]
-fn what_an_overloaded_upstream_refuses_is_found() {
-    let (server, _release) = Upstream::gated("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+/// A proxy with an upstream with the limit 1 at this server, of which a request is in flight, and one is refused.
+fn overloaded(server: &Upstream) -> (Tidegate, Client) {
     let upstream = format!("[upstreams.api]\nservers = [\"{}\"]\noverload = {{ limit = 1 }}\n", server.url());
     let route = "[[routes]]\npath = \"/*\"\nupstream = \"api\"\npriority = \"low\"\n";
     let proxy = Tidegate::start(&config("", &(upstream + route)));
-    let mut browser = open(&proxy);
     let mut first = Client::connect(proxy.addr());
     first.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     eventually("the server has the request", || server.received() == 1);
     assert_eq!(get(proxy.addr(), "/", &[]).status(), 503);
+    (proxy, first)
+}
+
+#[test]
+fn what_an_overloaded_upstream_refuses_is_found() {
+    let (server, _release) = Upstream::gated("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    let (proxy, _first) = overloaded(&server);
+    let mut browser = open(&proxy);
+    browser.wait_text("#findings", "Upstream api refused");
     browser.wait_text("#findings", "(1 low): 1 of 1 requests in flight");
     browser.wait_text("#upstreams-rows", "api, 1 of 1 in flight, refused: 1 low");
 }
 
-#[cfg(feature = "acme")]
 #[test]
-fn missing_certificates_are_found() {
-    let (proxy, _storage) = crate::acme::setup::without_server();
+fn the_limit_of_an_upstream_is_drawn_over_its_requests_in_flight() {
+    let (server, _release) = Upstream::gated("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    let (proxy, _first) = overloaded(&server);
     let mut browser = open(&proxy);
-    let finding = "No valid certificate for 1 name: TLS handshakes fail. tidegate status shows why";
-    browser.wait_text("#findings", finding);
-    assert_eq!(browser.text("#findings li[data-state=bad]"), finding);
+    browser.wait("document.querySelectorAll('#overload figure').length === 2");
+    assert_eq!(browser.evaluate("document.querySelector('#overload').hidden"), false);
+    // The requests in flight are an area, and the limit is a line alone.
+    browser.wait("document.querySelector('#overload .area.series-flight')?.getAttribute('d').length > 0");
+    browser.wait("document.querySelector('#overload .line.series-limit')?.getAttribute('d').length > 0");
+    assert_eq!(browser.evaluate("document.querySelectorAll('#overload .area').length"), 1);
+    let label = |chart: &str| format!("document.querySelector('#overload figure{chart} svg').ariaLabel");
+    browser.wait(&format!(
+        "/^api: requests in flight: in flight .*, limit 1; highest in the last hour 1$/.test({})",
+        label("")
+    ));
+    let refused = label(":nth-of-type(2)");
+    browser
+        .wait(&format!("/^api: refused by class: critical 0.s, high 0.s, normal 0.s, low /.test({refused})"));
+    browser.wait(&format!("/; highest in the last hour [0-9.]+.s$/.test({refused})"));
+    assert_eq!(browser.problems(), Vec::<String>::new());
+    for scheme in ["light", "dark"] {
+        for size in [(1280, 900), (320, 640)] {
+            browser.show_as(size, scheme);
+            browser.wait(&format!("innerWidth === {}", size.0));
+            assert_eq!(browser.low_contrast(), serde_json::json!([]), "{scheme}");
+            assert_eq!(browser.evaluate("document.documentElement.scrollWidth"), size.0, "{scheme}");
+        }
+    }
+    // An upstream without a limit has no charts.
+    let plain = Tidegate::start(&config("", LIMITED));
+    let mut browser = open(&plain);
+    assert_eq!(browser.evaluate("document.querySelector('#overload').hidden"), true);
 }

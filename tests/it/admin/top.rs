@@ -157,7 +157,8 @@ fn wrong_parameters_are_rejected() {
     let proxy = Tidegate::start(&config(LIMITS.replace("consumer\"\n", "client_ip\"\n").as_str()));
     for (query, error) in [
         ("window=5m", "`window` must be 1m, 10m or 60m, not `5m`"),
-        ("by=units", "`by` must be denials or traffic, not `units`"),
+        ("by=units", "`by` must be denials, traffic or refusals, not `units`"),
+        ("by=refusals&limit=wide", "refusals of upstreams have no `limit` and no `count`"),
         ("count=0", "`count` must be from 1 to 100, not `0`"),
         ("count=101", "`count` must be from 1 to 100, not `101`"),
         ("limt=wide", "unknown parameter `limt`"),

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::Finished;
 use crate::consumers::setup::{CONSUMERS, ConsumersFile, with_key};
-use crate::support::{Process, TIDEGATE, Tidegate, command, get};
+use crate::support::{Client, Process, TIDEGATE, Tidegate, Upstream, command, eventually, get};
 
 const LIMITS: &str = "\
     workers = 2\nlisten = \"127.0.0.1:0\"\n\
@@ -146,6 +146,52 @@ fn keys_of_one_consumer_are_shown() {
 }
 
 #[test]
+fn refusals_are_those_of_upstreams_by_class() {
+    let (server, _release) = Upstream::gated("HTTP/1.1 204 No Content\r\n\r\n");
+    let overload = "overload = { limit = 1 }\nmax_pending = 0\n";
+    let upstreams = ["shop", "search"]
+        .map(|name| format!("[upstreams.{name}]\nservers = [\"{}\"]\n{overload}", server.url()));
+    let route = |path: &str, upstream: &str, class: &str| {
+        format!("[[routes]]\npath = \"/{path}\"\nupstream = \"{upstream}\"\npriority = \"{class}\"\n")
+    };
+    let routes =
+        [route("pay", "shop", "critical"), route("list", "shop", "low"), route("find", "search", "normal")];
+    let proxy = Tidegate::start(&(LIMITS.to_owned() + &upstreams.concat() + &routes.concat()));
+    let none = run(&proxy, &["top", "--once", "--by", "refusals"]);
+    assert!(none.starts_with("no refusals of upstreams in the last "), "{none}");
+    let _held: Vec<Client> = ["/list", "/find"]
+        .iter()
+        .zip(1..)
+        .map(|(path, count)| {
+            let mut client = Client::connect(proxy.addr());
+            client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+            eventually("the server has the request", || server.received() == count);
+            client
+        })
+        .collect();
+    for (path, count) in [("/find", 1), ("/list", 3), ("/pay", 1)] {
+        for _ in 0..count {
+            assert_eq!(get(proxy.addr(), path, &[]).status(), 503);
+        }
+    }
+    let table = run(&proxy, &["top", "--once", "--by", "refusals", "--window", "1m"]);
+    assert!(table.starts_with("refusals of upstreams in the last "), "{table}");
+    let expected = [
+        &["UPSTREAM", "CLASS", "REFUSALS", "SHARE"][..],
+        &["shop", "critical", "1", "25", "%"],
+        &["shop", "low", "3", "75", "%"],
+        &["search", "normal", "1", "100", "%"],
+    ];
+    assert_eq!(words(&table)[2..], expected, "{table}");
+    let json: Value = serde_json::from_str(&run(&proxy, &["top", "--json", "--by", "refusals"])).unwrap();
+    assert_eq!(
+        (&json["upstreams"][0]["upstream"], &json["upstreams"][0]["total"]),
+        (&"shop".into(), &4.into())
+    );
+    assert_eq!(json["limits"], Value::Array(vec![]), "{json}");
+}
+
+#[test]
 fn text_from_clients_is_escaped() {
     let proxy = Tidegate::start(
         "listen = \"127.0.0.1:0\"\n[log]\nkeys = \"plain\"\n\
@@ -168,6 +214,11 @@ fn wrong_arguments_are_rejected() {
         (&["top", "--once", "--limit", "per-consumr"][..], 1, "did you mean `per-consumer`?"),
         (&["top", "--once", "--window", "5m"], 2, "[possible values: 1m, 10m, 60m]"),
         (&["top", "--once", "--count", "101"], 2, "101 is not in 1..=100"),
+        (
+            &["top", "--once", "--by", "refusals", "--limit", "wide"],
+            2,
+            "and no keys of limits\nhelp: leave out --limit and --consumer",
+        ),
         (
             &["keys", "list", "--consumer", "acme"],
             2,

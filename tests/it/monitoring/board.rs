@@ -1,6 +1,7 @@
 //! The dashboard: each of its queries returns data, and its panels tell what they show.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -30,7 +31,7 @@ fn variable(variable: &Value) -> (String, String) {
 }
 
 /// A file with at least one of everything that has metrics.
-fn file(api: &Upstream, authority: &Authority, collector: &Collector) -> String {
+fn file([api, busy]: [&Upstream; 2], authority: &Authority, collector: &Collector) -> String {
     format!(
         r#"
         workers = 2
@@ -62,6 +63,19 @@ fn file(api: &Upstream, authority: &Authority, collector: &Collector) -> String 
         servers = ["{api}", "http://{dead}"]
         max_connections = 1
         eject = {{ after = 2, for = "1h" }}
+        [upstreams.busy]
+        servers = ["{busy}"]
+        overload = {{ limit = 1 }}
+        pending_timeout = "5ms"
+        [upstreams.watched]
+        servers = ["{busy}"]
+        overload = {{ limit = 1, mode = "shadow" }}
+        [[routes]]
+        path = "/busy"
+        upstream = "busy"
+        [[routes]]
+        path = "/watched"
+        upstream = "watched"
         [[routes]]
         name = "api"
         path = "/api"
@@ -80,22 +94,37 @@ fn file(api: &Upstream, authority: &Authority, collector: &Collector) -> String 
         tls = authority.listener("localhost"),
         collector = collector.url(),
         api = api.url(),
+        busy = busy.url(),
         dead = free_address(),
     )
 }
 
+/// A server that takes longer for a request than another one waits, so that some are refused.
+fn slow() -> Upstream {
+    Upstream::scripted(|caller| {
+        while let Ok(Some(_)) = caller.request() {
+            std::thread::sleep(Duration::from_millis(20));
+            if caller.try_send(b"HTTP/1.1 204 No Content\r\n\r\n").is_err() {
+                return;
+            }
+        }
+    })
+}
+
 #[test]
 fn every_query_returns_data() {
-    let (redis, authority, api, collector) =
-        (RedisServer::start(), Authority::new(), Upstream::echo(), Collector::start());
+    let (redis, authority, collector) = (RedisServer::start(), Authority::new(), Collector::start());
+    let (api, busy) = (Upstream::echo(), slow());
     authority.sign("localhost");
-    let proxy = Tidegate::start_with(&redis, &file(&api, &authority, &collector));
+    let proxy = Tidegate::start_with(&redis, &file([&api, &busy], &authority, &collector));
     let [plain, tls] = proxy.addresses(2)[..] else { unreachable!() };
     let config = authority.client(None, rustls::ALL_VERSIONS);
     let _traffic = Traffic::start(4, move |round| {
         get(plain, "/api", &[&format!("X-Key: {}", round % 40)]);
         get(plain, "/even", &[]);
         get(plain, "/broken", &[]);
+        get(plain, "/busy", &[]);
+        get(plain, "/watched", &[]);
         if round % 10 == 0 {
             TlsClient::connect(&config, "localhost", tls).unwrap().get("/even").unwrap();
         }
@@ -123,7 +152,7 @@ fn every_query_returns_data() {
     assert_eq!(values("instance"), BTreeSet::from([proxy.admin().to_string()]));
     assert!(values("limit").is_superset(&["even", "per-key", "units", "watched"].map(str::to_owned).into()));
     assert!(values("route").is_superset(&["api", "broken", "even"].map(str::to_owned).into()));
-    assert_eq!(values("upstream"), BTreeSet::from(["api".to_owned()]));
+    assert_eq!(values("upstream"), ["api", "busy", "watched"].map(str::to_owned).into());
     // The diamonds of the latency panel.
     assert!(prometheus.exemplars("tidegate_request_duration_seconds_bucket{route=\"api\"}") > 0);
 }

@@ -68,6 +68,13 @@ fn refusals(proxy: &Tidegate, class: &str) -> usize {
     metric(proxy, "refusals_total", &format!(",class=\"{class}\""))
 }
 
+/// The number in a field of a line of the access log.
+#[track_caller]
+fn field(line: &str, name: &str) -> u64 {
+    let line: serde_json::Value = serde_json::from_str(line).unwrap();
+    line[name].as_u64().unwrap_or_else(|| panic!("no {name}: {line}"))
+}
+
 fn release(release: &Sender<()>, client: &mut Client) {
     release.send(()).unwrap();
     assert_eq!(client.read().status(), 200);
@@ -88,15 +95,18 @@ fn a_request_beyond_the_limit_is_refused_and_logged_with_its_class() {
     assert_eq!((refusals(&proxy, "low"), refusals(&proxy, "critical"), server.received()), (1, 0, 1));
     assert_eq!(metric(&proxy, "queue_duration_seconds_count", ",class=\"low\""), 1);
     let line = proxy.accesses(1).remove(0);
-    for field in ["\"error\":\"overloaded\"", "\"class\":\"low\"", "\"upstream\":\"u\"", "\"route\":\"all\""]
-    {
-        assert!(line.contains(field), "{line}");
+    let fields = ["error\":\"overloaded\"", "class\":\"low\"", "upstream\":\"u\"", "route\":\"all\""];
+    for field in fields {
+        assert!(line.contains(&format!(",\"{field}")), "{line}");
     }
+    // It has waited, until it was refused.
+    assert!(field(&line, "queue_us") > 0 && field(&line, "queue_us") <= field(&line, "took_us"), "{line}");
     release(&releases, &mut first);
     let mut second = in_flight(&proxy, &server);
     release(&releases, &mut second);
     eventually("no request is in flight", || metric(&proxy, "requests_in_flight", "") == 0);
-    assert!(proxy.accesses(3)[1].contains("\"status\":200,"));
+    let served = &proxy.accesses(3)[1];
+    assert!(served.contains("\"status\":200,") && !served.contains("queue_us"), "{served}");
 }
 
 #[test]
@@ -109,6 +119,10 @@ fn a_waiting_request_is_sent_when_a_place_is_free() {
     let answered = served(clients);
     assert_eq!(answered + refusals(&proxy, "normal"), 120);
     assert!(answered > 60, "{answered}");
+    let lines = proxy.accesses(120);
+    let waited =
+        lines.iter().filter(|line| line.contains("\"status\":200,") && line.contains("\"queue_us\":"));
+    assert!(waited.count() > 0, "{lines:?}");
     assert!(metric(&proxy, "queue_duration_seconds_count", ",class=\"normal\"") > 0);
 }
 
@@ -181,6 +195,12 @@ fn in_shadow_mode_no_request_is_refused() {
         assert_eq!(client.read().status(), 200);
     }
     assert_eq!(refusals(&proxy, "normal"), 0);
+    // Those above the limit are logged, and none has waited.
+    let lines = proxy.accesses(3);
+    let above = lines.iter().filter(|line| line.contains(",\"shadow_refused_by\":[\"u\"]"));
+    assert_eq!(above.count(), 2, "{lines:?}");
+    assert!(lines.iter().all(|line| !line.contains("queue_us") && !line.contains("\"error\"")), "{lines:?}");
+    assert!(!get(proxy.admin(), "/metrics", &[]).text().contains("upstream_queue_duration_seconds_count"));
 }
 
 #[test]

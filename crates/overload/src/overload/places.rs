@@ -17,6 +17,7 @@ const MOST: u64 = (1 << BITS) - 1;
 pub struct Place {
     class: Class,
     counted: bool,
+    above_limit: bool,
 }
 
 impl Place {
@@ -24,6 +25,12 @@ impl Place {
     #[must_use]
     pub fn class(&self) -> Class {
         self.class
+    }
+
+    /// Whether it was taken above the limit, in shadow mode.
+    #[must_use]
+    pub fn is_above_limit(&self) -> bool {
+        self.above_limit
     }
 }
 
@@ -86,12 +93,13 @@ impl Places {
     #[must_use]
     pub fn try_take(&self, class: Class) -> Option<Place> {
         let limit = self.limit();
-        self.add(class, |taken| self.fits(taken, limit, class)).map(|()| Place { class, counted: true })
+        let taken = self.add(class, |taken| self.fits(taken, limit, class));
+        taken.map(|()| Place { class, counted: true, above_limit: false })
     }
 
-    /// Takes a place above the limit if need be, in shadow mode.
+    /// Takes a place above the limit, in shadow mode.
     pub fn take(&self, class: Class) -> Place {
-        Place { class, counted: self.add(class, |_| true).is_some() }
+        Place { class, counted: self.add(class, |_| true).is_some(), above_limit: true }
     }
 
     /// Gives a place back.
