@@ -102,7 +102,7 @@ SCENARIOS = {
     ),
     "post": Scenario("plain, with a request body of 2 KiB", headers=("Content-Length: 2048",), body=BODY),
     "post-chunked": Scenario(
-        "the same without its length, as one chunk",
+        "the same as one chunk; the server responds before its end, so each request opens a connection",
         headers=("Transfer-Encoding: chunked",),
         body=b"800\r\n" + BODY + b"\r\n0\r\n\r\n",
     ),
