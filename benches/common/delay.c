@@ -2,6 +2,8 @@
  *
  *   delay LISTEN_PORT PORT MILLISECONDS
  *
+ * Without a delay (0) it parses nothing and copies nothing beside what the kernel does: what a proxy costs at least.
+ *
  * Pieces of a connection keep their order, and any number of them may be under way. There is no bound on what waits, since
  * both sides are programs of the same measurement.
  */
@@ -23,7 +25,7 @@
 
 /* One direction of a connection: what is read from `fd` goes to that of the peer. */
 typedef struct end {
-    int fd;
+    int fd, is_ended;
     struct end *peer;
 } end;
 
@@ -81,18 +83,40 @@ static void accept_connection(int listener) {
     b->peer = a;
 }
 
+static void send_all(end *to, const char *bytes, ssize_t length) {
+    for (ssize_t at = 0, done; at < length; at += done) {
+        done = send(to->fd, bytes + at, length - at, MSG_NOSIGNAL);
+        if (done <= 0) break;
+    }
+}
+
+static void forward(end *from, const char *bytes, ssize_t length) {
+    if (length) return send_all(from->peer, bytes, length);
+    shutdown(from->peer->fd, SHUT_WR);
+    epoll_ctl(events, EPOLL_CTL_DEL, from->fd, NULL);
+    from->is_ended = 1;
+    if (!from->peer->is_ended) return;
+    close(from->fd);
+    close(from->peer->fd);
+}
+
 static void receive(end *from) {
     static char bytes[READ_BYTES];
+    if (from->is_ended) return;
     ssize_t length = recv(from->fd, bytes, sizeof bytes, MSG_DONTWAIT);
     if (length < 0 && errno == EAGAIN) return;
     if (length < 0) length = 0;
+    if (delay == 0) return forward(from, bytes, length);
     piece *it = malloc(sizeof *it + length);
     *it = (piece){.to = from->peer, .due = now() + delay, .length = length};
     memcpy(it->bytes, bytes, length);
     *last = it;
     last = &it->next;
     /* The descriptors of ended connections stay open until the end of the measurement. */
-    if (length == 0) epoll_ctl(events, EPOLL_CTL_DEL, from->fd, NULL);
+    if (length == 0) {
+        epoll_ctl(events, EPOLL_CTL_DEL, from->fd, NULL);
+        from->is_ended = 1;
+    }
 }
 
 static void deliver(void) {
@@ -101,10 +125,7 @@ static void deliver(void) {
         first = it->next;
         if (!first) last = &first;
         if (it->length == 0) shutdown(it->to->fd, SHUT_WR);
-        for (ssize_t at = 0, done; at < it->length; at += done) {
-            done = send(it->to->fd, it->bytes + at, it->length - at, MSG_NOSIGNAL);
-            if (done <= 0) break;
-        }
+        send_all(it->to, it->bytes, it->length);
         free(it);
     }
 }

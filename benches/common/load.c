@@ -1,12 +1,13 @@
 /* A load generator for HTTP/1.1 on the loopback interface, in one thread.
  *
- *   load [-c CONNECTIONS] [-d SECONDS] [-r RATE] [-k KEYS] [-m MOST] [-H LINE]... [-n] PORT PATH
+ *   load [-c CONNECTIONS] [-d SECONDS] [-r RATE] [-k KEYS] [-m MOST] [-H LINE]... [-b BYTES] [-t] [-n] PORT PATH
  *
  * Without -r each connection sends its next request as soon as it has the response (a closed loop). With -r requests
  * arrive at random with that mean rate per second (an open loop, with the same arrivals in each run), and the latency of
  * one counts from its arrival, also if all connections are in use, so that a proxy that stalls can't hide it.
  * -k sends the header X-Api-Key with that many values in turn, -H adds a header line, and -n opens a new connection for
- * each request. -m ends the load after that many responses.
+ * each request. -m ends the load after that many responses. -b makes the requests POST with a body of that many bytes, with
+ * -t as one chunk.
  *
  * Output, in one line of JSON: seconds, the responses by class of status, failed connections, and the median, 99th
  * percentile and maximum of the latency of the responses with status 200, in microseconds. `late` counts the arrivals that
@@ -42,10 +43,10 @@ typedef struct {
     long head_length, missing;
 } connection;
 
-static int port, key_count = 0, is_fresh = 0, events, timer;
+static int port, key_count = 0, is_fresh = 0, is_chunked = 0, events, timer;
 static long connection_count = 64, most = 0, done;
 static double seconds = 2, rate = 0;
-static char request[HEAD_BYTES];
+static char request[2 * HEAD_BYTES];
 static size_t request_length, key_at;
 static long sent, classes[6], ok, failed, late;
 static connection *connections, **idle;
@@ -208,26 +209,41 @@ static int by_size(const void *a, const void *b) {
 
 static uint32_t percentile(double share) { return ok ? latencies[(long)(share * (ok - 1))] : 0; }
 
+/* The request with these header lines, and a body of this many bytes. */
+static void write_request(const char *path, char *headers, long body) {
+    char frame[64] = "";
+    if (key_count) strcat(headers, "X-Api-Key: k0000000\r\n");
+    if (is_fresh) strcat(headers, "Connection: close\r\n");
+    if (body && is_chunked) strcpy(frame, "Transfer-Encoding: chunked\r\n");
+    else if (body) snprintf(frame, sizeof frame, "Content-Length: %ld\r\n", body);
+    request_length = snprintf(request, HEAD_BYTES, "%s %s HTTP/1.1\r\nHost: bench.example\r\n%s%s\r\n",
+                              body ? "POST" : "GET", path, headers, frame);
+    if (key_count) key_at = strstr(request, "X-Api-Key: k") + 12 - request;
+    if (body && is_chunked) request_length += sprintf(request + request_length, "%lx\r\n", body);
+    memset(request + request_length, 'b', body);
+    request_length += body;
+    if (body && is_chunked) request_length += sprintf(request + request_length, "\r\n0\r\n\r\n");
+}
+
 int main(int count, char **arguments) {
     char headers[HEAD_BYTES / 2] = "";
-    for (int option; (option = getopt(count, arguments, "c:d:r:k:m:H:n")) != -1;) {
+    long body = 0;
+    for (int option; (option = getopt(count, arguments, "c:d:r:k:m:H:b:tn")) != -1;) {
         if (option == 'c') connection_count = atol(optarg);
         else if (option == 'd') seconds = atof(optarg);
         else if (option == 'r') rate = atof(optarg);
         else if (option == 'k') key_count = atoi(optarg);
         else if (option == 'm') most = atol(optarg);
         else if (option == 'n') is_fresh = 1;
+        else if (option == 't') is_chunked = 1;
+        else if (option == 'b' && atol(optarg) <= HEAD_BYTES / 2) body = atol(optarg);
         else if (option == 'H' && strlen(headers) + strlen(optarg) + 3 < sizeof headers)
             strcat(strcat(headers, optarg), "\r\n");
         else return 2;
     }
     if (optind + 2 != count) return 2;
     port = atoi(arguments[optind]);
-    if (key_count) strcat(headers, "X-Api-Key: k0000000\r\n");
-    if (is_fresh) strcat(headers, "Connection: close\r\n");
-    request_length = snprintf(request, sizeof request, "GET %s HTTP/1.1\r\nHost: bench.example\r\n%s\r\n",
-                              arguments[optind + 1], headers);
-    if (key_count) key_at = strstr(request, "X-Api-Key: k") + 12 - request;
+    write_request(arguments[optind + 1], headers, body);
 
     signal(SIGPIPE, SIG_IGN);
     events = epoll_create1(EPOLL_CLOEXEC);

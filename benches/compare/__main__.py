@@ -14,7 +14,7 @@ scenarios.py says what a request of each scenario is, and what each proxy does a
 Settings, as environment variables:
   ROUNDS=5   SECONDS_EACH=1.5   SCENARIOS="plain redis" (default: all)   PEERS="tidegate nginx" (default: all)
   PROFILE=release (or quick: builds faster)   TIDEGATE=path of a binary, instead of a build
-  OUT=FILE (all results as JSON)   BASE_PORT=27400 (five ports from there on)
+  OUT=FILE (all results as JSON)   BASE_PORT=27400 (six ports from there on)
 """
 
 import os
@@ -60,7 +60,8 @@ def require_tools(scenarios):
     # nginx is also the server behind the proxies.
     tools = {"cc", "nginx"}
     for scenario in scenarios:
-        tools |= {"h2load", "openssl"} if scenario.is_http2 else set()
+        tools |= {"h2load"} if scenario.is_http2 else set()
+        tools |= {"openssl"} if scenario.is_tls else set()
         tools |= {"redis-server"} if scenario.uses_redis else set()
     require(tools)
 
@@ -113,7 +114,7 @@ def main():
         directory, ports = Path(temporary), Ports(int(os.environ.get("BASE_PORT", "27400")))
         # Workers of nginx, which are not root, connect to the Unix socket in it.
         directory.chmod(0o711)
-        if any(scenario.is_http2 for scenario in scenarios.values()):
+        if any(scenario.is_tls for scenario in scenarios.values()):
             write_certificate(directory)
         generator = Generator(directory, ports.proxy, cores.others)
         bench = Bench(Environment(directory, tidegate, ports), cores, generator, seconds)

@@ -28,7 +28,13 @@ class Ports:
     def slow_upstream(self):
         return self.upstream + 4
 
+    @property
+    def http2_upstream(self):
+        return self.upstream + 5
+
     def upstream_of(self, scenario):
+        if scenario.is_upstream_http2:
+            return self.http2_upstream
         return self.slow_upstream if scenario.bound else self.upstream
 
     def redis_of(self, limit):

@@ -7,14 +7,13 @@ import ssl
 from dataclasses import dataclass, field
 
 from environment import Environment
-from load import Generator, used_connection
+from load import Generator, Request, used_connection
 from machine import Cores, Moment, cpu_seconds, memory_bytes
 from peer_nginx import upstream_command
 from peers import PEERS
 from programs import HOST, compiled, fail, pinned
-from scenarios import IDLE_CONNECTIONS, MEMORY_KEYS, Store
+from scenarios import IDLE_CONNECTIONS, IDLE_TLS_CONNECTIONS, MEMORY_KEYS, Handshake, Store
 
-BODY_BYTES = 128
 CONNECTIONS = 64
 WARM_UP_SECONDS = 0.5
 # In each direction.
@@ -27,8 +26,11 @@ class Memory:
     """Bytes of a process after some load, and for each key and idle connection."""
 
     process: float
-    key: float
+    # None over TLS.
+    key: float | None
     connection: float
+    # With HTTP/2.
+    connection_http2: float | None = None
 
 
 @dataclass(frozen=True)
@@ -95,13 +97,15 @@ class Bench:
     @contextlib.contextmanager
     def proxy(self, peer, scenario):
         command = PEERS[peer].command(self.environment, scenario)
-        with self.process(command, self.environment.ports.proxy, self.cores.proxy, peer) as process:
+        cores = self.cores.proxy if scenario.workers == 1 else self.cores.proxy | self.cores.others
+        with self.process(command, self.environment.ports.proxy, cores, peer) as process:
             check(peer, self.environment.ports.proxy, scenario)
             yield process
 
     def measure(self, peer, scenario, capacity):
         if scenario.is_memory:
-            return Measured(0, 0, 0, 0, 0, 0, 0, memory=self.memory(peer, scenario))
+            memory = self.memory_tls if scenario.is_memory_tls else self.memory
+            return Measured(0, 0, 0, 0, 0, 0, 0, memory=memory(peer, scenario))
         with self.slow_server(scenario), self.redis(scenario) as redis, self.proxy(peer, scenario) as proxy:
             self.load(scenario, WARM_UP_SECONDS)
             if scenario.shares:
@@ -109,7 +113,7 @@ class Bench:
                 return Measured(0, 0, capacity, 0, 0, 0, max(step.steal for step in steps.values()), by_share=steps)
             if scenario.bound:
                 calm = self.cost(proxy, redis, scenario, connections=scenario.bound)
-                return self.cost(proxy, redis, scenario, connections=scenario.bound * 3 // 2, calm=calm)
+                return self.cost(proxy, redis, scenario, connections=round(scenario.bound * scenario.overload), calm=calm)
             measured = self.cost(proxy, redis, scenario)
         is_wrong = measured.denied_share < 0.9 if scenario.is_denied else measured.denied_share > 0.001
         if is_wrong:
@@ -132,8 +136,13 @@ class Bench:
     def load(self, scenario, seconds, connections=CONNECTIONS, rate=0):
         if scenario.is_http2:
             return self.generator.http2(seconds)
+        if scenario.handshake:
+            return self.generator.handshakes(seconds, scenario.handshake.value)
         keys = scenario.limit.keys if scenario.limit else 0
-        return self.generator.http1(seconds, connections, rate, keys, scenario.is_fresh)
+        request = Request(
+            scenario.path, scenario.headers, scenario.request_bytes, scenario.is_chunked, scenario.is_fresh
+        )
+        return self.generator.http1(seconds, connections, rate, keys, request=request)
 
     def memory(self, peer, scenario):
         with self.proxy(peer, scenario) as proxy:
@@ -143,12 +152,26 @@ class Bench:
             keys = memory_bytes(proxy.pid) - empty
         with self.proxy(peer, scenario) as proxy:
             self.generator.http1(WARM_UP_SECONDS, CONNECTIONS)
-            before = memory_bytes(proxy.pid)
-            streams = [used_connection(self.environment.ports.proxy) for _ in range(IDLE_CONNECTIONS)]
-            connections = memory_bytes(proxy.pid) - before
-            for stream in streams:
-                stream.close()
-        return Memory(empty, keys / MEMORY_KEYS, connections / IDLE_CONNECTIONS)
+            connection = self.connection_memory(proxy, IDLE_CONNECTIONS)
+        return Memory(empty, keys / MEMORY_KEYS, connection)
+
+    def memory_tls(self, peer, scenario):
+        found = []
+        for protocol in ("http/1.1", "h2"):
+            with self.proxy(peer, scenario) as proxy:
+                self.generator.handshakes(1, Handshake.FULL.value)
+                empty = memory_bytes(proxy.pid)
+                found.append(self.connection_memory(proxy, IDLE_TLS_CONNECTIONS, protocol))
+        return Memory(empty, None, *found)
+
+    def connection_memory(self, proxy, count, protocol=None):
+        """What an idle connection takes."""
+        before = memory_bytes(proxy.pid)
+        streams = [used_connection(self.environment.ports.proxy, protocol) for _ in range(count)]
+        taken = memory_bytes(proxy.pid) - before
+        for stream in streams:
+            stream.close()
+        return taken / count
 
     def capacity(self, scenario):
         """The requests per second of nginx, from which shares are counted."""
@@ -160,15 +183,16 @@ class Bench:
 
 def check(peer, port, scenario):
     """One request: the status is 200, and the body is that of the server."""
-    if scenario.is_http2:
+    if scenario.is_tls:
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         connection = http.client.HTTPSConnection(HOST, port, timeout=10, context=context)
     else:
         connection = http.client.HTTPConnection(HOST, port, timeout=10)
-    connection.request("GET", "/some/path", headers={"X-Api-Key": "first"})
+    connection.request("GET", scenario.path, headers={"X-Api-Key": "first"})
     response = connection.getresponse()
     length = len(response.read())
     connection.close()
-    if (response.status, length) != (200, BODY_BYTES) or not response.getheader("x-request-id"):
+    has_id = response.getheader("x-request-id") or peer in ("nginx-bare", "relay")
+    if (response.status, length) != (200, scenario.body_bytes) or not has_id:
         fail(f"{peer} responds {response.status} with {length} bytes and the headers {response.getheaders()}")

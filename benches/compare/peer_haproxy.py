@@ -38,13 +38,14 @@ def command(environment, scenario):
         rules += f"  log-format '{LOG_FORMAT}'\n"
     if scenario.bound:
         rules += "  http-request deny deny_status 503 if { queue(back) ge 16 }\n"
-    tls = f" ssl crt {environment.directory}/both.pem alpn h2,http/1.1" if scenario.is_http2 else ""
+    tls = f" ssl crt {environment.directory}/both.pem alpn h2,http/1.1" if scenario.is_tls else ""
     bound = " maxconn 48" if scenario.bound else ""
+    bound += " proto h2" if scenario.is_upstream_http2 else ""
     address = f"unix@{environment.upstream_socket}" if scenario.is_unix else f"{HOST}:{ports.upstream_of(scenario)}"
     path = environment.write(
         "haproxy.cfg",
         f"""global
-  nbthread 1
+  nbthread {scenario.workers}
   maxconn 9000
 defaults
   mode http

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from programs import HOST
+from scenarios import LARGE_BODY, SMALL_BODY
 
 MODULES = Path("/usr/lib/nginx/modules")
 LUA_MODULES = [MODULES / "ndk_http_module.so", MODULES / "ngx_http_lua_module.so"]
@@ -59,7 +60,16 @@ return limit
 
 
 def command(environment, scenario):
-    ports, limit, http, location = environment.ports, scenario.limit, "", ""
+    return with_limits(environment, scenario, HEADERS)
+
+
+def bare_command(environment, scenario):
+    """nginx that adds no header to what it forwards."""
+    return with_limits(environment, scenario, 'proxy_set_header Connection "";')
+
+
+def with_limits(environment, scenario, headers):
+    ports, limit, http, location = environment.ports, scenario.limit, "", headers
     if limit:
         http += f"limit_req_zone $http_x_api_key zone=each:16m rate={limit.rate}r/{limit.unit[0]}; limit_req_status 429; "
         http += "limit_req_log_level info;"
@@ -67,7 +77,8 @@ def command(environment, scenario):
     if scenario.bound:
         http += "limit_conn_zone $server_port zone=all:1m; limit_conn_status 503; limit_conn_log_level info;"
         location += f"limit_conn all {scenario.bound};"
-    return start(environment, "nginx", http, server(environment, scenario, ports, location), scenario.is_logged)
+    block = server(environment, scenario, ports, location)
+    return start(environment, "nginx", http, block, scenario.is_logged, workers=scenario.workers)
 
 
 def command_with_lua(environment, scenario):
@@ -76,38 +87,45 @@ def command_with_lua(environment, scenario):
     environment.write("limit.lua", LUA % numbers)
     http = f'lua_package_path "{environment.directory}/?.lua;/usr/share/lua/5.1/?.lua;;"; '
     http += 'init_by_lua_block { limit = require "limit" }'
-    http += server(environment, scenario, ports, "access_by_lua_block { limit.check() }")
+    http += server(environment, scenario, ports, HEADERS + " access_by_lua_block { limit.check() }")
     modules = "".join(f"load_module {path}; " for path in LUA_MODULES)
     return start(environment, "nginx-lua", http, "", False, modules)
 
 
 def upstream_command(environment):
-    """The server behind the proxies, with a port and a Unix socket: it responds with 128 bytes."""
-    listen = f"listen {HOST}:{environment.ports.upstream} backlog=4096; listen unix:{environment.upstream_socket} backlog=4096;"
-    respond = f'server {{ {listen} location / {{ return 200 "{"s" * 128}"; }} }}'
+    """The server behind the proxies, with two ports and a Unix socket: it responds with 128 bytes, or with a file."""
+    bodies = environment.directory / "bodies"
+    bodies.mkdir(exist_ok=True)
+    for name, length in (("small", SMALL_BODY), ("large", LARGE_BODY)):
+        (bodies / name).write_bytes(b"s" * length)
+    ports = environment.ports
+    listen = f"listen {HOST}:{ports.upstream} backlog=4096; listen {HOST}:{ports.http2_upstream} http2 backlog=4096; "
+    listen += f"listen unix:{environment.upstream_socket} backlog=4096;"
+    files = f"location /bodies/ {{ root {environment.directory}; sendfile on; open_file_cache max=10; }}"
+    respond = f'server {{ {listen} {files} location / {{ return 200 "{"s" * 128}"; }} }}'
     return start(environment, "upstream", "", respond, False)
 
 
 def server(environment, scenario, ports, location):
     tls, directory = "", environment.directory
     address = f"unix:{environment.upstream_socket}" if scenario.is_unix else f"{HOST}:{ports.upstream_of(scenario)}"
-    if scenario.is_http2:
-        tls = f"ssl_certificate {directory}/tls.pem; ssl_certificate_key {directory}/tls.key;"
+    if scenario.is_tls:
+        tls = f"ssl_certificate {directory}/tls.pem; ssl_certificate_key {directory}/tls.key; ssl_protocols TLSv1.2 TLSv1.3;"
+    listen = " ssl" * scenario.is_tls + " http2" * (scenario.is_http2 or scenario.is_memory_tls)
     return f"""
   upstream up {{
     server {address}; keepalive 128; keepalive_requests 100000000; keepalive_timeout 600s;
   }}
   server {{
-    listen {HOST}:{ports.proxy} backlog=4096{" ssl http2" if scenario.is_http2 else ""}; {tls}
+    listen {HOST}:{ports.proxy} backlog=4096{listen}; {tls}
     location / {{
     proxy_pass http://up; proxy_http_version 1.1;
-    {HEADERS}
     {location}
     }}
   }}"""
 
 
-def start(environment, name, http, server, is_logged, modules=""):
+def start(environment, name, http, server, is_logged, modules="", workers=1):
     """The command for a configuration that writes nothing outside the directory."""
     directory = environment.directory / name
     directory.mkdir(exist_ok=True)
@@ -117,7 +135,7 @@ def start(environment, name, http, server, is_logged, modules=""):
     path = environment.write(
         f"{name}.conf",
         f"""{modules}
-daemon off; worker_processes 1; pid {directory}/pid; error_log {directory}/error crit; worker_rlimit_nofile 20000;
+daemon off; worker_processes {workers}; pid {directory}/pid; error_log {directory}/error crit; worker_rlimit_nofile 20000;
 events {{ worker_connections 16384; }}
 http {{
   {access} keepalive_timeout 600s; keepalive_requests 100000000; tcp_nodelay on;

@@ -1,11 +1,11 @@
-"""tidegate, with one worker."""
+"""tidegate, and a relay that parses nothing."""
 
-from programs import HOST
+from programs import HOST, compiled
 
 
 def command(environment, scenario):
     ports, limit, head, route = environment.ports, scenario.limit, "", ""
-    if scenario.is_http2:
+    if scenario.is_tls:
         head += f'tls = {{ certificates = [{{ cert = "{environment.directory}/tls.pem", '
         head += f'key = "{environment.directory}/tls.key" }}] }}\n'
     if scenario.uses_redis:
@@ -15,9 +15,10 @@ def command(environment, scenario):
         route = 'limits = ["each"]\n'
     server = f"unix:{environment.upstream_socket}" if scenario.is_unix else f"http://{HOST}:{ports.upstream_of(scenario)}"
     bound = "max_connections = 48\nmax_pending = 16\n" if scenario.bound else ""
+    bound += 'protocol = "h2"\n' if scenario.is_upstream_http2 else ""
     path = environment.write(
         "tidegate.toml",
-        f"""workers = 1
+        f"""workers = {scenario.workers}
 [[listeners]]
 address = "{HOST}:{ports.proxy}"
 {head}
@@ -32,3 +33,8 @@ level = "error"
 """,
     )
     return [str(environment.tidegate), "run", "-c", path]
+
+
+def relay_command(environment, scenario):
+    program, ports = compiled("delay", environment.directory), environment.ports
+    return [str(program), str(ports.proxy), str(ports.upstream_of(scenario)), "0"]

@@ -28,7 +28,9 @@ class Peer:
 PEERS = {
     "tidegate": Peer(peer_tidegate.command, "sh", []),
     "nginx": Peer(peer_nginx.command, "nginx", ["nginx", "-v"], ("nginx",)),
+    "nginx-bare": Peer(peer_nginx.bare_command, "nginx", [], ("nginx",)),
     "haproxy": Peer(peer_haproxy.command, "haproxy", ["haproxy", "-v"], ("haproxy",)),
+    "relay": Peer(peer_tidegate.relay_command, "cc", []),
     "nginx-lua": Peer(
         peer_nginx.command_with_lua,
         "nginx",

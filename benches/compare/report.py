@@ -42,7 +42,7 @@ def cost_columns(scenario):
     }
     if scenario.uses_redis:
         columns["CPU us of Redis"] = lambda it: it.values(lambda one: one.redis_cpu)
-    columns["mean ms" if scenario.is_http2 else "p50 ms"] = lambda it: it.values(lambda one: one.p50 / 1000)
+    columns["mean ms" if scenario.is_tls else "p50 ms"] = lambda it: it.values(lambda one: one.p50 / 1000)
     return columns
 
 
@@ -61,6 +61,13 @@ MEMORY_COLUMNS = {
 }
 
 
+MEMORY_TLS_COLUMNS = {
+    "MiB of the process": lambda it: it.values(lambda one: one.memory.process / 2**20),
+    "KiB for each connection, HTTP/1.1": lambda it: it.values(lambda one: one.memory.connection / 1024),
+    "HTTP/2": lambda it: it.values(lambda one: one.memory.connection_http2 / 1024),
+}
+
+
 def latency_columns(scenario):
     def column(share, name):
         return lambda it: it.values(lambda one: getattr(one.by_share[share], name) / 1000)
@@ -74,7 +81,7 @@ def table(name, scenario, results):
     if scenario.bound:
         columns = OVERLOAD_COLUMNS
     elif scenario.is_memory:
-        columns = MEMORY_COLUMNS
+        columns = MEMORY_TLS_COLUMNS if scenario.is_memory_tls else MEMORY_COLUMNS
     elif scenario.shares:
         columns = latency_columns(scenario)
     rows = [["", *columns]]

@@ -29,9 +29,9 @@ class SocketClient:
     def __init__(self, scenario, connections, port, process):
         self.scenario, self.port, self.process = scenario, port, process
         self.is_fresh = scenario.client == Client.CONNECTION
-        lines = ["GET /s HTTP/1.1", "Host: bench.example", "X-Api-Key: k1", *scenario.headers]
+        lines = [f"{'POST' if scenario.body else 'GET'} /s HTTP/1.1", "Host: bench.example", "X-Api-Key: k1", *scenario.headers]
         lines += ["Connection: close"] if self.is_fresh else []
-        self.request = "".join(f"{line}\r\n" for line in [*lines, ""]).encode()
+        self.request = "".join(f"{line}\r\n" for line in [*lines, ""]).encode() + scenario.body
         self.streams = [None if self.is_fresh else self.connect() for _ in range(connections)]
 
     def connect(self):

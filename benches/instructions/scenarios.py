@@ -27,6 +27,8 @@ class Scenario:
     client: Client = Client.HTTP1
     # Header lines of each request beside Host and X-Api-Key.
     headers: tuple = ()
+    # Of each request, with its chunks if a header says so.
+    body: bytes = b""
     status: int = 200
     # One request after the other, where the cost of a request depends on how many arrive together.
     is_sequential: bool = False
@@ -61,6 +63,7 @@ SECOND = limit("second", "200000/s", 200000, "client_ip")
 THIRD = limit("third", "300000/s", 300000, "client_ip")
 
 OVERLOAD = '[upstreams.calm]\nservers = ["http://{upstream}"]\noverload = true\n'
+BODY = b"b" * 2048
 ROUND_ROBIN = servers("round_robin")
 HASH = servers("hash:header:x-api-key")
 
@@ -97,6 +100,12 @@ SCENARIOS = {
     ),
     "redis-denied": Scenario(
         "denied by a limit in Redis, whose denial is remembered", DENYING + REDIS, ONE_LIMIT, status=429
+    ),
+    "post": Scenario("plain, with a request body of 2 KiB", headers=("Content-Length: 2048",), body=BODY),
+    "post-chunked": Scenario(
+        "the same as one chunk; the server responds before its end, so each request opens a connection",
+        headers=("Transfer-Encoding: chunked",),
+        body=b"800\r\n" + BODY + b"\r\n0\r\n\r\n",
     ),
     "round-robin": Scenario("plain, with two servers that take turns", ROUND_ROBIN, upstream="two"),
     "hash": Scenario("plain, with two servers, chosen by the hash of a header", HASH, upstream="two"),
