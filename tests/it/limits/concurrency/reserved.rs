@@ -50,7 +50,7 @@ fn fleet(upstream: &Upstream) -> String {
 fn send(from: &str, proxy: SocketAddr, request: &str) -> Result<Client, Message> {
     let mut client = Client::connect_from(from, proxy);
     SockRef::from(client.stream()).set_linger(Some(Duration::ZERO)).unwrap();
-    client.send(&format!("GET {request}\r\nHost: a\r\n\r\n"));
+    client.send(format!("GET {request}\r\nHost: a\r\n\r\n"));
     let head = client.read_head().unwrap().unwrap();
     if head.status() == 200 { Ok(client) } else { Err(head) }
 }
