@@ -101,7 +101,7 @@ impl ProcessActivity {
                 break;
             }
             covered += frame.span();
-            refusals.add_frame(frame);
+            frame.add_refusals(&mut refusals);
         }
         (refusals, covered.min(window))
     }

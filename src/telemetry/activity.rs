@@ -46,6 +46,11 @@ pub struct Frame {
 }
 
 impl Frame {
+    /// Adds what upstreams with `overload` have refused in it.
+    pub fn add_refusals(&self, refusals: &mut Refusals) {
+        self.admissions.iter().for_each(|admission| admission.add_to(refusals));
+    }
+
     /// The time that it covers.
     #[must_use]
     pub fn span(&self) -> Duration {

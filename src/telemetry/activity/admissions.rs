@@ -7,15 +7,11 @@ use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 
-use super::Frame;
-use super::sums::{CounterSums, Cursor, SharedName, SortedByName};
+use super::sums::{CounterSums, Cursor, RefusalSums, SharedName, SortedByName};
 use crate::overload::Class;
 use crate::telemetry::counts::counted_since;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::upstreams::UpstreamValues;
-
-/// Refused requests, by [`Class::index`].
-pub(super) type RefusalSums = [u64; Class::COUNT];
 
 /// The limit of an upstream and its requests in flight at the end of the time, and what was refused in it.
 #[derive(Clone, Debug, Serialize)]
@@ -80,13 +76,6 @@ impl Refusals {
         refusals
     }
 
-    /// Adds those of a frame.
-    pub fn add_frame(&mut self, frame: &Frame) {
-        for admission in &frame.admissions {
-            self.add(Arc::clone(&admission.upstream.0), admission.refused.0);
-        }
-    }
-
     /// The upstreams that have refused requests, that with the most first, with the number for each class.
     #[must_use]
     pub fn ranked(self) -> Vec<(Arc<str>, [u64; Class::COUNT])> {
@@ -99,6 +88,13 @@ impl Refusals {
     fn add(&mut self, upstream: Arc<str>, refused: RefusalSums) {
         let sums = self.0.entry(upstream).or_default();
         sums.iter_mut().zip(refused).for_each(|(sum, count)| *sum += count);
+    }
+}
+
+impl AdmissionActivity {
+    /// Adds what was refused.
+    pub fn add_to(&self, refusals: &mut Refusals) {
+        refusals.add(Arc::clone(&self.upstream.0), self.refused.0);
     }
 }
 

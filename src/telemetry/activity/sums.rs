@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde::{Serialize, Serializer};
 use tokio::time::Instant;
 
-use super::admissions::RefusalSums;
+use crate::overload::Class;
 use crate::telemetry::counts::{LimitSums, RouteSums, SettlementSums, WorkerSums, counted_since};
 use crate::telemetry::histogram::DurationSums;
 use crate::telemetry::metrics::Metrics;
@@ -30,6 +30,9 @@ pub struct CounterSums {
     /// What the admissions of upstreams have refused.
     pub(super) refusals: SortedByName<Arc<str>, RefusalSums>,
 }
+
+/// Refused requests, by [`Class::index`].
+pub(super) type RefusalSums = [u64; Class::COUNT];
 
 /// Decisions by their outcome, in the order of [`LimitOutcome::ALL`].
 pub(super) type OutcomeSums = [u64; LimitOutcome::ALL.len()];
