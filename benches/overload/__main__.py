@@ -116,24 +116,23 @@ def chosen(variable, names):
     return found
 
 
-def measure(bench, names, scenarios, seed):
-    """The values of the rows, by row and proxy."""
-    values, calm = {}, {}
+def measure(bench, names, scenarios, results):
+    """One round: adds values to `results`, by row and proxy. Yields after each proxy."""
+    calm, seed = {}, time.time_ns() % 1_000_000
     for label in scenarios:
         scenario = SCENARIOS[label]
         if scenario.is_constant not in calm:
             calm[scenario.is_constant] = bench.calm(scenario.is_constant, seed)
             say(f"calm 99th percentile: {calm[scenario.is_constant] * 1000:.1f} ms")
         say(label)
-        rows = {row: it for row, it in ROWS.items() if it.scenario == label}
         for name in names:
-            if not any(row.is_for(PEERS[name]) for row in rows.values()):
+            rows = {text: row for text, row in ROWS.items() if row.scenario == label and row.is_for(PEERS[name])}
+            if not rows:
                 continue
             run = Run(bench.run(name, scenario, seed), calm[scenario.is_constant])
             for text, row in rows.items():
-                if row.is_for(PEERS[name]):
-                    values.setdefault(text, {})[name] = row.value(run)
-    return values
+                results.setdefault(text, {}).setdefault(name, []).append(row.value(run))
+            yield
 
 
 def table(results):
@@ -167,12 +166,9 @@ def main():
     for number in range(int(os.environ.get("ROUNDS", "3"))):
         say(f"round {number + 1}")
         with tempfile.TemporaryDirectory() as directory:
-            values = measure(Bench(directory, program), names, scenarios, time.time_ns() % 1_000_000)
-        for text, by_name in values.items():
-            for name, value in by_name.items():
-                results.setdefault(text, {}).setdefault(name, []).append(value)
-        if out:
-            write_lines(out, {"about": {"machine": about}, "rows": results})
+            for _ in measure(Bench(directory, program), names, scenarios, results):
+                if out:
+                    write_lines(out, {"about": {"machine": about}, "rows": results})
     print(f"{about}\n\n{table(results)}")
 
 
