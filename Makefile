@@ -48,7 +48,7 @@ ADAPT := $(WRITE) sed -e 's|/usr/local/bin/|$(BINDIR)/|g' -e 's|/etc/tidegate/|$
 SOURCES := build.rs Cargo.toml Cargo.lock rust-toolchain.toml $(shell find src crates lua -type f)
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-all check lint fmt build release-pgo install uninstall release deb reference docs pictures bench bench-compare bench-envoy proof bench-growth bench-instructions
+.PHONY: help run demo test test-all check lint fmt build release-pgo install uninstall release deb reference docs pictures bench bench-compare bench-envoy bench-overload proof bench-growth bench-instructions
 
 help: ## Show this list
 	@printf 'tidegate, a reverse proxy with rate limiting built in\n\n'
@@ -211,6 +211,10 @@ bench-compare: ## Measure side by side with nginx, HAProxy, and nginx with Lua a
 bench-envoy: ## Measure Envoy's rate-limit service, alone and through Envoy (three minutes, after a release build)
 	@scripts/setup cc envoy h2load redis-server
 	@python3 -B benches/envoy
+
+bench-overload: ## Measure overload beside HAProxy, Envoy and nginx at three times the capacity (an hour, after a release build)
+	@scripts/setup cc envoy haproxy nginx python3
+	@python3 -B benches/overload
 
 proof: ## Show what proxies do when Redis dies, freezes and returns, and when four share a limit (six minutes, after a release build)
 	@scripts/setup envoy nginx python3 redis-server traefik
