@@ -41,6 +41,7 @@
 //! requests in flight of `crate::overload::Admission`, which all workers share. Below the limit that is one atomic operation; each
 //! worker collects latencies by itself. A waiting request has the receiver of a channel; whoever gives a place back sends it to the
 //! next one, and each waiting request looks every 50 ms for others that have waited for too long, so no task is needed for that.
+//! Tunnels give their places back at the handshake, and `client_counts` bounds those that a client has open.
 //! `max_connections` is the bound behind it.
 //!
 //! # Endpoint selection
@@ -62,7 +63,7 @@
 //! waits for DNS.
 //!
 //! An upstream connection holds a `ConnectionPermit` of its endpoint's `ConnectionLimit`. If none is free, a request joins the
-//! queue (`pool::fair_queue`: client addresses take turns). A returned connection is handed to a waiter of the same worker;
+//! queue (`crate::overload::Turns`: client addresses take turns). A returned connection is handed to a waiter of the same worker;
 //! for one of another worker it is closed, and the permit is handed over. A waiting worker wakes the others (`WorkerWaker`), so
 //! that they close idle connections. An HTTP/2 upstream must have at least one connection for each worker, so a worker without
 //! one exceeds the bound (`acquire_over_limit`). When all endpoints are full, a request without hash key waits for all of them
@@ -99,14 +100,13 @@ mod spec;
 
 pub use self::attempt::AttemptLog;
 pub use self::client::Upstream;
-pub use self::error::ForwardError;
+pub use self::error::{Counted, ForwardError};
 pub use self::health::check::{ServerCheck, ServerCheckError, check_servers};
 pub use self::health::monitor::HealthMonitor;
 pub use self::interim::InterimResponses;
 pub use self::message::{AdmissionRequest, ForwardOptions, UpstreamRequest};
 pub use self::pool::connection_limit::WorkerWaker;
 pub use self::pool::connection_use::ConnectionUse;
-pub(crate) use self::pool::fair_queue::FairQueue;
 pub(crate) use self::response::delegate_body;
 pub use self::response::{ResponseBody, ServerEnd};
 pub use self::selection::balance::Balancer;

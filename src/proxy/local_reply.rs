@@ -196,7 +196,7 @@ impl<'a> RejectedRequest<'a> {
         let wait = upstream_failure::retry_after(error);
         let mut response = self.explained(status, detail, wait);
         upstream_failure::set_fields(&mut response.head.fields, error, wait);
-        if status.is_client_error() && !matches!(error, ForwardError::ClientLimit(_)) {
+        if status.is_client_error() && !matches!(error, ForwardError::ClientLimit(..)) {
             // The rest of the request is still being received.
             set_connection_close(&mut response.head);
         }

@@ -4,7 +4,7 @@ use http::StatusCode;
 
 use crate::http1::names::{CACHE_CONTROL, RETRY_AFTER};
 use crate::http1::{Fields, push_decimal};
-use crate::upstream::ForwardError;
+use crate::upstream::{Counted, ForwardError};
 
 /// The status and the detail of the response when the upstream gave none, or none that is valid. It does not name the
 /// server: that is for the log.
@@ -21,8 +21,11 @@ pub(super) fn describe_upstream_error(error: &ForwardError) -> (StatusCode, &'st
             "the upstream did not respond, and its connection was given to another client",
         ),
         ForwardError::Overloaded(_) => (StatusCode::SERVICE_UNAVAILABLE, "the upstream is overloaded"),
-        ForwardError::ClientLimit(_) => {
+        ForwardError::ClientLimit(Counted::Requests, _) => {
             (StatusCode::TOO_MANY_REQUESTS, "this client has too many concurrent requests")
+        }
+        ForwardError::ClientLimit(Counted::Tunnels, _) => {
+            (StatusCode::SERVICE_UNAVAILABLE, "this client has too many open tunnels to the upstream")
         }
         ForwardError::Broken { .. } | ForwardError::Framing(_) => {
             (StatusCode::BAD_GATEWAY, "the upstream sent no valid response")

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::sync::Notify;
 
-use crate::upstream::FairQueue;
+use crate::overload::Turns;
 
 /// How many requests may start in a turn: they take about a millisecond.
 const STARTS: u32 = 64;
@@ -24,7 +24,9 @@ const STARTS_OF_CONNECTION: u32 = 16;
 pub(super) struct StartQueue {
     /// How many may still start in this turn; none while any wait.
     left: Cell<u32>,
-    waiting: RefCell<FairQueue<Rc<QueuePlace>>>,
+    waiting: RefCell<Turns<IpAddr, Rc<QueuePlace>>>,
+    /// The number of the next connection that waits.
+    next_number: Cell<u64>,
     /// Notified when a request has to wait.
     exhausted: Notify,
 }
@@ -48,7 +50,12 @@ pub(super) struct Starter {
 
 impl StartQueue {
     pub fn new() -> Self {
-        Self { left: Cell::new(STARTS), waiting: RefCell::default(), exhausted: Notify::new() }
+        Self {
+            left: Cell::new(STARTS),
+            waiting: RefCell::default(),
+            next_number: Cell::new(0),
+            exhausted: Notify::new(),
+        }
     }
 
     /// The access of a connection of this client.
@@ -59,7 +66,8 @@ impl StartQueue {
     /// Adds a connection of this client that waits.
     fn push(&self, client: IpAddr) -> Rc<QueuePlace> {
         let place = Rc::<QueuePlace>::default();
-        self.waiting.borrow_mut().push(client, Rc::clone(&place));
+        let number = self.next_number.replace(self.next_number.get() + 1);
+        self.waiting.borrow_mut().push(client, number, Rc::clone(&place));
         self.exhausted.notify_one();
         place
     }
@@ -82,7 +90,7 @@ impl StartQueue {
     fn start_turn(&self) -> bool {
         let (mut waiting, mut left) = (self.waiting.borrow_mut(), STARTS);
         while left > 0
-            && let Some(place) = waiting.pop()
+            && let Some((_, place)) = waiting.pop_next()
         {
             if Rc::strong_count(&place) == 1 {
                 // Its connection was closed.

@@ -35,6 +35,10 @@ pub enum UpstreamEvent {
     OverBudget,
     /// A request got no connection because all were in use.
     Full,
+    /// A request was refused because its client had too many in flight.
+    TooManyRequests,
+    /// A request was refused because its client had too many tunnels open.
+    TooManyTunnels,
     /// As an authorization server it let a request pass.
     Authorized,
     /// As an authorization server it refused a request.
@@ -209,7 +213,13 @@ impl AttemptOutcome {
 
 impl UpstreamEvent {
     /// The number of variants.
-    pub(super) const COUNT: usize = 7;
+    pub(super) const COUNT: usize = 9;
+
+    /// The refusals by a bound for each client, with the key of the configuration.
+    pub(super) const CLIENT_REFUSALS: [(Self, &'static str); 2] = [
+        (Self::TooManyRequests, "max_requests_per_client"),
+        (Self::TooManyTunnels, "max_tunnels_per_client"),
+    ];
 
     /// The outcomes of authorization with their labels.
     pub(super) const AUTHORIZATIONS: [(Self, &'static str); 4] = [

@@ -9,6 +9,7 @@ use tokio::time::sleep_until;
 
 use super::admitted::{Admitted, WorkerAdmission};
 use super::attempt::{AttemptLog, AttemptOptions, FailedAttempt, address, attempt, outcome};
+use super::client_counts::ClientPermits;
 use super::detached::Detachable;
 use super::error::ForwardError;
 use super::message::{AdmissionRequest, ForwardOptions, UpstreamRequest};
@@ -95,7 +96,7 @@ impl Upstream {
         mut log: AttemptLog<'_>,
     ) -> Result<(ResponseHead, ResponseBody), ForwardError> {
         // First, so that a rejected request neither waits for a connection nor adds to the retry budget.
-        let client_permit = self.shared.admit_client(options.client)?.map(Rc::new);
+        let mut client_permits = self.admit_client(&options, request.body.is_upgrade())?;
         // Each attempt prefixes the original target with the base path of its server.
         let target = self.has_base_paths.then(|| request.head.uri.clone());
         // Kept if a resolver replaces them meanwhile: `tried` has the index of the endpoint of each failed attempt.
@@ -127,13 +128,14 @@ impl Upstream {
             let mut in_flight = InFlight::start(pool);
             let place = || admitted.as_mut().and_then(Admitted::take_place);
             let detachable =
-                Detachable::of(&permit, client_permit.as_ref(), place, options.policy.response_timeout);
+                Detachable::of(&permit, client_permits.request.as_ref(), place, options.policy.response_timeout);
             match attempt(pool, acquired, &mut request, &attempt_options, detachable).await {
                 Ok((head, stream, latency)) => {
                     log.head(head.status);
                     in_flight.report_response(outcome(head.status));
                     let place = admitted.and_then(|own| own.responded(head.status, latency));
-                    let permits = (permit, client_permit, place);
+                    client_permits.responded(head.status);
+                    let permits = (permit, client_permits, place);
                     return Ok((head, ResponseBody::new(stream, in_flight, permits, options.is_reclaimable)));
                 }
                 Err(failed) => {
@@ -146,6 +148,21 @@ impl Upstream {
                 }
             }
         }
+    }
+
+    /// Counts a request, and the tunnel that it asks for, if there are bounds for each client. Fails when the client has reached
+    /// one.
+    fn admit_client(
+        &self,
+        options: &ForwardOptions<'_>,
+        is_handshake: bool,
+    ) -> Result<ClientPermits, ForwardError> {
+        let fair_key = options.admission.map(|request| request.arrival.key);
+        self.shared.admit_client(options.client, fair_key, is_handshake).inspect_err(|error| {
+            if let ForwardError::ClientLimit(counted, _) = error {
+                self.counts.record_event(counted.refusal());
+            }
+        })
     }
 
     /// Records that forwarding starts. Returns the admission of the request, which has no place yet, if the upstream has

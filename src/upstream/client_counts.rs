@@ -1,48 +1,82 @@
-//! The number of concurrent requests of each client to an upstream, over all workers.
+//! The concurrent requests and the open tunnels of each client to an upstream, over all workers.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
+use std::rc::Rc;
 use std::sync::Arc;
 
+use http::StatusCode;
+
+use super::error::{Counted, ForwardError};
 use crate::sharded::Sharded;
 
 /// The number of shards, so that workers seldom wait for each other's lock.
 const SHARDS: usize = 16;
 
-/// Concurrent requests by client, if `max_requests_per_client` is set. There are no more entries than requests.
-#[derive(Debug, Default)]
-pub(super) struct ClientCounts {
-    counts: Sharded<HashMap<IpAddr, usize>, SHARDS>,
+/// By what a client is told from others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum ClientKey {
+    /// Its address as limits count it.
+    Address(IpAddr),
+    /// The hash of its fair key, at an upstream with `overload`.
+    Fair(u64),
 }
 
-/// Counts a request until the value is dropped.
+/// Concurrent requests and tunnels by client, as far as they are bounded. There are no more entries than requests and tunnels.
+#[derive(Debug, Default)]
+pub(super) struct ClientCounts {
+    counts: Sharded<HashMap<(Counted, ClientKey), usize>, SHARDS>,
+}
+
+/// Counts a request or a tunnel until the value is dropped.
 #[derive(Debug)]
 pub(super) struct ClientPermit {
     clients: Arc<ClientCounts>,
-    client: IpAddr,
+    counted: (Counted, ClientKey),
+}
+
+/// What a request counts as, of those that are bounded.
+#[derive(Debug, Default)]
+pub(super) struct ClientPermits {
+    pub request: Option<Rc<ClientPermit>>,
+    /// From the handshake on.
+    pub tunnel: Option<ClientPermit>,
+}
+
+impl ClientPermits {
+    /// Counts the request as a tunnel no more unless the server has switched protocols.
+    pub fn responded(&mut self, status: StatusCode) {
+        if status != StatusCode::SWITCHING_PROTOCOLS {
+            self.tunnel = None;
+        }
+    }
 }
 
 impl ClientCounts {
-    /// Counts a request of this client; none if the client has `max` concurrent requests.
-    pub fn acquire(self: &Arc<Self>, client: IpAddr, max: NonZeroUsize) -> Option<ClientPermit> {
-        let mut shard = self.counts.lock(&client);
-        let count = shard.entry(client).or_default();
+    /// Counts a request or a tunnel of a client. Fails if the client has `max` of them.
+    pub fn acquire(
+        self: &Arc<Self>,
+        counted: (Counted, ClientKey),
+        max: NonZeroUsize,
+    ) -> Result<ClientPermit, ForwardError> {
+        let mut shard = self.counts.lock(&counted);
+        let count = shard.entry(counted).or_default();
         if *count >= max.get() {
-            return None;
+            return Err(ForwardError::ClientLimit(counted.0, max));
         }
         *count += 1;
-        Some(ClientPermit { clients: Arc::clone(self), client })
+        Ok(ClientPermit { clients: Arc::clone(self), counted })
     }
 }
 
 impl Drop for ClientPermit {
     fn drop(&mut self) {
-        let mut shard = self.clients.counts.lock(&self.client);
-        if let Some(count) = shard.get_mut(&self.client) {
+        let mut shard = self.clients.counts.lock(&self.counted);
+        if let Some(count) = shard.get_mut(&self.counted) {
             *count -= 1;
             if *count == 0 {
-                shard.remove(&self.client);
+                shard.remove(&self.counted);
             }
         }
         if shard.len() < shard.capacity() / 8 {
@@ -59,13 +93,15 @@ mod tests {
     #[test]
     fn requests_of_a_client_are_bounded_and_finished_ones_leave_no_entry() {
         let (clients, two) = (Arc::new(ClientCounts::default()), NonZeroUsize::new(2).unwrap());
-        let acquire = |number: u8| clients.acquire([192, 0, 2, number].into(), two);
+        let acquire = |number| clients.acquire((Counted::Requests, ClientKey::Fair(number)), two);
         let mut held = vec![acquire(1).unwrap(), acquire(1).unwrap()];
-        assert!(acquire(1).is_none());
+        assert!(acquire(1).is_err());
+        // Tunnels of the same client, and requests of others, count separately.
+        held.push(clients.acquire((Counted::Tunnels, ClientKey::Fair(1)), two).unwrap());
         held.push(acquire(2).unwrap());
         held.remove(0);
         held.push(acquire(1).unwrap());
-        assert!(acquire(1).is_none());
+        assert!(acquire(1).is_err());
         drop(held);
         assert!(clients.counts.lock_each().all(|shard| shard.is_empty()));
     }

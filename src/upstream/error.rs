@@ -7,7 +7,7 @@ use super::server::ServerSpec;
 use crate::body::{BodyError, cause, io_kind};
 use crate::http1::ParseError;
 use crate::overload::Refusal;
-use crate::telemetry::AttemptOutcome;
+use crate::telemetry::{AttemptOutcome, UpstreamEvent};
 use crate::tls::HandshakeFault;
 
 /// Why a request got no response.
@@ -30,9 +30,9 @@ pub enum ForwardError {
     /// The client has more than a quarter of the connections to the server, which has not responded, and others need one.
     #[error("the connection to {0}, which had not responded, was given to another client")]
     Reclaimed(String),
-    /// The client has `max_requests_per_client` concurrent requests.
-    #[error("the client has {0} concurrent requests, which is the limit (`max_requests_per_client`)")]
-    ClientLimit(NonZeroUsize),
+    /// The client has as many concurrent requests as `max_requests_per_client` allows, or tunnels as `max_tunnels_per_client` does.
+    #[error("the client has {max} {noun}, which is the limit (`{key}`)", max = .1, noun = .0.noun(), key = .0.key())]
+    ClientLimit(Counted, NonZeroUsize),
     /// The limit of the upstream is reached, and other requests come first.
     #[error("the upstream is overloaded: a request of the class {} was refused ({})", .0.class, .0.reason.name())]
     Overloaded(Refusal),
@@ -77,6 +77,15 @@ pub enum ForwardError {
     /// Base path and target together are not a valid target.
     #[error("can't prefix the path with the server's base path: {0}")]
     Target(http::Error),
+}
+
+/// What is counted of each client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Counted {
+    /// Requests, until the last byte of the response: `max_requests_per_client`.
+    Requests,
+    /// Tunnels, from the handshake until both ends have closed: `max_tunnels_per_client`.
+    Tunnels,
 }
 
 /// Why a response is invalid.
@@ -133,6 +142,34 @@ impl Cause {
     /// Whether the client is the cause.
     pub fn is_caused_by_client(&self) -> bool {
         matches!(self, Self::Body(_) | Self::Reclaimed)
+    }
+}
+
+impl Counted {
+    /// The event of a refused request.
+    pub(super) fn refusal(self) -> UpstreamEvent {
+        match self {
+            Self::Requests => UpstreamEvent::TooManyRequests,
+            Self::Tunnels => UpstreamEvent::TooManyTunnels,
+        }
+    }
+
+    /// Its name in messages.
+    #[must_use]
+    pub fn noun(self) -> &'static str {
+        match self {
+            Self::Requests => "concurrent requests",
+            Self::Tunnels => "open tunnels",
+        }
+    }
+
+    /// The key of the configuration that bounds it.
+    #[must_use]
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Requests => "max_requests_per_client",
+            Self::Tunnels => "max_tunnels_per_client",
+        }
     }
 }
 
@@ -203,7 +240,7 @@ impl ForwardError {
             Self::ConnectTimeout(_) => "connect_timeout",
             Self::NoFreeConnection(_) => "no_free_connection",
             Self::Reclaimed(_) => "reclaimed",
-            Self::ClientLimit(_) => "max_requests_per_client",
+            Self::ClientLimit(counted, _) => counted.key(),
             Self::Overloaded(_) => "overloaded",
             Self::Unresolved(_) => "unresolved_name",
             Self::ResponseTimeout(_) => "response_timeout",
@@ -225,7 +262,7 @@ impl ForwardError {
     pub fn is_over_capacity(&self) -> bool {
         matches!(
             self,
-            Self::NoFreeConnection(_) | Self::Reclaimed(_) | Self::ClientLimit(_) | Self::Overloaded(_)
+            Self::NoFreeConnection(_) | Self::Reclaimed(_) | Self::ClientLimit(..) | Self::Overloaded(_)
         )
     }
 
@@ -233,7 +270,7 @@ impl ForwardError {
     pub(super) fn attempt(&self) -> Option<AttemptOutcome> {
         match self {
             Self::NoFreeConnection(_)
-            | Self::ClientLimit(_)
+            | Self::ClientLimit(..)
             | Self::Overloaded(_)
             | Self::Unresolved(_)
             | Self::Loop

@@ -95,7 +95,7 @@ impl Overload {
 
     /// A place for a request, if there is room and nobody waits.
     pub fn try_admit(self: &Arc<Self>, arrival: Arrival) -> Option<HeldPlace> {
-        self.admission.try_admit(arrival.class).map(|place| self.hold(place))
+        self.admission.try_admit(arrival).map(|place| self.hold(place))
     }
 
     /// The longest that a request waits for a place.

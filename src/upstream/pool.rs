@@ -4,7 +4,6 @@
 pub(super) mod acquire;
 pub(super) mod connection_limit;
 pub(super) mod connection_use;
-pub(super) mod fair_queue;
 pub(super) mod idle;
 
 use std::cell::Cell;

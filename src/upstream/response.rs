@@ -9,7 +9,7 @@ use std::{fmt, io};
 use hyper::body::Body;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::client_counts::ClientPermit;
+use super::client_counts::ClientPermits;
 use super::connection::{ActiveExchange, Duplex, TunnelHold};
 use super::detached::ResponseStream;
 use super::overload::HeldPlace;
@@ -29,9 +29,9 @@ pub struct ResponseBody {
     _held: Held,
 }
 
-/// What a request holds until its end: the permit of its limits, its part of `max_requests_per_client`, and its place under the limit
+/// What a request holds until its end: the permit of its limits, its part of the bounds for each client, and its place under the limit
 /// of an upstream with `overload`.
-pub(super) type Held = (Permit, Option<Rc<ClientPermit>>, Option<HeldPlace>);
+pub(super) type Held = (Permit, ClientPermits, Option<HeldPlace>);
 
 /// What bounds the time of a response while requests of other clients wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -10,9 +11,9 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::client_counts::{ClientCounts, ClientPermit};
+use super::client_counts::{ClientCounts, ClientKey, ClientPermits};
 use super::endpoint::Endpoint;
-use super::error::ForwardError;
+use super::error::{Counted, ForwardError};
 use super::health::HealthState;
 use super::overload::Overload;
 use super::pool::connection_limit::WorkerWaker;
@@ -38,6 +39,7 @@ pub struct SharedUpstream {
     pub(super) health_changed: Notify,
     /// The number of requests that wait for a connection.
     pending: AtomicUsize,
+    /// The requests and tunnels of each client, with those that began before a reload.
     clients: Arc<ClientCounts>,
     /// The admission of requests, if there is one.
     pub(super) overload: Option<Arc<Overload>>,
@@ -54,10 +56,15 @@ impl SharedUpstream {
     /// A new upstream. Servers with a host name have no endpoints until it is resolved.
     #[must_use]
     pub fn new(spec: &UpstreamSpec) -> Arc<Self> {
-        Self::with_overload(spec, spec.overload.as_ref().map(Overload::new))
+        Self::counting(spec, spec.overload.as_ref().map(Overload::new), Arc::default())
     }
 
-    fn with_overload(spec: &UpstreamSpec, overload: Option<Arc<Overload>>) -> Arc<Self> {
+    /// A new upstream that counts requests here.
+    fn counting(
+        spec: &UpstreamSpec,
+        overload: Option<Arc<Overload>>,
+        clients: Arc<ClientCounts>,
+    ) -> Arc<Self> {
         let now = cached_now();
         let shared = Self {
             spec: spec.clone(),
@@ -67,7 +74,7 @@ impl SharedUpstream {
             is_in_panic: AtomicBool::new(false),
             health_changed: Notify::new(),
             pending: AtomicUsize::new(0),
-            clients: Arc::default(),
+            clients,
             overload,
             workers: Mutex::default(),
             ejections: spec.servers.iter().map(|_| AtomicU64::new(0)).collect(),
@@ -77,15 +84,16 @@ impl SharedUpstream {
     }
 
     /// The successor of an upstream whose spec a reload has changed. Endpoints that are in both keep their health, as far
-    /// as the spec still checks it; new ones have a slow start. The counts of ejections continue, and the limit of requests in
-    /// flight starts from what was learned.
+    /// as the spec still checks it; new ones have a slow start. The counts of ejections and of the requests and
+    /// tunnels of clients continue, and the limit of requests in flight starts from what was learned.
     #[must_use]
     pub fn after(previous: &Self, spec: &UpstreamSpec) -> Arc<Self> {
         let overload = spec.overload.as_ref().map(|spec| match &previous.overload {
             Some(previous) => Overload::after(previous, spec),
             None => Overload::new(spec),
         });
-        let (next, now) = (Self::with_overload(spec, overload), cached_now());
+        let next = Self::counting(spec, overload, Arc::clone(&previous.clients));
+        let now = cached_now();
         let named = spec.servers.iter().enumerate().filter(|(_, server)| server.dns_name().is_some());
         for (index, server) in named {
             let is_of_server = |member: &&Member| {
@@ -189,12 +197,22 @@ impl SharedUpstream {
         (others < self.spec.max_pending || displace()).then_some(pending)
     }
 
-    /// Counts a request of this client, if `max_requests_per_client` is set. Fails when the client has that many concurrent
-    /// requests.
-    pub(super) fn admit_client(&self, client: IpAddr) -> Result<Option<ClientPermit>, ForwardError> {
-        let Some(max) = self.spec.max_requests_per_client else { return Ok(None) };
-        let permit = self.clients.acquire(client, max);
-        permit.map(Some).ok_or(ForwardError::ClientLimit(max))
+    /// Counts a request, and the tunnel that it asks for, if there are bounds for each client. A tunnel counts by the fair key if
+    /// there is one. Fails when the client has reached a bound.
+    pub(super) fn admit_client(
+        &self,
+        client: IpAddr,
+        fair_key: Option<u64>,
+        is_handshake: bool,
+    ) -> Result<ClientPermits, ForwardError> {
+        let UpstreamSpec { max_requests_per_client, max_tunnels_per_client, .. } = self.spec;
+        let client = ClientKey::Address(client);
+        let acquire = |counted, client, max| self.clients.acquire((counted, client), max);
+        let request = max_requests_per_client.map(|max| acquire(Counted::Requests, client, max));
+        let owner = fair_key.map_or(client, ClientKey::Fair);
+        let max_tunnels = max_tunnels_per_client.filter(|_| is_handshake);
+        let tunnel = max_tunnels.map(|max| acquire(Counted::Tunnels, owner, max));
+        Ok(ClientPermits { request: request.transpose()?.map(Rc::new), tunnel: tunnel.transpose()? })
     }
 
     /// Sets the addresses of a server; returns whether its endpoints have changed. Endpoints that existed before

@@ -61,6 +61,8 @@ pub struct UpstreamSpec {
     pub max_pending: usize,
     /// The most concurrent requests of one client, over all workers, if that is limited.
     pub max_requests_per_client: Option<NonZeroUsize>,
+    /// The most open tunnels of one client, over all workers, if that is limited.
+    pub max_tunnels_per_client: Option<NonZeroUsize>,
     /// The admission of requests under overload, if there is one.
     pub overload: Option<OverloadSpec>,
     /// Health checks, if there are any.

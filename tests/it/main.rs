@@ -310,6 +310,7 @@ mod upstream {
     mod route_times;
     pub mod setup;
     mod shares;
+    mod silent_exchanges;
     mod slow_clients;
     mod unix_sockets;
 }

@@ -1,5 +1,6 @@
 //! WebSocket tunnels.
 
+mod bounds;
 mod duplex;
 mod tunnels;
 mod upgrades;
@@ -16,7 +17,7 @@ use tungstenite::protocol::Role;
 use tungstenite::{Error, Message as Said, WebSocket};
 
 use crate::support::{
-    Caller, Client, Frames, Http2, Message, Tidegate, Upstream, eventually, frames, patience,
+    Caller, Client, Frames, Http2, Message, Tidegate, Upstream, connect_from, eventually, frames, patience,
 };
 
 /// The example of RFC 6455 §1.3.
@@ -54,10 +55,22 @@ fn echo() -> Upstream {
 
 /// Opens a WebSocket over HTTP/1.1.
 fn open(proxy: &Tidegate) -> Result<WebSocket<TcpStream>, u16> {
-    let stream = TcpStream::connect(proxy.addr()).unwrap();
+    open_from("127.0.0.1", proxy, &[])
+}
+
+/// The same, as a client at this address that sends these headers.
+fn open_from(
+    from: &str,
+    proxy: &Tidegate,
+    headers: &[(&'static str, &str)],
+) -> Result<WebSocket<TcpStream>, u16> {
+    let stream = connect_from(from, proxy.addr()).unwrap();
     stream.set_read_timeout(Some(patience())).unwrap();
     let mut request = format!("ws://{}/chat", proxy.addr()).into_client_request().unwrap();
     request.headers_mut().insert("sec-websocket-protocol", "first, second".parse().unwrap());
+    for (name, value) in headers {
+        request.headers_mut().insert(*name, value.parse().unwrap());
+    }
     match tungstenite::client(request, stream) {
         Ok((socket, opened)) => {
             assert_eq!(opened.headers()["sec-websocket-protocol"], "second");

@@ -27,3 +27,4 @@ pub use places::{Place, Places};
 pub use queue::{Pushed, Queue, Ticket};
 pub use samples::{Outcome, Sample, Samples};
 pub use spec::{CountUntil, LimitSpec, Mode, OverloadSpec};
+pub use turns::Turns;

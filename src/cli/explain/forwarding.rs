@@ -81,6 +81,7 @@ fn explain_target(
     if let (Some(rule), Some(spec)) = (admission, &upstream.overload) {
         admission::explain(rows, &loaded.config.snapshot.gate, (rule, spec), subject);
     }
+    admission::explain_tunnels(rows, admission.as_deref(), upstream.max_tunnels_per_client, subject);
     let upstream = Some(upstream.label().to_owned());
     ResponseInfo { kind: "forward", upstream, urls, ..ResponseInfo::default() }
 }

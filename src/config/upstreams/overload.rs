@@ -1,5 +1,6 @@
 //! `overload` of an upstream: the limit of its requests in flight, and the order of those that wait.
 
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use super::ReadKey;
@@ -17,6 +18,8 @@ use crate::upstream::UpstreamSpec;
 /// The defaults of `max_pending` and `pending_timeout` where an upstream has `overload`.
 const MAX_PENDING: usize = 256;
 const PENDING_TIMEOUT: Duration = Duration::from_millis(500);
+/// The default of `max_tunnels_per_client` where `overload` refuses requests.
+const MAX_TUNNELS_PER_CLIENT: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 /// An example of the table.
 const EXAMPLE: &str = "write overload = true, or a table such as overload = { min_limit = 16 }";
 
@@ -73,6 +76,7 @@ pub(super) struct ReadOverload {
 pub(super) struct Missing {
     pub max_pending: bool,
     pub pending_timeout: bool,
+    pub max_tunnels_per_client: bool,
 }
 
 impl ReadOverload {
@@ -83,6 +87,9 @@ impl ReadOverload {
         }
         if missing.pending_timeout {
             upstream.pending_timeout = PENDING_TIMEOUT;
+        }
+        if missing.max_tunnels_per_client && self.spec.mode == Mode::Enforce {
+            upstream.max_tunnels_per_client = Some(MAX_TUNNELS_PER_CLIENT);
         }
         upstream.overload = Some(OverloadSpec {
             max_pending: upstream.max_pending,

@@ -12,6 +12,7 @@ use crate::config::keys::keys;
 use crate::config::report::Problem;
 use crate::config::table::{AnyTable, Name, Reported, Table, read_defaults};
 use crate::config::tls::{self, ClientTlsKeys};
+use crate::gate::KeyPart;
 use crate::tls::{ClientTls, ClientTlsSpec};
 use crate::upstream::{Balance, ServerSpec, UpstreamSpec};
 
@@ -58,6 +59,9 @@ keys! {
         /// Requests of one client in flight at once over all workers, up to the last byte of the response; more get
         /// 429 with `Retry-After: 1`. 0 for no limit
         max_requests_per_client: Integer<0, 1_000_000, Option<NonZeroUsize>> = 0;
+        /// Tunnels of one client open at once over all workers: WebSockets and other upgrades; more get 503. 0 for no limit. With
+        /// `overload` that is enforced it is 64 unless given, and clients are told apart by `fair_by`
+        max_tunnels_per_client: Integer<0, 1_000_000, Option<NonZeroUsize>> = 0;
         /// Health checks, such as `{ path = "/healthz" }`
         health: KeyTable<HealthKeys> => resilience::health;
         /// Ejection of a server after consecutive failures: a table with the keys below, or `"off"`
@@ -150,10 +154,14 @@ pub(super) fn upstream(
     let missing = Missing {
         max_pending: table.max_pending().given().is_none(),
         pending_timeout: table.pending_timeout().given().is_none(),
+        max_tunnels_per_client: table.max_tunnels_per_client().given().is_none(),
     };
     let settings = UpstreamKeys::read(&table, name.text, balance);
     let servers = table.servers().with(servers);
     warn_of_one(&table, servers.as_deref());
+    if let (Some(settings), Some(overload)) = (&settings, &overload) {
+        warn_of_tunnels(&table, settings, overload.as_ref().map(|overload| &overload.fair_by));
+    }
     let is_http2 = settings.as_ref().is_some_and(|settings| settings.is_http2);
     let alpn = if is_http2 { ALPN_HTTP_2 } else { ALPN_HTTP_1 };
     let own_tls = table.tls().with(|item| tls::client(item, directory, &[alpn]));
@@ -209,6 +217,27 @@ fn warn_of_one(table: &AnyTable<'_>, servers: Option<&[ServerSpec]>) {
             let title = format!("`{key}` changes nothing here: all requests go to the only server");
             table.reader.report(Problem::warning(span, title).help("add another one to `servers`"));
         }
+    }
+}
+
+/// Warns of a bound of tunnels that is never reached, since the bound of all requests of a client is lower.
+fn warn_of_tunnels(table: &Table<'_, UpstreamKeys>, settings: &UpstreamSpec, fair_by: Option<&ReadKey>) {
+    let (Some(requests), Some(tunnels)) = (settings.max_requests_per_client, settings.max_tunnels_per_client)
+    else {
+        return;
+    };
+    // Another key has its tunnels at several addresses.
+    let is_by_address = fair_by.is_none_or(|key| key.spec.parts == [KeyPart::ClientIp]);
+    if tunnels > requests
+        && is_by_address
+        && let Some(span) = table.key_span("max_tunnels_per_client")
+    {
+        let title =
+            format!("no client reaches {tunnels} tunnels: it has at most {requests} requests in flight");
+        let problem = Problem::warning(span, title);
+        let requests = table.key_span("max_requests_per_client").unwrap_or_default();
+        let problem = problem.related(requests, "tunnels count as requests too");
+        table.reader.report(problem.help("write a smaller number, or raise `max_requests_per_client`"));
     }
 }
 

@@ -90,6 +90,7 @@ fn metrics(policies: &[Policy]) -> Metrics {
         upstream.record_duration(1, Duration::from_mins(1));
         upstream.record_wait(Duration::from_secs(1));
         upstream.record_event(UpstreamEvent::OverBudget);
+        upstream.record_event(UpstreamEvent::TooManyTunnels);
     }
     metrics.record_rejected_reload();
     metrics
@@ -167,6 +168,7 @@ fn every_metric_is_in_the_text() {
         "tidegate_upstream_request_duration_seconds_bucket{upstream=\"api\",server=\"http://b\",le=\"+Inf\"} 2",
         "tidegate_upstream_retries_total{upstream=\"api\",outcome=\"over_budget\"} 2",
         "tidegate_upstream_refusals_total{upstream=\"api\"} 0",
+        "tidegate_upstream_client_refusals_total{upstream=\"api\",bound=\"max_tunnels_per_client\"} 2",
         "tidegate_upstream_queue_duration_seconds_count{upstream=\"api\"} 2",
         "tidegate_upstream_pending_requests{upstream=\"api\"} 6",
         "tidegate_upstream_addresses{upstream=\"api\",server=\"http://a\"} 3",

@@ -96,6 +96,14 @@ fn upstream_events(scrape: &Scrape<'_>, out: &mut Exposition<impl Write>) -> io:
         Ok::<_, io::Error>(())
     })?;
     refusals(scrape, out)?;
+    let help = "Requests that were refused because their client had reached a bound of the upstream.";
+    out.start(MetricKind::Counter, "tidegate_upstream_client_refusals_total", help)?;
+    registry.each_upstream(|upstream, sums| {
+        for (event, bound) in UpstreamEvent::CLIENT_REFUSALS {
+            out.series(&[("upstream", upstream), ("bound", bound)], count_of(&sums, event))?;
+        }
+        Ok::<_, io::Error>(())
+    })?;
     let help = "Requests that an authorization server decided on, or failed to.";
     out.start(MetricKind::Counter, "tidegate_authorizations_total", help)?;
     registry.each_upstream(|upstream, sums| {

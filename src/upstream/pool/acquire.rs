@@ -31,6 +31,7 @@ pub(in crate::upstream) enum Acquired {
 /// A request in the queue of one endpoint; dropping it leaves the queue.
 struct Acquire<'p> {
     connections: &'p IdleConnections,
+    client: IpAddr,
     number: u64,
     granted: oneshot::Receiver<WaitResult>,
 }
@@ -124,7 +125,7 @@ fn exceeds_its_share(endpoints: &[&IdleConnections], client: IpAddr) -> bool {
 impl<'p> Acquire<'p> {
     fn start(connections: &'p IdleConnections, client: IpAddr) -> Self {
         let (number, granted) = connections.enqueue(client);
-        Self { connections, number, granted }
+        Self { connections, client, number, granted }
     }
 }
 
@@ -137,6 +138,6 @@ impl Drop for Acquire<'_> {
         {
             self.connections.release(connection);
         }
-        self.connections.queue().dequeue(self.number);
+        self.connections.queue().dequeue(self.client, self.number);
     }
 }

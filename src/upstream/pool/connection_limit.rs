@@ -13,7 +13,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use super::connection_use::{ConnectionUse, Wait};
-use super::fair_queue::FairQueue;
+use crate::overload::Turns;
 
 /// How long to skip the search after it found no connection to reclaim: each waiting request repeats it.
 const RECLAIM_PAUSE: Duration = Duration::from_millis(50);
@@ -37,7 +37,8 @@ struct ConnectionLimitState {
     max: usize,
     /// Connections that are open or about to be.
     open: Vec<Arc<ConnectionUse>>,
-    waiters: FairQueue<Waiter>,
+    /// Client addresses take turns.
+    waiters: Turns<IpAddr, Waiter>,
     /// The number of the next waiter.
     next_number: u64,
     /// When the last search found no connection to reclaim.
@@ -190,7 +191,9 @@ impl ConnectionLimit {
     /// was rejected.
     pub fn displace(&self, client: IpAddr) -> bool {
         let mut state = self.state.lock();
-        let displaced = state.waiters.displace(client);
+        // With only one more, the new request would make `client` the one with the most.
+        let is_lighter = state.waiters.len_of(client) + 2 <= state.waiters.heaviest();
+        let displaced = is_lighter.then(|| state.waiters.pop_newest_of_heaviest()).flatten();
         self.publish_waiting(&mut state);
         drop(state);
         // Dropping the sender of its channel rejects the displaced request.
@@ -215,35 +218,37 @@ impl ConnectionLimit {
             let _ = grant.send(WaitResult::Permit(permit));
             return (number, granted);
         }
-        state.waiters.push(client, Waiter { number, worker: Arc::clone(worker), grant });
+        state.waiters.push(client, number, Waiter { number, worker: Arc::clone(worker), grant });
         self.publish_waiting(&mut state);
         (number, granted)
     }
 
     /// Leaves the queue, if the waiter is still in it.
-    pub fn dequeue(&self, number: u64) {
+    pub fn dequeue(&self, client: IpAddr, number: u64) {
         let mut state = self.state.lock();
-        state.waiters.retain(|waiter| waiter.number != number);
+        let waiter = state.waiters.remove(client, number);
         self.publish_waiting(&mut state);
+        drop(state);
+        drop(waiter);
     }
 
     /// The waiter that gets a connection which this worker has released.
     pub fn next_waiter(&self, worker: &WorkerWaker) -> NextWaiter {
         let mut state = self.state.lock();
-        let Some(first) = state.waiters.front() else { return NextWaiter::None };
+        let Some((_, first)) = state.waiters.front() else { return NextWaiter::None };
         if !Arc::ptr_eq(&first.worker, worker) {
             return NextWaiter::Remote;
         }
-        let first = state.waiters.pop();
+        let first = state.waiters.pop_next();
         self.publish_waiting(&mut state);
-        first.map_or(NextWaiter::None, NextWaiter::Local)
+        first.map_or(NextWaiter::None, |(_, waiter)| NextWaiter::Local(waiter))
     }
 
     /// Grants the free permits to the next waiters.
     fn grant_free(self: &Arc<Self>, mut state: MutexGuard<'_, ConnectionLimitState>) {
         let mut granted = SmallVec::<[(Waiter, ConnectionPermit); 1]>::new();
         while state.open.len() < state.max
-            && let Some(waiter) = state.waiters.pop()
+            && let Some((_, waiter)) = state.waiters.pop_next()
         {
             granted.push((waiter, self.new_permit(&mut state)));
         }

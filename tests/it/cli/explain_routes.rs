@@ -15,7 +15,7 @@ const FILE: &str = "listen = \"127.0.0.1:0\"\n\
 const OVERLOAD: &str = "listen = \"127.0.0.1:0\"\n\
     [client_ip]\ntrusted_proxies = [\"10.0.0.0/8\"]\n\
     [upstreams.api]\nservers = [\"http://10.0.0.1:9000\"]\noverload = true\n\
-    [upstreams.fixed]\nservers = [\"http://10.0.0.1:9000\"]\noverload = { limit = 64, mode = \"shadow\", fair_by = \"asn\" }\n\
+    [upstreams.fixed]\nservers = [\"http://10.0.0.1:9000\"]\noverload = { limit = 64, mode = \"shadow\", fair_by = \"asn\" }\nmax_tunnels_per_client = 5\n\
     [geo]\nasn = \"asn.mmdb\"\n\
     [[routes]]\npath = \"/fixed\"\nupstream = \"fixed\"\n\
     [[routes]]\npath = \"/*\"\nupstream = \"api\"\npriority = \"low\"\npriority_from = \"header:x-priority\"\n";
@@ -81,6 +81,13 @@ fn explain_shows_the_class_and_the_turn_of_a_request() {
         "overload  a limit of 64 requests in flight, which refuses none (`mode = \"shadow\"`)\n\
          class     normal, by the route\nturns     by asn = 64496\n"
     );
+    let of_tunnel = |path| after_host(&[path, "--from", "192.0.2.7", "-H", "Upgrade: websocket"]);
+    assert!(of_tunnel("http://a.test/").ends_with(
+        "\ntunnels   at most 64 of this client at once, by client_ip = 192.0.2.7 (`max_tunnels_per_client`)\n"
+    ));
+    assert!(of_tunnel("http://a.test/fixed").ends_with(
+        "\ntunnels   at most 5 of this client at once, by asn = 64496 (`max_tunnels_per_client`)\n"
+    ));
 }
 
 #[test]

@@ -245,6 +245,7 @@ fn upstreams_are_read() {
         max_connections: 500,
         max_pending: 50,
         max_requests_per_client: NonZeroUsize::new(60),
+        max_tunnels_per_client: NonZeroUsize::new(8),
         health: Some(health),
         eject: Some(EjectSpec { after: 3, lasts: 10 * second }),
         panic_threshold: 0.3,

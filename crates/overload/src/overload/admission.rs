@@ -130,8 +130,8 @@ impl<T> Admission<T> {
     /// A place for a request, if there is room and nobody waits. Without a lock.
     #[must_use]
     #[inline]
-    pub fn try_admit(&self, class: Class) -> Option<Place> {
-        if self.places.waiting() > 0 { None } else { self.places.try_take(class) }
+    pub fn try_admit(&self, arrival: Arrival) -> Option<Place> {
+        if self.places.waiting() > 0 { None } else { self.places.try_take(arrival) }
     }
 
     /// A place for a request, or a place in the queue, or none.
@@ -142,18 +142,21 @@ impl<T> Admission<T> {
         now: Timestamp,
         released: &mut Vec<Released<T>>,
     ) -> Arrived<T> {
-        if let Some(place) = self.try_admit(arrival.class) {
+        if let Some(place) = self.try_admit(arrival) {
             return Arrived::Admitted(item, place);
         }
         let mut state = self.lock();
         if self.mode == Mode::Shadow {
             state.press();
             state.counts.above_limit[arrival.class.index()] += 1;
-            return Arrived::Admitted(item, self.places.take(arrival.class));
+            return Arrived::Admitted(item, self.places.take(arrival));
         }
         if self.has_own_room(&state, arrival.class)
-            && let Some(place) = self.places.try_take(arrival.class)
+            && let Some(place) = self.places.try_take(arrival)
         {
+            return Arrived::Admitted(item, place);
+        }
+        if let Some(place) = self.places.try_take_extra(arrival) {
             return Arrived::Admitted(item, place);
         }
         let arrived = match state.queue.push(arrival, item, now) {
@@ -247,7 +250,8 @@ impl<T> Admission<T> {
         }
         while let Some(class) = state.queue.next_class(|class| self.places.has_room(class)) {
             // A worker that saw an empty queue may have taken the room meanwhile; it dispatches when it gives it back.
-            let Some(place) = self.places.try_take(class) else { break };
+            let next = state.queue.front(class);
+            let Some(place) = next.and_then(|next| self.places.try_take(next)) else { break };
             match state.queue.pop(class) {
                 Some(item) => released.push(Released::Admitted(item, place)),
                 None => self.places.give_back(place),

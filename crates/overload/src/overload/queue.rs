@@ -27,7 +27,7 @@ pub struct Ticket {
 ///   that key has more requests. A class holds at most half of the queue.
 #[derive(Debug)]
 pub struct Queue<T> {
-    classes: [Turns<T>; Class::COUNT],
+    classes: [Turns<u64, T>; Class::COUNT],
     /// All waiting requests in the order of their arrival.
     order: BTreeMap<u64, (Timestamp, Arrival)>,
     next_number: u64,
@@ -56,7 +56,7 @@ impl<T> Queue<T> {
     #[must_use]
     pub fn new(most: usize, timeout: Micros, floor: f64) -> Self {
         Self {
-            classes: std::array::from_fn(|_| Turns::new(most)),
+            classes: Default::default(),
             order: BTreeMap::new(),
             next_number: 0,
             most,
@@ -155,6 +155,12 @@ impl<T> Queue<T> {
             waiting.next();
         }
         Some(next)
+    }
+
+    /// The next request of a class.
+    #[must_use]
+    pub fn front(&self, class: Class) -> Option<Arrival> {
+        self.classes[class.index()].front().map(|(key, _)| Arrival { class, key })
     }
 
     /// Takes the next request of a class.

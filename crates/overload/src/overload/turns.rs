@@ -1,25 +1,30 @@
-//! The waiting requests of one class: a queue for each key, and turns by start time.
+//! A queue in which keys take turns: a queue for each key, and turns by start time.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::hash::Hash;
 
 /// A turn, in units of start times.
 const TURN: u64 = 1 << 32;
+/// Keys that are remembered without a search for those that need not be.
+const FEW_KEYS: usize = 64;
 
-/// A queue for each key. A key's start time is a turn after that of its request before, or the present, whichever is later. The key
+/// A queue for each key, such as a client. A key's start time is a turn after that of its request before, or the present, whichever is later. The key
 /// with the earliest start is next (start-time fair queueing). The present goes on by a turn while each key that waits is served
 /// once, so that keys which come for the first time get no more than others.
+///
+/// All operations take a logarithmic number of steps in the number of keys.
 #[derive(Debug)]
-pub(crate) struct Turns<T> {
-    keys: HashMap<u64, KeyQueue<T>>,
+pub struct Turns<K, T> {
+    keys: HashMap<K, KeyQueue<T>>,
     /// The keys that have requests, by start and number of the first request.
-    starts: BTreeSet<(u64, u64, u64)>,
+    starts: BTreeSet<(u64, u64, K)>,
     /// The keys that have requests, by their number of requests.
-    lengths: BTreeSet<(usize, u64)>,
+    lengths: BTreeSet<(usize, K)>,
     len: usize,
     /// The start of a key that comes now.
     present: u64,
-    /// Keys that are remembered at most, those without requests included.
+    /// When so many keys are remembered, those without requests whose start has passed are forgotten.
     most_keys: usize,
 }
 
@@ -30,42 +35,57 @@ struct KeyQueue<T> {
     requests: VecDeque<(u64, T)>,
 }
 
-impl<T> Turns<T> {
-    /// No requests. `most` are expected.
-    pub fn new(most: usize) -> Self {
+impl<K, T> Default for Turns<K, T> {
+    fn default() -> Self {
         Self {
             keys: HashMap::new(),
             starts: BTreeSet::new(),
             lengths: BTreeSet::new(),
             len: 0,
-            present: 0,
-            most_keys: most.saturating_mul(2).max(64),
+            // Not 0, so that a key can be brought forward.
+            present: TURN,
+            most_keys: FEW_KEYS,
         }
     }
+}
 
+impl<K: Copy + Ord + Hash, T> Turns<K, T> {
+    /// The number of requests.
+    #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
+    /// Whether there is no request.
+    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The requests of a key.
-    pub fn len_of(&self, key: u64) -> usize {
+    /// The number of requests of a key.
+    #[must_use]
+    pub fn len_of(&self, key: K) -> usize {
         self.keys.get(&key).map_or(0, |queue| queue.requests.len())
     }
 
-    /// The requests of the key that has the most.
+    /// Whether there is a request of another key.
+    #[must_use]
+    pub fn has_others(&self, key: K) -> bool {
+        self.len > self.len_of(key)
+    }
+
+    /// The number of requests of the key that has the most.
+    #[must_use]
     pub fn heaviest(&self) -> usize {
         self.lengths.last().map_or(0, |(len, _)| *len)
     }
 
     /// Adds a request with a number that is greater than those before.
-    pub fn push(&mut self, key: u64, number: u64, item: T) {
+    pub fn push(&mut self, key: K, number: u64, item: T) {
         if self.keys.len() >= self.most_keys {
             let present = self.present;
             self.keys.retain(|_, queue| !queue.requests.is_empty() || queue.start > present);
+            self.most_keys = (2 * self.keys.len()).max(FEW_KEYS);
         }
         let present = self.present;
         let queue = self.keys.entry(key).or_insert_with(|| KeyQueue { start: 0, requests: VecDeque::new() });
@@ -76,6 +96,23 @@ impl<T> Turns<T> {
         let before = queue.requests.len();
         queue.requests.push_back((number, item));
         self.set_length(key, before, before + 1);
+    }
+
+    /// The request whose turn it is, and its key.
+    #[must_use]
+    pub fn front(&self) -> Option<(K, &T)> {
+        let (.., key) = self.starts.first()?;
+        self.keys.get(key)?.requests.front().map(|(_, item)| (*key, item))
+    }
+
+    /// Makes it the turn of a key.
+    pub fn bring_forward(&mut self, key: K) {
+        let Some((earliest, ..)) = self.starts.first().copied() else { return };
+        let Some(queue) = self.keys.get_mut(&key) else { return };
+        let Some((first, _)) = queue.requests.front() else { return };
+        self.starts.remove(&(queue.start, *first, key));
+        queue.start = earliest.saturating_sub(1);
+        self.starts.insert((queue.start, *first, key));
     }
 
     /// Takes the request whose turn it is.
@@ -93,7 +130,7 @@ impl<T> Turns<T> {
     }
 
     /// Takes the request of this number.
-    pub fn remove(&mut self, key: u64, number: u64) -> Option<T> {
+    pub fn remove(&mut self, key: K, number: u64) -> Option<T> {
         let find = |requests: &mut VecDeque<(u64, T)>| {
             let position = requests.binary_search_by_key(&number, |(number, _)| *number).ok()?;
             requests.remove(position)
@@ -104,7 +141,7 @@ impl<T> Turns<T> {
     /// Takes a request of a key, whose start moves on by `turns`.
     fn take(
         &mut self,
-        key: u64,
+        key: K,
         take: impl FnOnce(&mut VecDeque<(u64, T)>) -> Option<(u64, T)>,
         turns: u64,
     ) -> Option<(u64, T)> {
@@ -121,7 +158,7 @@ impl<T> Turns<T> {
         Some(taken)
     }
 
-    fn set_length(&mut self, key: u64, before: usize, after: usize) {
+    fn set_length(&mut self, key: K, before: usize, after: usize) {
         self.lengths.remove(&(before, key));
         if after > 0 {
             self.lengths.insert((after, key));
@@ -133,5 +170,71 @@ impl<T> Turns<T> {
     #[cfg(test)]
     pub fn remembered(&self) -> usize {
         self.keys.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn turns(requests: &[(u8, char)]) -> Turns<u8, char> {
+        let mut turns = Turns::default();
+        for (number, (key, item)) in (0..).zip(requests) {
+            turns.push(*key, number, *item);
+        }
+        turns
+    }
+
+    fn drain(turns: &mut Turns<u8, char>) -> String {
+        std::iter::from_fn(|| turns.pop_next()).map(|(_, item)| item).collect()
+    }
+
+    #[test]
+    fn keys_take_turns_and_each_keeps_its_order() {
+        let mut turns = turns(&[(1, 'a'), (1, 'b'), (1, 'c'), (2, 'x'), (1, 'd'), (3, 'y'), (2, 'z')]);
+        assert_eq!((turns.len(), turns.front()), (7, Some((1, &'a'))));
+        assert_eq!(drain(&mut turns), "axybzcd");
+        assert!(turns.is_empty() && turns.front().is_none());
+    }
+
+    #[test]
+    fn the_newest_request_of_the_heaviest_key_is_taken() {
+        let mut turns = turns(&[(1, 'a'), (1, 'b'), (1, 'c'), (2, 'x')]);
+        assert_eq!((turns.heaviest(), turns.len_of(2)), (3, 1));
+        assert_eq!(turns.pop_newest_of_heaviest(), Some((2, 'c')));
+        assert_eq!((turns.len(), turns.heaviest()), (3, 2));
+        assert_eq!(drain(&mut turns), "axb");
+    }
+
+    #[test]
+    fn a_key_can_be_brought_forward() {
+        let mut turns = turns(&[(1, 'a'), (1, 'b'), (2, 'x'), (3, 'y')]);
+        turns.bring_forward(3);
+        turns.bring_forward(4);
+        assert_eq!(turns.front(), Some((3, &'y')));
+        turns.bring_forward(2);
+        assert_eq!(drain(&mut turns), "xyab");
+    }
+
+    #[test]
+    fn removed_requests_are_skipped() {
+        let mut turns = turns(&[(1, 'a'), (2, 'x'), (1, 'b')]);
+        assert!(turns.has_others(1) && turns.has_others(3));
+        assert_eq!((turns.remove(2, 1), turns.remove(2, 1)), (Some('x'), None));
+        assert!(!turns.has_others(1) && turns.has_others(3) && turns.len() == 2);
+        assert_eq!(drain(&mut turns), "ab");
+    }
+
+    #[test]
+    fn keys_without_requests_are_forgotten() {
+        let mut turns = Turns::default();
+        (0..1000_u64).for_each(|key| turns.push(key, key, ()));
+        while turns.pop_next().is_some() {}
+        assert_eq!(turns.remembered(), 1000);
+        for key in 1000..2000_u64 {
+            turns.push(key, key, ());
+            turns.pop_next();
+        }
+        assert!(turns.remembered() <= FEW_KEYS, "{}", turns.remembered());
     }
 }

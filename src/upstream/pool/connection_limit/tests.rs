@@ -23,7 +23,7 @@ fn permits_are_bounded_and_go_to_the_first_waiter() {
     assert!(third.try_recv().is_err());
     drop(permit);
     assert!(matches!(third.try_recv(), Ok(WaitResult::Permit(_))));
-    limit.dequeue(number);
+    limit.dequeue(client(1), number);
     assert!(!limit.has_waiters());
     assert_eq!(limit.open_connections(), 1);
     drop(limit.enqueue(&worker, client(1)));
@@ -39,7 +39,7 @@ fn a_released_permit_belongs_to_the_waiter() {
     drop(permit);
     // Even before the waiter has received it.
     assert!(limit.try_acquire().is_none());
-    limit.dequeue(number);
+    limit.dequeue(client(1), number);
 }
 
 #[test]

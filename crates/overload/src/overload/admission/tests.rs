@@ -43,8 +43,8 @@ fn sorted(released: &mut Vec<Released<u32>>) -> Taken {
 fn a_request_waits_for_the_place_of_another() {
     let admission = Admission::new(&fixed(1), None, at(0));
     let mut released = Vec::new();
-    let place = admission.try_admit(Class::Normal).unwrap();
-    assert!(admission.try_admit(Class::Critical).is_none());
+    let place = admission.try_admit(of(Class::Normal, 1)).unwrap();
+    assert!(admission.try_admit(of(Class::Critical, 1)).is_none());
     assert!(matches!(admission.arrive(of(Class::Normal, 1), 7, at(0), &mut released), Arrived::Queued(_)));
     assert_eq!(admission.counts().waiting, [0, 0, 1, 0]);
     admission.finish(place, at(5), &mut released);
@@ -61,7 +61,7 @@ fn a_request_waits_for_the_place_of_another() {
 fn refusals_have_their_reasons_and_are_counted() {
     let admission = Admission::new(&fixed(1), None, at(0));
     let mut released = Vec::new();
-    let place = admission.try_admit(Class::Normal).unwrap();
+    let place = admission.try_admit(of(Class::Normal, 1)).unwrap();
     for item in 0..2 {
         assert!(matches!(
             admission.arrive(of(Class::Low, 1), item, at(0), &mut released),
@@ -95,7 +95,7 @@ fn refusals_have_their_reasons_and_are_counted() {
 fn a_request_that_has_left_is_not_admitted() {
     let admission = Admission::new(&fixed(1), None, at(0));
     let mut released = Vec::new();
-    let place = admission.try_admit(Class::Normal).unwrap();
+    let place = admission.try_admit(of(Class::Normal, 1)).unwrap();
     let Arrived::Queued(ticket) = admission.arrive(of(Class::Normal, 1), 7, at(0), &mut released) else {
         panic!()
     };
@@ -103,7 +103,7 @@ fn a_request_that_has_left_is_not_admitted() {
     assert_eq!(admission.leave(ticket), None);
     admission.finish(place, at(1), &mut released);
     assert!(released.is_empty());
-    assert!(admission.try_admit(Class::Low).is_some());
+    assert!(admission.try_admit(of(Class::Low, 1)).is_some());
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn a_reserved_place_waits_for_its_class() {
     let spec = OverloadSpec { reserved_share: [0.5, 0.0, 0.0, 0.0], ..fixed(2) };
     let admission = Admission::new(&spec, None, at(0));
     let mut released = Vec::new();
-    let place = admission.try_admit(Class::Normal).unwrap();
+    let place = admission.try_admit(of(Class::Normal, 1)).unwrap();
     assert!(matches!(admission.arrive(of(Class::Normal, 1), 1, at(0), &mut released), Arrived::Queued(_)));
     assert!(matches!(
         admission.arrive(of(Class::Critical, 1), 2, at(0), &mut released),
@@ -228,7 +228,7 @@ fn without_a_queue_requests_are_refused_at_once() {
     let admission = Admission::new(&OverloadSpec { max_pending: 0, ..fixed(1) }, None, at(0));
     let (mut released, newcomer) = (Vec::new(), of(Class::Critical, 1));
     assert_eq!(admission.refuse_at_once(newcomer), None);
-    let place = admission.try_admit(Class::Low).unwrap();
+    let place = admission.try_admit(of(Class::Low, 1)).unwrap();
     let refusal = Refusal { class: Class::Critical, reason: Reason::Full };
     assert_eq!(admission.refuse_at_once(newcomer), Some(refusal));
     assert!(matches!(admission.arrive(newcomer, 1, at(1), &mut released), Arrived::Refused(1, _)));
@@ -239,9 +239,9 @@ fn without_a_queue_requests_are_refused_at_once() {
 #[test]
 fn from_half_of_the_limit_on_requests_may_have_to_wait() {
     let admission = Admission::<()>::new(&fixed(4), None, at(0));
-    let first = admission.try_admit(Class::Normal).unwrap();
+    let first = admission.try_admit(of(Class::Normal, 1)).unwrap();
     assert!(!admission.may_have_to_wait());
-    let second = admission.try_admit(Class::Normal).unwrap();
+    let second = admission.try_admit(of(Class::Normal, 1)).unwrap();
     assert!(admission.may_have_to_wait());
     for place in [first, second] {
         admission.finish(place, at(1), &mut Vec::new());
@@ -254,7 +254,8 @@ fn a_class_with_room_of_its_own_does_not_wait_for_others() {
     // Two of ten places are for the lowest class.
     let spec = OverloadSpec { reserved_share: [0.0, 0.0, 0.0, 0.2], ..fixed(10) };
     let (admission, mut released) = (Admission::new(&spec, None, at(0)), Vec::new());
-    let places: Vec<Place> = (0..8).map(|_| admission.try_admit(Class::Normal).unwrap()).collect();
+    let places: Vec<Place> =
+        (10..18).map(|key| admission.try_admit(of(Class::Normal, key)).unwrap()).collect();
     for (class, key) in [(Class::High, 1), (Class::High, 2), (Class::Normal, 3), (Class::Normal, 4)] {
         assert!(matches!(admission.arrive(of(class, key), 0, at(0), &mut released), Arrived::Queued(_)));
     }
@@ -295,4 +296,28 @@ fn a_limit_of_one_goes_on_admitting() {
         assert!(admission.counts().limit >= 1, "in round {round}");
     }
     assert!(served > 3_990, "the last request was served in round {served}");
+}
+
+#[test]
+fn a_client_whose_requests_hold_all_places_does_not_keep_out_others() {
+    let admission = Admission::new(&fixed(8), None, at(0));
+    let mut released = Vec::new();
+    let held: Vec<Place> = (0..8).map(|_| admission.try_admit(of(Class::Normal, 1)).unwrap()).collect();
+    // Its own requests wait, and time out.
+    assert!(matches!(admission.arrive(of(Class::Normal, 1), 1, at(0), &mut released), Arrived::Queued(_)));
+    for item in 2..20 {
+        let now = at(u64::from(item));
+        assert!(admission.refuse_at_once(of(Class::Normal, 2)).is_none());
+        let Arrived::Admitted(_, place) = admission.arrive(of(Class::Normal, 2), item, now, &mut released)
+        else {
+            panic!()
+        };
+        // One at a time: an eighth of the limit.
+        assert!(matches!(admission.arrive(of(Class::Low, 3), 100, now, &mut released), Arrived::Queued(_)));
+        admission.finish(place, now, &mut released);
+        admission.expire(at(1000 * u64::from(item)), &mut released);
+        assert!(sorted(&mut released).0.is_empty());
+    }
+    held.into_iter().for_each(|place| admission.finish(place, at(0), &mut released));
+    assert_eq!(admission.counts().in_flight_total(), 0);
 }
