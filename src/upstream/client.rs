@@ -127,8 +127,12 @@ impl Upstream {
             let attempt_options = AttemptOptions::new(options, &attempts, &endpoints, log.delivery);
             let mut in_flight = InFlight::start(pool);
             let place = || admitted.as_mut().and_then(Admitted::take_place);
-            let detachable =
-                Detachable::of(&permit, client_permits.request.as_ref(), place, options.policy.response_timeout);
+            let detachable = Detachable::of(
+                &permit,
+                client_permits.request.as_ref(),
+                place,
+                options.policy.response_timeout,
+            );
             match attempt(pool, acquired, &mut request, &attempt_options, detachable).await {
                 Ok((head, stream, latency)) => {
                     log.head(head.status);
@@ -178,13 +182,14 @@ impl Upstream {
     ///
     /// # Errors
     /// [`ForwardError::Overloaded`].
-    pub fn refuse_at_once(
+    pub fn refuse_at_once<'l>(
         &self,
         request: AdmissionRequest,
-        mut log: AttemptLog<'_>,
+        log: impl FnOnce() -> AttemptLog<'l>,
     ) -> Result<(), ForwardError> {
         let refusal = self.admission.as_ref().and_then(|own| own.refuse_at_once(request, &self.counts));
         let Some(refusal) = refusal else { return Ok(()) };
+        let mut log = log();
         log.start(&self.label);
         log.set_class(request.arrival.class);
         Err(ForwardError::Overloaded(refusal))

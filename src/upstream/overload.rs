@@ -142,9 +142,9 @@ impl Overload {
     }
 
     fn finish(self: &Arc<Self>, place: Place) {
-        let mut released = Vec::new();
-        self.admission.finish(place, now(), &mut released);
-        self.tell(released);
+        if self.admission.give_back(place) {
+            self.expire();
+        }
     }
 
     fn hold(self: &Arc<Self>, place: Place) -> HeldPlace {

@@ -1,7 +1,6 @@
 //! The body of a response that is forwarded to the client, and the tunnel after a protocol switch.
 
 use std::pin::Pin;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::{fmt, io};

@@ -47,7 +47,7 @@ impl<'p> Exchange<'p> {
             // The proxy itself may respond.
             return Ok(Some(request));
         }
-        let refused = proxy.upstreams[target.upstream].refuse_at_once(request, self.record.attempts(None));
+        let refused = proxy.upstreams[target.upstream].refuse_at_once(request, || self.record.attempts(None));
         if let Err(error) = refused {
             self.describe_match(head, Some(&plan.matched));
             return Err(Rejection::Upstream(error));

@@ -198,8 +198,17 @@ impl<T> Admission<T> {
     /// A request is no longer in flight.
     #[inline]
     pub fn finish(&self, place: Place, now: Timestamp, released: &mut Vec<Released<T>>) {
+        if self.give_back(place) {
+            self.expire(now, released);
+        }
+    }
+
+    /// The same without looking for requests that may be sent instead; returns whether [`Self::expire`] must be called.
+    #[must_use]
+    #[inline]
+    pub fn give_back(&self, place: Place) -> bool {
         self.places.give_back(place);
-        self.expire(now, released);
+        self.places.waiting() > 0
     }
 
     /// Admits waiting requests for which there is room, and refuses those that have waited for too long. Without a lock while
