@@ -105,8 +105,8 @@ fn a_request_beyond_the_limit_is_refused_and_logged_with_its_class() {
     let mut second = in_flight(&proxy, &server);
     release(&releases, &mut second);
     eventually("no request is in flight", || metric(&proxy, "requests_in_flight", "") == 0);
-    let served = &proxy.accesses(3)[1];
-    assert!(served.contains("\"status\":200,") && !served.contains("queue_us"), "{served}");
+    let line = &proxy.accesses(3)[1];
+    assert!(line.contains("\"status\":200,") && !line.contains("queue_us"), "{line}");
 }
 
 #[test]
