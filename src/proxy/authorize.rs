@@ -158,6 +158,7 @@ impl Authorization<'_> {
         rule: &AuthorizationRule,
         question: Box<RequestHead>,
     ) -> Result<Decision, AuthorizationError> {
+        let admission = self.admission();
         let options = ForwardOptions {
             client: self.proxy.snapshot.gate.client_ip.counted(self.plan.client),
             host: &HostRule::Upstream,
@@ -165,7 +166,7 @@ impl Authorization<'_> {
             is_reclaimable: false,
             polls_upload: false,
             hash_key: None,
-            admission: Some(self.admission()),
+            admission: Some(&admission),
         };
         let log = AttemptLog { trace: self.trace.as_deref_mut(), ..AttemptLog::default() };
         let request = UpstreamRequest { head: question, body: RequestBody::empty(), interim: None };

@@ -123,7 +123,7 @@ impl ForwardPlan {
     /// How the request is sent to this target.
     #[inline]
     fn options<'t>(
-        &self,
+        &'t self,
         proxy: &Proxy,
         client: &ClientConnection,
         target: &'t ForwardTarget,
@@ -136,7 +136,7 @@ impl ForwardPlan {
             is_reclaimable: client.is_multiplexed() && client.has_min_body_rate(),
             polls_upload: !client.is_multiplexed(),
             hash_key: self.balance_hash,
-            admission: self.admission,
+            admission: self.admission.as_ref(),
         }
     }
 

@@ -173,7 +173,7 @@ impl Upstream {
     /// `overload`.
     fn start(&self, options: &ForwardOptions<'_>, log: &mut AttemptLog<'_>) -> Option<Admitted<'_>> {
         log.start(&self.label);
-        let (admission, request) = (self.admission.as_ref()?, options.admission?);
+        let (admission, request) = (self.admission.as_ref()?, *options.admission?);
         log.set_class(request.arrival.class);
         Some(admission.request(request, &self.counts))
     }

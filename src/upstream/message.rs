@@ -40,7 +40,7 @@ pub struct ForwardOptions<'a> {
     /// Hash of the key that selects the server, if the upstream balances by a key.
     pub hash_key: Option<u64>,
     /// How the request is admitted, if the upstream has `overload`.
-    pub admission: Option<AdmissionRequest>,
+    pub admission: Option<&'a AdmissionRequest>,
 }
 
 /// A request that is admitted to an upstream with `overload`.
