@@ -40,6 +40,7 @@ mod route_keys;
 mod routes;
 mod secrets;
 mod sections;
+mod shares;
 mod sources;
 mod store;
 mod table;

@@ -7,6 +7,7 @@ mod access;
 mod body_fields;
 mod candidates;
 mod canonical;
+mod class_rules;
 mod client_ip;
 mod consumer_rules;
 mod credential_removal;
@@ -49,6 +50,8 @@ use http::Method;
 
 pub use access::{Access, Identity, TokenRefusal, TokenRule};
 pub use body_fields::{BodyField, BodyFields, MAX_READ_BODY, NoField};
+use class_rules::ClassRules;
+pub use class_rules::{ClassInput, ClassSource};
 pub use client_ip::{ClientIdentity, ClientIp, forwarded_value};
 pub use consumer_rules::{ConsumerRules, CredentialSource};
 pub use credential_removal::{hide_credential, remove_credential};
@@ -73,7 +76,7 @@ pub use path::{NormalPath, PathError, normalize, strip_prefix};
 pub use path_pattern::{PathPattern, PatternError};
 pub use plan::{DescriptorError, DescriptorPlan, RequestPlan, RouteMatch};
 use plan::{LimitMatches, PlanInput, refusal};
-pub use priority::{ClassInput, ClassPolicies, ClassSource, Priority};
+pub use priority::{ClassPolicies, Priority};
 pub use query::{MAX_PARAMETERS, Query};
 pub use request_usage::{BodyLength, RequestUsage};
 pub use route::{Awaited, RequestView, Route, Unmet};
@@ -93,6 +96,7 @@ use crate::jwt::{Token, Verifier};
 pub use crate::limit::Charges;
 use crate::limit::{Charge, Key, KeyHasher, PolicyId};
 use crate::limiter::{Limiter, Limits};
+use crate::overload::Class;
 
 /// The routes and limits of one configuration: everything that decides on a request but the counts. Immutable.
 #[derive(Debug)]
@@ -370,6 +374,12 @@ impl Gate {
         self.matcher().match_limit(limit, subject, key)
     }
 
+    /// The class of a request under overload, and its source.
+    #[must_use]
+    pub fn class<'a>(&self, request: &ClassInput<'a>) -> (Class, ClassSource<'a>) {
+        self.matcher().classes.class(request)
+    }
+
     /// Plans descriptors of the rate-limit service.
     #[must_use]
     pub fn descriptors(&self) -> DescriptorPlanner<'_> {
@@ -380,6 +390,7 @@ impl Gate {
     #[inline]
     fn matcher(&self) -> LimitMatcher<'_> {
         let Self { client_ip, limits, limit_rules: rules, hasher, .. } = self;
-        LimitMatcher { client_ip, classes: self.class_rules(), limits, rules, hasher }
+        let classes = ClassRules { client_ip, consumers: self.consumers.as_deref() };
+        LimitMatcher { client_ip, classes, limits, rules, hasher }
     }
 }

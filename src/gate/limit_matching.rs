@@ -4,12 +4,12 @@ use std::net::IpAddr;
 
 use smallvec::SmallVec;
 
+use super::class_rules::{ClassInput, ClassRules};
 use super::client_ip::ClientIp;
 use super::error::{MissingPart, RequestError};
 use super::key_spec::{KeyLookup, KeySpec};
 use super::limit_rule::{Cost, LimitMatch, LimitRule, PolicySource, Trust};
 use super::plan::LimitMatches;
-use super::priority::{ClassInput, ClassRules};
 use super::rules::Match;
 use super::subject::Subject;
 use crate::id_vec::IdVec;

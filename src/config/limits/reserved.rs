@@ -4,9 +4,9 @@
 use super::limit_keys::{LimitKeys, ReservedShareKeys};
 use super::variants::{Base, Variant, Variants};
 use crate::config::item::Item;
-use crate::config::priorities::check_shares;
 use crate::config::quota::written;
 use crate::config::report::Problem;
+use crate::config::shares::check_shares;
 use crate::config::table::Table;
 use crate::gate::ClassPolicies;
 use crate::limit::{MAX_IN_FLIGHT, Policy, Quota, ReservedShare, Slots};

@@ -8,7 +8,7 @@ use crate::config::item::Item;
 use crate::config::keys::keys;
 use crate::config::keys::kinds::words;
 use crate::config::limits::part;
-use crate::config::priorities::check_shares;
+use crate::config::shares::check_shares;
 use crate::config::table::Table;
 use crate::gate::{KeyPart, KeySpec, OnMissing};
 use crate::overload::{Class, CountUntil, LimitSpec, Mode, OverloadSpec};
