@@ -84,17 +84,11 @@ pub(super) async fn attempt(
         let sent_at = is_timed.then(Stopwatch::start);
         // Also if the client disconnects meanwhile.
         let delivery = options.delivery.map(|delivery| delivery.replace(Delivery::Unanswered));
-        let sent = match detachable.take() {
-            None => connection.send(request, polls_upload).await.map(|(head, exchange)| {
-                let stream = ResponseStream::new(&head, exchange, None);
-                (head, stream)
-            }),
+        let sent;
+        (sent, detachable) = match detachable {
+            None => (connection.send(request, polls_upload).await.map(ResponseStream::attached), None),
             // Only for requests with concurrency slots.
-            Some(own) => {
-                let (sent, returned) = rare(detached::send(connection, request, own)).await;
-                detachable = returned;
-                sent
-            }
+            Some(own) => rare(detached::send(connection, request, own)).await,
         };
         let failed = match sent {
             // The bytes after a 101 are not HTTP, and this client has not requested another protocol.

@@ -96,7 +96,7 @@ impl Upstream {
         mut log: AttemptLog<'_>,
     ) -> Result<(ResponseHead, ResponseBody), ForwardError> {
         // First, so that a rejected request neither waits for a connection nor adds to the retry budget.
-        let mut client_permits = self.admit_client(&options, request.body.is_upgrade())?;
+        let client_permits = self.admit_client(&options, request.body.is_upgrade())?;
         // Each attempt prefixes the original target with the base path of its server.
         let target = self.has_base_paths.then(|| request.head.uri.clone());
         // Kept if a resolver replaces them meanwhile: `tried` has the index of the endpoint of each failed attempt.
@@ -127,19 +127,14 @@ impl Upstream {
             let attempt_options = AttemptOptions::new(options, &attempts, &endpoints, log.delivery);
             let mut in_flight = InFlight::start(pool);
             let place = || admitted.as_mut().and_then(Admitted::take_place);
-            let detachable = Detachable::of(
-                &permit,
-                client_permits.request.as_ref(),
-                place,
-                options.policy.response_timeout,
-            );
+            let counted = client_permits.request.as_ref();
+            let detachable = Detachable::of(&permit, counted, place, options.policy.response_timeout);
             match attempt(pool, acquired, &mut request, &attempt_options, detachable).await {
                 Ok((head, stream, latency)) => {
                     log.head(head.status);
                     in_flight.report_response(outcome(head.status));
                     let place = admitted.and_then(|own| own.responded(head.status, latency));
-                    client_permits.responded(head.status);
-                    let permits = (permit, client_permits, place);
+                    let permits = (permit, client_permits.after_head(head.status), place);
                     return Ok((head, ResponseBody::new(stream, in_flight, permits, options.is_reclaimable)));
                 }
                 Err(failed) => {

@@ -45,11 +45,10 @@ pub(super) struct ClientPermits {
 }
 
 impl ClientPermits {
-    /// Counts the request as a tunnel no more unless the server has switched protocols.
-    pub fn responded(&mut self, status: StatusCode) {
-        if status != StatusCode::SWITCHING_PROTOCOLS {
-            self.tunnel = None;
-        }
+    /// The permits after the head of the response: the request is not counted as a tunnel unless the server has switched protocols.
+    pub fn after_head(self, status: StatusCode) -> Self {
+        let tunnel = self.tunnel.filter(|_| status == StatusCode::SWITCHING_PROTOCOLS);
+        Self { tunnel, ..self }
     }
 }
 

@@ -136,6 +136,12 @@ async fn drain(mut exchange: ActiveExchange, detachable: Box<Detachable>) {
 }
 
 impl ResponseStream {
+    /// The head of a response, and its body that ends with the client.
+    pub fn attached((head, exchange): (ResponseHead, ActiveExchange)) -> (ResponseHead, Self) {
+        let stream = Self::new(&head, exchange, None);
+        (head, stream)
+    }
+
     /// The body of the response that arrives over this connection.
     pub fn new(head: &ResponseHead, exchange: ActiveExchange, detachable: Option<Box<Detachable>>) -> Self {
         let mut detachable = detachable;
