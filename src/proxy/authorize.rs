@@ -24,7 +24,7 @@ use super::snapshot::Proxy;
 use crate::gate::KeyLookup;
 use crate::http1::names::{CACHE_CONTROL, CONTENT_LENGTH, LOCATION};
 use crate::http1::{Fields, RequestHead, ResponseHead};
-use crate::overload::{Arrival, Class};
+use crate::overload::Class;
 use crate::telemetry::{RequestTrace, UpstreamEvent};
 use crate::time::cached_now;
 use crate::upstream::{
@@ -148,9 +148,11 @@ impl Authorization<'_> {
     /// which is with `order = "after_limits"` and `overload` of the request's own upstream.
     fn admission(&self) -> AdmissionRequest {
         let client = self.proxy.snapshot.gate.client_ip.counted(self.plan.client);
-        let of_client = || Arrival { class: Class::default(), key: admission_rule::hash(client) };
-        let arrival = self.plan.admission.map_or_else(of_client, |request| request.arrival);
-        AdmissionRequest { arrival, route: AdmissionRequest::NO_ROUTE }
+        let route = AdmissionRequest::NO_ROUTE;
+        match self.plan.admission {
+            Some(request) => AdmissionRequest { route, ..request },
+            None => AdmissionRequest { key: admission_rule::hash(client), class: Class::default(), route },
+        }
     }
 
     async fn ask(

@@ -40,7 +40,7 @@ impl WorkerAdmission {
 
     /// The refusal of a request for which the queue has no room; none if it may take a place or wait.
     pub fn refuse_at_once(&self, request: AdmissionRequest, counts: &UpstreamCounts) -> Option<Refusal> {
-        let refusal = self.overload.refuse_at_once(request.arrival)?;
+        let refusal = self.overload.refuse_at_once(request.arrival())?;
         counts.record_refusal(refusal.class);
         Some(refusal)
     }
@@ -63,7 +63,7 @@ impl Admitted<'_> {
         if self.place.is_some() {
             return Ok(());
         }
-        self.place = match self.worker.overload.try_admit(self.request.arrival) {
+        self.place = match self.worker.overload.try_admit(self.request.arrival()) {
             Some(place) => Some(place),
             None => Some(rare(self.wait(attempts.deadline, log)).await?),
         };
@@ -75,7 +75,7 @@ impl Admitted<'_> {
         deadline: Option<Instant>,
         log: &mut AttemptLog<'_>,
     ) -> Result<HeldPlace, ForwardError> {
-        let (overload, arrival) = (&self.worker.overload, self.request.arrival);
+        let (overload, arrival) = (&self.worker.overload, self.request.arrival());
         let started = cached_now();
         let until = *self.until.get_or_insert(started + overload.pending_timeout());
         let until = deadline.map_or(until, |deadline| deadline.min(until));
@@ -129,8 +129,8 @@ impl Admitted<'_> {
     }
 
     fn record(&self, outcome: Outcome, latency: Nanos) {
-        let AdmissionRequest { arrival, route } = self.request;
-        let sample = Sample { route, key: arrival.key, latency, outcome };
+        let AdmissionRequest { key, route, .. } = self.request;
+        let sample = Sample { route, key, latency, outcome };
         self.worker.overload.record(&mut self.worker.samples.borrow_mut(), sample);
     }
 }

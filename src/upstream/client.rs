@@ -156,7 +156,7 @@ impl Upstream {
         options: &ForwardOptions<'_>,
         is_handshake: bool,
     ) -> Result<ClientPermits, ForwardError> {
-        let fair_key = options.admission.map(|request| request.arrival.key);
+        let fair_key = options.admission.map(|request| request.key);
         self.shared.admit_client(options.client, fair_key, is_handshake).inspect_err(|error| {
             if let ForwardError::ClientLimit(counted, _) = error {
                 self.counts.record_event(counted.refusal());
@@ -169,7 +169,7 @@ impl Upstream {
     fn start(&self, options: &ForwardOptions<'_>, log: &mut AttemptLog<'_>) -> Option<Admitted<'_>> {
         log.start(&self.label);
         let (admission, request) = (self.admission.as_ref()?, *options.admission?);
-        log.set_class(request.arrival.class);
+        log.set_class(request.class);
         Some(admission.request(request, &self.counts))
     }
 
@@ -186,7 +186,7 @@ impl Upstream {
         let Some(refusal) = refusal else { return Ok(()) };
         let mut log = log();
         log.start(&self.label);
-        log.set_class(request.arrival.class);
+        log.set_class(request.class);
         Err(ForwardError::Overloaded(refusal))
     }
 

@@ -11,7 +11,7 @@ use super::spec::{ForwardPolicy, HostRule};
 use crate::body::RequestBody;
 use crate::http1::names::CONTENT_TYPE;
 use crate::http1::{Fields, RequestHead};
-use crate::overload::Arrival;
+use crate::overload::{Arrival, Class};
 
 /// A request to an upstream.
 #[derive(Debug)]
@@ -46,8 +46,10 @@ pub struct ForwardOptions<'a> {
 /// A request that is admitted to an upstream with `overload`.
 #[derive(Clone, Copy, Debug)]
 pub struct AdmissionRequest {
-    /// Its class, and the key by which it takes turns.
-    pub arrival: Arrival,
+    /// The hash of the key by which it takes turns.
+    pub key: u64,
+    /// Its class.
+    pub class: Class,
     /// The index of its route; see [`SharedUpstream::route_index`](super::SharedUpstream::route_index).
     pub route: u32,
 }
@@ -55,6 +57,11 @@ pub struct AdmissionRequest {
 impl AdmissionRequest {
     /// The index of requests that the proxy itself makes.
     pub const NO_ROUTE: u32 = u32::MAX;
+
+    /// Its class and its key.
+    pub(super) fn arrival(self) -> Arrival {
+        Arrival { class: self.class, key: self.key }
+    }
 }
 
 /// How long an exchange with a server may take.

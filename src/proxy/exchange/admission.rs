@@ -10,6 +10,7 @@ use crate::gate::RequestPlan;
 use crate::http1::RequestHead;
 use crate::http1::names::MAX_FORWARDS;
 use crate::limiter::Limits;
+use crate::overload::Arrival;
 use crate::proxy::authorization::AuthorizationError;
 use crate::proxy::rejection::Rejection;
 use crate::proxy::route_action::ForwardTarget;
@@ -41,8 +42,8 @@ impl<'p> Exchange<'p> {
         let rule = target.admission.as_deref().filter(|_| !is_rejected && !self.decision.is_authorization());
         let Some(rule) = rule else { return Ok(None) };
         let (proxy, gate) = (self.proxy, &self.proxy.snapshot.gate);
-        let arrival = rule.arrival(gate, self.client.identity(), head, plan);
-        let request = AdmissionRequest { arrival, route: rule.route };
+        let Arrival { class, key } = rule.arrival(gate, self.client.identity(), head, plan);
+        let request = AdmissionRequest { key, class, route: rule.route };
         if head.fields.contains(MAX_FORWARDS) && matches!(head.method, Method::OPTIONS | Method::TRACE) {
             // The proxy itself may respond.
             return Ok(Some(request));
