@@ -313,7 +313,11 @@ fn limit(name: &Name<'_>, item: Item<'_>, context: &Context<'_>, next: usize) ->
         (charging::is_passive(mode), Soft { warn_at: warn_at.ok()?, marks: mode? == Mode::Mark });
     let completed = |mut policy: Policy| {
         (policy.ban, policy.shadow, policy.soft) = (ban, shadow, soft);
-        ahead.apply(cost::applied(policy.with_charge_on(Arc::clone(&charge_on)), &rule.cost))
+        let mut policy =
+            ahead.apply(cost::applied(policy.with_charge_on(Arc::clone(&charge_on)), &rule.cost));
+        // A kept slot could be the last one that a lower class may take.
+        policy.keeps_slots &= rule.classes.is_none();
+        policy
     };
     (name_is_valid && variants.is_valid).then_some(())?;
     let numbers = written(algorithm?, numbers.as_ref()?);

@@ -12,7 +12,7 @@ use super::message::AdmissionRequest;
 use super::overload::{HeldPlace, Overload};
 use super::retry::Attempts;
 use crate::boxed::rare;
-use crate::overload::{Outcome, Refusal, Sample, Samples};
+use crate::overload::{Class, Outcome, Reason, Refusal, Sample, Samples};
 use crate::telemetry::UpstreamCounts;
 use crate::time::{Nanos, cached_now, monotonic};
 
@@ -45,9 +45,9 @@ impl WorkerAdmission {
         Some(refusal)
     }
 
-    /// Whether a request that comes soon may have to wait.
-    pub fn may_have_to_wait(&self) -> bool {
-        self.overload.may_have_to_wait()
+    /// Whether a request of this class that comes soon may have to wait.
+    pub fn may_have_to_wait(&self, class: Class) -> bool {
+        self.overload.may_have_to_wait(class)
     }
 
     /// The admission of a request that has no place yet.
@@ -79,7 +79,11 @@ impl Admitted<'_> {
         let started = cached_now();
         let until = *self.until.get_or_insert(started + overload.pending_timeout());
         let until = deadline.map_or(until, |deadline| deadline.min(until));
-        let answer = overload.wait(arrival, until).await;
+        let answer = match until > started {
+            true => overload.wait(arrival, until).await,
+            // Without time left it must not displace a request that can wait.
+            false => Err(Refusal { class: arrival.class, reason: Reason::TimedOut }),
+        };
         let waited = monotonic().saturating_duration_since(started);
         if answer.as_ref().is_ok_and(HeldPlace::is_above_limit) {
             log.set_above_limit();

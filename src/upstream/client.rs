@@ -23,6 +23,7 @@ use super::shared::SharedUpstream;
 use crate::boxed::rare;
 use crate::http1::ResponseHead;
 use crate::limiter::Permit;
+use crate::overload::Class;
 use crate::telemetry::{UpstreamCounts, UpstreamEvent};
 use crate::time::monotonic;
 
@@ -190,10 +191,10 @@ impl Upstream {
         Err(ForwardError::Overloaded(refusal))
     }
 
-    /// Whether a request that comes soon may have to wait for its admission.
+    /// Whether a request of this class that comes soon may have to wait for its admission.
     #[must_use]
-    pub fn may_have_to_wait(&self) -> bool {
-        self.admission.as_ref().is_some_and(WorkerAdmission::may_have_to_wait)
+    pub fn may_have_to_wait(&self, class: Class) -> bool {
+        self.admission.as_ref().is_some_and(|own| own.may_have_to_wait(class))
     }
 
     /// Counts an event of a request that concerns this upstream.

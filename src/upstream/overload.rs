@@ -8,8 +8,8 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use crate::overload::{
-    Admission, Arrival, Arrived, CountUntil, Counts, OverloadSpec, Place, Reason, Refusal, Released, Sample,
-    Samples, Ticket,
+    Admission, Arrival, Arrived, Class, CountUntil, Counts, OverloadSpec, Place, Reason, Refusal, Released,
+    Sample, Samples, Ticket,
 };
 use crate::time::{Clock, Timestamp, cached_now, monotonic};
 
@@ -57,7 +57,8 @@ impl Overload {
     /// The successor after a reload: the same if the configuration is, so that it counts all requests in flight, or else one
     /// with what this has learned.
     pub fn after(previous: &Arc<Self>, spec: &OverloadSpec) -> Arc<Self> {
-        if previous.spec == *spec {
+        // Only an admission that has learned nothing reads the number of servers.
+        if (OverloadSpec { servers: spec.servers, ..previous.spec.clone() }) == *spec {
             return Arc::clone(previous);
         }
         let learned = previous.admission.learned();
@@ -88,9 +89,9 @@ impl Overload {
         self.admission.refuse_at_once(arrival)
     }
 
-    /// Whether a request that comes soon may have to wait.
-    pub fn may_have_to_wait(&self) -> bool {
-        self.admission.may_have_to_wait()
+    /// Whether a request of this class that comes soon may have to wait.
+    pub fn may_have_to_wait(&self, class: Class) -> bool {
+        self.admission.may_have_to_wait(class)
     }
 
     /// A place for a request, if there is room and nobody waits.

@@ -108,9 +108,8 @@ impl<'a> ReadAhead<'a> {
         if self.counting == Counting::InProcess {
             return policy;
         }
-        if let Quota::Concurrency(slots) = policy.quota {
-            // The next request would take a kept slot although only reserved ones are free.
-            policy.keeps_slots = self.span != Span::Off && slots.reserved() == 0;
+        if let Quota::Concurrency(_) = policy.quota {
+            policy.keeps_slots = self.span != Span::Off;
             return policy;
         }
         let longest = Ahead::longest_span(&policy.quota);

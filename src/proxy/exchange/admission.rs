@@ -64,9 +64,12 @@ impl<'p> Exchange<'p> {
         admission: Option<AdmissionRequest>,
     ) -> Cow<'p, Limits> {
         let limits = &self.proxy.snapshot.gate.limits;
-        let action = admission.and_then(|_| self.proxy.snapshot.action(plan.matched.route));
-        let target = action.and_then(|action| action.target.forwarding());
-        if target.is_some_and(|target| self.proxy.upstreams[target.upstream].may_have_to_wait()) {
+        let Some(admission) = admission else { return Cow::Borrowed(limits) };
+        let target =
+            self.proxy.snapshot.action(plan.matched.route).and_then(|action| action.target.forwarding());
+        let waits =
+            |target: &ForwardTarget| self.proxy.upstreams[target.upstream].may_have_to_wait(admission.class);
+        if target.is_some_and(waits) {
             return Cow::Owned(limits.refundable());
         }
         Cow::Borrowed(limits)

@@ -113,18 +113,22 @@ impl<T> Admission<T> {
             return None;
         }
         let mut state = self.lock();
-        if self.has_own_room(&state, arrival.class) || !state.queue.is_full_for(arrival) {
+        let is_served = self.has_own_room(&state, arrival.class)
+            || self.places.may_take_extra(arrival)
+            || !state.queue.is_full_for(arrival);
+        if is_served {
             return None;
         }
         Some(state.refuse(arrival.class, Reason::Full))
     }
 
-    /// Whether a request that comes soon may have to wait: others wait, or half of the limit is in use. Without a lock.
+    /// Whether a request of this class that comes soon may have to wait: others wait, half of the limit is in use, or all that this
+    /// class may use. Without a lock.
     #[must_use]
-    pub fn may_have_to_wait(&self) -> bool {
-        let in_use = || self.places.in_flight().iter().sum::<u32>();
+    pub fn may_have_to_wait(&self, class: Class) -> bool {
+        let is_half_used = || self.places.in_flight().iter().sum::<u32>() >= self.places.limit().div_ceil(2);
         self.mode == Mode::Enforce
-            && (self.places.waiting() > 0 || in_use() >= self.places.limit().div_ceil(2))
+            && (self.places.waiting() > 0 || is_half_used() || !self.places.has_room(class))
     }
 
     /// A place for a request, if there is room and nobody waits. Without a lock.
@@ -156,6 +160,8 @@ impl<T> Admission<T> {
         {
             return Arrived::Admitted(item, place);
         }
+        // Requests that wait come first.
+        self.dispatch_extra(&mut state, released);
         if let Some(place) = self.places.try_take_extra(arrival) {
             return Arrived::Admitted(item, place);
         }
@@ -266,10 +272,24 @@ impl<T> Admission<T> {
                 None => self.places.give_back(place),
             }
         }
-        self.places.set_waiting(number(state.queue.len()));
+        self.dispatch_extra(state, released);
         if !state.queue.is_empty() {
             state.press();
         }
+    }
+
+    /// Admits waiting requests above the limit while one key has nearly all places, the highest class first.
+    fn dispatch_extra(&self, state: &mut State<T>, released: &mut Vec<Released<T>>) {
+        for class in Class::ALL {
+            while let Some(place) = state.queue.front(class).and_then(|next| self.places.try_take_extra(next))
+            {
+                match state.queue.pop(class) {
+                    Some(item) => released.push(Released::Admitted(item, place)),
+                    None => self.places.give_back(place),
+                }
+            }
+        }
+        self.places.set_waiting(number(state.queue.len()));
     }
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {

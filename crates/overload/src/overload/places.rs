@@ -19,8 +19,20 @@ const EXTRA: u32 = 8;
 pub struct Place {
     class: Class,
     key: u64,
-    counted: bool,
-    above_limit: bool,
+    kind: PlaceKind,
+}
+
+/// Where a place is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PlaceKind {
+    /// Within the limit.
+    Within,
+    /// Besides the limit, for a key without requests.
+    Extra,
+    /// With those within the limit, which is exceeded: in shadow mode.
+    Above,
+    /// Nowhere, since there are too many of its class: in shadow mode.
+    Uncounted,
 }
 
 impl Place {
@@ -33,7 +45,7 @@ impl Place {
     /// Whether it was taken above the limit, in shadow mode.
     #[must_use]
     pub fn is_above_limit(&self) -> bool {
-        self.above_limit
+        matches!(self.kind, PlaceKind::Above | PlaceKind::Uncounted)
     }
 }
 
@@ -49,6 +61,8 @@ impl Place {
 pub struct Places {
     /// The requests of each class, 16 bits for each.
     taken: AtomicU64,
+    /// The same of those besides the limit.
+    extra: AtomicU64,
     by_key: KeyCounters,
     limit: AtomicU32,
     waiting: AtomicU32,
@@ -66,6 +80,7 @@ impl Places {
         let all_shares = shares.iter().copied().sum();
         Self {
             taken: AtomicU64::new(0),
+            extra: AtomicU64::new(0),
             by_key: KeyCounters::default(),
             limit: AtomicU32::new(limit),
             waiting: AtomicU32::new(0),
@@ -101,36 +116,46 @@ impl Places {
     #[must_use]
     pub fn try_take(&self, arrival: Arrival) -> Option<Place> {
         let limit = self.limit();
-        self.add(arrival, false, |taken| self.fits(taken, limit, arrival.class))
+        self.add(arrival, PlaceKind::Within, |taken| self.fits(taken, limit, arrival.class))
     }
 
-    /// Takes a place for a key that has none while another one has more than three quarters of all requests in flight: above the
-    /// limit, by at most an eighth of it.
+    /// Takes a place for a key that has none while another one has more than three quarters of all requests in flight: besides the
+    /// limit, which these places do not use up, and at most an eighth of it.
     #[must_use]
     pub fn try_take_extra(&self, arrival: Arrival) -> Option<Place> {
-        if self.by_key.count(arrival.key) > 0 {
+        if !self.may_take_extra(arrival) {
             return None;
         }
-        let limit = self.limit();
-        let (all, most) = (limit + limit / EXTRA, self.by_key.most());
-        self.add(arrival, false, |taken| most * 4 > used(taken) * 3 && self.fits(taken, all, arrival.class))
+        let most = self.limit() / EXTRA;
+        self.add(arrival, PlaceKind::Extra, |extra| used(extra) < most)
+    }
+
+    /// Whether [`Self::try_take_extra`] would have a place.
+    #[must_use]
+    pub fn may_take_extra(&self, arrival: Arrival) -> bool {
+        let extra = used(self.extra.load(Ordering::SeqCst));
+        let all = used(self.taken.load(Ordering::SeqCst)) + extra;
+        extra < self.limit() / EXTRA
+            && self.by_key.count(arrival.key) == 0
+            && self.by_key.most() * 4 > all * 3
     }
 
     /// Takes a place above the limit, in shadow mode.
     pub fn take(&self, arrival: Arrival) -> Place {
         let Arrival { class, key } = arrival;
-        let uncounted = Place { class, key, counted: false, above_limit: true };
-        self.add(arrival, true, |_| true).unwrap_or(uncounted)
+        let uncounted = Place { class, key, kind: PlaceKind::Uncounted };
+        self.add(arrival, PlaceKind::Above, |_| true).unwrap_or(uncounted)
     }
 
     /// Gives a place back.
     #[inline]
     #[expect(clippy::needless_pass_by_value, reason = "a place is given back once")]
     pub fn give_back(&self, place: Place) {
-        if place.counted {
-            self.by_key.of(place.key).for_each(|counter| _ = counter.fetch_sub(1, Ordering::Relaxed));
-            self.taken.fetch_sub(one(place.class), Ordering::SeqCst);
+        let Some(counter) = self.counter(place.kind) else { return };
+        for of_key in self.by_key.of(place.key) {
+            of_key.fetch_sub(1, Ordering::Relaxed);
         }
+        counter.fetch_sub(one(place.class), Ordering::SeqCst);
     }
 
     /// Whether a request of this class may be sent.
@@ -142,16 +167,26 @@ impl Places {
     /// The requests in flight, by [`Class::index`].
     #[must_use]
     pub fn in_flight(&self) -> [u32; Class::COUNT] {
-        let taken = self.taken.load(Ordering::SeqCst);
-        Class::ALL.map(|class| count(taken, class))
+        let counted = [&self.taken, &self.extra].map(|counter| counter.load(Ordering::SeqCst));
+        Class::ALL.map(|class| counted.iter().map(|counted| count(*counted, class)).sum())
     }
 
-    fn add(&self, arrival: Arrival, above_limit: bool, may: impl Fn(u64) -> bool) -> Option<Place> {
+    fn counter(&self, kind: PlaceKind) -> Option<&AtomicU64> {
+        match kind {
+            PlaceKind::Within | PlaceKind::Above => Some(&self.taken),
+            PlaceKind::Extra => Some(&self.extra),
+            PlaceKind::Uncounted => None,
+        }
+    }
+
+    fn add(&self, arrival: Arrival, kind: PlaceKind, may: impl Fn(u64) -> bool) -> Option<Place> {
         let Arrival { class, key } = arrival;
         let next = |taken| (u64::from(count(taken, class)) < MOST && may(taken)).then(|| taken + one(class));
-        self.taken.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next).ok()?;
-        self.by_key.of(key).for_each(|counter| _ = counter.fetch_add(1, Ordering::Relaxed));
-        Some(Place { class, key, counted: true, above_limit })
+        self.counter(kind)?.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next).ok()?;
+        for of_key in self.by_key.of(key) {
+            of_key.fetch_add(1, Ordering::Relaxed);
+        }
+        Some(Place { class, key, kind })
     }
 
     #[inline]

@@ -4,8 +4,9 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::Hash;
 
-/// A turn, in units of start times.
-const TURN: u64 = 1 << 32;
+/// A turn, in units of start times: divided by the number of waiting keys it is still more than nothing, and 64 bits are enough for
+/// 2^42 turns.
+const TURN: u64 = 1 << 22;
 /// Keys that are remembered without a search for those that need not be.
 const FEW_KEYS: usize = 64;
 

@@ -240,13 +240,13 @@ fn without_a_queue_requests_are_refused_at_once() {
 fn from_half_of_the_limit_on_requests_may_have_to_wait() {
     let admission = Admission::<()>::new(&fixed(4), None, at(0));
     let first = admission.try_admit(of(Class::Normal, 1)).unwrap();
-    assert!(!admission.may_have_to_wait());
+    assert!(!admission.may_have_to_wait(Class::Normal));
     let second = admission.try_admit(of(Class::Normal, 1)).unwrap();
-    assert!(admission.may_have_to_wait());
+    assert!(admission.may_have_to_wait(Class::Normal));
     for place in [first, second] {
         admission.finish(place, at(1), &mut Vec::new());
     }
-    assert!(!admission.may_have_to_wait());
+    assert!(!admission.may_have_to_wait(Class::Normal));
 }
 
 #[test]
@@ -299,6 +299,26 @@ fn a_limit_of_one_goes_on_admitting() {
 }
 
 #[test]
+fn extra_places_use_up_neither_the_limit_nor_a_share() {
+    let spec = OverloadSpec { max_pending: 0, reserved_share: [0.2, 0.0, 0.0, 0.0], ..fixed(8) };
+    let admission = Admission::new(&spec, None, at(0));
+    let held: Vec<Place> = std::iter::from_fn(|| admission.try_admit(of(Class::Normal, 1))).collect();
+    assert_eq!(held.len(), 7);
+    let newcomer = of(Class::Normal, 2);
+    assert!(admission.refuse_at_once(newcomer).is_none() && admission.try_admit(newcomer).is_none());
+    let mut released = Vec::new();
+    let Arrived::Admitted(_, extra) = admission.arrive(newcomer, 1, at(1), &mut released) else { panic!() };
+    // The eighth is used, and the share of the highest class is free.
+    assert!(admission.refuse_at_once(of(Class::Normal, 3)).is_some());
+    let vital = admission.try_admit(of(Class::Critical, 1)).unwrap();
+    assert_eq!(admission.counts().in_flight, [1, 0, 8, 0]);
+    for place in held.into_iter().chain([extra, vital]) {
+        admission.finish(place, at(2), &mut released);
+    }
+    assert_eq!(admission.counts().in_flight_total(), 0);
+}
+
+#[test]
 fn a_client_whose_requests_hold_all_places_does_not_keep_out_others() {
     let admission = Admission::new(&fixed(8), None, at(0));
     let mut released = Vec::new();
@@ -314,10 +334,15 @@ fn a_client_whose_requests_hold_all_places_does_not_keep_out_others() {
         };
         // One at a time: an eighth of the limit.
         assert!(matches!(admission.arrive(of(Class::Low, 3), 100, now, &mut released), Arrived::Queued(_)));
+        // Those that wait come before the next one.
         admission.finish(place, now, &mut released);
-        admission.expire(at(1000 * u64::from(item)), &mut released);
-        assert!(sorted(&mut released).0.is_empty());
+        let (mut admitted, refused) = sorted(&mut released);
+        let (item, waited) = admitted.pop().unwrap();
+        assert_eq!((item, admitted.len(), refused.len()), (100, 0, 0));
+        admission.finish(waited, now, &mut released);
     }
+    admission.expire(at(1_000), &mut released);
+    assert_eq!(sorted(&mut released).1, [(1, Reason::TimedOut)]);
     held.into_iter().for_each(|place| admission.finish(place, at(0), &mut released));
     assert_eq!(admission.counts().in_flight_total(), 0);
 }
