@@ -84,11 +84,14 @@ pub(super) async fn attempt(
         let sent_at = is_timed.then(Stopwatch::start);
         // Also if the client disconnects meanwhile.
         let delivery = options.delivery.map(|delivery| delivery.replace(Delivery::Unanswered));
-        let sent;
-        (sent, detachable) = match detachable {
-            None => (connection.send(request, polls_upload).await.map(ResponseStream::attached), None),
+        // Not as a tuple with what a detached request returns, which would move the response once more.
+        let sent = match detachable.take() {
+            None => connection.send(request, polls_upload).await.map(ResponseStream::attached),
             // Only for requests with concurrency slots.
-            Some(own) => rare(detached::send(connection, request, own)).await,
+            Some(own) => rare(detached::send(connection, request, own)).await.map_err(|(error, own)| {
+                detachable = own;
+                error
+            }),
         };
         let failed = match sent {
             // The bytes after a 101 are not HTTP, and this client has not requested another protocol.

@@ -75,8 +75,8 @@ pub(super) struct ResponseStream {
     detachable: Option<Box<Detachable>>,
 }
 
-/// The result of sending a request, and what it needs for another try if there is no response.
-type Sent = (Result<(ResponseHead, ResponseStream), SendError>, Option<Box<Detachable>>);
+/// A response, or an error with what the request needs for another try.
+type Sent = Result<(ResponseHead, ResponseStream), (SendError, Option<Box<Detachable>>)>;
 
 /// Sends a request as [`Connection::send`] does, but in a task that continues if the caller is dropped.
 pub(super) async fn send(
@@ -95,9 +95,9 @@ pub(super) async fn send(
             Ok((head, exchange)) => {
                 detachable.head_arrived();
                 let stream = ResponseStream::new(&head, exchange, Some(detachable));
-                (Ok((head, stream)), None)
+                Ok((head, stream))
             }
-            Err(error) => (Err(error), Some(detachable)),
+            Err(error) => Err((error, Some(detachable))),
         };
         // If the client has disconnected, the response is dropped here, and another task reads the rest of it.
         let _ = result.send((received, sent));
@@ -110,10 +110,10 @@ pub(super) async fn send(
         received.poll_unpin(cx)
     });
     let Ok((received, returned)) = received.await else {
-        return (Err(SendError::new(Cause::TooLate)), None);
+        return Err((SendError::new(Cause::TooLate), None));
     };
     *request = returned;
-    if let Ok((_, stream)) = &received.0
+    if let Ok((_, stream)) = &received
         && let Some(connection) = stream.exchange().map(ActiveExchange::connection_use)
     {
         // From now on this task uses the connection.
