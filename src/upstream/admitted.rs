@@ -79,10 +79,11 @@ impl Admitted<'_> {
         let started = cached_now();
         let until = *self.until.get_or_insert(started + overload.pending_timeout());
         let until = deadline.map_or(until, |deadline| deadline.min(until));
-        let answer = match until > started {
-            true => overload.wait(arrival, until).await,
+        let answer = if until > started {
+            overload.wait(arrival, until).await
+        } else {
             // Without time left it must not displace a request that can wait.
-            false => Err(Refusal { class: arrival.class, reason: Reason::TimedOut }),
+            Err(Refusal { class: arrival.class, reason: Reason::TimedOut })
         };
         let waited = monotonic().saturating_duration_since(started);
         if answer.as_ref().is_ok_and(HeldPlace::is_above_limit) {
