@@ -169,7 +169,7 @@ impl<K: Copy + Ord + Hash, T> Turns<K, T> {
 
     /// The keys in memory.
     #[cfg(test)]
-    pub fn remembered(&self) -> usize {
+    fn remembered(&self) -> usize {
         self.keys.len()
     }
 }

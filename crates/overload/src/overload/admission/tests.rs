@@ -343,6 +343,8 @@ fn a_client_whose_requests_hold_all_places_does_not_keep_out_others() {
     }
     admission.expire(at(1_000), &mut released);
     assert_eq!(sorted(&mut released).1, [(1, Reason::TimedOut)]);
-    held.into_iter().for_each(|place| admission.finish(place, at(0), &mut released));
+    for place in held {
+        admission.finish(place, at(0), &mut released);
+    }
     assert_eq!(admission.counts().in_flight_total(), 0);
 }
