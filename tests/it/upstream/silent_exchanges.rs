@@ -1,4 +1,4 @@
-//! One client holds many exchanges that stay silent: WebSockets, event streams, and requests to a slow endpoint. Other clients are
+//! One client holds many exchanges that stay silent: tunnels, event streams, and requests to a slow endpoint. Other clients are
 //! served all the same, with and without `overload`.
 
 use std::io::Write as _;

@@ -169,7 +169,7 @@ impl<K: Copy + Ord + Hash, T> Turns<K, T> {
 
     /// The keys in memory.
     #[cfg(test)]
-    fn remembered(&self) -> usize {
+    pub(super) fn remembered(&self) -> usize {
         self.keys.len()
     }
 }

@@ -69,7 +69,9 @@ fn is_denied(proxy: &Tidegate, path: &str) -> bool {
 }
 
 fn finish(clients: Vec<Client>, release: &Sender<()>) {
-    clients.iter().for_each(|_| release.send(()).unwrap());
+    for _ in &clients {
+        release.send(()).unwrap();
+    }
     for mut client in clients {
         assert_eq!(client.take(4).unwrap(), b"held");
     }
@@ -161,7 +163,7 @@ fn classes_keep_no_slots_and_tiers_reserve_their_own() {
     let of_classes = [(80, 40, false), (50, 25, false), (8, 4, false), (5, 3, false)];
     assert_eq!(found, [&[(100, 50, false), (10, 5, false)][..], &of_classes].concat());
     // They count in the same states, for which commands show one limit.
-    let salts: Vec<u128> = gate.limits.policies.iter().map(|policy| policy.salt()).collect();
+    let salts: Vec<u128> = gate.limits.policies.iter().map(tidegate::limit::Policy::salt).collect();
     assert_eq!(salts[2..], [salts[0], salts[0], salts[1], salts[1]]);
     assert!((0..6).all(|id| gate.limit_of(PolicyId(id)) == PolicyId(0)));
     assert!(gate.limits.policies.iter().all(|policy| [100, 10].contains(&policy.quota.limit())));
