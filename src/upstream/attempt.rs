@@ -84,7 +84,7 @@ pub(super) async fn attempt(
         let sent_at = is_timed.then(Stopwatch::start);
         // Also if the client disconnects meanwhile.
         let delivery = options.delivery.map(|delivery| delivery.replace(Delivery::Unanswered));
-        // Not as a tuple with what a detached request returns, which would move the response once more.
+        // Returned in the error, since a tuple with the response would copy that once more.
         let sent = match detachable.take() {
             None => connection.send(request, polls_upload).await.map(ResponseStream::attached),
             // Only for requests with concurrency slots.

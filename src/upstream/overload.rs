@@ -94,7 +94,7 @@ impl Overload {
         self.admission.may_have_to_wait(class)
     }
 
-    /// A place for a request, if there is room and nobody waits.
+    /// A place for a request, if there is room and no request waits.
     pub fn try_admit(self: &Arc<Self>, arrival: Arrival) -> Option<HeldPlace> {
         self.admission.try_admit(arrival).map(|place| self.hold(place))
     }

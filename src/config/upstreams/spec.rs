@@ -59,7 +59,7 @@ keys! {
         /// Requests of one client in flight at once over all workers, up to the last byte of the response; more get
         /// 429 with `Retry-After: 1`. 0 for no limit
         max_requests_per_client: Integer<0, 1_000_000, Option<NonZeroUsize>> = 0;
-        /// Tunnels of one client open at once over all workers: WebSockets and other upgrades; more get 503. 0 for no limit. With
+        /// The most tunnels (WebSockets and other upgrades) that one client has open at once, over all workers. Further handshakes get 503. 0 for no limit. With
         /// `overload` that is enforced it is 64 unless given, and clients are told apart by `fair_by`
         max_tunnels_per_client: Integer<0, 1_000_000, Option<NonZeroUsize>> = 0;
         /// Health checks, such as `{ path = "/healthz" }`

@@ -36,8 +36,8 @@ pub enum Released<T> {
 ///
 /// The order of calls for a request:
 ///
-/// 1. [`Self::refuse_at_once`] before other costs, such as a call to a store. Without a lock while nobody waits.
-/// 2. [`Self::try_admit`]: atomic operations alone. If it fails, [`Self::arrive`] with the item that stands for the request, such as
+/// 1. [`Self::refuse_at_once`] before other costs, such as a call to a store. Takes no lock while no request waits.
+/// 2. [`Self::try_admit`]: only atomic operations. If it fails, [`Self::arrive`] with the item that stands for the request, such as
 ///    the sender of a channel.
 /// 3. [`Self::record`] with the head of its response, into the worker's own [`Samples`].
 /// 4. [`Self::finish`] when it is no longer in flight.
@@ -131,7 +131,7 @@ impl<T> Admission<T> {
             && (self.places.waiting() > 0 || is_half_used() || !self.places.has_room(class))
     }
 
-    /// A place for a request, if there is room and nobody waits. Without a lock.
+    /// A place for a request, if there is room and no request waits. Takes no lock.
     #[must_use]
     #[inline]
     pub fn try_admit(&self, arrival: Arrival) -> Option<Place> {
@@ -218,7 +218,7 @@ impl<T> Admission<T> {
     }
 
     /// Admits waiting requests for which there is room, and refuses those that have waited for too long. Without a lock while
-    /// nobody waits.
+    /// no request waits.
     #[inline]
     pub fn expire(&self, now: Timestamp, released: &mut Vec<Released<T>>) {
         if self.places.waiting() > 0 {

@@ -27,7 +27,7 @@ const FIRST_SAMPLES: u32 = 3;
 /// The part of the limit that is left after a window with failures.
 const AFTER_FAILURES: f64 = 0.9;
 
-/// A limit that follows the latency relative to calm. Calm latency is learned while nobody waits; otherwise it is tested: a lower
+/// A limit that follows the latency relative to calm. Calm latency is learned while no request waits; otherwise it is tested: a lower
 /// limit must not cost throughput, or the latency is not caused by a queue in the servers.
 #[derive(Clone, Debug)]
 pub struct AdaptiveLimit {
@@ -91,7 +91,7 @@ impl AdaptiveLimit {
         }
     }
 
-    /// For shadow mode: the limit is followed, but nobody waits for it, so that it is not tested.
+    /// For shadow mode: the limit adapts but is not enforced, so that tests of it would have no effect.
     #[must_use]
     pub fn without_tests(mut self) -> Self {
         self.enforced = false;
@@ -232,7 +232,7 @@ impl AdaptiveLimit {
         Micros((nanos / 1000.0).clamp(20_000.0, 500_000.0) as u64)
     }
 
-    /// Nobody waited in this window.
+    /// No request waited in this window.
     fn relax(&mut self) {
         if let Some(tested) = self.test.abandon() {
             self.limit = tested;

@@ -104,7 +104,7 @@ fn slower_servers_are_used_as_far_as_they_go() {
         scenario.changes.push(Change { at: 10.0, server, speed: 1.0 / 3.0 });
         scenario.changes.push(Change { at: 40.0, server, speed: 1.0 });
     }
-    // A third of the capacity can be served, so 0.467 of it is lost whatever is done, of 0.8 that is offered.
+    // A third of the capacity can be served, so at least 0.467 of it is lost of the 0.8 that is offered.
     let lost = means(&scenario, |run| (1.0 / 3.0 - run.measure(10.0, 40.0).throughput) / 0.8);
     assert!(lost[0] <= 0.06 && lost[1] <= 0.06, "{lost:?}");
     each(&scenario, |run, case| assert!(run.measure(45.0, 60.0).served() >= 0.999, "{case}"));
