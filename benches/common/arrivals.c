@@ -12,21 +12,16 @@
  * requests this program itself has sent more than 2 ms late, because it had too little CPU time.
  */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
 #include <errno.h>
 #include <math.h>
-#include <netinet/tcp.h>
 #include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
 #include <sys/timerfd.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "loopback.h"
 
 #define HEAD_BYTES 4096
 #define MOST_REQUESTS 1000000
@@ -60,30 +55,13 @@ typedef struct {
 
 static int port, events, timer, group_count;
 static double seconds = 10, timeout = 2, origin;
-static uint64_t state = 88172645463325252ull;
 static group groups[MOST_GROUPS];
 static request *requests;
 /* Requests before `open_from` have ended. */
 static long request_count, open_from, late;
 static connection *idle[MOST_CLIENTS];
 
-static void fail(const char *what) {
-    perror(what);
-    exit(1);
-}
-
-static double now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec + time.tv_nsec * 1e-9 - origin;
-}
-
-static double unit(void) {
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return ((state >> 11) + 1) / 9007199254740993.0;
-}
+static double now(void) { return monotonic() - origin; }
 
 static void set_idle(connection *it) {
     connection **first = &idle[it->client];
@@ -111,11 +89,10 @@ static connection *connect_from(int client) {
     it->client = client;
     it->is_new = 1;
     if (it->fd < 0) fail("socket");
-    setsockopt(it->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    send_at_once(it->fd);
     setsockopt(it->fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one);
-    struct sockaddr_in own = {.sin_family = AF_INET}, proxy = {.sin_family = AF_INET, .sin_port = htons(port)};
+    struct sockaddr_in own = {.sin_family = AF_INET}, proxy = loopback(port);
     own.sin_addr.s_addr = htonl(0x7f000100 + client);
-    proxy.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     if (bind(it->fd, (struct sockaddr *)&own, sizeof own) < 0) fail("bind");
     if (connect(it->fd, (struct sockaddr *)&proxy, sizeof proxy) < 0 && errno != EINPROGRESS) fail("connect");
     struct epoll_event event = {.events = EPOLLIN | EPOLLOUT, .data.ptr = it};
@@ -210,7 +187,7 @@ static double arrival_after(group *it, double time) {
     for (;;) {
         double rate = rate_at(it, time), change = INFINITY;
         for (int i = it->steps - 1; i >= 0 && it->at[i] > time; i--) change = it->at[i];
-        double next = rate > 0 ? time - log(unit()) / rate : INFINITY;
+        double next = rate > 0 ? time - log(uniform()) / rate : INFINITY;
         if (next < change || change == INFINITY) return next;
         time = change;
     }
@@ -219,7 +196,7 @@ static double arrival_after(group *it, double time) {
 static void arrive(int index, double since) {
     if (request_count == MOST_REQUESTS) fail("too many requests");
     request *it = &requests[request_count++];
-    *it = (request){.group = index, .since = since, .client = groups[index].first + (int)(unit() * groups[index].clients)};
+    *it = (request){.group = index, .since = since, .client = groups[index].first + (int)(uniform() * groups[index].clients)};
     if (now() - since > LATE) late++;
     send_request(it);
 }
@@ -281,7 +258,7 @@ int main(int count, char **arguments) {
     for (int option; (option = getopt(count, arguments, "d:t:s:")) != -1;) {
         if (option == 'd') seconds = atof(optarg);
         else if (option == 't') timeout = atof(optarg);
-        else if (option == 's') state += 1000003 * strtoull(optarg, NULL, 10);
+        else if (option == 's') random_state += 1000003 * strtoull(optarg, NULL, 10);
         else return 2;
     }
     if (optind + 2 > count || count - optind - 1 > MOST_GROUPS) return 2;

@@ -8,18 +8,14 @@
  * both sides are programs of the same measurement.
  */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/tcp.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
 #include <sys/timerfd.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "loopback.h"
 
 #define READ_BYTES 65536
 
@@ -43,26 +39,8 @@ static double delay;
 /* The delay is the same for all, so that pieces are due in the order of their arrival. */
 static piece *first, **last = &first;
 
-static void fail(const char *what) {
-    perror(what);
-    exit(1);
-}
-
-static double now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec + time.tv_nsec * 1e-9;
-}
-
-static struct sockaddr_in loopback(int number) {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(number)};
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    return address;
-}
-
 static end *watch(int fd) {
-    int one = 1;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    send_at_once(fd);
     end *it = calloc(1, sizeof *it);
     it->fd = fd;
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = it};
@@ -108,7 +86,7 @@ static void receive(end *from) {
     if (length < 0) length = 0;
     if (delay == 0) return forward(from, bytes, length);
     piece *it = malloc(sizeof *it + length);
-    *it = (piece){.to = from->peer, .due = now() + delay, .length = length};
+    *it = (piece){.to = from->peer, .due = monotonic() + delay, .length = length};
     memcpy(it->bytes, bytes, length);
     *last = it;
     last = &it->next;
@@ -120,7 +98,7 @@ static void receive(end *from) {
 }
 
 static void deliver(void) {
-    for (double time = now(); first && first->due <= time;) {
+    for (double time = monotonic(); first && first->due <= time;) {
         piece *it = first;
         first = it->next;
         if (!first) last = &first;

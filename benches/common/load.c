@@ -14,21 +14,16 @@
  * this program itself has served more than 1 ms late, because it had too little CPU time.
  */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
 #include <errno.h>
 #include <math.h>
-#include <netinet/tcp.h>
 #include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
 #include <sys/timerfd.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "loopback.h"
 
 #define HEAD_BYTES 16384
 #define READ_BYTES 65536
@@ -56,33 +51,14 @@ static uint32_t *latencies;
 static double *waiting;
 static long waiting_from, waiting_count;
 
-static void fail(const char *what) {
-    perror(what);
-    exit(1);
-}
-
-static double now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec + time.tv_nsec * 1e-9;
-}
-
-/* Exponentially distributed times between arrivals, by xorshift with a fixed seed. */
-static double until_next_arrival(void) {
-    static uint64_t state = 88172645463325252ull;
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return -log(((state >> 11) + 1) / 9007199254740993.0) / rate;
-}
+/* Exponentially distributed times between arrivals. */
+static double until_next_arrival(void) { return -log(uniform()) / rate; }
 
 static void open_connection(connection *it) {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    int one = 1;
+    struct sockaddr_in address = loopback(port);
     it->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (it->fd < 0) fail("socket");
-    setsockopt(it->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    send_at_once(it->fd);
     for (int tries = 0; connect(it->fd, (struct sockaddr *)&address, sizeof address) < 0; tries++) {
         if (tries == 200) fail("connect");
         failed++;
@@ -141,7 +117,7 @@ static void reconnect(connection *it) {
     it->fd = -1;
     if (it->is_busy) {
         failed++;
-        proceed(it, now());
+        proceed(it, monotonic());
     }
 }
 
@@ -176,7 +152,7 @@ static void receive(connection *it) {
         if (!end) return;
         read_head(it, end);
     }
-    if (it->missing <= 0) finish(it, now());
+    if (it->missing <= 0) finish(it, monotonic());
 }
 
 static void arrive(double since, double time) {
@@ -199,7 +175,7 @@ static void run(double start) {
         int count = epoll_wait(events, ready, 256, 100);
         for (int i = 0; i < count; i++)
             if (ready[i].data.ptr) receive(ready[i].data.ptr);
-        for (time = now(); rate && next <= time; next += until_next_arrival()) arrive(next, time);
+        for (time = monotonic(); rate && next <= time; next += until_next_arrival()) arrive(next, time);
     }
 }
 
@@ -258,10 +234,10 @@ int main(int count, char **arguments) {
         connections[i].fd = -1;
         if (!is_fresh) open_connection(&connections[i]);
     }
-    double start = now();
+    double start = monotonic();
     for (long i = 0; i < connection_count; i++) proceed(&connections[i], start);
     run(start);
-    double spent = now() - start;
+    double spent = monotonic() - start;
     qsort(latencies, ok, sizeof *latencies, by_size);
     printf("{\"seconds\": %.6f, \"1xx\": %ld, \"2xx\": %ld, \"3xx\": %ld, \"4xx\": %ld, \"5xx\": %ld, \"failed\": %ld, "
            "\"late\": %ld, \"p50\": %u, \"p99\": %u, \"max\": %u}\n",

@@ -10,20 +10,15 @@
  * response is sent that much after its work, during which it takes no slot.
  */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
 #include <errno.h>
 #include <math.h>
-#include <netinet/tcp.h>
 #include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
 #include <sys/timerfd.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "loopback.h"
 
 #define HEAD_BYTES 4096
 #define BODY_BYTES 128
@@ -63,24 +58,7 @@ static heap working, delayed;
 static char response[512];
 static int response_length;
 
-static void fail(const char *what) {
-    perror(what);
-    exit(1);
-}
-
-static double now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec + time.tv_nsec * 1e-9;
-}
-
-static double exponential(void) {
-    static uint64_t state = 88172645463325252ull;
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return -log(((state >> 11) + 1) / 9007199254740993.0);
-}
+static double exponential(void) { return -log(uniform()); }
 
 static void push(heap *heap, request *it) {
     if (heap->count == heap->size) {
@@ -113,9 +91,8 @@ static connection *watch(int fd, server *server, int is_listener) {
 }
 
 static void accept_connections(connection *listener) {
-    int one = 1;
     for (int fd; (fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0;) {
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+        send_at_once(fd);
         watch(fd, listener->server, 0);
     }
 }
@@ -197,8 +174,7 @@ static void set_timer(void) {
 static void listen_on(int port) {
     int one = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    struct sockaddr_in address = loopback(port);
     if (bind(fd, (struct sockaddr *)&address, sizeof address) < 0 || listen(fd, 4096) < 0) fail("listen");
     server *it = calloc(1, sizeof *it);
     it->last = &it->first;
@@ -225,9 +201,9 @@ int main(int count, char **arguments) {
         for (int i = 0; i < got; i++) {
             connection *from = ready[i].data.ptr;
             if (from && from->is_listener) accept_connections(from);
-            else if (from) receive(from, now());
+            else if (from) receive(from, monotonic());
         }
-        for (double time = now(); working.count && working.items[0]->due <= time;) finish(pop(&working), time);
-        for (double time = now(); delayed.count && delayed.items[0]->due <= time;) respond(pop(&delayed));
+        for (double time = monotonic(); working.count && working.items[0]->due <= time;) finish(pop(&working), time);
+        for (double time = monotonic(); delayed.count && delayed.items[0]->due <= time;) respond(pop(&delayed));
     }
 }
