@@ -162,9 +162,14 @@ impl SettledBody {
         let (Some(steps), Some(response)) = (&mut self.steps, &mut self.response) else {
             return Poll::Ready(());
         };
-        if let Some(false) = ready!(steps.poll(response, cx))
-            && matches!(self.state, State::Passing)
-        {
+        let is_passing = matches!(self.state, State::Passing);
+        let mut granted = ready!(steps.poll(response, cx));
+        // Another step may be due at once: parts were passed on while this one waited, and none may follow for long.
+        while is_passing && granted == Some(true) {
+            steps.start(response);
+            granted = ready!(steps.poll(response, cx));
+        }
+        if is_passing && granted == Some(false) {
             response.observer.read();
             let has_length = self.body.as_ref().is_some_and(|body| body.size_hint().exact().is_some());
             self.state = match response.observer.dialect().filter(|_| !has_length) {

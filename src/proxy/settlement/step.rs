@@ -24,8 +24,10 @@ type More = SmallVec<[(PolicyId, u64); 2]>;
 /// Takes units while a response streams, one step after the other.
 #[derive(Default)]
 pub(super) struct Steps {
-    /// The output, and the time, when the response began to cost more than was taken.
-    begun: Option<(u64, Instant)>,
+    /// The output whose cost has been taken, or asked for by the last step.
+    covered: u64,
+    /// When the response began to cost more than that.
+    since: Option<Instant>,
     step: Option<Step>,
 }
 
@@ -48,19 +50,19 @@ impl Steps {
                 (more > 0).then_some((limit.policy, more))
             })
             .collect();
-        if more.is_empty() {
-            self.begun = None;
-            return;
-        }
         let output = response.observer.so_far().map_or(0, |observed| {
             observed.counted_output.max(observed.tokens.map_or(0, |tokens| tokens.output))
         });
-        let (began_at, since) = *self.begun.get_or_insert((output, cached_now()));
-        if output - began_at.min(output) < TOKENS && cached_now() - since < INTERVAL {
+        if more.is_empty() {
+            (self.covered, self.since) = (output, None);
+            return;
+        }
+        let since = *self.since.get_or_insert_with(cached_now);
+        if output.saturating_sub(self.covered) < TOKENS && cached_now() - since < INTERVAL {
             return;
         }
         let Some(mut reservation) = response.pending.reservation.take() else { return };
-        self.begun = None;
+        (self.covered, self.since) = (output, None);
         let (asked, limiter) = (more.clone(), response.pending.limiter.clone());
         let taken = rare(async move {
             let is_granted = limiter.take_more(&mut reservation, &asked).await;

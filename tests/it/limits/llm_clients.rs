@@ -3,11 +3,12 @@
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::cli::keys::keys;
-use crate::support::{Client, Tidegate, WebServer, command, over_both_stores};
+use crate::support::{Client, RedisServer, Relay, Tidegate, WebServer, command, over_both_stores};
 
 /// The APIs, and the tokens of input of their requests.
 const APIS: [(&str, u64); 5] =
@@ -234,6 +235,21 @@ fn packages_know_a_stream_that_was_stopped_at_the_budget() {
             assert!((744..5000).contains(&words), "{case}: {words} words");
         }
     });
+}
+
+#[test]
+fn a_stream_that_pauses_after_a_burst_is_stopped_at_the_budget() {
+    let model = Model::start();
+    let (redis, case) = (RedisServer::start(), "ollama+stream:5000:wait".to_owned());
+    let relay = Relay::to(redis.addr());
+    let config = model.config("2000/day", "stop_streams = true\nestimate = 0.01");
+    let proxy = Tidegate::builder(&config).store_at(&relay.url(), "timeout = \"5s\"").start();
+    // The first step is granted, and all tokens but the last arrive before its decision does.
+    relay.delay(Duration::from_millis(300));
+    let lines = ask(&proxy.url(""), std::slice::from_ref(&case));
+    assert_ne!(lines[0]["error"], Value::Null, "{}", lines[0]);
+    let words = lines[0]["text"].as_str().unwrap().matches("word ").count();
+    assert_eq!(logged(&proxy, &[case.clone()])[&case]["cost"]["output"], words);
 }
 
 #[test]
