@@ -12,6 +12,7 @@
 
 mod part;
 
+use futures_util::future::join_all;
 use smallvec::SmallVec;
 
 pub(super) use self::part::Origin;
@@ -20,6 +21,7 @@ use super::grants::TakenUnits;
 use super::limits::Limits;
 use super::settlement::{Settlement, SettlementContext};
 use super::status::LimitStatuses;
+use crate::boxed::rare;
 use crate::limit::{Charge, Charges, DecidedCharge, EntryId, Policy, PolicyId};
 use crate::telemetry::SettledOutcome;
 
@@ -35,6 +37,8 @@ pub struct Reservation {
     /// Where the units were taken: by the decision on the request, and then by those on more units.
     parts: SmallVec<[Part; 1]>,
     delivery: Delivery,
+    /// Those of the same request on other servers of the store, which have no further ones.
+    others: Vec<Self>,
 }
 
 /// What a limit has reserved under one key.
@@ -149,6 +153,7 @@ impl Reservation {
             reserved: SmallVec::new(),
             parts: SmallVec::new(),
             delivery: Delivery::Unsent,
+            others: Vec::new(),
         };
         part.charges().for_each(|charge| all.reserve(&charge));
         all.parts.push(part);
@@ -173,6 +178,15 @@ impl Reservation {
         self.parts.extend(std::mem::take(&mut other.parts));
         for more in std::mem::take(&mut other.reserved) {
             self.add(more);
+        }
+    }
+
+    /// Adds the units of another decision on the same request to those that the same server has taken.
+    pub(super) fn join_same_server(&mut self, other: Self) {
+        let is_same = |own: &&mut Self| own.context.is_same(&other.context);
+        match self.others.iter_mut().find(is_same) {
+            Some(own) => own.join(other),
+            None => self.join(other),
         }
     }
 
@@ -206,9 +220,46 @@ impl Reservation {
         known: &[(PolicyId, u64)],
     ) -> (LimitStatuses, Option<Box<Self>>) {
         let settlement = self.settle_by_status(status, known);
-        let statuses = settlement.send(&self.context).await;
-        let awaits = !self.reserved.is_empty();
+        let statuses = if self.others.is_empty() {
+            settlement.send(&self.context).await
+        } else {
+            rare(self.respond_on_each_server(settlement, status, known)).await
+        };
+        let awaits = self.on_each_server().any(|own| !own.reserved.is_empty());
         (statuses, awaits.then_some(self))
+    }
+
+    /// Adds the units of the same request on another server.
+    pub(super) fn add_server(&mut self, other: Self) {
+        self.others.push(other);
+    }
+
+    /// The units on each server of the store; nearly always one.
+    pub(super) fn on_each_server(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(&self.others)
+    }
+
+    /// The units of a request on several servers; `settlement` is that of the first.
+    async fn respond_on_each_server(
+        &mut self,
+        settlement: Settlement,
+        status: u16,
+        known: &[(PolicyId, u64)],
+    ) -> LimitStatuses {
+        let delivery = self.delivery;
+        let mut settlements = vec![(settlement, self.context.clone())];
+        for other in &mut self.others {
+            other.delivery = delivery;
+            settlements.push((other.settle_by_status(status, known), other.context.clone()));
+        }
+        let sent = settlements.into_iter().map(async |(settlement, context)| settlement.send(&context).await);
+        join_all(sent).await.into_iter().flatten().collect()
+    }
+
+    /// Gives all units back, since the request is denied by another server. Returns at once; the store is called afterwards.
+    pub(super) fn give_back(mut self: Box<Self>) {
+        self.delivery = Delivery::Refused;
+        self.settle_by_status(503, &[]).send_later(&self.context);
     }
 
     /// Settles in this process what the final status decides, and the limits whose cost is known; returns what is sent to the
@@ -253,8 +304,13 @@ impl Reservation {
         mut self: Box<Self>,
         costs: impl Fn(PolicyId) -> Option<u64>,
     ) -> SmallVec<[SettledUnits; 2]> {
-        let (settled, settlement) = self.settle_all(costs);
+        let (mut settled, settlement) = self.settle_all(&costs);
         settlement.send_later(&self.context);
+        for other in &mut self.others {
+            let (more, settlement) = other.settle_all(&costs);
+            settlement.send_later(&other.context);
+            settled.extend(more);
+        }
         settled
     }
 
@@ -285,8 +341,10 @@ impl Reservation {
 
     /// The units that each limit of the configuration has reserved for this request, if it settles them.
     pub fn reserved(&self) -> impl Iterator<Item = (PolicyId, u64)> {
-        let settles = |reserved: &&Reserved| self.limits.policy(&reserved.charge).settles();
-        self.reserved.iter().filter(settles).map(|reserved| (reserved.limit, reserved.units))
+        self.on_each_server().flat_map(|own| {
+            let settles = |reserved: &&Reserved| own.limits.policy(&reserved.charge).settles();
+            own.reserved.iter().filter(settles).map(|reserved| (reserved.limit, reserved.units))
+        })
     }
 
     /// The limits that have decided the request, and charges of more units of these limits. The limits decide by the numbers that
