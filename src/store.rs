@@ -35,7 +35,7 @@ pub enum StoreSpec {
     /// In this process.
     Memory,
     /// In Redis: on one server, or each key on one of several.
-    Redis(Servers<RedisSpec>),
+    Redis(Box<Servers<RedisSpec>>),
 }
 
 impl StoreSpec {

@@ -142,10 +142,11 @@ fn readiness(admin: &Admin) -> AdminResponse {
         Lifecycle::Serving => StatusCode::OK,
         Lifecycle::NotReady | Lifecycle::Draining => StatusCode::SERVICE_UNAVAILABLE,
     };
-    let store = match (admin.is_redis(), admin.is_store_down()) {
-        (false, _) => "in this process",
-        (true, false) => "up",
-        (true, true) => "unreachable",
+    let store = match (admin.is_redis(), admin.servers_down(), admin.store.iter().count()) {
+        (false, ..) => "in this process".to_owned(),
+        (true, 0, _) => "up".to_owned(),
+        (true, _, 1) => "unreachable".to_owned(),
+        (true, down, all) => format!("{down} of {all} servers unreachable"),
     };
     let stale = "config: the last reload failed (see the log); serving the previous configuration\n";
     let note = if admin.metrics.is_stale() { stale } else { "" };

@@ -131,9 +131,9 @@ impl Admin {
         self.store.iter().map(|server| &server.shared)
     }
 
-    /// Whether a worker finds a server of the store unavailable.
-    pub(super) fn is_store_down(&self) -> bool {
-        self.shared().any(|shared| shared.breakers.open() > 0)
+    /// How many servers of the store a worker finds unavailable.
+    pub(super) fn servers_down(&self) -> usize {
+        self.shared().filter(|shared| shared.breakers.open() > 0).count()
     }
 
     /// Reads the gauges other than the numbers of denied keys and the granted units, which take long if there are many.
@@ -152,6 +152,7 @@ impl Admin {
         };
         GaugeValues {
             listeners: listeners.iter().map(listener).collect(),
+            store_servers: SharedState::servers_up(self.shared()),
             store: self.is_redis().then(|| SharedState::store_values(self.shared())),
             keys: memory.len(),
             evictions: memory.evictions(),

@@ -55,10 +55,10 @@ pub(super) fn state(stage: Lifecycle) -> &'static str {
 }
 
 fn store(admin: &Admin, values: &GaugeValues) -> StoreInfo {
-    let (kind, state) = match (admin.is_redis(), admin.is_store_down()) {
+    let (kind, state) = match (admin.is_redis(), admin.servers_down()) {
         (false, _) => ("memory", "up"),
-        (true, true) => ("redis", "unreachable"),
-        (true, false) => ("redis", "up"),
+        (true, 0) => ("redis", "up"),
+        (true, _) => ("redis", "unreachable"),
     };
     StoreInfo {
         kind: kind.to_owned(),

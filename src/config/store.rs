@@ -91,7 +91,7 @@ pub(super) fn store(table: Table<'_, StoreKeys>, directory: &Path) -> Option<Rea
         (target.name(), RedisSpec { target, timeout, prefix: prefix.clone(), client_clock })
     };
     let servers = Servers::named(targets.into_iter().map(server).collect());
-    let spec = servers.map_or(StoreSpec::Memory, StoreSpec::Redis);
+    let spec = servers.map_or(StoreSpec::Memory, |servers| StoreSpec::Redis(Box::new(servers)));
     let hasher = hash_key.ok()?.unwrap_or_else(|| KeyHasher::new(None));
     Some(ReadStore { spec, hasher, instances: instances?, max_keys: max_keys?, shared })
 }

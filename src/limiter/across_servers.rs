@@ -1,7 +1,8 @@
 //! Requests whose limits have keys on several servers, which no call can decide together.
 //!
 //! First all servers check their charges at once, which takes nothing. If none denies the request, the charges are made: on one
-//! server after the other, each in one atomic call, in an order that is the same for all requests. If one denies the request now,
+//! server after the other, each in one atomic call, in an order that is the same for all requests. There is no check if a single
+//! server has one to make, since this process decides the other parts by grants and shares: they are charged first. If one denies the request now,
 //! since another request was faster, the charges before it are given back (`Delivery::Refused`), also if the client disconnects
 //! meanwhile. So no limit is exceeded; but a competing request may be denied although it would have fitted.
 //!
@@ -23,6 +24,8 @@ use crate::store::Servers;
 struct Part<'a> {
     server: &'a ServerLimiter,
     charges: Charges,
+    /// Whether only the server can say if it denies the request.
+    has_checks: bool,
     /// Whether the server has not replied to the check.
     has_failed: bool,
 }
@@ -33,14 +36,17 @@ fn parts<'a>(servers: &'a Servers<ServerLimiter>, limits: &Limits, charges: &[Ch
     let own = |(index, server): (usize, &'a ServerLimiter)| {
         let charges: Charges =
             charges.iter().zip(&indices).filter(|(_, of)| **of == index).map(|(charge, _)| *charge).collect();
-        (!charges.is_empty()).then_some(Part { server, charges, has_failed: false })
+        let has_checks = server.has_checks(limits, &charges);
+        (!charges.is_empty()).then_some(Part { server, charges, has_checks, has_failed: false })
     };
     let mut parts: Vec<Part<'a>> = servers.iter().enumerate().filter_map(own).collect();
-    // A position in a leaky bucket's queue can't be given back, so these are charged late, and limits in shadow mode, which deny
-    // nothing, last. The sort is stable, so parts stay in the order of the servers.
-    parts.sort_by_key(|Part { charges, .. }| {
+    // What this process decides is given back without a call. A position in a leaky bucket's queue can't be given back, so these are
+    // charged late, and limits in shadow mode, which deny nothing, last. The sort is stable, so parts stay in the order of the
+    // servers.
+    parts.sort_by_key(|Part { charges, has_checks, .. }| {
         let queues = |charge: &Charge| matches!(limits.policy(charge).quota, Quota::LeakyBucket(_));
-        (charges.iter().all(|charge| limits.policy(charge).shadow), charges.iter().any(queues))
+        let is_shadow = charges.iter().all(|charge| limits.policy(charge).shadow);
+        (is_shadow, *has_checks, charges.iter().any(queues))
     });
     parts
 }
@@ -55,13 +61,15 @@ pub(super) async fn decide(
     if let Some(denied) = find_known(&parts, limits) {
         return denied;
     }
-    if let Some(denied) = check(&mut parts, limits).await {
+    if parts.iter().filter(|part| part.has_checks).count() > 1
+        && let Some(denied) = check(&mut parts, limits).await
+    {
         return denied;
     }
     // All units can be given back until the whole request has passed.
     let refundable = limits.refundable();
     let mut passed = Passed(Vec::with_capacity(parts.len()));
-    for Part { server, charges, has_failed } in &parts {
+    for Part { server, charges, has_failed, .. } in &parts {
         let admission = if *has_failed {
             server.decide_locally(&refundable, charges)
         } else {
@@ -185,7 +193,9 @@ impl Passed {
     /// The admission of the whole request.
     fn join(mut self) -> Admission {
         let mut all = Admission::unlimited();
-        std::mem::take(&mut self.0).into_iter().for_each(|part| all.join(part));
+        for part in std::mem::take(&mut self.0) {
+            all.join(part);
+        }
         all
     }
 }
@@ -193,6 +203,6 @@ impl Passed {
 impl Drop for Passed {
     fn drop(&mut self) {
         // Slots are released with their permits.
-        self.0.drain(..).filter_map(|part| part.reservation).for_each(|taken| taken.give_back());
+        self.0.drain(..).filter_map(|part| part.reservation).for_each(Reservation::give_back);
     }
 }

@@ -56,6 +56,16 @@ impl ServerLimiter {
         }
     }
 
+    /// Whether a check of these charges needs a call: some can deny the request, and only Redis can say whether they do.
+    pub fn has_checks(&self, limits: &Limits, charges: &[Charge]) -> bool {
+        let has_checks = |limits, charges| !self.checks(limits, charges).in_store.is_empty();
+        self.is_available()
+            && match self.raised.apply(limits, charges, cached_now()) {
+                Some(raised) => has_checks(&raised.limits, &raised.charges),
+                None => has_checks(limits, charges),
+            }
+    }
+
     /// Checks some of the charges of a request in Redis, after [`Self::known_denial`] had none.
     pub async fn check_in_store(&self, limits: &Limits, charges: &[Charge]) -> Checked {
         match self.raised.apply(limits, charges, cached_now()) {

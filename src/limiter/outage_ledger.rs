@@ -229,7 +229,9 @@ impl OutageLedger {
             if debts.is_empty() {
                 return;
             }
-            debts.into_iter().for_each(|debt| next(debt.key).restore(debt));
+            for debt in debts {
+                next(debt.key).restore(debt);
+            }
         }
     }
 

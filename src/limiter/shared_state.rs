@@ -82,6 +82,12 @@ impl SharedState {
         all
     }
 
+    /// Whether each of several servers is available to all workers, by their addresses.
+    pub fn servers_up<'s>(servers: impl Iterator<Item = &'s Self>) -> Vec<(Box<str>, bool)> {
+        let is_up = |server: &Self| Some((server.breakers.server()?.into(), server.breakers.open() == 0));
+        servers.filter_map(is_up).collect()
+    }
+
     /// What these servers have granted, for each limit.
     pub fn grant_values<'s>(servers: impl Iterator<Item = &'s Self>) -> BTreeMap<Box<str>, GrantValues> {
         let mut all: BTreeMap<Box<str>, GrantValues> = BTreeMap::new();

@@ -119,6 +119,7 @@ impl Shared {
         let fallback = &active.state.first().fallback;
         let gauges = GaugeValues {
             store: active.is_redis.then(|| SharedState::store_values(active.state.iter())),
+            store_servers: SharedState::servers_up(active.state.iter()),
             keys: fallback.len(),
             evictions: fallback.evictions(),
             grants: SharedState::grant_values(active.state.iter()),

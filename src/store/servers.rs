@@ -147,7 +147,7 @@ mod tests {
         for count in [2, 3, 8, 64] {
             let (servers, mut keys) = (servers(&names(count)), vec![0.0_f64; count]);
             (0..KEYS).for_each(|number| keys[servers.index(key(number))] += 1.0);
-            let mean = f64::from(KEYS) / keys.len() as f64;
+            let mean = f64::from(KEYS) / f64::from(u32::try_from(count).unwrap());
             // Six standard deviations of a binomial distribution.
             let bound = 6.0 * mean.sqrt();
             assert!(keys.iter().all(|keys| (keys - mean).abs() < bound), "{count} servers: {keys:?}");
@@ -166,7 +166,7 @@ mod tests {
                     moved += 1;
                 }
             }
-            let share = f64::from(KEYS) / (count + 1) as f64;
+            let share = f64::from(KEYS) / f64::from(u32::try_from(count + 1).unwrap());
             assert!((f64::from(moved) - share).abs() < 6.0 * share.sqrt(), "{moved} of {KEYS} for {count}");
         }
     }
@@ -192,7 +192,7 @@ mod tests {
     fn charges_on_several_servers_have_no_common_one() {
         use crate::limit::PolicyId;
         let servers = servers(&names(3));
-        let other = (1..).map(key).find(|other| servers.index(*other) != servers.index(key(0))).unwrap();
+        let other = (1..100).map(key).find(|other| servers.index(*other) != servers.index(key(0))).unwrap();
         let charge = |key| Charge::take(PolicyId(0), key, 1);
         assert!(servers.of_all(&[charge(key(0)), charge(key(0))]) == Some(servers.of(key(0))));
         assert!(servers.of_all(&[charge(key(0)), charge(other)]).is_none());

@@ -51,7 +51,7 @@ fn values_by_server(
 
 #[test]
 fn limits_on_several_servers_are_not_exceeded() {
-    const KEYS: u64 = 24;
+    const KEYS: usize = 24;
     const EACH: u64 = 12;
     const ALL: u64 = 250;
     let config = format!(
@@ -62,19 +62,19 @@ fn limits_on_several_servers_are_not_exceeded() {
     let servers: [RedisServer; 3] = start_servers();
     let start = || Tidegate::start(&format!("{config}{}", store(&servers)));
     let proxies = [start(), start()];
-    let send = |proxy: &Tidegate, rounds: u64| {
-        let (mut client, mut admitted) = (Client::connect(proxy.addr()), [0; KEYS as usize]);
+    let send = |proxy: &Tidegate, rounds: usize| {
+        let (mut client, mut admitted) = (Client::connect(proxy.addr()), [0; KEYS]);
         for key in (0..rounds * KEYS).map(|number| number % KEYS) {
             match client.get("/", &[&format!("X-Key: {key}")]).status() {
-                200 => admitted[usize::try_from(key).unwrap()] += 1,
+                200 => admitted[key] += 1,
                 429 => {}
                 status => panic!("{status}"),
             }
         }
         admitted
     };
-    let mut admitted = [0; KEYS as usize];
-    let mut add = |some: [u64; KEYS as usize]| {
+    let mut admitted = [0; KEYS];
+    let mut add = |some: [u64; KEYS]| {
         admitted.iter_mut().zip(some).for_each(|(all, some)| *all += some);
         assert!(admitted.iter().all(|units| *units <= EACH), "{admitted:?}");
         let sum = admitted.iter().sum::<u64>();
@@ -90,7 +90,7 @@ fn limits_on_several_servers_are_not_exceeded() {
     });
     // A competing request may have been denied, and what it gives back returns a moment later.
     eventually("all units are admitted", || add(send(&proxies[0], 1)) == ALL);
-    assert_eq!(send(&proxies[1], 1), [0; KEYS as usize]);
+    assert_eq!(send(&proxies[1], 1), [0; KEYS]);
     let with_limits = |server: &&RedisServer| server.keys().iter().any(|key| key.contains(":each:"));
     assert!(servers.iter().filter(with_limits).count() > 1, "the keys are on several servers");
 }
@@ -115,6 +115,11 @@ fn a_stopped_server_affects_its_keys_alone() {
     let line = proxy.wait_log(&format!("the store at {} is unavailable: ", servers[1].url()));
     assert!(line.contains("for its keys each limit follows its on_store_failure"), "{line}");
     assert_eq!(proxy.metric("tidegate_store_up"), 0);
+    let is_up = |server: &RedisServer| {
+        proxy.metric(&format!("tidegate_store_server_up{{server=\"{}\"}}", server.url()))
+    };
+    assert_eq!((is_up(&servers[0]), is_up(&servers[1])), (1, 0));
+    assert!(get(proxy.admin(), "/ready", &[]).text().contains("store: 1 of 2 servers unreachable\n"));
     // A request with limits on both: each limit by itself.
     let both = |key: &str, other: &str| {
         get(proxy.addr(), "/both", &[&format!("X-Key: {key}"), &format!("X-Other: {other}")])
@@ -233,9 +238,10 @@ async fn limiter(servers: &[RedisServer]) -> (Limiter, Vec<Key>) {
         (spec.target.name(), spec)
     };
     let specs = Servers::named(servers.iter().map(named).collect()).unwrap();
-    let key = |index| (0..).map(|number| Key([number; 16])).find(|key| specs.index(*key) == index).unwrap();
+    let key =
+        |index| (0..=255).map(|number| Key([number; 16])).find(|key| specs.index(*key) == index).unwrap();
     let keys = (0..servers.len()).map(key).collect();
-    let (spec, memory) = (StoreSpec::Redis(specs), Arc::new(Memory::new(100, Clock::System)));
+    let (spec, memory) = (StoreSpec::Redis(Box::new(specs)), Arc::new(Memory::new(100, Clock::System)));
     let stores = Store::open(&spec, &memory, &StoreCounts::default());
     for store in stores.iter() {
         store.wait_connected(patience()).await.unwrap();
@@ -320,6 +326,49 @@ fn what_competing_requests_have_taken_is_given_back() {
         })
         .await;
     }));
+}
+
+#[test]
+fn requests_are_gathered_for_each_server() {
+    let servers: [RedisServer; 2] = start_servers();
+    run(LocalSet::new().run_until(async {
+        let (limiter, _) = limiter(&servers).await;
+        let limits = limits(vec![bucket("a", 10)]);
+        let requests = (0..200).map(async |number| {
+            limiter.decide(&limits, &[charge(0, Key([number; 16]))]).await.verdict.is_ok()
+        });
+        assert!(futures_util::future::join_all(requests).await.into_iter().all(|passes| passes));
+        for server in &servers {
+            let keys = server.keys().iter().filter(|key| key.contains(":a:")).count();
+            let calls = server.calls("evalsha");
+            assert!(keys > 50 && calls <= 5, "{keys} keys in {calls} calls");
+        }
+    }));
+}
+
+#[test]
+fn with_grants_of_one_limit_a_request_needs_the_server_of_the_other_one_alone() {
+    const REQUESTS: u64 = 200;
+    let servers: [RedisServer; 2] = start_servers();
+    let config = format!(
+        "[limits.each]\nrate = \"1/day\"\nburst = 1000\nkey = \"header:x-key\"\n\
+         [limits.all]\nrate = \"1/day\"\nburst = 100_000\nkey = \"global\"\nahead = \"10s\"\n{}",
+        routes(&[("/", &["each", "all"])])
+    );
+    let proxy = Tidegate::start(&format!("{config}{}", store(&servers)));
+    let calls = || servers.iter().map(|server| server.calls("evalsha")).sum::<u64>();
+    let mut client = Client::connect(proxy.addr());
+    let mut send = |requests: u64| {
+        for number in 0..requests {
+            assert_eq!(client.get("/", &[&format!("X-Key: {}", number % 8)]).status(), 200);
+        }
+    };
+    send(50);
+    let before = calls();
+    send(REQUESTS);
+    let made = calls() - before;
+    // One for each, and those for grants; without these, four for each key that is not on the server of the other limit.
+    assert!((REQUESTS..REQUESTS * 5 / 4).contains(&made), "{made} calls for {REQUESTS} requests");
 }
 
 #[test]
