@@ -36,8 +36,8 @@ keys! {
     StoreKeys {
         /// The URL of Redis, in one of the forms below
         url: Text;
-        /// Instead of `url`: the URLs of up to 64 Redis servers that know nothing of each other. Each key is on one of them; see
-        /// [redis.md](../redis.md#several-servers)
+        /// Instead of `url`: the URLs of several Redis servers, 64 at most, which know nothing of each other. Each key is on one of
+        /// them; see [redis.md](../redis.md#several-servers)
         urls: List<Text>;
         /// TLS options, for a URL with `rediss`; see [redis.md](../redis.md#tls)
         tls: KeyTable<ClientTlsKeys>;
