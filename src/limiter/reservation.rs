@@ -10,9 +10,9 @@
 //! settled then ([`Reservation::settle`]). If the client disconnects the reservation is dropped, and the units stay charged; so
 //! they do if a server may have received the request and the status is 502 or 504.
 
+mod on_servers;
 mod part;
 
-use futures_util::future::join_all;
 use smallvec::SmallVec;
 
 pub(super) use self::part::Origin;
@@ -181,15 +181,6 @@ impl Reservation {
         }
     }
 
-    /// Adds the units of another decision on the same request to those that the same server has taken.
-    pub(super) fn join_same_server(&mut self, other: Self) {
-        let is_same = |own: &&mut Self| own.context.is_same(&other.context);
-        match self.others.iter_mut().find(is_same) {
-            Some(own) => own.join(other),
-            None => self.join(other),
-        }
-    }
-
     /// Records that a charge has reserved units.
     fn reserve(&mut self, charge: &Charge) {
         let (limit, units) = (self.limits.configured(charge), charge.cost);
@@ -227,39 +218,6 @@ impl Reservation {
         };
         let awaits = self.on_each_server().any(|own| !own.reserved.is_empty());
         (statuses, awaits.then_some(self))
-    }
-
-    /// Adds the units of the same request on another server.
-    pub(super) fn add_server(&mut self, other: Self) {
-        self.others.push(other);
-    }
-
-    /// The units on each server of the store; nearly always one.
-    pub(super) fn on_each_server(&self) -> impl Iterator<Item = &Self> {
-        std::iter::once(self).chain(&self.others)
-    }
-
-    /// The units of a request on several servers; `settlement` is that of the first.
-    async fn respond_on_each_server(
-        &mut self,
-        settlement: Settlement,
-        status: u16,
-        known: &[(PolicyId, u64)],
-    ) -> LimitStatuses {
-        let delivery = self.delivery;
-        let mut settlements = vec![(settlement, self.context.clone())];
-        for other in &mut self.others {
-            other.delivery = delivery;
-            settlements.push((other.settle_by_status(status, known), other.context.clone()));
-        }
-        let sent = settlements.into_iter().map(async |(settlement, context)| settlement.send(&context).await);
-        join_all(sent).await.into_iter().flatten().collect()
-    }
-
-    /// Gives all units back, since the request is denied by another server. Returns at once; the store is called afterwards.
-    pub(super) fn give_back(mut self: Box<Self>) {
-        self.delivery = Delivery::Refused;
-        self.settle_by_status(503, &[]).send_later(&self.context);
     }
 
     /// Settles in this process what the final status decides, and the limits whose cost is known; returns what is sent to the
