@@ -120,8 +120,9 @@ impl KeyOperations<'_> {
     /// The keys of a policy on all servers, at most `max`. A server may still have a key that has moved to another one.
     async fn stored_keys(&self, policy: &Policy, max: usize) -> Result<Vec<Key>, AdminError> {
         let mut found = Vec::new();
-        for (index, StoreServer { store, .. }) in self.store.iter().enumerate() {
-            let keys = store.keys(policy, max - found.len()).await.map_err(|error| unavailable(&error))?;
+        for (index, server) in self.store.iter().enumerate() {
+            let keys = server.store.keys(policy, max - found.len()).await;
+            let keys = keys.map_err(|error| unavailable(server, &error))?;
             found.extend(keys.into_iter().filter(|key| self.store.index(*key) == index));
         }
         Ok(found)
@@ -176,8 +177,8 @@ impl KeyOperations<'_> {
         let (key, policies) = self.key(limit, key)?;
         let keys: Vec<(PolicyId, Key)> = policies.into_iter().map(|policy| (policy, key)).collect();
         let all = &self.gate.limits.policies;
-        let StoreServer { store, shared } = self.store.of(key);
-        store.change(all, &keys, change).await.map_err(|error| unavailable(&error))?;
+        let server @ StoreServer { store, shared } = self.store.of(key);
+        store.change(all, &keys, change).await.map_err(|error| unavailable(server, &error))?;
         // What this process knows of the key is outdated.
         shared.grants.drop_keys(all, &keys);
         shared.denials.clear();
@@ -191,7 +192,7 @@ impl KeyOperations<'_> {
     async fn status(&self, id: PolicyId, key: Key) -> Result<Vec<KeyStatus>, AdminError> {
         let policies = &self.gate.limits.policies;
         let policy = &policies[id];
-        let StoreServer { store, shared } = self.store.of(key);
+        let server @ StoreServer { store, shared } = self.store.of(key);
         let raise = shared.raises.find(&policy.name, key, monotonic());
         let raised = raise.and_then(|raise| policy.raised(id, raise.factor).ok());
         let decisions = match &raised {
@@ -201,7 +202,7 @@ impl KeyOperations<'_> {
             }
             None => store.take(policies, &[Charge::take(id, key, 0)]).await,
         };
-        let decisions = decisions.map_err(|error| unavailable(&error))?;
+        let decisions = decisions.map_err(|error| unavailable(server, &error))?;
         let policy = raised.as_ref().unwrap_or(policy);
         let reserved = policy.settles().then(|| shared.reserved.units(policy, key));
         let status = |decision| KeyStatus { reserved, ..key_status(policy, key, decision, self.clock.now()) };
@@ -299,8 +300,10 @@ fn number(text: &str) -> Result<usize, AdminError> {
         .ok_or_else(|| AdminError::bad_request(format!("`max` must be from 1 to {MAX_LISTED}, not `{text}`")))
 }
 
-pub(super) fn unavailable(error: &StoreError) -> AdminError {
-    AdminError::new(StatusCode::SERVICE_UNAVAILABLE, format!("the store is unavailable: {error}"))
+/// The error of a call to a server of the store.
+pub(super) fn unavailable(server: &StoreServer, error: &StoreError) -> AdminError {
+    let store = server.shared.breakers.name();
+    AdminError::new(StatusCode::SERVICE_UNAVAILABLE, format!("{store} is unavailable: {error}"))
 }
 
 fn key_status(policy: &Policy, key: Key, decision: &Decision, now: Timestamp) -> KeyStatus {

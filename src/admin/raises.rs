@@ -98,11 +98,11 @@ fn check(keys: &KeyOperations<'_>, policies: &[PolicyId], factor: Factor) -> Res
 async fn change(keys: &KeyOperations<'_>, change: RaiseChange, limit: &str) -> Result<(), AdminError> {
     let now = monotonic();
     let (RaiseChange::Start(Raise { key, .. }) | RaiseChange::End { key, .. }) = &change;
-    let StoreServer { store, shared } = keys.store.of(*key);
+    let server @ StoreServer { store, shared } = keys.store.of(*key);
     let changed = match store {
         Store::Memory(_) => shared.raises.change(change, now),
         Store::Redis(redis) => {
-            let changed = redis.change_raises(&change).await.map_err(|error| unavailable(&error))?;
+            let changed = redis.change_raises(&change).await.map_err(|error| unavailable(server, &error))?;
             changed.map(|list| shared.raises.replace(list, now))
         }
     };

@@ -114,12 +114,15 @@ impl Breakers {
         self.server.as_deref()
     }
 
-    /// The store or the server in log messages, and whose keys follow `on_store_failure`.
-    fn words(&self) -> (String, &'static str) {
-        match &self.server {
-            Some(server) => (format!("the store at {server}"), "for its keys each limit"),
-            None => ("the store".to_owned(), "each limit"),
-        }
+    /// The store, or the server of several, in messages.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.server.as_ref().map_or_else(|| "the store".to_owned(), |server| format!("the store at {server}"))
+    }
+
+    /// What follows `on_store_failure` while it is unavailable.
+    fn affected(&self) -> &'static str {
+        if self.server.is_some() { "for its keys each limit" } else { "each limit" }
     }
 
     /// How many breakers are open.
@@ -205,7 +208,7 @@ impl Breaker {
         if self.trial_until.get().is_some_and(|until| until <= cached_now()) {
             self.trial_until.set(None);
             if self.all.open.fetch_sub(1, Ordering::Relaxed) == 1 {
-                tracing::info!("{} is available again", self.all.words().0);
+                tracing::info!("{} is available again", self.all.name());
             }
         }
     }
@@ -259,7 +262,7 @@ impl Breaker {
         self.error_reply.take();
         self.all.openings.fetch_add(1, Ordering::Relaxed);
         if self.trial_until.take().is_none() && self.all.open.fetch_add(1, Ordering::Relaxed) == 0 {
-            let (store, limits) = self.all.words();
+            let (store, limits) = (self.all.name(), self.all.affected());
             tracing::warn!("{store} is unavailable: {error}; {limits} follows its on_store_failure");
         }
     }
@@ -270,7 +273,7 @@ impl Breaker {
         let (now, mut logged) = (cached_now(), self.all.logged.lock());
         if logged.is_none_or(|logged| now.saturating_duration_since(logged) >= LOG_INTERVAL) {
             *logged = Some(now);
-            let (store, limits) = self.all.words();
+            let (store, limits) = (self.all.name(), self.all.affected());
             tracing::warn!("some calls to {store} fail: {message}; {limits} follows its on_store_failure");
         }
     }
