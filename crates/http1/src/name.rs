@@ -161,6 +161,17 @@ impl<'a> FieldName<'a> {
         if known.len() == text.len() && is_lower_case_of(known, text) { id } else { 0 }
     }
 
+    /// The names that have an id.
+    pub fn known() -> impl Iterator<Item = FieldName<'static>> {
+        KNOWN.iter().skip(1).map(|text| FieldName::new(text))
+    }
+
+    /// Whether the name has an id, so that sets of names can have it.
+    #[must_use]
+    pub fn is_known(self) -> bool {
+        self.id != 0
+    }
+
     pub(super) fn id(self) -> u8 {
         self.id
     }
@@ -253,6 +264,17 @@ impl NameSet {
     }
 }
 
+impl<'a> FromIterator<FieldName<'a>> for NameSet {
+    /// A set of these names; those that are not known are left out.
+    fn from_iter<I: IntoIterator<Item = FieldName<'a>>>(names: I) -> Self {
+        let mut set = Self::EMPTY;
+        for name in names {
+            set.insert(name.id);
+        }
+        set
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -281,6 +303,11 @@ mod tests {
         let set = NameSet::of(&[names::HOST, names::X_REQUEST_ID, FieldName::new(b"x-a")]);
         assert!(set.contains(names::HOST) && set.contains(names::X_REQUEST_ID));
         assert!(!set.contains(names::TE) && !set.contains(FieldName::new(b"x-a")));
+        assert_eq!(
+            [names::X_REQUEST_ID, FieldName::new(b"x-a"), names::HOST].into_iter().collect::<NameSet>(),
+            set
+        );
+        assert!(FieldName::known().all(FieldName::is_known) && !FieldName::new(b"x-a").is_known());
         assert!(set.intersects(NameSet::of(&[names::HOST])) && !set.intersects(NameSet::of(&[names::VIA])));
     }
 }
