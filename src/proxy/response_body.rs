@@ -36,8 +36,8 @@ pub(super) struct RequestTiming {
 pub(super) enum BodySource {
     /// From the proxy itself.
     Local(Bytes),
-    /// From an upstream server.
-    Upstream(ResponseBody),
+    /// From an upstream server; boxed because responses are moved often.
+    Upstream(Box<ResponseBody>),
     /// From an upstream server, for a request that its response settles.
     Settled(Box<SettledBody>),
     /// From a service of this process, with trailers that were not sent yet.

@@ -24,7 +24,7 @@ const STOPPED: &str = "the rate limit of this request is used up";
 /// A response body that settles limits at its end. Its parts are passed on unchanged, and read after that.
 pub(in crate::proxy) struct SettledBody {
     /// None once the exchange with the server is cancelled.
-    body: Option<ResponseBody>,
+    body: Option<Box<ResponseBody>>,
     /// None once a task has taken it.
     response: Option<OpenResponse>,
     state: State,
@@ -62,7 +62,7 @@ enum State {
 impl SettledBody {
     /// A body whose limits are settled at its end.
     pub(super) fn new(
-        body: ResponseBody,
+        body: Box<ResponseBody>,
         pending: Pending,
         observer: Observer,
         awaits_grpc_status: bool,
@@ -83,7 +83,7 @@ impl SettledBody {
 
     /// The body as it arrives from the server.
     pub fn upstream_body(&self) -> Option<&ResponseBody> {
-        self.body.as_ref()
+        self.body.as_deref()
     }
 
     /// Continues to send the request's body. Fails if the client has aborted the request.
