@@ -12,7 +12,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use super::listeners::{KeptListeners, listen, match_listeners, respond_on_unused_sockets, tls_of};
 use super::summary;
-use super::tasks::{AdminInterface, Tracing, keep_raises, monitor, refresh_keys};
+use super::tasks::{AdminInterface, Tracing, drop_unused, keep_raises, monitor, new_top_keys, refresh_keys};
 use crate::acme::Acme;
 use crate::admin::{
     self, Admin, AdminListener, AdminSpec, ConfigControl, GaugeSources, ListenerSource, ProcessActivity,
@@ -176,7 +176,7 @@ impl Running {
         self.upstreams = self.next_upstreams(&config.snapshot, changes);
         config.snapshot.number_routes(&self.upstreams);
         self.monitor = monitor(&self.upstreams).await;
-        self.snapshot = Arc::new(config.snapshot);
+        let previous = std::mem::replace(&mut self.snapshot, Arc::new(config.snapshot));
         (self.log, self.shutdown_delay, self.shutdown_grace) =
             (config.log, config.shutdown_delay, config.shutdown_grace);
         self.access = AccessOutput::next(self.access.take(), &self.log, access_file);
@@ -196,6 +196,7 @@ impl Running {
         self.top.iter().for_each(|top| top.retain(policies));
         self.replace_admin(config.admin, admin_listener);
         self.respond_on_unused_sockets();
+        tokio::spawn(drop_unused(previous));
         Ok(pending)
     }
 
@@ -386,8 +387,4 @@ impl Running {
             Some(address) => tracing::info!("limits are counted in {address}"),
         }
     }
-}
-
-fn new_top_keys() -> Arc<TopKeys> {
-    Arc::new(TopKeys::new(monotonic()))
 }

@@ -15,6 +15,9 @@ use crate::telemetry::{SpanCounts, TopKeys, Tracer};
 use crate::time::{monotonic, periodic};
 use crate::upstream::{HealthMonitor, SharedUpstream};
 
+/// The longest pause before it is looked again whether an earlier configuration is in use.
+const MAX_DROP_PAUSE: Duration = Duration::from_mins(1);
+
 /// Fetches the keys of tokens, and starts refreshing them. Listeners accept connections meanwhile, but serve them only
 /// afterwards: without keys, tokens would count as missing.
 pub(super) async fn refresh_keys(verifier: Option<&Arc<Verifier>>) -> Option<JoinHandle<()>> {
@@ -40,6 +43,18 @@ pub(super) fn keep_raises(stores: &Servers<Store>, shared: &Servers<SharedState>
     tasks
 }
 
+/// Drops an earlier configuration on a thread of its own, once no worker uses it: a worker that drops 100,000 consumers responds
+/// to no request meanwhile.
+pub(super) async fn drop_unused<T: Send + Sync + 'static>(earlier: Arc<T>) {
+    let mut pause = Duration::from_millis(100);
+    // Requests that began before the reload are served with it.
+    while Arc::strong_count(&earlier) > 1 {
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(MAX_DROP_PAUSE);
+    }
+    tokio::task::spawn_blocking(move || drop(earlier));
+}
+
 /// Serves the admin interface, and records what it shows.
 async fn serve_admin(admin: Arc<ArcSwap<Admin>>, listener: AdminListener) {
     let served = tokio::select! {
@@ -49,6 +64,11 @@ async fn serve_admin(admin: Arc<ArcSwap<Admin>>, listener: AdminListener) {
     if let Err(error) = served {
         tracing::error!("the admin interface has stopped: {error}");
     }
+}
+
+/// Counts the most frequent keys from now on.
+pub(super) fn new_top_keys() -> Arc<TopKeys> {
+    Arc::new(TopKeys::new(monotonic()))
 }
 
 /// Takes what the workers have counted for the most frequent keys, on a blocking thread since there may be many limits.
@@ -151,5 +171,35 @@ impl Tracing {
         {
             tracing::warn!("the last spans are lost: the collector did not accept them in time");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread::{self, ThreadId};
+
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    /// Tells which thread drops it.
+    struct Dropped(Option<oneshot::Sender<ThreadId>>);
+
+    impl Drop for Dropped {
+        fn drop(&mut self) {
+            self.0.take().map(|dropped| dropped.send(thread::current().id()));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_earlier_configuration_is_dropped_on_another_thread_once_no_request_uses_it() {
+        let (sender, mut dropped) = oneshot::channel();
+        let earlier = Arc::new(Dropped(Some(sender)));
+        let used = Arc::clone(&earlier);
+        tokio::spawn(drop_unused(earlier));
+        tokio::time::sleep(Duration::from_hours(10)).await;
+        assert!(dropped.try_recv().is_err());
+        drop(used);
+        assert_ne!(dropped.await, Ok(thread::current().id()));
     }
 }

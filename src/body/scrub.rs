@@ -7,7 +7,7 @@ use http::HeaderMap;
 use http::header::HeaderName;
 use hyper::body::Frame;
 
-use crate::http1::FieldName;
+use crate::http1::{FieldName, NameSet};
 
 /// A set of header names and prefixes, compared without regard to case and with `_` equal to `-`: a server that reads
 /// headers as variables, as CGI does, can't distinguish `X_Real_IP` from `X-Real-IP` (RFC 3875 §4.1.18).
@@ -21,6 +21,8 @@ pub struct HeaderNames {
     first_bytes: u64,
     /// A bit for first byte and length of each of `names`, which excludes most of the others.
     shapes: u64,
+    /// The names with an id that are in the set.
+    known: NameSet,
 }
 
 /// The protected headers: those that a limit, a route or a header edit names, or that the proxy writes.
@@ -60,6 +62,13 @@ impl HeaderNames {
                 self.names.push(entry.into());
             }
         }
+        self.known = FieldName::known().filter(|name| self.contains(name.as_bytes())).collect();
+    }
+
+    /// Whether the name of a field is in the set.
+    #[must_use]
+    pub fn contains_field(&self, name: FieldName<'_>) -> bool {
+        if name.is_known() { self.known.contains(name) } else { self.contains(name.as_bytes()) }
     }
 
     /// Whether a name, which is in lower case, is in the set.
@@ -219,10 +228,14 @@ mod tests {
         for name in
             ["x-real-ip", "x_real_ip", "x-real_ip", "x-auth-", "x_auth_name", "x-auth-a_b", "-odd", "_odd"]
         {
-            assert!(set.contains(name), "{name}");
+            assert!(set.contains(name) && set.contains_field(FieldName::new(name.as_bytes())), "{name}");
         }
         for name in ["x-real-i", "x-real-ipp", "x-auth", "x-author", "real-ip", "odd", "host", ""] {
-            assert!(!set.contains(name), "{name}");
+            assert!(!set.contains(name) && !set.contains_field(FieldName::new(name.as_bytes())), "{name}");
+        }
+        let forwarded = HeaderNames::new(["x-forwarded-*", "host"]);
+        for name in FieldName::known() {
+            assert_eq!(forwarded.contains_field(name), forwarded.contains(name.as_bytes()), "{name:?}");
         }
         assert!(!HeaderNames::default().contains("x-real-ip"));
     }

@@ -163,6 +163,12 @@ impl CostBasis {
         matches!(self, Self::Llm(_))
     }
 
+    /// Whether the cost grows while the response is silent.
+    #[must_use]
+    pub fn grows_by_time(&self) -> bool {
+        matches!(self, Self::Parts { settle: CostSource::Seconds, .. })
+    }
+
     /// Whether the cost is read from the body of the response.
     #[must_use]
     pub fn reads_response(&self) -> bool {

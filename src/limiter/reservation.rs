@@ -25,6 +25,9 @@ use crate::boxed::rare;
 use crate::limit::{Charge, Charges, DecidedCharge, EntryId, Policy, PolicyId};
 use crate::telemetry::SettledOutcome;
 
+/// From this many decisions on, what another one takes is added to the last.
+const MAX_PARTS: usize = 8;
+
 /// Units that a request holds. [`Reservation::respond`] and [`Reservation::settle`] refund or charge the difference to what the
 /// request costs; all of them stay charged if it is dropped before.
 #[derive(Debug)]
@@ -175,7 +178,14 @@ impl Reservation {
 
     /// Adds the units of another decision on the same request.
     pub(super) fn join(&mut self, mut other: Self) {
-        self.parts.extend(std::mem::take(&mut other.parts));
+        for part in std::mem::take(&mut other.parts) {
+            // A stream may take more units every second, for hours.
+            let is_merged =
+                self.parts.len() >= MAX_PARTS && self.parts.last_mut().is_some_and(|last| last.merge(&part));
+            if !is_merged {
+                self.parts.push(part);
+            }
+        }
         for more in std::mem::take(&mut other.reserved) {
             self.add(more);
         }

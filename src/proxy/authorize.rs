@@ -188,7 +188,7 @@ impl Authorization<'_> {
 }
 
 /// Reads a body; fails if it is too long, or ends early or too late.
-async fn read(mut body: ResponseBody) -> Result<Bytes, &'static str> {
+async fn read(mut body: Box<ResponseBody>) -> Result<Bytes, &'static str> {
     let mut read = BytesMut::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| "and its body did not end in time")?;

@@ -16,7 +16,7 @@ use crate::upstream::{ForwardError, ResponseBody};
 /// Prepares a server's response for the client; `upgrade` is what was requested from the server. Rejects a switch of protocols that
 /// was not requested, and a message whose end is ambiguous.
 pub(super) fn prepare_response(
-    (mut head, body): (ResponseHead, ResponseBody),
+    (mut head, body): (ResponseHead, Box<ResponseBody>),
     upgrade: Option<&Upgrade>,
 ) -> Result<ProxyResponse<BodySource>, ForwardError> {
     let is_http2 = head.version == Version::HTTP_2;

@@ -16,7 +16,11 @@ use crate::upstream::{HostRule, ResponseBody, ServerAddress, ServerSpec};
 
 /// With `rewrite.location`, gives the headers of a response the client's view of the addresses of these servers, one of which has
 /// sent it.
-pub(super) fn apply(rewrite: &Rewrite, servers: &[ServerSpec], response: &mut (ResponseHead, ResponseBody)) {
+pub(super) fn apply(
+    rewrite: &Rewrite,
+    servers: &[ServerSpec],
+    response: &mut (ResponseHead, Box<ResponseBody>),
+) {
     if rewrite.location {
         let (head, body) = response;
         LocationView { rewrite, servers, server: body.server_spec() }.apply(&mut head.fields);

@@ -120,13 +120,13 @@ impl OutboundHead<'_> {
         let is_trusted = self.client_ip.is_trusted(self.client.ip());
         let is_spoofed = |name: FieldName<'_>, has_underscore: bool| {
             if has_underscore && name != header {
-                return remove_headers.contains(name.as_bytes());
+                return remove_headers.contains_field(name);
             }
             if is_trusted {
                 // A trusted proxy that names the client in Forwarded may pass on the X-Forwarded headers of its own client.
                 return header == FORWARDED && name.as_bytes().starts_with(b"x-forwarded-");
             }
-            name == header || remove_headers.contains(name.as_bytes())
+            name == header || remove_headers.contains_field(name)
         };
         fields.retain(|field| {
             let has_underscore = field.name.has_underscore();

@@ -36,8 +36,8 @@ pub(super) struct RequestTiming {
 pub(super) enum BodySource {
     /// From the proxy itself.
     Local(Bytes),
-    /// From an upstream server.
-    Upstream(ResponseBody),
+    /// From an upstream server; boxed because responses are moved often.
+    Upstream(Box<ResponseBody>),
     /// From an upstream server, for a request that its response settles.
     Settled(Box<SettledBody>),
     /// From a service of this process, with trailers that were not sent yet.
@@ -59,6 +59,16 @@ impl BodySource {
     /// Whether this is an empty body of the proxy itself.
     pub fn is_empty(&self) -> bool {
         matches!(self, Self::Local(bytes) if bytes.is_empty())
+    }
+
+    /// Whether nothing of the body is missing once all that was polled is sent.
+    fn is_whole(&self) -> bool {
+        match self {
+            Self::Local(_) => true,
+            Self::Upstream(body) => body.is_whole(),
+            Self::Settled(body) => body.is_whole(),
+            Self::WithTrailers(..) | Self::Frames(_) => self.is_end_stream(),
+        }
     }
 
     /// Whether the body has ended.
@@ -150,20 +160,16 @@ impl Body for ReplyBody {
 
 impl Drop for ReplyBody {
     fn drop(&mut self) {
-        let is_local = match &mut self.source {
-            BodySource::Local(_) => true,
-            BodySource::Settled(body) => {
-                self.record.add_costs(&body.finish());
-                if body.is_stopped() {
-                    self.record.set_stopped();
-                }
-                false
+        let is_whole = self.source.is_whole();
+        if let BodySource::Settled(body) = &mut self.source {
+            self.record.add_costs(&body.finish());
+            if body.is_stopped() {
+                self.record.set_stopped();
             }
-            _ => false,
-        };
+        }
         let RequestTiming { stopwatch, counts } = &self.timing;
         counts.record_duration(stopwatch.elapsed(), self.record.sampled_trace_id());
-        self.record.finish(is_local || self.is_end_stream());
+        self.record.finish(is_whole);
     }
 }
 

@@ -95,9 +95,13 @@ impl Upstream {
         mut request: UpstreamRequest,
         options: ForwardOptions<'_>,
         mut log: AttemptLog<'_>,
-    ) -> Result<(ResponseHead, ResponseBody), ForwardError> {
+    ) -> Result<(ResponseHead, Box<ResponseBody>), ForwardError> {
         // First, so that a rejected request neither waits for a connection nor adds to the retry budget.
-        let client_permits = self.admit_client(&options, request.body.is_upgrade())?;
+        let client_permits = if self.shared.spec().bounds_clients() {
+            self.admit_client(&options, request.body.is_upgrade())?
+        } else {
+            ClientPermits::default()
+        };
         // Each attempt prefixes the original target with the base path of its server.
         let target = self.has_base_paths.then(|| request.head.uri.clone());
         // Kept if a resolver replaces them meanwhile: `tried` has the index of the endpoint of each failed attempt.
@@ -136,7 +140,8 @@ impl Upstream {
                     in_flight.report_response(outcome(head.status));
                     let place = admitted.and_then(|own| own.responded(head.status, latency));
                     let permits = (permit, client_permits.after_head(head.status), place);
-                    return Ok((head, ResponseBody::new(stream, in_flight, permits, options.is_reclaimable)));
+                    let body = ResponseBody::new(stream, in_flight, permits, options.is_reclaimable);
+                    return Ok((head, Box::new(body)));
                 }
                 Err(failed) => {
                     Admitted::failed(admitted.as_mut(), &failed.error, request.body.is_incoming());
@@ -150,8 +155,8 @@ impl Upstream {
         }
     }
 
-    /// Counts a request, and the tunnel that it asks for, if there are bounds for each client. Fails when the client has reached
-    /// one.
+    /// Counts a request, and the tunnel that it asks for. Fails when the client has reached a bound.
+    #[cold]
     fn admit_client(
         &self,
         options: &ForwardOptions<'_>,

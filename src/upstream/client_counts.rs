@@ -40,8 +40,8 @@ pub(super) struct ClientPermit {
 #[derive(Debug, Default)]
 pub(super) struct ClientPermits {
     pub request: Option<Rc<ClientPermit>>,
-    /// From the handshake on.
-    pub tunnel: Option<ClientPermit>,
+    /// From the handshake on; boxed because few requests have it.
+    pub tunnel: Option<Box<ClientPermit>>,
 }
 
 impl ClientPermits {

@@ -66,6 +66,13 @@ impl ResponseBody {
         body
     }
 
+    /// Whether nothing of the body is missing. After the last byte of a known length, the frame that ends an HTTP/2 stream may still
+    /// come.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.stream.is_end_stream() || self.stream.size_hint().exact() == Some(0)
+    }
+
     /// Whether the response has no time limit, as an event stream or a gRPC call.
     #[must_use]
     pub fn is_open_ended(&self) -> bool {

@@ -212,7 +212,10 @@ impl SharedUpstream {
         let owner = fair_key.map_or(client, ClientKey::Fair);
         let max_tunnels = max_tunnels_per_client.filter(|_| is_handshake);
         let tunnel = max_tunnels.map(|max| acquire(Counted::Tunnels, owner, max));
-        Ok(ClientPermits { request: request.transpose()?.map(Rc::new), tunnel: tunnel.transpose()? })
+        Ok(ClientPermits {
+            request: request.transpose()?.map(Rc::new),
+            tunnel: tunnel.transpose()?.map(Box::new),
+        })
     }
 
     /// Sets the addresses of a server; returns whether its endpoints have changed. Endpoints that existed before

@@ -139,6 +139,13 @@ pub enum HostRule {
 }
 
 impl UpstreamSpec {
+    /// Whether the requests or the tunnels of a client are bounded.
+    #[must_use]
+    #[inline]
+    pub fn bounds_clients(&self) -> bool {
+        self.max_requests_per_client.is_some() || self.max_tunnels_per_client.is_some()
+    }
+
     /// The upstream's name in logs and metrics: its name, or its URL without the path, which may be a secret.
     #[must_use]
     pub fn label(&self) -> &str {

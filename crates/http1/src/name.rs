@@ -124,6 +124,23 @@ const fn slot(name: &[u8]) -> usize {
     (length + first + 3 * last + 61 * fourth_last) % SLOTS
 }
 
+/// Whether a known name is this token in lower case. Both have the same length.
+#[inline]
+fn is_lower_case_of(known: &[u8], token: &[u8]) -> bool {
+    // With the bit of lower-case letters, no byte of a token equals another byte of a known name.
+    let is_same_word = |known: &[u8; 8], token: &[u8; 8]| {
+        u64::from_ne_bytes(*known) == u64::from_ne_bytes(*token) | u64::from_ne_bytes([LOWER; 8])
+    };
+    // The last word may overlap the one before.
+    match (known.last_chunk(), token.last_chunk()) {
+        (Some(known_last), Some(token_last)) => {
+            let mut words = known.as_chunks().0.iter().zip(token.as_chunks().0);
+            is_same_word(known_last, token_last) && words.all(|(known, token)| is_same_word(known, token))
+        }
+        _ => known.iter().zip(token).all(|(known, byte)| *known == byte | LOWER),
+    }
+}
+
 impl<'a> FieldName<'a> {
     /// The name with this text, which must be in lower case.
     #[must_use]
@@ -141,9 +158,18 @@ impl<'a> FieldName<'a> {
     pub(super) fn id_of_token(text: &[u8]) -> u8 {
         let id = if text.is_empty() { 0 } else { TABLE[slot(text)] };
         let known = KNOWN[usize::from(id)];
-        // With this bit no other byte of a token equals one of a known name. A loop without an early exit is vectorized.
-        let differing = known.iter().zip(text).fold(0, |bits, (known, byte)| bits | (known ^ (byte | LOWER)));
-        if known.len() == text.len() && differing == 0 { id } else { 0 }
+        if known.len() == text.len() && is_lower_case_of(known, text) { id } else { 0 }
+    }
+
+    /// The names that have an id.
+    pub fn known() -> impl Iterator<Item = FieldName<'static>> {
+        KNOWN.iter().skip(1).map(|text| FieldName::new(text))
+    }
+
+    /// Whether the name has an id, so that sets of names can have it.
+    #[must_use]
+    pub fn is_known(self) -> bool {
+        self.id != 0
     }
 
     pub(super) fn id(self) -> u8 {
@@ -238,6 +264,17 @@ impl NameSet {
     }
 }
 
+impl<'a> FromIterator<FieldName<'a>> for NameSet {
+    /// A set of these names; those that are not known are left out.
+    fn from_iter<I: IntoIterator<Item = FieldName<'a>>>(names: I) -> Self {
+        let mut set = Self::EMPTY;
+        for name in names {
+            set.insert(name.id);
+        }
+        set
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -266,6 +303,11 @@ mod tests {
         let set = NameSet::of(&[names::HOST, names::X_REQUEST_ID, FieldName::new(b"x-a")]);
         assert!(set.contains(names::HOST) && set.contains(names::X_REQUEST_ID));
         assert!(!set.contains(names::TE) && !set.contains(FieldName::new(b"x-a")));
+        assert_eq!(
+            [names::X_REQUEST_ID, FieldName::new(b"x-a"), names::HOST].into_iter().collect::<NameSet>(),
+            set
+        );
+        assert!(FieldName::known().all(FieldName::is_known) && !FieldName::new(b"x-a").is_known());
         assert!(set.intersects(NameSet::of(&[names::HOST])) && !set.intersects(NameSet::of(&[names::VIA])));
     }
 }

@@ -1,5 +1,7 @@
 //! Units that one decision has taken for a request, and where they were taken.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
 use crate::limit::{Charge, DecidedCharge, EntryId};
@@ -59,6 +61,30 @@ impl Part {
     pub fn charges(&self) -> impl Iterator<Item = Charge> {
         let held = self.held.iter().map(|held| held.charge);
         held.chain(self.taken.iter().flat_map(|taken| taken.charges()))
+    }
+
+    /// Adds units of the same limits and keys that the store has taken later, so that a refund counts them as taken when these were:
+    /// it refunds no more than it would. Returns whether it has; otherwise nothing changes.
+    pub fn merge(&mut self, later: &Self) -> bool {
+        let is_plain = |part: &Self| {
+            part.taken.is_none() && matches!(&part.origin, Origin::Store(shares) if shares.is_empty())
+        };
+        let is_same = |own: &DecidedCharge, other: &DecidedCharge| {
+            (own.charge.policy, own.charge.key) == (other.charge.policy, other.charge.key)
+        };
+        let has_own = |other: &DecidedCharge| self.held.iter().any(|own| is_same(own, other));
+        let is_alike = Arc::ptr_eq(&self.limits.policies, &later.limits.policies)
+            && is_plain(self)
+            && is_plain(later)
+            && later.held.iter().all(has_own);
+        if is_alike {
+            for other in &later.held {
+                let own = self.held.iter_mut().find(|own| is_same(own, other));
+                own.into_iter()
+                    .for_each(|own| own.charge.cost = own.charge.cost.saturating_add(other.charge.cost));
+            }
+        }
+        is_alike
     }
 
     /// Charges the units of a key up to `rest`, from which those are subtracted, and refunds the others.

@@ -153,6 +153,23 @@ async fn more_units_are_taken_from_all_limits_or_from_none() {
     assert_eq!(all.iter().map(|status| status.decision.remaining).collect::<Vec<_>>(), [750, 250]);
 }
 
+/// A stream may take more units for hours: what is kept about that does not grow.
+#[tokio::test]
+async fn units_of_many_decisions_are_refunded_in_few_parts() {
+    let (limiter, limits) = (limiter(), settling(&[1_000, 500]));
+    let mut held = reserve(&limiter, &limits, 10).await.unwrap();
+    for _ in 0..40 {
+        assert!(limiter.take_more(&mut held, &[(PolicyId(0), 10), (PolicyId(1), 5)]).await);
+    }
+    assert_eq!(held.reserved().map(|(_, units)| units).collect::<Vec<_>>(), [410, 210]);
+    let (settled, settlement) = held.settle_all(|_| Some(30));
+    assert!(settled.iter().all(|units| units.charged == 30), "{settled:?}");
+    assert!(settlement.calls[0].charges.len() <= 16, "{settlement:?}");
+    settlement.send_later(&limiter.settlement_context());
+    let all = limiter.peek(&limits, &charges(2, 0)).await.statuses;
+    assert_eq!(all.iter().map(|status| status.decision.remaining).collect::<Vec<_>>(), [970, 470]);
+}
+
 /// What a step has taken is refunded first: its window may still count when that of the request has ended.
 #[tokio::test]
 async fn the_newest_units_are_refunded_first() {

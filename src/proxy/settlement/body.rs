@@ -2,9 +2,11 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
+use tokio::time::Instant;
 
 use super::cost::End;
 use super::observer::{MAX_UNREAD, Observer};
@@ -13,18 +15,21 @@ use super::pending::{LimitCost, Pending};
 use super::step::Steps;
 use crate::body::retain_trailers;
 use crate::proxy::grpc;
+use crate::socket::LazyTimer;
+use crate::time::monotonic;
 use crate::upstream::{BodyError, PolledFrame, ResponseBody, ServerEnd};
 use crate::usage::{Dialect, stop_event};
 
-/// The most bytes of an event that are passed on before a stream without a budget ends.
+/// The most bytes of an event that are passed on before a stream without a budget ends, and the longest time.
 const MAX_EVENT: usize = 64 * 1024;
+const MAX_CUTTING: Duration = Duration::from_secs(1);
 /// What a client gets at the end of a stream whose units are used up.
 const STOPPED: &str = "the rate limit of this request is used up";
 
 /// A response body that settles limits at its end. Its parts are passed on unchanged, and read after that.
 pub(in crate::proxy) struct SettledBody {
     /// None once the exchange with the server is cancelled.
-    body: Option<ResponseBody>,
+    body: Option<Box<ResponseBody>>,
     /// None once a task has taken it.
     response: Option<OpenResponse>,
     state: State,
@@ -32,6 +37,7 @@ pub(in crate::proxy) struct SettledBody {
     is_written: bool,
     /// The steps that take more units, if a limit stops streams.
     steps: Option<Steps>,
+    timer: LazyTimer,
     /// Bytes that were passed on since it was last checked whether a step is due; 0 without steps.
     unchecked: usize,
     /// Whether the exchange with the server was cancelled.
@@ -49,8 +55,8 @@ enum State {
     Ending(Ended),
     /// The trailers of a gRPC call are held until the units that their status does not charge are refunded.
     Refunding(Pin<Box<dyn Future<Output = OpenResponse>>>, Frame<Bytes>),
-    /// The units are used up: the rest of the present event is passed on, of which so many bytes have been.
-    Cutting(Dialect, usize),
+    /// The units are used up: the rest of the present event is passed on until this time, of which so many bytes have been.
+    Cutting(Dialect, usize, Instant),
     /// The units are used up, and the last event follows.
     Stopping(Dialect),
     /// The units are used up, in a stream that can't have another event.
@@ -62,19 +68,20 @@ enum State {
 impl SettledBody {
     /// A body whose limits are settled at its end.
     pub(super) fn new(
-        body: ResponseBody,
+        body: Box<ResponseBody>,
         pending: Pending,
         observer: Observer,
         awaits_grpc_status: bool,
     ) -> Self {
-        let stops = pending.costs().any(|cost| cost.stops_streams);
+        let steps = Steps::of(&pending);
         let response = OpenResponse::new(pending, observer);
         Self {
             body: Some(body),
             response: Some(response),
             state: State::Passing,
             is_written: false,
-            steps: stops.then(Steps::default),
+            steps,
+            timer: LazyTimer::default(),
             unchecked: 0,
             is_cancelled: false,
             awaits_grpc_status,
@@ -83,7 +90,7 @@ impl SettledBody {
 
     /// The body as it arrives from the server.
     pub fn upstream_body(&self) -> Option<&ResponseBody> {
-        self.body.as_ref()
+        self.body.as_deref()
     }
 
     /// Continues to send the request's body. Fails if the client has aborted the request.
@@ -102,37 +109,58 @@ impl SettledBody {
         self.is_cancelled
     }
 
+    /// Whether nothing of the response is missing once all that was polled is sent.
+    pub fn is_whole(&self) -> bool {
+        match &self.state {
+            State::Ending(ended) => !matches!(ended, Some(Err(_))),
+            State::Refunding(..) | State::Ended => true,
+            State::Passing | State::Cutting(..) => self.body.as_ref().is_some_and(|body| body.is_whole()),
+            State::Stopping(_) | State::Aborting => false,
+        }
+    }
+
     /// Settles the limits if they are not settled yet: the body is not polled any more. Returns what they have charged.
     pub fn finish(&mut self) -> Vec<LimitCost> {
+        let is_whole = self.is_whole();
+        let (mut is_denied, mut status) = (false, None);
+        let state = std::mem::replace(&mut self.state, State::Ended);
+        if let State::Refunding(refunding, _) = state {
+            tokio::task::spawn_local(refunding);
+            return Vec::new();
+        }
         let Some(mut response) = self.response.take() else { return Vec::new() };
-        let is_whole = match &self.state {
-            State::Ending(ended) => !matches!(ended, Some(Err(_))),
-            // A body of known length is complete with its last byte.
-            State::Passing | State::Cutting(..) => self.body.as_ref().is_some_and(Body::is_end_stream),
-            _ => false,
-        };
+        match state {
+            State::Ending(Some(Ok(trailers))) => status = self.read_trailers(&mut response, &trailers),
+            State::Cutting(..) | State::Stopping(_) | State::Aborting => is_denied = true,
+            _ => {}
+        }
         let step = self.steps.as_mut().and_then(Steps::take);
-        if !is_whole
-            && step.is_none()
-            && response.pending.is_open()
-            && response.reads_on()
-            && let Some(body) = self.body.take()
-        {
-            let charged = response.pending.charged();
-            tokio::task::spawn_local(response.read_on(body));
-            return charged;
-        }
         let end = if is_whole { End::Whole } else { End::Early };
-        if let Some(step) = step {
-            let charged = response.pending.charged();
-            tokio::task::spawn_local(async move {
-                step.wait(&mut response).await;
-                response.settle(end);
-            });
-            return charged;
+        let reads_on = !is_whole && !is_denied && response.pending.is_open() && response.reads_on();
+        let rest = self.body.take().filter(|_| reads_on);
+        if step.is_none() && status.is_none() && rest.is_none() {
+            response.settle(end);
+            return response.pending.charged();
         }
-        response.settle(end);
-        response.pending.charged()
+        let charged = response.pending.charged();
+        tokio::task::spawn_local(async move {
+            if let Some(step) = step {
+                step.wait(&mut response).await;
+            }
+            match (status, rest) {
+                (Some(status), _) => drop(refund(response, status).await),
+                (None, Some(rest)) => response.read_on(rest).await,
+                (None, None) => response.settle(end),
+            }
+        });
+        charged
+    }
+
+    /// Reads the trailers of a response; returns the status of its gRPC call if that decides what is charged.
+    fn read_trailers(&self, response: &mut OpenResponse, frame: &Frame<Bytes>) -> Option<u16> {
+        let trailers = frame.trailers_ref()?;
+        response.trailers = Some(trailers.clone());
+        grpc::http_status(trailers.get("grpc-status")?.as_bytes()).filter(|_| self.awaits_grpc_status)
     }
 
     /// Asks to be polled again once what was passed on has been written.
@@ -163,21 +191,22 @@ impl SettledBody {
             return Poll::Ready(());
         };
         let is_passing = matches!(self.state, State::Passing);
-        let mut granted = ready!(steps.poll(response, cx));
-        // Another step may be due at once: parts were passed on while this one waited, and none may follow for long.
-        while is_passing && granted == Some(true) {
-            steps.start(response);
-            granted = ready!(steps.poll(response, cx));
+        loop {
+            match ready!(steps.poll(response, cx)) {
+                Some(false) if is_passing => break,
+                // Another step may be due at once: parts were passed on while this one waited, and none may follow for long.
+                Some(true) if is_passing => steps.start(response),
+                None if is_passing && steps.is_time_over(cx) => steps.start(response),
+                _ => return Poll::Ready(()),
+            }
         }
-        if is_passing && granted == Some(false) {
-            response.observer.read();
-            let has_length = self.body.as_ref().is_some_and(|body| body.size_hint().exact().is_some());
-            self.state = match response.observer.dialect().filter(|_| !has_length) {
-                Some(dialect) if response.observer.is_between_events() => State::Stopping(dialect),
-                Some(dialect) => State::Cutting(dialect, 0),
-                None => State::Aborting,
-            };
-        }
+        response.observer.read();
+        let has_length = self.body.as_ref().is_some_and(|body| body.size_hint().exact().is_some());
+        self.state = match response.observer.dialect().filter(|_| !has_length) {
+            Some(dialect) if response.observer.is_between_events() => State::Stopping(dialect),
+            Some(dialect) => State::Cutting(dialect, 0, monotonic() + MAX_CUTTING),
+            None => State::Aborting,
+        };
         Poll::Ready(())
     }
 
@@ -214,14 +243,12 @@ impl SettledBody {
         };
         let ended = match ended {
             Some(Ok(mut trailers)) => {
-                let status = trailers.trailers_ref().and_then(|trailers| trailers.get("grpc-status"));
-                let status = status.and_then(|status| grpc::http_status(status.as_bytes()));
-                response.trailers = trailers.trailers_ref().cloned();
+                let status = self.read_trailers(&mut response, &trailers);
                 let hidden = response.pending.hidden();
                 if hidden.has_trailers() {
                     retain_trailers(&mut trailers, |name| !hidden.has_trailer(name));
                 }
-                if let Some(status) = status.filter(|_| self.awaits_grpc_status) {
+                if let Some(status) = status {
                     // The trailers come once the units are refunded, so that the client's next call finds them.
                     self.state = State::Refunding(Box::pin(refund(response, status)), trailers);
                     return self.poll_refunding(cx);
@@ -254,24 +281,30 @@ impl SettledBody {
     }
 
     /// The rest of the event that has begun when the units were used up.
-    fn poll_cutting(&mut self, dialect: Dialect, passed: usize, cx: &mut Context<'_>) -> PolledFrame {
+    fn poll_cutting(
+        &mut self,
+        (dialect, passed, end): (Dialect, usize, Instant),
+        cx: &mut Context<'_>,
+    ) -> PolledFrame {
         let (Some(body), Some(response)) = (&mut self.body, &mut self.response) else {
             return Poll::Ready(None);
         };
-        let data = match ready!(Pin::new(body).poll_frame(cx)) {
-            Some(Ok(frame)) if frame.is_data() => frame.into_data().unwrap_or_default(),
-            ended => {
+        let data = match Pin::new(body).poll_frame(cx) {
+            Poll::Ready(Some(Ok(frame))) if frame.is_data() => frame.into_data().unwrap_or_default(),
+            Poll::Ready(ended) => {
                 self.state = State::Ending(ended);
                 return self.poll_end(cx);
             }
+            Poll::Pending if self.timer.wait_until(end, cx).is_ready() => return self.stop(None),
+            Poll::Pending => return Poll::Pending,
         };
-        let end = response.observer.read_event(&data);
-        self.state = match end {
+        let event_end = response.observer.read_event(&data);
+        self.state = match event_end {
             Some(_) => State::Stopping(dialect),
             None if passed + data.len() > MAX_EVENT => State::Aborting,
-            None => State::Cutting(dialect, passed + data.len()),
+            None => State::Cutting(dialect, passed + data.len(), end),
         };
-        let data = data.slice(..end.unwrap_or(data.len()));
+        let data = data.slice(..event_end.unwrap_or(data.len()));
         response.bytes += data.len() as u64;
         Poll::Ready(Some(Ok(Frame::data(data))))
     }
@@ -317,7 +350,7 @@ impl Body for SettledBody {
             State::Ending(_) if is_stepping => Poll::Pending,
             State::Ending(_) => this.poll_end(cx),
             State::Refunding(..) => this.poll_refunding(cx),
-            State::Cutting(dialect, passed) => this.poll_cutting(dialect, passed, cx),
+            State::Cutting(dialect, passed, end) => this.poll_cutting((dialect, passed, end), cx),
             State::Stopping(dialect) => this.stop(Some(dialect)),
             State::Aborting => this.stop(None),
             State::Ended => Poll::Ready(None),

@@ -62,7 +62,7 @@ impl OpenResponse {
     }
 
     /// Reads the rest of a response whose client has gone, for as long as a limit allows, and settles.
-    pub async fn read_on(mut self, mut body: ResponseBody) {
+    pub async fn read_on(mut self, mut body: Box<ResponseBody>) {
         let longest = self.pending.costs().map(|cost| cost.finish_abandoned).max().unwrap_or_default();
         let rest = async {
             let start = self.bytes;

@@ -64,6 +64,13 @@ pub(in crate::proxy) struct LimitCost {
     pub charged: Option<u64>,
 }
 
+impl PendingLimit {
+    /// Whether the rest of the response decides what the limit is charged.
+    pub fn is_open(&self) -> bool {
+        self.is_charged && self.known.is_none()
+    }
+}
+
 impl Pending {
     /// The units that a request has reserved.
     pub fn new(

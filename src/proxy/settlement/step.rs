@@ -8,9 +8,11 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::open_response::OpenResponse;
+use super::pending::Pending;
 use crate::boxed::rare;
 use crate::limit::PolicyId;
 use crate::limiter::Reservation;
+use crate::socket::LazyTimer;
 use crate::time::cached_now;
 
 /// Tokens of output after which more units are taken.
@@ -22,12 +24,14 @@ const INTERVAL: Duration = Duration::from_secs(1);
 type More = SmallVec<[(PolicyId, u64); 2]>;
 
 /// Takes units while a response streams, one step after the other.
-#[derive(Default)]
 pub(super) struct Steps {
     /// The output whose cost has been taken, or asked for by the last step.
     covered: u64,
-    /// When the response began to cost more than that.
+    /// When the response began to cost more than that; with a cost that grows by time, when it was last found to be covered.
     since: Option<Instant>,
+    /// Whether a cost grows while the response is silent.
+    grows_by_time: bool,
+    timer: LazyTimer,
     step: Option<Step>,
 }
 
@@ -38,6 +42,19 @@ pub(super) struct Step {
 }
 
 impl Steps {
+    /// The steps of a response; none if no limit stops streams.
+    pub fn of(pending: &Pending) -> Option<Self> {
+        let stops = || pending.costs().filter(|cost| cost.stops_streams);
+        let grows_by_time = stops().any(|cost| cost.basis.grows_by_time());
+        stops().next().map(|_| Self {
+            covered: 0,
+            since: grows_by_time.then(cached_now),
+            grows_by_time,
+            timer: LazyTimer::default(),
+            step: None,
+        })
+    }
+
     /// Starts a step if the response has cost so much more than was taken that one is due.
     pub fn start(&mut self, response: &mut OpenResponse) {
         if self.step.is_some() {
@@ -46,7 +63,9 @@ impl Steps {
         let more: More = (0..response.pending.limits.len())
             .filter_map(|index| {
                 let limit = response.pending.limits[index];
-                let more = response.so_far(index)?.checked_sub(limit.reserved)?;
+                // What the head of the response has settled, and a status that is not charged, take no more units.
+                let units = response.so_far(index).filter(|_| limit.is_open())?;
+                let more = units.checked_sub(limit.reserved)?;
                 (more > 0).then_some((limit.policy, more))
             })
             .collect();
@@ -54,15 +73,15 @@ impl Steps {
             observed.counted_output.max(observed.tokens.map_or(0, |tokens| tokens.output))
         });
         if more.is_empty() {
-            (self.covered, self.since) = (output, None);
+            (self.covered, self.since) = (output, self.grows_by_time.then(cached_now));
             return;
         }
         let since = *self.since.get_or_insert_with(cached_now);
         if output.saturating_sub(self.covered) < TOKENS && cached_now() - since < INTERVAL {
             return;
         }
-        let Some(mut reservation) = response.pending.reservation.take() else { return };
         (self.covered, self.since) = (output, None);
+        let Some(mut reservation) = response.pending.reservation.take() else { return };
         let (asked, limiter) = (more.clone(), response.pending.limiter.clone());
         let taken = rare(async move {
             let is_granted = limiter.take_more(&mut reservation, &asked).await;
@@ -80,6 +99,12 @@ impl Steps {
         step.end(response, (reservation, is_granted));
         self.step = None;
         Poll::Ready(Some(is_granted))
+    }
+
+    /// Whether a step may be due since the response has been silent for so long; if not, the task is woken at that time.
+    pub fn is_time_over(&mut self, cx: &mut Context<'_>) -> bool {
+        let since = self.since.filter(|_| self.step.is_none());
+        since.is_some_and(|since| self.timer.wait_until(since + INTERVAL, cx).is_ready())
     }
 
     /// Takes the step that is under way.

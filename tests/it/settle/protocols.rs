@@ -41,8 +41,9 @@ fn clients_of_http2() {
     }
 }
 
-/// A server that speaks HTTP/2: `/trailers` has the cost in trailers, `/head` in the head, `/json` in the body; `/reset` resets the
-/// stream before a response, `/cut` after a part of it once `cut` is notified, and `/refused` refuses it.
+/// A server that speaks HTTP/2: `/trailers` has the cost in trailers, `/head` in the head; `/reset` resets the stream before a response,
+/// `/cut` after a part of it once `cut` is notified, and `/refused` refuses it. `/length` ends its stream once `cut` is notified, after
+/// all bytes that it announces.
 fn server(cut: &Arc<Notify>) -> Http2Server {
     let cut = Arc::clone(cut);
     Http2Server::start(h2::server::Builder::new(), None, move |(request, mut respond)| {
@@ -64,6 +65,14 @@ fn server(cut: &Arc<Notify>) -> Http2Server {
                     // The client has the head by then: a reset would discard it.
                     cut.notified().await;
                     body.send_reset(h2::Reason::INTERNAL_ERROR);
+                }
+                "/length" => {
+                    let text = r#"{"model": "a", "usage": {"prompt_tokens": 4, "completion_tokens": 3}}"#;
+                    let head = head().header("content-length", text.len()).body(()).unwrap();
+                    let mut body = respond.send_response(head, false).unwrap();
+                    body.send_data(Bytes::from_static(text.as_bytes()), false).unwrap();
+                    cut.notified().await;
+                    body.send_data(Bytes::new(), true).unwrap();
                 }
                 "/reset" => respond.send_reset(h2::Reason::INTERNAL_ERROR),
                 _ => respond.send_reset(h2::Reason::REFUSED_STREAM),
@@ -120,6 +129,24 @@ fn a_server_of_http2_cuts_the_body() {
         until_charged(proxy, "k", RESERVE);
         let line = logged(proxy, "/cut");
         assert_eq!((&line["cost"]["units"], line["error"].is_string()), (&RESERVE.into(), true), "{line}");
+    });
+}
+
+/// A client over HTTP/1.1 has the whole response with its last byte, before the server ends the stream.
+#[test]
+fn a_body_of_known_length_is_complete_before_its_stream_ends() {
+    let cut = Arc::default();
+    let server = server(&cut);
+    let tables = format!("[upstreams.u]\nservers = [\"{}\"]\nprotocol = \"h2\"\n", server.url());
+    let limit = "cost = \"llm_tokens\"\ndefault_output = 10";
+    over_both_stores(&config_with(limit, "upstream = \"u\"", &tables), |proxy| {
+        let mut client = Client::connect(proxy.addr());
+        client.send("POST /length HTTP/1.1\r\nHost: a\r\nX-Key: k\r\nContent-Length: 2\r\n\r\n{}");
+        assert_eq!(client.read_response("POST").unwrap().status(), 200);
+        until_charged(proxy, "k", 7);
+        let line = logged(proxy, "/length");
+        assert_eq!((&line["cost"]["units"], &line["error"]), (&7.into(), &serde_json::Value::Null), "{line}");
+        cut.notify_one();
     });
 }
 

@@ -88,6 +88,57 @@ fn other_streams_end_abnormally() {
     }
 }
 
+/// What has passed is charged, and the stream stopped, although no other part follows.
+#[test]
+fn a_stream_that_falls_silent_is_stopped() {
+    let server = Upstream::scripted(|caller| {
+        let Ok(Some(_)) = caller.request() else { return };
+        let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let _ = caller.try_send(format!("{head}{}", chunk(&"x".repeat(2_000))));
+        // Until the connection is closed.
+        let _ = caller.request();
+    });
+    let limit = "cost = { reserve = 10, settle = \"response_bytes\" }\nstop_streams = true";
+    over_both_stores(&config(limit, &server.url()), |proxy| {
+        let mut client = Client::connect(proxy.addr());
+        client.send("GET /stream HTTP/1.1\r\nHost: a\r\nX-Key: k\r\n\r\n");
+        assert_eq!(client.read_head().unwrap().unwrap().status(), 200);
+        eventually("it is settled", || own(proxy, "k") == (0, 0));
+        let line = logged(proxy, "/stream");
+        assert_eq!(line["error"], "stopped", "{line}");
+    });
+}
+
+/// A response whose status is not charged takes no more units while it is sent.
+#[test]
+fn a_stream_with_a_status_that_is_not_charged_takes_nothing() {
+    let (next, allowed) = channel::<()>();
+    let allowed = Mutex::new(allowed);
+    let events = chunk("data: {\"choices\": [{\"delta\": {\"content\": \"a\"}}]}\n\n").repeat(700);
+    let server = Upstream::scripted(move |caller| {
+        let Ok(Some(_)) = caller.request() else { return };
+        let head =
+            "HTTP/1.1 500 Oops\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let _ = caller.try_send(format!("{head}{events}"));
+        // The response is cut once the client has what was sent.
+        let _ = allowed.lock().unwrap().recv_timeout(patience());
+    });
+    let limit = "cost = \"llm_tokens\"\ndefault_output = 10\nstop_streams = true\ncharge_on = [\"2xx\"]";
+    over_both_stores(&config(limit, &server.url()), |proxy| {
+        let mut client = Client::connect(proxy.addr());
+        client.send("POST /stream HTTP/1.1\r\nHost: a\r\nX-Key: k\r\nContent-Type: application/json\r\nContent-Length: 16\r\n\r\n{\"stream\": true }");
+        assert_eq!(client.read_head().unwrap().unwrap().status(), 500);
+        let mut received = 0;
+        while received < 700 {
+            received += String::from_utf8(client.read_chunk().unwrap()).unwrap().matches("content").count();
+        }
+        next.send(()).unwrap();
+        assert!(client.read_chunk().is_err());
+        eventually("it is settled", || own(proxy, "k") == (CAPACITY, 0));
+        assert_eq!(logged(proxy, "/stream")["cost"]["units"], 0);
+    });
+}
+
 /// Over HTTP/2 the stream is reset.
 #[test]
 fn a_stream_over_http2_is_reset() {

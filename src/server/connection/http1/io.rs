@@ -215,6 +215,9 @@ impl ClientIo {
 
     /// Whether the client has sent something that was not read.
     async fn has_input(&mut self) -> bool {
+        if self.is_half_closed() {
+            return false;
+        }
         poll_fn(|cx| Poll::Ready(matches!(self.stream.poll_fill(cx), Poll::Ready(Ok(1..))))).await
     }
 }
