@@ -26,4 +26,4 @@ pub use activity::ProcessActivity;
 pub use control::{ConfigControl, ReloadCall};
 pub use listen::{AdminListenError, AdminListener, listen_next, serve};
 pub use spec::{AdminAddress, AdminSpec, AdminToken, AdminTokenError};
-pub use state::{Admin, GaugeSources, ListenerSource, record_activity};
+pub use state::{Admin, GaugeSources, ListenerSource, StoreServer, record_activity};

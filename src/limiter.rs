@@ -1,5 +1,6 @@
 //! Checks the limits of requests: charges in, a [`Permit`] or a [`Denial`] out, never an error.
 
+mod across_servers;
 mod admission;
 mod breaker;
 mod denial_cache;
@@ -15,6 +16,7 @@ mod pending_admission;
 mod raises;
 mod reservation;
 mod reserved_units;
+mod server_limiter;
 mod settlement;
 mod shared_state;
 mod simulated_proxy;
@@ -23,116 +25,74 @@ mod spent_units;
 mod status;
 mod store_client;
 
-use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::Notify;
+use futures_util::future::join_all;
+use tokio::task::JoinSet;
 
 pub use self::admission::{Admission, Denial, HeldSlots, Permit};
-use self::breaker::Breaker;
 pub use self::breaker::Breakers;
-use self::denial_cache::CacheLookup;
 pub use self::denial_cache::DenialCache;
 pub use self::grants::GrantTable;
-use self::grants::{SplitCharges, TakenUnits};
-use self::in_process::deny_impossible;
 pub use self::in_process::{InProcessUnits, decide_in_process};
 pub use self::kept_slots::KeptSlots;
-use self::kept_slots::SlotOwner;
 pub use self::limits::{Limits, OnStoreFailure, SentLimits};
-use self::local_fallback::LocalFallback;
 pub use self::outage_ledger::OutageLedger;
-use self::pending_admission::PendingAdmission;
-use self::raises::RaisedLimits;
 pub use self::raises::{ActiveRaise, Raises};
-use self::reservation::Origin;
 pub use self::reservation::{Delivery, Reservation, SettledUnits, is_unanswered};
 pub use self::reserved_units::ReservedUnits;
-use self::settlement::SettlementContext;
+use self::server_limiter::ServerLimiter;
 pub use self::shared_state::{SharedState, keep_raises};
 pub use self::simulated_proxy::{ProxyCall, ProxyDecision, SimulatedProxy, SimulatedReply};
-use self::slots::WorkerSlots;
 pub use self::status::{LimitStatus, LimitStatuses, StatusSource, limit_notes};
-use self::store_client::StoreClient;
-use crate::limit::{Charge, DecidedCharge};
-use crate::store::{Memory, Redis, Store, StoreError};
-use crate::telemetry::{Counts, DecisionSource};
-use crate::time::{BootTime, cached_now, periodic};
+use crate::limit::{Charge, Key, Policy, PolicyId};
+use crate::store::{Servers, Store, StoreError};
+use crate::telemetry::Counts;
 
 /// One worker's limiter: checks limits in the store, and applies `on_store_failure` while the store is unavailable. A clone
-/// uses the same connection.
+/// uses the same connections.
+///
+/// Each server of the store has a limiter of its own, with its circuit breaker, its debts and its raises. Nearly all stores have
+/// one server. If there are several, a request whose limits are on one of them is decided by its limiter alone, and others by
+/// `across_servers`.
 #[derive(Clone, Debug)]
 pub struct Limiter {
-    client: StoreClient,
-    /// Denials of Redis; not used with the memory store, which decides as fast.
-    denials: Arc<DenialCache>,
-    /// Units of limits with `ahead` that can be spent without a call to Redis.
-    grants: Arc<GrantTable>,
-    /// Units of requests in flight, of limits that settle costs.
-    reserved: Arc<ReservedUnits>,
-    raises: Arc<Raises>,
-    raised: Rc<RaisedLimits>,
-    users: Users,
+    servers: Rc<Servers<ServerLimiter>>,
 }
 
-/// How long after an outage charges are also taken from the shares, if there are other proxies. In this time they notice that
-/// the store is available again, and pay: at most half a second until they are connected, and as long until they probe it.
-const TRIAL: Duration = Duration::from_millis(1_500);
 impl Limiter {
-    /// One worker's limiter over its connection to the store.
+    /// One worker's limiter over its connections to the servers of the store, and the state of each server.
     #[must_use]
-    pub fn new(store: Store, shared: SharedState) -> Self {
-        let SharedState {
-            fallback: memory,
-            breakers,
-            denials,
-            grants,
-            ledger,
-            kept_slots,
-            reserved,
-            raises,
-            instances,
-        } = shared;
-        let trial = if instances == NonZeroU64::MIN { Duration::ZERO } else { TRIAL };
-        let has_several_nodes = matches!(&store, Store::Redis(redis) if redis.has_several_nodes());
-        let breaker = Rc::new(Breaker::new(&breakers, trial, has_several_nodes));
-        let (slots, counts) = (Arc::new(WorkerSlots::new(&kept_slots)), Arc::default());
-        let fallback = LocalFallback { memory, ledger, breaker, slots, counts };
-        let raised = Rc::new(RaisedLimits::new(Arc::clone(&raises)));
-        Self {
-            client: StoreClient { store, fallback, payable: Rc::default() },
-            denials,
-            grants,
-            reserved,
-            raises,
-            raised,
-            users: Users::default(),
-        }
+    pub fn new(stores: &Servers<Store>, shared: &Servers<SharedState>) -> Self {
+        let servers = stores.zip(shared).map(|(store, shared)| {
+            let (store, shared): (&Store, &SharedState) = (store, shared);
+            ServerLimiter::new(store.clone(), shared.clone())
+        });
+        Self { servers: Rc::new(servers) }
     }
 
     /// This limiter, with `counts` as the counters of its decisions.
     #[must_use]
-    pub fn with_counts(&self, counts: Arc<Counts>) -> Self {
-        let mut limiter = self.clone();
-        limiter.client.fallback.counts = counts;
-        limiter
+    pub fn with_counts(&self, counts: &Arc<Counts>) -> Self {
+        Self { servers: Rc::new(self.servers.map(|server| server.with_counts(Arc::clone(counts)))) }
     }
 
     /// Whether the limiter uses the store that `shared` is about.
     #[must_use]
-    pub fn uses_same_store(&self, shared: &SharedState) -> bool {
-        Arc::ptr_eq(&self.denials, &shared.denials)
+    pub fn uses_same_store(&self, shared: &Servers<SharedState>) -> bool {
+        self.servers.first().uses_same_store(shared.first())
     }
 
-    /// The fields of a consumer's record in Redis; none if there is no such record. It is named by the hash of a credential.
+    /// The fields of a consumer's record in Redis; none if there is no such record. It is named by the hash of a credential. Of
+    /// several servers, all of which must have it, the first that is available is read.
     ///
     /// # Errors
     /// If the store is unavailable, or keeps nothing but counts.
     pub async fn consumer_record(&self, hash: &str) -> Result<Vec<(Bytes, Bytes)>, StoreError> {
-        self.client.consumer_record(hash).await
+        let available = self.servers.iter().find(|server| server.is_available());
+        available.unwrap_or(self.servers.first()).client.consumer_record(hash).await
     }
 
     /// The permit of a request that the proxy itself makes to an authorization server. No limit counts it.
@@ -143,212 +103,87 @@ impl Limiter {
 
     /// Decides a request: all of its charges are made, or none.
     pub async fn decide(&self, limits: &Limits, charges: &[Charge]) -> Admission {
-        if charges.is_empty() {
-            return Admission::unlimited();
-        }
-        let raised = self.raised.apply(limits, charges, cached_now());
-        let (limits, charges) = match &raised {
-            Some(raised) => (&*raised.limits, &raised.charges[..]),
-            None => (limits, charges),
-        };
-        self.decide_charges(limits, charges).await
-    }
-
-    /// Decides the charges of a request by these numbers, whatever raises there are.
-    async fn decide_charges(&self, limits: &Limits, charges: &[Charge]) -> Admission {
-        let StoreClient { store, fallback, .. } = &self.client;
-        if let Some(denied) = deny_impossible(limits, charges, &fallback.counts) {
-            return denied;
-        }
-        let redis = match store {
-            Store::Memory(memory) => return self.decide_in_memory(memory, limits, charges),
-            Store::Redis(redis) => redis,
-        };
-        if !limits.grant_units(charges) {
-            return self.decide_missing(redis, limits, charges, None).await;
-        }
-        match self.decide_from_grants(limits, charges) {
-            Ok(admission) => admission,
-            Err(split) => {
-                // Boxed like the Redis path.
-                Box::pin(async {
-                    let SplitCharges { taken, missing, .. } = *split;
-                    self.decide_missing(redis, limits, &missing, Some(taken)).await
-                })
-                .await
-            }
+        match self.servers.of_all(charges) {
+            Some(server) => server.decide(limits, charges).await,
+            // Boxed so that it does not enlarge every request's future.
+            None => Box::pin(across_servers::decide(&self.servers, limits, charges)).await,
         }
     }
 
-    /// Decides charges that held grants can't decide; `taken` are the others of the request.
-    async fn decide_missing(
-        &self,
-        redis: &Redis,
-        limits: &Limits,
-        charges: &[Charge],
-        taken: Option<TakenUnits>,
-    ) -> Admission {
-        let fallback = &self.client.fallback;
-        if fallback.breaker.is_open() {
-            return PendingAdmission::new(self, limits, taken).fail(charges, None);
-        }
-        if let Some(mut known) = self.denials.check(&limits.policies, charges, cached_now()) {
-            if let Some(taken) = taken {
-                known = taken.deny(&limits.policies, known, BootTime::now());
-            }
-            fallback.record_denials(&limits.policies, &known, DecisionSource::Cache);
-            return Admission::limited(known);
-        }
-        // Boxed so that the Redis path does not enlarge every request's future.
-        Box::pin(async move { PendingAdmission::new(self, limits, taken).decide(redis, charges).await }).await
-    }
-
-    /// Decides a request whose charges held grants decide, or one of whose charges a paced grant denies.
-    ///
-    /// # Errors
-    /// The charges that the store must decide.
-    fn decide_from_grants(
-        &self,
-        limits: &Limits,
-        charges: &[Charge],
-    ) -> Result<Admission, Box<SplitCharges>> {
-        let counts = &self.client.fallback.counts;
-        let unsettled = self.client.fallback.unless_settled(limits, charges);
-        let split = grants::take_units(&self.grants, limits, charges, unsettled, BootTime::now());
-        for charge in &split.low {
-            grants::refill(&self.grants, &self.client, limits, charge);
-        }
-        if split.taken.denies(&limits.policies) {
-            let others = self.denials.shown(&limits.policies, &split.missing, cached_now());
-            let statuses = split.taken.deny(&limits.policies, others, BootTime::now());
-            self.client.fallback.record_denials(&limits.policies, &statuses, DecisionSource::Ahead);
-            return Ok(Admission::limited(statuses));
-        }
-        if !split.missing.is_empty() {
-            return Err(Box::new(split));
-        }
-        let decided = split.taken.decided();
-        counts.record_decisions(&limits.policies, &decided, DecisionSource::Ahead);
-        let mut admission = Admission::new(&limits.policies, &decided, None);
-        admission.pass_taken(|| self.settlement_context(), limits, Some(split.taken));
-        Ok(admission)
-    }
-
-    /// Where the reservation of a request is settled.
-    fn settlement_context(&self) -> SettlementContext {
-        SettlementContext {
-            client: self.client.clone(),
-            denials: Arc::clone(&self.denials),
-            reserved: Arc::clone(&self.reserved),
+    /// The denial of a request by some of its charges, as far as this process knows; none if it does not know one.
+    #[must_use]
+    pub fn known_denial(&self, limits: &Limits, charges: &[Charge]) -> Option<Admission> {
+        match self.servers.of_all(charges) {
+            Some(server) => server.known_denial(limits, charges),
+            None => across_servers::known_denial(&self.servers, limits, charges),
         }
     }
 
-    #[inline]
-    fn decide_in_memory(&self, memory: &Arc<Memory>, limits: &Limits, charges: &[Charge]) -> Admission {
-        let fallback = &self.client.fallback;
-        let owner = || SlotOwner::local(memory, &limits.policies);
-        let (charges, slots) = fallback.slots.request(limits, owner, charges);
-        let decided = memory.decide(&limits.policies, &charges);
-        self.client.record_success();
-        fallback.counts.record_decisions(&limits.policies, &decided, DecisionSource::Memory);
-        let mut admission = Admission::new(&limits.policies, &decided, slots);
-        let origin = Origin::Store(Vec::new());
-        admission.reserve(|| Reservation::new(|| self.settlement_context(), limits, &decided, origin));
-        admission
-    }
-
-    /// Records the decisions of Redis, for requests that are decided without it.
-    fn record_reply(&self, redis: &Redis, limits: &Limits, decided: &[DecidedCharge], lookup: CacheLookup) {
-        // If Redis fails, the limits continue from its last decisions and not from empty counts. These do not count units
-        // that are held: they can be spent besides.
-        self.client.fallback.seed(limits, decided);
-        // On a cluster the charges of a denied request are refunded, so that a denial by them may soon be outdated.
-        if !redis.may_roll_back() {
-            self.denials.record(&limits.policies, decided, lookup);
+    /// The denial of a request by some of its charges in Redis, after [`Self::known_denial`] had none.
+    pub async fn denial_in_redis(&self, limits: &Limits, charges: &[Charge]) -> Option<Admission> {
+        match self.servers.of_all(charges) {
+            Some(server) => server.check_in_store(limits, charges).await.denial(),
+            None => Box::pin(across_servers::denial_in_redis(&self.servers, limits, charges)).await,
         }
     }
 
-    /// Waits for the first connection to the store and probes it, for half a second at most.
+    /// Reads the state of each limit that `charges` name, without a charge.
+    pub async fn peek(&self, limits: &Limits, charges: &[Charge]) -> Admission {
+        match self.servers.of_all(charges) {
+            Some(server) => server.peek(limits, charges).await,
+            None => Box::pin(across_servers::read(&self.servers, (limits, charges), false)).await,
+        }
+    }
+
+    /// Reads these states for clients, who may ask as often as they like: what is less than a second old is not read again.
+    pub async fn show(&self, limits: &Limits, charges: &[Charge]) -> Admission {
+        match self.servers.of_all(charges) {
+            Some(server) => server.show(limits, charges).await,
+            None => Box::pin(across_servers::read(&self.servers, (limits, charges), true)).await,
+        }
+    }
+
+    /// The units of a key that requests in flight have reserved in this process, of a limit that settles costs.
+    #[must_use]
+    pub fn reserved_units(&self, policy: &Policy, key: Key) -> Option<u64> {
+        self.servers.of(key).reserved_units(policy, key)
+    }
+
+    /// Takes more units for a response that has cost more than was reserved, from all of these limits or from none. Returns whether
+    /// they were taken.
+    pub async fn take_more(&self, reservation: &mut Reservation, more: &[(PolicyId, u64)]) -> bool {
+        if self.servers.are_several() {
+            return Box::pin(across_servers::take_more(&self.servers, reservation, more)).await;
+        }
+        self.servers.first().take_more(reservation, more).await
+    }
+
+    /// Charges units whatever their limits allow: a key may owe more than its limit, if the policy has a bound for that
+    /// ([`crate::limit::Policy::settled_max`]), and otherwise as much as it allows. Returns the decisions of the limits after
+    /// that; none while the store is unavailable, which is then owed the units.
+    pub async fn charge_spent(&self, limits: &Limits, charges: &[Charge]) -> LimitStatuses {
+        match self.servers.of_all(charges) {
+            Some(server) => server.charge_spent(limits, charges).await,
+            None => Box::pin(across_servers::charge_spent(&self.servers, limits, charges)).await,
+        }
+    }
+
+    /// Waits for the first connection to each server and probes it, for half a second at most.
     pub async fn connect(&self) {
-        self.client.fallback.breaker.connect(&self.client.store).await;
-        if !self.client.fallback.breaker.is_open() {
-            // What can't be read now is read by the main thread.
-            let _ = self::shared_state::update(&self.client.store, &self.raises).await;
-        }
+        join_all(self.servers.iter().map(ServerLimiter::connect)).await;
     }
 
-    /// Runs the background work for as long as the limiter has another clone or a slot: releases slots, renews their leases,
-    /// returns grants that would lapse, probes a store that does not reply or is idle, and pays debts.
-    pub async fn run_maintenance(mut self) {
-        self.users.leave();
-        tokio::select! {
-            () = self.client.fallback.slots.run_maintenance(&self.client.store) => {}
-            () = self.client.fallback.slots.run_sweeps() => {}
-            () = self.client.run_probes(&self.denials) => {}
-            () = self.client.run_payments() => {}
-            () = grants::run_returns(&self.client, &self.grants) => {}
-            () = self.wait_until_unused() => self.release_slots().await,
+    /// Starts the background work, which runs for as long as the limiter has another clone or a slot: it releases slots, renews
+    /// their leases, returns grants that would lapse, probes a server that does not reply or is idle, and pays debts.
+    pub fn spawn_maintenance(&self, tasks: &mut JoinSet<()>) {
+        for server in self.servers.iter() {
+            tasks.spawn_local(server.clone().run_maintenance());
         }
-    }
-
-    async fn wait_until_unused(&self) {
-        let LocalFallback { breaker, slots, .. } = &self.client.fallback;
-        // The last requests may still have slots and reservations.
-        self.users.gone(|| Rc::strong_count(breaker) == 1 && slots.is_empty()).await;
     }
 
     /// Releases the slots of a worker's last requests in the store, returns the grants of the process, and pays debts.
     pub async fn release_slots(&self) {
-        let StoreClient { store, fallback, .. } = &self.client;
-        fallback.slots.release_last(store).await;
-        if !fallback.breaker.is_open() {
-            grants::return_all(&self.client, &self.grants).await;
-            let _ = self.client.pay_debts().await;
-        }
-    }
-}
-
-/// How often it is checked whether the last requests have ended.
-const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-
-/// One of the clones of a limiter.
-#[derive(Clone, Debug)]
-struct Users {
-    unused: Rc<Notify>,
-    /// None in the background work.
-    in_use: Option<Rc<InUse>>,
-}
-
-/// Dropped with the last clone.
-#[derive(Debug)]
-struct InUse(Rc<Notify>);
-
-impl Default for Users {
-    fn default() -> Self {
-        let unused = Rc::<Notify>::default();
-        Self { in_use: Some(Rc::new(InUse(Rc::clone(&unused)))), unused }
-    }
-}
-
-impl Users {
-    /// This clone is that of the background work.
-    pub fn leave(&mut self) {
-        self.in_use = None;
-    }
-
-    /// Waits until the others are dropped, and then until `is_unused`.
-    pub async fn gone(&self, is_unused: impl Fn() -> bool) {
-        self.unused.notified().await;
-        let mut check = periodic(CHECK_INTERVAL);
-        while !is_unused() {
-            check.tick().await;
-        }
-    }
-}
-
-impl Drop for InUse {
-    fn drop(&mut self) {
-        self.0.notify_one();
+        join_all(self.servers.iter().map(ServerLimiter::release_slots)).await;
     }
 }
 

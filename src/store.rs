@@ -11,6 +11,7 @@
 mod check;
 pub mod memory;
 pub mod redis;
+mod servers;
 mod types;
 
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use std::time::Duration;
 pub use check::check_redis;
 pub use memory::{Memory, sweep_memory};
 pub use redis::{Redis, RedisSpec};
+pub use servers::Servers;
 pub use types::{
     Decisions, Granted, Grants, MAX_RAISES, Raise, RaiseChange, RaiseError, RaiseList, StateChange,
     StoreError,
@@ -32,19 +34,21 @@ use crate::telemetry::StoreCounts;
 pub enum StoreSpec {
     /// In this process.
     Memory,
-    /// In Redis.
-    Redis(RedisSpec),
+    /// In Redis: on one server, or each key on one of several.
+    Redis(Box<Servers<RedisSpec>>),
 }
 
 impl StoreSpec {
-    /// The address of Redis.
+    /// The address of Redis; those of several servers with commas between them.
     #[must_use]
     pub fn address(&self) -> Option<String> {
-        if let Self::Redis(spec) = self { Some(spec.target.to_string()) } else { None }
+        let Self::Redis(servers) = self else { return None };
+        let addresses: Vec<String> = servers.iter().map(|spec| spec.target.to_string()).collect();
+        Some(addresses.join(", "))
     }
 }
 
-/// The counts of all limits.
+/// The counts of all limits, or of those whose keys are on one of several servers.
 #[derive(Clone, Debug)]
 pub enum Store {
     /// In this process, shared by its workers.
@@ -54,13 +58,15 @@ pub enum Store {
 }
 
 impl Store {
-    /// Opens the store of `spec`, over a connection of its own; must be called within a runtime. `memory` is the store of
-    /// this process; calls are counted in `counts`.
+    /// Opens the store of `spec`, over a connection of its own to each server; must be called within a runtime. `memory` is the
+    /// store of this process; calls are counted in `counts`.
     #[must_use]
-    pub fn open(spec: &StoreSpec, memory: &Arc<Memory>, counts: StoreCounts) -> Self {
+    pub fn open(spec: &StoreSpec, memory: &Arc<Memory>, counts: &StoreCounts) -> Servers<Self> {
         match spec {
-            StoreSpec::Memory => Self::Memory(Arc::clone(memory)),
-            StoreSpec::Redis(spec) => Self::Redis(Redis::connect_counted(spec, counts)),
+            StoreSpec::Memory => Servers::one(Self::Memory(Arc::clone(memory))),
+            StoreSpec::Redis(servers) => {
+                servers.map(|spec| Self::Redis(Redis::connect_counted(spec, counts.clone())))
+            }
         }
     }
 

@@ -15,7 +15,6 @@ use super::state::Admin;
 use super::top::TopQuery;
 use super::{control, events, guard, limits, page, raises, status, top};
 use crate::server::Lifecycle;
-use crate::store::Store;
 use crate::text::join_and;
 
 /// Responds to a request.
@@ -143,10 +142,11 @@ fn readiness(admin: &Admin) -> AdminResponse {
         Lifecycle::Serving => StatusCode::OK,
         Lifecycle::NotReady | Lifecycle::Draining => StatusCode::SERVICE_UNAVAILABLE,
     };
-    let store = match (&admin.store, admin.gauges.breakers.open()) {
-        (Store::Memory(_), _) => "in this process",
-        (_, 0) => "up",
-        _ => "unreachable",
+    let store = match (admin.is_redis(), admin.servers_down(), admin.store.iter().count()) {
+        (false, ..) => "in this process".to_owned(),
+        (true, 0, _) => "up".to_owned(),
+        (true, _, 1) => "unreachable".to_owned(),
+        (true, down, all) => format!("{down} of {all} servers unreachable"),
     };
     let stale = "config: the last reload failed (see the log); serving the previous configuration\n";
     let note = if admin.metrics.is_stale() { stale } else { "" };

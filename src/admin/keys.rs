@@ -9,10 +9,10 @@ use super::api::{BlockRequest, KeyChange, KeyList, KeyRequest, KeyStatus};
 use super::client::Operator;
 use super::limits;
 use super::response::AdminError;
+use super::state::StoreServer;
 use crate::gate::{Gate, KeyPart};
 use crate::limit::{Charge, Decision, DenyReason, Key, Policy, PolicyId};
-use crate::limiter::{DenialCache, GrantTable, KeptSlots, Raises, ReservedUnits};
-use crate::store::{StateChange, Store, StoreError};
+use crate::store::{Servers, StateChange, StoreError};
 use crate::suggest::nearest;
 use crate::telemetry::{Counter, KeyConsumer, Summary, TopBy, TopKeys, TopWindow};
 use crate::text::join_and;
@@ -29,16 +29,7 @@ const MAX_BLOCK: Duration = Duration::from_hours(24 * 36_525);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KeyOperations<'a> {
     pub gate: &'a Gate,
-    pub store: &'a Store,
-    /// Cleared after each change, since it remembers the old state of the key.
-    pub denials: &'a DenialCache,
-    /// The grants of a key are dropped after each change of it.
-    pub grants: &'a GrantTable,
-    /// The kept slots of a key are no longer used after a change of it.
-    pub kept_slots: &'a KeptSlots,
-    pub raises: &'a Raises,
-    /// Units that requests in flight have reserved in this process.
-    pub reserved: &'a ReservedUnits,
+    pub store: &'a Servers<StoreServer>,
     /// The most frequent keys, which tell the consumer of a tag.
     pub top: Option<&'a TopKeys>,
     /// Who operates, for the log.
@@ -113,8 +104,7 @@ impl KeyOperations<'_> {
             for (id, policy) in limits::stored(self.gate, limit) {
                 let free = max - listed.keys.len();
                 // Requests one key more than there is room for, to find out whether there are more.
-                let mut keys =
-                    self.store.keys(policy, free + 1).await.map_err(|error| unavailable(&error))?;
+                let mut keys = self.stored_keys(policy, free + 1).await?;
                 listed.more |= keys.len() > free;
                 keys.truncate(free);
                 for key in keys {
@@ -125,6 +115,17 @@ impl KeyOperations<'_> {
             }
         }
         Ok(listed)
+    }
+
+    /// The keys of a policy on all servers, at most `max`. A server may still have a key that has moved to another one.
+    async fn stored_keys(&self, policy: &Policy, max: usize) -> Result<Vec<Key>, AdminError> {
+        let mut found = Vec::new();
+        for (index, server) in self.store.iter().enumerate() {
+            let keys = server.store.keys(policy, max - found.len()).await;
+            let keys = keys.map_err(|error| unavailable(server, &error))?;
+            found.extend(keys.into_iter().filter(|key| self.store.index(*key) == index));
+        }
+        Ok(found)
     }
 
     /// Resets the count, the denials and the ban of a key; a block stays.
@@ -176,11 +177,12 @@ impl KeyOperations<'_> {
         let (key, policies) = self.key(limit, key)?;
         let keys: Vec<(PolicyId, Key)> = policies.into_iter().map(|policy| (policy, key)).collect();
         let all = &self.gate.limits.policies;
-        let changed = self.store.change(all, &keys, change).await;
-        changed.map_err(|error| unavailable(&error))?;
-        self.grants.drop_keys(all, &keys);
-        self.denials.clear();
-        self.kept_slots.expire(all, &keys, monotonic());
+        let server @ StoreServer { store, shared } = self.store.of(key);
+        store.change(all, &keys, change).await.map_err(|error| unavailable(server, &error))?;
+        // What this process knows of the key is outdated.
+        shared.grants.drop_keys(all, &keys);
+        shared.denials.clear();
+        shared.kept_slots.expire(all, &keys, monotonic());
         let key = limits::tag(key);
         tracing::info!("admin: key {key} of limit {limit} {done} by {}", self.operator);
         Ok(KeyChange { limit: limit.to_owned(), key, done: done.to_owned(), until: None })
@@ -190,18 +192,19 @@ impl KeyOperations<'_> {
     async fn status(&self, id: PolicyId, key: Key) -> Result<Vec<KeyStatus>, AdminError> {
         let policies = &self.gate.limits.policies;
         let policy = &policies[id];
-        let raise = self.raises.find(&policy.name, key, monotonic());
+        let server @ StoreServer { store, shared } = self.store.of(key);
+        let raise = shared.raises.find(&policy.name, key, monotonic());
         let raised = raise.and_then(|raise| policy.raised(id, raise.factor).ok());
         let decisions = match &raised {
             Some(raised) => {
                 let charge = Charge::take(PolicyId(0), key, 0);
-                self.store.take(&Arc::from([raised.clone()]), &[charge]).await
+                store.take(&Arc::from([raised.clone()]), &[charge]).await
             }
-            None => self.store.take(policies, &[Charge::take(id, key, 0)]).await,
+            None => store.take(policies, &[Charge::take(id, key, 0)]).await,
         };
-        let decisions = decisions.map_err(|error| unavailable(&error))?;
+        let decisions = decisions.map_err(|error| unavailable(server, &error))?;
         let policy = raised.as_ref().unwrap_or(policy);
-        let reserved = policy.settles().then(|| self.reserved.units(policy, key));
+        let reserved = policy.settles().then(|| shared.reserved.units(policy, key));
         let status = |decision| KeyStatus { reserved, ..key_status(policy, key, decision, self.clock.now()) };
         Ok(decisions.iter().map(status).collect())
     }
@@ -297,8 +300,10 @@ fn number(text: &str) -> Result<usize, AdminError> {
         .ok_or_else(|| AdminError::bad_request(format!("`max` must be from 1 to {MAX_LISTED}, not `{text}`")))
 }
 
-pub(super) fn unavailable(error: &StoreError) -> AdminError {
-    AdminError::new(StatusCode::SERVICE_UNAVAILABLE, format!("the store is unavailable: {error}"))
+/// The error of a call to a server of the store.
+pub(super) fn unavailable(server: &StoreServer, error: &StoreError) -> AdminError {
+    let store = server.shared.breakers.name();
+    AdminError::new(StatusCode::SERVICE_UNAVAILABLE, format!("{store} is unavailable: {error}"))
 }
 
 fn key_status(policy: &Policy, key: Key, decision: &Decision, now: Timestamp) -> KeyStatus {

@@ -8,6 +8,7 @@ use super::api::{KeyChange, KeyRequest, RaiseInfo, RaiseRequest, RaisesList};
 use super::keys::{KeyOperations, rfc3339, unavailable};
 use super::limits;
 use super::response::AdminError;
+use super::state::StoreServer;
 use crate::limit::{Factor, PolicyId};
 use crate::limiter::ActiveRaise;
 use crate::store::{Raise, RaiseChange, RaiseError, Store};
@@ -75,7 +76,8 @@ pub(super) fn list(keys: &KeyOperations<'_>) -> RaisesList {
         until: rfc3339(keys.clock.now().after(Micros::from(raise.ends - now))),
         started_by: raise.by.into(),
     };
-    let mut raises: Vec<RaiseInfo> = keys.raises.active(now).into_iter().map(info).collect();
+    let active = keys.store.iter().flat_map(|server| server.shared.raises.active(now));
+    let mut raises: Vec<RaiseInfo> = active.map(info).collect();
     raises.sort_by(|one, other| {
         (&one.limit, &one.until, &one.key).cmp(&(&other.limit, &other.until, &other.key))
     });
@@ -95,11 +97,13 @@ fn check(keys: &KeyOperations<'_>, policies: &[PolicyId], factor: Factor) -> Res
 
 async fn change(keys: &KeyOperations<'_>, change: RaiseChange, limit: &str) -> Result<(), AdminError> {
     let now = monotonic();
-    let changed = match keys.store {
-        Store::Memory(_) => keys.raises.change(change, now),
+    let (RaiseChange::Start(Raise { key, .. }) | RaiseChange::End { key, .. }) = &change;
+    let server @ StoreServer { store, shared } = keys.store.of(*key);
+    let changed = match store {
+        Store::Memory(_) => shared.raises.change(change, now),
         Store::Redis(redis) => {
-            let changed = redis.change_raises(&change).await.map_err(|error| unavailable(&error))?;
-            changed.map(|list| keys.raises.replace(list, now))
+            let changed = redis.change_raises(&change).await.map_err(|error| unavailable(server, &error))?;
+            changed.map(|list| shared.raises.replace(list, now))
         }
     };
     changed.map_err(|error| match error {

@@ -14,13 +14,13 @@ use super::control::ConfigControl;
 use super::keys::KeyOperations;
 use super::spec::AdminSpec;
 use crate::acme::AcmeStatus;
-use crate::limiter::{Breakers, DenialCache, GrantTable, KeptSlots, OutageLedger, Raises, ReservedUnits};
+use crate::limiter::SharedState;
 use crate::proxy::ConfigSnapshot;
 use crate::server::{ConnectionLimiter, Lifecycle, ListenerHandle};
-use crate::store::{Memory, Store};
+use crate::store::{Memory, Servers, Store};
 use crate::telemetry::{
-    AccessOutput, AcmeCounts, GaugeValues, ListenerValues, Metrics, SpanCounts, StoreValues, TopKeys,
-    UpstreamValues, dropped_log_lines,
+    AccessOutput, AcmeCounts, GaugeValues, ListenerValues, Metrics, SpanCounts, TopKeys, UpstreamValues,
+    dropped_log_lines,
 };
 use crate::time::{Clock, periodic};
 use crate::tls::ServerTls;
@@ -35,18 +35,10 @@ pub struct Admin {
     pub control: ConfigControl,
     /// The configuration that is served.
     pub snapshot: Arc<ConfigSnapshot>,
-    /// The store of its limits.
-    pub store: Store,
+    /// The servers of the store of its limits.
+    pub store: Servers<StoreServer>,
     /// The address of that store, if it is another process.
     pub store_address: Option<String>,
-    /// The workers' cached denials.
-    pub denials: Arc<DenialCache>,
-    /// The workers' kept slots.
-    pub kept_slots: Arc<KeptSlots>,
-    /// Units that requests in flight have reserved.
-    pub reserved: Arc<ReservedUnits>,
-    /// The raised numbers of single keys.
-    pub raises: Arc<Raises>,
     /// The workers' counters.
     pub metrics: Arc<Metrics>,
     /// The recent activity of the process.
@@ -70,14 +62,8 @@ pub struct Admin {
 pub struct GaugeSources {
     /// The listeners of clients.
     pub listeners: Vec<ListenerSource>,
-    /// The workers' circuit breakers of the store.
-    pub breakers: Arc<Breakers>,
     /// The in-process store.
     pub memory: Arc<Memory>,
-    /// Debts to the store.
-    pub ledger: Arc<OutageLedger>,
-    /// Units that the store has granted.
-    pub grants: Arc<GrantTable>,
     /// The access log, if there is one: counts its dropped lines.
     pub access: Option<AccessOutput>,
     /// Exported and dropped spans.
@@ -86,6 +72,23 @@ pub struct GaugeSources {
     pub acme: Arc<AcmeCounts>,
     /// The upstreams.
     pub upstreams: Vec<Arc<SharedUpstream>>,
+}
+
+/// A server of the store, or the store of this process.
+#[derive(Clone, Debug)]
+pub struct StoreServer {
+    /// The connection of the main thread.
+    pub store: Store,
+    /// The state that the workers share about it.
+    pub shared: SharedState,
+}
+
+impl StoreServer {
+    /// A server with its connection and its state.
+    #[must_use]
+    pub fn of((store, shared): &(&Store, &SharedState)) -> Self {
+        Self { store: (*store).clone(), shared: (*shared).clone() }
+    }
 }
 
 /// Source of the values of a listener.
@@ -112,21 +115,30 @@ impl Admin {
         KeyOperations {
             gate: &self.snapshot.gate,
             store: &self.store,
-            denials: &self.denials,
-            grants: &self.gauges.grants,
-            kept_slots: &self.kept_slots,
-            reserved: &self.reserved,
-            raises: &self.raises,
             top: self.top.as_deref(),
             operator,
             clock: &self.clock,
         }
     }
 
+    /// Whether limits are counted in Redis.
+    pub(super) fn is_redis(&self) -> bool {
+        matches!(self.store.first().store, Store::Redis(_))
+    }
+
+    /// The state of each server of the store.
+    pub(super) fn shared(&self) -> impl Iterator<Item = &SharedState> {
+        self.store.iter().map(|server| &server.shared)
+    }
+
+    /// How many servers of the store a worker finds unavailable.
+    pub(super) fn servers_down(&self) -> usize {
+        self.shared().filter(|shared| shared.breakers.open() > 0).count()
+    }
+
     /// Reads the gauges other than the numbers of denied keys and the granted units, which take long if there are many.
     pub(super) fn gauge_values(&self) -> GaugeValues {
-        let GaugeSources { listeners, breakers, memory, ledger, access, spans, acme, upstreams, .. } =
-            &self.gauges;
+        let GaugeSources { listeners, memory, access, spans, acme, upstreams } = &self.gauges;
         let listener = |ListenerSource { address, limiter, tls }: &ListenerSource| {
             let [over_limit, over_client_limit] = limiter.refused();
             ListenerValues {
@@ -138,15 +150,10 @@ impl Admin {
                 certificates: tls.as_ref().map(ServerTls::expiries).unwrap_or_default(),
             }
         };
-        let store = StoreValues {
-            breakers_open: breakers.open(),
-            breaker_openings: breakers.openings(),
-            owed_keys: ledger.len(),
-            charge_back: ledger.units(),
-        };
         GaugeValues {
             listeners: listeners.iter().map(listener).collect(),
-            store: matches!(self.store, Store::Redis(_)).then_some(store),
+            store_servers: SharedState::servers_up(self.shared()),
+            store: self.is_redis().then(|| SharedState::store_values(self.shared())),
             keys: memory.len(),
             evictions: memory.evictions(),
             spans: spans.totals(),

@@ -16,8 +16,8 @@ use super::sessions::AdminSession;
 use super::state::Admin;
 use crate::acme::{AcmeStatus, CertificateStatus};
 use crate::limit::Policy;
+use crate::limiter::SharedState;
 use crate::server::Lifecycle;
-use crate::store::Store;
 use crate::telemetry::{GaugeValues, MetricsFormat, ServerValues, UpstreamValues};
 use crate::time::monotonic;
 
@@ -55,11 +55,10 @@ pub(super) fn state(stage: Lifecycle) -> &'static str {
 }
 
 fn store(admin: &Admin, values: &GaugeValues) -> StoreInfo {
-    let is_down = admin.gauges.breakers.open() > 0;
-    let (kind, state) = match &admin.store {
-        Store::Memory(_) => ("memory", "up"),
-        Store::Redis(_) if is_down => ("redis", "unreachable"),
-        Store::Redis(_) => ("redis", "up"),
+    let (kind, state) = match (admin.is_redis(), admin.servers_down()) {
+        (false, _) => ("memory", "up"),
+        (true, 0) => ("redis", "up"),
+        (true, _) => ("redis", "unreachable"),
     };
     StoreInfo {
         kind: kind.to_owned(),
@@ -140,5 +139,5 @@ pub(super) fn metrics(admin: &Arc<Admin>, session: &AdminSession, headers: &Head
 /// All gauges.
 fn gauges(admin: &Admin) -> GaugeValues {
     let denied_keys = admin.top.as_ref().map(|top| top.denied_keys(monotonic())).unwrap_or_default();
-    GaugeValues { denied_keys, grants: admin.gauges.grants.values(), ..admin.gauge_values() }
+    GaugeValues { denied_keys, grants: SharedState::grant_values(admin.shared()), ..admin.gauge_values() }
 }

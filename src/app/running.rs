@@ -16,12 +16,13 @@ use super::tasks::{AdminInterface, Tracing, drop_unused, keep_raises, monitor, n
 use crate::acme::Acme;
 use crate::admin::{
     self, Admin, AdminListener, AdminSpec, ConfigControl, GaugeSources, ListenerSource, ProcessActivity,
+    StoreServer,
 };
 use crate::config::{Config, ConfigChange, ConfigPart};
 use crate::limiter::SharedState;
 use crate::proxy::{ConfigSnapshot, ProxyConfig};
 use crate::server::{InheritedSockets, Lifecycle, Listener, ListenerHandle, Worker, WorkerUpdate};
-use crate::store::{Memory, Store, StoreSpec, sweep_memory};
+use crate::store::{Memory, Servers, Store, StoreSpec, sweep_memory};
 use crate::telemetry::{
     AccessFile, AccessOutput, AcmeCounts, DroppedLines, LogKeys, LogSpec, Metrics, StoreCounts, TopKeys,
     UpstreamCounts, dropped_log_lines,
@@ -58,9 +59,10 @@ pub(super) struct Running {
     /// Name resolution and health checks of the upstreams.
     monitor: JoinSet<()>,
     store: StoreSpec,
-    shared: SharedState,
-    /// The main thread's own connection to the store.
-    control: Store,
+    /// The state of each server of the store.
+    shared: Servers<SharedState>,
+    /// The main thread's own connections to the store.
+    control: Servers<Store>,
     /// Reads the raises of keys over it.
     raises: JoinSet<()>,
     log: LogSpec,
@@ -82,12 +84,13 @@ impl Running {
             admin::listen_next(None, config.admin.as_ref(), &inherited).context("[admin]")?;
         let access_file = AccessFile::open(config.access_file.as_deref())?;
         let memory = Arc::new(Memory::new(config.max_keys, Clock::Monotonic));
-        let shared = SharedState::new(Arc::clone(&memory), config.snapshot.gate.limits.instances);
+        let instances = config.snapshot.gate.limits.instances;
+        let shared = SharedState::of_servers(&config.store, &memory, instances);
         let key_refresh = refresh_keys(config.snapshot.gate.jwt.as_ref()).await;
         let upstreams: Vec<_> = config.snapshot.upstreams.iter().map(SharedUpstream::new).collect();
         config.snapshot.number_routes(&upstreams);
         let acme_counts = Arc::<AcmeCounts>::default();
-        let control = Store::open(&config.store, &memory, StoreCounts::default());
+        let control = Store::open(&config.store, &memory, &StoreCounts::default());
         let mut running = Self {
             workers: Vec::new(),
             inherited,
@@ -180,8 +183,10 @@ impl Running {
         self.top = config.admin.as_ref().map(|_| self.top.take().unwrap_or_else(new_top_keys));
         self.apply_to_workers(sockets).await;
         // Drop cached denials: they were decided under the old limits.
-        self.shared.denials.clear();
-        self.shared.grants.adopt(&self.snapshot.gate.limits.policies);
+        for shared in self.shared.iter() {
+            shared.denials.clear();
+            shared.grants.adopt(&self.snapshot.gate.limits.policies);
+        }
         self.replace_listeners(opened, kept).await;
         // Listeners that are kept have adopted the settings of the new configuration.
         self.acme.iter().for_each(|acme| acme.set_listeners(tls_of(&self.listeners)));
@@ -216,13 +221,8 @@ impl Running {
     }
 
     fn replace_store(&mut self, store: StoreSpec, instances: NonZeroU64) {
-        let next = SharedState::new(Arc::clone(&self.memory), instances);
-        self.shared = match &store {
-            // Debts are paid to the next store: its counts apply from now on.
-            StoreSpec::Redis(_) => SharedState { ledger: Arc::clone(&self.shared.ledger), ..next },
-            StoreSpec::Memory => next,
-        };
-        self.control = Store::open(&store, &self.memory, StoreCounts::default());
+        self.shared = SharedState::of_next(&self.shared, &store, instances);
+        self.control = Store::open(&store, &self.memory, &StoreCounts::default());
         self.raises = keep_raises(&self.control, &self.shared);
         self.store = store;
         self.log_store();
@@ -354,22 +354,15 @@ impl Running {
             spec,
             control: self.config_control.clone(),
             snapshot: Arc::clone(&self.snapshot),
-            store: self.control.clone(),
+            store: self.control.zip(&self.shared).map(StoreServer::of),
             store_address: self.store.address(),
-            denials: Arc::clone(&self.shared.denials),
-            kept_slots: Arc::clone(&self.shared.kept_slots),
-            reserved: Arc::clone(&self.shared.reserved),
-            raises: Arc::clone(&self.shared.raises),
             metrics: Arc::clone(&self.metrics),
             activity,
             top: self.top.clone(),
             shows_key_names: self.log.keys == LogKeys::Plain,
             gauges: GaugeSources {
                 listeners: self.listeners.iter().map(ListenerSource::from).collect(),
-                breakers: Arc::clone(&self.shared.breakers),
                 memory: Arc::clone(&self.memory),
-                ledger: Arc::clone(&self.shared.ledger),
-                grants: Arc::clone(&self.shared.grants),
                 access: self.access.clone(),
                 spans: Arc::clone(self.tracing.counts()),
                 acme: Arc::clone(&self.acme_counts),
@@ -389,9 +382,9 @@ impl Running {
 
     /// Logs where limits are counted. Whether the store is reachable is logged by the workers.
     fn log_store(&self) {
-        match &self.store {
-            StoreSpec::Memory => tracing::info!("limits are counted in this process"),
-            StoreSpec::Redis(spec) => tracing::info!("limits are counted in {}", spec.target),
+        match self.store.address() {
+            None => tracing::info!("limits are counted in this process"),
+            Some(address) => tracing::info!("limits are counted in {address}"),
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::admin::{self, Admin, AdminAddress, AdminListener, ProcessActivity};
 use crate::jwt::{Refresher, Verifier};
 use crate::limiter::{self, SharedState};
 use crate::otlp::{Exporter, TracingSpec};
-use crate::store::Store;
+use crate::store::{Servers, Store};
 use crate::telemetry::{SpanCounts, TopKeys, Tracer};
 use crate::time::{monotonic, periodic};
 use crate::upstream::{HealthMonitor, SharedUpstream};
@@ -33,11 +33,13 @@ pub(super) async fn monitor(upstreams: &[Arc<SharedUpstream>]) -> JoinSet<()> {
     monitor.start()
 }
 
-/// Keeps the raises of the workers up to date over the main thread's connection, until the returned value is dropped.
-pub(super) fn keep_raises(store: &Store, shared: &SharedState) -> JoinSet<()> {
-    let (store, shared) = (store.clone(), shared.clone());
+/// Keeps the raises of the workers up to date over the main thread's connections, until the returned value is dropped.
+pub(super) fn keep_raises(stores: &Servers<Store>, shared: &Servers<SharedState>) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
-    tasks.spawn(async move { limiter::keep_raises(&store, &shared).await });
+    for (store, shared) in stores.iter().zip(shared.iter()) {
+        let (store, shared) = (store.clone(), shared.clone());
+        tasks.spawn(async move { limiter::keep_raises(&store, &shared).await });
+    }
     tasks
 }
 

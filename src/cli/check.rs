@@ -156,7 +156,10 @@ fn summary(loaded: &Loaded) -> String {
     let snapshot = &config.snapshot;
     let store = match &config.store {
         StoreSpec::Memory => "counts in this process".to_owned(),
-        StoreSpec::Redis(redis) => format!("store {}", redis.target),
+        StoreSpec::Redis(servers) if servers.are_several() => {
+            format!("{} of Redis", counted(servers.iter().count(), "server"))
+        }
+        StoreSpec::Redis(servers) => format!("store {}", servers.first().target),
     };
     let mut counts = vec![
         counted(snapshot.gate.routes.routes().len(), "route"),
@@ -196,7 +199,7 @@ struct CheckSummary {
     routes: usize,
     limits: usize,
     upstreams: usize,
-    /// `memory`, or the address of Redis.
+    /// `memory`, or the address of Redis; those of several servers with commas between them.
     store: String,
 }
 
@@ -208,10 +211,7 @@ impl CheckReport {
             routes: snapshot.gate.routes.routes().len(),
             limits: snapshot.gate.limit_rules.len(),
             upstreams: snapshot.upstreams.len(),
-            store: match &loaded.config.store {
-                StoreSpec::Memory => "memory".to_owned(),
-                StoreSpec::Redis(redis) => redis.target.to_string(),
-            },
+            store: loaded.config.store.address().unwrap_or_else(|| "memory".to_owned()),
         };
         Self {
             valid: !strict || loaded.warnings.is_empty(),

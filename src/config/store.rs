@@ -1,5 +1,6 @@
 //! `[store]`: where limits are counted, and how Redis is reached.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::num::NonZeroU64;
 use std::ops::Range;
@@ -12,11 +13,16 @@ use super::table::{Reported, Table};
 use super::tls::{self, ClientTlsKeys};
 use crate::limit::KeyHasher;
 use crate::store::redis::{RedisAddress, RedisTarget, UrlError};
-use crate::store::{RedisSpec, StoreSpec};
+use crate::store::{RedisSpec, Servers, StoreSpec};
 
 const FORM: &str = "write redis://host:6379, redis://user:password@host:6379/0 or unix:///run/redis.sock";
 const FORMS: &str = "with Sentinel redis-sentinel://a:26379,b:26379/?service=NAME, for a cluster \
                      redis-cluster://a:6379,b:6379; rediss instead of redis is TLS";
+
+const EXAMPLE: &str = "such as \"redis://127.0.0.1:6379\"";
+
+/// The most servers of `urls`.
+const MAX_SERVERS: usize = 64;
 
 const MAX_PREFIX: usize = 128;
 
@@ -30,6 +36,9 @@ keys! {
     StoreKeys {
         /// The URL of Redis, in one of the forms below
         url: Text;
+        /// Instead of `url`: the URLs of several Redis servers, 64 at most, which know nothing of each other. Each key is on one of
+        /// them; see [redis.md](../redis.md#several-servers)
+        urls: List<Text>;
         /// TLS options, for a URL with `rediss`; see [redis.md](../redis.md#tls)
         tls: KeyTable<ClientTlsKeys>;
         /// With `redis-sentinel`: the user name for the Sentinels
@@ -68,18 +77,21 @@ pub(super) struct ReadStore {
 
 /// Reads the store; without a URL, limits are counted in this process. Files are relative to `directory`.
 pub(super) fn store(table: Table<'_, StoreKeys>, directory: &Path) -> Option<ReadStore> {
-    let url = table.key_span("url").filter(|_| table.instances().given().is_none());
-    let target = target(&table, directory);
+    let span = table.key_span("url").or_else(|| table.key_span("urls"));
+    let url = span.filter(|_| table.instances().given().is_none());
+    let targets = targets(&table, directory);
     let (timeout, prefix) = (table.timeout().read(), table.prefix().with(prefix));
     let (client_clock, hash_key) = (table.clock().read(), table.hash_key().with(hash_key));
     let (instances, max_keys) = (table.instances().read(), table.max_keys().read());
     table.close();
-    let target = target.ok()?;
-    let shared = url.filter(|_| target.as_ref().is_some_and(|target| !is_on_this_machine(target)));
+    let targets = targets.ok()?;
+    let shared = url.filter(|_| !targets.iter().all(is_on_this_machine));
     let (timeout, prefix, client_clock) = (timeout?, prefix?, client_clock?);
-    let spec = target.map_or(StoreSpec::Memory, |target| {
-        StoreSpec::Redis(RedisSpec { target, timeout, prefix, client_clock })
-    });
+    let server = |target: RedisTarget| {
+        (target.name(), RedisSpec { target, timeout, prefix: prefix.clone(), client_clock })
+    };
+    let servers = Servers::named(targets.into_iter().map(server).collect());
+    let spec = servers.map_or(StoreSpec::Memory, |servers| StoreSpec::Redis(Box::new(servers)));
     let hasher = hash_key.ok()?.unwrap_or_else(|| KeyHasher::new(None));
     Some(ReadStore { spec, hasher, instances: instances?, max_keys: max_keys?, shared })
 }
@@ -103,27 +115,75 @@ fn hash_key(item: Item<'_>) -> Option<KeyHasher> {
     Some(KeyHasher::new(Some(text.value.as_bytes())))
 }
 
-/// Reads the address of Redis; `None` without a URL. Files are relative to `directory`.
-fn target(table: &Table<'_, StoreKeys>, directory: &Path) -> Result<Option<RedisTarget>, Reported> {
-    let target =
-        table.url().with(|item| url(&item.string_like("a URL", "such as \"redis://127.0.0.1:6379\"")?));
+/// Reads the addresses of Redis: of one server, of several, or none without a URL. Files are relative to `directory`.
+fn targets(table: &Table<'_, StoreKeys>, directory: &Path) -> Result<Vec<RedisTarget>, Reported> {
+    let one = table.url().with(|item| url(&item.string_like("a URL", EXAMPLE)?));
+    let several = table.urls().with(urls);
+    let is_one_way = is_one_way(table);
     let tls_item = table.tls().given();
     let tls = table.tls().with(|item| tls::client(item, directory, &[]));
     let (username, password) = (table.sentinel_username().read(), table.sentinel_password().read());
-    let (target, username, password) = (target?, username?, password?);
-    let fits_tls = fits_tls(target.as_ref(), tls_item);
-    if !fits_sentinel(target.as_ref(), [&username, &password].into_iter().flatten()) || !fits_tls {
+    let (one, several, username, password) = (one?, several?, username?, password?);
+    let mut targets: Vec<RedisTarget> = several.unwrap_or_default().into_iter().chain(one).collect();
+    let fits_tls = fits_tls(&targets, tls_item);
+    let fits_sentinel = fits_sentinel(&targets, [&username, &password].into_iter().flatten());
+    if !(is_one_way && fits_sentinel && fits_tls) {
         return Err(Reported);
     }
     let tls = tls?;
-    let Some(mut target) = target else { return Ok(None) };
-    target.tls = tls.or(target.tls);
-    if let RedisAddress::Sentinel { username: name, password: word, .. } = &mut target.address {
-        let filled =
-            |text: Option<TextItem<'_>>| text.map(|text| text.value).filter(|value| !value.is_empty());
-        (*name, *word) = (filled(username), filled(password));
+    let filled = |text: &Option<TextItem<'_>>| {
+        text.as_ref().map(|text| text.value.clone()).filter(|value| !value.is_empty())
+    };
+    for target in &mut targets {
+        if let (Some(own), Some(tls)) = (&mut target.tls, &tls) {
+            own.clone_from(tls);
+        }
+        if let RedisAddress::Sentinel { username: name, password: word, .. } = &mut target.address {
+            (*name, *word) = (filled(&username), filled(&password));
+        }
     }
-    Ok(Some(target))
+    Ok(targets)
+}
+
+/// Rejects `url` beside `urls`.
+fn is_one_way(table: &Table<'_, StoreKeys>) -> bool {
+    let (Some(_), Some(urls)) = (table.url().given(), table.urls().given()) else { return true };
+    let problem =
+        urls.error("`url` and `urls` are given: either one server has all keys, or several have their share");
+    urls.reject::<()>(problem.help("leave one of them out; the server of `url` can be one of `urls`"));
+    false
+}
+
+/// Reads the URLs of several servers, each of which is there once.
+fn urls(item: Item<'_>) -> Option<Vec<RedisTarget>> {
+    let items = item.list("such as [\"redis://a:6379\", \"redis://b:6379\"]")?;
+    if !(1..=MAX_SERVERS).contains(&items.len()) {
+        let problem = item.error(format!("`urls` must have 1 to {MAX_SERVERS} URLs, not {}", items.len()));
+        return item.reject(problem);
+    }
+    let (mut known, mut targets) = (HashSet::new(), Vec::new());
+    for item in &items {
+        let Some(target) = item.string_like("a URL", EXAMPLE).and_then(|text| server_url(&text)) else {
+            continue;
+        };
+        if !known.insert(target.name()) {
+            let problem = item.error("this server is there twice");
+            return item.reject(problem.help("leave it out"));
+        }
+        targets.push(target);
+    }
+    (targets.len() == items.len()).then_some(targets)
+}
+
+/// Reads the URL of one of several servers.
+fn server_url(text: &TextItem<'_>) -> Option<RedisTarget> {
+    let target = url(text)?;
+    if let RedisAddress::Cluster(_) = target.address {
+        let problem = text.error("this is a Redis Cluster, which spreads keys over its nodes by itself");
+        return text
+            .reject(problem.help("write it in `url`, or name servers that are no nodes of a Cluster"));
+    }
+    Some(target)
 }
 
 /// Whether a Redis is reached by a Unix socket or at a loopback address. Sentinels and clusters are on several machines.
@@ -141,22 +201,22 @@ pub(super) fn is_loopback(host: &str) -> bool {
     is_name || host.parse().is_ok_and(|address: IpAddr| address.to_canonical().is_loopback())
 }
 
-/// Rejects `tls` with a URL without TLS.
-fn fits_tls(target: Option<&RedisTarget>, item: Option<Item<'_>>) -> bool {
-    let Some(item) = item.filter(|_| target.is_none_or(|target| target.tls.is_none())) else { return true };
-    let problem = item.error("`tls` is given, and the scheme of `url` is not one with TLS");
+/// Rejects `tls` without a URL with TLS.
+fn fits_tls(targets: &[RedisTarget], item: Option<Item<'_>>) -> bool {
+    let Some(item) = item.filter(|_| targets.iter().all(|target| target.tls.is_none())) else { return true };
+    let problem = item.error("`tls` is given, and no URL has a scheme with TLS");
     item.reject::<()>(problem.help("start the URL with rediss://, rediss-sentinel:// or rediss-cluster://"));
     false
 }
 
 /// Rejects credentials of Sentinels with a URL that names none.
-fn fits_sentinel<'a>(target: Option<&RedisTarget>, given: impl Iterator<Item = &'a TextItem<'a>>) -> bool {
-    if target.is_some_and(|target| matches!(target.address, RedisAddress::Sentinel { .. })) {
+fn fits_sentinel<'a>(targets: &[RedisTarget], given: impl Iterator<Item = &'a TextItem<'a>>) -> bool {
+    if targets.iter().any(|target| matches!(target.address, RedisAddress::Sentinel { .. })) {
         return true;
     }
     let mut fits = true;
     for text in given {
-        let title = format!("`{}` is given, and `url` names no Sentinel", text.item.name);
+        let title = format!("`{}` is given, and no URL names a Sentinel", text.item.name);
         text.reject::<()>(
             text.error(title).help("leave it out, or write redis-sentinel://HOSTS/?service=NAME"),
         );

@@ -34,6 +34,15 @@ impl Permit {
         Self { slots: None }
     }
 
+    /// Adds the slots of limits on another server.
+    fn join(&mut self, other: Self) {
+        let Some(mut more) = other.slots else { return };
+        #[expect(clippy::expect_used, reason = "no other value has the slots of a new permit")]
+        let slots = Rc::get_mut(&mut more).expect("the slots are not shared yet");
+        slots.add_server(self.slots.take());
+        self.slots = Some(more);
+    }
+
     /// The request's slots, for work that continues when its client has disconnected; `None` if no concurrency limit counts
     /// the request.
     #[must_use]
@@ -127,6 +136,26 @@ impl Admission {
     pub(super) fn peeked(policies: &[Policy], decided: &[DecidedCharge]) -> Self {
         let (statuses, shadow) = (enforced(policies, decided), in_shadow(policies, decided));
         Self { statuses, shadow, ..Self::unlimited() }
+    }
+
+    /// Adds the admission of the other part of a request, whose limits are on another server. Both parts have passed.
+    pub(super) fn join(&mut self, other: Self) {
+        if let (Ok(permit), Ok(more)) = (&mut self.verdict, other.verdict) {
+            permit.join(more);
+        }
+        self.reservation = match (self.reservation.take(), other.reservation) {
+            (Some(mut own), Some(more)) => {
+                own.add_server(*more);
+                Some(own)
+            }
+            (own, more) => own.or(more),
+        };
+        self.delay = self.delay.max(other.delay);
+        self.statuses.extend(other.statuses);
+        self.shadow.extend(other.shadow);
+        if other.source == StatusSource::Local {
+            self.source = StatusSource::Local;
+        }
     }
 
     /// What limits note about the request; `policies` are those of the configuration.

@@ -8,7 +8,7 @@
 //! Error replies of a cluster open the breaker only if a probe fails as well: a node may fail for its keys alone, and requests
 //! for the keys of other nodes may be rare, since held grants decide most of them.
 //!
-//! Each worker has one. Ten failures in a row within at least 100 ms, or a connection that is missing for 100 ms,
+//! Each worker has one for each server of the store. Ten failures in a row within at least 100 ms, or a connection that is missing for 100 ms,
 //! open it. A request that was not sent does not count as a failure, so a short stall does not open it, however many requests
 //! fail; if the server is still stalled half a second after the first failure, a failed probe does. Then only probes are sent,
 //! and each limit follows `on_store_failure` without waiting. A probe is a real charge, so that a server that can't write fails
@@ -89,6 +89,8 @@ enum DebtsOfOthers {
 /// the last closes.
 #[derive(Debug, Default)]
 pub struct Breakers {
+    /// The address of the server, if the store has several.
+    server: Option<Box<str>>,
     open: AtomicUsize,
     /// How many workers have seen failures for which other proxies may owe units.
     unsettled: AtomicUsize,
@@ -100,6 +102,29 @@ pub struct Breakers {
 }
 
 impl Breakers {
+    /// The breakers before one of several servers, with its address.
+    #[must_use]
+    pub(super) fn of_server(address: String) -> Self {
+        Self { server: Some(address.into()), ..Self::default() }
+    }
+
+    /// The address of the server, if the store has several.
+    #[must_use]
+    pub fn server(&self) -> Option<&str> {
+        self.server.as_deref()
+    }
+
+    /// The store, or the server of several, in messages.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.server.as_ref().map_or_else(|| "the store".to_owned(), |server| format!("the store at {server}"))
+    }
+
+    /// What follows `on_store_failure` while it is unavailable.
+    fn affected(&self) -> &'static str {
+        if self.server.is_some() { "for its keys each limit" } else { "each limit" }
+    }
+
     /// How many breakers are open.
     #[must_use]
     pub fn open(&self) -> usize {
@@ -183,7 +208,7 @@ impl Breaker {
         if self.trial_until.get().is_some_and(|until| until <= cached_now()) {
             self.trial_until.set(None);
             if self.all.open.fetch_sub(1, Ordering::Relaxed) == 1 {
-                tracing::info!("the store is available again");
+                tracing::info!("{} is available again", self.all.name());
             }
         }
     }
@@ -237,7 +262,8 @@ impl Breaker {
         self.error_reply.take();
         self.all.openings.fetch_add(1, Ordering::Relaxed);
         if self.trial_until.take().is_none() && self.all.open.fetch_add(1, Ordering::Relaxed) == 0 {
-            tracing::warn!("the store is unavailable: {error}; each limit follows its on_store_failure");
+            let (store, limits) = (self.all.name(), self.all.affected());
+            tracing::warn!("{store} is unavailable: {error}; {limits} follows its on_store_failure");
         }
     }
 
@@ -247,9 +273,8 @@ impl Breaker {
         let (now, mut logged) = (cached_now(), self.all.logged.lock());
         if logged.is_none_or(|logged| now.saturating_duration_since(logged) >= LOG_INTERVAL) {
             *logged = Some(now);
-            tracing::warn!(
-                "some calls to the store fail: {message}; each limit follows its on_store_failure"
-            );
+            let (store, limits) = (self.all.name(), self.all.affected());
+            tracing::warn!("some calls to {store} fail: {message}; {limits} follows its on_store_failure");
         }
     }
 

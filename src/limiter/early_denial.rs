@@ -13,11 +13,11 @@
 //! cached denials, paced grants and the shares of an outage are checked without I/O. Redis is called only if the request has to
 //! wait: for a consumer, or for a body that has not arrived (`read_missing::poll_arrived`).
 
-use super::Limiter;
 use super::admission::Admission;
 use super::grants::HeldDecision;
 use super::in_process::deny_impossible;
 use super::limits::Limits;
+use super::server_limiter::ServerLimiter;
 use super::status::{LimitStatus, LimitStatuses, StatusSource};
 use crate::limit::{Charge, ChargeKind, Charges, DecidedCharge};
 use crate::store::{Memory, Store, StoreError};
@@ -31,9 +31,24 @@ struct Checks {
     by_grants: LimitStatuses,
 }
 
-impl Limiter {
+/// The result of a check in the store.
+pub(super) enum Checked {
+    /// No limit denies the request, as far as the check can say.
+    Passes,
+    /// A limit denies it.
+    Denied(Box<Admission>),
+    /// The store has not replied, and what this process knows denies nothing.
+    Failed,
+}
+
+impl Checked {
+    pub fn denial(self) -> Option<Admission> {
+        if let Self::Denied(denied) = self { Some(*denied) } else { None }
+    }
+}
+
+impl ServerLimiter {
     /// The denial of a request by some of its charges, as far as this process knows; none if it does not know one.
-    #[must_use]
     pub fn known_denial(&self, limits: &Limits, charges: &[Charge]) -> Option<Admission> {
         match self.raised.apply(limits, charges, cached_now()) {
             Some(raised) => self.known(&raised.limits, &raised.charges),
@@ -41,8 +56,18 @@ impl Limiter {
         }
     }
 
-    /// The denial of a request by some of its charges in Redis, after [`Self::known_denial`] had none.
-    pub async fn denial_in_redis(&self, limits: &Limits, charges: &[Charge]) -> Option<Admission> {
+    /// Whether a check of these charges needs a call: some can deny the request, and only Redis can say whether they do.
+    pub fn has_checks(&self, limits: &Limits, charges: &[Charge]) -> bool {
+        let has_checks = |limits, charges| !self.checks(limits, charges).in_store.is_empty();
+        self.is_available()
+            && match self.raised.apply(limits, charges, cached_now()) {
+                Some(raised) => has_checks(&raised.limits, &raised.charges),
+                None => has_checks(limits, charges),
+            }
+    }
+
+    /// Checks some of the charges of a request in Redis, after [`Self::known_denial`] had none.
+    pub async fn check_in_store(&self, limits: &Limits, charges: &[Charge]) -> Checked {
         match self.raised.apply(limits, charges, cached_now()) {
             Some(raised) => self.check_in_redis(&raised.limits, &raised.charges).await,
             None => self.check_in_redis(limits, charges).await,
@@ -97,11 +122,11 @@ impl Limiter {
         Some(Admission::limited(known))
     }
 
-    async fn check_in_redis(&self, limits: &Limits, charges: &[Charge]) -> Option<Admission> {
-        let Store::Redis(redis) = &self.client.store else { return None };
+    async fn check_in_redis(&self, limits: &Limits, charges: &[Charge]) -> Checked {
+        let Store::Redis(redis) = &self.client.store else { return Checked::Passes };
         let checks = self.checks(limits, charges).in_store;
         if checks.is_empty() || self.client.fallback.breaker.is_open() {
-            return None;
+            return Checked::Passes;
         }
         // Before the call, so that no denial outlives its `retry_after`.
         let lookup = self.denials.lookup(cached_now());
@@ -110,13 +135,16 @@ impl Limiter {
                 self.client.record_success();
                 let decided = DecidedCharge::join(&checks, &decisions);
                 self.record_reply(redis, limits, &decided, lookup);
-                denies(&decided).then(|| {
-                    let fallback = &self.client.fallback;
-                    fallback.record_store_decisions(&limits.policies, &decided, None);
-                    Admission::new(&limits.policies, &decided, None)
-                })
+                if !denies(&decided) {
+                    return Checked::Passes;
+                }
+                self.client.fallback.record_store_decisions(&limits.policies, &decided, None);
+                Checked::Denied(Box::new(Admission::new(&limits.policies, &decided, None)))
             }
-            Err(error) => self.check_after(&error, limits, charges),
+            Err(error) => {
+                let denied = self.check_after(&error, limits, charges);
+                denied.map_or(Checked::Failed, |denied| Checked::Denied(Box::new(denied)))
+            }
         }
     }
 

@@ -28,7 +28,7 @@
 //! drains), so that shares do not refill before.
 //!
 //! When a probe succeeds, the worker charges the debt before its breaker closes, in calls of at most 128 late charges; debt
-//! that is recorded later is charged by `Limiter::run_maintenance`. While the ledger has a key, or its charge-back is under
+//! that is recorded later is charged by `ServerLimiter::run_maintenance`. While the ledger has a key, or its charge-back is under
 //! way, the store does not know the whole count; and while a breaker of the process is open or on trial, other proxies may not
 //! have charged theirs (with several `instances` the trial lasts 1.5 s). The same holds from the first failure until a reply, and
 //! for 1.5 s more if calls failed for long enough to open the breaker of another proxy. In that time

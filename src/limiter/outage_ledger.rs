@@ -221,6 +221,20 @@ impl OutageLedger {
         (taken, guard)
     }
 
+    /// Moves all debts into other ledgers, each into the one of its key.
+    pub(super) fn move_to<'l>(&self, next: impl Fn(Key) -> &'l Self) {
+        const AT_ONCE: usize = 1_024;
+        loop {
+            let (debts, _guard) = self.take(AT_ONCE);
+            if debts.is_empty() {
+                return;
+            }
+            for debt in debts {
+                next(debt.key).restore(debt);
+            }
+        }
+    }
+
     /// Adds a debt that was taken and could not be paid.
     pub(super) fn restore(&self, debt: DebtEntry) {
         let id = EntryId::new(debt.policy(), debt.key);

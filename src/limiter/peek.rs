@@ -1,18 +1,18 @@
 //! The limits of a client, without a charge.
 
-use super::Limiter;
 use super::admission::Admission;
 use super::denial_cache::DenialCache;
 use super::grants::GrantTable;
 use super::limits::Limits;
 use super::local_fallback::LocalFallback;
+use super::server_limiter::ServerLimiter;
 use super::status::StatusSource;
 use super::store_client::StoreClient;
 use crate::limit::{Charge, Charges, DecidedCharge, DecidedCharges};
 use crate::store::{Redis, Store, StoreError};
 use crate::time::cached_now;
 
-impl Limiter {
+impl ServerLimiter {
     /// Reads the state of each limit that `charges` name, without a charge.
     pub async fn peek(&self, limits: &Limits, charges: &[Charge]) -> Admission {
         self.read(limits, charges, None).await

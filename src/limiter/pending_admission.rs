@@ -6,7 +6,6 @@
 
 use std::borrow::Cow;
 
-use super::Limiter;
 use super::admission::Admission;
 use super::denial_cache::CacheLookup;
 use super::grants::{self, GrantRequests, TakenUnits};
@@ -14,6 +13,7 @@ use super::kept_slots::SlotOwner;
 use super::limits::Limits;
 use super::local_fallback::{LocalFallback, ShareRefunds};
 use super::reservation::{Origin, Reservation};
+use super::server_limiter::ServerLimiter;
 use super::slots::SlotSet;
 use super::status::StatusSource;
 use crate::limit::{Charge, DecidedCharges, Policy};
@@ -23,7 +23,7 @@ use crate::time::{BootTime, cached_now};
 
 /// A request that Redis decides, and what is reserved for it.
 pub(super) struct PendingAdmission<'a> {
-    limiter: &'a Limiter,
+    limiter: &'a ServerLimiter,
     limits: &'a Limits,
     /// Units that held grants have decided; the other charges of the request are those that Redis decides.
     taken: Option<TakenUnits>,
@@ -34,7 +34,7 @@ pub(super) struct PendingAdmission<'a> {
 }
 
 impl<'a> PendingAdmission<'a> {
-    pub fn new(limiter: &'a Limiter, limits: &'a Limits, taken: Option<TakenUnits>) -> Self {
+    pub fn new(limiter: &'a ServerLimiter, limits: &'a Limits, taken: Option<TakenUnits>) -> Self {
         Self { limiter, limits, taken, shares: ShareRefunds::new(), slots: None, grant_requests: None }
     }
 

@@ -10,6 +10,7 @@
 //! settled then ([`Reservation::settle`]). If the client disconnects the reservation is dropped, and the units stay charged; so
 //! they do if a server may have received the request and the status is 502 or 504.
 
+mod on_servers;
 mod part;
 
 use smallvec::SmallVec;
@@ -20,6 +21,7 @@ use super::grants::TakenUnits;
 use super::limits::Limits;
 use super::settlement::{Settlement, SettlementContext};
 use super::status::LimitStatuses;
+use crate::boxed::rare;
 use crate::limit::{Charge, Charges, DecidedCharge, EntryId, Policy, PolicyId};
 use crate::telemetry::SettledOutcome;
 
@@ -38,6 +40,8 @@ pub struct Reservation {
     /// Where the units were taken: by the decision on the request, and then by those on more units.
     parts: SmallVec<[Part; 1]>,
     delivery: Delivery,
+    /// Those of the same request on other servers of the store, which have no further ones.
+    others: Vec<Self>,
 }
 
 /// What a limit has reserved under one key.
@@ -152,6 +156,7 @@ impl Reservation {
             reserved: SmallVec::new(),
             parts: SmallVec::new(),
             delivery: Delivery::Unsent,
+            others: Vec::new(),
         };
         part.charges().for_each(|charge| all.reserve(&charge));
         all.parts.push(part);
@@ -216,8 +221,12 @@ impl Reservation {
         known: &[(PolicyId, u64)],
     ) -> (LimitStatuses, Option<Box<Self>>) {
         let settlement = self.settle_by_status(status, known);
-        let statuses = settlement.send(&self.context).await;
-        let awaits = !self.reserved.is_empty();
+        let statuses = if self.others.is_empty() {
+            settlement.send(&self.context).await
+        } else {
+            rare(self.respond_on_each_server(settlement, status, known)).await
+        };
+        let awaits = self.on_each_server().any(|own| !own.reserved.is_empty());
         (statuses, awaits.then_some(self))
     }
 
@@ -263,8 +272,13 @@ impl Reservation {
         mut self: Box<Self>,
         costs: impl Fn(PolicyId) -> Option<u64>,
     ) -> SmallVec<[SettledUnits; 2]> {
-        let (settled, settlement) = self.settle_all(costs);
+        let (mut settled, settlement) = self.settle_all(&costs);
         settlement.send_later(&self.context);
+        for other in &mut self.others {
+            let (more, settlement) = other.settle_all(&costs);
+            settlement.send_later(&other.context);
+            settled.extend(more);
+        }
         settled
     }
 
@@ -295,8 +309,10 @@ impl Reservation {
 
     /// The units that each limit of the configuration has reserved for this request, if it settles them.
     pub fn reserved(&self) -> impl Iterator<Item = (PolicyId, u64)> {
-        let settles = |reserved: &&Reserved| self.limits.policy(&reserved.charge).settles();
-        self.reserved.iter().filter(settles).map(|reserved| (reserved.limit, reserved.units))
+        self.on_each_server().flat_map(|own| {
+            let settles = |reserved: &&Reserved| own.limits.policy(&reserved.charge).settles();
+            own.reserved.iter().filter(settles).map(|reserved| (reserved.limit, reserved.units))
+        })
     }
 
     /// The limits that have decided the request, and charges of more units of these limits. The limits decide by the numbers that

@@ -23,6 +23,13 @@ pub(super) struct SettlementContext {
     pub reserved: Arc<ReservedUnits>,
 }
 
+impl SettlementContext {
+    /// Whether both are about the same server of the store.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.client.fallback.ledger, &other.client.fallback.ledger)
+    }
+}
+
 /// Refunds and extra charges that were not sent yet, and the decisions of limits that are settled without the store.
 #[derive(Debug, Default)]
 pub(super) struct Settlement {

@@ -1,6 +1,7 @@
 //! The state that the limiters of all workers share, and the task that keeps the raises in it up to date: it removes those
 //! that have ended, and reads those in Redis, so that a raise on another proxy takes effect within about a second.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +13,11 @@ use super::kept_slots::KeptSlots;
 use super::outage_ledger::OutageLedger;
 use super::raises::Raises;
 use super::reserved_units::ReservedUnits;
-use crate::store::{Memory, Store, StoreError};
+use crate::store::{Memory, Servers, Store, StoreError, StoreSpec};
+use crate::telemetry::{GrantValues, StoreValues};
 use crate::time::{monotonic, periodic};
 
-/// The state of a store that all workers share.
+/// The state of a store that all workers share; if it has several servers, of one of them.
 #[derive(Clone, Debug)]
 pub struct SharedState {
     /// Counts by the shares of this process while the store is unavailable.
@@ -48,6 +50,70 @@ impl SharedState {
         let (kept_slots, reserved) = (Arc::default(), Arc::default());
         Self { fallback, breakers, denials, grants, ledger, kept_slots, reserved, raises, instances }
     }
+
+    /// The states for each server of a store that was not used yet. All servers share what this process counts, and the cache
+    /// of denials.
+    #[must_use]
+    pub fn of_servers(store: &StoreSpec, fallback: &Arc<Memory>, instances: NonZeroU64) -> Servers<Self> {
+        let all = Self::new(Arc::clone(fallback), instances);
+        let StoreSpec::Redis(servers) = store else { return Servers::one(all) };
+        if !servers.are_several() {
+            return Servers::one(all);
+        }
+        servers.map(|spec| Self {
+            breakers: Arc::new(Breakers::of_server(spec.target.to_string())),
+            ledger: Arc::default(),
+            grants: Arc::default(),
+            kept_slots: Arc::default(),
+            raises: Arc::new(Raises::new(Arc::clone(&all.denials))),
+            ..all.clone()
+        })
+    }
+
+    /// The values of a store of these servers for metrics: their sums.
+    pub fn store_values<'s>(servers: impl Iterator<Item = &'s Self>) -> StoreValues {
+        let mut all = StoreValues::default();
+        for Self { breakers, ledger, .. } in servers {
+            all.breakers_open += breakers.open();
+            all.breaker_openings += breakers.openings();
+            all.owed_keys += ledger.len();
+            all.charge_back.iter_mut().zip(ledger.units()).for_each(|(sum, units)| *sum += units);
+        }
+        all
+    }
+
+    /// Whether each of several servers is available to all workers, by their addresses.
+    pub fn servers_up<'s>(servers: impl Iterator<Item = &'s Self>) -> Vec<(Box<str>, bool)> {
+        let is_up = |server: &Self| Some((server.breakers.server()?.into(), server.breakers.open() == 0));
+        servers.filter_map(is_up).collect()
+    }
+
+    /// What these servers have granted, for each limit.
+    pub fn grant_values<'s>(servers: impl Iterator<Item = &'s Self>) -> BTreeMap<Box<str>, GrantValues> {
+        let mut all: BTreeMap<Box<str>, GrantValues> = BTreeMap::new();
+        for (limit, values) in servers.flat_map(|server| server.grants.values()) {
+            all.entry(limit).or_default().add(&values);
+        }
+        all
+    }
+
+    /// The states for each server of the store of the next configuration. Redis is owed the debts to the earlier store: its counts
+    /// apply from now on.
+    #[must_use]
+    pub fn of_next(earlier: &Servers<Self>, store: &StoreSpec, instances: NonZeroU64) -> Servers<Self> {
+        let next = Self::of_servers(store, &earlier.first().fallback, instances);
+        match store {
+            StoreSpec::Memory => next,
+            StoreSpec::Redis(_) if !earlier.are_several() && !next.are_several() => {
+                let ledger = &earlier.first().ledger;
+                next.map(|state| Self { ledger: Arc::clone(ledger), ..state.clone() })
+            }
+            StoreSpec::Redis(_) => {
+                earlier.iter().for_each(|state| state.ledger.move_to(|key| &next.of(key).ledger));
+                next
+            }
+        }
+    }
 }
 
 /// How often that is done, once for all workers.
@@ -55,8 +121,8 @@ const READ_INTERVAL: Duration = Duration::from_secs(1);
 /// How often ended raises are removed if none are read. They have no effect any more.
 const REMOVE_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Keeps the raises up to date over a connection to their store; never returns. If the store does not reply, the workers probe
-/// it as well, so that they notice its failure while they are idle.
+/// Keeps the raises up to date over a connection to their server; never returns. If that does not reply, the workers probe it as
+/// well, so that they notice its failure while they are idle.
 pub async fn keep_raises(store: &Store, shared: &SharedState) {
     let mut interval = periodic(match store {
         Store::Redis(_) => READ_INTERVAL,

@@ -11,6 +11,7 @@
 //! have got.
 
 use std::borrow::Cow;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -70,6 +71,8 @@ pub(super) struct SlotSet {
     charges: SmallVec<[Charge; 2]>,
     /// Kept slots that the request has taken, until it passes: they need no call to the store.
     kept: Vec<KeptSlot>,
+    /// Those of the same request on another server.
+    others: Option<Rc<SlotSet>>,
 }
 
 impl WorkerSlots {
@@ -99,6 +102,7 @@ impl WorkerSlots {
             owner: owner(),
             charges: SmallVec::new(),
             kept: Vec::new(),
+            others: None,
         };
         for charge in all.iter_mut().filter(|charge| takes_slot(charge)) {
             let may_be_kept = slots.owner.in_store && limits.policy(charge).keeps_slots;
@@ -325,6 +329,11 @@ impl SlotSet {
 
     fn kept_slot(&self, charge: &Charge) -> Option<&KeptSlot> {
         self.kept.iter().find(|kept| kept.held.charge.holder == charge.holder)
+    }
+
+    /// Adds those of the same request on other servers.
+    pub fn add_server(&mut self, others: Option<Rc<Self>>) {
+        self.others = others;
     }
 
     /// Keeps the slots that were granted: none of the charges was made unless the request passes.

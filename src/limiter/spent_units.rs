@@ -1,17 +1,16 @@
 //! Units that requests in flight hold, take in addition, or have spent without asking, such as those that Envoy reports at the end
 //! of a stream.
 
-use super::Limiter;
 use super::limits::Limits;
 use super::reservation::Reservation;
+use super::server_limiter::ServerLimiter;
 use super::status::LimitStatuses;
 use crate::limit::{Charge, Charges, Key, Policy, PolicyId};
 use crate::telemetry::SettledOutcome;
 use crate::time::cached_now;
 
-impl Limiter {
+impl ServerLimiter {
     /// Units of a key that requests in flight through this process have reserved; none if the limit does not settle its cost.
-    #[must_use]
     pub fn reserved_units(&self, policy: &Policy, key: Key) -> Option<u64> {
         policy.settles().then(|| self.reserved.units(policy, key))
     }

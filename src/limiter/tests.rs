@@ -3,8 +3,13 @@
 mod outage;
 mod settled;
 
+use std::num::NonZeroU64;
+
+use super::pending_admission::PendingAdmission;
+use super::server_limiter::ServerLimiter;
 use super::*;
 use crate::limit::{Key, Policy, PolicyId, Quota, Rate};
+use crate::store::Memory;
 use crate::time::{Clock, Micros, Timestamp};
 
 fn limits(on_failure: &[OnStoreFailure], instances: u64) -> Limits {
@@ -14,9 +19,9 @@ fn limits(on_failure: &[OnStoreFailure], instances: u64) -> Limits {
     Limits::new(named, NonZeroU64::new(instances).unwrap())
 }
 
-fn limiter() -> Limiter {
+fn limiter() -> ServerLimiter {
     let memory = Arc::new(Memory::new(100, Clock::manual(Timestamp(1))));
-    Limiter::new(Store::Memory(Arc::clone(&memory)), SharedState::new(memory, NonZeroU64::MIN))
+    ServerLimiter::new(Store::Memory(Arc::clone(&memory)), SharedState::new(memory, NonZeroU64::MIN))
 }
 
 fn charges(count: u32, cost: u64) -> Vec<Charge> {

@@ -12,7 +12,7 @@ use crate::config::{ConfigPart, Fingerprint, Loaded};
 use crate::gate::Charges;
 use crate::limiter::{Admission, InProcessUnits, SharedState, decide_in_process};
 use crate::proxy::ConfigSnapshot;
-use crate::store::{Memory, StoreSpec};
+use crate::store::{Memory, Servers, StoreSpec};
 use crate::telemetry::{Counts, Metrics};
 use crate::time::Clock;
 
@@ -32,7 +32,8 @@ pub(super) struct Active {
     pub counts: CallerCounts,
     /// The counters of the thread of the limiter.
     pub thread_counts: Arc<Counts>,
-    pub state: SharedState,
+    /// The state of each server of the store.
+    pub state: Servers<SharedState>,
     pub is_redis: bool,
     /// The most keys that this process counts itself.
     pub max_keys: usize,
@@ -45,9 +46,11 @@ impl Control {
     pub fn adopt(&self, next: &Arc<Active>) {
         self.active.store(Arc::clone(next));
         // Drop cached denials: they were decided under the old limits.
-        next.state.denials.clear();
         let policies = &next.snapshot.gate.limits.policies;
-        next.state.grants.adopt(policies);
+        for state in next.state.iter() {
+            state.denials.clear();
+            state.grants.adopt(policies);
+        }
         let none = std::iter::empty;
         self.metrics.record_reload(Clock::System.now(), policies, none(), none());
     }
@@ -72,7 +75,7 @@ impl Active {
             return None;
         }
         let limits = &self.snapshot.gate.limits;
-        self.counts.with(|counts| decide_in_process(&self.state.fallback, limits, charges, counts))
+        self.counts.with(|counts| decide_in_process(&self.state.first().fallback, limits, charges, counts))
     }
 }
 
@@ -143,7 +146,7 @@ impl NextConfig {
     /// The first configuration of a limiter, and its store.
     pub fn into_first(self, metrics: &Metrics) -> (StoreSpec, Active) {
         let memory = Arc::new(Memory::new(self.max_keys, Clock::Monotonic));
-        let state = SharedState::new(memory, self.instances());
+        let state = SharedState::of_servers(&self.store, &memory, self.instances());
         self.with_state(state, metrics, Arc::default())
     }
 
@@ -174,21 +177,20 @@ impl NextConfig {
         }
         let last = last.consumers.as_deref().filter(|_| !changed.store);
         gate.consumers.iter_mut().for_each(|rules| rules.inherit_stored(last));
-        let state = if changed.store { self.next_state(&earlier.state) } else { earlier.state.clone() };
+        let state = if changed.store {
+            SharedState::of_next(&earlier.state, &self.store, self.instances())
+        } else {
+            earlier.state.clone()
+        };
         self.with_state(state, metrics, earlier.counts.writers())
     }
 
-    /// The state of another store.
-    fn next_state(&self, earlier: &SharedState) -> SharedState {
-        let next = SharedState::new(Arc::clone(&earlier.fallback), self.instances());
-        match self.store {
-            // Debts are paid to the next store: its counts apply from now on.
-            StoreSpec::Redis(_) => SharedState { ledger: Arc::clone(&earlier.ledger), ..next },
-            StoreSpec::Memory => next,
-        }
-    }
-
-    fn with_state(self, state: SharedState, metrics: &Metrics, writers: Arc<Writers>) -> (StoreSpec, Active) {
+    fn with_state(
+        self,
+        state: Servers<SharedState>,
+        metrics: &Metrics,
+        writers: Arc<Writers>,
+    ) -> (StoreSpec, Active) {
         let Self { snapshot, store, max_keys, fingerprint } = self;
         let (counts, thread_counts) = Active::counters(&snapshot, metrics, writers);
         let is_redis = matches!(store, StoreSpec::Redis(_));

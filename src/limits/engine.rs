@@ -95,7 +95,7 @@ impl Engine {
 
     /// The store of this process.
     pub fn memory(&self) -> Arc<Memory> {
-        Arc::clone(&self.0.current.borrow().active.state.fallback)
+        Arc::clone(&self.0.current.borrow().active.state.first().fallback)
     }
 
     /// Starts the reply to a call.
@@ -159,7 +159,7 @@ impl Engine {
         if Arc::ptr_eq(&current.active, active) {
             return current;
         }
-        let limiter = current.limiter.with_counts(Arc::clone(&active.thread_counts));
+        let limiter = current.limiter.with_counts(&active.thread_counts);
         Rc::new(Current { active: Arc::clone(active), limiter })
     }
 
@@ -227,7 +227,7 @@ impl Engine {
             self.0.background.replace(background);
             limiter
         } else {
-            earlier.limiter.with_counts(Arc::clone(&next.thread_counts))
+            earlier.limiter.with_counts(&next.thread_counts)
         };
         self.0.current.replace(Rc::new(Current { active: Arc::clone(&next), limiter }));
         self.0.control.adopt(&next);
@@ -254,13 +254,13 @@ impl Background {
     /// Connects to a store, for half a second at most.
     async fn open(&mut self, store: &StoreSpec, active: &Active) -> Limiter {
         let Active { state, thread_counts, .. } = active;
-        let connection = Store::open(store, &state.fallback, thread_counts.store());
-        let limiter = Limiter::new(connection.clone(), state.clone()).with_counts(Arc::clone(thread_counts));
+        let connections = Store::open(store, &state.first().fallback, &thread_counts.store());
+        let limiter = Limiter::new(&connections, state).with_counts(thread_counts);
         limiter.connect().await;
-        self.maintenance.spawn_local(limiter.clone().run_maintenance());
+        limiter.spawn_maintenance(&mut self.maintenance);
         self.raises.abort_all();
-        if active.is_redis {
-            let state = state.clone();
+        for (connection, state) in connections.iter().zip(state.iter()).filter(|_| active.is_redis) {
+            let (connection, state) = (connection.clone(), state.clone());
             self.raises.spawn_local(async move { limiter::keep_raises(&connection, &state).await });
         }
         limiter

@@ -24,7 +24,7 @@ use crate::gate::Charges;
 use crate::http1::RequestHead;
 use crate::limiter::SharedState;
 use crate::store::{StoreSpec, sweep_memory};
-use crate::telemetry::{GaugeValues, Metrics, MetricsFormat, StoreValues};
+use crate::telemetry::{GaugeValues, Metrics, MetricsFormat};
 use crate::time::{Clock, monotonic};
 
 /// The state of a limiter. Dropping it ends the thread of the limiter, once nothing is held by requests.
@@ -116,18 +116,13 @@ impl Shared {
     /// The decisions and the store in the text format of Prometheus.
     pub fn metrics(&self) -> String {
         let active = self.control.active.load();
-        let SharedState { fallback, breakers, ledger, grants, .. } = &active.state;
-        let store = StoreValues {
-            breakers_open: breakers.open(),
-            breaker_openings: breakers.openings(),
-            owed_keys: ledger.len(),
-            charge_back: ledger.units(),
-        };
+        let fallback = &active.state.first().fallback;
         let gauges = GaugeValues {
-            store: active.is_redis.then_some(store),
+            store: active.is_redis.then(|| SharedState::store_values(active.state.iter())),
+            store_servers: SharedState::servers_up(active.state.iter()),
             keys: fallback.len(),
             evictions: fallback.evictions(),
-            grants: grants.values(),
+            grants: SharedState::grant_values(active.state.iter()),
             ..GaugeValues::default()
         };
         let mut text = Vec::new();

@@ -129,9 +129,10 @@ impl ActiveProxy {
 
 /// A limiter over a store connection of its own, with its background work.
 async fn start_limiter(config: &ProxyConfig, maintenance: &mut JoinSet<()>) -> Limiter {
-    let shared = config.shared.clone();
-    let limiter = Limiter::new(Store::open(&config.store, &shared.fallback, config.counts.store()), shared);
+    let shared = &config.shared;
+    let stores = Store::open(&config.store, &shared.first().fallback, &config.counts.store());
+    let limiter = Limiter::new(&stores, shared);
     limiter.connect().await;
-    maintenance.spawn_local(limiter.clone().run_maintenance());
+    limiter.spawn_maintenance(maintenance);
     limiter
 }

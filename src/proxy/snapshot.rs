@@ -20,7 +20,7 @@ use crate::acme::HttpChallenges;
 use crate::gate::{Gate, RouteId};
 use crate::id_vec::{Id as _, IdVec};
 use crate::limiter::{Limiter, SentLimits, SharedState};
-use crate::store::StoreSpec;
+use crate::store::{Servers, StoreSpec};
 use crate::telemetry::{AccessWriter, Counts, LogThrottle, TopRecorder, Tracer, UpstreamCounts};
 use crate::time::Clock;
 use crate::upstream::{HeaderScrub, SharedUpstream, Upstream, UpstreamId, UpstreamSpec, WorkerWaker};
@@ -76,8 +76,8 @@ pub struct ProxyConfig {
     /// The upstreams, by [`UpstreamId`], with their counters. A worker keeps its connections to an upstream that the
     /// earlier configuration had too.
     pub upstreams: Vec<(Arc<SharedUpstream>, UpstreamCounts)>,
-    /// The state that all workers share about the store. A worker keeps its connection if this stays the same.
-    pub shared: SharedState,
+    /// The state that all workers share about each server of the store. A worker keeps its connections if this stays the same.
+    pub shared: Servers<SharedState>,
     /// Where requests are counted.
     pub counts: Arc<Counts>,
     /// Counts the keys of requests, if there is an admin interface.
@@ -134,7 +134,7 @@ impl Proxy {
             kept.map_or_else(|| Rc::new(Upstream::new(shared, counts, waker)), Rc::clone)
         };
         let upstreams = upstreams.into_iter().map(upstream).collect();
-        let limiter = limiter.with_counts(Arc::clone(&counts));
+        let limiter = limiter.with_counts(&counts);
         let has_decisions = snapshot.actions.iter().any(|action| action.target.forward_auth().is_some());
         Self {
             snapshot,

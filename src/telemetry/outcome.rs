@@ -210,6 +210,14 @@ pub struct GrantValues {
     pub held: u64,
 }
 
+impl GrantValues {
+    /// Adds the values of another server.
+    pub fn add(&mut self, other: &Self) {
+        self.events.iter_mut().zip(other.events).for_each(|(sum, units)| *sum += units);
+        self.held += other.held;
+    }
+}
+
 impl GrantEvent {
     /// The number of variants.
     pub const COUNT: usize = 4;

@@ -38,8 +38,10 @@ pub(super) fn check(config: &Config) -> Vec<ConnectionCheck> {
 fn client_certificates(config: &Config, now: Timestamp) -> Vec<ConnectionCheck> {
     let store = match &config.store {
         StoreSpec::Memory => None,
-        StoreSpec::Redis(spec) => spec.target.tls.as_ref().map(|tls| (tls, "the store".to_owned())),
+        // All servers of the store are shown the same one.
+        StoreSpec::Redis(servers) => servers.iter().find_map(|spec| spec.target.tls.as_ref()),
     };
+    let store = store.map(|tls| (tls, "the store".to_owned()));
     let upstreams = config.snapshot.upstreams.iter();
     let upstreams =
         upstreams.filter_map(|spec| Some((spec.tls.as_ref()?, format!("upstream {}", spec.label()))));

@@ -48,8 +48,9 @@ pub(super) fn outcome(connections: &[ConnectionCheck], strict: bool) -> Result<(
 async fn try_all(config: &Config, limit: Duration) -> Vec<ConnectionCheck> {
     let mut all: Vec<LocalBoxFuture<'_, Vec<ConnectionCheck>>> = Vec::new();
     let snapshot = &config.snapshot;
-    if let StoreSpec::Redis(spec) = &config.store {
-        all.push(store(config, spec, limit).map(|found| vec![found]).boxed_local());
+    if let StoreSpec::Redis(servers) = &config.store {
+        let check = |spec| store(config, spec, limit).map(|found| vec![found]).boxed_local();
+        all.extend(servers.iter().map(check));
     }
     if let Some(refresher) = snapshot.gate.jwt.as_ref().and_then(Refresher::new) {
         all.push(keys(refresher, limit).map(|found| vec![found]).boxed_local());

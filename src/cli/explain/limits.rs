@@ -220,10 +220,11 @@ fn describe_cost(gate: &Gate, rule: &LimitRule, subject: &Subject<'_>, cost: u64
 
 /// Explains where the limit is counted, and what happens if the store is unavailable. Returns the key in Redis.
 fn explain_store(rows: &mut TextRows, loaded: &Loaded, policy: &Policy, charge: &Charge) -> Option<String> {
-    let StoreSpec::Redis(redis) = &loaded.config.store else {
+    let StoreSpec::Redis(servers) = &loaded.config.store else {
         rows.sub_row("counted", "in this process");
         return None;
     };
+    let redis = servers.of(charge.key);
     let limits = &loaded.config.snapshot.gate.limits;
     rows.sub_row("counted", format!("in {}", redis.target));
     let name = stored_key(&redis.prefix, policy, charge.key, policy.letter());

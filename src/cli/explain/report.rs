@@ -211,9 +211,10 @@ fn explain_response(
             "response",
             "depends on the consumer, which is in Redis, if there is one; this command does not read it",
         );
-        if let StoreSpec::Redis(store) = &loaded.config.store {
+        if let StoreSpec::Redis(servers) = &loaded.config.store {
             for hash in rules.hashes_to_fetch(subject) {
-                rows.row("", format!("see: redis-cli HGETALL {}:consumer:{hash}", store.prefix));
+                let prefix = &servers.first().prefix;
+                rows.row("", format!("see: redis-cli HGETALL {prefix}:consumer:{hash}"));
             }
         }
         return ResponseInfo { kind: "unknown", ..ResponseInfo::rejected(error.status(), &error) };

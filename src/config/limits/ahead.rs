@@ -38,7 +38,7 @@ impl Counting {
     pub fn of(spec: &StoreSpec) -> Self {
         match spec {
             StoreSpec::Memory => Self::InProcess,
-            StoreSpec::Redis(redis) if redis.client_clock => Self::ByClientClock,
+            StoreSpec::Redis(redis) if redis.first().client_clock => Self::ByClientClock,
             StoreSpec::Redis(_) => Self::InRedis,
         }
     }

@@ -14,8 +14,9 @@ use crate::limit::{
     Align, Ban, Charge, ChargeKind, DecidedCharge, Decision, DenyReason, Key, Policy, PolicyId, Quota, Rate,
 };
 use crate::limiter::pending_admission::PendingAdmission;
+use crate::limiter::server_limiter::ServerLimiter;
 use crate::limiter::store_client::payments;
-use crate::limiter::{LimitStatuses, Limiter, Limits, OnStoreFailure, Reservation, SharedState};
+use crate::limiter::{LimitStatuses, Limits, OnStoreFailure, Reservation, SharedState};
 use crate::store::{Memory, Store, StoreError};
 use crate::time::{Clock, Micros, Timestamp};
 
@@ -27,7 +28,7 @@ struct World {
     store: Memory,
     /// Is charged for every admitted request at its time.
     reference: Memory,
-    proxies: Vec<Limiter>,
+    proxies: Vec<ServerLimiter>,
     /// How far the store's clock is ahead of the proxies'.
     ahead: u64,
 }
@@ -49,7 +50,7 @@ impl World {
         let limits = Limits::new(vec![(policy, OnStoreFailure::Local)], instances);
         let proxy = |_| {
             let fallback = Arc::new(memory());
-            Limiter::new(Store::Memory(Arc::clone(&fallback)), SharedState::new(fallback, instances))
+            ServerLimiter::new(Store::Memory(Arc::clone(&fallback)), SharedState::new(fallback, instances))
         };
         let proxies = (0..proxies).map(proxy).collect();
         let world = Self { limits, store: memory(), reference: memory(), proxies, ahead };

@@ -23,14 +23,14 @@ fn settling(units: &[u64]) -> Limits {
     Limits::new(units.iter().enumerate().map(policy).collect(), NonZeroU64::MIN)
 }
 
-async fn reserve(limiter: &Limiter, limits: &Limits, cost: u64) -> Option<Box<Reservation>> {
+async fn reserve(limiter: &ServerLimiter, limits: &Limits, cost: u64) -> Option<Box<Reservation>> {
     let all: Vec<Charge> = charges(u32::try_from(limits.policies.len()).unwrap(), cost);
     let mut reservation = limiter.decide(limits, &all).await.reservation?;
     *reservation.delivery_mut() = Delivery::Answered;
     Some(reservation)
 }
 
-async fn remaining(limiter: &Limiter, limits: &Limits) -> u64 {
+async fn remaining(limiter: &ServerLimiter, limits: &Limits) -> u64 {
     limiter.peek(limits, &charges(1, 0)).await.statuses[0].decision.remaining
 }
 
@@ -174,7 +174,7 @@ async fn units_of_many_decisions_are_refunded_in_few_parts() {
 #[tokio::test]
 async fn the_newest_units_are_refunded_first() {
     let memory = Arc::new(Memory::new(100, Clock::manual(Timestamp(1))));
-    let limiter = Limiter::new(
+    let limiter = ServerLimiter::new(
         Store::Memory(Arc::clone(&memory)),
         SharedState::new(Arc::clone(&memory), NonZeroU64::MIN),
     );

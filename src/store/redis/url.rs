@@ -149,6 +149,25 @@ impl RedisTarget {
     }
 }
 
+impl RedisTarget {
+    /// The name by which keys are assigned to this server if there are several: what is no matter of how it is reached, so that TLS
+    /// or another password moves no keys.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let Self { address, database, .. } = self;
+        match address {
+            RedisAddress::Tcp(node) => format!("{node}/{database}").to_ascii_lowercase(),
+            RedisAddress::Unix(path) => format!("unix:{}/{database}", path.display()),
+            RedisAddress::Sentinel { service, .. } => format!("sentinel:{service}/{database}"),
+            RedisAddress::Cluster(nodes) => format!("cluster:{}", listed(nodes)),
+        }
+    }
+}
+
+fn listed(nodes: &[Node]) -> String {
+    nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
 /// Splits a text into the same with only its first host, and the other hosts.
 fn split_hosts(text: &str) -> (String, Vec<&str>) {
     let start = text.find("://").map_or(text.len(), |at| at + 3);
@@ -221,7 +240,6 @@ impl std::fmt::Display for Node {
 impl std::fmt::Display for RedisTarget {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let scheme = if self.tls.is_some() { "rediss" } else { "redis" };
-        let listed = |nodes: &[Node]| nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
         match &self.address {
             RedisAddress::Tcp(node) => write!(f, "{scheme}://{node}")?,
             RedisAddress::Unix(path) => write!(f, "unix://{}", path.display())?,
@@ -276,6 +294,19 @@ mod tests {
         assert!(socket.address == RedisAddress::Unix("/run/redis/a.sock".into()) && socket.database == 0);
         let socket = RedisTarget::parse("unix:///run/a.sock?db=3").unwrap();
         assert_eq!((socket.database, &*socket.to_string()), (3, "unix:///run/a.sock?db=3"));
+    }
+
+    #[test]
+    fn a_name_is_that_of_the_server_and_not_of_the_way_to_it() {
+        for (text, name) in [
+            ("redis://h", "h:6379/0"),
+            ("rediss://app:hush@h:6379/0", "h:6379/0"),
+            ("redis://[::1]:7000/2", "[::1]:7000/2"),
+            ("unix:///run/a.sock?db=3", "unix:/run/a.sock/3"),
+            ("redis-sentinel://a,b/1?service=gate", "sentinel:gate/1"),
+        ] {
+            assert_eq!(RedisTarget::parse(text).unwrap().name(), name, "{text}");
+        }
     }
 
     #[test]

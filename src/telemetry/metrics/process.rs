@@ -131,7 +131,8 @@ pub(super) fn write_store(scrape: &Scrape<'_>, out: &mut Exposition<impl Write>)
     out.series(&[], scrape.gauges.evictions)?;
     let Some(store) = &scrape.gauges.store else { return Ok(()) };
     store_calls(scrape, out)?;
-    availability(store, out)
+    availability(store, out)?;
+    servers_up(&scrape.gauges.store_servers, out)
 }
 
 fn store_calls(scrape: &Scrape<'_>, out: &mut Exposition<impl Write>) -> io::Result<()> {
@@ -148,6 +149,18 @@ fn store_calls(scrape: &Scrape<'_>, out: &mut Exposition<impl Write>) -> io::Res
     out.histogram(&[], workers.store_calls.buckets(), workers.store_calls.sum())?;
     out.start(MetricKind::Histogram, "tidegate_store_call_requests", "Requests in one call to the store.")?;
     out.histogram(&[], workers.store_batches.buckets(), workers.store_batches.sum())
+}
+
+fn servers_up(servers: &[(Box<str>, bool)], out: &mut Exposition<impl Write>) -> io::Result<()> {
+    if servers.is_empty() {
+        return Ok(());
+    }
+    let help = "Whether a server of the store is available to all workers.";
+    out.start(MetricKind::Gauge, "tidegate_store_server_up", help)?;
+    for (server, is_up) in servers {
+        out.series(&[("server", server)], u64::from(*is_up))?;
+    }
+    Ok(())
 }
 
 fn availability(store: &StoreValues, out: &mut Exposition<impl Write>) -> io::Result<()> {

@@ -17,6 +17,8 @@ pub struct GaugeValues {
     pub listeners: Vec<ListenerValues>,
     /// The values of the store, if it is Redis.
     pub store: Option<StoreValues>,
+    /// Whether each of its servers is available to all workers, by their addresses; none of a single server.
+    pub store_servers: Vec<(Box<str>, bool)>,
     /// Keys in the in-process store.
     pub keys: usize,
     /// Keys that were evicted from the in-process store before they expired.

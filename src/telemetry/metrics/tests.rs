@@ -41,6 +41,7 @@ fn gauges() -> GaugeValues {
     let server = ServerValues { label: "http://a".into(), addresses: 3, ..ServerValues::default() };
     let server = ServerValues { healthy: 2, connections: 7, ejections: 5, ..server };
     GaugeValues {
+        store_servers: vec![("redis://a:6379".into(), true), ("redis://b:6379".into(), false)],
         listeners: vec![listener],
         store: Some(StoreValues {
             breakers_open: 1,
@@ -155,6 +156,7 @@ fn every_metric_is_in_the_text() {
         "tidegate_store_call_requests_bucket{le=\"4.0\"} 2",
         "tidegate_store_call_requests_sum 6",
         "tidegate_store_up 0",
+        "tidegate_store_server_up{server=\"redis://b:6379\"} 0",
         "tidegate_store_breakers_open 1",
         "tidegate_store_breaker_openings_total 6",
         "tidegate_charge_back_units_total{outcome=\"paid\"} 6",

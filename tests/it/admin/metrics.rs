@@ -385,8 +385,10 @@ fn documented() -> BTreeSet<String> {
 
 #[test]
 fn every_metric_is_documented() {
-    let redis = RedisServer::start();
-    let proxy = Tidegate::start_with(&redis, &with_admin(LIMITED));
+    // With several servers there is a metric of each.
+    let servers = [RedisServer::start(), RedisServer::start()].map(|server| (server.url(), server));
+    let urls = format!("[store]\nurls = [\"{}\", \"{}\"]\n", servers[0].0, servers[1].0);
+    let proxy = Tidegate::start(&format!("{}\n{urls}", with_admin(LIMITED)));
     let text = get(proxy.admin(), "/metrics", &[]).text().to_owned();
     let described = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
     assert_eq!(described.map(str::to_owned).collect::<BTreeSet<_>>(), documented());

@@ -42,6 +42,35 @@ fn a_cluster_is_checked() {
 }
 
 #[test]
+fn each_of_several_servers_is_checked() {
+    let directory = tempfile::tempdir().unwrap();
+    let (there, absent) = (RedisServer::start(), RedisServer::absent());
+    let text = format!(
+        "listen = \"127.0.0.1:8080\"\n[store]\nurls = [\"{}\", \"{}\"]\ninstances = 1\n[limits.a]\nrate = \"1/day\"\n\
+         key = \"header:x-key\"\n[[routes]]\npath = \"/*\"\nlimits = [\"a\"]\nrespond = {{}}\n",
+        there.url(),
+        absent.url()
+    );
+    std::fs::write(directory.path().join("tidegate.toml"), text).unwrap();
+    let checked = tidegate(directory.path(), &["check", "--connect"]);
+    let row = |server: &RedisServer| {
+        let target = format!("store {}", server.url());
+        checked.stdout.lines().find(|line| line.contains(&target)).unwrap().to_owned()
+    };
+    assert!(row(&there).starts_with("ok"), "{}", checked.stdout);
+    assert!(row(&absent).contains("refused"), "{}", checked.stdout);
+    assert!(checked.stdout.contains("2 servers of Redis"), "{}", checked.stdout);
+    // Each key is explained with its server.
+    let counted = |key: &str| {
+        let explained = tidegate(directory.path(), &["explain", "GET", "/", "-H", &format!("X-Key: {key}")]);
+        let line = explained.stdout.lines().find(|line| line.contains("counted")).unwrap().to_owned();
+        line.contains(&there.url())
+    };
+    let there: Vec<bool> = (0..16).map(|key| counted(&key.to_string())).collect();
+    assert!(there.contains(&true) && there.contains(&false), "{there:?}");
+}
+
+#[test]
 fn the_master_behind_a_sentinel_is_checked() {
     let directory = tempfile::tempdir().unwrap();
     let watched = Watched::start("hush");

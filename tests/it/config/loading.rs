@@ -100,7 +100,8 @@ fn every_key_is_read() {
     assert_eq!(admin.token.as_ref().unwrap().reveal(), "s3cret-admin-t0ken");
     assert_eq!(admin.read_token.as_ref().unwrap().reveal(), "s3cret-read-t0ken");
     assert!(admin.tls.as_ref().unwrap().requires_client_certificate());
-    let StoreSpec::Redis(redis) = &config.store else { panic!("a Redis") };
+    let StoreSpec::Redis(servers) = &config.store else { panic!("a Redis") };
+    let redis = servers.first();
     assert_eq!(
         (redis.target.to_string().as_str(), &*redis.prefix),
         ("rediss-sentinel://a.internal:26379,b.internal:6380/2?service=gate", "gate")

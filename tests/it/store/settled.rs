@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tidegate::limit::{Charge, Policy, PolicyId, Quota};
 use tidegate::limiter::{Delivery, Limiter, Limits, OnStoreFailure, Reservation, SharedState};
-use tidegate::store::{Memory, Redis, RedisSpec, Store, StoreError};
+use tidegate::store::{Memory, Redis, RedisSpec, Servers, Store, StoreError};
 use tidegate::time::{Clock, Micros};
-use tokio::task::LocalSet;
+use tokio::task::{JoinSet, LocalSet};
 
 use super::topologies::{bucket, charge, run, spec};
 use crate::support::{RedisServer, eventually_async, patience, scaled};
@@ -29,7 +29,8 @@ async fn connected(server: &RedisServer) -> (Redis, Limiter, SharedState) {
     let redis = Redis::connect(&RedisSpec { timeout, ..spec(&server.url()) });
     redis.wait_connected(patience()).await.unwrap();
     let shared = SharedState::new(Arc::new(Memory::new(100, Clock::System)), NonZeroU64::MIN);
-    (redis.clone(), Limiter::new(Store::Redis(redis), shared.clone()), shared)
+    let store = Servers::one(Store::Redis(redis.clone()));
+    (redis, Limiter::new(&store, &Servers::one(shared.clone())), shared)
 }
 
 /// Reserves this number of units of each limit.
@@ -62,7 +63,8 @@ fn a_request_is_settled_in_one_call() {
         let (redis, limiter, _) = connected(&server).await;
         let slots = Policy::new("slots", Quota::concurrency(5, Micros(60_000_000)).unwrap());
         let limits = limits(&[settling("a"), settling("b"), settling("c"), slots], OnStoreFailure::Local);
-        let maintenance = tokio::task::spawn_local(limiter.clone().run_maintenance());
+        let mut maintenance = JoinSet::new();
+        limiter.spawn_maintenance(&mut maintenance);
         let charges: Vec<Charge> = (0..4)
             .map(|policy| Charge { cost: if policy < 3 { 10 } else { 1 }, ..charge(policy, 1) })
             .collect();
@@ -85,7 +87,7 @@ fn a_request_is_settled_in_one_call() {
         let calls = lines.iter().filter(is_of_slots).count();
         // The first read may have been sent with it.
         assert!(calls <= reads + 1, "{reads} reads: {lines:#?}");
-        maintenance.abort();
+        maintenance.abort_all();
     }));
 }
 

@@ -1,7 +1,8 @@
-//! Topologies and access of Redis: TLS, ACL users, Sentinel, Cluster.
+//! Topologies and access of Redis: TLS, ACL users, Sentinel, Cluster, several servers.
 
 mod cluster;
 mod sentinel;
+mod several_servers;
 mod stalled_node;
 mod tls_and_acl;
 

@@ -70,7 +70,7 @@ impl Simulation {
 
     async fn go_to(&mut self, at: u64) {
         if at > self.now {
-            let is_open = |proxy: &&Limiter| proxy.client.fallback.breaker.is_open();
+            let is_open = |proxy: &&ServerLimiter| proxy.client.fallback.breaker.is_open();
             let late = self.world.proxies.iter().filter(is_open).count();
             if self.is_up && late < self.world.proxies.len() {
                 self.unknown.borrow_mut().late += (at - self.now) * late as u64;
@@ -106,7 +106,7 @@ impl Simulation {
         Some(shown[0].decision)
     }
 
-    /// Decides a request as `Limiter::decide` does.
+    /// Decides a request as `ServerLimiter::decide` does.
     fn decide(&self, proxy: usize, cost: u64) -> bool {
         let (limiter, limits) = (&self.world.proxies[proxy], &self.world.limits);
         let fallback = &limiter.client.fallback;
@@ -159,8 +159,8 @@ impl Simulation {
 
     /// Whether no calls of a proxy failed for 100 ms in the last outage, while another one still owes units.
     fn is_unaware(&self, proxy: usize) -> bool {
-        let is_open = |other: &Limiter| other.client.fallback.breaker.is_open();
-        let is_owing = |(other, is_dead): (&Limiter, &bool)| is_open(other) && !is_dead;
+        let is_open = |other: &ServerLimiter| other.client.fallback.breaker.is_open();
+        let is_owing = |(other, is_dead): (&ServerLimiter, &bool)| is_open(other) && !is_dead;
         let is_any_owing = self.world.proxies.iter().zip(&self.is_dead).any(is_owing);
         let Unknown { failed, ended, .. } = &*self.unknown.borrow();
         let has_noticed = failed[proxy].is_some_and(|at| *ended >= at + NOTICED);

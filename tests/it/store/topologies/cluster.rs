@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tidegate::limit::{Align, Charge, ChargeKind, Decision, Factor, Key, Policy, PolicyId, Quota, Rate};
 use tidegate::limiter::{Limiter, Limits, OnStoreFailure, SharedState};
 use tidegate::store::{
-    Memory, Raise, RaiseChange, RaiseError, RaiseList, Redis, RedisSpec, StateChange, Store,
+    Memory, Raise, RaiseChange, RaiseError, RaiseList, Redis, RedisSpec, Servers, StateChange, Store,
 };
 use tidegate::time::{Clock, Micros};
 
@@ -118,7 +118,8 @@ fn a_refund_that_fails_on_one_node_succeeds_on_the_others() {
     run(async {
         let redis = connect(&spec(&cluster.url())).await;
         let shared = SharedState::new(Arc::new(Memory::new(100, Clock::System)), NonZeroU64::MIN);
-        let limiter = Limiter::new(Store::Redis(redis.clone()), shared.clone());
+        let store = Servers::one(Store::Redis(redis.clone()));
+        let limiter = Limiter::new(&store, &Servers::one(shared.clone()));
         let charges = [keys[1], keys[0], keys[2]].map(|key| charge(0, key));
         // Other requests have units too, so that a refund has something left to write.
         let _ = redis.take(&limits.policies, &charges).await.unwrap();
@@ -329,7 +330,8 @@ fn requests_for_a_slot_under_migration_are_retried() {
         let timeout = scaled(Duration::from_millis(60));
         let impatient = RedisSpec { timeout, ..spec(&cluster.url()) };
         let shared = SharedState::new(Arc::new(Memory::new(100, Clock::System)), NonZeroU64::MIN);
-        let limiter = Limiter::new(Store::Redis(connect(&impatient).await), shared.clone());
+        let store = Servers::one(Store::Redis(connect(&impatient).await));
+        let limiter = Limiter::new(&store, &Servers::one(shared.clone()));
         let start = Instant::now();
         for number in 1..=15 {
             let begun = Instant::now();

@@ -48,7 +48,7 @@ fn spec(authority: &Authority, store: &str) -> RedisSpec {
     let file = authority.file("tidegate.toml");
     match config::parse(&text, file.to_str().unwrap(), &|_| None) {
         Ok(loaded) => match loaded.config.store {
-            StoreSpec::Redis(spec) => spec,
+            StoreSpec::Redis(servers) => servers.first().clone(),
             StoreSpec::Memory => panic!("no Redis in {text}"),
         },
         Err(report) => panic!("{report}"),

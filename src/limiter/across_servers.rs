@@ -1,0 +1,208 @@
+//! Requests whose limits have keys on several servers, which no call can decide together.
+//!
+//! First all servers check their charges at once, which takes nothing. If none denies the request, the charges are made: on one
+//! server after the other, each in one atomic call, in an order that is the same for all requests. There is no check if a single
+//! server has one to make, since this process decides the other parts by grants and shares: they are charged first. If one denies the request now,
+//! since another request was faster, the charges before it are given back (`Delivery::Refused`), also if the client disconnects
+//! meanwhile. So no limit is exceeded; but a competing request may be denied although it would have fitted.
+//!
+//! A server that is unavailable decides for its keys alone: its part of the request follows `on_store_failure`, and one that has
+//! not replied to the check is not asked again.
+
+use futures_util::future::join_all;
+
+use super::admission::Admission;
+use super::early_denial::Checked;
+use super::limits::Limits;
+use super::reservation::Reservation;
+use super::server_limiter::ServerLimiter;
+use super::status::{LimitStatus, LimitStatuses};
+use crate::limit::{Charge, Charges, PolicyId, Quota};
+use crate::store::Servers;
+
+/// The charges of a request on the keys of one server.
+struct Part<'a> {
+    server: &'a ServerLimiter,
+    charges: Charges,
+    /// Whether only the server can say if it denies the request.
+    has_checks: bool,
+    /// Whether the server has not replied to the check.
+    has_failed: bool,
+}
+
+/// The charges by their servers, in the order in which they are made.
+fn parts<'a>(servers: &'a Servers<ServerLimiter>, limits: &Limits, charges: &[Charge]) -> Vec<Part<'a>> {
+    let indices: Vec<usize> = charges.iter().map(|charge| servers.index(charge.key)).collect();
+    let own = |(index, server): (usize, &'a ServerLimiter)| {
+        let charges: Charges =
+            charges.iter().zip(&indices).filter(|(_, of)| **of == index).map(|(charge, _)| *charge).collect();
+        let has_checks = server.has_checks(limits, &charges);
+        (!charges.is_empty()).then_some(Part { server, charges, has_checks, has_failed: false })
+    };
+    let mut parts: Vec<Part<'a>> = servers.iter().enumerate().filter_map(own).collect();
+    // What this process decides is given back without a call. A position in a leaky bucket's queue can't be given back, so these are
+    // charged late, and limits in shadow mode, which deny nothing, last. The sort is stable, so parts stay in the order of the
+    // servers.
+    parts.sort_by_key(|Part { charges, has_checks, .. }| {
+        let queues = |charge: &Charge| matches!(limits.policy(charge).quota, Quota::LeakyBucket(_));
+        let is_shadow = charges.iter().all(|charge| limits.policy(charge).shadow);
+        (is_shadow, *has_checks, charges.iter().any(queues))
+    });
+    parts
+}
+
+/// Decides a request: all of its charges are made, or none.
+pub(super) async fn decide(
+    servers: &Servers<ServerLimiter>,
+    limits: &Limits,
+    charges: &[Charge],
+) -> Admission {
+    let mut parts = parts(servers, limits, charges);
+    if let Some(denied) = find_known(&parts, limits) {
+        return denied;
+    }
+    if parts.iter().filter(|part| part.has_checks).count() > 1
+        && let Some(denied) = check(&mut parts, limits).await
+    {
+        return denied;
+    }
+    // All units can be given back until the whole request has passed.
+    let refundable = limits.refundable();
+    let mut passed = Passed(Vec::with_capacity(parts.len()));
+    for Part { server, charges, has_failed, .. } in &parts {
+        let admission = if *has_failed {
+            server.decide_locally(&refundable, charges)
+        } else {
+            Box::pin(server.decide(&refundable, charges)).await
+        };
+        if admission.verdict.is_err() {
+            return admission;
+        }
+        passed.0.push(admission);
+    }
+    let mut all = passed.join();
+    sort(&mut all.statuses, limits, charges);
+    sort(&mut all.shadow, limits, charges);
+    all
+}
+
+/// See `Limiter::known_denial`.
+pub(super) fn known_denial(
+    servers: &Servers<ServerLimiter>,
+    limits: &Limits,
+    charges: &[Charge],
+) -> Option<Admission> {
+    find_known(&parts(servers, limits, charges), limits)
+}
+
+/// See `Limiter::denial_in_redis`.
+pub(super) async fn denial_in_redis(
+    servers: &Servers<ServerLimiter>,
+    limits: &Limits,
+    charges: &[Charge],
+) -> Option<Admission> {
+    check(&mut parts(servers, limits, charges), limits).await
+}
+
+fn find_known(parts: &[Part<'_>], limits: &Limits) -> Option<Admission> {
+    parts.iter().find_map(|Part { server, charges, .. }| server.known_denial(limits, charges))
+}
+
+/// Has all servers check their charges at once; returns the first denial.
+async fn check(parts: &mut [Part<'_>], limits: &Limits) -> Option<Admission> {
+    let checks = parts.iter().map(|Part { server, charges, .. }| server.check_in_store(limits, charges));
+    let (checked, mut first) = (join_all(checks).await, None);
+    for (part, checked) in parts.iter_mut().zip(checked) {
+        part.has_failed = matches!(checked, Checked::Failed);
+        first = first.or(checked.denial());
+    }
+    first
+}
+
+/// Reads the state of each limit that the charges name: for clients if it is `shown`, see `Limiter::show`.
+pub(super) async fn read(
+    servers: &Servers<ServerLimiter>,
+    (limits, charges): (&Limits, &[Charge]),
+    shown: bool,
+) -> Admission {
+    let parts = parts(servers, limits, charges);
+    let reads = parts.iter().map(async |Part { server, charges, .. }| {
+        if shown { server.show(limits, charges).await } else { server.peek(limits, charges).await }
+    });
+    let (mut read, mut passed) = (join_all(reads).await, Passed(Vec::new()));
+    if let Some(denied) = read.iter().position(|admission| admission.verdict.is_err()) {
+        return read.swap_remove(denied);
+    }
+    passed.0 = read;
+    let mut all = passed.join();
+    sort(&mut all.statuses, limits, charges);
+    sort(&mut all.shadow, limits, charges);
+    all
+}
+
+/// See `Limiter::charge_spent`.
+pub(super) async fn charge_spent(
+    servers: &Servers<ServerLimiter>,
+    limits: &Limits,
+    charges: &[Charge],
+) -> LimitStatuses {
+    let parts = parts(servers, limits, charges);
+    let spent = parts.iter().map(|Part { server, charges, .. }| server.charge_spent(limits, charges));
+    let mut statuses: LimitStatuses = join_all(spent).await.into_iter().flatten().collect();
+    sort(&mut statuses, limits, charges);
+    statuses
+}
+
+/// See `Limiter::take_more`.
+pub(super) async fn take_more(
+    servers: &Servers<ServerLimiter>,
+    reservation: &mut Reservation,
+    more: &[(PolicyId, u64)],
+) -> bool {
+    let mut passed = Passed(Vec::new());
+    for own in reservation.on_each_server() {
+        let (limits, charges) = own.more(more);
+        let Some(first) = charges.first() else { continue };
+        let server = servers.of(first.key);
+        let admission = Box::pin(server.decide_charges(&limits.refundable(), &charges)).await;
+        if admission.verdict.is_err() {
+            return false;
+        }
+        passed.0.push(admission);
+    }
+    for taken in std::mem::take(&mut passed.0).into_iter().filter_map(|part| part.reservation) {
+        reservation.join_same_server(*taken);
+    }
+    true
+}
+
+/// Puts decisions into the order of the charges.
+fn sort(statuses: &mut [LimitStatus], limits: &Limits, charges: &[Charge]) {
+    let place = |status: &LimitStatus| {
+        let is_of = |charge: &Charge| (limits.configured(charge), charge.key) == (status.policy, status.key);
+        charges.iter().position(is_of)
+    };
+    statuses.sort_by_key(place);
+}
+
+/// The parts of a request that have passed. What they have taken is given back when this is dropped: if another part is denied, or
+/// the client disconnects.
+struct Passed(Vec<Admission>);
+
+impl Passed {
+    /// The admission of the whole request.
+    fn join(mut self) -> Admission {
+        let mut all = Admission::unlimited();
+        for part in std::mem::take(&mut self.0) {
+            all.join(part);
+        }
+        all
+    }
+}
+
+impl Drop for Passed {
+    fn drop(&mut self) {
+        // Slots are released with their permits.
+        self.0.drain(..).filter_map(|part| part.reservation).for_each(Reservation::give_back);
+    }
+}
