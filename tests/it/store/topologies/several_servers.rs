@@ -335,6 +335,11 @@ fn a_client_that_disconnects_before_its_request_is_decided_gets_back_what_was_ch
                 }
             })
             .await;
+            // The reply to the last charge has arrived before that to the question, and the request has to see it.
+            tokio::select! {
+                _ = &mut deciding => panic!("the last server is paused"),
+                () = tokio::task::yield_now() => {}
+            }
         }
         eventually_async("it is given back", async || {
             remaining(&limiter, &limits, &charges[..2]).await == [10, 10]
