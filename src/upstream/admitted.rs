@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::StatusCode;
 use tokio::time::Instant;
 
-use super::attempt::AttemptLog;
+use super::attempt::{AttemptLog, FailedAttempt};
 use super::error::ForwardError;
 use super::message::AdmissionRequest;
 use super::overload::{HeldPlace, Overload};
@@ -118,11 +118,11 @@ impl Admitted<'_> {
         self.place?.after_head().filter(|_| !is_switch)
     }
 
-    /// Records an attempt without a response, and gives its place back. A timeout says nothing of the server if the body had to
-    /// arrive from the client meanwhile.
-    pub fn failed(admitted: Option<&mut Self>, error: &ForwardError, body_arrives: bool) {
+    /// Records an attempt without a response, and gives its place back. A timeout says nothing of the server if a part of the body
+    /// still had to arrive from the client.
+    pub fn failed(admitted: Option<&mut Self>, failed: &FailedAttempt) {
         let Some(admitted) = admitted else { return };
-        if let (ForwardError::ResponseTimeout(_), false) = (error, body_arrives) {
+        if let (ForwardError::ResponseTimeout(_), false) = (&failed.error, failed.is_uploading) {
             admitted.record(Outcome::Failure, Nanos(0));
         }
         admitted.leave();

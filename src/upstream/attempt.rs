@@ -51,12 +51,14 @@ pub(super) struct FailedAttempt {
     pub retry: Retry,
     /// Whether the server may have received the request.
     pub was_sent: bool,
+    /// Whether a part of the body still had to arrive from the client.
+    pub is_uploading: bool,
 }
 
 /// Sends a request to one endpoint, first over the connection that the request has waited for, if any. Returns the response with
-/// the time that the server took for its head; none without `overload`, or if the request's body had to arrive from the client
-/// meanwhile. After a
-/// retryable failure the head of `request` is unchanged, and its body starts from the beginning.
+/// the time that the server took for its head, without the time for which the body arrived from the client; none without
+/// `overload`, or if the head arrived before the end of the body. After a retryable failure the head of `request` is unchanged,
+/// and its body starts from the beginning.
 pub(super) async fn attempt(
     pool: &Pool,
     mut acquired: Option<Acquired>,
@@ -74,14 +76,13 @@ pub(super) async fn attempt(
                 ForwardError::NoFreeConnection(_) => Retry::Never,
                 _ => options.if_unsent,
             };
-            FailedAttempt { error, retry, was_sent: false }
+            FailedAttempt { error, retry, was_sent: false, is_uploading: false }
         })?;
         connection.start(client, detachable.is_some(), ExchangeTimeouts::new(policy, deadline));
         let is_reused = connection.is_reused();
         // Decided before the request is sent, because its body must be recorded while it is sent.
         let unprocessed_retry = options.retry_of_unprocessed(request, is_reused, connection.is_shared());
-        let is_timed = options.forward.admission.is_some() && !request.body.is_incoming();
-        let sent_at = is_timed.then(Stopwatch::start);
+        let timing = options.forward.admission.map(|_| (Stopwatch::start(), request.body.is_incoming()));
         // Also if the client disconnects meanwhile.
         let delivery = options.delivery.map(|delivery| delivery.replace(Delivery::Unanswered));
         // Returned in the error, since a tuple with the response would copy that once more.
@@ -97,9 +98,20 @@ pub(super) async fn attempt(
             // The bytes after a 101 are not HTTP, and this client has not requested another protocol.
             Ok((head, _)) if head.status == StatusCode::SWITCHING_PROTOCOLS && !request.body.is_upgrade() => {
                 let error = ForwardError::Switched(pool.server().peer());
-                return Err(FailedAttempt { error, retry: Retry::Never, was_sent: true });
+                return Err(FailedAttempt {
+                    error,
+                    retry: Retry::Never,
+                    was_sent: true,
+                    is_uploading: false,
+                });
             }
-            Ok((head, stream)) => return Ok((head, stream, sent_at.map(Stopwatch::elapsed))),
+            Ok((head, stream)) => {
+                let latency = timing.and_then(|(started, is_incoming)| match is_incoming {
+                    false => Some(started.elapsed()),
+                    true => stream.time_since_sent(),
+                });
+                return Ok((head, stream, latency));
+            }
             Err(failed) => failed,
         };
         if failed.is_unsent && is_reused && request.body.rewind() {
@@ -170,7 +182,7 @@ fn classify(
     options: &AttemptOptions<'_>,
     unprocessed_retry: Retry,
 ) -> FailedAttempt {
-    let SendError { cause, is_unsent, is_without_response } = failed;
+    let SendError { cause, is_unsent, is_without_response, is_uploading } = failed;
     let is_idempotent = request.head.method.is_idempotent();
     let error = ForwardError::new(cause, pool.server());
     // A refused stream was not processed (RFC 9113 §8.7). A connection that has closed without a response leaves that open,
@@ -185,7 +197,8 @@ fn classify(
     };
     let can_be_sent = retry != Retry::Never && request.body.rewind();
     let was_sent = !is_unsent && !error.is_refused();
-    FailedAttempt { retry: if can_be_sent { retry } else { Retry::Never }, error, was_sent }
+    let retry = if can_be_sent { retry } else { Retry::Never };
+    FailedAttempt { error, retry, was_sent, is_uploading }
 }
 
 /// The outcome of an attempt with a response of this status. 502, 503 and 504 count as failures of the server.

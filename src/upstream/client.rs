@@ -139,7 +139,7 @@ impl Upstream {
                     return Ok((head, ResponseBody::new(stream, in_flight, permits, options.is_reclaimable)));
                 }
                 Err(failed) => {
-                    Admitted::failed(admitted.as_mut(), &failed.error, request.body.is_incoming());
+                    Admitted::failed(admitted.as_mut(), &failed);
                     attempts.fail(index);
                     report_failure(&failed.error, in_flight, &mut log);
                     if self.recover(failed, &mut attempts, &attempt_options).await? {
@@ -261,7 +261,7 @@ impl Upstream {
     ) -> Result<Rc<EndpointSet>, ForwardError> {
         admitted.iter_mut().for_each(Admitted::leave);
         let error = ForwardError::Unresolved(self.shared.spec().label().into());
-        let failed = FailedAttempt { error, retry: Retry::AfterPause, was_sent: false };
+        let failed = FailedAttempt { error, retry: Retry::AfterPause, was_sent: false, is_uploading: false };
         self.pause(failed, attempts).await?;
         Ok(self.endpoints())
     }
@@ -331,3 +331,6 @@ fn report_failure(error: &ForwardError, mut in_flight: InFlight, log: &mut Attem
     in_flight.report_failure(error.attempt());
     in_flight.pool().log_failure(error);
 }
+
+#[cfg(test)]
+mod tests;
