@@ -278,14 +278,19 @@ impl<T> Admission<T> {
         }
     }
 
-    /// Admits waiting requests above the limit while one key has nearly all places, the highest class first.
+    /// Admits waiting requests above the limit while one key has nearly all places, the highest class first. Keys that have
+    /// requests in flight are passed over. That is bounded: the one key leaves less than a quarter of the places to others, and
+    /// [`Queue::find`] looks at 64 keys of a class at most.
     fn dispatch_extra(&self, state: &mut State<T>, released: &mut Vec<Released<T>>) {
-        for class in Class::ALL {
-            while let Some(place) = state.queue.front(class).and_then(|next| self.places.try_take_extra(next))
-            {
-                match state.queue.pop(class) {
-                    Some(item) => released.push(Released::Admitted(item, place)),
-                    None => self.places.give_back(place),
+        if !state.queue.is_empty() && self.places.has_extra_room() {
+            for class in Class::ALL {
+                while let Some(next) = state.queue.find(class, |key| self.places.is_idle(key))
+                    && let Some(place) = self.places.try_take_extra(next)
+                {
+                    match state.queue.pop_of(next) {
+                        Some(item) => released.push(Released::Admitted(item, place)),
+                        None => self.places.give_back(place),
+                    }
                 }
             }
         }

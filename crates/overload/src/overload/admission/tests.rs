@@ -348,3 +348,29 @@ fn a_client_whose_requests_hold_all_places_does_not_keep_out_others() {
     }
     assert_eq!(admission.counts().in_flight_total(), 0);
 }
+
+#[test]
+fn a_freed_extra_place_goes_to_the_first_client_without_requests() {
+    let (admission, mut released) = (Admission::new(&fixed(8), None, at(0)), Vec::new());
+    let held: Vec<Place> = (0..8).map(|_| admission.try_admit(of(Class::Normal, 1)).unwrap()).collect();
+    let Arrived::Admitted(_, extra) = admission.arrive(of(Class::Normal, 3), 0, at(0), &mut released) else {
+        panic!()
+    };
+    // The first one that waits is of the client with all places.
+    for (item, key) in [(1, 1), (2, 2)] {
+        let arrived = admission.arrive(of(Class::Normal, key), item, at(1), &mut released);
+        assert!(matches!(arrived, Arrived::Queued(_)));
+    }
+    admission.finish(extra, at(2), &mut released);
+    let (mut admitted, refused) = sorted(&mut released);
+    assert_eq!((admitted.len(), admitted[0].0, refused), (1, 2, vec![]));
+    // One that comes later has no turn before it.
+    let Arrived::Queued(_) = admission.arrive(of(Class::Normal, 4), 4, at(3), &mut released) else {
+        panic!()
+    };
+    for (_, place) in admitted.drain(..) {
+        admission.finish(place, at(4), &mut released);
+    }
+    assert_eq!(sorted(&mut released).0.remove(0).0, 4);
+    assert_eq!((held.len(), admission.counts().waiting), (8, [0, 0, 1, 0]));
+}
