@@ -1,11 +1,13 @@
-//! Tests of attempts with bodies that arrive while they are sent, over HTTP/1.1 and HTTP/2.
+//! Tests of attempts over HTTP/1.1 and HTTP/2: with bodies that arrive while they are sent, and with new connections.
 
 use std::convert::Infallible;
 use std::future::Future;
 use std::net::Ipv4Addr;
+use std::pin::pin;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::poll_immediate;
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt as _, Empty};
 use hyper::body::{Frame, Incoming};
@@ -13,6 +15,7 @@ use hyper::rt::Executor;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::task::LocalSet;
@@ -27,7 +30,7 @@ use crate::http1::RequestHead;
 use crate::http1::names::HOST;
 use crate::overload::OverloadSpec;
 use crate::socket::TransferRate;
-use crate::time::Nanos;
+use crate::time::{Nanos, cached_now};
 
 type Attempted = Result<(ResponseHead, ResponseStream, Option<Nanos>), FailedAttempt>;
 
@@ -173,6 +176,42 @@ async fn a_timeout_says_whether_the_body_had_to_arrive() {
             let total_timeout = Some(Duration::from_secs(90));
             assert!(timeout_of(is_http2, total_timeout, false).await, "HTTP/2: {is_http2}");
             assert!(!timeout_of(is_http2, None, true).await, "HTTP/2: {is_http2}");
+        }
+    };
+    LocalSet::new().run_until(test).await;
+}
+
+#[tokio::test]
+async fn the_clock_is_read_after_connecting() {
+    let test = async {
+        for is_http2 in [false, true] {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("s");
+            let address = SockAddr::unix(&path).unwrap();
+            let socket = || Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+            let listener = socket();
+            listener.bind(&address).unwrap();
+            listener.listen(1).unwrap();
+            // While the queue of the listener is full, no connection can be made.
+            let in_queue = || {
+                let waiting = socket();
+                waiting.set_nonblocking(true).unwrap();
+                waiting.connect(&address).ok().map(|()| waiting)
+            };
+            let _queue: Vec<Socket> = std::iter::from_fn(in_queue).collect();
+            let server = config::defaults::server(&format!("unix:{}", path.display()));
+            let spec = UpstreamSpec { is_http2, ..config::defaults::upstream("u", vec![server]) };
+            let upstream =
+                Upstream::new(SharedUpstream::new(&spec), UpstreamCounts::default(), &Arc::default());
+            let endpoints = upstream.endpoints();
+            let mut checkout =
+                pin!(endpoints.pools[0].checkout(None, Ipv4Addr::LOCALHOST.into(), false, None));
+            assert!(poll_immediate(&mut checkout).await.is_none());
+            // Another thread, since the last time is known on each.
+            let freed_at = std::thread::spawn(monotonic).join().unwrap();
+            let _first = listener.accept().unwrap();
+            checkout.await.unwrap();
+            assert!(cached_now() >= freed_at, "HTTP/2: {is_http2}");
         }
     };
     LocalSet::new().run_until(test).await;
