@@ -16,6 +16,7 @@ use super::retry::{Attempts, Retry};
 use super::selection::EndpointSet;
 use super::server::{PeerAddress, ServerAddress};
 use super::spec::HostRule;
+use crate::body::RequestBody;
 use crate::boxed::rare;
 use crate::http1::names::HOST;
 use crate::http1::{RequestHead, ResponseHead};
@@ -72,17 +73,14 @@ pub(super) async fn attempt(
         let checkout = pool.checkout(acquired.take(), client, needs_new_connection, deadline);
         let mut connection = checkout.await.map_err(|error| {
             // Nothing was sent, so any request may go to another endpoint, but it must not wait for a connection twice.
-            let retry = match error {
-                ForwardError::NoFreeConnection(_) => Retry::Never,
-                _ => options.if_unsent,
-            };
-            FailedAttempt { error, retry, was_sent: false, is_uploading: false }
+            let has_waited = matches!(error, ForwardError::NoFreeConnection(_));
+            FailedAttempt::unsent(error, if has_waited { Retry::Never } else { options.if_unsent })
         })?;
         connection.start(client, detachable.is_some(), ExchangeTimeouts::new(policy, deadline));
         let is_reused = connection.is_reused();
         // Decided before the request is sent, because its body must be recorded while it is sent.
         let unprocessed_retry = options.retry_of_unprocessed(request, is_reused, connection.is_shared());
-        let timing = options.forward.admission.map(|_| (Stopwatch::start(), request.body.is_incoming()));
+        let timing = options.forward.admission.map(|_| Timing::start(&request.body));
         // Also if the client disconnects meanwhile.
         let delivery = options.delivery.map(|delivery| delivery.replace(Delivery::Unanswered));
         // Returned in the error, since a tuple with the response would copy that once more.
@@ -98,18 +96,10 @@ pub(super) async fn attempt(
             // The bytes after a 101 are not HTTP, and this client has not requested another protocol.
             Ok((head, _)) if head.status == StatusCode::SWITCHING_PROTOCOLS && !request.body.is_upgrade() => {
                 let error = ForwardError::Switched(pool.server().peer());
-                return Err(FailedAttempt {
-                    error,
-                    retry: Retry::Never,
-                    was_sent: true,
-                    is_uploading: false,
-                });
+                return Err(FailedAttempt { was_sent: true, ..FailedAttempt::unsent(error, Retry::Never) });
             }
             Ok((head, stream)) => {
-                let latency = timing.and_then(|(started, is_incoming)| match is_incoming {
-                    false => Some(started.elapsed()),
-                    true => stream.time_since_sent(),
-                });
+                let latency = timing.and_then(|timing| timing.latency(&stream));
                 return Ok((head, stream, latency));
             }
             Err(failed) => failed,
@@ -126,6 +116,33 @@ pub(super) async fn attempt(
             options.restore(delivery);
         }
         return Err(failed);
+    }
+}
+
+/// Measures the time that a server takes for the head of its response.
+#[derive(Clone, Copy)]
+struct Timing {
+    started: Stopwatch,
+    /// Whether the body arrives from the client meanwhile.
+    is_uploading: bool,
+}
+
+impl Timing {
+    /// Starts when a request with this body is sent.
+    fn start(body: &RequestBody) -> Self {
+        Self { started: Stopwatch::start(), is_uploading: body.is_incoming() }
+    }
+
+    /// The time until the head of this response, since the start or the end of the upload; none if the upload has not ended.
+    fn latency(self, response: &ResponseStream) -> Option<Nanos> {
+        if self.is_uploading { response.time_since_sent() } else { Some(self.started.elapsed()) }
+    }
+}
+
+impl FailedAttempt {
+    /// An attempt in which nothing was sent.
+    pub fn unsent(error: ForwardError, retry: Retry) -> Self {
+        Self { error, retry, was_sent: false, is_uploading: false }
     }
 }
 

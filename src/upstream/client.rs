@@ -261,7 +261,7 @@ impl Upstream {
     ) -> Result<Rc<EndpointSet>, ForwardError> {
         admitted.iter_mut().for_each(Admitted::leave);
         let error = ForwardError::Unresolved(self.shared.spec().label().into());
-        let failed = FailedAttempt { error, retry: Retry::AfterPause, was_sent: false, is_uploading: false };
+        let failed = FailedAttempt::unsent(error, Retry::AfterPause);
         self.pause(failed, attempts).await?;
         Ok(self.endpoints())
     }
