@@ -33,7 +33,8 @@ keys! {
         /// The longest that a new connection may take, including the TLS handshake; see
         /// [below](#connections-that-take-long)
         connect_timeout: Duration<MILLISECOND, DAY> = "5s";
-        /// The longest that a request waits for a connection while all are in use. With `overload` it is 500 ms unless given, and a wait for admission is at most 100 ms
+        /// The longest that a request waits for a connection while all are in use. With `overload` that is
+        /// enforced it is 500 ms unless given, and a wait for admission is at most 100 ms
         pending_timeout: Duration<MILLISECOND, DAY> = "3s";
         /// From the end of the request to the head of the response
         response_timeout: Duration<MILLISECOND, DAY> = "60s";
@@ -54,7 +55,8 @@ keys! {
         /// A limit of requests in flight over all workers, which is learned, with priorities and a fair queue: `true` or a table;
         /// see [below](#overload)
         overload: Either<Boolean, KeyTable<OverloadKeys>> = false, by hand;
-        /// Requests over all workers that may wait for a connection, 0 for none. With `overload` it is 256 unless given
+        /// Requests over all workers that may wait for a connection, 0 for none. With `overload` that is enforced it is 256
+        /// unless given
         max_pending: Integer<0, 1_000_000, usize> = 1024;
         /// Requests of one client in flight at once over all workers, up to the last byte of the response; more get
         /// 429 with `Retry-After: 1`. 0 for no limit
