@@ -49,7 +49,8 @@ fn target(read: &ReadRoute) -> Option<&ForwardTarget> {
     read.action.target.forwarding()
 }
 
-/// Routes whose priority has no effect: their upstream has no `overload`, and their limits reserve no slots.
+/// Routes whose priority has no effect: neither their upstream nor their authorization server has `overload`, and their limits
+/// reserve no slots.
 pub(super) fn unused_priorities(sections: &Sections<'_>) -> Vec<Problem> {
     let problem = |read: &ReadRoute| {
         let title = format!("the priority of route `{}` has no effect", read.route.name);
@@ -65,7 +66,11 @@ pub(super) fn unused_priorities(sections: &Sections<'_>) -> Vec<Problem> {
 }
 
 fn uses_priority(read: &ReadRoute, sections: &Sections<'_>) -> bool {
-    target(read).is_some_and(|target| !sections.upstreams.is_without_overload(target.upstream))
+    let asked = [
+        target(read).map(|target| target.upstream),
+        read.action.target.authorization().map(|rule| rule.upstream),
+    ];
+    asked.into_iter().flatten().any(|upstream| !sections.upstreams.is_without_overload(upstream))
         || read.route.limits.iter().any(|id| may_reserve(*id, sections))
 }
 
