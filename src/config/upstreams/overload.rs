@@ -1,6 +1,7 @@
 //! `overload` of an upstream: the limit of its requests in flight, and the order of those that wait.
 
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::time::Duration;
 
 use super::ReadKey;
@@ -67,6 +68,8 @@ keys! {
 /// `overload` of an upstream, as the file has it.
 pub(super) struct ReadOverload {
     spec: OverloadSpec,
+    /// The span of its limit, or of the greatest one that can be learned, if the file has one.
+    pub limit: Option<Range<usize>>,
     /// The key by whose values waiting requests take turns.
     pub fair_by: ReadKey,
 }
@@ -129,7 +132,8 @@ fn settings(table: &Table<'_, OverloadKeys>) -> Option<ReadOverload> {
         count: count?,
         ..OverloadSpec::default()
     };
-    Some(ReadOverload { spec, fair_by: fair_by? })
+    let limit = table.limit().given().or_else(|| table.max_limit().given()).map(Item::span);
+    Some(ReadOverload { spec, limit, fair_by: fair_by? })
 }
 
 /// The fixed limit, or the bounds of the one that is learned.

@@ -2,6 +2,7 @@
 
 use std::cell::OnceCell;
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::path::Path;
 
 use super::overload::{self, Missing, OverloadKeys};
@@ -124,13 +125,16 @@ impl DefaultTls {
     }
 }
 
-/// The keys of requests by which an upstream chooses servers, and by which waiting requests take turns.
+/// The keys of requests by which an upstream chooses servers, and by which waiting requests take turns; and what a warning of its
+/// limit shows.
 #[derive(Default)]
 pub(super) struct ReadKeys {
     /// That of `hash:PART`.
     pub hash: Option<ReadKey>,
     /// That of `overload`.
     pub fair_by: Option<ReadKey>,
+    /// The span of the limit of requests, or else of connections, if the file has one.
+    pub limit: Option<Range<usize>>,
 }
 
 /// Reads one upstream: its spec if it is valid, and its keys.
@@ -170,6 +174,7 @@ pub(super) fn upstream(
     let tls = servers.as_deref().zip(own_tls.ok()).and_then(|(servers, own)| {
         encryption(&table, servers, own, || default_tls.for_servers(item, servers, alpn)).ok()
     });
+    let max_connections = table.max_connections().given().map(Item::span);
     table.close();
     let is_valid = name_is_valid && overload.is_some();
     let overload = overload.flatten();
@@ -181,7 +186,8 @@ pub(super) fn upstream(
         }
         spec
     });
-    (spec, ReadKeys { hash: hash.flatten(), fair_by: overload.map(|overload| overload.fair_by) })
+    let (limit, fair_by) = overload.map(|overload| (overload.limit, overload.fair_by)).unzip();
+    (spec, ReadKeys { hash: hash.flatten(), fair_by, limit: limit.flatten().or(max_connections) })
 }
 
 /// An upstream with these servers that has the default of every other key.
