@@ -63,7 +63,8 @@ keys! {
         /// 429 with `Retry-After: 1`. 0 for no limit
         max_requests_per_client: Integer<0, 1_000_000, Option<NonZeroUsize>> = 0;
         /// The most tunnels (WebSockets and other upgrades) that one client has open at once, over all workers. Further handshakes get 503. 0 for no limit. With
-        /// `overload` that is enforced it is 64 unless given, and clients are told apart by `fair_by`
+        /// `overload` clients are told apart by `fair_by`, and it is 64 unless given if that is enforced; see
+        /// [tunnels](../overload.md#tunnels)
         max_tunnels_per_client: Integer<0, 1_000_000, Option<NonZeroUsize>> = 0;
         /// Health checks, such as `{ path = "/healthz" }`
         health: KeyTable<HealthKeys> => resilience::health;
