@@ -79,9 +79,9 @@ impl Part {
             && later.held.iter().all(has_own);
         if is_alike {
             for other in &later.held {
-                let own = self.held.iter_mut().find(|own| is_same(own, other));
-                own.into_iter()
-                    .for_each(|own| own.charge.cost = own.charge.cost.saturating_add(other.charge.cost));
+                if let Some(own) = self.held.iter_mut().find(|own| is_same(own, other)) {
+                    own.charge.cost = own.charge.cost.saturating_add(other.charge.cost);
+                }
             }
         }
         is_alike

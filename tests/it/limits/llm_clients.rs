@@ -249,7 +249,7 @@ fn a_stream_that_pauses_after_a_burst_is_stopped_at_the_budget() {
     let lines = ask(&proxy.url(""), std::slice::from_ref(&case));
     assert_ne!(lines[0]["error"], Value::Null, "{}", lines[0]);
     let words = lines[0]["text"].as_str().unwrap().matches("word ").count();
-    assert_eq!(logged(&proxy, &[case.clone()])[&case]["cost"]["output"], words);
+    assert_eq!(logged(&proxy, std::slice::from_ref(&case))[&case]["cost"]["output"], words);
 }
 
 #[test]
