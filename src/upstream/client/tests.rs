@@ -72,9 +72,10 @@ async fn serve(is_http2: bool) -> (String, Rc<Notify>) {
             let service = service_fn(move |request| respond(request, Rc::clone(&told)));
             tokio::task::spawn_local(async move {
                 // Clients end their connections as they like.
-                let _ = match is_http2 {
-                    true => http2::Builder::new(OnThisThread).serve_connection(stream, service).await,
-                    false => http1::Builder::new().serve_connection(stream, service).await,
+                let _ = if is_http2 {
+                    http2::Builder::new(OnThisThread).serve_connection(stream, service).await
+                } else {
+                    http1::Builder::new().serve_connection(stream, service).await
                 };
             });
         }
