@@ -21,7 +21,7 @@ use crate::tls::ServerTls;
 type Lint = fn(&Sections<'_>) -> Vec<Problem>;
 
 /// For a file of a proxy whose routes could be read.
-const OF_ROUTES: [Lint; 27] = [
+const OF_ROUTES: [Lint; 28] = [
     authorization::order,
     slashes::bypassed,
     limits::uncharged,
@@ -43,6 +43,7 @@ const OF_ROUTES: [Lint; 27] = [
     overload::unused_priorities,
     overload::untrusted_priorities,
     overload::priorities_of_tiers,
+    overload::above_connections,
     limits::instances,
     listeners::unknown_to_decisions,
     routes::only_root,

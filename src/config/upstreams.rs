@@ -57,6 +57,11 @@ impl ReadUpstreams {
         self.upstreams.get(id)?.keys.fair_by.as_ref()
     }
 
+    /// The valid upstreams in whose tables a number bounds requests or connections, with the span of that.
+    pub fn bounded(&self) -> impl Iterator<Item = (&UpstreamSpec, &Range<usize>)> {
+        self.upstreams.iter().filter_map(|upstream| upstream.spec.as_ref().zip(upstream.keys.limit.as_ref()))
+    }
+
     /// Whether an upstream is valid, and has no `overload`.
     pub fn is_without_overload(&self, id: UpstreamId) -> bool {
         let spec = self.upstreams.get(id).and_then(|upstream| upstream.spec.as_ref());
@@ -81,7 +86,7 @@ impl ReadUpstreams {
         is_match: impl Fn(&KeyPart) -> bool,
     ) -> impl Iterator<Item = (&KeyPart, &'static str, Range<usize>)> {
         let keys = self.upstreams.iter().flat_map(|upstream| {
-            let ReadKeys { hash, fair_by } = &upstream.keys;
+            let ReadKeys { hash, fair_by, .. } = &upstream.keys;
             let hash = hash.as_ref().map(|key| (key, "chooses servers"));
             hash.into_iter().chain(fair_by.as_ref().map(|key| (key, "shares its capacity")))
         });

@@ -21,10 +21,9 @@ use super::rejection::Rejection;
 use super::request_id::RequestId;
 use super::route_action::{HeaderEdits, Rewrite};
 use super::snapshot::Proxy;
-use crate::gate::KeyLookup;
+use crate::gate::{ClassInput, KeyLookup};
 use crate::http1::names::{CACHE_CONTROL, CONTENT_LENGTH, LOCATION};
 use crate::http1::{Fields, RequestHead, ResponseHead};
-use crate::overload::Class;
 use crate::telemetry::{RequestTrace, UpstreamEvent};
 use crate::time::cached_now;
 use crate::upstream::{
@@ -69,7 +68,8 @@ impl Authorization<'_> {
         }
         // What is wrong with the request itself is no failure of the server.
         let question = self.question(rule, head).map_err(Rejection::Upstream)?;
-        let answer = self.ask(rule, question).await;
+        let admission = self.admission(head);
+        let answer = self.ask(rule, question, admission).await;
         if let Some(trace) = &mut self.trace {
             trace.end_authorization();
         }
@@ -144,23 +144,29 @@ impl Authorization<'_> {
         Ok(question)
     }
 
-    /// How the question is admitted, if the authorization server has `overload`: with the class of the request where that is known,
-    /// which is with `order = "after_limits"` and `overload` of the request's own upstream.
-    fn admission(&self) -> AdmissionRequest {
-        let client = self.proxy.snapshot.gate.client_ip.counted(self.plan.client);
-        let route = AdmissionRequest::NO_ROUTE;
-        match self.plan.admission {
-            Some(request) => AdmissionRequest { route, ..request },
-            None => AdmissionRequest { key: admission_rule::hash(client), class: Class::default(), route },
-        }
+    /// How the question is admitted, if the authorization server has `overload`: as the request itself if its upstream has that
+    /// too, or else with the class that its head decides, and turns by address.
+    fn admission(&self, head: &RequestHead) -> AdmissionRequest {
+        let gate = &self.proxy.snapshot.gate;
+        let own = self.plan.admission.unwrap_or_else(|| {
+            let class = gate.class(&ClassInput {
+                route: Some(gate.routes.get(self.plan.route)),
+                peer: self.client.identity().address,
+                head,
+                consumer: self.plan.consumer.as_deref(),
+            });
+            let key = admission_rule::hash(gate.client_ip.counted(self.plan.client));
+            AdmissionRequest { key, class: class.0, route: AdmissionRequest::NO_ROUTE }
+        });
+        AdmissionRequest { route: AdmissionRequest::NO_ROUTE, ..own }
     }
 
     async fn ask(
         &mut self,
         rule: &AuthorizationRule,
         question: Box<RequestHead>,
+        admission: AdmissionRequest,
     ) -> Result<Decision, AuthorizationError> {
-        let admission = self.admission();
         let options = ForwardOptions {
             client: self.proxy.snapshot.gate.client_ip.counted(self.plan.client),
             host: &HostRule::Upstream,

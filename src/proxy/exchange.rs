@@ -236,7 +236,7 @@ impl<'p> Exchange<'p> {
             return Err(original_request::missing(self.proxy, self.client, head, self.connect.is_some()));
         }
         let stopwatch = Stopwatch::start();
-        let limits = self.limits(plan, admission);
+        let limits = self.limits(head, plan, admission);
         let admission = if own_limits::only_shows_limits(&self.proxy.snapshot, plan) {
             rare(self.proxy.limiter.show(&limits, &plan.charges)).await
         } else {

@@ -120,7 +120,7 @@ impl<'a> RejectedRequest<'a> {
             Rejection::Unauthorized(refusal) => {
                 LocalReply::new(refusal.head.clone(), BodySource::Local(refusal.body.clone()))
             }
-            Rejection::AuthorizationFailed(_) => self.unauthorized(),
+            Rejection::AuthorizationFailed(error) => self.unauthorized(error),
             Rejection::ForwardAuth(error) => self.explained(error.status(), &error.to_string(), None),
             Rejection::NoRoute => {
                 self.explained(StatusCode::NOT_FOUND, "no route matches this request", None)
@@ -236,11 +236,12 @@ impl<'a> RejectedRequest<'a> {
     }
 
     /// The response to a request on which an authorization server has decided nothing.
-    fn unauthorized(&self) -> LocalReply {
+    fn unauthorized(&self, error: &AuthorizationError) -> LocalReply {
         let detail = "the authorization of this request can't be checked at the moment";
-        let mut response = self.explained(StatusCode::SERVICE_UNAVAILABLE, detail, Some(1));
+        let wait = upstream_failure::retry_after_authorization(error);
+        let mut response = self.explained(StatusCode::SERVICE_UNAVAILABLE, detail, Some(wait));
         response.head.fields.push(CACHE_CONTROL, b"no-store");
-        response.head.fields.push(RETRY_AFTER, b"1");
+        response.head.fields.push_with(RETRY_AFTER, |out| push_decimal(out, wait));
         response
     }
 

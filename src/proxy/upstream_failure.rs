@@ -2,6 +2,7 @@
 
 use http::StatusCode;
 
+use super::authorization::AuthorizationError;
 use crate::http1::names::{CACHE_CONTROL, RETRY_AFTER};
 use crate::http1::{Fields, push_decimal};
 use crate::upstream::{Counted, ForwardError};
@@ -70,6 +71,13 @@ pub(super) fn retry_after(error: &ForwardError) -> Option<u64> {
         ForwardError::Overloaded(_) => Some(fastrand::u64(1..=3)),
         error => error.is_over_capacity().then_some(1),
     }
+}
+
+/// When a client may try again whose request an authorization server has not decided, in seconds.
+pub(super) fn retry_after_authorization(error: &AuthorizationError) -> u64 {
+    let of_upstream =
+        if let AuthorizationError::NoResponse(error) = error { retry_after(error) } else { None };
+    of_upstream.unwrap_or(1)
 }
 
 /// Sets the fields of a response to such a request.

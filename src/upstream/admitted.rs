@@ -2,17 +2,18 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::StatusCode;
 use tokio::time::Instant;
 
-use super::attempt::AttemptLog;
+use super::attempt::{AttemptLog, FailedAttempt};
 use super::error::ForwardError;
 use super::message::AdmissionRequest;
 use super::overload::{HeldPlace, Overload};
 use super::retry::Attempts;
 use crate::boxed::rare;
-use crate::overload::{Class, Outcome, Reason, Refusal, Sample, Samples};
+use crate::overload::{Class, Outcome, Refusal, Sample, Samples};
 use crate::telemetry::UpstreamCounts;
 use crate::time::{Nanos, cached_now, monotonic};
 
@@ -29,8 +30,8 @@ pub(super) struct Admitted<'u> {
     counts: &'u UpstreamCounts,
     request: AdmissionRequest,
     place: Option<HeldPlace>,
-    /// Until when it may wait for a place, once it has waited.
-    until: Option<Instant>,
+    /// How long it may still wait for a place.
+    remaining: Duration,
 }
 
 impl WorkerAdmission {
@@ -52,7 +53,7 @@ impl WorkerAdmission {
 
     /// The admission of a request that has no place yet.
     pub fn request<'u>(&'u self, request: AdmissionRequest, counts: &'u UpstreamCounts) -> Admitted<'u> {
-        Admitted { worker: self, counts, request, place: None, until: None }
+        Admitted { worker: self, counts, request, place: None, remaining: self.overload.pending_timeout() }
     }
 }
 
@@ -77,15 +78,16 @@ impl Admitted<'_> {
     ) -> Result<HeldPlace, ForwardError> {
         let (overload, arrival) = (&self.worker.overload, self.request.arrival());
         let started = cached_now();
-        let until = *self.until.get_or_insert(started + overload.pending_timeout());
+        let until = started + self.remaining;
         let until = deadline.map_or(until, |deadline| deadline.min(until));
         let answer = if until > started {
             overload.wait(arrival, until).await
         } else {
             // Without time left it must not displace a request that can wait.
-            Err(Refusal { class: arrival.class, reason: Reason::TimedOut })
+            overload.admit_late(arrival)
         };
         let waited = monotonic().saturating_duration_since(started);
+        self.remaining = self.remaining.saturating_sub(waited);
         if answer.as_ref().is_ok_and(HeldPlace::is_above_limit) {
             log.set_above_limit();
         } else {
@@ -118,11 +120,11 @@ impl Admitted<'_> {
         self.place?.after_head().filter(|_| !is_switch)
     }
 
-    /// Records an attempt without a response, and gives its place back. A timeout says nothing of the server if the body had to
-    /// arrive from the client meanwhile.
-    pub fn failed(admitted: Option<&mut Self>, error: &ForwardError, body_arrives: bool) {
+    /// Records an attempt without a response, and gives its place back. A timeout says nothing of the server if a part of the body
+    /// still had to arrive from the client.
+    pub fn failed(admitted: Option<&mut Self>, failed: &FailedAttempt) {
         let Some(admitted) = admitted else { return };
-        if let (ForwardError::ResponseTimeout(_), false) = (error, body_arrives) {
+        if let (ForwardError::ResponseTimeout(_), false) = (&failed.error, failed.is_uploading) {
             admitted.record(Outcome::Failure, Nanos(0));
         }
         admitted.leave();
@@ -137,5 +139,46 @@ impl Admitted<'_> {
         let AdmissionRequest { key, route, .. } = self.request;
         let sample = Sample { route, key, latency, outcome };
         self.worker.overload.record(&mut self.worker.samples.borrow_mut(), sample);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use futures_util::future::poll_immediate;
+
+    use super::*;
+    use crate::overload::{LimitSpec, OverloadSpec};
+
+    #[tokio::test(start_paused = true)]
+    async fn time_in_which_a_request_did_not_wait_is_not_taken_from_its_time_to_wait() {
+        let spec = OverloadSpec {
+            limit: LimitSpec::Fixed(2),
+            reserved_share: [0.5, 0.0, 0.0, 0.0],
+            ..OverloadSpec::default()
+        };
+        let overload = Overload::new(&spec);
+        let worker = WorkerAdmission::new(&overload);
+        let (counts, attempts) = (UpstreamCounts::default(), Attempts::new(None, None));
+        let request = |class| AdmissionRequest { key: 1, class, route: 0 };
+        let admit = |class| overload.try_admit(request(class).arrival()).unwrap();
+        let (first, second) = (admit(Class::Critical), admit(Class::Critical));
+        let mut vital = worker.request(request(Class::Critical), &counts);
+        let mut log = AttemptLog::default();
+        let (entered, ()) = tokio::join!(vital.enter(&attempts, &mut log), async { drop(first) });
+        entered.unwrap();
+        // An attempt of a minute, which fails.
+        tokio::time::advance(Duration::from_mins(1)).await;
+        let _ = monotonic();
+        vital.leave();
+        drop(second);
+        // Another class has the place that all may take, and waits for another one.
+        let _place = admit(Class::Normal);
+        let mut other = worker.request(request(Class::Normal), &counts);
+        let mut other_log = AttemptLog::default();
+        let mut waiting = pin!(other.enter(&attempts, &mut other_log));
+        assert!(poll_immediate(&mut waiting).await.is_none());
+        vital.enter(&attempts, &mut log).await.unwrap();
     }
 }

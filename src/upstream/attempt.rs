@@ -16,6 +16,7 @@ use super::retry::{Attempts, Retry};
 use super::selection::EndpointSet;
 use super::server::{PeerAddress, ServerAddress};
 use super::spec::HostRule;
+use crate::body::RequestBody;
 use crate::boxed::rare;
 use crate::http1::names::HOST;
 use crate::http1::{RequestHead, ResponseHead};
@@ -51,12 +52,14 @@ pub(super) struct FailedAttempt {
     pub retry: Retry,
     /// Whether the server may have received the request.
     pub was_sent: bool,
+    /// Whether a part of the body still had to arrive from the client.
+    pub is_uploading: bool,
 }
 
 /// Sends a request to one endpoint, first over the connection that the request has waited for, if any. Returns the response with
-/// the time that the server took for its head; none without `overload`, or if the request's body had to arrive from the client
-/// meanwhile. After a
-/// retryable failure the head of `request` is unchanged, and its body starts from the beginning.
+/// the time that the server took for its head, without the time for which the body arrived from the client; none without
+/// `overload`, or if the head arrived before the end of the body. After a retryable failure the head of `request` is unchanged,
+/// and its body starts from the beginning.
 pub(super) async fn attempt(
     pool: &Pool,
     mut acquired: Option<Acquired>,
@@ -70,18 +73,14 @@ pub(super) async fn attempt(
         let checkout = pool.checkout(acquired.take(), client, needs_new_connection, deadline);
         let mut connection = checkout.await.map_err(|error| {
             // Nothing was sent, so any request may go to another endpoint, but it must not wait for a connection twice.
-            let retry = match error {
-                ForwardError::NoFreeConnection(_) => Retry::Never,
-                _ => options.if_unsent,
-            };
-            FailedAttempt { error, retry, was_sent: false }
+            let has_waited = matches!(error, ForwardError::NoFreeConnection(_));
+            FailedAttempt::unsent(error, if has_waited { Retry::Never } else { options.if_unsent })
         })?;
         connection.start(client, detachable.is_some(), ExchangeTimeouts::new(policy, deadline));
         let is_reused = connection.is_reused();
         // Decided before the request is sent, because its body must be recorded while it is sent.
         let unprocessed_retry = options.retry_of_unprocessed(request, is_reused, connection.is_shared());
-        let is_timed = options.forward.admission.is_some() && !request.body.is_incoming();
-        let sent_at = is_timed.then(Stopwatch::start);
+        let timing = options.forward.admission.map(|_| Timing::start(&request.body));
         // Also if the client disconnects meanwhile.
         let delivery = options.delivery.map(|delivery| delivery.replace(Delivery::Unanswered));
         // Returned in the error, since a tuple with the response would copy that once more.
@@ -97,9 +96,12 @@ pub(super) async fn attempt(
             // The bytes after a 101 are not HTTP, and this client has not requested another protocol.
             Ok((head, _)) if head.status == StatusCode::SWITCHING_PROTOCOLS && !request.body.is_upgrade() => {
                 let error = ForwardError::Switched(pool.server().peer());
-                return Err(FailedAttempt { error, retry: Retry::Never, was_sent: true });
+                return Err(FailedAttempt { was_sent: true, ..FailedAttempt::unsent(error, Retry::Never) });
             }
-            Ok((head, stream)) => return Ok((head, stream, sent_at.map(Stopwatch::elapsed))),
+            Ok((head, stream)) => {
+                let latency = timing.and_then(|timing| timing.latency(&stream));
+                return Ok((head, stream, latency));
+            }
             Err(failed) => failed,
         };
         if failed.is_unsent && is_reused && request.body.rewind() {
@@ -114,6 +116,33 @@ pub(super) async fn attempt(
             options.restore(delivery);
         }
         return Err(failed);
+    }
+}
+
+/// Measures the time that a server takes for the head of its response.
+#[derive(Clone, Copy)]
+struct Timing {
+    started: Stopwatch,
+    /// Whether the body arrives from the client meanwhile.
+    is_uploading: bool,
+}
+
+impl Timing {
+    /// Starts when a request with this body is sent.
+    fn start(body: &RequestBody) -> Self {
+        Self { started: Stopwatch::start(), is_uploading: body.is_incoming() }
+    }
+
+    /// The time until the head of this response, since the start or the end of the upload; none if the upload has not ended.
+    fn latency(self, response: &ResponseStream) -> Option<Nanos> {
+        if self.is_uploading { response.time_since_sent() } else { Some(self.started.elapsed()) }
+    }
+}
+
+impl FailedAttempt {
+    /// An attempt in which nothing was sent.
+    pub fn unsent(error: ForwardError, retry: Retry) -> Self {
+        Self { error, retry, was_sent: false, is_uploading: false }
     }
 }
 
@@ -170,7 +199,7 @@ fn classify(
     options: &AttemptOptions<'_>,
     unprocessed_retry: Retry,
 ) -> FailedAttempt {
-    let SendError { cause, is_unsent, is_without_response } = failed;
+    let SendError { cause, is_unsent, is_without_response, is_uploading } = failed;
     let is_idempotent = request.head.method.is_idempotent();
     let error = ForwardError::new(cause, pool.server());
     // A refused stream was not processed (RFC 9113 §8.7). A connection that has closed without a response leaves that open,
@@ -185,7 +214,8 @@ fn classify(
     };
     let can_be_sent = retry != Retry::Never && request.body.rewind();
     let was_sent = !is_unsent && !error.is_refused();
-    FailedAttempt { retry: if can_be_sent { retry } else { Retry::Never }, error, was_sent }
+    let retry = if can_be_sent { retry } else { Retry::Never };
+    FailedAttempt { error, retry, was_sent, is_uploading }
 }
 
 /// The outcome of an attempt with a response of this status. 502, 503 and 504 count as failures of the server.

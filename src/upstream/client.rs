@@ -144,7 +144,7 @@ impl Upstream {
                     return Ok((head, Box::new(body)));
                 }
                 Err(failed) => {
-                    Admitted::failed(admitted.as_mut(), &failed.error, request.body.is_incoming());
+                    Admitted::failed(admitted.as_mut(), &failed);
                     attempts.fail(index);
                     report_failure(&failed.error, in_flight, &mut log);
                     if self.recover(failed, &mut attempts, &attempt_options).await? {
@@ -266,7 +266,7 @@ impl Upstream {
     ) -> Result<Rc<EndpointSet>, ForwardError> {
         admitted.iter_mut().for_each(Admitted::leave);
         let error = ForwardError::Unresolved(self.shared.spec().label().into());
-        let failed = FailedAttempt { error, retry: Retry::AfterPause, was_sent: false };
+        let failed = FailedAttempt::unsent(error, Retry::AfterPause);
         self.pause(failed, attempts).await?;
         Ok(self.endpoints())
     }
@@ -336,3 +336,6 @@ fn report_failure(error: &ForwardError, mut in_flight: InFlight, log: &mut Attem
     in_flight.report_failure(error.attempt());
     in_flight.pool().log_failure(error);
 }
+
+#[cfg(test)]
+mod tests;

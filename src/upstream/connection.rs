@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use hyper::body::SizeHint;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Instant;
 
 use super::error::SendError;
 use super::http1::Http1Connection;
@@ -157,6 +158,15 @@ impl ActiveExchange {
             Self::Http1(connection) => connection.connection_use(),
             Self::Early(upload) => upload.connection_use(),
             Self::Http2(stream) => stream.connection_use(),
+        }
+    }
+
+    /// When the end of the request was sent, if that was before the head of the response.
+    pub fn sent_at(&self) -> Option<Instant> {
+        match self {
+            Self::Http1(connection) => connection.sent_at(),
+            Self::Early(_) => None,
+            Self::Http2(stream) => stream.sent_at(),
         }
     }
 

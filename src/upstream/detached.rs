@@ -23,6 +23,7 @@ use super::overload::HeldPlace;
 use crate::body::{BodyError, PolledFrame, RequestBody};
 use crate::http1::ResponseHead;
 use crate::limiter::{HeldSlots, Permit};
+use crate::time::{Nanos, cached_now};
 
 /// The permits that an exchange holds if it continues after its client has disconnected.
 #[derive(Debug)]
@@ -179,6 +180,12 @@ impl ResponseStream {
 
     pub fn size_hint(&self) -> SizeHint {
         self.exchange.as_ref().map_or(SizeHint::with_exact(0), ActiveExchange::size_hint)
+    }
+
+    /// The time since the end of the request was sent, if that was before the head of the response.
+    pub fn time_since_sent(&self) -> Option<Nanos> {
+        let sent_at = self.exchange()?.sent_at()?;
+        Some(cached_now().saturating_duration_since(sent_at).into())
     }
 
     /// The connection, until the end of the body.

@@ -136,6 +136,8 @@ pub(super) struct SendError {
     pub is_unsent: bool,
     /// Whether no byte of a response arrived.
     pub is_without_response: bool,
+    /// Whether a part of the body still had to arrive from the client.
+    pub is_uploading: bool,
 }
 
 impl Cause {
@@ -182,7 +184,7 @@ impl From<BodyError> for Cause {
 impl SendError {
     /// An error after which the request must not be sent again.
     pub fn new(cause: Cause) -> Self {
-        Self { cause, is_unsent: false, is_without_response: false }
+        Self { cause, is_unsent: false, is_without_response: false, is_uploading: false }
     }
 }
 

@@ -110,6 +110,11 @@ impl Http1Connection {
         matches!(&self.state, State::Active(exchange) if !exchange.is_sent())
     }
 
+    /// When the server got the end of the request; none if it does not have that.
+    pub fn sent_at(&self) -> Option<Instant> {
+        if let State::Active(exchange) = &self.state { exchange.sent_at() } else { None }
+    }
+
     /// Closes the connection, and returns its permit.
     pub fn into_permit(self: Box<Self>) -> ConnectionPermit {
         self.io.permit
@@ -153,7 +158,8 @@ impl Http1Connection {
             self.state = State::Closed;
             // If no byte was written, the server can't have processed the request, and it may be sent again.
             let is_unsent = self.io.stream.total_written() == sent_before && !cause.is_caused_by_client();
-            SendError { cause, is_unsent, is_without_response: !has_response }
+            let is_uploading = request.body.is_incoming();
+            SendError { cause, is_unsent, is_without_response: !has_response, is_uploading }
         })
     }
 

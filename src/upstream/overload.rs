@@ -130,6 +130,14 @@ impl Overload {
         }
     }
 
+    /// A place for a request that must not wait any more, if there is room of its class.
+    pub fn admit_late(self: &Arc<Self>, arrival: Arrival) -> Answer {
+        let mut released = Vec::new();
+        let answer = self.admission.arrive_late(arrival, &mut released);
+        self.tell(released);
+        answer.map(|place| self.hold(place))
+    }
+
     /// Records how a request has ended, for the limit.
     pub fn record(&self, samples: &mut Samples, sample: Sample) {
         self.admission.record(samples, sample, now());

@@ -230,7 +230,10 @@ impl Pool {
         };
         // The full timeout, however long the request has waited: with a shorter one the server could be ejected because
         // of the wait.
-        match timeout_at(self.connect_by(deadline), self.connect(permit)).await {
+        let connected = timeout_at(self.connect_by(deadline), self.connect(permit)).await;
+        // The time of the server begins now, not before the connection.
+        let _ = monotonic();
+        match connected {
             Ok(Ok(connection)) => Ok(connection),
             Ok(Err(error)) => Err(self.connect_error(error)),
             Err(_) => Err(self.connect_timeout()),
@@ -287,6 +290,7 @@ impl Pool {
         let _connecting = connecting.map_err(|_| self.connect_timeout())?;
         // Before its SETTINGS arrive, it is unknown how many streams the server allows.
         http2.wait_for_settings().await;
+        let _ = monotonic();
         http2.update_limit();
         if let Some(stream) = http2.open_stream(None) {
             return Ok(Some(Connection::Http2(stream)));
@@ -304,6 +308,7 @@ impl Pool {
             http2.connect(stream, permit, spec.stall_timeout).await
         };
         let connected = timeout_at(self.connect_by(deadline), connect).await;
+        let _ = monotonic();
         let stream = connected.map_err(|_| self.connect_timeout())?;
         // A reload may have removed the server while the connection was made.
         if self.connections.is_retired() {

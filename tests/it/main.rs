@@ -47,6 +47,7 @@ mod admin {
 mod authorization {
     mod decisions;
     mod limits;
+    mod overload;
     mod setup;
     mod tools;
 }

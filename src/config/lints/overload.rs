@@ -1,12 +1,17 @@
 //! Lints of overload: keys of fairness that clients can invent, and priorities without effect.
 
+use std::ops::Range;
+
 use super::limits::can_be_invented;
 use crate::config::report::Problem;
 use crate::config::routes::ReadRoute;
 use crate::config::sections::Sections;
 use crate::gate::{ClientIp, KeyPart};
 use crate::limit::PolicyId;
+use crate::overload::{LimitSpec, Mode};
 use crate::proxy::ForwardTarget;
+use crate::text::plural;
+use crate::upstream::UpstreamSpec;
 
 /// Upstreams whose waiting requests take turns by a value that clients can invent: one with a new value for each request would
 /// have every turn.
@@ -49,7 +54,8 @@ fn target(read: &ReadRoute) -> Option<&ForwardTarget> {
     read.action.target.forwarding()
 }
 
-/// Routes whose priority has no effect: their upstream has no `overload`, and their limits reserve no slots.
+/// Routes whose priority has no effect: neither their upstream nor their authorization server has `overload`, and their limits
+/// reserve no slots.
 pub(super) fn unused_priorities(sections: &Sections<'_>) -> Vec<Problem> {
     let problem = |read: &ReadRoute| {
         let title = format!("the priority of route `{}` has no effect", read.route.name);
@@ -65,7 +71,11 @@ pub(super) fn unused_priorities(sections: &Sections<'_>) -> Vec<Problem> {
 }
 
 fn uses_priority(read: &ReadRoute, sections: &Sections<'_>) -> bool {
-    target(read).is_some_and(|target| !sections.upstreams.is_without_overload(target.upstream))
+    let asked = [
+        target(read).map(|target| target.upstream),
+        read.action.target.authorization().map(|rule| rule.upstream),
+    ];
+    asked.into_iter().flatten().any(|upstream| !sections.upstreams.is_without_overload(upstream))
         || read.route.limits.iter().any(|id| may_reserve(*id, sections))
 }
 
@@ -106,4 +116,31 @@ pub(super) fn priorities_of_tiers(sections: &Sections<'_>) -> Vec<Problem> {
         .help("write overload = true in [upstreams.NAME]")
     });
     of_nobody.chain(unused).collect()
+}
+
+/// Limits of requests above the connections of their upstream: those that get none wait again, without priorities.
+pub(super) fn above_connections(sections: &Sections<'_>) -> Vec<Problem> {
+    let problem = |(upstream, span): (&UpstreamSpec, &Range<usize>)| {
+        let overload = upstream.overload.as_ref().filter(|overload| overload.mode == Mode::Enforce)?;
+        let (limit, key) = match overload.limit {
+            LimitSpec::Fixed(limit) => (limit, "limit"),
+            LimitSpec::Adaptive { max, .. } => (max, "max_limit"),
+        };
+        let (count, each) = (upstream.servers.len(), upstream.max_connections);
+        let all = count.saturating_mul(each);
+        // Over HTTP/2 requests share connections.
+        if upstream.is_http2 || limit as usize <= all {
+            return None;
+        }
+        let title = format!(
+            "upstream `{}` may admit {limit} requests at once, and has {each} connections to each address of {count} server{}",
+            upstream.name,
+            plural(count)
+        );
+        let help = format!(
+            "requests that are admitted and find no connection wait again, whatever their priority: write {key} = {all}, or a larger `max_connections`"
+        );
+        Some(Problem::warning(span.clone(), title).help(help))
+    };
+    sections.upstreams.bounded().filter_map(problem).collect()
 }

@@ -1,6 +1,7 @@
 //! `overload` of an upstream: the limit of its requests in flight, and the order of those that wait.
 
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::time::Duration;
 
 use super::ReadKey;
@@ -15,10 +16,9 @@ use crate::overload::{Class, CountUntil, LimitSpec, Mode, OverloadSpec};
 use crate::time::Micros;
 use crate::upstream::UpstreamSpec;
 
-/// The defaults of `max_pending` and `pending_timeout` where an upstream has `overload`.
+/// The defaults of keys of an upstream where `overload` refuses requests.
 const MAX_PENDING: usize = 256;
 const PENDING_TIMEOUT: Duration = Duration::from_millis(500);
-/// The default of `max_tunnels_per_client` where `overload` refuses requests.
 const MAX_TUNNELS_PER_CLIENT: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 /// An example of the table.
 const EXAMPLE: &str = "write overload = true, or a table such as overload = { min_limit = 16 }";
@@ -68,11 +68,13 @@ keys! {
 /// `overload` of an upstream, as the file has it.
 pub(super) struct ReadOverload {
     spec: OverloadSpec,
+    /// The span of its limit, or of the greatest one that can be learned, if the file has one.
+    pub limit: Option<Range<usize>>,
     /// The key by whose values waiting requests take turns.
     pub fair_by: ReadKey,
 }
 
-/// The keys of an upstream that have other defaults with `overload`, where the file does not have them.
+/// The keys of an upstream that have other defaults where `overload` refuses requests, if the file does not have them.
 pub(super) struct Missing {
     pub max_pending: bool,
     pub pending_timeout: bool,
@@ -82,13 +84,15 @@ pub(super) struct Missing {
 impl ReadOverload {
     /// Adds it to the settings of its upstream.
     pub fn apply(&self, upstream: &mut UpstreamSpec, missing: &Missing) {
-        if missing.max_pending {
+        // In shadow mode the upstream serves as it would without `overload`.
+        let is_enforced = self.spec.mode == Mode::Enforce;
+        if missing.max_pending && is_enforced {
             upstream.max_pending = MAX_PENDING;
         }
-        if missing.pending_timeout {
+        if missing.pending_timeout && is_enforced {
             upstream.pending_timeout = PENDING_TIMEOUT;
         }
-        if missing.max_tunnels_per_client && self.spec.mode == Mode::Enforce {
+        if missing.max_tunnels_per_client && is_enforced {
             upstream.max_tunnels_per_client = Some(MAX_TUNNELS_PER_CLIENT);
         }
         upstream.overload = Some(OverloadSpec {
@@ -128,7 +132,8 @@ fn settings(table: &Table<'_, OverloadKeys>) -> Option<ReadOverload> {
         count: count?,
         ..OverloadSpec::default()
     };
-    Some(ReadOverload { spec, fair_by: fair_by? })
+    let limit = table.limit().given().or_else(|| table.max_limit().given()).map(Item::span);
+    Some(ReadOverload { spec, limit, fair_by: fair_by? })
 }
 
 /// The fixed limit, or the bounds of the one that is learned.

@@ -2,6 +2,7 @@
 
 use std::cell::OnceCell;
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::path::Path;
 
 use super::overload::{self, Missing, OverloadKeys};
@@ -33,7 +34,8 @@ keys! {
         /// The longest that a new connection may take, including the TLS handshake; see
         /// [below](#connections-that-take-long)
         connect_timeout: Duration<MILLISECOND, DAY> = "5s";
-        /// The longest that a request waits for a connection while all are in use. With `overload` it is 500 ms unless given, and a wait for admission is at most 100 ms
+        /// The longest that a request waits for a connection while all are in use. With `overload` that is
+        /// enforced it is 500 ms unless given, and a wait for admission is at most 100 ms
         pending_timeout: Duration<MILLISECOND, DAY> = "3s";
         /// From the end of the request to the head of the response
         response_timeout: Duration<MILLISECOND, DAY> = "60s";
@@ -54,13 +56,15 @@ keys! {
         /// A limit of requests in flight over all workers, which is learned, with priorities and a fair queue: `true` or a table;
         /// see [below](#overload)
         overload: Either<Boolean, KeyTable<OverloadKeys>> = false, by hand;
-        /// Requests over all workers that may wait for a connection, 0 for none. With `overload` it is 256 unless given
+        /// Requests over all workers that may wait for a connection, 0 for none. With `overload` that is enforced it is 256
+        /// unless given
         max_pending: Integer<0, 1_000_000, usize> = 1024;
         /// Requests of one client in flight at once over all workers, up to the last byte of the response; more get
         /// 429 with `Retry-After: 1`. 0 for no limit
         max_requests_per_client: Integer<0, 1_000_000, Option<NonZeroUsize>> = 0;
         /// The most tunnels (WebSockets and other upgrades) that one client has open at once, over all workers. Further handshakes get 503. 0 for no limit. With
-        /// `overload` that is enforced it is 64 unless given, and clients are told apart by `fair_by`
+        /// `overload` clients are told apart by `fair_by`, and it is 64 unless given if that is enforced; see
+        /// [tunnels](../overload.md#tunnels)
         max_tunnels_per_client: Integer<0, 1_000_000, Option<NonZeroUsize>> = 0;
         /// Health checks, such as `{ path = "/healthz" }`
         health: KeyTable<HealthKeys> => resilience::health;
@@ -122,13 +126,16 @@ impl DefaultTls {
     }
 }
 
-/// The keys of requests by which an upstream chooses servers, and by which waiting requests take turns.
+/// The keys of requests by which an upstream chooses servers, and by which waiting requests take turns; and what a warning of its
+/// limit shows.
 #[derive(Default)]
 pub(super) struct ReadKeys {
     /// That of `hash:PART`.
     pub hash: Option<ReadKey>,
     /// That of `overload`.
     pub fair_by: Option<ReadKey>,
+    /// The span of the limit of requests, or else of connections, if the file has one.
+    pub limit: Option<Range<usize>>,
 }
 
 /// Reads one upstream: its spec if it is valid, and its keys.
@@ -168,6 +175,7 @@ pub(super) fn upstream(
     let tls = servers.as_deref().zip(own_tls.ok()).and_then(|(servers, own)| {
         encryption(&table, servers, own, || default_tls.for_servers(item, servers, alpn)).ok()
     });
+    let max_connections = table.max_connections().given().map(Item::span);
     table.close();
     let is_valid = name_is_valid && overload.is_some();
     let overload = overload.flatten();
@@ -179,7 +187,8 @@ pub(super) fn upstream(
         }
         spec
     });
-    (spec, ReadKeys { hash: hash.flatten(), fair_by: overload.map(|overload| overload.fair_by) })
+    let (limit, fair_by) = overload.map(|overload| (overload.limit, overload.fair_by)).unzip();
+    (spec, ReadKeys { hash: hash.flatten(), fair_by, limit: limit.flatten().or(max_connections) })
 }
 
 /// An upstream with these servers that has the default of every other key.

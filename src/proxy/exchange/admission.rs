@@ -6,14 +6,14 @@ use std::borrow::Cow;
 use http::Method;
 
 use super::Exchange;
-use crate::gate::RequestPlan;
+use crate::gate::{ClassInput, RequestPlan};
 use crate::http1::RequestHead;
 use crate::http1::names::MAX_FORWARDS;
 use crate::limiter::Limits;
 use crate::overload::Arrival;
-use crate::proxy::authorization::AuthorizationError;
+use crate::proxy::authorization::{AuthorizationError, AuthorizationOrder};
 use crate::proxy::rejection::Rejection;
-use crate::proxy::route_action::ForwardTarget;
+use crate::proxy::route_action::{AuthorizedTarget, ForwardTarget, Target};
 use crate::upstream::{AdmissionRequest, ForwardError};
 
 impl<'p> Exchange<'p> {
@@ -56,23 +56,44 @@ impl<'p> Exchange<'p> {
         Ok(Some(request))
     }
 
-    /// The limits of the request; all of its units can be refunded if it may have to wait for its admission.
+    /// The limits of the request; all of its units can be refunded if it may have to wait for its admission to an upstream after they
+    /// were charged.
     #[inline]
     pub(super) fn limits(
         &self,
+        head: &RequestHead,
         plan: &RequestPlan<'_>,
         admission: Option<AdmissionRequest>,
     ) -> Cow<'p, Limits> {
         let limits = &self.proxy.snapshot.gate.limits;
-        let Some(admission) = admission else { return Cow::Borrowed(limits) };
-        let target =
-            self.proxy.snapshot.action(plan.matched.route).and_then(|action| action.target.forwarding());
-        let waits =
-            |target: &ForwardTarget| self.proxy.upstreams[target.upstream].may_have_to_wait(admission.class);
-        if target.is_some_and(waits) {
-            return Cow::Owned(limits.refundable());
-        }
-        Cow::Borrowed(limits)
+        let target = self.proxy.snapshot.action(plan.matched.route).map(|action| &action.target);
+        let waits = match (target, admission) {
+            (Some(Target::Forward(target)), Some(admission)) => {
+                self.proxy.upstreams[target.upstream].may_have_to_wait(admission.class)
+            }
+            (Some(Target::Authorize(target)), _) => self.may_wait_if_authorized(target, head, plan),
+            _ => false,
+        };
+        if waits { Cow::Owned(limits.refundable()) } else { Cow::Borrowed(limits) }
+    }
+
+    /// Whether a request may have to wait for its admission to its upstream, or to an authorization server that is asked after its
+    /// limits.
+    fn may_wait_if_authorized(
+        &self,
+        AuthorizedTarget { rule, target }: &AuthorizedTarget,
+        head: &RequestHead,
+        plan: &RequestPlan<'_>,
+    ) -> bool {
+        let gate = &self.proxy.snapshot.gate;
+        let (class, _) = gate.class(&ClassInput {
+            route: plan.matched.route.map(|id| gate.routes.get(id)),
+            peer: self.client.identity().address,
+            head,
+            consumer: plan.identity.consumer.as_deref(),
+        });
+        let waits = |upstream| self.proxy.upstreams[upstream].may_have_to_wait(class);
+        waits(target.upstream) || rule.order == AuthorizationOrder::AfterLimits && waits(rule.upstream)
     }
 
     /// Has the charges of the request given back if it was refused after they were made.

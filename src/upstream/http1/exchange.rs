@@ -46,8 +46,8 @@ pub(super) struct Http1Exchange {
     keeps_alive: bool,
     /// Whether the response may pause without a time limit.
     pub is_open_ended: bool,
-    /// By when the head of the response has to arrive; none until the request is sent.
-    response_deadline: Option<Instant>,
+    /// Since when the server has the whole request, and the head of the response is awaited; none until then.
+    sent_at: Option<Instant>,
 }
 
 /// The progress of the request.
@@ -100,7 +100,7 @@ impl Http1Exchange {
             keeps_alive: true,
             is_open_ended: false,
             // The server's time starts at once unless the body still has to arrive from the client.
-            response_deadline: (!body.is_incoming()).then(|| cached_now() + io.timeouts.response),
+            sent_at: (!body.is_incoming()).then(cached_now),
         }
     }
 
@@ -130,7 +130,7 @@ impl Http1Exchange {
             let cause = if self.is_sent() { Cause::Reclaimed } else { BodyError::Reclaimed.into() };
             return Poll::Ready(Err(cause));
         }
-        if io.is_late(self.response_deadline, cx) {
+        if io.is_late(self.sent_at.map(|sent_at| sent_at + io.timeouts.response), cx) {
             return Poll::Ready(Err(Cause::TooLate));
         }
         Poll::Pending
@@ -145,7 +145,7 @@ impl Http1Exchange {
                 self.upload = UploadState::Stopped;
                 // Over TLS a write may fail after a part of it was written.
                 self.unsolicited_until = None;
-                self.response_deadline.get_or_insert_with(|| monotonic() + io.timeouts.response);
+                self.sent_at.get_or_insert_with(monotonic);
                 io.stream.discard_pending();
                 Ok(false)
             }
@@ -243,6 +243,11 @@ impl Http1Exchange {
         matches!(self.upload, UploadState::Done | UploadState::Stopped)
     }
 
+    /// When the server got the end of the request; none if it does not have that.
+    pub fn sent_at(&self) -> Option<Instant> {
+        self.sent_at.filter(|_| matches!(self.upload, UploadState::Done))
+    }
+
     /// Whether any byte of a response has arrived.
     pub fn has_response(&self) -> bool {
         self.head_bytes > 0
@@ -307,7 +312,7 @@ impl Http1Exchange {
                 UploadState::Flushing => {
                     ready!(io.poll_flush(cx)).map_err(Cause::Io)?;
                     self.upload = UploadState::Done;
-                    self.response_deadline.get_or_insert_with(|| monotonic() + io.timeouts.response);
+                    self.sent_at.get_or_insert_with(monotonic);
                 }
                 UploadState::Sending(encoder) => {
                     let connection = io.permit.connection_use();

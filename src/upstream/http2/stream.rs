@@ -38,6 +38,8 @@ pub(in crate::upstream) struct Http2Stream {
     upload: Option<Rc<UploadProgress>>,
     response: StreamResponse,
     is_open_ended: bool,
+    /// When the end of the request was sent, if that was before the head of the response.
+    sent_at: Option<Instant>,
     tunnel: Option<Upgraded>,
 }
 
@@ -52,6 +54,7 @@ impl Http2Stream {
             upload: None,
             response: StreamResponse::None,
             is_open_ended: false,
+            sent_at: None,
             tunnel: None,
         }
     }
@@ -85,7 +88,7 @@ impl Http2Stream {
             return Err(SendError::new(Cause::NoTunnels));
         }
         self.connection_use().use_here().await;
-        let started = cached_now();
+        let (started, is_incoming) = (cached_now(), request.body.is_incoming());
         let upload = self.start_upload(&request.body, started);
         let body = UploadBody::new(request.body.take_for_sending(), &upload);
         self.start_request(&request.head, body, is_handshake)?;
@@ -95,15 +98,17 @@ impl Http2Stream {
         };
         let head = poll_fn(|cx| self.poll_head(&upload, cx));
         let head = wait_until(timeouts.response.min(timeouts.stall), response_deadline, head).await;
-        match head {
-            Some(Ok(Ok(response))) => Ok(self.start_response(response, is_handshake).await),
-            Some(Ok(Err(failed))) => Err(self.fail(failed, &mut request.body)),
-            Some(Err(cause)) => Err(SendError { cause, is_unsent: false, is_without_response: true }),
+        self.sent_at = upload.ended_at.get();
+        let failed = match head {
+            Some(Ok(Ok(response))) => return Ok(self.start_response(response, is_handshake).await),
+            Some(Ok(Err(failed))) => self.fail(failed, &mut request.body),
+            Some(Err(cause)) => SendError { is_without_response: true, ..SendError::new(cause) },
             None => {
                 connection.check_activity(started, timeouts.response);
-                Err(SendError::new(Cause::TooLate))
+                SendError::new(Cause::TooLate)
             }
-        }
+        };
+        Err(SendError { is_uploading: is_incoming && self.sent_at.is_none(), ..failed })
     }
 
     /// The head of the response, or the error for a request that the client or other requests have ended.
@@ -162,7 +167,8 @@ impl Http2Stream {
             self.place.connection.is_suspect.set(true);
             *body = unsent.into_body().body;
         }
-        SendError { cause: Cause::Http2(failed.into_error()), is_unsent, is_without_response: true }
+        let cause = Cause::Http2(failed.into_error());
+        SendError { is_unsent, is_without_response: true, ..SendError::new(cause) }
     }
 
     /// Converts the head of the response, and starts to wait for its body.
@@ -219,6 +225,11 @@ impl Http2Stream {
 
     fn body(&self) -> Option<&Incoming> {
         if let StreamResponse::Body(body) = &self.response { Some(body) } else { None }
+    }
+
+    /// When the end of the request was sent, if that was before the head of the response.
+    pub fn sent_at(&self) -> Option<Instant> {
+        self.sent_at
     }
 
     /// Whether the response may pause without a time limit.

@@ -258,10 +258,10 @@ fn upstreams_are_read() {
     let spare = UpstreamSpec {
         balance: Balance::LeastRequests,
         eject: None,
-        pending_timeout: second / 2,
-        max_pending: 256,
         overload: Some(OverloadSpec {
             mode: Mode::Shadow,
+            max_pending: 1024,
+            pending_timeout: Micros(3_000_000),
             limit: LimitSpec::Adaptive { min: 16, max: 500 },
             reserved_share: [0.2, 0.1, 0.05, 0.01],
             floor: 0.1,
@@ -299,6 +299,20 @@ fn a_limit_needs_nothing_but_a_rate() {
         (upstream.connect_timeout, upstream.pending_timeout),
         (Duration::from_secs(5), Duration::from_secs(3))
     );
+}
+
+#[test]
+fn only_overload_that_is_enforced_shortens_the_queue_for_connections() {
+    let (normal, short) = ((1024, Duration::from_secs(3)), (256, Duration::from_millis(500)));
+    for (overload, expected) in [("false", normal), ("{ mode = \"shadow\" }", normal), ("true", short)] {
+        let text = format!(
+            "listen = \"127.0.0.1:8080\"\n[upstreams.u]\nservers = [\"http://10.0.0.1\"]\noverload = {overload}\n\
+             [[routes]]\npath = \"/*\"\nupstream = \"u\"\n"
+        );
+        let loaded = parse(&text).unwrap_or_else(|report| panic!("{report}"));
+        let upstream = &loaded.config.snapshot.upstreams[UpstreamId(0)];
+        assert_eq!((upstream.max_pending, upstream.pending_timeout), expected, "{overload}");
+    }
 }
 
 #[test]

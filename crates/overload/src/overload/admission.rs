@@ -38,7 +38,7 @@ pub enum Released<T> {
 ///
 /// 1. [`Self::refuse_at_once`] before other costs, such as a call to a store. Takes no lock while no request waits.
 /// 2. [`Self::try_admit`]: only atomic operations. If it fails, [`Self::arrive`] with the item that stands for the request, such as
-///    the sender of a channel.
+///    the sender of a channel; or [`Self::arrive_late`] if the request has waited for as long as it may.
 /// 3. [`Self::record`] with the head of its response, into the worker's own [`Samples`].
 /// 4. [`Self::finish`] when it is no longer in flight.
 ///
@@ -150,19 +150,7 @@ impl<T> Admission<T> {
             return Arrived::Admitted(item, place);
         }
         let mut state = self.lock();
-        if self.mode == Mode::Shadow {
-            state.press();
-            state.counts.above_limit[arrival.class.index()] += 1;
-            return Arrived::Admitted(item, self.places.take(arrival));
-        }
-        if self.has_own_room(&state, arrival.class)
-            && let Some(place) = self.places.try_take(arrival)
-        {
-            return Arrived::Admitted(item, place);
-        }
-        // Requests that wait come first.
-        self.dispatch_extra(&mut state, released);
-        if let Some(place) = self.places.try_take_extra(arrival) {
+        if let Some(place) = self.admit_now(&mut state, arrival, released) {
             return Arrived::Admitted(item, place);
         }
         let arrived = match state.queue.push(arrival, item, now) {
@@ -177,6 +165,41 @@ impl<T> Admission<T> {
         self.places.set_waiting(number(state.queue.len()));
         self.dispatch(&mut state, now, released);
         arrived
+    }
+
+    /// The same for a request that must not wait any more: a place, or its refusal.
+    ///
+    /// # Errors
+    /// The refusal, which is counted.
+    pub fn arrive_late(&self, arrival: Arrival, released: &mut Vec<Released<T>>) -> Result<Place, Refusal> {
+        if let Some(place) = self.try_admit(arrival) {
+            return Ok(place);
+        }
+        let mut state = self.lock();
+        let place = self.admit_now(&mut state, arrival, released);
+        place.ok_or_else(|| state.refuse(arrival.class, Reason::TimedOut))
+    }
+
+    /// A place for a request while others wait or the limit is reached: one that only its class may use, or one above the limit.
+    fn admit_now(
+        &self,
+        state: &mut State<T>,
+        arrival: Arrival,
+        released: &mut Vec<Released<T>>,
+    ) -> Option<Place> {
+        if self.mode == Mode::Shadow {
+            state.press();
+            state.counts.above_limit[arrival.class.index()] += 1;
+            return Some(self.places.take(arrival));
+        }
+        if self.has_own_room(state, arrival.class)
+            && let Some(place) = self.places.try_take(arrival)
+        {
+            return Some(place);
+        }
+        // Requests that wait come first.
+        self.dispatch_extra(state, released);
+        self.places.try_take_extra(arrival)
     }
 
     /// Records a response. Call it before [`Self::finish`].
@@ -278,14 +301,19 @@ impl<T> Admission<T> {
         }
     }
 
-    /// Admits waiting requests above the limit while one key has nearly all places, the highest class first.
+    /// Admits waiting requests above the limit while one key has nearly all places, the highest class first. Keys that have
+    /// requests in flight are passed over. That is bounded: the one key leaves less than a quarter of the places to others, and
+    /// [`Queue::find`] looks at 64 keys of a class at most.
     fn dispatch_extra(&self, state: &mut State<T>, released: &mut Vec<Released<T>>) {
-        for class in Class::ALL {
-            while let Some(place) = state.queue.front(class).and_then(|next| self.places.try_take_extra(next))
-            {
-                match state.queue.pop(class) {
-                    Some(item) => released.push(Released::Admitted(item, place)),
-                    None => self.places.give_back(place),
+        if !state.queue.is_empty() && self.places.has_extra_room() {
+            for class in Class::ALL {
+                while let Some(next) = state.queue.find(class, |key| self.places.is_idle(key))
+                    && let Some(place) = self.places.try_take_extra(next)
+                {
+                    match state.queue.pop_of(next) {
+                        Some(item) => released.push(Released::Admitted(item, place)),
+                        None => self.places.give_back(place),
+                    }
                 }
             }
         }

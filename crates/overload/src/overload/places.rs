@@ -133,11 +133,21 @@ impl Places {
     /// Whether [`Self::try_take_extra`] would have a place.
     #[must_use]
     pub fn may_take_extra(&self, arrival: Arrival) -> bool {
+        self.is_idle(arrival.key) && self.has_extra_room()
+    }
+
+    /// Whether [`Self::try_take_extra`] would have a place for any key without requests.
+    #[must_use]
+    pub fn has_extra_room(&self) -> bool {
         let extra = used(self.extra.load(Ordering::SeqCst));
         let all = used(self.taken.load(Ordering::SeqCst)) + extra;
-        extra < self.limit() / EXTRA
-            && self.by_key.count(arrival.key) == 0
-            && self.by_key.most() * 4 > all * 3
+        extra < self.limit() / EXTRA && self.by_key.most() * 4 > all * 3
+    }
+
+    /// Whether a key has no request in flight. False for a few that have none.
+    #[must_use]
+    pub fn is_idle(&self, key: u64) -> bool {
+        self.by_key.count(key) == 0
     }
 
     /// Takes a place above the limit, in shadow mode.

@@ -12,6 +12,9 @@ const STANDING: Micros = Micros(100_000);
 /// How long a request waits while the queue stands.
 const STANDING_TIMEOUT: Micros = Micros(50_000);
 
+/// The most keys among which [`Queue::find`] looks.
+const MOST_LOOKED_AT: usize = 64;
+
 /// A waiting request, for [`Queue::remove`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
@@ -166,6 +169,21 @@ impl<T> Queue<T> {
     /// Takes the next request of a class.
     pub fn pop(&mut self, class: Class) -> Option<T> {
         let (number, item) = self.classes[class.index()].pop_next()?;
+        self.order.remove(&number);
+        Some(item)
+    }
+
+    /// The next request of a class whose key fulfils a condition. It is looked for among the first 64 keys by their turns, since the
+    /// caller has a lock.
+    #[must_use]
+    pub fn find(&self, class: Class, is_wanted: impl Fn(u64) -> bool) -> Option<Arrival> {
+        let mut keys = self.classes[class.index()].keys().take(MOST_LOOKED_AT);
+        keys.find(|key| is_wanted(*key)).map(|key| Arrival { class, key })
+    }
+
+    /// Takes the next request of this class and key.
+    pub fn pop_of(&mut self, arrival: Arrival) -> Option<T> {
+        let (number, item) = self.classes[arrival.class.index()].pop_next_of(arrival.key)?;
         self.order.remove(&number);
         Some(item)
     }

@@ -106,6 +106,11 @@ impl<K: Copy + Ord + Hash, T> Turns<K, T> {
         self.keys.get(key)?.requests.front().map(|(_, item)| (*key, item))
     }
 
+    /// The keys that have requests, in the order of their turns.
+    pub fn keys(&self) -> impl Iterator<Item = K> {
+        self.starts.iter().map(|(.., key)| *key)
+    }
+
     /// Makes it the turn of a key.
     pub fn bring_forward(&mut self, key: K) {
         let Some((earliest, ..)) = self.starts.first().copied() else { return };
@@ -119,9 +124,17 @@ impl<K: Copy + Ord + Hash, T> Turns<K, T> {
     /// Takes the request whose turn it is.
     pub fn pop_next(&mut self) -> Option<(u64, T)> {
         let (start, _, key) = *self.starts.first()?;
+        let next = self.pop_next_of(key);
+        self.present = self.present.max(start);
+        next
+    }
+
+    /// Takes the next request of a key, which has one turn less.
+    pub fn pop_next_of(&mut self, key: K) -> Option<(u64, T)> {
         let share = TURN / u64::try_from(self.starts.len()).unwrap_or(u64::MAX).max(1);
-        self.present = self.present.saturating_add(share).max(start);
-        self.take(key, VecDeque::pop_front, TURN)
+        let next = self.take(key, VecDeque::pop_front, TURN)?;
+        self.present = self.present.saturating_add(share);
+        Some(next)
     }
 
     /// Takes the newest request of the key that has the most.
@@ -215,6 +228,15 @@ mod tests {
         assert_eq!(turns.front(), Some((3, &'y')));
         turns.bring_forward(2);
         assert_eq!(drain(&mut turns), "xyab");
+    }
+
+    #[test]
+    fn the_next_request_of_any_key_can_be_taken() {
+        let mut turns = turns(&[(1, 'a'), (2, 'x'), (2, 'y'), (3, 'z')]);
+        assert_eq!((turns.pop_next_of(2), turns.pop_next_of(4)), (Some((1, 'x')), None));
+        // Its turn is used.
+        assert_eq!(turns.keys().collect::<Vec<u8>>(), [1, 3, 2]);
+        assert_eq!(drain(&mut turns), "azy");
     }
 
     #[test]

@@ -348,3 +348,48 @@ fn a_client_whose_requests_hold_all_places_does_not_keep_out_others() {
     }
     assert_eq!(admission.counts().in_flight_total(), 0);
 }
+
+#[test]
+fn a_freed_extra_place_goes_to_the_first_client_without_requests() {
+    let (admission, mut released) = (Admission::new(&fixed(8), None, at(0)), Vec::new());
+    let held: Vec<Place> = (0..8).map(|_| admission.try_admit(of(Class::Normal, 1)).unwrap()).collect();
+    let Arrived::Admitted(_, extra) = admission.arrive(of(Class::Normal, 3), 0, at(0), &mut released) else {
+        panic!()
+    };
+    // The first one that waits is of the client with all places.
+    for (item, key) in [(1, 1), (2, 2)] {
+        let arrived = admission.arrive(of(Class::Normal, key), item, at(1), &mut released);
+        assert!(matches!(arrived, Arrived::Queued(_)));
+    }
+    admission.finish(extra, at(2), &mut released);
+    let (mut admitted, refused) = sorted(&mut released);
+    assert_eq!((admitted.len(), admitted[0].0, refused), (1, 2, vec![]));
+    // One that comes later has no turn before it.
+    let Arrived::Queued(_) = admission.arrive(of(Class::Normal, 4), 4, at(3), &mut released) else {
+        panic!()
+    };
+    for (_, place) in admitted.drain(..) {
+        admission.finish(place, at(4), &mut released);
+    }
+    assert_eq!(sorted(&mut released).0.remove(0).0, 4);
+    assert_eq!((held.len(), admission.counts().waiting), (8, [0, 0, 1, 0]));
+}
+
+#[test]
+fn a_request_without_time_left_takes_room_of_its_own_or_is_refused() {
+    let spec = OverloadSpec { reserved_share: [0.5, 0.0, 0.0, 0.0], ..fixed(2) };
+    let (admission, mut released) = (Admission::new(&spec, None, at(0)), Vec::new());
+    let place = admission.try_admit(of(Class::Normal, 1)).unwrap();
+    assert!(matches!(admission.arrive(of(Class::Normal, 1), 1, at(0), &mut released), Arrived::Queued(_)));
+    let refusal = Refusal { class: Class::Normal, reason: Reason::TimedOut };
+    assert_eq!(admission.arrive_late(of(Class::Normal, 2), &mut released).unwrap_err(), refusal);
+    let vital = admission.arrive_late(of(Class::Critical, 3), &mut released).unwrap();
+    assert!(admission.arrive_late(of(Class::Critical, 3), &mut released).is_err());
+    let counts = admission.counts();
+    assert_eq!((counts.waiting, counts.in_flight), ([0, 0, 1, 0], [1, 0, 1, 0]));
+    for place in [place, vital] {
+        admission.finish(place, at(1), &mut released);
+    }
+    let shadow = Admission::<()>::new(&OverloadSpec { mode: Mode::Shadow, ..fixed(1) }, None, at(0));
+    assert!((0..3).all(|_| shadow.arrive_late(of(Class::Low, 1), &mut Vec::new()).is_ok()));
+}
