@@ -1,10 +1,12 @@
 //! Requests whose limits have keys on several servers, which no call can decide together.
 //!
 //! First all servers check their charges at once, which takes nothing. If none denies the request, the charges are made: on one
-//! server after the other, each in one atomic call, in an order that is the same for all requests. There is no check if a single
-//! server has one to make, since this process decides the other parts by grants and shares: they are charged first. If one denies the request now,
+//! server after the other, each in one atomic call, in an order that is the same for all requests. If one denies the request now,
 //! since another request was faster, the charges before it are given back (`Delivery::Refused`), also if the client disconnects
 //! meanwhile. So no limit is exceeded; but a competing request may be denied although it would have fitted.
+//!
+//! There is no check if a single server has one to make. Then this process decides the other parts, by grants and shares, and their
+//! charges are made first.
 //!
 //! A server that is unavailable decides for its keys alone: its part of the request follows `on_store_failure`, and one that has
 //! not replied to the check is not asked again.
@@ -36,7 +38,7 @@ fn parts<'a>(servers: &'a Servers<ServerLimiter>, limits: &Limits, charges: &[Ch
     let own = |(index, server): (usize, &'a ServerLimiter)| {
         let charges: Charges =
             charges.iter().zip(&indices).filter(|(_, of)| **of == index).map(|(charge, _)| *charge).collect();
-        let has_checks = server.has_checks(limits, &charges);
+        let has_checks = !charges.is_empty() && server.has_checks(limits, &charges);
         (!charges.is_empty()).then_some(Part { server, charges, has_checks, has_failed: false })
     };
     let mut parts: Vec<Part<'a>> = servers.iter().enumerate().filter_map(own).collect();

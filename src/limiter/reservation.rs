@@ -274,11 +274,7 @@ impl Reservation {
     ) -> SmallVec<[SettledUnits; 2]> {
         let (mut settled, settlement) = self.settle_all(&costs);
         settlement.send_later(&self.context);
-        for other in &mut self.others {
-            let (more, settlement) = other.settle_all(&costs);
-            settlement.send_later(&other.context);
-            settled.extend(more);
-        }
+        self.settle_on_other_servers(costs, &mut settled);
         settled
     }
 

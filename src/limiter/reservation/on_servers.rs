@@ -1,8 +1,9 @@
 //! Units of one request on several servers of the store: each server has a reservation of its own, and the first has the others.
 
 use futures_util::future::join_all;
+use smallvec::SmallVec;
 
-use super::{Delivery, Reservation};
+use super::{Delivery, Reservation, SettledUnits};
 use crate::limit::PolicyId;
 use crate::limiter::settlement::Settlement;
 use crate::limiter::status::LimitStatuses;
@@ -42,6 +43,19 @@ impl Reservation {
         }
         let sent = settlements.into_iter().map(async |(settlement, context)| settlement.send(&context).await);
         join_all(sent).await.into_iter().flatten().collect()
+    }
+
+    /// Settles the units on the other servers by what the response has cost, and adds what each limit is charged.
+    pub(super) fn settle_on_other_servers(
+        &mut self,
+        costs: impl Fn(PolicyId) -> Option<u64>,
+        settled: &mut SmallVec<[SettledUnits; 2]>,
+    ) {
+        for other in &mut self.others {
+            let (more, settlement) = other.settle_all(&costs);
+            settlement.send_later(&other.context);
+            settled.extend(more);
+        }
     }
 
     /// Gives all units back, since the request is denied by another server. Returns at once; the store is called afterwards.

@@ -45,14 +45,15 @@ fn a_cluster_is_checked() {
 fn each_of_several_servers_is_checked() {
     let directory = tempfile::tempdir().unwrap();
     let (there, absent) = (RedisServer::start(), RedisServer::absent());
+    let timeout = format!("{}ms", scaled(Duration::from_secs(3)).as_millis());
     let text = format!(
-        "listen = \"127.0.0.1:8080\"\n[store]\nurls = [\"{}\", \"{}\"]\ninstances = 1\n[limits.a]\nrate = \"1/day\"\n\
+        "listen = \"127.0.0.1:8080\"\n[store]\nurls = [\"{}\", \"{}\"]\ntimeout = \"{timeout}\"\ninstances = 1\n[limits.a]\nrate = \"1/day\"\n\
          key = \"header:x-key\"\n[[routes]]\npath = \"/*\"\nlimits = [\"a\"]\nrespond = {{}}\n",
         there.url(),
         absent.url()
     );
     std::fs::write(directory.path().join("tidegate.toml"), text).unwrap();
-    let checked = tidegate(directory.path(), &["check", "--connect"]);
+    let checked = tidegate(directory.path(), &["check", "--connect", "--timeout", &timeout]);
     let row = |server: &RedisServer| {
         let target = format!("store {}", server.url());
         checked.stdout.lines().find(|line| line.contains(&target)).unwrap().to_owned()
