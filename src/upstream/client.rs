@@ -97,17 +97,12 @@ impl Upstream {
         mut log: AttemptLog<'_>,
     ) -> Result<(ResponseHead, Box<ResponseBody>), ForwardError> {
         // First, so that a rejected request neither waits for a connection nor adds to the retry budget.
-        let client_permits = if self.shared.spec().bounds_clients() {
-            self.admit_client(&options, request.body.is_upgrade())?
-        } else {
-            ClientPermits::default()
-        };
+        let client_permits = self.admit_client(&options, request.body.is_upgrade())?;
         // Each attempt prefixes the original target with the base path of its server.
         let target = self.has_base_paths.then(|| request.head.uri.clone());
         // Kept if a resolver replaces them meanwhile: `tried` has the index of the endpoint of each failed attempt.
         let mut endpoints = self.endpoints();
         let mut attempts = Attempts::new(self.shared.spec().retry_for, options.policy.total_timeout);
-        self.budget.deposit();
         let mut admitted = self.start(&options, &mut log);
         loop {
             if let Some(admitted) = &mut admitted {
@@ -155,13 +150,17 @@ impl Upstream {
         }
     }
 
-    /// Counts a request, and the tunnel that it asks for. Fails when the client has reached a bound.
-    #[cold]
+    /// Counts a request, and the tunnel that it asks for, if there are bounds for each client. Fails when the client has reached
+    /// one.
+    #[inline]
     fn admit_client(
         &self,
         options: &ForwardOptions<'_>,
         is_handshake: bool,
     ) -> Result<ClientPermits, ForwardError> {
+        if !self.shared.spec().bounds_clients() {
+            return Ok(ClientPermits::default());
+        }
         let fair_key = options.admission.map(|request| request.key);
         self.shared.admit_client(options.client, fair_key, is_handshake).inspect_err(|error| {
             if let ForwardError::ClientLimit(counted, _) = error {
@@ -170,10 +169,11 @@ impl Upstream {
         })
     }
 
-    /// Records that forwarding starts. Returns the admission of the request, which has no place yet, if the upstream has
+    /// Records that forwarding starts, which adds to the budget of retries. Returns the admission of the request, which has no place yet, if the upstream has
     /// `overload`.
     fn start(&self, options: &ForwardOptions<'_>, log: &mut AttemptLog<'_>) -> Option<Admitted<'_>> {
         log.start(&self.label);
+        self.budget.deposit();
         let (admission, request) = (self.admission.as_ref()?, *options.admission?);
         log.set_class(request.class);
         Some(admission.request(request, &self.counts))

@@ -16,7 +16,8 @@ pub(super) fn text<'l>(line: &'l [u8], dates: &mut Dates) -> Result<LoggedReques
     let client = scanner.parsed("the client's address", address)?;
     let start = scanner;
     let request = without_backslashes(scanner.quoted("a request in quotes")?);
-    let blank = memchr(b' ', &request).ok_or_else(|| start.expected("a method, a host and a target"))?;
+    let blank = memchr(b' ', &request).filter(|blank| *blank > 0);
+    let blank = blank.ok_or_else(|| start.expected("a method, a host and a target"))?;
     let (host, target) = host_and_target(&request[blank + 1..]);
     let mut entry = LoggedRequest {
         arrival: stamp.time,

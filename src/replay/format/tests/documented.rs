@@ -265,6 +265,16 @@ fn tidegate() {
 }
 
 #[test]
+fn a_line_of_tidegate_without_a_method_is_an_error() {
+    let line = line(log!("tidegate-text"), 0);
+    for damaged in ["\" ", "\" GET "] {
+        let damaged = line.replacen("\"GET ", damaged, 1);
+        assert_ne!(damaged, line);
+        assert!(reader(Format::TidegateText).read(damaged.as_bytes()).is_err(), "{damaged}");
+    }
+}
+
+#[test]
 fn long_targets_of_tidegate_are_without_their_mark() {
     let text = line(log!("tidegate-text"), 1);
     assert_eq!(&*entry(Format::TidegateText, text).target, b"/abc");
