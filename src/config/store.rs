@@ -167,12 +167,27 @@ fn urls(item: Item<'_>) -> Option<Vec<RedisTarget>> {
             continue;
         };
         if !known.insert(target.name()) {
-            let problem = item.error("this server is there twice");
-            return item.reject(problem.help("leave it out"));
+            return reject_same_name(*item, &target);
         }
         targets.push(target);
     }
     (targets.len() == items.len()).then_some(targets)
+}
+
+/// Rejects a URL with the name of an earlier one. Two groups of Sentinels can have the same service name, and other servers.
+fn reject_same_name<T>(item: Item<'_>, target: &RedisTarget) -> Option<T> {
+    let problem = match &target.address {
+        RedisAddress::Sentinel { service, .. } => {
+            let title = format!(
+                "two URLs have the service `{service}`; keys are assigned by the name of the service"
+            );
+            item.error(title).help(
+                "give each service its own name, or another database; list each group of Sentinels once",
+            )
+        }
+        _ => item.error("this server is there twice").help("leave it out"),
+    };
+    item.reject(problem)
 }
 
 /// Reads the URL of one of several servers.
