@@ -201,6 +201,17 @@ fn operators_reach_the_keys_of_all_servers() {
     let moved = servers[0].keys().into_iter().find(|key| key.contains(":each:")).unwrap();
     servers[1].cli(&["set", &moved, "x"]);
     assert_eq!(listed(), before);
+    for [from, to] in [[&servers[0], &servers[1]], [&servers[1], &servers[0]]] {
+        for key in from.keys().iter().filter(|key| key.contains(":each:")) {
+            to.cli(&["set", key, "x"]);
+        }
+    }
+    for max in 1..=before + 1 {
+        let list = json(&proxy, &["list", "--max", &max.to_string()]);
+        let is_whole = list["keys"].as_array().unwrap().len() == before;
+        assert!(is_whole || list["more"] == true, "at most {max}: {list}");
+    }
+    assert_eq!(json(&proxy, &["list"])["more"], false);
 }
 
 #[test]
