@@ -240,6 +240,13 @@ fn a_server_can_be_added_while_requests_are_served() {
     assert_eq!(moved + stayed, all.len());
     let added = servers[2].keys().iter().filter(|key| key.contains(":each:")).count();
     assert_eq!(added, moved);
+    proxy.reload(&config(2));
+    for value in &all {
+        keys(&proxy, &["raise", "each", value, "--by", "2x", "--for", "1h"]);
+    }
+    proxy.reload(&config(3));
+    let raised = || json(&proxy, &["raises"])["raises"].as_array().unwrap().len();
+    eventually("the raises of keys that have moved are not listed", || raised() == stayed);
 }
 
 /// A limiter of its own process over these servers, and a key of each of them.
