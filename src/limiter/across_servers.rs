@@ -5,8 +5,9 @@
 //! since another request was faster, the charges before it are given back (`Delivery::Refused`), also if the client disconnects
 //! meanwhile. So no limit is exceeded; but a competing request may be denied although it would have fitted.
 //!
-//! There is no check if a single server has one to make. Then this process decides the other parts, by grants and shares, and their
-//! charges are made first.
+//! There is no check if a single server has one to make, and what the other parts take can be given back. Then this process decides
+//! the other parts, by grants and shares, and their charges are made first. The check is made nevertheless if another part has a
+//! leaky bucket, whose position can't be given back, or a slot that may need a call.
 //!
 //! A server that is unavailable decides for its keys alone: its part of the request follows `on_store_failure`, and one that has
 //! not replied to the check is not asked again.
@@ -32,6 +33,19 @@ struct Part<'a> {
     has_failed: bool,
 }
 
+impl Part<'_> {
+    /// Whether no limit of this part denies requests.
+    fn is_shadow(&self, limits: &Limits) -> bool {
+        self.charges.iter().all(|charge| limits.policy(charge).shadow)
+    }
+
+    /// Whether a charge takes a position in the queue of a leaky bucket.
+    fn queues(&self, limits: &Limits) -> bool {
+        let queues = |charge: &Charge| matches!(limits.policy(charge).quota, Quota::LeakyBucket(_));
+        self.charges.iter().any(queues)
+    }
+}
+
 /// The charges by their servers, in the order in which they are made.
 fn parts<'a>(servers: &'a Servers<ServerLimiter>, limits: &Limits, charges: &[Charge]) -> Vec<Part<'a>> {
     let indices: Vec<usize> = charges.iter().map(|charge| servers.index(charge.key)).collect();
@@ -42,15 +56,22 @@ fn parts<'a>(servers: &'a Servers<ServerLimiter>, limits: &Limits, charges: &[Ch
         (!charges.is_empty()).then_some(Part { server, charges, has_checks, has_failed: false })
     };
     let mut parts: Vec<Part<'a>> = servers.iter().enumerate().filter_map(own).collect();
-    // What this process decides is given back without a call. A position in a leaky bucket's queue can't be given back, so these are
-    // charged late, and limits in shadow mode, which deny nothing, last. The sort is stable, so parts stay in the order of the
+    // Limits in shadow mode, which deny nothing, are charged last, and leaky buckets late, since a position in a queue can't be
+    // given back. What this process decides is given back without a call. The sort is stable, so parts stay in the order of the
     // servers.
-    parts.sort_by_key(|Part { charges, has_checks, .. }| {
-        let queues = |charge: &Charge| matches!(limits.policy(charge).quota, Quota::LeakyBucket(_));
-        let is_shadow = charges.iter().all(|charge| limits.policy(charge).shadow);
-        (is_shadow, *has_checks, charges.iter().any(queues))
-    });
+    parts.sort_by_key(|part| (part.is_shadow(limits), part.queues(limits), part.has_checks));
     parts
+}
+
+/// Whether the servers check the charges of a request before they are made.
+fn needs_check(parts: &[Part<'_>], limits: &Limits) -> bool {
+    let keeps_slots = |part: &Part<'_>| part.charges.iter().any(|charge| limits.policy(charge).keeps_slots);
+    let matters = |part: &Part<'_>| !part.is_shadow(limits) && (part.queues(limits) || keeps_slots(part));
+    match parts.iter().filter(|part| part.has_checks).count() {
+        0 => false,
+        1 => parts.iter().any(|part| !part.has_checks && matters(part)),
+        _ => true,
+    }
 }
 
 /// Decides a request: all of its charges are made, or none.
@@ -63,7 +84,7 @@ pub(super) async fn decide(
     if let Some(denied) = find_known(&parts, limits) {
         return denied;
     }
-    if parts.iter().filter(|part| part.has_checks).count() > 1
+    if needs_check(&parts, limits)
         && let Some(denied) = check(&mut parts, limits).await
     {
         return denied;

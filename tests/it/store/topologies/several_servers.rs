@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use serde_json::Value;
-use tidegate::limit::{Charge, Key, Policy, Quota};
+use tidegate::limit::{Charge, Key, Policy, Quota, Rate};
 use tidegate::limiter::{Delivery, Limiter, Limits, OnStoreFailure, SharedState};
 use tidegate::store::{Memory, RedisSpec, Servers, Store, StoreSpec};
 use tidegate::telemetry::{Counts, StoreCounts};
@@ -310,6 +310,35 @@ fn a_denied_request_is_charged_on_no_server() {
             })
             .await;
         }
+    }));
+}
+
+/// A position in the queue of a leaky bucket can't be given back, so the other server is asked first.
+#[test]
+fn a_denied_request_takes_no_position_in_the_queue_of_an_unavailable_server() {
+    let mut servers: [RedisServer; 2] = start_servers();
+    servers.sort_by_key(RedisServer::url);
+    run(LocalSet::new().run_until(async {
+        let ((own, keys), (other, _)) = (limiter(&servers).await, limiter(&servers).await);
+        let queue = Quota::leaky_bucket(Rate::new(1, Micros(86_400_000_000)).unwrap(), 0).unwrap();
+        let all = vec![
+            (bucket("a", 1), OnStoreFailure::Deny),
+            (Policy::new("queue", queue), OnStoreFailure::Local),
+            (bucket("probe", 1), OnStoreFailure::Deny),
+        ];
+        let limits = Limits::new(all, NonZeroU64::MIN);
+        let mut maintenance = JoinSet::new();
+        own.spawn_maintenance(&mut maintenance);
+        assert!(other.decide(&limits, &[charge(0, keys[0])]).await.verdict.is_ok());
+        servers[1].kill();
+        let probe = [charge(2, keys[1])];
+        eventually_async("the breaker is open", async || {
+            own.decide(&limits, &probe).await.verdict.is_err() && own.known_denial(&limits, &probe).is_some()
+        })
+        .await;
+        let queued = charge(1, keys[1]);
+        assert!(own.decide(&limits, &[charge(0, keys[0]), queued]).await.verdict.is_err());
+        assert!(own.decide(&limits, &[queued]).await.verdict.is_ok(), "the queue is empty");
     }));
 }
 
