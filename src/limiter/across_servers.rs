@@ -27,7 +27,7 @@ use crate::store::Servers;
 struct Part<'a> {
     server: &'a ServerLimiter,
     charges: Charges,
-    /// Whether only the server can say if it denies the request.
+    /// Whether only the server can say if it denies the request; set by `order`.
     has_checks: bool,
     /// Whether the server has not replied to the check.
     has_failed: bool,
@@ -46,21 +46,26 @@ impl Part<'_> {
     }
 }
 
-/// The charges by their servers, in the order in which they are made.
-fn parts<'a>(servers: &'a Servers<ServerLimiter>, limits: &Limits, charges: &[Charge]) -> Vec<Part<'a>> {
+/// The charges by their servers.
+fn parts<'a>(servers: &'a Servers<ServerLimiter>, charges: &[Charge]) -> Vec<Part<'a>> {
     let indices: Vec<usize> = charges.iter().map(|charge| servers.index(charge.key)).collect();
     let own = |(index, server): (usize, &'a ServerLimiter)| {
         let charges: Charges =
             charges.iter().zip(&indices).filter(|(_, of)| **of == index).map(|(charge, _)| *charge).collect();
-        let has_checks = !charges.is_empty() && server.has_checks(limits, &charges);
-        (!charges.is_empty()).then_some(Part { server, charges, has_checks, has_failed: false })
+        (!charges.is_empty()).then_some(Part { server, charges, has_checks: false, has_failed: false })
     };
-    let mut parts: Vec<Part<'a>> = servers.iter().enumerate().filter_map(own).collect();
+    servers.iter().enumerate().filter_map(own).collect()
+}
+
+/// Puts the parts into the order in which their charges are made.
+fn order(parts: &mut [Part<'_>], limits: &Limits) {
+    for part in &mut *parts {
+        part.has_checks = part.server.has_checks(limits, &part.charges);
+    }
     // Limits in shadow mode, which deny nothing, are charged last, and leaky buckets late, since a position in a queue can't be
     // given back. What this process decides is given back without a call. The sort is stable, so parts stay in the order of the
     // servers.
     parts.sort_by_key(|part| (part.is_shadow(limits), part.queues(limits), part.has_checks));
-    parts
 }
 
 /// Whether the servers check the charges of a request before they are made.
@@ -80,10 +85,11 @@ pub(super) async fn decide(
     limits: &Limits,
     charges: &[Charge],
 ) -> Admission {
-    let mut parts = parts(servers, limits, charges);
+    let mut parts = parts(servers, charges);
     if let Some(denied) = find_known(&parts, limits) {
         return denied;
     }
+    order(&mut parts, limits);
     if needs_check(&parts, limits)
         && let Some(denied) = check(&mut parts, limits).await
     {
@@ -115,7 +121,7 @@ pub(super) fn known_denial(
     limits: &Limits,
     charges: &[Charge],
 ) -> Option<Admission> {
-    find_known(&parts(servers, limits, charges), limits)
+    find_known(&parts(servers, charges), limits)
 }
 
 /// See `Limiter::denial_in_redis`.
@@ -124,7 +130,7 @@ pub(super) async fn denial_in_redis(
     limits: &Limits,
     charges: &[Charge],
 ) -> Option<Admission> {
-    check(&mut parts(servers, limits, charges), limits).await
+    check(&mut parts(servers, charges), limits).await
 }
 
 fn find_known(parts: &[Part<'_>], limits: &Limits) -> Option<Admission> {
@@ -148,7 +154,7 @@ pub(super) async fn read(
     (limits, charges): (&Limits, &[Charge]),
     shown: bool,
 ) -> Admission {
-    let parts = parts(servers, limits, charges);
+    let parts = parts(servers, charges);
     let reads = parts.iter().map(async |Part { server, charges, .. }| {
         if shown { server.show(limits, charges).await } else { server.peek(limits, charges).await }
     });
@@ -169,7 +175,7 @@ pub(super) async fn charge_spent(
     limits: &Limits,
     charges: &[Charge],
 ) -> LimitStatuses {
-    let parts = parts(servers, limits, charges);
+    let parts = parts(servers, charges);
     let spent = parts.iter().map(|Part { server, charges, .. }| server.charge_spent(limits, charges));
     let mut statuses: LimitStatuses = join_all(spent).await.into_iter().flatten().collect();
     sort(&mut statuses, limits, charges);
@@ -205,7 +211,8 @@ fn sort(statuses: &mut [LimitStatus], limits: &Limits, charges: &[Charge]) {
         let is_of = |charge: &Charge| (limits.configured(charge), charge.key) == (status.policy, status.key);
         charges.iter().position(is_of)
     };
-    statuses.sort_by_key(place);
+    // A request of Envoy can have many charges.
+    statuses.sort_by_cached_key(place);
 }
 
 /// The parts of a request that have passed. What they have taken is given back when this is dropped: if another part is denied, or
