@@ -159,7 +159,11 @@ fn urls(item: Item<'_>) -> Option<Vec<RedisTarget>> {
     let items = item.list("such as [\"redis://a:6379\", \"redis://b:6379\"]")?;
     if !(1..=MAX_SERVERS).contains(&items.len()) {
         let problem = item.error(format!("`urls` must have 1 to {MAX_SERVERS} URLs, not {}", items.len()));
-        return item.reject(problem);
+        return item.reject(problem.help(if items.is_empty() {
+            "leave it out to count in this process, or list the servers"
+        } else {
+            "list fewer servers, or write a Redis Cluster in `url`"
+        }));
     }
     let (mut known, mut targets) = (HashSet::new(), Vec::new());
     for item in &items {
